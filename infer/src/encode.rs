@@ -32,7 +32,7 @@ use crate::digest;
 use crate::error::{InferError, Result};
 use crate::pretrained::{PretrainedFolder, is_missing};
 pub use files::EncoderFiles;
-pub use joint::{JointEncoder, PreparedParts};
+pub use joint::JointEncoder;
 use layout::Layout;
 
 /// The `model_type` of CLIP in `config.json`.

@@ -130,7 +130,7 @@ impl PretrainedFolder {
     ///
     /// # Errors
     /// The errors of [`optional`](Self::optional); [`InferError::Io`].
-    pub fn optional_text(&self, name: &str) -> Result<Option<(String, String)>> {
+    pub(crate) fn optional_text(&self, name: &str) -> Result<Option<(String, String)>> {
         let Some(path) = self.optional(name)? else { return Ok(None) };
         let text = std::fs::read_to_string(&path).map_err(InferError::io(&path))?;
         Ok(Some((text, path.display().to_string())))
@@ -180,7 +180,7 @@ impl PretrainedFolder {
     /// # Errors
     /// [`InferError::Encoder`] with the commands to create it, if the model only has weights in
     /// another format; otherwise [`InferError::Data`].
-    pub fn weights_path(&self) -> Result<PathBuf> {
+    pub(crate) fn weights_path(&self) -> Result<PathBuf> {
         let missing = match self.find(WEIGHTS_FILE) {
             Ok(path) => return Ok(path),
             Err(missing) if is_missing(&missing) => missing,
@@ -198,7 +198,8 @@ impl PretrainedFolder {
     /// The weights with their hash.
     ///
     /// # Errors
-    /// The errors of [`weights_path`](Self::weights_path) and [`weights_sha256`].
+    /// [`InferError::Encoder`] with the commands to convert weights in another format; otherwise
+    /// [`InferError::Data`], and the errors of [`weights_sha256`].
     pub fn weights(&self) -> Result<PretrainedWeights> {
         let path = self.weights_path()?;
         Ok(PretrainedWeights { sha256: weights_sha256(&path)?, path })

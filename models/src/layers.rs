@@ -26,7 +26,7 @@ impl Linear {
 
     /// A linear layer `[.., D_in]` → `[.., D_out]` without a bias. A fresh weight is initialised as
     /// in [`Linear::new`].
-    pub fn without_bias(
+    pub(crate) fn without_bias(
         d_in: usize,
         d_out: usize,
         std: f64,
@@ -45,7 +45,7 @@ impl Linear {
     ///
     /// # Errors
     /// [`ModelError::BadInput`] if the layer has no bias.
-    pub fn with_bias(&self) -> Result<(&Tensor, &Tensor)> {
+    pub(crate) fn with_bias(&self) -> Result<(&Tensor, &Tensor)> {
         match &self.bias {
             Some(bias) => Ok((&self.weight, bias)),
             None => Err(ModelError::BadInput("a feed-forward block needs biases".into())),
@@ -81,7 +81,7 @@ impl Convolution {
     }
 
     /// A convolution over time and width, `[T, W, C]` → `[T', W', C_out]`.
-    pub fn over_time_and_width(
+    pub(crate) fn over_time_and_width(
         (from, to): (usize, usize),
         windows: Windows,
         std: f64,

@@ -3,13 +3,13 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | [`settings`] | the grid file |
+//! | `settings` | the grid file |
 //! | `check` | validation of the grid file |
-//! | [`study`] | the interface of a study to its grid: metrics, filters, columns and checks |
+//! | `study` | the interface of a study to its grid: metrics, filters, columns and checks |
 //! | `folder` | the grid's folder, and locks on its runs |
-//! | [`run`] | training and evaluating the configurations that are not finished yet |
+//! | `run` | training and evaluating the configurations that are not finished yet |
 //! | `measure` | metrics and paired differences |
-//! | [`report`] | verdicts, tables, the HTML page |
+//! | `report` | verdicts, tables, the HTML page |
 //!
 //! Configurations share training. The phases in `shared` are trained once for all configurations
 //! with equal settings in them. Each configuration then starts from those weights (`[start]`). A
@@ -19,10 +19,10 @@
 mod check;
 mod folder;
 mod measure;
-pub mod report;
-pub mod run;
-pub mod settings;
-pub mod study;
+mod report;
+mod run;
+mod settings;
+mod study;
 
 pub use report::{ClaimReport, ConfigurationReport, ConfigurationRun, GridReport, Rule, Verdict};
 pub use run::{GridOptions, GridProgress, run_grid};

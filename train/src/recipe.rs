@@ -236,7 +236,7 @@ impl Recipe {
     }
 
     /// The recipe's own `[[group]]`s.
-    pub fn own_groups(&self) -> &[GroupSettings] {
+    pub(crate) fn own_groups(&self) -> &[GroupSettings] {
         &self.body.group
     }
 

@@ -50,19 +50,6 @@ pub const MAX_FRAMES: usize = 32;
 /// The maximum silence after a clip, in seconds.
 pub const MAX_SILENCE_SECONDS: f64 = 30.0;
 
-/// The visual input of a clip.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum VisualInput {
-    /// Its own frames.
-    Right,
-    /// Frames of another clip.
-    Wrong,
-    /// Zero embeddings.
-    Zero,
-    /// No visual tokens.
-    Nothing,
-}
-
 /// A clip with the embeddings of its images.
 #[derive(Debug, Clone, Default)]
 pub struct AdaptedClip {

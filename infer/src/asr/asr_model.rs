@@ -96,7 +96,7 @@ impl AsrModel {
     /// beyond the length of `boosts` use the words of the options.
     ///
     /// # Errors
-    /// The errors of [`WhisperAsr::transcribe_each`] and [`ConformerAsr::transcribe`].
+    /// The errors of [`WhisperAsr::transcribe`] and [`ConformerAsr::transcribe`].
     pub fn transcribe(
         &self,
         clips: &[&[f32]],

@@ -11,9 +11,9 @@ use crate::error::{InferError, Result};
 
 /// The default bonus for a token that continues a listed word, in nats, for Whisper. Its tokens are
 /// subwords.
-pub const WHISPER_BOOST_WEIGHT: f32 = 3.0;
+const WHISPER_BOOST_WEIGHT: f32 = 3.0;
 /// The default bonus for a Conformer, in nats. Its tokens are letters in our runs.
-pub const CONFORMER_BOOST_WEIGHT: f32 = 2.0;
+const CONFORMER_BOOST_WEIGHT: f32 = 2.0;
 
 /// The fraction of the bonus for a word's first token, which many words share.
 const FIRST_TOKEN_FRACTION: f32 = 0.5;
@@ -34,8 +34,8 @@ enum Vocabulary {
 }
 
 impl WhisperAsr {
-    /// A builder for trees of boosted words. `weight` is the bonus of their tokens, in nats
-    /// ([`WHISPER_BOOST_WEIGHT`] by default).
+    /// A builder for trees of boosted words. `weight` is the bonus of their tokens, in nats (3 by
+    /// default).
     ///
     /// # Errors
     /// [`InferError::Transcribe`] for a weight that is negative or not finite; [`InferError::Data`]
@@ -50,7 +50,7 @@ impl WhisperAsr {
 }
 
 impl ConformerAsr {
-    /// A builder like [`WhisperAsr::boost_builder`], with [`CONFORMER_BOOST_WEIGHT`] by default.
+    /// A builder like [`WhisperAsr::boost_builder`], with a weight of 2 by default.
     ///
     /// # Errors
     /// The errors of [`WhisperAsr::boost_builder`].

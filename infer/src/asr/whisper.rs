@@ -105,7 +105,7 @@ impl WhisperAsr {
     ///
     /// # Errors
     /// The errors of [`WhisperAsr::transcribe`].
-    pub fn transcribe_each<C: AsRef<[f32]>>(
+    pub(crate) fn transcribe_each<C: AsRef<[f32]>>(
         &self,
         clips: &[C],
         boosts: &[Option<Arc<BoostTree>>],

@@ -155,7 +155,7 @@ impl Retriever {
     }
 
     /// Retrieves the best `k` entries of each query among the entries with these ids.
-    pub fn search_among(
+    pub(crate) fn search_among(
         &self,
         queries: &Tensor,
         gates: &Tensor,

@@ -240,7 +240,7 @@ impl EncoderLayer {
 
     /// Computes only the first row of each sequence of [`EncoderLayer::forward`] without weights:
     /// `[T, D]` in sequences of `lengths` → `[S, D]`, with the biases `[H, L, L]`.
-    pub fn first_rows(
+    pub(crate) fn first_rows(
         &self,
         x: &Tensor,
         lengths: &[usize],

@@ -183,7 +183,7 @@ impl T5Config {
     }
 
     /// The total width of all heads.
-    pub fn inner_size(&self) -> usize {
+    pub(crate) fn inner_size(&self) -> usize {
         self.num_heads * self.d_kv
     }
 

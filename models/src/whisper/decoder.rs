@@ -182,7 +182,7 @@ impl Layer {
 
     /// Runs a causal forward pass without dropout, `[T, D]` → `[T, D]`. Also returns the queries
     /// `[T, D]` of the cross-attention.
-    pub fn forward_with_queries(
+    pub(crate) fn forward_with_queries(
         &self,
         x: &Tensor,
         own: &Segments,

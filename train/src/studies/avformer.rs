@@ -5,7 +5,7 @@
 //! |---|---|
 //! | recipe settings, and the feed of each curriculum phase | [`settings`] |
 //! | clips with audio, text and frames, from the [embedded world](engram_data::world) or from files | [`corpus`] |
-//! | image embeddings, computed once and cached for all runs | [`gallery`], `embedding_store` |
+//! | image embeddings, computed once and cached for all runs | `gallery`, `embedding_store` |
 //! | files of the cache of all runs | `cache` |
 //! | clips of a manifest | `manifest` |
 //! | transcription, and audio embeddings computed once per clip | `transcription` |
@@ -14,17 +14,17 @@
 //! | transcripts of the frozen ASR model, cached for all runs | `frozen_texts` |
 //! | the test: the frozen model, and adapters with right, wrong and no frames | [`evaluate`] |
 //! | training and testing one run | [`run`] |
-//! | the ablation grid | [`ablations`] |
+//! | the ablation grid | `ablations` |
 //! | measurement of the time saved by computing frozen parts once | [`timing`] |
 //! | the results as text and as a plot | `summary` |
 
-pub mod ablations;
+mod ablations;
 mod cache;
 pub mod corpus;
 mod embedding_store;
 pub mod evaluate;
 mod frozen_texts;
-pub mod gallery;
+mod gallery;
 mod manifest;
 mod rehearsal;
 pub mod run;

@@ -6,7 +6,7 @@
 //! | recipe settings | [`settings`] |
 //! | audio with texts, from the [embedded world](engram_data::world) or from files | [`corpus`] |
 //! | the encoder with both heads | [`model`] |
-//! | the [`Study`](crate::study::Study) implementation | [`study`] |
+//! | the [`Study`](crate::study::Study) implementation | `study` |
 //! | training and testing one run | [`run`] |
 //! | the results as text | `summary` |
 
@@ -14,7 +14,7 @@ pub mod corpus;
 pub mod model;
 pub mod run;
 pub mod settings;
-pub mod study;
+mod study;
 mod summary;
 
 use crate::error::Result;

@@ -20,14 +20,13 @@ use engram_eval::wer::counts::EditCounts;
 use engram_eval::wer::read::Pairs;
 use engram_eval::wer::report::{Labels, WerOptions, WerReport, evaluate};
 use engram_eval::wer::tokens::TokenUnit;
-use engram_infer::asr::VisualInput;
 use engram_models::avformer::Avformer;
 use serde::{Deserialize, Serialize};
 
 use super::corpus::ClipWithFrames;
 use super::frozen_texts::FrozenTexts;
 use super::study::{AvformerStudy, NORMALISER};
-use super::transcription::other;
+use super::transcription::{VisualInput, other};
 use crate::Stop;
 use crate::checkpoint::write_file;
 use crate::error::TrainError;

@@ -138,7 +138,7 @@ impl AvformerData {
     }
 
     /// The audio conditions of the embedded world in validation and test.
-    pub fn test_noise_settings(&self, noise: &[NoiseKind]) -> NoiseSettings {
+    pub(crate) fn test_noise_settings(&self, noise: &[NoiseKind]) -> NoiseSettings {
         NoiseSettings { noise: noise.to_vec(), snr_db: self.test_snr_db, masked: 0.0 }
     }
 
@@ -297,7 +297,7 @@ impl Default for AvformerFeed {
 
 impl AvformerFeed {
     /// Whether two feeds give the same clips with the same audio.
-    pub fn has_same_audio(&self, other: &Self) -> bool {
+    pub(crate) fn has_same_audio(&self, other: &Self) -> bool {
         let key = |feed: &Self| (feed.snr_db, feed.clean, feed.masked, feed.share);
         key(self) == key(other)
     }

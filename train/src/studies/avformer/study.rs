@@ -8,7 +8,7 @@ use engram_data::world::questions::Split;
 use engram_data::world::speech::SAMPLE_RATE;
 use engram_eval::normalise::Normaliser;
 use engram_eval::wer::count_word_errors;
-use engram_infer::asr::{AsrModel, VisualInput, open_avformer};
+use engram_infer::asr::{AsrModel, open_avformer};
 use engram_infer::digest;
 use engram_infer::encode::Encoder;
 use engram_models::avformer::{Avformer, FrozenAsrModel, VisualTokens};
@@ -26,7 +26,7 @@ use super::corpus::{ClipWithFrames, Corpus};
 use super::embedding_store::EmbeddingStore;
 use super::gallery::Gallery;
 use super::settings::{AvformerData, AvformerFeed, AvformerModel, OnError, ProjectionBiasInit};
-use super::transcription::Embedded;
+use super::transcription::{Embedded, VisualInput};
 use crate::log::{self, Progress};
 use crate::recipe::{BatchSettings, Phase};
 use crate::study::{
@@ -34,7 +34,7 @@ use crate::study::{
 };
 
 /// The normaliser of all texts: ASR models differ in case and punctuation.
-pub const NORMALISER: Normaliser = Normaliser::WhisperEnglish;
+pub(crate) const NORMALISER: Normaliser = Normaliser::WhisperEnglish;
 /// Maximum number of draws to find a clip with another topic.
 const MAX_DRAWS: usize = 16;
 
@@ -190,7 +190,7 @@ impl AvformerStudy {
     }
 
     /// The SHA-256 of the image encoder's weights; empty if no frames are shown.
-    pub fn encoder_sha256(&self) -> &str {
+    pub(crate) fn encoder_sha256(&self) -> &str {
         &self.encoder_sha256
     }
 
@@ -201,7 +201,7 @@ impl AvformerStudy {
     }
 
     /// Whether any phase shows frames.
-    pub fn uses_frames(&self) -> bool {
+    pub(crate) fn uses_frames(&self) -> bool {
         self.feeds.iter().any(|feed| feed.frames)
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use candle_core::{DType, Device, Tensor};
-use engram_infer::asr::{VisualInput, sample_evenly};
+use engram_infer::asr::sample_evenly;
 use engram_models::avformer::{Avformer, VisualTokens};
 use engram_models::kernels::Mode;
 use engram_models::speech::AudioStates;
@@ -39,6 +39,19 @@ pub(super) struct Embedded {
     pub(super) topic: String,
     /// Whether noise replaces its name.
     pub(super) masked: bool,
+}
+
+/// The visual input of a clip.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum VisualInput {
+    /// Its own frames.
+    Right,
+    /// Frames of another clip.
+    Wrong,
+    /// Zero embeddings.
+    Zero,
+    /// No visual tokens.
+    Nothing,
 }
 
 impl AvformerStudy {

@@ -67,7 +67,7 @@ fn names(kind: &MetricKind) -> (&'static str, [&'static str; 2]) {
 ///
 /// # Errors
 /// Errors of reading a data set's file again.
-pub fn references_and_answers(
+pub(crate) fn references_and_answers(
     corpus: &Corpus,
     examples: &[&Example],
     answers: &[String],

@@ -40,7 +40,7 @@ pub struct NeedleOutcome {
 /// Replies to tasks of all sizes about the world's test images, and measures each size. Tasks about
 /// a source that is not in the memory are skipped. `seed` draws the tasks; the world's own seed
 /// gives the tasks of `engram data world`.
-pub fn needle_metrics(
+pub(crate) fn needle_metrics(
     forward: &Forward<'_>,
     world: &World,
     seed: u64,

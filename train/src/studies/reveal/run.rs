@@ -43,7 +43,7 @@ use crate::study::StudyResult;
 use crate::trainer::{RunOptions, RunSummary, train};
 
 /// The file of the test questions with their answers.
-pub const TEST_ANSWERS: &str = "test.jsonl";
+pub(crate) const TEST_ANSWERS: &str = "test.jsonl";
 /// The number of facts to change in the memory.
 const SWAPPED_FACTS: usize = 100;
 
@@ -320,7 +320,7 @@ pub(super) fn test_answers(
 
 impl TestAnswer {
     /// Writes questions as JSON lines.
-    pub fn to_lines(questions: &[Self]) -> serde_json::Result<Vec<u8>> {
+    pub(crate) fn to_lines(questions: &[Self]) -> serde_json::Result<Vec<u8>> {
         let mut lines = Vec::new();
         for question in questions {
             serde_json::to_writer(&mut lines, question)?;

@@ -25,7 +25,7 @@ use crate::error::TrainError;
 use crate::study::StudyResult;
 
 /// The folder of snapshots in a run's folder.
-pub const SNAPSHOTS: &str = "memory-snapshots";
+pub(crate) const SNAPSHOTS: &str = "memory-snapshots";
 /// The checkpoint file with the state of the memory.
 const STATE: &str = "memory.json";
 
@@ -119,7 +119,7 @@ impl RunMemory {
     }
 
     /// Waits for the running refresh and adopts it. Afterwards nothing writes to the memory.
-    pub fn settle(&mut self) -> StudyResult<()> {
+    pub(crate) fn settle(&mut self) -> StudyResult<()> {
         self.adopt(u64::MAX)
     }
 

@@ -40,7 +40,7 @@ use crate::study::{
 };
 
 /// The folder of the memory for evaluations during training, in the run's folder.
-pub const EVALUATED: &str = "memory-evaluation";
+pub(crate) const EVALUATED: &str = "memory-evaluation";
 
 /// The first view number of training; evaluation questions use lower numbers.
 const FIRST_TRAINING_VIEW: u32 = 16;
@@ -175,7 +175,7 @@ impl RevealStudy {
     ///
     /// # Errors
     /// Errors of the refresh.
-    pub fn settle(&mut self) -> StudyResult<()> {
+    pub(crate) fn settle(&mut self) -> StudyResult<()> {
         self.run_memory.settle()
     }
 

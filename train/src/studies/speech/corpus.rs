@@ -121,7 +121,7 @@ impl Corpus {
     }
 
     /// The number of utterances in an epoch.
-    pub fn epoch_len(&self) -> usize {
+    pub(crate) fn epoch_len(&self) -> usize {
         match &self.source {
             Source::World { .. } => self.data.sentences,
             Source::Files { train, .. } => train.clips.len(),
@@ -132,7 +132,7 @@ impl Corpus {
     ///
     /// # Errors
     /// [`TrainError::Manifest`] naming the manifest and the line.
-    pub fn check_texts(&self, tokenizer: &SpeechTokenizer) -> Result<()> {
+    pub(crate) fn check_texts(&self, tokenizer: &SpeechTokenizer) -> Result<()> {
         let Source::Files { train, validation, test } = &self.source else { return Ok(()) };
         for manifest in [train, validation, test] {
             for clip in &manifest.clips {

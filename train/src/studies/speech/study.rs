@@ -92,7 +92,7 @@ impl SpeechStudy {
 
     /// Whether any phase trains on texts. Otherwise clips need no texts, and there is no word error
     /// rate.
-    pub fn learns_texts(&self) -> bool {
+    pub(crate) fn learns_texts(&self) -> bool {
         self.feeds.iter().any(|feed| feed.objective == Objective::Ctc)
     }
 
