@@ -115,7 +115,7 @@ fn wer_texts(bytes: &[u8]) {
         check(parse_side(FILE, &text, format, Side::Hypothesis, &columns));
         if let Some(texts) = check(parse_side(FILE, &text, format, Side::Reference, &columns)) {
             assert!(texts.windows(2).all(|two| two[0].line < two[1].line));
-            let pairs = join((FILE, texts.clone()), (FILE, texts)).expect("a file fits itself");
+            let pairs = join(FILE, texts.clone(), FILE, texts).expect("a file fits itself");
             assert_eq!(pairs.references, pairs.hypotheses);
             if pairs.markup.references && text.len() < SMALL {
                 same_alternatives(pairs);
@@ -373,7 +373,7 @@ fn vqa(bytes: &[u8]) {
         .map(|annotation| (annotation.question_id.clone(), annotation.answers[0].answer.clone()))
         .collect();
     let options = vqa::VqaOptions { bootstrap: FEW, worst: 3, items: true, ..Default::default() };
-    let report = vqa::evaluate((FILE, &annotations), (FILE, &results), &options).expect("they fit");
+    let report = vqa::evaluate(FILE, &annotations, FILE, &results, &options).expect("they fit");
     report.to_text();
     assert!(is_percentage(report.evaluation.primary.value));
 }
@@ -392,7 +392,7 @@ fn aokvqa(bytes: &[u8]) {
     let predictions = questions.iter().map(prediction).collect();
     let options =
         aokvqa::AokvqaOptions { bootstrap: FEW, items: true, worst: 3, sources: Vec::new() };
-    let report = aokvqa::evaluate(&questions, (FILE, &predictions), &options).expect("they fit");
+    let report = aokvqa::evaluate(&questions, FILE, &predictions, &options).expect("they fit");
     report.to_text();
     assert!(is_percentage(report.evaluation.primary.value));
 }

@@ -138,8 +138,7 @@ impl Reveal {
         states: &BaseStates,
         options: &GenerateOptions,
     ) -> Result<Vec<Generated>> {
-        let encoder = (&states.states, states.lengths.as_slice());
-        self.decoder.generate(self.base.table(), encoder, options)
+        self.decoder.generate(self.base.table(), &states.states, &states.lengths, options)
     }
 
     /// Returns the logits `[T, V]` of the token that follows each of `tokens`, given fused states.
@@ -150,7 +149,6 @@ impl Reveal {
         mode: &Mode,
     ) -> Result<Tensor> {
         let embedded = self.base.embed(&tokens.ids)?;
-        let encoder = (&states.states, states.lengths.as_slice());
-        self.decoder.forward(embedded, &tokens.segments, encoder, mode)
+        self.decoder.forward(embedded, &tokens.segments, &states.states, &states.lengths, mode)
     }
 }

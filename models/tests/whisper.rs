@@ -327,7 +327,7 @@ fn gradients_pass_through_the_frozen_model() -> Result<()> {
         let fresh = ParameterBuilder::new(4, Vec::new(), dtype, &Device::Cpu);
         let config =
             AdapterConfig { bottleneck: 4, activation: Activation::Gelu, ..Default::default() };
-        let make = |blocks, name| Adapters::new(&config, (blocks, 16), &fresh.pp(name));
+        let make = |blocks, name| Adapters::new(&config, blocks, 16, &fresh.pp(name));
         let adapters = [make(2, "encoder")?, make(3, "decoder")?];
         let list: Vec<f32> = (0..16).map(|i| (i as f32 * 1.7).sin()).collect();
         let token = Tensor::from_vec(list, (1, 16), &Device::Cpu)?.to_dtype(dtype)?;

@@ -304,9 +304,8 @@ source = "vqa"
 #[test]
 fn a_grid_shares_phases_and_resumes() {
     let folder = tempfile::tempdir().unwrap();
-    let grid = |text: &str| {
-        Grid::parse((text, Path::new("grid.toml")), (RECIPE, Path::new("test.toml")), ALL)
-    };
+    let grid =
+        |text: &str| Grid::parse(text, Path::new("grid.toml"), RECIPE, Path::new("test.toml"), ALL);
     let options = GridOptions {
         out: folder.path().into(),
         seeds: 2,
@@ -476,9 +475,8 @@ fn a_grid_shares_phases_and_resumes() {
 #[test]
 fn a_configuration_is_evaluated_after_its_memory_was_removed() {
     let folder = tempfile::tempdir().unwrap();
-    let grid = |text: &str| {
-        Grid::parse((text, Path::new("grid.toml")), (RECIPE, Path::new("test.toml")), ALL)
-    };
+    let grid =
+        |text: &str| Grid::parse(text, Path::new("grid.toml"), RECIPE, Path::new("test.toml"), ALL);
     let options = GridOptions {
         out: folder.path().into(),
         seeds: 1,

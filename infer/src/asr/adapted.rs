@@ -148,7 +148,8 @@ impl AvformerRunConfig {
 /// [`InferError::Transcribe`] for values that are NaN or infinite.
 pub fn open_avformer(
     asr_model: FrozenAsrModel,
-    (config, image_width): (&AvformerConfig, usize),
+    config: &AvformerConfig,
+    image_width: usize,
     weights: &Path,
 ) -> Result<Avformer> {
     let frozen = vec![ParameterGroup::all_frozen()];
@@ -203,8 +204,8 @@ impl AdaptedAsrModel {
                     ),
                 })?;
                 if encoder.sha256() != config.image_encoder_sha256 {
-                    let wanted = ("image encoder", config.image_encoder.as_str());
-                    return Err(differs(run, wanted, given, encoder.sha256()));
+                    let (kind, wanted) = ("image encoder", &config.image_encoder);
+                    return Err(differs(run, kind, wanted, given, encoder.sha256()));
                 }
                 Some(encoder)
             }
@@ -227,8 +228,8 @@ impl AdaptedAsrModel {
         let config = AvformerRunConfig::read(run)?;
         let sha256 = self.asr_model.weights_sha256()?;
         if sha256 != config.asr_model_sha256 {
-            let wanted = ("ASR model", config.asr_model.as_str());
-            return Err(differs(run, wanted, "the given ASR model", &sha256));
+            let (kind, given) = ("ASR model", "the given ASR model");
+            return Err(differs(run, kind, &config.asr_model, given, &sha256));
         }
         Ok(config)
     }
@@ -240,8 +241,8 @@ impl AdaptedAsrModel {
         config: &AvformerRunConfig,
         image_encoder: Option<Encoder>,
     ) -> Result<()> {
-        let adapters = (&config.avformer, config.image_width);
-        let avformer = open_avformer(self.asr_model.frozen()?, adapters, &run.join(WEIGHTS))?;
+        let (frozen, weights) = (self.asr_model.frozen()?, run.join(WEIGHTS));
+        let avformer = open_avformer(frozen, &config.avformer, config.image_width, &weights)?;
         let silence = seconds_to_samples(config.silence_seconds);
         let added = RunAdapters { avformer, image_encoder, frames: config.frames, silence };
         self.added.insert(name.to_string(), added);
@@ -341,7 +342,7 @@ impl AdaptedAsrModel {
 
 /// The error for a run that was trained with other weights of a model. The tuple has the kind and
 /// the name of the model.
-fn differs(run: &Path, (kind, wanted): (&str, &str), given: &str, sha256: &str) -> InferError {
+fn differs(run: &Path, kind: &str, wanted: &str, given: &str, sha256: &str) -> InferError {
     let reason = format!(
         "{}: was trained for the {kind} {wanted}, but {given} has other weights (SHA-256 \
          {sha256}): use the {kind} that it was trained for",

@@ -143,7 +143,7 @@ fn form(
     config: Option<&TokenizerConfig>,
 ) -> TextForm {
     let longest = clip.config().text_config.max_position_embeddings;
-    text_form(settings, task_length, config, (longest, Some(longest)))
+    text_form(settings, task_length, config, longest, Some(longest))
 }
 
 /// Reads the image processor of a model and checks that its output size matches the model.

@@ -26,8 +26,10 @@ pub(super) struct TextModel {
     tokenizer: Arc<SegmentTokenizer>,
     settings: TransformerSettings,
     tokenizer_config: Option<TokenizerConfig>,
-    /// The default length limit, and the number of position embeddings if there is a table of them.
-    limits: (usize, Option<usize>),
+    /// The default length limit.
+    default_limit: usize,
+    /// The number of position embeddings, if there is a table of them.
+    positions: Option<usize>,
     form: TextForm,
     /// The number of prompt tokens, if a module excludes them from pooling; otherwise 0.
     prompt_length: usize,
@@ -54,20 +56,29 @@ impl TextModel {
         } else {
             digest::of_bytes(format!("{weights}\n{identity}"))
         };
-        let limits = (files.config.max_length(), files.config.max_positions());
-        let form = text_form(&settings, None, tokenizer_config.as_ref(), limits);
+        let (default_limit, positions) = (files.config.max_length(), files.config.max_positions());
+        let config = tokenizer_config.as_ref();
+        let form = text_form(&settings, None, config, default_limit, positions);
         let tokenizer = Arc::clone(&files.tokenizer);
         let prompt_length = 0;
-        let model =
-            Self { encoder, tokenizer, settings, tokenizer_config, limits, form, prompt_length };
+        let model = Self {
+            encoder,
+            tokenizer,
+            settings,
+            tokenizer_config,
+            default_limit,
+            positions,
+            form,
+            prompt_length,
+        };
         Ok((model, sha256))
     }
 
     /// Sets the prompt `text` for all further texts, with the length limit of queries or documents.
     pub(super) fn set_prompt(&mut self, text: &str, choice: &PromptChoice) -> Result<()> {
         let task_length = self.settings.task_length(choice);
-        self.form =
-            text_form(&self.settings, task_length, self.tokenizer_config.as_ref(), self.limits);
+        let (config, limit) = (self.tokenizer_config.as_ref(), self.default_limit);
+        self.form = text_form(&self.settings, task_length, config, limit, self.positions);
         self.prompt_length = 0;
         if !text.is_empty() && self.encoder.counts_prompt() {
             let ids = self.tokens(text)?;

@@ -41,7 +41,8 @@ impl Retriever {
     pub fn build(
         folder: &Path,
         model: &Reveal,
-        (corpus, sequencer): (&Corpus, &Sequencer),
+        corpus: &Corpus,
+        sequencer: &Sequencer,
         stop: &Stop,
     ) -> Result<(Self, Writer)> {
         remove_memory(folder)?;

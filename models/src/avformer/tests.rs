@@ -230,7 +230,7 @@ fn mismatched_inputs_are_errors() -> Result<()> {
     let error = model.asr_model().text_losses(&audio, &texts()[..1], &Mode::inference());
     assert!(matches!(error, Err(ModelError::BadInput(_))));
     let bad = ProjectionConfig { init_std: f64::NAN, ..ProjectionConfig::default() };
-    let error = VisualProjection::new(&bad, (E, 8), &ParameterBuilder::on_cpu(0)).unwrap_err();
+    let error = VisualProjection::new(&bad, E, 8, &ParameterBuilder::on_cpu(0)).unwrap_err();
     assert!(error.to_string().contains("init_std"));
     Ok(())
 }

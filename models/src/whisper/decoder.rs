@@ -10,7 +10,7 @@ use crate::kernels::{
     Attention, Chain, Mode, Segments, Value, attention, dropout, embedding_sum, linear, residual,
     self_attention, stacked_linear,
 };
-use crate::layers::{LayerNorm, Linear};
+use crate::layers::{CrossKeys, LayerNorm, Linear};
 use crate::packed::PackedTokens;
 use crate::params::{Init, ParameterBuilder};
 use crate::speech::AudioStates;
@@ -89,7 +89,12 @@ impl Decoder {
         let mut x = dropout(&mode.detach(x), mode.dropout(self.config.dropout))?;
         for (i, layer) in self.layers.iter().enumerate() {
             let (keys, values) = layer.cross_keys(&audio.states)?;
-            let next = layer.forward(&x, own, (&keys, &values, &cross), mode)?;
+            let next = layer.forward(
+                &x,
+                own,
+                CrossKeys { keys: &keys, values: &values, segments: &cross },
+                mode,
+            )?;
             x = mode.detach(adapters.apply(i, &x, next)?);
         }
         self.logits(&x)
@@ -147,7 +152,7 @@ impl Layer {
         &self,
         x: &Tensor,
         own: &Segments,
-        others: (&Tensor, &Tensor, &Segments),
+        cross: CrossKeys<'_>,
         mode: &Mode,
     ) -> Result<Tensor> {
         let mut chain = Chain::new();
@@ -157,7 +162,7 @@ impl Layer {
         let context = chain.self_attention(qkv, None, &self.attention(own, true, mode));
         let attended = chain.stacked_linear(context, &[self.attention.output.as_part()]);
         let x = chain.residual(x, attended, mode.dropout(self.config.dropout));
-        self.rest(chain, x, others, mode)
+        self.rest(chain, x, cross, mode)
     }
 
     /// Runs the layer for the next row of each sequence, `[S, D]` → `[S, D]`. `own` caches the
@@ -165,19 +170,20 @@ impl Layer {
     pub fn step(
         &self,
         x: &Tensor,
-        (own, step): (&LayerCache, &Step),
-        others: (&Tensor, &Tensor, &Segments),
+        own: &LayerCache,
+        step: &Step,
+        cross: CrossKeys<'_>,
     ) -> Result<Tensor> {
         let mode = Mode::inference();
         let qkv = stacked_linear(&self.norm.forward(x)?, &self.attention.query_key_value())?;
         own.write(&qkv, step)?;
         let query = qkv.narrow(1, 0, self.config.d_model)?;
         let options = self.attention(&step.segments, false, &mode);
-        let context = attention((&query, &own.keys, &own.values), None, &options)?;
+        let context = attention(&query, &own.keys, &own.values, None, &options)?;
         let x = residual(x, &self.attention.output.forward(&context)?, None)?;
         let mut chain = Chain::new();
         let x = chain.input(&x);
-        self.rest(chain, x, others, &mode)
+        self.rest(chain, x, cross, &mode)
     }
 
     /// Runs a causal forward pass without dropout, `[T, D]` → `[T, D]`. Also returns the queries
@@ -186,7 +192,7 @@ impl Layer {
         &self,
         x: &Tensor,
         own: &Segments,
-        others: (&Tensor, &Tensor, &Segments),
+        cross: CrossKeys<'_>,
     ) -> Result<(Tensor, Tensor)> {
         let mode = Mode::inference();
         let qkv = stacked_linear(&self.norm.forward(x)?, &self.attention.query_key_value())?;
@@ -195,7 +201,7 @@ impl Layer {
         let queries = self.cross_attention.query.forward(&self.cross_norm.forward(&x)?)?;
         let mut chain = Chain::new();
         let x = chain.input(&x);
-        Ok((self.rest(chain, x, others, &mode)?, queries))
+        Ok((self.rest(chain, x, cross, &mode)?, queries))
     }
 
     /// Computes the layer after self-attention.
@@ -203,14 +209,14 @@ impl Layer {
         &self,
         mut chain: Chain,
         x: Value,
-        (keys, values, cross): (&Tensor, &Tensor, &Segments),
+        cross: CrossKeys<'_>,
         mode: &Mode,
     ) -> Result<Tensor> {
-        let others = (chain.input(keys), chain.input(values));
+        let (k, v) = (chain.input(cross.keys), chain.input(cross.values));
         let normed = chain.norm(x, self.cross_norm.as_norm());
         let query = chain.stacked_linear(normed, &[self.cross_attention.query.as_part()]);
-        let options = self.attention(cross, false, mode);
-        let context = chain.attention((query, others.0, others.1), None, &options);
+        let options = self.attention(cross.segments, false, mode);
+        let context = chain.attention(query, k, v, None, &options);
         let attended = chain.stacked_linear(context, &[self.cross_attention.output.as_part()]);
         let x = chain.residual(x, attended, mode.dropout(self.config.dropout));
         let normed = chain.norm(x, self.feed_forward_norm.as_norm());

@@ -216,7 +216,7 @@ impl Explorable {
                 Some(generation.key(row)?.to_vec())
             }
             None if has_query && run.is_none() => {
-                Some(self.query(&generation, (text, image.as_ref()))?)
+                Some(self.query(&generation, text, image.as_ref())?)
             }
             None => None,
         };
@@ -272,7 +272,8 @@ impl Explorable {
     fn query(
         &self,
         generation: &Generation,
-        (text, image): (Option<&str>, Option<&Upload>),
+        text: Option<&str>,
+        image: Option<&Upload>,
     ) -> anyhow::Result<Vec<f32>> {
         let encoder = self.encoder.get(|| open_encoder(generation))?;
         let modalities = encoder.modalities();

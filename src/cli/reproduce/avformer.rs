@@ -133,7 +133,7 @@ impl Reproduce {
     /// The grid of this scale.
     fn avformer_grid(&self) -> anyhow::Result<Grid> {
         let (grid, file) = if self.is_smoke() { (SMOKE, SMOKE_FILE) } else { (GRID, GRID_FILE) };
-        Ok(Grid::parse((grid, file.as_ref()), (RECIPE, RECIPE_FILE.as_ref()), ALL)?)
+        Ok(Grid::parse(grid, file.as_ref(), RECIPE, RECIPE_FILE.as_ref(), ALL)?)
     }
 
     /// Trains the image encoder and the ASR model.
@@ -208,7 +208,7 @@ impl Reproduce {
         let mut claims: Vec<Claim> =
             report.claims.iter().map(|claim| self.of_avformer_claim(claim, name)).collect();
         claims.extend(self.of_summaries(&report, &out, name)?);
-        let all = Grid::parse((GRID, GRID_FILE.as_ref()), (RECIPE, RECIPE_FILE.as_ref()), ALL)?;
+        let all = Grid::parse(GRID, GRID_FILE.as_ref(), RECIPE, RECIPE_FILE.as_ref(), ALL)?;
         for claim in all.claims() {
             if report.claims.iter().all(|known| known.claim.id != claim.id) {
                 let verdict = Verdict::Untested;
@@ -375,14 +375,14 @@ mod tests {
 
     #[test]
     fn all_expected_claims_are_in_the_grid() {
-        let grid = Grid::parse((GRID, GRID_FILE.as_ref()), (RECIPE, RECIPE_FILE.as_ref()), ALL);
+        let grid = Grid::parse(GRID, GRID_FILE.as_ref(), RECIPE, RECIPE_FILE.as_ref(), ALL);
         let grid = grid.expect("the grid of the repository");
         let ids: Vec<&str> = grid.claims().iter().map(|claim| claim.id.as_str()).collect();
         let expected = EXPECTED.iter().chain(&EXPECTED_OF_WHISPER);
         for id in expected.filter(|id| !OWN.contains(id)) {
             assert!(ids.contains(id), "{id}");
         }
-        let smoke = Grid::parse((SMOKE, SMOKE_FILE.as_ref()), (RECIPE, RECIPE_FILE.as_ref()), ALL);
+        let smoke = Grid::parse(SMOKE, SMOKE_FILE.as_ref(), RECIPE, RECIPE_FILE.as_ref(), ALL);
         let smoke = smoke.expect("the grid of the repository");
         for claim in smoke.claims() {
             assert!(grid.claims().contains(claim), "{}: the same claim at both scales", claim.id);

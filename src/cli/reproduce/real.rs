@@ -25,6 +25,7 @@ use engram_train::studies::reveal::run::train_reveal;
 use engram_train::{Recipe, RecipeOptions};
 
 use super::correlation::System;
+use super::inputs::RealData;
 use super::report::{Claim, Measured};
 use super::{ENCODER, Reproduce, Scale};
 
@@ -32,13 +33,16 @@ use super::{ENCODER, Reproduce, Scale};
 const PHRASES_RECIPE: &str = include_str!("../../../train/recipes/patent/minilm.toml");
 const CAPTIONS_RECIPE: &str = include_str!("../../../train/recipes/reveal/coco.toml");
 
-/// Folders of real data, with their required files.
-pub(super) const PHRASES: (&str, &[&str]) = ("patent", &["validation.csv"]);
+pub(super) const PHRASES: RealData = RealData { folder: "patent", files: &["validation.csv"] };
 /// Additional files for fine-tuning.
-const TUNING_FILES: (&str, &[&str]) = ("patent", &["train.csv", "ipc_class_titles.tsv"]);
-pub(super) const SPEECH: (&str, &[&str]) = ("speech", &["utterances.tsv", "tiny_en.hyp.tsv"]);
-pub(super) const CAPTIONS: (&str, &[&str]) =
-    ("coco-captions", &["captions_val2017.json", "captions_train2017_mini.json"]);
+const TUNING_FILES: RealData =
+    RealData { folder: "patent", files: &["train.csv", "ipc_class_titles.tsv"] };
+pub(super) const SPEECH: RealData =
+    RealData { folder: "speech", files: &["utterances.tsv", "tiny_en.hyp.tsv"] };
+pub(super) const CAPTIONS: RealData = RealData {
+    folder: "coco-captions",
+    files: &["captions_val2017.json", "captions_train2017_mini.json"],
+};
 
 /// Ids of the claims.
 pub(super) const ZERO_SHOT: &str = "patent.real_zero_shot";
@@ -154,7 +158,7 @@ impl Reproduce {
             }));
         }
         let measured = |name: &str, transcripts: Vec<Utterance<'_>>| {
-            let pairs = join((&references_file, references.clone()), (name, transcripts))?;
+            let pairs = join(&references_file, references.clone(), name, transcripts)?;
             let options = WerOptions {
                 normaliser: Normaliser::WhisperEnglish,
                 items: true,

@@ -299,7 +299,7 @@ impl Reproduce {
 
 /// The grid in the repository.
 fn whole_grid() -> anyhow::Result<Grid> {
-    Ok(Grid::parse((GRID, Path::new(GRID_FILE)), (RECIPE, Path::new(RECIPE_FILE)), ALL)?)
+    Ok(Grid::parse(GRID, Path::new(GRID_FILE), RECIPE, Path::new(RECIPE_FILE), ALL)?)
 }
 
 /// Replies, grouped by the numbers of needles and of other images.

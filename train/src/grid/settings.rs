@@ -168,7 +168,7 @@ impl Grid {
         } else {
             builtin::read_built_in(&recipe)?.into()
         };
-        Self::parse((&text, file), (&recipe_text, &recipe), studies)
+        Self::parse(&text, file, &recipe_text, &recipe, studies)
     }
 
     /// Reads a grid's text and its recipe's text, each with its file name, which only appears in
@@ -177,8 +177,10 @@ impl Grid {
     /// # Errors
     /// [`TrainError::Recipe`] with file and line.
     pub fn parse(
-        (text, file): (&str, &Path),
-        (recipe, recipe_file): (&str, &Path),
+        text: &str,
+        file: &Path,
+        recipe: &str,
+        recipe_file: &Path,
         studies: Studies,
     ) -> Result<Self> {
         let File { main, shared, set, configuration, claim, .. } = read(text, file)?;

@@ -242,8 +242,8 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
         }
         let state = &self.session.state;
         let values = state.window.values(self.learning_rate(state.phase_step - 1));
-        let amounts = state.window.amounts();
-        let speeds = self.session.timing.write(state.step, amounts)?;
+        let (examples, tokens) = state.window.amounts();
+        let speeds = self.session.timing.write(state.step, examples, tokens)?;
         if let Some(loss) = state.window.mean_loss() {
             self.session.state.last_loss = Some(loss);
         }

@@ -172,9 +172,9 @@ fn no_image_is_encoded_during_training() {
             .to_vec();
         set.push(format!("data.state_cache_gb={state_cache_gb}"));
         let mut recipe = frozen.recipe("whisper", &set).unwrap();
-        let settings = (recipe.data().unwrap(), recipe.model().unwrap());
+        let (data, model) = (recipe.data().unwrap(), recipe.model().unwrap());
         let (feeds, batch) = (recipe.feed().unwrap(), recipe.batch().clone());
-        let mut study = AvformerStudy::new(settings, feeds, batch, true).unwrap();
+        let mut study = AvformerStudy::new(data, model, feeds, batch, true).unwrap();
         let hidden = frozen.path("hidden");
         std::fs::create_dir(&hidden).unwrap();
         let names: Vec<String> =

@@ -82,7 +82,7 @@ fn a_new_study_is_trained_by_its_name() {
 fn a_new_study_has_grids() {
     let folder = tempfile::tempdir().expect("a folder");
     let (file, recipe) = (Path::new("grid.toml"), Path::new("median.toml"));
-    let grid = |text: &str, studies| Grid::parse((text, file), (RECIPE, recipe), studies);
+    let grid = |text: &str, studies| Grid::parse(text, file, RECIPE, recipe, studies);
     let options = GridOptions {
         out: folder.path().to_path_buf(),
         seeds: 2,

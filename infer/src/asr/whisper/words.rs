@@ -77,12 +77,8 @@ impl WhisperAsr {
             })
             .collect();
         let prompt = self.tokens.prompt(self.language(options)?, false)?;
-        let aligned = self.whisper.decoder().align(
-            audio,
-            &to_align,
-            (&prompt, end),
-            &self.alignment_heads,
-        )?;
+        let aligned =
+            self.whisper.decoder().align(audio, &to_align, &prompt, end, &self.alignment_heads)?;
         let is_without_spaces = |language: &String| WITHOUT_SPACES.contains(&language.as_str());
         let by_character = options.task == Task::Transcribe
             && options.language.as_ref().is_some_and(is_without_spaces);

@@ -330,7 +330,7 @@ utterances = "clean"
 
     fn grid(text: &str) -> Result<Grid> {
         let (file, recipe) = (Path::new("grid.toml"), Path::new("tiny.toml"));
-        Grid::parse((text, file), (RECIPE, recipe), ALL)
+        Grid::parse(text, file, RECIPE, recipe, ALL)
     }
 
     #[test]

@@ -332,7 +332,7 @@ impl Corpus {
                     Some(view) if view < EVALUATED_VIEWS => (Split::Validation, view),
                     Some(view) => (Split::Test, view - EVALUATED_VIEWS),
                 };
-                let view_pixels = world.view((split, name), view, self.data.view_size)?;
+                let view_pixels = world.view(split, name, view, self.data.view_size)?;
                 let (width, height) = view_pixels.dimensions();
                 let path = PathBuf::from(world.names().nth(name).unwrap_or_default());
                 let image = DecodedImage::from_pixels(width, height, view_pixels.into_raw());

@@ -232,7 +232,7 @@ impl AvformerStudy {
         }
         let mut progress = self.progress(&format!("test, {utterances}"), clips.len());
         let transcripts =
-            self.transcribe(avformer, clips, shown, (&mut progress, &Stop::default()))?;
+            self.transcribe(avformer, clips, shown, &mut progress, &Stop::default())?;
         for (shown, texts) in shown.iter().zip(transcripts) {
             metrics.systems.push(hypotheses.add(name(*shown), texts, folder)?);
         }
@@ -305,7 +305,7 @@ impl AvformerStudy {
             let ratio = snr_db.map_or("clean".to_string(), |ratio| format!("{ratio}dB"));
             let mut progress = self.progress(&format!("test, {ratio}"), clips.len());
             let transcripts =
-                self.transcribe(avformer, &clips, &shown, (&mut progress, &Stop::default()))?;
+                self.transcribe(avformer, &clips, &shown, &mut progress, &Stop::default())?;
             let mut measures = Vec::with_capacity(shown.len());
             for (shown, texts) in shown.iter().zip(transcripts) {
                 let report = report(&clips, &texts)?;

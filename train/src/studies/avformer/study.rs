@@ -82,7 +82,8 @@ impl AvformerStudy {
     /// # Errors
     /// Errors of reading the data and the frozen models, and of an image that does not decode.
     pub fn new(
-        (data, model): (AvformerData, AvformerModel),
+        data: AvformerData,
+        model: AvformerModel,
         feeds: Vec<AvformerFeed>,
         batch: BatchSettings,
         quiet: bool,
@@ -211,7 +212,7 @@ impl AvformerStudy {
     /// The file cannot be read, belongs to another model, or has values that are not finite.
     pub fn load(&self, weights: &Path) -> StudyResult<Avformer> {
         let config = self.model.avformer();
-        Ok(open_avformer(self.frozen_model.clone(), (&config, self.image_width()), weights)?)
+        Ok(open_avformer(self.frozen_model.clone(), &config, self.image_width(), weights)?)
     }
 
     /// The names and element counts of the parameters that are trained in a phase with these
@@ -389,7 +390,7 @@ impl Study for AvformerStudy {
         // The trainer shows its own progress.
         let mut none = Progress::new(true, "", 0, 0);
         let hypotheses =
-            self.transcribe(avformer, &self.validation, shown, (&mut none, context.stop))?;
+            self.transcribe(avformer, &self.validation, shown, &mut none, context.stop)?;
         for (name, hypotheses) in names.iter().zip(hypotheses) {
             let hypotheses = NORMALISER.normalise_all(&hypotheses);
             metrics.push((

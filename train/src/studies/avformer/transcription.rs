@@ -64,7 +64,8 @@ impl AvformerStudy {
         avformer: &Avformer,
         clips: &[ClipWithFrames],
         shown: &[VisualInput],
-        (progress, stop): (&mut Progress, &Stop),
+        progress: &mut Progress,
+        stop: &Stop,
     ) -> StudyResult<Vec<Vec<String>>> {
         let mut texts = vec![Vec::with_capacity(clips.len()); shown.len()];
         let indices: Vec<usize> = (0..clips.len()).collect();

@@ -95,7 +95,7 @@ impl ImageSet {
         number: usize,
     ) -> Result<Vec<f32>, DataError> {
         let image = &self.images[index];
-        self.pixels(image.view((EVALUATED_SEED, split), number, self.size)?)
+        self.pixels(image.view(EVALUATED_SEED, split, number, self.size)?)
     }
 
     fn pixels(&self, view: RgbImage) -> Result<Vec<f32>, DataError> {

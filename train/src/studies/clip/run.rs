@@ -65,7 +65,7 @@ pub fn train_clip(recipe: &mut Recipe, options: &RunOptions) -> Result<ClipSumma
     let names = NameVectors::new(&names, &model.text_encoder);
     let names = names.map_err(|error| recipe.error("model.text_encoder", error))?;
     let batch = recipe.batch().clone();
-    let mut study = ClipStudy::new((data, model), (images, names), batch);
+    let mut study = ClipStudy::new(data, model, images, names, batch);
     let trained = train(&mut study, recipe, options)?;
     let summary = finish(&study, recipe, &trained)
         .map_err(TrainError::in_study(NAME, "measuring the finished run"))?;

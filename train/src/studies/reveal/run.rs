@@ -116,7 +116,7 @@ pub fn train_reveal(recipe: &mut Recipe, options: &RunOptions) -> Result<RevealS
     let (data, model, memory, feeds) = settings(recipe)?;
     let memory_k = memory.k;
     let study =
-        RevealStudy::new((data, model, memory), feeds, recipe.batch().clone(), options.run.clone());
+        RevealStudy::new(data, model, memory, feeds, recipe.batch().clone(), options.run.clone());
     let mut study = study.map_err(TrainError::in_study(NAME, "reading the data"))?;
     check_start(&study, recipe)?;
     if memory_k > 0 && study.corpus().items.is_empty() {
@@ -210,7 +210,7 @@ fn finish(
         _ => {
             let folder = trained.run.join("memory");
             let retriever =
-                Retriever::build(&folder, &model, (corpus, sequencer), &Stop::default())?.0;
+                Retriever::build(&folder, &model, corpus, sequencer, &Stop::default())?.0;
             Identity::of(&trained.weights, &trained.run.join(TOKENIZER))?.write(&folder)?;
             Some(retriever)
         }
@@ -236,7 +236,7 @@ fn finish(
             // In a separate memory, so that the run's memory stays unchanged.
             let folder = trained.run.join("memory-swapped");
             let mut retriever =
-                Retriever::build(&folder, &model, (corpus, sequencer), &Stop::default())?.0;
+                Retriever::build(&folder, &model, corpus, sequencer, &Stop::default())?.0;
             let forward = study.forward(&model, None);
             let report = swap(&forward, &mut retriever, world, SWAPPED_FACTS, recipe.seed())?;
             drop(retriever);

@@ -94,7 +94,8 @@ impl RunMemory {
     /// Builds the memory, starts a refresh or adopts one, if due before this step.
     pub fn before_step(
         &mut self,
-        (phase, step): (usize, u64),
+        phase: usize,
+        step: u64,
         parameters: &Parameters,
     ) -> StudyResult<()> {
         if self.open.is_none() || self.state.phase != phase {
@@ -161,7 +162,7 @@ impl RunMemory {
         let model = self.encoding.load(&self.snapshot(step)?)?;
         let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
         let (retriever, writer) =
-            Retriever::build(&self.folder, &model, (corpus, sequencer), &Stop::default())?;
+            Retriever::build(&self.folder, &model, corpus, sequencer, &Stop::default())?;
         (self.open, self.writer) = (Some(retriever), Some(writer));
         self.state = State { made_at: Some(step), phase: self.state.phase, ..State::default() };
         self.sweep()

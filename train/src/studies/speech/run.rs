@@ -64,7 +64,7 @@ pub fn train_speech(recipe: &mut Recipe, options: &RunOptions) -> Result<SpeechS
     recipe.expect_study(NAME)?;
     recipe.fill_start_hash()?;
     let (data, model, feeds) = settings(recipe)?;
-    let study = SpeechStudy::new((data, model), feeds, recipe.batch().clone());
+    let study = SpeechStudy::new(data, model, feeds, recipe.batch().clone());
     let mut study = study.map_err(TrainError::in_study(NAME, "reading the data"))?;
     check_start(&study, recipe)?;
     let mixed = recipe.phases().len() > 1 && study.learns_texts();
@@ -128,7 +128,7 @@ fn finish(
     file(TOKENIZER, study.tokenizer().json()?.as_bytes())?;
 
     let modules =
-        SpeechModules::load((&encoder, &study.model().best_rq), vocabulary, &trained.weights)?;
+        SpeechModules::load(&encoder, &study.model().best_rq, vocabulary, &trained.weights)?;
     let mut summary = SpeechSummary {
         recipe_hash: trained.recipe_hash.clone(),
         seed: recipe.seed(),

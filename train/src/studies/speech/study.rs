@@ -71,7 +71,8 @@ impl SpeechStudy {
     /// Errors of reading the data; in phases with texts, a text with a character that is not in the
     /// vocabulary.
     pub fn new(
-        (data, model): (SpeechData, SpeechModel),
+        data: SpeechData,
+        model: SpeechModel,
         feeds: Vec<SpeechFeed>,
         batch: BatchSettings,
     ) -> StudyResult<Self> {
@@ -305,8 +306,8 @@ impl Study for SpeechStudy {
         seed: u64,
     ) -> StudyResult<(Self::Model, Parameters)> {
         let vocabulary = self.tokenizer.vocabulary_size();
-        let configs = (&self.model.encoder(), &self.model.best_rq);
-        Ok(SpeechModules::build(configs, vocabulary, groups, seed)?)
+        let (encoder, best_rq) = (&self.model.encoder(), &self.model.best_rq);
+        Ok(SpeechModules::build(encoder, best_rq, vocabulary, groups, seed)?)
     }
 
     fn batches(&self, _: &Phase, rng: &mut ChaCha8Rng) -> StudyResult<Vec<Batch>> {
