@@ -26,5 +26,6 @@ mod study;
 
 pub use report::{ClaimReport, ConfigurationReport, ConfigurationRun, GridReport, Rule, Verdict};
 pub use run::{GridOptions, GridProgress, run_grid};
+pub(crate) use settings::Phases;
 pub use settings::{ClaimSettings, Configuration, Grid, shell_quote};
-pub use study::{AblationStudy, Column, Filter, MetricQuery};
+pub use study::{AblationStudy, Column, Filter, Hashes, MetricQuery};

@@ -268,7 +268,7 @@ impl EncoderLayer {
         let values = chain.stacked_linear(normed, &[projections.value.as_part()]);
         let bias = Some(AttentionBias::Shared(&bias));
         let attended =
-            projections.cross_attention(&mut chain, normed_first, (keys, values), bias, &options);
+            projections.cross_attention(&mut chain, normed_first, keys, values, bias, &options);
         let first = chain.residual(first, attended, mode.dropout(self.config.dropout_rate));
         self.feed_forward.forward(&mut chain, first, &self.config, mode);
         Ok(chain.finish()?)

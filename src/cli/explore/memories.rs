@@ -244,7 +244,7 @@ impl Explorable {
             (None, Some(run), _) => {
                 let opened = answerers.opened(run)?;
                 let found;
-                (number, found) = opened.find((text, image.as_ref()), k, filter)?;
+                (number, found) = opened.find(text, image.as_ref(), k, filter)?;
                 found.into_iter().map(Hit::of_run).collect()
             }
             (None, None, containing) => {

@@ -139,7 +139,7 @@ impl Reproduce {
             Ok::<_, anyhow::Error>((path.display().to_string(), read_text(&path)?))
         };
         let [(references_file, references), (theirs_file, theirs)] =
-            [read(SPEECH.1[0])?, read(SPEECH.1[1])?];
+            [read(SPEECH.files[0])?, read(SPEECH.files[1])?];
         let references = parse_texts(&references_file, &references, TextFormat::Tsv)?;
         let theirs = parse_texts(&theirs_file, &theirs, TextFormat::Tsv)?;
         let asr_model = AsrModel::open(whisper)?;

@@ -16,9 +16,9 @@ use super::run::{complete_settings, settings};
 use super::settings::{AvformerData, AvformerFeed};
 use crate::checkpoint;
 use crate::error::{Result, TrainError};
-use crate::grid::settings::{Grid, Phases};
-use crate::grid::study::Hashes;
-use crate::grid::{AblationStudy, Column, Configuration, Filter, MetricQuery};
+use crate::grid::{
+    AblationStudy, Column, Configuration, Filter, Grid, Hashes, MetricQuery, Phases,
+};
 use crate::recipe::Recipe;
 
 /// The systems of the test: the frozen ASR model, or the frames that the adapted model sees.

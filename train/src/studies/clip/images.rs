@@ -59,11 +59,6 @@ impl ImageSet {
         self.images.len()
     }
 
-    /// Whether there are no images.
-    pub fn is_empty(&self) -> bool {
-        self.images.is_empty()
-    }
-
     /// The names of the images, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.images.iter().map(|image| image.name.as_str())

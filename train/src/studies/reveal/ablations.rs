@@ -19,8 +19,7 @@ use super::evaluation::FinishedRun;
 use super::run::{RevealSummary, TEST_ANSWERS, TestAnswer, settings};
 use crate::checkpoint::{self, write_file};
 use crate::error::{Result, TrainError};
-use crate::grid::settings::{Grid, Phases};
-use crate::grid::{AblationStudy, Column, Configuration, Filter, MetricQuery};
+use crate::grid::{AblationStudy, Column, Configuration, Filter, Grid, MetricQuery, Phases};
 use crate::program::Program;
 
 /// The file with the [`Origin`] of the answers; written last.
