@@ -12,7 +12,7 @@ use crate::metric::{MetricInfo, Unit, interval_or_exact};
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// With fewer units than this a percentile interval is rough, and usually too narrow.
-pub(crate) const MIN_UNITS: usize = 10;
+pub const MIN_UNITS: usize = 10;
 
 /// A confidence interval and its method.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -263,7 +263,7 @@ fn invalid_inputs_are_refused() -> Result<()> {
     assert!(refused.unwrap_err().to_string().contains("12 tokens"));
     assert!(whisper.decoder().generate(&audio, &[], &rules(), &options).is_err());
     let config = |change: fn(&mut WhisperConfig)| {
-        let mut config = WhisperConfig::tiny();
+        let mut config = WhisperConfig::default();
         change(&mut config);
         config.validate().unwrap_err().to_string()
     };
@@ -273,23 +273,12 @@ fn invalid_inputs_are_refused() -> Result<()> {
     Ok(())
 }
 
-/// The published counts: `model.num_parameters()` of `transformers` with the published
-/// configurations.
+/// The published count of Whisper tiny: `model.num_parameters()` of `transformers`.
 #[test]
-fn published_sizes_have_the_published_parameter_counts() -> Result<()> {
-    for (config, count) in [
-        (WhisperConfig::tiny_en(), 37_760_256),
-        (WhisperConfig::tiny(), 37_760_640),
-        (WhisperConfig::base(), 72_593_920),
-        (WhisperConfig::small(), 241_734_912),
-        (WhisperConfig::medium(), 763_857_920),
-        (WhisperConfig::large(), 1_543_304_960),
-        (WhisperConfig::large_v3(), 1_543_490_560),
-    ] {
-        let builder = ParameterBuilder::shapes_only();
-        Whisper::new(&config, &builder)?;
-        assert_eq!(builder.finish()?.element_counts().0, count);
-    }
+fn the_default_size_has_the_published_parameter_count() -> Result<()> {
+    let builder = ParameterBuilder::shapes_only();
+    Whisper::new(&WhisperConfig::default(), &builder)?;
+    assert_eq!(builder.finish()?.element_counts().0, 37_760_640);
     Ok(())
 }
 

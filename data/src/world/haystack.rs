@@ -21,7 +21,7 @@ use crate::DataError;
 
 /// The numbers of needles and other images in the standard tasks; a world with fewer images has
 /// fewer sizes.
-const HAYSTACKS: [(usize, usize); 4] = [(1, 10), (1, 100), (1, 1000), (3, 1000)];
+pub const HAYSTACKS: [(usize, usize); 4] = [(1, 10), (1, 100), (1, 1000), (3, 1000)];
 
 /// The number of tasks of each size.
 const TASKS: usize = 100;

@@ -91,7 +91,7 @@ pub fn tokenize_raw<S: AsRef<str> + Sync>(lines: &[S]) -> Vec<String> {
 
 /// Whether a caption contains a character that the tokenizer takes for a line end; it shifts all
 /// later captions.
-pub(crate) fn has_line_end(caption: &str) -> bool {
+pub fn has_line_end(caption: &str) -> bool {
     // U+0085 alone is an ellipsis. A `\r` at the end forms one line end with the `\n` after it.
     let caption = caption.strip_suffix('\r').unwrap_or(caption);
     caption.contains(['\r', '\u{B}', '\u{C}', '\u{2028}', '\u{2029}'])

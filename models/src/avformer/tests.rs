@@ -41,7 +41,7 @@ fn whisper(builder: &ParameterBuilder) -> Result<FrozenAsrModel> {
         init_std: 0.4,
         max_source_positions: 32,
         max_target_positions: 16,
-        ..WhisperConfig::tiny()
+        ..WhisperConfig::default()
     };
     let model = Box::new(Whisper::new(&config, builder)?);
     Ok(FrozenAsrModel::Whisper { model, prompt: vec![5, 6], end: 4 })

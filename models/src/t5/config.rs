@@ -101,11 +101,6 @@ impl T5Config {
         Self { d_model: 1024, d_ff: 2816, num_layers: 24, num_heads: 16, ..Self::small() }
     }
 
-    /// `t5_1_1_xl`.
-    pub fn xl() -> Self {
-        Self { d_model: 2048, d_ff: 5120, num_layers: 24, num_heads: 32, ..Self::small() }
-    }
-
     /// Reads a published `config.json`. Fields that do not define the model are ignored.
     ///
     /// # Errors

@@ -2,8 +2,8 @@
 //!
 //! The run folder has the usual files. It also has `tokenizer.json`, `model.json` (the sizes),
 //! `memory/` (encoded with the final weights) and `test.jsonl` (each test question with its answer
-//! and retrieved entries). For questions from files, `test/` has the input of `engram eval` (see
-//! [`super::dataset_metrics`]). `summary.json` is written last.
+//! and retrieved entries). For questions from files, `test/` has the input of `engram eval`.
+//! `summary.json` is written last.
 
 use std::path::Path;
 
