@@ -9,7 +9,7 @@ use std::path::Path;
 
 use engram::data::world::phrases::phrase_world;
 use engram::eval::metric::pearson::pearson;
-use engram::train::studies::patent::predict::predict;
+use engram::infer::similarity::run::SimilarityRun;
 use engram::train::studies::patent::run::train_patent;
 use engram::train::{Recipe, RecipeOptions, RunOptions};
 
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // The recipe uses the same seed, so its training pairs do not include these test pairs.
     let pairs = phrase_world(1).test;
-    let scores = predict(Path::new(&run), &pairs, &|_| ())?;
+    let scores = SimilarityRun::open(Path::new(&run))?.predict(&pairs, &|_| ())?;
     for (pair, score) in pairs.iter().zip(&scores).step_by(pairs.len() / 5) {
         let gold = pair.score.unwrap_or(f32::NAN);
         println!("{score:.2} ({gold:.2})  {} / {} [{}]", pair.anchor, pair.target, pair.context);

@@ -103,6 +103,37 @@ fn write_pairs(path: &Path) {
 }
 
 #[test]
+fn training_starts_with_the_pooling_of_the_encoder() {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path();
+    encoder(folder);
+    write_pairs(&folder.join("pairs.csv"));
+    let modules = r#"[
+        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}
+    ]"#;
+    fs::write(folder.join("encoder/modules.json"), modules).unwrap();
+    fs::create_dir(folder.join("encoder/1_Pooling")).unwrap();
+    for (mode, pooling) in [("cls", "first"), ("mean", "mean"), ("max", "mean")] {
+        let config = format!(r#"{{"pooling_mode": "{mode}"}}"#);
+        fs::write(folder.join("encoder/1_Pooling/config.json"), config).unwrap();
+        let train = "train similarity --csv pairs.csv --columns left,right,rating --model encoder \
+                     --set model.max_tokens=64 --set optimiser.learning_rate=1e-12 \
+                     --set phase.train.epochs=1 --json";
+        let output = engram(folder, &format!("{train} --run {mode}"));
+        let report: Value = serde_json::from_str(&printed(&output, train)).unwrap();
+        let recipe = fs::read_to_string(folder.join(mode).join("recipe.toml")).unwrap();
+        assert!(recipe.contains(&format!("pooling = \"{pooling}\"")), "{mode}: {recipe}");
+        let messages = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(messages.contains("mean pooling is used"), mode == "max", "{messages}");
+        let r = |system: &str| report["comparison"][system]["value"].as_f64().unwrap();
+        // At this learning rate nothing is learnt. The cosines of `cls` are all close to 1, so
+        // rounding shows.
+        assert_eq!((r("a") - r("b")).abs() < 0.01, mode != "max", "{mode}: {} {}", r("a"), r("b"));
+    }
+}
+
+#[test]
 fn pairs_of_any_columns_train_a_model() {
     let temporary = tempfile::tempdir().unwrap();
     let folder = temporary.path();

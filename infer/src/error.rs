@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use engram_data::DataError;
 use engram_models::ModelError;
 
+use crate::stop::Stopped;
+
 /// The result type of this crate.
 pub type Result<T, E = InferError> = std::result::Result<T, E>;
 
@@ -49,6 +51,19 @@ pub enum InferError {
         reason: String,
     },
 
+    /// A folder is not a finished run of the expected study, or one of its files is invalid.
+    #[error("{}: {reason}", path.display())]
+    BadRun {
+        /// The folder or the file.
+        path: PathBuf,
+        /// What is wrong, as a clause after the path, with the remedy.
+        reason: String,
+    },
+
+    /// The work was asked to stop.
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+
     /// A file could not be read.
     #[error("{}: {source}{}", path.display(), remedy(source))]
     Io {
@@ -69,6 +84,11 @@ impl InferError {
     /// Wraps an I/O error with its file, for `map_err`.
     pub fn io(path: &Path) -> impl FnOnce(io::Error) -> Self + '_ {
         move |source| Self::Io { path: path.to_path_buf(), source }
+    }
+
+    /// A fault of a run's folder or file.
+    pub(crate) fn bad_run(path: &Path, reason: impl Into<String>) -> Self {
+        Self::BadRun { path: path.to_path_buf(), reason: reason.into() }
     }
 }
 

@@ -1,10 +1,11 @@
-//! Use of trained models without the trainer: transcription, encoding, answering.
+//! Use of trained models without the trainer: transcription, encoding, answering, scoring.
 //!
 //! | Module | Content |
 //! |---|---|
 //! | [`asr`] | speech to text: Whisper and Conformer, long recordings, streaming, adapters |
 //! | [`encode`] | texts and images as unit vectors |
 //! | [`reveal`] | answers to questions about images, with a retrieval memory |
+//! | [`similarity`] | scores of phrase pairs |
 //! | [`pretrained`] | the folder of a published model, on disk or on the Hub |
 //! | [`finished_run`] | the folder of a finished run: file names and checksums |
 //! | [`digest`] | SHA-256 hashes of files |
@@ -20,6 +21,7 @@ mod error;
 pub mod finished_run;
 pub mod pretrained;
 pub mod reveal;
+pub mod similarity;
 mod stop;
 
 pub use error::{InferError, Result, remedy};

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use engram_data::patent::{Labels, PhrasePair, predictions_csv, read_pairs};
 use engram_infer::encode::PromptChoice;
-use engram_train::studies::patent::{predict, zero_shot};
+use engram_infer::similarity::run::{SimilarityRun, is_run};
+use engram_infer::similarity::zero_shot;
 use engram_train::studies::reveal;
 
 use super::memory::prompt_choice;
@@ -46,7 +47,7 @@ pub struct Score {
 
 /// What `--model` is.
 enum Model<'a> {
-    Run(&'a Path),
+    Run(SimilarityRun),
     WordVectors(&'a Path),
     Encoder(&'a str, PromptChoice),
 }
@@ -55,8 +56,8 @@ impl Score {
     /// Runs the command.
     pub fn run(self) -> anyhow::Result<Outcome> {
         let model = self.model()?;
-        let pairs = match model {
-            Model::Run(run) => predict::read_rows(run, &self.pairs)?,
+        let pairs = match &model {
+            Model::Run(run) => run.read_rows(&self.pairs)?,
             _ => read_pairs(&self.pairs, Labels::Optional)?,
         };
         let scores = log::stage("scored the pairs", || self.scores(&model, &pairs))?;
@@ -78,7 +79,7 @@ impl Score {
             anyhow::bail!("{}: is a REVEAL run, which answers questions; {remedy}", self.model);
         }
         let is_file = path.is_file();
-        if !is_file && (self.cosine || !predict::is_run(path)) {
+        if !is_file && (self.cosine || !is_run(path)) {
             let is_encoder = ["config.json", "modules.json"].map(|name| path.join(name).exists());
             if path.is_dir() && is_encoder == [false; 2] {
                 let remedy = "train one with `engram train patent`, or give a model's folder";
@@ -91,18 +92,21 @@ impl Score {
         if self.prompt.is_some() {
             anyhow::bail!("{}: is {kind}, which uses no prompt; leave out --prompt", self.model);
         }
-        Ok(if is_file { Model::WordVectors(path) } else { Model::Run(path) })
+        if is_file {
+            return Ok(Model::WordVectors(path));
+        }
+        Ok(Model::Run(SimilarityRun::open(path)?))
     }
 
     fn scores(&self, model: &Model<'_>, pairs: &[PhrasePair]) -> anyhow::Result<Vec<f64>> {
         let length = match model {
-            Model::Run(run) => predict::prediction_work(run, pairs.len())?,
+            Model::Run(run) => run.num_scores(pairs.len())?,
             _ => pairs.len(),
         };
         let bar = output::progress_bar(length, "scores");
         let count = |done: usize| bar.inc(done as u64);
         let scores = match model {
-            Model::Run(run) => predict::predict(run, pairs, &count)?,
+            Model::Run(run) => run.predict(pairs, &count)?,
             Model::WordVectors(file) => zero_shot::word_vector_cosines(file, pairs)?,
             Model::Encoder(weights, prompt) => {
                 zero_shot::encoder_cosines(weights, prompt, pairs, &count)?

@@ -60,6 +60,15 @@ impl Recipe {
         Self::parse(&builtin::read(path)?, path, options)
     }
 
+    /// Reads a [built-in](builtin) recipe, even if a file has its name.
+    ///
+    /// # Errors
+    /// [`TrainError::Io`] for an unknown name; [`TrainError::Recipe`] for invalid options.
+    pub fn built_in(name: &str, options: &RecipeOptions) -> Result<Self> {
+        let name = Path::new(name);
+        Self::parse(builtin::read_built_in(name)?, name, options)
+    }
+
     /// Reads a recipe's text. `file` only appears in messages.
     ///
     /// # Errors

@@ -122,10 +122,11 @@ pub struct LinePlot {
     pub lines: Vec<(&'static str, Vec<(f64, Measure)>)>,
 }
 
-/// The last lines of a summary's text: steps, seed, recipe, and failures of `[check]`.
-pub(crate) fn footer(steps: u64, seed: u64, recipe_hash: &str, failures: &[String]) -> Vec<String> {
+/// The last lines of a summary's text: the size of the run, its seed and recipe, and failures of
+/// `[check]`.
+pub(crate) fn footer(size: &str, seed: u64, recipe_hash: &str, failures: &[String]) -> Vec<String> {
     let hash = recipe_hash.get(..12).unwrap_or(recipe_hash);
-    let mut lines = vec![format!("{steps} steps; seed {seed}; recipe {hash}")];
+    let mut lines = vec![format!("{size}; seed {seed}; recipe {hash}")];
     lines.extend(failures.iter().map(|failure| format!("check failed: {failure}")));
     lines
 }

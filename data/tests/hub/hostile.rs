@@ -3,113 +3,19 @@
 
 use std::fs;
 use std::io::Write;
-use std::net::TcpStream;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use engram_data::DataError;
-use engram_data::hub::{HubSettings, WeightsLocation};
+use engram_data::hub::WeightsLocation;
 use flate2::{Compression, write::GzEncoder};
-use sha2::{Digest, Sha256};
-use tempfile::TempDir;
 
-use super::server::{COMMIT, Request, Scripted};
+use super::server::{COMMIT, Scripted};
+use super::test_cache::{
+    BODY, TestCache, correct_hub, etag_of, redirect, reply, send_correct_metadata, send_metadata,
+};
 use super::{assert_has, model};
-
-const BODY: &[u8] = b"{\"hidden_size\": 8}\n";
-
-fn etag_of(bytes: &[u8]) -> String {
-    format!("{:x}", Sha256::digest(bytes))
-}
-
-fn reply(
-    out: &mut TcpStream,
-    status: u16,
-    headers: &[(&str, &str)],
-    body: &[u8],
-) -> std::io::Result<()> {
-    write!(out, "HTTP/1.1 {status} -\r\nConnection: close\r\n")?;
-    for (name, value) in headers {
-        write!(out, "{name}: {value}\r\n")?;
-    }
-    write!(out, "\r\n")?;
-    out.write_all(body)
-}
-
-/// Sends this commit, etag and size.
-fn send_metadata(out: &mut TcpStream, commit: &str, etag: &str, size: &str) -> std::io::Result<()> {
-    let range = format!("bytes 0-0/{size}");
-    let etag = format!("\"{etag}\"");
-    let headers = [("ETag", etag.as_str()), ("X-Repo-Commit", commit), ("Content-Range", &range)];
-    reply(out, 206, &headers, b"{")
-}
-
-/// Sends the metadata of [`BODY`].
-fn send_correct_metadata(out: &mut TcpStream) -> std::io::Result<()> {
-    send_metadata(out, COMMIT, &etag_of(BODY), &BODY.len().to_string())
-}
-
-fn redirect(out: &mut TcpStream, to: &str) -> std::io::Result<()> {
-    let etag = etag_of(BODY);
-    reply(out, 302, &[("Location", to), ("ETag", &etag), ("X-Repo-Commit", COMMIT)], b"")
-}
-
-/// A hub without faults.
-fn correct_hub(request: &Request, out: &mut TcpStream) -> std::io::Result<()> {
-    if request.requests_metadata() {
-        send_correct_metadata(out)
-    } else {
-        reply(out, 200, &[], BODY)
-    }
-}
-
-/// A cache, and a folder beside it with a file that must not change.
-struct TestCache {
-    folder: TempDir,
-    settings: HubSettings,
-}
-
-impl TestCache {
-    fn new(endpoint: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        fs::create_dir(folder.path().join("outside")).unwrap();
-        fs::write(folder.path().join("outside/victim"), "precious").unwrap();
-        let mut settings = HubSettings::new(folder.path().join("cache"));
-        settings.endpoint = endpoint.to_owned();
-        settings.progress = false;
-        settings.retries = 1;
-        settings.retry_pause = Duration::from_millis(1);
-        Self { folder, settings }
-    }
-
-    fn outside(&self) -> PathBuf {
-        self.folder.path().join("outside")
-    }
-
-    fn model_folder(&self) -> PathBuf {
-        self.settings.cache.join("models--owner--name")
-    }
-
-    fn fetch(&self) -> Result<PathBuf, DataError> {
-        let result = model().file("config.json", &self.settings);
-        let outside = self.outside();
-        let names: Vec<_> =
-            fs::read_dir(&outside).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        assert_eq!(names, ["victim"], "something was written outside of the cache");
-        assert_eq!(fs::read(outside.join("victim")).unwrap(), b"precious");
-        result
-    }
-
-    #[track_caller]
-    fn assert_refused(&self, parts: &[&str]) {
-        let started = Instant::now();
-        assert_has(&self.fetch().unwrap_err().to_string(), parts);
-        assert!(started.elapsed() < Duration::from_secs(15), "{:?}", started.elapsed());
-        assert!(!self.model_folder().join("snapshots").exists(), "nothing reaches the cache");
-    }
-}
 
 /// Returns the bytes of all files in a folder.
 fn size_of(folder: &Path) -> u64 {
@@ -481,139 +387,6 @@ fn a_different_commit_is_refused() {
     let pinned = WeightsLocation::parse(&format!("hf://owner/name@{COMMIT}")).unwrap();
     let error = pinned.file("config.json", &cache.settings).unwrap_err().to_string();
     assert_has(&error, &["commit ffff", COMMIT]);
-}
-
-/// Folders of the cache may be links, but nothing is written through a link out of the cache.
-#[test]
-fn a_cache_with_links_that_lead_out() {
-    let server = Scripted::start(correct_hub);
-    let etag = etag_of(BODY);
-    let snapshot = format!("models--owner--name/snapshots/{COMMIT}");
-    for link in [
-        "models--owner--name",
-        "models--owner--name/blobs",
-        "models--owner--name/snapshots",
-        &snapshot,
-        "models--owner--name/refs",
-        "models--owner--name/incoming",
-        ".locks",
-        ".locks/models--owner--name",
-    ] {
-        for target in ["../outside", "../outside/missing"] {
-            let cache = TestCache::new(&server.endpoint);
-            let path = cache.settings.cache.join(link);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            symlink(cache.folder.path().join("cache").join(target), &path).unwrap();
-            let error = cache.fetch().unwrap_err().to_string();
-            assert_has(
-                &error,
-                &[path.to_str().unwrap(), "leads out of the hub's cache", "remove the link"],
-            );
-        }
-    }
-    for link in [
-        format!("models--owner--name/incoming/config.json.{etag}.part"),
-        format!(".locks/models--owner--name/{etag}.lock"),
-    ] {
-        for target in ["victim", "missing"] {
-            let cache = TestCache::new(&server.endpoint);
-            let path = cache.settings.cache.join(&link);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            symlink(cache.outside().join(target), &path).unwrap();
-            assert_has(&cache.fetch().unwrap_err().to_string(), &["leads out of the hub's cache"]);
-        }
-    }
-}
-
-/// Links in place of files are replaced, and their targets stay unchanged.
-#[test]
-fn a_cache_with_files_that_are_links() {
-    let server = Scripted::start(correct_hub);
-    let etag = etag_of(BODY);
-    for (link, target) in [
-        (format!("models--owner--name/snapshots/{COMMIT}/config.json"), "missing"),
-        (format!("models--owner--name/blobs/{etag}"), "missing"),
-        (format!("models--owner--name/blobs/{etag}"), "victim"),
-        ("models--owner--name/refs/main".to_owned(), "missing"),
-        ("models--owner--name/refs/main".to_owned(), "empty"),
-    ] {
-        let cache = TestCache::new(&server.endpoint);
-        let path = cache.settings.cache.join(&link);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        symlink(cache.outside().join(target), &path).unwrap();
-        assert_eq!(fs::read(cache.fetch().unwrap()).unwrap(), BODY, "{link}");
-        assert!(
-            fs::canonicalize(&path)
-                .unwrap()
-                .starts_with(fs::canonicalize(&cache.settings.cache).unwrap())
-        );
-    }
-}
-
-/// A blob that matches its name is not downloaded again.
-#[test]
-fn blobs_are_used_again() {
-    for (content, transfers) in [(BODY, 0), (&b"{\"hidden_size\": 9}\n"[..], 1)] {
-        let server = Scripted::start(correct_hub);
-        let cache = TestCache::new(&server.endpoint);
-        let blobs = cache.model_folder().join("blobs");
-        fs::create_dir_all(&blobs).unwrap();
-        fs::write(blobs.join(etag_of(BODY)), content).unwrap();
-        assert_eq!(fs::read(cache.fetch().unwrap()).unwrap(), BODY);
-        let requests = server.requests();
-        assert_eq!(
-            requests.iter().filter(|request| !request.requests_metadata()).count(),
-            transfers
-        );
-    }
-}
-
-/// Removes outdated partial downloads and links left by a killed process; other names stay.
-#[test]
-fn leftovers() {
-    let server = Scripted::start(correct_hub);
-    let cache = TestCache::new(&server.endpoint);
-    let locks = cache.settings.cache.join(".locks/models--owner--name");
-    let incoming = cache.model_folder().join("incoming");
-    let snapshot = cache.model_folder().join("snapshots").join(COMMIT);
-    for folder in [&locks, &incoming, &snapshot] {
-        fs::create_dir_all(folder).unwrap();
-    }
-    let (old, busy) = ("1".repeat(40), "2".repeat(40));
-    for etag in [&old, &busy] {
-        fs::write(locks.join(format!("{etag}.lock")), "").unwrap();
-        fs::write(incoming.join(format!("config.json.{etag}.part")), "part").unwrap();
-    }
-    let lock = fs::File::open(locks.join(format!("{busy}.lock"))).unwrap();
-    lock.lock().unwrap();
-    fs::write(incoming.join("config.json.mine.part"), "").unwrap();
-    fs::write(incoming.join(format!("other.json.{old}.part")), "").unwrap();
-    symlink("nowhere", snapshot.join(".config.json.engram-aB3dE6")).unwrap();
-    fs::write(snapshot.join(".config.json.mine"), "").unwrap();
-    cache.fetch().unwrap();
-    let names = |folder: &Path| {
-        let entries = fs::read_dir(folder).unwrap();
-        let mut names: Vec<_> =
-            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-        names.sort();
-        names
-    };
-    let kept = format!("config.json.{busy}.part");
-    let other = format!("other.json.{old}.part");
-    assert_eq!(names(&incoming), [kept, "config.json.mine.part".to_owned(), other]);
-    assert_eq!(names(&snapshot), [".config.json.mine", "config.json"]);
-}
-
-/// The cache itself may be a link: this is the user's choice.
-#[test]
-fn a_cache_on_another_disk() {
-    let server = Scripted::start(correct_hub);
-    let mut cache = TestCache::new(&server.endpoint);
-    let disk = tempfile::tempdir().unwrap();
-    let link = cache.folder.path().join("link");
-    symlink(disk.path(), &link).unwrap();
-    cache.settings.cache = link;
-    assert_eq!(fs::read(cache.fetch().unwrap()).unwrap(), BODY);
 }
 
 #[test]

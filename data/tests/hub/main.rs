@@ -3,9 +3,11 @@
 
 #![allow(clippy::unwrap_used)] // Helper functions use `unwrap` too.
 
+mod cache;
 mod hostile;
 mod offline;
 mod server;
+mod test_cache;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use engram_data::tokenizer::SegmentTokenizer;
 use engram_models::params::ParameterBuilder;
+use engram_models::similarity::Pooling;
 use engram_models::text_encoder::{TextEncoder, TextEncoderConfig};
 
 use super::layout::Layout;
@@ -28,6 +29,8 @@ pub struct EncoderFiles {
     pub tokenizer: Arc<SegmentTokenizer>,
     /// The name of the configuration in messages.
     pub name: String,
+    /// The pooling to train a bi-encoder with; `None` if the published pooling cannot be trained.
+    pub pooling: Option<Pooling>,
 }
 
 impl EncoderFiles {
@@ -56,7 +59,7 @@ impl EncoderFiles {
         let adapt =
             |json: Vec<u8>| adapted(json, tokenizer_config.as_ref(), settings.do_lower_case);
         let files = Self::read(&config, &tokenizer, adapt)?;
-        Ok(Self { weights: Some(weights), ..files })
+        Ok(Self { weights: Some(weights), pooling: layout.trainable_pooling()?, ..files })
     }
 
     /// Reads `config.json` and `tokenizer.json` of a folder, without weights.
@@ -89,8 +92,8 @@ impl EncoderFiles {
     ) -> Result<Self> {
         let config = TextEncoderConfig::parse(&config_json, &name)?;
         tokenizer.check_fits(config.vocab_size(), None)?;
-        let (weights, tokenizer) = (None, Arc::new(tokenizer));
-        Ok(Self { config_json, tokenizer_json, weights, config, tokenizer, name })
+        let (weights, tokenizer, pooling) = (None, Arc::new(tokenizer), Some(Pooling::Mean));
+        Ok(Self { config_json, tokenizer_json, weights, config, tokenizer, name, pooling })
     }
 
     /// The names and SHA-256 of the files.

@@ -1,9 +1,10 @@
 //! The layout of a text encoder's folder: the modules of sentence-transformers, their settings and
 //! prompts.
 
+use engram_models::similarity::Pooling;
 use engram_models::similarity::sentence_transformer::modules::{self, Module, ModuleKind};
 use engram_models::similarity::sentence_transformer::{
-    DenseConfig, PoolingConfig, Prompts, SentenceModule, TransformerSettings,
+    DenseConfig, PoolingConfig, PoolingMode, Prompts, SentenceModule, TransformerSettings,
 };
 
 use crate::error::{InferError, Result};
@@ -166,6 +167,28 @@ impl Layout {
             });
         }
         Ok((built, identity))
+    }
+
+    /// The pooling of the sentence encoder as that of a trainable bi-encoder; `None` if a
+    /// bi-encoder has no such pooling.
+    ///
+    /// # Errors
+    /// [`InferError::Data`] and [`InferError::Io`] for a missing file; [`InferError::Model`] for an
+    /// unknown mode.
+    pub(super) fn trainable_pooling(&self) -> Result<Option<Pooling>> {
+        let is_pooling = |module: &&Module| module.kind == ModuleKind::Pooling;
+        let Some(module) = self.modules.iter().find(is_pooling).filter(|_| self.has_modules())
+        else {
+            return Ok(Some(Pooling::Mean));
+        };
+        let path = self.folder.within(&module.path).file("config.json")?;
+        let text = std::fs::read_to_string(&path).map_err(InferError::io(&path))?;
+        let config = PoolingConfig::parse(&text, &path.display().to_string())?;
+        Ok(match config.modes.as_slice() {
+            [PoolingMode::Mean] => Some(Pooling::Mean),
+            [PoolingMode::Cls] => Some(Pooling::First),
+            _ => None,
+        })
     }
 
     /// Returns an error if a module after CLIP does more than normalise vectors to unit length.

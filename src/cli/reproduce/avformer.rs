@@ -25,15 +25,9 @@ use super::{Reproduce, bundled};
 use crate::cli::grid::time_left;
 use crate::cli::output;
 
-/// The grids and recipes in the repository.
-const GRID: &str = include_str!("../../../train/recipes/avformer/ablations.toml");
-const RECIPE: &str = include_str!("../../../train/recipes/avformer/tiny.toml");
-const SPEECH: &str = include_str!("../../../train/recipes/speech/tiny.toml");
-const CLIP: &str = include_str!("../../../train/recipes/clip/tiny.toml");
-const GRID_FILE: &str = "train/recipes/avformer/ablations.toml";
-const SMOKE: &str = include_str!("../../../train/recipes/avformer/smoke.toml");
-const SMOKE_FILE: &str = "train/recipes/avformer/smoke.toml";
-const RECIPE_FILE: &str = "train/recipes/avformer/tiny.toml";
+/// The built-in grids.
+const GRID: &str = "avformer/ablations";
+const SMOKE_GRID: &str = "avformer/smoke";
 
 /// Configurations that are always trained.
 const CONFIGURATIONS: [&str; 3] = ["main", "audio-only", "joint"];
@@ -132,22 +126,21 @@ impl Reproduce {
 
     /// The grid of this scale.
     fn avformer_grid(&self) -> anyhow::Result<Grid> {
-        let (grid, file) = if self.is_smoke() { (SMOKE, SMOKE_FILE) } else { (GRID, GRID_FILE) };
-        Ok(Grid::parse(grid, file.as_ref(), RECIPE, RECIPE_FILE.as_ref(), ALL)?)
+        Ok(Grid::built_in(if self.is_smoke() { SMOKE_GRID } else { GRID }, ALL)?)
     }
 
     /// Trains the image encoder and the ASR model.
     fn frozen_models(&self, notes: &mut Vec<String>) -> anyhow::Result<[PathBuf; 2]> {
         let encoder = self.out.join("avformer-clip");
         self.note("AVFormer: the image encoder");
-        let mut clip = recipe(CLIP, "clip/tiny.toml", "model.text_encoder=")?;
+        let mut clip = clip_recipe()?;
         if self.is_unfinished(&encoder, notes)? {
             train_clip(&mut clip, &self.run_options(&encoder))?;
         }
         notes.extend(failures(&encoder)?);
         let speech = self.out.join("avformer-speech");
         self.note("AVFormer: the ASR model");
-        let mut words = recipe(SPEECH, "speech/tiny.toml", "phase.best_rq.steps=0")?;
+        let mut words = speech_recipe()?;
         if self.is_unfinished(&speech, notes)? {
             train_speech(&mut words, &self.run_options(&speech))?;
         }
@@ -208,7 +201,7 @@ impl Reproduce {
         let mut claims: Vec<Claim> =
             report.claims.iter().map(|claim| self.of_avformer_claim(claim, name)).collect();
         claims.extend(self.of_summaries(&report, &out, name)?);
-        let all = Grid::parse(GRID, GRID_FILE.as_ref(), RECIPE, RECIPE_FILE.as_ref(), ALL)?;
+        let all = Grid::built_in(GRID, ALL)?;
         for claim in all.claims() {
             if report.claims.iter().all(|known| known.claim.id != claim.id) {
                 let verdict = Verdict::Untested;
@@ -330,9 +323,16 @@ fn failures(run: &Path) -> anyhow::Result<Vec<String>> {
     Ok(failures.map(|failure| format!("{}: {failure}.", run.display())).collect())
 }
 
-fn recipe(text: &str, name: &str, set: &str) -> anyhow::Result<Recipe> {
-    let options = RecipeOptions { tiny: false, set: vec![set.to_owned()] };
-    Ok(Recipe::parse(text, format!("train/recipes/{name}").as_ref(), &options)?)
+/// The recipe of the image encoder, on images alone.
+fn clip_recipe() -> anyhow::Result<Recipe> {
+    let set = vec!["model.text_encoder=".to_owned()];
+    Ok(Recipe::built_in("clip/tiny", &RecipeOptions { tiny: false, set })?)
+}
+
+/// The recipe of the ASR model, without self-supervised training.
+fn speech_recipe() -> anyhow::Result<Recipe> {
+    let set = vec!["phase.best_rq.steps=0".to_owned()];
+    Ok(Recipe::built_in("speech/tiny", &RecipeOptions { tiny: false, set })?)
 }
 
 #[cfg(test)]
@@ -375,26 +375,19 @@ mod tests {
 
     #[test]
     fn all_expected_claims_are_in_the_grid() {
-        let grid = Grid::parse(GRID, GRID_FILE.as_ref(), RECIPE, RECIPE_FILE.as_ref(), ALL);
-        let grid = grid.expect("the grid of the repository");
+        let grid = Grid::built_in(GRID, ALL).expect("a built-in grid");
         let ids: Vec<&str> = grid.claims().iter().map(|claim| claim.id.as_str()).collect();
         let expected = EXPECTED.iter().chain(&EXPECTED_OF_WHISPER);
         for id in expected.filter(|id| !OWN.contains(id)) {
             assert!(ids.contains(id), "{id}");
         }
-        let smoke = Grid::parse(SMOKE, SMOKE_FILE.as_ref(), RECIPE, RECIPE_FILE.as_ref(), ALL);
-        let smoke = smoke.expect("the grid of the repository");
+        let smoke = Grid::built_in(SMOKE_GRID, ALL).expect("a built-in grid");
         for claim in smoke.claims() {
             assert!(grid.claims().contains(claim), "{}: the same claim at both scales", claim.id);
         }
         let always_trained = grid.select(&CONFIGURATIONS);
         assert_eq!(always_trained.configurations().len(), CONFIGURATIONS.len());
         assert!(always_trained.claims().len() >= 7, "{}", always_trained.claims().len());
-        for (text, name, set) in [
-            (CLIP, "clip/tiny.toml", "model.text_encoder="),
-            (SPEECH, "speech/tiny.toml", "phase.best_rq.steps=0"),
-        ] {
-            recipe(text, name, set).expect("a recipe");
-        }
+        assert!(clip_recipe().is_ok() && speech_recipe().is_ok());
     }
 }

@@ -90,7 +90,7 @@ fn correlation(
 mod tests {
     use engram_data::world::phrases::phrase_world;
     use engram_eval::compare::compare_pearson;
-    use engram_train::studies::patent::zero_shot::word_overlap;
+    use engram_infer::similarity::zero_shot::word_overlap;
 
     use super::*;
 

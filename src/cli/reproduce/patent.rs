@@ -5,10 +5,10 @@ use std::path::Path;
 use engram_data::patent::{Labels, PhrasePair, read_pairs};
 use engram_data::world::phrases::phrase_world;
 use engram_eval::result::Measure;
+use engram_infer::similarity::run::SimilarityRun;
+use engram_infer::similarity::zero_shot::word_overlap;
 use engram_train::grid::Verdict;
-use engram_train::studies::patent::predict::predict;
 use engram_train::studies::patent::run::train_patent;
-use engram_train::studies::patent::zero_shot::word_overlap;
 use engram_train::{Recipe, RecipeOptions};
 
 use super::correlation::System;
@@ -18,7 +18,7 @@ use super::values::{Values, beats};
 use super::{Reproduce, Scale, real};
 
 /// The recipe in the repository.
-const RECIPE: &str = include_str!("../../../train/recipes/patent/world.toml");
+const RECIPE: &str = "patent/world";
 
 /// The seed of the embedded phrases; the recipe has it as `data.fold_seed`.
 const WORLD_SEED: u64 = 1;
@@ -166,10 +166,10 @@ impl Reproduce {
         if self.is_unfinished(run, notes)? {
             let set = set.iter().map(|s| s.to_string()).chain([format!("seed={seed}")]).collect();
             let options = RecipeOptions { tiny: false, set };
-            let mut recipe = Recipe::parse(RECIPE, "world.toml".as_ref(), &options)?;
+            let mut recipe = Recipe::built_in(RECIPE, &options)?;
             train_patent(&mut recipe, &self.run_options(run))?;
         }
-        Ok(predict(run, test, &|_| {})?)
+        Ok(SimilarityRun::open(run)?.predict(test, &|_| {})?)
     }
 
     /// A claim of the study. All are expected to hold, except the class title with several seeds,

@@ -16,11 +16,11 @@ use engram_eval::wer::read::{TextFormat, Utterance, join, parse_texts};
 use engram_eval::wer::report::{WerOptions, evaluate};
 use engram_infer::asr::{AsrModel, TranscribeOptions};
 use engram_infer::encode::PromptChoice;
+use engram_infer::similarity::run::SimilarityRun;
+use engram_infer::similarity::zero_shot::{encoder_cosines, word_overlap};
 use engram_textfile::read_text;
 use engram_train::grid::{Rule, Verdict, shell_quote};
-use engram_train::studies::patent::predict::predict;
 use engram_train::studies::patent::run::train_patent;
-use engram_train::studies::patent::zero_shot::{encoder_cosines, word_overlap};
 use engram_train::studies::reveal::run::train_reveal;
 use engram_train::{Recipe, RecipeOptions};
 
@@ -30,8 +30,8 @@ use super::report::{Claim, Measured};
 use super::{ENCODER, Reproduce, Scale};
 
 /// The recipes in the repository.
-const PHRASES_RECIPE: &str = include_str!("../../../train/recipes/patent/minilm.toml");
-const CAPTIONS_RECIPE: &str = include_str!("../../../train/recipes/reveal/coco.toml");
+const PHRASES_RECIPE: &str = "patent/minilm";
+const CAPTIONS_RECIPE: &str = "reveal/coco";
 
 pub(super) const PHRASES: RealData = RealData { folder: "patent", files: &["validation.csv"] };
 /// Additional files for fine-tuning.
@@ -110,11 +110,12 @@ impl Reproduce {
                 format!("data.dir={}", in_toml(&folder)),
                 format!("model.weights={}", in_toml(Path::new(encoder))),
             ];
-            let mut recipe = recipe(PHRASES_RECIPE, "patent/minilm.toml", &set)?;
+            let options = RecipeOptions { tiny: false, set: set.into() };
+            let mut recipe = Recipe::built_in(PHRASES_RECIPE, &options)?;
             if self.is_unfinished(&run, notes)? {
                 train_patent(&mut recipe, &self.run_options(&run))?;
             }
-            let tuned = predict(&run, &pairs, &|_| {})?;
+            let tuned = SimilarityRun::open(&run)?.predict(&pairs, &|_| {})?;
             let tuned = System::new("fine-tuned on the training pairs", vec![tuned]);
             claims.push(compare(
                 TUNED,
@@ -197,8 +198,9 @@ impl Reproduce {
             self.note(&format!("photographs: {name}"));
             let run = self.out.join(run);
             let data = format!("data.path={}", in_toml(&folder));
-            let set = set.iter().map(|set| (*set).to_owned()).chain([data]);
-            let mut recipe = recipe(CAPTIONS_RECIPE, "reveal/coco.toml", &set.collect::<Vec<_>>())?;
+            let set = set.iter().map(|set| (*set).to_owned()).chain([data]).collect();
+            let options = RecipeOptions { tiny: false, set };
+            let mut recipe = Recipe::built_in(CAPTIONS_RECIPE, &options)?;
             if self.is_unfinished(&run, notes)? {
                 train_reveal(&mut recipe, &self.run_options(&run))?;
             }
@@ -258,9 +260,4 @@ fn with_name(system: &Items, measure: Measure) -> Measured {
 /// A JSON string is also a TOML string.
 fn in_toml(path: &Path) -> String {
     serde_json::Value::from(path.display().to_string()).to_string()
-}
-
-fn recipe(text: &str, name: &str, set: &[String]) -> anyhow::Result<Recipe> {
-    let options = RecipeOptions { tiny: false, set: set.to_vec() };
-    Ok(Recipe::parse(text, format!("train/recipes/{name}").as_ref(), &options)?)
 }

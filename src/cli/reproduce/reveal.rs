@@ -20,10 +20,7 @@ use crate::cli::grid::time_left;
 use crate::cli::output;
 
 /// The grid and its recipe in the repository.
-const GRID: &str = include_str!("../../../train/recipes/reveal/ablations.toml");
-const RECIPE: &str = include_str!("../../../train/recipes/reveal/laptop.toml");
-const GRID_FILE: &str = "train/recipes/reveal/ablations.toml";
-const RECIPE_FILE: &str = "train/recipes/reveal/laptop.toml";
+const GRID: &str = "reveal/ablations";
 
 /// Configurations that are always trained.
 const CONFIGURATIONS: [&str; 3] = ["main", "main-eval-k-0", "frozen-retriever"];
@@ -299,7 +296,7 @@ impl Reproduce {
 
 /// The grid in the repository.
 fn whole_grid() -> anyhow::Result<Grid> {
-    Ok(Grid::parse(GRID, Path::new(GRID_FILE), RECIPE, Path::new(RECIPE_FILE), ALL)?)
+    Ok(Grid::built_in(GRID, ALL)?)
 }
 
 /// Replies, grouped by the numbers of needles and of other images.

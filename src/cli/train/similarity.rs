@@ -11,11 +11,13 @@ use engram_data::patent::PhrasePair;
 use engram_eval::bootstrap::{BootstrapOptions, Resampling};
 use engram_eval::compare::{Comparison, compare_pearson};
 use engram_infer::encode::{EncoderFiles, PromptChoice};
+use engram_infer::similarity::pairs::ScoreRange;
+use engram_infer::similarity::run::SimilarityRun;
+use engram_infer::similarity::zero_shot;
+use engram_models::similarity::Pooling;
 use engram_train::studies::patent::corpus::Corpus;
-use engram_train::studies::patent::predict::predict;
 use engram_train::studies::patent::run::{PatentSummary, train_patent};
 use engram_train::studies::patent::settings::PatentData;
-use engram_train::studies::patent::{ScoreRange, zero_shot};
 use engram_train::{Recipe, RecipeOptions, RunOptions, Stop};
 use serde::Serialize;
 
@@ -83,14 +85,15 @@ fn columns(text: &str) -> Result<[String; 3], String> {
 impl Similarity {
     pub(super) fn train(self, stop: Stop) -> anyhow::Result<Outcome> {
         let data = self.data();
-        let corpus = Corpus::load(&data)?;
-        let longest = EncoderFiles::find(&self.model)?.config.max_length();
+        let mut corpus = Corpus::load(&data)?;
         let options = RecipeOptions { tiny: false, set: self.set.clone() };
-        let text = self.recipe(&data, corpus.train.len(), longest)?;
+        let text = self.recipe(&data, corpus.train.len(), &EncoderFiles::find(&self.model)?)?;
         let mut recipe =
             Recipe::parse(&text, Path::new("the recipe of `train similarity`"), &options)?;
-        // With --set, the data may be others.
-        let corpus = Corpus::load(&recipe.data()?)?;
+        let data_with_set: PatentData = recipe.data()?;
+        if data_with_set != data {
+            corpus = Corpus::load(&data_with_set)?;
+        }
         let validation = &corpus.validation;
         let prompt = PromptChoice::Default;
         let untrained = zero_shot::encoder_cosines(&self.model, &prompt, validation, &|_| {})?;
@@ -102,7 +105,7 @@ impl Similarity {
             ..RunOptions::default()
         };
         let summary = train_patent(&mut recipe, &options)?;
-        let trained = predict(&self.run, validation, &|_| {})?;
+        let trained = SimilarityRun::open(&self.run)?.predict(validation, &|_| {})?;
         let report = Report {
             pairs: corpus.train.len() + validation.len(),
             training_pairs: corpus.train.len(),
@@ -125,14 +128,23 @@ impl Similarity {
         data
     }
 
-    /// The recipe for this number of training pairs and an encoder of up to `longest` tokens.
-    fn recipe(&self, data: &PatentData, pairs: usize, longest: usize) -> anyhow::Result<String> {
+    /// The recipe for this number of training pairs and this encoder.
+    fn recipe(
+        &self,
+        data: &PatentData,
+        pairs: usize,
+        encoder: &EncoderFiles,
+    ) -> anyhow::Result<String> {
         let batch = if pairs < 2000 { 32 } else { 64 };
         let steps_per_epoch = pairs.div_ceil(batch).max(1);
         let epochs = STEPS.div_ceil(steps_per_epoch).clamp(2, 20);
         let pairs = toml::to_string(&data.pairs)?;
         let (seed, model) = (self.seed, toml::Value::from(self.model.as_str()));
-        let max_tokens = longest.min(256);
+        let max_tokens = encoder.config.max_length().min(256);
+        if encoder.pooling.is_none() {
+            output::note("the encoder's pooling cannot be trained; mean pooling is used");
+        }
+        let pooling = toml::Value::try_from(encoder.pooling.unwrap_or(Pooling::Mean))?;
         Ok(format!(
             "study = \"patent\"
 seed = {seed}
@@ -149,6 +161,7 @@ layout = \"bi_encoder\"
 group = \"row\"
 context_title = false
 max_tokens = {max_tokens}
+pooling = {pooling}
 loss = \"cosent\"
 passes = 1
 

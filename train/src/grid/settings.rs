@@ -154,21 +154,29 @@ pub(crate) enum Phases<'a> {
 }
 
 impl Grid {
-    /// Reads a grid's file, or a built-in grid by its name, and its recipe. The recipe's study is one of `studies`.
+    /// Reads a grid's file, or a built-in grid by its name, and its recipe. The recipe's study is
+    /// one of `studies`.
     ///
     /// # Errors
     /// [`TrainError::Io`]; [`TrainError::Recipe`] with file and line.
     pub fn load(file: &Path, studies: Studies) -> Result<Self> {
+        if !file.exists() {
+            return Self::built_in(file, studies);
+        }
         let text = builtin::read(file)?;
-        let read: File = read(&text, file)?;
-        let recipe = file.parent().unwrap_or(Path::new("")).join(&read.recipe);
-        // A file does not replace the recipe of a built-in grid.
-        let recipe_text = if file.exists() {
-            builtin::read(&recipe)?
-        } else {
-            builtin::read_built_in(&recipe)?.into()
-        };
-        Self::parse(&text, file, &recipe_text, &recipe, studies)
+        let recipe = recipe_of(&text, file)?;
+        Self::parse(&text, file, &builtin::read(&recipe)?, &recipe, studies)
+    }
+
+    /// Reads a built-in grid and its recipe, even if files have their names.
+    ///
+    /// # Errors
+    /// [`TrainError::Io`] for an unknown name.
+    pub fn built_in(name: impl AsRef<Path>, studies: Studies) -> Result<Self> {
+        let name = name.as_ref();
+        let text = builtin::read_built_in(name)?;
+        let recipe = recipe_of(text, name)?;
+        Self::parse(text, name, builtin::read_built_in(&recipe)?, &recipe, studies)
     }
 
     /// Reads a grid's text and its recipe's text, each with its file name, which only appears in
@@ -479,6 +487,12 @@ pub fn shell_quote(word: &str) -> String {
     } else {
         format!("'{}'", word.replace('\'', r"'\''"))
     }
+}
+
+/// The path of the recipe that a grid names.
+fn recipe_of(text: &str, file: &Path) -> Result<PathBuf> {
+    let File { recipe, .. } = read(text, file)?;
+    Ok(file.parent().unwrap_or(Path::new("")).join(recipe))
 }
 
 fn read(text: &str, file: &Path) -> Result<File> {

@@ -6,33 +6,27 @@
 //! | recipe settings | [`settings`] |
 //! | phrase pairs, titles, folds | [`corpus`] |
 //! | text pairs of one CSV, without classes | `pairs` |
-//! | token sequences, pair by pair or listwise | `sequences` |
-//! | encoder and head | `scorer` |
+//! | the encoder that training starts from | `encoder` |
 //! | the [`Study`](crate::study::Study) implementation | [`study`] |
 //! | training of all folds and variants | [`run`] |
-//! | a trained member of the ensemble | `member` |
+//! | the end of a member's training | `member` |
 //! | the results; the model card | `results`, `card` |
-//! | stacking of the members' scores | `stacking` |
-//! | prediction from a run | [`predict`] |
 //! | Pearson's r with its interval | [`metric`] |
-//! | baselines without training | [`zero_shot`] |
 //! | the results as text | `summary` |
+//!
+//! The scorer and prediction are in [`engram_infer::similarity`].
 
 mod card;
 pub mod corpus;
+mod encoder;
 mod member;
 pub mod metric;
 mod pairs;
-pub mod predict;
 mod results;
 pub mod run;
-mod scorer;
-mod sequences;
 pub mod settings;
-mod stacking;
 pub mod study;
 mod summary;
-pub mod zero_shot;
 
 use crate::error::Result;
 use crate::recipe::Recipe;
@@ -40,11 +34,9 @@ use crate::recipe::reference::{NoKeys, RecipeSchema};
 use crate::registry::{RunReport, StudyDefinition};
 use crate::trainer::RunOptions;
 
-pub use pairs::ScoreRange;
-use settings::{PatentData, PatentModel};
-
-/// The value of `study` in its recipes.
-const NAME: &str = "patent";
+use engram_infer::similarity::run::STUDY as NAME;
+use engram_infer::similarity::settings::ScorerSettings;
+use settings::PatentData;
 
 /// The study, as commands see it.
 #[derive(Debug)]
@@ -68,7 +60,7 @@ impl StudyDefinition for Patent {
     }
 
     fn recipe_schema(&self) -> RecipeSchema {
-        RecipeSchema::new::<PatentData, PatentModel, NoKeys, NoKeys>(NAME)
+        RecipeSchema::new::<PatentData, ScorerSettings, NoKeys, NoKeys>(NAME)
     }
 
     fn complete(&self, recipe: &mut Recipe) -> Result<()> {

@@ -56,7 +56,8 @@ impl AvformerSummary {
             "{trained} trainable parameters, {all} frozen and unchanged ({:.2} % trainable)",
             100.0 * trained as f64 / (trained + all).max(1) as f64
         ));
-        lines.extend(footer(self.steps, self.seed, &self.recipe_hash, &self.check_failures));
+        let steps = format!("{} steps", self.steps);
+        lines.extend(footer(&steps, self.seed, &self.recipe_hash, &self.check_failures));
         lines.join("\n")
     }
 

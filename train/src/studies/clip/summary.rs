@@ -16,7 +16,8 @@ impl ClipSummary {
         if let Some(spoken) = &self.spoken_accuracy {
             lines.push(format!("  {} (spoken names only)", line(self.spoken_names, spoken)));
         }
-        lines.extend(footer(self.steps, self.seed, &self.recipe_hash, &self.check_failures));
+        let steps = format!("{} steps", self.steps);
+        lines.extend(footer(&steps, self.seed, &self.recipe_hash, &self.check_failures));
         lines.join("\n")
     }
 }

@@ -9,10 +9,10 @@ use engram_data::patent::{Labels, PhrasePair, read_pairs_with_titles};
 use engram_data::titles::ClassTitles;
 use engram_data::world::phrases::phrase_world;
 use engram_infer::digest;
-
+use engram_infer::similarity::pairs::ScoreRange;
 use sha2::{Digest, Sha256};
 
-use super::pairs::{self, ScoreRange, SplitPairs};
+use super::pairs::{self, SplitPairs};
 use super::settings::PatentData;
 use crate::study::{Inputs, StudyResult};
 

@@ -6,53 +6,11 @@ use engram_data::DataError;
 use engram_data::folds::{hold_out, score_class};
 use engram_data::groups::anchor_groups;
 use engram_data::patent::{Labels, PhrasePair, read_named_pairs};
-use serde::{Deserialize, Serialize};
+use engram_infer::similarity::pairs::{PAIRS, ScoreRange, TrainedPairs};
 
 use super::settings::PairTable;
 use crate::checkpoint::write_file;
 use crate::error::{Result, TrainError};
-
-/// The file of the columns and the range of the scores in a run's folder.
-pub(super) const PAIRS: &str = "pairs.json";
-
-/// The range of the training scores.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct ScoreRange {
-    /// The score that becomes 0.
-    pub minimum: f64,
-    /// The score that becomes 1.
-    pub maximum: f64,
-}
-
-impl ScoreRange {
-    /// The range of the scores of `pairs`; from 0 to 1 if all are equal.
-    fn of(pairs: &[PhrasePair]) -> Self {
-        let scores = || pairs.iter().filter_map(|pair| pair.score).map(f64::from);
-        let (minimum, maximum) =
-            (scores().fold(f64::INFINITY, f64::min), scores().fold(f64::NEG_INFINITY, f64::max));
-        if minimum < maximum {
-            Self { minimum, maximum }
-        } else {
-            Self { minimum: 0.0, maximum: 1.0 }
-        }
-    }
-
-    /// A score of the file as a similarity from 0 to 1.
-    fn to_similarity(self, score: f32) -> f32 {
-        ((f64::from(score) - self.minimum) / (self.maximum - self.minimum)) as f32
-    }
-
-    /// A similarity as a score of the file.
-    pub fn to_score(self, similarity: f64) -> f64 {
-        self.minimum + similarity * (self.maximum - self.minimum)
-    }
-
-    fn scale(self, pairs: &mut [PhrasePair]) {
-        for pair in pairs {
-            pair.score = pair.score.map(|score| self.to_similarity(score));
-        }
-    }
-}
 
 /// Training and validation pairs with similarities from 0 to 1.
 pub(super) struct SplitPairs {
@@ -75,59 +33,19 @@ pub(super) fn read(table: &PairTable, seed: u64) -> std::result::Result<SplitPai
     let pick = |rows: &[usize]| rows.iter().map(|&row| pairs[row].clone()).collect::<Vec<_>>();
     let (mut train, mut validation) = (pick(&split.train), pick(&split.held_out));
     let range = ScoreRange::of(&train);
-    range.scale(&mut train);
-    range.scale(&mut validation);
+    for pair in train.iter_mut().chain(&mut validation) {
+        pair.score = pair.score.map(|score| range.to_similarity(score));
+    }
     Ok(SplitPairs { train, validation, range })
 }
 
-/// What a run needs to read a CSV like that of its training, and to return scores in its range.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct TrainedPairs {
-    anchor: String,
-    target: String,
-    score: String,
-    range: ScoreRange,
-}
-
-impl TrainedPairs {
-    pub(super) fn new(table: &PairTable, range: ScoreRange) -> Self {
-        let PairTable { anchor, target, score, .. } = table.clone();
-        Self { anchor, target, score, range }
-    }
-
-    pub(super) fn write(&self, run: &Path) -> Result<()> {
-        let path = run.join(PAIRS);
-        let json =
-            serde_json::to_vec_pretty(self).map_err(|error| TrainError::io(&path)(error.into()))?;
-        write_file(&path, &json)
-    }
-
-    /// Reads the file of a run; `None` for a run on phrase pairs with classes.
-    pub(super) fn of_run(run: &Path) -> Result<Option<Self>> {
-        let path = run.join(PAIRS);
-        if !path.is_file() {
-            return Ok(None);
-        }
-        let text = std::fs::read(&path).map_err(TrainError::io(&path))?;
-        serde_json::from_slice(&text).map(Some).map_err(|e| TrainError::io(&path)(e.into()))
-    }
-
-    /// Reads pairs with the columns of the training; a score is optional.
-    pub(super) fn read(&self, path: &Path) -> std::result::Result<Vec<PhrasePair>, DataError> {
-        let Self { anchor, target, score, .. } = self;
-        let table = PairTable {
-            anchor: anchor.clone(),
-            target: target.clone(),
-            score: score.clone(),
-            ..PairTable::default()
-        };
-        read_named_pairs(path, Labels::Optional, table.columns())
-    }
-
-    /// Similarities as scores of the file.
-    pub(super) fn to_scores(&self, similarities: Vec<f64>) -> Vec<f64> {
-        similarities.into_iter().map(|similarity| self.range.to_score(similarity)).collect()
-    }
+/// Writes what a run needs to read CSVs like that of its training.
+pub(super) fn write(table: &PairTable, range: ScoreRange, run: &Path) -> Result<()> {
+    let PairTable { anchor, target, score, .. } = table.clone();
+    let path = run.join(PAIRS);
+    let json = serde_json::to_vec_pretty(&TrainedPairs { anchor, target, score, range })
+        .map_err(|error| TrainError::io(&path)(error.into()))?;
+    write_file(&path, &json)
 }
 
 #[cfg(test)]

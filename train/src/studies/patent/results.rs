@@ -3,14 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use engram_data::patent::{PhrasePair, predictions_csv};
+use engram_infer::similarity::combination::{Combination, add_to, weighted_mean};
+use engram_infer::similarity::stacking::{MIN_ROWS, STACKING, Stacking};
 
 use super::NAME;
 use super::corpus::Corpus;
-use super::member::{HeldOutScores, Member};
+use super::member::TrainedMember;
 use super::metric::pearson_measure;
 use super::run::{CombinedSummary, MemberSummary, PatentSummary, VariantSummary, selects};
-use super::settings::{Combination, PatentData};
-use super::stacking::{MIN_ROWS, Stacking};
+use super::settings::PatentData;
 use crate::checkpoint::write_file;
 use crate::error::{Result, TrainError};
 use crate::recipe::{Recipe, Variant};
@@ -23,9 +24,6 @@ pub(super) struct Results {
     combine: Combination,
     failures: Vec<String>,
 }
-
-/// The file of the fitted stacking.
-pub(super) const STACKING: &str = "stacking.json";
 
 /// The scores of one variant's members.
 struct VariantScores {
@@ -52,14 +50,13 @@ pub(super) struct Combined {
 }
 
 /// The results of one member.
-pub(super) struct MemberScores<'a> {
+pub(super) struct MemberScores {
     /// Its folder, relative to the run's.
     pub(super) run: PathBuf,
     /// The index of its variant.
     pub(super) variant: usize,
     pub(super) steps: u64,
-    pub(super) member: &'a Member,
-    pub(super) held_out: HeldOutScores,
+    pub(super) trained: TrainedMember,
 }
 
 impl Results {
@@ -85,13 +82,13 @@ impl Results {
     }
 
     /// Measures a member on its held-out rows, and on the validation rows if `corpus` is given.
-    pub(super) fn add(&mut self, scores: MemberScores<'_>, corpus: Option<&Corpus>) -> Result<()> {
-        let MemberScores { run, variant, steps, member, held_out } = scores;
+    pub(super) fn add(&mut self, scores: MemberScores, corpus: Option<&Corpus>) -> Result<()> {
+        let MemberScores { run, variant, steps, trained } = scores;
         let of_variant = &mut self.of_variants[variant];
         let validation = match corpus {
             Some(corpus) => {
-                let scores = member.predict(&corpus.validation, &|_| {})?;
-                add_to(&mut of_variant.validation, &scores, 1.0);
+                let scores = trained.member.predict(&corpus.validation, &|_| {})?;
+                add_to(&mut of_variant.validation, &scores);
                 Some(
                     pearson_measure(&corpus.validation, &scores)
                         .map_err(TrainError::in_study(NAME, "validation"))?,
@@ -100,18 +97,16 @@ impl Results {
             None => None,
         };
         of_variant.members += 1;
-        let rows = member.held_out();
-        let held_out_pearson = pearson_measure(rows, &held_out.raw)
+        let held_out = pearson_measure(&trained.held_out_rows, &trained.raw)
             .map_err(TrainError::in_study(NAME, "held-out rows"))?;
-        let summary = MemberSummary { run, variant, steps, held_out: held_out_pearson, validation };
-        self.members.push(summary);
+        self.members.push(MemberSummary { run, variant, steps, held_out, validation });
         if variant == 0 {
-            self.held_out_rows.extend_from_slice(rows);
+            self.held_out_rows.extend(trained.held_out_rows);
         }
         // A single model needs no calibration for its r, and its rows may all have one anchor.
         of_variant.held_out.extend(match corpus {
-            Some(_) => held_out.on_scale,
-            None => held_out.raw,
+            Some(_) => trained.on_scale,
+            None => trained.raw,
         });
         Ok(())
     }
@@ -266,20 +261,4 @@ impl VariantScores {
         let count = self.members as f64;
         self.validation.iter().map(|sum| sum / count).collect()
     }
-}
-
-/// Adds `weight` times the scores to the sums.
-pub(super) fn add_to(sums: &mut Vec<f64>, scores: &[f64], weight: f64) {
-    sums.resize(scores.len(), 0.0);
-    sums.iter_mut().zip(scores).for_each(|(sum, score)| *sum += weight * score);
-}
-
-/// The weighted mean of score lists.
-pub(super) fn weighted_mean(parts: impl Iterator<Item = (f64, Vec<f64>)>) -> Vec<f64> {
-    let (mut sums, mut total) = (Vec::new(), 0.0);
-    for (weight, scores) in parts {
-        add_to(&mut sums, &scores, weight);
-        total += weight;
-    }
-    sums.into_iter().map(|sum| sum / total).collect()
 }

@@ -15,16 +15,19 @@ use std::sync::Arc;
 use engram_data::DataError;
 use engram_eval::result::Measure;
 use engram_infer::encode::EncoderFiles;
+use engram_infer::similarity::combination::Combination;
+use engram_infer::similarity::sequences::Sequencer;
+use engram_infer::similarity::settings::ScorerSettings;
 use serde::{Deserialize, Serialize};
 
 use super::NAME;
 use super::card;
 use super::corpus::Corpus;
-use super::member::Member;
-use super::pairs::TrainedPairs;
+use super::encoder::find_files;
+use super::member;
+use super::pairs;
 use super::results::{MemberScores, Results};
-use super::scorer::find_files;
-use super::settings::{Combination, PatentData, PatentModel};
+use super::settings::PatentData;
 use super::study::PatentStudy;
 use crate::checkpoint::write_file;
 use crate::checksums::finish_run;
@@ -136,15 +139,15 @@ pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<PatentS
     let folder = RunFolder::open(&options.run, options.resume, &recipe_text, &inputs)?;
     let mut results = Results::new(variants.iter().map(|kind| &kind.variant), data.combine);
     for fold in folds {
-        for (index, PatentVariant { variant, model, files }) in variants.iter().enumerate() {
+        for (index, PatentVariant { variant, settings, files }) in variants.iter().enumerate() {
+            let sequencer = Sequencer::new(files.clone(), corpus.titles.clone(), settings.clone());
+            let batch = variant.recipe.batch().clone();
             let (train_rows, held_out) = corpus.split(fold);
-            let mut study = PatentStudy::new(
-                model.clone(),
-                variant.recipe.batch().clone(),
-                corpus.titles.clone(),
-                (train_rows, held_out),
-                files.clone(),
-            );
+            let warnings = match fold {
+                Some(_) => Vec::new(),
+                None => corpus.warnings(selects(&data, &variant.recipe)),
+            };
+            let mut study = PatentStudy::new(sequencer, batch, train_rows, held_out, warnings);
             let name = member_name(fold, variant);
             let trained = match fold {
                 Some(_) => {
@@ -152,19 +155,16 @@ pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<PatentS
                     let options = RunOptions { run, label, ..options.clone() };
                     train(&mut study, &variant.recipe, &options)?
                 }
-                None => {
-                    study.set_warnings(corpus.warnings(selects(&data, &variant.recipe)));
-                    train_in(&folder, &mut study, &variant.recipe, options)?
-                }
+                None => train_in(&folder, &mut study, &variant.recipe, options)?,
             };
             let failures = trained.check.failures.iter();
             results.add_failures(failures.map(|failure| match fold {
                 Some(_) => format!("{name}: {failure}"),
                 None => failure.clone(),
             }));
-            let (member, held_out) = Member::finish(study, &variant.recipe, &trained)?;
             let (run, steps) = (name.into(), trained.steps);
-            let scores = MemberScores { run, variant: index, steps, member: &member, held_out };
+            let trained = member::finish(study, &trained)?;
+            let scores = MemberScores { run, variant: index, steps, trained };
             results.add(scores, fold.map(|_| &corpus))?;
         }
     }
@@ -172,7 +172,7 @@ pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<PatentS
     let summary = results.summary(recipe, &corpus, &combined, &data)?;
     results.write(&options.run, &corpus, &combined)?;
     if let Some(range) = corpus.range {
-        TrainedPairs::new(&data.pairs, range).write(&options.run)?;
+        pairs::write(&data.pairs, range, &options.run)?;
     }
     if data.folds > 0 {
         let card = card::of_ensemble(&summary, recipe, &inputs)?;
@@ -183,10 +183,10 @@ pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<PatentS
 }
 
 /// Reads and checks the study's part of the recipe.
-pub(super) fn settings(recipe: &mut Recipe) -> Result<(PatentData, PatentModel)> {
+pub(super) fn settings(recipe: &mut Recipe) -> Result<(PatentData, ScorerSettings)> {
     recipe.expect_study(NAME)?;
     let data: PatentData = recipe.data()?;
-    let model: PatentModel = recipe.model()?;
+    let model: ScorerSettings = recipe.model()?;
     if let Some((key, reason)) = model.first_invalid_key() {
         return Err(recipe.error(&format!("model.{key}"), reason));
     }
@@ -213,14 +213,14 @@ pub(super) fn selects(data: &PatentData, recipe: &Recipe) -> bool {
 /// One variant, with its initial files.
 struct PatentVariant {
     variant: Variant,
-    model: PatentModel,
+    settings: ScorerSettings,
     files: Arc<EncoderFiles>,
 }
 
 fn variants(recipe: &Recipe, data: &PatentData) -> Result<Vec<PatentVariant>> {
     let mut variants = Vec::new();
     for (index, mut variant) in recipe.variants()?.into_iter().enumerate() {
-        let (own_data, model) = settings(&mut variant.recipe)?;
+        let (own_data, settings) = settings(&mut variant.recipe)?;
         if variant.name.is_some() && data.folds == 0 {
             let reason = "needs `data.folds`: variants are trained on folds";
             return Err(recipe.error("variant", reason));
@@ -229,9 +229,8 @@ fn variants(recipe: &Recipe, data: &PatentData) -> Result<Vec<PatentVariant>> {
             let path = format!("variant.{index}.data");
             return Err(recipe.error(&path, "cannot differ: variants share folds and rows"));
         }
-        let files =
-            find_files(&model).map_err(TrainError::in_study(NAME, "finding the weights"))?;
-        variants.push(PatentVariant { variant, model, files: files.into() });
+        let files = find_files(&settings)?.into();
+        variants.push(PatentVariant { variant, settings, files });
     }
     Ok(variants)
 }

@@ -3,7 +3,7 @@
 use engram_eval::result::Measure;
 
 use super::run::PatentSummary;
-use crate::registry::format_measure;
+use crate::registry::{footer, format_measure};
 
 impl PatentSummary {
     /// The results as a text table.
@@ -31,19 +31,10 @@ impl PatentSummary {
         }
         let validation = optional(&self.validation);
         lines.push(row("ensemble", "", &format_measure(&self.held_out), &validation));
-        lines.push(format!(
-            "pairs: {} held-out, {} validation; seed {}; recipe {}",
-            self.held_out.n,
-            self.validation.as_ref().map_or(0, |measure| measure.n),
-            self.seed,
-            self.recipe_hash.get(..12).unwrap_or(&self.recipe_hash)
-        ));
-        for warning in &self.warnings {
-            lines.push(format!("warning: {warning}"));
-        }
-        for failure in &self.check_failures {
-            lines.push(format!("check failed: {failure}"));
-        }
+        lines.extend(self.warnings.iter().map(|warning| format!("warning: {warning}")));
+        let validation = self.validation.as_ref().map_or(0, |measure| measure.n);
+        let pairs = format!("pairs: {} held-out, {validation} validation", self.held_out.n);
+        lines.extend(footer(&pairs, self.seed, &self.recipe_hash, &self.check_failures));
         lines.join("\n")
     }
 }

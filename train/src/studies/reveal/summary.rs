@@ -44,7 +44,8 @@ impl RevealSummary {
             lines.push(format!("{size}: accuracy {} of {n}, chance 0.5", format_measure(accuracy)));
         }
         lines.extend(self.notes.iter().map(|note| format!("note: {note}")));
-        lines.extend(footer(self.steps, self.seed, &self.recipe_hash, &self.check_failures));
+        let steps = format!("{} steps", self.steps);
+        lines.extend(footer(&steps, self.seed, &self.recipe_hash, &self.check_failures));
         lines.join("\n")
     }
 }

@@ -16,7 +16,8 @@ impl SpeechSummary {
                 errors.names, errors.others
             ));
         }
-        lines.extend(footer(self.steps, self.seed, &self.recipe_hash, &self.check_failures));
+        let steps = format!("{} steps", self.steps);
+        lines.extend(footer(&steps, self.seed, &self.recipe_hash, &self.check_failures));
         lines.join("\n")
     }
 }

@@ -6,10 +6,9 @@ use std::path::Path;
 use engram_data::DataError;
 use engram_data::patent::PhrasePair;
 use engram_data::vectors::WordVectors;
-use engram_infer::InferError;
-use engram_infer::encode::{Encoder, Item, PromptChoice};
 
-use crate::error::Result;
+use crate::encode::{Encoder, Item, PromptChoice};
+use crate::error::{InferError, Result};
 
 /// Phrases per batch.
 const BATCH: usize = 256;
@@ -28,7 +27,7 @@ pub fn encoder_cosines(
     let encoder = Encoder::with_prompt(weights, prompt)?;
     if !encoder.modalities().text {
         let reason = "does not encode text; use a text encoder or CLIP".to_owned();
-        return Err(InferError::Encoder { name: weights.to_owned(), reason }.into());
+        return Err(InferError::Encoder { name: weights.to_owned(), reason });
     }
     let phrases: BTreeSet<&str> =
         rows.iter().flat_map(|row| [row.anchor.as_str(), row.target.as_str()]).collect();

@@ -1,19 +1,21 @@
-//! Token sequences of rows.
+//! Token sequences of rows (phrase pairs).
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use engram_data::DataError;
 use engram_data::groups::grouped_rows;
 use engram_data::patent::PhrasePair;
 use engram_data::titles::ClassTitles;
-use engram_data::tokenizer::{SegmentTokenizer, longest_first};
+use engram_data::tokenizer::longest_first;
 use engram_models::kernels::Span;
 use engram_models::packed::PackedTokens;
 use engram_models::similarity::ScoredSpans;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
-use super::settings::{Layout, PatentModel};
+use super::settings::{Layout, ScorerSettings};
+use crate::encode::EncoderFiles;
 
 /// One sequence and the rows scored in it.
 #[derive(Debug, Clone)]
@@ -65,47 +67,93 @@ impl RowBatch {
     }
 }
 
-/// Turns rows into token sequences, as the recipe's `[model]` says.
-pub struct Sequencer<'a> {
-    tokeniser: &'a SegmentTokenizer,
-    titles: &'a ClassTitles,
-    model: &'a PatentModel,
+/// The maximum size of a batch. A sequence that is larger has a batch of its own.
+#[derive(Debug, Clone, Copy)]
+pub struct BatchLimits {
+    /// The maximum number of rows.
+    pub rows: usize,
+    /// The maximum number of tokens; 0 for no limit.
+    pub tokens: usize,
 }
 
-impl<'a> Sequencer<'a> {
-    /// Creates a sequencer.
-    pub fn new(
-        tokeniser: &'a SegmentTokenizer,
-        titles: &'a ClassTitles,
-        model: &'a PatentModel,
-    ) -> Self {
-        Self { tokeniser, titles, model }
+/// Turns rows into token sequences, as a recipe's `[model]` says.
+#[derive(Clone)]
+pub struct Sequencer {
+    files: Arc<EncoderFiles>,
+    titles: ClassTitles,
+    settings: ScorerSettings,
+}
+
+impl Sequencer {
+    /// Creates a sequencer for an encoder's tokenizer.
+    pub fn new(files: Arc<EncoderFiles>, titles: ClassTitles, settings: ScorerSettings) -> Self {
+        Self { files, titles, settings }
     }
 
-    /// Batches all rows. A batch has up to about `examples` rows and `tokens` tokens (0 for no
-    /// limit). Rows are in random order if `shuffled`. Targets that share a sequence are always
-    /// shuffled.
+    /// The files of the encoder.
+    pub fn files(&self) -> &EncoderFiles {
+        &self.files
+    }
+
+    /// The class titles.
+    pub fn titles(&self) -> &ClassTitles {
+        &self.titles
+    }
+
+    /// The settings of the scorer.
+    pub fn settings(&self) -> &ScorerSettings {
+        &self.settings
+    }
+
+    /// Batches all rows in order. Targets that share a sequence are shuffled.
+    ///
+    /// # Errors
+    /// [`DataError`] for a phrase that cannot be tokenized.
     pub fn batches(
         &self,
         rows: &[PhrasePair],
-        (examples, tokens): (usize, usize),
+        limits: BatchLimits,
         rng: &mut ChaCha8Rng,
-        shuffled: bool,
     ) -> Result<Vec<RowBatch>, DataError> {
-        let mut sequences = match self.model.layout {
-            Layout::Listwise => self.listwise(rows, rng)?,
-            Layout::Pairs => self.pairs(rows, rng)?,
-            Layout::BiEncoder => self.phrases(rows)?,
-        };
-        if shuffled {
-            sequences.shuffle(rng);
+        let sequences = self.sequences(rows, rng)?;
+        Ok(self.pack_all(sequences, limits))
+    }
+
+    /// Like [`batches`](Self::batches), with the sequences in random order.
+    ///
+    /// # Errors
+    /// [`DataError`] for a phrase that cannot be tokenized.
+    pub fn shuffled_batches(
+        &self,
+        rows: &[PhrasePair],
+        limits: BatchLimits,
+        rng: &mut ChaCha8Rng,
+    ) -> Result<Vec<RowBatch>, DataError> {
+        let mut sequences = self.sequences(rows, rng)?;
+        sequences.shuffle(rng);
+        Ok(self.pack_all(sequences, limits))
+    }
+
+    fn sequences(
+        &self,
+        rows: &[PhrasePair],
+        rng: &mut ChaCha8Rng,
+    ) -> Result<Vec<Sequence>, DataError> {
+        match self.settings.layout {
+            Layout::Listwise => self.listwise(rows, rng),
+            Layout::Pairs => self.pairs(rows, rng),
+            Layout::BiEncoder => self.phrases(rows),
         }
+    }
+
+    /// Packs sequences into batches.
+    fn pack_all(&self, sequences: Vec<Sequence>, limits: BatchLimits) -> Vec<RowBatch> {
         let mut batches = Vec::new();
         let (mut batch, mut num_rows, mut num_tokens) = (Vec::new(), 0, 0);
         for sequence in sequences {
             let (more_rows, more_tokens) = (sequence.scored.len(), sequence.ids.len());
-            let full = num_rows + more_rows > examples.max(more_rows)
-                || (tokens > 0 && num_tokens + more_tokens > tokens);
+            let full = num_rows + more_rows > limits.rows.max(more_rows)
+                || (limits.tokens > 0 && num_tokens + more_tokens > limits.tokens);
             if full && !batch.is_empty() {
                 batches.push(self.pack(std::mem::take(&mut batch)));
                 (num_rows, num_tokens) = (0, 0);
@@ -117,13 +165,13 @@ impl<'a> Sequencer<'a> {
         if !batch.is_empty() {
             batches.push(self.pack(batch));
         }
-        Ok(batches)
+        batches
     }
 
     /// Concatenates sequences.
     fn pack(&self, sequences: Vec<Sequence>) -> RowBatch {
         let ids: Vec<&[u32]> = sequences.iter().map(|s| s.ids.as_slice()).collect();
-        if self.model.layout == Layout::BiEncoder {
+        if self.settings.layout == Layout::BiEncoder {
             return pack_phrases(&sequences);
         }
         let mut packed = PackedTokens::new(&ids);
@@ -151,9 +199,9 @@ impl<'a> Sequencer<'a> {
         rows: &[PhrasePair],
         rng: &mut ChaCha8Rng,
     ) -> Result<Vec<Sequence>, DataError> {
-        let special = self.tokeniser.special();
+        let special = self.files.tokenizer.special();
         let mut sequences = Vec::new();
-        for mut group in grouped_rows(rows, self.model.group) {
+        for mut group in grouped_rows(rows, self.settings.group) {
             group.shuffle(rng);
             let mut contexts: Vec<&str> = Vec::new();
             for &row in &group {
@@ -162,7 +210,7 @@ impl<'a> Sequencer<'a> {
                 }
             }
             group.sort_by_key(|&row| contexts.iter().position(|c| *c == rows[row].context));
-            let anchor = self.piece(&rows[group[0]].anchor, self.model.max_tokens / 4)?;
+            let anchor = self.piece(&rows[group[0]].anchor, self.settings.max_tokens / 4)?;
             let mut start = vec![special.cls];
             start.extend(anchor);
             start.push(special.sep);
@@ -170,12 +218,13 @@ impl<'a> Sequencer<'a> {
             let mut sequence = Sequence::starting(&start);
             let mut context = "";
             for row in group {
-                let longest = self.model.max_tokens / 4;
+                let longest = self.settings.max_tokens / 4;
                 let target = self.piece(&rows[row].target, longest)?;
                 let title = self.title(&rows[row].context, longest)?;
                 let more =
                     target.len() + 1 + if rows[row].context == context { 0 } else { title.len() };
-                if !sequence.scored.is_empty() && sequence.ids.len() + more > self.model.max_tokens
+                if !sequence.scored.is_empty()
+                    && sequence.ids.len() + more > self.settings.max_tokens
                 {
                     let next = Sequence::starting(&start);
                     sequences.push(std::mem::replace(&mut sequence, next));
@@ -189,7 +238,7 @@ impl<'a> Sequencer<'a> {
                 sequence.scored.push(Scored { row, target: span, anchor });
                 sequence.ids.extend(target);
                 sequence.ids.push(special.sep);
-                if self.model.targets_apart {
+                if self.settings.targets_apart {
                     sequence.branches.resize(span.start, 0);
                     sequence.branches.resize(sequence.ids.len(), sequence.scored.len() as u32);
                 }
@@ -202,18 +251,18 @@ impl<'a> Sequencer<'a> {
     /// Builds `[CLS] anchor [SEP] target [SEP] title [SEP] other; other; … [SEP]` for each row. The
     /// score is of the whole sequence.
     fn pairs(&self, rows: &[PhrasePair], rng: &mut ChaCha8Rng) -> Result<Vec<Sequence>, DataError> {
-        let special = self.tokeniser.special();
-        let separator = self.tokeniser.encode_segment(";")?;
+        let special = self.files.tokenizer.special();
+        let separator = self.files.tokenizer.encode_segment(";")?;
         let mut group_of_row = vec![0; rows.len()];
-        let groups = grouped_rows(rows, self.model.group);
+        let groups = grouped_rows(rows, self.settings.group);
         for (index, group) in groups.iter().enumerate() {
             group.iter().for_each(|&row| group_of_row[row] = index);
         }
         let mut sequences = Vec::with_capacity(rows.len());
         for (row, pair) in rows.iter().enumerate() {
-            let budget = self.model.max_tokens - 4;
+            let budget = self.settings.max_tokens - 4;
             let texts = [&pair.anchor, &pair.target];
-            let pieces = texts.map(|text| self.tokeniser.encode_segment(text));
+            let pieces = texts.map(|text| self.files.tokenizer.encode_segment(text));
             let [anchor, target] = pieces;
             let (anchor, target) = (anchor?, target?);
             let title = self.title(&pair.context, budget / 4)?;
@@ -224,17 +273,17 @@ impl<'a> Sequencer<'a> {
             ids.extend(&target[..lengths[1]]);
             ids.push(special.sep);
             ids.extend(title);
-            if self.model.other_targets > 0 {
+            if self.settings.other_targets > 0 {
                 let group = groups[group_of_row[row]].iter();
                 let mut others: Vec<&str> = group.map(|&o| rows[o].target.as_str()).collect();
                 others.sort_unstable();
                 others.dedup();
                 others.retain(|other| *other != pair.target);
-                let (chosen, _) = others.partial_shuffle(rng, self.model.other_targets);
+                let (chosen, _) = others.partial_shuffle(rng, self.settings.other_targets);
                 let mut between: &[u32] = &[];
                 for other in chosen {
-                    let other = self.tokeniser.encode_segment(other)?;
-                    if ids.len() + between.len() + other.len() + 1 > self.model.max_tokens {
+                    let other = self.files.tokenizer.encode_segment(other)?;
+                    if ids.len() + between.len() + other.len() + 1 > self.settings.max_tokens {
                         continue;
                     }
                     ids.extend(between);
@@ -256,12 +305,12 @@ impl<'a> Sequencer<'a> {
     /// Builds `[CLS] anchor [SEP]` and `[CLS] target [SEP]` for each row, as one sequence until
     /// packing.
     fn phrases(&self, rows: &[PhrasePair]) -> Result<Vec<Sequence>, DataError> {
-        let special = self.tokeniser.special();
+        let special = self.files.tokenizer.special();
         let mut sequences = Vec::with_capacity(rows.len());
         for (row, pair) in rows.iter().enumerate() {
             let mut ids = Vec::new();
             let mut span_of = |text: &str| -> Result<Span, DataError> {
-                let piece = self.piece(text, self.model.max_tokens - 2)?;
+                let piece = self.piece(text, self.settings.max_tokens - 2)?;
                 let span = Span { start: ids.len(), length: piece.len() + 2 };
                 ids.push(special.cls);
                 ids.extend(piece);
@@ -279,9 +328,9 @@ impl<'a> Sequencer<'a> {
 
     /// The tokens of a phrase, truncated to `longest`; a padding token if there are none.
     fn piece(&self, text: &str, longest: usize) -> Result<Vec<u32>, DataError> {
-        let ids = self.tokeniser.encode_segment(text)?;
+        let ids = self.files.tokenizer.encode_segment(text)?;
         if ids.is_empty() {
-            return Ok(vec![self.tokeniser.special().pad]);
+            return Ok(vec![self.files.tokenizer.special().pad]);
         }
         Ok(ids[..ids.len().min(longest.max(1))].to_vec())
     }
@@ -289,9 +338,9 @@ impl<'a> Sequencer<'a> {
     /// The tokens of a class title and a separator; empty if titles are not used.
     fn title(&self, context: &str, longest: usize) -> Result<Vec<u32>, DataError> {
         match self.titles.title(context) {
-            Some(title) if self.model.context_title => {
+            Some(title) if self.settings.context_title => {
                 let mut ids = self.piece(&title.to_lowercase(), longest.min(TITLE_TOKENS))?;
-                ids.push(self.tokeniser.special().sep);
+                ids.push(self.files.tokenizer.special().sep);
                 Ok(ids)
             }
             _ => Ok(Vec::new()),
@@ -309,14 +358,14 @@ fn pack_phrases(sequences: &[Sequence]) -> RowBatch {
     let (mut pairs, mut rows) = (Vec::new(), Vec::new());
     for sequence in sequences {
         for scored in &sequence.scored {
-            let mut place = |span: Span| {
+            let mut index_of = |span: Span| {
                 let ids = &sequence.ids[span.start..span.start + span.length];
                 *index.entry(ids).or_insert_with(|| {
                     phrases.push(ids);
                     phrases.len() as u32 - 1
                 })
             };
-            pairs.push((place(scored.anchor), place(scored.target)));
+            pairs.push((index_of(scored.anchor), index_of(scored.target)));
             rows.push(scored.row);
         }
     }

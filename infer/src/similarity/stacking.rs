@@ -11,8 +11,11 @@ use std::collections::BTreeSet;
 use engram_data::patent::PhrasePair;
 use serde::{Deserialize, Serialize};
 
+/// The file of a fitted stacking in a run's folder.
+pub const STACKING: &str = "stacking.json";
+
 /// Minimum number of held-out rows for a fit: about ten per coefficient.
-pub(super) const MIN_ROWS: usize = 700;
+pub const MIN_ROWS: usize = 700;
 
 /// The ridge penalty on coefficients of unit-variance terms.
 const RIDGE: f64 = 10.0;
@@ -22,7 +25,7 @@ const PARTS: usize = 5;
 
 /// A fitted regression.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Stacking {
+pub struct Stacking {
     /// Mean and standard deviation of each feature.
     features: Vec<Moments>,
     /// Mean, standard deviation and coefficient of each feature and each product.
@@ -38,18 +41,18 @@ struct Moments {
 
 impl Stacking {
     /// Fits the regression on rows with gold scores; `scores` has one list per variant.
-    pub(super) fn fit(rows: &[PhrasePair], scores: &[Vec<f64>]) -> Self {
+    pub fn fit(rows: &[PhrasePair], scores: &[Vec<f64>]) -> Self {
         let all: Vec<usize> = (0..rows.len()).collect();
         Self::fit_on(&all, &features(rows, scores), &gold(rows))
     }
 
     /// Predicts the scores of rows.
-    pub(super) fn predict(&self, rows: &[PhrasePair], scores: &[Vec<f64>]) -> Vec<f64> {
+    pub fn predict(&self, rows: &[PhrasePair], scores: &[Vec<f64>]) -> Vec<f64> {
         features(rows, scores).iter().map(|features| self.value(features)).collect()
     }
 
     /// Cross-fitted scores of the training rows: each row is predicted by a fit on other anchors.
-    pub(super) fn cross_fitted(rows: &[PhrasePair], scores: &[Vec<f64>]) -> Vec<f64> {
+    pub fn cross_fitted(rows: &[PhrasePair], scores: &[Vec<f64>]) -> Vec<f64> {
         let anchors: BTreeSet<&str> = rows.iter().map(|row| row.anchor.as_str()).collect();
         let anchors: Vec<&str> = anchors.into_iter().collect();
         let part_of =

@@ -1,0 +1,142 @@
+//! Tests of the cache's files: links, blobs, leftovers of a killed process.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use super::assert_has;
+use super::server::{COMMIT, Scripted};
+use super::test_cache::{BODY, TestCache, correct_hub, etag_of};
+
+/// Folders of the cache may be links, but nothing is written through a link out of the cache.
+#[test]
+fn a_cache_with_links_that_lead_out() {
+    let server = Scripted::start(correct_hub);
+    let etag = etag_of(BODY);
+    let snapshot = format!("models--owner--name/snapshots/{COMMIT}");
+    for link in [
+        "models--owner--name",
+        "models--owner--name/blobs",
+        "models--owner--name/snapshots",
+        &snapshot,
+        "models--owner--name/refs",
+        "models--owner--name/incoming",
+        ".locks",
+        ".locks/models--owner--name",
+    ] {
+        for target in ["../outside", "../outside/missing"] {
+            let cache = TestCache::new(&server.endpoint);
+            let path = cache.settings.cache.join(link);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            symlink(cache.folder.path().join("cache").join(target), &path).unwrap();
+            let error = cache.fetch().unwrap_err().to_string();
+            assert_has(
+                &error,
+                &[path.to_str().unwrap(), "leads out of the hub's cache", "remove the link"],
+            );
+        }
+    }
+    for link in [
+        format!("models--owner--name/incoming/config.json.{etag}.part"),
+        format!(".locks/models--owner--name/{etag}.lock"),
+    ] {
+        for target in ["victim", "missing"] {
+            let cache = TestCache::new(&server.endpoint);
+            let path = cache.settings.cache.join(&link);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            symlink(cache.outside().join(target), &path).unwrap();
+            assert_has(&cache.fetch().unwrap_err().to_string(), &["leads out of the hub's cache"]);
+        }
+    }
+}
+
+/// Links in place of files are replaced, and their targets stay unchanged.
+#[test]
+fn a_cache_with_files_that_are_links() {
+    let server = Scripted::start(correct_hub);
+    let etag = etag_of(BODY);
+    for (link, target) in [
+        (format!("models--owner--name/snapshots/{COMMIT}/config.json"), "missing"),
+        (format!("models--owner--name/blobs/{etag}"), "missing"),
+        (format!("models--owner--name/blobs/{etag}"), "victim"),
+        ("models--owner--name/refs/main".to_owned(), "missing"),
+        ("models--owner--name/refs/main".to_owned(), "empty"),
+    ] {
+        let cache = TestCache::new(&server.endpoint);
+        let path = cache.settings.cache.join(&link);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        symlink(cache.outside().join(target), &path).unwrap();
+        assert_eq!(fs::read(cache.fetch().unwrap()).unwrap(), BODY, "{link}");
+        assert!(
+            fs::canonicalize(&path)
+                .unwrap()
+                .starts_with(fs::canonicalize(&cache.settings.cache).unwrap())
+        );
+    }
+}
+
+/// A blob that matches its name is not downloaded again.
+#[test]
+fn blobs_are_used_again() {
+    for (content, transfers) in [(BODY, 0), (&b"{\"hidden_size\": 9}\n"[..], 1)] {
+        let server = Scripted::start(correct_hub);
+        let cache = TestCache::new(&server.endpoint);
+        let blobs = cache.model_folder().join("blobs");
+        fs::create_dir_all(&blobs).unwrap();
+        fs::write(blobs.join(etag_of(BODY)), content).unwrap();
+        assert_eq!(fs::read(cache.fetch().unwrap()).unwrap(), BODY);
+        let requests = server.requests();
+        assert_eq!(
+            requests.iter().filter(|request| !request.requests_metadata()).count(),
+            transfers
+        );
+    }
+}
+
+/// Removes outdated partial downloads and links left by a killed process; other names stay.
+#[test]
+fn leftovers() {
+    let server = Scripted::start(correct_hub);
+    let cache = TestCache::new(&server.endpoint);
+    let locks = cache.settings.cache.join(".locks/models--owner--name");
+    let incoming = cache.model_folder().join("incoming");
+    let snapshot = cache.model_folder().join("snapshots").join(COMMIT);
+    for folder in [&locks, &incoming, &snapshot] {
+        fs::create_dir_all(folder).unwrap();
+    }
+    let (old, busy) = ("1".repeat(40), "2".repeat(40));
+    for etag in [&old, &busy] {
+        fs::write(locks.join(format!("{etag}.lock")), "").unwrap();
+        fs::write(incoming.join(format!("config.json.{etag}.part")), "part").unwrap();
+    }
+    let lock = fs::File::open(locks.join(format!("{busy}.lock"))).unwrap();
+    lock.lock().unwrap();
+    fs::write(incoming.join("config.json.mine.part"), "").unwrap();
+    fs::write(incoming.join(format!("other.json.{old}.part")), "").unwrap();
+    symlink("nowhere", snapshot.join(".config.json.engram-aB3dE6")).unwrap();
+    fs::write(snapshot.join(".config.json.mine"), "").unwrap();
+    cache.fetch().unwrap();
+    let names = |folder: &Path| {
+        let entries = fs::read_dir(folder).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    let kept = format!("config.json.{busy}.part");
+    let other = format!("other.json.{old}.part");
+    assert_eq!(names(&incoming), [kept, "config.json.mine.part".to_owned(), other]);
+    assert_eq!(names(&snapshot), [".config.json.mine", "config.json"]);
+}
+
+/// The cache itself may be a link: this is the user's choice.
+#[test]
+fn a_cache_on_another_disk() {
+    let server = Scripted::start(correct_hub);
+    let mut cache = TestCache::new(&server.endpoint);
+    let disk = tempfile::tempdir().unwrap();
+    let link = cache.folder.path().join("link");
+    symlink(disk.path(), &link).unwrap();
+    cache.settings.cache = link;
+    assert_eq!(fs::read(cache.fetch().unwrap()).unwrap(), BODY);
+}

@@ -1,0 +1,24 @@
+//! Similarity of phrase pairs: the models of a finished patent run, and baselines without training.
+//!
+//! | part | module |
+//! |---|---|
+//! | a finished run that scores pairs | [`run`] |
+//! | one model of the run's ensemble | [`member`] |
+//! | encoder and head | [`scorer`] |
+//! | its settings, a recipe's `[model]` | [`settings`] |
+//! | token sequences, pair by pair or listwise | [`sequences`] |
+//! | scores as similarities | [`calibration`] |
+//! | columns and score range of the training file | [`pairs`] |
+//! | the members' scores combined: mean or stacking | [`combination`], [`stacking`] |
+//! | baselines | [`zero_shot`] |
+
+pub mod calibration;
+pub mod combination;
+pub mod member;
+pub mod pairs;
+pub mod run;
+pub mod scorer;
+pub mod sequences;
+pub mod settings;
+pub mod stacking;
+pub mod zero_shot;

@@ -1,0 +1,33 @@
+//! How the scores of an ensemble's members are combined.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// How the scores of an ensemble's members are combined.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Combination {
+    /// Their weighted mean.
+    #[default]
+    Mean,
+    /// Ridge regression on the variants' mean scores and the word overlap of the phrases, fitted on
+    /// the held-out rows.
+    Stacked,
+}
+
+/// Adds scores to their sums.
+pub fn add_to(sums: &mut Vec<f64>, scores: &[f64]) {
+    sums.resize(scores.len(), 0.0);
+    sums.iter_mut().zip(scores).for_each(|(sum, score)| *sum += score);
+}
+
+/// The weighted mean of score lists.
+pub fn weighted_mean(parts: impl Iterator<Item = (f64, Vec<f64>)>) -> Vec<f64> {
+    let (mut sums, mut total) = (Vec::new(), 0.0);
+    for (weight, mut scores) in parts {
+        scores.iter_mut().for_each(|score| *score *= weight);
+        add_to(&mut sums, &scores);
+        total += weight;
+    }
+    sums.into_iter().map(|sum| sum / total).collect()
+}

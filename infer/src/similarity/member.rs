@@ -1,0 +1,72 @@
+//! One trained model of a run.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use engram_data::patent::PhrasePair;
+use engram_data::titles::ClassTitles;
+
+use super::calibration::{CALIBRATION, Calibration};
+use super::pairs::PAIRS;
+use super::run::{RunRecipe, read_json};
+use super::scorer::Scorer;
+use super::sequences::Sequencer;
+use crate::encode::EncoderFiles;
+use crate::error::Result;
+use crate::finished_run::{WEIGHTS, check_checksums};
+use crate::stop::Stop;
+
+/// The encoder's configuration in a member's folder.
+pub const CONFIG: &str = "config.json";
+/// The tokenizer in a member's folder.
+pub const TOKENIZER: &str = "tokenizer.json";
+/// The class titles in a member's folder.
+pub const TITLES: &str = "titles.tsv";
+
+/// A trained model with its calibration.
+pub struct Member {
+    sequencer: Sequencer,
+    scorer: Scorer,
+    calibration: Calibration,
+}
+
+impl Member {
+    /// Creates a member from its parts.
+    pub fn new(sequencer: Sequencer, scorer: Scorer, calibration: Calibration) -> Self {
+        Self { sequencer, scorer, calibration }
+    }
+
+    /// Opens the member in this folder.
+    ///
+    /// # Errors
+    /// [`InferError::BadChecksum`](crate::InferError::BadChecksum) for a damaged file;
+    /// [`InferError::Io`](crate::InferError::Io) for a missing file; the errors of the encoder and
+    /// its tokenizer.
+    pub fn open(folder: &Path) -> Result<Self> {
+        check_checksums(folder)?;
+        let settings = RunRecipe::read(folder)?.model;
+        let files = EncoderFiles::of_folder(folder)?;
+        settings.check_fits(&files)?;
+        let sequencer = Sequencer::new(Arc::new(files), titles(folder)?, settings);
+        let scorer = Scorer::open(&sequencer, &folder.join(WEIGHTS))?;
+        let calibration = read_json(&folder.join(CALIBRATION))?;
+        Ok(Self { sequencer, scorer, calibration })
+    }
+
+    /// Similarities of rows. `progress` receives the number of new scores.
+    ///
+    /// # Errors
+    /// The errors of [`Scorer::predict`].
+    pub fn predict(&self, rows: &[PhrasePair], progress: &dyn Fn(usize)) -> Result<Vec<f64>> {
+        let raw = self.scorer.predict(&self.sequencer, rows, &Stop::default(), progress)?;
+        Ok(raw.into_iter().map(|score| self.calibration.apply(score)).collect())
+    }
+}
+
+/// The class titles of a member's training; none for pairs without classes.
+pub(super) fn titles(folder: &Path) -> Result<ClassTitles> {
+    if folder.join(PAIRS).is_file() {
+        return Ok(ClassTitles::default());
+    }
+    Ok(ClassTitles::read(folder.join(TITLES))?)
+}

@@ -1,0 +1,77 @@
+//! Text pairs of one CSV without classes: the columns and the score range of the training file.
+
+use std::path::Path;
+
+use engram_data::DataError;
+use engram_data::patent::{Labels, PhraseColumns, PhrasePair, read_named_pairs};
+use serde::{Deserialize, Serialize};
+
+use super::run::read_json;
+use crate::error::Result;
+
+/// The file of [`TrainedPairs`] in a run's folder.
+pub const PAIRS: &str = "pairs.json";
+
+/// The range of the training scores.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ScoreRange {
+    /// The score that becomes 0.
+    pub minimum: f64,
+    /// The score that becomes 1.
+    pub maximum: f64,
+}
+
+impl ScoreRange {
+    /// The range of the scores of `pairs`; from 0 to 1 if all are equal.
+    pub fn of(pairs: &[PhrasePair]) -> Self {
+        let scores = || pairs.iter().filter_map(|pair| pair.score).map(f64::from);
+        let (minimum, maximum) =
+            (scores().fold(f64::INFINITY, f64::min), scores().fold(f64::NEG_INFINITY, f64::max));
+        if minimum < maximum {
+            Self { minimum, maximum }
+        } else {
+            Self { minimum: 0.0, maximum: 1.0 }
+        }
+    }
+
+    /// A score of the file as a similarity from 0 to 1.
+    pub fn to_similarity(self, score: f32) -> f32 {
+        ((f64::from(score) - self.minimum) / (self.maximum - self.minimum)) as f32
+    }
+
+    /// A similarity as a score of the file.
+    pub fn to_score(self, similarity: f64) -> f64 {
+        self.minimum + similarity * (self.maximum - self.minimum)
+    }
+}
+
+/// What a run needs to read a CSV like that of its training, and to return scores in its range.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TrainedPairs {
+    /// The column of the first text.
+    pub anchor: String,
+    /// The column of the second text.
+    pub target: String,
+    /// The column of scores.
+    pub score: String,
+    /// The range of the training scores.
+    pub range: ScoreRange,
+}
+
+impl TrainedPairs {
+    /// Reads the file of a run; `None` for a run on phrase pairs with classes.
+    pub(super) fn of_run(run: &Path) -> Result<Option<Self>> {
+        let path = run.join(PAIRS);
+        if path.is_file() { read_json(&path).map(Some) } else { Ok(None) }
+    }
+
+    /// Reads pairs with the columns of the training; a score is optional.
+    pub(super) fn read(&self, path: &Path) -> std::result::Result<Vec<PhrasePair>, DataError> {
+        let Self { anchor, target, score, .. } = self;
+        read_named_pairs(
+            path,
+            Labels::Optional,
+            PhraseColumns { anchor, target, context: None, score },
+        )
+    }
+}

@@ -1,0 +1,242 @@
+//! A finished run that scores phrase pairs: a single model or an ensemble.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use engram_data::patent::{Labels, PhrasePair, read_pairs_with_titles};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::calibration::CALIBRATION;
+use super::combination::{Combination, add_to, weighted_mean};
+use super::member::{Member, titles};
+use super::pairs::TrainedPairs;
+use super::settings::ScorerSettings;
+use super::stacking::{STACKING, Stacking};
+use crate::error::{InferError, Result};
+use crate::finished_run::{RECIPE, SUMMARY, check_checksums};
+
+/// The value of `study` in the recipe of a run.
+pub const STUDY: &str = "patent";
+
+/// A finished run.
+pub struct SimilarityRun {
+    /// Each member's folder and the index of its variant.
+    members: Vec<(PathBuf, usize)>,
+    /// The weight of each variant in a mean.
+    weights: Vec<f64>,
+    stacking: Option<Stacking>,
+    /// `None` for a run on phrase pairs with classes.
+    pairs: Option<TrainedPairs>,
+}
+
+/// The keys of `summary.json` that prediction needs.
+#[derive(Deserialize)]
+struct Summary {
+    combine: Combination,
+    members: Vec<SummaryMember>,
+    variants: Vec<SummaryVariant>,
+}
+
+#[derive(Deserialize)]
+struct SummaryMember {
+    run: PathBuf,
+    variant: usize,
+}
+
+#[derive(Deserialize)]
+struct SummaryVariant {
+    weight: f64,
+}
+
+impl SimilarityRun {
+    /// Opens a run, or one member of its ensemble. Reads its summary, which a run writes last.
+    ///
+    /// # Errors
+    /// [`InferError::BadRun`] for a folder without a finished run;
+    /// [`InferError::BadChecksum`] for a damaged file
+    pub fn open(run: &Path) -> Result<Self> {
+        let pairs = TrainedPairs::of_run(run)?;
+        let one = |pairs| Self {
+            members: vec![(run.to_path_buf(), 0)],
+            weights: vec![1.0],
+            stacking: None,
+            pairs,
+        };
+        let path = run.join(SUMMARY);
+        if !path.exists() && run.join(CALIBRATION).is_file() {
+            return Ok(one(pairs));
+        }
+        if !path.is_file() {
+            let reason = "is not a finished run of the patent study; train one with `engram train \
+                          patent`, or continue one with --resume";
+            return Err(InferError::bad_run(run, reason));
+        }
+        check_checksums(run)?;
+        let summary: Summary = read_json(&path)?;
+        let stacking = match summary.combine {
+            Combination::Mean => None,
+            Combination::Stacked => Some(read_json(&run.join(STACKING))?),
+        };
+        let mut weights = vec![1.0; summary.variants.len().max(1)];
+        weights.iter_mut().zip(&summary.variants).for_each(|(w, variant)| *w = variant.weight);
+        if summary.members.is_empty() {
+            return Err(InferError::bad_run(&path, "has no members; train the run again"));
+        }
+        if summary.members.iter().any(|member| member.variant >= weights.len()) {
+            let reason = "has a member of an unknown variant; train the run again";
+            return Err(InferError::bad_run(&path, reason));
+        }
+        if let [only] = summary.members.as_slice()
+            && only.run == Path::new(".")
+        {
+            return Ok(one(pairs));
+        }
+        let member = |member: SummaryMember| (run.join(member.run), member.variant);
+        let members = summary.members.into_iter().map(member).collect();
+        Ok(Self { members, weights, stacking, pairs })
+    }
+
+    /// Reads the rows to score, with the columns and classes of the run's training.
+    ///
+    /// # Errors
+    /// [`InferError::Data`]
+    pub fn read_rows(&self, file: &Path) -> Result<Vec<PhrasePair>> {
+        Ok(match &self.pairs {
+            Some(pairs) => pairs.read(file)?,
+            None => read_pairs_with_titles(file, Labels::Optional, &titles(&self.members[0].0)?)?,
+        })
+    }
+
+    /// The number of scores in a prediction of `rows` rows, for a progress bar: one per member, pass
+    /// and row.
+    ///
+    /// # Errors
+    /// [`InferError::Io`] and [`InferError::BadRun`] for the recipe of a member.
+    pub fn num_scores(&self, rows: usize) -> Result<usize> {
+        let mut passes = 0;
+        for (folder, _) in &self.members {
+            passes += RunRecipe::read(folder)?.model.passes;
+        }
+        Ok(passes * rows)
+    }
+
+    /// Predicts similarities of rows: the members' calibrated scores, combined as the recipe says.
+    /// A run on `[data.pairs]` predicts scores in the range of its file. `progress` receives the
+    /// number of new scores.
+    ///
+    /// # Errors
+    /// The errors of [`Member::open`] and [`Member::predict`].
+    pub fn predict(&self, rows: &[PhrasePair], progress: &dyn Fn(usize)) -> Result<Vec<f64>> {
+        let mut of_variants: Vec<Vec<f64>> = vec![Vec::new(); self.weights.len()];
+        let mut counts = vec![0.0; self.weights.len()];
+        for (folder, variant) in &self.members {
+            add_to(&mut of_variants[*variant], &Member::open(folder)?.predict(rows, progress)?);
+            counts[*variant] += 1.0;
+        }
+        for (scores, count) in of_variants.iter_mut().zip(counts) {
+            scores.iter_mut().for_each(|score| *score /= count);
+        }
+        let mut scores = match &self.stacking {
+            Some(stacking) => stacking.predict(rows, &of_variants),
+            None => weighted_mean(self.weights.iter().copied().zip(of_variants)),
+        };
+        if let Some(TrainedPairs { range, .. }) = self.pairs {
+            scores.iter_mut().for_each(|score| *score = range.to_score(*score));
+        }
+        Ok(scores)
+    }
+}
+
+/// Whether a folder has a run of this study, finished or not.
+pub fn is_run(folder: &Path) -> bool {
+    #[derive(Deserialize)]
+    struct Study {
+        study: String,
+    }
+    let text = fs::read_to_string(folder.join(RECIPE)).unwrap_or_default();
+    let recipe = toml::from_str(&text);
+    folder.join(CALIBRATION).is_file() || recipe.is_ok_and(|Study { study }| study == STUDY)
+}
+
+/// The keys of a run's recipe that prediction needs. A run's recipe has all keys.
+#[derive(Deserialize)]
+pub(super) struct RunRecipe {
+    pub(super) model: ScorerSettings,
+}
+
+impl RunRecipe {
+    pub(super) fn read(folder: &Path) -> Result<Self> {
+        let path = folder.join(RECIPE);
+        let text = fs::read_to_string(&path).map_err(InferError::io(&path))?;
+        let recipe: Self = toml::from_str(&text).map_err(|error| {
+            let reason = format!("is not the recipe of a patent run: {}", error.message());
+            InferError::bad_run(&path, reason)
+        })?;
+        if let Some((key, reason)) = recipe.model.first_invalid_key() {
+            return Err(InferError::bad_run(&path, format!("`model.{key}` {reason}")));
+        }
+        Ok(recipe)
+    }
+}
+
+/// Reads a JSON file of a run.
+pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
+    let text = fs::read(path).map_err(InferError::io(path))?;
+    serde_json::from_slice(&text).map_err(|error| {
+        let reason = format!("is damaged: {error}; restore it from a copy, or train again");
+        InferError::bad_run(path, reason)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unfinished_and_damaged_runs_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = folder.path();
+        let error = || SimilarityRun::open(run).err().unwrap().to_string();
+        assert!(error().contains("is not a finished run of the patent study"), "{}", error());
+        for (summary, expected) in [
+            ("{", "summary.json: is damaged: EOF"),
+            (r#"{"combine": "mean", "variants": []}"#, "missing field `members`"),
+            (r#"{"combine": "mean", "members": [], "variants": []}"#, "has no members"),
+            (
+                r#"{"combine": "mean", "members": [{"run": "fold-0", "variant": 1}], "variants": []}"#,
+                "has a member of an unknown variant",
+            ),
+            (
+                r#"{"combine": "stacked", "members": [], "variants": []}"#,
+                "stacking.json: No such file",
+            ),
+        ] {
+            fs::write(run.join(SUMMARY), summary).unwrap();
+            assert!(error().contains(expected), "{expected}: {}", error());
+        }
+    }
+
+    #[test]
+    fn invalid_settings_of_a_member_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        for (recipe, expected) in [
+            ("[model]\nlayout = 3", "recipe.toml: is not the recipe of a patent run: "),
+            ("[model]\npasses = 0", "recipe.toml: `model.passes` must be at least 1"),
+        ] {
+            fs::write(folder.path().join(RECIPE), recipe).unwrap();
+            let error = RunRecipe::read(folder.path()).err().unwrap().to_string();
+            assert!(error.contains(expected), "{expected}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_run_is_recognised_by_its_recipe() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(!is_run(folder.path()));
+        for (study, expected) in [("reveal", false), (STUDY, true)] {
+            fs::write(folder.path().join(RECIPE), format!("study = {study:?}\nseed = 1")).unwrap();
+            assert_eq!(is_run(folder.path()), expected);
+        }
+    }
+}

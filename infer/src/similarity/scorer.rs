@@ -1,0 +1,130 @@
+//! The encoder and head that score phrase pairs.
+
+use std::path::Path;
+
+use candle_core::{DType, Device, Tensor};
+use engram_data::patent::PhrasePair;
+use engram_models::ModelError;
+use engram_models::kernels::Mode;
+use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
+use engram_models::similarity::{BiEncoder, CrossEncoder, CrossEncoderConfig, PairLoss};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+use super::sequences::{BatchLimits, Input, Sequencer};
+use super::settings::{Layout, ScorerSettings};
+use crate::encode::EncoderFiles;
+use crate::error::Result;
+use crate::stop::Stop;
+
+/// Tokens per forward pass in prediction.
+const PREDICT_TOKENS: usize = 2048;
+
+/// A model that scores rows (phrase pairs).
+pub enum Scorer {
+    /// Encodes both phrases together.
+    Cross(CrossEncoder),
+    /// Encodes each phrase alone.
+    Bi(BiEncoder),
+}
+
+impl Scorer {
+    /// Builds the model and its parameters: the encoder from published weights if `files` has them,
+    /// the rest at random.
+    ///
+    /// # Errors
+    /// [`InferError::Model`](crate::InferError::Model)
+    pub fn build(
+        files: &EncoderFiles,
+        settings: &ScorerSettings,
+        groups: Vec<ParameterGroup>,
+        seed: u64,
+    ) -> Result<(Self, Parameters)> {
+        let builder = ParameterBuilder::new(seed, groups, DType::F32, &Device::Cpu);
+        let encoder = files.build(&builder)?;
+        let scorer = if settings.layout == Layout::BiEncoder {
+            Self::Bi(BiEncoder::new(settings.pooling, encoder, &builder)?)
+        } else {
+            let config = CrossEncoderConfig {
+                pooling: settings.pooling,
+                compare_anchor: settings.compare_anchor && settings.layout == Layout::Listwise,
+                head_dropout: settings.head_dropout,
+                score_bias: settings.loss != PairLoss::Pearson,
+            };
+            Self::Cross(CrossEncoder::new(config, encoder, &builder)?)
+        };
+        Ok((scorer, builder.finish()?))
+    }
+
+    /// Builds the model with all parameters frozen, and loads their values from a weights file.
+    ///
+    /// # Errors
+    /// [`InferError::Model`](crate::InferError::Model), also if the file lacks a parameter.
+    pub fn open(sequencer: &Sequencer, weights: &Path) -> Result<Self> {
+        let frozen = vec![ParameterGroup::all_frozen()];
+        let (scorer, parameters) = Self::build(sequencer.files(), sequencer.settings(), frozen, 0)?;
+        parameters.load(weights)?;
+        Ok(scorer)
+    }
+
+    /// One score per row of the input: `[N]`.
+    ///
+    /// # Errors
+    /// [`InferError::Model`](crate::InferError::Model), also for the input of another layout.
+    pub fn score(&self, input: &Input, mode: &Mode) -> Result<Tensor> {
+        match (self, input) {
+            (Self::Cross(model), Input::Spans(tokens, spans)) => {
+                Ok(model.score(tokens, spans, mode)?)
+            }
+            (Self::Bi(model), Input::Phrases(tokens, pairs)) => {
+                Ok(model.score(tokens, pairs, mode)?)
+            }
+            _ => {
+                let reason = "the layout of the input is not the layout of the model";
+                Err(ModelError::BadInput(reason.to_owned()).into())
+            }
+        }
+    }
+
+    /// Scores rows, as the mean over the settings' passes: probabilities, cosines, or unscaled
+    /// values for the Pearson loss. Scores depend on which targets share an anchor. `progress`
+    /// receives the number of new scores.
+    ///
+    /// # Errors
+    /// [`InferError::Data`](crate::InferError::Data) for a phrase that cannot be tokenized;
+    /// [`InferError::Model`](crate::InferError::Model);
+    /// [`InferError::Stopped`](crate::InferError::Stopped)
+    pub fn predict(
+        &self,
+        sequencer: &Sequencer,
+        rows: &[PhrasePair],
+        stop: &Stop,
+        progress: &dyn Fn(usize),
+    ) -> Result<Vec<f64>> {
+        let settings = sequencer.settings();
+        let limits = BatchLimits { rows: usize::MAX, tokens: PREDICT_TOKENS };
+        let mut sums = vec![0.0; rows.len()];
+        for pass in 0..settings.passes {
+            let mut rng = ChaCha8Rng::seed_from_u64(pass as u64);
+            for batch in sequencer.batches(rows, limits, &mut rng)? {
+                stop.check()?;
+                let scores = self.score(&batch.input, &Mode::inference())?;
+                let scores = scores.to_vec1::<f32>().map_err(ModelError::from)?;
+                for (row, score) in batch.rows.iter().zip(scores) {
+                    sums[*row] += of_logit(settings.loss, f64::from(score));
+                }
+                progress(batch.rows.len());
+            }
+        }
+        let passes = settings.passes as f64;
+        Ok(sums.into_iter().map(|sum| sum / passes).collect())
+    }
+}
+
+/// Converts a logit to a probability, if the loss is of logits.
+fn of_logit(loss: PairLoss, score: f64) -> f64 {
+    match loss {
+        PairLoss::Mse | PairLoss::Bce => 1.0 / (1.0 + (-score).exp()),
+        _ => score,
+    }
+}
