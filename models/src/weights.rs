@@ -68,7 +68,7 @@ impl Weights {
     /// # Errors
     /// See [`Weights::open`]. [`ModelError::BadInput`] if the folder has weights in another format;
     /// the error says how to convert them.
-    pub(crate) fn open_folder(folder: &Path) -> Result<Self> {
+    pub fn open_folder(folder: &Path) -> Result<Self> {
         let (path, index) = (folder.join(WEIGHTS_FILE), folder.join(INDEX_FILE));
         let other = folder.join("pytorch_model.bin");
         match (path.exists(), index.exists(), other.exists()) {

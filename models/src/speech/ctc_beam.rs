@@ -31,7 +31,7 @@ pub struct BeamSearchOptions {
 }
 
 /// The number of beams if words are boosted and a single beam was requested.
-const BOOSTED_BEAMS: usize = 8;
+pub const BOOSTED_BEAMS: usize = 8;
 
 /// A hypothesis for the text of a clip.
 #[derive(Debug, Clone, PartialEq)]
