@@ -26,8 +26,7 @@ use engram_models::packed::PackedTokens;
 use engram_models::params::{ParameterBuilder, Parameters};
 use engram_models::similarity::{CrossEncoder, CrossEncoderConfig, PairLoss, Pooling, ScoredSpans};
 use engram_models::text_encoder::{TextEncoder, TextEncoderConfig};
-use engram_train::optimiser::{self, Optimiser, StepSize};
-use engram_train::recipe::OptimiserSettings;
+use engram_train::optimiser::{Optimiser, RuleSet, StepSize};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -46,7 +45,7 @@ struct Ours {
     model: CrossEncoder,
     parameters: Parameters,
     gradients: Gradients,
-    optimiser: Box<dyn Optimiser>,
+    optimiser: Optimiser,
     rates: Vec<f64>,
     steps: u64,
 }
@@ -67,7 +66,7 @@ impl Ours {
         let model = CrossEncoder::new(head, encoder.clone(), &builder)?;
         let parameters = builder.finish()?;
         let gradients = Gradients::new(&parameters);
-        let optimiser = optimiser::new(&OptimiserSettings::default(), &parameters);
+        let optimiser = Optimiser::new(&RuleSet::default(), &parameters);
         let rates = vec![1.0; gradients.len()];
         Ok(Self { encoder, model, parameters, gradients, optimiser, rates, steps: 0 })
     }

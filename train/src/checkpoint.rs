@@ -77,7 +77,7 @@ pub(crate) struct Checkpoints {
 /// The in-memory data that a checkpoint stores.
 pub(crate) struct Contents<'a> {
     pub(crate) parameters: &'a Parameters,
-    pub(crate) optimiser: &'a dyn Optimiser,
+    pub(crate) optimiser: &'a Optimiser,
     pub(crate) ema: Option<&'a Ema>,
     pub(crate) state: &'a State,
     /// Writes the study's own files to the folder.
@@ -240,22 +240,22 @@ impl fmt::Display for Name {
     }
 }
 
-/// Loads a checkpoint's tensors into the parameters, the optimiser and the EMA.
+/// Loads a checkpoint's tensors into the parameters, the optimiser and the EMA. `steps` is the
+/// number of steps that the optimiser has done.
 pub(crate) fn load(
     path: &Path,
     parameters: &Parameters,
-    optimiser: &mut dyn Optimiser,
+    optimiser: &mut Optimiser,
+    steps: u64,
     ema: Option<&mut Ema>,
 ) -> Result<()> {
     parameters.load(&path.join(PARAMETERS))?;
     let weights = Weights::open(&path.join(OPTIMISER))?;
-    for (name, values) in optimiser.state_mut() {
-        read_tensor(&weights, name, &[values.len()], values)?;
-    }
+    optimiser.restore(steps, |name, length| read_tensor(&weights, name, &[length]))?;
     if let Some(ema) = ema {
         let weights = Weights::open(&path.join(EMA))?;
         for (parameter, mean) in parameters.trainable().zip(&mut ema.mean) {
-            read_tensor(&weights, parameter.name(), parameter.tensor().dims(), mean)?;
+            *mean = read_tensor(&weights, parameter.name(), parameter.tensor().dims())?;
         }
     }
     Ok(())
@@ -294,7 +294,7 @@ fn write_all(folder: &Path, contents: &Contents<'_>) -> Result<()> {
     let parameters = contents.parameters;
     write_parameters(&folder.join(PARAMETERS), parameters)?;
     let state = contents.optimiser.state();
-    let state = state.iter().map(|tensor| Source::flat(tensor.name, tensor.values));
+    let state = state.iter().map(|tensor| Source::flat(&tensor.name, tensor.values));
     tensors::write(&folder.join(OPTIMISER), state.collect())?;
     if let Some(ema) = contents.ema {
         let mut means = ema.mean.iter();
@@ -321,11 +321,10 @@ fn read_state(folder: &Path) -> Result<State> {
         .map_err(|e| TrainError::BadCheckpoint { path, reason: e.to_string() })
 }
 
-fn read_tensor(weights: &Weights, name: &str, shape: &[usize], values: &mut [f32]) -> Result<()> {
+fn read_tensor(weights: &Weights, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
     let tensor = weights.get(name, shape, DType::F32, &Device::Cpu)?;
     let flat = tensor.flatten_all().and_then(|flat| flat.to_vec1::<f32>());
-    values.copy_from_slice(&flat.map_err(engram_models::ModelError::from)?);
-    Ok(())
+    Ok(flat.map_err(engram_models::ModelError::from)?)
 }
 
 /// Whether this is the name of a checkpoint folder.

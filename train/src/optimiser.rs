@@ -1,15 +1,20 @@
-//! Optimisers: one in-place pass over each tensor, with the same bytes for any number of threads.
+//! Optimisers: an update rule for each parameter, with the same bytes for any number of threads.
+//!
+//! A new rule is a file in `optimiser/` and a line in [`settings`].
 
 mod adafactor;
 mod adamw;
+mod lion;
+mod muon;
+mod rmsprop;
+pub mod settings;
+mod sgd;
 
 use engram_models::gradients::Gradients;
-use engram_models::params::{Parameter, Parameters};
+use engram_models::params::{Parameters, path_matches};
 
 use crate::error::Result;
-use crate::recipe::{OptimiserKind, OptimiserSettings};
-pub use adafactor::Adafactor;
-pub use adamw::AdamW;
+use settings::RuleSettings;
 
 /// Values per parallel task. It is fixed, so that results do not depend on the thread count.
 const BLOCK: usize = 1 << 14;
@@ -23,82 +28,187 @@ pub struct StepSize {
     pub gradient_scale: f64,
 }
 
-/// One tensor of an optimiser's state.
+/// One step of one parameter.
 #[derive(Debug, Clone, Copy)]
+pub struct Step {
+    /// The number of the step, counted from 1.
+    pub number: u64,
+    /// The learning rate and gradient scale.
+    pub size: StepSize,
+    /// The parameter's factor on the learning rate.
+    pub rate: f64,
+}
+
+impl Step {
+    /// The learning rate of the parameter.
+    fn learning_rate(&self) -> f64 {
+        self.size.learning_rate * self.rate
+    }
+}
+
+/// The update rule of one parameter, with its state.
+pub trait UpdateRule: Send {
+    /// Updates the parameter's values in place. `scratch` is memory without meaning between calls.
+    ///
+    /// # Errors
+    /// [`TrainError::Model`](crate::TrainError::Model) if a tensor operation fails.
+    fn update(
+        &mut self,
+        values: &mut [f32],
+        gradient: &[f32],
+        step: &Step,
+        scratch: &mut Vec<f32>,
+    ) -> Result<()>;
+
+    /// The state tensors by name, in a fixed order.
+    fn state(&self) -> Vec<(&'static str, &[f32])>;
+
+    /// Replaces the state tensor `name` when a run is resumed, and drops everything computed from
+    /// it.
+    fn set_state(&mut self, name: &str, values: Vec<f32>);
+}
+
+/// The update rules of a recipe: one for all parameters, and others by path pattern.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct RuleSet {
+    /// The rule of parameters without another one.
+    pub default: RuleSettings,
+    /// Path patterns with their rules. If several match a parameter, the last one applies.
+    pub by_pattern: Vec<(String, RuleSettings)>,
+}
+
+impl RuleSet {
+    /// The rule of the parameter with this path.
+    pub fn rule_of(&self, path: &str) -> &RuleSettings {
+        let mut rules = self.by_pattern.iter().rev();
+        let found = rules.find(|(pattern, _)| path_matches(pattern.as_bytes(), path.as_bytes()));
+        found.map_or(&self.default, |(_, rule)| rule)
+    }
+}
+
+/// The trainable parameters' update rules.
+pub struct Optimiser {
+    steps: u64,
+    rules: Vec<ParameterRule>,
+    scratch: Vec<f32>,
+}
+
+struct ParameterRule {
+    parameter: String,
+    rule: Box<dyn UpdateRule>,
+}
+
+/// One tensor of an optimiser's state.
+#[derive(Debug, Clone)]
 pub struct StateTensor<'a> {
     /// The names of the parameter and of the state, such as `encoder.weight#first_moment`.
-    pub name: &'a str,
+    pub name: String,
     /// The flattened values.
     pub values: &'a [f32],
 }
 
-/// An algorithm that updates the trainable parameters from their gradients.
-pub trait Optimiser {
+impl Optimiser {
+    /// An optimiser with fresh state for the trainable parameters.
+    pub fn new(rules: &RuleSet, parameters: &Parameters) -> Self {
+        let rules = parameters.trainable().map(|parameter| ParameterRule {
+            parameter: parameter.name().to_owned(),
+            rule: rules.rule_of(parameter.name()).build(parameter.tensor().dims()),
+        });
+        Self { steps: 0, rules: rules.collect(), scratch: Vec::new() }
+    }
+
     /// Updates every trainable parameter that has a gradient. `rates` holds a learning-rate factor
     /// for each parameter, in the order of [`Parameters::trainable`].
-    fn step(
+    ///
+    /// # Errors
+    /// [`TrainError::Model`](crate::TrainError::Model) if a tensor operation fails.
+    pub fn step(
         &mut self,
         parameters: &Parameters,
         gradients: &Gradients,
         rates: &[f64],
         size: StepSize,
-    ) -> Result<()>;
+    ) -> Result<()> {
+        self.steps += 1;
+        let all = parameters.trainable().zip(&mut self.rules).zip(rates).enumerate();
+        for (index, ((parameter, ParameterRule { rule, .. }), rate)) in all {
+            let Some(gradient) = gradients.get(index) else { continue };
+            let step = Step { number: self.steps, size, rate: *rate };
+            let mut updated = Ok(());
+            parameter.update(&mut |values| {
+                updated = rule.update(values, gradient, &step, &mut self.scratch);
+            })?;
+            updated?;
+        }
+        Ok(())
+    }
 
     /// The number of steps done.
-    fn steps(&self) -> u64;
-
-    /// Sets the number of steps done. A resumed run calls it after it fills
-    /// [`Optimiser::state_mut`].
-    fn set_steps(&mut self, steps: u64);
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
 
     /// The state by name, in a fixed order.
-    fn state(&self) -> Vec<StateTensor<'_>>;
+    pub fn state(&self) -> Vec<StateTensor<'_>> {
+        let mut all = Vec::new();
+        for ParameterRule { parameter, rule } in &self.rules {
+            for (state, values) in rule.state() {
+                all.push(StateTensor { name: full_name(parameter, state), values });
+            }
+        }
+        all
+    }
 
-    /// The mutable state by name, for a resumed run to fill.
-    fn state_mut(&mut self) -> Vec<(&str, &mut [f32])>;
-}
-
-/// The recipe's optimiser, with fresh state for these parameters.
-pub fn new(settings: &OptimiserSettings, parameters: &Parameters) -> Box<dyn Optimiser> {
-    match settings.kind {
-        OptimiserKind::Adamw => Box::new(AdamW::new(settings, parameters)),
-        OptimiserKind::Adafactor => Box::new(Adafactor::new(settings, parameters)),
+    /// Restores the state of a run that has done `steps` steps. `read` returns the state tensor of
+    /// a name and length.
+    ///
+    /// # Errors
+    /// The errors of `read`.
+    pub fn restore(
+        &mut self,
+        steps: u64,
+        read: impl Fn(&str, usize) -> Result<Vec<f32>>,
+    ) -> Result<()> {
+        self.steps = steps;
+        for ParameterRule { parameter, rule } in &mut self.rules {
+            let tensors: Vec<_> =
+                rule.state().iter().map(|(state, values)| (*state, values.len())).collect();
+            for (state, length) in tensors {
+                rule.set_state(state, read(&full_name(parameter, state), length)?);
+            }
+        }
+        Ok(())
     }
 }
 
-/// A named state tensor.
-struct Buffer {
-    name: String,
-    values: Vec<f32>,
+fn full_name(parameter: &str, state: &str) -> String {
+    format!("{parameter}#{state}")
 }
 
-impl Buffer {
-    /// A zero tensor, named after the parameter.
-    fn new(parameter: &Parameter, state: &str, length: usize) -> Self {
-        Self { name: format!("{}#{state}", parameter.name()), values: vec![0.0; length] }
-    }
-
-    fn tensor(&self) -> StateTensor<'_> {
-        StateTensor { name: &self.name, values: &self.values }
-    }
-
-    fn tensor_mut(&mut self) -> (&str, &mut [f32]) {
-        (&self.name, &mut self.values)
-    }
+/// The weight decay of a tensor of this shape. It is 0 for vectors (biases, norm scales).
+fn decay_of(weight_decay: f64, shape: &[usize]) -> f64 {
+    if shape.len() >= 2 { weight_decay } else { 0.0 }
 }
 
-/// The trainable parameters that have a gradient, each with its gradient, rate and state.
-fn trainable_with_gradients<'a, S>(
-    parameters: &'a Parameters,
-    gradients: &'a Gradients,
-    rates: &'a [f64],
-    states: &'a mut [S],
-) -> impl Iterator<Item = (&'a Parameter, &'a [f32], f64, &'a mut S)> {
-    let all = parameters.trainable().zip(states).enumerate();
-    all.filter_map(|(i, (parameter, state))| Some((parameter, gradients.get(i)?, rates[i], state)))
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// The weight decay of a tensor. It is 0 for vectors (biases, norm scales).
-fn decay_of(settings: &OptimiserSettings, parameter: &Parameter) -> f64 {
-    if parameter.tensor().rank() >= 2 { settings.weight_decay } else { 0.0 }
+    #[test]
+    fn the_last_matching_pattern_gives_the_rule() {
+        let of = |kind: &str| RuleSettings::of_kind(kind).expect("a rule");
+        let pattern = |pattern: &str, kind| (pattern.to_owned(), of(kind));
+        let by_pattern =
+            vec![pattern("head.**", "sgd"), pattern("**.bias", "lion"), pattern("x.*", "muon")];
+        let rules = RuleSet { default: of("adamw"), by_pattern };
+        for (path, kind) in [
+            ("body.weight", "adamw"),
+            ("head.weight", "sgd"),
+            ("head.bias", "lion"),
+            ("x.bias", "muon"),
+            ("x.y.bias", "lion"),
+        ] {
+            assert_eq!(*rules.rule_of(path), of(kind), "{path}");
+        }
+    }
 }

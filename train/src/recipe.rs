@@ -19,13 +19,13 @@ use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
 use crate::error::{Result, TrainError};
+use crate::optimiser::RuleSet;
 use crate::schedule::Schedule;
 use document::Document;
 use settings::Body;
 pub use settings::{
     AwpSettings, BatchSettings, CheckSettings, CheckpointSettings, EmaSettings, EvaluationSettings,
-    GradientCheckSettings, GroupSettings, LogSettings, OptimiserKind, OptimiserSettings, Phase,
-    StartSettings,
+    GradientCheckSettings, GroupSettings, LogSettings, OptimiserSettings, Phase, StartSettings,
 };
 pub use variants::Variant;
 
@@ -253,6 +253,13 @@ impl Recipe {
     pub fn groups(&self, phase: &Phase) -> Vec<ParameterGroup> {
         let all = self.body.group.iter().chain(&phase.group);
         all.map(|g| ParameterGroup { pattern: g.pattern.clone(), rate: g.rate }).collect()
+    }
+
+    /// The update rules of a phase.
+    pub fn rules(&self, phase: &Phase) -> RuleSet {
+        let all = self.body.group.iter().chain(&phase.group);
+        let with_rule = all.filter_map(|group| Some((group.pattern.clone(), group.rule.clone()?)));
+        RuleSet { default: self.optimiser().rule.clone(), by_pattern: with_rule.collect() }
     }
 
     /// The recipe as TOML, with overrides applied and defaults filled in. Reading it gives the same

@@ -1,12 +1,17 @@
-//! Compares the optimisers with PyTorch and optax (`reference/optimisers.py`), and their results on
+//! Compares the update rules with PyTorch and optax (`reference/optimisers.py`), and their results on
 //! different numbers of threads.
 
 use candle_core::Tensor;
 use engram_models::gradients::Gradients;
 use engram_models::params::{Init, ParameterBuilder, Parameters};
-use engram_train::optimiser::{Optimiser, StepSize};
-use engram_train::recipe::{OptimiserKind, OptimiserSettings};
+use engram_train::optimiser::settings::{
+    AdafactorSettings, AdamwSettings, LionSettings, MuonScale, MuonSettings, RmspropSettings,
+    RuleSettings, SgdSettings,
+};
+use engram_train::optimiser::{Optimiser, RuleSet, StepSize};
 use serde_json::Value;
+
+const LEARNING_RATE: f64 = 0.01;
 
 type TestResult = Result<(), Box<dyn std::error::Error>>;
 
@@ -47,18 +52,17 @@ fn fill(gradients: &mut Gradients, parameters: &Parameters, step: usize) -> Test
     Ok(())
 }
 
-fn run(settings: &OptimiserSettings, clip: f64) -> Result<Parameters, Box<dyn std::error::Error>> {
+fn run(rule: &RuleSettings, clip: f64) -> Result<Parameters, Box<dyn std::error::Error>> {
     let expected = expected();
     let parameters = parameters(&shapes(&expected))?;
     let rates: Vec<f64> = serde_json::from_value(expected["rates"].clone())?;
     let mut gradients = Gradients::new(&parameters);
-    let mut optimiser = engram_train::optimiser::new(settings, &parameters);
+    let mut optimiser = Optimiser::new(&rules(rule), &parameters);
     for step in 0..expected["steps"].as_u64().expect("a count") as usize {
         fill(&mut gradients, &parameters, step)?;
         let norm = gradients.global_norm();
         let gradient_scale = if clip > 0.0 { (clip / (norm + 1e-6)).min(1.0) } else { 1.0 };
-        let learning_rate = settings.learning_rate;
-        let size = StepSize { learning_rate, gradient_scale };
+        let size = StepSize { learning_rate: LEARNING_RATE, gradient_scale };
         optimiser.step(&parameters, &gradients, &rates, size)?;
     }
     Ok(parameters)
@@ -81,53 +85,79 @@ fn difference(parameters: &Parameters, expected: &Value) -> f64 {
     worst
 }
 
-fn adamw() -> OptimiserSettings {
-    OptimiserSettings {
-        learning_rate: 0.01,
-        betas: [0.9, 0.98],
-        epsilon: Some(1e-6),
+fn rules(rule: &RuleSettings) -> RuleSet {
+    RuleSet { default: rule.clone(), by_pattern: Vec::new() }
+}
+
+fn adamw_settings() -> AdamwSettings {
+    AdamwSettings { betas: [0.9, 0.98], epsilon: 1e-6, weight_decay: 0.1 }
+}
+
+fn adamw() -> RuleSettings {
+    RuleSettings::Adamw(adamw_settings())
+}
+
+fn adafactor(weight_decay: f64, momentum: f64) -> RuleSettings {
+    let default = AdafactorSettings::default();
+    RuleSettings::Adafactor(AdafactorSettings { weight_decay, momentum, ..default })
+}
+
+fn sgd(momentum: f64, nesterov: bool) -> RuleSettings {
+    RuleSettings::Sgd(SgdSettings { momentum, nesterov, weight_decay: 0.1 })
+}
+
+fn rmsprop(momentum: f64) -> RuleSettings {
+    let (decay, epsilon, weight_decay) = (0.9, 1e-6, 0.1);
+    RuleSettings::Rmsprop(RmspropSettings { decay, epsilon, momentum, weight_decay })
+}
+
+fn lion() -> RuleSettings {
+    RuleSettings::Lion(LionSettings { betas: [0.8, 0.95], weight_decay: 0.1 })
+}
+
+fn muon(scale: MuonScale, nesterov: bool) -> RuleSettings {
+    RuleSettings::Muon(MuonSettings {
+        momentum: 0.9,
+        nesterov,
+        scale,
         weight_decay: 0.1,
-        ..OptimiserSettings::default()
-    }
-}
-
-fn adafactor(weight_decay: f64, momentum: f64) -> OptimiserSettings {
-    OptimiserSettings {
-        kind: OptimiserKind::Adafactor,
-        learning_rate: 0.01,
-        weight_decay,
-        momentum,
-        ..OptimiserSettings::default()
-    }
+        adamw: adamw_settings(),
+        ..MuonSettings::default()
+    })
 }
 
 #[test]
-fn adamw_equals_pytorch() -> TestResult {
-    let worst = difference(&run(&adamw(), 0.0)?, &expected()["adamw"]);
-    assert!(worst < 5e-7, "differs by {worst:e}");
-    let worst = difference(&run(&adamw(), 1.5)?, &expected()["adamw_clipped"]);
-    assert!(worst < 5e-7, "clipped, differs by {worst:e}");
-    let wrong = OptimiserSettings { weight_decay: 0.0, ..adamw() };
-    assert!(difference(&run(&wrong, 0.0)?, &expected()["adamw"]) > 1e-5);
-    Ok(())
-}
-
-#[test]
-fn adafactor_equals_optax() -> TestResult {
-    let worst = difference(&run(&adafactor(0.002, 0.0), 0.0)?, &expected()["adafactor"]);
-    assert!(worst < 5e-7, "differs by {worst:e}");
-    let found = run(&adafactor(0.0, 0.9), 0.0)?;
-    let worst = difference(&found, &expected()["adafactor_momentum"]);
-    assert!(worst < 5e-7, "with momentum, differs by {worst:e}");
+fn each_rule_equals_its_reference() -> TestResult {
+    for (name, rule, clip) in [
+        ("adamw", adamw(), 0.0),
+        ("adamw_clipped", adamw(), 1.5),
+        ("adafactor", adafactor(0.002, 0.0), 0.0),
+        ("adafactor_momentum", adafactor(0.0, 0.9), 0.0),
+        ("sgd", sgd(0.0, false), 0.0),
+        ("sgd_momentum", sgd(0.9, false), 0.0),
+        ("sgd_nesterov", sgd(0.9, true), 0.0),
+        ("rmsprop", rmsprop(0.0), 0.0),
+        ("rmsprop_momentum", rmsprop(0.9), 0.0),
+        ("lion", lion(), 0.0),
+        ("muon", muon(MuonScale::MatchAdamw, true), 0.0),
+        ("muon_original", muon(MuonScale::Original, false), 0.0),
+    ] {
+        let worst = difference(&run(&rule, clip)?, &expected()[name]);
+        assert!(worst < 1e-6, "{name} differs by {worst:e}");
+    }
+    let without_decay =
+        RuleSettings::Adamw(AdamwSettings { weight_decay: 0.0, ..adamw_settings() });
+    assert!(difference(&run(&without_decay, 0.0)?, &expected()["adamw"]) > 1e-5);
     Ok(())
 }
 
 #[test]
 fn results_do_not_depend_on_the_thread_count() -> TestResult {
-    for settings in [adamw(), adafactor(0.002, 0.9)] {
+    let muon = muon(MuonScale::MatchAdamw, true);
+    for rule in [adamw(), adafactor(0.002, 0.9), sgd(0.9, true), rmsprop(0.9), lion(), muon] {
         let with = |threads| -> Result<Vec<Vec<u32>>, Box<dyn std::error::Error>> {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
-            let found = pool.install(|| run(&settings, 1.0).map_err(|e| e.to_string()))?;
+            let found = pool.install(|| run(&rule, 1.0).map_err(|e| e.to_string()))?;
             let bits = |p: &engram_models::params::Parameter| {
                 p.to_vec().map(|values| values.into_iter().map(f32::to_bits).collect())
             };
@@ -148,11 +178,44 @@ fn a_parameter_without_a_gradient_stays() -> TestResult {
     let mut gradients = Gradients::new(&parameters);
     let used = parameters.get("used").expect("a requested parameter").tensor();
     gradients.backward(&used.sum_all()?)?;
-    let mut optimiser: Box<dyn Optimiser> = engram_train::optimiser::new(&adamw(), &parameters);
+    let mut optimiser = Optimiser::new(&rules(&adamw()), &parameters);
     let size = StepSize { learning_rate: 0.1, gradient_scale: 1.0 };
     optimiser.step(&parameters, &gradients, &[1.0, 1.0], size)?;
     let values: Vec<Vec<f32>> = parameters.iter().map(|p| p.to_vec()).collect::<Result<_, _>>()?;
     assert!(values[0][0] < 1.0);
     assert_eq!(values[1], [1.0, 1.0]);
+    Ok(())
+}
+
+/// A resumed optimiser goes on with the same bytes.
+#[test]
+fn the_state_of_each_rule_is_restored() -> TestResult {
+    for kind in RuleSettings::KINDS {
+        let rule = RuleSettings::of_kind(kind).expect("a known kind");
+        let shapes = [vec![5], vec![7, 300], vec![130, 140]];
+        let run = |resume: bool| -> Result<Vec<Vec<f32>>, Box<dyn std::error::Error>> {
+            let parameters = parameters(&shapes)?;
+            let mut gradients = Gradients::new(&parameters);
+            let mut optimiser = Optimiser::new(&rules(&rule), &parameters);
+            for step in 0..4 {
+                if resume {
+                    let mut fresh = Optimiser::new(&rules(&rule), &parameters);
+                    let state = optimiser.state();
+                    fresh.restore(optimiser.steps(), |name, length| {
+                        let tensor = state.iter().find(|tensor| tensor.name == name);
+                        let values = tensor.expect("a state tensor").values.to_vec();
+                        assert_eq!(values.len(), length, "{name}");
+                        Ok(values)
+                    })?;
+                    optimiser = fresh;
+                }
+                fill(&mut gradients, &parameters, step)?;
+                let size = StepSize { learning_rate: LEARNING_RATE, gradient_scale: 1.0 };
+                optimiser.step(&parameters, &gradients, &[1.0; 3], size)?;
+            }
+            Ok(parameters.iter().map(|p| p.to_vec()).collect::<Result<_, _>>()?)
+        };
+        assert_eq!(run(true)?, run(false)?, "{kind}");
+    }
     Ok(())
 }

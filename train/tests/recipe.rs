@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use engram_train::optimiser::settings::RuleSettings;
 use engram_train::{Recipe, RecipeOptions};
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +12,7 @@ const TEXT: &str = r#"study = "toy"
 folder = "data"
 
 [optimiser]
-kind = "adamw"
+clip_norm = 0.5
 learning_rate = 0.01
 
 [[phase]]
@@ -75,11 +76,11 @@ fn a_wrong_value_is_named_with_its_line() {
     assert!(found.starts_with("recipe.toml:8: `optimiser.learning_rate`"), "{found}");
     let found = error("0.01", "-0.01");
     assert_eq!(found, "recipe.toml:8: `optimiser.learning_rate` has to be above 0");
-    let found = error("\"adamw\"", "\"adam\"");
+    let found = error("clip_norm = 0.5", "rule = { kind = \"adam\" }");
     assert!(found.starts_with("recipe.toml:7:") && found.contains("adafactor"), "{found}");
     let found = error("epochs = 3", "epochs = 3\nsteps = 3");
     assert!(found.starts_with("recipe.toml:10: `phase.0` needs either"), "{found}");
-    let found = error("\"adamw\"", "\"adamw");
+    let found = error("clip_norm = 0.5", "rule = { kind = \"adamw");
     assert!(found.starts_with("recipe.toml:7:"), "{found}");
 }
 
@@ -87,8 +88,8 @@ fn a_wrong_value_is_named_with_its_line() {
 fn an_unusable_number_is_refused() {
     for path in [
         "evaluation.margin",
-        "optimiser.decay_exponent",
-        "optimiser.weight_decay",
+        "optimiser.rule.epsilon",
+        "optimiser.rule.weight_decay",
         "awp.learning_rate",
         "awp.epsilon",
         "check.tolerance",
@@ -105,29 +106,65 @@ fn an_unusable_number_is_refused() {
         let found = parse(TEXT, false, &[&set]).map(|_| ()).expect_err("no number");
         assert_eq!(found, format!("--set {set}: `{path}` has to be a number"));
     }
-    let found = error("0.01", "0.01\ndecay_exponent = -1");
-    assert_eq!(found, "recipe.toml:9: `optimiser.decay_exponent` has to be 0 or above");
+    let rule = "rule = { kind = \"adafactor\", decay_exponent = -1 }";
+    let found = error("clip_norm = 0.5", rule);
+    assert_eq!(found, "recipe.toml:7: `optimiser.rule.decay_exponent` has to be 0 or above");
     assert!(parse(TEXT, false, &["check.metric_value=-1"]).is_ok());
     assert!(parse(TEXT, false, &["awp.match=[]"]).is_err_and(|e| e.contains("remove [awp]")));
 }
 
 #[test]
-fn a_setting_of_another_optimiser_is_refused() -> Result<(), String> {
-    for setting in ["decay_exponent = 0.5", "update_clip = 2", "momentum = 0.9"] {
-        let found = error("0.01", &format!("0.01\n{setting}"));
-        assert!(found.starts_with("recipe.toml:9: `optimiser."), "{found}");
-        assert!(found.ends_with("only has an effect with `kind = \"adafactor\"`; remove it"));
-    }
-    let set = ["optimiser.kind=adafactor", "optimiser.betas=[0.8, 0.9]"];
+fn a_setting_of_another_update_rule_is_refused() -> Result<(), String> {
+    let rule = |rule: &str| error("clip_norm = 0.5", rule);
+    let found = rule("rule = { kind = \"adamw\", momentum = 0.9 }");
+    let expected = "recipe.toml:7: unknown key `momentum` in [optimiser.rule]; the known keys are \
+                    betas, epsilon, weight_decay";
+    assert_eq!(found, expected);
+    let table = "[optimiser.rule]\nkind = \"sgd\"\nnesterv = true\n\n[[phase]]";
+    let found = error("[[phase]]", table);
+    let expected = "recipe.toml:12: unknown key `nesterv` in [optimiser.rule]; did you mean `nest";
+    assert!(found.starts_with(expected), "{found}");
+    let found = rule("rule = { kind = \"sgd\", momentum = \"high\" }");
+    assert!(found.starts_with("recipe.toml:7: `optimiser.rule.momentum`: invalid type"), "{found}");
+    let found = rule("rule = { kind = \"sgd\", momentum = 0, nesterov = true }");
+    assert_eq!(found, "recipe.toml:7: `optimiser.rule.nesterov` needs a momentum above 0");
+    let found = rule("rule = { kind = \"muon\", adamw = { betas = [0.9, 1.5] } }");
+    assert_eq!(found, "recipe.toml:7: `optimiser.rule.adamw.betas` has to lie in [0, 1)");
+    let found = rule("rule = \"sgd\"");
+    assert!(found.starts_with("recipe.toml:7: `optimiser.rule`: invalid type"), "{found}");
+    let set = ["optimiser.rule.kind=adafactor", "optimiser.rule.betas=[0.8, 0.9]"];
     let found = parse(TEXT, false, &set).map(|_| ()).expect_err("betas are AdamW's");
+    let expected = "--set optimiser.rule.betas=[0.8, 0.9]: unknown key `betas` in";
+    assert!(found.starts_with(expected), "{found}");
+    // Without a kind, the rule is AdamW.
+    let recipe = parse(&TEXT.replace("clip_norm = 0.5", "rule.weight_decay = 0.5"), false, &[])?;
     assert!(
-        found.starts_with("--set optimiser.betas=[0.8, 0.9]: `optimiser.betas` only has"),
-        "{found}"
+        matches!(&recipe.optimiser().rule, RuleSettings::Adamw(rule) if rule.weight_decay == 0.5)
     );
     // The resolved recipe has all settings and parses to the same recipe.
-    let recipe = parse(TEXT, false, &["optimiser.kind=adafactor", "optimiser.momentum=0.9"])?;
-    let resolved = recipe.resolved().map_err(|e| e.to_string())?;
-    assert_eq!(parse(&resolved, false, &[])?.optimiser(), recipe.optimiser());
+    for kind in RuleSettings::KINDS {
+        let recipe = parse(TEXT, false, &[&format!("optimiser.rule.kind={kind}")])?;
+        let resolved = recipe.resolved().map_err(|e| e.to_string())?;
+        assert_eq!(parse(&resolved, false, &[])?.optimiser(), recipe.optimiser());
+        assert_eq!(Some(&recipe.optimiser().rule), RuleSettings::of_kind(kind).as_ref());
+    }
+    Ok(())
+}
+
+#[test]
+fn a_group_has_its_own_update_rule() -> Result<(), String> {
+    let groups = "[[group]]\nmatch = \"embeddings.**\"\nrate = 1\nrule = { kind = \"sgd\" }\n\n\
+                  [[group]]\nmatch = \"head.**\"\nrate = 2\n\n[check]";
+    let text = TEXT.replace("[check]", groups);
+    let recipe = parse(&text, false, &[])?;
+    let rules = recipe.rules(&recipe.phases()[0]);
+    assert_eq!(rules.by_pattern.len(), 1);
+    let of = |path: &str| rules.rule_of(path);
+    assert!(matches!(of("embeddings.weight"), RuleSettings::Sgd(_)));
+    assert!(matches!(of("head.weight"), RuleSettings::Adamw(_)));
+    let wrong = text.replace("kind = \"sgd\"", "kind = \"sgd\", weight_decay = -1");
+    let found = parse(&wrong, false, &[]).map(|_| ()).expect_err("a negative decay");
+    assert_eq!(found, "recipe.toml:17: `group.0.rule.weight_decay` has to be 0 or above");
     Ok(())
 }
 
@@ -166,7 +203,7 @@ fn assignments_override_tiny_and_tiny_overrides_the_recipe() -> Result<(), Strin
         "phase.0.name=renamed",
         "data.rows=5",
         "data.folder=/some where",
-        "optimiser.betas=[0.8, 0.9]",
+        "optimiser.rule.betas=[0.8, 0.9]",
         "ema.decay=0.99",
     ];
     let mut set = parse(TEXT, true, &set)?;
@@ -174,7 +211,8 @@ fn assignments_override_tiny_and_tiny_overrides_the_recipe() -> Result<(), Strin
     assert_eq!(set.phases()[0].name, "renamed");
     let data: Data = set.data().map_err(|e| e.to_string())?;
     assert_eq!(data, Data { folder: "/some where".to_string(), rows: 5 });
-    assert_eq!(set.optimiser().betas, [0.8, 0.9]);
+    let RuleSettings::Adamw(rule) = &set.optimiser().rule else { panic!("another rule") };
+    assert_eq!(rule.betas, [0.8, 0.9]);
     assert_eq!(set.ema().map(|ema| ema.decay), Some(0.99));
     Ok(())
 }

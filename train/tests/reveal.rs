@@ -207,7 +207,8 @@ fn a_run_starts_from_the_weights_of_another() {
     let recipe = std::fs::read_to_string(after.join("recipe.toml")).unwrap();
     assert!(recipe.contains("sha256 = \"") && !recipe.contains("warm-start"), "{recipe}");
     // With a negligible step, the weights stay equal.
-    let still = [rest.as_slice(), &["optimiser.learning_rate=1e-30", "optimiser.weight_decay=0"]];
+    let still =
+        [rest.as_slice(), &["optimiser.learning_rate=1e-30", "optimiser.rule.weight_decay=0"]];
     let still_run = folder.path().join("still");
     run(&still_run, &still.concat(), RunOptions::default());
     let weights = |run: &Path| std::fs::read(run.join("model.safetensors")).unwrap();

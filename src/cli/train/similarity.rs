@@ -170,7 +170,6 @@ examples = {batch}
 
 [optimiser]
 learning_rate = 5e-5
-weight_decay = 0.01
 
 [schedule]
 kind = \"linear\"

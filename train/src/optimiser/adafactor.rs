@@ -9,14 +9,68 @@
 //! - apply weight decay (not multiplied by the learning rate),
 //! - multiply by the group's factor.
 
-use engram_models::gradients::Gradients;
-use engram_models::params::Parameters;
 use multiversion::multiversion;
 use rayon::prelude::*;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use super::{BLOCK, Buffer, Optimiser, StateTensor, StepSize, decay_of, trainable_with_gradients};
+use super::settings::{InvalidKey, Settings, at_least_zero, below_one, positive};
+use super::{BLOCK, Step, UpdateRule, decay_of};
 use crate::error::Result;
-use crate::recipe::OptimiserSettings;
+
+/// `kind = "adafactor"`: second moments of matrices as means of rows and columns.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct AdafactorSettings {
+    /// The exponent in the decay of the second moment, `1 − t^−exponent`.
+    pub decay_exponent: f64,
+    /// Added to the squared gradients.
+    pub epsilon: f64,
+    /// The maximum root mean square of a tensor's update, for update clipping.
+    pub update_clip: f64,
+    /// Momentum, the decay of the update's moving average; 0 for none.
+    pub momentum: f64,
+    /// Weight decay for tensors of rank 2 or higher, not multiplied by the learning rate.
+    pub weight_decay: f64,
+}
+
+impl Default for AdafactorSettings {
+    fn default() -> Self {
+        Self {
+            decay_exponent: 0.8,
+            epsilon: 1e-30,
+            update_clip: 1.0,
+            momentum: 0.0,
+            weight_decay: 0.01,
+        }
+    }
+}
+
+impl Settings for AdafactorSettings {
+    fn first_invalid_key(&self) -> Option<InvalidKey> {
+        at_least_zero("decay_exponent", self.decay_exponent)
+            .or_else(|| positive("epsilon", self.epsilon))
+            .or_else(|| positive("update_clip", self.update_clip))
+            .or_else(|| below_one("momentum", self.momentum))
+            .or_else(|| at_least_zero("weight_decay", self.weight_decay))
+    }
+
+    fn build(&self, shape: &[usize]) -> Box<dyn UpdateRule> {
+        let zeros = |count: usize| vec![0.0; count];
+        let count: usize = shape.iter().product();
+        let moment = match Axes::of(shape) {
+            None => SecondMoment::Full(zeros(count)),
+            Some(axes) => SecondMoment::Factored {
+                rows: zeros(count / axes.largest.length),
+                columns: zeros(count / axes.second.length),
+                axes,
+            },
+        };
+        let weight_decay = decay_of(self.weight_decay, shape);
+        let momentum = (self.momentum > 0.0).then(|| zeros(count));
+        Box::new(Adafactor { settings: Self { weight_decay, ..self.clone() }, moment, momentum })
+    }
+}
 
 /// Smaller dimensions are not factored.
 const MIN_FACTORED_DIMENSION: usize = 128;
@@ -28,26 +82,16 @@ const MIN_PARAMETER_SCALE: f64 = 1e-3;
 /// thread count.
 const PARTS: usize = 32;
 
-/// Adafactor with its second moments.
-pub struct Adafactor {
-    decay_exponent: f64,
-    epsilon: f64,
-    update_clip: f64,
-    momentum: f64,
-    steps: u64,
-    states: Vec<State>,
-    update: Vec<f32>,
-}
-
-struct State {
+struct Adafactor {
+    settings: AdafactorSettings,
     moment: SecondMoment,
-    momentum: Option<Buffer>,
-    weight_decay: f64,
+    /// The moving average of updates.
+    momentum: Option<Vec<f32>>,
 }
 
 enum SecondMoment {
-    Full(Buffer),
-    Factored { axes: Axes, rows: Buffer, columns: Buffer },
+    Full(Vec<f32>),
+    Factored { axes: Axes, rows: Vec<f32>, columns: Vec<f32> },
 }
 
 /// The two largest dimensions of a tensor. `rows` are means over the largest dimension, `columns`
@@ -90,110 +134,60 @@ impl Axes {
     }
 }
 
-impl Adafactor {
-    /// Fresh second moments for the trainable parameters.
-    pub fn new(settings: &OptimiserSettings, parameters: &Parameters) -> Self {
-        let mut longest = 0;
-        let states = parameters.trainable().map(|parameter| {
-            let buffer = |state: &str, length: usize| Buffer::new(parameter, state, length);
-            let count = parameter.tensor().elem_count();
-            longest = longest.max(count);
-            let moment = match Axes::of(parameter.tensor().dims()) {
-                None => SecondMoment::Full(buffer("second_moment", count)),
-                Some(axes) => SecondMoment::Factored {
-                    rows: buffer("second_moment_rows", count / axes.largest.length),
-                    columns: buffer("second_moment_columns", count / axes.second.length),
-                    axes,
-                },
-            };
-            State {
-                moment,
-                momentum: (settings.momentum > 0.0).then(|| buffer("momentum", count)),
-                weight_decay: decay_of(settings, parameter),
-            }
-        });
-        let states = states.collect();
-        Self {
-            decay_exponent: settings.decay_exponent,
-            epsilon: settings.epsilon.unwrap_or(1e-30),
-            update_clip: settings.update_clip,
-            momentum: settings.momentum,
-            steps: 0,
-            states,
-            update: vec![0.0; longest],
-        }
-    }
-}
-
-impl Optimiser for Adafactor {
-    fn step(
+impl UpdateRule for Adafactor {
+    fn update(
         &mut self,
-        parameters: &Parameters,
-        gradients: &Gradients,
-        rates: &[f64],
-        size: StepSize,
+        values: &mut [f32],
+        gradient: &[f32],
+        step: &Step,
+        scratch: &mut Vec<f32>,
     ) -> Result<()> {
-        self.steps += 1;
-        let decay = 1.0 - (self.steps as f64).powf(-self.decay_exponent);
-        let scale = size.gradient_scale as f32;
-        let epsilon = self.epsilon as f32;
-        let tensors = trainable_with_gradients(parameters, gradients, rates, &mut self.states);
-        for (parameter, gradient, rate, state) in tensors {
-            let update = &mut self.update[..gradient.len()];
-            state.moment.scale(gradient, update, scale, epsilon, decay as f32);
-            let clip = (root_mean_square(update) / self.update_clip).max(1.0);
-            let own = parameter.read(root_mean_square)?.max(MIN_PARAMETER_SCALE);
-            let factor = (size.learning_rate * own / clip) as f32;
-            if let Some(running) = &mut state.momentum {
-                running_mean(&mut running.values, update, factor, self.momentum as f32);
-            }
-            let factor = if state.momentum.is_some() { 1.0 } else { factor };
-            let keep = (1.0 - rate * state.weight_decay) as f32;
-            let rate = rate as f32;
-            parameter.update(&mut |values| {
-                let blocks = values.par_chunks_mut(BLOCK).zip(update.par_chunks(BLOCK));
-                blocks.for_each(|(values, update)| apply(values, update, -rate * factor, keep));
-            })?;
+        scratch.resize(gradient.len(), 0.0);
+        let update = &mut scratch[..];
+        let decay = 1.0 - (step.number as f64).powf(-self.settings.decay_exponent);
+        let scale = step.size.gradient_scale as f32;
+        let epsilon = self.settings.epsilon as f32;
+        self.moment.scale(gradient, update, scale, epsilon, decay as f32);
+        let clip = (root_mean_square(update) / self.settings.update_clip).max(1.0);
+        let own = root_mean_square(values).max(MIN_PARAMETER_SCALE);
+        let factor = (step.size.learning_rate * own / clip) as f32;
+        if let Some(running) = &mut self.momentum {
+            running_mean(running, update, factor, self.settings.momentum as f32);
         }
+        let factor = if self.momentum.is_some() { 1.0 } else { factor };
+        let keep = (1.0 - step.rate * self.settings.weight_decay) as f32;
+        let rate = step.rate as f32;
+        let blocks = values.par_chunks_mut(BLOCK).zip(update.par_chunks(BLOCK));
+        blocks.for_each(|(values, update)| apply(values, update, -rate * factor, keep));
         Ok(())
     }
 
-    fn steps(&self) -> u64 {
-        self.steps
-    }
-
-    fn set_steps(&mut self, steps: u64) {
-        self.steps = steps;
-    }
-
-    fn state(&self) -> Vec<StateTensor<'_>> {
-        let mut all = Vec::new();
-        for state in &self.states {
-            match &state.moment {
-                SecondMoment::Full(moment) => all.push(moment.tensor()),
-                SecondMoment::Factored { rows, columns, .. } => {
-                    all.extend([rows.tensor(), columns.tensor()]);
-                }
+    fn state(&self) -> Vec<(&'static str, &[f32])> {
+        let mut state: Vec<(&'static str, &[f32])> = match &self.moment {
+            SecondMoment::Full(moment) => vec![(FULL, moment)],
+            SecondMoment::Factored { rows, columns, .. } => {
+                vec![(ROWS, rows), (COLUMNS, columns)]
             }
-            all.extend(state.momentum.as_ref().map(Buffer::tensor));
-        }
-        all
+        };
+        state.extend(self.momentum.as_deref().map(|momentum| (MOMENTUM, momentum)));
+        state
     }
 
-    fn state_mut(&mut self) -> Vec<(&str, &mut [f32])> {
-        let mut all = Vec::new();
-        for state in &mut self.states {
-            match &mut state.moment {
-                SecondMoment::Full(moment) => all.push(moment.tensor_mut()),
-                SecondMoment::Factored { rows, columns, .. } => {
-                    all.extend([rows.tensor_mut(), columns.tensor_mut()]);
-                }
-            }
-            all.extend(state.momentum.as_mut().map(Buffer::tensor_mut));
+    fn set_state(&mut self, name: &str, values: Vec<f32>) {
+        match (&mut self.moment, name) {
+            (_, MOMENTUM) => self.momentum = Some(values),
+            (SecondMoment::Full(moment), _) => *moment = values,
+            (SecondMoment::Factored { rows, .. }, ROWS) => *rows = values,
+            (SecondMoment::Factored { columns, .. }, _) => *columns = values,
         }
-        all
     }
 }
+
+/// The names of the state tensors.
+const FULL: &str = "second_moment";
+const ROWS: &str = "second_moment_rows";
+const COLUMNS: &str = "second_moment_columns";
+const MOMENTUM: &str = "momentum";
 
 impl SecondMoment {
     /// Updates the moment and writes the gradient, divided by the moment's square root, to
@@ -209,7 +203,6 @@ impl SecondMoment {
         match self {
             Self::Full(moment) => {
                 moment
-                    .values
                     .par_chunks_mut(BLOCK)
                     .zip(gradient.par_chunks(BLOCK))
                     .zip(update.par_chunks_mut(BLOCK))
@@ -218,7 +211,6 @@ impl SecondMoment {
                     });
             }
             Self::Factored { axes, rows, columns } => {
-                let (rows, columns) = (&mut rows.values, &mut columns.values);
                 let (row_means, column_means) =
                     squared_means(gradient, *axes, rows.len(), columns.len(), scale, epsilon);
                 let take_in = |moment: &mut [f32], means: &[f64]| {

@@ -2,42 +2,60 @@
 //!
 //! It computes the same operations in the same order as `torch.optim.AdamW`.
 
-use engram_models::gradients::Gradients;
-use engram_models::params::Parameters;
 use multiversion::multiversion;
 use rayon::prelude::*;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use super::{BLOCK, Buffer, Optimiser, StateTensor, StepSize, decay_of, trainable_with_gradients};
+use super::settings::{InvalidKey, Settings, at_least_zero, below_one, positive};
+use super::{BLOCK, Step, UpdateRule, decay_of};
 use crate::error::Result;
-use crate::recipe::OptimiserSettings;
 
-/// AdamW with its moments.
-pub struct AdamW {
-    betas: [f64; 2],
-    epsilon: f64,
-    steps: u64,
-    moments: Vec<Moments>,
+/// `kind = "adamw"`: Adam with decoupled weight decay.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct AdamwSettings {
+    /// Decay rates of the first and second moment.
+    pub betas: [f64; 2],
+    /// Added to the square root of the second moment.
+    pub epsilon: f64,
+    /// Weight decay for tensors of rank 2 or higher, multiplied by the learning rate.
+    pub weight_decay: f64,
+}
+
+impl Default for AdamwSettings {
+    fn default() -> Self {
+        Self { betas: [0.9, 0.999], epsilon: 1e-8, weight_decay: 0.01 }
+    }
+}
+
+impl Settings for AdamwSettings {
+    fn first_invalid_key(&self) -> Option<InvalidKey> {
+        let mut betas = self.betas.into_iter();
+        betas
+            .find_map(|beta| below_one("betas", beta))
+            .or_else(|| positive("epsilon", self.epsilon))
+            .or_else(|| at_least_zero("weight_decay", self.weight_decay))
+    }
+
+    fn build(&self, shape: &[usize]) -> Box<dyn UpdateRule> {
+        Box::new(AdamW::new(self, shape))
+    }
 }
 
 /// The number of values that share an idle flag; at most one row of an embedding table.
 const RUN: usize = 256;
 
-struct Moments {
-    first: Buffer,
-    second: Buffer,
+struct AdamW {
+    betas: [f64; 2],
+    epsilon: f64,
     weight_decay: f64,
-    /// For each block of values, whether both moments are all 0. Idle values only decay. This is
-    /// the case for most rows of a word embedding table, whose tokens have not occurred yet. Empty
-    /// after the moments were set from outside; the next step recomputes it.
+    first: Vec<f32>,
+    second: Vec<f32>,
+    /// For each run of values, whether both moments are all 0. Idle values only decay. This is the
+    /// case for most rows of a word embedding table, whose tokens have not occurred yet. Empty
+    /// after the moments were replaced; the next update finds them again.
     idle: Vec<bool>,
-}
-
-impl Moments {
-    fn find_idle(&mut self) {
-        let runs = self.first.values.chunks(RUN).zip(self.second.values.chunks(RUN));
-        let idle = runs.map(|(first, second)| first.iter().chain(second).all(|m| *m == 0.0));
-        self.idle = idle.collect();
-    }
 }
 
 /// The factors of one step for one tensor.
@@ -56,99 +74,85 @@ struct Factors {
 }
 
 impl AdamW {
-    /// Fresh moments for the trainable parameters.
-    pub fn new(settings: &OptimiserSettings, parameters: &Parameters) -> Self {
-        let moments = parameters.trainable().map(|parameter| {
-            let count = parameter.tensor().elem_count();
-            Moments {
-                first: Buffer::new(parameter, "first_moment", count),
-                second: Buffer::new(parameter, "second_moment", count),
-                weight_decay: decay_of(settings, parameter),
-                idle: Vec::new(),
-            }
-        });
+    fn new(settings: &AdamwSettings, shape: &[usize]) -> Self {
+        let count = shape.iter().product();
         Self {
             betas: settings.betas,
-            epsilon: settings.epsilon.unwrap_or(1e-8),
-            steps: 0,
-            moments: moments.collect(),
+            epsilon: settings.epsilon,
+            weight_decay: decay_of(settings.weight_decay, shape),
+            first: vec![0.0; count],
+            second: vec![0.0; count],
+            idle: Vec::new(),
         }
+    }
+
+    fn find_idle(&mut self) {
+        let runs = self.first.chunks(RUN).zip(self.second.chunks(RUN));
+        let idle = runs.map(|(first, second)| first.iter().chain(second).all(|m| *m == 0.0));
+        self.idle = idle.collect();
     }
 }
 
-impl Optimiser for AdamW {
-    fn step(
+impl UpdateRule for AdamW {
+    fn update(
         &mut self,
-        parameters: &Parameters,
-        gradients: &Gradients,
-        rates: &[f64],
-        size: StepSize,
+        values: &mut [f32],
+        gradient: &[f32],
+        step: &Step,
+        _: &mut Vec<f32>,
     ) -> Result<()> {
-        self.steps += 1;
-        let [beta1, beta2] = self.betas;
-        let correction1 = 1.0 - beta1.powf(self.steps as f64);
-        let correction2 = 1.0 - beta2.powf(self.steps as f64);
-        let tensors = trainable_with_gradients(parameters, gradients, rates, &mut self.moments);
-        for (parameter, gradient, rate, moments) in tensors {
-            if moments.idle.is_empty() {
-                moments.find_idle();
-            }
-            let rate = size.learning_rate * rate;
-            let factors = Factors {
-                gradient_scale: size.gradient_scale as f32,
-                keep: (1.0 - rate * moments.weight_decay) as f32,
-                beta1: beta1 as f32,
-                beta2: beta2 as f32,
-                step: (-rate / correction1) as f32,
-                correction: correction2.sqrt() as f32,
-                epsilon: self.epsilon as f32,
-            };
-            parameter.update(&mut |values| {
-                values
-                    .par_chunks_mut(BLOCK)
-                    .zip(gradient.par_chunks(BLOCK))
-                    .zip(moments.first.values.par_chunks_mut(BLOCK))
-                    .zip(moments.second.values.par_chunks_mut(BLOCK))
-                    .zip(moments.idle.par_chunks_mut(BLOCK / RUN))
-                    .for_each(|((((values, gradient), first), second), idle)| {
-                        let runs = values
-                            .chunks_mut(RUN)
-                            .zip(gradient.chunks(RUN))
-                            .zip(first.chunks_mut(RUN))
-                            .zip(second.chunks_mut(RUN))
-                            .zip(idle);
-                        for ((((values, gradient), first), second), idle) in runs {
-                            *idle = *idle && gradient.iter().all(|g| *g == 0.0);
-                            if *idle {
-                                values.iter_mut().for_each(|value| *value *= factors.keep);
-                            } else {
-                                update(values, gradient, first, second, factors);
-                            }
-                        }
-                    });
-            })?;
+        if self.idle.is_empty() {
+            self.find_idle();
         }
+        let [beta1, beta2] = self.betas;
+        let correction1 = 1.0 - beta1.powf(step.number as f64);
+        let correction2 = 1.0 - beta2.powf(step.number as f64);
+        let rate = step.learning_rate();
+        let factors = Factors {
+            gradient_scale: step.size.gradient_scale as f32,
+            keep: (1.0 - rate * self.weight_decay) as f32,
+            beta1: beta1 as f32,
+            beta2: beta2 as f32,
+            step: (-rate / correction1) as f32,
+            correction: correction2.sqrt() as f32,
+            epsilon: self.epsilon as f32,
+        };
+        values
+            .par_chunks_mut(BLOCK)
+            .zip(gradient.par_chunks(BLOCK))
+            .zip(self.first.par_chunks_mut(BLOCK))
+            .zip(self.second.par_chunks_mut(BLOCK))
+            .zip(self.idle.par_chunks_mut(BLOCK / RUN))
+            .for_each(|((((values, gradient), first), second), idle)| {
+                let runs = values
+                    .chunks_mut(RUN)
+                    .zip(gradient.chunks(RUN))
+                    .zip(first.chunks_mut(RUN))
+                    .zip(second.chunks_mut(RUN))
+                    .zip(idle);
+                for ((((values, gradient), first), second), idle) in runs {
+                    *idle = *idle && gradient.iter().all(|g| *g == 0.0);
+                    if *idle {
+                        values.iter_mut().for_each(|value| *value *= factors.keep);
+                    } else {
+                        update(values, gradient, first, second, factors);
+                    }
+                }
+            });
         Ok(())
     }
 
-    fn steps(&self) -> u64 {
-        self.steps
+    fn state(&self) -> Vec<(&'static str, &[f32])> {
+        vec![("first_moment", &self.first), ("second_moment", &self.second)]
     }
 
-    fn set_steps(&mut self, steps: u64) {
-        self.steps = steps;
-    }
-
-    fn state(&self) -> Vec<StateTensor<'_>> {
-        self.moments.iter().flat_map(|m| [m.first.tensor(), m.second.tensor()]).collect()
-    }
-
-    fn state_mut(&mut self) -> Vec<(&str, &mut [f32])> {
-        let tensors = self.moments.iter_mut().flat_map(|moments| {
-            moments.idle.clear();
-            [moments.first.tensor_mut(), moments.second.tensor_mut()]
-        });
-        tensors.collect()
+    fn set_state(&mut self, name: &str, values: Vec<f32>) {
+        self.idle.clear();
+        if name == "first_moment" {
+            self.first = values;
+        } else {
+            self.second = values;
+        }
     }
 }
 
@@ -173,48 +177,43 @@ fn update(values: &mut [f32], gradient: &[f32], first: &mut [f32], second: &mut 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engram_models::params::{Init, ParameterBuilder};
+    use crate::optimiser::StepSize;
 
     /// Rows of a table get gradients at different steps. The result has to be the same without the
-    /// shortcut, and after loading the state half-way, before or after setting the step count.
+    /// shortcut, and with the state of a resumed run.
     #[test]
-    fn idle_values_end_with_the_same_bytes() -> Result<()> {
-        let settings = OptimiserSettings { learning_rate: 0.1, ..OptimiserSettings::default() };
-        let run = |short_cut: bool, resume: Option<bool>| -> Result<Vec<f32>> {
-            let builder = ParameterBuilder::on_cpu(5);
-            let table = builder.get("table.weight", &[7, 300], Init::Normal(1.0))?;
-            let parameters = builder.finish()?;
-            let mut gradients = Gradients::new(&parameters);
-            let mut optimiser = AdamW::new(&settings, &parameters);
+    fn idle_values_end_with_the_same_bytes() {
+        const WIDTH: usize = 300;
+        let settings = AdamwSettings::default();
+        let run = |short_cut: bool, resume: bool| {
+            let mut rule = AdamW::new(&settings, &[7, WIDTH]);
+            let mut values: Vec<f32> = (0..7 * WIDTH).map(|i| (i as f32).sin()).collect();
             for (done, row) in [2, 5, 2, 0, 5].into_iter().enumerate() {
                 if !short_cut {
-                    optimiser.moments[0].idle = vec![false; (7 * 300_usize).div_ceil(RUN)];
+                    rule.idle = vec![false; (7 * WIDTH).div_ceil(RUN)];
                 }
-                if let Some(steps_first) = resume {
-                    let mut fresh = AdamW::new(&settings, &parameters);
-                    if steps_first {
-                        fresh.set_steps(done as u64);
+                if resume {
+                    let mut fresh = AdamW::new(&settings, &[7, WIDTH]);
+                    for (name, values) in rule.state() {
+                        fresh.set_state(name, values.to_vec());
                     }
-                    for (new, old) in fresh.state_mut().into_iter().zip(optimiser.state()) {
-                        new.1.copy_from_slice(old.values);
-                    }
-                    fresh.set_steps(done as u64);
-                    optimiser = fresh;
+                    rule = fresh;
                 }
-                gradients.clear();
-                let loss = table.narrow(0, row, 1).and_then(|row| row.sqr()?.sum_all());
-                gradients.backward(&loss.map_err(engram_models::ModelError::from)?)?;
+                let mut gradient = vec![0.0; values.len()];
+                for (gradient, value) in
+                    gradient.iter_mut().zip(&values).skip(row * WIDTH).take(WIDTH)
+                {
+                    *gradient = 2.0 * value;
+                }
                 let size = StepSize { learning_rate: 0.1, gradient_scale: 1.0 };
-                optimiser.step(&parameters, &gradients, &[1.0], size)?;
+                let step = Step { number: done as u64 + 1, size, rate: 1.0 };
+                rule.update(&mut values, &gradient, &step, &mut Vec::new()).expect("a step");
             }
-            let idle = optimiser.moments[0].idle.iter().filter(|idle| **idle).count();
-            assert_eq!(idle > 0, short_cut);
-            Ok(parameters.iter().next().map_or(Ok(Vec::new()), |p| p.to_vec())?)
+            assert_eq!(rule.idle.contains(&true), short_cut);
+            values
         };
-        let dense = run(false, None)?;
-        for resume in [None, Some(false), Some(true)] {
-            assert_eq!(run(true, resume)?, dense, "{resume:?}");
-        }
-        Ok(())
+        let dense = run(false, false);
+        assert_eq!(run(true, false), dense);
+        assert_eq!(run(true, true), dense);
     }
 }

@@ -79,7 +79,11 @@ impl<'de> Deserializer<'de> for Node<'_> {
             Value::Datetime(date) => visitor.visit_string(date.to_string()),
             Value::Array(list) => visitor.visit_seq(SeqDeserializer::new(list.iter().map(Node))),
             Value::Table(table) => {
-                let entries = table.iter().map(|(key, value)| (key.as_str(), Node(value)));
+                // `kind` comes first: the other keys of a table may depend on it.
+                let (kind, others): (Vec<_>, Vec<_>) =
+                    table.iter().partition(|(key, _)| *key == "kind");
+                let entries = kind.into_iter().chain(others);
+                let entries = entries.map(|(key, value)| (key.as_str(), Node(value)));
                 visitor.visit_map(MapDeserializer::new(entries))
             }
         }

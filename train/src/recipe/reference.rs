@@ -157,6 +157,17 @@ fn simplify(schema: &mut Schema) {
             keys["type"] = only.clone();
         }
     }
+    // Without `kind`, a table has the default kind, so several choices may fit.
+    if let Some(Value::Array(mut choices)) = keys.get("oneOf").cloned()
+        && choices.iter().all(has_kind)
+    {
+        for choice in choices.iter_mut().filter_map(Value::as_object_mut) {
+            choice.shift_remove("required");
+            choice["properties"]["kind"]["description"] = choice["description"].clone();
+        }
+        keys.shift_remove("oneOf");
+        keys.insert("anyOf".into(), Value::Array(choices));
+    }
     // More editors support `enum`, which is older than `const`.
     if let Some(only) = keys.shift_remove("const") {
         keys.insert("enum".into(), json!([only]));
@@ -190,6 +201,15 @@ fn as_written(value: &mut Value) {
 
 fn is_list_of_tables(schema: &Value) -> bool {
     schema.get("items").is_some_and(|items| items["type"] == "object")
+}
+
+/// Whether this is a table whose keys depend on its `kind`.
+fn is_tagged(schema: &Value) -> bool {
+    list(schema, "anyOf").next().is_some() && list(schema, "anyOf").all(has_kind)
+}
+
+fn has_kind(choice: &Value) -> bool {
+    choice["properties"].get("kind").is_some()
 }
 
 /// The items of the list with this key. Empty if the key is missing.

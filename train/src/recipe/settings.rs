@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use toml::Table;
 
 use super::Variant;
+use crate::optimiser::settings::RuleSettings;
 use crate::schedule::Schedule;
 
 /// `[batch]`: the size of a step. The study reads the sizes, the trainer reads `accumulate`.
@@ -29,71 +30,44 @@ impl Default for BatchSettings {
     }
 }
 
-/// The optimisation algorithm.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum OptimiserKind {
-    /// Adam with decoupled weight decay.
-    Adamw,
-    /// Adafactor with factored second moments, as in REVEAL.
-    Adafactor,
-}
-
-/// `[optimiser]`: the optimiser and its hyperparameters.
+/// `[optimiser]`: the update rule, the learning rate and gradient clipping.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct OptimiserSettings {
-    /// The optimiser.
-    pub kind: OptimiserKind,
     /// The peak learning rate of the schedule.
     pub learning_rate: f64,
-    /// AdamW: decay rates of the first and second moment.
-    pub betas: [f64; 2],
-    /// Added to AdamW's denominator or to Adafactor's squared gradients. The defaults are 1e-8 and
-    /// 1e-30.
-    pub epsilon: Option<f64>,
-    /// Weight decay for tensors of rank 2 or higher. AdamW multiplies it by the learning rate,
-    /// Adafactor does not.
-    pub weight_decay: f64,
     /// Maximum Euclidean norm of all gradients together, for gradient clipping; 0 for no limit.
     pub clip_norm: f64,
     /// Layer-wise learning rate decay: the factor from each layer to the layer below it.
     pub layer_rate_decay: f64,
-    /// Adafactor: the exponent in the decay of the second moment, `1 − t^−exponent`.
-    pub decay_exponent: f64,
-    /// Adafactor: the maximum root mean square of a tensor's update, for update clipping.
-    pub update_clip: f64,
-    /// Adafactor: momentum, the decay of the update's moving average; 0 for none.
-    pub momentum: f64,
+    /// The update rule.
+    pub rule: RuleSettings,
 }
 
 impl Default for OptimiserSettings {
     fn default() -> Self {
         Self {
-            kind: OptimiserKind::Adamw,
             learning_rate: 1e-4,
-            betas: [0.9, 0.999],
-            epsilon: None,
-            weight_decay: 0.01,
             clip_norm: 1.0,
             layer_rate_decay: 1.0,
-            decay_exponent: 0.8,
-            update_clip: 1.0,
-            momentum: 0.0,
+            rule: RuleSettings::default(),
         }
     }
 }
 
-/// `[[group]]`: a factor on the learning rate of all parameters whose path matches. 0 freezes them.
-/// If several groups match, the last one applies.
+/// `[[group]]`: the learning rate and the update rule of all parameters whose path matches. If
+/// several groups match, the last one applies.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GroupSettings {
     /// The path pattern: `*` matches within one level, `**` matches across levels.
     #[serde(rename = "match")]
     pub pattern: String,
-    /// The factor on the learning rate.
+    /// The factor on the learning rate; 0 freezes the parameters.
     pub rate: f64,
+    /// The parameters' own update rule, with the keys of `[optimiser.rule]`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<RuleSettings>,
 }
 
 /// `[gradient_check]`: exceptions from the gradient check at a phase's first step.

@@ -1,7 +1,8 @@
 //! Validation of a recipe's values.
 
-use super::{GroupSettings, OptimiserKind, OptimiserSettings, Recipe};
+use super::{GroupSettings, Recipe};
 use crate::error::Result;
+use crate::optimiser::settings::RuleSettings;
 
 impl Recipe {
     /// Rejects values that no run can use, and settings without effect.
@@ -33,47 +34,26 @@ impl Recipe {
     fn validate_optimiser(&self) -> Result<()> {
         let optimiser = &self.body.optimiser;
         self.positive("optimiser.learning_rate", optimiser.learning_rate)?;
-        for beta in optimiser.betas {
-            self.below_one("optimiser.betas", beta)?;
-        }
-        // The kernels use f32, where smaller values round to 0.
-        let epsilon = f64::from(optimiser.epsilon.unwrap_or(1.0) as f32);
-        self.positive("optimiser.epsilon", epsilon)?;
-        self.at_least_zero("optimiser.weight_decay", optimiser.weight_decay)?;
         self.at_least_zero("optimiser.clip_norm", optimiser.clip_norm)?;
         let decay = optimiser.layer_rate_decay;
         let decay_fits = decay > 0.0 && decay <= 1.0;
         self.error_if("optimiser.layer_rate_decay", !decay_fits, "has to lie in (0, 1]")?;
-        self.at_least_zero("optimiser.decay_exponent", optimiser.decay_exponent)?;
-        self.positive("optimiser.update_clip", optimiser.update_clip)?;
-        self.below_one("optimiser.momentum", optimiser.momentum)?;
-        self.refuse_settings_of_another_optimiser()
+        self.validate_rule("optimiser.rule", &optimiser.rule)
     }
 
-    /// Default values are allowed: a resolved recipe holds the settings of every optimiser.
-    fn refuse_settings_of_another_optimiser(&self) -> Result<()> {
-        let (set, default) = (&self.body.optimiser, OptimiserSettings::default());
-        let (kind, foreign) = match set.kind {
-            OptimiserKind::Adamw => (
-                "adafactor",
-                vec![
-                    ("decay_exponent", set.decay_exponent != default.decay_exponent),
-                    ("update_clip", set.update_clip != default.update_clip),
-                    ("momentum", set.momentum != default.momentum),
-                ],
-            ),
-            OptimiserKind::Adafactor => ("adamw", vec![("betas", set.betas != default.betas)]),
-        };
-        for (key, changed) in foreign {
-            let reason = format!("only has an effect with `kind = \"{kind}\"`; remove it");
-            self.error_if(&format!("optimiser.{key}"), changed, &reason)?;
+    fn validate_rule(&self, path: &str, rule: &RuleSettings) -> Result<()> {
+        match rule.first_invalid_key() {
+            Some((key, reason)) => Err(self.error(&format!("{path}.{key}"), reason)),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn validate_groups(&self, section: &str, groups: &[GroupSettings]) -> Result<()> {
         for (i, group) in groups.iter().enumerate() {
             self.at_least_zero(&format!("{section}.{i}.rate"), group.rate)?;
+            if let Some(rule) = &group.rule {
+                self.validate_rule(&format!("{section}.{i}.rule"), rule)?;
+            }
         }
         Ok(())
     }

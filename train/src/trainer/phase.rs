@@ -48,7 +48,7 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
         let planned = phase.epochs.map_or(0, |epochs| epochs as u64 * per_epoch);
         let frozen = parameters.fingerprint(|parameter| !parameter.is_trainable())?;
         session.state.start_phase(phase.index, phase.steps.unwrap_or(planned), frozen);
-        let stepper = Stepper::new(session.recipe, parameters)?;
+        let stepper = Stepper::new(session.recipe, phase, parameters)?;
         Ok(Self::new(session, (study, model), phase, stepper))
     }
 
@@ -60,10 +60,10 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
         path: &Path,
     ) -> Result<Self> {
         let (model, parameters) = build(session, study, phase)?;
-        let mut stepper = Stepper::new(session.recipe, parameters)?;
+        let mut stepper = Stepper::new(session.recipe, phase, parameters)?;
         let Stepper { parameters, optimiser, ema, .. } = &mut stepper;
-        checkpoint::load(path, parameters, optimiser.as_mut(), ema.as_mut())?;
-        optimiser.set_steps(session.state.optimiser_steps);
+        let steps = session.state.optimiser_steps;
+        checkpoint::load(path, parameters, optimiser, steps, ema.as_mut())?;
         study.restore(path).map_err(study_error(study, "restore"))?;
         Ok(Self::new(session, (study, model), phase, stepper))
     }
@@ -338,7 +338,7 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
         self.session.state.metrics_bytes = self.session.metrics.bytes();
         let contents = Contents {
             parameters: &self.stepper.parameters,
-            optimiser: self.stepper.optimiser.as_ref(),
+            optimiser: &self.stepper.optimiser,
             ema: self.stepper.ema.as_ref(),
             state: &self.session.state,
             study: &|folder| self.study.save(folder).map_err(study_error(self.study, "save")),

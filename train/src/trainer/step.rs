@@ -7,14 +7,14 @@ use crate::awp::Perturbation;
 use crate::ema::Ema;
 use crate::error::{Result, TrainError};
 use crate::layer_rate::layer_rates;
-use crate::optimiser::{self, Optimiser, StepSize};
+use crate::optimiser::{Optimiser, StepSize};
 use crate::recipe::{Phase, Recipe};
 use crate::study::{StepContext, Study};
 
 /// A phase's parameters with their optimiser and EMA.
 pub(super) struct Stepper {
     pub(super) parameters: Parameters,
-    pub(super) optimiser: Box<dyn Optimiser>,
+    pub(super) optimiser: Optimiser,
     pub(super) ema: Option<Ema>,
     gradients: Gradients,
     rates: Vec<f64>,
@@ -73,13 +73,13 @@ pub(super) struct Pass {
 
 impl Stepper {
     /// A stepper with fresh optimiser state for these parameters.
-    pub(super) fn new(recipe: &Recipe, parameters: Parameters) -> Result<Self> {
+    pub(super) fn new(recipe: &Recipe, phase: &Phase, parameters: Parameters) -> Result<Self> {
         let names: Vec<&str> = parameters.trainable().map(|p| p.name()).collect();
         let layers = layer_rates(&names, recipe.optimiser().layer_rate_decay);
         let rates = parameters.trainable().zip(layers).map(|(p, layer)| p.rate() * layer);
         Ok(Self {
             rates: rates.collect(),
-            optimiser: optimiser::new(recipe.optimiser(), &parameters),
+            optimiser: Optimiser::new(&recipe.rules(phase), &parameters),
             ema: recipe.ema().map(|ema| Ema::new(ema.decay, &parameters)).transpose()?,
             gradients: Gradients::new(&parameters),
             parameters,

@@ -87,7 +87,7 @@ k = 2
 examples = 4
 [optimiser]
 learning_rate = 1e-30
-weight_decay = 0.0
+rule = { weight_decay = 0.0 }
 [log]
 tensorboard = false
 [gradient_check]

@@ -1,15 +1,19 @@
 """Expected parameters after a few optimiser steps, for tests/optimisers.rs.
 
-AdamW comes from torch.optim.AdamW; Adafactor from numpy with optax's arithmetic
-(optax/_src/alias.py, factorized.py). Parameters and gradients follow a formula that the test
-repeats, so only some elements are stored.
+AdamW, SGD, RMSProp and Muon come from torch.optim (Muon in f32 instead of bf16, with a tensor of
+rank above 2 as a matrix of its first dimension), Lion from optax, Adafactor from numpy with optax's
+arithmetic (optax/_src/alias.py, factorized.py). Parameters and gradients follow a formula that the
+test repeats, so only some elements are stored.
 
-Usage: python optimisers.py > optimisers.json      (needs numpy and torch)
+Usage: python optimisers.py > optimisers.json      (torch 2.15.0, optax 0.2.8)
 """
+import inspect
 import json
 
 import numpy as np
+import optax
 import torch
+import torch.optim._muon as torch_muon
 
 SHAPES = [[5], [7, 9], [130, 140], [140, 130], [129, 2, 131], [128, 150, 3]]
 STEPS = 4
@@ -36,20 +40,80 @@ def sample(values):
     return {"indices": indices, "values": [float(flat[i]) for i in indices], "sum": float(flat.sum())}
 
 
-def adamw(weight_decay, clip):
+def decays(shape, weight_decay):
+    return weight_decay if len(shape) >= 2 else 0.0
+
+
+def with_torch(new, weight_decay, clip=0.0):
+    """Steps of a torch optimiser; `new` makes it for the parameters of one rate and decay."""
     parameters = [torch.nn.Parameter(torch.tensor(start(i, s))) for i, s in enumerate(SHAPES)]
-    groups = [
-        dict(params=[p], lr=LEARNING_RATE * rate, weight_decay=weight_decay if p.dim() >= 2 else 0.0)
-        for p, rate in zip(parameters, RATES)
+    optimisers = [
+        new(p, lr=LEARNING_RATE * rate, weight_decay=decays(s, weight_decay))
+        for p, rate, s in zip(parameters, RATES, SHAPES)
     ]
-    optimiser = torch.optim.AdamW(groups, betas=(0.9, 0.98), eps=1e-6)
     for step in range(STEPS):
         for i, p in enumerate(parameters):
             p.grad = torch.tensor(gradient(i, SHAPES[i], step))
         if clip:
             torch.nn.utils.clip_grad_norm_(parameters, clip)
-        optimiser.step()
+        for optimiser in optimisers:
+            optimiser.step()
     return [sample(p.detach().numpy()) for p in parameters]
+
+
+def adamw(p, **shared):
+    return torch.optim.AdamW([p], betas=(0.9, 0.98), eps=1e-6, **shared)
+
+
+def sgd(momentum, nesterov):
+    return lambda p, **shared: torch.optim.SGD([p], momentum=momentum, nesterov=nesterov, **shared)
+
+
+def rmsprop(momentum):
+    return lambda p, **shared: torch.optim.RMSprop(
+        [p], alpha=0.9, eps=1e-6, momentum=momentum, **shared
+    )
+
+
+source = inspect.getsource(torch_muon._zeropower_via_newtonschulz)
+exec(source.replace("bfloat16", "float32"), torch_muon.__dict__)
+
+
+class Muon:
+    """torch.optim.Muon for tensors of any rank; AdamW for vectors."""
+
+    def __init__(self, p, adjust, nesterov, **shared):
+        self.p = p
+        if p.dim() < 2:
+            self.own, self.inner = p, adamw(p, **shared)
+        else:
+            self.own = torch.nn.Parameter(p.detach().reshape(p.shape[0], -1))
+            self.inner = torch.optim.Muon(
+                [self.own], momentum=0.9, nesterov=nesterov, adjust_lr_fn=adjust, **shared
+            )
+
+    def step(self):
+        self.own.grad = self.p.grad.reshape(self.own.shape)
+        self.inner.step()
+        with torch.no_grad():
+            self.p.copy_(self.own.reshape(self.p.shape))
+
+
+def muon(adjust, nesterov):
+    return lambda p, **shared: Muon(p, adjust, nesterov, **shared)
+
+
+def lion(weight_decay):
+    found = []
+    for i, shape in enumerate(SHAPES):
+        p = start(i, shape)
+        rule = optax.lion(LEARNING_RATE * RATES[i], b1=0.8, b2=0.95, weight_decay=decays(shape, weight_decay))
+        state = rule.init(p)
+        for step in range(STEPS):
+            update, state = rule.update(gradient(i, shape, step), state, p)
+            p = np.asarray(optax.apply_updates(p, update))
+        found.append(sample(p))
+    return found
 
 
 def factored_dims(shape):
@@ -88,7 +152,7 @@ def adafactor(weight_decay, momentum):
             if momentum:
                 running = momentum * running + (1 - momentum) * u
                 u = running
-            u = u + (weight_decay if len(shape) >= 2 else 0.0) * p
+            u = u + decays(shape, weight_decay) * p
             p = p - RATES[i] * u
         found.append(sample(p))
     return found
@@ -99,8 +163,16 @@ print(json.dumps({
     "rates": RATES,
     "steps": STEPS,
     "learning_rate": LEARNING_RATE,
-    "adamw": adamw(0.1, 0.0),
-    "adamw_clipped": adamw(0.1, 1.5),
+    "adamw": with_torch(adamw, 0.1),
+    "adamw_clipped": with_torch(adamw, 0.1, clip=1.5),
     "adafactor": adafactor(0.002, 0.0),
     "adafactor_momentum": adafactor(0.0, 0.9),
+    "sgd": with_torch(sgd(0.0, False), 0.1),
+    "sgd_momentum": with_torch(sgd(0.9, False), 0.1),
+    "sgd_nesterov": with_torch(sgd(0.9, True), 0.1),
+    "rmsprop": with_torch(rmsprop(0.0), 0.1),
+    "rmsprop_momentum": with_torch(rmsprop(0.9), 0.1),
+    "lion": lion(0.1),
+    "muon": with_torch(muon("match_rms_adamw", True), 0.1),
+    "muon_original": with_torch(muon("original", False), 0.1),
 }))

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
-use super::{RecipeSchema, TINY, entries, is_list_of_tables, list};
+use super::{RecipeSchema, TINY, entries, is_list_of_tables, is_tagged, list};
 
 /// The text before the tables.
 const HEAD: &str = include_str!("head.md");
@@ -49,7 +49,29 @@ fn write_table(out: &mut String, path: &str, schema: &Value, without: &[&str]) {
     // The description of the whole recipe addresses programmers.
     let description = schema["description"].as_str().filter(|_| !path.is_empty());
     description.into_iter().for_each(|description| write_description(out, &heading, description));
-    let is_table = |value: &Value| value["type"] == "object" || is_list_of_tables(value);
+    if is_tagged(schema) {
+        for choice in list(schema, "anyOf") {
+            let kind = literal(&choice["properties"]["kind"]["enum"][0]);
+            let _ = write!(out, "\n#### `kind = {kind}`\n");
+            let description = choice["description"].as_str().unwrap_or_default();
+            write_description(out, "", description);
+            let mut keys = choice.clone();
+            if let Some(keys) = keys["properties"].as_object_mut() {
+                keys.shift_remove("kind");
+            }
+            write_keys(out, path, &keys, without);
+        }
+    } else {
+        write_keys(out, path, table, without);
+    }
+}
+
+/// The table of the keys, and the sections of the subtables.
+fn write_keys(out: &mut String, path: &str, table: &Value, without: &[&str]) {
+    // The update rules of groups have the keys of `[optimiser.rule]`.
+    let is_section = |value: &Value| is_tagged(value) && path == "optimiser";
+    let is_table =
+        |value: &Value| value["type"] == "object" || is_list_of_tables(value) || is_section(value);
     let (tables, keys): (Vec<_>, Vec<_>) =
         entries(&table["properties"]).partition(|(_, value)| is_table(value));
     if !keys.is_empty() {
@@ -94,6 +116,9 @@ pub(super) fn literal(value: &Value) -> String {
 
 /// The type of a value, or its choices. `plural` is `s` for the plural.
 pub(super) fn kind(schema: &Value, plural: &str) -> String {
+    if is_tagged(schema) {
+        return "table".to_owned();
+    }
     if is_choice(schema) {
         let names = choices(schema).map(|(name, _)| format!("`{}`", literal(name)));
         return names.collect::<Vec<_>>().join(", ");

@@ -98,7 +98,12 @@ fn the_schemas_refuse_invalid_recipes() {
     refused(json!({ "data": { "trian": "" } }), ".data.trian: unknown");
     refused(json!({ "model": { "best_rq": { "code": 1 } } }), ".model.best_rq.code: unknown");
     refused(json!({ "memory": { "k": 1 } }), ".memory.k: unknown");
-    refused(json!({ "optimiser": { "kind": "sgd" } }), r#".optimiser.kind: "sgd""#);
+    refused(json!({ "optimiser": { "kind": "sgd" } }), ".optimiser.kind: unknown");
+    let rule = |rule: Value| json!({ "optimiser": { "rule": rule } });
+    refused(rule(json!({ "kind": "adam" })), r#".optimiser.rule.kind: "adam""#);
+    refused(rule(json!({ "kind": "sgd", "betas": [0, 0] })), ".optimiser.rule.betas: unknown");
+    let group = json!([{ "match": "**", "rate": 1, "rule": { "kind": "sgd", "k": 1 } }]);
+    refused(json!({ "group": group }), ".group.0.rule.k: unknown");
     refused(json!({ "phase": [{ "name": "a", "steps": 1 }] }), ".phase.0.feed: missing");
     refused(json!({ "variant": [{ "weight": 2 }] }), ".variant.0.name: missing");
     refused(
@@ -117,6 +122,9 @@ fn tables<'a>(schema: &'a Value, path: &str, found: &mut Vec<(String, &'a Value)
         let below = format!("{path}.{key}");
         tables(inner, &below, found);
         tables(&inner["items"], &below, found);
+        for choice in list(inner, "anyOf") {
+            tables(choice, &below, found);
+        }
     }
 }
 

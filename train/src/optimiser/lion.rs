@@ -1,0 +1,105 @@
+//! Lion (Chen et al., arXiv 2302.06675), as in `optax.lion`.
+
+use multiversion::multiversion;
+use rayon::prelude::*;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::settings::{InvalidKey, Settings, at_least_zero, below_one};
+use super::{BLOCK, Step, UpdateRule, decay_of};
+use crate::error::Result;
+
+/// `kind = "lion"`: steps of equal length along the sign of a momentum. Use 3 to 10 times lower
+/// learning rates than with AdamW.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct LionSettings {
+    /// Decay rates of the momentum: in the update, and from step to step.
+    pub betas: [f64; 2],
+    /// Weight decay for tensors of rank 2 or higher, multiplied by the learning rate.
+    pub weight_decay: f64,
+}
+
+impl Default for LionSettings {
+    fn default() -> Self {
+        Self { betas: [0.9, 0.99], weight_decay: 0.01 }
+    }
+}
+
+impl Settings for LionSettings {
+    fn first_invalid_key(&self) -> Option<InvalidKey> {
+        let mut betas = self.betas.into_iter();
+        betas
+            .find_map(|beta| below_one("betas", beta))
+            .or_else(|| at_least_zero("weight_decay", self.weight_decay))
+    }
+
+    fn build(&self, shape: &[usize]) -> Box<dyn UpdateRule> {
+        Box::new(Lion {
+            betas: self.betas,
+            weight_decay: decay_of(self.weight_decay, shape),
+            momentum: vec![0.0; shape.iter().product()],
+        })
+    }
+}
+
+struct Lion {
+    betas: [f64; 2],
+    weight_decay: f64,
+    momentum: Vec<f32>,
+}
+
+/// The factors of one step.
+#[derive(Clone, Copy)]
+struct Factors {
+    gradient_scale: f32,
+    betas: [f32; 2],
+    rate: f32,
+    /// `1 − rate · decay`
+    keep: f32,
+}
+
+impl UpdateRule for Lion {
+    fn update(
+        &mut self,
+        values: &mut [f32],
+        gradient: &[f32],
+        step: &Step,
+        _: &mut Vec<f32>,
+    ) -> Result<()> {
+        let rate = step.learning_rate();
+        let factors = Factors {
+            gradient_scale: step.size.gradient_scale as f32,
+            betas: self.betas.map(|beta| beta as f32),
+            rate: rate as f32,
+            keep: (1.0 - rate * self.weight_decay) as f32,
+        };
+        values
+            .par_chunks_mut(BLOCK)
+            .zip(gradient.par_chunks(BLOCK))
+            .zip(self.momentum.par_chunks_mut(BLOCK))
+            .for_each(|((values, gradient), momentum)| apply(values, gradient, momentum, factors));
+        Ok(())
+    }
+
+    fn state(&self) -> Vec<(&'static str, &[f32])> {
+        vec![("momentum", &self.momentum)]
+    }
+
+    fn set_state(&mut self, _: &str, values: Vec<f32>) {
+        self.momentum = values;
+    }
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512vl+fma", "x86_64+avx2+fma"))]
+fn apply(values: &mut [f32], gradient: &[f32], momentum: &mut [f32], f: Factors) {
+    let [beta1, beta2] = f.betas;
+    for ((value, gradient), momentum) in values.iter_mut().zip(gradient).zip(momentum) {
+        let gradient = gradient * f.gradient_scale;
+        let mixed = beta1.mul_add(*momentum, (1.0 - beta1) * gradient);
+        // Unlike `f32::signum`, the sign of 0 is 0.
+        let sign = f32::from(u8::from(mixed > 0.0)) - f32::from(u8::from(mixed < 0.0));
+        *momentum = beta2.mul_add(*momentum, (1.0 - beta2) * gradient);
+        *value = (-f.rate).mul_add(sign, *value * f.keep);
+    }
+}

@@ -1,0 +1,199 @@
+//! Muon (Jordan et al., 2024), as in `torch.optim.Muon`: the momentum of a matrix, orthogonalised
+//! by Newton–Schulz iterations. Parameters that are no matrix use AdamW.
+//!
+//! PyTorch iterates in bf16, this implementation in f32.
+
+use candle_core::{Device, Tensor};
+use engram_models::ModelError;
+use rayon::prelude::*;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::adamw::AdamwSettings;
+use super::settings::{InvalidKey, Settings, at_least_zero, below_one, positive};
+use super::{BLOCK, Step, UpdateRule};
+use crate::error::Result;
+
+/// The coefficients of the quintic Newton–Schulz iteration.
+const COEFFICIENTS: [f64; 3] = [3.4445, -4.7750, 2.0315];
+
+/// `kind = "muon"`: an orthogonalised momentum. A tensor of rank above 2 counts as a matrix of its
+/// first dimension; vectors use AdamW. Give word embeddings and output layers another rule with a
+/// `[[group]]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct MuonSettings {
+    /// The decay of the momentum.
+    pub momentum: f64,
+    /// Whether the momentum is applied a step ahead (Nesterov).
+    pub nesterov: bool,
+    /// Number of Newton–Schulz iterations.
+    pub iterations: usize,
+    /// The minimum norm of a momentum.
+    pub epsilon: f64,
+    /// The factor on the learning rate, by the shape of the matrix.
+    pub scale: MuonScale,
+    /// Weight decay of matrices, multiplied by the learning rate.
+    pub weight_decay: f64,
+    /// AdamW's settings for vectors.
+    pub adamw: AdamwSettings,
+}
+
+/// The factor on Muon's learning rate, for a matrix of `rows × columns`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum MuonScale {
+    /// `0.2 √max(rows, columns)`: updates as large as AdamW's, so that both share a learning rate.
+    MatchAdamw,
+    /// `√max(1, rows / columns)`, as first published. Use learning rates around 0.02.
+    Original,
+}
+
+impl Default for MuonSettings {
+    fn default() -> Self {
+        Self {
+            momentum: 0.95,
+            nesterov: true,
+            iterations: 5,
+            epsilon: 1e-7,
+            scale: MuonScale::MatchAdamw,
+            weight_decay: 0.01,
+            adamw: AdamwSettings::default(),
+        }
+    }
+}
+
+impl Settings for MuonSettings {
+    fn first_invalid_key(&self) -> Option<InvalidKey> {
+        let iterations = !(1..=100).contains(&self.iterations);
+        let of_adamw = |(key, reason)| match key {
+            "betas" => ("adamw.betas", reason),
+            "epsilon" => ("adamw.epsilon", reason),
+            _ => ("adamw.weight_decay", reason),
+        };
+        below_one("momentum", self.momentum)
+            .or_else(|| iterations.then_some(("iterations", "has to lie in [1, 100]")))
+            .or_else(|| positive("epsilon", self.epsilon))
+            .or_else(|| at_least_zero("weight_decay", self.weight_decay))
+            .or_else(|| self.adamw.first_invalid_key().map(of_adamw))
+    }
+
+    fn build(&self, shape: &[usize]) -> Box<dyn UpdateRule> {
+        let [rows, columns @ ..] = shape else { return self.adamw.build(shape) };
+        if columns.is_empty() {
+            return self.adamw.build(shape);
+        }
+        let columns = columns.iter().product();
+        let momentum = vec![0.0; rows * columns];
+        Box::new(Muon { settings: self.clone(), rows: *rows, columns, momentum })
+    }
+}
+
+struct Muon {
+    settings: MuonSettings,
+    rows: usize,
+    columns: usize,
+    momentum: Vec<f32>,
+}
+
+impl UpdateRule for Muon {
+    fn update(
+        &mut self,
+        values: &mut [f32],
+        gradient: &[f32],
+        step: &Step,
+        scratch: &mut Vec<f32>,
+    ) -> Result<()> {
+        let (scale, decay) = (step.size.gradient_scale as f32, self.settings.momentum as f32);
+        let ahead = if self.settings.nesterov { decay } else { 1.0 };
+        scratch.resize(gradient.len(), 0.0);
+        self.momentum
+            .par_chunks_mut(BLOCK)
+            .zip(gradient.par_chunks(BLOCK))
+            .zip(scratch.par_chunks_mut(BLOCK))
+            .for_each(|((momentum, gradient), mixed)| {
+                for ((momentum, gradient), mixed) in momentum.iter_mut().zip(gradient).zip(mixed) {
+                    let gradient = gradient * scale;
+                    *momentum = (1.0 - decay).mul_add(gradient - *momentum, *momentum);
+                    *mixed = ahead.mul_add(*momentum - gradient, gradient);
+                }
+            });
+        let update = self.orthogonalised(scratch).map_err(ModelError::from)?;
+        let rate = step.learning_rate();
+        let keep = (1.0 - rate * self.settings.weight_decay) as f32;
+        let rate = (rate * self.shape_factor()) as f32;
+        let blocks = values.par_chunks_mut(BLOCK).zip(update.par_chunks(BLOCK));
+        blocks.for_each(|(values, update)| {
+            for (value, update) in values.iter_mut().zip(update) {
+                *value = (-rate).mul_add(*update, *value * keep);
+            }
+        });
+        Ok(())
+    }
+
+    fn state(&self) -> Vec<(&'static str, &[f32])> {
+        vec![("momentum", &self.momentum)]
+    }
+
+    fn set_state(&mut self, _: &str, values: Vec<f32>) {
+        self.momentum = values;
+    }
+}
+
+impl Muon {
+    /// A matrix with the same singular vectors and singular values near 1.
+    fn orthogonalised(&self, matrix: &[f32]) -> candle_core::Result<Vec<f32>> {
+        let [a, b, c] = COEFFICIENTS;
+        let is_tall = self.rows > self.columns;
+        let mut x = Tensor::from_slice(matrix, (self.rows, self.columns), &Device::Cpu)?;
+        if is_tall {
+            x = x.t()?.contiguous()?;
+        }
+        let norm = squares(matrix).sqrt().max(self.settings.epsilon);
+        x = (x / norm)?;
+        for _ in 0..self.settings.iterations {
+            let gram = x.matmul(&x.t()?)?;
+            let polynomial = ((&gram * b)? + (gram.matmul(&gram)? * c)?)?;
+            x = ((&x * a)? + polynomial.matmul(&x)?)?;
+        }
+        let x = if is_tall { x.t()? } else { x };
+        x.flatten_all()?.to_vec1()
+    }
+
+    fn shape_factor(&self) -> f64 {
+        let (rows, columns) = (self.rows as f64, self.columns as f64);
+        match self.settings.scale {
+            MuonScale::MatchAdamw => 0.2 * rows.max(columns).sqrt(),
+            MuonScale::Original => (rows / columns).max(1.0).sqrt(),
+        }
+    }
+}
+
+/// The sum of squares, in a fixed order.
+fn squares(values: &[f32]) -> f64 {
+    let square = |value: &f32| f64::from(*value) * f64::from(*value);
+    let sums: Vec<f64> =
+        values.par_chunks(BLOCK).map(|block| block.iter().map(square).sum()).collect();
+    sums.iter().sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn updates_are_nearly_orthogonal() {
+        for (rows, columns) in [(6, 9), (9, 6), (5, 5)] {
+            let settings = MuonSettings { iterations: 10, ..MuonSettings::default() };
+            let muon = Muon { settings, rows, columns, momentum: Vec::new() };
+            let matrix: Vec<f32> = (0..rows * columns).map(|i| ((i * i) as f32).sin()).collect();
+            let found = muon.orthogonalised(&matrix).expect("a matrix");
+            // The squares of singular values near 1 sum to the rank.
+            let mean = squares(&found) / rows.min(columns) as f64;
+            assert!((0.5..1.5).contains(&mean), "{rows} x {columns}: {mean}");
+        }
+        let muon =
+            Muon { settings: MuonSettings::default(), rows: 2, columns: 2, momentum: Vec::new() };
+        assert_eq!(muon.orthogonalised(&[0.0; 4]).expect("zeros"), [0.0; 4]);
+    }
+}

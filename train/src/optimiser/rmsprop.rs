@@ -1,0 +1,149 @@
+//! RMSProp (Tieleman and Hinton, 2012), as in `torch.optim.RMSprop`.
+
+use multiversion::multiversion;
+use rayon::prelude::*;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::settings::{InvalidKey, Settings, at_least_zero, below_one, positive};
+use super::{BLOCK, Step, UpdateRule, decay_of};
+use crate::error::Result;
+
+/// `kind = "rmsprop"`: gradients divided by the root of their running mean square.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RmspropSettings {
+    /// The decay of the running mean square.
+    pub decay: f64,
+    /// Added to the root mean square.
+    pub epsilon: f64,
+    /// The factor on the sum of earlier updates; 0 for none.
+    pub momentum: f64,
+    /// Weight decay for tensors of rank 2 or higher, added to the gradient (L2 penalty).
+    pub weight_decay: f64,
+}
+
+impl Default for RmspropSettings {
+    fn default() -> Self {
+        Self { decay: 0.99, epsilon: 1e-8, momentum: 0.0, weight_decay: 0.0 }
+    }
+}
+
+impl Settings for RmspropSettings {
+    fn first_invalid_key(&self) -> Option<InvalidKey> {
+        below_one("decay", self.decay)
+            .or_else(|| positive("epsilon", self.epsilon))
+            .or_else(|| below_one("momentum", self.momentum))
+            .or_else(|| at_least_zero("weight_decay", self.weight_decay))
+    }
+
+    fn build(&self, shape: &[usize]) -> Box<dyn UpdateRule> {
+        let count = shape.iter().product();
+        let velocity = if self.momentum > 0.0 { vec![0.0; count] } else { Vec::new() };
+        let weight_decay = decay_of(self.weight_decay, shape);
+        Box::new(Rmsprop {
+            settings: Self { weight_decay, ..self.clone() },
+            mean_square: vec![0.0; count],
+            velocity,
+        })
+    }
+}
+
+struct Rmsprop {
+    settings: RmspropSettings,
+    mean_square: Vec<f32>,
+    /// The decayed sum of updates; empty without momentum.
+    velocity: Vec<f32>,
+}
+
+/// The factors of one step.
+#[derive(Clone, Copy)]
+struct Factors {
+    gradient_scale: f32,
+    weight_decay: f32,
+    decay: f32,
+    epsilon: f32,
+    momentum: f32,
+    rate: f32,
+}
+
+impl UpdateRule for Rmsprop {
+    fn update(
+        &mut self,
+        values: &mut [f32],
+        gradient: &[f32],
+        step: &Step,
+        _: &mut Vec<f32>,
+    ) -> Result<()> {
+        let factors = Factors {
+            gradient_scale: step.size.gradient_scale as f32,
+            weight_decay: self.settings.weight_decay as f32,
+            decay: self.settings.decay as f32,
+            epsilon: self.settings.epsilon as f32,
+            momentum: self.settings.momentum as f32,
+            rate: step.learning_rate() as f32,
+        };
+        let blocks = values
+            .par_chunks_mut(BLOCK)
+            .zip(gradient.par_chunks(BLOCK))
+            .zip(self.mean_square.par_chunks_mut(BLOCK));
+        if self.velocity.is_empty() {
+            blocks.for_each(|((values, gradient), mean_square)| {
+                plain(values, gradient, mean_square, factors);
+            });
+        } else {
+            blocks.zip(self.velocity.par_chunks_mut(BLOCK)).for_each(
+                |(((values, gradient), mean_square), velocity)| {
+                    with_momentum(values, gradient, mean_square, velocity, factors);
+                },
+            );
+        }
+        Ok(())
+    }
+
+    fn state(&self) -> Vec<(&'static str, &[f32])> {
+        let mut state = vec![("mean_square", self.mean_square.as_slice())];
+        if !self.velocity.is_empty() {
+            state.push(("velocity", &self.velocity));
+        }
+        state
+    }
+
+    fn set_state(&mut self, name: &str, values: Vec<f32>) {
+        if name == "velocity" {
+            self.velocity = values;
+        } else {
+            self.mean_square = values;
+        }
+    }
+}
+
+/// Updates the mean square and returns the update.
+#[inline(always)]
+fn divided(value: f32, gradient: f32, mean_square: &mut f32, f: Factors) -> f32 {
+    let gradient = f.weight_decay.mul_add(value, gradient * f.gradient_scale);
+    *mean_square = f.decay.mul_add(*mean_square, (1.0 - f.decay) * gradient * gradient);
+    gradient / (mean_square.sqrt() + f.epsilon)
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512vl+fma", "x86_64+avx2+fma"))]
+fn plain(values: &mut [f32], gradient: &[f32], mean_square: &mut [f32], f: Factors) {
+    for ((value, gradient), mean_square) in values.iter_mut().zip(gradient).zip(mean_square) {
+        *value = (-f.rate).mul_add(divided(*value, *gradient, mean_square, f), *value);
+    }
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512vl+fma", "x86_64+avx2+fma"))]
+fn with_momentum(
+    values: &mut [f32],
+    gradient: &[f32],
+    mean_square: &mut [f32],
+    velocity: &mut [f32],
+    f: Factors,
+) {
+    let all = values.iter_mut().zip(gradient).zip(mean_square).zip(velocity);
+    for (((value, gradient), mean_square), velocity) in all {
+        *velocity = f.momentum.mul_add(*velocity, divided(*value, *gradient, mean_square, f));
+        *value = (-f.rate).mul_add(*velocity, *value);
+    }
+}

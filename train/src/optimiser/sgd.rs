@@ -1,0 +1,119 @@
+//! Stochastic gradient descent with momentum, as in `torch.optim.SGD`.
+
+use multiversion::multiversion;
+use rayon::prelude::*;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::settings::{InvalidKey, Settings, at_least_zero, below_one};
+use super::{BLOCK, Step, UpdateRule, decay_of};
+use crate::error::Result;
+
+/// `kind = "sgd"`: stochastic gradient descent with momentum.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SgdSettings {
+    /// The factor on the sum of earlier gradients; 0 for none.
+    pub momentum: f64,
+    /// Whether the momentum is applied a step ahead (Nesterov).
+    pub nesterov: bool,
+    /// Weight decay for tensors of rank 2 or higher, added to the gradient (L2 penalty).
+    pub weight_decay: f64,
+}
+
+impl Default for SgdSettings {
+    fn default() -> Self {
+        Self { momentum: 0.9, nesterov: false, weight_decay: 0.0 }
+    }
+}
+
+impl Settings for SgdSettings {
+    fn first_invalid_key(&self) -> Option<InvalidKey> {
+        let idle = self.nesterov && self.momentum == 0.0;
+        below_one("momentum", self.momentum)
+            .or_else(|| idle.then_some(("nesterov", "needs a momentum above 0")))
+            .or_else(|| at_least_zero("weight_decay", self.weight_decay))
+    }
+
+    fn build(&self, shape: &[usize]) -> Box<dyn UpdateRule> {
+        let count = if self.momentum > 0.0 { shape.iter().product() } else { 0 };
+        Box::new(Sgd {
+            momentum: self.momentum as f32,
+            nesterov: self.nesterov,
+            weight_decay: decay_of(self.weight_decay, shape) as f32,
+            velocity: vec![0.0; count],
+        })
+    }
+}
+
+struct Sgd {
+    momentum: f32,
+    nesterov: bool,
+    weight_decay: f32,
+    /// The decayed sum of gradients; empty without momentum.
+    velocity: Vec<f32>,
+}
+
+impl UpdateRule for Sgd {
+    fn update(
+        &mut self,
+        values: &mut [f32],
+        gradient: &[f32],
+        step: &Step,
+        _: &mut Vec<f32>,
+    ) -> Result<()> {
+        let (scale, rate) = (step.size.gradient_scale as f32, step.learning_rate() as f32);
+        let (momentum, nesterov, decay) = (self.momentum, self.nesterov, self.weight_decay);
+        let blocks = values.par_chunks_mut(BLOCK).zip(gradient.par_chunks(BLOCK));
+        if self.velocity.is_empty() {
+            blocks.for_each(|(values, gradient)| plain(values, gradient, scale, decay, rate));
+        } else {
+            blocks.zip(self.velocity.par_chunks_mut(BLOCK)).for_each(
+                |((values, gradient), velocity)| {
+                    with_momentum(
+                        values, gradient, velocity, scale, decay, rate, momentum, nesterov,
+                    );
+                },
+            );
+        }
+        Ok(())
+    }
+
+    fn state(&self) -> Vec<(&'static str, &[f32])> {
+        if self.velocity.is_empty() { Vec::new() } else { vec![("velocity", &self.velocity)] }
+    }
+
+    fn set_state(&mut self, _: &str, values: Vec<f32>) {
+        self.velocity = values;
+    }
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512vl+fma", "x86_64+avx2+fma"))]
+fn plain(values: &mut [f32], gradient: &[f32], scale: f32, decay: f32, rate: f32) {
+    for (value, gradient) in values.iter_mut().zip(gradient) {
+        let gradient = decay.mul_add(*value, gradient * scale);
+        *value = (-rate).mul_add(gradient, *value);
+    }
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512vl+fma", "x86_64+avx2+fma"))]
+#[allow(clippy::too_many_arguments)] // The factors of one loop.
+fn with_momentum(
+    values: &mut [f32],
+    gradient: &[f32],
+    velocity: &mut [f32],
+    scale: f32,
+    decay: f32,
+    rate: f32,
+    momentum: f32,
+    nesterov: bool,
+) {
+    // With Nesterov's momentum, the gradient counts once more.
+    let (of_gradient, of_velocity) = if nesterov { (1.0, momentum) } else { (0.0, 1.0) };
+    for ((value, gradient), velocity) in values.iter_mut().zip(gradient).zip(velocity) {
+        let gradient = decay.mul_add(*value, gradient * scale);
+        *velocity = momentum.mul_add(*velocity, gradient);
+        let update = of_velocity.mul_add(*velocity, of_gradient * gradient);
+        *value = (-rate).mul_add(update, *value);
+    }
+}
