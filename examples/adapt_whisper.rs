@@ -16,8 +16,7 @@ use engram::models::avformer::{Avformer, AvformerConfig};
 use engram::models::gradients::Gradients;
 use engram::models::kernels::Mode;
 use engram::models::params::{ParameterBuilder, ParameterGroup};
-use engram::train::optimiser::{self, StepSize};
-use engram::train::recipe::OptimiserSettings;
+use engram::train::optimiser::{Optimiser, RuleSet, StepSize};
 
 const NAMES: usize = 8;
 const CLIPS: usize = 16;
@@ -57,7 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     );
 
     let mut gradients = Gradients::new(&parameters);
-    let mut optimiser = optimiser::new(&OptimiserSettings::default(), &parameters);
+    let mut optimiser = Optimiser::new(&RuleSet::default(), &parameters);
     let rates: Vec<f64> = parameters.trainable().map(|parameter| parameter.rate()).collect();
     for step in 1..=STEPS {
         let loss = loss(&training, &Mode::train(step as u64))?;

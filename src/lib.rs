@@ -5,7 +5,7 @@
 //!
 //! - [`models`]: differentiable models with fused kernels and checked gradients
 //! - [`memory`]: a key/value memory: generations on disk, edits, search (builds without candle)
-//! - [`data`]: data readers, tokenisers, folds, weights from the hub, the embedded world
+//! - [`data`]: data readers, tokenizers, folds, weights from the hub, the embedded world
 //! - [`infer`]: transcription and encoding with trained models
 //! - [`train`]: recipes, the training loop, the studies
 //! - [`eval`]: metrics with intervals (builds without candle)

@@ -318,7 +318,7 @@ fn folders_without_runs_are_refused() {
     let explorer = Explorer::open(folder.path(), &["n", "m"]);
     let described = explorer.get("/api/memories").body;
     assert!(
-        described.contains(r#""place":0"#) && !described.contains(r#""place":1"#),
+        described.contains(r#""index":0"#) && !described.contains(r#""index":1"#),
         "{described}"
     );
     assert_eq!(explorer.search(r#"{"k": 1}"#).status, 200);

@@ -12,7 +12,6 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rayon::prelude::*;
 use tokenizers::{PostProcessor, TruncationDirection};
 
 use crate::DataError;
@@ -38,15 +37,6 @@ pub struct SpecialTokens {
     pub pad: u32,
     /// Mask: `[MASK]` or `<mask>`; not every tokenizer has one.
     pub mask: Option<u32>,
-}
-
-/// Token ids of a segment and the byte range of each token in the text.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TokenizedSegment {
-    /// Token ids.
-    pub ids: Vec<u32>,
-    /// Start and end byte of each token.
-    pub offsets: Vec<(usize, usize)>,
 }
 
 /// A tokenizer that encodes segments without special tokens and caches them.
@@ -185,27 +175,6 @@ impl SegmentTokenizer {
         }
         segments.insert(segment.to_owned(), Arc::clone(&ids));
         Ok(ids)
-    }
-
-    /// Encodes many segments on all cores, in the order given.
-    ///
-    /// # Errors
-    /// `Encode` for text that the tokenizer cannot encode
-    pub fn encode_segments(&self, segments: &[&str]) -> Result<Vec<Arc<[u32]>>, DataError> {
-        let encoded = segments.par_iter().map(|segment| self.encode_segment(segment));
-        encoded.collect()
-    }
-
-    /// Encodes a segment and returns the byte range of each token; not cached.
-    ///
-    /// # Errors
-    /// `Encode` for text that the tokenizer cannot encode
-    pub fn encode_with_offsets(&self, segment: &str) -> Result<TokenizedSegment, DataError> {
-        let encoding = self.encode(segment)?;
-        Ok(TokenizedSegment {
-            ids: encoding.get_ids().to_vec(),
-            offsets: encoding.get_offsets().to_vec(),
-        })
     }
 
     /// Encodes a whole text with its special tokens, truncated to the length of `form`; not cached.

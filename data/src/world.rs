@@ -190,6 +190,6 @@ fn seeded(seed: u64, names: &[&str]) -> ChaCha8Rng {
 }
 
 /// Returns a random generator for an item of a split; it differs between splits.
-fn of_split((seed, split): (u64, Split), what: &str, number: usize) -> ChaCha8Rng {
+fn of_split(seed: u64, split: Split, what: &str, number: usize) -> ChaCha8Rng {
     seeded(seed, &["audiovisual", what, split.name(), &number.to_string()])
 }

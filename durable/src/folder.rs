@@ -144,7 +144,7 @@ pub fn sync_folder(folder: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// errors of reading, opening and syncing
-pub fn sync_tree(folder: &Path) -> io::Result<()> {
+fn sync_tree(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let kind = entry.file_type()?;

@@ -28,7 +28,5 @@ pub use file::{
     FileWriter, append_to, copy_file, create_new_file, is_at, link_file, open_device, open_lock,
     write_file, write_link,
 };
-pub use folder::{
-    FolderWriter, create_folder, remove_file, remove_folder, rename, sync_folder, sync_tree,
-};
+pub use folder::{FolderWriter, create_folder, remove_file, remove_folder, rename, sync_folder};
 pub use leftover::{is_leftover, remove_leftovers};

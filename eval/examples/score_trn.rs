@@ -18,8 +18,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (reference_text, hypothesis_text) =
         (read_text(Path::new(reference))?, read_text(Path::new(hypothesis))?);
     let mut pairs = join(
-        (reference, parse_texts(reference, &reference_text, TextFormat::Trn)?),
-        (hypothesis, parse_texts(hypothesis, &hypothesis_text, TextFormat::Trn)?),
+        reference,
+        parse_texts(reference, &reference_text, TextFormat::Trn)?,
+        hypothesis,
+        parse_texts(hypothesis, &hypothesis_text, TextFormat::Trn)?,
     )?;
     pairs.markup.optional_deletions = rest.iter().any(|option| option == "-D");
     pairs.alignment = Alignment::Sclite;

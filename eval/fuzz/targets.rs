@@ -13,7 +13,7 @@ use engram_eval::normalise::Normaliser;
 use engram_eval::phrase::{self, PhraseOptions, Prediction};
 use engram_eval::retrieval::{self, RetrievalOptions};
 use engram_eval::texts::{self, Texts, TextsOptions};
-use engram_eval::tokenise::ptb;
+use engram_eval::tokenize::ptb;
 use engram_eval::wer::alignment::Edit;
 use engram_eval::wer::counts::EditCounts;
 use engram_eval::wer::labels::LabelTable;
@@ -115,7 +115,7 @@ fn wer_texts(bytes: &[u8]) {
         check(parse_side(FILE, &text, format, Side::Hypothesis, &columns));
         if let Some(texts) = check(parse_side(FILE, &text, format, Side::Reference, &columns)) {
             assert!(texts.windows(2).all(|two| two[0].line < two[1].line));
-            let pairs = join((FILE, texts.clone()), (FILE, texts)).expect("the ids match");
+            let pairs = join(FILE, texts.clone(), FILE, texts).expect("the ids match");
             assert_eq!(pairs.references, pairs.hypotheses);
             if pairs.markup.references && text.len() < SMALL {
                 check_markup(pairs);
@@ -231,7 +231,7 @@ fn ptb(bytes: &[u8]) {
 /// Checks the output: one line per input line, without line ends, punctuation tokens or trailing
 /// ASCII white space.
 pub fn check_ptb(lines: &[&str]) {
-    let (filtered, raw) = (ptb::tokenise(lines), ptb::tokenise_raw(lines));
+    let (filtered, raw) = (ptb::tokenize(lines), ptb::tokenize_raw(lines));
     assert!(filtered.len() == lines.len() && raw.len() == lines.len());
     for (filtered, raw) in filtered.iter().zip(&raw) {
         assert!(!filtered.contains('\n') && !raw.contains('\n'));
@@ -374,7 +374,7 @@ fn vqa(bytes: &[u8]) {
         .collect();
     let options = vqa::VqaOptions { bootstrap: FEW, worst: 3, items: true, ..Default::default() };
     let report =
-        vqa::evaluate((FILE, &annotations), (FILE, &results), &options).expect("the ids match");
+        vqa::evaluate(FILE, &annotations, FILE, &results, &options).expect("the ids match");
     report.to_text();
     assert!(is_percentage(report.evaluation.primary.value));
 }
@@ -393,8 +393,7 @@ fn aokvqa(bytes: &[u8]) {
     let predictions = questions.iter().map(prediction).collect();
     let options =
         aokvqa::AokvqaOptions { bootstrap: FEW, items: true, worst: 3, sources: Vec::new() };
-    let report =
-        aokvqa::evaluate(&questions, (FILE, &predictions), &options).expect("the ids match");
+    let report = aokvqa::evaluate(&questions, FILE, &predictions, &options).expect("the ids match");
     report.to_text();
     assert!(is_percentage(report.evaluation.primary.value));
 }

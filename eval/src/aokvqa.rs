@@ -13,7 +13,7 @@
 //! let questions = parse_questions("questions", questions)?;
 //! let predictions = r#"{"q": {"direct_answer": "dog", "multiple_choice": "dog"}}"#;
 //! let predictions = parse_predictions("predictions", predictions)?;
-//! let report = evaluate(&questions, ("predictions", &predictions), &AokvqaOptions::default())?;
+//! let report = evaluate(&questions, "predictions", &predictions, &AokvqaOptions::default())?;
 //! assert_eq!(report.evaluation.detail["multiple_choice"], 100.0);
 //! assert!((report.evaluation.primary.value - 200.0 / 3.0).abs() < 1e-12);
 //! # Ok::<(), engram_eval::EvalError>(())
@@ -188,7 +188,8 @@ pub fn parse_predictions<'a>(
 /// without any answer; [`EvalError::NothingToEvaluate`] without questions; [`EvalError::InvalidOption`]
 pub fn evaluate(
     questions: &[Question<'_>],
-    (file, predictions): (&str, &HashMap<String, Prediction<'_>>),
+    file: &str,
+    predictions: &HashMap<String, Prediction<'_>>,
     options: &AokvqaOptions,
 ) -> Result<AokvqaReport, EvalError> {
     options.bootstrap.validate()?;
@@ -333,7 +334,7 @@ mod tests {
 
     fn report(predictions: &str) -> Result<AokvqaReport, EvalError> {
         let predictions = parse_predictions("p", predictions)?;
-        evaluate(&parse_questions("q", QUESTIONS)?, ("p", &predictions), &AokvqaOptions::default())
+        evaluate(&parse_questions("q", QUESTIONS)?, "p", &predictions, &AokvqaOptions::default())
     }
 
     #[test]
@@ -354,14 +355,14 @@ mod tests {
         let difficult = QUESTIONS.replace("false", "true");
         let predictions = parse_predictions("p", r#"{"a": {"direct_answer": "x"}}"#).unwrap();
         let questions = parse_questions("q", &difficult).unwrap();
-        let found = evaluate(&questions, ("p", &predictions), &AokvqaOptions::default()).unwrap();
+        let found = evaluate(&questions, "p", &predictions, &AokvqaOptions::default()).unwrap();
         let primary = found.evaluation.primary;
         assert!(primary.value.is_nan() && primary.interval.is_none());
         assert_eq!(
             primary.reason.as_deref(),
             Some("undefined: every question has difficult direct answers")
         );
-        assert!(evaluate(&[], ("p", &predictions), &AokvqaOptions::default()).is_err());
+        assert!(evaluate(&[], "p", &predictions, &AokvqaOptions::default()).is_err());
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! | [`compare`] | two systems on the same rows: difference, interval, p-value |
 //! | [`result`] | the stable JSON form: value, version, direction, count, interval, provenance |
 //! | [`normalise`] | text normalisers for transcripts, byte-identical to Whisper's and jiwer's |
-//! | [`tokenise`] | tokenisers, byte-identical to the reference tools |
+//! | [`tokenize`] | tokenizers, byte-identical to the reference tools |
 //! | [`caption`] | image captions: COCO and NoCaps files, BLEU, ROUGE-L, CIDEr, by image and by domain |
 //! | [`wer`] | speech: word and character error rates, alignments, confusions, rare words |
 //! | [`texts`] | translations and other texts: chrF and chrF++ |
@@ -58,7 +58,7 @@ pub mod retrieval;
 mod table;
 mod text;
 pub mod texts;
-pub mod tokenise;
+pub mod tokenize;
 pub mod vqa;
 pub mod wer;
 

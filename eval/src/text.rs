@@ -89,21 +89,31 @@ pub(crate) fn breakdown(table: &Breakdown) -> String {
     format!("By {}\n{text}", table.name)
 }
 
-/// A text with its id, its score and its references, as a table.
-pub(crate) fn scored_text(
-    (kind, id): (&str, &str),
-    (metric, value): (&str, f64),
-    (role, text): (&str, &str),
-    references: &[String],
-) -> String {
-    let id = shortened(id, TEXT_WIDTH);
-    let mut table = TextTable::new(&[(kind, Align::Left), (&id, Align::Left)]);
-    table.push(vec![metric.to_owned(), number(value)]);
-    table.push(vec![role.to_owned(), shortened(text, TEXT_WIDTH)]);
-    for reference in references {
-        table.push(vec!["reference".to_owned(), shortened(reference, TEXT_WIDTH)]);
+/// A text with its score and its references.
+pub(crate) struct ScoredText<'a> {
+    /// The kind of id, such as `image`.
+    pub(crate) kind: &'a str,
+    pub(crate) id: &'a str,
+    pub(crate) metric: &'a str,
+    pub(crate) value: f64,
+    /// The kind of text, such as `caption`.
+    pub(crate) role: &'a str,
+    pub(crate) text: &'a str,
+    pub(crate) references: &'a [String],
+}
+
+impl ScoredText<'_> {
+    /// Formats the text as a table.
+    pub(crate) fn to_table(&self) -> String {
+        let id = shortened(self.id, TEXT_WIDTH);
+        let mut table = TextTable::new(&[(self.kind, Align::Left), (&id, Align::Left)]);
+        table.push(vec![self.metric.to_owned(), number(self.value)]);
+        table.push(vec![self.role.to_owned(), shortened(self.text, TEXT_WIDTH)]);
+        for reference in self.references {
+            table.push(vec!["reference".to_owned(), shortened(reference, TEXT_WIDTH)]);
+        }
+        format!("{table}\n")
     }
-    format!("{table}\n")
 }
 
 /// The metric name with spaces: `mean_absolute_error` becomes `mean absolute error`.

@@ -30,7 +30,7 @@ use crate::metric::chrf::CHRF;
 use crate::metric::registry::{find, spelling, text_metrics};
 use crate::normalise::Normaliser;
 use crate::result::{Evaluation, Measure, Provenance, SourceFile};
-use crate::text::{metrics, scored_text, sources};
+use crate::text::{ScoredText, metrics, sources};
 use crate::wer::read::Pairs;
 
 /// Texts with their references.
@@ -248,8 +248,16 @@ impl TextsReport {
             let mut text = format!("Worst lines, by {metric}\n");
             for line in &self.worst {
                 let WorstText { id, value, hypothesis, references } = line;
-                let (id, value) = (("line", id.as_str()), (metric.as_str(), *value));
-                text += &scored_text(id, value, ("hypothesis", hypothesis), references);
+                let scored = ScoredText {
+                    kind: "line",
+                    id,
+                    metric: &metric,
+                    value: *value,
+                    role: "hypothesis",
+                    text: hypothesis,
+                    references,
+                };
+                text += &scored.to_table();
             }
             paragraphs.push(text);
         }
@@ -264,7 +272,7 @@ mod tests {
 
     fn pairs<'a>(reference: &'a str, hypothesis: &'a str) -> Pairs<'a> {
         let texts = |text| parse_texts("f", text, TextFormat::Tsv).unwrap();
-        join(("r", texts(reference)), ("h", texts(hypothesis))).unwrap()
+        join("r", texts(reference), "h", texts(hypothesis)).unwrap()
     }
 
     #[test]

@@ -204,7 +204,7 @@ fn reports_without_resamples_have_no_intervals() {
     let report = evaluate(&gold, &predictions, &options).unwrap();
     assert!(report.evaluation.primary.interval.is_none());
     assert!(report.warnings.is_empty() && !report.to_text().contains("Intervals:"));
-    let comparison = compare(&gold, ("a", &predictions), ("b", &predictions), &options).unwrap();
+    let comparison = compare(&gold, "a", &predictions, "b", &predictions, &options).unwrap();
     assert_eq!((comparison.difference.value, comparison.p_value), (0.0, None));
 }
 
@@ -255,7 +255,7 @@ fn the_error_that_both_systems_share_cancels_out() {
         row.score += 0.1 * gold.score;
     }
     let options = PhraseOptions::default();
-    let comparison = compare(&gold, ("a", &better), ("b", &predictions), &options).unwrap();
+    let comparison = compare(&gold, "a", &better, "b", &predictions, &options).unwrap();
     let width = |measure: &engram_eval::result::Measure| {
         let interval = measure.interval.as_ref().unwrap();
         interval.high - interval.low

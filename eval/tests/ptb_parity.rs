@@ -1,10 +1,10 @@
-//! Compares the tokeniser with the original PTBTokenizer, on the shared fixtures if `ENGRAM_DATA`
+//! Compares the tokenizer with the original PTBTokenizer, on the shared fixtures if `ENGRAM_DATA`
 //! is set.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use engram_eval::tokenise::ptb::{tokenise, tokenise_raw};
+use engram_eval::tokenize::ptb::{tokenize, tokenize_raw};
 use engram_textfile::read_bytes;
 use serde_json::Value;
 
@@ -42,9 +42,9 @@ fn equal_on_tricky_strings() {
 
     // The fixture has `tokens` of the whole file, and `raw` of each caption followed by a
     // lower-case line.
-    let tokens = tokenise(&captions);
+    let tokens = tokenize(&captions);
     let spaced: Vec<&str> = captions.iter().flat_map(|caption| [*caption, "x"]).collect();
-    let raw = tokenise_raw(&spaced);
+    let raw = tokenize_raw(&spaced);
     for (index, item) in expected.iter().enumerate() {
         assert_eq!(item["id"], lines[index]["id"]);
         assert_eq!(tokens[index], text(&item["tokens"]), "{:?}", captions[index]);
@@ -57,11 +57,11 @@ fn equal_on_tricky_strings() {
     for (caption, item) in captions.iter().zip(expected) {
         for (name, next) in contexts {
             if let Value::String(raw) = &item["raw_by_context"][name] {
-                assert_eq!(tokenise_raw(&[*caption, next])[0], *raw, "{caption:?}, {name}");
+                assert_eq!(tokenize_raw(&[*caption, next])[0], *raw, "{caption:?}, {name}");
                 checked += 1;
             }
             if let Value::String(tokens) = &item["tokens_by_context"][name] {
-                assert_eq!(tokenise(&[*caption, next])[0], *tokens, "{caption:?}, {name}");
+                assert_eq!(tokenize(&[*caption, next])[0], *tokens, "{caption:?}, {name}");
                 checked += 1;
             }
         }
@@ -93,7 +93,7 @@ fn equal_on_captions() {
                     caption => theirs.push(text(caption)),
                 }
             }
-            assert_eq!(tokenise(&ours), theirs, "{set} {name}");
+            assert_eq!(tokenize(&ours), theirs, "{set} {name}");
             compared += theirs.len();
         }
     }

@@ -28,7 +28,7 @@ fn score(
     normaliser: Normaliser,
 ) -> WerReport {
     let parse = |text| parse_texts("trn", text, TextFormat::Trn).expect("trn");
-    let mut pairs = join(("r", parse(reference)), ("h", parse(hypothesis))).expect("pairs");
+    let mut pairs = join("r", parse(reference), "h", parse(hypothesis)).expect("pairs");
     pairs.alignment = Alignment::Sclite;
     pairs.markup.optional_deletions = optional_deletions;
     let options = WerOptions { normaliser, confusions: 5, worst: 5, ..WerOptions::default() };
@@ -100,7 +100,7 @@ fn a_text_that_is_too_long_for_the_alignment_is_refused() {
     let words = "a b ".repeat(3000);
     let text = format!("{{ a / b }} {words}(u1)\n");
     let parse = || parse_texts("f", &text, TextFormat::Trn).expect("trn");
-    let pairs = join(("r", parse()), ("h", parse())).unwrap();
+    let pairs = join("r", parse(), "h", parse()).unwrap();
     let error = evaluate(&pairs, &WerOptions::default()).unwrap_err().to_string();
     assert!(
         error.starts_with("utterance u1: is too long for a choice of alternatives; "),

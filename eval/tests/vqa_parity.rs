@@ -36,7 +36,7 @@ fn accuracies_equal_the_official_script() {
     let results = text(&folder, "vqa.results.json.gz");
     let results = parse_results("results", &results).expect("results");
     let options = VqaOptions { items: true, ..VqaOptions::default() };
-    let report = evaluate(("annotations", &annotations), ("results", &results), &options);
+    let report = evaluate("annotations", &annotations, "results", &results, &options);
     let report = report.expect("a report");
     let expected = json(&folder, "vqa.expected.json");
 

@@ -93,7 +93,7 @@ fn every_count_equals_jiwer() {
 
 fn libri<'a>(reference: &'a str, hypothesis: &'a str) -> Pairs<'a> {
     let parse = |text| parse_texts("libri", text, TextFormat::Tsv).expect("a table");
-    join(("libri", parse(reference)), ("libri", parse(hypothesis))).expect("the same ids")
+    join("libri", parse(reference), "libri", parse(hypothesis)).expect("the same ids")
 }
 
 /// The published results of a LibriSpeech system without and with a biasing list: WER, U-WER and
@@ -136,7 +136,7 @@ fn how2_is_read_from_trn() {
     let [reference, hypothesis] =
         ["ref", "hyp"].map(|side| text(&folder.join(format!("how2_dev5.{side}.trn"))));
     let parse = |text| parse_texts("how2", text, TextFormat::Trn).expect("trn lines");
-    let pairs = join(("how2", parse(&reference)), ("how2", parse(&hypothesis))).expect("ids");
+    let pairs = join("how2", parse(&reference), "how2", parse(&hypothesis)).expect("ids");
     assert_eq!(pairs.ids.len(), 2305);
     let errors =
         count_errors(TokenUnit::Word, &pairs.references, &pairs.hypotheses).expect("pairs");

@@ -17,11 +17,11 @@ use engram_models::speech::boosting::BoostTree;
 use engram_models::whisper::Task;
 
 pub use adapted::{
-    AdaptedAsrModel, AdaptedClip, AvformerRunConfig, MAX_FRAMES, MAX_SILENCE_SECONDS, VisualInput,
+    AdaptedAsrModel, AdaptedClip, AvformerRunConfig, MAX_FRAMES, MAX_SILENCE_SECONDS,
     embedding_scale, open_avformer, sample_evenly, select_frames,
 };
 pub use asr_model::AsrModel;
-pub use boost::{BoostTreeBuilder, CONFORMER_BOOST_WEIGHT, WHISPER_BOOST_WEIGHT};
+pub use boost::BoostTreeBuilder;
 pub use conformer::ConformerAsr;
 pub use streaming::{Distribution, FinalWord, StreamOptions, StreamResult, StreamUpdate};
 pub use transcript::{Segment, Transcript, Word};

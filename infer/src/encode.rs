@@ -33,7 +33,7 @@ use crate::error::{InferError, Result};
 use crate::pretrained::{PretrainedFolder, is_missing};
 pub use files::EncoderFiles;
 use identity::Identity;
-pub use joint::{JointEncoder, PreparedParts};
+pub use joint::JointEncoder;
 use layout::Layout;
 
 /// The `model_type` of CLIP in `config.json`.
@@ -108,10 +108,10 @@ impl Encoder {
         let folder = PretrainedFolder::open(location)?;
         let layout = Layout::read(folder.clone())?;
         let (mut model, identity) = Self::build(&folder, &layout)?;
-        let name = match folder.place() {
+        let name = match folder.location() {
             WeightsLocation::Folder(path) => match path.canonicalize() {
                 Ok(absolute) => absolute.display().to_string(),
-                Err(_) => folder.place().to_string(),
+                Err(_) => folder.location().to_string(),
             },
             hub => hub.to_string(),
         };
@@ -220,7 +220,7 @@ impl Encoder {
     /// Converts an item to tokens and pixels. Long texts are truncated.
     ///
     /// # Errors
-    /// [`InferError::Data`] for an image that cannot be read, or a text that cannot be tokenised.
+    /// [`InferError::Data`] for an image that cannot be read, or a text that cannot be tokenized.
     pub fn prepare(&self, item: Item<'_>) -> Result<Prepared> {
         let prompted;
         let text = match item.text {

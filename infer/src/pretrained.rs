@@ -44,7 +44,7 @@ const OTHER_WEIGHTS_FILES: [&str; 5] = [
 /// A model's folder on disk or on the Hub, or a subfolder of it.
 #[derive(Clone)]
 pub struct PretrainedFolder {
-    place: WeightsLocation,
+    location: WeightsLocation,
     settings: HubSettings,
     /// The subfolder; empty for the model's own folder.
     inner: String,
@@ -66,12 +66,12 @@ impl PretrainedFolder {
     /// # Errors
     /// [`InferError::Data`] for an invalid address; the errors of [`check_checksums`].
     pub fn open(location: &str) -> Result<Self> {
-        let place = WeightsLocation::parse(location)?;
+        let location = WeightsLocation::parse(location)?;
         // Hub models were checked when they were downloaded.
-        if let WeightsLocation::Folder(folder) = &place {
+        if let WeightsLocation::Folder(folder) = &location {
             check_checksums(folder)?;
         }
-        Ok(Self { place, settings: HubSettings::from_env(), inner: String::new() })
+        Ok(Self { location, settings: HubSettings::from_env(), inner: String::new() })
     }
 
     /// A subfolder. An empty path returns the same folder.
@@ -80,13 +80,13 @@ impl PretrainedFolder {
     }
 
     /// The location of the model.
-    pub fn place(&self) -> &WeightsLocation {
-        &self.place
+    pub fn location(&self) -> &WeightsLocation {
+        &self.location
     }
 
     /// The name of a file for messages.
     pub fn name_of(&self, file: &str) -> String {
-        match &self.place {
+        match &self.location {
             WeightsLocation::Folder(folder) => {
                 folder.join(self.path_of(file)).display().to_string()
             }
@@ -115,7 +115,7 @@ impl PretrainedFolder {
     /// # Errors
     /// [`DataError`] for a missing file, and if the Hub cannot be reached.
     pub fn find(&self, name: &str) -> Result<PathBuf, DataError> {
-        self.place.file(&self.path_of(name), &self.settings)
+        self.location.file(&self.path_of(name), &self.settings)
     }
 
     /// The path of an optional file.
@@ -123,14 +123,14 @@ impl PretrainedFolder {
     /// # Errors
     /// [`InferError::Data`] if the Hub cannot be reached.
     pub fn optional(&self, name: &str) -> Result<Option<PathBuf>> {
-        Ok(self.place.optional_file(&self.path_of(name), &self.settings)?)
+        Ok(self.location.optional_file(&self.path_of(name), &self.settings)?)
     }
 
     /// The text of an optional file, and its name for messages.
     ///
     /// # Errors
     /// The errors of [`optional`](Self::optional); [`InferError::Io`].
-    pub fn optional_text(&self, name: &str) -> Result<Option<(String, String)>> {
+    pub(crate) fn optional_text(&self, name: &str) -> Result<Option<(String, String)>> {
         let Some(path) = self.optional(name)? else { return Ok(None) };
         let text = std::fs::read_to_string(&path).map_err(InferError::io(&path))?;
         Ok(Some((text, path.display().to_string())))
@@ -180,7 +180,7 @@ impl PretrainedFolder {
     /// # Errors
     /// [`InferError::Encoder`] with the commands to create it, if the model only has weights in
     /// another format; otherwise [`InferError::Data`].
-    pub fn weights_path(&self) -> Result<PathBuf> {
+    pub(crate) fn weights_path(&self) -> Result<PathBuf> {
         let missing = match self.find(WEIGHTS_FILE) {
             Ok(path) => return Ok(path),
             Err(missing) if is_missing(&missing) => missing,
@@ -198,7 +198,8 @@ impl PretrainedFolder {
     /// The weights with their hash.
     ///
     /// # Errors
-    /// The errors of [`weights_path`](Self::weights_path) and [`weights_sha256`].
+    /// [`InferError::Encoder`] with the commands to convert weights in another format; otherwise
+    /// [`InferError::Data`], and the errors of [`weights_sha256`].
     pub fn weights(&self) -> Result<PretrainedWeights> {
         let path = self.weights_path()?;
         Ok(PretrainedWeights { sha256: weights_sha256(&path)?, path })
@@ -244,7 +245,7 @@ impl PretrainedFolder {
             commands.concat(),
         );
         let name = match self.inner.as_str() {
-            "" => self.place.to_string(),
+            "" => self.location.to_string(),
             _ => self.name_of(""),
         };
         InferError::Encoder { name, reason }
@@ -252,7 +253,7 @@ impl PretrainedFolder {
 
     /// The name of the model for Python, and the output folder.
     fn python_names(&self) -> (String, String) {
-        match &self.place {
+        match &self.location {
             WeightsLocation::Folder(folder) => {
                 let folder = folder.join(&self.inner).display().to_string();
                 let folder = folder.trim_end_matches('/').to_owned();

@@ -243,7 +243,7 @@ impl Generation {
     }
 
     /// The number of components of a value; 0 for a memory without values.
-    pub fn value_len(&self) -> usize {
+    pub(crate) fn value_len(&self) -> usize {
         self.manifest.value_len()
     }
 

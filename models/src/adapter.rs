@@ -84,7 +84,8 @@ impl Adapters {
     /// [`ModelError::BadConfig`], and the errors of [`ParameterBuilder::get`].
     pub fn new(
         config: &AdapterConfig,
-        (blocks, width): (usize, usize),
+        blocks: usize,
+        width: usize,
         builder: &ParameterBuilder,
     ) -> Result<Self> {
         config.validate()?;
@@ -163,7 +164,7 @@ mod tests {
                 [(x, &[3, 4]), (y, &[3, 4]), (down, &[2, 4]), (up, &[4, 2])];
             check_gradients(&inputs, |t| {
                 let builder = ParameterBuilder::new(1, Vec::new(), t[0].dtype(), t[0].device());
-                let mut adapters = Adapters::new(&config(placement), (1, 4), &builder)?;
+                let mut adapters = Adapters::new(&config(placement), 1, 4, &builder)?;
                 adapters.adapters[0].down.weight = t[2].clone();
                 adapters.adapters[0].up.weight = t[3].clone();
                 adapters.apply(0, &t[0], t[1].clone())
@@ -175,7 +176,7 @@ mod tests {
     #[test]
     fn fresh_adapters_change_nothing_and_fit_their_blocks() -> Result<()> {
         let builder = ParameterBuilder::on_cpu(1);
-        let adapters = Adapters::new(&AdapterConfig::default(), (2, 4), &builder)?;
+        let adapters = Adapters::new(&AdapterConfig::default(), 2, 4, &builder)?;
         let x = Tensor::arange(0f32, 8f32, &candle_core::Device::Cpu)?.reshape((2, 4))?;
         let same = adapters.apply(1, &x, x.clone())?;
         assert_eq!(same.to_vec2::<f32>()?, x.to_vec2::<f32>()?);

@@ -83,12 +83,12 @@ impl Avformer {
     ) -> Result<Self> {
         let (blocks, width) = (asr_model.blocks(), asr_model.width());
         let adapters = builder.pp("adapters");
-        let widths = (image_width, width);
         Ok(Self {
-            adapters: Adapters::new(&config.adapters, (blocks, width), &adapters)?,
+            adapters: Adapters::new(&config.adapters, blocks, width, &adapters)?,
             projection: VisualProjection::new(
                 &config.projection,
-                widths,
+                image_width,
+                width,
                 &builder.pp("projection"),
             )?,
             asr_model,

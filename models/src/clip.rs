@@ -180,7 +180,7 @@ impl TextTower {
             (&self.token_embedding, Arc::clone(&tokens.ids)),
             (&self.position_embedding, Arc::clone(&tokens.positions)),
         ])?;
-        let states = self.blocks.forward(embedded, (&tokens.segments, true), None, mode)?;
+        let states = self.blocks.forward(embedded, &tokens.segments, true, None, mode)?;
         self.final_layer_norm.forward(&states)
     }
 }

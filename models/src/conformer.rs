@@ -90,11 +90,11 @@ impl ConformerEncoder {
     pub fn forward(&self, x: AudioStates, adapters: &Adapters, mode: &Mode) -> Result<AudioStates> {
         adapters.check(self.layers.len())?;
         let longest = x.lengths.iter().max().copied().unwrap_or_default();
-        let kind = (x.states.dtype(), x.states.device());
+        let (dtype, device) = (x.states.dtype(), x.states.device());
         let clips = Clips {
             lengths: &x.lengths,
             segments: Segments::packed(&x.lengths),
-            positions: Positions::new(longest, self.config.hidden_size, kind)?,
+            positions: Positions::new(longest, self.config.hidden_size, dtype, device)?,
         };
         let mut states = mode.detach(x.states);
         for (i, layer) in self.layers.iter().enumerate() {

@@ -135,14 +135,14 @@ impl Deberta {
         let table = |name: &str, rows: usize| {
             embeddings.pp(name).get("weight", &[rows, e], Init::Normal(std))
         };
-        let (places, types) = (config.max_position_embeddings, config.type_vocab_size);
+        let (positions, types) = (config.max_position_embeddings, config.type_vocab_size);
         let relative = config.relative_attention;
         let span = config.relative_span() as usize;
         Ok(Self {
             word_embeddings: table("word_embeddings", config.vocab_size)?,
             position_embeddings: config
                 .position_biased_input
-                .then(|| table("position_embeddings", places))
+                .then(|| table("position_embeddings", positions))
                 .transpose()?,
             token_type_embeddings: (types > 0)
                 .then(|| table("token_type_embeddings", types))

@@ -3,8 +3,19 @@
 use candle_core::Tensor;
 
 use crate::error::{ModelError, Result};
-use crate::kernels::{self, Norm, Windows};
+use crate::kernels::{self, Norm, Segments, Windows};
 use crate::params::{Init, ParameterBuilder};
+
+/// The keys and values of an encoder's states, for a decoder's cross-attention.
+#[derive(Clone, Copy)]
+pub struct CrossKeys<'a> {
+    /// `[T_k, W]`.
+    pub keys: &'a Tensor,
+    /// The same shape as the keys.
+    pub values: &'a Tensor,
+    /// The rows that each sequence of the decoder attends to.
+    pub segments: &'a Segments,
+}
 
 /// A linear layer `x Wᵀ + b` (`weight` `[D_out, D_in]`, `bias` `[D_out]`).
 #[derive(Debug, Clone)]
@@ -26,7 +37,7 @@ impl Linear {
 
     /// A linear layer `[.., D_in]` → `[.., D_out]` without a bias. A fresh weight is initialised as
     /// in [`Linear::new`].
-    pub fn without_bias(
+    pub(crate) fn without_bias(
         d_in: usize,
         d_out: usize,
         std: f64,
@@ -45,7 +56,7 @@ impl Linear {
     ///
     /// # Errors
     /// [`ModelError::BadInput`] if the layer has no bias.
-    pub fn with_bias(&self) -> Result<(&Tensor, &Tensor)> {
+    pub(crate) fn with_bias(&self) -> Result<(&Tensor, &Tensor)> {
         match &self.bias {
             Some(bias) => Ok((&self.weight, bias)),
             None => Err(ModelError::BadInput("a feed-forward block needs biases".into())),
@@ -72,7 +83,8 @@ impl Convolution {
     /// A convolution over time, `[T, C]` → `[T', C_out]`. A fresh weight is initialised as in
     /// [`Linear::new`].
     pub fn over_time(
-        (from, to): (usize, usize),
+        from: usize,
+        to: usize,
         windows: Windows,
         std: f64,
         builder: &ParameterBuilder,
@@ -81,8 +93,9 @@ impl Convolution {
     }
 
     /// A convolution over time and width, `[T, W, C]` → `[T', W', C_out]`.
-    pub fn over_time_and_width(
-        (from, to): (usize, usize),
+    pub(crate) fn over_time_and_width(
+        from: usize,
+        to: usize,
         windows: Windows,
         std: f64,
         builder: &ParameterBuilder,

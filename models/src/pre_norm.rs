@@ -122,11 +122,12 @@ impl PreNormBlocks {
     pub(crate) fn forward(
         &self,
         x: Tensor,
-        segments: (&Segments, bool),
+        segments: &Segments,
+        causal: bool,
         stop_gradient_after: Option<usize>,
         mode: &Mode,
     ) -> Result<Tensor> {
-        self.forward_adapted(x, segments, stop_gradient_after, &Adapters::NONE, mode)
+        self.forward_adapted(x, segments, causal, stop_gradient_after, &Adapters::NONE, mode)
     }
 
     /// Like `forward`, with adapters.
@@ -137,7 +138,8 @@ impl PreNormBlocks {
     pub(crate) fn forward_adapted(
         &self,
         x: Tensor,
-        (segments, causal): (&Segments, bool),
+        segments: &Segments,
+        causal: bool,
         stop_gradient_after: Option<usize>,
         adapters: &Adapters,
         mode: &Mode,

@@ -139,8 +139,7 @@ impl Reveal {
         states: &BaseStates,
         options: &GenerateOptions,
     ) -> Result<Vec<Generated>> {
-        let encoder = (&states.states, states.lengths.as_slice());
-        self.decoder.generate(self.base.table(), encoder, options)
+        self.decoder.generate(self.base.table(), &states.states, &states.lengths, options)
     }
 
     /// Returns the logits `[T, V]` of the next token at each position of `tokens`, given fused
@@ -152,7 +151,6 @@ impl Reveal {
         mode: &Mode,
     ) -> Result<Tensor> {
         let embedded = self.base.embed(&tokens.ids)?;
-        let encoder = (&states.states, states.lengths.as_slice());
-        self.decoder.forward(embedded, &tokens.segments, encoder, mode)
+        self.decoder.forward(embedded, &tokens.segments, &states.states, &states.lengths, mode)
     }
 }

@@ -16,7 +16,7 @@ use candle_core::Tensor;
 use crate::error::{ModelError, Result};
 pub use crate::generation::{GenerateOptions, Generated};
 use crate::kernels::{Mode, Segments, dropout, embedding_sum};
-use crate::layers::{Linear, RmsNorm};
+use crate::layers::{CrossKeys, Linear, RmsNorm};
 use crate::packed::PackedTokens;
 use crate::params::{Init, ParameterBuilder};
 use crate::weights::Weights;
@@ -98,7 +98,7 @@ impl T5 {
         mode: &Mode,
     ) -> Result<Tensor> {
         let embedded = self.shared.forward(&tokens.ids)?;
-        self.decoder.forward(embedded, &tokens.segments, (states, lengths), mode)
+        self.decoder.forward(embedded, &tokens.segments, states, lengths, mode)
     }
 
     /// The token embeddings.
@@ -202,7 +202,8 @@ impl Decoder {
         &self,
         x: Tensor,
         segments: &Segments,
-        (states, lengths): (&Tensor, &[usize]),
+        states: &Tensor,
+        lengths: &[usize],
         mode: &Mode,
     ) -> Result<Tensor> {
         check_rows(states, lengths)?;
@@ -214,8 +215,8 @@ impl Decoder {
         let mut x = dropout(&mode.detach(x), mode.dropout(rate))?;
         for layer in &self.layers {
             let (keys, values) = layer.cross_keys(states)?;
-            let others = (&keys, &values, &cross);
-            x = mode.detach(layer.forward(&x, (&bias, segments, true), others, mode)?);
+            let cross = CrossKeys { keys: &keys, values: &values, segments: &cross };
+            x = mode.detach(layer.forward(&x, &bias, segments, true, cross, mode)?);
         }
         let x = dropout(&self.final_norm.forward(&x)?, mode.dropout(rate))?;
         self.lm_head.forward(&x)

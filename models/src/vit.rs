@@ -128,8 +128,7 @@ impl ViT {
         let embedded = tokens.reshape((batch * rows, d))?;
         let embedded = dropout(&embedded, mode.dropout(self.config.hidden_dropout_prob))?;
         let segments = Segments::packed(&vec![rows; batch]);
-        let states =
-            self.blocks.forward(embedded, (&segments, false), stop_gradient_after, mode)?;
+        let states = self.blocks.forward(embedded, &segments, false, stop_gradient_after, mode)?;
         let states = self.layer_norm.forward(&states)?.reshape((batch, rows, d))?;
         let first = usize::from(self.class_token.is_some());
         let class_token = match first {

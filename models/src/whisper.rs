@@ -33,7 +33,7 @@ pub use decoder::Decoder;
 pub use encoder::Encoder;
 pub use generate::WhisperTranscript;
 pub use rules::{DecodingRules, has_repetition_loop};
-pub use tokens::{TIMESTAMP_STEP, Task, WhisperTokens};
+pub use tokens::{Task, WhisperTokens};
 
 /// The Whisper model: encoder and decoder.
 #[derive(Debug, Clone)]

@@ -180,7 +180,7 @@ fn gradients_pass_through_frozen_blocks() -> Result<()> {
         let encoder = ConformerEncoder::new(&config, &builder)?;
         let adapter = AdapterConfig { bottleneck: 2, ..AdapterConfig::default() };
         let adapters =
-            Adapters::new(&adapter, (config.num_hidden_layers, 4), &builder.pp("adapters"))?;
+            Adapters::new(&adapter, config.num_hidden_layers, 4, &builder.pp("adapters"))?;
         let frames = Tensor::from_vec(frames.clone(), (7, 4), device)?.to_dtype(dtype)?;
         let embedded = encoder.embed(&frames, &[7])?;
         let states = Tensor::cat(&[&t[0], &embedded.states], 0)?;

@@ -69,7 +69,7 @@ fn windows_of_packed_sequences() -> Result<()> {
         for lengths in [&[9][..], &[4, 3, 2], &[1, 7, 1]] {
             check_gradients(&[input(&[9, 2], 1)], |t| Ok(unfold(&t[0], lengths, windows)?))?;
             let inputs = [input(&[9, 2], 1), (numbers(2 * size, 2), &[2, size]), input(&[2], 3)];
-            check_gradients(&inputs, |t| Ok(depthwise(&t[0], (&t[1], &t[2]), lengths, windows)?))?;
+            check_gradients(&inputs, |t| Ok(depthwise(&t[0], &t[1], &t[2], lengths, windows)?))?;
         }
     }
     let windows = Windows::over_time(3, 1, 0);
@@ -88,17 +88,17 @@ fn windows_over_time_and_frequency() -> Result<()> {
             let x = input(&[7, 4, 2], 1);
             check_gradients(std::slice::from_ref(&x), |t| Ok(unfold(&t[0], lengths, windows)?))?;
             check_gradients(&[x, weight.clone(), bias.clone()], |t| {
-                Ok(depthwise(&t[0], (&t[1], &t[2]), lengths, windows)?)
+                Ok(depthwise(&t[0], &t[1], &t[2], lengths, windows)?)
             })?;
         }
     }
     let x = random(&[7, 4, 2], 1)?;
     let windows = Windows::square(3, 2, 1);
     let (weight, bias) = (random(&[2, 9], 2)?, random(&[2], 3)?);
-    let output = depthwise(&x, (&weight, &bias), &[4, 3], windows)?;
+    let output = depthwise(&x, &weight, &bias, &[4, 3], windows)?;
     assert_eq!(output.dims(), [4, 2, 2]);
-    assert!(depthwise(&x, (&bias, &bias), &[7], windows).is_err());
-    assert!(depthwise(&x, (&weight, &bias), &[7], Windows::over_time(3, 1, 1)).is_err());
+    assert!(depthwise(&x, &bias, &bias, &[7], windows).is_err());
+    assert!(depthwise(&x, &weight, &bias, &[7], Windows::over_time(3, 1, 1)).is_err());
     Ok(())
 }
 
@@ -242,12 +242,12 @@ fn attention_self_and_cross() -> Result<()> {
             }
             let cross = options(Segments::cross(&[3, 2], &[4, 5]));
             let inputs = [input(&[5, 6], 3), input(&[9, 6], 4), input(&[9, 6], 5)];
-            check_gradients(&inputs, |t| Ok(attention((&t[0], &t[1], &t[2]), None, &cross)?))?;
+            check_gradients(&inputs, |t| Ok(attention(&t[0], &t[1], &t[2], None, &cross)?))?;
             let bias = input(&[2, 3, 5], 6);
             let [q, k, v] = inputs;
             check_gradients(&[q, k, v, bias], |t| {
                 let bias = Some(AttentionBias::Shared(&t[3]));
-                Ok(attention((&t[0], &t[1], &t[2]), bias, &cross)?)
+                Ok(attention(&t[0], &t[1], &t[2], bias, &cross)?)
             })?;
         }
     }
@@ -389,7 +389,7 @@ fn kernel_and_composite_refuse_mismatched_shapes() -> Result<()> {
         branching.segments = branching.segments.with_branches(vec![0, 1, 2].into());
         assert!(attend(&[5, 12], None, &branching).is_err(), "branches of other rows");
         let (q, k, v) = (zeros(&[5, 4])?, zeros(&[5, 4])?, zeros(&[6, 4])?);
-        assert!(attention((&q, &k, &v), None, &options(&[5], 2)).is_err(), "k and v");
+        assert!(attention(&q, &k, &v, None, &options(&[5], 2)).is_err(), "k and v");
 
         let (x, row) = (zeros(&[3, 4])?, zeros(&[1, 4])?);
         assert!(

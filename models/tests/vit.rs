@@ -223,12 +223,9 @@ fn weights_of_another_shape_are_refused() -> Result<()> {
 /// The counts come from `transformers`, printed by the script that creates the fixtures.
 #[test]
 fn published_sizes_have_the_published_parameter_counts() -> Result<()> {
-    for (config, parameters, patches) in [
-        (ViTConfig::base_16(), 85_798_656, 196),
-        (ViTConfig::large_16(), 303_301_632, 196),
-        (ViTConfig::giant_14(), 1_011_202_432, 256),
-        (ViTConfig::gigantic_14(), 1_842_775_680, 256),
-    ] {
+    for (config, parameters, patches) in
+        [(ViTConfig::base_16(), 85_798_656, 196), (ViTConfig::large_16(), 303_301_632, 196)]
+    {
         config.validate()?;
         assert_eq!((config.num_parameters(), config.num_patches()), (parameters, patches));
         // The class token and its position.

@@ -264,7 +264,7 @@ fn invalid_inputs_are_refused() -> Result<()> {
     assert!(refused.unwrap_err().to_string().contains("12 tokens"));
     assert!(whisper.decoder().generate(&audio, &[], &rules(), &options).is_err());
     let config = |change: fn(&mut WhisperConfig)| {
-        let mut config = WhisperConfig::tiny();
+        let mut config = WhisperConfig::default();
         change(&mut config);
         config.validate().unwrap_err().to_string()
     };
@@ -274,23 +274,12 @@ fn invalid_inputs_are_refused() -> Result<()> {
     Ok(())
 }
 
-/// The published counts: `model.num_parameters()` of `transformers` with the published
-/// configurations.
+/// The published count of Whisper tiny: `model.num_parameters()` of `transformers`.
 #[test]
-fn published_sizes_have_the_published_parameter_counts() -> Result<()> {
-    for (config, count) in [
-        (WhisperConfig::tiny_en(), 37_760_256),
-        (WhisperConfig::tiny(), 37_760_640),
-        (WhisperConfig::base(), 72_593_920),
-        (WhisperConfig::small(), 241_734_912),
-        (WhisperConfig::medium(), 763_857_920),
-        (WhisperConfig::large(), 1_543_304_960),
-        (WhisperConfig::large_v3(), 1_543_490_560),
-    ] {
-        let builder = ParameterBuilder::shapes_only();
-        Whisper::new(&config, &builder)?;
-        assert_eq!(builder.finish()?.element_counts().0, count);
-    }
+fn the_default_size_has_the_published_parameter_count() -> Result<()> {
+    let builder = ParameterBuilder::shapes_only();
+    Whisper::new(&WhisperConfig::default(), &builder)?;
+    assert_eq!(builder.finish()?.element_counts().0, 37_760_640);
     Ok(())
 }
 
@@ -328,7 +317,7 @@ fn gradients_pass_through_the_frozen_model() -> Result<()> {
         let fresh = ParameterBuilder::new(4, Vec::new(), dtype, &Device::Cpu);
         let config =
             AdapterConfig { bottleneck: 4, activation: Activation::Gelu, ..Default::default() };
-        let make = |blocks, name| Adapters::new(&config, (blocks, 16), &fresh.pp(name));
+        let make = |blocks, name| Adapters::new(&config, blocks, 16, &fresh.pp(name));
         let adapters = [make(2, "encoder")?, make(3, "decoder")?];
         let list: Vec<f32> = (0..16).map(|i| (i as f32 * 1.7).sin()).collect();
         let token = Tensor::from_vec(list, (1, 16), &Device::Cpu)?.to_dtype(dtype)?;

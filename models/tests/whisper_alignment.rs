@@ -97,7 +97,7 @@ fn token_times_equal_the_reference() -> Result<()> {
             AlignmentText { tokens: &example.texts[1], num_states: 7 },
         ];
         let align = |audio: &AudioStates, texts: &[AlignmentText<'_>]| {
-            whisper.decoder().align(audio, texts, (&example.prompt, END), &heads)
+            whisper.decoder().align(audio, texts, &example.prompt, END, &heads)
         };
         let found = align(&audio, &texts)?;
         assert_is("0", &found[0], &example, tolerance)?;
@@ -134,9 +134,9 @@ fn short_clips_and_long_texts_have_times() -> Result<()> {
             AlignmentText { tokens: &text, num_states: states },
             AlignmentText { tokens: &text[..5], num_states: states },
         ];
-        let prompt = (example.prompt.as_slice(), END);
+        let prompt = example.prompt.as_slice();
         for (text, found) in
-            texts.iter().zip(whisper.decoder().align(&audio, &texts, prompt, &heads)?)
+            texts.iter().zip(whisper.decoder().align(&audio, &texts, prompt, END, &heads)?)
         {
             assert_eq!(found.starts.len(), text.tokens.len() + 1);
             assert_eq!(found.weights.len(), found.starts.len() * states.max(1));
@@ -155,7 +155,7 @@ fn invalid_alignment_inputs_are_refused() -> Result<()> {
     let refused = |texts: &[&[u32]], prompt: &[u32]| {
         let texts: Vec<AlignmentText<'_>> =
             texts.iter().map(|text| AlignmentText { tokens: text, num_states: 5 }).collect();
-        whisper.decoder().align(&audio, &texts, (prompt, END), &heads).unwrap_err().to_string()
+        whisper.decoder().align(&audio, &texts, prompt, END, &heads).unwrap_err().to_string()
     };
     assert!(refused(&[&[1]], &[31]).contains("1 texts but 2 clips"));
     assert!(refused(&[&[1], &[]], &[]).contains("prompt"));

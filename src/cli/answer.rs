@@ -132,7 +132,7 @@ impl Answer {
         let answerer = self.open(images)?;
         if let Some((index, fault)) = answerer.first_broken_image() {
             let has_image = |task: &&Task| task.images.iter().any(|(image, _)| *image == index);
-            let task = tasks.iter().find(has_image).map_or("", |task| &task.place);
+            let task = tasks.iter().find(has_image).map_or("", |task| &task.location);
             anyhow::bail!("{task}: {fault}");
         }
         let bar = output::progress_bar(tasks.len(), "replies");

@@ -156,9 +156,7 @@ impl TrainStudy {
             stop,
             ..RunOptions::default()
         };
-        let Some(report) = study.train(&mut recipe, &run_options)? else {
-            return Ok(Outcome::CheckFailed);
-        };
+        let report = study.train(&mut recipe, &run_options)?;
         for plot in &report.plots {
             plots::write(plot, &options.run)?;
         }

@@ -101,7 +101,7 @@ impl TextError {
     }
 
     /// Whether the error concerns one line or row, so that reading can continue with the next.
-    pub fn is_of_row(&self) -> bool {
+    pub fn is_row_error(&self) -> bool {
         matches!(self, Self::NotUtf8 { .. } | Self::TextAfterQuote { .. } | Self::FieldCount { .. })
     }
 }

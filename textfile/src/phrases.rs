@@ -68,7 +68,7 @@ pub fn read_phrases(
     };
     let (mut rows, mut ids) = (Vec::<PhraseRow>::new(), UniqueIds::with_capacity(0));
     while table.advance()? {
-        let filled = |column| table.filled(column).map(str::to_owned);
+        let filled = |column| table.required_field(column).map(str::to_owned);
         let id = match id_column {
             Some(column) => filled(column)?,
             None => (rows.len() + 1).to_string(),

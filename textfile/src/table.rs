@@ -149,7 +149,7 @@ impl<'r> Table<'r> {
     ///
     /// # Errors
     /// [`TextError::EmptyField`]
-    pub fn filled(&self, column: usize) -> Result<&str, TextError> {
+    pub fn required_field(&self, column: usize) -> Result<&str, TextError> {
         match self.field(column).trim() {
             "" => {
                 let column = shortened(&self.header[column], 60);
@@ -164,7 +164,7 @@ impl<'r> Table<'r> {
     /// # Errors
     /// [`TextError::EmptyField`]; [`TextError::Malformed`]
     pub fn number(&self, column: usize) -> Result<f64, TextError> {
-        let text = self.filled(column)?;
+        let text = self.required_field(column)?;
         let parsed = text.parse().ok().filter(|number: &f64| number.is_finite());
         parsed.ok_or_else(|| {
             let (name, found) = (shortened(&self.header[column], 60), shortened(text, 60));
@@ -350,7 +350,7 @@ mod tests {
     fn reading_goes_on_after_a_bad_row() {
         let mut table = tsv(b"a\tb\nx\xef\t\xbb\xbf\n\"x\"y\t\n1\n1\t2\n").unwrap();
         for _ in 0..3 {
-            assert!(table.advance().unwrap_err().is_of_row());
+            assert!(table.advance().unwrap_err().is_row_error());
         }
         assert!(table.advance().unwrap());
         assert_eq!((table.field(1), table.location().line), ("2", Some(5)));
@@ -367,8 +367,8 @@ mod tests {
         let error = table.column("b").unwrap_err().to_string();
         assert!(error.starts_with("t.tsv:2: column `b` occurs twice; "), "{error}");
         assert!(table.advance().unwrap());
-        assert_eq!((table.field(0), table.filled(0).unwrap()), (" x ", "x"));
-        let error = table.filled(1).unwrap_err().to_string();
+        assert_eq!((table.field(0), table.required_field(0).unwrap()), (" x ", "x"));
+        let error = table.required_field(1).unwrap_err().to_string();
         assert!(error.starts_with("t.tsv:3: b is empty; "), "{error}");
         let error = table.number(3).unwrap_err().to_string();
         assert!(error.starts_with("t.tsv:3: n `1,5` is not a finite number; "), "{error}");

@@ -201,13 +201,13 @@ fn real_batches(folder: &std::path::Path) -> Result<Vec<Batch>> {
     };
     let rows = read_pairs(data.join("patent/train.csv"), Labels::Required)?;
     let titles = ClassTitles::read(data.join("patent/ipc_class_titles.tsv"))?;
-    let tokeniser = SegmentTokenizer::from_file(folder.join("tokenizer.json"))?;
+    let tokenizer = SegmentTokenizer::from_file(folder.join("tokenizer.json"))?;
     let groups = grouped_rows(&rows, Grouping::Context);
     let mut group_of_row = vec![0; rows.len()];
     for (index, group) in groups.iter().enumerate() {
         group.iter().for_each(|&row| group_of_row[row] = index);
     }
-    let special = tokeniser.special();
+    let special = tokenizer.special();
     let mut batches = Vec::new();
     // Rows spread over the file, so that lengths vary as in a shuffled epoch.
     let chosen: Vec<usize> = (0..960).map(|i| i * 7919 % rows.len()).collect();
@@ -226,7 +226,7 @@ fn real_batches(folder: &std::path::Path) -> Result<Vec<Batch>> {
             }
             let mut ids = vec![special.cls];
             for piece in [&row.anchor, &row.target, &title, &others.join("; ")] {
-                ids.extend(&*tokeniser.encode_segment(piece)?);
+                ids.extend(&*tokenizer.encode_segment(piece)?);
                 ids.push(special.sep);
             }
             ids.truncate(128);

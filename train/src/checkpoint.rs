@@ -30,7 +30,7 @@ use crate::trainer::State;
 use tensors::Source;
 
 /// The file of the parameters.
-pub const PARAMETERS: &str = "parameters.safetensors";
+pub(crate) const PARAMETERS: &str = "parameters.safetensors";
 /// The file of the averaged weights, including the frozen parameters.
 pub const EMA: &str = "ema.safetensors";
 /// The folder of a run's checkpoints.

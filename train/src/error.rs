@@ -59,10 +59,10 @@ pub enum TrainError {
     },
 
     /// A value of a recipe is invalid.
-    #[error("{place}: {reason}")]
+    #[error("{location}: {reason}")]
     Recipe {
         /// File and line, or the option that set the value.
-        place: String,
+        location: String,
         /// What is wrong and what is allowed.
         reason: String,
     },

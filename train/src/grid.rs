@@ -3,14 +3,14 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | [`settings`] | the grid file |
+//! | `settings` | the grid file |
 //! | `check` | validation of the grid file |
-//! | [`study`] | the interface of a study to its grid: metrics, filters, columns and checks |
+//! | `study` | the interface of a study to its grid: metrics, filters, columns and checks |
 //! | `folder` | the grid's folder, and locks on its runs |
-//! | [`run`] | training and evaluating the configurations that are not finished yet |
+//! | `run` | training and evaluating the configurations that are not finished yet |
 //! | `length` | the length of runs, and the time that the remaining ones take |
 //! | `measure` | metrics and paired differences |
-//! | [`report`] | verdicts, tables, the HTML page |
+//! | `report` | verdicts, tables, the HTML page |
 //!
 //! Configurations share training. The phases in `shared` are trained once for all configurations
 //! with equal settings in them. Each configuration then starts from those weights (`[start]`). A
@@ -21,12 +21,13 @@ mod check;
 mod folder;
 mod length;
 mod measure;
-pub mod report;
-pub mod run;
-pub mod settings;
-pub mod study;
+mod report;
+mod run;
+mod settings;
+mod study;
 
 pub use report::{ClaimReport, ConfigurationReport, ConfigurationRun, GridReport, Rule, Verdict};
 pub use run::{GridOptions, GridProgress, run_grid};
+pub(crate) use settings::Phases;
 pub use settings::{ClaimSettings, Configuration, Grid, shell_quote};
-pub use study::{AblationStudy, Column, Filter, MetricQuery};
+pub use study::{AblationStudy, Column, Filter, Hashes, MetricQuery};

@@ -20,7 +20,7 @@ mod program;
 pub mod recipe;
 pub mod registry;
 mod run_folder;
-pub mod schedule;
+mod schedule;
 pub mod studies;
 mod study;
 mod trainer;
@@ -34,6 +34,5 @@ pub use recipe::{Phase, Recipe, RecipeOptions};
 pub use run_folder::check_failures;
 pub use study::{
     BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
-    epoch_rng,
 };
 pub use trainer::{CheckOutcome, RunOptions, RunSummary, train};

@@ -14,7 +14,7 @@ use crate::checkpoint::write_file;
 use crate::error::{Result, TrainError};
 
 /// The file in a run folder that lists the builds that trained the run, oldest first.
-pub const PROGRAMS: &str = "programs.json";
+pub(crate) const PROGRAMS: &str = "programs.json";
 
 /// A build of the program, identified by the hash of its executable. The git commit would not
 /// identify uncommitted changes.
@@ -93,7 +93,7 @@ impl Program {
         }
         let remedy = "remove the folder, or give --reuse to accept such runs";
         Err(TrainError::Recipe {
-            place: run.display().to_string(),
+            location: run.display().to_string(),
             reason: format!("{reason}, but this is {running}; {remedy}"),
         })
     }

@@ -245,7 +245,7 @@ impl Recipe {
     }
 
     /// The recipe's own `[[group]]`s.
-    pub fn own_groups(&self) -> &[GroupSettings] {
+    pub(crate) fn own_groups(&self) -> &[GroupSettings] {
         &self.body.group
     }
 
@@ -269,7 +269,7 @@ impl Recipe {
     /// [`TrainError::Recipe`] if a study's struct holds a value that TOML cannot express.
     pub fn resolved(&self) -> Result<String> {
         toml::to_string(&self.body).map_err(|e| TrainError::Recipe {
-            place: "the resolved recipe".to_string(),
+            location: "the resolved recipe".to_string(),
             reason: e.to_string(),
         })
     }

@@ -37,12 +37,11 @@ pub trait StudyDefinition: fmt::Debug + Sync {
     /// [`TrainError::Recipe`] with file and line.
     fn complete(&self, recipe: &mut Recipe) -> Result<()>;
 
-    /// Trains and tests a model as the recipe describes. Returns `None` if the run was stopped
-    /// early.
+    /// Trains and tests a model as the recipe describes.
     ///
     /// # Errors
-    /// The errors of the study and of [`train`](crate::train).
-    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<Option<RunReport>>;
+    /// The errors of the study and of [`train`](crate::train), such as [`TrainError::Stopped`].
+    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<RunReport>;
 
     /// Its ablations, for grids; `None` if it has none.
     fn ablations(&self) -> Option<&'static dyn AblationStudy> {
@@ -69,7 +68,7 @@ pub enum ExplorerTab {
     /// Answers to questions about images, with evidence.
     Answers,
     /// Transcripts of clips with image frames, and without.
-    Speech,
+    Avformer,
 }
 
 impl ExplorerTab {
@@ -77,7 +76,7 @@ impl ExplorerTab {
     pub fn name(self) -> &'static str {
         match self {
             Self::Answers => "answers",
-            Self::Speech => "speech",
+            Self::Avformer => "speech",
         }
     }
 }

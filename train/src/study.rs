@@ -99,7 +99,7 @@ pub trait Study {
 }
 
 /// The random number generator for the batches of an epoch. Epochs count from 0 within the phase.
-pub fn epoch_rng(seed: u64, phase: &Phase, epoch: usize) -> ChaCha8Rng {
+pub(crate) fn epoch_rng(seed: u64, phase: &Phase, epoch: usize) -> ChaCha8Rng {
     let mut hash = Sha256::new();
     for number in [seed, phase.index as u64, epoch as u64] {
         hash.update(number.to_le_bytes());

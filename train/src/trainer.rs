@@ -14,7 +14,7 @@ use crate::log::{self, EventWriter, Metrics, Timing};
 use crate::recipe::Recipe;
 use crate::run_folder::RunFolder;
 use crate::study::{Evaluation, Study};
-use phase::{Outcome, PhaseRun, study_error};
+use phase::{PhaseRun, study_error};
 pub(crate) use state::State;
 
 /// How a run is started.
@@ -28,20 +28,16 @@ pub struct RunOptions {
     pub quiet: bool,
     /// The name of the run in progress lines, where there are several runs (`fold-2`).
     pub label: Option<String>,
-    /// Stops without a checkpoint after this many steps of this call, as if killed; for tests.
-    pub stop_after_steps: Option<u64>,
     /// The stop request. A run that is asked to stop writes a checkpoint and returns
     /// [`TrainError::Stopped`].
     pub stop: Stop,
 }
 
-/// The result of a run.
+/// The result of a finished run.
 #[derive(Debug, Clone)]
 pub struct RunSummary {
     /// The run folder.
     pub run: PathBuf,
-    /// Whether all phases are finished. If not, `weights` and `check` are not valid.
-    pub finished: bool,
     /// Steps over all phases and all calls.
     pub steps: u64,
     /// The training loss of the last log line.
@@ -83,8 +79,6 @@ struct Session<'a> {
     timing: Timing,
     events: Option<EventWriter>,
     state: State,
-    /// The steps that this call may still take.
-    steps_left: Option<u64>,
 }
 
 impl Session<'_> {
@@ -143,7 +137,6 @@ pub(crate) fn train_in<S: Study>(
         folder,
         checkpoints,
         state,
-        steps_left: options.stop_after_steps,
     };
     let mut checkpoint = restored.map(|(path, _)| path);
     let mut before = None;
@@ -152,9 +145,7 @@ pub(crate) fn train_in<S: Study>(
             Some(path) => PhaseRun::restore(&mut session, study, phase, &path)?,
             None => PhaseRun::begin(&mut session, study, phase, before)?,
         };
-        if run.train()? == Outcome::OutOfSteps {
-            return finish::summary(&session);
-        }
+        run.train()?;
         before = Some(run.into_parameters());
         if options.stop.is_requested() {
             // The phase ended with a checkpoint.

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod crash;
+
 use std::path::Path;
 
 use engram_data::image::DecodedImage;
@@ -14,6 +16,8 @@ use engram_train::{Recipe, RecipeOptions, RunOptions, TrainError};
 use image::RgbImage;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+
+use crash::crash_at_checkpoint;
 
 const RECIPE: &str = r#"
 study = "clip"
@@ -55,11 +59,7 @@ epochs = 60
 files = ["model.safetensors"]
 "#;
 
-fn try_run(
-    folder: &Path,
-    set: &[&str],
-    options: RunOptions,
-) -> Result<Option<ClipSummary>, TrainError> {
+fn try_run(folder: &Path, set: &[&str], options: RunOptions) -> Result<ClipSummary, TrainError> {
     let set = set.iter().map(|one| (*one).to_owned()).collect();
     let options_of_recipe = RecipeOptions { tiny: false, set };
     let mut recipe = Recipe::parse(RECIPE, Path::new("test.toml"), &options_of_recipe)?;
@@ -76,7 +76,7 @@ fn view() -> RgbImage {
 fn names_are_learnt_and_the_run_is_an_image_encoder() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");
-    let summary = try_run(&run, &[], RunOptions::default()).unwrap().unwrap();
+    let summary = try_run(&run, &[], RunOptions::default()).unwrap();
     assert_eq!(summary.check_failures, Vec::<String>::new());
     assert_eq!((summary.steps, summary.names, summary.accuracy.n), (120, 40, 120));
     // Chance is 1 in 40.
@@ -114,19 +114,18 @@ fn names_are_learnt_and_the_run_is_an_image_encoder() {
 }
 
 #[test]
-fn a_stopped_run_resumes_to_the_same_bytes_on_any_number_of_threads() {
+fn a_crashed_run_resumes_to_the_same_bytes_on_any_number_of_threads() {
     let folder = tempfile::tempdir().unwrap();
-    let (whole, stopped) = (folder.path().join("whole"), folder.path().join("stopped"));
+    let (whole, crashed) = (folder.path().join("whole"), folder.path().join("crashed"));
     let set = ["phase.clip.epochs=5"];
-    try_run(&whole, &set, RunOptions::default()).unwrap().unwrap();
+    try_run(&whole, &set, RunOptions::default()).unwrap();
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
     pool.install(|| {
-        let options = RunOptions { stop_after_steps: Some(7), ..RunOptions::default() };
-        assert!(try_run(&stopped, &set, options).unwrap().is_none());
+        crash_at_checkpoint(&crashed, 8, |options| try_run(&crashed, &set, options));
         // The second time there is nothing left to do.
         for _ in 0..2 {
             let options = RunOptions { resume: true, ..RunOptions::default() };
-            try_run(&stopped, &set, options).unwrap().unwrap();
+            try_run(&crashed, &set, options).unwrap();
         }
     });
     let files = [
@@ -139,7 +138,7 @@ fn a_stopped_run_resumes_to_the_same_bytes_on_any_number_of_threads() {
     ];
     for file in files {
         let read = |run: &Path| std::fs::read(run.join(file)).unwrap();
-        assert!(read(&whole) == read(&stopped), "{file}");
+        assert!(read(&whole) == read(&crashed), "{file}");
     }
 }
 

@@ -12,18 +12,17 @@ use toy::{Breakage, Toy, lasting_files, train};
 const EMA_AND_AWP: [&str; 3] = ["ema.decay=0.9", "awp.start_epoch=1", "awp.epsilon=0.01"];
 
 fn whole(run: &Path, set: &[&str]) {
-    let summary = train(&mut Toy::default(), run, set, false, None).expect("an uninterrupted run");
-    assert!(summary.finished && summary.check.passed());
+    let summary = train(&mut Toy::default(), run, set, false).expect("an uninterrupted run");
+    assert!(summary.check.passed());
     assert_eq!(summary.steps, 16);
 }
 
-fn kill_and_resume(run: &Path, set: &[&str], stops: &[u64]) {
-    for (i, stop) in stops.iter().enumerate() {
-        let stopped = train(&mut Toy::default(), run, set, i > 0, Some(*stop)).expect("a start");
-        assert!(!stopped.finished);
+/// Crashes after each of these numbers of steps, then trains to the end.
+fn crash_and_resume(run: &Path, set: &[&str], crashes: &[usize]) {
+    for (i, steps) in crashes.iter().enumerate() {
+        train(&mut Toy::crashing(*steps), run, set, i > 0).expect_err("a crash");
     }
-    let last = train(&mut Toy::default(), run, set, true, None).expect("a resumed run");
-    assert!(last.finished);
+    train(&mut Toy::default(), run, set, true).expect("a resumed run");
 }
 
 /// Asserts that two runs have the same files and bytes.
@@ -51,7 +50,7 @@ fn the_same_seed_gives_the_same_bytes_and_another_does_not() {
 }
 
 #[test]
-fn a_killed_run_resumes_to_the_same_bytes() {
+fn a_crashed_run_resumes_to_the_same_bytes() {
     // 10 batches per epoch, 2 per step: steps 5 and 10 end epochs, and step 10 ends the first
     // phase.
     for set in [
@@ -64,13 +63,13 @@ fn a_killed_run_resumes_to_the_same_bytes() {
         let folder = tempdir().expect("a temporary folder");
         let reference = folder.path().join("reference");
         whole(&reference, set);
-        for stop in [1, 4, 5, 7, 9, 10, 11, 13, 15] {
-            let run = folder.path().join(format!("killed-{stop}"));
-            kill_and_resume(&run, set, &[stop]);
+        for steps in [1, 4, 5, 7, 9, 10, 11, 13, 15] {
+            let run = folder.path().join(format!("crashed-{steps}"));
+            crash_and_resume(&run, set, &[steps]);
             assert_equal_runs(&reference, &run);
         }
-        let run = folder.path().join("killed-often");
-        kill_and_resume(&run, set, &[3, 6, 1, 5]);
+        let run = folder.path().join("crashed-often");
+        crash_and_resume(&run, set, &[3, 6, 1, 5]);
         assert_equal_runs(&reference, &run);
     }
 }
@@ -92,7 +91,7 @@ fn pointers_of_a_killed_run_are_corrected() {
         fs::create_dir(&unfinished).expect("a folder");
         fs::write(unfinished.join("state.json"), "half").expect("a file");
         fs::remove_file(run.join("model.safetensors")).expect("a file");
-        kill_and_resume(&run, &[keep_best], &[]);
+        crash_and_resume(&run, &[keep_best], &[]);
         assert_equal_runs(&reference, &run);
     }
 }
@@ -105,14 +104,14 @@ fn a_folder_is_reused_after_a_kill_at_its_first_file() {
     for (left, bytes, resume) in [(half, "half", true), ("inputs.json", "{}", false)] {
         fs::create_dir_all(&run).expect("a folder");
         fs::write(run.join(left), bytes).expect("a file");
-        let summary = train(&mut Toy::default(), &run, &[], resume, None).expect("a new run");
-        assert!(summary.finished && !run.join(half).exists());
+        train(&mut Toy::default(), &run, &[], resume).expect("a new run");
+        assert!(!run.join(half).exists());
         fs::remove_dir_all(&run).expect("a folder");
     }
     fs::create_dir_all(&run).expect("a folder");
     fs::write(run.join("thesis.tex"), "").expect("a file");
     for resume in [true, false] {
-        let error = train(&mut Toy::default(), &run, &[], resume, None).expect_err("not a run");
+        let error = train(&mut Toy::default(), &run, &[], resume).expect_err("not a run");
         assert!(matches!(error, TrainError::NoRun { .. }), "{error}");
     }
 }
@@ -128,9 +127,9 @@ fn a_run_without_its_checkpoints_is_not_restarted() {
         if !finished {
             fs::remove_file(run.join("model.safetensors")).expect("weights");
         }
-        let error = train(&mut Toy::default(), &run, &[], true, None).expect_err("none is left");
+        let error = train(&mut Toy::default(), &run, &[], true).expect_err("none is left");
         assert!(matches!(error, TrainError::CheckpointsGone { .. }), "{error}");
-        let error = train(&mut Toy::default(), &run, &[], false, None).expect_err("a run");
+        let error = train(&mut Toy::default(), &run, &[], false).expect_err("a run");
         assert!(matches!(error, TrainError::RunExists { .. }), "{error}");
         if finished {
             assert_eq!(fs::read(run.join("model.safetensors")).expect("weights"), weights);
@@ -147,9 +146,9 @@ fn a_crash_between_micro_batches_resumes_to_the_same_bytes() {
         let run = folder.path().join(format!("crash-{crash}"));
         let mut crashing =
             Toy::broken(Breakage { crash_at_loss: Some(crash), ..Breakage::default() });
-        let error = train(&mut crashing, &run, &[], false, None).expect_err("it crashes");
+        let error = train(&mut crashing, &run, &[], false).expect_err("it crashes");
         assert!(error.to_string().contains("the power went off"), "{error}");
-        kill_and_resume(&run, &[], &[]);
+        crash_and_resume(&run, &[], &[]);
         assert_equal_runs(&reference, &run);
     }
 }
@@ -160,8 +159,8 @@ fn a_finished_run_resumes_to_itself() {
     let run = folder.path().join("run");
     whole(&run, &[]);
     let before = lasting_files(&run);
-    let again = train(&mut Toy::default(), &run, &[], true, None).expect("nothing to do");
-    assert!(again.finished && again.last_loss.is_some() && again.best.is_some());
+    let again = train(&mut Toy::default(), &run, &[], true).expect("nothing to do");
+    assert!(again.last_loss.is_some() && again.best.is_some());
     assert_eq!(before, lasting_files(&run));
 }
 
@@ -189,7 +188,7 @@ fn a_damaged_checkpoint_falls_back_to_the_one_before() {
     whole(&reference, &[]);
     for (i, damage) in ["cut", "flip", "no manifest", "lost file"].into_iter().enumerate() {
         let run = folder.path().join(format!("damaged-{i}"));
-        train(&mut Toy::default(), &run, &[], false, Some(9)).expect("a start");
+        train(&mut Toy::crashing(9), &run, &[], false).expect_err("a crash");
         let checkpoint = newest_checkpoint(&run);
         let file = checkpoint.join("optimiser.safetensors");
         let bytes = fs::read(&file).expect("the optimiser's file");
@@ -205,7 +204,7 @@ fn a_damaged_checkpoint_falls_back_to_the_one_before() {
             _ => fs::remove_file(file),
         }
         .expect("the damage is done");
-        kill_and_resume(&run, &[], &[]);
+        crash_and_resume(&run, &[], &[]);
         assert_equal_runs(&reference, &run);
     }
 }
@@ -214,13 +213,13 @@ fn a_damaged_checkpoint_falls_back_to_the_one_before() {
 fn damage_to_all_checkpoints_is_an_error_instead_of_a_new_run() {
     let folder = tempdir().expect("a temporary folder");
     let run = folder.path().join("run");
-    train(&mut Toy::default(), &run, &[], false, Some(9)).expect("a start");
+    train(&mut Toy::crashing(9), &run, &[], false).expect_err("a crash");
     for entry in fs::read_dir(run.join("checkpoints")).expect("checkpoints").flatten() {
         if entry.path().is_dir() {
             fs::remove_file(entry.path().join("manifest.json")).expect("the damage is done");
         }
     }
-    let error = train(&mut Toy::default(), &run, &[], true, None).expect_err("all are damaged");
+    let error = train(&mut Toy::default(), &run, &[], true).expect_err("all are damaged");
     assert!(matches!(error, TrainError::NoGoodCheckpoint { .. }), "{error}");
 }
 
@@ -232,7 +231,7 @@ fn old_checkpoints_are_removed_and_the_best_is_kept() {
     let evaluation_values = vec![0.1, 0.5, 0.2, 0.6];
     let mut study = Toy::broken(Breakage { evaluation_values, ..Breakage::default() });
     let set = ["checkpoint.keep=1", "checkpoint.every_steps=1"];
-    let summary = train(&mut study, &run, &set, false, None).expect("an uninterrupted run");
+    let summary = train(&mut study, &run, &set, false).expect("an uninterrupted run");
     assert_eq!(summary.best, Some((0.2, 15)));
     let mut names: Vec<String> = fs::read_dir(run.join("checkpoints"))
         .expect("checkpoints")
@@ -285,7 +284,7 @@ fn a_refused_folder_stays_unchanged() {
         }
         let before = everything(&folder);
         for resume in [false, true] {
-            let error = train(&mut Toy::default(), &folder, &[], resume, None).expect_err("no run");
+            let error = train(&mut Toy::default(), &folder, &[], resume).expect_err("no run");
             assert!(matches!(error, TrainError::NoRun { .. }), "{files:?}: {error}");
             assert_eq!(everything(&folder), before);
         }
@@ -293,8 +292,8 @@ fn a_refused_folder_stays_unchanged() {
     // A run that is refused is unchanged, including the bytes of its lock file.
     fs::write(whole_run.join(".lock"), "1\n").expect("written");
     let before = everything(&whole_run);
-    train(&mut Toy::default(), &whole_run, &[], false, None).expect_err("a run is there");
-    train(&mut Toy::default(), &whole_run, &["seed=8"], true, None).expect_err("another recipe");
+    train(&mut Toy::default(), &whole_run, &[], false).expect_err("a run is there");
+    train(&mut Toy::default(), &whole_run, &["seed=8"], true).expect_err("another recipe");
     assert_eq!(everything(&whole_run), before);
 }
 
@@ -302,7 +301,7 @@ fn a_refused_folder_stays_unchanged() {
 fn only_temporary_files_of_the_run_are_removed() {
     let parent = tempdir().expect("a temporary folder");
     let run = parent.path().join("run");
-    train(&mut Toy::default(), &run, &[], false, Some(9)).expect("a start");
+    train(&mut Toy::crashing(9), &run, &[], false).expect_err("a crash");
     let foreign = [
         ".env.sample",
         ".notes.txt.engram-Ab12Cd",
@@ -315,7 +314,7 @@ fn only_temporary_files_of_the_run_are_removed() {
         fs::write(run.join(name), "precious").expect("written");
     }
     fs::create_dir(run.join("checkpoints/step-1")).expect("made");
-    kill_and_resume(&run, &[], &[]);
+    crash_and_resume(&run, &[], &[]);
     for name in foreign {
         assert_eq!(fs::read(run.join(name)).expect("there"), b"precious", "{name}");
     }
@@ -339,13 +338,13 @@ fn a_run_after_a_stop_request_resumes_to_the_same_bytes() {
                 stop_at_evaluation: evaluation,
                 ..Breakage::default()
             };
-            let error = train(&mut Toy::broken(broken), &run, set, false, None);
+            let error = train(&mut Toy::broken(broken), &run, set, false);
             let Err(TrainError::Stopped { step, .. }) = error else {
                 panic!("{loss:?} {evaluation:?}: {error:?}")
             };
             let pointer = fs::read_to_string(run.join("checkpoints/LATEST")).expect("a pointer");
             assert!(pointer.trim().ends_with(&format!("{step:08}")), "{pointer} {step}");
-            kill_and_resume(&run, set, &[]);
+            crash_and_resume(&run, set, &[]);
             assert_equal_runs(&reference, &run);
         }
     }

@@ -1,7 +1,9 @@
-//! The REVEAL study on a small world: a run stopped during a refresh, phases, models without memory
+//! The REVEAL study on a small world: a run that crashes during a refresh, phases, models without memory
 //! or gate, evidence.
 
 #![allow(clippy::unwrap_used)]
+
+mod crash;
 
 use std::path::Path;
 
@@ -9,7 +11,9 @@ use engram_infer::reveal::evidence::{area, order};
 use engram_train::grid::{Grid, GridOptions, GridReport, Verdict, run_grid};
 use engram_train::studies::ALL;
 use engram_train::studies::reveal::run::{RevealSummary, TestAnswer, train_reveal};
-use engram_train::{Recipe, RecipeOptions, RunOptions, Stop};
+use engram_train::{Recipe, RecipeOptions, RunOptions, Stop, TrainError};
+
+use crash::crash_at_checkpoint;
 
 const RECIPE: &str = r#"
 study = "reveal"
@@ -83,19 +87,23 @@ feed = { examples = "questions", knowledge = "retrieved", contrastive = 0.2, own
 files = ["model.safetensors"]
 "#;
 
-fn run(folder: &Path, set: &[&str], options: RunOptions) -> Option<RevealSummary> {
+fn run(folder: &Path, set: &[&str], options: RunOptions) -> RevealSummary {
+    try_run(folder, set, options).unwrap()
+}
+
+fn try_run(folder: &Path, set: &[&str], options: RunOptions) -> Result<RevealSummary, TrainError> {
     let set = set.iter().map(|s| s.to_string()).collect();
     let options_of_recipe = RecipeOptions { tiny: false, set };
     let mut recipe = Recipe::parse(RECIPE, Path::new("test.toml"), &options_of_recipe).unwrap();
     let options = RunOptions { run: folder.to_path_buf(), quiet: true, ..options };
-    train_reveal(&mut recipe, &options).unwrap()
+    train_reveal(&mut recipe, &options)
 }
 
 #[test]
-fn a_run_stopped_during_a_refresh_resumes_to_the_same_bytes() {
+fn a_run_that_crashes_during_a_refresh_resumes_to_the_same_bytes() {
     let folder = tempfile::tempdir().unwrap();
-    let (whole, stopped) = (folder.path().join("whole"), folder.path().join("stopped"));
-    let summary = run(&whole, &[], RunOptions::default()).unwrap();
+    let (whole, crashed) = (folder.path().join("whole"), folder.path().join("crashed"));
+    let summary = run(&whole, &[], RunOptions::default());
     assert_eq!(summary.check_failures, Vec::<String>::new());
     // Built before step 4, refreshed from steps 6 and 12; each refresh is adopted three steps
     // later.
@@ -108,17 +116,16 @@ fn a_run_stopped_during_a_refresh_resumes_to_the_same_bytes() {
         })
         .collect();
     assert_eq!(staleness, [0.0, 1.0, 2.0, 3.0, 4.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 3.0]);
-    // The fine-tuning's checkpoint at step 7 is within the refresh that starts before step 6 and is
-    // adopted before step 9. Step 11's is before the next refresh.
-    for stop in [4, 5, 8, 12] {
-        let _ = std::fs::remove_dir_all(&stopped);
-        let options = RunOptions { stop_after_steps: Some(stop), ..RunOptions::default() };
-        assert!(run(&stopped, &[], options).is_none());
-        let resumed = run(&stopped, &[], RunOptions { resume: true, ..RunOptions::default() });
-        let resumed = resumed.unwrap();
+    // Resumed from the end of the warm start, from step 7 and from step 11. Step 7 is within the
+    // refresh that starts before step 6 and is adopted before step 9. Step 11 is before the next
+    // refresh.
+    for step in [7, 11, 15] {
+        let _ = std::fs::remove_dir_all(&crashed);
+        crash_at_checkpoint(&crashed, step, |options| try_run(&crashed, &[], options));
+        let resumed = run(&crashed, &[], RunOptions { resume: true, ..RunOptions::default() });
         for file in ["model.safetensors", "metrics.jsonl", "test.jsonl", "summary.json"] {
             let read = |run: &Path| std::fs::read(run.join(file)).unwrap();
-            assert!(read(&whole) == read(&stopped), "{file} differs after a stop at {stop}");
+            assert!(read(&whole) == read(&crashed), "{file} differs after a crash at {step}");
         }
         // Compared as text: recall@10 of four entries is NaN.
         let metrics = [&resumed, &summary].map(|one| serde_json::to_string(&one.metrics).unwrap());
@@ -135,7 +142,7 @@ fn models_without_memory_or_gate_are_trained() {
         ("frozen", &["memory.refresh_every=0", "memory.reencoded_fraction=0"]),
         ("one-source", &["data.without_sources=[\"kg\", \"pairs\", \"vqa\"]"]),
     ] {
-        let summary = run(&folder.path().join(name), set, RunOptions::default()).unwrap();
+        let summary = run(&folder.path().join(name), set, RunOptions::default());
         assert!(summary.exact_match("held_out").is_some(), "{name}");
         assert_eq!(summary.swap.is_some(), name != "no-memory", "{name}");
     }
@@ -191,11 +198,11 @@ fn credit_orders_entries_and_curves_have_areas() {
 fn a_run_starts_from_the_weights_of_another() {
     let folder = tempfile::tempdir().unwrap();
     let before = folder.path().join("before");
-    run(&before, &["phase.fine-tune.steps=0"], RunOptions::default()).unwrap();
+    run(&before, &["phase.fine-tune.steps=0"], RunOptions::default());
     let start = format!("start.run={}", before.display());
     let rest = [start.as_str(), "phase.images.steps=0", "phase.warm-start.steps=0"];
     let after = folder.path().join("after");
-    let summary = run(&after, &rest, RunOptions::default()).unwrap();
+    let summary = run(&after, &rest, RunOptions::default());
     assert_eq!(summary.steps, 12);
     let recipe = std::fs::read_to_string(after.join("recipe.toml")).unwrap();
     assert!(recipe.contains("sha256 = \"") && !recipe.contains("warm-start"), "{recipe}");
@@ -203,7 +210,7 @@ fn a_run_starts_from_the_weights_of_another() {
     let still =
         [rest.as_slice(), &["optimiser.learning_rate=1e-30", "optimiser.rule.weight_decay=0"]];
     let still_run = folder.path().join("still");
-    run(&still_run, &still.concat(), RunOptions::default()).unwrap();
+    run(&still_run, &still.concat(), RunOptions::default());
     let weights = |run: &Path| std::fs::read(run.join("model.safetensors")).unwrap();
     assert!(weights(&still_run) == weights(&before) && weights(&after) != weights(&before));
 
@@ -213,7 +220,7 @@ fn a_run_starts_from_the_weights_of_another() {
     let again = format!("start.run={}", folder.path().join("./moved").display());
     let again = [&[again.as_str()], &rest[1..]].concat();
     let resumed = run(&after, &again, RunOptions { resume: true, ..RunOptions::default() });
-    assert_eq!(resumed.unwrap().recipe_hash, summary.recipe_hash);
+    assert_eq!(resumed.recipe_hash, summary.recipe_hash);
     std::fs::rename(&moved, &before).unwrap();
 
     let cut = folder.path().join("cut");
@@ -298,9 +305,8 @@ source = "vqa"
 #[test]
 fn a_grid_shares_phases_and_resumes() {
     let folder = tempfile::tempdir().unwrap();
-    let grid = |text: &str| {
-        Grid::parse((text, Path::new("grid.toml")), (RECIPE, Path::new("test.toml")), ALL)
-    };
+    let grid =
+        |text: &str| Grid::parse(text, Path::new("grid.toml"), RECIPE, Path::new("test.toml"), ALL);
     let options = GridOptions {
         out: folder.path().into(),
         seeds: 2,
@@ -471,9 +477,8 @@ fn a_grid_shares_phases_and_resumes() {
 #[test]
 fn a_configuration_is_evaluated_after_its_memory_was_removed() {
     let folder = tempfile::tempdir().unwrap();
-    let grid = |text: &str| {
-        Grid::parse((text, Path::new("grid.toml")), (RECIPE, Path::new("test.toml")), ALL)
-    };
+    let grid =
+        |text: &str| Grid::parse(text, Path::new("grid.toml"), RECIPE, Path::new("test.toml"), ALL);
     let options = GridOptions {
         out: folder.path().into(),
         seeds: 1,

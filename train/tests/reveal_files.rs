@@ -299,15 +299,16 @@ fn training_retrieves_no_entry_of_the_examples_document() {
     let batch = recipe.unwrap().batch().clone();
     // Retrieval returns everything that it may.
     let memory = RevealMemory { k: all, reencoded_fraction: 0.0, ..RevealMemory::default() };
-    let settings = (data, RevealModel { image_size: 8, ..RevealModel::default() }, memory);
+    let model = RevealModel { image_size: 8, ..RevealModel::default() };
     let feed = RevealFeed::default();
     let run = folder.path().join("run");
-    let study = RevealStudy::new(settings, vec![feed.clone()], batch, run.clone()).unwrap();
+    let study =
+        RevealStudy::new(data, model, memory, vec![feed.clone()], batch, run.clone()).unwrap();
     let encoding = study.encoding();
     let (corpus, sequencer) = (&encoding.corpus, &encoding.sequencer);
     let model = Reveal::new(&encoding.config, &ParameterBuilder::on_cpu(1)).unwrap();
     let (retriever, _writer) =
-        Retriever::build(&run, &model, (corpus, sequencer), &Stop::default()).unwrap();
+        Retriever::build(&run, &model, corpus, sequencer, &Stop::default()).unwrap();
     let first = &corpus.train[0];
     let second = corpus.train.iter().find(|one| one.document != first.document).unwrap();
     let examples = [first, second];

@@ -114,7 +114,7 @@ fn train_from(folder: &Path, t5: &str, vit: &str) -> Result<RevealSummary, Strin
     let mut recipe = Recipe::parse(RECIPE, Path::new("recipe.toml"), &options).unwrap();
     let run = folder.join("run");
     let options = RunOptions { run, quiet: true, ..RunOptions::default() };
-    train_reveal(&mut recipe, &options).map(Option::unwrap).map_err(|error| error.to_string())
+    train_reveal(&mut recipe, &options).map_err(|error| error.to_string())
 }
 
 #[test]

@@ -11,7 +11,7 @@ use toy::{Breakage, Toy, lasting_files, train};
 
 fn broken(breakage: Breakage) -> (Result<engram_train::RunSummary, TrainError>, tempfile::TempDir) {
     let folder = tempdir().expect("a temporary folder");
-    let result = train(&mut Toy::broken(breakage), &folder.path().join("run"), &[], false, None);
+    let result = train(&mut Toy::broken(breakage), &folder.path().join("run"), &[], false);
     (result, folder)
 }
 
@@ -28,7 +28,7 @@ fn a_recipe_may_allow_a_parameter_without_a_gradient() {
     let folder = tempdir().expect("a temporary folder");
     let mut study = Toy::broken(Breakage { cut_gradient: true, ..Breakage::default() });
     let set = [r#"gradient_check.allow=["head.*"]"#];
-    train(&mut study, &folder.path().join("run"), &set, false, None).expect("it is allowed");
+    train(&mut study, &folder.path().join("run"), &set, false).expect("it is allowed");
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn an_unmatched_pattern_is_an_error_with_location_and_nearest_name() {
     let refused = |set: &str| {
         let folder = tempdir().expect("a temporary folder");
         let run = folder.path().join("run");
-        let error = train(&mut Toy::default(), &run, &[set], false, None);
+        let error = train(&mut Toy::default(), &run, &[set], false);
         error.expect_err("the pattern matches nothing").to_string()
     };
     for (set, path) in [
@@ -58,7 +58,7 @@ fn an_unmatched_pattern_is_an_error_with_location_and_nearest_name() {
 fn frozen_parameters_keep_their_bytes_and_moving_them_is_an_error() {
     let folder = tempdir().expect("a temporary folder");
     let run = folder.path().join("run");
-    train(&mut Toy::default(), &run, &[], false, None).expect("an uninterrupted run");
+    train(&mut Toy::default(), &run, &[], false).expect("an uninterrupted run");
     let values = |step: &str, name: &str, shape: &[usize]| -> Vec<f32> {
         let path = run.join(format!("checkpoints/step-{step}/parameters.safetensors"));
         let weights = Weights::open(&path).expect("weights");
@@ -86,7 +86,7 @@ fn frozen_parameters_keep_their_bytes_and_moving_them_is_an_error() {
 #[test]
 fn two_steps_with_nan_loss_are_skipped_and_the_third_is_an_error() {
     let (result, folder) = broken(Breakage { nan_steps: vec![2, 3, 7], ..Breakage::default() });
-    assert!(result.expect("two steps in a row are skipped").finished);
+    result.expect("two steps in a row are skipped");
     let metrics = fs::read_to_string(folder.path().join("run/metrics.jsonl")).expect("metrics");
     assert!(metrics.lines().next().is_some_and(|l| l.contains("\"skipped_steps\":2")), "{metrics}");
 
@@ -120,7 +120,7 @@ fn a_file_instead_of_a_run_folder_is_named_with_a_remedy() {
     let file = folder.path().join("file");
     fs::write(&file, "").expect("a file");
     for run in [file.clone(), file.join("run")] {
-        let error = train(&mut Toy::default(), &run, &[], false, None).expect_err("a file");
+        let error = train(&mut Toy::default(), &run, &[], false).expect_err("a file");
         let text = error.to_string();
         assert!(text.contains("is a file") && text.contains("move the file"), "{text}");
     }
@@ -139,7 +139,7 @@ fn a_phase_stops_early_without_a_gain() {
     let mut study = Toy::broken(Breakage { evaluation_values, ..Breakage::default() });
     let set = ["evaluation.every_steps=1", "evaluation.early_stop=2", "phase.second.steps=1"];
     let run = folder.path().join("run");
-    let summary = train(&mut study, &run, &set, false, None).expect("an uninterrupted run");
+    let summary = train(&mut study, &run, &set, false).expect("an uninterrupted run");
     // Three steps of the first phase, one of the second.
     assert_eq!(summary.steps, 4);
     assert_eq!(summary.best, Some((0.1, 4)));
@@ -153,20 +153,20 @@ fn a_run_folder_in_use_names_its_holder() {
     fs::write(&path, "4711\n").expect("a lock file");
     let holder = fs::File::open(&path).expect("the lock file");
     assert!(holder.try_lock_exclusive().expect("a lock"));
-    let error = train(&mut Toy::default(), folder.path(), &[], false, None).expect_err("in use");
+    let error = train(&mut Toy::default(), folder.path(), &[], false).expect_err("in use");
     assert!(error.to_string().contains("process 4711"), "{error}");
     drop(holder);
-    train(&mut Toy::default(), folder.path(), &[], false, Some(1)).expect("the lock is free");
+    train(&mut Toy::crashing(1), folder.path(), &[], false).expect_err("a crash");
 }
 
 #[test]
 fn a_folder_with_content_is_refused_and_left_alone() {
     let folder = tempdir().expect("a temporary folder");
-    train(&mut Toy::default(), folder.path(), &[], false, Some(6)).expect("a start");
+    train(&mut Toy::crashing(6), folder.path(), &[], false).expect_err("a crash");
     let before = lasting_files(folder.path());
-    let error = train(&mut Toy::default(), folder.path(), &[], false, None).expect_err("not empty");
+    let error = train(&mut Toy::default(), folder.path(), &[], false).expect_err("not empty");
     assert!(error.to_string().contains("--resume"), "{error}");
-    let error = train(&mut Toy::default(), folder.path(), &["seed=9"], true, None);
+    let error = train(&mut Toy::default(), folder.path(), &["seed=9"], true);
     let error = error.expect_err("another recipe").to_string();
     assert!(error.contains("`seed` was 7, is now 9"), "{error}");
     assert_eq!(before, lasting_files(folder.path()));
@@ -181,14 +181,14 @@ const EACH_STEP: [&str; 2] = ["checkpoint.every_steps=1", "log.every_steps=100"]
 fn a_write_that_fails_leaves_no_half_checkpoint() {
     if let Some(run) = std::env::var_os(FULL_DISK_RUN) {
         // This runs in the process with the limit.
-        let error = train(&mut Toy::default(), run.as_ref(), &EACH_STEP, true, None);
+        let error = train(&mut Toy::default(), run.as_ref(), &EACH_STEP, true);
         let error = error.expect_err("the optimiser's state does not fit");
         assert!(error.to_string().contains("optimiser.safetensors"), "{error}");
         return;
     }
     let folder = tempdir().expect("a temporary folder");
     let run = folder.path().join("run");
-    train(&mut Toy::default(), &run, &EACH_STEP, false, Some(1)).expect("a start");
+    train(&mut Toy::crashing(1), &run, &EACH_STEP, false).expect_err("a crash");
     let before = lasting_files(&run);
     let output = std::process::Command::new("sh")
         .args(["-c", "trap '' XFSZ; ulimit -f 1; exec \"$0\" --exact \"$1\""])
@@ -203,8 +203,7 @@ fn a_write_that_fails_leaves_no_half_checkpoint() {
     let left = fs::read_dir(run.join("checkpoints")).expect("checkpoints").flatten();
     let names: Vec<_> = left.map(|entry| entry.file_name()).collect();
     assert_eq!(names.len(), 2, "{names:?}");
-    train(&mut Toy::default(), &run, &EACH_STEP, true, None)
-        .expect("with space, the run continues");
+    train(&mut Toy::default(), &run, &EACH_STEP, true).expect("with space, the run continues");
 }
 
 #[test]
@@ -212,8 +211,7 @@ fn the_check_of_a_recipe_can_fail() {
     let folder = tempdir().expect("a temporary folder");
     let set = ["check.files=[\"nowhere\"]", "check.loss_at_most=0.0", "check.metric_value=0.0"];
     let run = folder.path().join("run");
-    let summary =
-        train(&mut Toy::default(), &run, &set, false, None).expect("an uninterrupted run");
+    let summary = train(&mut Toy::default(), &run, &set, false).expect("an uninterrupted run");
     assert_eq!(summary.check.failures.len(), 3, "{:?}", summary.check.failures);
     let card = fs::read_to_string(run.join("README.md")).expect("the card");
     for part in ["training examples", "| seed | 7 |", "study = \"toy\"", "| step | phase |"] {

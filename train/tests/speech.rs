@@ -1,7 +1,9 @@
-//! The speech study on the embedded world and on files: both phases, a stopped run, and unusable
+//! The speech study on the embedded world and on files: both phases, a crashed run, and unusable
 //! texts.
 
 #![allow(clippy::unwrap_used)]
+
+mod crash;
 
 use std::path::Path;
 
@@ -15,6 +17,8 @@ use engram_train::{Recipe, RecipeOptions, RunOptions, TrainError, write_checksum
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
+
+use crash::crash_at_checkpoint;
 
 const RECIPE: &str = r#"
 study = "speech"
@@ -71,7 +75,7 @@ fn try_run(
     folder: &Path,
     set: &[String],
     options: RunOptions,
-) -> Result<Option<SpeechSummary>, TrainError> {
+) -> Result<SpeechSummary, TrainError> {
     let options_of_recipe = RecipeOptions { tiny: false, set: set.to_vec() };
     let mut recipe = Recipe::parse(RECIPE, Path::new("test.toml"), &options_of_recipe)?;
     train_speech(&mut recipe, &RunOptions { run: folder.into(), quiet: true, ..options })
@@ -87,23 +91,22 @@ fn read(run: &Path, file: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_run_stopped_in_either_phase_resumes_to_the_same_bytes() {
+fn a_run_that_crashes_in_either_phase_resumes_to_the_same_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let whole = folder.path().join("whole");
-    let summary = try_run(&whole, &[], RunOptions::default()).unwrap().unwrap();
+    let summary = try_run(&whole, &[], RunOptions::default()).unwrap();
     assert_eq!(summary.check_failures, Vec::<String>::new());
     assert_eq!((summary.steps, summary.wer.map(|wer| wer.n)), (10, Some(3)));
     assert!(summary.names.is_some_and(|errors| errors.names > 0.0));
-    for stop in [2, 7] {
-        let stopped = folder.path().join(format!("stopped-{stop}"));
-        let options = RunOptions { stop_after_steps: Some(stop), ..RunOptions::default() };
-        assert!(try_run(&stopped, &[], options).unwrap().is_none());
+    for step in [3, 10] {
+        let crashed = folder.path().join(format!("crashed-{step}"));
+        crash_at_checkpoint(&crashed, step, |options| try_run(&crashed, &[], options));
         let options = RunOptions { resume: true, ..RunOptions::default() };
-        try_run(&stopped, &[], options).unwrap().unwrap();
+        try_run(&crashed, &[], options).unwrap();
         for file in ["model.safetensors", "hyp.tsv", "config.json", "tokenizer.json"] {
-            assert!(read(&whole, file) == read(&stopped, file), "stopped after {stop}: {file}");
+            assert!(read(&whole, file) == read(&crashed, file), "crashed at {step}: {file}");
         }
-        assert_eq!(metrics(&whole), metrics(&stopped));
+        assert_eq!(metrics(&whole), metrics(&crashed));
     }
 }
 
@@ -127,8 +130,8 @@ fn talkative(run: &Path) {
 fn each_phase_trains_its_parameters_and_the_run_is_an_asr_model() {
     let folder = tempfile::tempdir().unwrap();
     let (both, first) = (folder.path().join("both"), folder.path().join("first"));
-    try_run(&both, &[], RunOptions::default()).unwrap().unwrap();
-    try_run(&first, &["phase.ctc.steps=0".into()], RunOptions::default()).unwrap().unwrap();
+    try_run(&both, &[], RunOptions::default()).unwrap();
+    try_run(&first, &["phase.ctc.steps=0".into()], RunOptions::default()).unwrap();
     let open = |run: &Path| Weights::open(&run.join("model.safetensors")).unwrap();
     let (both_weights, first_weights) = (open(&both), open(&first));
     let tensor = |weights: &Weights, name: &str, shape: &[usize]| -> Vec<f32> {
@@ -230,7 +233,7 @@ fn clips_from_files_are_trained_on_and_too_short_clips_are_counted() {
     let more = ["batch.examples=3", "phase.best_rq.steps=1", "data.noise_only=0"];
     set.extend(more.map(String::from));
     let run = folder.path().join("run");
-    let summary = try_run(&run, &set, RunOptions::default()).unwrap().unwrap();
+    let summary = try_run(&run, &set, RunOptions::default()).unwrap();
     assert_eq!((summary.wer.map(|wer| wer.n), summary.names), (Some(6), None));
     let shares: Vec<f64> =
         metrics(&run).iter().filter_map(|line| line["loss/too_short"].as_f64()).collect();
@@ -239,7 +242,7 @@ fn clips_from_files_are_trained_on_and_too_short_clips_are_counted() {
     // A batch of only such clips does not stop training.
     set.extend(["batch.examples=1".into(), "phase.ctc.steps=12".into()]);
     let run = folder.path().join("one-by-one");
-    try_run(&run, &set, RunOptions::default()).unwrap().unwrap();
+    try_run(&run, &set, RunOptions::default()).unwrap();
     assert!(metrics(&run).iter().all(|line| line["loss"].as_f64().is_none_or(f64::is_finite)));
 }
 
@@ -297,7 +300,7 @@ fn a_run_on_audio_alone_initialises_another_run() {
     let mut set = of_manifest(&path);
     set.extend(["batch.examples=3".into(), "phase.ctc.steps=0".into()]);
     let first = folder.path().join("first");
-    let summary = try_run(&first, &set, RunOptions::default()).unwrap().unwrap();
+    let summary = try_run(&first, &set, RunOptions::default()).unwrap();
     assert!(summary.wer.is_none());
     let evaluation = metrics(&first).into_iter().find(|line| line["kind"] == "evaluation").unwrap();
     assert!(evaluation["masked_accuracy"].is_f64() && evaluation.get("wer").is_none());
@@ -305,7 +308,7 @@ fn a_run_on_audio_alone_initialises_another_run() {
     let start = format!("start.run={}", first.display());
     let second = folder.path().join("second");
     let set = [start.clone(), "seed=2".into(), "phase.best_rq.steps=1".into()];
-    try_run(&second, &set, RunOptions::default()).unwrap().unwrap();
+    try_run(&second, &set, RunOptions::default()).unwrap();
     let codebook = |run: &Path| {
         let tensors = candle_core::safetensors::load(run.join("model.safetensors"), &Device::Cpu);
         tensors.unwrap()["best_rq.codebook"].flatten_all().unwrap().to_vec1::<f32>().unwrap()
@@ -332,7 +335,7 @@ fn capitals_in_the_references_are_not_errors() {
     let run = folder.path().join("run");
     let mut set = of_manifest(&path);
     set.push("batch.examples=3".into());
-    try_run(&run, &set, RunOptions::default()).unwrap().unwrap();
+    try_run(&run, &set, RunOptions::default()).unwrap();
     let references = String::from_utf8(read(&run, "ref.tsv")).unwrap();
     assert!(references.starts_with("0\tabacus\n"), "{references}");
 }
@@ -342,7 +345,7 @@ fn capitals_in_the_references_are_not_errors() {
 fn a_long_recording_is_transcribed_completely() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");
-    try_run(&run, &["phase.best_rq.steps=0".into()], RunOptions::default()).unwrap().unwrap();
+    try_run(&run, &["phase.best_rq.steps=0".into()], RunOptions::default()).unwrap();
     talkative(&run);
     let asr_model = ConformerAsr::open(run.to_str().unwrap()).unwrap();
     let voice = voices().unwrap().remove(0);
@@ -394,7 +397,7 @@ fn a_long_recording_is_transcribed_completely() {
 fn a_stream_is_transcribed_completely() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");
-    try_run(&run, &["phase.best_rq.steps=0".into()], RunOptions::default()).unwrap().unwrap();
+    try_run(&run, &["phase.best_rq.steps=0".into()], RunOptions::default()).unwrap();
     talkative(&run);
     let asr_model = AsrModel::open(run.to_str().unwrap()).unwrap();
     let voice = voices().unwrap().remove(0);

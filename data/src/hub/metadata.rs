@@ -46,7 +46,7 @@ impl FileMetadata {
 ///
 /// # Errors
 /// a size that is not a number of bytes
-pub fn total_size<'a>(
+pub(crate) fn total_size<'a>(
     status: u16,
     header: impl Fn(&str) -> Option<&'a str>,
 ) -> Result<Option<u64>, String> {

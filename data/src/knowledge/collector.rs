@@ -157,7 +157,7 @@ impl<'s> Collector<'s> {
             let read = reader();
             match &read {
                 Ok(false) => return Ok(false),
-                Err(error) if !error.is_of_row() => return read.map_err(Into::into),
+                Err(error) if !error.is_row_error() => return read.map_err(Into::into),
                 _ => self.row(),
             }
             if self.accept(read)?.is_some() {

@@ -35,7 +35,7 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     while table.advance()? {
         let mut fields = [""; 5];
         for (field, column) in fields.iter_mut().zip(columns) {
-            *field = table.filled(column)?;
+            *field = table.required_field(column)?;
         }
         let [key, video, start, end, text] = fields;
         let line = table.line();

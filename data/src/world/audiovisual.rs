@@ -161,7 +161,8 @@ impl Audiovisual {
     /// [`DataError::OutOfRange`]
     pub fn view(
         &self,
-        (split, name): (Split, usize),
+        split: Split,
+        name: usize,
         number: usize,
         size: u32,
     ) -> Result<RgbImage, DataError> {
@@ -173,11 +174,11 @@ impl Audiovisual {
                 wanted: "use an index below the number of names",
             });
         };
-        image.view((self.seed, split), number, size)
+        image.view(self.seed, split, number, size)
     }
 
     fn rng(&self, what: &str, split: Split, number: usize) -> ChaCha8Rng {
-        of_split((self.seed, split), what, number)
+        of_split(self.seed, split, what, number)
     }
 }
 
@@ -255,12 +256,12 @@ mod tests {
     #[test]
     fn views_differ_by_split_and_number() -> Result<(), DataError> {
         let world = Audiovisual::new(4, 1)?;
-        let view = |split, number| world.view((split, 2), number, 24);
+        let view = |split, number| world.view(split, 2, number, 24);
         assert_eq!(view(Split::Train, 0)?, view(Split::Train, 0)?);
         assert_ne!(view(Split::Train, 0)?, view(Split::Train, 1)?);
         assert_ne!(view(Split::Train, 0)?, view(Split::Test, 0)?);
         assert_eq!(view(Split::Test, 3)?.dimensions(), (24, 24));
-        assert!(world.view((Split::Test, 4), 0, 24).is_err());
+        assert!(world.view(Split::Test, 4, 0, 24).is_err());
         assert!(Audiovisual::new(0, 1).is_err() && Audiovisual::new(139, 1).is_err());
         Ok(())
     }

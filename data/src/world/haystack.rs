@@ -24,7 +24,7 @@ use crate::DataError;
 pub const HAYSTACKS: [(usize, usize); 4] = [(1, 10), (1, 100), (1, 1000), (3, 1000)];
 
 /// The number of tasks of each size.
-pub const TASKS: usize = 100;
+const TASKS: usize = 100;
 
 /// The number and size of tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

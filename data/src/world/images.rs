@@ -56,11 +56,12 @@ impl WorldImage {
     /// [`DataError::OutOfRange`]
     pub fn view(
         &self,
-        seed_and_split: (u64, Split),
+        seed: u64,
+        split: Split,
         number: usize,
         size: u32,
     ) -> Result<RgbImage, DataError> {
-        let mut rng = of_split(seed_and_split, &self.slug, number);
+        let mut rng = of_split(seed, split, &self.slug, number);
         view_augmentation(size).apply(&self.image, &mut rng)
     }
 }

@@ -26,7 +26,7 @@ const TRAINING_FRACTION: f64 = 0.7;
 const EVALUATED_FRACTION: f64 = 0.1;
 
 /// The view in a training question; trainers draw other views with [`super::World::view`].
-pub const TRAINING_VIEW: u32 = 1;
+const TRAINING_VIEW: u32 = 1;
 
 /// The view in an evaluation question.
 pub const EVALUATION_VIEW: u32 = 2;

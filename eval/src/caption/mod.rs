@@ -1,6 +1,6 @@
 //! Evaluation of image captions in COCO and NoCaps files, with the metrics of pycocoevalcap.
 //!
-//! Captions are tokenised as in pycocoevalcap ([`ptb`]): references and results form one stream
+//! Captions are tokenized as in pycocoevalcap ([`ptb`]): references and results form one stream
 //! each, in the order of the annotated images. The metrics are BLEU-1 to BLEU-4, ROUGE-L, CIDEr-D
 //! and plain CIDEr.
 //!
@@ -28,7 +28,7 @@ use crate::metric::caption::cider::{self, DocumentFrequency};
 use crate::metric::caption::rouge_l::{self, rouge_l};
 use crate::metric::caption::{CaptionCorpus, MAX_NGRAM_ORDER, Sentences};
 use crate::metric::mean::mean;
-use crate::tokenise::ptb::{self, has_line_end};
+use crate::tokenize::ptb::{self, has_line_end};
 
 /// An image and its reference captions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -209,7 +209,7 @@ pub fn evaluate(
     Ok(prepare(annotations, results, options)?.scores(options))
 }
 
-/// The tokenised corpus for the metrics; the raw texts can be dropped.
+/// The tokenized corpus for the metrics; the raw texts can be dropped.
 struct Prepared {
     corpus: CaptionCorpus,
     /// Id and domain of each image.
@@ -277,7 +277,7 @@ impl Prepared {
     }
 }
 
-/// Tokenises the reference captions and the results; `files` are the names of their files, for
+/// Tokenizes the reference captions and the results; `files` are the names of their files, for
 /// warnings.
 fn corpus(
     pairs: &[(&AnnotatedImage, &str)],
@@ -293,7 +293,7 @@ fn corpus(
     for (captions, file) in [&references, &captions].into_iter().zip(files) {
         warn_of_line_ends(captions, file, warnings);
         let end = sentences.len() + captions.len();
-        ptb::tokenise_into(captions, Sentences::push, |part| sentences.append(&part));
+        ptb::tokenize_into(captions, Sentences::push, |part| sentences.append(&part));
         sentences.resize(end);
     }
     Ok(CaptionCorpus::of(sentences, pairs.iter().map(|(image, _)| image.references.len()))?)
@@ -406,8 +406,8 @@ fn warn_of_line_ends(captions: &[&str], file: &str, warnings: &mut Vec<String>) 
     let count = captions.iter().filter(|caption| has_line_end(caption)).count();
     if count > 0 {
         warnings.push(format!(
-            "{file}: {count} captions contain a line end other than \\n. The reference tokeniser \
-             shifts all later captions by one line, and this tokeniser does the same. Remove the \
+            "{file}: {count} captions contain a line end other than \\n. The reference tokenizer \
+             shifts all later captions by one line, and this tokenizer does the same. Remove the \
              line end from the captions"
         ));
     }

@@ -78,7 +78,7 @@ struct FrequencyFile {
 
 /// Like [`read_annotations`], but from uncompressed bytes; `file` is the name for error messages.
 ///
-/// Keeps the order of `images`, on which the tokeniser depends. Without `images`, the images are
+/// Keeps the order of `images`, on which the tokenizer depends. Without `images`, the images are
 /// ordered by their first caption.
 ///
 /// # Errors

@@ -14,7 +14,7 @@ use crate::items::{Item, Statistic};
 use crate::metric::caption::bleu::BleuStatistics;
 use crate::metric::mean::weighted_mean;
 use crate::result::{Breakdown, Evaluation, Measure, Provenance, SourceFile};
-use crate::text::{breakdown, metrics, scored_text, sources};
+use crate::text::{ScoredText, breakdown, metrics, sources};
 
 /// Index of CIDEr-D in [`CaptionMetrics::values`].
 const CIDER_D: usize = 5;
@@ -217,8 +217,10 @@ impl CaptionReport {
 fn worst_images(worst: &[WorstImage]) -> String {
     let mut text = String::from("Lowest-scoring images, by CIDEr-D\n");
     for WorstImage { id, metrics, caption, references } in worst {
-        let (id, value) = (("image", id.as_str()), ("CIDEr-D", metrics.cider_d));
-        text += &scored_text(id, value, ("caption", caption), references);
+        let value = metrics.cider_d;
+        let (kind, metric, role) = ("image", "CIDEr-D", "caption");
+        let scored = ScoredText { kind, id, metric, value, role, text: caption, references };
+        text += &scored.to_table();
     }
     text
 }

@@ -61,7 +61,7 @@ fn vqa_page() -> String {
     let results = read::parse_results("r", &results).unwrap();
     let questions = read::parse_questions("q", &questions).unwrap();
     let options = VqaOptions { worst: 10, items: true, questions, ..VqaOptions::default() };
-    vqa::evaluate(("a", &annotations), ("r", &results), &options).unwrap().to_html()
+    vqa::evaluate("a", &annotations, "r", &results, &options).unwrap().to_html()
 }
 
 fn aokvqa_page() -> String {
@@ -75,7 +75,7 @@ fn aokvqa_page() -> String {
     let questions = aokvqa::parse_questions("q", &questions).unwrap();
     let predictions = aokvqa::parse_predictions("p", &predictions).unwrap();
     let options = AokvqaOptions { worst: 10, items: true, ..AokvqaOptions::default() };
-    aokvqa::evaluate(&questions, ("p", &predictions), &options).unwrap().to_html()
+    aokvqa::evaluate(&questions, "p", &predictions, &options).unwrap().to_html()
 }
 
 fn retrieval_page() -> String {

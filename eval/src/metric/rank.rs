@@ -30,7 +30,7 @@ impl DenseRanks {
 
     /// Number of rows of a resample with each distinct value, where row `i` occurs `counts[i]`
     /// times.
-    pub fn tie_counts(&self, counts: &[u32]) -> Vec<u64> {
+    pub(crate) fn tie_counts(&self, counts: &[u32]) -> Vec<u64> {
         let mut ties = vec![0; self.distinct];
         for (&rank, &count) in self.ranks.iter().zip(counts) {
             ties[rank as usize] += u64::from(count);
@@ -39,7 +39,7 @@ impl DenseRanks {
     }
 
     /// Average ranks of a resample, from 1: tied rows share the mean of their positions.
-    pub fn average_ranks(&self, counts: &[u32]) -> Vec<f64> {
+    pub(crate) fn average_ranks(&self, counts: &[u32]) -> Vec<f64> {
         let mut before = 0;
         let by_value: Vec<f64> = self
             .tie_counts(counts)

@@ -206,25 +206,27 @@ fn joined<'a>(
     Ok(sample)
 }
 
-/// Compares the Pearson correlation of two systems on the same gold rows. A system is its file name
-/// and its predictions.
+/// Compares the Pearson correlation of two systems on the same gold rows. The names of the
+/// systems are those of their files.
 ///
 /// # Errors
 /// as [`evaluate`]
 pub fn compare(
     gold: &[GoldRow],
-    a: (&str, &[Prediction]),
-    b: (&str, &[Prediction]),
+    name_a: &str,
+    a: &[Prediction],
+    name_b: &str,
+    b: &[Prediction],
     options: &PhraseOptions,
 ) -> Result<Comparison, EvalError> {
-    let predicted_a = join::join(gold, &options.gold_file, a.1, a.0)?;
-    let predicted_b = join::join(gold, &options.gold_file, b.1, b.0)?;
+    let predicted_a = join::join(gold, &options.gold_file, a, name_a)?;
+    let predicted_b = join::join(gold, &options.gold_file, b, name_b)?;
     let sample = Sample::new(gold.iter().collect(), predicted_a);
     let resampling = sample.resampling(options.unit);
     let (gold, a_scores) = (sample.gold(), sample.predicted());
     let comparison =
         compare_pearson(gold, a_scores, &predicted_b, &resampling, &options.bootstrap)?;
-    Ok(Comparison { systems: [a.0, b.0].map(str::to_owned), ..comparison })
+    Ok(Comparison { systems: [name_a, name_b].map(str::to_owned), ..comparison })
 }
 
 /// Warnings about metrics that are defined but uncertain, or the reason for an undefined metric.

@@ -62,7 +62,7 @@ fn predictions(input: Input<'_>) -> Result<Vec<Prediction>, EvalError> {
     let [id, score] = table.columns(["id", "score"])?;
     let mut rows = Vec::new();
     while table.advance()? {
-        let (id, score) = (table.filled(id)?.to_owned(), table.number(score)?);
+        let (id, score) = (table.required_field(id)?.to_owned(), table.number(score)?);
         rows.push(Prediction { id, score, line: Some(table.line()) });
     }
     checked_index(&rows, table.file())?;

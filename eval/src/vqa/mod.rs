@@ -16,7 +16,7 @@
 //!                 {"answer": "the cat", "answer_id": 3}, {"answer": "dog", "answer_id": 4}]}]}"#;
 //! let annotations = read::parse_annotations("annotations", annotations)?;
 //! let results = read::parse_results("results", r#"[{"question_id": 1, "answer": "Cat."}]"#)?;
-//! let report = evaluate(("annotations", &annotations), ("results", &results), &VqaOptions::default())?;
+//! let report = evaluate("annotations", &annotations, "results", &results, &VqaOptions::default())?;
 //! // Each of the four is compared with the other three: 2/3, 2/3, 2/3 and 1.
 //! assert!((report.evaluation.primary.value - 75.0).abs() < 1e-12);
 //! # Ok::<(), engram_eval::EvalError>(())
@@ -102,21 +102,23 @@ pub struct WorstQuestion {
     pub human_answers: Vec<(String, u64)>,
 }
 
-/// Scores results against annotations. Each argument comes with its file name, for messages.
+/// Scores results against annotations. The file names are for messages.
 ///
 /// # Errors
 /// [`EvalError::MissingPrediction`], [`EvalError::ExtraPrediction`] for questions in one
 /// file only; [`EvalError::Empty`] without questions; [`EvalError::InvalidOption`]
 pub fn evaluate<'n, 'a>(
-    (annotation_file, annotations): (&str, &'n [Annotation<'a>]),
-    (result_file, results): (&str, &HashMap<Id<'a>, Cow<'a, str>>),
+    annotation_file: &str,
+    annotations: &'n [Annotation<'a>],
+    result_file: &str,
+    results: &HashMap<Id<'a>, Cow<'a, str>>,
     options: &VqaOptions<'_>,
 ) -> Result<VqaReport, EvalError> {
     options.bootstrap.validate()?;
     if annotations.is_empty() {
         return Err(EvalError::Empty { file: annotation_file.to_owned() });
     }
-    check_questions((annotation_file, annotations), (result_file, results))?;
+    check_questions(annotation_file, annotations, result_file, results)?;
     let answers = annotations.iter().map(|annotation| results.get(&annotation.question_id));
     let given: Vec<&str> = answers.map(|answer| answer.map_or("", |answer| answer)).collect();
     let scores: Vec<f64> = annotations
@@ -170,8 +172,10 @@ pub fn evaluate<'n, 'a>(
 
 /// Checks that questions and results match one to one.
 fn check_questions<'a>(
-    (annotation_file, annotations): (&str, &[Annotation<'a>]),
-    (result_file, results): (&str, &HashMap<Id<'a>, Cow<'a, str>>),
+    annotation_file: &str,
+    annotations: &[Annotation<'a>],
+    result_file: &str,
+    results: &HashMap<Id<'a>, Cow<'a, str>>,
 ) -> Result<(), EvalError> {
     let missing = annotations.iter().filter(|a| !results.contains_key(&a.question_id));
     if let Some(first) = missing.clone().next() {

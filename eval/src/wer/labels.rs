@@ -22,7 +22,7 @@ impl<'a> LabelTable<'a> {
         let id_column = table.column("id")?;
         let (mut rows, mut ids) = (HashMap::new(), UniqueIds::with_capacity(0));
         while table.advance()? {
-            let id = table.filled(id_column)?.to_owned();
+            let id = table.required_field(id_column)?.to_owned();
             ids.add(id.clone(), table.location())?;
             rows.insert(id, table.fields().map(str::to_owned).collect());
         }

@@ -1,10 +1,10 @@
-//! Properties that hold for any input of the readers, tokenisers, normalisers and metrics. The
+//! Properties that hold for any input of the readers, tokenizers, normalisers and metrics. The
 //! inputs are random, but the same in every run.
 //!
 //! | File | Properties |
 //! |---|---|
 //! | `readers` | of all file readers |
-//! | `texts` | of tokenisers and normalisers |
+//! | `texts` | of tokenizers and normalisers |
 //! | `alignment` | of edits and their counts |
 //! | `metrics` | values of metrics: limits, order of items, perfect results |
 //! | `threads` | no result depends on the number of threads |
@@ -28,7 +28,7 @@ use engram_eval::caption::{
 };
 use engram_eval::normalise::Normaliser;
 use engram_eval::retrieval::{RetrievalOptions, RetrievalReport, evaluate, parse_queries};
-use engram_eval::tokenise::ptb;
+use engram_eval::tokenize::ptb;
 use engram_eval::wer::alignment::Edit;
 use engram_eval::wer::counts::EditCounts;
 use engram_eval::wer::read;
@@ -61,7 +61,7 @@ fn cases(usual: u32) -> u32 {
     usual.saturating_mul(factor.unwrap_or(1))
 }
 
-/// Pieces of text with a special rule in a tokeniser, normaliser or reader.
+/// Pieces of text with a special rule in a tokenizer, normaliser or reader.
 const PIECES: [&str; 72] = [
     "a",
     "b",

@@ -114,7 +114,7 @@ fn perfect_results_have_perfect_scores() {
         let results = serde_json::Value::from(results).to_string();
         let annotations = vqa::read::parse_annotations("a", &annotations).expect("annotations");
         let results = vqa::read::parse_results("r", &results).expect("results");
-        let found = vqa::evaluate(("a", &annotations), ("r", &results), &Default::default());
+        let found = vqa::evaluate("a", &annotations, "r", &results, &Default::default());
         assert_eq!(found.expect("the ids match").evaluation.primary.value, 100.0);
 
         let questions: Vec<_> = texts
@@ -134,7 +134,7 @@ fn perfect_results_have_perfect_scores() {
             (question.question_id.0.to_string(), prediction)
         };
         let predictions = questions.iter().map(prediction).collect();
-        let found = aokvqa::evaluate(&questions, ("p", &predictions), &Default::default());
+        let found = aokvqa::evaluate(&questions, "p", &predictions, &Default::default());
         let detail = found.expect("the ids match").evaluation.detail;
         assert_eq!(
             (&detail["direct_answer"], &detail["multiple_choice"]),

@@ -1,9 +1,9 @@
-//! Properties of tokenisers and normalisers on any text.
+//! Properties of tokenizers and normalisers on any text.
 
 use super::*;
 
 #[test]
-fn tokenisers_keep_their_guarantees() {
+fn tokenizers_keep_their_guarantees() {
     holds(cases(400), vec(text(25), 1..5), |lines| {
         let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
         targets::check_ptb(&lines);
@@ -18,7 +18,7 @@ fn tokenisers_keep_their_guarantees() {
     });
     // Plain words are single tokens.
     holds(cases(200), sentence(12), |text| {
-        assert_eq!(ptb::tokenise(&[&text]), [text]);
+        assert_eq!(ptb::tokenize(&[&text]), [text]);
     });
 }
 
@@ -89,7 +89,7 @@ fn hostile_text_is_read_to_its_end() {
         for normaliser in Normaliser::ALL {
             normaliser.normalise(&text);
         }
-        ptb::tokenise(&[&text]);
+        ptb::tokenize(&[&text]);
         vqa::answer::normalise_answer(&text);
         assert!(words(&text).count() <= text.len());
     }

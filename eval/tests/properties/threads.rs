@@ -18,7 +18,7 @@ fn no_score_depends_on_the_threads() {
         let (references, hypotheses): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
         on_pools(|| format!("{:?}", wer_report(&references, &hypotheses)));
         on_pools(|| Normaliser::WhisperEnglish.normalise_all(&references));
-        on_pools(|| ptb::tokenise(&references));
+        on_pools(|| ptb::tokenize(&references));
         on_pools(|| format!("{:?}", caption_scores(&references, &hypotheses)));
         let queries = queries(&references, &hypotheses);
         on_pools(|| format!("{:?}", retrieval_report(&queries)));
@@ -27,12 +27,12 @@ fn no_score_depends_on_the_threads() {
 
 /// Enough lines for several parts, with tags that contain line ends.
 #[test]
-fn the_tokeniser_does_not_depend_on_the_threads() {
+fn the_tokenizer_does_not_depend_on_the_threads() {
     let line = |number: usize| match number % 1999 {
         7 => "he said <a b=\"".to_owned(),
         11 => "c\"> K.".to_owned(),
         number => format!("The dog no. {number} of Mr. K."),
     };
     let lines: Vec<String> = (0..9000).map(line).collect();
-    on_pools(|| ptb::tokenise(&lines));
+    on_pools(|| ptb::tokenize(&lines));
 }

@@ -45,7 +45,7 @@ pub struct AvformerRunConfig {
     pub frames: usize,
     /// Silence after each clip, in seconds.
     #[serde(default)]
-    pub silence: f64,
+    pub silence_seconds: f64,
 }
 
 /// The maximum number of frames per clip. From a clip with more images, this many are chosen first,
@@ -53,19 +53,6 @@ pub struct AvformerRunConfig {
 pub const MAX_FRAMES: usize = 32;
 /// The maximum silence after a clip, in seconds.
 pub const MAX_SILENCE_SECONDS: f64 = 30.0;
-
-/// The visual input of a clip.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum VisualInput {
-    /// Its own frames.
-    Right,
-    /// Frames of another clip.
-    Wrong,
-    /// Zero embeddings.
-    Zero,
-    /// No visual tokens.
-    Nothing,
-}
 
 /// A clip with the embeddings of its images.
 #[derive(Debug, Clone, Default)]
@@ -147,12 +134,12 @@ impl AvformerRunConfig {
         if (self.frames > 0) == self.image_encoder_sha256.is_empty() {
             return Err("`frames` and `image_encoder_sha256` do not match".to_owned());
         }
-        if (0.0..=MAX_SILENCE_SECONDS).contains(&self.silence) {
+        if (0.0..=MAX_SILENCE_SECONDS).contains(&self.silence_seconds) {
             Ok(())
         } else {
             Err(format!(
-                "`silence` is {}, but has to be 0 to {MAX_SILENCE_SECONDS} seconds",
-                self.silence
+                "`silence_seconds` is {}, but has to be 0 to {MAX_SILENCE_SECONDS} seconds",
+                self.silence_seconds
             ))
         }
     }
@@ -165,7 +152,8 @@ impl AvformerRunConfig {
 /// [`InferError::Transcribe`] for values that are NaN or infinite.
 pub fn open_avformer(
     asr_model: FrozenAsrModel,
-    (config, image_width): (&AvformerConfig, usize),
+    config: &AvformerConfig,
+    image_width: usize,
     weights: &Path,
 ) -> Result<Avformer> {
     let frozen = vec![ParameterGroup::all_frozen()];
@@ -220,8 +208,8 @@ impl AdaptedAsrModel {
                     ),
                 })?;
                 if encoder.sha256() != config.image_encoder_sha256 {
-                    let wanted = ("image encoder", config.image_encoder.as_str());
-                    return Err(differs(run, wanted, given, encoder.sha256()));
+                    let (kind, wanted) = ("image encoder", &config.image_encoder);
+                    return Err(differs(run, kind, wanted, given, encoder.sha256()));
                 }
                 let inputs = &config.image_encoder_inputs_sha256;
                 if !inputs.is_empty() && inputs != encoder.inputs_sha256() {
@@ -255,8 +243,8 @@ impl AdaptedAsrModel {
         let config = AvformerRunConfig::read(run)?;
         let sha256 = self.asr_model.weights_sha256()?;
         if sha256 != config.asr_model_sha256 {
-            let wanted = ("ASR model", config.asr_model.as_str());
-            return Err(differs(run, wanted, "the given ASR model", &sha256));
+            let (kind, given) = ("ASR model", "the given ASR model");
+            return Err(differs(run, kind, &config.asr_model, given, &sha256));
         }
         Ok(config)
     }
@@ -268,9 +256,9 @@ impl AdaptedAsrModel {
         config: &AvformerRunConfig,
         image_encoder: Option<Encoder>,
     ) -> Result<()> {
-        let adapters = (&config.avformer, config.image_width);
-        let avformer = open_avformer(self.asr_model.frozen()?, adapters, &run.join(WEIGHTS))?;
-        let silence = seconds_to_samples(config.silence);
+        let (frozen, weights) = (self.asr_model.frozen()?, run.join(WEIGHTS));
+        let avformer = open_avformer(frozen, &config.avformer, config.image_width, &weights)?;
+        let silence = seconds_to_samples(config.silence_seconds);
         let added = RunAdapters { avformer, image_encoder, frames: config.frames, silence };
         self.added.insert(name.to_string(), added);
         Ok(())
@@ -369,7 +357,7 @@ impl AdaptedAsrModel {
 
 /// The error for a run that was trained with other weights of a model. The tuple has the kind and
 /// the name of the model.
-fn differs(run: &Path, (kind, wanted): (&str, &str), given: &str, sha256: &str) -> InferError {
+fn differs(run: &Path, kind: &str, wanted: &str, given: &str, sha256: &str) -> InferError {
     let reason = format!(
         "{}: was trained for the {kind} {wanted}, but {given} has other weights (SHA-256 \
          {sha256}): use the {kind} that it was trained for",

@@ -29,9 +29,9 @@ impl AsrModel {
         struct Kind {
             model_type: String,
         }
-        let place = WeightsLocation::parse(location)?;
+        let parsed = WeightsLocation::parse(location)?;
         // For a missing or broken file, the Whisper loader reports the error.
-        let kind = place.file("config.json", &HubSettings::from_env()).ok();
+        let kind = parsed.file("config.json", &HubSettings::from_env()).ok();
         let kind = kind.and_then(|file| std::fs::read(file).ok());
         let kind = kind.and_then(|bytes| serde_json::from_slice::<Kind>(&bytes).ok());
         if kind.is_some_and(|kind| kind.model_type == "parakeet_ctc") {
@@ -106,7 +106,7 @@ impl AsrModel {
     /// beyond the length of `boosts` use the words of the options.
     ///
     /// # Errors
-    /// The errors of [`WhisperAsr::transcribe_each`] and [`ConformerAsr::transcribe`].
+    /// The errors of [`WhisperAsr::transcribe`] and [`ConformerAsr::transcribe`].
     pub fn transcribe(
         &self,
         clips: &[&[f32]],

@@ -11,16 +11,16 @@ use crate::error::{InferError, Result};
 
 /// The default bonus for a token that continues a listed word, in nats, for Whisper. Its tokens are
 /// subwords.
-pub const WHISPER_BOOST_WEIGHT: f32 = 3.0;
+const WHISPER_BOOST_WEIGHT: f32 = 3.0;
 /// The default bonus for a Conformer, in nats. Its tokens are letters in our runs.
-pub const CONFORMER_BOOST_WEIGHT: f32 = 2.0;
+const CONFORMER_BOOST_WEIGHT: f32 = 2.0;
 
 /// The fraction of the bonus for a word's first token, which many words share.
 const FIRST_TOKEN_FRACTION: f32 = 0.5;
 
 /// Builds trees from lists of words.
 pub struct BoostTreeBuilder<'a> {
-    tokeniser: &'a SpeechTokenizer,
+    tokenizer: &'a SpeechTokenizer,
     vocabulary: Vocabulary,
     boundaries: Arc<WordBoundaries>,
     bonus: Bonus,
@@ -34,42 +34,42 @@ enum Vocabulary {
 }
 
 impl WhisperAsr {
-    /// A builder for trees of boosted words. `weight` is the bonus of their tokens, in nats
-    /// ([`WHISPER_BOOST_WEIGHT`] by default).
+    /// A builder for trees of boosted words. `weight` is the bonus of their tokens, in nats (3 by
+    /// default).
     ///
     /// # Errors
     /// [`InferError::Transcribe`] for a weight that is negative or not finite; [`InferError::Data`]
     /// for tokens that cannot be decoded.
     pub fn boost_builder(&self, weight: Option<f32>) -> Result<BoostTreeBuilder<'_>> {
-        let (tokeniser, end) = (&self.tokeniser, self.tokens.end);
-        let texts = (0..end).map(|token| tokeniser.decode(&[token]));
+        let (tokenizer, end) = (&self.tokenizer, self.tokens.end);
+        let texts = (0..end).map(|token| tokenizer.decode(&[token]));
         let texts = texts.collect::<std::result::Result<Vec<String>, _>>()?;
         let weight = weight.unwrap_or(WHISPER_BOOST_WEIGHT);
-        BoostTreeBuilder::new(tokeniser, Vocabulary::Open { end }, &texts, weight)
+        BoostTreeBuilder::new(tokenizer, Vocabulary::Open { end }, &texts, weight)
     }
 }
 
 impl ConformerAsr {
-    /// A builder like [`WhisperAsr::boost_builder`], with [`CONFORMER_BOOST_WEIGHT`] by default.
+    /// A builder like [`WhisperAsr::boost_builder`], with a weight of 2 by default.
     ///
     /// # Errors
     /// The errors of [`WhisperAsr::boost_builder`].
     pub fn boost_builder(&self, weight: Option<f32>) -> Result<BoostTreeBuilder<'_>> {
-        BoostTreeBuilder::of_closed(self.tokeniser(), weight.unwrap_or(CONFORMER_BOOST_WEIGHT))
+        BoostTreeBuilder::of_closed(self.tokenizer(), weight.unwrap_or(CONFORMER_BOOST_WEIGHT))
     }
 }
 
 impl<'a> BoostTreeBuilder<'a> {
     /// A builder for a vocabulary that cannot express every text.
-    fn of_closed(tokeniser: &'a SpeechTokenizer, weight: f32) -> Result<Self> {
-        let texts = texts_within(tokeniser)?;
+    fn of_closed(tokenizer: &'a SpeechTokenizer, weight: f32) -> Result<Self> {
+        let texts = texts_within(tokenizer)?;
         let is_space = |text: &String| !text.is_empty() && text.trim().is_empty();
         let is_space = texts.iter().map(is_space).collect();
-        Self::new(tokeniser, Vocabulary::Closed { is_space }, &texts, weight)
+        Self::new(tokenizer, Vocabulary::Closed { is_space }, &texts, weight)
     }
 
     fn new(
-        tokeniser: &'a SpeechTokenizer,
+        tokenizer: &'a SpeechTokenizer,
         vocabulary: Vocabulary,
         texts: &[String],
         weight: f32,
@@ -82,7 +82,7 @@ impl<'a> BoostTreeBuilder<'a> {
         }
         let bonus = Bonus { begin: FIRST_TOKEN_FRACTION * weight, next: weight };
         let boundaries = Arc::new(WordBoundaries::from_tokens(texts.iter().map(String::as_str)));
-        Ok(Self { tokeniser, vocabulary, boundaries, bonus })
+        Ok(Self { tokenizer, vocabulary, boundaries, bonus })
     }
 
     /// The tree of these words and phrases: as written and capitalised, with and without a space
@@ -91,7 +91,7 @@ impl<'a> BoostTreeBuilder<'a> {
     /// # Errors
     /// [`InferError::Transcribe`] for a word with the name of a special token, such as
     /// `<|endoftext|>`, and for a character that a Conformer's tokens cannot express;
-    /// [`InferError::Data`] for a word that cannot be tokenised.
+    /// [`InferError::Data`] for a word that cannot be tokenized.
     pub fn tree<S: AsRef<str>>(&self, words: &[S]) -> Result<Arc<BoostTree>> {
         let mut sequences = Vec::new();
         for word in words {
@@ -109,7 +109,7 @@ impl<'a> BoostTreeBuilder<'a> {
     /// Adds the tokens of all forms of a word, for a vocabulary that can express any text.
     fn add_open_forms(&self, word: &str, end: u32, sequences: &mut Vec<Vec<u32>>) -> Result<()> {
         for form in forms(word).iter().flat_map(|form| [format!(" {form}"), form.clone()]) {
-            let tokens = self.tokeniser.encode(&form)?;
+            let tokens = self.tokenizer.encode(&form)?;
             if tokens.iter().any(|token| *token >= end) {
                 let reason = format!("the boosted word `{word}` contains a special token");
                 return Err(InferError::Transcribe { reason });
@@ -130,7 +130,7 @@ impl<'a> BoostTreeBuilder<'a> {
     ) -> Result<()> {
         let mut forms = forms(word);
         forms.push(word.to_lowercase());
-        let encode = |form: &str| self.tokeniser.encode_strict(form);
+        let encode = |form: &str| self.tokenizer.encode_strict(form);
         forms.retain(|form| encode(form).is_ok());
         if forms.is_empty() {
             // This returns the error for the word itself.
@@ -155,20 +155,20 @@ impl<'a> BoostTreeBuilder<'a> {
 
 /// The text that each token of a vocabulary adds after other text. At the start of a text, many
 /// tokens omit their leading space.
-fn texts_within(tokeniser: &SpeechTokenizer) -> Result<Vec<String>> {
-    let ids = 0..tokeniser.vocabulary_size() as u32;
+fn texts_within(tokenizer: &SpeechTokenizer) -> Result<Vec<String>> {
+    let ids = 0..tokenizer.vocabulary_size() as u32;
     let mut before = None;
     for id in ids.clone() {
-        let text = tokeniser.decode(&[id])?;
+        let text = tokenizer.decode(&[id])?;
         if !text.is_empty() && text.chars().all(char::is_alphanumeric) {
             before = Some(id);
             break;
         }
     }
     let Some(before) = before else {
-        return Ok(ids.map(|id| tokeniser.decode(&[id])).collect::<std::result::Result<_, _>>()?);
+        return Ok(ids.map(|id| tokenizer.decode(&[id])).collect::<std::result::Result<_, _>>()?);
     };
-    let text = |id| Ok(tokeniser.pieces(&[before, id])?.pop().unwrap_or_default());
+    let text = |id| Ok(tokenizer.pieces(&[before, id])?.pop().unwrap_or_default());
     ids.map(text).collect()
 }
 
@@ -204,11 +204,11 @@ mod tests {
     }
 
     /// The total bonus of each text at weight 2, including the end of the text.
-    fn bonuses(tokeniser: &SpeechTokenizer, words: &[&str], texts: &[&str]) -> Result<Vec<f32>> {
-        let tree = BoostTreeBuilder::of_closed(tokeniser, 2.0)?.tree(words)?;
+    fn bonuses(tokenizer: &SpeechTokenizer, words: &[&str], texts: &[&str]) -> Result<Vec<f32>> {
+        let tree = BoostTreeBuilder::of_closed(tokenizer, 2.0)?.tree(words)?;
         let of = |text: &&str| {
             let (mut state, mut sum) = (BoostState::default(), 0.0);
-            for token in tokeniser.encode_strict(text)? {
+            for token in tokenizer.encode_strict(text)? {
                 let (next, gives) = tree.advance(state, token, BrokenMatch::ReturnBonus);
                 (state, sum) = (next, sum + gives);
             }
@@ -245,12 +245,12 @@ mod tests {
         });
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), json.to_string()).unwrap();
-        let tokeniser = SpeechTokenizer::from_file(file.path())?;
-        let texts = texts_within(&tokeniser)?;
+        let tokenizer = SpeechTokenizer::from_file(file.path())?;
+        let texts = texts_within(&tokenizer)?;
         assert_eq!(texts[1..], [" ", " as", "h", "as", "e", "a", "s"]);
         // `he` is `▁`, `h`, `e`.
         let want = [3.0, 3.0, 0.0, 3.0, 0.0];
-        let found = bonuses(&tokeniser, &["Ash", "HE"], &["ash", "e ash", "ashe", "he", "ehe"])?;
+        let found = bonuses(&tokenizer, &["Ash", "HE"], &["ash", "e ash", "ashe", "he", "ehe"])?;
         assert_eq!(found, want);
         Ok(())
     }

@@ -36,7 +36,7 @@ pub struct ConformerAsr {
     pub(super) model: ConformerCtc,
     pub(super) parameters: Parameters,
     pub(super) mel: LogMel,
-    tokeniser: SpeechTokenizer,
+    tokenizer: SpeechTokenizer,
     /// The path of the weights file.
     weights: PathBuf,
 }
@@ -72,9 +72,9 @@ impl ConformerAsr {
     pub fn open(location: &str) -> Result<Self> {
         let folder = PretrainedFolder::open(location)?;
         let config = ConformerCtcConfig::read(&folder.file("config.json")?)?;
-        let tokeniser = SpeechTokenizer::from_file(&folder.tokenizer()?)?;
-        if tokeniser.vocabulary_size() > config.vocab_size {
-            let (tokens, vocabulary) = (tokeniser.vocabulary_size(), config.vocab_size);
+        let tokenizer = SpeechTokenizer::from_file(&folder.tokenizer()?)?;
+        if tokenizer.vocabulary_size() > config.vocab_size {
+            let (tokens, vocabulary) = (tokenizer.vocabulary_size(), config.vocab_size);
             let reason = format!(
                 "{location}: tokenizer.json has {tokens} tokens, but config.json has {vocabulary}: \
                  they belong to different models"
@@ -90,14 +90,14 @@ impl ConformerAsr {
             model,
             parameters: builder.finish()?,
             mel: LogMel::conformer(config.encoder_config.num_mel_bins)?,
-            tokeniser,
+            tokenizer,
             weights,
         })
     }
 
     /// Its tokenizer.
-    pub(super) fn tokeniser(&self) -> &SpeechTokenizer {
-        &self.tokeniser
+    pub(super) fn tokenizer(&self) -> &SpeechTokenizer {
+        &self.tokenizer
     }
 
     /// The maximum length of a clip in seconds.
@@ -214,7 +214,7 @@ impl ConformerAsr {
         // Noise is detected from the path without boosting.
         let unboosted_paths = greedy_paths(&logits, &audio.lengths, blank)?;
         for ((i, path), unboosted) in indices.into_iter().zip(beam_paths).zip(unboosted_paths) {
-            let text = self.tokeniser.decode(&unboosted.tokens)?;
+            let text = self.tokenizer.decode(&unboosted.tokens)?;
             if !is_noise(&unboosted, &text, clips[i].len()) {
                 paths[i] = path;
             }
@@ -245,7 +245,7 @@ impl ConformerAsr {
         let tokens = |timed: &[Timed]| timed.iter().map(|one| one.token).collect::<Vec<u32>>();
         let (mut segments, mut words) = (Vec::new(), Vec::new());
         for part in timed.chunk_by(|before, after| after.time - before.time < PAUSE) {
-            let text = self.tokeniser.decode(&tokens(part))?.trim().to_string();
+            let text = self.tokenizer.decode(&tokens(part))?.trim().to_string();
             if let ([first, ..], [.., last], false) = (part, part, text.is_empty()) {
                 let end = (last.time + PAUSE / 2.0).min(length);
                 if word_times {
@@ -277,7 +277,7 @@ impl ConformerAsr {
     fn words(&self, segment: &[Timed], end: f64) -> Result<Vec<Word>> {
         let tokens: Vec<u32> = segment.iter().map(|timed| timed.token).collect();
         let (mut words, mut is_open) = (Vec::<(Word, usize)>::new(), false);
-        for (timed, piece) in segment.iter().zip(self.tokeniser.pieces(&tokens)?) {
+        for (timed, piece) in segment.iter().zip(self.tokenizer.pieces(&tokens)?) {
             let begins = piece.starts_with(char::is_whitespace);
             if let Some((word, _)) = words.last_mut().filter(|_| is_open && begins) {
                 word.end = timed.time;

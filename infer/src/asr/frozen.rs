@@ -99,8 +99,8 @@ impl AsrModel {
     pub fn tokens_of(&self, text: &str) -> Result<Vec<u32>, DataError> {
         match self {
             // Whisper's texts start with a space.
-            Self::Whisper(whisper) => whisper.tokeniser.encode_strict(&format!(" {}", text.trim())),
-            Self::Conformer(conformer) => conformer.tokeniser().encode_strict(text.trim()),
+            Self::Whisper(whisper) => whisper.tokenizer.encode_strict(&format!(" {}", text.trim())),
+            Self::Conformer(conformer) => conformer.tokenizer().encode_strict(text.trim()),
         }
     }
 
@@ -108,7 +108,7 @@ impl AsrModel {
     pub fn text_error(&self, text: &str) -> Option<String> {
         match (self.tokens_of(text), self) {
             (Err(DataError::Tokenizer { reason, .. }), _) => Some(format!(
-                "its text cannot be tokenised: {reason}; correct the text, or remove the clip"
+                "its text cannot be tokenized: {reason}; correct the text, or remove the clip"
             )),
             (Err(error), _) => Some(error.to_string()),
             (Ok(tokens), Self::Whisper(whisper)) => {
@@ -138,7 +138,7 @@ impl AsrModel {
                 let logits = conformer.model.logits(audio)?;
                 let blank = conformer.model.config().blank;
                 let paths = greedy_paths(&logits, &audio.lengths, blank)?;
-                let text = |tokens: &[u32]| Ok(conformer.tokeniser().decode(tokens)?.trim().into());
+                let text = |tokens: &[u32]| Ok(conformer.tokenizer().decode(tokens)?.trim().into());
                 paths.iter().map(|path| text(&path.tokens)).collect()
             }
         }

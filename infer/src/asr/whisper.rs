@@ -32,7 +32,7 @@ pub struct WhisperAsr {
     pub(super) whisper: Whisper,
     pub(super) parameters: Parameters,
     pub(super) mel: LogMel,
-    pub(super) tokeniser: SpeechTokenizer,
+    pub(super) tokenizer: SpeechTokenizer,
     pub(super) tokens: WhisperTokens,
     suppressed: Vec<u32>,
     suppressed_at_start: Vec<u32>,
@@ -105,7 +105,7 @@ impl WhisperAsr {
     ///
     /// # Errors
     /// The errors of [`WhisperAsr::transcribe`].
-    pub fn transcribe_each<C: AsRef<[f32]>>(
+    pub(crate) fn transcribe_each<C: AsRef<[f32]>>(
         &self,
         clips: &[C],
         boosts: &[Option<Arc<BoostTree>>],
@@ -282,7 +282,7 @@ impl WhisperAsr {
             (None, true) => {
                 refuse("a multilingual model needs a language, such as `en`".to_string())
             }
-            (Some(language), true) => match self.tokeniser.id_of(&format!("<|{language}|>")) {
+            (Some(language), true) => match self.tokenizer.id_of(&format!("<|{language}|>")) {
                 Some(token) if self.tokens.is_language(token) => Ok(Some((token, options.task))),
                 _ => refuse(format!("the model does not support the language `{language}`")),
             },
@@ -318,7 +318,7 @@ impl WhisperAsr {
             ..GenerateOptions::default()
         };
         let decoded = self.whisper.decoder().generate(audio, &prompt, &rules, &search)?;
-        let text = |tokens: &[u32]| Ok(self.tokeniser.decode(tokens)?.trim().to_string());
+        let text = |tokens: &[u32]| Ok(self.tokenizer.decode(tokens)?.trim().to_string());
         decoded.iter().map(|decoded| text(decoded.generated.without_end())).collect()
     }
 }

@@ -26,7 +26,7 @@ const IMAGE_BATCH: usize = 16;
 /// Both encoders of CLIP with their tokenizer and image processor.
 pub(super) struct ClipModel {
     clip: Clip,
-    tokeniser: SegmentTokenizer,
+    tokenizer: SegmentTokenizer,
     settings: TransformerSettings,
     tokenizer_config: Option<TokenizerConfig>,
     form: TextForm,
@@ -51,9 +51,9 @@ impl ClipModel {
         let weights = folder.weights()?;
         let json = std::fs::read(&tokenizer).map_err(InferError::io(&tokenizer))?;
         let json = adapted(json, tokenizer_config.as_ref(), settings.do_lower_case);
-        let tokeniser = SegmentTokenizer::from_bytes(&tokenizer, &json)?;
-        tokeniser.check_fits(config.text_config.vocab_size, None)?;
-        let (end, expected) = (tokeniser.special().sep, config.text_config.end_of_text());
+        let tokenizer = SegmentTokenizer::from_bytes(&tokenizer, &json)?;
+        tokenizer.check_fits(config.text_config.vocab_size, None)?;
+        let (end, expected) = (tokenizer.special().sep, config.text_config.end_of_text());
         if expected.is_some_and(|expected| expected != end) {
             let reason = format!(
                 "has the end-of-text token {}, but its tokenizer has {end}; use both files of the \
@@ -76,7 +76,7 @@ impl ClipModel {
             .with_weights(weights.sha256);
         let images = ClipImageModel { vision: clip.vision().clone(), preprocessing };
         let [form, ..] = forms;
-        let model = Self { clip, tokeniser, settings, tokenizer_config, form, images };
+        let model = Self { clip, tokenizer, settings, tokenizer_config, form, images };
         Ok((model, identity))
     }
 
@@ -88,7 +88,7 @@ impl ClipModel {
 
     /// Tokens of `<|startoftext|> text <|endoftext|>`.
     pub(super) fn tokens(&self, text: &str) -> Result<Vec<u32>> {
-        Ok(self.tokeniser.encode_text(text, &self.form)?)
+        Ok(self.tokenizer.encode_text(text, &self.form)?)
     }
 
     pub(super) fn images(&self) -> &ClipImageModel {
@@ -151,7 +151,7 @@ fn form(
     config: Option<&TokenizerConfig>,
 ) -> TextForm {
     let longest = clip.config().text_config.max_position_embeddings;
-    text_form(settings, task_length, config, (longest, Some(longest)))
+    text_form(settings, task_length, config, longest, Some(longest))
 }
 
 /// Reads the image processor of a model and checks that its output size matches the model.

@@ -26,7 +26,7 @@ pub struct EncoderFiles {
     /// The parsed `config.json`.
     pub config: TextEncoderConfig,
     /// The tokenizer, checked against the configuration.
-    pub tokeniser: Arc<SegmentTokenizer>,
+    pub tokenizer: Arc<SegmentTokenizer>,
     /// The name of the configuration in messages.
     pub name: String,
     /// The pooling to train a bi-encoder with; `None` if the published pooling cannot be trained.
@@ -74,8 +74,8 @@ impl EncoderFiles {
         let read = |path: &Path| std::fs::read(path).map_err(InferError::io(path));
         let config_json = String::from_utf8_lossy(&read(config)?).into_owned();
         let tokenizer_json = adapt(read(tokenizer)?);
-        let tokeniser = SegmentTokenizer::from_bytes(tokenizer, &tokenizer_json)?;
-        Self::new(config_json, config.display().to_string(), tokenizer_json, tokeniser)
+        let tokenizer = SegmentTokenizer::from_bytes(tokenizer, &tokenizer_json)?;
+        Self::new(config_json, config.display().to_string(), tokenizer_json, tokenizer)
     }
 
     /// Creates the files in memory, without weights. `name` stands for the configuration in
@@ -88,12 +88,12 @@ impl EncoderFiles {
         config_json: String,
         name: String,
         tokenizer_json: Vec<u8>,
-        tokeniser: SegmentTokenizer,
+        tokenizer: SegmentTokenizer,
     ) -> Result<Self> {
         let config = TextEncoderConfig::parse(&config_json, &name)?;
-        tokeniser.check_fits(config.vocab_size(), None)?;
-        let (weights, tokeniser, pooling) = (None, Arc::new(tokeniser), Some(Pooling::Mean));
-        Ok(Self { config_json, tokenizer_json, weights, config, tokeniser, name, pooling })
+        tokenizer.check_fits(config.vocab_size(), None)?;
+        let (weights, tokenizer, pooling) = (None, Arc::new(tokenizer), Some(Pooling::Mean));
+        Ok(Self { config_json, tokenizer_json, weights, config, tokenizer, name, pooling })
     }
 
     /// The names and SHA-256 of the files.

@@ -24,11 +24,13 @@ const BATCH_TOKENS: usize = 4096;
 /// A sentence encoder with its tokenizer.
 pub(super) struct TextModel {
     encoder: SentenceEncoder,
-    tokeniser: Arc<SegmentTokenizer>,
+    tokenizer: Arc<SegmentTokenizer>,
     settings: TransformerSettings,
     tokenizer_config: Option<TokenizerConfig>,
-    /// The default length limit, and the number of position embeddings if there is a table of them.
-    limits: (usize, Option<usize>),
+    /// The default length limit.
+    default_limit: usize,
+    /// The number of position embeddings, if there is a table of them.
+    positions: Option<usize>,
     form: TextForm,
     /// The number of prompt tokens, if a module excludes them from pooling; otherwise 0.
     prompt_length: usize,
@@ -55,30 +57,39 @@ impl TextModel {
         } else {
             digest::of_bytes(format!("{weights}\n{of_modules}"))
         };
-        let limits = (files.config.max_length(), files.config.max_positions());
+        let (default_limit, positions) = (files.config.max_length(), files.config.max_positions());
+        let config = tokenizer_config.as_ref();
         let forms = PromptChoice::ROLES.map(|role| {
-            text_form(&settings, settings.task_length(&role), tokenizer_config.as_ref(), limits)
+            text_form(&settings, settings.task_length(&role), config, default_limit, positions)
         });
         let identity = Inputs::of_config(&files.config)
             .texts(&files.tokenizer_json, &forms, &layout.prompts)
             .with_weights(sha256);
         let [form, ..] = forms;
-        let tokeniser = Arc::clone(&files.tokeniser);
+        let tokenizer = Arc::clone(&files.tokenizer);
         let prompt_length = 0;
-        let model =
-            Self { encoder, tokeniser, settings, tokenizer_config, limits, form, prompt_length };
+        let model = Self {
+            encoder,
+            tokenizer,
+            settings,
+            tokenizer_config,
+            default_limit,
+            positions,
+            form,
+            prompt_length,
+        };
         Ok((model, identity))
     }
 
     /// Sets the prompt `text` for all further texts, with the length limit of queries or documents.
     pub(super) fn set_prompt(&mut self, text: &str, choice: &PromptChoice) -> Result<()> {
         let task_length = self.settings.task_length(choice);
-        self.form =
-            text_form(&self.settings, task_length, self.tokenizer_config.as_ref(), self.limits);
+        let (config, limit) = (self.tokenizer_config.as_ref(), self.default_limit);
+        self.form = text_form(&self.settings, task_length, config, limit, self.positions);
         self.prompt_length = 0;
         if !text.is_empty() && self.encoder.counts_prompt() {
             let ids = self.tokens(text)?;
-            let special = self.tokeniser.special();
+            let special = self.tokenizer.special();
             let ends_with_special = ids
                 .last()
                 .is_some_and(|last| [special.sep, special.cls, special.pad].contains(last));
@@ -93,9 +104,9 @@ impl TextModel {
 
     /// Tokens of `[CLS] text [SEP]`.
     pub(super) fn tokens(&self, text: &str) -> Result<Vec<u32>> {
-        let ids = self.tokeniser.encode_text(text, &self.form)?;
+        let ids = self.tokenizer.encode_text(text, &self.form)?;
         // A tokenizer without special tokens returns no tokens for an empty text.
-        Ok(if ids.is_empty() { vec![self.tokeniser.special().pad] } else { ids })
+        Ok(if ids.is_empty() { vec![self.tokenizer.special().pad] } else { ids })
     }
 
     /// Embeddings, `[N, D]`.

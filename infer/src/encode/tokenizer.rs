@@ -112,7 +112,8 @@ pub(super) fn text_form(
     settings: &TransformerSettings,
     task_length: Option<usize>,
     config: Option<&TokenizerConfig>,
-    (default_limit, positions): (usize, Option<usize>),
+    default_limit: usize,
+    positions: Option<usize>,
 ) -> TextForm {
     let tokenizer_limit = config.and_then(TokenizerConfig::max_length).unwrap_or(usize::MAX);
     let max_length =
@@ -159,7 +160,7 @@ mod tests {
     fn the_most_specific_length_limit_applies() {
         let longest = |settings: Option<usize>, task, text: &str, table| {
             let settings = TransformerSettings { max_seq_length: settings, ..Default::default() };
-            text_form(&settings, task, Some(&config(text)), (512, table)).max_length
+            text_form(&settings, task, Some(&config(text)), 512, table).max_length
         };
         assert_eq!(longest(None, None, "{}", Some(512)), 512);
         assert_eq!(longest(None, None, r#"{"model_max_length": 1e30}"#, None), 512);

@@ -214,7 +214,7 @@ impl Answerer {
             if let Some(task_world) =
                 task.world.filter(|task_world| Some(*task_world) != self.world)
             {
-                let location = &task.place;
+                let location = &task.location;
                 let own_world = match self.world {
                     Some(own_world) => format!(
                         "the run knows the world of {own_world}: make its tasks with `engram data world`"

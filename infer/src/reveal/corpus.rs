@@ -101,7 +101,7 @@ impl Corpus {
     /// A corpus of images only, for questions to an existing memory.
     pub fn of_images(paths: Vec<PathBuf>, size: usize, preprocessing: Preprocessing) -> Self {
         // Each image is read once, so there is no cache.
-        let files = ImageFiles::new(paths, size, preprocessing, (0, 0));
+        let files = ImageFiles::new(paths, size, preprocessing, 0, 0);
         Self {
             sources: Vec::new(),
             items: Vec::new(),

@@ -27,7 +27,7 @@ const TASKS_PER_BATCH: usize = 32;
 #[derive(Debug, Clone)]
 pub struct Task {
     /// File and line, or the task's name; for messages.
-    pub place: String,
+    pub location: String,
     /// The embedded world of the task, if given.
     pub world: Option<WorldId>,
     /// The question about each image.
@@ -91,7 +91,7 @@ fn reply_to_batch(forward: &Forward<'_>, tasks: &[Task]) -> Result<Vec<Reply>> {
                         }
                         _ => "",
                     };
-                    format!("{}: {error}{remedy}", task.place)
+                    format!("{}: {error}{remedy}", task.location)
                 })?;
                 hits.extend(found.hits);
             }
@@ -209,9 +209,9 @@ pub fn read_haystacks(path: &Path) -> Result<Haystacks> {
             return Err(wrong("has no images".to_owned()).into());
         }
         let asked = parse_question(&task.question).map_err(|reason| wrong(reason.to_owned()))?;
-        let place = Location::new(path, number).to_string();
+        let location = Location::new(path, number).to_string();
         let Line { world, haystack, .. } = task;
-        haystacks.tasks.push(Task { place, world, asked, images, haystack });
+        haystacks.tasks.push(Task { location, world, asked, images, haystack });
         haystacks.lines.push(line);
     }
     if haystacks.tasks.is_empty() {

@@ -41,7 +41,8 @@ impl Retriever {
     pub fn build(
         folder: &Path,
         model: &Reveal,
-        (corpus, sequencer): (&Corpus, &Sequencer),
+        corpus: &Corpus,
+        sequencer: &Sequencer,
         stop: &Stop,
     ) -> Result<(Self, Writer)> {
         remove_memory(folder)?;
@@ -155,7 +156,7 @@ impl Retriever {
     }
 
     /// Retrieves the best `k` entries of each query among the entries with these ids.
-    pub fn search_among(
+    pub(crate) fn search_among(
         &self,
         queries: &Tensor,
         gates: &Tensor,

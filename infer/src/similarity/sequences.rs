@@ -199,7 +199,7 @@ impl Sequencer {
         rows: &[PhrasePair],
         rng: &mut ChaCha8Rng,
     ) -> Result<Vec<Sequence>, DataError> {
-        let special = self.files.tokeniser.special();
+        let special = self.files.tokenizer.special();
         let mut sequences = Vec::new();
         for mut group in grouped_rows(rows, self.settings.group) {
             group.shuffle(rng);
@@ -251,8 +251,8 @@ impl Sequencer {
     /// Builds `[CLS] anchor [SEP] target [SEP] title [SEP] other; other; … [SEP]` for each row. The
     /// score is of the whole sequence.
     fn pairs(&self, rows: &[PhrasePair], rng: &mut ChaCha8Rng) -> Result<Vec<Sequence>, DataError> {
-        let special = self.files.tokeniser.special();
-        let separator = self.files.tokeniser.encode_segment(";")?;
+        let special = self.files.tokenizer.special();
+        let separator = self.files.tokenizer.encode_segment(";")?;
         let mut group_of_row = vec![0; rows.len()];
         let groups = grouped_rows(rows, self.settings.group);
         for (index, group) in groups.iter().enumerate() {
@@ -262,7 +262,7 @@ impl Sequencer {
         for (row, pair) in rows.iter().enumerate() {
             let budget = self.settings.max_tokens - 4;
             let texts = [&pair.anchor, &pair.target];
-            let pieces = texts.map(|text| self.files.tokeniser.encode_segment(text));
+            let pieces = texts.map(|text| self.files.tokenizer.encode_segment(text));
             let [anchor, target] = pieces;
             let (anchor, target) = (anchor?, target?);
             let title = self.title(&pair.context, budget / 4)?;
@@ -282,7 +282,7 @@ impl Sequencer {
                 let (chosen, _) = others.partial_shuffle(rng, self.settings.other_targets);
                 let mut between: &[u32] = &[];
                 for other in chosen {
-                    let other = self.files.tokeniser.encode_segment(other)?;
+                    let other = self.files.tokenizer.encode_segment(other)?;
                     if ids.len() + between.len() + other.len() + 1 > self.settings.max_tokens {
                         continue;
                     }
@@ -305,7 +305,7 @@ impl Sequencer {
     /// Builds `[CLS] anchor [SEP]` and `[CLS] target [SEP]` for each row, as one sequence until
     /// packing.
     fn phrases(&self, rows: &[PhrasePair]) -> Result<Vec<Sequence>, DataError> {
-        let special = self.files.tokeniser.special();
+        let special = self.files.tokenizer.special();
         let mut sequences = Vec::with_capacity(rows.len());
         for (row, pair) in rows.iter().enumerate() {
             let mut ids = Vec::new();
@@ -328,9 +328,9 @@ impl Sequencer {
 
     /// The tokens of a phrase, truncated to `longest`; a padding token if there are none.
     fn piece(&self, text: &str, longest: usize) -> Result<Vec<u32>, DataError> {
-        let ids = self.files.tokeniser.encode_segment(text)?;
+        let ids = self.files.tokenizer.encode_segment(text)?;
         if ids.is_empty() {
-            return Ok(vec![self.files.tokeniser.special().pad]);
+            return Ok(vec![self.files.tokenizer.special().pad]);
         }
         Ok(ids[..ids.len().min(longest.max(1))].to_vec())
     }
@@ -340,7 +340,7 @@ impl Sequencer {
         match self.titles.title(context) {
             Some(title) if self.settings.context_title => {
                 let mut ids = self.piece(&title.to_lowercase(), longest.min(TITLE_TOKENS))?;
-                ids.push(self.files.tokeniser.special().sep);
+                ids.push(self.files.tokenizer.special().sep);
                 Ok(ids)
             }
             _ => Ok(Vec::new()),

@@ -216,7 +216,7 @@ impl Manifest {
     }
 
     /// The number of components of a value; 0 for a memory without values.
-    pub fn value_len(&self) -> usize {
+    pub(crate) fn value_len(&self) -> usize {
         self.values.map_or(0, |format| format.tokens * format.width)
     }
 

@@ -41,7 +41,7 @@ fn whisper(builder: &ParameterBuilder) -> Result<FrozenAsrModel> {
         init_std: 0.4,
         max_source_positions: 32,
         max_target_positions: 16,
-        ..WhisperConfig::tiny()
+        ..WhisperConfig::default()
     };
     let model = Box::new(Whisper::new(&config, builder)?);
     Ok(FrozenAsrModel::Whisper { model, prompt: vec![5, 6], end: 4 })
@@ -230,7 +230,7 @@ fn mismatched_inputs_are_errors() -> Result<()> {
     let error = model.asr_model().text_losses(&audio, &texts()[..1], &Mode::inference());
     assert!(matches!(error, Err(ModelError::BadInput(_))));
     let bad = ProjectionConfig { init_std: f64::NAN, ..ProjectionConfig::default() };
-    let error = VisualProjection::new(&bad, (E, 8), &ParameterBuilder::on_cpu(0)).unwrap_err();
+    let error = VisualProjection::new(&bad, E, 8, &ParameterBuilder::on_cpu(0)).unwrap_err();
     assert!(error.to_string().contains("init_std"));
     Ok(())
 }

@@ -81,7 +81,8 @@ impl VisualProjection {
     /// [`ModelError::BadConfig`] if the standard deviation is negative or not finite.
     pub fn new(
         config: &ProjectionConfig,
-        (image_width, width): (usize, usize),
+        image_width: usize,
+        width: usize,
         builder: &ParameterBuilder,
     ) -> Result<Self> {
         config.validate()?;

@@ -116,7 +116,7 @@ impl VisionTower {
         let (batch, rows, d) = tokens.dims3()?;
         let states = self.pre_layer_norm.forward(&tokens.reshape((batch * rows, d))?)?;
         let segments = Segments::packed(&vec![rows; batch]);
-        let states = self.blocks.forward(states, (&segments, false), None, mode)?;
+        let states = self.blocks.forward(states, &segments, false, None, mode)?;
         Ok(states.reshape((batch, rows, d))?)
     }
 }

@@ -121,7 +121,7 @@ impl FeedForward {
         let normed = chain.norm(x, self.norm.as_norm());
         let (up, down) = (self.up.with_bias()?, self.down.with_bias()?);
         let ffn_output = chain.feed_forward(normed, up, down, config.hidden_act);
-        Ok(chain.scaled_residual(x, (HALF, ffn_output), mode.dropout(config.dropout)))
+        Ok(chain.scaled_residual(x, HALF, ffn_output, mode.dropout(config.dropout)))
     }
 }
 
@@ -265,7 +265,7 @@ impl ConvolutionModule {
         let rows = config.conv_kernel_size;
         let windows = Windows::over_time(rows, 1, (rows - 1) / 2);
         let (weight, bias) = self.depthwise.folded()?;
-        let x = chain.depthwise(x, (&weight, &bias), lengths, windows);
+        let x = chain.depthwise(x, &weight, &bias, lengths, windows);
         let x = match &self.depthwise.norm {
             InnerNorm::Layer(norm) => chain.norm(x, norm.as_norm()),
             InnerNorm::Batch { .. } => x,

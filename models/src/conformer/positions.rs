@@ -21,11 +21,7 @@ pub(super) struct Positions {
 
 impl Positions {
     /// Creates embeddings for clips of up to `longest` states of width `D`.
-    pub(super) fn new(
-        longest: usize,
-        width: usize,
-        (dtype, device): (DType, &Device),
-    ) -> Result<Self> {
+    pub(super) fn new(longest: usize, width: usize, dtype: DType, device: &Device) -> Result<Self> {
         let max_distance = longest.saturating_sub(1) as i64;
         let count = 2 * max_distance as usize + 1;
         let row = |distance: i64| {

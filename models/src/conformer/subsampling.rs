@@ -39,7 +39,8 @@ impl Subsampler {
         let std = |inputs: usize| (2.0 / inputs as f64).sqrt();
         let layers = builder.pp("layers");
         let first = Convolution::over_time_and_width(
-            (1, channels),
+            1,
+            channels,
             windows,
             std(kernel_positions),
             &layers.pp(0),
@@ -49,7 +50,8 @@ impl Subsampler {
             let own = layers.pp(at);
             rest.push(match config.subsampling {
                 Subsampling::Full => Layer::Full(Convolution::over_time_and_width(
-                    (channels, channels),
+                    channels,
+                    channels,
                     windows,
                     std(channels * kernel_positions),
                     &own,
@@ -63,7 +65,8 @@ impl Subsampler {
                         bias: own.get("bias", &[channels], Init::Zeros)?,
                         windows,
                         pointwise: Convolution::over_time_and_width(
-                            (channels, channels),
+                            channels,
+                            channels,
                             Windows::square(1, 1, 0),
                             std(channels),
                             &layers.pp(at),
@@ -95,7 +98,7 @@ impl Subsampler {
                 Layer::Full(convolution) => convolution.forward(&x, &lengths)?,
                 Layer::Depthwise { weight, bias, windows, pointwise } => {
                     let weight = weight.flatten_from(1)?;
-                    let x = depthwise(&x, (&weight, bias), &lengths, *windows)?;
+                    let x = depthwise(&x, &weight, bias, &lengths, *windows)?;
                     let shorter: Vec<usize> =
                         lengths.iter().map(|&length| windows.of_length(length)).collect();
                     pointwise.forward(&x, &shorter)?

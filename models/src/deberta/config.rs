@@ -201,7 +201,7 @@ impl DebertaConfig {
     /// The largest relative distance; larger distances share its embedding.
     fn max_distance(&self) -> i64 {
         match self.max_relative_positions {
-            places if places > 0 => places,
+            positions if positions > 0 => positions,
             _ => self.max_position_embeddings as i64,
         }
     }

@@ -64,7 +64,7 @@ impl<'a> Beams<'a> {
     }
 
     /// Returns the boosting state of each running beam.
-    pub fn boost_states(&self) -> impl Iterator<Item = BoostState> {
+    pub(crate) fn boost_states(&self) -> impl Iterator<Item = BoostState> {
         self.running.iter().map(|beam| beam.boost_state)
     }
 

@@ -43,7 +43,8 @@ impl KeyValueCache {
     /// Creates a cache for `slots` sequences with rows of `width` in each of `layers`.
     pub fn new(
         layers: usize,
-        (slots, width): (usize, usize),
+        slots: usize,
+        width: usize,
         dtype: DType,
         device: &Device,
     ) -> Result<Self> {

@@ -56,7 +56,9 @@ impl AttentionBias<'_> {
 /// # Errors
 /// If the shapes, the heads and the segments do not match.
 pub fn attention(
-    (q, k, v): (&Tensor, &Tensor, &Tensor),
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
     bias: Option<AttentionBias<'_>>,
     options: &Attention,
 ) -> candle_core::Result<Tensor> {

@@ -77,7 +77,9 @@ impl Chain {
     /// Adds [`super::attention`] of queries `[T_q, D]` to keys and values `[T_k, D]` → `[T_q, D]`.
     pub fn attention(
         &mut self,
-        (q, k, v): (Value, Value, Value),
+        q: Value,
+        k: Value,
+        v: Value,
         bias: Option<AttentionBias<'_>>,
         options: &Attention,
     ) -> Value {
@@ -121,7 +123,8 @@ impl Chain {
     pub fn depthwise(
         &mut self,
         x: Value,
-        (weight, bias): (&Tensor, &Tensor),
+        weight: &Tensor,
+        bias: &Tensor,
         lengths: &[usize],
         windows: Windows,
     ) -> Value {
@@ -139,14 +142,15 @@ impl Chain {
 
     /// Adds [`super::residual`] of two values of the same shape.
     pub fn residual(&mut self, x: Value, y: Value, dropout: Option<Dropout>) -> Value {
-        self.scaled_residual(x, (1.0, y), dropout)
+        self.scaled_residual(x, 1.0, y, dropout)
     }
 
     /// Adds `x + scale dropout(y)` of two values of the same shape.
     pub fn scaled_residual(
         &mut self,
         x: Value,
-        (scale, y): (f32, Value),
+        scale: f32,
+        y: Value,
         dropout: Option<Dropout>,
     ) -> Value {
         self.push(Residual { scale, dropout }, vec![x, y])

@@ -19,7 +19,8 @@ const PARTS: usize = 16;
 /// If the lengths do not sum to the number of rows, or the shapes do not match.
 pub fn depthwise(
     x: &Tensor,
-    (weight, bias): (&Tensor, &Tensor),
+    weight: &Tensor,
+    bias: &Tensor,
     lengths: &[usize],
     windows: Windows,
 ) -> candle_core::Result<Tensor> {

@@ -33,7 +33,7 @@ impl Segments {
     }
 
     /// Packed queries that attend to these spans of keys. There may be unused rows between spans.
-    pub fn to_runs(query_lengths: &[usize], keys: Arc<[Span]>) -> Self {
+    pub(crate) fn to_runs(query_lengths: &[usize], keys: Arc<[Span]>) -> Self {
         Self { queries: consecutive(query_lengths).into(), keys, branches: None }
     }
 

@@ -77,16 +77,6 @@ impl RevealConfig {
         }
     }
 
-    /// The paper's REVEAL: T5 large and ViT-g/14 (2.1 billion parameters).
-    pub fn giant(sources: usize) -> Self {
-        Self {
-            image: image(ViTConfig::giant_14()),
-            value_tokens: 32,
-            frozen_image_layers: 32,
-            ..Self::large(sources)
-        }
-    }
-
     /// The number of text encoder layers below the fusion.
     pub fn text_layers(&self) -> usize {
         self.t5.num_layers.saturating_sub(self.fusion_layers)

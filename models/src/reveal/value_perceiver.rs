@@ -9,7 +9,7 @@ use super::base_encoder::BaseStates;
 use super::config::RevealConfig;
 use crate::error::Result;
 use crate::kernels::{Mode, Segments, dropout, embedding_sum};
-use crate::layers::RmsNorm;
+use crate::layers::{CrossKeys, RmsNorm};
 use crate::params::{Init, ParameterBuilder};
 use crate::t5::blocks::{DecoderLayer, RelativeBias};
 
@@ -55,8 +55,10 @@ impl ValuePerceiver {
             let (keys, values) = layer.cross_keys(&states)?;
             x = mode.detach(layer.forward(
                 &x,
-                (&bias, &segments, false),
-                (&keys, &values, &cross),
+                &bias,
+                &segments,
+                false,
+                CrossKeys { keys: &keys, values: &values, segments: &cross },
                 mode,
             )?);
         }

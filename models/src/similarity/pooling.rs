@@ -54,7 +54,7 @@ impl SpanPooler {
                     segments: Segments::pooling(spans.clone()),
                     dropout: None,
                 };
-                Ok(attention((&queries, states, states), None, &options)?)
+                Ok(attention(&queries, states, states, None, &options)?)
             }
             (Pooling::First, _) => {
                 let rows: Vec<u32> = spans.iter().map(|span| span.start as u32).collect();

@@ -15,7 +15,7 @@ use crate::kernels::{
     Attention, AttentionBias, Chain, Mode, Segments, Value, attention, embedding_sum, residual,
     stacked_linear,
 };
-use crate::layers::{Linear, RmsNorm};
+use crate::layers::{CrossKeys, Linear, RmsNorm};
 use crate::params::{Init, ParameterBuilder};
 
 /// A learned bias for each head and bucket of relative positions.
@@ -158,12 +158,13 @@ impl Projections {
         &self,
         chain: &mut Chain,
         x: Value,
-        (k, v): (Value, Value),
+        k: Value,
+        v: Value,
         bias: Option<AttentionBias<'_>>,
         options: &Attention,
     ) -> Value {
         let query = chain.stacked_linear(x, &[self.query.as_part()]);
-        let context = chain.attention((query, k, v), bias, options);
+        let context = chain.attention(query, k, v, bias, options);
         chain.stacked_linear(context, &[self.output.as_part()])
     }
 }
@@ -245,7 +246,7 @@ impl EncoderLayer {
 
     /// Computes only the first row of each sequence of [`EncoderLayer::forward`] without weights:
     /// `[T, D]` in sequences of `lengths` → `[S, D]`, with the biases `[H, L, L]`.
-    pub fn first_rows(
+    pub(crate) fn first_rows(
         &self,
         x: &Tensor,
         lengths: &[usize],
@@ -272,7 +273,7 @@ impl EncoderLayer {
         let values = chain.stacked_linear(normed, &[projections.value.as_part()]);
         let bias = Some(AttentionBias::Shared(&bias));
         let attended =
-            projections.cross_attention(&mut chain, normed_first, (keys, values), bias, &options);
+            projections.cross_attention(&mut chain, normed_first, keys, values, bias, &options);
         let first = chain.residual(first, attended, mode.dropout(self.config.dropout_rate));
         self.feed_forward.forward(&mut chain, first, &self.config, mode);
         Ok(chain.finish()?)
@@ -308,8 +309,10 @@ impl DecoderLayer {
     pub fn forward(
         &self,
         x: &Tensor,
-        (bias, segments, causal): (&Tensor, &Segments, bool),
-        (keys, values, cross): (&Tensor, &Tensor, &Segments),
+        bias: &Tensor,
+        segments: &Segments,
+        causal: bool,
+        cross: CrossKeys<'_>,
         mode: &Mode,
     ) -> Result<Tensor> {
         let self_options = options(&self.config, segments, causal, mode);
@@ -318,7 +321,7 @@ impl DecoderLayer {
         let normed = chain.norm(x, self.norm.as_norm());
         let attended = self.attention.self_attention(&mut chain, normed, bias, &self_options);
         let x = chain.residual(x, attended, mode.dropout(self.config.dropout_rate));
-        self.finish_forward(chain, x, (keys, values, cross), mode)
+        self.finish_forward(chain, x, cross, mode)
     }
 
     /// One causal step of [`DecoderLayer::forward`] for the next row of each sequence, with the
@@ -328,8 +331,9 @@ impl DecoderLayer {
         &self,
         x: &Tensor,
         bias: &Tensor,
-        (cache, step): (&LayerCache, &Step),
-        cross: (&Tensor, &Tensor, &Segments),
+        cache: &LayerCache,
+        step: &Step,
+        cross: CrossKeys<'_>,
         mode: &Mode,
     ) -> Result<Tensor> {
         let qkv = stacked_linear(&self.norm.forward(x)?, &self.attention.query_key_value())?;
@@ -337,7 +341,7 @@ impl DecoderLayer {
         let query = qkv.narrow(1, 0, self.config.inner_size())?;
         let options = options(&self.config, &step.segments, false, mode);
         let bias = Some(AttentionBias::Shared(bias));
-        let context = attention((&query, &cache.keys, &cache.values), bias, &options)?;
+        let context = attention(&query, &cache.keys, &cache.values, bias, &options)?;
         let x = residual(x, &self.attention.output.forward(&context)?, None)?;
         let mut chain = Chain::new();
         let x = chain.input(&x);
@@ -349,14 +353,14 @@ impl DecoderLayer {
         &self,
         mut chain: Chain,
         x: Value,
-        (keys, values, cross): (&Tensor, &Tensor, &Segments),
+        cross: CrossKeys<'_>,
         mode: &Mode,
     ) -> Result<Tensor> {
-        let cross_options = options(&self.config, cross, false, mode);
-        let others = (chain.input(keys), chain.input(values));
+        let options = options(&self.config, cross.segments, false, mode);
+        let (k, v) = (chain.input(cross.keys), chain.input(cross.values));
         let normed = chain.norm(x, self.cross_norm.as_norm());
         let attended =
-            self.cross_attention.cross_attention(&mut chain, normed, others, None, &cross_options);
+            self.cross_attention.cross_attention(&mut chain, normed, k, v, None, &options);
         let x = chain.residual(x, attended, mode.dropout(self.config.dropout_rate));
         self.feed_forward.forward(&mut chain, x, &self.config, mode);
         Ok(chain.finish()?)

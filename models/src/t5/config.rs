@@ -101,11 +101,6 @@ impl T5Config {
         Self { d_model: 1024, d_ff: 2816, num_layers: 24, num_heads: 16, ..Self::small() }
     }
 
-    /// `t5_1_1_xl`.
-    pub fn xl() -> Self {
-        Self { d_model: 2048, d_ff: 5120, num_layers: 24, num_heads: 32, ..Self::small() }
-    }
-
     /// Reads a published `config.json`. Fields that do not define the model are ignored.
     ///
     /// # Errors
@@ -183,7 +178,7 @@ impl T5Config {
     }
 
     /// The total width of all heads.
-    pub fn inner_size(&self) -> usize {
+    pub(crate) fn inner_size(&self) -> usize {
         self.num_heads * self.d_kv
     }
 

@@ -12,6 +12,7 @@ use crate::error::Result;
 use crate::generation::cache::KeyValueCache;
 use crate::generation::{GenerateOptions, Generated, NextTokens, search};
 use crate::kernels::{Mode, Segments, Span};
+use crate::layers::CrossKeys;
 use crate::packed::PackedTokens;
 
 impl T5 {
@@ -26,7 +27,7 @@ impl T5 {
     ) -> Result<Vec<Generated>> {
         let lengths: Vec<usize> = texts.sequences().iter().map(|span| span.length).collect();
         let states = self.encode(texts, &Mode::inference())?;
-        self.decoder.generate(&self.shared, (&states, &lengths), options)
+        self.decoder.generate(&self.shared, &states, &lengths, options)
     }
 }
 
@@ -52,7 +53,8 @@ impl Decoder {
     pub fn generate(
         &self,
         table: &TokenTable,
-        (states, lengths): (&Tensor, &[usize]),
+        states: &Tensor,
+        lengths: &[usize],
         options: &GenerateOptions,
     ) -> Result<Vec<Generated>> {
         options.validate(self.config.vocab_size)?;
@@ -65,13 +67,14 @@ impl Decoder {
             let (keys, values) = layer.cross_keys(&states)?;
             Ok((keys.detach(), values.detach()))
         };
-        let slots = (lengths.len() * options.num_beams, self.config.inner_size());
+        let (slots, width) = (lengths.len() * options.num_beams, self.config.inner_size());
+        let (dtype, device) = (states.dtype(), states.device());
         let mut state = DecodingState {
             decoder: self,
             table,
             keys: self.layers.iter().map(keys_and_values).collect::<Result<_>>()?,
             text_spans: Segments::packed(lengths).keys().to_vec(),
-            cache: KeyValueCache::new(self.layers.len(), slots, states.dtype(), states.device())?,
+            cache: KeyValueCache::new(self.layers.len(), slots, width, dtype, device)?,
         };
         search(lengths.len(), options, &mut state)
     }
@@ -90,7 +93,8 @@ impl NextTokens for DecodingState<'_> {
         for ((layer, cache), (keys, values)) in
             layers.iter().zip(self.cache.layers()).zip(&self.keys)
         {
-            x = layer.step(&x, &bias, (cache, &step), (keys, values, &cross), &mode)?.detach();
+            let cross = CrossKeys { keys, values, segments: &cross };
+            x = layer.step(&x, &bias, cache, &step, cross, &mode)?.detach();
         }
         Ok(lm_head.forward(&final_norm.forward(&x)?)?.detach())
     }

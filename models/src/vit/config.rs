@@ -89,30 +89,6 @@ impl ViTConfig {
         }
     }
 
-    /// ViT-g/14 at 224 pixels (arXiv 2106.04560, table 2).
-    pub fn giant_14() -> Self {
-        Self {
-            patch_size: 14,
-            hidden_size: 1408,
-            intermediate_size: 6144,
-            num_hidden_layers: 40,
-            num_attention_heads: 16,
-            ..Self::base_16()
-        }
-    }
-
-    /// ViT-G/14 at 224 pixels (arXiv 2106.04560, table 2).
-    pub fn gigantic_14() -> Self {
-        Self {
-            patch_size: 14,
-            hidden_size: 1664,
-            intermediate_size: 8192,
-            num_hidden_layers: 48,
-            num_attention_heads: 16,
-            ..Self::base_16()
-        }
-    }
-
     /// Reads a published `config.json`.
     ///
     /// # Errors

@@ -15,6 +15,7 @@ use super::decoder::Decoder;
 use crate::config::bad_field;
 use crate::error::{ModelError, Result};
 use crate::kernels::{Segments, Span, log_sum};
+use crate::layers::CrossKeys;
 use crate::packed::PackedTokens;
 use crate::speech::AudioStates;
 use path::{cheapest_path, smooth};
@@ -103,7 +104,8 @@ impl Decoder {
         &self,
         audio: &AudioStates,
         texts: &[AlignmentText<'_>],
-        (prompt, end): (&[u32], u32),
+        prompt: &[u32],
+        end: u32,
         heads: &AlignmentHeads,
     ) -> Result<Vec<Alignment>> {
         if texts.len() != audio.lengths.len() {
@@ -178,8 +180,11 @@ impl Decoder {
         for (i, layer) in self.layers.iter().enumerate() {
             let (keys, values) = layer.cross_keys(states)?;
             let (keys, values) = (keys.detach(), values.detach());
-            let (next, queries) =
-                layer.forward_with_queries(&x, &inputs.segments, (&keys, &values, &cross))?;
+            let (next, queries) = layer.forward_with_queries(
+                &x,
+                &inputs.segments,
+                CrossKeys { keys: &keys, values: &values, segments: &cross },
+            )?;
             x = next.detach();
             let layer_heads: Vec<usize> =
                 heads.heads.iter().filter(|head| head[0] == i).map(|head| head[1]).collect();

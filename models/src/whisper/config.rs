@@ -60,6 +60,7 @@ pub struct WhisperConfig {
 }
 
 impl Default for WhisperConfig {
+    /// Whisper tiny: 37.8 million parameters.
     fn default() -> Self {
         Self {
             vocab_size: 51_865,
@@ -85,59 +86,7 @@ impl Default for WhisperConfig {
     }
 }
 
-/// Vocabulary sizes of English-only models and of large-v3.
-const ENGLISH: usize = 51_864;
-const LARGE_V3: usize = 51_866;
-
 impl WhisperConfig {
-    /// Whisper tiny: 37.8 million parameters.
-    pub fn tiny() -> Self {
-        Self::of_size(384, 4, 6)
-    }
-
-    /// Whisper tiny.en.
-    pub fn tiny_en() -> Self {
-        Self { vocab_size: ENGLISH, ..Self::tiny() }
-    }
-
-    /// Whisper base.
-    pub fn base() -> Self {
-        Self::of_size(512, 6, 8)
-    }
-
-    /// Whisper small.
-    pub fn small() -> Self {
-        Self::of_size(768, 12, 12)
-    }
-
-    /// Whisper medium.
-    pub fn medium() -> Self {
-        Self::of_size(1024, 24, 16)
-    }
-
-    /// Whisper large and large-v2.
-    pub fn large() -> Self {
-        Self::of_size(1280, 32, 20)
-    }
-
-    /// Whisper large-v3: 128 mel bands, one more language.
-    pub fn large_v3() -> Self {
-        Self { vocab_size: LARGE_V3, num_mel_bins: 128, ..Self::large() }
-    }
-
-    fn of_size(d_model: usize, layers: usize, heads: usize) -> Self {
-        Self {
-            d_model,
-            encoder_layers: layers,
-            encoder_attention_heads: heads,
-            encoder_ffn_dim: 4 * d_model,
-            decoder_layers: layers,
-            decoder_attention_heads: heads,
-            decoder_ffn_dim: 4 * d_model,
-            ..Self::default()
-        }
-    }
-
     /// Reads a published `config.json`.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use crate::kernels::{
     Attention, Chain, Mode, Segments, Value, attention, dropout, embedding_sum, linear, residual,
     self_attention, stacked_linear,
 };
-use crate::layers::{LayerNorm, Linear};
+use crate::layers::{CrossKeys, LayerNorm, Linear};
 use crate::packed::PackedTokens;
 use crate::params::{Init, ParameterBuilder};
 use crate::speech::AudioStates;
@@ -89,7 +89,8 @@ impl Decoder {
         let mut x = dropout(&mode.detach(x), mode.dropout(self.config.dropout))?;
         for (i, layer) in self.layers.iter().enumerate() {
             let (keys, values) = layer.cross_keys(&audio.states)?;
-            let next = layer.forward(&x, segments, (&keys, &values, &cross), mode)?;
+            let cross = CrossKeys { keys: &keys, values: &values, segments: &cross };
+            let next = layer.forward(&x, segments, cross, mode)?;
             x = mode.detach(adapters.apply(i, &x, next)?);
         }
         self.logits(&x)
@@ -147,7 +148,7 @@ impl Layer {
         &self,
         x: &Tensor,
         segments: &Segments,
-        cross: (&Tensor, &Tensor, &Segments),
+        cross: CrossKeys<'_>,
         mode: &Mode,
     ) -> Result<Tensor> {
         let mut chain = Chain::new();
@@ -165,15 +166,16 @@ impl Layer {
     pub fn step(
         &self,
         x: &Tensor,
-        (cache, step): (&LayerCache, &Step),
-        cross: (&Tensor, &Tensor, &Segments),
+        cache: &LayerCache,
+        step: &Step,
+        cross: CrossKeys<'_>,
     ) -> Result<Tensor> {
         let mode = Mode::inference();
         let qkv = stacked_linear(&self.norm.forward(x)?, &self.attention.query_key_value())?;
         cache.write(&qkv, step)?;
         let query = qkv.narrow(1, 0, self.config.d_model)?;
         let options = self.attention(&step.segments, false, &mode);
-        let context = attention((&query, &cache.keys, &cache.values), None, &options)?;
+        let context = attention(&query, &cache.keys, &cache.values, None, &options)?;
         let x = residual(x, &self.attention.output.forward(&context)?, None)?;
         let mut chain = Chain::new();
         let x = chain.input(&x);
@@ -182,11 +184,11 @@ impl Layer {
 
     /// Runs a causal forward pass without dropout, `[T, D]` → `[T, D]`. Also returns the queries
     /// `[T, D]` of the cross-attention.
-    pub fn forward_with_queries(
+    pub(crate) fn forward_with_queries(
         &self,
         x: &Tensor,
         segments: &Segments,
-        cross: (&Tensor, &Tensor, &Segments),
+        cross: CrossKeys<'_>,
     ) -> Result<(Tensor, Tensor)> {
         let mode = Mode::inference();
         let qkv = stacked_linear(&self.norm.forward(x)?, &self.attention.query_key_value())?;
@@ -203,14 +205,14 @@ impl Layer {
         &self,
         mut chain: Chain,
         x: Value,
-        (keys, values, cross): (&Tensor, &Tensor, &Segments),
+        cross: CrossKeys<'_>,
         mode: &Mode,
     ) -> Result<Tensor> {
-        let others = (chain.input(keys), chain.input(values));
+        let (k, v) = (chain.input(cross.keys), chain.input(cross.values));
         let normed = chain.norm(x, self.cross_norm.as_norm());
         let query = chain.stacked_linear(normed, &[self.cross_attention.query.as_part()]);
-        let options = self.attention(cross, false, mode);
-        let context = chain.attention((query, others.0, others.1), None, &options);
+        let options = self.attention(cross.segments, false, mode);
+        let context = chain.attention(query, k, v, None, &options);
         let attended = chain.stacked_linear(context, &[self.cross_attention.output.as_part()]);
         let x = chain.residual(x, attended, mode.dropout(self.config.dropout));
         let normed = chain.norm(x, self.feed_forward_norm.as_norm());

@@ -41,7 +41,7 @@ impl Encoder {
         let positions = builder.pp("embed_positions");
         let shape = [config.max_source_positions, d];
         let convolution = |from: usize, stride: usize, builder: &ParameterBuilder| {
-            Convolution::over_time((from, d), Windows::over_time(3, stride, 1), std, builder)
+            Convolution::over_time(from, d, Windows::over_time(3, stride, 1), std, builder)
         };
         let init_stds = InitStds { query_key_value: std, output: std, up: std, down: std };
         Ok(Self {
@@ -88,8 +88,8 @@ impl Encoder {
     /// [`ModelError::BadInput`] if the number of adapters is neither 0 nor the number of blocks.
     pub fn forward(&self, x: AudioStates, adapters: &Adapters, mode: &Mode) -> Result<AudioStates> {
         let segments = Segments::packed(&x.lengths);
-        let self_attention = (&segments, false);
-        let states = self.blocks.forward_adapted(x.states, self_attention, None, adapters, mode)?;
+        let states =
+            self.blocks.forward_adapted(x.states, &segments, false, None, adapters, mode)?;
         Ok(AudioStates {
             states: mode.detach(self.layer_norm.forward(&states)?),
             lengths: x.lengths,

@@ -10,6 +10,7 @@ use crate::error::{ModelError, Result};
 use crate::generation::cache::KeyValueCache;
 use crate::generation::{GenerateOptions, Generated, NextTokens, search};
 use crate::kernels::{Segments, Span, log_sum};
+use crate::layers::CrossKeys;
 use crate::speech::AudioStates;
 use crate::speech::boosting::BoostTree;
 
@@ -79,14 +80,15 @@ impl Decoder {
             let (keys, values) = layer.cross_keys(&states)?;
             Ok((keys.detach(), values.detach()))
         };
-        let slots = (clips * options.num_beams, self.config.d_model);
+        let (slots, width) = (clips * options.num_beams, self.config.d_model);
+        let (dtype, device) = (states.dtype(), states.device());
         let start = prompt.iter().position(|token| *token == rules.tokens.start);
         let mut state = DecodingState {
             decoder: self,
             rules,
             keys: self.layers.iter().map(keys_and_values).collect::<Result<_>>()?,
             clip_spans: Segments::packed(&audio.lengths).keys().to_vec(),
-            cache: KeyValueCache::new(self.layers.len(), slots, states.dtype(), states.device())?,
+            cache: KeyValueCache::new(self.layers.len(), slots, width, dtype, device)?,
             before_start: start.unwrap_or(usize::MAX),
             no_speech: Vec::new(),
         };
@@ -121,7 +123,8 @@ impl DecodingState<'_> {
         let mut x = self.decoder.embed(tokens.into(), positions)?.detach();
         let layers = self.decoder.layers.iter().zip(self.cache.layers()).zip(&self.keys);
         for ((layer, cache), (keys, values)) in layers {
-            x = layer.step(&x, (cache, &step), (keys, values, &cross))?.detach();
+            let cross = CrossKeys { keys, values, segments: &cross };
+            x = layer.step(&x, cache, &step, cross)?.detach();
         }
         if index == self.before_start {
             self.no_speech = self.no_speech_probabilities(&x)?;

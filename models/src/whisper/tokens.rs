@@ -25,7 +25,7 @@ pub struct WhisperTokens {
 }
 
 /// Seconds between consecutive timestamps.
-pub const TIMESTAMP_STEP: f64 = 0.02;
+pub(crate) const TIMESTAMP_STEP: f64 = 0.02;
 
 impl WhisperTokens {
     /// Looks up the ids by token name in a vocabulary.

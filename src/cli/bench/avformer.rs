@@ -47,7 +47,7 @@ impl AvformerBench {
         };
         let batch = BatchSettings { examples: batch, ..BatchSettings::default() };
         let bar = output::progress_bar(self.rounds.max(1), "steps");
-        let times = step_times((data, model), batch, self.rounds.max(1), &|done| {
+        let times = step_times(data, model, batch, self.rounds.max(1), &|done| {
             bar.set_position(done as u64);
         });
         let times = times.map_err(anyhow::Error::from_boxed)?;

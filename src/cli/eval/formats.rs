@@ -75,8 +75,10 @@ impl FormatOptions {
     /// that looks like another format than its extension is refused.
     pub(super) fn two_files<'a>(
         &self,
-        (reference, reference_text): (&Path, &'a str),
-        (hyp, hyp_text): (&Path, &'a str),
+        reference: &Path,
+        reference_text: &'a str,
+        hyp: &Path,
+        hyp_text: &'a str,
     ) -> Result<Pairs<'a>, EvalError> {
         let names = [reference, hyp].map(|path| path.display().to_string());
         let texts = [reference_text, hyp_text];
@@ -114,7 +116,7 @@ impl FormatOptions {
             parse_side(&names[file], texts[file], formats[file], side, &columns)
         };
         let (references, hypotheses) = (parse(0, Side::Reference)?, parse(1, Side::Hypothesis)?);
-        join((&names[0], references), (&names[1], hypotheses))
+        join(&names[0], references, &names[1], hypotheses)
     }
 
     /// The given format, or that of the file name.

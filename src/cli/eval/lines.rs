@@ -4,7 +4,7 @@ use std::io::{self, BufRead, BufWriter, Write};
 
 use clap::Args;
 use engram_eval::normalise::Normaliser;
-use engram_eval::tokenise::ptb::{tokenise, tokenise_raw};
+use engram_eval::tokenize::ptb::{tokenize, tokenize_raw};
 use engram_textfile::{Input, Location, TextError};
 
 use super::super::Outcome;
@@ -64,7 +64,7 @@ impl Tokenize {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         // All lines at once: the next line can change the last token of a line.
         let lines = read_lines(&mut Input::stdin()?, usize::MAX, 1)?;
-        let tokens = if self.raw { tokenise_raw(&lines) } else { tokenise(&lines) };
+        let tokens = if self.raw { tokenize_raw(&lines) } else { tokenize(&lines) };
         let mut out = BufWriter::new(io::stdout().lock());
         for line in tokens {
             out.write_all(line.as_bytes())?;

@@ -51,8 +51,7 @@ impl Phrase {
         if let Some(baseline) = &self.baseline {
             let other = read_predictions(baseline)?;
             let names = (self.hyp.display().to_string(), baseline.display().to_string());
-            let comparison =
-                compare(&gold, (&names.0, &predictions), (&names.1, &other), &options)?;
+            let comparison = compare(&gold, &names.0, &predictions, &names.1, &other, &options)?;
             output::print_report(self.outputs.json, &comparison, || comparison.to_text())?;
             return Ok(Outcome::Done);
         }

@@ -66,8 +66,7 @@ impl Vqa {
             questions,
             sources,
         };
-        let (annotations, results) = ((&*files[0], &*annotations), (&*files[1], &results));
-        let mut report = vqa::evaluate(annotations, results, &options)?;
+        let mut report = vqa::evaluate(&files[0], &annotations, &files[1], &results, &options)?;
         self.outputs.write(&report.items, || report.to_html())?;
         report.worst.truncate(self.worst);
         output::print_report(self.outputs.json, &report, || report.to_text())?;
@@ -112,7 +111,7 @@ impl Aokvqa {
                 source("predictions", &self.hyp, predictions.len()),
             ],
         };
-        let mut report = aokvqa::evaluate(&questions, (&files[1], &predictions), &options)?;
+        let mut report = aokvqa::evaluate(&questions, &files[1], &predictions, &options)?;
         self.outputs.write(&report.items, || report.to_html())?;
         report.worst.clear();
         output::print_report(self.outputs.json, &report, || report.to_text())?;

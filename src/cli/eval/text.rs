@@ -73,7 +73,7 @@ impl Text {
         let mut files = Vec::with_capacity(references.len());
         for (path, name, text) in &references {
             let pairs = match &hyp {
-                Some((hyp, hyp_text)) => self.formats.two_files((path, text), (hyp, hyp_text))?,
+                Some((hyp, hyp_text)) => self.formats.two_files(path, text, hyp, hyp_text)?,
                 None => self.formats.one_file(path, text)?,
             };
             files.push((name.as_str(), pairs));

@@ -174,7 +174,7 @@ impl Wer {
         let mut pairs = match texts {
             [(_, path, text)] => self.formats.one_file(path, text)?,
             [(_, reference, references), (_, hyp, hypotheses), ..] => {
-                let pairs = self.formats.two_files((reference, references), (hyp, hypotheses))?;
+                let pairs = self.formats.two_files(reference, references, hyp, hypotheses)?;
                 let is_trn = |path: &Path| self.formats.format_of(path) == TextFormat::Trn;
                 if self.optional_deletions && !is_trn(reference) && !is_trn(hyp) {
                     anyhow::bail!(

@@ -163,12 +163,13 @@ impl RevealRun {
     /// generation.
     pub(super) fn find(
         &self,
-        (text, image): (Option<&str>, Option<&Upload>),
+        text: Option<&str>,
+        image: Option<&Upload>,
         k: usize,
         filter: Filter,
     ) -> anyhow::Result<(u64, Vec<Evidence>)> {
         let (answerer, generation) = self.current_run()?;
-        let found = answerer.find((text, image.map(Upload::path)), k, filter);
+        let found = answerer.find(text, image.map(Upload::path), k, filter);
         let hide_path = |error| match image {
             Some(image) => image.without_path(error),
             None => error,

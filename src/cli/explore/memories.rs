@@ -42,7 +42,7 @@ struct Explorable {
 #[derive(Serialize)]
 pub(super) struct Described {
     /// Index of the memory; identifies it in requests.
-    place: usize,
+    index: usize,
     name: String,
     #[serde(flatten)]
     info: Info,
@@ -185,7 +185,7 @@ impl Explorable {
         let accepts =
             QueryKinds { text: is_run || reads("text"), images: is_run || reads("pictures") };
         let (name, info) = (self.name.clone(), generation.info()?);
-        Ok(Described { place: index, name, info, accepts, run: self.run })
+        Ok(Described { index, name, info, accepts, run: self.run })
     }
 
     /// Reloads the memory and returns its current generation.
@@ -216,7 +216,7 @@ impl Explorable {
                 Some(generation.key(row)?.to_vec())
             }
             None if has_query && run.is_none() => {
-                Some(self.query(&generation, (text, image.as_ref()))?)
+                Some(self.query(&generation, text, image.as_ref())?)
             }
             None => None,
         };
@@ -244,7 +244,7 @@ impl Explorable {
             (None, Some(run), _) => {
                 let opened = answerers.opened(run)?;
                 let found;
-                (number, found) = opened.find((text, image.as_ref()), k, filter)?;
+                (number, found) = opened.find(text, image.as_ref(), k, filter)?;
                 found.into_iter().map(Hit::of_run).collect()
             }
             (None, None, containing) => {
@@ -272,7 +272,8 @@ impl Explorable {
     fn query(
         &self,
         generation: &Generation,
-        (text, image): (Option<&str>, Option<&Upload>),
+        text: Option<&str>,
+        image: Option<&Upload>,
     ) -> anyhow::Result<Vec<f32>> {
         let encoder = self.encoder.get(|| open_encoder(generation))?;
         let modalities = encoder.modalities();

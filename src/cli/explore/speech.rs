@@ -93,7 +93,7 @@ struct Transcript {
 }
 
 impl FromRun for AvformerRun {
-    const TAB: ExplorerTab = ExplorerTab::Speech;
+    const TAB: ExplorerTab = ExplorerTab::Avformer;
 
     fn open(run: &Path) -> anyhow::Result<Self> {
         let mut recipe =
@@ -134,7 +134,7 @@ impl AvformerRun {
 
     /// A view of a name's image, as PNG.
     pub(super) fn view(&self, name: usize, view: usize) -> anyhow::Result<Vec<u8>> {
-        png(&self.world.view((Split::Test, name), view, self.data.view_size)?)
+        png(&self.world.view(Split::Test, name, view, self.data.view_size)?)
     }
 
     /// Transcribes a clip with the frozen ASR model, and with adapters for no images, its own

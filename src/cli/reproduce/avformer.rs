@@ -69,7 +69,7 @@ impl StudyReport for AvformerReport {
         if reproduce.whisper.is_some()
             && let Some(folder) = reproduce.real_data(real::SPEECH, &mut Vec::new())
         {
-            for file in real::SPEECH.1 {
+            for file in real::SPEECH.files {
                 let path = folder.join(file);
                 parse_texts(&path.display().to_string(), &read_text(&path)?, TextFormat::Tsv)?;
             }

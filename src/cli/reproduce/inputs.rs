@@ -11,6 +11,13 @@ use engram_infer::asr::AsrModel;
 use super::study::{ALL, StudyReport};
 use super::{Reproduce, bundled};
 
+/// A folder of real data below `--data`.
+pub(super) struct RealData {
+    pub(super) folder: &'static str,
+    /// Its required files.
+    pub(super) files: &'static [&'static str],
+}
+
 impl Reproduce {
     /// Whether any claim of a study is requested.
     pub(super) fn includes_study(&self, study: &dyn StudyReport) -> bool {
@@ -27,14 +34,10 @@ impl Reproduce {
         self.claims.is_empty() || self.claims.iter().any(|claim| claim == id)
     }
 
-    /// The folder below `--data` that contains all these files; adds a note if a file is missing.
-    pub(super) fn real_data(
-        &self,
-        (name, files): (&str, &[&str]),
-        notes: &mut Vec<String>,
-    ) -> Option<PathBuf> {
-        let folder = self.data.as_ref()?.join(name);
-        match files.iter().map(|file| folder.join(file)).find(|file| !file.is_file()) {
+    /// The folder below `--data` if it contains all required files; otherwise adds a note.
+    pub(super) fn real_data(&self, data: RealData, notes: &mut Vec<String>) -> Option<PathBuf> {
+        let folder = self.data.as_ref()?.join(data.folder);
+        match data.files.iter().map(|file| folder.join(file)).find(|file| !file.is_file()) {
             None => Some(folder),
             Some(missing) => {
                 let missing = missing.display();

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use anyhow::Context;
 use engram_data::patent::{Labels, PhrasePair, read_pairs};
 use engram_data::world::phrases::phrase_world;
 use engram_eval::result::Measure;
@@ -168,7 +167,7 @@ impl Reproduce {
             let set = set.iter().map(|s| s.to_string()).chain([format!("seed={seed}")]).collect();
             let options = RecipeOptions { tiny: false, set };
             let mut recipe = Recipe::built_in(RECIPE, &options)?;
-            train_patent(&mut recipe, &self.run_options(run))?.context("the run was stopped")?;
+            train_patent(&mut recipe, &self.run_options(run))?;
         }
         Ok(SimilarityRun::open(run)?.predict(test, &|_| {})?)
     }

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use anyhow::Context;
 use engram_data::audio::read_audio;
 use engram_data::hub::{HubSettings, WeightsLocation};
 use engram_data::patent::{Labels, read_pairs};
@@ -26,6 +25,7 @@ use engram_train::studies::reveal::run::train_reveal;
 use engram_train::{Recipe, RecipeOptions};
 
 use super::correlation::System;
+use super::inputs::RealData;
 use super::report::{Claim, Measured};
 use super::{ENCODER, Reproduce, Scale};
 
@@ -33,13 +33,16 @@ use super::{ENCODER, Reproduce, Scale};
 const PHRASES_RECIPE: &str = "patent/minilm";
 const CAPTIONS_RECIPE: &str = "reveal/coco";
 
-/// Folders of real data, with their required files.
-pub(super) const PHRASES: (&str, &[&str]) = ("patent", &["validation.csv"]);
+pub(super) const PHRASES: RealData = RealData { folder: "patent", files: &["validation.csv"] };
 /// Additional files for fine-tuning.
-const TUNING_FILES: (&str, &[&str]) = ("patent", &["train.csv", "ipc_class_titles.tsv"]);
-pub(super) const SPEECH: (&str, &[&str]) = ("speech", &["utterances.tsv", "tiny_en.hyp.tsv"]);
-pub(super) const CAPTIONS: (&str, &[&str]) =
-    ("coco-captions", &["captions_val2017.json", "captions_train2017_mini.json"]);
+const TUNING_FILES: RealData =
+    RealData { folder: "patent", files: &["train.csv", "ipc_class_titles.tsv"] };
+pub(super) const SPEECH: RealData =
+    RealData { folder: "speech", files: &["utterances.tsv", "tiny_en.hyp.tsv"] };
+pub(super) const CAPTIONS: RealData = RealData {
+    folder: "coco-captions",
+    files: &["captions_val2017.json", "captions_train2017_mini.json"],
+};
 
 /// Ids of the claims.
 pub(super) const ZERO_SHOT: &str = "patent.real_zero_shot";
@@ -110,8 +113,7 @@ impl Reproduce {
             let options = RecipeOptions { tiny: false, set: set.into() };
             let mut recipe = Recipe::built_in(PHRASES_RECIPE, &options)?;
             if self.is_unfinished(&run, notes)? {
-                train_patent(&mut recipe, &self.run_options(&run))?
-                    .context("the run was stopped")?;
+                train_patent(&mut recipe, &self.run_options(&run))?;
             }
             let tuned = SimilarityRun::open(&run)?.predict(&pairs, &|_| {})?;
             let tuned = System::new("fine-tuned on the training pairs", vec![tuned]);
@@ -138,7 +140,7 @@ impl Reproduce {
             Ok::<_, anyhow::Error>((path.display().to_string(), read_text(&path)?))
         };
         let [(references_file, references), (theirs_file, theirs)] =
-            [read(SPEECH.1[0])?, read(SPEECH.1[1])?];
+            [read(SPEECH.files[0])?, read(SPEECH.files[1])?];
         let references = parse_texts(&references_file, &references, TextFormat::Tsv)?;
         let theirs = parse_texts(&theirs_file, &theirs, TextFormat::Tsv)?;
         let asr_model = AsrModel::open(whisper)?;
@@ -157,7 +159,7 @@ impl Reproduce {
             }));
         }
         let measured = |name: &str, transcripts: Vec<Utterance<'_>>| {
-            let pairs = join((&references_file, references.clone()), (name, transcripts))?;
+            let pairs = join(&references_file, references.clone(), name, transcripts)?;
             let options = WerOptions {
                 normaliser: Normaliser::WhisperEnglish,
                 items: true,
@@ -200,8 +202,7 @@ impl Reproduce {
             let options = RecipeOptions { tiny: false, set };
             let mut recipe = Recipe::built_in(CAPTIONS_RECIPE, &options)?;
             if self.is_unfinished(&run, notes)? {
-                train_reveal(&mut recipe, &self.run_options(&run))?
-                    .context("the run was stopped")?;
+                train_reveal(&mut recipe, &self.run_options(&run))?;
             }
             let file = |side: &str| run.join("test").join(format!("captions-{side}.json"));
             let options = ReportOptions { items: true, ..ReportOptions::default() };

@@ -84,7 +84,7 @@ impl StudyReport for RevealReport {
         if !reproduce.is_smoke()
             && let Some(folder) = reproduce.real_data(real::CAPTIONS, &mut Vec::new())
         {
-            for file in real::CAPTIONS.1 {
+            for file in real::CAPTIONS.files {
                 read_annotations(&folder.join(file))?;
             }
         }

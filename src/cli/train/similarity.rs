@@ -104,9 +104,7 @@ impl Similarity {
             stop,
             ..RunOptions::default()
         };
-        let Some(summary) = train_patent(&mut recipe, &options)? else {
-            return Ok(Outcome::CheckFailed);
-        };
+        let summary = train_patent(&mut recipe, &options)?;
         let trained = SimilarityRun::open(&self.run)?.predict(validation, &|_| {})?;
         let report = Report {
             pairs: corpus.train.len() + validation.len(),

@@ -87,8 +87,8 @@ impl Transcribe {
             if let Some(stream) = stream {
                 for clip in batch {
                     let options = TranscribeOptions { boost: tree(clip)?, ..options.clone() };
-                    let progress_output = (&bar, !self.json && !output::is_quiet());
-                    match streaming::stream(&asr_model, &options, stream, clip, progress_output) {
+                    let print = !self.json && !output::is_quiet();
+                    match streaming::stream(&asr_model, &options, stream, clip, &bar, print) {
                         Ok(mut streamed) => {
                             if !options.timestamps {
                                 streamed.transcript.segments.clear();

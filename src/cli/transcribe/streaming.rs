@@ -108,7 +108,8 @@ pub(super) fn stream(
     options: &TranscribeOptions,
     stream: StreamOptions,
     clip: &Clip,
-    (bar, print): (&ProgressBar, bool),
+    bar: &ProgressBar,
+    print: bool,
 ) -> Result<StreamResult, InferError> {
     let mut tail = VecDeque::new();
     let mut show = |pass: &StreamUpdate<'_>, total: Option<f64>| {

@@ -82,7 +82,7 @@ fn is_free(path: &Path) -> Result<bool> {
         return Ok(false);
     }
     Err(TrainError::Recipe {
-        place: path.display().to_string(),
+        location: path.display().to_string(),
         reason: "has other files than the runs of a grid; choose a new folder".to_owned(),
     })
 }

@@ -161,7 +161,7 @@ pub struct GridReport {
     /// One or two sentences about the test and its metrics.
     pub description: String,
     /// The resampling unit of intervals, besides seeds.
-    pub unit: String,
+    pub resampling_unit: String,
     /// The number of seeds.
     pub seeds: u64,
     /// The program that evaluated the runs.
@@ -217,7 +217,7 @@ impl GridReport {
         Ok(Self {
             title: study.title().to_owned(),
             description: study.description().to_owned(),
-            unit: study.resampling_unit().to_owned(),
+            resampling_unit: study.resampling_unit().to_owned(),
             seeds: options.seeds,
             program: Program::running()?,
             reused,
@@ -322,7 +322,7 @@ impl GridReport {
         let note = format!(
             "{} Intervals resample {}s and seeds. {}",
             self.description,
-            self.unit,
+            self.resampling_unit,
             multiple_testing_note(self.claims.len())
         );
         let table = |heading, rows, note, reference| MetricTable {

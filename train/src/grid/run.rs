@@ -186,7 +186,6 @@ impl GridRunner<'_> {
             quiet: self.options.quiet,
             label: Some(job.label()),
             stop: self.options.stop.clone(),
-            ..RunOptions::default()
         };
         self.grid.study().train(&mut job.recipe(self.grid)?, &options).map(drop)
     }
@@ -203,7 +202,7 @@ impl GridRunner<'_> {
         };
         let Some(reason) = reason else { return Ok(()) };
         let reason = format!("{reason}; choose another folder for the grid, or remove this one");
-        Err(TrainError::Recipe { place: job.folder.display().to_string(), reason })
+        Err(TrainError::Recipe { location: job.folder.display().to_string(), reason })
     }
 }
 

@@ -165,7 +165,7 @@ impl Grid {
         }
         let text = builtin::read(file)?;
         let recipe = recipe_of(&text, file)?;
-        Self::parse((&text, file), (&builtin::read(&recipe)?, &recipe), studies)
+        Self::parse(&text, file, &builtin::read(&recipe)?, &recipe, studies)
     }
 
     /// Reads a built-in grid and its recipe, even if files have their names.
@@ -176,7 +176,7 @@ impl Grid {
         let name = name.as_ref();
         let text = builtin::read_built_in(name)?;
         let recipe = recipe_of(text, name)?;
-        Self::parse((text, name), (builtin::read_built_in(&recipe)?, &recipe), studies)
+        Self::parse(text, name, builtin::read_built_in(&recipe)?, &recipe, studies)
     }
 
     /// Reads a grid's text and its recipe's text, each with its file name, which only appears in
@@ -185,15 +185,17 @@ impl Grid {
     /// # Errors
     /// [`TrainError::Recipe`] with file and line.
     pub fn parse(
-        (text, file): (&str, &Path),
-        (recipe, recipe_file): (&str, &Path),
+        text: &str,
+        file: &Path,
+        recipe: &str,
+        recipe_file: &Path,
         studies: Studies,
     ) -> Result<Self> {
         let File { main, shared, set, configuration, claim, .. } = read(text, file)?;
         let line_of = |start| line(text, start);
         let wrong = |start: usize, reason: String| {
-            let place = format!("{}:{}", file.display(), line_of(start));
-            Err(TrainError::Recipe { place, reason })
+            let location = format!("{}:{}", file.display(), line_of(start));
+            Err(TrainError::Recipe { location, reason })
         };
         let recipe_options = RecipeOptions::default();
         let read = Recipe::parse(recipe, recipe_file, &recipe_options)?;
@@ -468,7 +470,7 @@ impl Grid {
 
     fn wrong(&self, line: Option<&usize>, reason: String) -> TrainError {
         let line = line.map_or(String::new(), |line| format!(":{line}"));
-        TrainError::Recipe { place: format!("{}{line}", self.file.display()), reason }
+        TrainError::Recipe { location: format!("{}{line}", self.file.display()), reason }
     }
 }
 
@@ -496,8 +498,8 @@ fn recipe_of(text: &str, file: &Path) -> Result<PathBuf> {
 fn read(text: &str, file: &Path) -> Result<File> {
     toml::from_str(text).map_err(|error: toml::de::Error| {
         let line = line(text, error.span().map_or(0, |span| span.start));
-        let place = format!("{}:{line}", file.display());
-        TrainError::Recipe { place, reason: error.message().trim().to_owned() }
+        let location = format!("{}:{line}", file.display());
+        TrainError::Recipe { location, reason: error.message().trim().to_owned() }
     })
 }
 

@@ -162,11 +162,7 @@ impl Timing {
     }
 
     /// Appends a line with the speed since the last line. Returns examples and tokens per second.
-    pub(crate) fn write(
-        &mut self,
-        step: u64,
-        (examples, tokens): (u64, u64),
-    ) -> Result<(f64, f64)> {
+    pub(crate) fn write(&mut self, step: u64, examples: u64, tokens: u64) -> Result<(f64, f64)> {
         let seconds = self.since.elapsed().as_secs_f64().max(1e-9);
         let speeds = (examples as f64 / seconds, tokens as f64 / seconds);
         let line = json!({

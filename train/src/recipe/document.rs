@@ -394,5 +394,5 @@ fn location_text(location: &Location, file: &Path) -> String {
 }
 
 fn recipe_error(location: String, reason: impl Into<String>) -> TrainError {
-    TrainError::Recipe { place: location, reason: reason.into() }
+    TrainError::Recipe { location, reason: reason.into() }
 }

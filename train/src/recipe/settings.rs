@@ -208,7 +208,7 @@ pub struct StartSettings {
 
 impl StartSettings {
     /// Whether this parameter is loaded from the other run.
-    pub fn loads_parameter(&self, name: &str) -> bool {
+    pub(crate) fn loads_parameter(&self, name: &str) -> bool {
         let matches = |pattern: &String| path_matches(pattern.as_bytes(), name.as_bytes());
         self.parameters.is_empty() || self.parameters.iter().any(matches)
     }

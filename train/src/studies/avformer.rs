@@ -5,7 +5,7 @@
 //! |---|---|
 //! | recipe settings, and the feed of each curriculum phase | [`settings`] |
 //! | clips with audio, text and frames, from the [embedded world](engram_data::world) or from files | [`corpus`] |
-//! | image embeddings, computed once and cached for all runs | [`gallery`], `embedding_store` |
+//! | image embeddings, computed once and cached for all runs | `gallery`, `embedding_store` |
 //! | files of the cache of all runs | `cache` |
 //! | clips of a manifest | `manifest` |
 //! | transcription, and audio embeddings computed once per clip | `transcription` |
@@ -14,17 +14,17 @@
 //! | transcripts of the frozen ASR model, cached for all runs | `frozen_texts` |
 //! | the test: the frozen model, and adapters with right, wrong and no frames | [`evaluate`] |
 //! | training and testing one run | [`run`] |
-//! | the ablation grid | [`ablations`] |
+//! | the ablation grid | `ablations` |
 //! | measurement of the time saved by computing frozen parts once | [`timing`] |
 //! | the results as text and as a plot | `summary` |
 
-pub mod ablations;
+mod ablations;
 mod cache;
 pub mod corpus;
 mod embedding_store;
 pub mod evaluate;
 mod frozen_texts;
-pub mod gallery;
+mod gallery;
 mod manifest;
 mod rehearsal;
 pub mod run;
@@ -73,10 +73,10 @@ impl StudyDefinition for Avformer {
         run::complete_settings(recipe).map(drop)
     }
 
-    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<Option<RunReport>> {
-        let Some(summary) = run::train_avformer(recipe, options)? else { return Ok(None) };
+    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<RunReport> {
+        let summary = run::train_avformer(recipe, options)?;
         let report = RunReport::new(NAME, &summary, summary.to_text(), &summary.check_failures)?;
-        Ok(Some(RunReport { plots: summary.plots(), ..report }))
+        Ok(RunReport { plots: summary.plots(), ..report })
     }
 
     fn ablations(&self) -> Option<&'static dyn AblationStudy> {
@@ -84,6 +84,6 @@ impl StudyDefinition for Avformer {
     }
 
     fn explorer_tabs(&self) -> &'static [ExplorerTab] {
-        &[ExplorerTab::Speech]
+        &[ExplorerTab::Avformer]
     }
 }

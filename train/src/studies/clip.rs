@@ -6,20 +6,20 @@
 //!
 //! | part | module |
 //! |---|---|
-//! | recipe settings | [`settings`] |
-//! | pixels of augmented views | [`images`] |
-//! | text vectors of the names | [`names`] |
-//! | nearest-name accuracy | [`evaluation`] |
-//! | the [`Study`](crate::study::Study) implementation | [`study`] |
+//! | recipe settings | `settings` |
+//! | pixels of augmented views | `images` |
+//! | text vectors of the names | `names` |
+//! | nearest-name accuracy | `evaluation` |
+//! | the [`Study`](crate::study::Study) implementation | `study` |
 //! | training and testing one run | [`run`] |
 //! | the results as text | `summary` |
 
-pub mod evaluation;
-pub mod images;
-pub mod names;
+mod evaluation;
+mod images;
+mod names;
 pub mod run;
-pub mod settings;
-pub mod study;
+mod settings;
+mod study;
 mod summary;
 
 use crate::error::Result;
@@ -58,10 +58,8 @@ impl StudyDefinition for Clip {
         run::settings(recipe).map(drop)
     }
 
-    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<Option<RunReport>> {
-        let report = |summary: run::ClipSummary| {
-            RunReport::new(NAME, &summary, summary.to_text(), &summary.check_failures)
-        };
-        run::train_clip(recipe, options)?.map(report).transpose()
+    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<RunReport> {
+        let summary = run::train_clip(recipe, options)?;
+        RunReport::new(NAME, &summary, summary.to_text(), &summary.check_failures)
     }
 }

@@ -67,10 +67,8 @@ impl StudyDefinition for Patent {
         run::settings(recipe).map(drop)
     }
 
-    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<Option<RunReport>> {
-        let report = |summary: run::PatentSummary| {
-            RunReport::new(NAME, &summary, summary.to_text(), &summary.check_failures)
-        };
-        run::train_patent(recipe, options)?.map(report).transpose()
+    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<RunReport> {
+        let summary = run::train_patent(recipe, options)?;
+        RunReport::new(NAME, &summary, summary.to_text(), &summary.check_failures)
     }
 }

@@ -7,33 +7,33 @@
 //! | recipe settings | [`settings`] |
 //! | loading the data, from the [embedded world](engram_data::world) or from files | [`corpus`] |
 //! | published weights; the model's sizes | [`published`], [`sizes`] |
-//! | the memory of a training run, and its refresh | [`run_memory`], `snapshots` |
+//! | the memory of a training run, and its refresh | `run_memory`, `snapshots` |
 //! | the losses of training | [`losses`] |
 //! | the [`Study`](crate::study::Study) implementation | [`study`] |
-//! | exact match and recall | [`metrics`] |
-//! | metrics of COCO, VQA and A-OKVQA | [`dataset_metrics`] |
-//! | the test with facts changed and deleted in the memory | [`swap`] |
+//! | exact match and recall | `metrics` |
+//! | metrics of COCO, VQA and A-OKVQA | `dataset_metrics` |
+//! | the test with facts changed and deleted in the memory | `swap` |
 //! | the needle-in-a-haystack test | [`needle`] |
 //! | training and testing one run; evaluating it again | [`run`]; [`evaluation`] |
 //! | the results as text | `summary` |
-//! | the ablation grid | [`ablations`] |
+//! | the ablation grid | `ablations` |
 
-pub mod ablations;
+mod ablations;
 pub mod corpus;
-pub mod dataset_metrics;
+mod dataset_metrics;
 pub mod evaluation;
 pub mod losses;
-pub mod metrics;
+mod metrics;
 pub mod needle;
 pub mod published;
 pub mod run;
-pub mod run_memory;
+mod run_memory;
 pub mod settings;
 pub mod sizes;
 mod snapshots;
 pub mod study;
 mod summary;
-pub mod swap;
+mod swap;
 
 use crate::error::Result;
 use crate::grid::AblationStudy;
@@ -75,11 +75,9 @@ impl StudyDefinition for Reveal {
         run::settings(recipe).map(drop)
     }
 
-    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<Option<RunReport>> {
-        let report = |summary: run::RevealSummary| {
-            RunReport::new(NAME, &summary, summary.to_text(), &summary.check_failures)
-        };
-        run::train_reveal(recipe, options)?.map(report).transpose()
+    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<RunReport> {
+        let summary = run::train_reveal(recipe, options)?;
+        RunReport::new(NAME, &summary, summary.to_text(), &summary.check_failures)
     }
 
     fn ablations(&self) -> Option<&'static dyn AblationStudy> {

@@ -6,7 +6,7 @@
 //! | recipe settings | [`settings`] |
 //! | audio with texts, from the [embedded world](engram_data::world) or from files | [`corpus`] |
 //! | the encoder with both heads | [`model`] |
-//! | the [`Study`](crate::study::Study) implementation | [`study`] |
+//! | the [`Study`](crate::study::Study) implementation | `study` |
 //! | training and testing one run | [`run`] |
 //! | the results as text | `summary` |
 
@@ -14,7 +14,7 @@ pub mod corpus;
 pub mod model;
 pub mod run;
 pub mod settings;
-pub mod study;
+mod study;
 mod summary;
 
 use crate::error::Result;
@@ -53,10 +53,8 @@ impl StudyDefinition for Speech {
         run::settings(recipe).map(drop)
     }
 
-    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<Option<RunReport>> {
-        let report = |summary: run::SpeechSummary| {
-            RunReport::new(NAME, &summary, summary.to_text(), &summary.check_failures)
-        };
-        run::train_speech(recipe, options)?.map(report).transpose()
+    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<RunReport> {
+        let summary = run::train_speech(recipe, options)?;
+        RunReport::new(NAME, &summary, summary.to_text(), &summary.check_failures)
     }
 }

@@ -28,7 +28,6 @@ pub(super) fn finish<S: Study>(
         durable::link_file(&source, &target).map_err(TrainError::io(&target))?;
     }
     let mut summary = summary(session)?;
-    summary.finished = true;
     let counts = parameters.map(Parameters::element_counts);
     let card = card::of_run(study, session.recipe, &summary, counts, session.folder.inputs())?;
     write_file(&run.join(CARD), card.as_bytes())?;
@@ -36,15 +35,14 @@ pub(super) fn finish<S: Study>(
     Ok(summary)
 }
 
-/// The current state of the run.
-pub(super) fn summary(session: &Session<'_>) -> Result<RunSummary> {
+/// The summary of the run, without the recipe's check.
+fn summary(session: &Session<'_>) -> Result<RunSummary> {
     let state = &session.state;
     let metrics =
         state.metrics.iter().map(|(name, value)| (name.clone(), value.unwrap_or(f64::NAN)));
     let evaluation = Evaluation { metrics: metrics.collect(), counts: state.counts.clone() };
     Ok(RunSummary {
         run: session.folder.path().to_path_buf(),
-        finished: false,
         steps: state.step,
         last_loss: state.last_loss,
         last_evaluation: (!evaluation.metrics.is_empty()).then_some(evaluation),

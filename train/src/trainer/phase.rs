@@ -20,15 +20,6 @@ use crate::study::{Evaluation, EvaluationContext, Study, epoch_rng};
 /// The number of consecutive steps that may be skipped.
 const BAD_STEPS_ALLOWED: u32 = 2;
 
-/// Why training returned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// The phase has ended.
-    Ended,
-    /// `stop_after_steps` was reached.
-    OutOfSteps,
-}
-
 /// A running phase.
 pub(super) struct PhaseRun<'s, 'a, S: Study> {
     session: &'s mut Session<'a>,
@@ -98,7 +89,7 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
     }
 
     /// Trains until the phase ends.
-    pub(super) fn train(&mut self) -> Result<Outcome> {
+    pub(super) fn train(&mut self) -> Result<()> {
         let accumulate = self.session.recipe.batch().accumulate;
         self.session.timing.restart();
         if let Some(epoch) = self.session.state.pending.take() {
@@ -111,9 +102,6 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
                 return Err(self.empty(format!("epoch {epoch} has no batches")));
             }
             while self.session.state.epoch == epoch && !self.session.state.phase_done {
-                if self.session.steps_left == Some(0) {
-                    return Ok(Outcome::OutOfSteps);
-                }
                 if self.session.options.stop.is_requested() {
                     return Err(self.stop());
                 }
@@ -127,10 +115,9 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
                 self.advance(end, batches.len());
                 self.session.options.stop.set_unsaved(true);
                 self.after_step(epoch)?;
-                self.session.steps_left = self.session.steps_left.map(|left| left - 1);
             }
         }
-        Ok(Outcome::Ended)
+        Ok(())
     }
 
     fn step(&mut self, batches: &[S::Batch]) -> Result<()> {
@@ -255,8 +242,8 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
         }
         let state = &self.session.state;
         let values = state.window.values(self.learning_rate(state.phase_step - 1));
-        let amounts = state.window.amounts();
-        let speeds = self.session.timing.write(state.step, amounts)?;
+        let (examples, tokens) = state.window.amounts();
+        let speeds = self.session.timing.write(state.step, examples, tokens)?;
         if let Some(loss) = state.window.mean_loss() {
             self.session.state.last_loss = Some(loss);
         }

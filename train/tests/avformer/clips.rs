@@ -63,7 +63,7 @@ fn unusable_clips_are_named() {
     for (audio, text, expected) in [
         ("long.wav", "cat", "3.0 s are more than data.max_seconds = 2"),
         ("short.wav", "cat", "less than one token"),
-        ("a.wav", "CAF\u{c9}", "its text cannot be tokenised"),
+        ("a.wav", "CAF\u{c9}", "its text cannot be tokenized"),
         ("a.wav", &long, "positions"),
     ] {
         let line = json!({"id": "x", "audio": audio, "text": text, "frames": ["a.png"]});
@@ -155,7 +155,7 @@ fn invalid_settings_are_named() {
     for (set, expected) in [
         ("data.names=0", "data.names"),
         ("data.nmes=3", "nmes"),
-        ("data.silence=-0.5", "data.silence"),
+        ("data.silence_seconds=-0.5", "data.silence_seconds"),
         ("data.state_cache_gb=-1", "data.state_cache_gb"),
         ("data.train=x.jsonl", "data.train"),
         ("data.test_snr_db=[3.0, 1.0]", "data.test_snr_db"),

@@ -145,13 +145,13 @@ impl Frozen {
         asr_model: &str,
         set: &[&str],
         options: RunOptions,
-    ) -> Result<Option<AvformerSummary>, TrainError> {
+    ) -> Result<AvformerSummary, TrainError> {
         let mut recipe = self.recipe(asr_model, set)?;
         train_avformer(&mut recipe, &RunOptions { run: self.path(run), quiet: true, ..options })
     }
 
     pub fn run(&self, run: &str, asr_model: &str, set: &[&str]) -> AvformerSummary {
-        self.try_run(run, asr_model, set, RunOptions::default()).unwrap().unwrap()
+        self.try_run(run, asr_model, set, RunOptions::default()).unwrap()
     }
 
     pub fn refused(&self, set: &[&str], expected: &[&str]) {
@@ -173,7 +173,7 @@ pub fn train_image_encoder(folder: &Path, seed: u64) {
     let options = RecipeOptions { tiny: false, set: vec![format!("seed={seed}")] };
     let mut recipe = Recipe::parse(CLIP_RECIPE, Path::new("clip.toml"), &options).unwrap();
     let run = RunOptions { run: folder.into(), quiet: true, ..Default::default() };
-    train_clip(&mut recipe, &run).unwrap().unwrap();
+    train_clip(&mut recipe, &run).unwrap();
 }
 
 fn write_model(folder: &Path, config: &Value, tokenizer: &str, parameters: &Parameters) {
@@ -218,13 +218,13 @@ pub fn write_whisper(folder: &Path, seed: u64) {
 /// A small Conformer.
 fn write_conformer(folder: &Path) {
     let encoder = ConformerConfig { num_hidden_layers: 1, ..ConformerConfig::tiny() };
-    let tokeniser = SpeechTokenizer::letters().unwrap();
-    let config = ctc_config(&encoder, tokeniser.vocabulary_size());
+    let tokenizer = SpeechTokenizer::letters().unwrap();
+    let config = ctc_config(&encoder, tokenizer.vocabulary_size());
     let builder = ParameterBuilder::on_cpu(3);
     ConformerCtc::new(&config, &builder).unwrap();
     let mut json = serde_json::to_value(&config).unwrap();
     json["model_type"] = "parakeet_ctc".into();
-    write_model(folder, &json, &tokeniser.json().unwrap(), &builder.finish().unwrap());
+    write_model(folder, &json, &tokenizer.json().unwrap(), &builder.finish().unwrap());
 }
 
 pub fn lines(path: PathBuf) -> Vec<String> {

@@ -43,7 +43,7 @@ utterances = "clean"
 "#;
 
 fn grid() -> Grid {
-    Grid::parse((GRID, Path::new("grid.toml")), (RECIPE, Path::new("test.toml")), ALL).unwrap()
+    Grid::parse(GRID, Path::new("grid.toml"), RECIPE, Path::new("test.toml"), ALL).unwrap()
 }
 
 /// Settings for the grid's frozen models.

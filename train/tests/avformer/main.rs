@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod clips;
+#[path = "../crash/mod.rs"]
+mod crash;
 mod frozen;
 mod grid;
 mod study;

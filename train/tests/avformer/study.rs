@@ -1,4 +1,4 @@
-//! Both phases, a stopped run, and the finished run as adapters.
+//! Both phases, a crashed run, and the finished run as adapters.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,6 +16,7 @@ use image::RgbImage;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::crash::crash_at_checkpoint;
 use crate::frozen::{Frozen, lines, tensor, train_image_encoder, write_whisper};
 
 /// Both phases with both ASR models: each phase trains its own parameters, and the frozen models do
@@ -75,7 +76,7 @@ fn phases_train_their_parameters_and_the_test_measures_all_systems() {
 }
 
 #[test]
-fn a_stopped_run_ends_with_the_same_bytes_on_any_number_of_threads() {
+fn a_crashed_run_ends_with_the_same_bytes_on_any_number_of_threads() {
     let frozen = Frozen::new();
     let cache = format!("data.cache={}", frozen.text("cache"));
     let set = ["data.sweep_clips=0", "model.projection_bias_init=mean", &cache];
@@ -88,14 +89,14 @@ fn a_stopped_run_ends_with_the_same_bytes_on_any_number_of_threads() {
     for (file, bytes) in stored.iter().zip(&bytes) {
         std::fs::write(file, &bytes[..100]).unwrap();
     }
-    for stop in [4, 7] {
-        let run = format!("stopped-{stop}");
-        let options = RunOptions { stop_after_steps: Some(stop), ..RunOptions::default() };
-        assert!(frozen.try_run(&run, "whisper", &set, options).unwrap().is_none());
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(stop as usize - 3).build().unwrap();
+    for (step, threads) in [(5, 1), (8, 4)] {
+        let run = format!("crashed-{step}");
+        let train = |options| frozen.try_run(&run, "whisper", &set, options);
+        crash_at_checkpoint(&frozen.path(&run), step, train);
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         pool.install(|| {
             let options = RunOptions { resume: true, ..RunOptions::default() };
-            frozen.try_run(&run, "whisper", &set, options).unwrap().unwrap();
+            train(options).unwrap();
         });
         for file in ["model.safetensors", "test/noisy.right_frames.tsv", "summary.json"] {
             let [whole, resumed] =
@@ -171,9 +172,9 @@ fn no_image_is_encoded_during_training() {
             .to_vec();
         set.push(format!("data.state_cache_gb={state_cache_gb}"));
         let mut recipe = frozen.recipe("whisper", &set).unwrap();
-        let settings = (recipe.data().unwrap(), recipe.model().unwrap());
+        let (data, model) = (recipe.data().unwrap(), recipe.model().unwrap());
         let (feeds, batch) = (recipe.feed().unwrap(), recipe.batch().clone());
-        let mut study = AvformerStudy::new(settings, feeds, batch, true).unwrap();
+        let mut study = AvformerStudy::new(data, model, feeds, batch, true).unwrap();
         let hidden = frozen.path("hidden");
         std::fs::create_dir(&hidden).unwrap();
         let names: Vec<String> =
@@ -184,7 +185,7 @@ fn no_image_is_encoded_during_training() {
         let run = frozen.path(&format!("run-{state_cache_gb}"));
         let options = RunOptions { run: run.clone(), quiet: true, ..RunOptions::default() };
         let trained = train(&mut study, &recipe, &options).unwrap();
-        assert!(trained.finished && trained.steps == 10);
+        assert!(trained.steps == 10);
         assert!(tensor(&run, "projection.weight").iter().any(|value| *value != 0.0));
         let avformer = study.load(&trained.weights).unwrap();
         assert!(
@@ -225,7 +226,7 @@ fn uncached_clips_are_embedded_in_each_step() {
 #[test]
 fn adapters_are_switched_on_and_off_by_name() {
     let frozen = Frozen::new();
-    frozen.run("run", "whisper", &["data.sweep_clips=0", "data.silence=0.25"]);
+    frozen.run("run", "whisper", &["data.sweep_clips=0", "data.silence_seconds=0.25"]);
     let data = AvformerData {
         names: 3,
         clips: 12,
@@ -304,8 +305,8 @@ fn a_modified_run_is_refused() {
     for (at, value, expected) in [
         ("/image_encoder_sha256", json!(""), "do not match"),
         ("/frames", json!(1_000_000_000_000_000_000_u64), "`frames` is"),
-        ("/silence", json!(-5.0), "`silence` is"),
-        ("/silence", json!(1e308), "`silence` is"),
+        ("/silence_seconds", json!(-5.0), "`silence_seconds` is"),
+        ("/silence_seconds", json!(1e308), "`silence_seconds` is"),
         ("/avformer", json!({}), "has missing fields"),
         ("/avformer/adapters/bottleneck", json!(0), "bottleneck"),
         ("/avformer/projection/init_std", json!(-1.0), "init_std"),

@@ -60,7 +60,7 @@ fn a_new_study_is_trained_by_its_name() {
     let study = registry::find(STUDIES, recipe.study()).expect("the study");
     let run = folder.path().join("run");
     let options = RunOptions { run: run.clone(), quiet: true, ..RunOptions::default() };
-    let report = study.train(&mut recipe, &options).expect("trained").expect("finished");
+    let report = study.train(&mut recipe, &options).expect("a finished run");
     assert!(report.check_failures.is_empty() && report.text.starts_with("errors ["));
     assert!(report.json["errors"][3].as_f64().expect("a number") < 1.0);
     assert!(run.join("summary.json").is_file() && run.join("README.md").is_file());
@@ -82,7 +82,7 @@ fn a_new_study_is_trained_by_its_name() {
 fn a_new_study_has_grids() {
     let folder = tempfile::tempdir().expect("a folder");
     let (file, recipe) = (Path::new("grid.toml"), Path::new("median.toml"));
-    let grid = |text: &str, studies| Grid::parse((text, file), (RECIPE, recipe), studies);
+    let grid = |text: &str, studies| Grid::parse(text, file, RECIPE, recipe, studies);
     let options = GridOptions {
         out: folder.path().to_path_buf(),
         seeds: 2,

@@ -51,6 +51,8 @@ files = ["metrics.jsonl"]
 loss_at_most = 10.0
 "#;
 
+/// Micro-batches in a step.
+const MICRO_BATCHES: usize = 2;
 const EXAMPLES: usize = 38;
 const INPUTS: usize = 3;
 const HIDDEN: usize = 8;
@@ -90,6 +92,11 @@ pub struct Model {
 impl Toy {
     pub fn broken(broken: Breakage) -> Self {
         Self { broken, ..Self::default() }
+    }
+
+    /// A study that crashes after this number of steps.
+    pub fn crashing(steps: usize) -> Self {
+        Self::broken(Breakage { crash_at_loss: Some(steps * MICRO_BATCHES), ..Breakage::default() })
     }
 
     fn forward(
@@ -226,13 +233,11 @@ pub fn train(
     run: &Path,
     set: &[&str],
     resume: bool,
-    stop_after_steps: Option<u64>,
 ) -> Result<RunSummary, TrainError> {
     let options = RunOptions {
         run: run.to_path_buf(),
         resume,
         quiet: true,
-        stop_after_steps,
         stop: study.stop.clone(),
         ..RunOptions::default()
     };

@@ -1,7 +1,7 @@
 //! Metrics of image captions, equal to pycocoevalcap: BLEU, ROUGE-L, CIDEr-D and CIDEr.
 //!
 //! All metrics take a [`CaptionCorpus`]: for each image, one hypothesis and one or more references,
-//! already tokenised ([`ptb::tokenise`](crate::tokenise::ptb::tokenise)). METEOR and SPICE are
+//! already tokenized ([`ptb::tokenize`](crate::tokenize::ptb::tokenize)). METEOR and SPICE are
 //! large Java programs and are not included.
 
 pub mod bleu;
@@ -21,7 +21,7 @@ pub(crate) use sentences::Sentences;
 /// Highest n-gram order of the metrics.
 pub const MAX_NGRAM_ORDER: usize = 4;
 
-/// The tokenised captions of a set of images, prepared once for all metrics.
+/// The tokenized captions of a set of images, prepared once for all metrics.
 ///
 /// ```
 /// use engram_eval::metric::caption::{CaptionCorpus, bleu::bleu, cider::cider_d, rouge_l::rouge_l};

@@ -1,12 +1,12 @@
-//! Tokenised captions in one array, with words as integers.
+//! Tokenized captions in one array, with words as integers.
 
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 
-use crate::tokenise::is_white_space;
+use crate::tokenize::is_white_space;
 
-/// A tokenised caption.
+/// A tokenized caption.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sentence<'s> {
     /// Words between single spaces, as in ROUGE; an empty caption is one empty word.
@@ -53,7 +53,7 @@ impl Sentences {
         &self.vocabulary
     }
 
-    /// Adds a tokenised caption.
+    /// Adds a tokenized caption.
     pub(crate) fn push(&mut self, text: &str) {
         let mut has_own_tokens = false;
         for word in text.split(' ') {

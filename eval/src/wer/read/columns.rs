@@ -71,7 +71,7 @@ impl Side {
 
 impl Columns {
     /// Whether the user named a column.
-    pub fn are_given(&self) -> bool {
+    pub(crate) fn are_given(&self) -> bool {
         *self != Self::default()
     }
 

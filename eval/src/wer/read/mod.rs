@@ -324,15 +324,17 @@ fn records<'a>(
 /// one file; [`EvalError::Malformed`] for a different number of plain lines, and if only one file
 /// has ids
 pub fn join<'a>(
-    (reference_file, references): (&str, Vec<Utterance<'a>>),
-    (hypothesis_file, hypotheses): (&str, Vec<Utterance<'a>>),
+    reference_file: &str,
+    references: Vec<Utterance<'a>>,
+    hypothesis_file: &str,
+    hypotheses: Vec<Utterance<'a>>,
 ) -> Result<Pairs<'a>, EvalError> {
     let has_ids = |utterances: &[Utterance<'_>]| utterances.iter().any(|u| u.id.is_some());
     let has_markup = |utterances: &[Utterance<'_>]| utterances.iter().any(|u| u.markup);
     let (in_references, in_hypotheses) = (has_markup(&references), has_markup(&hypotheses));
     let joined = match (has_ids(&references), has_ids(&hypotheses)) {
-        (false, false) => join_by_line((reference_file, references), (hypothesis_file, hypotheses)),
-        (true, true) => join_by_id((reference_file, references), (hypothesis_file, hypotheses)),
+        (false, false) => join_by_line(reference_file, references, hypothesis_file, hypotheses),
+        (true, true) => join_by_id(reference_file, references, hypothesis_file, hypotheses),
         (with_ids, _) => {
             let (with, without) = if with_ids {
                 (reference_file, hypothesis_file)
@@ -353,8 +355,10 @@ pub fn join<'a>(
 }
 
 fn join_by_line<'a>(
-    (reference_file, references): (&str, Vec<Utterance<'a>>),
-    (hypothesis_file, hypotheses): (&str, Vec<Utterance<'a>>),
+    reference_file: &str,
+    references: Vec<Utterance<'a>>,
+    hypothesis_file: &str,
+    hypotheses: Vec<Utterance<'a>>,
 ) -> Result<Pairs<'a>, EvalError> {
     let (wanted, found) = (references.len(), hypotheses.len());
     if wanted != found {
@@ -372,8 +376,10 @@ fn join_by_line<'a>(
 }
 
 fn join_by_id<'a>(
-    (reference_file, references): (&str, Vec<Utterance<'a>>),
-    (hypothesis_file, hypotheses): (&str, Vec<Utterance<'a>>),
+    reference_file: &str,
+    references: Vec<Utterance<'a>>,
+    hypothesis_file: &str,
+    hypotheses: Vec<Utterance<'a>>,
 ) -> Result<Pairs<'a>, EvalError> {
     let rows = hypotheses.len();
     let mut by_id: HashMap<Cow<'a, str>, (Cow<'a, str>, u64)> = HashMap::with_capacity(rows);
@@ -614,7 +620,7 @@ mod tests {
     fn texts_are_joined_by_id_or_by_line() {
         let parse = |text, format| parse_texts("f", text, format).unwrap();
         let joined = |a, b, format| {
-            join(("r", parse(a, format)), ("h", parse(b, format))).map_err(|e| e.to_string())
+            join("r", parse(a, format), "h", parse(b, format)).map_err(|e| e.to_string())
         };
         let pairs = joined("1\ta\n2\tb\n", "2\tx\n1\ty\n", TextFormat::Tsv).unwrap();
         assert_eq!(
@@ -627,8 +633,7 @@ mod tests {
         assert!(extra.starts_with("h:2: id `3` is not in r"), "{extra}");
         let lines = joined("a\n\n", "a\n", TextFormat::Lines).unwrap_err();
         assert!(lines.starts_with("h: has 1 lines, but r has 2"), "{lines}");
-        let mixed =
-            join(("r", parse("a", TextFormat::Lines)), ("h", parse("a (1)", TextFormat::Trn)));
+        let mixed = join("r", parse("a", TextFormat::Lines), "h", parse("a (1)", TextFormat::Trn));
         assert!(mixed.unwrap_err().to_string().starts_with("r: has no ids, but h has"));
     }
 }

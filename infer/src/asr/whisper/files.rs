@@ -34,8 +34,8 @@ impl WhisperAsr {
     /// with the remedy, and for an invalid `generation_config.json`; [`InferError::Model`] for a
     /// model that is unknown or does not match its weights.
     pub fn open(location: &str) -> Result<Self> {
-        let place = WeightsLocation::parse(location)?;
-        if let WeightsLocation::Folder(folder) = &place
+        let parsed = WeightsLocation::parse(location)?;
+        if let WeightsLocation::Folder(folder) = &parsed
             && folder.join("model.bin").is_file()
             && !folder.join("model.safetensors").is_file()
         {
@@ -49,14 +49,14 @@ impl WhisperAsr {
         let folder = PretrainedFolder::open(location)?;
         let config_file = folder.file("config.json")?;
         let config = WhisperConfig::read(&config_file)?;
-        let tokeniser = SpeechTokenizer::from_file(&folder.tokenizer()?)?;
+        let tokenizer = SpeechTokenizer::from_file(&folder.tokenizer()?)?;
         let path = folder.weights_path()?;
         let frozen = vec![ParameterGroup::all_frozen()];
         let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu);
         let weights = std::sync::Arc::new(Weights::open(&path)?);
         let whisper = Whisper::new(&config, &builder.with_weights(weights))?;
         let parameters = builder.finish()?;
-        let tokens = WhisperTokens::find(|name| tokeniser.id_of(name))?;
+        let tokens = WhisperTokens::find(|name| tokenizer.id_of(name))?;
         tokens.check_fits(config.vocab_size)?;
         let generation_file = folder.optional("generation_config.json")?;
         let generation = match &generation_file {
@@ -71,7 +71,7 @@ impl WhisperAsr {
         })?;
         let default_at_start = || {
             // The space and the end-of-text token.
-            let blank = tokeniser.encode(" ").ok().filter(|ids| ids.len() == 1);
+            let blank = tokenizer.encode(" ").ok().filter(|ids| ids.len() == 1);
             blank.into_iter().flatten().chain([tokens.end]).collect()
         };
         Ok(Self {
@@ -88,7 +88,7 @@ impl WhisperAsr {
             multilingual: config.vocab_size > ENGLISH_VOCABULARY,
             whisper,
             parameters,
-            tokeniser,
+            tokenizer,
             tokens,
             weights: path,
         })

@@ -107,7 +107,7 @@ impl WhisperAsr {
     fn text(&self, tokens: &[u32]) -> Result<String> {
         let first = self.tokens.first_timestamp();
         let words: Vec<u32> = tokens.iter().copied().filter(|token| *token < first).collect();
-        Ok(self.tokeniser.decode(&words)?.trim().to_string())
+        Ok(self.tokenizer.decode(&words)?.trim().to_string())
     }
 
     /// The parts between timestamps. A part without an end lasts until the end of the clip.

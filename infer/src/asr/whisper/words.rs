@@ -77,12 +77,8 @@ impl WhisperAsr {
             })
             .collect();
         let prompt = self.tokens.prompt(self.language(options)?, false)?;
-        let aligned = self.whisper.decoder().align(
-            audio,
-            &to_align,
-            (&prompt, end),
-            &self.alignment_heads,
-        )?;
+        let aligned =
+            self.whisper.decoder().align(audio, &to_align, &prompt, end, &self.alignment_heads)?;
         let is_without_spaces = |language: &String| WITHOUT_SPACES.contains(&language.as_str());
         let by_character = options.task == Task::Transcribe
             && options.language.as_ref().is_some_and(is_without_spaces);
@@ -91,7 +87,7 @@ impl WhisperAsr {
             let mut pieces = Vec::with_capacity(texts.len());
             let mut first = 0;
             for text in texts {
-                pieces.push(pieces_of(&self.tokeniser, text, (alignment, first), by_character)?);
+                pieces.push(pieces_of(&self.tokenizer, text, (alignment, first), by_character)?);
                 first += text.len();
             }
             let segments: Vec<&Segment> = parts.iter().map(|part| &part.segment).collect();
@@ -104,7 +100,7 @@ impl WhisperAsr {
 
 /// The pieces of a text part. Its first token has index `first` in the alignment.
 fn pieces_of(
-    tokeniser: &SpeechTokenizer,
+    tokenizer: &SpeechTokenizer,
     tokens: &[u32],
     (alignment, first): (&Alignment, usize),
     by_character: bool,
@@ -113,9 +109,9 @@ fn pieces_of(
         let state = alignment.starts.get(first + token).copied().unwrap_or_default();
         samples_to_seconds(state * SAMPLES_PER_STATE)
     };
-    let mut texts = tokeniser.pieces(tokens)?;
+    let mut texts = tokenizer.pieces(tokens)?;
     // Tokens at the end may not form a complete character.
-    let whole = tokeniser.decode(tokens)?;
+    let whole = tokenizer.decode(tokens)?;
     let rest = whole.strip_prefix(&texts.concat()).unwrap_or_default();
     if let Some(last) = texts.last_mut() {
         *last += rest;

@@ -66,7 +66,8 @@ impl Answerer {
     /// The errors of [`Answerer::answer_one`]; an error for a run without a memory.
     pub fn find(
         &self,
-        (question, image): (Option<&str>, Option<&Path>),
+        question: Option<&str>,
+        image: Option<&Path>,
         k: usize,
         filter: Filter,
     ) -> Result<Vec<Evidence>> {

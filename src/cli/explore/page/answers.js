@@ -147,7 +147,7 @@ async function chooseRun() {
 }
 
 export async function startAnswers(runs, memories) {
-  memories.forEach((memory) => memoryOf.set(memory.run, memory.place));
+  memories.forEach((memory) => memoryOf.set(memory.run, memory.index));
   questionImage = imageField(at("question-image"), () => questionImage.bytes() && start());
   fill(at("answer-run"), runs.map(({ index, name }) => [index, name]));
   at("answer-run").addEventListener("change", chooseRun);

@@ -11,7 +11,7 @@ let nearTo;
 let searches = 0;
 
 /** The selected memory. */
-const chosen = () => memories.find((memory) => String(memory.place) === at("memories").value);
+const chosen = () => memories.find((memory) => String(memory.index) === at("memories").value);
 
 async function chooseMemory() {
   const memory = chosen();
@@ -30,7 +30,7 @@ async function chooseMemory() {
 }
 
 async function search(near) {
-  const { place: index, accepts } = chosen();
+  const { index, accepts } = chosen();
   nearTo = near;
   const boxes = [...document.querySelectorAll("[name=source]")];
   const sources = boxes.filter((box) => box.checked).map((box) => box.value);
@@ -87,7 +87,7 @@ function hitCard(memory, hit) {
 export async function startMemory(allMemories) {
   memories = allMemories;
   queryImage = imageField(at("query-image"), () => search());
-  fill(at("memories"), memories.map((memory) => [memory.place, memory.name]));
+  fill(at("memories"), memories.map((memory) => [memory.index, memory.name]));
   at("memories").addEventListener("change", chooseMemory);
   at("search").addEventListener("submit", (event) => {
     event.preventDefault();

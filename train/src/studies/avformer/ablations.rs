@@ -17,9 +17,9 @@ use super::run::{complete_settings, settings};
 use super::settings::{AvformerData, AvformerFeed};
 use crate::checkpoint;
 use crate::error::{Result, TrainError};
-use crate::grid::settings::{Grid, Phases};
-use crate::grid::study::Hashes;
-use crate::grid::{AblationStudy, Column, Configuration, Filter, MetricQuery};
+use crate::grid::{
+    AblationStudy, Column, Configuration, Filter, Grid, Hashes, MetricQuery, Phases,
+};
 use crate::recipe::Recipe;
 
 /// The systems of the test: the frozen ASR model, or the frames that the adapted model sees.
@@ -331,7 +331,7 @@ utterances = "clean"
 
     fn grid(text: &str) -> Result<Grid> {
         let (file, recipe) = (Path::new("grid.toml"), Path::new("tiny.toml"));
-        Grid::parse((text, file), (RECIPE, recipe), ALL)
+        Grid::parse(text, file, RECIPE, recipe, ALL)
     }
 
     #[test]

@@ -11,7 +11,8 @@ pub(super) const WRONG_CHECKSUM: &str = "its checksum does not match";
 /// Returns the path of a cache file and its parsed content, and creates the folder. The content is
 /// `None` for a new or unreadable file. An unreadable file is replaced, with a warning.
 pub(super) fn open<T>(
-    (folder, name): (&str, &str),
+    folder: &str,
+    name: &str,
     content: &str,
     read: impl FnOnce(&[u8]) -> Result<T, String>,
 ) -> Result<(PathBuf, Option<T>)> {

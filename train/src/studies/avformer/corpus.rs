@@ -153,7 +153,7 @@ impl Corpus {
     }
 
     /// Whether an image that does not decode ends the run.
-    pub fn stops_at_errors(&self) -> bool {
+    pub(crate) fn stops_at_errors(&self) -> bool {
         self.data.on_error == OnError::Stop || matches!(self.clips, Clips::World(_))
     }
 
@@ -161,7 +161,7 @@ impl Corpus {
     ///
     /// # Errors
     /// [`TrainError::Manifest`] naming the first clip for which `is_wrong` returns a reason.
-    pub fn check_texts(&self, is_wrong: impl Fn(&str) -> Option<String>) -> Result<()> {
+    pub(crate) fn check_texts(&self, is_wrong: impl Fn(&str) -> Option<String>) -> Result<()> {
         let train = match &self.clips {
             Clips::World(_) => None,
             Clips::Files { train, .. } => Some(train),
@@ -195,7 +195,7 @@ impl Corpus {
     }
 
     /// The number of training clips.
-    pub fn training_len(&self) -> usize {
+    pub(crate) fn training_len(&self) -> usize {
         match &self.clips {
             Clips::World(_) => self.data.clips,
             Clips::Files { train, .. } => train.clips().len(),
@@ -225,7 +225,11 @@ impl Corpus {
     ///
     /// # Errors
     /// As [`Corpus::training`].
-    pub fn without_audio(&self, index: usize, feed: &AvformerFeed) -> Result<ClipWithFrames> {
+    pub(crate) fn without_audio(
+        &self,
+        index: usize,
+        feed: &AvformerFeed,
+    ) -> Result<ClipWithFrames> {
         match &self.clips {
             Clips::World(_) => {
                 Ok(ClipWithFrames { samples: Vec::new(), ..self.training(index, feed)? })
@@ -299,7 +303,7 @@ impl Corpus {
     }
 
     /// The number of images.
-    pub fn num_images(&self) -> usize {
+    pub(crate) fn num_images(&self) -> usize {
         match &self.clips {
             Clips::World(world) => world.names().len() * self.views_of_name(),
             Clips::Files { images, .. } => images.len(),
@@ -308,7 +312,7 @@ impl Corpus {
 
     /// Whether an image can be shown. All candidate frames must decode, so that the set of clips
     /// does not depend on the number of frames shown.
-    pub fn is_shown(&self, index: usize) -> bool {
+    pub(crate) fn is_shown(&self, index: usize) -> bool {
         match &self.clips {
             Clips::World(_) => true,
             Clips::Files { images, .. } => images[index].is_shown,
@@ -328,7 +332,7 @@ impl Corpus {
                     Some(view) if view < EVALUATED_VIEWS => (Split::Validation, view),
                     Some(view) => (Split::Test, view - EVALUATED_VIEWS),
                 };
-                let view_pixels = world.view((split, name), view, self.data.view_size)?;
+                let view_pixels = world.view(split, name, view, self.data.view_size)?;
                 let (width, height) = view_pixels.dimensions();
                 let path = PathBuf::from(world.names().nth(name).unwrap_or_default());
                 let image = DecodedImage::from_pixels(width, height, view_pixels.into_raw());

@@ -46,8 +46,7 @@ impl EmbeddingStore {
             return Ok(store);
         }
         let name = format!("{}.safetensors", encoder.sha256());
-        let (file, cached) =
-            cache::open((folder, &name), "embeddings", |bytes| read(bytes, width))?;
+        let (file, cached) = cache::open(folder, &name, "embeddings", |bytes| read(bytes, width))?;
         (store.file, store.rows) = (Some(file), cached.unwrap_or_default());
         Ok(store)
     }

@@ -20,14 +20,13 @@ use engram_eval::wer::counts::EditCounts;
 use engram_eval::wer::read::Pairs;
 use engram_eval::wer::report::{Labels, WerOptions, WerReport, evaluate};
 use engram_eval::wer::tokens::TokenUnit;
-use engram_infer::asr::VisualInput;
 use engram_models::avformer::Avformer;
 use serde::{Deserialize, Serialize};
 
 use super::corpus::ClipWithFrames;
 use super::frozen_texts::FrozenTexts;
 use super::study::{AvformerStudy, NORMALISER};
-use super::transcription::other;
+use super::transcription::{VisualInput, other};
 use crate::Stop;
 use crate::checkpoint::write_file;
 use crate::error::TrainError;
@@ -233,7 +232,7 @@ impl AvformerStudy {
         }
         let mut progress = self.progress(&format!("test, {utterances}"), clips.len());
         let transcripts =
-            self.transcribe(avformer, clips, shown, (&mut progress, &Stop::default()))?;
+            self.transcribe(avformer, clips, shown, &mut progress, &Stop::default())?;
         for (shown, texts) in shown.iter().zip(transcripts) {
             metrics.systems.push(hypotheses.add(name(*shown), texts, folder)?);
         }
@@ -306,7 +305,7 @@ impl AvformerStudy {
             let ratio = snr_db.map_or("clean".to_string(), |ratio| format!("{ratio}dB"));
             let mut progress = self.progress(&format!("test, {ratio}"), clips.len());
             let transcripts =
-                self.transcribe(avformer, &clips, &shown, (&mut progress, &Stop::default()))?;
+                self.transcribe(avformer, &clips, &shown, &mut progress, &Stop::default())?;
             let mut measures = Vec::with_capacity(shown.len());
             for (shown, texts) in shown.iter().zip(transcripts) {
                 let report = report(&clips, &texts)?;

@@ -41,7 +41,7 @@ impl FrozenTexts {
         let program = Program::running()?.sha256;
         let program = program.get(..12).unwrap_or(&program);
         let name = format!("{}.{program}.texts.json", asr_model.weights_sha256()?);
-        let (file, cached) = cache::open((folder, &name), "texts", read)?;
+        let (file, cached) = cache::open(folder, &name, "texts", read)?;
         (store.file, store.batches) = (Some(file), cached.unwrap_or_default());
         Ok(store)
     }

@@ -86,7 +86,7 @@ impl AvformerStudy {
         clips: &[ClipWithFrames],
         counts: &[usize],
     ) -> StudyResult<Vec<Tensor>> {
-        let (asr_model, own) = (self.asr_model(), seconds_to_samples(self.data().silence));
+        let (asr_model, own) = (self.asr_model(), seconds_to_samples(self.data().silence_seconds));
         let silence = asr_model.trailing_silence_samples().max(own);
         let mut all = Vec::with_capacity(clips.len());
         for (clips, counts) in clips.chunks(CLIPS_PER_PASS).zip(counts.chunks(CLIPS_PER_PASS)) {

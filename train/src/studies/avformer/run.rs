@@ -56,28 +56,22 @@ impl AvformerSummary {
     }
 }
 
-/// Trains by a recipe; returns `None` if the run was stopped early.
+/// Trains adapters and the projection by a recipe, and tests them.
 ///
 /// # Errors
 /// Errors of reading the data and the frozen models, and of [`train`];
 /// [`TrainError::FrozenChanged`] if the ASR model changed.
-pub fn train_avformer(
-    recipe: &mut Recipe,
-    options: &RunOptions,
-) -> Result<Option<AvformerSummary>> {
+pub fn train_avformer(recipe: &mut Recipe, options: &RunOptions) -> Result<AvformerSummary> {
     recipe.expect_study(NAME)?;
     recipe.fill_start_hash()?;
     let (data, model, feeds) = complete_settings(recipe)?;
     let batch = recipe.batch().clone();
-    let study = AvformerStudy::new((data, model), feeds, batch, options.quiet);
+    let study = AvformerStudy::new(data, model, feeds, batch, options.quiet);
     let mut study = study.map_err(TrainError::in_study(NAME, "reading the data"))?;
     check_start(&study, recipe)?;
     let frozen = |study: &AvformerStudy| study.asr_model().parameters().fingerprint(|_| true);
     let before = frozen(&study)?;
     let trained = train(&mut study, recipe, options)?;
-    if !trained.finished {
-        return Ok(None);
-    }
     let after = frozen(&study)?;
     if before != after {
         let phase = "the whole run".to_string();
@@ -86,7 +80,7 @@ pub fn train_avformer(
     let summary = finish(&study, recipe, &trained, [before, after])
         .map_err(TrainError::in_study(NAME, "measuring the finished run"))?;
     finish_run(&options.run, &summary)?;
-    Ok(Some(summary))
+    Ok(summary)
 }
 
 /// The study's part of a recipe: `[data]`, `[model]` and the feed of each phase.
@@ -121,8 +115,8 @@ pub(super) fn settings(recipe: &mut Recipe) -> Result<Settings> {
     }
     for (phase, feed) in recipe.phases().iter().zip(&feeds) {
         if let Some((key, reason)) = feed.first_invalid_key(&data) {
-            let place = format!("phase.{}.feed.{key}", phase.name);
-            return Err(recipe.error(&place, reason));
+            let key = format!("phase.{}.feed.{key}", phase.name);
+            return Err(recipe.error(&key, reason));
         }
     }
     if recipe.batch().tokens > 0 {
@@ -184,7 +178,7 @@ fn finish(
         image_encoder_inputs_sha256: study.encoder_inputs_sha256().to_string(),
         image_width: study.image_width(),
         frames: study.data().frames,
-        silence: study.data().silence,
+        silence_seconds: study.data().silence_seconds,
     };
     write_file(
         &trained.run.join(AvformerRunConfig::FILE),

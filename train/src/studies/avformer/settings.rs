@@ -55,7 +55,7 @@ pub struct AvformerData {
     pub frames: usize,
     /// Seconds of silence after each clip, in training, test and use. Silence helps Whisper find
     /// the end of longer speech; single names need none.
-    pub silence: f64,
+    pub silence_seconds: f64,
     /// The longest clip in training or test, in seconds; memory grows with its square.
     pub max_seconds: f64,
     /// Embedded world: the seed of voices, noise and views.
@@ -112,7 +112,7 @@ impl Default for AvformerData {
             cache: String::new(),
             state_cache_gb: STATE_CACHE_GB,
             frames: 4,
-            silence: 0.0,
+            silence_seconds: 0.0,
             max_seconds: 20.0,
             world_seed: 1,
             names: 138,
@@ -138,7 +138,7 @@ impl AvformerData {
     }
 
     /// The audio conditions of the embedded world in validation and test.
-    pub fn test_noise_settings(&self, noise: &[NoiseKind]) -> NoiseSettings {
+    pub(crate) fn test_noise_settings(&self, noise: &[NoiseKind]) -> NoiseSettings {
         NoiseSettings { noise: noise.to_vec(), snr_db: self.test_snr_db, masked: 0.0 }
     }
 
@@ -154,10 +154,12 @@ impl AvformerData {
         if !(self.max_seconds > 0.0 && self.max_seconds.is_finite()) {
             return Some(("max_seconds", format!("{} is not a valid length", self.max_seconds)));
         }
-        if !(0.0..=MAX_SILENCE_SECONDS).contains(&self.silence) {
-            let reason =
-                format!("{} is not between 0 and {MAX_SILENCE_SECONDS} seconds", self.silence);
-            return Some(("silence", reason));
+        if !(0.0..=MAX_SILENCE_SECONDS).contains(&self.silence_seconds) {
+            let reason = format!(
+                "{} is not between 0 and {MAX_SILENCE_SECONDS} seconds",
+                self.silence_seconds
+            );
+            return Some(("silence_seconds", reason));
         }
         if !(self.state_cache_gb >= 0.0 && self.state_cache_gb.is_finite()) {
             return Some((
@@ -295,7 +297,7 @@ impl Default for AvformerFeed {
 
 impl AvformerFeed {
     /// Whether two feeds give the same clips with the same audio.
-    pub fn has_same_audio(&self, other: &Self) -> bool {
+    pub(crate) fn has_same_audio(&self, other: &Self) -> bool {
         let key = |feed: &Self| (feed.snr_db, feed.clean, feed.masked, feed.share);
         key(self) == key(other)
     }

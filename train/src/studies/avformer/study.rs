@@ -9,7 +9,7 @@ use engram_data::world::questions::Split;
 use engram_data::world::speech::SAMPLE_RATE;
 use engram_eval::normalise::Normaliser;
 use engram_eval::wer::count_word_errors;
-use engram_infer::asr::{AsrModel, VisualInput, open_avformer};
+use engram_infer::asr::{AsrModel, open_avformer};
 use engram_infer::digest;
 use engram_infer::encode::Encoder;
 use engram_models::avformer::{Avformer, FrozenAsrModel, VisualTokens};
@@ -27,7 +27,7 @@ use super::corpus::{ClipWithFrames, Corpus};
 use super::embedding_store::EmbeddingStore;
 use super::gallery::Gallery;
 use super::settings::{AvformerData, AvformerFeed, AvformerModel, OnError, ProjectionBiasInit};
-use super::transcription::Embedded;
+use super::transcription::{Embedded, VisualInput};
 use crate::log::{self, Progress};
 use crate::recipe::{BatchSettings, Phase};
 use crate::study::{
@@ -35,7 +35,7 @@ use crate::study::{
 };
 
 /// The normaliser of all texts: ASR models differ in case and punctuation.
-pub const NORMALISER: Normaliser = Normaliser::WhisperEnglish;
+pub(crate) const NORMALISER: Normaliser = Normaliser::WhisperEnglish;
 /// Maximum number of draws to find a clip with another topic.
 const MAX_DRAWS: usize = 16;
 
@@ -84,7 +84,8 @@ impl AvformerStudy {
     /// # Errors
     /// Errors of reading the data and the frozen models, and of an image that does not decode.
     pub fn new(
-        (data, model): (AvformerData, AvformerModel),
+        data: AvformerData,
+        model: AvformerModel,
         feeds: Vec<AvformerFeed>,
         batch: BatchSettings,
         quiet: bool,
@@ -195,7 +196,7 @@ impl AvformerStudy {
     }
 
     /// The SHA-256 of the image encoder's weights; empty if no frames are shown.
-    pub fn encoder_sha256(&self) -> &str {
+    pub(crate) fn encoder_sha256(&self) -> &str {
         &self.encoder_sha256
     }
 
@@ -212,7 +213,7 @@ impl AvformerStudy {
     }
 
     /// Whether any phase shows frames.
-    pub fn uses_frames(&self) -> bool {
+    pub(crate) fn uses_frames(&self) -> bool {
         self.feeds.iter().any(|feed| feed.frames)
     }
 
@@ -222,7 +223,7 @@ impl AvformerStudy {
     /// The file cannot be read, belongs to another model, or has values that are not finite.
     pub fn load(&self, weights: &Path) -> StudyResult<Avformer> {
         let config = self.model.avformer();
-        Ok(open_avformer(self.frozen_model.clone(), (&config, self.image_width()), weights)?)
+        Ok(open_avformer(self.frozen_model.clone(), &config, self.image_width(), weights)?)
     }
 
     /// The names and element counts of the parameters that are trained in a phase with these
@@ -400,7 +401,7 @@ impl Study for AvformerStudy {
         // The trainer shows its own progress.
         let mut none = Progress::new(true, "", 0, 0);
         let hypotheses =
-            self.transcribe(avformer, &self.validation, shown, (&mut none, context.stop))?;
+            self.transcribe(avformer, &self.validation, shown, &mut none, context.stop)?;
         for (name, hypotheses) in names.iter().zip(hypotheses) {
             let hypotheses = NORMALISER.normalise_all(&hypotheses);
             metrics.push((

@@ -31,7 +31,8 @@ pub struct StepTimes {
 /// # Errors
 /// As [`AvformerStudy::new`].
 pub fn step_times(
-    (data, model): (AvformerData, AvformerModel),
+    data: AvformerData,
+    model: AvformerModel,
     batch: BatchSettings,
     rounds: usize,
     report: &dyn Fn(usize),
@@ -39,7 +40,7 @@ pub fn step_times(
     let feed = AvformerFeed { frames: true, ..AvformerFeed::default() };
     let encoder = Encoder::open(&model.image_encoder)?;
     let frames = data.frames;
-    let mut study = AvformerStudy::new((data, model), vec![feed.clone()], batch, true)?;
+    let mut study = AvformerStudy::new(data, model, vec![feed.clone()], batch, true)?;
     let (avformer, _) = study.build(Vec::new(), 1)?;
     let phase = Phase {
         name: "timing".into(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use candle_core::{DType, Device, Tensor};
-use engram_infer::asr::{VisualInput, sample_evenly};
+use engram_infer::asr::sample_evenly;
 use engram_models::avformer::{Avformer, VisualTokens};
 use engram_models::kernels::Mode;
 use engram_models::speech::AudioStates;
@@ -41,6 +41,19 @@ pub(super) struct Embedded {
     pub(super) masked: bool,
 }
 
+/// The visual input of a clip.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum VisualInput {
+    /// Its own frames.
+    Right,
+    /// Frames of another clip.
+    Wrong,
+    /// Zero embeddings.
+    Zero,
+    /// No visual tokens.
+    Nothing,
+}
+
 impl AvformerStudy {
     /// Transcribes clips once for each choice of frames. The audio of a clip is embedded once.
     ///
@@ -51,7 +64,8 @@ impl AvformerStudy {
         avformer: &Avformer,
         clips: &[ClipWithFrames],
         shown: &[VisualInput],
-        (progress, stop): (&mut Progress, &Stop),
+        progress: &mut Progress,
+        stop: &Stop,
     ) -> StudyResult<Vec<Vec<String>>> {
         let mut texts = vec![Vec::with_capacity(clips.len()); shown.len()];
         let indices: Vec<usize> = (0..clips.len()).collect();
@@ -97,7 +111,7 @@ impl AvformerStudy {
     /// The input states of the first block, for clips in one pass.
     pub(super) fn embed(&self, clips: &[ClipWithFrames]) -> StudyResult<AudioStates> {
         let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
-        let silence = seconds_to_samples(self.data().silence);
+        let silence = seconds_to_samples(self.data().silence_seconds);
         Ok(self.asr_model().embed(self.frozen_model(), &samples, silence)?)
     }
 

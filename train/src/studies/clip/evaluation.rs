@@ -38,7 +38,8 @@ impl NamePredictions {
     /// Errors of the model; [`Stopped`](crate::Stopped)
     pub fn of(
         vision: &ClipVision,
-        (image_set, names): (&ImageSet, &NameVectors),
+        image_set: &ImageSet,
+        names: &NameVectors,
         split: Split,
         views: usize,
         stop: &Stop,

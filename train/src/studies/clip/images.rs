@@ -59,11 +59,6 @@ impl ImageSet {
         self.images.len()
     }
 
-    /// Whether there are no images.
-    pub fn is_empty(&self) -> bool {
-        self.images.is_empty()
-    }
-
     /// The names of the images, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.images.iter().map(|image| image.name.as_str())
@@ -95,7 +90,7 @@ impl ImageSet {
         number: usize,
     ) -> Result<Vec<f32>, DataError> {
         let image = &self.images[index];
-        self.pixels(image.view((EVALUATED_SEED, split), number, self.size)?)
+        self.pixels(image.view(EVALUATED_SEED, split, number, self.size)?)
     }
 
     fn pixels(&self, view: RgbImage) -> Result<Vec<f32>, DataError> {

@@ -67,7 +67,7 @@ impl NameVectors {
 /// Returns a unit vector of a name, without a model. Each word and each character trigram (with
 /// spaces, so that word order counts) has a random vector seeded by its hash. All words together
 /// weigh as much as all trigrams. Names with common words are close; word meanings are unknown.
-pub fn hashed_words(name: &str) -> Vec<f32> {
+pub(crate) fn hashed_words(name: &str) -> Vec<f32> {
     let name = name.to_lowercase();
     let words: HashSet<String> = name.split_whitespace().map(str::to_owned).collect();
     let padded: Vec<char> = format!(" {name} ").chars().collect();

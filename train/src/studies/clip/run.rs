@@ -48,11 +48,11 @@ pub struct ClipSummary {
 #[serde(deny_unknown_fields)]
 struct NoFeed {}
 
-/// Trains by a recipe; returns `None` if the run was stopped early.
+/// Trains an image encoder by a recipe, and tests it.
 ///
 /// # Errors
 /// [`TrainError::Recipe`] naming the invalid setting; the errors of [`train`].
-pub fn train_clip(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<ClipSummary>> {
+pub fn train_clip(recipe: &mut Recipe, options: &RunOptions) -> Result<ClipSummary> {
     recipe.expect_study(NAME)?;
     let (data, model) = settings(recipe)?;
     let size = u32::try_from(model.image_size).unwrap_or(u32::MAX);
@@ -65,15 +65,12 @@ pub fn train_clip(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<Cl
     let names = NameVectors::new(&names, &model.text_encoder);
     let names = names.map_err(|error| recipe.error("model.text_encoder", error))?;
     let batch = recipe.batch().clone();
-    let mut study = ClipStudy::new((data, model), (images, names), batch);
+    let mut study = ClipStudy::new(data, model, images, names, batch);
     let trained = train(&mut study, recipe, options)?;
-    if !trained.finished {
-        return Ok(None);
-    }
     let summary = finish(&study, recipe, &trained)
         .map_err(TrainError::in_study(NAME, "measuring the finished run"))?;
     finish_run(&options.run, &summary)?;
-    Ok(Some(summary))
+    Ok(summary)
 }
 
 /// Reads and checks the study's part of the recipe, and fills in defaults.

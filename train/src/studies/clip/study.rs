@@ -51,8 +51,10 @@ pub struct Tower {
 impl ClipStudy {
     /// Creates the study from a recipe's settings, the images and the vectors of their names.
     pub fn new(
-        (data, model): (ClipData, ClipModel),
-        (images, names): (ImageSet, NameVectors),
+        data: ClipData,
+        model: ClipModel,
+        images: ImageSet,
+        names: NameVectors,
         batch: BatchSettings,
     ) -> Self {
         Self { data, model, batch, images, names }
@@ -90,7 +92,8 @@ impl ClipStudy {
     pub fn test(&self, vision: &ClipVision) -> StudyResult<NamePredictions> {
         NamePredictions::of(
             vision,
-            (&self.images, &self.names),
+            &self.images,
+            &self.names,
             Split::Test,
             self.data.test_views,
             &Stop::default(),
@@ -167,9 +170,14 @@ impl Study for ClipStudy {
     }
 
     fn evaluate(&self, tower: &Tower, context: &EvaluationContext<'_>) -> StudyResult<Evaluation> {
-        let (data, views) = ((&self.images, &self.names), self.data.validation_views);
-        let predictions =
-            NamePredictions::of(&tower.vision, data, Split::Validation, views, context.stop)?;
+        let predictions = NamePredictions::of(
+            &tower.vision,
+            &self.images,
+            &self.names,
+            Split::Validation,
+            self.data.validation_views,
+            context.stop,
+        )?;
         let accuracy = predictions.accuracy();
         let mut evaluation = Evaluation {
             metrics: vec![("accuracy".into(), accuracy.value)],

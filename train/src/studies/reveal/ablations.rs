@@ -20,8 +20,7 @@ use super::evaluation::FinishedRun;
 use super::run::{RevealSummary, TEST_ANSWERS, TestAnswer, settings};
 use crate::checkpoint::{self, write_file};
 use crate::error::{Result, TrainError};
-use crate::grid::settings::{Grid, Phases};
-use crate::grid::{AblationStudy, Column, Configuration, Filter, MetricQuery};
+use crate::grid::{AblationStudy, Column, Configuration, Filter, Grid, MetricQuery, Phases};
 use crate::program::Program;
 
 /// The file with the [`Origin`] of the answers; written last.
@@ -297,8 +296,8 @@ fn evaluate_again(configuration: &Configuration, run: &Path, folder: &Path) -> R
     // The record is removed first, so that the folder never has answers with another origin.
     durable::remove_file(&record).map_err(TrainError::io(&record))?;
     let Evaluation { k, without_sources } = Evaluation::of(configuration).map_err(|reason| {
-        let place = format!("configuration `{}`", configuration.name);
-        TrainError::Recipe { place, reason }
+        let location = format!("configuration `{}`", configuration.name);
+        TrainError::Recipe { location, reason }
     })?;
     let answers = FinishedRun::open(run)?.evaluate(k, &without_sources)?;
     write_file(&test_answers, &TestAnswer::to_lines(&answers).map_err(json)?)?;

@@ -40,7 +40,7 @@ pub fn load(
 }
 
 /// The images of validation questions that no training example shows.
-pub fn held_out_images(corpus: &Corpus) -> Vec<usize> {
+pub(crate) fn held_out_images(corpus: &Corpus) -> Vec<usize> {
     let held_out = corpus.validation.iter().filter(|example| example.part == Part::HeldOut);
     let images: BTreeSet<usize> = held_out.filter_map(|example| example.image).collect();
     images.into_iter().collect()

@@ -67,7 +67,7 @@ fn names(kind: &MetricKind) -> (&'static str, [&'static str; 2]) {
 ///
 /// # Errors
 /// Errors of reading a data set's file again.
-pub fn references_and_answers(
+pub(crate) fn references_and_answers(
     corpus: &Corpus,
     examples: &[&Example],
     answers: &[String],
@@ -142,15 +142,15 @@ impl ReferencesAndAnswers {
             MetricKind::Vqa(_) => {
                 let annotations = vqa::read::parse_annotations(references_name, references)?;
                 let results = vqa::read::parse_results(answers_name, answers)?;
-                let (references, answers) =
-                    ((&**references_name, &*annotations), (&**answers_name, &results));
-                vqa::evaluate(references, answers, &VqaOptions::default())?.evaluation
+                let options = VqaOptions::default();
+                vqa::evaluate(references_name, &annotations, answers_name, &results, &options)?
+                    .evaluation
             }
             MetricKind::Aokvqa(_) => {
                 let questions = aokvqa::parse_questions(references_name, references)?;
                 let predictions = aokvqa::parse_predictions(answers_name, answers)?;
-                let answers = (&**answers_name, &predictions);
-                aokvqa::evaluate(&questions, answers, &AokvqaOptions::default())?.evaluation
+                let options = AokvqaOptions::default();
+                aokvqa::evaluate(&questions, answers_name, &predictions, &options)?.evaluation
             }
         };
         let mut measures = vec![evaluation.primary];

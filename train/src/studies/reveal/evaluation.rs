@@ -60,7 +60,7 @@ impl FinishedRun {
         let mut recipe = Recipe::load(&run.join(RECIPE), &RecipeOptions::default())?;
         let (data, model, memory, feeds) = settings(&mut recipe)?;
         let batch = recipe.batch().clone();
-        let study = RevealStudy::new((data, model, memory), feeds, batch, run.to_path_buf());
+        let study = RevealStudy::new(data, model, memory, feeds, batch, run.to_path_buf());
         let study = study.map_err(TrainError::in_study(NAME, "reading the data"))?;
         let inputs = study.inputs().map_err(TrainError::in_study(NAME, "reading the data"))?;
         check_inputs(run, &inputs)?;
@@ -148,7 +148,7 @@ impl FinishedRun {
         } else {
             let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
             let retriever =
-                Retriever::build(&folder, &self.model, (corpus, sequencer), &Stop::default())?.0;
+                Retriever::build(&folder, &self.model, corpus, sequencer, &Stop::default())?.0;
             identity.write(&folder)?;
             retriever
         };

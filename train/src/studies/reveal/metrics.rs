@@ -40,7 +40,7 @@ pub const ALL: &str = "all";
 impl QuestionMetrics {
     /// Measures questions about facts that only the memory contains: all, by part, and by part and
     /// source. Intervals resample whole images.
-    pub fn of_parts(corpus: &Corpus, examples: &[&Example], answers: &Answers) -> Vec<Self> {
+    pub(crate) fn of_parts(corpus: &Corpus, examples: &[&Example], answers: &Answers) -> Vec<Self> {
         let mut parts: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (i, example) in examples.iter().enumerate().filter(|(_, example)| example.made_up) {
             parts.entry(ALL.to_owned()).or_default().push(i);

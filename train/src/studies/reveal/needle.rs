@@ -40,7 +40,7 @@ pub struct NeedleOutcome {
 /// Replies to tasks of all sizes about the world's test images, and measures each size. Tasks about
 /// a source that is not in the memory are skipped. `seed` draws the tasks; the world's own seed
 /// gives the tasks of `engram data world`.
-pub fn needle_metrics(
+pub(crate) fn needle_metrics(
     forward: &Forward<'_>,
     world: &World,
     seed: u64,
@@ -65,7 +65,7 @@ pub fn needle_metrics(
                     task.images.iter().map(|slug| Some((world.image_index(slug)?, task.view)));
                 let images: Option<Vec<_>> = images.collect();
                 Ok(Task {
-                    place: format!("task `{}`", task.id),
+                    location: format!("task `{}`", task.id),
                     world: Some(task.world),
                     asked: parse_question(&task.question)?,
                     images: images.ok_or("the world does not have this image")?,

@@ -2,8 +2,8 @@
 //!
 //! The run folder has the usual files. It also has `tokenizer.json`, `model.json` (the sizes),
 //! `memory/` (encoded with the final weights) and `test.jsonl` (each test question with its answer
-//! and retrieved entries). For questions from files, `test/` has the input of `engram eval` (see
-//! [`super::dataset_metrics`]). `summary.json` is written last.
+//! and retrieved entries). For questions from files, `test/` has the input of `engram eval`.
+//! `summary.json` is written last.
 
 use std::path::Path;
 
@@ -43,7 +43,7 @@ use crate::study::StudyResult;
 use crate::trainer::{RunOptions, RunSummary, train};
 
 /// The file of the test questions with their answers.
-pub const TEST_ANSWERS: &str = "test.jsonl";
+pub(crate) const TEST_ANSWERS: &str = "test.jsonl";
 /// The number of facts to change in the memory.
 const SWAPPED_FACTS: usize = 100;
 
@@ -106,17 +106,17 @@ pub struct TestAnswer {
 /// The study's part of a recipe: `[data]`, `[model]`, `[memory]` and the feed of each phase.
 type Settings = (RevealData, RevealModel, RevealMemory, Vec<RevealFeed>);
 
-/// Trains by a recipe; returns `None` if the run was stopped early.
+/// Trains a model by a recipe, and tests it.
 ///
 /// # Errors
 /// Errors of reading the data, and of [`train`].
-pub fn train_reveal(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<RevealSummary>> {
+pub fn train_reveal(recipe: &mut Recipe, options: &RunOptions) -> Result<RevealSummary> {
     recipe.expect_study(NAME)?;
     recipe.fill_start_hash()?;
     let (data, model, memory, feeds) = settings(recipe)?;
     let memory_k = memory.k;
     let study =
-        RevealStudy::new((data, model, memory), feeds, recipe.batch().clone(), options.run.clone());
+        RevealStudy::new(data, model, memory, feeds, recipe.batch().clone(), options.run.clone());
     let mut study = study.map_err(TrainError::in_study(NAME, "reading the data"))?;
     check_start(&study, recipe)?;
     if memory_k > 0 && study.corpus().items.is_empty() {
@@ -128,13 +128,10 @@ pub fn train_reveal(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<
         log::print(&format!("note: {note}"));
     }
     let trained = train(&mut study, recipe, options)?;
-    if !trained.finished {
-        return Ok(None);
-    }
     let summary = finish(&mut study, recipe, &trained)
         .map_err(TrainError::in_study(NAME, "measuring the finished run"))?;
     finish_run(&options.run, &summary)?;
-    Ok(Some(summary))
+    Ok(summary)
 }
 
 /// Reads and checks the study's part of the recipe, and fills in defaults.
@@ -213,7 +210,7 @@ fn finish(
         _ => {
             let folder = trained.run.join("memory");
             let retriever =
-                Retriever::build(&folder, &model, (corpus, sequencer), &Stop::default())?.0;
+                Retriever::build(&folder, &model, corpus, sequencer, &Stop::default())?.0;
             Identity::of_run(&trained.run)?.write(&folder)?;
             Some(retriever)
         }
@@ -239,7 +236,7 @@ fn finish(
             // In a separate memory, so that the run's memory stays unchanged.
             let folder = trained.run.join("memory-swapped");
             let mut retriever =
-                Retriever::build(&folder, &model, (corpus, sequencer), &Stop::default())?.0;
+                Retriever::build(&folder, &model, corpus, sequencer, &Stop::default())?.0;
             let forward = study.forward(&model, None);
             let report = swap(&forward, &mut retriever, world, SWAPPED_FACTS, recipe.seed())?;
             drop(retriever);
@@ -323,7 +320,7 @@ pub(super) fn test_answers(
 
 impl TestAnswer {
     /// Writes questions as JSON lines.
-    pub fn to_lines(questions: &[Self]) -> serde_json::Result<Vec<u8>> {
+    pub(crate) fn to_lines(questions: &[Self]) -> serde_json::Result<Vec<u8>> {
         let mut lines = Vec::new();
         for question in questions {
             serde_json::to_writer(&mut lines, question)?;

@@ -25,7 +25,7 @@ use crate::error::TrainError;
 use crate::study::StudyResult;
 
 /// The folder of snapshots in a run's folder.
-pub const SNAPSHOTS: &str = "memory-snapshots";
+pub(crate) const SNAPSHOTS: &str = "memory-snapshots";
 /// The checkpoint file with the state of the memory.
 const STATE: &str = "memory.json";
 
@@ -94,7 +94,8 @@ impl RunMemory {
     /// Builds the memory, starts a refresh or adopts one, if due before this step.
     pub fn before_step(
         &mut self,
-        (phase, step): (usize, u64),
+        phase: usize,
+        step: u64,
         parameters: &Parameters,
     ) -> StudyResult<()> {
         if self.open.is_none() || self.state.phase != phase {
@@ -119,7 +120,7 @@ impl RunMemory {
     }
 
     /// Waits for the running refresh and adopts it. Afterwards nothing writes to the memory.
-    pub fn settle(&mut self) -> StudyResult<()> {
+    pub(crate) fn settle(&mut self) -> StudyResult<()> {
         self.adopt(u64::MAX)
     }
 
@@ -161,7 +162,7 @@ impl RunMemory {
         let model = self.encoding.load(&self.snapshot(step)?)?;
         let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
         let (retriever, writer) =
-            Retriever::build(&self.folder, &model, (corpus, sequencer), &Stop::default())?;
+            Retriever::build(&self.folder, &model, corpus, sequencer, &Stop::default())?;
         (self.open, self.writer) = (Some(retriever), Some(writer));
         self.state = State { made_at: Some(step), phase: self.state.phase, ..State::default() };
         self.sweep()

@@ -40,7 +40,7 @@ use crate::study::{
 };
 
 /// The folder of the memory for evaluations during training, in the run's folder.
-pub const EVALUATED: &str = "memory-evaluation";
+pub(crate) const EVALUATED: &str = "memory-evaluation";
 
 /// The first view number of training; evaluation questions use lower numbers.
 const FIRST_TRAINING_VIEW: u32 = 16;
@@ -108,7 +108,9 @@ impl RevealStudy {
     /// # Errors
     /// Errors of reading the data.
     pub fn new(
-        (data, model, memory): (RevealData, RevealModel, RevealMemory),
+        data: RevealData,
+        model: RevealModel,
+        memory: RevealMemory,
         feeds: Vec<RevealFeed>,
         batch: BatchSettings,
         run: PathBuf,
@@ -175,7 +177,7 @@ impl RevealStudy {
     ///
     /// # Errors
     /// Errors of the refresh.
-    pub fn settle(&mut self) -> StudyResult<()> {
+    pub(crate) fn settle(&mut self) -> StudyResult<()> {
         self.run_memory.settle()
     }
 
@@ -311,7 +313,7 @@ impl Study for RevealStudy {
 
     fn before_step(&mut self, step: &StepContext<'_>, parameters: &Parameters) -> StudyResult<()> {
         if self.reads_memory(step.phase) {
-            self.run_memory.before_step((step.phase.index, step.step), parameters)
+            self.run_memory.before_step(step.phase.index, step.step, parameters)
         } else {
             Ok(())
         }
@@ -460,7 +462,7 @@ impl Study for RevealStudy {
             _ => {
                 let folder = self.run.join(EVALUATED);
                 let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
-                Some(Retriever::build(&folder, model, (corpus, sequencer), context.stop)?.0)
+                Some(Retriever::build(&folder, model, corpus, sequencer, context.stop)?.0)
             }
         };
         let forward = self.forward(model, retriever.as_ref());

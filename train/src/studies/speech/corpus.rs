@@ -121,7 +121,7 @@ impl Corpus {
     }
 
     /// The number of utterances in an epoch.
-    pub fn epoch_len(&self) -> usize {
+    pub(crate) fn epoch_len(&self) -> usize {
         match &self.source {
             Source::World { .. } => self.data.sentences,
             Source::Files { train, .. } => train.clips.len(),
@@ -132,7 +132,7 @@ impl Corpus {
     ///
     /// # Errors
     /// [`TrainError::Manifest`] naming the manifest and the line.
-    pub fn check_texts(&self, tokeniser: &SpeechTokenizer) -> Result<()> {
+    pub(crate) fn check_texts(&self, tokenizer: &SpeechTokenizer) -> Result<()> {
         let Source::Files { train, validation, test } = &self.source else { return Ok(()) };
         for manifest in [train, validation, test] {
             for clip in &manifest.clips {
@@ -140,7 +140,7 @@ impl Corpus {
                     let reason = "has no `text`; only `best_rq` can train without one";
                     return Err(manifest.clip_error(clip, reason));
                 };
-                tokeniser.encode_strict(text).map_err(|error| {
+                tokenizer.encode_strict(text).map_err(|error| {
                     let remedy = "spell it with known letters, or set `data.tokenizer`";
                     manifest.clip_error(clip, &format!("{error}; {remedy}"))
                 })?;

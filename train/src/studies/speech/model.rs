@@ -25,13 +25,14 @@ impl SpeechModules {
     /// # Errors
     /// Errors of the modules; a group whose pattern matches no parameter.
     pub fn build(
-        configs: (&ConformerConfig, &BestRqConfig),
+        encoder: &ConformerConfig,
+        best_rq: &BestRqConfig,
         vocabulary: usize,
         groups: Vec<ParameterGroup>,
         seed: u64,
     ) -> Result<(Self, Parameters)> {
         let builder = ParameterBuilder::new(seed, groups, DType::F32, &Device::Cpu);
-        Ok((Self::new(configs, vocabulary, &builder)?, builder.finish()?))
+        Ok((Self::new(encoder, best_rq, vocabulary, &builder)?, builder.finish()?))
     }
 
     /// Loads a model from a file, frozen.
@@ -39,18 +40,20 @@ impl SpeechModules {
     /// # Errors
     /// The file cannot be read, or belongs to another model.
     pub fn load(
-        configs: (&ConformerConfig, &BestRqConfig),
+        encoder: &ConformerConfig,
+        best_rq: &BestRqConfig,
         vocabulary: usize,
         weights: &Path,
     ) -> Result<Self> {
         let frozen = vec![ParameterGroup::all_frozen()];
         let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu);
         let weights = Arc::new(Weights::open(weights)?);
-        Self::new(configs, vocabulary, &builder.with_weights(weights))
+        Self::new(encoder, best_rq, vocabulary, &builder.with_weights(weights))
     }
 
     fn new(
-        (encoder, best_rq): (&ConformerConfig, &BestRqConfig),
+        encoder: &ConformerConfig,
+        best_rq: &BestRqConfig,
         vocabulary: usize,
         builder: &ParameterBuilder,
     ) -> Result<Self> {

@@ -56,15 +56,15 @@ pub struct NameErrors {
     pub others: f64,
 }
 
-/// Trains by a recipe; returns `None` if the run was stopped early.
+/// Trains an ASR model by a recipe, and tests it.
 ///
 /// # Errors
 /// Errors of reading the data, and of [`train`].
-pub fn train_speech(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<SpeechSummary>> {
+pub fn train_speech(recipe: &mut Recipe, options: &RunOptions) -> Result<SpeechSummary> {
     recipe.expect_study(NAME)?;
     recipe.fill_start_hash()?;
     let (data, model, feeds) = settings(recipe)?;
-    let study = SpeechStudy::new((data, model), feeds, recipe.batch().clone());
+    let study = SpeechStudy::new(data, model, feeds, recipe.batch().clone());
     let mut study = study.map_err(TrainError::in_study(NAME, "reading the data"))?;
     check_start(&study, recipe)?;
     let mixed = recipe.phases().len() > 1 && study.learns_texts();
@@ -74,13 +74,10 @@ pub fn train_speech(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<
         return Err(recipe.error("evaluation.early_stop", reason));
     }
     let trained = train(&mut study, recipe, options)?;
-    if !trained.finished {
-        return Ok(None);
-    }
     let summary = finish(&study, recipe, &trained)
         .map_err(TrainError::in_study(NAME, "measuring the finished run"))?;
     finish_run(&options.run, &summary)?;
-    Ok(Some(summary))
+    Ok(summary)
 }
 
 /// Reads and checks the study's part of the recipe, and fills in defaults.
@@ -107,7 +104,7 @@ fn check_start(study: &SpeechStudy, recipe: &Recipe) -> Result<()> {
     let Some(start) = recipe.start() else { return Ok(()) };
     let path = start.run.join(TOKENIZER);
     let theirs = std::fs::read_to_string(&path).map_err(TrainError::io(&path))?;
-    if theirs == study.tokeniser().json()? {
+    if theirs == study.tokenizer().json()? {
         return Ok(());
     }
     let run = start.run.display();
@@ -123,15 +120,15 @@ fn finish(
     trained: &RunSummary,
 ) -> StudyResult<SpeechSummary> {
     let encoder = study.model().encoder();
-    let vocabulary = study.tokeniser().vocabulary_size();
+    let vocabulary = study.tokenizer().vocabulary_size();
     let mut config = serde_json::to_value(ctc_config(&encoder, vocabulary))?;
     config["model_type"] = "parakeet_ctc".into();
     let file = |name: &str, content: &[u8]| write_file(&trained.run.join(name), content);
     file("config.json", &serde_json::to_vec_pretty(&config)?)?;
-    file(TOKENIZER, study.tokeniser().json()?.as_bytes())?;
+    file(TOKENIZER, study.tokenizer().json()?.as_bytes())?;
 
     let modules =
-        SpeechModules::load((&encoder, &study.model().best_rq), vocabulary, &trained.weights)?;
+        SpeechModules::load(&encoder, &study.model().best_rq, vocabulary, &trained.weights)?;
     let mut summary = SpeechSummary {
         recipe_hash: trained.recipe_hash.clone(),
         seed: recipe.seed(),

@@ -46,7 +46,7 @@ pub struct SpeechStudy {
     feeds: Vec<SpeechFeed>,
     batch: BatchSettings,
     corpus: Corpus,
-    tokeniser: SpeechTokenizer,
+    tokenizer: SpeechTokenizer,
     mel: LogMel,
     validation: Vec<Utterance>,
 }
@@ -71,20 +71,21 @@ impl SpeechStudy {
     /// Errors of reading the data; in phases with texts, a text with a character that is not in the
     /// vocabulary.
     pub fn new(
-        (data, model): (SpeechData, SpeechModel),
+        data: SpeechData,
+        model: SpeechModel,
         feeds: Vec<SpeechFeed>,
         batch: BatchSettings,
     ) -> StudyResult<Self> {
-        let tokeniser = match data.tokenizer.as_str() {
+        let tokenizer = match data.tokenizer.as_str() {
             "" => SpeechTokenizer::letters()?,
             file => SpeechTokenizer::from_file(file.as_ref())?,
         };
         let corpus = Corpus::load(&data)?;
         let mel = LogMel::conformer(model.encoder().num_mel_bins)?;
         let validation = Vec::new();
-        let mut study = Self { data, model, feeds, batch, corpus, tokeniser, mel, validation };
+        let mut study = Self { data, model, feeds, batch, corpus, tokenizer, mel, validation };
         if study.learns_texts() {
-            study.corpus.check_texts(&study.tokeniser)?;
+            study.corpus.check_texts(&study.tokenizer)?;
         }
         study.validation = study.evaluated(Split::Validation)?;
         Ok(study)
@@ -92,7 +93,7 @@ impl SpeechStudy {
 
     /// Whether any phase trains on texts. Otherwise clips need no texts, and there is no word error
     /// rate.
-    pub fn learns_texts(&self) -> bool {
+    pub(crate) fn learns_texts(&self) -> bool {
         self.feeds.iter().any(|feed| feed.objective == Objective::Ctc)
     }
 
@@ -105,15 +106,15 @@ impl SpeechStudy {
         let mut utterances = self.corpus.evaluated(split)?;
         if self.learns_texts() {
             for utterance in &mut utterances {
-                utterance.text = self.tokeniser.round_trip(&utterance.text)?;
+                utterance.text = self.tokenizer.round_trip(&utterance.text)?;
             }
         }
         Ok(utterances)
     }
 
     /// The tokenizer.
-    pub fn tokeniser(&self) -> &SpeechTokenizer {
-        &self.tokeniser
+    pub fn tokenizer(&self) -> &SpeechTokenizer {
+        &self.tokenizer
     }
 
     /// The `[model]` settings.
@@ -141,7 +142,7 @@ impl SpeechStudy {
             Objective::Ctc => {
                 let bands = frames.bands;
                 self.data.spec_augment.apply(&mut frames.values, bands, &mut rng)?;
-                self.tokeniser.encode_strict(&utterance.text)?
+                self.tokenizer.encode_strict(&utterance.text)?
             }
         };
         Ok((frames, targets))
@@ -171,7 +172,7 @@ impl SpeechStudy {
             let audio = encode(modules, &pack(&frames)?, &Mode::inference())?;
             let logits = modules.asr_model.logits(&audio)?;
             for path in greedy_paths(&logits, &audio.lengths, blank)? {
-                texts.push(self.tokeniser.decode(&path.tokens)?);
+                texts.push(self.tokenizer.decode(&path.tokens)?);
             }
         }
         Ok(texts)
@@ -304,9 +305,9 @@ impl Study for SpeechStudy {
         groups: Vec<ParameterGroup>,
         seed: u64,
     ) -> StudyResult<(Self::Model, Parameters)> {
-        let vocabulary = self.tokeniser.vocabulary_size();
-        let configs = (&self.model.encoder(), &self.model.best_rq);
-        Ok(SpeechModules::build(configs, vocabulary, groups, seed)?)
+        let vocabulary = self.tokenizer.vocabulary_size();
+        let (encoder, best_rq) = (&self.model.encoder(), &self.model.best_rq);
+        Ok(SpeechModules::build(encoder, best_rq, vocabulary, groups, seed)?)
     }
 
     fn batches(&self, _: &Phase, rng: &mut ChaCha8Rng) -> StudyResult<Vec<Batch>> {
@@ -361,7 +362,7 @@ impl Study for SpeechStudy {
 
     fn inputs(&self) -> StudyResult<Inputs> {
         let mut inputs = Inputs::new();
-        inputs.insert("tokenizer".into(), digest::of_bytes(self.tokeniser.json()?));
+        inputs.insert("tokenizer".into(), digest::of_bytes(self.tokenizer.json()?));
         let mut validation_hash = Sha256::new();
         for one in &self.validation {
             validation_hash.update(&one.text);

@@ -104,8 +104,8 @@ fn images(
         }
     }
     let paths = names.iter().map(|name| folder.join(name)).collect();
-    let cached = (data.world_seed, data.image_cache_mib.saturating_mul(MIB));
-    let files = ImageFiles::new(paths, size, preprocessing, cached);
+    let cached_bytes = data.image_cache_mib.saturating_mul(MIB);
+    let files = ImageFiles::new(paths, size, preprocessing, data.world_seed, cached_bytes);
     let checked = files.check();
     let is_missing = |error: &DataError| {
         matches!(error, DataError::Io { source, .. }

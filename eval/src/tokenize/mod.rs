@@ -1,4 +1,4 @@
-//! Tokenisers, equal to the reference tools of the metrics.
+//! Tokenizers, equal to the reference tools of the metrics.
 
 mod abbreviations;
 mod automaton;

@@ -1,4 +1,4 @@
-//! The tokeniser of the COCO caption metrics: Stanford's `PTBTokenizer`, with the options of
+//! The tokenizer of the COCO caption metrics: Stanford's `PTBTokenizer`, with the options of
 //! pycocoevalcap.
 //!
 //! The reference writes all captions into one file, one caption per line. It runs `PTBTokenizer` of
@@ -7,7 +7,7 @@
 //!
 //! - The tokens at the end of a caption can depend on the start of the next caption. `K.` stays
 //!   `k.`, but loses its period if the next caption begins with a word such as `The`. So all
-//!   captions are tokenised in one call, in order.
+//!   captions are tokenized in one call, in order.
 //! - `\n` inside a caption counts as a space, but `\r`, U+000B, U+000C, U+2028 and U+2029 end the
 //!   line. All later lines are then shifted by one, as in the reference: [`has_line_end`] finds
 //!   such captions.
@@ -41,25 +41,25 @@ const DROPPED: [&str; 17] = [
 /// threads.
 ///
 /// ```
-/// use engram_eval::tokenise::ptb::tokenise;
+/// use engram_eval::tokenize::ptb::tokenize;
 ///
 /// let captions = ["A (very) big dog, running!", "It's a T-shirt; don't touch."];
-/// assert_eq!(tokenise(&captions), ["a -lrb- very -rrb- big dog running", "it 's a t-shirt do n't touch"]);
+/// assert_eq!(tokenize(&captions), ["a -lrb- very -rrb- big dog running", "it 's a t-shirt do n't touch"]);
 /// // The next line matters.
-/// assert_eq!(tokenise(&["the plan b.", "The dog"])[0], "the plan b");
-/// assert_eq!(tokenise(&["the plan b.", "two dogs"])[0], "the plan b.");
+/// assert_eq!(tokenize(&["the plan b.", "The dog"])[0], "the plan b");
+/// assert_eq!(tokenize(&["the plan b.", "two dogs"])[0], "the plan b.");
 /// ```
-pub fn tokenise<S: AsRef<str> + Sync>(lines: &[S]) -> Vec<String> {
-    tokenise_all(lines, LINES_AT_ONCE, &without_punctuation)
+pub fn tokenize<S: AsRef<str> + Sync>(lines: &[S]) -> Vec<String> {
+    tokenize_all(lines, LINES_AT_ONCE, &without_punctuation)
 }
 
-/// Collects the tokenised lines of each part with `collect` and passes the results to `take`, in
+/// Collects the tokenized lines of each part with `collect` and passes the results to `take`, in
 /// order.
 ///
 /// The number of lines can differ from the number of captions. Line ends inside captions add lines;
 /// a tag with line ends removes lines. The wrapper pairs lines and captions in order, drops extra
 /// lines and takes missing lines as empty.
-pub(crate) fn tokenise_into<S, R>(
+pub(crate) fn tokenize_into<S, R>(
     lines: &[S],
     collect: impl Fn(&mut R, &str) + Sync,
     take: impl FnMut(R),
@@ -75,21 +75,21 @@ pub(crate) fn tokenise_into<S, R>(
         }
         collected
     };
-    tokenise_parts(lines, LINES_AT_ONCE, &collect, take);
+    tokenize_parts(lines, LINES_AT_ONCE, &collect, take);
 }
 
 /// The tokens of each line before the punctuation filter, joined by spaces.
 ///
 /// ```
-/// use engram_eval::tokenise::ptb::tokenise_raw;
+/// use engram_eval::tokenize::ptb::tokenize_raw;
 ///
-/// assert_eq!(tokenise_raw(&["The clock says \"4:45pm\"?!"]), ["the clock says `` 4:45 pm '' ?!"]);
+/// assert_eq!(tokenize_raw(&["The clock says \"4:45pm\"?!"]), ["the clock says `` 4:45 pm '' ?!"]);
 /// ```
-pub fn tokenise_raw<S: AsRef<str> + Sync>(lines: &[S]) -> Vec<String> {
-    tokenise_all(lines, LINES_AT_ONCE, &|line: &str| line.to_owned())
+pub fn tokenize_raw<S: AsRef<str> + Sync>(lines: &[S]) -> Vec<String> {
+    tokenize_all(lines, LINES_AT_ONCE, &|line: &str| line.to_owned())
 }
 
-/// Whether a caption contains a line end of the tokeniser. Such a character shifts all later
+/// Whether a caption contains a line end of the tokenizer. Such a character shifts all later
 /// captions.
 pub fn has_line_end(caption: &str) -> bool {
     // U+0085 alone is an ellipsis. A `\r` at the end forms one line end with the `\n` after it.
@@ -97,22 +97,22 @@ pub fn has_line_end(caption: &str) -> bool {
     caption.contains(['\r', '\u{B}', '\u{C}', '\u{2028}', '\u{2029}'])
 }
 
-/// The tokenised lines, one for each of `lines`.
-fn tokenise_all<S, F>(lines: &[S], part_lines: usize, finish: &F) -> Vec<String>
+/// The tokenized lines, one for each of `lines`.
+fn tokenize_all<S, F>(lines: &[S], part_lines: usize, finish: &F) -> Vec<String>
 where
     S: AsRef<str> + Sync,
     F: Fn(&str) -> String + Sync,
 {
     let collect = |part: Split<'_, char>| part.map(finish).collect::<Vec<_>>();
-    let mut tokenised = Vec::with_capacity(lines.len());
-    tokenise_parts(lines, part_lines, &collect, |part| tokenised.extend(part));
-    tokenised.resize(lines.len(), String::new());
-    tokenised
+    let mut tokenized = Vec::with_capacity(lines.len());
+    tokenize_parts(lines, part_lines, &collect, |part| tokenized.extend(part));
+    tokenized.resize(lines.len(), String::new());
+    tokenized
 }
 
-/// Tokenises one part per thread, passes the results to `take`, and continues with the next parts.
+/// Tokenizes one part per thread, passes the results to `take`, and continues with the next parts.
 /// So only as many parts as threads are in memory at a time.
-fn tokenise_parts<S, R, F>(lines: &[S], part_lines: usize, collect: &F, mut take: impl FnMut(R))
+fn tokenize_parts<S, R, F>(lines: &[S], part_lines: usize, collect: &F, mut take: impl FnMut(R))
 where
     S: AsRef<str> + Sync,
     R: Send,
@@ -124,14 +124,14 @@ where
     for starts in starts.chunks(threads.max(1)) {
         let of_part = |(lexer, start): (&mut Lexer, &usize)| {
             let (part, following) = lines[*start..].split_at(part_lines.min(lines.len() - start));
-            tokenise_part(lexer, part, following, collect)
+            tokenize_part(lexer, part, following, collect)
         };
         let parts: Vec<(R, bool)> = lexers.par_iter_mut().zip(starts).map(of_part).collect();
         for (start, (part, extends)) in starts.iter().zip(parts) {
             if extends {
-                // A tag extends into the next part: tokenise the rest sequentially.
+                // A tag extends into the next part: tokenize the rest sequentially.
                 let rest = &lines[*start..];
-                return take(tokenise_part(&mut Lexer::new(), rest, &[], collect).0);
+                return take(tokenize_part(&mut Lexer::new(), rest, &[], collect).0);
             }
             take(part);
         }
@@ -140,7 +140,7 @@ where
 
 /// The result of `collect` for the lines of a part, and whether the last token extends into
 /// `following`.
-fn tokenise_part<S: AsRef<str>, R>(
+fn tokenize_part<S: AsRef<str>, R>(
     lexer: &mut Lexer,
     lines: &[S],
     following: &[S],
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn golden_vectors() {
-        let next_line = |line: &str, next: &str| tokenise_raw(&[line, next])[0].clone();
+        let next_line = |line: &str, next: &str| tokenize_raw(&[line, next])[0].clone();
         for (line, next, expected) in [
             ("The plan b.", "A dog", "the plan b ."),
             ("A dog in the U.S.", "A dog", "a dog in the u.s. ."),
@@ -255,22 +255,22 @@ mod tests {
             ("@Harry_Styles didn`t like", "@harry_styles did n`t like"),
             ("so\u{AD}ft \u{AD} '\u{131}s 'ti\u{17F}", "soft - ' ıs 't iſ"),
         ] {
-            assert_eq!(tokenise_raw(&[line]), [expected], "{line}");
+            assert_eq!(tokenize_raw(&[line]), [expected], "{line}");
         }
     }
 
     #[test]
     fn the_filter_keeps_unlisted_tokens() {
         let line = "(a) \"b\" c?! -- d: dog... [f] ----- 5'";
-        assert_eq!(tokenise(&[line]), ["-lrb- a -rrb- b c ?! d dog -lsb- f -rsb- ----- 5"]);
-        assert_eq!(tokenise(&["", " \u{A0} ", "..."]), ["", "", ""]);
-        assert_eq!(tokenise::<&str>(&[]), Vec::<String>::new());
+        assert_eq!(tokenize(&[line]), ["-lrb- a -rrb- b c ?! d dog -lsb- f -rsb- ----- 5"]);
+        assert_eq!(tokenize(&["", " \u{A0} ", "..."]), ["", "", ""]);
+        assert_eq!(tokenize::<&str>(&[]), Vec::<String>::new());
     }
 
     #[test]
     fn line_ends_inside_a_caption_shift_later_captions() {
-        assert_eq!(tokenise(&["a\rb", "c\nd", "e"]), ["a", "b", "c d"]);
-        assert_eq!(tokenise(&["a\r", "b\u{85}"]), ["a", "b"]);
+        assert_eq!(tokenize(&["a\rb", "c\nd", "e"]), ["a", "b", "c d"]);
+        assert_eq!(tokenize(&["a\r", "b\u{85}"]), ["a", "b"]);
         assert!(has_line_end("a\rb") && has_line_end("\u{2028}"));
         assert!(!has_line_end("a\nb\u{85}\r"));
     }
@@ -302,9 +302,9 @@ mod tests {
         ];
         let raw = |line: &str| line.to_owned();
         let collect = |part: Split<'_, char>| part.map(raw).collect::<Vec<_>>();
-        let whole = tokenise_part(&mut Lexer::new(), &lines, &[], &collect).0;
+        let whole = tokenize_part(&mut Lexer::new(), &lines, &[], &collect).0;
         for part_lines in 1..lines.len() {
-            let parts = tokenise_all(&lines, part_lines, &raw);
+            let parts = tokenize_all(&lines, part_lines, &raw);
             assert_eq!(parts, whole[..lines.len()], "{part_lines}");
         }
     }
@@ -322,7 +322,7 @@ mod tests {
             "-a".repeat(800_000),
         ];
         let begun = std::time::Instant::now();
-        assert_eq!(tokenise(&lines).len(), lines.len());
+        assert_eq!(tokenize(&lines).len(), lines.len());
         assert!(begun.elapsed().as_secs() < 60, "{:?}", begun.elapsed());
     }
 }

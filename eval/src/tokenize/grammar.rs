@@ -1,4 +1,4 @@
-//! The rules of the Penn Treebank tokeniser, in order: the longest match wins, then the earlier
+//! The rules of the Penn Treebank tokenizer, in order: the longest match wins, then the earlier
 //! rule.
 //!
 //! Literal text ignores case, but character sets match only as written: several rules depend on
