@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use serde::Serialize;
 use tokenizers::{PostProcessor, TruncationDirection};
 
 use crate::DataError;
@@ -61,7 +62,7 @@ pub(crate) fn parse(json: &[u8]) -> Result<tokenizers::Tokenizer, String> {
 }
 
 /// How to encode a whole text: its truncation and its special tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct TextForm {
     /// The maximum number of tokens, including special tokens.
     pub max_length: usize,

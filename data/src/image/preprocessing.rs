@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::resample::resample;
 use super::{DecodedImage, MAX_PIXELS};
@@ -10,7 +10,7 @@ use crate::DataError;
 
 /// Pillow's resampling filter of the same name. If the image becomes smaller, the filter becomes
 /// wider by the same factor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Filter {
     /// Linear.
     Bilinear,
@@ -19,7 +19,7 @@ pub enum Filter {
 }
 
 /// The target size of an image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Resize {
     /// The number of pixels of the shorter edge; the aspect ratio stays the same.
     ShortestEdge(u32),
@@ -34,7 +34,7 @@ pub enum Resize {
 
 /// Image preprocessing in this order: resize, centre crop, rescale, subtract the mean, divide by
 /// the standard deviation.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Preprocessing {
     /// The target size; `None` keeps the size.
     pub resize: Option<Resize>,

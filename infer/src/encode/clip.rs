@@ -70,7 +70,7 @@ impl ClipModel {
         let forms = PromptChoice::ROLES.map(|role| {
             form(&clip, &settings, settings.task_length(&role), tokenizer_config.as_ref())
         });
-        let identity = Inputs::of_config(&config)
+        let identity = Inputs::of_config(&config_json(config_path)?)
             .texts(&json, &forms, &layout.prompts)
             .images(&preprocessing)
             .with_weights(weights.sha256);
@@ -106,6 +106,10 @@ impl ClipModel {
     }
 }
 
+fn config_json(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).map_err(InferError::io(path))
+}
+
 impl ClipImageModel {
     /// Builds a vision encoder without a text encoder. Returns the model and its identity.
     pub(super) fn open(folder: &PretrainedFolder, config_path: &Path) -> Result<(Self, Identity)> {
@@ -116,7 +120,7 @@ impl ClipImageModel {
         let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu);
         let source = Arc::new(Weights::open(&weights.path)?);
         let vision = ClipVision::new(&config, &builder.with_weights(source))?;
-        let inputs = Inputs::of_config(&config).images(&preprocessing);
+        let inputs = Inputs::of_config(&config_json(config_path)?).images(&preprocessing);
         Ok((Self { vision, preprocessing }, inputs.with_weights(weights.sha256)))
     }
 

@@ -1,10 +1,11 @@
 //! The hashes that identify an encoder.
 
-use std::fmt::{Debug, Write};
-
 use engram_data::image::Preprocessing;
 use engram_data::tokenizer::TextForm;
 use engram_models::similarity::sentence_transformer::Prompts;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 use crate::digest;
 
@@ -17,22 +18,32 @@ pub(super) struct Identity {
     pub(super) inputs_sha256: String,
 }
 
-/// The settings that change a vector, apart from the weights. They are hashed as they are used
-/// here, so that other keys of a model's files do not matter.
+/// The settings that change a vector, apart from the weights, as JSON.
 ///
-/// Memories store the hash. If the text of an unchanged model changes, its memories refuse it. A
-/// test compares a known hash.
-pub(super) struct Inputs(String);
+/// Memories store the hash. If the JSON of an unchanged model changes, its memories refuse it: a new
+/// field of these settings has to be left out at its default value. A test compares a known hash.
+pub(super) struct Inputs(Map<String, Value>);
+
+/// The keys of a `config.json` that no encoder reads, at any level.
+const UNUSED: [&str; 5] =
+    ["_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version"];
 
 impl Inputs {
-    /// Starts with a model's configuration.
-    pub(super) fn of_config(config: &impl Debug) -> Self {
-        Self(format!("config {config:?}\n"))
+    /// Starts with the text of a `config.json`.
+    pub(super) fn of_config(text: &str) -> Self {
+        let mut config = serde_json::from_str(text).unwrap_or_else(|_| text.into());
+        remove_unused(&mut config);
+        Self(Map::from_iter([("config".to_owned(), config)]))
+    }
+
+    /// Starts with the hash of a graph file.
+    pub(super) fn of_graph(sha256: &str) -> Self {
+        Self(Map::from_iter([("graph".to_owned(), sha256.into())]))
     }
 
     /// Adds a tokenizer's content, its use for each role of a text, and the prompts.
     pub(super) fn texts(mut self, tokenizer: &[u8], forms: &[TextForm], prompts: &Prompts) -> Self {
-        self.add("tokenizer", &digest::of_bytes(tokenizer));
+        self.0.insert("tokenizer".to_owned(), digest::of_bytes(tokenizer).into());
         self.add("forms", &forms);
         self.add("prompts", prompts);
         self
@@ -46,11 +57,19 @@ impl Inputs {
 
     /// The identity of a model with this hash of its weights.
     pub(super) fn with_weights(self, sha256: String) -> Identity {
-        Identity { sha256, inputs_sha256: digest::of_bytes(self.0) }
+        let mut inputs = Value::Object(self.0);
+        inputs.sort_all_objects();
+        Identity { sha256, inputs_sha256: digest::of_bytes(inputs.to_string()) }
     }
 
-    fn add(&mut self, name: &str, value: &dyn Debug) {
-        // Writing to a string cannot fail.
-        let _ = writeln!(self.0, "{name} {value:?}");
+    fn add(&mut self, name: &str, settings: &impl Serialize) {
+        // Settings without maps of other keys than strings always become JSON.
+        self.0.insert(name.to_owned(), serde_json::to_value(settings).unwrap_or_default());
     }
+}
+
+fn remove_unused(config: &mut Value) {
+    let Some(config) = config.as_object_mut() else { return };
+    config.retain(|key, _| !UNUSED.contains(&key.as_str()));
+    config.values_mut().for_each(remove_unused);
 }

@@ -34,7 +34,7 @@ impl ImageModel {
         let preprocessing = Preprocessing { resize: Some(size), ..Preprocessing::mobilenet() };
         let hash = |file: &Path| digest::of_file(file).map_err(InferError::io(file));
         let ((_, graph), (_, weights)) = (hash(ops)?, hash(&weights)?);
-        let identity = Inputs::of_config(&graph).images(&preprocessing).with_weights(weights);
+        let identity = Inputs::of_graph(&graph).images(&preprocessing).with_weights(weights);
         Ok((Self { network, preprocessing }, identity))
     }
 

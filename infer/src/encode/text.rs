@@ -62,7 +62,7 @@ impl TextModel {
         let forms = PromptChoice::ROLES.map(|role| {
             text_form(&settings, settings.task_length(&role), config, default_limit, positions)
         });
-        let identity = Inputs::of_config(&files.config)
+        let identity = Inputs::of_config(&files.config_json)
             .texts(&files.tokenizer_json, &forms, &layout.prompts)
             .with_weights(sha256);
         let [form, ..] = forms;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::{bad, parse_json};
 use crate::error::Result;
@@ -27,7 +27,7 @@ impl PromptChoice {
 }
 
 /// The content of `config_sentence_transformers.json`.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Prompts {
     prompts: BTreeMap<String, String>,
     default_name: Option<String>,
