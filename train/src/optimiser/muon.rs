@@ -35,7 +35,7 @@ pub struct MuonSettings {
     pub scale: MuonScale,
     /// Weight decay of matrices, multiplied by the learning rate.
     pub weight_decay: f64,
-    /// AdamW's settings for vectors.
+    /// The settings of vectors, with the keys of `kind = "adamw"`.
     pub adamw: AdamwSettings,
 }
 

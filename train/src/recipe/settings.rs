@@ -40,7 +40,7 @@ pub struct OptimiserSettings {
     pub clip_norm: f64,
     /// Layer-wise learning rate decay: the factor from each layer to the layer below it.
     pub layer_rate_decay: f64,
-    /// The update rule.
+    /// The update rule. Its keys depend on `kind`, which is `"adamw"` by default.
     pub rule: RuleSettings,
 }
 

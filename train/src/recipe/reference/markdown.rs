@@ -59,22 +59,33 @@ fn write_table(out: &mut String, path: &str, schema: &Value, without: &[&str]) {
             if let Some(keys) = keys["properties"].as_object_mut() {
                 keys.shift_remove("kind");
             }
-            write_keys(out, path, &keys, without);
+            write_keys(out, &keys, entries(&keys["properties"]));
         }
-    } else {
-        write_keys(out, path, table, without);
+        return;
     }
-}
-
-/// The table of the keys, and the sections of the subtables.
-fn write_keys(out: &mut String, path: &str, table: &Value, without: &[&str]) {
     // The update rules of groups have the keys of `[optimiser.rule]`.
     let is_section = |value: &Value| is_tagged(value) && path == "optimiser";
     let is_table =
         |value: &Value| value["type"] == "object" || is_list_of_tables(value) || is_section(value);
     let (tables, keys): (Vec<_>, Vec<_>) =
         entries(&table["properties"]).partition(|(_, value)| is_table(value));
-    if !keys.is_empty() {
+    write_keys(out, table, keys.into_iter());
+    for (key, value) in tables {
+        let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+        if !without.contains(&path.as_str()) {
+            write_table(out, &path, value, without);
+        }
+    }
+}
+
+/// Writes these keys of a table.
+fn write_keys<'a>(
+    out: &mut String,
+    table: &Value,
+    keys: impl Iterator<Item = (&'a String, &'a Value)>,
+) {
+    let mut keys = keys.peekable();
+    if keys.peek().is_some() {
         *out += "\n| key | type or choices | default | description |\n|---|---|---|---|\n";
     }
     for (key, value) in keys {
@@ -86,12 +97,6 @@ fn write_keys(out: &mut String, path: &str, table: &Value, without: &[&str]) {
         };
         let cells = [format!("`{key}`"), kind(value, ""), default, meaning(value)];
         let _ = writeln!(out, "| {} |", cells.map(|cell| cell.replace('|', "\\|")).join(" | "));
-    }
-    for (key, value) in tables {
-        let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-        if !without.contains(&path.as_str()) {
-            write_table(out, &path, value, without);
-        }
     }
 }
 
@@ -134,6 +139,7 @@ pub(super) fn kind(schema: &Value, plural: &str) -> String {
             }
         }
         "number" => format!("float{plural}"),
+        "object" => format!("table{plural}"),
         kind => format!("{kind}{plural}"),
     }
 }

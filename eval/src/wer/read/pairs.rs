@@ -1,0 +1,227 @@
+//! References with their hypotheses, joined by id or by line.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use engram_textfile::shortened;
+
+use super::super::Alignment;
+use super::super::sclite::{self, Lattice, has_markup};
+use super::super::tokens;
+use super::formats::BRACES;
+use super::{SHORTER, Utterance, malformed};
+use crate::error::{EvalError, Location};
+use crate::normalise::Normaliser;
+
+/// The texts with sclite markup, and how markup is scored.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Markup {
+    /// Whether the references have markup.
+    pub references: bool,
+    /// Whether the hypotheses have markup.
+    pub hypotheses: bool,
+    /// Whether a missing optionally deletable word counts as correct (sclite's `-D`).
+    pub optional_deletions: bool,
+}
+
+/// References with their hypotheses.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pairs<'a> {
+    /// Ids; for plain lines, the line numbers from 1.
+    pub ids: Vec<Cow<'a, str>>,
+    /// References.
+    pub references: Vec<Cow<'a, str>>,
+    /// Hypotheses, in the order of the references.
+    pub hypotheses: Vec<Cow<'a, str>>,
+    /// The markup of the texts; most formats have none.
+    pub markup: Markup,
+    /// The alignment of words: sclite's if the texts have markup.
+    pub alignment: Alignment,
+}
+
+impl<'a> Pairs<'a> {
+    /// Builds pairs from references and hypotheses with equal indices; ids are numbers from 1.
+    ///
+    /// # Errors
+    /// [`EvalError::LengthMismatch`]
+    pub fn new<R, H>(references: &'a [R], hypotheses: &'a [H]) -> Result<Self, EvalError>
+    where
+        R: AsRef<str>,
+        H: AsRef<str>,
+    {
+        if references.len() != hypotheses.len() {
+            return Err(EvalError::LengthMismatch {
+                references: references.len(),
+                hypotheses: hypotheses.len(),
+            });
+        }
+        Ok(Self {
+            ids: (1..=references.len()).map(|id| id.to_string().into()).collect(),
+            references: references.iter().map(|text| text.as_ref().into()).collect(),
+            hypotheses: hypotheses.iter().map(|text| text.as_ref().into()).collect(),
+            ..Self::default()
+        })
+    }
+
+    pub(super) fn with_capacity(pairs: usize) -> Self {
+        Self {
+            ids: Vec::with_capacity(pairs),
+            references: Vec::with_capacity(pairs),
+            hypotheses: Vec::with_capacity(pairs),
+            ..Self::default()
+        }
+    }
+
+    /// Returns the pairs after normalisation.
+    pub fn normalised(&self, normaliser: Normaliser) -> Self {
+        if normaliser == Normaliser::None {
+            return self.clone();
+        }
+        let all = |texts: &[Cow<'a, str>]| {
+            normaliser.normalise_all(texts).into_iter().map(Cow::Owned).collect()
+        };
+        Self {
+            ids: self.ids.clone(),
+            references: all(&self.references),
+            hypotheses: all(&self.hypotheses),
+            ..*self
+        }
+    }
+
+    /// Returns the pairs without markup: the alternatives that align best after normalisation, in
+    /// their original form.
+    ///
+    /// # Errors
+    /// [`EvalError::Malformed`] for a text with invalid markup, and for a text that is
+    /// too long
+    pub fn without_markup(&self, normaliser: Normaliser) -> Result<Self, EvalError> {
+        let Markup { references, hypotheses, optional_deletions } = self.markup;
+        let mut pairs = Self { markup: Markup::default(), ..self.clone() };
+        for (pair, id) in self.ids.iter().enumerate() {
+            let [reference, hypothesis] = [&self.references[pair], &self.hypotheses[pair]];
+            if !(references && has_markup(reference) || hypotheses && has_markup(hypothesis)) {
+                continue;
+            }
+            let fault = |reason: &str, remedy| {
+                malformed(&format!("utterance {}", shortened(id, 60)), None, reason, remedy)
+            };
+            let lattice = |text, markup| {
+                if markup {
+                    Lattice::parse(text).map_err(|reason| fault(reason, BRACES))
+                } else {
+                    Ok(Lattice::plain(tokens::words(text)))
+                }
+            };
+            let (reference, hypothesis) =
+                (lattice(reference, references)?, lattice(hypothesis, hypotheses)?);
+            let chosen = sclite::choose(&reference, &hypothesis, normaliser, optional_deletions)
+                .ok_or_else(|| fault("is too long for a choice of alternatives", SHORTER))?;
+            pairs.references[pair] = chosen.reference.into();
+            pairs.hypotheses[pair] = chosen.hypothesis.into();
+        }
+        Ok(pairs)
+    }
+}
+
+/// Joins the references and hypotheses of two files; the names are for error messages.
+///
+/// # Errors
+/// [`EvalError::MissingPrediction`], [`EvalError::ExtraPrediction`] for an id in only
+/// one file; [`EvalError::Malformed`] for a different number of plain lines, and if only one file
+/// has ids
+pub fn join<'a>(
+    reference_file: &str,
+    references: Vec<Utterance<'a>>,
+    hypothesis_file: &str,
+    hypotheses: Vec<Utterance<'a>>,
+) -> Result<Pairs<'a>, EvalError> {
+    let has_ids = |utterances: &[Utterance<'_>]| utterances.iter().any(|u| u.id.is_some());
+    let has_markup = |utterances: &[Utterance<'_>]| utterances.iter().any(|u| u.markup);
+    let (in_references, in_hypotheses) = (has_markup(&references), has_markup(&hypotheses));
+    let joined = match (has_ids(&references), has_ids(&hypotheses)) {
+        (false, false) => join_by_line(reference_file, references, hypothesis_file, hypotheses),
+        (true, true) => join_by_id(reference_file, references, hypothesis_file, hypotheses),
+        (with_ids, _) => {
+            let (with, without) = if with_ids {
+                (reference_file, hypothesis_file)
+            } else {
+                (hypothesis_file, reference_file)
+            };
+            let reason = format!("has no ids, but {with} has");
+            let remedy = "write both in the same format, and set --format if the file name \
+                          does not show it";
+            Err(malformed(without, None, &reason, remedy))
+        }
+    };
+    let alignment =
+        if in_references || in_hypotheses { Alignment::Sclite } else { Alignment::Jiwer };
+    let markup =
+        Markup { references: in_references, hypotheses: in_hypotheses, ..Markup::default() };
+    Ok(Pairs { markup, alignment, ..joined? })
+}
+
+fn join_by_line<'a>(
+    reference_file: &str,
+    references: Vec<Utterance<'a>>,
+    hypothesis_file: &str,
+    hypotheses: Vec<Utterance<'a>>,
+) -> Result<Pairs<'a>, EvalError> {
+    let (wanted, found) = (references.len(), hypotheses.len());
+    if wanted != found {
+        let reason = format!("has {found} lines, but {reference_file} has {wanted}");
+        let remedy = "line i of one file must match line i of the other, including empty lines";
+        return Err(malformed(hypothesis_file, None, &reason, remedy));
+    }
+    let mut pairs = Pairs::with_capacity(wanted);
+    for (reference, hypothesis) in references.into_iter().zip(hypotheses) {
+        pairs.ids.push(reference.line.to_string().into());
+        pairs.references.push(reference.text);
+        pairs.hypotheses.push(hypothesis.text);
+    }
+    Ok(pairs)
+}
+
+fn join_by_id<'a>(
+    reference_file: &str,
+    references: Vec<Utterance<'a>>,
+    hypothesis_file: &str,
+    hypotheses: Vec<Utterance<'a>>,
+) -> Result<Pairs<'a>, EvalError> {
+    let rows = hypotheses.len();
+    let mut by_id: HashMap<Cow<'a, str>, (Cow<'a, str>, u64)> = HashMap::with_capacity(rows);
+    for Utterance { id, text, line, .. } in hypotheses {
+        by_id.insert(id.unwrap_or_default(), (text, line));
+    }
+    let total = references.len();
+    let (mut pairs, mut missing) = (Pairs::with_capacity(total), Vec::new());
+    for Utterance { id, text, line, .. } in references {
+        let id = id.unwrap_or_default();
+        match by_id.remove(&id) {
+            Some((hypothesis, _)) => {
+                pairs.ids.push(id);
+                pairs.references.push(text);
+                pairs.hypotheses.push(hypothesis);
+            }
+            None => missing.push((id, line)),
+        }
+    }
+    if let Some((id, line)) = missing.first() {
+        return Err(EvalError::MissingPrediction {
+            predictions: hypothesis_file.to_owned(),
+            gold: Location::new(reference_file, *line),
+            id: shortened(id, 60),
+            missing: missing.len(),
+            rows: total,
+        });
+    }
+    if let Some((id, (_, line))) = by_id.iter().min_by_key(|(_, (_, line))| *line) {
+        return Err(EvalError::ExtraPrediction {
+            location: Location::new(hypothesis_file, *line),
+            gold: reference_file.to_owned(),
+            id: shortened(id, 60),
+            extra: by_id.len(),
+            rows,
+        });
+    }
+    Ok(pairs)
+}
