@@ -17,7 +17,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
-/// The source of entries without a source.
+/// The source of an entry whose `source` is missing or null.
 pub const DEFAULT_SOURCE: &str = "memory";
 
 /// The kind of an entry, determined by the fields of its payload.
@@ -53,7 +53,7 @@ pub struct Entry<Id = i64> {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "text_or_integer"
+        deserialize_with = "string_or_integer"
     )]
     pub document: Option<String>,
     /// All other fields, unchanged.
@@ -61,9 +61,9 @@ pub struct Entry<Id = i64> {
     pub payload: Map<String, Value>,
 }
 
-/// An entry whose id is optional: the readers of data sets give no ids, and a line of a file may
-/// omit it. The memory then numbers the entry. The id is a type parameter, so that code with an
-/// [`Entry`] always has an id, and both have the same fields and methods.
+/// An entry whose id is optional. Readers of data sets set no id, and a line of a file may omit the
+/// id. The memory then numbers the entry. The id is a type parameter: both kinds of entries share
+/// their fields and methods, and an [`Entry`] always has an id.
 pub type EntryLine = Entry<Option<i64>>;
 
 impl Entry {
@@ -117,7 +117,7 @@ impl EntryLine {
         }
     }
 
-    /// The entry with this id.
+    /// Sets the id.
     pub fn with_id(self, id: i64) -> Entry {
         let Self { source, document, payload, .. } = self;
         Entry { id, source, document, payload }
@@ -125,13 +125,13 @@ impl EntryLine {
 }
 
 impl<Id> Entry<Id> {
-    /// The entry with this document.
+    /// Sets the document.
     #[must_use]
     pub fn of_document(self, document: impl Into<String>) -> Self {
         Self { document: Some(document.into()), ..self }
     }
 
-    /// The path or URL of its image.
+    /// The path or URL of the image.
     pub fn image(&self) -> Option<&str> {
         self.payload.get("image").and_then(Value::as_str)
     }
@@ -149,8 +149,8 @@ impl<Id> Entry<Id> {
         }
     }
 
-    /// Returns the text for the encoder: triples and questions as lines of text. Empty for an image
-    /// without text.
+    /// The text for the encoder: the field `text`, or the fields of a triple or a question in one
+    /// line. Empty without these fields.
     ///
     /// ```
     /// use engram_entry::Entry;
@@ -192,7 +192,9 @@ fn source_or_default<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Strin
     Ok(Option::deserialize(deserializer)?.unwrap_or_else(default_source))
 }
 
-fn text_or_integer<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+fn string_or_integer<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<String>, D::Error> {
     match Value::deserialize(deserializer)? {
         Value::Null => Ok(None),
         Value::String(text) => Ok(Some(text)),
@@ -232,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_is_a_text_or_an_integer() {
+    fn a_document_is_a_string_or_an_integer() {
         for (fields, document) in [
             (r#", "document": "7""#, Some("7")),
             (r#", "document": 7"#, Some("7")),

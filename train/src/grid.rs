@@ -8,7 +8,7 @@
 //! | `study` | the interface of a study to its grid: metrics, filters, columns and checks |
 //! | `folder` | the grid's folder, and locks on its runs |
 //! | `run` | training and evaluating the configurations that are not finished yet |
-//! | `length` | the length of runs, and the time that the remaining ones take |
+//! | `length` | the length of runs, and the expected time of the remaining runs |
 //! | `measure` | metrics and paired differences |
 //! | `report` | verdicts, tables, the HTML page |
 //!

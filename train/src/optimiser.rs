@@ -1,4 +1,4 @@
-//! Optimisers: an update rule for each parameter, with the same bytes for any number of threads.
+//! Optimisers: an update rule for each parameter. Results do not depend on the number of threads.
 //!
 //! A new rule is a file in `optimiser/` and a line in [`settings`].
 
@@ -48,7 +48,7 @@ impl Step {
 
 /// The update rule of one parameter, with its state.
 pub trait UpdateRule: Send {
-    /// Updates the parameter's values in place. `scratch` is memory without meaning between calls.
+    /// Updates the parameter's values in place. `scratch` is a buffer for temporary values.
     ///
     /// # Errors
     /// [`TrainError::Model`](crate::TrainError::Model) if a tensor operation fails.
@@ -63,15 +63,14 @@ pub trait UpdateRule: Send {
     /// The state tensors by name, in a fixed order.
     fn state(&self) -> Vec<(&'static str, &[f32])>;
 
-    /// Replaces the state tensor `name` when a run is resumed, and drops everything computed from
-    /// it.
+    /// Replaces the state tensor `name`, for resuming, and drops values derived from the old one.
     fn set_state(&mut self, name: &str, values: Vec<f32>);
 }
 
 /// The update rules of a recipe: one for all parameters, and others by path pattern.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RuleSet {
-    /// The rule of parameters without another one.
+    /// The rule of parameters that match no pattern.
     pub default: RuleSettings,
     /// Path patterns with their rules. If several match a parameter, the last one applies.
     pub by_pattern: Vec<(String, RuleSettings)>,
@@ -101,7 +100,7 @@ struct ParameterRule {
 /// One tensor of an optimiser's state.
 #[derive(Debug, Clone)]
 pub struct StateTensor<'a> {
-    /// The names of the parameter and of the state, such as `encoder.weight#first_moment`.
+    /// The names of the parameter and the state tensor, such as `encoder.weight#first_moment`.
     pub name: String,
     /// The flattened values.
     pub values: &'a [f32],
@@ -159,8 +158,8 @@ impl Optimiser {
         all
     }
 
-    /// Restores the state of a run that has done `steps` steps. `read` returns the state tensor of
-    /// a name and length.
+    /// Restores the state of a run that has done `steps` steps. `read` returns the state tensor with
+    /// a name and a length.
     ///
     /// # Errors
     /// The errors of `read`.
@@ -185,7 +184,7 @@ fn full_name(parameter: &str, state: &str) -> String {
     format!("{parameter}#{state}")
 }
 
-/// The weight decay of a tensor of this shape. It is 0 for vectors (biases, norm scales).
+/// The weight decay for a tensor of this shape; 0 for vectors (biases, norm scales).
 fn decay_of(weight_decay: f64, shape: &[usize]) -> f64 {
     if shape.len() >= 2 { weight_decay } else { 0.0 }
 }

@@ -14,14 +14,15 @@ use crate::digest;
 pub(super) struct Identity {
     /// The hash of the weights and the modules.
     pub(super) sha256: String,
-    /// The hash of the other settings that change a vector.
+    /// The hash of [`Inputs`].
     pub(super) inputs_sha256: String,
 }
 
-/// The settings that change a vector, apart from the weights, as JSON.
+/// Everything that changes a vector, apart from weights and modules, as JSON.
 ///
-/// Memories store the hash. If the JSON of an unchanged model changes, its memories refuse it: a new
-/// field of these settings has to be left out at its default value. A test compares a known hash.
+/// A memory stores the hash of this JSON, and refuses a model with another hash. So the JSON of an
+/// unchanged model must not change: omit a new field at its default value. A test compares a known
+/// hash.
 pub(super) struct Inputs(Map<String, Value>);
 
 /// The keys of a `config.json` that no encoder reads, at any level.
@@ -55,7 +56,7 @@ impl Inputs {
         self
     }
 
-    /// The identity of a model with this hash of its weights.
+    /// The identity of a model. `sha256` is the hash of its weights and modules.
     pub(super) fn with_weights(self, sha256: String) -> Identity {
         let mut inputs = Value::Object(self.0);
         inputs.sort_all_objects();
@@ -63,7 +64,7 @@ impl Inputs {
     }
 
     fn add(&mut self, name: &str, settings: &impl Serialize) {
-        // Settings without maps of other keys than strings always become JSON.
+        // Serialisation only fails for maps with keys other than strings. Settings have none.
         self.0.insert(name.to_owned(), serde_json::to_value(settings).unwrap_or_default());
     }
 }

@@ -1,4 +1,4 @@
-//! The calibration of a member's scores: a line from scores to similarities.
+//! The calibration of a member's scores: a linear function from scores to similarities.
 
 use engram_data::patent::PhrasePair;
 use serde::{Deserialize, Serialize};

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Combination {
-    /// Their weighted mean.
+    /// The weighted mean.
     #[default]
     Mean,
     /// Ridge regression on the variants' mean scores and the word overlap of the phrases, fitted on
@@ -15,7 +15,7 @@ pub enum Combination {
     Stacked,
 }
 
-/// Adds scores to their sums.
+/// Adds scores to sums, element by element.
 pub fn add_to(sums: &mut Vec<f64>, scores: &[f64]) {
     sums.resize(scores.len(), 0.0);
     sums.iter_mut().zip(scores).for_each(|(sum, score)| *sum += score);

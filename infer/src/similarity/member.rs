@@ -1,4 +1,4 @@
-//! One trained model of a run.
+//! A member: one trained model of a run.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ impl Member {
         Ok(Self { sequencer, scorer, calibration })
     }
 
-    /// Similarities of rows. `progress` receives the number of new scores.
+    /// Predicts the similarities of rows. `progress` receives the number of new scores.
     ///
     /// # Errors
     /// The errors of [`Scorer::predict`].
@@ -63,7 +63,7 @@ impl Member {
     }
 }
 
-/// The class titles of a member's training; none for pairs without classes.
+/// The class titles that a member was trained with; none for pairs without classes.
 pub(super) fn titles(folder: &Path) -> Result<ClassTitles> {
     if folder.join(PAIRS).is_file() {
         return Ok(ClassTitles::default());

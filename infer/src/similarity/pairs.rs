@@ -45,7 +45,8 @@ impl ScoreRange {
     }
 }
 
-/// What a run needs to read a CSV like that of its training, and to return scores in its range.
+/// The columns and the score range of the training CSV. A run reads other CSVs by these columns and
+/// returns scores in this range.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TrainedPairs {
     /// The column of the first text.
@@ -65,7 +66,7 @@ impl TrainedPairs {
         if path.is_file() { read_json(&path).map(Some) } else { Ok(None) }
     }
 
-    /// Reads pairs with the columns of the training; a score is optional.
+    /// Reads pairs by the columns of the training CSV. Scores are optional.
     pub(super) fn read(&self, path: &Path) -> std::result::Result<Vec<PhrasePair>, DataError> {
         let Self { anchor, target, score, .. } = self;
         read_named_pairs(

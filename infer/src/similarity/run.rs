@@ -50,14 +50,14 @@ struct SummaryVariant {
 }
 
 impl SimilarityRun {
-    /// Opens a run, or one member of its ensemble. Reads its summary, which a run writes last.
+    /// Opens a run, or one member of its ensemble. A run without a summary is not finished.
     ///
     /// # Errors
     /// [`InferError::BadRun`] for a folder without a finished run;
-    /// [`InferError::BadChecksum`] for a damaged file
+    /// [`InferError::BadChecksum`] for a damaged file.
     pub fn open(run: &Path) -> Result<Self> {
         let pairs = TrainedPairs::of_run(run)?;
-        let one = |pairs| Self {
+        let single = |pairs| Self {
             members: vec![(run.to_path_buf(), 0)],
             weights: vec![1.0],
             stacking: None,
@@ -65,7 +65,7 @@ impl SimilarityRun {
         };
         let path = run.join(SUMMARY);
         if !path.exists() && run.join(CALIBRATION).is_file() {
-            return Ok(one(pairs));
+            return Ok(single(pairs));
         }
         if !path.is_file() {
             let reason = "is not a finished run of the patent study; train one with `engram train \
@@ -90,7 +90,7 @@ impl SimilarityRun {
         if let [only] = summary.members.as_slice()
             && only.run == Path::new(".")
         {
-            return Ok(one(pairs));
+            return Ok(single(pairs));
         }
         let member = |member: SummaryMember| (run.join(member.run), member.variant);
         let members = summary.members.into_iter().map(member).collect();
@@ -108,8 +108,8 @@ impl SimilarityRun {
         })
     }
 
-    /// The number of scores in a prediction of `rows` rows, for a progress bar: one per member, pass
-    /// and row.
+    /// The number of scores that a prediction of `rows` rows computes, for a progress bar: one per
+    /// member, pass and row.
     ///
     /// # Errors
     /// [`InferError::Io`] and [`InferError::BadRun`] for the recipe of a member.

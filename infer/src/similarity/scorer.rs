@@ -86,9 +86,9 @@ impl Scorer {
         }
     }
 
-    /// Scores rows, as the mean over the settings' passes: probabilities, cosines, or unscaled
-    /// values for the Pearson loss. Scores depend on which targets share an anchor. `progress`
-    /// receives the number of new scores.
+    /// Scores rows, by the mean over [`ScorerSettings::passes`]. Depending on the loss, scores are
+    /// probabilities, cosines, or (Pearson loss) unscaled values. They depend on which targets share
+    /// an anchor. `progress` receives the number of new scores.
     ///
     /// # Errors
     /// [`InferError::Data`](crate::InferError::Data) for a phrase that cannot be tokenized;
@@ -111,7 +111,7 @@ impl Scorer {
                 let scores = self.score(&batch.input, &Mode::inference())?;
                 let scores = scores.to_vec1::<f32>().map_err(ModelError::from)?;
                 for (row, score) in batch.rows.iter().zip(scores) {
-                    sums[*row] += of_logit(settings.loss, f64::from(score));
+                    sums[*row] += probability_or_score(settings.loss, f64::from(score));
                 }
                 progress(batch.rows.len());
             }
@@ -121,8 +121,8 @@ impl Scorer {
     }
 }
 
-/// Converts a logit to a probability, if the loss is of logits.
-fn of_logit(loss: PairLoss, score: f64) -> f64 {
+/// Converts the score of a loss of logits to a probability. Other scores stay the same.
+fn probability_or_score(loss: PairLoss, score: f64) -> f64 {
     match loss {
         PairLoss::Mse | PairLoss::Bce => 1.0 / (1.0 + (-score).exp()),
         _ => score,

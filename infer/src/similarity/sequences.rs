@@ -67,7 +67,7 @@ impl RowBatch {
     }
 }
 
-/// The maximum size of a batch. A sequence that is larger has a batch of its own.
+/// The maximum size of a batch. A larger sequence is a batch by itself.
 #[derive(Debug, Clone, Copy)]
 pub struct BatchLimits {
     /// The maximum number of rows.
@@ -76,7 +76,7 @@ pub struct BatchLimits {
     pub tokens: usize,
 }
 
-/// Turns rows into token sequences, as a recipe's `[model]` says.
+/// Turns rows into token sequences, by a recipe's `[model]`.
 #[derive(Clone)]
 pub struct Sequencer {
     files: Arc<EncoderFiles>,
@@ -249,7 +249,7 @@ impl Sequencer {
     }
 
     /// Builds `[CLS] anchor [SEP] target [SEP] title [SEP] other; other; … [SEP]` for each row. The
-    /// score is of the whole sequence.
+    /// span of the target is the whole sequence.
     fn pairs(&self, rows: &[PhrasePair], rng: &mut ChaCha8Rng) -> Result<Vec<Sequence>, DataError> {
         let special = self.files.tokenizer.special();
         let separator = self.files.tokenizer.encode_segment(";")?;
@@ -302,8 +302,8 @@ impl Sequencer {
         Ok(sequences)
     }
 
-    /// Builds `[CLS] anchor [SEP]` and `[CLS] target [SEP]` for each row, as one sequence until
-    /// packing.
+    /// Builds `[CLS] anchor [SEP] [CLS] target [SEP]` for each row. [`pack_phrases`] splits the
+    /// phrases.
     fn phrases(&self, rows: &[PhrasePair]) -> Result<Vec<Sequence>, DataError> {
         let special = self.files.tokenizer.special();
         let mut sequences = Vec::with_capacity(rows.len());

@@ -35,7 +35,7 @@ pub enum Architecture {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct FreshEncoder {
-    /// Its architecture.
+    /// The architecture.
     pub architecture: Architecture,
     /// Width of the blocks.
     pub hidden_size: usize,
@@ -97,7 +97,7 @@ pub struct ScorerSettings {
     pub fresh: FreshEncoder,
     /// The kind of model that scores phrase pairs.
     pub layout: Layout,
-    /// Rows whose targets share an input.
+    /// The fields by which rows form groups. The targets of a group are in one input.
     pub group: Grouping,
     /// Whether the targets of a group share a sequence without attending to each other. Each target
     /// is scored as if alone, but anchor and title are encoded once (listwise only).
@@ -181,8 +181,8 @@ impl ScorerSettings {
             return Some(("targets_apart", "needs `layout = \"listwise\"`".into()));
         }
         if self.targets_apart && self.context_title && !one_title {
-            let reason = "needs `group = \"context\"` (or \"row\"): the title is read with the \
-                          anchor, once for all targets";
+            let reason = "needs `group = \"context\"` (or \"row\"): the title is encoded with \
+                          the anchor, once for all targets";
             return Some(("targets_apart", reason.into()));
         }
         if !(16..=65_536).contains(&self.max_tokens) {

@@ -1,10 +1,10 @@
 //! Stacking: ridge regression from the variants' scores and the overlap of the phrases to the gold
 //! score.
 //!
-//! The members are trained for correlation, so their mean is not linear in the gold score. Each
-//! variant also errs differently on phrases with many or few common words. The regression is fitted
-//! on the held-out rows, which were not used to train their scores. Terms are each feature, its
-//! square and all products of two features.
+//! The members are trained for correlation, so their mean is not linear in the gold score. Variants
+//! also make different errors on phrases with many or few common words. The regression is fitted on
+//! the held-out rows: each row's scores come from members not trained on that row. Its terms are
+//! each feature, its square and all products of two features.
 
 use std::collections::BTreeSet;
 

@@ -1,10 +1,11 @@
-//! The length of a grid's runs, and the time that the remaining runs take.
+//! The length of a grid's runs, and the expected time of the remaining runs.
 
 use std::time::Duration;
 
 use crate::recipe::Recipe;
 
-/// The length of a run. The number of steps in an epoch is known only to the trained run.
+/// The length of a run. Steps and epochs are separate, because the number of steps in an epoch is
+/// only known after training.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Length {
     /// Steps of the phases that count steps.
@@ -34,9 +35,9 @@ impl Length {
         Self { steps: self.steps + other.steps, epochs: self.epochs + other.epochs }
     }
 
-    /// This length as a multiple of another. `None` if their shares of steps and epochs differ,
-    /// because the time of an epoch in steps is unknown.
-    fn over(self, other: Self) -> Option<f64> {
+    /// The ratio of two lengths. `None` if they mix steps and epochs in different proportions,
+    /// because the time of an epoch, compared with a step, is unknown.
+    fn ratio_to(self, other: Self) -> Option<f64> {
         let same_shares = u128::from(self.steps) * u128::from(other.epochs)
             == u128::from(self.epochs) * u128::from(other.steps);
         let ratio = match other.steps {
@@ -47,24 +48,24 @@ impl Length {
     }
 }
 
-/// Trained runs and their time.
+/// The total length and time of the runs trained so far.
 #[derive(Debug, Default)]
-pub(super) struct Timed {
+pub(super) struct TrainedRuns {
     length: Length,
     time: Duration,
 }
 
-impl Timed {
+impl TrainedRuns {
     /// Adds a run.
     pub(super) fn add(&mut self, length: Length, time: Duration) {
         self.length = self.length.plus(length);
         self.time += time;
     }
 
-    /// The expected time of other runs; `None` if it does not follow from the trained runs.
-    pub(super) fn time_of(&self, runs: &[Length]) -> Option<Duration> {
+    /// The expected time of further runs; `None` if the trained runs give no estimate.
+    pub(super) fn expected_time(&self, runs: &[Length]) -> Option<Duration> {
         let all = runs.iter().fold(Length::default(), |sum, run| sum.plus(*run));
-        Duration::try_from_secs_f64(self.time.as_secs_f64() * all.over(self.length)?).ok()
+        Duration::try_from_secs_f64(self.time.as_secs_f64() * all.ratio_to(self.length)?).ok()
     }
 }
 
@@ -73,15 +74,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_left_is_known_or_absent() {
-        let seconds = |timed: &[(u64, u64, u64)], left: &[(u64, u64)]| {
-            let mut sum = Timed::default();
-            for &(steps, epochs, seconds) in timed {
+    fn the_remaining_time_is_estimated_from_comparable_runs() {
+        let seconds = |trained: &[(u64, u64, u64)], left: &[(u64, u64)]| {
+            let mut sum = TrainedRuns::default();
+            for &(steps, epochs, seconds) in trained {
                 sum.add(Length { steps, epochs }, Duration::from_secs(seconds));
             }
             let left: Vec<Length> =
                 left.iter().map(|&(steps, epochs)| Length { steps, epochs }).collect();
-            sum.time_of(&left).map(|time| time.as_secs())
+            sum.expected_time(&left).map(|time| time.as_secs())
         };
         // Before the first run has finished.
         assert_eq!(seconds(&[], &[(100, 0)]), None);

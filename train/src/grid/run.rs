@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use engram_infer::finished_run::is_finished;
 
 use super::folder::{GridFolder, LockedRun};
-use super::length::{Length, Timed};
+use super::length::{Length, TrainedRuns};
 use super::report::GridReport;
 use super::settings::{Configuration, Grid, Phases};
 use super::study::Hashes;
@@ -106,7 +106,8 @@ fn run_in(
             reused.push(job.label());
         }
     }
-    let mut runner = GridRunner { grid, options, hashes: Hashes::new(), timed: Timed::default() };
+    let mut runner =
+        GridRunner { grid, options, hashes: Hashes::new(), trained: TrainedRuns::default() };
     let mut is_reported = options.quiet;
     while !waiting.is_empty() {
         let before = waiting.len();
@@ -139,7 +140,7 @@ struct GridRunner<'a> {
     /// The hashes of the weights that the recipes name.
     hashes: Hashes,
     /// The runs that this call has trained from the beginning.
-    timed: Timed,
+    trained: TrainedRuns,
 }
 
 impl GridRunner<'_> {
@@ -165,12 +166,12 @@ impl GridRunner<'_> {
                 let unfinished = others.filter(|other| !is_finished(&other.folder));
                 let mut left = vec![job.length];
                 left.extend(unfinished.map(|other| other.length));
-                let (run, time_left) = (job.label(), self.timed.time_of(&left));
+                let (run, time_left) = (job.label(), self.trained.expected_time(&left));
                 progress(&GridProgress { run, runs_left: left.len(), time_left });
                 let (is_new, started) = (!job.folder.exists(), Instant::now());
                 self.train(&job)?;
                 if is_new {
-                    self.timed.add(job.length, started.elapsed());
+                    self.trained.add(job.length, started.elapsed());
                 }
             }
             // Also tidies finished runs: an earlier call may have ended before it did.

@@ -72,10 +72,10 @@ impl Settings for AdafactorSettings {
     }
 }
 
-/// Smaller dimensions are not factored.
+/// The minimum size of both dimensions of a factored second moment.
 const MIN_FACTORED_DIMENSION: usize = 128;
 
-/// The minimum root mean square of a parameter that scales its update.
+/// The minimum of the parameter's root mean square, which scales the update.
 const MIN_PARAMETER_SCALE: f64 = 1e-3;
 
 /// The number of partial sums of a reduction. It is fixed, so that results do not depend on the
@@ -149,8 +149,8 @@ impl UpdateRule for Adafactor {
         let epsilon = self.settings.epsilon as f32;
         self.moment.scale(gradient, update, scale, epsilon, decay as f32);
         let clip = (root_mean_square(update) / self.settings.update_clip).max(1.0);
-        let own = root_mean_square(values).max(MIN_PARAMETER_SCALE);
-        let factor = (step.size.learning_rate * own / clip) as f32;
+        let parameter_scale = root_mean_square(values).max(MIN_PARAMETER_SCALE);
+        let factor = (step.size.learning_rate * parameter_scale / clip) as f32;
         if let Some(running) = &mut self.momentum {
             running_mean(running, update, factor, self.settings.momentum as f32);
         }
@@ -213,23 +213,25 @@ impl SecondMoment {
             Self::Factored { axes, rows, columns } => {
                 let (row_means, column_means) =
                     squared_means(gradient, *axes, rows.len(), columns.len(), scale, epsilon);
-                let take_in = |moment: &mut [f32], means: &[f64]| {
+                let average_in = |moment: &mut [f32], means: &[f64]| {
                     for (moment, mean) in moment.iter_mut().zip(means) {
                         *moment = decay.mul_add(*moment, (1.0 - decay) * *mean as f32);
                     }
                 };
-                take_in(rows, &row_means);
-                take_in(columns, &column_means);
+                average_in(rows, &row_means);
+                average_in(columns, &column_means);
                 let row_factors = row_factors(rows, *axes);
                 let column_factors: Vec<f32> = columns.iter().map(|v| 1.0 / v.sqrt()).collect();
-                let runs = (BLOCK / axes.last_length).max(1) * axes.last_length;
-                gradient.par_chunks(runs).zip(update.par_chunks_mut(runs)).enumerate().for_each(
-                    |(block, (gradient, update))| {
-                        let start = block * runs;
+                let block_length = (BLOCK / axes.last_length).max(1) * axes.last_length;
+                gradient
+                    .par_chunks(block_length)
+                    .zip(update.par_chunks_mut(block_length))
+                    .enumerate()
+                    .for_each(|(block, (gradient, update))| {
+                        let start = block * block_length;
                         let factors = (row_factors.as_slice(), column_factors.as_slice());
                         scale_factored(gradient, update, start, *axes, factors, scale);
-                    },
-                );
+                    });
             }
         }
     }
@@ -237,7 +239,7 @@ impl SecondMoment {
 
 /// `(row / mean of rows)^−1/2`. The mean is over the second largest dimension.
 fn row_factors(rows: &[f32], axes: Axes) -> Vec<f32> {
-    // The second dimension's stride shrinks if the removed largest dimension was to its right.
+    // Without the largest dimension, the stride of a dimension to its left is smaller.
     let stride = if axes.largest.stride < axes.second.stride {
         axes.second.stride / axes.largest.length
     } else {
@@ -295,7 +297,7 @@ fn total(parts: &[Vec<f64>], length: usize) -> Vec<f64> {
     total
 }
 
-/// Adds the squares of a contiguous block to the sums of the tensor without `axis`.
+/// Adds the squares of a contiguous block to the sums along `axis`.
 #[multiversion(targets("x86_64+avx512f+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
 fn add_squares(
     sums: &mut [f64],
@@ -361,9 +363,9 @@ fn scale_factored(
     scale: f32,
 ) {
     let (rows, columns) = factors;
-    let runs =
+    let rows_of_last =
         gradient.chunks_exact(axes.last_length).zip(update.chunks_exact_mut(axes.last_length));
-    for (r, (gradient, update)) in runs.enumerate() {
+    for (r, (gradient, update)) in rows_of_last.enumerate() {
         let index = start + r * axes.last_length;
         let row = axes.largest.drop_from(index);
         let column = axes.second.drop_from(index);

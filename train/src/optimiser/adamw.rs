@@ -43,7 +43,7 @@ impl Settings for AdamwSettings {
     }
 }
 
-/// The number of values that share an idle flag; at most one row of an embedding table.
+/// The number of values with a common idle flag: less than a row of most embedding tables.
 const RUN: usize = 256;
 
 struct AdamW {
@@ -52,9 +52,9 @@ struct AdamW {
     weight_decay: f64,
     first: Vec<f32>,
     second: Vec<f32>,
-    /// For each run of values, whether both moments are all 0. Idle values only decay. This is the
-    /// case for most rows of a word embedding table, whose tokens have not occurred yet. Empty
-    /// after the moments were replaced; the next update finds them again.
+    /// For each run of values, whether both moments are all 0. Idle values only decay. Most rows of
+    /// a word embedding table are idle, because their tokens have not occurred yet. Empty after
+    /// the moments were replaced, until the next update.
     idle: Vec<bool>,
 }
 
@@ -179,10 +179,10 @@ mod tests {
     use super::*;
     use crate::optimiser::StepSize;
 
-    /// Rows of a table get gradients at different steps. The result has to be the same without the
-    /// shortcut, and with the state of a resumed run.
+    /// Rows of a table get gradients at different steps. The result is the same without the
+    /// shortcut, and if the state is restored before each step.
     #[test]
-    fn idle_values_end_with_the_same_bytes() {
+    fn the_shortcut_for_idle_values_changes_no_bytes() {
         const WIDTH: usize = 300;
         let settings = AdamwSettings::default();
         let run = |short_cut: bool, resume: bool| {

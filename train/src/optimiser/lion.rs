@@ -14,7 +14,7 @@ use crate::error::Result;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LionSettings {
-    /// Decay rates of the momentum: in the update, and from step to step.
+    /// The momentum's weight in the update, and the momentum's decay rate.
     pub betas: [f64; 2],
     /// Weight decay for tensors of rank 2 or higher, multiplied by the learning rate.
     pub weight_decay: f64,

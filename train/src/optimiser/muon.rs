@@ -1,5 +1,5 @@
 //! Muon (Jordan et al., 2024), as in `torch.optim.Muon`: the momentum of a matrix, orthogonalised
-//! by Newton–Schulz iterations. Parameters that are no matrix use AdamW.
+//! by Newton–Schulz iterations. Vectors use AdamW.
 //!
 //! PyTorch iterates in bf16, this implementation in f32.
 
@@ -17,25 +17,25 @@ use crate::error::Result;
 /// The coefficients of the quintic Newton–Schulz iteration.
 const COEFFICIENTS: [f64; 3] = [3.4445, -4.7750, 2.0315];
 
-/// `kind = "muon"`: an orthogonalised momentum. A tensor of rank above 2 counts as a matrix of its
-/// first dimension; vectors use AdamW. Give word embeddings and output layers another rule with a
+/// `kind = "muon"`: an orthogonalised momentum. A tensor of rank above 2 is a matrix with its first
+/// dimension as rows. Vectors use AdamW. Give word embeddings and output layers another rule with a
 /// `[[group]]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct MuonSettings {
     /// The decay of the momentum.
     pub momentum: f64,
-    /// Whether the momentum is applied a step ahead (Nesterov).
+    /// Whether to use Nesterov momentum.
     pub nesterov: bool,
     /// Number of Newton–Schulz iterations.
     pub iterations: usize,
-    /// The minimum norm of a momentum.
+    /// The minimum norm by which a momentum is divided.
     pub epsilon: f64,
     /// The factor on the learning rate, by the shape of the matrix.
     pub scale: MuonScale,
     /// Weight decay of matrices, multiplied by the learning rate.
     pub weight_decay: f64,
-    /// The settings of vectors, with the keys of `kind = "adamw"`.
+    /// The settings of AdamW for vectors, with the keys of `kind = "adamw"`.
     pub adamw: AdamwSettings,
 }
 
@@ -141,7 +141,7 @@ impl UpdateRule for Muon {
 }
 
 impl Muon {
-    /// A matrix with the same singular vectors and singular values near 1.
+    /// The matrix with the same singular vectors, and all singular values near 1.
     fn orthogonalised(&self, matrix: &[f32]) -> candle_core::Result<Vec<f32>> {
         let [a, b, c] = COEFFICIENTS;
         let is_tall = self.rows > self.columns;

@@ -118,7 +118,7 @@ impl UpdateRule for Rmsprop {
     }
 }
 
-/// Updates the mean square and returns the update.
+/// Updates the mean square and returns the gradient divided by its root.
 #[inline(always)]
 fn divided(value: f32, gradient: f32, mean_square: &mut f32, f: Factors) -> f32 {
     let gradient = f.weight_decay.mul_add(value, gradient * f.gradient_scale);

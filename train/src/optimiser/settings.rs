@@ -99,8 +99,8 @@ impl Default for RuleSettings {
     }
 }
 
-/// Reads `kind` first, so that errors in the other keys have their own path. A derived
-/// implementation would read all keys into a buffer.
+/// Reads `kind` first, so that an error in another key has that key's path. A derived implementation
+/// would read all keys into a buffer and lose their paths.
 impl<'de> Deserialize<'de> for RuleSettings {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Rule;
@@ -155,7 +155,8 @@ pub(super) fn below_one(key: &'static str, value: f64) -> Option<InvalidKey> {
     (!(0.0..1.0).contains(&value)).then_some((key, "has to lie in [0, 1)"))
 }
 
-/// The key and the reason, unless the value is positive and finite in f32, in which rules compute.
+/// The key and the reason, unless the value is positive and finite as f32, the type in which rules
+/// compute.
 pub(super) fn positive(key: &'static str, value: f64) -> Option<InvalidKey> {
     let value = value as f32;
     (!(value > 0.0 && value.is_finite())).then_some((key, "has to be above 0"))

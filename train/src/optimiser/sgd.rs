@@ -15,7 +15,7 @@ use crate::error::Result;
 pub struct SgdSettings {
     /// The factor on the sum of earlier gradients; 0 for none.
     pub momentum: f64,
-    /// Whether the momentum is applied a step ahead (Nesterov).
+    /// Whether to use Nesterov momentum.
     pub nesterov: bool,
     /// Weight decay for tensors of rank 2 or higher, added to the gradient (L2 penalty).
     pub weight_decay: f64,
@@ -108,7 +108,7 @@ fn with_momentum(
     momentum: f32,
     nesterov: bool,
 ) {
-    // With Nesterov's momentum, the gradient counts once more.
+    // The update is `gradient + momentum · velocity` with Nesterov momentum, else `velocity`.
     let (of_gradient, of_velocity) = if nesterov { (1.0, momentum) } else { (0.0, 1.0) };
     for ((value, gradient), velocity) in values.iter_mut().zip(gradient).zip(velocity) {
         let gradient = decay.mul_add(*value, gradient * scale);
