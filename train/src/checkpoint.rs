@@ -106,8 +106,8 @@ impl Checkpoints {
         let name = Name { step: contents.state.step, kind }.to_string();
         let target = self.folder.join(&name);
         if target.exists() {
-            // A run only repeats a step after it resumed from an older checkpoint. This checkpoint
-            // was then damaged or discarded.
+            // The run was resumed from an older checkpoint, because this one was damaged or
+            // discarded.
             durable::remove_folder(&target).map_err(TrainError::io(&target))?;
         }
         let folder = FolderWriter::create(&target).map_err(TrainError::io(&target))?;
@@ -146,9 +146,9 @@ impl Checkpoints {
         Err(TrainError::NoGoodCheckpoint { folder: self.folder.clone(), reasons })
     }
 
-    /// Sets the pointers and removes old checkpoints, as after writing the resumed checkpoint. A
-    /// killed process may not have set the last pointer, or newer checkpoints were discarded.
-    /// `best` is the step of the best checkpoint, if one is kept.
+    /// Sets the pointers and removes old checkpoints, as if the checkpoint `restored` had just been
+    /// written. This is needed if a process was killed before it set a pointer, or if newer
+    /// checkpoints were discarded. `best` is the step of the best checkpoint, if there is one.
     pub(crate) fn go_back(
         &self,
         restored: Option<&Path>,

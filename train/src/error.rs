@@ -18,11 +18,11 @@ pub type StudyError = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrainError {
-    /// A model, a tensor or a weights file failed.
+    /// An error of the model crate: a model, a tensor or a weights file is invalid.
     #[error(transparent)]
     Model(#[from] ModelError),
 
-    /// A data file, a tokenizer file or a Hub file failed.
+    /// An error of the data crate: a data, tokenizer or Hub file is missing or invalid.
     #[error(transparent)]
     Data(Box<DataError>),
 
@@ -272,7 +272,7 @@ impl From<TextError> for TrainError {
 }
 
 impl From<InferError> for TrainError {
-    /// Errors of models, data and files have the same case, whichever crate reports them.
+    /// Errors of models, data and files keep their variant, whichever crate reports them.
     fn from(error: InferError) -> Self {
         match error {
             InferError::Model(error) => Self::Model(error),

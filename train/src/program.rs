@@ -72,7 +72,7 @@ impl Program {
         })
     }
 
-    /// Whether another program than the running one trained any part of a run. Returns `false` for
+    /// Whether another build of the program trained any part of a run. Returns `false` for
     /// a folder without a run.
     ///
     /// # Errors

@@ -111,7 +111,7 @@ impl RunReport {
     }
 }
 
-/// A plot of measures with their intervals against a number.
+/// A line plot of measures, with their intervals.
 #[derive(Debug, Clone)]
 pub struct LinePlot {
     /// Its file, relative to the run folder.

@@ -355,8 +355,8 @@ impl AdaptedAsrModel {
     }
 }
 
-/// The error for a run that was trained with other weights of a model. The tuple has the kind and
-/// the name of the model.
+/// The error for a run that was trained with other weights than the given model has. `kind` is the
+/// kind of model, and `wanted` the name of the run's own model.
 fn differs(run: &Path, kind: &str, wanted: &str, given: &str, sha256: &str) -> InferError {
     let reason = format!(
         "{}: was trained for the {kind} {wanted}, but {given} has other weights (SHA-256 \

@@ -133,7 +133,7 @@ impl<'a> BoostTreeBuilder<'a> {
         let encode = |form: &str| self.tokenizer.encode_strict(form);
         forms.retain(|form| encode(form).is_ok());
         if forms.is_empty() {
-            // This returns the error for the word itself.
+            // The error names the word as written.
             encode(word).map_err(|error| match error {
                 DataError::Tokenizer { reason, .. } => {
                     let reason = format!("{reason} of the model; remove the word from the list");
@@ -233,7 +233,7 @@ mod tests {
     /// A vocabulary like that of published Fast Conformers: `▁` is a space, and there are no
     /// capitals.
     #[test]
-    fn parts_of_words_may_begin_with_their_space() -> Result<()> {
+    fn subwords_may_start_with_a_space() -> Result<()> {
         // All letters are also tokens of their own.
         let vocabulary = ["<unk>", "▁", "▁as", "h", "as", "e", "a", "s"].map(|text| (text, -1.0));
         let json = serde_json::json!({

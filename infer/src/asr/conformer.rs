@@ -331,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_few_unsure_tokens_in_much_sound_are_noise() {
+    fn a_few_uncertain_tokens_in_a_long_clip_are_noise() {
         let path = |probabilities: &[f32]| BestPath {
             tokens: vec![1; probabilities.len()],
             states: (0..probabilities.len()).collect(),

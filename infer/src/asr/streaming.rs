@@ -116,7 +116,7 @@ pub struct StreamResult {
     pub late_passes: usize,
     /// The computing time of all passes in seconds.
     pub compute_seconds: f64,
-    /// The number of words that were not final yet and that the next hypothesis changed.
+    /// The number of words that the next hypothesis changed before they were final.
     pub revised_words: usize,
 }
 
@@ -245,7 +245,7 @@ impl Stream {
     }
 
     /// Drops all audio before the last final word if no words followed it for `min_seconds`.
-    /// Whisper may end a text early, and finds the later words if little audio is before them.
+    /// Whisper may end a text early. It transcribes the later words if little audio precedes them.
     /// Returns whether audio was dropped.
     fn skip_to_untranscribed(&mut self, min_seconds: f64) -> bool {
         let Some(FinalWord { word, .. }) = self.words[self.known_from..].last() else {
@@ -271,7 +271,7 @@ impl Stream {
         let is_allowed = |position: &f64| (from..=latest).contains(position);
         let pauses = pairs().filter(|(before, after)| after.start - before.end >= PAUSE);
         let mut positions = pauses.map(|(before, after)| before.end.midpoint(after.start));
-        // Without a pause, the start of a word is lost. A final word is the better choice.
+        // Without a pause, the start of a word is lost. Better the start of a final word.
         positions
             .find(is_allowed)
             .or_else(|| pairs().map(|(before, _)| before.start).find(is_allowed))

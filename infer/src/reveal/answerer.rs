@@ -78,7 +78,7 @@ pub struct Evidence {
     /// Its weight in the fusion, 1 on average; `None` in search results without an answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prior: Option<f64>,
-    /// The fall of each token's log-probability without the entry, in nats.
+    /// The decrease of each token's log-probability without the entry, in nats.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub credit: Vec<f64>,
     /// The same, estimated from the gradient.
@@ -217,7 +217,7 @@ impl Answerer {
                 let location = &task.location;
                 let own_world = match self.world {
                     Some(own_world) => format!(
-                        "the run knows the world of {own_world}: make its tasks with `engram data world`"
+                        "the run was trained on the world of {own_world}: make its tasks with `engram data world`"
                     ),
                     None => "the run uses images from files: ask it questions".to_owned(),
                 };

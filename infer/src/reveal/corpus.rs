@@ -66,7 +66,7 @@ pub struct Example {
     pub answers: Vec<String>,
     /// The index of the entry with the answer, if known.
     pub own: Option<usize>,
-    /// Whether training has its image and its fact.
+    /// Whether the training data contain its image and its fact.
     pub part: Part,
     /// Whether only the memory contains the answer.
     pub made_up: bool,

@@ -1,4 +1,5 @@
-//! What encodes entries and questions: model sizes, data and token sequences.
+//! Model sizes, data and token sequences: everything that encodes entries and questions, except
+//! weights.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -82,7 +82,7 @@ impl From<TextError> for RevealError {
 }
 
 impl From<MemoryError> for RevealError {
-    /// Errors of the batches that are written keep their own type.
+    /// An error of this module while a memory is written keeps its variant.
     fn from(error: MemoryError) -> Self {
         match error {
             MemoryError::Rows(error) => match error.downcast::<Self>() {

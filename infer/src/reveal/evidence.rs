@@ -1,9 +1,9 @@
 //! Attribution of an answer: the credit of each retrieved entry for each generated token.
 //!
-//! - **Exact**: the fall of the token's log-probability if the entry had not been retrieved
+//! - **Exact**: the decrease of the token's log-probability if the entry had not been retrieved
 //!   (leave-one-out; one fused pass per entry).
-//! - **Gradient**: a first-order estimate of that fall, from the derivative with respect to the
-//!   entry's fusion weight (one backward pass per token, for any number of entries).
+//! - **Gradient**: a first-order estimate of the exact credit, from the derivative with respect to
+//!   the entry's fusion weight (one backward pass per token, for any number of entries).
 //!
 //! The paper names attribution as future work. Deletion and insertion curves (Petsiuk et al., arXiv
 //! 1806.07421) measure how good a credit is: entries are removed, or added, in the order of their
@@ -25,7 +25,7 @@ use super::sequences::Target;
 pub struct Credit {
     /// The log-probability of each token with all entries.
     pub log_probabilities: Vec<f64>,
-    /// For each entry and token, the fall of the log-probability without the entry.
+    /// For each entry and token, the decrease of the log-probability without the entry.
     pub exact: Vec<Vec<f64>>,
     /// The first-order estimate of `exact`, from the gradient.
     pub gradient: Vec<Vec<f64>>,

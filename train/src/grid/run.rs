@@ -174,7 +174,7 @@ impl GridRunner<'_> {
                     self.trained.add(job.length, started.elapsed());
                 }
             }
-            // Also tidies finished runs: an earlier call may have ended before it did.
+            // Also tidies finished runs, because an earlier call may have been killed before this.
             tidy(self.grid, &job.folder)?;
         }
         Ok(remaining)

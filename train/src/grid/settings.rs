@@ -432,8 +432,8 @@ impl Grid {
             Phases::Rest(start) => {
                 set.extend(configuration.set.iter().cloned());
                 set.extend(skipped(false));
-                // If all configurations start from another run, the shared phases have already done
-                // so.
+                // The recipe's `[start]` applies to the shared phases only. The remaining phases
+                // start from the weights of the shared phases.
                 set.retain(|setting| !setting.trim_start().starts_with("start"));
                 set.push(format!("start.run={}", toml::Value::String(start.display().to_string())));
                 let patterns =

@@ -56,7 +56,7 @@ impl BuiltIn {
         self.text.contains("\n[[configuration]]\n")
     }
 
-    /// What the recipe is for: the first sentence of its first comment.
+    /// The purpose of the recipe, in one sentence: its first comment.
     pub fn title(&self) -> String {
         let comment = self.text.lines().map_while(|line| line.strip_prefix("# "));
         comment.collect::<Vec<_>>().join(" ")

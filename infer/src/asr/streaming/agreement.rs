@@ -73,7 +73,7 @@ mod tests {
         assert_eq!(agreed(&words(0.0, "well he said"), &now), 3);
         assert_eq!(agreed(&words(0.0, "well she said"), &now), 1);
         assert_eq!(agreed(&[], &now), 0);
-        // A word of punctuation only is not empty.
+        // Words of punctuation only are compared too.
         assert_eq!(agreed(&words(0.0, "- a"), &words(0.0, "... a")), 0);
     }
 

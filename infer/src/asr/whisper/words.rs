@@ -51,9 +51,9 @@ struct Piece {
 }
 
 impl WhisperAsr {
-    /// The words of clips, from the samples and text parts of each clip. `before` is the end of the
-    /// speech before the clips, in seconds. It is negative if that speech ended before the clips
-    /// started.
+    /// The words of clips, from the number of samples and the text parts of each clip. `before` is
+    /// the end of the previous speech, in seconds from the start of a clip; negative if that speech
+    /// ended earlier.
     pub(super) fn words(
         &self,
         audio: &AudioStates,
@@ -142,7 +142,7 @@ fn pieces_of(
 }
 
 /// The words of a clip's segments, from the pieces of each. `before` is the end of the previous
-/// speech, and `length` is the length of the clip, both in seconds.
+/// speech, and `length` is the length of the clip, both in seconds from the start of the clip.
 fn words_of(
     segments: &[&Segment],
     mut pieces: Vec<Vec<Piece>>,

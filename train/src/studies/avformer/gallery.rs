@@ -70,11 +70,11 @@ impl Gallery {
                         if corpus.stops_at_errors() {
                             return Ok((gallery, broken));
                         }
-                        // Its clip is skipped.
+                        // Never used, because the clip is skipped.
                         0
                     }
                     Err(error) => return Err(error),
-                    // It is never used.
+                    // Never used, because the image is not shown.
                     Ok(_) if !corpus.is_shown(*index) => 0,
                     Ok((hash, _)) => *row_of.entry(hash).or_insert_with(|| {
                         gallery.embeddings.extend(store.get(&hash).unwrap_or_default());

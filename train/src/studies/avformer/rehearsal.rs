@@ -86,8 +86,9 @@ impl AvformerStudy {
         clips: &[ClipWithFrames],
         counts: &[usize],
     ) -> StudyResult<Vec<Tensor>> {
-        let (asr_model, own) = (self.asr_model(), seconds_to_samples(self.data().silence_seconds));
-        let silence = asr_model.trailing_silence_samples().max(own);
+        let asr_model = self.asr_model();
+        let silence_of_clips = seconds_to_samples(self.data().silence_seconds);
+        let silence = asr_model.trailing_silence_samples().max(silence_of_clips);
         let mut all = Vec::with_capacity(clips.len());
         for (clips, counts) in clips.chunks(CLIPS_PER_PASS).zip(counts.chunks(CLIPS_PER_PASS)) {
             let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();

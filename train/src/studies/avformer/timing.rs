@@ -22,7 +22,7 @@ pub struct StepTimes {
     pub uncached: Vec<f64>,
     /// The audio part of [`StepTimes::uncached`].
     pub audio: Vec<f64>,
-    /// The image part of it, without decoding.
+    /// The image part of [`StepTimes::uncached`], without decoding.
     pub images: Vec<f64>,
 }
 

@@ -39,7 +39,7 @@ pub(super) fn read(table: &PairTable, seed: u64) -> std::result::Result<SplitPai
     Ok(SplitPairs { train, validation, range })
 }
 
-/// Writes what a run needs to read CSVs like that of its training.
+/// Writes the columns and the score range of the CSV into the run's folder.
 pub(super) fn write(table: &PairTable, range: ScoreRange, run: &Path) -> Result<()> {
     let PairTable { anchor, target, score, .. } = table.clone();
     let path = run.join(PAIRS);

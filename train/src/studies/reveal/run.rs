@@ -83,7 +83,7 @@ pub struct TestAnswer {
     pub name: Option<String>,
     /// The question.
     pub question: String,
-    /// Whether training has its image and its fact: `seen`, `unasked` or `held_out`.
+    /// Whether the training data contain its image and its fact: `seen`, `unasked` or `held_out`.
     pub part: String,
     /// The index of its image.
     pub image: Option<usize>,

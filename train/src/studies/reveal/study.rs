@@ -355,7 +355,7 @@ impl Study for RevealStudy {
                     replaced: rng.random_bool(feed.own_knowledge),
                 })
                 .collect();
-            // A last example alone has no negative.
+            // A batch of a single example has no negative.
             if examples.len() < 2 {
                 return Ok(batches);
             }

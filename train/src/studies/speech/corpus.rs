@@ -20,8 +20,8 @@ use crate::error::{Result, TrainError};
 
 /// The number of voices that speak at once in babble noise.
 const BABBLE_VOICES: std::ops::RangeInclusive<usize> = 2..=5;
-/// The seed of the first exported sentence of the training voices; it is not a training sentence.
-/// The seeds of validation start at 0, of the test at 1.
+/// The seed of the first sentence of [`Corpus::evaluated`] for the training voices. These sentences
+/// are not used for training. The seeds of validation start at 0, of the test at 1.
 const TRAIN_SEED: u64 = 1 << 32;
 
 /// An audio clip with its text.

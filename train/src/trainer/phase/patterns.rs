@@ -18,7 +18,7 @@ pub(super) fn build<S: Study>(
 ) -> Result<(S::Model, Parameters)> {
     let built = study.build(recipe.groups(phase), recipe.seed());
     if built.as_ref().is_err_and(is_unused_pattern) {
-        // Without groups the model builds, and its parameter names are available.
+        // Built without groups, to get the parameter names.
         let without = study.build(vec![ParameterGroup::all_frozen()], recipe.seed());
         check(recipe, &without.map_err(study_error(study, "build"))?.1)?;
     }
