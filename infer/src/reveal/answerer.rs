@@ -87,7 +87,7 @@ pub struct Evidence {
 }
 
 impl Evidence {
-    /// Creates the evidence of a search result; `gates` are the query's.
+    /// Creates the evidence of a search result. `gates` has the query's gate of each source.
     fn of(entry: Entry, hit: &Hit, gates: &[f32]) -> Self {
         Self {
             id: hit.id,

@@ -111,7 +111,7 @@ impl Scorer {
                 let scores = self.score(&batch.input, &Mode::inference())?;
                 let scores = scores.to_vec1::<f32>().map_err(ModelError::from)?;
                 for (row, score) in batch.rows.iter().zip(scores) {
-                    sums[*row] += probability_or_score(settings.loss, f64::from(score));
+                    sums[*row] += rescaled(settings.loss, f64::from(score));
                 }
                 progress(batch.rows.len());
             }
@@ -122,7 +122,7 @@ impl Scorer {
 }
 
 /// Converts the score of a loss of logits to a probability. Other scores stay the same.
-fn probability_or_score(loss: PairLoss, score: f64) -> f64 {
+fn rescaled(loss: PairLoss, score: f64) -> f64 {
     match loss {
         PairLoss::Mse | PairLoss::Bce => 1.0 / (1.0 + (-score).exp()),
         _ => score,

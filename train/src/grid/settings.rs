@@ -126,7 +126,7 @@ pub struct Grid {
     main: String,
     shared: Vec<String>,
     set: Vec<String>,
-    /// Further settings of all configurations that are not in the file.
+    /// Settings of all configurations, in addition to the file's.
     added: Vec<String>,
     /// Whether [`Grid::at_recipe_scale`] removed the file's settings of all configurations.
     at_recipe_scale: bool,
@@ -284,7 +284,7 @@ impl Grid {
         self.shared.iter().any(|shared| shared == phase)
     }
 
-    /// Settings of all configurations that are not in the file.
+    /// Settings of all configurations, in addition to the file's.
     pub(crate) fn added(&self) -> &[String] {
         &self.added
     }
@@ -304,7 +304,7 @@ impl Grid {
         &self.main
     }
 
-    /// Adds settings after the settings of all configurations.
+    /// Adds settings for all configurations. They override the file's settings of all configurations.
     ///
     /// # Errors
     /// [`TrainError::Recipe`] for a setting of `seed`, and for settings that are not valid for a
@@ -336,8 +336,8 @@ impl Grid {
         Ok(())
     }
 
-    /// Removes the file's settings of all configurations, so that the grid has the scale of its
-    /// recipe.
+    /// Removes the settings that the file gives all configurations. The grid then has the scale of
+    /// its recipe.
     pub fn at_recipe_scale(mut self) -> Self {
         self.set.clear();
         self.at_recipe_scale = true;
@@ -412,16 +412,16 @@ impl Grid {
             }
         };
         let seed = format!("seed={seed}");
-        let of_all = [self.set.as_slice(), &self.added].concat();
+        let common = [self.set.as_slice(), &self.added].concat();
         let recipe =
-            parse([of_all.as_slice(), &configuration.set, std::slice::from_ref(&seed)].concat())?;
+            parse([common.as_slice(), &configuration.set, std::slice::from_ref(&seed)].concat())?;
         let is_shared = |name: &String| self.shared.contains(name);
         let skipped = |keep_shared: bool| {
             let names = recipe.phases().iter().map(|phase| &phase.name);
             let skipped = names.filter(move |name| is_shared(name) != keep_shared);
             skipped.map(|name| format!("phase.{name}.steps=0")).collect::<Vec<_>>()
         };
-        let mut set = of_all;
+        let mut set = common;
         match part {
             Phases::Whole => return Ok(recipe),
             Phases::Shared => {

@@ -34,7 +34,7 @@ use crate::study::StudyResult;
 
 /// The share of clips whose text contains a name that is shown but not spoken.
 const SHOWN_NAME_IN_TEXT: MetricInfo = MetricInfo::lower("shown_name_in_text", Unit::Fraction);
-/// The number of most often rescued words in the summary.
+/// The maximum number of rescued words in the summary.
 const MAX_RESCUED: usize = 10;
 /// The folder of references, hypotheses and items.
 pub const TEST: &str = "test";
@@ -152,18 +152,18 @@ impl AvformerStudy {
         durable::create_folder(&folder).map_err(TrainError::io(&folder))?;
         let mut metrics = TestMetrics::default();
         let is_world = self.data().is_world();
-        let main = if is_world { "noisy" } else { "test" };
+        let main_set = if is_world { "noisy" } else { "test" };
         let noisy = self.corpus().evaluated(Split::Test, false)?;
         let frozen = self.data().frozen_baseline;
         let mut frozen =
             frozen.then(|| FrozenTexts::open(&self.data().cache, self.asr_model())).transpose()?;
-        let all = self.testable(
+        let inputs = self.testable(
             &noisy,
             &[VisualInput::Nothing, VisualInput::Right, VisualInput::Wrong, VisualInput::Zero],
         );
         let hypotheses = self.measure(
-            (main, &noisy),
-            &all,
+            (main_set, &noisy),
+            &inputs,
             (avformer, frozen.as_mut()),
             (&folder, &mut metrics),
         )?;
@@ -175,11 +175,11 @@ impl AvformerStudy {
         }
         if is_world {
             let clean = self.corpus().evaluated(Split::Test, true)?;
-            let three = self
+            let inputs = self
                 .testable(&clean, &[VisualInput::Nothing, VisualInput::Right, VisualInput::Wrong]);
             let hypotheses = self.measure(
                 ("clean", &clean),
-                &three,
+                &inputs,
                 (avformer, frozen.as_mut()),
                 (&folder, &mut metrics),
             )?;
@@ -384,7 +384,7 @@ fn is_inserted(text: &str, reference: &str, name: &str) -> bool {
     has(text) && !has(reference)
 }
 
-/// The file name part for the frames shown.
+/// The name of the adapted model with these frames.
 fn name(shown: VisualInput) -> &'static str {
     match shown {
         VisualInput::Right => "right_frames",

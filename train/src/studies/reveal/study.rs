@@ -82,7 +82,9 @@ pub struct Batch {
 pub struct DrawnExample {
     index: usize,
     view: u32,
-    cut: f64,
+    /// A random number in `[0, 1)`: where a text is split, or which caption is the target.
+    fraction: f64,
+    /// Whether the example reads its own entry instead of its re-encoded entries.
     replaced: bool,
 }
 
@@ -91,7 +93,7 @@ impl DrawnExample {
     fn answer<'a>(&self, example: &'a Example) -> &'a str {
         let index = match example.task {
             Task::Answer => 0,
-            Task::Describe => (self.cut * example.answers.len() as f64) as usize,
+            Task::Describe => (self.fraction * example.answers.len() as f64) as usize,
         };
         example.answers.get(index).map_or("", String::as_str)
     }
@@ -250,8 +252,8 @@ impl RevealStudy {
         let queries = encode(&views, Reveal::query)?;
         let ranks = queries.iter().zip(&views).map(|(query, (index, _))| {
             let score = |key: &Vec<f32>| query.iter().zip(key).map(|(q, k)| q * k).sum::<f32>();
-            let own = score(&keys[row_of[index]]);
-            keys.iter().filter(|key| score(key) > own).count()
+            let own_score = score(&keys[row_of[index]]);
+            keys.iter().filter(|key| score(key) > own_score).count()
         });
         let ranks: Vec<usize> = ranks.collect();
         let within = |k: usize| {
@@ -351,7 +353,7 @@ impl Study for RevealStudy {
                 .map(|index| DrawnExample {
                     index,
                     view: rng.random_range(FIRST_TRAINING_VIEW..u32::MAX),
-                    cut: rng.random(),
+                    fraction: rng.random(),
                     replaced: rng.random_bool(feed.own_knowledge),
                 })
                 .collect();
@@ -382,7 +384,7 @@ impl Study for RevealStudy {
             let example = &self.examples(feed)[drawn.index];
             let (text, target) = match feed.examples {
                 Examples::Entries => {
-                    self.encoding.sequencer.continuation(&example.text, drawn.cut)?
+                    self.encoding.sequencer.continuation(&example.text, drawn.fraction)?
                 }
                 Examples::Questions | Examples::Images => {
                     let sequencer = &self.encoding.sequencer;

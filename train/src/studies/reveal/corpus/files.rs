@@ -28,14 +28,14 @@ const MIB: u64 = 1 << 20;
 const REMEDY: &str = "add the file, or set `data.on_bad_image` to \"skip\" or \"text_only\"";
 
 /// The distinct images. Images with equal bytes have the same index.
-struct Table {
+struct ImageTable {
     /// The index of each image name.
     index_of: HashMap<String, usize>,
     /// Whether each image decodes.
     usable: Vec<bool>,
 }
 
-impl Table {
+impl ImageTable {
     fn index(&self, image: &str) -> Option<usize> {
         self.index_of.get(image).copied()
     }
@@ -94,7 +94,7 @@ fn images(
     size: usize,
     preprocessing: Preprocessing,
     read: &mut ParsedFiles,
-) -> StudyResult<(ImageFiles, Table, String)> {
+) -> StudyResult<(ImageFiles, ImageTable, String)> {
     let folder = Path::new(&data.path);
     let (mut index_of, mut names) = (HashMap::new(), Vec::new());
     for (image, _, _) in read.used_images(data) {
@@ -157,7 +157,7 @@ fn images(
     // Hashed by their names in `data.path`, so that a moved data set counts as the same.
     let lines = names.iter().zip(&hashes).map(|(name, hash)| format!("{name} {hash}"));
     let lines: Vec<String> = lines.collect();
-    Ok((files, Table { index_of, usable }, digest::of_bytes(lines.join("\n"))))
+    Ok((files, ImageTable { index_of, usable }, digest::of_bytes(lines.join("\n"))))
 }
 
 /// The canonical path; for a missing file, its name in the canonical path of its folder.
@@ -167,7 +167,7 @@ fn canonical(path: &Path) -> PathBuf {
 }
 
 /// The connected components of documents and images.
-fn components(table: &Table, read: &ParsedFiles) -> Components {
+fn components(table: &ImageTable, read: &ParsedFiles) -> Components {
     let named = |image| Some((image, table.index(image)?));
     let described = read.described.iter().map(|one| (Some(&*one.document), named(&*one.image)));
     let questions =
@@ -197,25 +197,26 @@ impl SplitAssignment {
 }
 
 /// Skips and counts the examples and captions without a usable image.
-fn skip_bad_images(data: &RevealData, table: &Table, read: &mut ParsedFiles) {
+fn skip_bad_images(data: &RevealData, table: &ImageTable, read: &mut ParsedFiles) {
     let usable = |image: &str| table.usable(image).is_some();
-    let texts = data.on_bad_image == OnBadImage::TextOnly;
+    let as_text = data.on_bad_image == OnBadImage::TextOnly;
     let (described, questions, listed) =
         (read.described.len(), read.questions.len(), read.listed.len());
-    if !texts {
+    if !as_text {
         read.described.retain(|one| usable(&one.image));
         read.questions.retain(|one| usable(&one.image));
     }
     read.listed.retain(|one| match one.entry.image() {
-        Some(image) => usable(image) || texts && !one.entry.text().trim().is_empty(),
+        Some(image) => usable(image) || as_text && !one.entry.text().trim().is_empty(),
         None => true,
     });
     // A caption of an unusable image can be in the memory, but not a target.
-    let unseen = |one: &&CaptionedImage| data.captions[one.file].describe && !usable(&one.image);
-    let unseen = read.described.iter().filter(unseen).count();
+    let not_described =
+        |one: &&CaptionedImage| data.captions[one.file].describe && !usable(&one.image);
+    let not_described = read.described.iter().filter(not_described).count();
     let without_image = read.questions.iter().filter(|one| !usable(&one.image)).count();
     for (kind, before, now) in [
-        ("described images", described, read.described.len() - unseen),
+        ("described images", described, read.described.len() - not_described),
         ("questions", questions, read.questions.len()),
         ("entries", listed, read.listed.len()),
     ] {
@@ -232,7 +233,7 @@ fn skip_bad_images(data: &RevealData, table: &Table, read: &mut ParsedFiles) {
 /// The split of each component with a question, or with a split in a file.
 fn draw(
     data: &RevealData,
-    table: &Table,
+    table: &ImageTable,
     components: &Components,
     read: &ParsedFiles,
 ) -> StudyResult<HashMap<String, Split>> {
@@ -263,7 +264,7 @@ fn draw(
 /// The memory entries: all texts about images that are not held out.
 fn items(
     data: &RevealData,
-    table: &Table,
+    table: &ImageTable,
     assignment: &SplitAssignment,
     read: &mut ParsedFiles,
 ) -> StudyResult<Vec<CorpusEntry>> {
@@ -369,7 +370,7 @@ fn items(
 /// The examples of all splits, and their metrics.
 fn examples(
     data: &RevealData,
-    table: &Table,
+    table: &ImageTable,
     assignment: &SplitAssignment,
     read: ParsedFiles,
     corpus: &mut Corpus,
