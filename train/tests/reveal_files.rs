@@ -297,7 +297,7 @@ fn training_retrieves_no_entry_of_the_examples_document() {
     let all = load(&data).unwrap().items.len();
     let recipe = Recipe::parse(RECIPE, Path::new("recipe.toml"), &RecipeOptions::default());
     let batch = recipe.unwrap().batch().clone();
-    // Retrieval returns everything that it may.
+    // Retrieval returns every entry that is not excluded.
     let memory = RevealMemory { k: all, reencoded_fraction: 0.0, ..RevealMemory::default() };
     let model = RevealModel { image_size: 8, ..RevealModel::default() };
     let feed = RevealFeed::default();

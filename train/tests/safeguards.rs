@@ -101,7 +101,7 @@ fn two_steps_with_nan_loss_are_skipped_and_the_third_is_an_error() {
     drop(folder);
 }
 
-/// The toy trains with `quiet`, so its output shows what `quiet` does not hide.
+/// The toy study trains with `quiet`.
 #[test]
 fn a_skipped_step_is_reported_even_with_quiet() {
     let output = std::process::Command::new(std::env::current_exe().expect("this test"))

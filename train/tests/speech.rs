@@ -110,8 +110,8 @@ fn a_run_that_crashes_in_either_phase_resumes_to_the_same_bytes() {
     }
 }
 
-/// Sets a run's head to write all letters; after a few steps its own head writes none.
-fn talkative(run: &Path) {
+/// Replaces a run's head, which after a few steps writes no letters, by a head that writes all.
+fn write_all_letters(run: &Path) {
     let path = run.join("model.safetensors");
     let mut tensors = candle_core::safetensors::load(&path, &Device::Cpu).unwrap();
     let mut bias = tensors["ctc_head.bias"].to_vec1::<f32>().unwrap();
@@ -152,7 +152,7 @@ fn each_phase_trains_its_parameters_and_the_run_is_an_asr_model() {
     assert!(metrics(&first).iter().any(|line| accuracy(line).is_some()));
 
     // Opened as any ASR model.
-    talkative(&both);
+    write_all_letters(&both);
     let AsrModel::Conformer(conformer) = AsrModel::open(both.to_str().unwrap()).unwrap() else {
         panic!("a run of this study is a Conformer");
     };
@@ -346,7 +346,7 @@ fn a_long_recording_is_transcribed_completely() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");
     try_run(&run, &["phase.best_rq.steps=0".into()], RunOptions::default()).unwrap();
-    talkative(&run);
+    write_all_letters(&run);
     let asr_model = ConformerAsr::open(run.to_str().unwrap()).unwrap();
     let voice = voices().unwrap().remove(0);
     let mut rng = ChaCha8Rng::seed_from_u64(1);
@@ -398,7 +398,7 @@ fn a_stream_is_transcribed_completely() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");
     try_run(&run, &["phase.best_rq.steps=0".into()], RunOptions::default()).unwrap();
-    talkative(&run);
+    write_all_letters(&run);
     let asr_model = AsrModel::open(run.to_str().unwrap()).unwrap();
     let voice = voices().unwrap().remove(0);
     let mut rng = ChaCha8Rng::seed_from_u64(1);

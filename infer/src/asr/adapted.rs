@@ -65,7 +65,7 @@ pub struct AdaptedClip {
 }
 
 /// A frozen ASR model with the adapters of several runs. At most one set of adapters is active.
-/// Without one, the texts are exactly those of the ASR model.
+/// If none is active, the texts equal the texts of the ASR model.
 pub struct AdaptedAsrModel {
     asr_model: AsrModel,
     added: BTreeMap<String, RunAdapters>,

@@ -230,8 +230,7 @@ mod tests {
         Ok(())
     }
 
-    /// A vocabulary like that of published Fast Conformers: `▁` is a space, and there are no
-    /// capitals.
+    /// A vocabulary as in published Fast Conformers: `▁` is a space, and there are no capitals.
     #[test]
     fn subwords_may_start_with_a_space() -> Result<()> {
         // All letters are also tokens of their own.

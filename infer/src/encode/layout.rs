@@ -169,8 +169,8 @@ impl Layout {
         Ok((built, identity))
     }
 
-    /// The pooling of the sentence encoder as that of a trainable bi-encoder; `None` if a
-    /// bi-encoder has no such pooling.
+    /// The pooling of the sentence encoder, for training a bi-encoder; `None` if bi-encoders do not
+    /// support it.
     ///
     /// # Errors
     /// [`InferError::Data`] and [`InferError::Io`] for a missing file; [`InferError::Model`] for an

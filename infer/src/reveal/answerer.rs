@@ -247,7 +247,7 @@ impl Answerer {
         without: &[i64],
     ) -> Result<Vec<Answer>> {
         let sequencer = &self.encoding.sequencer;
-        // The next-ranked entries replace ignored ones.
+        // The next-ranked entries replace ignored entries.
         let k = if self.k == 0 { 0 } else { self.k + without.len() };
         let forward = Forward { corpus, k, ..self.forward() };
         let mode = Mode::inference();

@@ -88,7 +88,7 @@ impl Forward<'_> {
         }
     }
 
-    /// Turns hits into entries to read. The first ones of each query are re-encoded.
+    /// Turns hits into entries to read. The first hits of each query are re-encoded.
     pub fn reading(&self, hits: &[Vec<Hit>]) -> EntriesOfQueries {
         let of_query = hits.iter().map(|hits| {
             let ranked = hits.iter().enumerate();

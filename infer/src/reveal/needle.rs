@@ -1,10 +1,10 @@
 //! Needles in a haystack: yes-or-no questions about a few images, whose answers are among many
 //! other entries.
 //!
-//! The model is not trained to answer yes or no. For each image it answers the question that it
-//! knows ("Which spice does this smell of?"), with only the task's entries in the memory. The reply
-//! is yes if it gives the expected answer for every image. The reply uses neither the needles nor
-//! the label. A random model nearly always replies no, and is right half of the time.
+//! The model is not trained to answer yes or no. For each image it answers a question as in its
+//! training ("Which spice does this smell of?"), with only the task's entries in the memory. The
+//! reply is yes if the model gives the expected answer for every image. The reply uses neither the
+//! needles nor the label. A random model nearly always replies no, and is right half of the time.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};

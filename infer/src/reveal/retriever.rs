@@ -223,7 +223,7 @@ pub fn encode(model: &Reveal, entries: &RevealInput) -> Result<(Vec<f32>, Vec<f3
     Ok((keys, values))
 }
 
-/// Encodes items in fixed chunks, whatever items are requested. The last bits of a matrix product
+/// Encodes items in fixed chunks, for any requested items. The last bits of a matrix product
 /// may depend on the number of rows.
 pub struct ItemEncoder<'a> {
     model: &'a Reveal,

@@ -144,8 +144,8 @@ struct GridRunner<'a> {
 }
 
 impl GridRunner<'_> {
-    /// Trains the runs that can start and that no other process has locked. Returns the remaining
-    /// ones.
+    /// Trains the runs that can start, except runs that another process has locked. Returns the
+    /// remaining jobs.
     fn train_available(
         &mut self,
         waiting: Vec<Job>,

@@ -304,7 +304,8 @@ impl Grid {
         &self.main
     }
 
-    /// Adds settings for all configurations. They override the file's settings of all configurations.
+    /// Adds settings for all configurations. They override the settings that the file gives all
+    /// configurations.
     ///
     /// # Errors
     /// [`TrainError::Recipe`] for a setting of `seed`, and for settings that are not valid for a

@@ -1,5 +1,5 @@
-//! Reads a TOML value as a struct. An error has the path of its value, and an unknown key has the
-//! known ones.
+//! Reads a TOML value as a struct. An error has the path of its value. An error for an unknown key
+//! also has the known keys.
 
 use std::fmt;
 

@@ -362,7 +362,7 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
     }
 }
 
-/// Whether an error of the study's own code says that the run was asked to stop.
+/// Whether an error of the study's own code stands for a stop request.
 fn is_stopped(error: &(dyn std::error::Error + 'static)) -> bool {
     std::iter::successors(Some(error), |error| error.source()).any(|error| error.is::<Stopped>())
 }

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::frozen::Frozen;
 
-/// Clips of manifests train too. A faulty clip ends the run, or is skipped and counted.
+/// Clips from manifests. A faulty clip ends the run, or is skipped and counted.
 #[test]
 fn unusable_clips_are_named() {
     let frozen = Frozen::new();

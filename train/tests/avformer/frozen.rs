@@ -110,7 +110,7 @@ impl Frozen {
         self.folder.path().join(name)
     }
 
-    /// Writes a tone that changes.
+    /// Writes a tone of changing loudness.
     pub fn write_audio(&self, name: &str, samples: usize) {
         let spec = hound::WavSpec {
             channels: 1,

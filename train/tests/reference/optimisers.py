@@ -1,7 +1,7 @@
 """Expected parameters after a few optimiser steps, for tests/optimisers.rs.
 
 AdamW, SGD, RMSProp and Muon come from torch.optim (Muon in f32 instead of bf16, with a tensor of
-rank above 2 as a matrix of its first dimension), Lion from optax, Adafactor from numpy with optax's
+rank above 2 as a matrix with its first dimension as rows), Lion from optax, Adafactor from numpy with optax's
 arithmetic (optax/_src/alias.py, factorized.py). Parameters and gradients follow a formula that the
 test repeats, so only some elements are stored.
 

@@ -386,7 +386,7 @@ impl Corpus {
 }
 
 impl ClipWithFrames {
-    /// What the frames show: equal for clips of one name, or with one text.
+    /// The subject of the frames: equal for clips with the same name or the same text.
     pub fn topic(&self) -> String {
         self.name.map_or_else(|| self.text.clone(), |name| name.to_string())
     }

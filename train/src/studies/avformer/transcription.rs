@@ -35,7 +35,7 @@ pub(super) struct Embedded {
     pub(super) tokens: Vec<u32>,
     /// The indices of its frames.
     pub(super) frames: Vec<usize>,
-    /// What the frames show.
+    /// The subject of the frames.
     pub(super) topic: String,
     /// Whether noise replaces its name.
     pub(super) masked: bool,

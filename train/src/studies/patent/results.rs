@@ -111,7 +111,7 @@ impl Results {
         Ok(())
     }
 
-    /// Whether scores are stacked: the recipe says so and there are enough rows to fit.
+    /// Whether scores are stacked, by the recipe, and there are enough rows for the fit.
     fn stacks(&self) -> bool {
         self.combine == Combination::Stacked && self.held_out_rows.len() >= MIN_ROWS
     }

@@ -21,7 +21,7 @@ pub struct PatentData {
     /// list.
     pub titles: String,
     /// Number of grouped, stratified folds of the training rows. Each fold's member trains on the
-    /// other folds and is measured on its own, its held-out rows. 0 trains one model on all rows
+    /// other folds and is measured on this fold, its held-out rows. 0 trains one model on all rows
     /// and measures it on the validation rows. If `evaluation.keep_best` is set, the measured rows
     /// select the checkpoint.
     pub folds: usize,

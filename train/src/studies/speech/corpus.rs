@@ -209,7 +209,7 @@ impl Corpus {
                 };
                 let make = |i: usize| {
                     let voice = &voices[i % voices.len().max(1)];
-                    // Every voice knows the same names: equal seeds would give equal sentences.
+                    // All voices speak the same names, so equal seeds would give equal sentences.
                     let mut rng = ChaCha8Rng::seed_from_u64(2 * i as u64 + first_seed);
                     let id = format!("{}-{i:04}", voice.name);
                     let utterance = from_sentence(voice.sentence(&mut rng), id);
@@ -248,9 +248,9 @@ impl Manifest {
         let samples = clip.samples(SAMPLE_RATE)?;
         let seconds = samples.len() as f64 / f64::from(SAMPLE_RATE);
         if seconds > data.max_seconds {
-            let most = data.max_seconds;
+            let max_seconds = data.max_seconds;
             let reason = format!(
-                "{seconds:.1} s are more than data.max_seconds = {most}; shorten or remove the clip, or raise the limit"
+                "{seconds:.1} s are more than data.max_seconds = {max_seconds}; shorten or remove the clip, or raise the limit"
             );
             return Err(self.clip_error(clip, &reason));
         }

@@ -123,8 +123,8 @@ mod tests {
         let drawn = splits(images_of(&documents, None, "a"), &draw(1))?;
         let count = |split| drawn.values().filter(|own| **own == split).count();
         assert_eq!([Split::Train, Split::Validation, Split::Test].map(count), [30, 5, 15]);
-        let turned: Vec<String> = documents.iter().rev().cloned().collect();
-        assert_eq!(drawn, splits(images_of(&turned, None, "a"), &draw(1))?);
+        let reversed: Vec<String> = documents.iter().rev().cloned().collect();
+        assert_eq!(drawn, splits(images_of(&reversed, None, "a"), &draw(1))?);
         assert_ne!(drawn, splits(images_of(&documents, None, "a"), &draw(2))?);
         Ok(())
     }
