@@ -56,7 +56,7 @@ fn a_crashed_run_resumes_to_the_same_bytes() {
     for set in [
         &[][..],
         &EMA_AND_AWP,
-        &["optimiser.kind=adafactor"],
+        &["optimiser.rule.kind=adafactor"],
         &["checkpoint.every_steps=0"],
         &["evaluation.keep_best=false"],
     ] {
