@@ -171,7 +171,7 @@ fn results_do_not_depend_on_the_thread_count() -> TestResult {
 }
 
 #[test]
-fn a_parameter_without_a_gradient_stays() -> TestResult {
+fn a_parameter_without_a_gradient_is_unchanged() -> TestResult {
     let builder = ParameterBuilder::on_cpu(0);
     builder.get("used", &[2], Init::Ones)?;
     builder.get("unused", &[2], Init::Ones)?;

@@ -25,7 +25,7 @@ fn load(data: &RevealData) -> Result<Corpus, String> {
 }
 
 #[test]
-fn a_table_of_captions_has_splits() {
+fn a_csv_of_captions_has_splits() {
     let folder = tempfile::tempdir().unwrap();
     let mut data = data_of(folder.path());
     let split = |image: usize| ["train", "train", "val", "test"][image % 4];
@@ -221,7 +221,7 @@ fn copies_of_an_image_get_one_split() {
     }
     let [train, validation, test] = documents(&corpus);
     assert!(train.is_disjoint(&test) && train.is_disjoint(&validation));
-    // Entries about either are one document, which its examples do not retrieve.
+    // Entries about an image and its copy have one document. Its examples do not retrieve them.
     let own = corpus.train.iter().filter(|example| example.task == Task::Answer);
     for example in own {
         let item = &corpus.items[example.own.unwrap()];

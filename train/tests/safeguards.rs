@@ -17,7 +17,7 @@ fn broken(breakage: Breakage) -> (Result<engram_train::RunSummary, TrainError>, 
 
 #[test]
 fn a_parameter_without_a_gradient_is_named() {
-    let (result, _folder) = broken(Breakage { cut_gradient: true, ..Breakage::default() });
+    let (result, _folder) = broken(Breakage { detach: true, ..Breakage::default() });
     let error = result.expect_err("the check fails").to_string();
     assert!(error.contains("`head.bias`: no gradient reaches it"), "{error}");
     assert!(!error.contains("body") && error.contains("gradient_check"), "{error}");
@@ -26,7 +26,7 @@ fn a_parameter_without_a_gradient_is_named() {
 #[test]
 fn a_recipe_may_allow_a_parameter_without_a_gradient() {
     let folder = tempdir().expect("a temporary folder");
-    let mut study = Toy::broken(Breakage { cut_gradient: true, ..Breakage::default() });
+    let mut study = Toy::broken(Breakage { detach: true, ..Breakage::default() });
     let set = [r#"gradient_check.allow=["head.*"]"#];
     train(&mut study, &folder.path().join("run"), &set, false).expect("it is allowed");
 }
@@ -55,7 +55,7 @@ fn an_unmatched_pattern_is_an_error_with_location_and_nearest_name() {
 }
 
 #[test]
-fn frozen_parameters_keep_their_bytes_and_moving_them_is_an_error() {
+fn frozen_parameters_keep_their_bytes_and_changing_them_is_an_error() {
     let folder = tempdir().expect("a temporary folder");
     let run = folder.path().join("run");
     train(&mut Toy::default(), &run, &[], false).expect("an uninterrupted run");
@@ -75,7 +75,7 @@ fn frozen_parameters_keep_their_bytes_and_moving_them_is_an_error() {
     let (before, after) = both("head.weight", &[8, 1]);
     assert_ne!(before, after);
 
-    let (result, _folder) = broken(Breakage { move_frozen: true, ..Breakage::default() });
+    let (result, _folder) = broken(Breakage { change_frozen: true, ..Breakage::default() });
     let error = result.expect_err("the fingerprint differs");
     assert!(
         matches!(&error, TrainError::FrozenChanged { phase, .. } if phase == "second"),
@@ -133,7 +133,7 @@ fn a_file_instead_of_a_run_folder_is_named_with_a_remedy() {
 }
 
 #[test]
-fn a_phase_stops_early_without_a_gain() {
+fn a_phase_stops_early_without_improvement() {
     let folder = tempdir().expect("a temporary folder");
     let evaluation_values = vec![0.5, 0.6, 0.7, 0.1];
     let mut study = Toy::broken(Breakage { evaluation_values, ..Breakage::default() });

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_of_augmented_batches_is_as_set() {
+    fn the_share_of_augmented_batches_equals_the_setting() {
         let mut rng = ChaCha8Rng::seed_from_u64(1);
         let mut drawn = |share| {
             let drawn = (0..1000).map(|_| BatchAugmentation::draw(share, &mut rng));

@@ -18,7 +18,7 @@ use crate::recipe::{Phase, Recipe};
 use crate::study::{Evaluation, EvaluationContext, Study, epoch_rng};
 
 /// The number of consecutive steps that may be skipped.
-const BAD_STEPS_ALLOWED: u32 = 2;
+const MAX_SKIPPED_STEPS: u32 = 2;
 
 /// A running phase.
 pub(super) struct PhaseRun<'s, 'a, S: Study> {
@@ -138,7 +138,7 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
             .before_step(&context, &self.stepper.parameters)
             .map_err(study_error(self.study, "before_step"))?;
         match self.stepper.step(self.study, &self.model, batches, &position)? {
-            StepOutcome::Moved(pass, norm) => {
+            StepOutcome::Updated(pass, norm) => {
                 state.gradients_checked = true;
                 state.bad_steps = 0;
                 state.optimiser_steps = self.stepper.optimiser.steps();
@@ -149,7 +149,7 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
                 state.bad_steps += 1;
                 state.window.skip();
                 self.progress.warn(&format!("step {} is skipped: {what}", state.step));
-                if state.bad_steps <= BAD_STEPS_ALLOWED {
+                if state.bad_steps <= MAX_SKIPPED_STEPS {
                     return Ok(());
                 }
                 let (in_a_row, step) = (state.bad_steps, state.step);

@@ -52,7 +52,7 @@ impl<'a> Position<'a> {
 /// The result of a step.
 pub(super) enum StepOutcome {
     /// The parameters were updated. The second value is the gradient norm.
-    Moved(Pass, f64),
+    Updated(Pass, f64),
     /// A value was not finite, so the step was skipped. The text names the value.
     NotFinite(String),
 }
@@ -120,7 +120,7 @@ impl Stepper {
         if let Some(ema) = &mut self.ema {
             ema.update(&self.parameters, self.optimiser.steps())?;
         }
-        Ok(StepOutcome::Moved(pass, norm))
+        Ok(StepOutcome::Updated(pass, norm))
     }
 
     /// Computes the gradients. The inner error describes a value that is not finite.

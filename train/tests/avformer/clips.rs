@@ -105,7 +105,7 @@ fn unusable_clips_are_named() {
 /// For a clip with many images, validation and test show the frames that `engram transcribe` shows;
 /// training draws from more.
 #[test]
-fn test_and_predict_select_the_same_frames() {
+fn the_test_and_the_command_select_the_same_frames() {
     let frozen = Frozen::new();
     frozen.write_audio("a.wav", 12_000);
     let names: Vec<String> = (0..45).map(|i| format!("{i}.png")).collect();

@@ -2,8 +2,8 @@
 
 AdamW, SGD, RMSProp and Muon come from torch.optim (Muon in f32 instead of bf16, with a tensor of
 rank above 2 as a matrix with its first dimension as rows), Lion from optax, Adafactor from numpy
-with optax's arithmetic (optax/_src/alias.py, factorized.py). Parameters and gradients follow a formula that the
-test repeats, so only some elements are stored.
+with optax's arithmetic (optax/_src/alias.py, factorized.py). Parameters and gradients follow a
+formula that the test repeats, so only some elements are stored.
 
 Usage: python optimisers.py > optimisers.json      (torch 2.15.0, optax 0.2.8)
 """

@@ -69,9 +69,9 @@ pub struct Breakage {
     /// The steps with a NaN loss.
     pub nan_steps: Vec<u64>,
     /// Whether a parameter gets no gradient.
-    pub cut_gradient: bool,
+    pub detach: bool,
     /// Whether the loss writes to a frozen parameter.
-    pub move_frozen: bool,
+    pub change_frozen: bool,
     /// Values that evaluations return instead of the real ones.
     pub evaluation_values: Vec<f64>,
 }
@@ -115,7 +115,7 @@ impl Toy {
             let mask: Vec<f32> = (0..examples.len() * HIDDEN).map(keep).collect();
             hidden = (hidden * Tensor::from_vec(mask, (examples.len(), HIDDEN), &Device::Cpu)?)?;
         }
-        let b2 = if self.broken.cut_gradient { b2.detach() } else { b2.clone() };
+        let b2 = if self.broken.detach { b2.detach() } else { b2.clone() };
         Ok(hidden.matmul(w2)?.broadcast_add(&b2)?)
     }
 
@@ -185,7 +185,7 @@ impl Study for Toy {
         if self.broken.stop_at_loss == Some(call) {
             self.stop.request();
         }
-        if self.broken.move_frozen {
+        if self.broken.change_frozen {
             let mut parameters = model.parameters.iter();
             let frozen = parameters.find(|p| !p.is_trainable());
             if let Some(frozen) = frozen {

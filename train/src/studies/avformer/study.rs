@@ -399,9 +399,9 @@ impl Study for AvformerStudy {
         };
         let mut metrics = Vec::new();
         // The trainer shows its own progress.
-        let mut none = Progress::new(true, "", 0, 0);
+        let mut hidden = Progress::new(true, "", 0, 0);
         let hypotheses =
-            self.transcribe(avformer, &self.validation, shown, &mut none, context.stop)?;
+            self.transcribe(avformer, &self.validation, shown, &mut hidden, context.stop)?;
         for (name, hypotheses) in names.iter().zip(hypotheses) {
             let hypotheses = NORMALISER.normalise_all(&hypotheses);
             metrics.push((

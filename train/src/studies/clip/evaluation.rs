@@ -25,9 +25,9 @@ const ACCURACY: MetricInfo = MetricInfo::higher("accuracy", Unit::Fraction);
 /// The nearest name of each view.
 #[derive(Debug, Default)]
 pub struct NamePredictions {
-    /// The image of each view, and the nearest of all names.
+    /// The image of each view, and the nearest name.
     all: Vec<(usize, usize)>,
-    /// The same for images with spoken names, among spoken names only.
+    /// For images with spoken names: the image of each view, and the nearest spoken name.
     spoken: Vec<(usize, usize)>,
 }
 

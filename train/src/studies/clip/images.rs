@@ -64,7 +64,7 @@ impl ImageSet {
         self.images.iter().map(|image| image.name.as_str())
     }
 
-    /// The indices of the images with spoken names: names in the embedded world's speech.
+    /// The indices of the images whose names occur in the embedded world's speech.
     pub fn spoken(&self) -> &[usize] {
         &self.spoken
     }

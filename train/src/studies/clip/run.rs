@@ -35,7 +35,7 @@ pub struct ClipSummary {
     pub names: usize,
     /// The share of test views whose nearest name, among all names, is right.
     pub accuracy: Measure,
-    /// The number of spoken names: names in the embedded world's speech.
+    /// The number of spoken names, which occur in the embedded world's speech.
     pub spoken_names: usize,
     /// The accuracy among spoken names only; `None` if there are none.
     pub spoken_accuracy: Option<Measure>,

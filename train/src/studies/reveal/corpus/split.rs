@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_given_split_precedes_the_draw_and_two_files_must_agree() -> Result<(), DataError> {
+    fn a_given_split_is_kept_and_two_files_must_agree() -> Result<(), DataError> {
         let documents: Vec<String> = (0..10).map(|number| number.to_string()).collect();
         let with = |other| {
             let first = images_of(&documents, None, "a");
