@@ -238,7 +238,9 @@ fn a_wrong_assignment_is_named() {
          did you mean `only`?"
     );
     assert!(found("phase.third.epochs=1").ends_with("no `phase.third`; the names are only"));
-    assert!(found("phase.9.epochs=1").ends_with("no `phase.9`: `phase` has 1, from 0 on"));
+    assert!(
+        found("phase.9.epochs=1").ends_with("no `phase.9`: `phase` has 1 entry, counted from 0")
+    );
     let groups = TEXT.replace("[check]", "[[group]]\nmatch = \"**\"\nrate = 1\n\n[check]");
     let found = parse(&groups, false, &["group.head.rate=1"]).map(|_| ()).expect_err("no name");
     assert!(found.ends_with("have no names: write `group.0` for the first"), "{found}");

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use engram_data::messages::counted;
 use serde::de::DeserializeOwned;
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
@@ -63,8 +64,8 @@ impl Document {
         let variants = document.table.remove("variant");
         let table = variants.as_ref().and_then(|list| list.get(index)).and_then(Value::as_table);
         let mut settings = table.cloned().unwrap_or_default();
-        for own in ["name", "weight"] {
-            settings.remove(own);
+        for key in ["name", "weight"] {
+            settings.remove(key);
         }
         document.overlay(&format!("variant.{index}"), &[], settings)?;
         Ok(document)
@@ -267,14 +268,14 @@ impl Document {
         // Values below the path in the file no longer apply.
         let below = format!("{path}.");
         self.locations.retain(|known, _| !known.starts_with(&below));
-        self.overrule_variants(&path);
+        self.remove_from_variants(&path);
         self.locations.insert(path, location);
         Ok(())
     }
 
     /// Removes the settings at or below `path` from every `[[variant]]`: an override applies to all
     /// variants.
-    fn overrule_variants(&mut self, path: &str) {
+    fn remove_from_variants(&mut self, path: &str) {
         let base = Value::Table(self.table.clone());
         let variants = self.table.get_mut("variant").and_then(Value::as_array_mut);
         for variant in variants.into_iter().flatten().filter_map(Value::as_table_mut) {
@@ -321,8 +322,8 @@ fn position_of(list: &[Value], path: &str, name_or_number: &str) -> Result<usize
     match name_or_number.parse() {
         Ok(position) if position < list.len() => Ok(position),
         Ok(_) => Err(format!(
-            "there is no `{path}.{name_or_number}`: `{path}` has {}, from 0 on",
-            list.len()
+            "there is no `{path}.{name_or_number}`: `{path}` has {}, counted from 0",
+            counted(list.len(), "entry")
         )),
         Err(_) => {
             let names: Vec<String> = list.iter().filter_map(name).collect();

@@ -46,8 +46,8 @@ pub struct AvformerData {
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(extend("default" = ""))]
     pub cache: String,
-    /// Gigabytes of memory to cache each clip's input states to the first block. Clips beyond it
-    /// are read and embedded in each step.
+    /// Gigabytes of memory for the clips' input states of the first encoder block, computed once.
+    /// Clips beyond this limit are read and embedded in each step.
     #[serde(skip_serializing_if = "is_default_size")]
     #[schemars(extend("default" = STATE_CACHE_GB))]
     pub state_cache_gb: f64,

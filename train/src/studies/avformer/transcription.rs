@@ -1,4 +1,4 @@
-//! Transcription of clips, and their input states to the first block, computed once per clip.
+//! Transcription of clips, and their input states of the first encoder block, computed once.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ use crate::study::StudyResult;
 /// Clips per forward pass in evaluation.
 pub(super) const CLIPS_PER_PASS: usize = 16;
 
-/// A clip as input to the first block.
+/// A clip as input of the first encoder block.
 pub(super) struct Embedded {
     /// Its index among the corpus's training clips, or among the rehearsal clips.
     pub(super) index: usize,
