@@ -265,7 +265,10 @@ fn copies_of_an_image_get_one_split() {
     write(at, "captions.json", &caption);
     (data.captions[0].split, data.questions[0].split) = (Some(Split::Train), Some(Split::Test));
     let message = load(&data).err().unwrap();
-    assert!(message.contains("image 1: is for test, but captions.json has image 0"), "{message}");
+    assert!(
+        message.contains("image 1: has the split test, but captions.json gives image 0"),
+        "{message}"
+    );
     assert!(message.contains(&format!("{}", at.join("aokvqa.json").display())), "{message}");
 }
 
@@ -404,7 +407,7 @@ fn an_image_with_two_splits_is_refused() {
     data.questions[0].split = Some(Split::Test);
     let message = load(&data).err().unwrap();
     assert!(
-        message.contains("aokvqa.json, image ") && message.contains("captions.json has it"),
+        message.contains("aokvqa.json, image ") && message.contains("captions.json gives it"),
         "{message}"
     );
     data.questions.clear();

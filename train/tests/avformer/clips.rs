@@ -62,7 +62,7 @@ fn unusable_clips_are_named() {
     let long = ["cat"; 16].join(" ");
     for (audio, text, expected) in [
         ("long.wav", "cat", "3.0 s are more than data.max_seconds = 2"),
-        ("short.wav", "cat", "less than one token"),
+        ("short.wav", "cat", "too short for one token"),
         ("a.wav", "CAF\u{c9}", "its text cannot be tokenized"),
         ("a.wav", &long, "positions"),
     ] {

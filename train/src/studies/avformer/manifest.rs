@@ -183,8 +183,10 @@ impl Manifest {
         }
         let min_seconds = min_samples as f64 / f64::from(SAMPLE_RATE);
         if seconds < min_seconds {
-            Err(self
-                .clip_error(clip, &format!("{seconds:.3} s are less than one token; remove it")))
+            Err(self.clip_error(
+                clip,
+                &format!("{seconds:.3} s are too short for one token; remove the clip"),
+            ))
         } else {
             Ok(())
         }

@@ -397,7 +397,8 @@ impl RevealMemory {
         }
         if self.refresh_every > 0 && self.refresh_lag >= self.refresh_every {
             let reason = format!(
-                "is {}: a refresh would not be adopted before the next one, {} steps later, starts",
+                "is {}; must be below `refresh_every` = {}, so that each refresh is adopted before \
+                 the next one starts",
                 self.refresh_lag, self.refresh_every
             );
             return Some(("refresh_lag", reason));

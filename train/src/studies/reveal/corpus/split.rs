@@ -48,13 +48,13 @@ pub(super) fn splits<'a>(
                     path: draw.folder.join(file),
                     place: Some(format!("image {document}")),
                     reason: format!(
-                        "is for {}, but {} has {} for {}",
+                        "has the split {}, but {} gives {} the split {}",
                         now.name(),
                         first.1,
                         if first.2 == document {
                             "it".to_owned()
                         } else {
-                            format!("image {}, which must get the same split,", first.2)
+                            format!("image {}, which must have the same split,", first.2)
                         },
                         before.name()
                     ),
@@ -143,7 +143,10 @@ mod tests {
         let clash = images_of(&documents[..1], Some(Split::Train), "a");
         let clash = clash.chain(images_of(&documents[..1], Some(Split::Test), "b"));
         let error = splits(clash, &draw(1)).unwrap_err().to_string();
-        assert!(error.contains("image 0") && error.contains("a has it for train"), "{error}");
+        assert!(
+            error.contains("image 0") && error.contains("a gives it the split train"),
+            "{error}"
+        );
         assert!(error.contains(&*Path::new("of/data/b").to_string_lossy()), "{error}");
         Ok(())
     }
