@@ -229,7 +229,8 @@ pub enum TrainError {
 
     /// A phase lacks a parameter of an earlier phase.
     #[error(
-        "phase `{phase}` builds no parameter `{name}` of shape {shape:?}, but the previous phase did"
+        "phase `{phase}` builds no parameter `{name}` of shape {shape:?}, but the previous phase \
+         did"
     )]
     ParameterLost {
         /// The phase.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::recipe::Recipe;
 
-/// The length of a run. Steps and epochs are separate: the number of steps in an epoch is known only
-/// while the run is trained.
+/// The length of a run. Steps and epochs are separate, because the number of steps in an epoch is
+/// unknown until the run is trained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Length {
     /// Steps of the phases that count steps.

@@ -180,7 +180,7 @@ mod tests {
     use crate::optimiser::StepSize;
 
     /// Rows of a table get gradients at different steps. The result is the same without the
-    /// shortcut, and if the state is restored before each step.
+    /// shortcut, and with a restored state before each step.
     #[test]
     fn the_shortcut_for_idle_values_changes_no_bytes() {
         const WIDTH: usize = 300;
