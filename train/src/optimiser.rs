@@ -158,8 +158,8 @@ impl Optimiser {
         all
     }
 
-    /// Restores the state of a run that has done `steps` steps. `read` returns the state tensor with
-    /// a name and a length.
+    /// Restores the state of a run that has done `steps` steps. `read` returns the state tensor
+    /// with a name and a length.
     ///
     /// # Errors
     /// The errors of `read`.

@@ -217,7 +217,8 @@ impl Answerer {
                 let location = &task.location;
                 let own_world = match self.world {
                     Some(own_world) => format!(
-                        "the run was trained on the world of {own_world}: make its tasks with `engram data world`"
+                        "the run was trained on the world of {own_world}: make its tasks with \
+                         `engram data world`"
                     ),
                     None => "the run uses images from files: ask it questions".to_owned(),
                 };

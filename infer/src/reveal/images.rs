@@ -90,8 +90,8 @@ fn photograph_views(size: u32) -> Augmentation {
 }
 
 impl ImageFiles {
-    /// Images of `paths`, resized to `size` × `size`. The cache holds up to `cached_bytes` of decoded
-    /// images.
+    /// Images of `paths`, resized to `size` × `size`. The cache holds up to `cached_bytes` of
+    /// decoded images.
     pub fn new(
         paths: Vec<PathBuf>,
         size: usize,

@@ -121,7 +121,7 @@ impl SimilarityRun {
         Ok(passes * rows)
     }
 
-    /// Predicts similarities of rows: the members' calibrated scores, combined by the recipe's rule.
+    /// Predicts similarities of rows: the members' calibrated scores, combined as in the recipe.
     /// A run on `[data.pairs]` predicts scores in the range of its file. `progress` receives the
     /// number of new scores.
     ///

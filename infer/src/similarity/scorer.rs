@@ -87,8 +87,8 @@ impl Scorer {
     }
 
     /// Scores rows, by the mean over [`ScorerSettings::passes`]. Depending on the loss, scores are
-    /// probabilities, cosines, or (Pearson loss) unscaled values. They depend on which targets share
-    /// an anchor. `progress` receives the number of new scores.
+    /// probabilities, cosines, or (Pearson loss) unscaled values. Scores also depend on the other
+    /// targets of the anchor. `progress` receives the number of new scores.
     ///
     /// # Errors
     /// [`InferError::Data`](crate::InferError::Data) for a phrase that cannot be tokenized;

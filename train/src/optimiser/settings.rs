@@ -99,8 +99,8 @@ impl Default for RuleSettings {
     }
 }
 
-/// Reads `kind` first, so that an error in another key has that key's path. A derived implementation
-/// would read all keys into a buffer and lose their paths.
+/// Reads `kind` first, so that an error in another key has that key's path. A derived
+/// implementation would read all keys into a buffer and lose their paths.
 impl<'de> Deserialize<'de> for RuleSettings {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Rule;

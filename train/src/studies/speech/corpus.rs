@@ -250,7 +250,8 @@ impl Manifest {
         if seconds > data.max_seconds {
             let max_seconds = data.max_seconds;
             let reason = format!(
-                "{seconds:.1} s are more than data.max_seconds = {max_seconds}; shorten or remove the clip, or raise the limit"
+                "{seconds:.1} s are more than data.max_seconds = {max_seconds}; shorten or remove \
+                 the clip, or raise the limit"
             );
             return Err(self.clip_error(clip, &reason));
         }
