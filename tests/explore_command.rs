@@ -151,7 +151,11 @@ fn a_memory_is_searched() {
     assert!(secret.contains("north") && !secret.contains("east"), "the image's name: {secret}");
     let by_text = explorer.search(r#"{"text": "east"}"#);
     assert_eq!(by_text.status, 422);
-    assert!(by_text.body.contains("does not say which model made its keys"), "{}", by_text.body);
+    assert!(
+        by_text.body.contains("the model of this memory's keys is unknown"),
+        "{}",
+        by_text.body
+    );
     // Errors of the web framework are JSON too.
     for request in [r#"{"k": -1}"#, "nonsense", r#"{"kk": 1}"#] {
         let answer = explorer.search(request);

@@ -233,7 +233,8 @@ impl Wikidata {
         {
             let pipe = pipe.display();
             anyhow::bail!(
-                "{pipe}: cannot be read twice, which these options need; save it to a file"
+                "{pipe}: is a pipe or a device, but these options read it twice; save it to a \
+                 file"
             );
         }
         let files = [&edges[..], &labels, &read_twice].concat();

@@ -51,7 +51,7 @@ pub(super) struct Report {
     compute_seconds: f64,
     /// Compute time divided by the duration of the audio.
     real_time_factor: f64,
-    /// Words after the final words that the next hypothesis changed.
+    /// Number of words that were not yet final and that the next hypothesis changed.
     revised_words: usize,
     /// Audio time in seconds from the end of a word until the word is final, without compute time.
     /// Null without words.
