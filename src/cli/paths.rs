@@ -178,10 +178,10 @@ fn path_arguments(command: &Command, matches: &ArgMatches) -> Vec<PathArgument> 
         if let Ok(Some(force)) = matches.try_get_one::<bool>(FORCE) {
             MAY_OVERWRITE.store(*force, Ordering::Relaxed);
         }
-        let Some((one, matches_of_one)) = matches.subcommand() else { return arguments };
+        let Some((one, subcommand_matches)) = matches.subcommand() else { return arguments };
         let Some(found) = command.find_subcommand(one) else { return arguments };
         name = roles::join(&name, one);
-        (command, matches) = (found, matches_of_one);
+        (command, matches) = (found, subcommand_matches);
     }
 }
 
