@@ -266,7 +266,7 @@ fn damaged_models_give_one_error_and_the_rest_works() {
 }
 
 #[test]
-fn other_sites_get_nothing() {
+fn requests_from_other_sites_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     memory(folder.path());
     let explorer = Explorer::open(folder.path(), &["m"]);

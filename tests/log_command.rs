@@ -25,7 +25,7 @@ fn json_lines(folder: &Path, arguments: &str) -> Vec<Value> {
 }
 
 #[test]
-fn quiet_and_verbose_choose_the_lines() {
+fn quiet_and_verbose_select_the_log_lines() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     files(folder);

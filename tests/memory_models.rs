@@ -169,7 +169,7 @@ fn clip_finds_texts_and_images_in_one_memory() {
 }
 
 #[test]
-fn the_same_bytes_for_any_number_of_threads() {
+fn keys_do_not_depend_on_the_number_of_threads() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     clip_folder(folder);

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_appears_meanwhile_stays() -> anyhow::Result<()> {
+    fn a_file_created_in_the_meantime_is_not_overwritten() -> anyhow::Result<()> {
         let folder = tempfile::tempdir()?;
         let path = folder.path().join("scores.csv");
         let mut file = AtomicFile::create(&path)?;
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_is_written_into() -> anyhow::Result<()> {
+    fn a_pipe_is_written_directly() -> anyhow::Result<()> {
         use std::os::unix::fs::FileTypeExt;
         let folder = tempfile::tempdir()?;
         let pipe = folder.path().join("pipe");

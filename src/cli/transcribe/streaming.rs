@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_are_complete_for_any_size_of_reads() -> Result<(), DataError> {
+    fn samples_do_not_depend_on_the_read_size() -> Result<(), DataError> {
         let values = [0i16, 1, -1, i16::MAX, i16::MIN, 7, 256];
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         let (mut from, mut samples) = (Slow(bytes.clone()), Vec::new());
