@@ -120,7 +120,8 @@ pub struct Web {
     /// Read lines `caption TAB URL`, as in CC3M
     #[arg(long)]
     caption_first: bool,
-    /// Skip captions with fewer than N characters; REVEAL's code uses 33 for web pairs in pre-training
+    /// Skip captions with fewer than N characters; REVEAL's code uses 33 for web pairs in
+    /// pre-training
     #[arg(long, value_name = "N", default_value_t = 0)]
     min_characters: usize,
     /// Source name of the entries

@@ -198,8 +198,8 @@ impl BundledModel {
     }
 }
 
-/// Creates the folder if it is missing. Fails if the folder is not writable, or if it contains other
-/// files: [`BundledModel::export`] replaces folders.
+/// Creates the folder if it is missing. Fails if the folder is not writable, or if it contains
+/// other files: [`BundledModel::export`] replaces folders.
 pub(super) fn check_folder(folder: &Path) -> anyhow::Result<()> {
     let failed = || {
         format!("{}: cannot store bundled models; give another --export-bundled", folder.display())
