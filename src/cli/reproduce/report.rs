@@ -83,7 +83,7 @@ impl Report {
         self.claims.iter().all(Claim::as_expected)
     }
 
-    /// Separates the claims that were not measured, as a note, from the others.
+    /// Returns a note with the ids of the untested claims, and the measured claims.
     fn split_untested(&self) -> (Option<String>, Vec<&Claim>) {
         let (untested, tested): (Vec<&Claim>, Vec<&Claim>) =
             self.claims.iter().partition(|claim| claim.verdict == Verdict::Untested);
