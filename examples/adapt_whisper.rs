@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let asr_model = AsrModel::open(&weights)?;
     let before = asr_model.parameters().fingerprint(|_| true)?;
 
-    // This example has no images: the image projection is frozen, only the adapters train.
+    // This example has no images. The image projection is frozen; only the adapters are trained.
     let frozen = ParameterGroup { pattern: "projection.**".to_owned(), rate: 0.0 };
     let builder = ParameterBuilder::new(1, vec![frozen], DType::F32, &Device::Cpu);
     let avformer = Avformer::new(asr_model.frozen()?, &AvformerConfig::default(), 1, &builder)?;

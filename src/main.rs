@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 mod cli;
 
-/// Each step allocates and frees tensors, so an allocator that keeps freed memory is faster.
+/// An allocator that keeps freed memory. A training step allocates and frees many tensors.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -26,7 +26,7 @@ static BEFORE_MAIN: extern "C" fn() = {
 };
 
 fn main() -> ExitCode {
-    leave_small_operations_to_one_thread();
+    run_small_operations_on_one_thread();
     #[cfg(target_os = "linux")]
     cli::truncated::explain_truncated_files();
     match cli::parse().and_then(run) {
@@ -50,14 +50,14 @@ fn run(cli: cli::Cli) -> anyhow::Result<cli::Outcome> {
     } else {
         keep_freed_pages();
     }
-    use_huge_pages(cli.has_large_parts());
+    use_huge_pages(cli.has_large_allocations());
     cli::run(cli)
 }
 
 /// Makes candle run element-wise operations on one thread. Its worker threads spin while they wait,
 /// which costs more than the work: a training step of REVEAL's `laptop` recipe took 2.5 times as
 /// long. Our own kernels do nearly all the work and still use all cores.
-fn leave_small_operations_to_one_thread() {
+fn run_small_operations_on_one_thread() {
     const THREADS: &str = "CANDLE_NUM_THREADS";
     if std::env::var_os(THREADS).is_none() {
         // SAFETY: no other thread runs yet.

@@ -151,7 +151,11 @@ fn a_memory_is_searched() {
     assert!(secret.contains("north") && !secret.contains("east"), "the image's name: {secret}");
     let by_text = explorer.search(r#"{"text": "east"}"#);
     assert_eq!(by_text.status, 422);
-    assert!(by_text.body.contains("does not say which model made its keys"), "{}", by_text.body);
+    assert!(
+        by_text.body.contains("the model of this memory's keys is unknown"),
+        "{}",
+        by_text.body
+    );
     // Errors of the web framework are JSON too.
     for request in [r#"{"k": -1}"#, "nonsense", r#"{"kk": 1}"#] {
         let answer = explorer.search(request);
@@ -262,7 +266,7 @@ fn damaged_models_give_one_error_and_the_rest_works() {
 }
 
 #[test]
-fn other_sites_get_nothing() {
+fn requests_from_other_sites_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     memory(folder.path());
     let explorer = Explorer::open(folder.path(), &["m"]);

@@ -25,7 +25,7 @@ fn json_lines(folder: &Path, arguments: &str) -> Vec<Value> {
 }
 
 #[test]
-fn quiet_and_verbose_choose_the_lines() {
+fn quiet_and_verbose_select_the_log_lines() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     files(folder);
@@ -56,7 +56,8 @@ fn json_logs_have_one_object_per_line() {
     assert_eq!(warning["level"], "WARN");
     assert!(warning["message"].as_str().unwrap().contains("m has no graph"));
     assert!(warning["timestamp"].as_str().unwrap().ends_with('Z'));
-    // Errors of the command line and of the command, and a report that standard output has no room for.
+    // Errors of the command line and of the command, and a report when standard output is an output
+    // file.
     for (arguments, level, part) in [
         ("memory info none --log-format json", "ERROR", "none"),
         ("--log-format=json memory info", "ERROR", "<FOLDER>"),

@@ -177,7 +177,7 @@ fn reals(path: &Path, count: usize) -> Vec<f32> {
 }
 
 #[test]
-fn scores_are_cosines_unless_keys_keep_their_length() {
+fn scores_are_cosines_unless_no_normalize_is_given() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     files(folder);

@@ -169,7 +169,7 @@ fn clip_finds_texts_and_images_in_one_memory() {
 }
 
 #[test]
-fn the_same_bytes_for_any_number_of_threads() {
+fn keys_do_not_depend_on_the_number_of_threads() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     clip_folder(folder);
@@ -226,7 +226,7 @@ fn entries_that_cannot_be_encoded_are_refused_with_line_and_remedy() {
     let output = engram(folder, &[&build[..], &["--skip-unencodable"]].concat());
     assert!(output.status.success());
     let message = String::from_utf8_lossy(&output.stderr);
-    assert!(message.contains("bad.jsonl: cannot encode 1 entry, skipped"), "{message}");
+    assert!(message.contains("bad.jsonl: skipped 1 entry without a text or image"), "{message}");
 
     // Options that exclude each other, and invalid models.
     refused(folder, &[&build[..], &["--keys", "k.npy"]].concat(), &["cannot be used with"]);

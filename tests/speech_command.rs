@@ -112,7 +112,8 @@ fn invalid_models_and_audio_are_refused() {
     assert!(refusal(&stdin).contains("give --stream SECONDS"));
 }
 
-/// Almost all transcripts equal those of faster-whisper 1.2.1 with the same weights, in any batch.
+/// Almost all transcripts equal the transcripts of faster-whisper 1.2.1 with the same weights, in
+/// any batch.
 #[test]
 fn real_speech_gives_the_texts_of_the_reference() {
     let Some(published) = published() else { return };

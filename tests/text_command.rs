@@ -68,7 +68,7 @@ fn one_and_several_references_give_sacrebleus_scores() {
 }
 
 #[test]
-fn formats_are_those_of_wer() {
+fn text_reads_the_formats_of_wer() {
     let tsv = |texts: &str| -> String {
         let row = |(line, text): (usize, &str)| format!("{line}\t{text}\n");
         texts.lines().enumerate().map(row).collect()

@@ -38,7 +38,7 @@ fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
 }
 
 #[test]
-fn markup_of_sclite_is_scored_like_sclite() {
+fn sclite_markup_is_scored_as_in_sclite() {
     let folder = folder(&[("ref.trn", REFERENCE), ("hyp.trn", HYPOTHESIS), ("ref", REFERENCE)]);
     let files = "--ref ref.trn --hyp hyp.trn";
     for (options, errors) in

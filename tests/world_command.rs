@@ -33,7 +33,7 @@ fn files(folder: &Path) -> HashMap<String, Vec<u8>> {
 }
 
 #[test]
-fn a_memory_of_the_world_finds_answers_and_takes_a_swap() {
+fn a_memory_of_the_world_is_searched_and_updated() {
     let temporary = tempfile::tempdir().unwrap();
     let folder = temporary.path();
     fs::create_dir(folder.join("w")).unwrap();
@@ -83,7 +83,7 @@ fn a_memory_of_the_world_finds_answers_and_takes_a_swap() {
 }
 
 #[test]
-fn the_folder_is_new_and_equal_for_any_number_of_threads() {
+fn the_folder_has_the_same_bytes_for_any_number_of_threads() {
     let temporary = tempfile::tempdir().unwrap();
     let folder = temporary.path();
     done(folder, "data world --out one/w --images 60 --views 3 --threads 1");

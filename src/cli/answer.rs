@@ -91,8 +91,8 @@ impl Answer {
         let Questions { list: questions, images } = read_questions(input)?;
         let answerer = self.open(images)?;
         if let Some((index, fault)) = answerer.first_broken_image() {
-            let asked = questions.iter().find(|question| question.image_index == index);
-            let line = asked.map_or(0, |question| question.line);
+            let affected = questions.iter().find(|question| question.image_index == index);
+            let line = affected.map_or(0, |question| question.line);
             anyhow::bail!("{}, line {line}: {fault}", input.display());
         }
         let detail = Detail { credit: self.evidence, curves: self.curves };

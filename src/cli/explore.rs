@@ -46,8 +46,8 @@ use server::{Explored, serve};
 ///
 /// The page has four tabs. Curves: metrics of several runs, also while they are running. Memory:
 /// search by text, image or entry. Answers: REVEAL's answers, with entries to switch off. Speech:
-/// names in noise, as AVFormer transcribes them with different images. The command changes nothing
-/// and needs no network. Stop it with Ctrl-C.
+/// spoken names in noise, and AVFormer's transcripts with different images. The command changes no
+/// run and no memory, and needs no network. Stop it with Ctrl-C.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

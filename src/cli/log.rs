@@ -114,7 +114,7 @@ pub fn is_json() -> bool {
     IS_JSON.load(Ordering::Relaxed)
 }
 
-/// Logs a report that standard output has no room for.
+/// Logs a report, because standard output is reserved for an output file.
 pub fn report(text: &str) {
     info!(target: REPORT, "{text}");
 }

@@ -101,9 +101,9 @@ impl Cli {
         matches!(self.command, Command::Explore(_))
     }
 
-    /// Whether the command's memory use is a few large allocations, which large pages make faster:
-    /// tensors, or the input files of `eval vqa`.
-    pub fn has_large_parts(&self) -> bool {
+    /// Whether a few large allocations take most of the command's memory: tensors, or the input
+    /// files of `eval vqa`. Huge pages make such commands faster.
+    pub fn has_large_allocations(&self) -> bool {
         !self.is_evaluation() || matches!(self.command, Command::Eval(eval::Eval::Vqa(_)))
     }
 }
@@ -121,7 +121,7 @@ pub fn parse() -> anyhow::Result<Cli> {
     Ok(cli)
 }
 
-/// The command line with the rules of paths.
+/// The command line, with the parsers and hints for paths.
 fn command() -> clap::Command {
     paths::with_paths(Cli::command(), "")
 }
@@ -147,8 +147,8 @@ pub fn run(cli: Cli) -> anyhow::Result<Outcome> {
     pool.num_threads(cli.threads.map_or(0, usize::from)).build_global()?;
     let trains =
         matches!(cli.command, Command::Train(_) | Command::Grid(_) | Command::Reproduce(_));
-    // Inside the pool, a thread splits work more cheaply than outside, where it waits for each
-    // kernel: steps are a tenth faster. With one thread, joining a refresh would deadlock.
+    // On a thread of the pool, training steps are a tenth faster: other threads hand each kernel to
+    // the pool and wait. With one thread in the pool, joining a refresh would deadlock.
     log::stage("done", || {
         if trains && rayon::current_num_threads() > 1 {
             rayon::scope(|_| cli.command.run())

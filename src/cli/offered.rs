@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Arg, Command, Error};
 
-/// A parser whose values completions offer. It accepts what the inner parser accepts.
+/// A parser that accepts all values of the inner parser. Completions offer some of them.
 #[derive(Clone)]
 pub struct Offered<P> {
     parser: P,

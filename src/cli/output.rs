@@ -22,8 +22,8 @@ static STDOUT_IS_RESERVED: AtomicBool = AtomicBool::new(false);
 /// The largest number of symbolic links that a path may follow, as on Linux.
 const MAX_LINKS: usize = 40;
 
-/// Writes an output of the command line: a temporary file in the same folder, which is synced and
-/// renamed to `path`. Only with `--force`, it replaces a file there.
+/// Writes an output file of the command: writes a temporary file in the same folder, syncs it and
+/// renames it to `path`. Replaces an existing file only with `--force`.
 ///
 /// A symbolic link is followed: its target is replaced, not the link. A pipe or a device is written
 /// directly.
@@ -60,7 +60,7 @@ pub fn reserve_stdout() {
 pub fn not_written(path: &Path, error: io::Error) -> anyhow::Error {
     let remedy = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free some space",
-        io::ErrorKind::AlreadyExists => "rename the new content, or that file",
+        io::ErrorKind::AlreadyExists => "rename the temporary file, or move the existing file away",
         _ => "check the path and its permissions",
     };
     let what = format!("{}: could not be written; {remedy}", path.display());
@@ -70,7 +70,8 @@ pub fn not_written(path: &Path, error: io::Error) -> anyhow::Error {
 /// A file that is written in parts and becomes visible at [`commit`](Self::commit), as with
 /// [`write_atomic`]. Without a commit it is removed.
 pub enum AtomicFile {
-    /// Standard output by its own handle: it may be a file that other processes also write to.
+    /// Standard output. Its open handle is used, because other processes may write to the same
+    /// file.
     Stdout(io::StdoutLock<'static>),
     /// A pipe or a device.
     Device(fs::File),
@@ -273,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_appears_meanwhile_stays() -> anyhow::Result<()> {
+    fn a_file_created_in_the_meantime_is_not_overwritten() -> anyhow::Result<()> {
         let folder = tempfile::tempdir()?;
         let path = folder.path().join("scores.csv");
         let mut file = AtomicFile::create(&path)?;
@@ -287,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_is_written_into() -> anyhow::Result<()> {
+    fn a_pipe_is_written_directly() -> anyhow::Result<()> {
         use std::os::unix::fs::FileTypeExt;
         let folder = tempfile::tempdir()?;
         let pipe = folder.path().join("pipe");

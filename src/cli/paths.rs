@@ -46,14 +46,15 @@ impl PathArgument {
     }
 }
 
-/// Adds the rules of paths to a command and its subcommands. `name` is the command's full name.
+/// Adds parsers and hints for paths to a command and its subcommands. `name` is the command's full
+/// name.
 ///
 /// - `-` is standard output or standard input.
 /// - Completions offer files, folders and built-in recipes.
 /// - A command that writes files has `--force`.
 pub(super) fn with_paths(command: Command, name: &str) -> Command {
-    let below: Vec<String> =
-        command.get_subcommands().map(|below| below.get_name().to_owned()).collect();
+    let subcommands: Vec<String> =
+        command.get_subcommands().map(|one| one.get_name().to_owned()).collect();
     let writes_files = command.get_arguments().any(|arg| {
         role(name, arg.get_id().as_str())
             .is_some_and(|role| role.is_output_file() || role == Role::OutputFolder)
@@ -70,9 +71,9 @@ pub(super) fn with_paths(command: Command, name: &str) -> Command {
         _ => arg,
     });
     let command = if writes_files { command.arg(force()) } else { command };
-    below.into_iter().fold(command, |command, one| {
+    subcommands.into_iter().fold(command, |command, one| {
         let name = roles::join(name, &one);
-        command.mut_subcommand(one, |below| with_paths(below, &name))
+        command.mut_subcommand(one, |subcommand| with_paths(subcommand, &name))
     })
 }
 
@@ -137,8 +138,8 @@ pub(super) fn check_may_write(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns an error if `output` would replace one of the `referenced` files, to which an input file
-/// refers.
+/// Returns an error if `output` would replace one of the `referenced` files, which an input file
+/// names.
 pub(super) fn check_not_overwritten<'a>(
     output: &Path,
     referenced: impl IntoIterator<Item = &'a Path>,
@@ -177,10 +178,10 @@ fn path_arguments(command: &Command, matches: &ArgMatches) -> Vec<PathArgument> 
         if let Ok(Some(force)) = matches.try_get_one::<bool>(FORCE) {
             MAY_OVERWRITE.store(*force, Ordering::Relaxed);
         }
-        let Some((one, below)) = matches.subcommand() else { return arguments };
+        let Some((one, subcommand_matches)) = matches.subcommand() else { return arguments };
         let Some(found) = command.find_subcommand(one) else { return arguments };
         name = roles::join(&name, one);
-        (command, matches) = (found, below);
+        (command, matches) = (found, subcommand_matches);
     }
 }
 
@@ -283,11 +284,11 @@ fn check_distinct(one: &PathArgument, other: &PathArgument) -> anyhow::Result<()
         return Ok(());
     }
     let [a, b] = [&one.path, &other.path].map(|path| resolved(path));
-    let is_one = both_stdout
+    let overlap = both_stdout
         || a.starts_with(&b)
         || b.starts_with(&a)
         || is_same_file(&one.path, &other.path);
     let (path, one, other) = (other.path.display(), &one.argument, &other.argument);
-    ensure!(!is_one, "{path}: {one} and {other} both write there; give one of them another path");
+    ensure!(!overlap, "{path}: {one} and {other} both write there; give one of them another path");
     Ok(())
 }

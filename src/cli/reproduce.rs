@@ -172,7 +172,7 @@ impl Reproduce {
         }
     }
 
-    /// Whether the run is not finished yet.
+    /// Whether the run is not finished yet. Adds a note if another build trained it.
     fn is_unfinished(&self, run: &Path, notes: &mut Vec<String>) -> anyhow::Result<bool> {
         if Program::differs_from_running(run, self.reuse)? {
             notes.push(format!("Trained by another build of the program: {}.", run.display()));

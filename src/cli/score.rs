@@ -45,7 +45,7 @@ pub struct Score {
     prompt: Option<String>,
 }
 
-/// What `--model` is.
+/// The kind of `--model`.
 enum Model<'a> {
     Run(SimilarityRun),
     WordVectors(&'a Path),
@@ -71,7 +71,7 @@ impl Score {
         Ok(Outcome::Done)
     }
 
-    /// Finds out what `--model` is.
+    /// Determines the kind of `--model`.
     fn model(&self) -> anyhow::Result<Model<'_>> {
         let path = Path::new(&self.model);
         if reveal::run::is_run(path) || reveal::run::is_unfinished(path) {

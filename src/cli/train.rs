@@ -20,7 +20,7 @@ use super::{Outcome, output};
 /// The subcommand without a recipe file.
 const SIMILARITY: &str = "similarity";
 
-/// Train a model as a recipe describes, or on pairs of your own.
+/// Train a model as a recipe describes, or on your own text pairs.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -74,7 +74,7 @@ pub struct Transcribe {
     adapted: Adapted,
 }
 
-/// Options for the search for the best text.
+/// Decoding options.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Decoding")]
 struct Decoding {

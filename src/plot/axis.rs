@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_ratios_are_equal_distances() {
+    fn equal_ratios_have_equal_distances_on_a_logarithmic_axis() {
         let scale = Scale::new(Axis::logarithmic("keys"), [1.0, 100.0].into_iter());
         let [low, middle, high] = [1.0, 10.0, 100.0].map(|number| scale.map(&number, (0, 1000)));
         assert!((middle - low - (high - middle)).abs() <= 1 && low > 0 && high < 1000);

@@ -25,8 +25,8 @@ struct Hello {
 }
 
 impl Baselines {
-    /// Starts the process. Prints a note and returns `None` if Python or both libraries are
-    /// missing.
+    /// Starts the process. Prints a warning and returns `None` if Python, NumPy or both libraries
+    /// are missing.
     pub(super) fn start(
         python: &str,
         folder: &Path,
@@ -41,8 +41,9 @@ impl Baselines {
         command.args(hnsw.then_some("hnsw"));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let skipped = || {
-            let note =
-                format!("SKIPPED: {python} lacks numpy, or faiss and usearch; give --python");
+            let note = format!(
+                "SKIPPED: {python} has no numpy, or neither faiss nor usearch; give --python"
+            );
             output::warn(&note);
         };
         let Ok(mut process) = command.spawn() else {

@@ -27,7 +27,7 @@ const VALUE: ValueFormat = ValueFormat { tokens: 16, width: 1024, dtype: ValueDt
 /// Number of values to gather at once.
 const GATHERED: usize = 100;
 
-/// Measure search in a memory against faiss and usearch, and how fast values are read.
+/// Measure the speed of a memory: search, compared with faiss and usearch, and reading values.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Keys are random unit vectors in 1,000 clusters. Every round times each tool once; the report has the
@@ -49,7 +49,7 @@ pub struct MemoryBench {
     /// Number of entries to find for each query
     #[arg(short, value_delimiter = ',', default_value = "10,100")]
     k: Vec<usize>,
-    /// Number of values of 32 KB in the test of reading values; 131072 are 4 GB, 0 skips the test
+    /// Number of values in the memory for the reading test, 32 KB each; 0 skips this test
     #[arg(long, default_value_t = 4000)]
     values: usize,
     /// Number of rounds

@@ -114,7 +114,7 @@ impl RefreshBench {
         writer: Writer,
         queries: &[f32],
     ) -> anyhow::Result<(Round, Writer)> {
-        let before = own_memory();
+        let before = anonymous_memory();
         let (done, busy) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicU64::new(0)));
         let encode = self.encoder(Arc::clone(&done), Arc::clone(&busy));
         let start = Instant::now();
@@ -123,7 +123,7 @@ impl RefreshBench {
         while done.load(Ordering::Relaxed) < self.entries {
             step(memory, queries)?;
             steps += 1;
-            extra_bytes = extra_bytes.max(own_memory().saturating_sub(before));
+            extra_bytes = extra_bytes.max(anonymous_memory().saturating_sub(before));
         }
         let seconds = start.elapsed().as_secs_f64();
         let cores = std::thread::available_parallelism()?.get() as f64;
@@ -164,7 +164,7 @@ impl RefreshBench {
                     key.iter_mut().zip(next).for_each(|(key, next)| *key = next / length);
                 }
             }
-            busy.store(processor_time().unwrap_or(0), Ordering::Relaxed);
+            busy.store(cpu_time().unwrap_or(0), Ordering::Relaxed);
             done.fetch_add(batch.entries.len(), Ordering::Relaxed);
             Ok(batch)
         }
@@ -179,13 +179,13 @@ fn step(memory: &Memory, queries: &[f32]) -> Result<(), MemoryError> {
 }
 
 /// The CPU time of this thread in nanoseconds; `None` if the system does not report it.
-fn processor_time() -> Option<u64> {
+fn cpu_time() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     text.split_whitespace().next()?.parse().ok()
 }
 
 /// The anonymous memory of this process in bytes; 0 if the system does not report it.
-fn own_memory() -> u64 {
+fn anonymous_memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
     let kilobytes =

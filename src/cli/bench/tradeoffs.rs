@@ -46,7 +46,7 @@ const VALUES: usize = 1000;
 /// Cache sizes as shares of all values.
 const SHARES: [f64; 6] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5];
 
-/// Plot the speed, recall and size of the options of a memory.
+/// Plot speed, recall and size for the options of a memory.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Writes search.svg (time against number of keys), recall.svg (speed against recall, for several

@@ -120,7 +120,8 @@ pub struct Web {
     /// Read lines `caption TAB URL`, as in CC3M
     #[arg(long)]
     caption_first: bool,
-    /// Skip captions with fewer characters; REVEAL's code uses 33 for web pairs in pre-training
+    /// Skip captions with fewer than N characters; REVEAL's code uses 33 for web pairs in
+    /// pre-training
     #[arg(long, value_name = "N", default_value_t = 0)]
     min_characters: usize,
     /// Source name of the entries
@@ -233,7 +234,8 @@ impl Wikidata {
         {
             let pipe = pipe.display();
             anyhow::bail!(
-                "{pipe}: cannot be read twice, which these options need; save it to a file"
+                "{pipe}: is a pipe or a device, but these options read it twice; save it to a \
+                 file"
             );
         }
         let files = [&edges[..], &labels, &read_twice].concat();

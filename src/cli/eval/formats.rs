@@ -71,8 +71,8 @@ impl FormatOptions {
         parse_pairs(&path.display().to_string(), text, format, &self.columns())
     }
 
-    /// Parses and joins a file of references and one of hypotheses. Without a given format, a file
-    /// that looks like another format than its extension is refused.
+    /// Parses and joins a file of references and a file of hypotheses. Without `--format`, refuses
+    /// a file whose content does not fit its extension.
     pub(super) fn two_files<'a>(
         &self,
         reference: &Path,
@@ -119,7 +119,7 @@ impl FormatOptions {
         join(&names[0], references, &names[1], hypotheses)
     }
 
-    /// The given format, or that of the file name.
+    /// The given format, or the format of the file name.
     pub(super) fn format_of(&self, path: &Path) -> TextFormat {
         match self.format {
             None if is_in_kaldi_folder(path) => TextFormat::Kaldi,

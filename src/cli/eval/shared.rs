@@ -46,7 +46,7 @@ pub struct OutputOptions {
     /// Write the score of each item to a file, for `engram eval compare`
     #[arg(long, value_name = "FILE")]
     items: Option<PathBuf>,
-    /// Write the report as one HTML page with the worst cases (200 or more)
+    /// Write the report as one HTML page with the worst cases, at least 200
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }

@@ -38,7 +38,7 @@ pub struct Text {
     pairs: Option<PathBuf>,
     #[command(flatten)]
     formats: FormatOptions,
-    /// The primary metric: of the worst texts, the items and the distribution
+    /// The primary metric, also used for the worst texts, the items and the distribution
     #[arg(long, value_name = "NAME", default_value = "chrf", value_parser = metric_names())]
     metric: String,
     /// Normalise the texts first: none, lowercase, jiwer-standardize, basic (+remove-diacritics,

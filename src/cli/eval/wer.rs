@@ -82,10 +82,10 @@ pub struct Wer {
     /// example speaker
     #[arg(long, value_name = "COLUMN", requires = "table")]
     cluster: Option<String>,
-    /// Report the errors of these words separately (B-WER and U-WER): a file with one word per line
+    /// Report separately the errors of these words (B-WER and U-WER): a file with one word per line
     #[arg(long, value_name = "FILE")]
     rare_words: Option<PathBuf>,
-    /// Report the errors of words that occur at most N times in the references separately
+    /// Report separately the errors of words that occur at most N times in the references
     #[arg(long, value_name = "N", conflicts_with_all = ["rare_words", "biasing"])]
     rare_at_most: Option<u64>,
     /// Rare words of each utterance: id<TAB>text<TAB>JSON list of words

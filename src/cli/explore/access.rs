@@ -91,8 +91,8 @@ impl Access {
         }
     }
 
-    /// Why a request is foreign, if it is: it uses another host name, or comes from another site's
-    /// page.
+    /// The status and reason for refusing a request that uses another host name, or that comes from
+    /// another site's page; `None` for other requests.
     fn foreign<B>(&self, request: &Request<B>) -> Option<(StatusCode, String)> {
         let text =
             |name| request.headers().get(name).map(|value| value.to_str().unwrap_or_default());
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_whole_and_new_each_time() {
+    fn tokens_are_random_and_compared_as_a_whole() {
         let [access, other] = [(); 2].map(|()| Access::new("127.0.0.1:80").expect("a token"));
         assert_eq!(access.token.len(), 2 * TOKEN_BYTES);
         assert_ne!(access.token, other.token);

@@ -21,7 +21,8 @@ pub(super) const MAX_REQUEST_BYTES: usize = 32 << 20;
 pub(super) const MAX_IMAGE_BYTES: usize = 32 << 20;
 /// Requests up to this size never wait.
 const SMALL_REQUEST: usize = 1 << 16;
-/// Total bytes of request bodies; read, parsed and decoded they take up to three times as much.
+/// Total bytes of request bodies. With parsed and decoded copies, they take up to three times as
+/// much.
 const BODIES: usize = MAX_REQUEST_BYTES;
 /// Total bytes of images being sent.
 const IMAGES: usize = 32 << 20;

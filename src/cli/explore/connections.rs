@@ -103,7 +103,7 @@ pub(super) async fn serve(listener: TcpListener, app: Router, stopped: impl Futu
     let _ = tokio::time::timeout(SHUTDOWN_TIME, all).await;
 }
 
-/// Closes connections that are idle too long. At the limit it also closes the longest idle one.
+/// Closes connections that are idle too long; at the limit, also the longest idle connection.
 fn close_idle(open: &mut Vec<Open>) {
     open.retain(|one| !one.task.is_finished());
     let longest = open.iter().filter_map(|one| one.idle.duration()).max();

@@ -78,8 +78,8 @@ pub(super) struct SearchRequest {
 #[derive(Serialize)]
 pub(super) struct SearchResponse {
     generation: u64,
-    /// Seconds for the search and for encoding the query. If a run's model searches, 0 and the
-    /// total.
+    /// Seconds for the search, and for encoding the query. If a run's model searches: 0, and the
+    /// seconds for both.
     seconds: [f64; 2],
     hits: Vec<Hit>,
     /// Number of entries in these sources that contain all the requested words.
@@ -348,8 +348,8 @@ fn open_encoder(generation: &Generation) -> anyhow::Result<JointEncoder> {
     let encoders = &generation.manifest().encoders;
     let Some(first) = encoders.first() else {
         anyhow::bail!(
-            "this memory does not say which model made its keys; look at the neighbours of an \
-             entry, or build it with `engram memory build --model`"
+            "the model of this memory's keys is unknown; search for the neighbours of an entry, or \
+             rebuild the memory with `engram memory build --model`"
         );
     };
     let second = encoders.get(1).map(|one| one.name.as_str());

@@ -1,8 +1,8 @@
 //! Serves the page and its data to the browser that opened the printed address.
 //!
-//! The server listens on 127.0.0.1, and `access` controls who gets data. Request bodies must be
-//! JSON. Images are addressed by the id of their entry, within one folder. The page may load
-//! nothing from other servers.
+//! The server listens on 127.0.0.1, and `access` decides which requests get data. Request bodies
+//! must be JSON. A request names an image by the id of its entry; the file must be inside the image
+//! folder. The page may load nothing from other servers.
 
 use std::fs::File;
 use std::io::Read;
@@ -78,7 +78,7 @@ type Answered<T> = Result<Json<T>, ErrorResponse>;
 pub(super) fn serve(explored: Explored, port: u16) -> anyhow::Result<()> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let runtime = runtime.context("no threads for the page")?;
+    let runtime = runtime.context("cannot start the threads of the server")?;
     let served = runtime.block_on(async {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.with_context(|| {
             format!("port {port} of 127.0.0.1 is not available; give another --port, or none")

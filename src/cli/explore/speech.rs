@@ -175,7 +175,8 @@ impl AvformerRun {
     }
 
     fn embed_images_of(&self, adapted: &AdaptedAsrModel, name: usize) -> anyhow::Result<Vec<f32>> {
-        let folder = tempfile::tempdir().context("no temporary folder for the images")?;
+        let folder =
+            tempfile::tempdir().context("cannot create a temporary folder for the images")?;
         let mut files = Vec::new();
         for view in 0..EVALUATED_VIEWS {
             let file = folder.path().join(format!("{view}.png"));

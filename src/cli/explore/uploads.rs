@@ -53,8 +53,9 @@ impl Upload {
                 "the image has {width} x {height} pixels; reduce it to {MAX_PIXELS} pixels at most"
             );
         }
-        let mut file = NamedTempFile::new().context("no temporary file for the image")?;
-        file.write_all(&bytes).context("no temporary file for the image")?;
+        let mut file =
+            NamedTempFile::new().context("cannot write a temporary file for the image")?;
+        file.write_all(&bytes).context("cannot write a temporary file for the image")?;
         Ok(Some(Self(file)))
     }
 

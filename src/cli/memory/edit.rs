@@ -49,7 +49,7 @@ struct Rows {
     encoding: Encoding,
 }
 
-/// Opened rows, and their entries for error messages.
+/// Opened rows, and their entry file for error messages.
 struct OpenRows {
     source: RowSource,
     entries: Option<EntryFile>,

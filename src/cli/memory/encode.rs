@@ -62,7 +62,10 @@ impl Encoding {
         }
         if skipped > 0 {
             let entries = counted(skipped, "entry");
-            output::warn(&format!("{}: cannot encode {entries}, skipped", path.display()));
+            output::warn(&format!(
+                "{}: skipped {entries} without a text or image for the model",
+                path.display()
+            ));
         }
         let blank = lines.blank_texts();
         if blank > 0 {
@@ -322,9 +325,9 @@ pub(in crate::cli) fn check_model(
         let is_known = of_memory.inputs_sha256.is_some();
         if is_known && own.inputs_sha256 != of_memory.inputs_sha256 {
             anyhow::bail!(
-                "{folder}: its keys come from {}, whose weights {} has, but its configuration, \
-                 tokenizer, prompts or image preprocessing differ; give that model unchanged, or \
-                 rebuild the memory",
+                "{folder}: its keys come from {}; {} has the same weights, but another \
+                 configuration, tokenizer, prompt or image preprocessing; give the original model, \
+                 or rebuild the memory",
                 of_memory.name,
                 own.name
             );

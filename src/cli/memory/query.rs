@@ -45,7 +45,7 @@ pub(super) struct QueryOptions {
 struct Query {
     text: Option<String>,
     image: Option<PathBuf>,
-    /// Its file and line, or its option, for errors.
+    /// The file and line, or the option, for error messages.
     location: String,
 }
 

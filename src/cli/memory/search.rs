@@ -21,7 +21,7 @@ use super::query::QueryOptions;
 const SHOWN_QUERIES: usize = 10;
 /// Number of characters of an entry's text in the text output.
 const SHOWN_CHARACTERS: usize = 70;
-/// Number of queries to search exactly as well, to measure the recall of a graph.
+/// Number of queries that are also searched exactly, to measure the recall of a graph.
 const MEASURED_QUERIES: usize = 100;
 
 /// Find the entries with the keys nearest to queries.
@@ -172,7 +172,7 @@ impl Search {
         Ok(Outcome::Done)
     }
 
-    /// Searches the graphs. Searches some queries exactly as well, to measure recall.
+    /// Searches the graphs. Also searches some of the queries exactly, to measure the recall.
     fn search_graphs(
         &self,
         generation: &Generation,

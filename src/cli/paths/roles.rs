@@ -9,7 +9,7 @@ pub(super) enum Role {
     OutputFileOrFolder,
     /// An output folder that may already contain other files.
     OutputFolder,
-    /// A folder that the command creates, or continues if it created it before.
+    /// A folder that the command creates, or that an earlier call of the command created.
     NewFolder,
     /// An input file, or a folder with data; `-` is standard input.
     Input,
@@ -17,8 +17,8 @@ pub(super) enum Role {
     Recipe,
     /// A run, a memory or a model: the command may read every file in the folder.
     InputModel,
-    /// The base folder of other paths, or a folder of audio. The command itself compares the files
-    /// that it reads with its outputs.
+    /// The base folder of other paths, or a folder of audio. The command itself checks that its
+    /// output replaces no file that it reads.
     BaseFolder,
 }
 

@@ -75,8 +75,8 @@ fn is_memory(folder: &Path) -> bool {
             .is_ok_and(|entries| entries.flatten().any(|entry| is_generation(&entry.file_name())))
 }
 
-/// Whether a folder is a run. A recipe alone may be the user's own file, so a run needs a second
-/// sign.
+/// Whether a folder is a run. A recipe alone may be the user's own file, so another file of a run
+/// must also exist.
 fn is_run(folder: &Path) -> bool {
     folder.join(RECIPE).is_file()
         && (is_finished(folder)

@@ -41,7 +41,8 @@ const EXPECTED_OF_WHISPER: [&str; 4] = [
     "avformer.clean_speech_kept",
     TRAINED_SHARE,
 ];
-/// Upper limit for a small share: wrong image names in clean transcripts, and trained parameters.
+/// Upper limit for the share of clean transcripts that contain the name of a wrong image, and for
+/// the share of trained parameters.
 const SMALL: f64 = 0.01;
 
 /// Claims measured on the main runs.
@@ -303,7 +304,7 @@ impl Reproduce {
     }
 }
 
-/// A note on the words that only the right frames transcribe correctly, in a run's test.
+/// A note on the words that are correct only with the right frames, in a run's test.
 fn rescued_note(run: &Path, asr_model: &str) -> anyhow::Result<Option<String>> {
     let test = AvformerSummary::read(run)?.test;
     let Some([rescued, lost]) = test.rescued else { return Ok(None) };

@@ -198,8 +198,8 @@ impl BundledModel {
     }
 }
 
-/// Creates the folder if it is missing. Fails if it contains other files, because
-/// [`BundledModel::export`] replaces folders, and if it is not writable.
+/// Creates the folder if it is missing. Fails if the folder is not writable, or if it contains
+/// other files: [`BundledModel::export`] replaces folders.
 pub(super) fn check_folder(folder: &Path) -> anyhow::Result<()> {
     let failed = || {
         format!("{}: cannot store bundled models; give another --export-bundled", folder.display())
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn the_checksums_of_the_bundled_models_are_right() {
+    fn bundled_models_match_their_checksums() {
         let bundled = Path::new(env!("CARGO_MANIFEST_DIR")).join("train/bundled");
         for name in ["avformer", "clip", "conformer", "reveal"] {
             let folder = bundled.join(name);

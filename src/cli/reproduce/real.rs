@@ -54,7 +54,7 @@ pub(super) const CAPTIONED: &str = "reveal.real_captions";
 const SAMPLE_RATE: u32 = 16_000;
 /// Number of clips per batch of the ASR model.
 const BATCH: usize = 8;
-/// Largest difference between word error rates that counts as equal.
+/// Largest increase of the word error rate that still counts as no worse.
 const NO_WORSE: f64 = 0.005;
 
 impl Reproduce {

@@ -83,7 +83,7 @@ impl Report {
         self.claims.iter().all(Claim::as_expected)
     }
 
-    /// Separates the claims that were not measured, as a note, from the others.
+    /// Returns a note with the ids of the untested claims, and the measured claims.
     fn split_untested(&self) -> (Option<String>, Vec<&Claim>) {
         let (untested, tested): (Vec<&Claim>, Vec<&Claim>) =
             self.claims.iter().partition(|claim| claim.verdict == Verdict::Untested);
@@ -142,9 +142,9 @@ impl Report {
         let tested = claims.iter().filter(|claim| claim.measure.is_some()).count();
         let lead = format!(
             "Scale {}, {} s on {}. The embedded world is small: it shows mechanisms and \
-             directions, not the papers' absolute values. Each verdict uses its own 95 % interval, \
-             without correction for multiple tests: of {tested} claims without a true effect, \
-             about {:.1} would be decided by chance.",
+             directions, not the papers' absolute values. Verdicts are not corrected for \
+             multiple tests: if no claim had a true effect, about {:.1} of {tested} would still be \
+             decided by chance.",
             self.scale,
             self.seconds,
             counted(self.threads, "thread"),

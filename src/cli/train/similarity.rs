@@ -26,15 +26,15 @@ use super::super::{Outcome, output};
 /// The sentence encoder of the patent recipes.
 const MODEL: &str = "hf://sentence-transformers/all-MiniLM-L6-v2";
 
-/// The optimiser steps of a run on few pairs.
+/// Target number of optimiser steps; determines the number of epochs (2 to 20).
 const STEPS: usize = 120;
 
 /// Train a model that scores the similarity of two texts.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The CSV has a header and one pair per row. Scores may have any range; predictions have the same
-range. Pairs with the same first text are all trained on or all held out. The model starts from a
-sentence encoder. The command compares both on the held-out pairs.
+range. Pairs with the same first text are all trained on or all held out. Training starts from a
+sentence encoder. The command compares the trained model with that encoder on the held-out pairs.
 
 Examples:
   engram train similarity --csv pairs.csv --columns question,answer,rating --run runs/s
@@ -218,7 +218,7 @@ impl Report {
         let Self { pairs, training_pairs, validation_pairs, comparison, .. } = self;
         let mut text = format!(
             "{pairs} pairs: {training_pairs} for training, {validation_pairs} for validation, with \
-             other first texts\n"
+             different first texts\n"
         );
         if let Some(ScoreRange { minimum, maximum }) = self.range {
             let _ = writeln!(

@@ -51,7 +51,7 @@ pub(super) struct Report {
     compute_seconds: f64,
     /// Compute time divided by the duration of the audio.
     real_time_factor: f64,
-    /// Words after the final words that the next hypothesis changed.
+    /// Number of words that were not yet final and that the next hypothesis changed.
     revised_words: usize,
     /// Audio time in seconds from the end of a word until the word is final, without compute time.
     /// Null without words.
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_are_complete_for_any_size_of_reads() -> Result<(), DataError> {
+    fn samples_do_not_depend_on_the_read_size() -> Result<(), DataError> {
         let values = [0i16, 1, -1, i16::MAX, i16::MIN, 7, 256];
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         let (mut from, mut samples) = (Slow(bytes.clone()), Vec::new());

@@ -143,7 +143,7 @@ pub struct ClaimReport {
     #[serde(flatten)]
     pub claim: ClaimSettings,
     /// The configurations, the metric and the subset:
-    /// `main over cold-start, exact_match of held_out`.
+    /// `main compared with cold-start: exact_match of held_out`.
     pub compared: String,
     /// The metric of the better and of the worse configuration.
     pub values: [Measure; 2],
@@ -360,7 +360,7 @@ impl ClaimSettings {
             Rule::NoWorseBy(margin) => format!(", no worse by {margin}"),
             Rule::Within(margin) => format!(", within {margin}"),
         };
-        format!("{} over {}, {query}{rule}", self.better, self.worse)
+        format!("{} compared with {}: {query}{rule}", self.better, self.worse)
     }
 }
 
@@ -380,8 +380,8 @@ impl Configuration {
 /// A note on multiple testing.
 fn multiple_testing_note(claims: usize) -> String {
     format!(
-        "Each verdict uses its own 95 % interval, without correction: of {claims} claims without \
-         any effect, about {:.1} would be decided by chance.",
+        "Verdicts are not corrected for multiple tests: if no claim had a true effect, about {:.1} \
+         of {claims} would still be decided by chance.",
         claims as f64 / 20.0
     )
 }

@@ -93,8 +93,8 @@ fn configurations_share_their_adapters_and_are_compared_on_the_same_utterances()
     let no_frames = audio.metric("wer_without_frames").unwrap();
     assert_eq!(audio.metric("wer").unwrap().value, no_frames.value);
     let [frozen, alone] = ["test.frozen", "test.audio_only"].map(|id| report.claim(id).unwrap());
-    assert_eq!(frozen.compared, "main:no_frames over main:frozen, wer");
-    assert_eq!(alone.compared, "main over audio-only, wer of clean");
+    assert_eq!(frozen.compared, "main:no_frames compared with main:frozen: wer");
+    assert_eq!(alone.compared, "main compared with audio-only: wer of clean");
     let [nothing, baseline] = &frozen.values;
     assert!((frozen.difference.value - (nothing.value - baseline.value)).abs() < 1e-12);
     let interval = frozen.difference.interval.as_ref().unwrap();

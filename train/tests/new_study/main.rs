@@ -95,7 +95,7 @@ fn a_new_study_has_grids() {
     for claim in &report.claims {
         assert_eq!(claim.verdict, Verdict::Holds, "{}", claim.compared);
     }
-    assert_eq!(report.claims[1].compared, "main over far, error of half");
+    assert_eq!(report.claims[1].compared, "main compared with far: error of half");
     assert!(report.to_markdown().contains("| far | `model.start=500` |"));
 
     let error = |text: &str, studies| grid(text, studies).expect_err("refused").to_string();
