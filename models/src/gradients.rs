@@ -60,18 +60,10 @@ impl Gradients {
 
     /// Adds the gradient of `loss` with respect to every trainable parameter.
     pub fn backward(&mut self, loss: &Tensor) -> Result<()> {
-        let sink = std::mem::take(&mut self.sink);
-        // A thread that waits inside a kernel may run another backward pass in between.
-        let outer = ACTIVE.replace(Some(sink));
-        let store = loss.backward();
-        self.sink = ACTIVE.replace(outer).unwrap_or_default();
-        let store = match store {
-            Ok(store) => store,
-            Err(error) => {
-                self.restore();
-                return Err(error.into());
-            }
-        };
+        let mut pass = Pass::begin(self);
+        let store = loss.backward()?;
+        pass.succeeded = true;
+        drop(pass);
         for (i, id) in self.ids.iter().enumerate() {
             if let Some(gradient) = store.get_id(*id) {
                 let values = gradient.flatten_all()?.to_vec1::<f32>()?;
@@ -86,7 +78,7 @@ impl Gradients {
         Ok(())
     }
 
-    /// Restores the buffers after a failed pass, and discards all gradients.
+    /// Restores the buffers that a failed pass has not returned, and discards all gradients.
     fn restore(&mut self) {
         for (buffer, size) in self.sink.buffers.iter_mut().zip(&self.sizes) {
             buffer.resize(*size, 0.0);
@@ -142,6 +134,32 @@ impl Gradients {
     }
 }
 
+/// A backward pass that is running on this thread. Its end returns the buffers, also if a kernel
+/// fails or panics.
+struct Pass<'a> {
+    gradients: &'a mut Gradients,
+    /// The buffers of the pass that waits for this one: a thread that waits inside a kernel may run
+    /// another backward pass.
+    outer: Option<Sink>,
+    succeeded: bool,
+}
+
+impl<'a> Pass<'a> {
+    fn begin(gradients: &'a mut Gradients) -> Self {
+        let outer = ACTIVE.replace(Some(std::mem::take(&mut gradients.sink)));
+        Self { gradients, outer, succeeded: false }
+    }
+}
+
+impl Drop for Pass<'_> {
+    fn drop(&mut self) {
+        self.gradients.sink = ACTIVE.replace(self.outer.take()).unwrap_or_default();
+        if !self.succeeded {
+            self.gradients.restore();
+        }
+    }
+}
+
 /// A fault of a parameter's gradient.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GradientFault {
@@ -193,4 +211,57 @@ fn add_into(sum: &mut [f32], values: &[f32]) {
             *s += v;
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use candle_core::{CpuStorage, CustomOp1, Layout, Shape};
+
+    use super::*;
+    use crate::kernels::linear;
+    use crate::params::{Init, ParameterBuilder};
+
+    /// The identity, whose backward pass panics.
+    struct Panics;
+
+    impl CustomOp1 for Panics {
+        fn name(&self) -> &'static str {
+            "panics"
+        }
+
+        fn cpu_fwd(
+            &self,
+            storage: &CpuStorage,
+            layout: &Layout,
+        ) -> candle_core::Result<(CpuStorage, Shape)> {
+            Ok((storage.clone(), layout.shape().clone()))
+        }
+
+        fn bwd(&self, _: &Tensor, _: &Tensor, _: &Tensor) -> candle_core::Result<Option<Tensor>> {
+            panic!("in the backward pass")
+        }
+    }
+
+    #[test]
+    fn buffers_survive_a_panic_in_the_backward_pass() -> Result<()> {
+        let builder = ParameterBuilder::on_cpu(1);
+        let weight = builder.get("weight", &[2, 3], Init::Normal(1.0))?;
+        let parameters = builder.finish()?;
+        let mut gradients = Gradients::new(&parameters);
+        let x = Tensor::ones((4, 3), candle_core::DType::F32, weight.device())?;
+        let loss = || linear(&x, &weight, None)?.sum_all();
+        gradients.backward(&loss()?)?;
+        let expected = gradients.by_name("weight").map(<[f32]>::to_vec);
+        assert!(expected.is_some());
+        gradients.clear();
+        let panics = loss()?.apply_op1(Panics)?;
+        let failed = catch_unwind(AssertUnwindSafe(|| gradients.backward(&panics)));
+        assert!(failed.is_err());
+        assert_eq!(gradients.by_name("weight"), None);
+        gradients.backward(&loss()?)?;
+        assert_eq!(gradients.by_name("weight").map(<[f32]>::to_vec), expected);
+        Ok(())
+    }
 }

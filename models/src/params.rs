@@ -203,8 +203,11 @@ impl Parameters {
         for parameter in self.list.iter().filter(|p| keep(p)) {
             hash.update(parameter.name.as_bytes());
             hash.update(format!("{:?}", parameter.tensor.dims()));
-            for value in parameter.to_vec()? {
-                hash.update(value.to_le_bytes());
+            let mut bytes = Vec::new();
+            for block in parameter.to_vec()?.chunks(1 << 14) {
+                bytes.clear();
+                bytes.extend(block.iter().flat_map(|value| value.to_le_bytes()));
+                hash.update(&bytes);
             }
         }
         Ok(format!("{:x}", hash.finalize()))

@@ -8,7 +8,7 @@ use candle_core::safetensors::Load;
 use candle_core::{DType, Device, Tensor};
 use memmap2::Mmap;
 use safetensors::SafeTensors;
-use safetensors::tensor::TensorView;
+use safetensors::tensor::{Metadata, TensorView};
 
 use crate::error::{ModelError, Result};
 pub use shards::{INDEX_FILE, shards_of_index};
@@ -26,11 +26,17 @@ pub struct Weights {
     prefix: String,
 }
 
-/// One safetensors file.
+/// One safetensors file with its header.
 struct Shard {
     path: PathBuf,
     map: Mmap,
+    header: Metadata,
+    /// The position of the tensors' values in the file.
+    values: usize,
 }
+
+/// The length of a file's first field, the length of its header.
+const LENGTH_BYTES: usize = 8;
 
 impl Shard {
     fn open(path: &Path) -> Result<Self> {
@@ -39,14 +45,26 @@ impl Shard {
         // SAFETY: the map is only read; weights files are replaced by rename, never modified in
         // place.
         let map = unsafe { Mmap::map(&file) }.map_err(io)?;
-        let shard = Self { path: path.to_path_buf(), map };
-        shard.tensors()?;
-        Ok(shard)
+        let bad = |e: safetensors::SafeTensorError| ModelError::BadWeights {
+            path: path.to_path_buf(),
+            reason: e.to_string(),
+        };
+        let (length, header) = SafeTensors::read_metadata(&map).map_err(bad)?;
+        Ok(Self { path: path.to_path_buf(), map, header, values: LENGTH_BYTES + length })
     }
 
-    fn tensors(&self) -> Result<SafeTensors<'_>> {
-        SafeTensors::deserialize(&self.map)
-            .map_err(|e| ModelError::BadWeights { path: self.path.clone(), reason: e.to_string() })
+    /// The names of its tensors.
+    fn names(&self) -> impl Iterator<Item = String> {
+        self.header.offset_keys().into_iter()
+    }
+
+    /// The tensor with this name or, if there is none, with its [`original_name`].
+    fn find(&self, name: &str) -> Option<TensorView<'_>> {
+        let original = || self.header.info(&original_name(name)?);
+        let info = self.header.info(name).or_else(original)?;
+        let (start, end) = info.data_offsets;
+        let values = self.map.get(self.values + start..self.values + end)?;
+        TensorView::new(info.dtype, info.shape.clone(), values).ok()
     }
 }
 
@@ -87,7 +105,7 @@ impl Weights {
     /// Models with a head have the prefix; bare encoders do not.
     pub fn with_optional_prefix(mut self, prefix: &str) -> Result<Self> {
         for shard in &self.shards {
-            if shard.tensors()?.names().iter().any(|name| name.starts_with(prefix)) {
+            if shard.names().any(|name| name.starts_with(prefix)) {
                 self.prefix = prefix.to_string();
             }
         }
@@ -107,16 +125,13 @@ impl Weights {
         device: &Device,
     ) -> Result<Tensor> {
         let stored = self.stored(name);
-        let all = self.tensors()?;
-        let found = all
-            .iter()
-            .zip(&self.shards)
-            .find_map(|(tensors, shard)| find(tensors, &stored).map(|view| (view, &shard.path)));
+        let mut shards = self.shards.iter();
+        let found = shards.find_map(|shard| shard.find(&stored).map(|view| (view, &shard.path)));
         let (view, path) = found.ok_or_else(|| ModelError::MissingTensor {
             path: self.path.clone(),
             name: stored.clone(),
             expected: shape.to_vec(),
-            nearest: nearest(&stored, all.iter().flat_map(SafeTensors::names).collect()),
+            nearest: nearest(&stored, self.names().collect()),
         })?;
         if view.shape() != shape {
             return Err(ModelError::ShapeMismatch {
@@ -135,9 +150,9 @@ impl Weights {
         format!("{}{name}", self.prefix)
     }
 
-    /// The headers of all files.
-    fn tensors(&self) -> Result<Vec<SafeTensors<'_>>> {
-        self.shards.iter().map(Shard::tensors).collect()
+    /// The names of all tensors in the files.
+    fn names(&self) -> impl Iterator<Item = String> {
+        self.shards.iter().flat_map(Shard::names)
     }
 }
 
@@ -160,19 +175,19 @@ pub fn save<'a>(path: &Path, named: impl Iterator<Item = (&'a str, &'a Tensor)>)
 /// [`ModelError::Io`]; [`ModelError::BadWeights`]; [`ModelError::UnreadableTensor`]
 pub fn to_f16(path: &Path, omitted: &str) -> Result<Vec<u8>> {
     let weights = Weights::open(path)?;
-    let all = weights.tensors()?;
     let mut tensors = Vec::new();
-    for (name, view) in all.iter().flat_map(SafeTensors::tensors) {
-        if !omitted.is_empty() && name.starts_with(omitted) {
-            continue;
+    for shard in &weights.shards {
+        for name in shard.names() {
+            let omit = !omitted.is_empty() && name.starts_with(omitted);
+            let Some(view) = shard.find(&name).filter(|_| !omit) else { continue };
+            let tensor = view.load(&Device::Cpu).and_then(|tensor| tensor.to_dtype(DType::F16));
+            let tensor = tensor.map_err(|error| ModelError::UnreadableTensor {
+                path: path.to_path_buf(),
+                name: name.clone(),
+                reason: error.to_string(),
+            })?;
+            tensors.push((name, tensor));
         }
-        let tensor = view.load(&Device::Cpu).and_then(|tensor| tensor.to_dtype(DType::F16));
-        let tensor = tensor.map_err(|error| ModelError::UnreadableTensor {
-            path: path.to_path_buf(),
-            name: name.clone(),
-            reason: error.to_string(),
-        })?;
-        tensors.push((name, tensor));
     }
     tensors.sort_by(|(a, _), (b, _)| a.cmp(b));
     let io = |source| ModelError::Io { path: path.to_path_buf(), source };
@@ -187,19 +202,13 @@ fn original_name(name: &str) -> Option<String> {
         .or_else(|| renamed("LayerNorm.bias", "LayerNorm.beta"))
 }
 
-/// Returns the tensor with this name or, if there is none, with its [`original_name`].
-fn find<'a>(tensors: &SafeTensors<'a>, name: &str) -> Option<TensorView<'a>> {
-    let original = || tensors.tensor(&original_name(name)?).ok();
-    tensors.tensor(name).ok().or_else(original)
-}
-
 /// Returns the name with the fewest edits from `requested`; ties go to the first in alphabetical
 /// order. Returns `None` if half of the characters or more differ.
-fn nearest(requested: &str, mut names: Vec<&str>) -> Option<String> {
+fn nearest(requested: &str, mut names: Vec<String>) -> Option<String> {
     names.sort_unstable();
-    let edits = |name: &&str| strsim::damerau_levenshtein(name, requested);
+    let edits = |name: &String| strsim::damerau_levenshtein(name, requested);
     let best = names.into_iter().min_by_key(edits)?;
-    (2 * edits(&best) < requested.len()).then(|| best.to_string())
+    (2 * edits(&best) < requested.len()).then_some(best)
 }
 
 #[cfg(test)]
@@ -240,11 +249,13 @@ mod tests {
     #[test]
     fn the_nearest_name_does_not_depend_on_the_order_of_the_file() {
         let names = ["layer.2.weight", "layer.1.weight", "layer.1.bias", "head.weight"];
-        let found = |names: &[&str]| nearest("layer.7.weight", names.to_vec());
+        let found = |names: &[&str]| {
+            nearest("layer.7.weight", names.iter().map(|name| (*name).to_owned()).collect())
+        };
         let reversed: Vec<&str> = names.iter().rev().copied().collect();
         assert_eq!(found(&names).as_deref(), Some("layer.1.weight"));
         assert_eq!(found(&names), found(&reversed));
-        assert_eq!(nearest("layer.1.query.weight", vec!["vision.patches"]), None);
+        assert_eq!(nearest("layer.1.query.weight", vec!["vision.patches".to_owned()]), None);
     }
 
     #[test]
@@ -298,7 +309,6 @@ mod tests {
         assert_eq!(loaded.to_vec1::<f32>().expect("numbers"), [0.33325195, -2.0, 0.0]);
         assert!(weights.get("left.out", &[3], DType::F32, &Device::Cpu).is_err());
         assert_eq!(to_f16(&path, "").expect("the f16 weights again"), bytes);
-        let names = weights.tensors().expect("tensors")[0].names().len();
-        assert_eq!(names, 2);
+        assert_eq!(weights.names().count(), 2);
     }
 }

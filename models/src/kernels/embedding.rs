@@ -18,6 +18,40 @@ pub fn embedding_sum(lookups: &[(&Tensor, Arc<[u32]>)]) -> candle_core::Result<T
     apply(EmbeddingSum { ids }, &tables)
 }
 
+/// Adds each token's row of the gradient to the row of its id: gradient `[T, D]`, sums `[V, D]`.
+/// Each value is the sum in token order, for any number of threads.
+fn add_rows(ids: &[u32], gradient: &[f32], width: usize, sums: &mut [f32]) {
+    // The tokens of id `i` are `tokens[ends[i - 1]..ends[i]]`.
+    let mut ends = vec![0; sums.len() / width];
+    ids.iter().for_each(|id| ends[*id as usize] += 1);
+    let mut start = 0;
+    for end in &mut ends {
+        start += std::mem::replace(end, start);
+    }
+    let mut tokens = vec![0; ids.len()];
+    for (token, id) in ids.iter().enumerate() {
+        let next = &mut ends[*id as usize];
+        tokens[*next] = token;
+        *next += 1;
+    }
+    sums.par_chunks_mut(width).enumerate().with_min_len(ROWS).for_each(|(id, sum)| {
+        let first = if id == 0 { 0 } else { ends[id - 1] };
+        let tokens = &tokens[first..ends[id]];
+        // A row of many tokens, such as that of a segment, is itself split.
+        let columns = if tokens.len() > MANY_TOKENS { COLUMNS } else { width };
+        sum.par_chunks_mut(columns).enumerate().for_each(|(block, sum)| {
+            for token in tokens {
+                let start = token * width + block * columns;
+                add(&gradient[start..start + sum.len()], sum);
+            }
+        });
+    });
+}
+
+/// Rows of the gradient with more tokens than this are summed in blocks of columns.
+const MANY_TOKENS: usize = 256;
+const COLUMNS: usize = 64;
+
 struct EmbeddingSum {
     ids: Vec<Arc<[u32]>>,
 }
@@ -69,14 +103,9 @@ impl Kernel for EmbeddingSum {
         input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let width = inputs[0].dims.last().copied().unwrap_or(1);
-        // One thread per table adds the rows in token order.
         input_gradients.par_iter_mut().zip(&self.ids).for_each(|(buffer, ids)| {
             if let Some(buffer) = buffer {
-                let sums = buffer.as_sum();
-                for (id, row) in ids.iter().zip(gradient.chunks(width)) {
-                    let start = *id as usize * width;
-                    add(row, &mut sums[start..start + width]);
-                }
+                add_rows(ids, gradient, width, buffer.as_sum());
             }
         });
         Ok(())
@@ -95,5 +124,25 @@ impl Kernel for EmbeddingSum {
             });
         }
         sum.ok_or_else(|| candle_core::Error::Msg("embedding: no tables given".into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_summed_in_token_order() {
+        let (width, rows) = (70, 9);
+        // Id 4 has many tokens, id 8 none.
+        let ids: Vec<u32> = (0..900).map(|i| if i % 2 == 0 { 4 } else { i * i % 8 }).collect();
+        let gradient: Vec<f32> = (0..ids.len() * width).map(|i| (i as f32).sin()).collect();
+        let mut expected = vec![0.5; rows * width];
+        let mut found = expected.clone();
+        for (id, row) in ids.iter().zip(gradient.chunks(width)) {
+            add(row, &mut expected[*id as usize * width..][..width]);
+        }
+        add_rows(&ids, &gradient, width, &mut found);
+        assert!(found == expected);
     }
 }

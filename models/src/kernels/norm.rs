@@ -133,24 +133,25 @@ impl Kernel for NormKernel {
     ) -> candle_core::Result<()> {
         let roles = self.roles(inputs)?;
         let width = roles.width;
+        let residuals = usize::from(self.residual);
+        let is_trained = input_gradients[residuals + 1..].iter().any(Option::is_some);
         let mut ds = vec![0.0; roles.x.len()];
-        let partial: Vec<(Vec<f32>, Vec<f32>)> = ds
+        let partial: Vec<Option<[Vec<f32>; 2]>> = ds
             .par_chunks_mut(ROWS * width)
             .zip(gradient.par_chunks(ROWS * width))
             .zip(self.statistics.par_chunks(ROWS))
             .enumerate()
             .map(|(block, ((ds, dy), statistics))| {
-                let (mut dw, mut db) = (vec![0.0; width], vec![0.0; width]);
+                let mut sums = is_trained.then(|| [vec![0.0; width], vec![0.0; width]]);
                 sums_into(&roles, self.dropout, block * ROWS * width, ds);
-                row_gradients(&roles, statistics, dy, ds, &mut dw, &mut db);
-                (dw, db)
+                row_gradients(&roles, statistics, dy, ds, &mut sums);
+                sums
             })
             .collect();
-        let residuals = usize::from(self.residual);
         for buffer in input_gradients[residuals + 1..].iter_mut().flatten() {
             buffer.as_sum();
         }
-        for (dw, db) in &partial {
+        for [dw, db] in partial.iter().flatten() {
             if let Some(buffer) = &mut input_gradients[residuals + 1] {
                 add(dw, buffer.as_sum());
             }
@@ -239,14 +240,14 @@ vectorised! {
         }
     }
 
-    /// Replaces the sums in `ds` by their gradients, and adds the gradients of weight and bias.
+    /// Replaces the sums in `ds` by their gradients, and adds the gradients of weight and bias to
+    /// `sums`, unless both are frozen.
     fn row_gradients(
         roles: &Roles<'_>,
         statistics: &[[f32; 2]],
         dy: &[f32],
         ds: &mut [f32],
-        dw: &mut [f32],
-        db: &mut [f32],
+        sums: &mut Option<[Vec<f32>; 2]>,
     ) {
         let width = roles.width;
         let scale = 1.0 / width as f32;
@@ -257,10 +258,14 @@ vectorised! {
             for s in ds.iter_mut() {
                 *s = (*s - mean) * reciprocal;
             }
-            for i in 0..width {
-                dw[i] = dy[i].mul_add(ds[i], dw[i]);
-                db[i] += dy[i];
-                g[i] = dy[i] * roles.weight[i];
+            for ((g, dy), weight) in g.iter_mut().zip(dy).zip(roles.weight) {
+                *g = dy * weight;
+            }
+            if let Some([dw, db]) = sums {
+                for (((dw, db), dy), x) in dw.iter_mut().zip(db).zip(dy).zip(&*ds) {
+                    *dw = dy.mul_add(*x, *dw);
+                    *db += dy;
+                }
             }
             let mean_g = if roles.bias.is_some() { sum(&g, |v| v) * scale } else { 0.0 };
             let mean_gx = sum2(&g, ds, |g, x| g * x) * scale;

@@ -50,10 +50,9 @@ pub(super) fn open(index: &Path) -> Result<Vec<Shard>> {
     let mut shards = Vec::with_capacity(files.len());
     for file in files {
         let shard = Shard::open(&index.with_file_name(file))?;
-        let tensors = shard.tensors()?;
         let listed = weight_map.iter().filter(|(_, of)| *of == file).map(|(tensor, _)| tensor);
         for tensor in listed {
-            if tensors.tensor(tensor).is_err() {
+            if shard.header.info(tensor).is_none() {
                 let reason =
                     format!("tensor `{tensor}` is missing; {INDEX_FILE} lists it in this file");
                 return Err(ModelError::BadWeights { path: shard.path.clone(), reason });

@@ -28,6 +28,8 @@ pub(super) struct PhaseRun<'s, 'a, S: Study> {
     phase: &'a Phase,
     stepper: Stepper,
     progress: Progress,
+    /// The batches of the first epoch, until it begins.
+    first: Option<Vec<S::Batch>>,
 }
 
 impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
@@ -43,13 +45,13 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
             Some(before) => carry_over(&before, &parameters, phase)?,
             None => start(session.recipe, &parameters)?,
         }
-        let batches = batches(session, study, phase, 0)?;
-        let per_epoch = batches.len().div_ceil(session.recipe.batch().accumulate) as u64;
+        let first = batches(session, study, phase, 0)?;
+        let per_epoch = first.len().div_ceil(session.recipe.batch().accumulate) as u64;
         let planned = phase.epochs.map_or(0, |epochs| epochs as u64 * per_epoch);
         let frozen = parameters.fingerprint(|parameter| !parameter.is_trainable())?;
         session.state.start_phase(phase.index, phase.steps.unwrap_or(planned), frozen);
         let stepper = Stepper::new(session.recipe, phase, parameters)?;
-        Ok(Self::new(session, (study, model), phase, stepper))
+        Ok(Self { first: Some(first), ..Self::new(session, (study, model), phase, stepper) })
     }
 
     /// Resumes from a checkpoint. The session already holds its state.
@@ -80,7 +82,7 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
             None => phase.name.clone(),
         };
         let progress = Progress::new(options.quiet, &name, state.phase_step, state.phase_steps);
-        Self { session, study, model, phase, stepper, progress }
+        Self { session, study, model, phase, stepper, progress, first: None }
     }
 
     /// The parameters at the end of the phase.
@@ -97,7 +99,10 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
         }
         while !self.session.state.phase_done {
             let epoch = self.session.state.epoch;
-            let batches = batches(self.session, self.study, self.phase, epoch)?;
+            let batches = match self.first.take() {
+                Some(first) => first,
+                None => batches(self.session, self.study, self.phase, epoch)?,
+            };
             if batches.is_empty() {
                 return Err(self.empty(format!("epoch {epoch} has no batches")));
             }
