@@ -80,7 +80,7 @@ fn a_wrong_value_is_named_with_its_line() {
     assert!(found.starts_with("recipe.toml:7:") && found.contains("adafactor"), "{found}");
     let found = error("epochs = 3", "epochs = 3\nsteps = 3");
     assert!(found.starts_with("recipe.toml:10: `phase.0` needs either"), "{found}");
-    let found = error("clip_norm = 0.5", "rule = { kind = \"adamw");
+    let found = error("clip_norm = 0.5", "clip_norm = \"0.5");
     assert!(found.starts_with("recipe.toml:7:"), "{found}");
 }
 
