@@ -35,10 +35,11 @@ pub enum Activation {
     Sigmoid,
 }
 
-/// `sqrt(2 / π)` and the cubic factor of the tanh approximation.
+/// The tanh approximation is `x/2 (1 + tanh(TANH_SCALE (x + TANH_CUBIC x³)))`; `TANH_SCALE` is
+/// `sqrt(2 / π)`.
 const TANH_SCALE: f32 = 0.797_884_6;
 const TANH_CUBIC: f32 = 0.044_715;
-/// The factor of the quick approximation.
+/// The factor in [`Activation::QuickGelu`].
 const QUICK_SCALE: f32 = 1.702;
 
 impl Activation {

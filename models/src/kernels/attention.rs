@@ -2,9 +2,9 @@
 //!
 //! The tokens of a batch are packed one after the other, without padding. A segment pairs a span of
 //! query rows with the span of key rows that they attend to. In a padded batch the key spans end
-//! before the padding, so a padding mask costs nothing. Scores are computed one tile at a time,
-//! with a running maximum and sum as in FlashAttention (arXiv 2205.14135). The backward pass
-//! recomputes the scores from each row's log-sum-exp.
+//! before the padding, so no padding mask is needed. Scores are computed one tile at a time, with a
+//! running maximum and sum as in FlashAttention (arXiv 2205.14135). The backward pass recomputes
+//! the scores, and the weights from the scores and each row's log-sum-exp.
 
 mod tiles;
 
@@ -25,18 +25,19 @@ pub struct Attention {
     pub num_heads: usize,
     /// The factor on `q·k`, usually `1 / sqrt(D / H)`.
     pub scale: f32,
-    /// Whether the attention is causal. Query and key spans are aligned at their ends.
+    /// Whether the attention is causal. The last query of a segment attends to all its keys, each
+    /// earlier query to one key fewer.
     pub causal: bool,
     /// Which query rows attend to which key rows.
     pub segments: Segments,
-    /// Dropout on the attention weights.
+    /// Dropout on the attention weights; `None` for no dropout.
     pub dropout: Option<Dropout>,
 }
 
 /// A bias added to the scores before the softmax; minus infinity masks a key.
 #[derive(Debug, Clone, Copy)]
 pub enum AttentionBias<'a> {
-    /// `[H, L_q, L_k]`, shared by all segments. Segments may be shorter.
+    /// `[H, L_q, L_k]`, shared by all segments. A shorter segment uses its first rows and columns.
     Shared(&'a Tensor),
     /// One flattened `[H, L_q, L_k]` block per segment, in order, with that segment's lengths.
     PerSegment(&'a Tensor),
@@ -91,7 +92,8 @@ pub(super) struct AttentionKernel {
     options: Attention,
     /// Whether q, k and v are three inputs or one.
     separate: bool,
-    /// `Some(true)` for a bias shared by all segments, `Some(false)` for one per segment.
+    /// `Some(true)` for a bias shared by all segments, `Some(false)` for a bias per segment, `None`
+    /// without a bias.
     bias: Option<bool>,
     /// For each segment, head and query row: the log-sum-exp of the scores.
     log_sums: Vec<Vec<f32>>,
@@ -103,7 +105,7 @@ struct Sizes {
     /// Columns of the first input; the first `width` columns are queries.
     columns: usize,
     width: usize,
-    /// `[L_q, L_k]` of a shared bias.
+    /// `[L_q, L_k]` of a shared bias; `None` without a shared bias.
     shared_bias: Option<[usize; 2]>,
 }
 
@@ -149,7 +151,8 @@ impl AttentionKernel {
         Ok(Sizes { query_rows, columns, width, shared_bias })
     }
 
-    /// Returns `[L_q, L_k]` of a shared bias.
+    /// Checks the shape of the bias. Returns `[L_q, L_k]` of a shared bias, `None` for a bias per
+    /// segment.
     fn check_bias(&self, dims: &[usize], shared: bool) -> candle_core::Result<Option<[usize; 2]>> {
         let heads = self.options.num_heads;
         let segments = &self.options.segments;

@@ -1,9 +1,8 @@
 //! Several kernels as one operation of candle's graph.
 //!
-//! Between two operations, candle allocates a zero gradient for every tensor and adds to it, with a
-//! thread pool of candle's own. Inside a chain, kernels pass outputs and gradients to each other
-//! directly. Gradients of a value used twice are accumulated in place, and candle sees one
-//! operation.
+//! Between two operations, candle allocates a zero gradient for every tensor and adds to it, on its
+//! own thread pool. Inside a chain, kernels pass outputs and gradients to each other directly. If
+//! two kernels use a value, its gradients are accumulated in place. candle sees one operation.
 
 use candle_core::{Shape, Tensor};
 
@@ -22,7 +21,8 @@ use super::windows::Windows;
 
 /// A builder for a chain: register the inputs, add kernels, then call [`finish`](Chain::finish).
 ///
-/// The result is the last kernel's output. A kernel must not use the same value twice.
+/// The result is the last kernel's output. Several kernels may use a value, but one kernel must not
+/// use it twice.
 #[derive(Default)]
 pub struct Chain {
     inputs: Vec<Tensor>,
@@ -45,7 +45,7 @@ impl Chain {
         Self::default()
     }
 
-    /// Registers an outside tensor. Registering a tensor again returns the same input.
+    /// Registers a tensor as an input of the chain. The same tensor always gets the same value.
     pub fn input(&mut self, tensor: &Tensor) -> Value {
         let known = self.inputs.iter().position(|input| input.id() == tensor.id());
         Value(Source::Input(known.unwrap_or_else(|| {
@@ -132,7 +132,7 @@ impl Chain {
         self.push(Depthwise { windows, lengths: lengths.to_vec() }, from)
     }
 
-    /// Adds [`super::dropout`], for a value of any shape.
+    /// Adds [`super::dropout`], for a value of any shape. With `mask` `None`, returns `x`.
     pub fn dropout(&mut self, x: Value, mask: Option<Dropout>) -> Value {
         match mask {
             Some(mask) => self.push(DropoutKernel(mask), vec![x]),
@@ -189,7 +189,8 @@ impl Chain {
     /// Runs the chain as one differentiable operation and returns the last kernel's output.
     ///
     /// # Errors
-    /// Errors of its kernels. Also an unused value, or a kernel that uses one value twice.
+    /// The errors of the kernels. Also if there are no kernels, if the output of a kernel before
+    /// the last is not used, or if a kernel uses one value twice.
     pub fn finish(self) -> candle_core::Result<Tensor> {
         let used = |i| self.steps.list.iter().any(|step| step.from.contains(&Source::Step(i)));
         if let Some(unused) = (0..self.steps.list.len().saturating_sub(1)).find(|i| !used(*i)) {

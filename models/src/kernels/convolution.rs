@@ -1,7 +1,7 @@
-//! Two-dimensional convolution with ReLU, channels last.
+//! Two-dimensional convolution with an optional ReLU, channels last.
 //!
-//! The windows (receptive fields) of a few images at a time are unfolded into rows that fit the
-//! CPU cache, then multiplied with the weight.
+//! The windows (receptive fields) are unfolded into rows and multiplied with the weight, a few
+//! images at a time so that the rows stay in the CPU cache.
 
 use candle_core::{Shape, Tensor};
 use rayon::prelude::*;
@@ -98,8 +98,8 @@ impl Convolution {
         Ok(Sizes { batch, height, width, channels, edge, out_height, out_width, out_channels })
     }
 
-    /// Calls `f` for each row of pixels in a window. The arguments are the index in the window, the
-    /// index in the image, and the number of elements.
+    /// Calls `f` for each row of pixels in a window that is not padding. The arguments are the
+    /// first element's index in the window, its index in the image, and the number of elements.
     #[inline(always)]
     fn each_row(
         &self,
@@ -202,8 +202,8 @@ impl Kernel for Convolution {
         let (dx, dw) = (&mut x_gradient[0], &mut weight_gradient[0]);
         let weight = Matrix::new(inputs[1].data, out, window);
         let part = sizes.batch.div_ceil(PARTS).next_multiple_of(IMAGES_AT_ONCE);
-        // For one part of the batch: returns the weight gradient and adds the gradient of the
-        // images.
+        // Returns the weight gradient of one part of the batch, and adds the gradient of its images
+        // to `dx`.
         let backward_part = |x: &[f32], dy: &[f32], mut dx: Option<&mut [f32]>| {
             let mut sums = if dw.is_some() { vec![0.0; out * window] } else { Vec::new() };
             let mut rows = Vec::new();

@@ -14,15 +14,16 @@ use super::softmax::widened;
 pub struct CrossEntropy {
     /// One class index per row `[N]`.
     pub targets: Arc<[u32]>,
-    /// The ignore index: rows with this target have zero loss and zero gradient.
+    /// The ignore index: rows with this target have zero loss and zero gradient. `None` ignores no
+    /// row.
     pub ignored: Option<u32>,
     /// The label smoothing `ε`: this share of the target's weight is spread evenly over all
-    /// classes.
+    /// classes. 0 disables it.
     pub label_smoothing: f32,
 }
 
-/// Computes `-Σ_v t_v log softmax(logits)_v` in nats for each row, 0 for ignored rows: `logits`
-/// `[N, V]` → `[N]`.
+/// Computes `-Σ_v t_v log softmax(logits)_v` in nats for each row, where `t` is the smoothed target
+/// distribution; 0 for ignored rows. `logits` `[N, V]` → `[N]`.
 ///
 /// # Errors
 /// If the number of targets is not `N`, or a target is `V` or more.
@@ -102,7 +103,8 @@ impl Kernel for CrossEntropy {
         }
         let weighted = weights.iter().map(|weight| u8::from(*weight != 0.0)).collect::<Vec<_>>();
         let mask = |values: Vec<u8>| Tensor::from_vec(values, shape, device);
-        // Classes without weight are set to 0: an infinite or NaN logit times 0 would be NaN.
+        // Ignored rows and classes without weight are set to 0: an infinite or NaN logit times 0
+        // would be NaN.
         let zeros = logits.zeros_like()?;
         let logits = mask(counted)?.where_cond(&logits, &zeros)?;
         let shifted = logits.broadcast_sub(&logits.detach().max_keepdim(D::Minus1)?)?;

@@ -7,13 +7,14 @@ use super::operation::{Gradient, Input, Kernel, apply};
 use super::rows::{ROWS, add, add_column_sums};
 use super::windows::{Geometry, Windows, transposed};
 
-/// The number of parts of the windows whose weight gradients are summed separately. It is the same
-/// for any number of threads.
+/// The windows are split into this number of parts, whose weight gradients are summed separately.
+/// It is the same for any number of threads.
 const PARTS: usize = 16;
 
 /// Computes a depthwise convolution over packed sequences of `lengths` rows. Shapes: `x` `[T, C]`
 /// or `[T, W, C]`, `weight` `[C, p]` for windows of `p` positions, `bias` `[C]` → `[T', C]` or
-/// `[T', W', C]`. A window never crosses a sequence boundary.
+/// `[T', W', C]`, where `T'` and `W'` count the windows. A window never crosses a sequence
+/// boundary.
 ///
 /// # Errors
 /// If the lengths do not sum to the number of rows, or the shapes do not match.

@@ -25,15 +25,15 @@ pub struct Disentangled {
     /// Which query rows attend to which key rows.
     pub segments: Segments,
     /// For each relative position (query minus key) from `-n` to `n`: the row of the position
-    /// projections. `n` is at least the longest span minus 1. Rows never decrease.
+    /// projections. `n` must be at least the longest span minus 1, and the rows must not decrease.
     pub rows: Arc<[u32]>,
 }
 
 /// Computes `scale (q_i · pos_key[r(i - j)] + k_j · pos_query[r(i - j)])` for each segment, head,
-/// query position `i` and key position `j`.
+/// query position `i` and key position `j`; `r` is [`Disentangled::rows`].
 ///
-/// Shapes: `qkv` `[T, 3 D]`, projections of relative embeddings `[R, D]` → flattened, in the layout
-/// of [`super::AttentionBias::PerSegment`]. A projection that is `None` omits its term. Without
+/// Shapes: `qkv` `[T, 3 D]`, the projected relative embeddings `pos_key` and `pos_query` `[R, D]` →
+/// flattened, in the layout of [`super::AttentionBias::PerSegment`]. `None` omits the term. Without
 /// `pos_query`, `qkv` may be the queries `[T, D]` alone.
 ///
 /// # Errors
@@ -129,7 +129,7 @@ impl DisentangledBias {
     }
 
     /// Returns the rows of the position projections for query position `i` and each of the first
-    /// `length` keys, last key first.
+    /// `length` keys. The last key comes first.
     fn rows_of(&self, i: usize, length: usize) -> &[u32] {
         let end = self.options.rows.len() / 2 + i + 1;
         &self.options.rows[end - length..end]

@@ -1,5 +1,5 @@
-//! Dropout with a stateless generator: a mask is a function of (seed, use, element) and is never
-//! stored.
+//! Dropout with a stateless generator. A mask value is a function of the seed, the number of the
+//! dropout in the forward pass, and the element's index. Masks are never stored.
 
 use std::cell::Cell;
 
@@ -9,8 +9,8 @@ use rayon::prelude::*;
 use super::operation::{Gradient, Input, Kernel, apply};
 use super::rows::ELEMENTS;
 
-/// The mode of a forward pass: training (dropout on, with this step's seed) or evaluation, with or
-/// without gradients.
+/// The mode of a forward pass: training (dropout on) or evaluation (dropout off, with or without
+/// gradients).
 #[derive(Debug)]
 pub struct Mode {
     seed: Option<u64>,
@@ -19,13 +19,13 @@ pub struct Mode {
 }
 
 impl Mode {
-    /// Evaluation mode: dropout is off.
+    /// Evaluation with gradients. Dropout is off.
     pub fn evaluate() -> Self {
         Self { seed: None, uses: Cell::new(0), gradients: true }
     }
 
-    /// Evaluation without gradients. An encoder detaches its hidden states after each block, so
-    /// that only one block's graph is in memory.
+    /// Evaluation without gradients. Dropout is off. An encoder detaches its hidden states after
+    /// each block, so that only one block's graph is in memory.
     pub fn inference() -> Self {
         Self { gradients: false, ..Self::evaluate() }
     }
@@ -58,12 +58,14 @@ pub struct Dropout {
 }
 
 impl Dropout {
-    /// Returns the same mask with its scale multiplied by `factor`.
+    /// Returns the same mask; the factors of elements that are not dropped are multiplied by
+    /// `factor`.
     pub(super) fn times(self, factor: f32) -> Self {
         Self { scale: self.scale * factor, ..self }
     }
 
-    /// Creates the mask of `key`, which drops each element with `probability` (in `[0, 1)`).
+    /// Creates a mask that drops each element with `probability` (in `[0, 1)`). Equal keys give
+    /// equal masks.
     pub fn new(probability: f64, key: u64) -> Self {
         let probability = probability.clamp(0.0, 0.999_999);
         Self {
@@ -88,8 +90,8 @@ impl Dropout {
     }
 }
 
-/// Applies a dropout mask: dropped elements become 0 and the others are scaled up. `x` of any shape
-/// → the same shape.
+/// Applies a dropout mask: dropped elements become 0 and the others are scaled up. `None` returns
+/// `x`. `x` of any shape → the same shape.
 pub fn dropout(x: &Tensor, mask: Option<Dropout>) -> candle_core::Result<Tensor> {
     match mask {
         Some(mask) => apply(DropoutKernel(mask), &[x]),

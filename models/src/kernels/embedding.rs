@@ -11,7 +11,7 @@ use super::rows::{ROWS, add};
 /// Looks up `ids` in each table and sums the rows: tables `[V_i, D]`, ids `[T]` each → `[T, D]`.
 ///
 /// # Errors
-/// If the id lists differ in length, or an id is beyond its table.
+/// If the id lists differ in length, the tables differ in width, or an id is beyond its table.
 pub fn embedding_sum(lookups: &[(&Tensor, Arc<[u32]>)]) -> candle_core::Result<Tensor> {
     let tables: Vec<&Tensor> = lookups.iter().map(|(table, _)| *table).collect();
     let ids = lookups.iter().map(|(_, ids)| ids.clone()).collect();
@@ -37,7 +37,7 @@ fn add_rows(ids: &[u32], gradient: &[f32], width: usize, sums: &mut [f32]) {
     sums.par_chunks_mut(width).enumerate().with_min_len(ROWS).for_each(|(id, sum)| {
         let first = if id == 0 { 0 } else { ends[id - 1] };
         let tokens = &tokens[first..ends[id]];
-        // A row of many tokens, such as that of a segment, is itself split.
+        // If an id has many tokens (for example a token type), its row is split.
         let columns = if tokens.len() > MANY_TOKENS { COLUMNS } else { width };
         sum.par_chunks_mut(columns).enumerate().for_each(|(block, sum)| {
             for token in tokens {
@@ -48,7 +48,7 @@ fn add_rows(ids: &[u32], gradient: &[f32], width: usize, sums: &mut [f32]) {
     });
 }
 
-/// Rows of the gradient with more tokens than this are summed in blocks of columns.
+/// The row of an id with more tokens than this is summed in blocks of [`COLUMNS`] columns.
 const MANY_TOKENS: usize = 256;
 const COLUMNS: usize = 64;
 
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn rows_are_summed_in_token_order() {
         let (width, rows) = (70, 9);
-        // Id 4 has many tokens, id 8 none.
+        // Id 4 has more than `MANY_TOKENS` tokens, id 8 has none.
         let ids: Vec<u32> = (0..900).map(|i| if i % 2 == 0 { 4 } else { i * i % 8 }).collect();
         let gradient: Vec<f32> = (0..ids.len() * width).map(|i| (i as f32).sin()).collect();
         let mut expected = vec![0.5; rows * width];

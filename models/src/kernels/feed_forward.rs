@@ -36,7 +36,8 @@ impl FeedForward {
     }
 }
 
-/// The widths of the input, the hidden layer and the output, and the number of rows.
+/// The widths of the input (`d_in`), the hidden layer (`mid`) and the output (`d_out`), and the
+/// number of rows.
 struct Sizes {
     d_in: usize,
     mid: usize,

@@ -1,4 +1,5 @@
-//! The products of gated linear units, with both halves in one row (arXiv 1612.08083, 2002.05202).
+//! The element-wise product of gated linear units (arXiv 1612.08083, 2002.05202). Each input row
+//! holds the gate and the value, one after the other.
 
 use candle_core::{D, Shape, Tensor};
 use rayon::prelude::*;

@@ -269,7 +269,7 @@ impl<L: Lattice> Kernel for LatticeLoss<L> {
         }
         let clip_of_row = tensor(clip_of_row, (clips, logits.dim(0)?))?;
         let gradient = tensor(gradient, logits.dims2()?)?;
-        // A masked class would give infinity times 0, which is NaN.
+        // A masked class (minus infinity) times a gradient of 0 would be NaN.
         let finite_logits = gradient.ne(0.0)?.where_cond(logits, &gradient.zeros_like()?)?;
         let rows = (finite_logits * gradient)?.sum_keepdim(1)?;
         let zero_with_gradient = clip_of_row.matmul(&(&rows - rows.detach())?)?;
@@ -298,7 +298,7 @@ fn gradient_in_f64(
 
 vectorised! {
     /// Returns the largest logit and the sum of exponentials relative to it; the sum is 0 if all
-    /// logits are masked.
+    /// logits are minus infinity.
     fn row_sum(row: &[f32]) -> (f32, f32) {
         let top = max(row);
         if top == f32::NEG_INFINITY && row.iter().all(|v| *v == top) {

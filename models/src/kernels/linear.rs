@@ -142,7 +142,7 @@ impl Kernel for StackedLinear {
     }
 }
 
-/// Writes `values` to the start of each row.
+/// Writes `values` to the start of each row; rows are `stride` elements apart.
 pub(crate) fn fill_rows(rows: &mut [f32], stride: usize, values: &[f32]) {
     rows.par_chunks_mut(ROWS * stride.max(1)).for_each(|block| {
         for row in block.chunks_mut(stride) {

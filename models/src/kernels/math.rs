@@ -4,7 +4,7 @@
 //! instruction set (`multiversion`). `mul_add` is fused on every instruction set, so the results do
 //! not depend on the instruction set.
 
-/// `e^x` to about 2 units in the last place; 0 below -87.3.
+/// `e^x` to about 2 units in the last place; 0 below -87.3, and `e^88` above 88.
 #[inline(always)]
 pub(crate) fn exp(x: f32) -> f32 {
     const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23: adding it rounds to an integer
@@ -45,14 +45,14 @@ pub(crate) fn erf(x: f32) -> f32 {
     x * p / q
 }
 
-/// The hyperbolic tangent.
+/// The hyperbolic tangent, with an absolute error below 3e-7.
 #[inline(always)]
 pub(crate) fn tanh(x: f32) -> f32 {
-    // The exponential saturates at both ends without error.
+    // Beyond 20, the result is exactly 1 or -1.
     1.0 - 2.0 / (exp(2.0 * x.clamp(-20.0, 20.0)) + 1.0)
 }
 
-/// Lanes of the running sums below. The order of addition is the same on every machine.
+/// The number of running sums. They fix the order of addition, which is the same on every machine.
 const LANES: usize = 16;
 
 /// Returns the sum of `f(a, b)` over two slices of equal length.
@@ -78,7 +78,7 @@ pub(crate) fn sum(a: &[f32], f: impl Fn(f32) -> f32) -> f32 {
     sum2(a, a, |a, _| f(a))
 }
 
-/// Returns the largest value of a slice; minus infinity if it is empty.
+/// Returns the largest value of a slice, ignoring NaN; minus infinity if there is none.
 #[inline(always)]
 pub(crate) fn max(a: &[f32]) -> f32 {
     let mut lanes = [f32::NEG_INFINITY; LANES];

@@ -48,7 +48,7 @@ const PARALLEL_FROM: usize = 1 << 20;
 /// Computes `out = alpha * a b + beta * out`, where `out` is row-major with rows `out_stride`
 /// apart.
 ///
-/// With `beta` 0, `out` is not read. Work is divided over rows and columns, never over the summed
+/// If `beta` is 0, `out` is not read. Work is divided over rows and columns, never over the summed
 /// dimension, so the result is the same for any number of threads.
 ///
 /// # Panics

@@ -16,7 +16,7 @@ pub struct Norm<'a> {
     /// The shift `[D]` of a LayerNorm. `None` selects RMSNorm, which does not subtract the mean
     /// (T5, LLaMA).
     pub bias: Option<&'a Tensor>,
-    /// Added to the variance.
+    /// Added to the variance (LayerNorm) or to the mean square (RMSNorm).
     pub epsilon: f32,
 }
 
@@ -26,7 +26,7 @@ pub fn norm(x: &Tensor, norm: Norm<'_>) -> candle_core::Result<Tensor> {
 }
 
 /// Computes `norm(residual + dropout(x))`, the end of a post-norm block: both `[.., D]` →
-/// `[.., D]`.
+/// `[.., D]`. With `dropout` `None`, computes `norm(residual + x)`.
 pub fn residual_norm(
     x: &Tensor,
     residual: &Tensor,
@@ -50,7 +50,8 @@ pub(super) struct NormKernel {
     centred: bool,
     epsilon: f32,
     dropout: Option<Dropout>,
-    /// Mean and reciprocal standard deviation of each row.
+    /// The mean and the reciprocal standard deviation of each row; for RMSNorm, 0 and the
+    /// reciprocal root mean square.
     statistics: Vec<[f32; 2]>,
 }
 
@@ -199,7 +200,8 @@ impl Kernel for NormKernel {
 }
 
 vectorised! {
-    /// Computes `out = residual + dropout(x)` for the block that starts at element `start`.
+    /// Computes `out = residual + dropout(x)` for the block that starts at element `start`. A
+    /// missing residual counts as 0.
     fn sums_into(roles: &Roles<'_>, dropout: Option<Dropout>, start: usize, out: &mut [f32]) {
         let x = &roles.x[start..start + out.len()];
         match dropout {
@@ -240,8 +242,8 @@ vectorised! {
         }
     }
 
-    /// Replaces the sums in `ds` by their gradients, and adds the gradients of weight and bias to
-    /// `sums`, unless both are frozen.
+    /// Replaces the results of `sums_into` in `ds` by their gradients. Adds the gradients of weight
+    /// and bias to `sums`; `None` if both are frozen.
     fn row_gradients(
         roles: &Roles<'_>,
         statistics: &[[f32; 2]],

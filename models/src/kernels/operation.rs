@@ -32,7 +32,7 @@ pub(crate) trait Kernel: Send + Sync + 'static {
     fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)>;
 
     /// Writes the gradients of the inputs into `input_gradients`, given the output and its
-    /// gradient. An input without a buffer there needs no gradient.
+    /// gradient. `None` there marks an input that needs no gradient.
     fn backward(
         &self,
         inputs: &[Input<'_>],
@@ -96,7 +96,8 @@ impl Gradient {
     }
 }
 
-/// Runs a kernel without adding it to the graph, or its composite.
+/// Runs a kernel outside the graph. On other devices and dtypes than f32 on the CPU, runs its
+/// composite, which candle adds to the graph.
 pub(crate) fn run(kernel: &mut dyn Kernel, inputs: &[&Tensor]) -> candle_core::Result<Tensor> {
     if !is_fused(inputs) {
         let inputs: Vec<Tensor> = inputs.iter().map(|&x| x.clone()).collect();
@@ -146,7 +147,7 @@ type Relayed = Arc<Mutex<Vec<Option<Tensor>>>>;
 struct Node<K> {
     kernel: K,
     inputs: Vec<Tensor>,
-    /// The output, until candle takes it.
+    /// The output of the forward pass; `None` after candle has taken it.
     output: Mutex<Option<(Vec<f32>, Shape)>>,
     relayed: Relayed,
 }
@@ -269,7 +270,7 @@ fn relay(inputs: &[Tensor], relayed: &Relayed) -> candle_core::Result<Tensor> {
     chain.ok_or_else(|| candle_core::Error::Msg("relay: no inputs".into()))
 }
 
-/// One link: inputs `first` (and `first + 1`), then the next link.
+/// One link: input `first`, input `first + 1` if `count` is 2, then the next link.
 struct Relay {
     first: usize,
     count: usize,

@@ -7,7 +7,7 @@ use super::dropout::{Dropout, add_masked_block};
 use super::operation::{Gradient, Input, Kernel, apply};
 use super::rows::{ELEMENTS, add};
 
-/// Computes `x + dropout(y)` for two tensors of the same shape.
+/// Computes `x + dropout(y)` for two tensors of the same shape; `x + y` with `dropout` `None`.
 ///
 /// # Errors
 /// If the shapes differ.
@@ -22,7 +22,7 @@ pub(super) struct Residual {
 }
 
 impl Residual {
-    /// Adds `from` to `to`, scaled and, with dropout, masked.
+    /// Adds `scale dropout(from)` to `to`.
     fn add_branch(&self, from: &[f32], to: &mut [f32]) {
         let blocks = to.par_chunks_mut(ELEMENTS).zip(from.par_chunks(ELEMENTS));
         let dropout = self.dropout.map(|dropout| dropout.times(self.scale));

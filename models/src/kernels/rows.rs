@@ -8,7 +8,7 @@ pub(crate) const ROWS: usize = 64;
 /// Elements in one block of an element-wise kernel.
 pub(crate) const ELEMENTS: usize = 1 << 14;
 
-/// Adds the sum over rows of `[rows, columns]` values to `sums`.
+/// Adds the sum over rows of `[rows, columns]` values to `sums`. Rows are `stride` elements apart.
 pub(crate) fn add_column_sums(values: &[f32], columns: usize, stride: usize, sums: &mut [f32]) {
     let partial: Vec<Vec<f32>> = values
         .par_chunks(ROWS * stride.max(1))

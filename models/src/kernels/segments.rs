@@ -7,7 +7,7 @@ use std::sync::Arc;
 pub struct Span {
     /// The first row.
     pub start: usize,
-    /// The number of rows, at least 1.
+    /// The number of rows.
     pub length: usize,
 }
 
@@ -26,18 +26,19 @@ impl Segments {
         Self { queries: spans.clone(), keys: spans, branches: None }
     }
 
-    /// Cross-attention from packed queries to packed keys.
+    /// Cross-attention from packed queries to packed keys. Query sequence `i` attends to key
+    /// sequence `i`.
     pub fn cross(query_lengths: &[usize], key_lengths: &[usize]) -> Self {
         let queries = consecutive(query_lengths).into();
         Self { queries, keys: consecutive(key_lengths).into(), branches: None }
     }
 
-    /// Packed queries that attend to these spans of keys. There may be unused rows between spans.
+    /// Query sequence `i` attends to span `i` of the keys. There may be unused rows between spans.
     pub(crate) fn to_runs(query_lengths: &[usize], keys: Arc<[Span]>) -> Self {
         Self { queries: consecutive(query_lengths).into(), keys, branches: None }
     }
 
-    /// One query row for each span of keys (attention pooling).
+    /// Attention pooling: query row `i` attends to span `i` of the keys.
     pub fn pooling(spans: Arc<[Span]>) -> Self {
         let queries = (0..spans.len()).map(|start| Span { start, length: 1 }).collect();
         Self { queries, keys: spans, branches: None }

@@ -6,7 +6,8 @@ use rayon::prelude::*;
 use super::math::{exp, max, sum2};
 use super::operation::{Gradient, Input, Kernel, apply};
 
-/// Computes the softmax over the last dimension: `x` `[.., N]` → `[.., N]`.
+/// Computes the softmax over the last dimension: `x` `[.., N]` → `[.., N]`. A row of minus
+/// infinities becomes zeros.
 pub fn softmax(x: &Tensor) -> candle_core::Result<Tensor> {
     apply(Softmax, &[x])
 }
@@ -85,7 +86,7 @@ vectorised! {
         top + total.ln()
     }
 
-    /// Returns the log-sum-exp of a row.
+    /// Returns the log-sum-exp of a row; NaN if all values are minus infinity.
     pub(crate) fn log_sum(row: &[f32]) -> f32 {
         let top = max(row);
         super::math::sum(row, |v| exp(v - top)).ln() + top

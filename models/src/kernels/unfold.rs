@@ -8,8 +8,9 @@ use super::rows::ROWS;
 use super::windows::{Geometry, Windows, transposed};
 
 /// Unfolds windows of `p` positions into rows, one sequence after the other: `x` `[T, C]` or
-/// `[T, W, C]`, packed sequences of `lengths` rows → `[T' W', C p]`. Column `c p + j` holds channel
-/// `c` at position `j`. This is the order of published weights `[C_out, C, rows, columns]`.
+/// `[T, W, C]`, packed sequences of `lengths` rows → `[T' W', C p]`, where `T'` and `W'` count the
+/// windows. Column `c p + j` holds channel `c` at position `j`. This is the order of published
+/// weights `[C_out, C, rows, columns]`.
 ///
 /// # Errors
 /// If the lengths do not sum to the number of rows, or a window size or stride is 0.

@@ -22,7 +22,8 @@ impl Wide {
     pub const ZERO: Self = Self { mantissa: 0.0, exponent: -(1 << 61) };
     pub const ONE: Self = Self { mantissa: 1.0, exponent: 0 };
 
-    /// Returns `e^x` to about 1e-16; 0 below -1e12. `x` must be at most about 0 and not NaN.
+    /// Returns `e^x` with a relative error of about 1e-16; 0 below -1e12. `x` must be at most about
+    /// 0 and not NaN.
     #[inline(always)]
     pub fn exp(x: f64) -> Self {
         const ROUND: f64 = 6_755_399_441_055_744.0; // 1.5 * 2^52: adding it rounds to an integer
@@ -139,7 +140,7 @@ mod tests {
         assert!(((a + b).ln() - 0.301f64.ln()).abs() < 1e-15);
         assert!(((a * b).ln() - 0.0003f64.ln()).abs() < 1e-15);
         assert!(((a * b).ratio(a) - 0.001).abs() < 1e-17);
-        // Numbers far apart, and zero.
+        // Numbers of very different size, and zero.
         let far = Wide::exp(-1e11);
         assert_eq!((far + a).ratio(a), 1.0);
         assert_eq!(((far + far) * Wide::ONE).ratio(far), 2.0);

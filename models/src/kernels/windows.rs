@@ -1,17 +1,18 @@
-//! The layout of convolution windows in packed sequences, over time or over time and frequency.
+//! The layout of convolution windows in packed sequences: over rows (time), or over rows and
+//! columns (time and width, such as the mel bands of a spectrogram).
 
 use candle_core::{D, Tensor};
 
 use super::segments::Span;
 
-/// The sizes of windows over time and, for rows with a width, over width.
+/// The sizes of windows, as `[rows, columns]`: over time, and over width if the input has a width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Windows {
-    /// The kernel size: rows and columns of a window.
+    /// The kernel size.
     pub size: [usize; 2],
-    /// The stride: rows and columns from one window to the next.
+    /// The stride from one window to the next.
     pub stride: [usize; 2],
-    /// Rows and columns of zero padding on each side.
+    /// The zero padding on each side.
     pub padding: [usize; 2],
 }
 
@@ -26,12 +27,12 @@ impl Windows {
         Self { size: [size; 2], stride: [stride; 2], padding: [padding; 2] }
     }
 
-    /// Returns the number of windows of a sequence of `length` rows.
+    /// Returns the number of windows of a sequence of `length` rows; 0 if no window fits.
     pub fn of_length(&self, length: usize) -> usize {
         self.along(0, length)
     }
 
-    /// Returns the number of windows across `width` columns.
+    /// Returns the number of windows across `width` columns; 0 if no window fits.
     pub fn of_width(&self, width: usize) -> usize {
         self.along(1, width)
     }
@@ -144,7 +145,7 @@ impl Geometry {
     }
 
     /// For each window that covers an element: calls `f` with the element's position in the window,
-    /// and the window.
+    /// and the window's index.
     #[inline(always)]
     pub(super) fn covering(&self, element: usize, mut f: impl FnMut(usize, usize)) {
         let Windows { size, stride, padding } = self.windows;

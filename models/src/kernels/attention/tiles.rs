@@ -17,7 +17,7 @@ pub(super) struct Sources<'a> {
     pub q: &'a [f32],
     pub k: &'a [f32],
     pub v: &'a [f32],
-    /// The distance between consecutive rows of queries, keys and values.
+    /// The elements from one row to the next in `q`, `k` and `v`.
     pub stride: usize,
     pub width: usize,
     pub bias: Option<&'a [f32]>,
@@ -38,7 +38,8 @@ pub(super) struct Head {
     pub scores: usize,
 }
 
-/// The gradients of one head: q `[L_q, d]`, k `[L_k, d]`, v `[L_k, d]` and bias `[L_q, L_k]`.
+/// The gradients of one head of width `d`: q `[L_q, d]`, k `[L_k, d]`, v `[L_k, d]` and bias
+/// `[L_q, L_k]` (empty if the bias needs no gradient).
 pub(super) struct HeadGradients {
     pub q: Vec<f32>,
     pub k: Vec<f32>,
@@ -97,7 +98,8 @@ impl Sources<'_> {
                 matmul(1.0, Matrix::new(scores, rows, tile.columns), v, 1.0, output, size);
             }
             for (row, (top, total)) in state.iter().enumerate() {
-                // A NaN sum gives NaN outputs, so that the trainer detects it.
+                // The sum is 0 if all keys are masked. A NaN sum gives NaN outputs, which the
+                // trainer detects.
                 if *total != 0.0 {
                     let scale = 1.0 / total;
                     output[row * size..(row + 1) * size].iter_mut().for_each(|v| *v *= scale);
@@ -108,7 +110,8 @@ impl Sources<'_> {
         (output, log_sums)
     }
 
-    /// Returns the gradients of a head, given the gradient of its output.
+    /// Returns the gradients of a head. `log_sums` holds the log-sum-exps of its rows; `output` and
+    /// `gradient` cover all heads.
     pub(super) fn head_backward(
         &self,
         head: Head,
@@ -191,11 +194,11 @@ struct Tile {
 /// Values of each query row for the backward pass.
 struct RowValues<'a> {
     log_sums: &'a [f32],
-    /// The weighted means of the weights' gradients.
+    /// The results of [`row_products`].
     means: &'a [f32],
 }
 
-/// Returns `count` rows of a head, from row `first` of the span on.
+/// Returns `count` rows of a head, starting at row `first` of the span.
 fn rows_of(
     data: &[f32],
     stride: usize,
@@ -286,8 +289,8 @@ vectorised! {
         }
     }
 
-    /// Returns `Σ output * gradient` for each row of a head: the weighted mean of the weights'
-    /// gradients.
+    /// Returns `Σ output * gradient` for each row of a head (`D` in FlashAttention): the mean of
+    /// the weights' gradients, weighted by the weights.
     fn row_products(
         output: &[f32],
         gradient: &[f32],
