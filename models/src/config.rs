@@ -77,7 +77,7 @@ pub(crate) fn check_heads(width: usize, heads: usize) -> Result<()> {
     Ok(())
 }
 
-/// Fails unless the epsilon of a norm is between 0 and 1.
+/// Fails unless the epsilon of a norm is above 0 and below 1.
 pub(crate) fn check_epsilon(what: &str, epsilon: f64) -> Result<()> {
     if !(epsilon > 0.0 && epsilon < 1.0) {
         return Err(bad_field(what, format!("{epsilon} is not between 0 and 1")));
@@ -85,7 +85,7 @@ pub(crate) fn check_epsilon(what: &str, epsilon: f64) -> Result<()> {
     Ok(())
 }
 
-/// Fails unless both values are dropout probabilities.
+/// Fails unless both values are probabilities below 1.
 pub(crate) fn check_dropout(hidden: f64, attention: f64) -> Result<()> {
     check_probability("hidden_dropout_prob", hidden)?;
     check_probability("attention_probs_dropout_prob", attention)

@@ -29,7 +29,7 @@ pub enum ModelError {
         reason: String,
     },
 
-    /// The `model.bin` is not a CTranslate2 Whisper model, or is truncated.
+    /// The `model.bin` is not a CTranslate2 Whisper model of the supported version, or is damaged.
     #[error("{}: cannot read this CTranslate2 model.bin ({reason}); download it again, or \
              convert the model again", path.display())]
     BadCtranslate2 {
@@ -93,7 +93,7 @@ pub enum ModelError {
     #[error("{0}")]
     BadInput(String),
 
-    /// A pattern matches no parameter.
+    /// The pattern of a parameter group matches no parameter.
     #[error(
         "parameter pattern `{pattern}` matches none of {count} parameters, such as `{example}`"
     )]

@@ -1,6 +1,6 @@
 //! Differentiable models of the Engram toolkit.
 //!
-//! Trainable models are all built in the same way: a [`params::ParameterBuilder`] gives the
+//! All trainable models are built in the same way: a [`params::ParameterBuilder`] gives the
 //! parameters, loaded from [`weights`] or drawn from a seed. [`layers`] hold the parameters, and
 //! [`kernels`] compute with them. Input sequences are packed one after the other, without padding
 //! ([`packed`]).

@@ -1,5 +1,5 @@
-//! Phrase similarity: encoders that score pairs, their training losses, and published sentence
-//! encoders.
+//! Phrase similarity: encoders that score pairs of phrases, their training losses, and published
+//! sentence encoders.
 
 mod bi_encoder;
 mod cross_encoder;

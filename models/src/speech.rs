@@ -1,4 +1,5 @@
-//! Components shared by the speech models.
+//! Components shared by the ASR models: input frames, losses, decoding, word boosting and
+//! pre-training.
 
 pub mod best_rq;
 pub mod boosting;
@@ -10,7 +11,7 @@ pub mod transducer;
 
 use candle_core::Tensor;
 
-/// The encoder's hidden states of packed clips.
+/// The hidden states of packed clips: an encoder's output, or the tokens that its blocks take.
 #[derive(Debug, Clone)]
 pub struct AudioStates {
     /// Hidden states `[T, D]`.
@@ -19,7 +20,8 @@ pub struct AudioStates {
     pub lengths: Vec<usize>,
 }
 
-/// Checks that each clip has a target, and that all labels are classes of the logits `[T, V]`.
+/// Checks that each clip has a target, that the blank and all labels are classes of the logits
+/// `[T, V]`, and that no label is the blank.
 fn check_classes(
     name: &str,
     logits: &Tensor,

@@ -49,7 +49,7 @@ impl BiEncoder {
     }
 }
 
-/// Divides each row by its norm (at least 1e-6): `[S, D]` → `[S, D]`.
+/// Divides each row `x` by `sqrt(|x|² + 1e-12)`: `[S, D]` → `[S, D]`.
 pub fn normalise(x: &Tensor) -> Result<Tensor> {
     let length = (x.sqr()?.sum_keepdim(D::Minus1)? + 1e-12)?.sqrt()?;
     Ok(x.broadcast_div(&length)?)

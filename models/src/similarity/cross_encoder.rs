@@ -1,9 +1,12 @@
-//! The cross-encoder: encodes anchor, target, context and competing targets in one sequence.
+//! The cross-encoder: scores pairs of an anchor phrase and a target phrase, within a context.
 //!
-//! Two input layouts share this code. *Pair by pair*, the usual layout: one sequence `anchor [SEP]
-//! target [SEP] title …` per pair, scored from the whole sequence. *Listwise*: one sequence `anchor
-//! [SEP] title [SEP] target₁ [SEP] target₂ …` for all pairs of an anchor. Each target is scored
-//! from its own tokens, attends to all competing targets, and needs a tenth of the tokens.
+//! Two input layouts share this code. `title` is the title of the context, a patent class.
+//!
+//! - *Pair by pair*: one sequence `anchor [SEP] target [SEP] title …` per pair, scored from the
+//!   whole sequence.
+//! - *Listwise*: one sequence `anchor [SEP] title [SEP] target₁ [SEP] target₂ …` for all pairs of
+//!   an anchor. Each target is scored from its own tokens and attends to all competing targets.
+//!   The pairs share the tokens of anchor and title.
 
 use std::sync::Arc;
 
@@ -24,21 +27,22 @@ pub struct CrossEncoderConfig {
     /// The pooling of a scored span's states into one vector.
     pub pooling: Pooling,
     /// Whether the head also gets comparisons of the target vector `t` with the anchor vector `a`:
-    /// `|t - a|`, `t a` and their cosine.
+    /// `|t - a|`, the element-wise product `t a`, and the cosine.
     pub compare_anchor: bool,
-    /// Dropout before the head.
+    /// The dropout probability before the head.
     pub head_dropout: f64,
-    /// Whether the score has a bias. Pearson's loss ignores shifts, so its gradient for a bias is
-    /// zero.
+    /// Whether the score has a bias. [`PairLoss::Pearson`](super::PairLoss::Pearson) ignores
+    /// shifts, so a bias gets no gradient from it.
     pub score_bias: bool,
 }
 
 /// The scored spans of a packed batch, one item per pair.
 #[derive(Debug, Clone)]
 pub struct ScoredSpans {
-    /// The spans of the targets, whose states are pooled.
+    /// The scored span of each pair, whose states are pooled: the target or, pair by pair, the
+    /// whole sequence.
     pub targets: Arc<[Span]>,
-    /// The span of the anchor in the same sequence.
+    /// The span of each pair's anchor, in the same sequence.
     pub anchors: Arc<[Span]>,
 }
 
@@ -51,7 +55,7 @@ pub struct CrossEncoder {
     head: Linear,
 }
 
-/// The factor that brings the cosine to the scale of the other features.
+/// The factor on the cosine, which brings it to the scale of the other features.
 const COSINE_SCALE: f64 = 4.0;
 
 impl CrossEncoder {

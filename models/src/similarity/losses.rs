@@ -16,7 +16,7 @@ pub enum PairLoss {
     Mse,
     /// Binary cross-entropy of logits with graded targets, in nats.
     Bce,
-    /// `1 - r` over the batch, Pearson's r of logits and gold scores: the metric itself. Use
+    /// `1 - r`, where `r` is Pearson's correlation of logits and gold scores over the batch. Use
     /// batches of 64 pairs or more. The scale of the scores is arbitrary.
     Pearson,
     /// CoSENT of cosines, which compares pairs of examples, with scale 20.
@@ -78,11 +78,11 @@ fn one_minus_pearson(scores: &Tensor, gold: &Tensor) -> Result<Tensor> {
 }
 
 /// CoSENT (Su 2022; `CoSENTLoss` of `sentence-transformers`): `ln(1 + Σ e^(λ (sᵢ - sⱼ)))` over all
-/// `i, j` with `yᵢ < yⱼ`. It ranks the more similar pair higher. `scores` and `gold` `[N]` → a
-/// scalar.
+/// `i, j` with gold scores `yᵢ < yⱼ`, where `λ` is `scale`. It is small if scores rank the pairs as
+/// gold scores do, and 0 if all gold scores are equal. `scores` and `gold` `[N]` → a scalar.
 ///
 /// # Requirements
-/// Scores are cosines; only the order of gold scores matters. Larger batches give more comparisons.
+/// Scores are cosines. Only the order of gold scores matters. Larger batches give more comparisons.
 pub fn cosent(scores: &Tensor, gold: &[f32], scale: f64) -> Result<Tensor> {
     let n = gold.len();
     let (mut lower, mut higher) = (Vec::new(), Vec::new());
@@ -114,7 +114,7 @@ pub fn cosent(scores: &Tensor, gold: &[f32], scale: f64) -> Result<Tensor> {
 /// `gold` `[N]` → a scalar.
 ///
 /// # Requirements
-/// Scores are cosines; gold is only compared with the threshold.
+/// Scores are cosines. Gold scores are only compared with the threshold.
 pub fn contrastive(scores: &Tensor, gold: &Tensor, threshold: f64, margin: f64) -> Result<Tensor> {
     let similar = gold.ge(threshold)?.to_dtype(scores.dtype())?;
     let distance = (1.0 - scores)?;

@@ -1,4 +1,4 @@
-//! Pools the token states of each span into one vector.
+//! Pools the hidden states of each span of tokens into one vector.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub enum Pooling {
 #[derive(Debug, Clone)]
 pub struct SpanPooler {
     pooling: Pooling,
-    /// The learned `w` `[1, D]` of attention pooling.
+    /// The learned `w` `[1, D]` of attention pooling; `None` for the other poolings.
     query: Option<Tensor>,
 }
 

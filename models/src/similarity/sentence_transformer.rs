@@ -34,7 +34,7 @@ fn bad(name: &str, reason: impl Into<String>) -> ModelError {
     ModelError::BadConfig { what: name.to_owned(), reason: reason.into() }
 }
 
-/// Parses JSON. Errors start with `name` and say what the text should be: `file`.
+/// Parses JSON. Errors start with the file's `name` and contain `file`, the expected content.
 fn parse_json<T: DeserializeOwned>(text: &str, name: &str, file: &str) -> Result<T> {
     serde_json::from_str(text)
         .map_err(|error| bad(name, format!("not {file}: {error}; download the file again")))

@@ -1,11 +1,11 @@
 //! BEST-RQ (arXiv 2202.01855): self-supervised pre-training of a speech encoder by predicting the
 //! codes of masked frames.
 //!
-//! A frozen random projection and a frozen random codebook assign a code to the frames of each
-//! state. Noise replaces some spans of the encoder's input, and the model predicts the codes of the
-//! masked states. Use frames with mean 0 and standard deviation 1
-//! ([`LogMel::conformer`](super::log_mel::LogMel::conformer)): otherwise most states get the same
-//! code.
+//! An encoder state covers `subsampling_factor` frames of the input. A frozen random projection and
+//! a frozen random codebook assign a code to the frames of each state. Noise replaces some spans of
+//! the encoder's input, and the model predicts the codes of the masked states. Use frames with mean
+//! 0 and standard deviation 1 ([`LogMel::conformer`](super::log_mel::LogMel::conformer)): otherwise
+//! most states get the same code.
 
 use candle_core::{DType, Tensor};
 use rand::Rng;
@@ -57,7 +57,7 @@ pub struct BestRq {
     config: BestRqConfig,
     /// Frames per state.
     stacked: usize,
-    /// `[code_dim, M stacked]`.
+    /// `[code_dim, M stacked]`, with `M` mel bands.
     projection: Tensor,
     /// `[V, code_dim]`; only the directions matter.
     codebook: Tensor,
@@ -117,7 +117,7 @@ impl BestRq {
             return Err(bad_field("mask_length", reason));
         }
         let inputs = stacked * encoder.num_mel_bins;
-        // Xavier initialisation's bound.
+        // The bound of Xavier initialisation.
         let bound = (6.0 / (inputs + size) as f64).sqrt();
         let projection = builder.buffer("projection", &[size, inputs], Init::Uniform(bound))?;
         let codebook = builder.buffer("codebook", &[config.num_codes, size], Init::Normal(1.0))?;
@@ -157,8 +157,8 @@ impl BestRq {
     }
 
     /// Replaces spans of the clips by noise, and returns the completely masked states with their
-    /// codes. At least one state of each clip is completely masked. `codes` are [`BestRq::codes`]
-    /// of each clip before masking; the frames may be augmented in between.
+    /// codes. At least one state of each clip with frames is completely masked. `codes` holds
+    /// [`BestRq::codes`] of each clip before masking. You may augment the frames in between.
     pub fn mask(
         &self,
         clips: &mut [Frames],
@@ -213,7 +213,7 @@ impl BestRq {
         (self.config.mask_std * radius * angle.cos()) as f32
     }
 
-    /// Returns the logits `[N, V]` of the codes of the masked states.
+    /// Returns the logits `[N, V]` of the codes of the `N` masked states.
     ///
     /// # Errors
     /// [`ModelError::BadInput`] if no state is masked.

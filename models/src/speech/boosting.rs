@@ -7,12 +7,13 @@
 
 use std::sync::Arc;
 
-/// Which tokens of a vocabulary can share a word with the token before or after, by token id.
+/// Which tokens of a vocabulary can share a word with the previous or the next token, by token id.
+/// "Letter" below means a letter or digit of a script that separates words.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WordBoundaries {
-    /// Whether a token begins with a letter or digit and so can continue the previous word.
+    /// Whether a token begins with a letter, so that it can continue the previous word.
     pub continues_word: Vec<bool>,
-    /// Whether a token ends with a letter or digit, so that the next token can continue its word.
+    /// Whether a token ends with a letter, so that the next token can continue its word.
     pub ends_in_word: Vec<bool>,
 }
 
@@ -59,7 +60,7 @@ struct Node {
     bonus: f32,
     /// Whether a word ends here.
     is_end: bool,
-    /// The part of the bonus that belongs to a complete word before this node.
+    /// The part of the bonus that belongs to the last complete word before this node.
     completed_bonus: f32,
     /// The node where a match continues after it breaks here: the longest suffix, after the
     /// complete word, that begins a boosted word.
@@ -90,8 +91,8 @@ impl WordBoundaries {
     }
 }
 
-/// Whether a character continues the word before it. In scripts without spaces, and in Korean,
-/// words can end anywhere. A partial character (`U+FFFD`) continues the word.
+/// Whether a character continues the previous word. In scripts without spaces, and in Korean, words
+/// can end anywhere. A partial character (`U+FFFD`) continues the word.
 fn joins_words(c: char) -> bool {
     let without_spaces = matches!(c,
         '\u{0E00}'..='\u{0EFF}' | '\u{1000}'..='\u{109F}' | '\u{1100}'..='\u{11FF}'
@@ -101,8 +102,9 @@ fn joins_words(c: char) -> bool {
 }
 
 impl BoostTree {
-    /// Creates the tree of these token sequences. A sequence that begins with a letter matches only
-    /// at the start of a text or after a non-letter. Other sequences match anywhere.
+    /// Creates the tree of words, given as token sequences. A sequence that begins with a letter
+    /// matches only at the start of a text or after a non-letter. Other sequences match anywhere.
+    /// Empty sequences are ignored.
     pub fn new<S: AsRef<[u32]>>(
         sequences: &[S],
         bonus: Bonus,
@@ -167,15 +169,15 @@ impl BoostTree {
         self.nodes.len() == 1
     }
 
-    /// Returns the state after one more token, and the token's bonus: negative if the bonus of a
-    /// broken match is returned.
+    /// Returns the state after one more token, and the token's bonus: negative if it subtracts the
+    /// bonus of a broken match.
     pub fn advance(&self, state: BoostState, token: u32, broken: BrokenMatch) -> (BoostState, f32) {
         let (node, bonus) = self.step(state, Some(token), false, broken);
         (BoostState { node, inside: self.boundaries.ends_in_word(token) }, bonus)
     }
 
-    /// Returns the bonus at the end of a text: negative if the bonus of an incomplete match is
-    /// returned.
+    /// Returns the bonus at the end of a text: 0, or negative to subtract the bonus of an
+    /// incomplete word.
     pub fn final_bonus(&self, state: BoostState) -> f32 {
         self.step(state, None, false, BrokenMatch::ReturnBonus).1
     }
@@ -207,8 +209,8 @@ impl BoostTree {
         }
     }
 
-    /// Returns the node after a token and the token's bonus. `None` stands for a token outside all
-    /// words; `continues_word` then says whether it continues the word before.
+    /// Returns the node after a token and the token's bonus. `None` stands for a token that begins
+    /// or continues no boosted word; only then `continues_word` is read.
     fn step(
         &self,
         state: BoostState,

@@ -9,9 +9,9 @@ use crate::kernels::wide::Wide;
 /// The clips and their target labels.
 #[derive(Debug, Clone)]
 pub struct Ctc {
-    /// The number of frames of each of `B` clips.
+    /// The number of frames (rows of logits) of each of `B` clips.
     pub lengths: Vec<usize>,
-    /// The labels of each clip; may be empty (all frames are blank).
+    /// The labels of each clip. Without labels, the only path is all blank.
     pub targets: Vec<Vec<u32>>,
     /// The class of frames without a label.
     pub blank: u32,
@@ -26,7 +26,7 @@ impl Ctc {
 }
 
 /// Whether `frames` are enough for a target. Each label needs a frame, and so does the blank
-/// between equal neighbours. At least one frame is needed.
+/// between two equal neighbours. An empty target needs one frame.
 pub fn is_feasible(frames: usize, target: &[u32]) -> bool {
     let repeats = target.windows(2).filter(|pair| pair[0] == pair[1]).count();
     frames >= (target.len() + repeats).max(1)
@@ -35,12 +35,12 @@ pub fn is_feasible(frames: usize, target: &[u32]) -> bool {
 /// Computes `-log p(target)` of each clip in nats, where `p` sums over all alignments of labels and
 /// frames. `logits` `[T, V]` are unnormalised, one clip after the other → `[B]`.
 ///
-/// A target without a path has infinite loss and zero gradient. This happens with too few frames,
-/// or if the logits of a class are minus infinity. NaN logits give NaN loss and zero gradient.
-/// Probabilities below `e^-1e12` count as 0.
+/// A target without a path has infinite loss and zero gradient. There is no path if there are too
+/// few frames, or if minus infinity masks a needed class. NaN logits give NaN loss and zero
+/// gradient. Probabilities below `e^-1e12` count as 0.
 ///
-/// On other devices and dtypes than f32 on the CPU, the loss is computed in f64 on the CPU.
-/// Gradients of second order are wrong there.
+/// On other devices and dtypes than f32 on the CPU, the loss is computed in f64 on the CPU, and
+/// second-order gradients are wrong.
 ///
 /// # Errors
 /// If the lengths do not sum to the number of frames, or the numbers of lengths and targets differ.
@@ -90,7 +90,7 @@ impl Lattice for CtcClip {
     fn forward(&self, emissions: &[Wide]) -> (Wide, Vec<Wide>) {
         let width = self.classes.len();
         let mut states = vec![Wide::ZERO; 2 * width * self.frames];
-        // Before the first frame.
+        // The state before the first frame: a path starts before all labels.
         let mut start = vec![Wide::ZERO; 2 * width];
         start[0] = Wide::ONE;
         let mut last = &start[..];
@@ -106,8 +106,8 @@ impl Lattice for CtcClip {
     fn posteriors(&self, emissions: &[Wide], total: Wide, forward: &[Wide]) -> Vec<f64> {
         let width = self.classes.len();
         let mut posteriors = vec![0.0; emissions.len()];
-        // Each `β` includes the emission of its own frame. There is no emission after the last
-        // frame.
+        // Each `β` includes the emission of its own frame. After the last frame, only `β` of the
+        // last blank is 1.
         let mut later = SuffixProbabilities::new(width);
         later.blanks[width - 1] = Wide::ONE;
         let mut earlier = SuffixProbabilities::new(width);

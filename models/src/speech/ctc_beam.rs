@@ -23,10 +23,10 @@ use crate::kernels::log_sum;
 /// The search options for a clip.
 #[derive(Debug, Clone)]
 pub struct BeamSearchOptions {
-    /// The number of beams; 1 means the best path. With boosted words, 1 is raised to
-    /// [`BOOSTED_BEAMS`], because a single beam cannot recover from a broken match.
+    /// The number of beams. 0 or 1 means greedy (best-path) decoding without boosted words, and
+    /// [`BOOSTED_BEAMS`] with boosted words: a single beam cannot recover from a broken match.
     pub num_beams: usize,
-    /// The boosted words.
+    /// The boosted words; `None` or an empty tree boosts none.
     pub boost: Option<Arc<BoostTree>>,
 }
 
@@ -44,8 +44,8 @@ pub struct Hypothesis {
     pub bonus: f64,
 }
 
-/// Returns the path of the best hypothesis of each packed clip: `logits` `[T, V]`. Each clip is
-/// searched independently of the others.
+/// Returns the path of the best hypothesis of each packed clip of `lengths` states: `logits`
+/// `[T, V]`. Each clip is searched independently of the others.
 ///
 /// # Errors
 /// [`ModelError::BadInput`] if the numbers of searches and clips differ, and the errors of
@@ -77,9 +77,9 @@ pub fn beam_search_paths(
     clips(&rows, lengths).into_par_iter().zip(searches).map(path).collect()
 }
 
-/// Returns the `num_beams` best hypotheses of a clip, including boosted words, best first. `rows`
-/// holds the logits of the clip's states. Ties keep the order of discovery: a prefix before its
-/// extensions, a lower token id before a higher one.
+/// Returns the `num_beams` best hypotheses of a clip, ranked by log probability plus bonus, best
+/// first. `rows` holds the logits of the clip's states. Ties keep the order of discovery: a prefix
+/// before its extensions, a lower token id before a higher one.
 ///
 /// The pruning of tokens is exact. Only the `num_beams + 1` best tokens of each prefix are tried:
 /// any other token has `num_beams` better extensions of the same prefix. (One more is needed,
@@ -88,7 +88,8 @@ pub fn beam_search_paths(
 /// Log probabilities are summed in f64. Each state's softmax is summed in f32.
 ///
 /// # Errors
-/// [`ModelError::BadInput`] for NaN or infinite logits. Minus infinity is allowed for some logits.
+/// [`ModelError::BadInput`] for NaN or infinite logits. Minus infinity is allowed, but not for all
+/// classes of a state.
 pub fn beam_search(
     rows: &[Vec<f32>],
     blank: u32,
@@ -208,7 +209,7 @@ enum CandidatePrefix {
     New(Node),
 }
 
-/// The logits of a state, and the number of beams.
+/// The logits of an encoder state, and the options of the search.
 struct State<'a> {
     row: &'a [f32],
     /// The log-sum-exp of the logits.

@@ -5,22 +5,24 @@ use candle_core::{DType, Device, Tensor};
 use crate::error::Result;
 use crate::kernels::log_sum;
 
-/// A path through the states of a clip: the best path overall, or the best path of a given text.
+/// A path through the encoder states of a clip, one class per state: the best path of all texts, or
+/// the best path of a given text.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct BestPath {
     /// The tokens of the path, without repeats and blanks.
     pub tokens: Vec<u32>,
     /// The index of the state at which each token begins.
     pub states: Vec<usize>,
-    /// The maximum log probability of each token along the path, in nats.
+    /// The log probability of each token in nats: the maximum over its states on the path.
     pub log_probabilities: Vec<f32>,
-    /// The mean log probability along the path, in nats; 0 if there are no states.
+    /// The mean log probability of the path's classes in nats; 0 if there are no states.
     pub mean_log_probability: f32,
-    /// The minimum blank probability: near 1 in silence; 1 if there are no states.
+    /// The minimum probability of the blank over all states: near 1 in silence, and 1 if there are
+    /// no states.
     pub min_blank_probability: f32,
 }
 
-/// Returns the best path of each packed clip: `logits` `[T, V]`.
+/// Returns the best path of each packed clip of `lengths` states: `logits` `[T, V]`.
 ///
 /// # Errors
 /// The errors of candle.
@@ -29,7 +31,7 @@ pub fn greedy_paths(logits: &Tensor, lengths: &[usize], blank: u32) -> Result<Ve
     Ok(clips(&rows, lengths).into_iter().map(|rows| greedy_path(rows, blank)).collect())
 }
 
-/// Returns the rows of logits `[T, V]`.
+/// Returns the rows of logits `[T, V]`, in f32.
 pub(super) fn rows(logits: &Tensor) -> Result<Vec<Vec<f32>>> {
     Ok(logits.to_device(&Device::Cpu)?.to_dtype(DType::F32)?.to_vec2()?)
 }
@@ -45,7 +47,7 @@ pub(super) fn clips<'a>(rows: &'a [Vec<f32>], lengths: &[usize]) -> Vec<&'a [Vec
     lengths.iter().map(own).collect()
 }
 
-/// Returns the best path of a clip: the argmax of each state, the lowest class in a tie.
+/// Returns the best path of a clip: the argmax of each state. Ties go to the lowest class.
 pub(super) fn greedy_path(rows: &[Vec<f32>], blank: u32) -> BestPath {
     let likeliest = |row: &Vec<f32>| {
         let mut best = (0, f32::NEG_INFINITY);
@@ -59,11 +61,12 @@ pub(super) fn greedy_path(rows: &[Vec<f32>], blank: u32) -> BestPath {
     path_of_classes(rows, rows.iter().map(likeliest), blank)
 }
 
-/// Returns the best path of a clip for the given tokens (forced alignment). Returns `None` if there
-/// is no path: the clip is too short, or the probability of a token is 0.
+/// Returns the best path of a clip for the given `U` tokens (forced alignment), from the logits of
+/// its states. Returns `None` if there is no path: the clip is too short, or the probability of a
+/// token is 0.
 ///
-/// Among the `2 U + 1` positions of the alignment, labels are odd and blanks are even. Ties prefer
-/// to stay at the same position.
+/// The alignment has `2 U + 1` positions: a blank, then each token and a blank. Ties prefer to stay
+/// at the same position.
 pub fn forced_alignment(rows: &[Vec<f32>], tokens: &[u32], blank: u32) -> Option<BestPath> {
     let class = |position: usize| if position % 2 == 1 { tokens[position / 2] } else { blank };
     let positions = 2 * tokens.len() + 1;
@@ -72,7 +75,7 @@ pub fn forced_alignment(rows: &[Vec<f32>], tokens: &[u32], blank: u32) -> Option
         position % 2 == 1 && position > 1 && class(position) != class(position - 2)
     };
     let (mut scores, mut next) = (vec![f64::NEG_INFINITY; positions], vec![0.0; positions]);
-    // Before the first state, at the position before all labels.
+    // A path starts at the first blank.
     scores[0] = 0.0;
     // The number of positions that the best path advances, by state and position.
     let mut moves = vec![0u8; rows.len() * positions];

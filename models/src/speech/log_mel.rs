@@ -34,7 +34,7 @@ const WINDOW: usize = 400;
 pub const HOP: usize = 160;
 /// Whisper: the minimum power.
 const MIN_POWER: f32 = 1e-10;
-/// Whisper: the range below the maximum band of a clip, in powers of ten.
+/// Whisper: values are clamped to this range below the clip's maximum, in powers of ten.
 const RANGE: f32 = 8.0;
 /// Conformer: the size of the Fourier transform. The window is zero-padded to this size.
 const LONG_TRANSFORM: usize = 512;
@@ -42,7 +42,7 @@ const LONG_TRANSFORM: usize = 512;
 const PREEMPHASIS: f32 = 0.97;
 /// Conformer: added to the power, 2^-24.
 const POWER_EPSILON: f32 = 5.960_464_5e-8;
-/// Conformer: added to the standard deviation.
+/// Conformer: added to the standard deviation of a band.
 const EPSILON: f32 = 1e-5;
 /// Frames computed by one task.
 const FRAMES: usize = 64;
@@ -59,7 +59,8 @@ pub struct LogMel {
 /// The scaling of a band's power.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Scale {
-    /// The decimal logarithm, clamped to a fixed range below the maximum band of the clip.
+    /// The decimal logarithm, clamped to a fixed range below the clip's maximum, then shifted and
+    /// scaled.
     ClampedLog10,
     /// The natural logarithm, normalised to mean 0 and standard deviation 1 over the clip in each
     /// band.
@@ -132,7 +133,8 @@ impl LogMel {
         })
     }
 
-    /// Returns the weights of a band for the frequencies from 0 to 8 kHz.
+    /// Returns the weights of a band for the frequencies from 0 to 8 kHz; zeros if there is no such
+    /// band.
     pub fn filter(&self, band: usize) -> Vec<f32> {
         let mut all = vec![0.0; self.fourier.complex_len()];
         if let Some(Filter { first, weights }) = self.filters.get(band) {
@@ -141,13 +143,13 @@ impl LogMel {
         all
     }
 
-    /// Computes the frames of samples at 16 kHz, one per 160 samples. The samples are padded with
-    /// silence to `length` samples.
+    /// Computes the frames of samples at 16 kHz, one for every full 160 samples. Clips shorter than
+    /// `length` samples are padded with silence.
     pub fn frames(&self, samples: &[f32], length: usize) -> Frames {
         let length = length.max(samples.len());
         let (count, bands) = (length / HOP, self.filters.len());
         let mut values = vec![self.logarithm(0.0); count * bands];
-        // Windows of later frames contain no sample.
+        // Windows of later frames contain only padding.
         let occupied = count.min((samples.len() + WINDOW / 2).div_ceil(HOP));
         values[..occupied * bands].par_chunks_mut(FRAMES * bands).enumerate().for_each(
             |(block, values)| {
@@ -246,7 +248,7 @@ impl Buffers {
     }
 }
 
-/// Returns the mirror image within `length` of an index outside.
+/// Mirrors an index outside `0..length` at the ends (reflect padding).
 fn mirrored(index: isize, length: usize) -> usize {
     let last = length.saturating_sub(1);
     match last {

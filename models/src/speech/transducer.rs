@@ -9,7 +9,7 @@ use crate::kernels::wide::Wide;
 /// The clips and their target labels.
 #[derive(Debug, Clone)]
 pub struct Transducer {
-    /// The number of frames `T_b` of each of `B` clips.
+    /// The number of encoder frames `T_b` of each of `B` clips.
     pub lengths: Vec<usize>,
     /// The `U_b` labels of each clip; may be empty.
     pub targets: Vec<Vec<u32>>,
@@ -28,12 +28,12 @@ impl Transducer {
 /// frames. `logits` `[Σ_b T_b (U_b + 1), V]` are unnormalised, one clip after the other → `[B]`.
 /// Row `t (U_b + 1) + u` of a clip is frame `t` after `u` labels.
 ///
-/// A target without a path has infinite loss and zero gradient. This happens without frames, or if
-/// the logits of a class are minus infinity. NaN logits give NaN loss and zero gradient.
+/// A target without a path has infinite loss and zero gradient. There is no path if the clip has no
+/// frames, or if minus infinity masks a needed class. NaN logits give NaN loss and zero gradient.
 /// Probabilities below `e^-1e12` count as 0.
 ///
-/// On other devices and dtypes than f32 on the CPU, the loss is computed in f64 on the CPU.
-/// Gradients of second order are wrong there.
+/// On other devices and dtypes than f32 on the CPU, the loss is computed in f64 on the CPU, and
+/// second-order gradients are wrong.
 ///
 /// # Errors
 /// If the lengths and targets do not match the number of rows. If the blank or a label is not below

@@ -1,4 +1,4 @@
-//! Dense module: a linear layer with an activation, after or before pooling.
+//! The Dense module: a linear layer with an activation, before or after pooling.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -84,9 +84,10 @@ pub struct DenseConfig {
     pub out_features: usize,
     /// Whether the layer has a bias.
     pub bias: bool,
-    /// The activation after the linear layer.
+    /// The activation after the linear layer; Tanh if the file names none.
     pub activation: DenseActivation,
-    /// Whether the input is added to the output.
+    /// Whether the input is added to the output. If their widths differ, a linear layer projects
+    /// the input.
     pub use_residual: bool,
     pub(crate) feature: Feature,
 }
@@ -96,7 +97,7 @@ impl DenseConfig {
     ///
     /// # Errors
     /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) for an unsupported activation or
-    /// feature.
+    /// feature, a width of 0, or text that is not valid.
     pub fn parse(text: &str, name: &str) -> Result<Self> {
         #[derive(Deserialize)]
         struct Published {
@@ -145,7 +146,7 @@ fn activation_of(class: &str) -> Option<DenseActivation> {
 pub(crate) struct Dense {
     pub(crate) config: DenseConfig,
     linear: Linear,
-    /// The projection of the residual, if input and output widths differ.
+    /// The projection of the input; `None` without a residual or if the widths are equal.
     residual: Option<Linear>,
 }
 

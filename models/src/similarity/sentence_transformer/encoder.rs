@@ -41,7 +41,7 @@ impl SentenceModule {
         Self { name: name.to_owned(), step: Step::Pooling(config) }
     }
 
-    /// A Dense module with the weights in its folder.
+    /// A Dense module with its weights file.
     ///
     /// # Errors
     /// See [`Weights::open`](crate::weights::Weights::open) and
@@ -50,11 +50,12 @@ impl SentenceModule {
         Ok(Self { name: name.to_owned(), step: Step::Dense(Dense::open(config, weights)?) })
     }
 
-    /// A Normalize module. `config` is the text of its `config.json`, which older versions do not
-    /// write.
+    /// A Normalize module. `config` is the text of its `config.json`, or `None` for older versions,
+    /// which do not write it.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig)
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) if the text is not valid, or the
+    /// module's input and output are different features.
     pub fn normalize(config: Option<&str>, name: &str) -> Result<Self> {
         #[derive(Default, Deserialize)]
         struct Published {
@@ -70,7 +71,7 @@ impl SentenceModule {
         Ok(Self { name: name.to_owned(), step: Step::Normalize(feature) })
     }
 
-    /// A LayerNorm module from the text of its `config.json`, with the weights in its folder.
+    /// A LayerNorm module from the text of its `config.json`, with its weights file.
     ///
     /// # Errors
     /// See [`SentenceModule::dense`].
@@ -107,11 +108,12 @@ pub struct SentenceEncoder {
 }
 
 impl SentenceEncoder {
-    /// Adds modules to an encoder. `truncate_dim` keeps only the first components of a vector.
+    /// Adds modules to an encoder. `truncate_dim` keeps only the first components of a vector;
+    /// `None` keeps all.
     ///
     /// # Errors
     /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), with the module, if the widths or
-    /// the order of the modules are wrong.
+    /// the order of the modules are wrong, or if there is no Pooling module.
     pub fn new(
         encoder: TextEncoder,
         modules: Vec<SentenceModule>,
@@ -155,7 +157,7 @@ impl SentenceEncoder {
         self.width
     }
 
-    /// Whether prompt tokens must be counted, because a module excludes them.
+    /// Whether [`SentenceBatch::prompt_length`] matters, because a module does not pool the prompt.
     pub fn counts_prompt(&self) -> bool {
         let excludes_prompt = |module: &SentenceModule| matches!(&module.step, Step::Pooling(config) if !config.include_prompt);
         self.modules.iter().any(excludes_prompt)

@@ -10,7 +10,7 @@ use crate::error::Result;
 pub enum ModuleKind {
     /// A published encoder that computes token states.
     Transformer,
-    /// The `CLIPModel` of versions before 5.4.
+    /// The class `CLIPModel` of sentence-transformers before 5.4.
     Clip,
     /// Pooling of the token states into one vector.
     Pooling,
@@ -43,7 +43,7 @@ impl Module {
     }
 }
 
-/// The modules of a folder without `modules.json`: only a Transformer, whose states are averaged.
+/// The modules of a folder without `modules.json`: a Transformer. The caller adds mean pooling.
 pub fn default_modules() -> Vec<Module> {
     vec![Module { kind: ModuleKind::Transformer, path: String::new() }]
 }
@@ -51,8 +51,8 @@ pub fn default_modules() -> Vec<Module> {
 /// Parses `modules.json`; `name` names the file in errors.
 ///
 /// # Errors
-/// [`ModelError::BadConfig`](crate::ModelError::BadConfig) in three cases: a module is not
-/// supported, a path leads out of the folder, or the first module is not the only Transformer.
+/// [`ModelError::BadConfig`](crate::ModelError::BadConfig) if the text is not valid, a module is
+/// not supported, a path leads out of the folder, or the first module is not the only Transformer.
 pub fn parse(text: &str, name: &str) -> Result<Vec<Module>> {
     #[derive(Deserialize)]
     struct Entry {
@@ -100,7 +100,7 @@ fn kind_of(class: &str) -> Option<ModuleKind> {
     })
 }
 
-/// Normalises a path below the folder: `/` between its parts, none at the ends.
+/// Normalises a path below the folder: its parts are separated by `/`, with no `/` at the ends.
 fn plain_path(path: &str, name: &str) -> Result<String> {
     let parts: Vec<&str> =
         path.split(['/', '\\']).filter(|part| !matches!(*part, "" | ".")).collect();

@@ -1,4 +1,4 @@
-//! Pools the token states of a text into one vector.
+//! Pools the hidden states of a text's tokens into one vector.
 
 use serde::Deserialize;
 
@@ -22,7 +22,8 @@ pub enum PoolingMode {
     LastToken,
 }
 
-/// The modes with their flags of versions before 5.4, in the order of concatenation.
+/// The modes: name, flag in files of sentence-transformers before 5.4, and mode. The vectors of
+/// several flags are concatenated in this order.
 const MODES: [(&str, &str, PoolingMode); 6] = [
     ("cls", "pooling_mode_cls_token", PoolingMode::Cls),
     ("max", "pooling_mode_max_tokens", PoolingMode::Max),
@@ -37,7 +38,7 @@ const MODES: [(&str, &str, PoolingMode); 6] = [
 pub struct PoolingConfig {
     /// The modes. Their vectors are concatenated in this order.
     pub modes: Vec<PoolingMode>,
-    /// Whether prompt tokens are pooled, too.
+    /// Whether the states of prompt tokens are pooled, too.
     pub include_prompt: bool,
 }
 
@@ -51,7 +52,8 @@ impl PoolingConfig {
     /// Parses the file; `name` names it in errors.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) for an unknown mode.
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) for an unknown mode, an empty list
+    /// of modes, or text that is not valid.
     pub fn parse(text: &str, name: &str) -> Result<Self> {
         #[derive(Deserialize)]
         #[serde(untagged)]
@@ -202,7 +204,7 @@ mod tests {
         let root = 3f64.sqrt();
         assert_eq!(pool(PoolingMode::MeanSqrtLen, 0), [(9.0 / root) as f32, (6.0 / root) as f32]);
         assert_eq!(pool(PoolingMode::WeightedMean, 0), [22.0 / 6.0, 16.0 / 6.0]);
-        // Without the first token, the prompt token.
+        // The first token is the prompt and is skipped.
         assert_eq!(pool(PoolingMode::Cls, 1), [3.0, -2.0]);
         assert_eq!(pool(PoolingMode::Mean, 1), [4.0, 2.0]);
         assert_eq!(pool(PoolingMode::WeightedMean, 1), [21.0 / 5.0, 14.0 / 5.0]);

@@ -22,7 +22,7 @@ pub enum PromptChoice {
 }
 
 impl PromptChoice {
-    /// The choices that every model has.
+    /// The choices that do not name a prompt.
     pub const ROLES: [Self; 3] = [Self::Default, Self::Query, Self::Document];
 }
 
@@ -33,7 +33,7 @@ pub struct Prompts {
     default_name: Option<String>,
     /// The number of leading components kept of each vector; `None` keeps all.
     pub truncate_dim: Option<usize>,
-    /// The similarity that the model was trained for, if it is not the cosine.
+    /// The similarity that the model was trained for; `None` for the cosine.
     pub other_similarity: Option<String>,
 }
 
@@ -41,8 +41,8 @@ impl Prompts {
     /// Parses the file; `name` names it in errors.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) if the model is not a sentence
-    /// encoder, or the default prompt is not among the prompts.
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) if the text is not valid, the model
+    /// is not a sentence encoder, `truncate_dim` is 0, or the default prompt does not exist.
     pub fn parse(text: &str, name: &str) -> Result<Self> {
         #[derive(Deserialize)]
         struct Published {
@@ -89,12 +89,12 @@ impl Prompts {
         self.prompts.values().any(|prompt| !prompt.is_empty())
     }
 
-    /// Returns the text of a prompt, or an empty text if there is none. `model` names the model in
-    /// errors.
+    /// Returns the text of a prompt. It is empty if the model has no prompt for a role (the choices
+    /// of [`PromptChoice::ROLES`]). `model` names the model in errors.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) if the model has no prompt of this
-    /// name.
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) if the model has no prompt with the
+    /// name of [`PromptChoice::Named`].
     pub fn text(&self, choice: &PromptChoice, model: &str) -> Result<&str> {
         let named = |name: &str| self.prompts.get(name).map(String::as_str);
         match choice {
@@ -114,7 +114,8 @@ impl Prompts {
     }
 
     /// Returns the prompt name `passage` or `corpus` if the model has such a prompt and no
-    /// `document` prompt. `encode_document` of sentence-transformers ignores such a prompt.
+    /// `document` prompt, and `None` otherwise. `encode_document` of sentence-transformers ignores
+    /// such a prompt.
     pub fn ignored_prompt(&self) -> Option<&str> {
         let is_set = |name: &&str| self.prompts.get(*name).is_some_and(|prompt| !prompt.is_empty());
         if is_set(&"document") { None } else { ["passage", "corpus"].into_iter().find(is_set) }

@@ -9,11 +9,12 @@ use crate::error::Result;
 /// The settings of a Transformer module.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TransformerSettings {
-    /// Maximum length of a text, in tokens with special tokens.
+    /// Maximum length of a text, in tokens with special tokens. `None` if the file sets none.
     pub max_seq_length: Option<usize>,
-    /// Maximum length of a query, in tokens, if it differs.
+    /// Maximum length of a query, in tokens. `None` applies `max_seq_length`.
     pub query_length: Option<usize>,
-    /// Maximum length of an entry, in tokens, if it differs.
+    /// Maximum length of a document (an entry of a memory), in tokens. `None` applies
+    /// `max_seq_length`.
     pub document_length: Option<usize>,
     /// Whether texts are lower-cased before tokenization.
     pub do_lower_case: bool,
@@ -30,7 +31,7 @@ const FILES: [&str; 7] = [
     "sentence_xlnet_config.json",
 ];
 
-/// Loader settings that do not affect vectors.
+/// Settings of the Python loader that are ignored here.
 const HARMLESS: &[&str] = &[
     "add_pooling_layer",
     "attn_implementation",
@@ -142,7 +143,7 @@ impl TransformerSettings {
 }
 
 impl TransformerSettings {
-    /// Returns the length limit for texts of this role, if there is one.
+    /// Returns `query_length` or `document_length`; `None` for other choices, or if it is not set.
     pub fn task_length(&self, choice: &PromptChoice) -> Option<usize> {
         match choice {
             PromptChoice::Query => self.query_length,

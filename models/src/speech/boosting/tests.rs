@@ -31,7 +31,7 @@ fn with_returned_bonus(words: &[&[u32]], tokens: &[u32]) -> Vec<f32> {
 fn a_complete_word_keeps_its_bonus() {
     let words: &[&[u32]] = &[&[0, 1]];
     assert_eq!(with_returned_bonus(words, &[3, 0, 1, 3, 3]), [0.0, 1.0, 2.0, 0.0, 0.0]);
-    // The same word again, directly after.
+    // The word occurs twice in a row.
     assert_eq!(with_returned_bonus(words, &[0, 1, 0, 1, 4]), [1.0, 2.0, 1.0, 2.0, 0.0]);
 }
 
@@ -39,7 +39,7 @@ fn a_complete_word_keeps_its_bonus() {
 fn a_broken_match_returns_its_bonus_unless_kept() {
     let words: &[&[u32]] = &[&[0, 1]];
     assert_eq!(with_returned_bonus(words, &[0, 3, 3]), [1.0, -1.0, 0.0]);
-    // A word within a longer word, and the first token twice.
+    // The boosted word within a longer word, then its first token twice.
     assert_eq!(with_returned_bonus(words, &[0, 1, 2, 3]), [1.0, 2.0, -3.0, 0.0]);
     assert_eq!(with_returned_bonus(words, &[0, 0, 1]), [1.0, 0.0, 2.0]);
     let kept = token_bonuses(&tree(words), &[0, 3, 0, 0, 1, 2], BrokenMatch::KeepBonus);
@@ -61,7 +61,7 @@ fn a_word_may_begin_a_longer_one() {
 #[test]
 fn a_phrase_may_end_with_the_start_of_another() {
     let words: &[&[u32]] = &[&[0, 1, 6], &[1, 3]];
-    // `new york` breaks, and `york city` is complete: three for two tokens.
+    // `new york kin` breaks at `city`, but `york city` is complete: a total bonus of 3.
     assert_eq!(with_returned_bonus(words, &[0, 1, 3, 9]), [1.0, 2.0, 0.0, 0.0]);
     assert_eq!(with_returned_bonus(words, &[0, 1, 4, 9]), [1.0, 2.0, -3.0, 0.0]);
     // A kept bonus counts for one phrase.
