@@ -1,7 +1,7 @@
 //! Bottleneck adapters (arXiv 1902.00751): small trainable layers for frozen blocks.
 //!
-//! `f(x) = W_up a(W_down norm(x))`. The up-projection starts at zero, so a fresh adapter does not
-//! change the output.
+//! `f(x) = W_up a(W_down norm(x))`, with a LayerNorm `norm`, an activation `a`, and biases (not
+//! shown). The up-projection starts at zero, so a fresh adapter does not change the output.
 
 use candle_core::Tensor;
 use schemars::JsonSchema;
@@ -108,7 +108,7 @@ impl Adapters {
     }
 
     /// Applies the adapter to block `i`: the block's input and output `[T, D]` → the adapted output
-    /// `[T, D]`.
+    /// `[T, D]`. Without adapters, returns `output`.
     pub(crate) fn apply(&self, i: usize, input: &Tensor, output: Tensor) -> Result<Tensor> {
         match (self.adapters.get(i), self.placement) {
             (None, _) => Ok(output),
@@ -132,7 +132,7 @@ impl BottleneckAdapter {
         })
     }
 
-    /// Computes `f(x)` `[T, D]` and adds it to `x`, or to `other`.
+    /// Computes `f(x)` `[T, D]` and adds it to `other`, or to `x` if `other` is `None`.
     fn forward(&self, x: &Tensor, other: Option<&Tensor>) -> Result<Tensor> {
         let mut chain = Chain::new();
         let x = chain.input(x);
@@ -150,7 +150,8 @@ mod tests {
     use super::*;
     use crate::finite_difference::check_gradients;
 
-    /// Gradients with respect to all inputs, for both placements, with a non-zero up-projection.
+    /// Checks gradients with respect to all inputs, for both placements, with a non-zero
+    /// up-projection.
     #[test]
     fn gradients_equal_central_differences() -> Result<()> {
         let numbers = |count: u32, step: f64| -> Vec<f64> {

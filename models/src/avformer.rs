@@ -1,9 +1,9 @@
 //! AVFormer (arXiv 2303.16501): a frozen ASR model with visual input.
 //!
-//! A linear layer projects image embeddings to visual tokens, which are prepended to the audio
-//! tokens. An adapter follows each frozen block. Only the projection and the adapters are trained:
-//! about one percent of the parameters. The audio tokens ([`FrozenAsrModel::embed`]) and the
-//! image embeddings do not depend on trained parameters, so compute them once per clip.
+//! A linear layer projects each image embedding to one visual token. The visual tokens are
+//! prepended to the audio tokens. Each frozen block has an adapter. Only the projection and the
+//! adapters are trained. The audio tokens ([`FrozenAsrModel::embed`]) and the image embeddings do
+//! not depend on trained parameters, so compute them once per clip.
 //!
 //! | term of the paper | here |
 //! |---|---|
@@ -35,7 +35,7 @@ pub use visual_projection::{ProjectionConfig, TokenPosition, VisualProjection};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AvformerConfig {
-    /// The adapters after the encoder's blocks.
+    /// The adapters of the encoder's blocks.
     pub adapters: AdapterConfig,
     /// The projection of images to tokens.
     pub projection: ProjectionConfig,
@@ -55,7 +55,7 @@ impl AvformerConfig {
 /// Embeddings of the images of clips.
 #[derive(Debug, Clone, Copy)]
 pub struct VisualTokens<'a> {
-    /// One row per image, clip after clip: `[ΣV, E]`.
+    /// One row per image, clip after clip: `[I, E]`, where `I` is the sum of `counts`.
     pub embeddings: &'a Tensor,
     /// The number of images of each clip; may be 0.
     pub counts: &'a [usize],
@@ -95,16 +95,18 @@ impl Avformer {
         })
     }
 
-    /// The frozen ASR model, unchanged.
+    /// Returns the frozen ASR model, without adapters and projection.
     pub fn asr_model(&self) -> &FrozenAsrModel {
         &self.asr_model
     }
 
-    /// Encodes clips from their audio tokens and, if `visual` is given, from their images.
+    /// Encodes clips from their audio tokens and, if `visual` is given, from their images. For
+    /// Whisper, the result includes the states of the visual tokens. For a Conformer, it has the
+    /// audio states only.
     ///
     /// # Errors
-    /// [`crate::ModelError::BadInput`] if the number of clips or the width of the images differs,
-    /// or if a clip with its images is too long.
+    /// [`crate::ModelError::BadInput`] if `visual` has another number of clips or another width of
+    /// embeddings, or if a clip with its images is too long.
     pub fn encode(
         &self,
         embedded: AudioStates,

@@ -1,8 +1,8 @@
 //! BERT (arXiv 1810.04805), and all encoders with its architecture: MiniLM, BERT-for-patents, E5, …
 //!
 //! Reference: `transformers` 5, `models/bert/modeling_bert.py`. Parameter names are the published
-//! ones. Sequences are packed, not padded, so padding costs no work. The pooler is omitted, because
-//! no study uses it.
+//! names. Sequences are packed, not padded, so no work is spent on padding. The pooler is omitted,
+//! because no study uses it.
 
 use std::sync::Arc;
 
@@ -34,15 +34,15 @@ pub struct BertConfig {
     pub hidden_act: Activation,
     /// Maximum length of a sequence.
     pub max_position_embeddings: usize,
-    /// Number of token types.
+    /// Number of token types (segment ids).
     pub type_vocab_size: usize,
     /// Added to the variance in norms.
     #[serde(default = "default_layer_norm_eps")]
     pub layer_norm_eps: f64,
-    /// Dropout after the embeddings and in each residual branch.
+    /// Dropout probability after the embeddings and in each residual branch.
     #[serde(default)]
     pub hidden_dropout_prob: f64,
-    /// Dropout of attention weights.
+    /// Dropout probability of attention weights.
     #[serde(default)]
     pub attention_probs_dropout_prob: f64,
     /// The kind of position embedding; only `absolute`, the default, is supported.
@@ -198,8 +198,8 @@ impl Bert {
         self.run(tokens, mode, |_| {})
     }
 
-    /// Returns the last hidden state, `[T, D]`. Calls `on_state` with each earlier state, from
-    /// the embeddings on.
+    /// Returns the last hidden state, `[T, D]`. Calls `on_state` with each earlier state, starting
+    /// with the embeddings.
     pub(crate) fn run(
         &self,
         tokens: &PackedTokens,

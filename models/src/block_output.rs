@@ -1,5 +1,5 @@
 //! The second half of an encoder block, shared by BERT and DeBERTa: output projection of attention,
-//! residual and norm, then feed-forward, residual and norm.
+//! residual sum and norm, then feed-forward, residual sum and norm.
 //!
 //! Reference: `BertSelfOutput`, `BertIntermediate` and `BertOutput` of `transformers` 5.
 
@@ -45,8 +45,8 @@ impl BlockOutput {
         })
     }
 
-    /// Appends this half to a block's chain: attention's `context` and the block's input `x`, both
-    /// `[T, D]`, → the block's output `[T, D]`.
+    /// Appends this half to a block's chain: the attention output `context` and the block's input
+    /// `x`, both `[T, D]` → the block's output `[T, D]`.
     pub(crate) fn append(
         &self,
         chain: &mut Chain,

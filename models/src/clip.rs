@@ -1,9 +1,9 @@
 //! CLIP (arXiv 2103.00020): embeds images and texts in one vector space.
 //!
 //! Reference: `transformers` 5, `models/clip/modeling_clip.py`. Parameter names are the published
-//! ones; the norm before the vision blocks is spelt `pre_layrnorm` there. As in [`crate::bert`],
-//! texts are packed, not padded. Attention is causal, so tokens after the end-of-text token do not
-//! affect the pooled state.
+//! names; the norm before the vision blocks is spelt `pre_layrnorm` there. As in [`crate::bert`],
+//! texts are packed, not padded. Attention is causal in the text encoder, so tokens after the
+//! end-of-text token do not affect a text's embedding.
 
 mod config;
 mod vision;
@@ -34,7 +34,7 @@ const NAMES: Names = Names {
     down: "mlp.fc2",
 };
 
-/// Both encoders and the temperature.
+/// Both encoders, their projections, and the learned scale of the logits.
 #[derive(Debug, Clone)]
 pub struct Clip {
     config: ClipConfig,
@@ -71,8 +71,8 @@ impl Clip {
     pub fn new(config: &ClipConfig, builder: &ParameterBuilder) -> Result<Self> {
         config.validate()?;
         let text_width = config.text_config.hidden_size;
-        // Both projections have the common width, whatever `projection_dim` the tower's own
-        // configuration has.
+        // Both projections have the width `projection_dim` of the common configuration. The field
+        // of the same name in `vision_config` is ignored.
         let vision_config = ClipVisionConfig {
             projection_dim: config.projection_dim,
             ..config.vision_config.clone()
@@ -118,8 +118,8 @@ impl Clip {
         &self.vision
     }
 
-    /// Returns cosines times the learned temperature: `images` `[B, E]`, `texts` `[S, E]` → `[B,
-    /// S]`.
+    /// Returns the cosines of image and text embeddings, times the learned scale
+    /// `exp(logit_scale)`: `images` `[B, E]`, `texts` `[S, E]` → `[B, S]`.
     pub fn logits(&self, images: &Tensor, texts: &Tensor) -> Result<Tensor> {
         let cosines = linear(&normalise(images)?, &normalise(texts)?, None)?;
         Ok(cosines.broadcast_mul(&self.logit_scale.exp()?)?)
@@ -142,8 +142,7 @@ pub fn contrastive_loss(logits: &Tensor) -> Result<Tensor> {
 /// column `targets[i]`.
 ///
 /// # Errors
-/// [`ModelError::Candle`] if `targets` has another number of rows, or names a column that does not
-/// exist.
+/// [`ModelError::Candle`] if the number of targets is not `B`, or a target is `N` or more.
 pub fn matching_loss(logits: &Tensor, targets: Arc<[u32]>) -> Result<Tensor> {
     let options = CrossEntropy { targets, ignored: None, label_smoothing: 0.0 };
     Ok(cross_entropy(&logits.contiguous()?, options)?.mean_all()?)
@@ -168,7 +167,7 @@ impl TextTower {
         })
     }
 
-    /// `[T, D]`.
+    /// Returns the states of the tokens after the last norm, `[T, D]`.
     fn forward(
         &self,
         config: &ClipTextConfig,
@@ -198,7 +197,8 @@ fn blocks(config: PreNormConfig, builder: &ParameterBuilder) -> Result<PreNormBl
     PreNormBlocks::new(config, &NAMES, &init_stds, &builder.pp("encoder.layers"))
 }
 
-/// Returns the row of each text's first end-of-text token.
+/// Returns the row of each text's first end-of-text token. With `end_of_text` `None`, this is the
+/// token with the text's largest id.
 fn end_rows(tokens: &PackedTokens, end_of_text: Option<u32>) -> Result<Arc<[u32]>> {
     let end_of = |span: &Span| {
         let ids = &tokens.ids[span.start..span.start + span.length];

@@ -1,10 +1,9 @@
 //! Conformer (arXiv 2005.08100): a speech encoder with attention and convolution, and a CTC head.
 //!
-//! Reference: `transformers` 5, `models/parakeet/modeling_parakeet.py`. Parameter names are the
-//! same, so published Fast Conformers load. [`Subsampling::Full`] with the same blocks is the
-//! paper's model. Clips are packed, not padded. Gradients pass through frozen parameters to
-//! [adapters](crate::adapter), and to tokens placed before the audio tokens
-//! ([`ConformerEncoder::embed`]).
+//! Reference: `transformers` 5, `models/parakeet/modeling_parakeet.py`. Parameter names are equal,
+//! so published Fast Conformers load. With [`Subsampling::Full`], the model is the paper's. Clips
+//! are packed, not padded. Gradients pass through frozen blocks to [adapters](crate::adapter), and
+//! to tokens placed before the audio tokens ([`ConformerEncoder::embed`]).
 
 mod block;
 mod config;
@@ -58,9 +57,9 @@ impl ConformerEncoder {
         &self.config
     }
 
-    /// Returns the input of the blocks. Frames `[F, M]` of packed clips with the given `lengths`
-    /// become one token per `subsampling_factor` frames. You may insert other tokens before calling
-    /// [`ConformerEncoder::forward`].
+    /// Returns the audio tokens `[T, D]`, the input of the blocks: one per `subsampling_factor`
+    /// frames. `frames` `[F, M]` holds packed clips with the given `lengths`. You may insert other
+    /// tokens before calling [`ConformerEncoder::forward`].
     ///
     /// # Errors
     /// [`ModelError::BadInput`] if a clip has no frames, or the number of mel bands does not match.

@@ -1,8 +1,9 @@
-//! Reads CTranslate2's Whisper models (faster-whisper folders) under the published tensor names.
+//! Reads CTranslate2's Whisper models (the folders of faster-whisper), and gives tensors and
+//! configuration their names in `transformers`.
 //!
 //! Reference: `WhisperSpec` in CTranslate2's `python/ctranslate2/specs/whisper_spec.py`, and
-//! `specs/model_spec.py` for the quantised types. Only quantised weights are converted: f16 and
-//! f32 weights are copied unchanged.
+//! `specs/model_spec.py` for the quantised types. Quantised weights are converted to f32. f16, bf16
+//! and f32 weights are copied unchanged.
 
 mod file;
 
@@ -17,7 +18,7 @@ use crate::whisper::WhisperConfig;
 use crate::{config, weights};
 use file::File;
 
-/// A model's folder with the tensor names of `transformers`.
+/// The content of a Whisper folder, with the tensor names of `transformers`.
 pub struct PublishedWhisper {
     /// The configuration.
     pub config: WhisperConfig,
@@ -70,7 +71,7 @@ impl PublishedWhisper {
     /// folder.
     ///
     /// # Errors
-    /// [`ModelError::Io`]
+    /// [`ModelError::Io`] if a file cannot be written.
     pub fn save(&self, folder: &Path) -> Result<()> {
         let mut config = serde_json::to_value(&self.config).unwrap_or_default();
         config["model_type"] = json!("whisper");
@@ -166,7 +167,7 @@ fn published(
     Ok((config, names.tensors))
 }
 
-/// Collects tensors and renames them.
+/// Collects tensors under their published names.
 struct Names<'a> {
     file: &'a mut File,
     d: usize,

@@ -1,10 +1,10 @@
 //! DeBERTa-v2 and v3 (arXiv 2006.03654, 2111.09543): disentangled attention.
 //!
 //! Reference: `transformers` 5, `models/deberta_v2/modeling_deberta_v2.py`. Parameter names are the
-//! published ones. As in [`crate::bert`], sequences are packed, not padded. The heads are omitted.
-//! The two largest v2 models have a convolution, which is not supported: their configurations are
-//! an error. Only the relative embeddings that a batch needs are projected, and dropout applies
-//! only to these embeddings.
+//! published names. As in [`crate::bert`], sequences are packed, not padded. Task heads are
+//! omitted. The two largest v2 models have a convolution, which is not supported: their
+//! configurations are an error. Unlike the reference, only the relative embeddings that a batch
+//! needs are projected, and dropout applies only to these embeddings.
 
 mod config;
 
@@ -42,9 +42,11 @@ struct DebertaLayer {
     query: Linear,
     key: Linear,
     value: Linear,
-    /// Projects relative embeddings for `c2p`; equal to `key` if shared.
+    /// Projects relative embeddings for the content-to-position term; equal to `key` if shared.
+    /// `None` without the term.
     position_key: Option<Linear>,
-    /// Projects relative embeddings for `p2c`; equal to `query` if shared.
+    /// Projects relative embeddings for the position-to-content term; equal to `query` if shared.
+    /// `None` without the term.
     position_query: Option<Linear>,
     output: BlockOutput,
 }
@@ -182,8 +184,8 @@ impl Deberta {
         self.run(tokens, mode, |_| {})
     }
 
-    /// Returns the last hidden state, `[T, D]`. Calls `on_state` with each earlier state, from
-    /// the embeddings on.
+    /// Returns the last hidden state, `[T, D]`. Calls `on_state` with each earlier state, starting
+    /// with the embeddings.
     pub(crate) fn run(
         &self,
         tokens: &PackedTokens,
@@ -202,7 +204,7 @@ impl Deberta {
         Ok(state)
     }
 
-    /// The embeddings before dropout `[T, D]`.
+    /// Returns the embeddings before dropout, `[T, D]`.
     fn embed(&self, tokens: &PackedTokens) -> Result<Tensor> {
         let mut lookups = vec![(&self.word_embeddings, Arc::clone(&tokens.ids))];
         if let Some(table) = &self.position_embeddings {

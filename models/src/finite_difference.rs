@@ -1,8 +1,8 @@
 //! Gradient checks: central differences in f64, and the fused f32 kernels against the f64
 //! gradients.
 //!
-//! candle silently drops or corrupts some gradients. Every operation and layer trained here
-//! therefore passes [`check_gradients`]. Use it for your own operations too.
+//! candle silently drops or corrupts some gradients. Therefore [`check_gradients`] tests every
+//! operation and layer that is trained here. Use it for your own operations too.
 
 use candle_core::{DType, Device, Tensor, Var};
 
@@ -18,10 +18,11 @@ const STEP: f64 = 1e-5;
 ///
 /// - The backward pass in f64 against central differences, for every element.
 /// - The value and the backward pass in f32, where fused kernels run, against f64.
-/// - The backward pass in f32 against a difference in f32 along the gradient.
+/// - The backward pass in f32 against a central difference in f32 along the gradient.
 ///
 /// # Errors
-/// [`ModelError::BadInput`] with the input, the element and both numbers.
+/// [`ModelError::BadInput`] with the input, the element and both numbers, or if every gradient is
+/// zero.
 pub fn check_gradients(
     inputs: &[(Vec<f64>, &[usize])],
     f: impl Fn(&[Tensor]) -> Result<Tensor>,

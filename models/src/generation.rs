@@ -25,9 +25,9 @@ pub struct GenerateOptions {
     /// The number of beams; 1 is greedy search.
     pub num_beams: usize,
     /// The score of a hypothesis is its log probability divided by its length to this power. Values
-    /// above 0 favour long hypotheses.
+    /// above 0 favour long hypotheses; 0 ranks by log probability alone.
     pub length_penalty: f64,
-    /// Whether a search stops at the first `num_beams` finished hypotheses. Otherwise the search
+    /// Whether a search stops as soon as `num_beams` hypotheses are finished. If not, it then
     /// continues while the best unfinished hypothesis scores above the worst finished hypothesis.
     pub early_stopping: bool,
     /// The end token.
@@ -43,7 +43,7 @@ pub struct Generated {
     pub tokens: Vec<u32>,
     /// Whether the end token was generated. If not, `max_new_tokens` was reached.
     pub ended: bool,
-    /// The log probability of each token given the previous tokens.
+    /// The log probability of each token given the previous tokens, in nats.
     pub log_probabilities: Vec<f32>,
     /// The sum of `log_probabilities`.
     pub log_probability: f32,
@@ -103,7 +103,7 @@ impl GenerateOptions {
     }
 }
 
-/// The maximum number of beams; more are certainly a mistake.
+/// The largest accepted number of beams.
 const MAX_BEAMS: usize = 1 << 10;
 
 impl Generated {
@@ -118,17 +118,18 @@ impl Generated {
 
 /// A decoder used by [`search`]. Each text has `num_beams` consecutive slots.
 pub(crate) trait NextTokens {
-    /// Returns the logits `[S, V]` after `tokens`, the last tokens of the beams in `slots`. Each
-    /// text has `counts` beams.
+    /// Returns the logits `[S, V]` after `tokens`, the last tokens of the `S` running beams, which
+    /// are in `slots`. `counts` holds the number of running beams of each text.
     fn step(&mut self, tokens: &[u32], slots: &[usize], counts: &[usize]) -> Result<Tensor>;
 
-    /// Copies the first slot of each pair to the second. A slot must not be both source and target.
+    /// Copies the state of the first slot of each pair to the second slot. A slot must not be both
+    /// source and target.
     fn copy(&mut self, pairs: &[(usize, usize)]) -> Result<()>;
 
     /// Adjusts the logits after `tokens` in a text; minus infinity masks a token.
     fn adjust(&self, _text: usize, _tokens: &[u32], _logits: &mut [f32]) {}
 
-    /// Returns the boosted words of a text.
+    /// Returns the boosted words of a text; `None` boosts none.
     fn boost(&self, _text: usize) -> Option<&BoostTree> {
         None
     }
@@ -202,8 +203,8 @@ struct Boost<'a> {
     broken: BrokenMatch,
 }
 
-/// Returns the `count` best tokens of each row of logits `[S, V]`, including their bonuses. Best
-/// first, the lowest id first in a tie.
+/// Returns the `count` tokens with the highest logit plus bonus in each row of logits `[S, V]`,
+/// best first. Ties go to the lowest id.
 fn best_tokens(
     logits: &[f32],
     boosts: &[Option<Boost<'_>>],
@@ -239,8 +240,8 @@ fn best_tokens(
     logits.par_chunks(vocab_size).zip(boosts).map(best_of_row).collect()
 }
 
-/// Returns the `count` highest values of a row and their indices. Highest first, the lowest index
-/// first in a tie.
+/// Returns the `count` highest values of a row and their indices, highest first. Ties go to the
+/// lowest index.
 pub(crate) fn highest(row: &[f32], count: usize) -> Vec<(f32, u32)> {
     let mut best: Vec<(f32, u32)> = Vec::with_capacity(count + 1);
     for (&logit, token) in row.iter().zip(0..) {

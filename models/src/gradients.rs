@@ -92,7 +92,8 @@ impl Gradients {
         self.sink.written[index].then(|| self.sink.buffers[index].as_slice())
     }
 
-    /// Returns the gradient of the parameter with this name.
+    /// Returns the gradient of the parameter with this name; `None` if there is no such trainable
+    /// parameter or it received no gradient.
     pub fn by_name(&self, name: &str) -> Option<&[f32]> {
         self.names.iter().position(|n| n == name).and_then(|i| self.get(i))
     }
@@ -138,8 +139,8 @@ impl Gradients {
 /// fails or panics.
 struct Pass<'a> {
     gradients: &'a mut Gradients,
-    /// The buffers of the pass that waits for this one: a thread that waits inside a kernel may run
-    /// another backward pass.
+    /// The buffers of an outer pass on this thread, if any: a thread that waits inside a kernel may
+    /// run another backward pass.
     outer: Option<Sink>,
     succeeded: bool,
 }

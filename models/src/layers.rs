@@ -9,7 +9,7 @@ use crate::params::{Init, ParameterBuilder};
 /// The keys and values of an encoder's states, for a decoder's cross-attention.
 #[derive(Clone, Copy)]
 pub struct CrossKeys<'a> {
-    /// `[T_k, W]`.
+    /// `[T_k, W]`, where `W` is the width of all heads.
     pub keys: &'a Tensor,
     /// The same shape as the keys.
     pub values: &'a Tensor,
@@ -22,7 +22,7 @@ pub struct CrossKeys<'a> {
 pub struct Linear {
     /// `[D_out, D_in]`.
     pub weight: Tensor,
-    /// `[D_out]`.
+    /// `[D_out]`; `None` for a layer without bias.
     pub bias: Option<Tensor>,
 }
 
@@ -80,8 +80,8 @@ pub struct Convolution {
 }
 
 impl Convolution {
-    /// A convolution over time, `[T, C]` → `[T', C_out]`. A fresh weight is initialised as in
-    /// [`Linear::new`].
+    /// A convolution over time with `from` input and `to` output channels: `[T, C]` →
+    /// `[T', C_out]`. A fresh weight and a fresh bias are initialised as in [`Linear::new`].
     pub fn over_time(
         from: usize,
         to: usize,

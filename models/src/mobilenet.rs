@@ -1,10 +1,10 @@
 //! MobileNetV2 (arXiv 1801.04381) as a frozen image feature extractor.
 //!
-//! The model is a JSON graph of operations and its weights: TensorFlow Lite's published network
-//! with folded batch norms. The README in the model's folder describes the fields. The operations
-//! run in the order of the graph up to the average pool, whose output is the embedding. The layer
-//! after the pool is the classifier. Activations have the layout `[H, W, C]`, so a 1 x 1
-//! convolution is a matrix product. No gradient is computed.
+//! The model is a JSON graph of operations, with a file of weights: the published network of
+//! TensorFlow Lite, with folded batch norms. The README in the model's folder describes the fields.
+//! The operations run in the order of the graph up to the average pool, whose output is the
+//! embedding. The layer after the pool is the classifier. Activations have the layout `[H, W, C]`,
+//! so a 1 x 1 convolution is a matrix product. No gradient is computed.
 
 mod convolution;
 mod graph;
@@ -30,13 +30,13 @@ pub const WEIGHTS_FILE: &str = "mobilenet_v2_1.0_224.safetensors";
 pub struct MobileNet {
     input: Shape,
     steps: Vec<PlannedStep>,
-    /// The index of the embedding's value, and its width.
+    /// The index of the value that is the embedding, and the width of the embedding.
     embedding: (usize, usize),
-    /// Weight `[classes, width]` and bias.
+    /// Weight `[classes, width]` and bias; `None` if the graph has no classifier.
     classifier: Option<(Tensor, Tensor)>,
 }
 
-/// A step, the indices of its input values, and the values that no later step reads.
+/// A step, the indices of its input values, and the inputs that no later step reads.
 #[derive(Debug, Clone)]
 struct PlannedStep {
     layer: Layer,

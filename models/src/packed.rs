@@ -12,7 +12,7 @@ pub struct PackedTokens {
     pub ids: Arc<[u32]>,
     /// Positions within the sequence `[T]`.
     pub positions: Arc<[u32]>,
-    /// BERT's token type ids `[T]`.
+    /// Token type ids `[T]` (the segment ids of BERT).
     pub types: Arc<[u32]>,
     /// The spans of the sequences.
     pub segments: Segments,
@@ -34,10 +34,10 @@ impl PackedTokens {
 
     /// Adds branches: `branches` `[T]` holds the branch of each token. Branch 0 is the shared
     /// prefix. Branches see the shared prefix but not each other. The positions of each branch
-    /// continue from the end of the prefix. A prefix of many sequences is thus computed only once.
+    /// continue from the end of the prefix. Texts with a common prefix can thus share its states.
     ///
     /// # Panics
-    /// If the number of branches differs from the number of tokens.
+    /// If `branches` does not have one value per token.
     pub fn with_branches(mut self, branches: Arc<[u32]>) -> Self {
         assert_eq!(branches.len(), self.len(), "one branch for each token");
         let mut positions = Vec::with_capacity(branches.len());
@@ -64,7 +64,7 @@ impl PackedTokens {
         self.segments.queries()
     }
 
-    /// Fails if a sequence has more than `longest` tokens.
+    /// Fails if a position is not below `longest`.
     pub(crate) fn check_positions(&self, longest: usize) -> Result<()> {
         match self.positions.iter().find(|position| **position as usize >= longest) {
             None => Ok(()),

@@ -1,10 +1,10 @@
 //! Ordered, named, seeded parameters, and their learning-rate factors.
 //!
 //! candle's own `VarMap` is unordered and cannot be seeded on the CPU. Here parameters keep the
-//! order in which the model requested them. A *fresh* parameter is drawn at random, not loaded. Its
-//! generator is seeded by the seed and the parameter's name, so an additional layer does not change
-//! the initial values of other layers. A frozen parameter is a plain tensor without a gradient;
-//! gradients still flow to earlier layers.
+//! order in which the model requested them. A *fresh* parameter is initialised, not loaded. Its
+//! random generator depends on the seed and the parameter's name, so an additional layer does not
+//! change the initial values of other layers. A *frozen* parameter is a plain tensor without a
+//! gradient; gradients still flow to earlier layers.
 
 mod group;
 
@@ -57,7 +57,8 @@ pub struct Parameters {
 }
 
 /// Gives a model its parameters: loaded from published weights ([`ParameterBuilder::with_weights`])
-/// or drawn from the seed. The groups set learning-rate factors and freeze parameters.
+/// or initialised from the seed. The groups set learning-rate factors; a factor of 0 freezes
+/// parameters. The last group that matches a parameter applies. Without a match, the factor is 1.
 #[derive(Clone)]
 pub struct ParameterBuilder {
     shared: Arc<Mutex<Shared>>,
@@ -114,8 +115,8 @@ impl Parameter {
         Ok(self.tensor.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?)
     }
 
-    /// Calls `change` to write the values in place (f32 on the CPU). Every model that shares this
-    /// parameter sees the change.
+    /// Calls `change`, which may write the values in place. Every model that shares this parameter
+    /// sees the change.
     ///
     /// # Errors
     /// If the tensor is not contiguous f32 on the CPU.
@@ -251,7 +252,7 @@ impl ParameterBuilder {
         Self { shared: Arc::new(Mutex::new(shared)), source: Source::Seed, prefix: String::new() }
     }
 
-    /// Creates a builder on the CPU in f32, without frozen parameters.
+    /// Creates a builder on the CPU in f32, without groups: all parameters are trainable.
     pub fn on_cpu(seed: u64) -> Self {
         Self::new(seed, Vec::new(), DType::F32, &Device::Cpu)
     }
@@ -267,18 +268,18 @@ impl ParameterBuilder {
         Self { source: Source::File(weights), ..self.clone() }
     }
 
-    /// Returns a builder one level down the path.
+    /// Returns a builder whose parameter names continue with `level`.
     pub fn pp(&self, level: impl std::fmt::Display) -> Self {
         Self { prefix: self.full_name(&level.to_string()), ..self.clone() }
     }
 
     /// Returns the parameter `name` of this shape: loaded from the weights or, without weights,
-    /// drawn according to `init`.
+    /// initialised according to `init`.
     ///
     /// # Errors
     /// [`ModelError::MissingTensor`] and [`ModelError::ShapeMismatch`] from the weights.
-    /// [`ModelError::BadInput`] if a model requests a name twice. [`ModelError::BadConfig`] if a
-    /// group has a negative rate.
+    /// [`ModelError::BadInput`] if a model requests a name twice. [`ModelError::BadConfig`] if the
+    /// rate of a matching group is negative or not finite.
     pub fn get(&self, name: &str, shape: &[usize], init: Init) -> Result<Tensor> {
         self.add(name, shape, init, true)
     }

@@ -17,11 +17,11 @@ const MAX_CHANNELS: usize = 1 << 10;
 /// The patch grid of an image.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PatchGrid {
-    /// Edge of the image, in pixels.
+    /// Edge `S` of the square image, in pixels.
     pub(crate) image_size: usize,
-    /// Edge of a patch, in pixels.
+    /// Edge of a square patch, in pixels.
     pub(crate) patch_size: usize,
-    /// Number of channels of a pixel.
+    /// Number of channels `C` of a pixel.
     pub(crate) num_channels: usize,
 }
 

@@ -28,9 +28,9 @@ pub(crate) struct PreNormConfig {
     /// Whether the query, key and value projections have biases. The other linear layers always
     /// have biases.
     pub(crate) qkv_bias: [bool; 3],
-    /// Dropout of the outputs of attention and feed-forward, before they are added to the residual.
+    /// Dropout probability of the outputs of attention and feed-forward, before the residual sums.
     pub(crate) hidden_dropout: f64,
-    /// Dropout of attention weights.
+    /// Dropout probability of attention weights.
     pub(crate) attention_dropout: f64,
 }
 
@@ -115,7 +115,8 @@ impl PreNormBlocks {
     }
 
     /// `[T, D]` → `[T, D]`. Rows attend within their segment, with a causal mask if `causal`. The
-    /// first `stop_gradient_after` blocks and `x` get no gradient.
+    /// first `stop_gradient_after` blocks and `x` get no gradient; with `None`, all blocks and `x`
+    /// get gradients.
     ///
     /// # Errors
     /// [`ModelError::BadInput`] if there are fewer blocks than `stop_gradient_after`.
@@ -151,8 +152,8 @@ impl PreNormBlocks {
             return Err(ModelError::BadInput(reason));
         }
         adapters.check(blocks)?;
-        // The state is detached after every frozen block, so that the memory holds the
-        // intermediates of at most one block.
+        // The state is detached after every block without gradient, so that memory holds the
+        // intermediates of only one such block.
         let detached = |done: usize, x: Tensor| match stop_gradient_after {
             Some(frozen) if done <= frozen => x.detach(),
             _ => mode.detach(x),

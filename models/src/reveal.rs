@@ -15,8 +15,8 @@
 //! Reference: the released code, google-research/scenic `projects/knowledge_visual_language`. The
 //! released code cannot run its own retrieval. Therefore only the building blocks (T5, ViT) are
 //! tested against a reference. The other parts are tested by finite differences and against their
-//! definitions. Sequences are packed, not padded: a missing modality has no rows, where the
-//! released code has one masked zero token.
+//! definitions. Sequences are packed, not padded: a query or entry without an image has no rows for
+//! it, where the released code has one masked zero token.
 
 pub mod base_encoder;
 mod config;
@@ -120,7 +120,8 @@ impl Reveal {
         self.transform.prior(scores, counts)
     }
 
-    /// Fuses the query's states with the retrieved entries, for the decoder.
+    /// Fuses the states of each query with its retrieved entries, for the decoder. With `None`,
+    /// nothing was retrieved.
     pub fn fuse(
         &self,
         query: &BaseStates,
@@ -130,7 +131,7 @@ impl Reveal {
         self.fusion.forward(query, retrieved, mode)
     }
 
-    /// Generates the best output for each query from fused states. No gradient is computed.
+    /// Generates the output text of each query from fused states. No gradient is computed.
     ///
     /// # Errors
     /// See [`Decoder::generate`].

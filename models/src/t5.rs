@@ -1,8 +1,8 @@
 //! T5 v1.1 (arXiv 1910.10683, 2002.05202): a text-to-text encoder-decoder.
 //!
-//! Reference: `transformers` 5, `models/t5/modeling_t5.py`. Parameter names are the published ones.
-//! As in [`crate::bert`], texts are packed, not padded. [`Decoder::generate`] generates the output
-//! texts.
+//! Reference: `transformers` 5, `models/t5/modeling_t5.py`. Parameter names are the published
+//! names. As in [`crate::bert`], texts are packed, not padded. [`Decoder::generate`] generates the
+//! output texts.
 
 pub mod blocks;
 mod config;
@@ -89,7 +89,7 @@ impl T5 {
     }
 
     /// Returns the logits `[T, V]` of the next token at each position of `tokens`. Sequence `i` of
-    /// `tokens` attends to sequence `i` of `states` `[T_k, D]`.
+    /// `tokens` attends to sequence `i` of `states` `[T_k, D]`, which has `lengths[i]` rows.
     pub fn decode(
         &self,
         tokens: &PackedTokens,
@@ -125,7 +125,7 @@ impl TokenTable {
     }
 }
 
-/// Builds the blocks `block.N`, and the relative biases stored in the first block.
+/// Builds `count` blocks named `block.N`, and the relative position bias stored in the first block.
 fn stack<L>(
     config: &T5Config,
     (count, bidirectional): (usize, bool),

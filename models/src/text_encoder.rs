@@ -46,7 +46,7 @@ impl TextEncoderConfig {
         Self::parse(&text, &path.display().to_string())
     }
 
-    /// Parses the text of a `config.json`; `name` appears in errors.
+    /// Parses the text of a `config.json`; `name` names it in errors.
     pub fn parse(text: &str, name: &str) -> Result<Self> {
         #[derive(Deserialize)]
         struct ModelType {
@@ -86,7 +86,8 @@ impl TextEncoderConfig {
         }
     }
 
-    /// Opens published weights. Names may start with the prefix of a model with a head (`bert.`).
+    /// Opens published weights. Names may start with `bert.` or `deberta.`, as in files of models
+    /// with a task head.
     pub fn open_weights(&self, path: &Path) -> Result<Arc<Weights>> {
         let prefix = match self {
             Self::Bert(_) => "bert.",
@@ -103,7 +104,7 @@ impl TextEncoderConfig {
         }
     }
 
-    /// The maximum length of a sequence.
+    /// The configured maximum length of a sequence, in tokens (`max_position_embeddings`).
     pub fn max_length(&self) -> usize {
         match self {
             Self::Bert(config) => config.max_position_embeddings,
@@ -111,8 +112,8 @@ impl TextEncoderConfig {
         }
     }
 
-    /// The number of rows of the position table, which limits the sequence length. `None` if there
-    /// is no table.
+    /// The number of rows of the position table, which limits the sequence length. `None` if the
+    /// model has no position table: any length is accepted.
     pub fn max_positions(&self) -> Option<usize> {
         match self {
             Self::Bert(config) => Some(config.max_position_embeddings),
@@ -122,7 +123,7 @@ impl TextEncoderConfig {
         }
     }
 
-    /// Sets the dropout of residual branches and of attention weights.
+    /// Sets the dropout probabilities of residual branches and of attention weights.
     pub fn set_dropout(&mut self, hidden: f64, attention: f64) {
         match self {
             Self::Bert(config) => {

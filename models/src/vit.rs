@@ -6,8 +6,8 @@
 //! [`Weights::with_optional_prefix`](crate::weights::Weights::with_optional_prefix). The pooler is
 //! omitted, because no study uses it.
 //!
-//! REVEAL's encoder (google-research/scenic at 0cce82d,
-//! `projects/knowledge_visual_language/models/vit.py`) has no class token
+//! REVEAL's image encoder (google-research/scenic at 0cce82d,
+//! `projects/knowledge_visual_language/models/vit.py`) is a ViT without a class token
 //! ([`ViTConfig::class_token`]). It uses the tanh approximation of GELU and `layer_norm_eps` 1e-6.
 //! Its first blocks get no gradient (`stop_gradient_after` of [`ViT::forward`]). Its weights were
 //! not published.
@@ -47,7 +47,8 @@ pub struct ViT {
     config: ViTConfig,
     class_token: Option<Tensor>,
     patch_embeddings: PatchEmbedding,
-    /// Its output is added to the patch projection ([`ViTConfig::stem_channels`]).
+    /// A convolutional stem whose output is added to the patch embeddings; `None` if
+    /// [`ViTConfig::stem_channels`] is empty.
     stem: Option<ConvolutionStem>,
     position_embeddings: Tensor,
     blocks: PreNormBlocks,
@@ -103,7 +104,8 @@ impl ViT {
     /// Encodes images `[B, C, S, S]` with pixels from -1 to 1.
     ///
     /// With `stop_gradient_after`, the embeddings and the first `stop_gradient_after` blocks get no
-    /// gradient. These blocks store nothing for the backward pass. The output does not change.
+    /// gradient and keep nothing for the backward pass. The output does not change. With `None`,
+    /// all blocks and the embeddings get gradients.
     ///
     /// # Errors
     /// [`ModelError::BadInput`](crate::ModelError::BadInput) for images of another shape, or if

@@ -22,7 +22,8 @@ pub struct Weights {
     /// The file, or the index.
     path: PathBuf,
     shards: Vec<Shard>,
-    /// The prefix of all names in the file, such as `bert.`. The model's names do not have it.
+    /// The prefix that names in the file have and the model's names do not have, such as `bert.`;
+    /// may be empty.
     prefix: String,
 }
 
@@ -35,7 +36,7 @@ struct Shard {
     values: usize,
 }
 
-/// The length of a file's first field, the length of its header.
+/// The number of bytes before the header. They hold the length of the header.
 const LENGTH_BYTES: usize = 8;
 
 impl Shard {
@@ -101,8 +102,9 @@ impl Weights {
         }
     }
 
-    /// Adds `prefix` (for example `bert.`) to all names if the file has names with this prefix.
-    /// Models with a head have the prefix; bare encoders do not.
+    /// If the file has names that begin with `prefix` (for example `bert.`), adds `prefix` to every
+    /// name that [`Weights::get`] looks up. Models with a task head have such a prefix; bare
+    /// encoders do not.
     pub fn with_optional_prefix(mut self, prefix: &str) -> Result<Self> {
         for shard in &self.shards {
             if shard.names().any(|name| name.starts_with(prefix)) {
@@ -167,9 +169,9 @@ pub fn save<'a>(path: &Path, named: impl Iterator<Item = (&'a str, &'a Tensor)>)
     engram_durable::write_file(path, &bytes).map_err(io)
 }
 
-/// Converts a safetensors file to f16 and returns the bytes of the new file. Tensors are sorted by
-/// name, so equal tensors give equal bytes. Tensors whose names begin with `omitted` are left out;
-/// an empty `omitted` leaves out none.
+/// Converts a safetensors file to f16 and returns the bytes of the new file. Equal tensors give
+/// equal bytes. Tensors whose names begin with `omitted` are omitted. An empty `omitted` omits no
+/// tensor.
 ///
 /// # Errors
 /// [`ModelError::Io`]; [`ModelError::BadWeights`]; [`ModelError::UnreadableTensor`]
@@ -194,8 +196,8 @@ pub fn to_f16(path: &Path, omitted: &str) -> Result<Vec<u8>> {
     safetensors::serialize(tensors, None).map_err(|e| io(std::io::Error::other(e)))
 }
 
-/// Returns the name of a norm's parameter in the first BERT weights: `gamma` for `weight`, `beta`
-/// for `bias`.
+/// Returns the name of a LayerNorm's parameter in the first BERT weights: `gamma` for `weight`,
+/// `beta` for `bias`. Returns `None` for other parameters.
 fn original_name(name: &str) -> Option<String> {
     let renamed = |new: &str, old: &str| Some(format!("{}{old}", name.strip_suffix(new)?));
     renamed("LayerNorm.weight", "LayerNorm.gamma")

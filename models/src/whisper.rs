@@ -1,11 +1,11 @@
 //! Whisper (arXiv 2212.04356), an ASR model.
 //!
 //! References: `transformers` 5, `models/whisper/modeling_whisper.py`; for decoding,
-//! openai/whisper. Parameter names are the published ones (`model.encoder…`, `model.decoder…`).
-//! Clips are packed, not padded, so a clip of 3 seconds costs a tenth of a clip of 30 seconds. Pad
-//! with silence to match the training of the published models. Gradients pass through frozen
-//! parameters. You can therefore train [adapters](crate::adapter) after each block, and tokens
-//! placed before the audio tokens ([`Encoder::embed`]).
+//! openai/whisper. Parameter names are the published names (`model.encoder…`, `model.decoder…`).
+//! Clips are packed, not padded, so short clips cost less than long clips. The published models
+//! were trained on clips padded with silence to 30 seconds; pad your clips to match. Gradients pass
+//! through frozen blocks. You can therefore train [adapters](crate::adapter) for each block, and
+//! tokens placed before the audio tokens ([`Encoder::embed`]).
 
 mod alignment;
 mod config;
@@ -92,8 +92,8 @@ impl Whisper {
         self.encoder.forward(embedded, &Adapters::NONE, mode)
     }
 
-    /// Returns the logits `[T, V]` of the next token at each position of `tokens`, one sequence per
-    /// clip.
+    /// Returns the logits `[T, V]` of the next token at each position of `tokens`, which holds one
+    /// sequence per clip.
     ///
     /// # Errors
     /// The same as for [`Decoder::forward`].

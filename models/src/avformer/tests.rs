@@ -172,7 +172,7 @@ fn without_images_and_training_it_equals_the_asr_model_bit_for_bit() -> Result<(
         let frozen = model.asr_model().encode_unadapted(embedded(&model, DType::F32)?, &mode)?;
         assert_eq!(encode(None)?, frozen.states.to_vec2::<f32>()?);
         assert_eq!(encode(Some((Vec::new(), [0, 0])))?, encode(None)?);
-        // A zero projection ignores the image, but its tokens are present.
+        // A zero projection ignores the image, but the encoder gets a token for it.
         let seen = encode(Some((numbers(9, 0.9), COUNTS)))?;
         assert_eq!(seen, encode(Some((numbers(9, 0.4), COUNTS)))?);
         assert_ne!(seen, encode(None)?);
