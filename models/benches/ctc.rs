@@ -1,12 +1,12 @@
 //! Benchmarks of the CTC loss against PyTorch, of the transducer loss, and of CTC beam search on
-//! one thread. The losses run forward, and backward to the logits.
+//! one thread. For the losses, a measurement covers the forward and the backward pass.
 //!
 //!   ENGRAM_PEER_PYTHON=python3 cargo bench -p engram-models --bench ctc
 //!
 //! `ENGRAM_PEER_PYTHON` names a Python with torch. Without torch, only the times of this crate are
-//! printed. Both sides use the same logits, f32 and 2 threads. They alternate, so that a slow phase
-//! of the machine affects both. The output is the median of each side and the median ratio of
-//! paired measurements.
+//! printed. This crate and PyTorch use the same logits, f32 and 2 threads. They alternate, so that
+//! a slow phase of the machine affects both. The output is the median time of each and the median
+//! ratio of paired measurements.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Write};

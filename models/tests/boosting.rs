@@ -57,7 +57,8 @@ fn rules() -> DecodingRules {
     }
 }
 
-/// Boosted words: the chosen text, unaffected clips, and unboosted probabilities.
+/// Boosting puts a word into the text, changes no clip without boosted words, and does not change
+/// the reported probabilities of tokens.
 #[test]
 fn boosted_words_are_transcribed() -> Result<()> {
     let whisper = whisper()?;

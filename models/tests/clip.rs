@@ -66,13 +66,13 @@ fn states_embeddings_and_every_gradient_equal_the_reference() -> Result<()> {
     MODELS.iter().try_for_each(|name| check(name, DType::F32, 5e-6))
 }
 
-/// The composites, which run in f64 and on other devices, give the same model.
+/// The composites, which run in f64, equal the reference.
 #[test]
 fn the_composites_equal_the_reference_too() -> Result<()> {
     MODELS.iter().try_for_each(|name| check(name, DType::F64, 1e-6))
 }
 
-/// The vision encoder alone, with a configuration as `transformers` writes it.
+/// Checks the vision encoder alone, with a configuration as `transformers` writes it.
 #[test]
 fn the_vision_encoder_alone_equals_the_reference() -> Result<()> {
     let config = ClipVisionConfig::read(&fixture("clip_vision", "config.json"))?;

@@ -1,5 +1,6 @@
-//! The Conformer against `transformers`: frames, states, logits and every gradient. Also fresh
-//! models of each kind against central differences, and the published sizes.
+//! Compares the Conformer with `transformers`: frames, states, logits and every gradient. Also
+//! compares gradients of fresh models of each kind with central differences, and parameter counts
+//! with the published counts.
 //!
 //! `tests/reference/conformer.py` creates the fixtures.
 
@@ -166,8 +167,8 @@ fn published_sizes() -> Result<()> {
     Ok(())
 }
 
-/// AVFormer's training: gradients pass through the frozen blocks to a token before the audio
-/// tokens, and to adapters, and to nothing else.
+/// As in the training of AVFormer, gradients pass through the frozen blocks to a token before the
+/// audio tokens and to adapters, but not to other parameters.
 #[test]
 fn gradients_pass_through_frozen_blocks() -> Result<()> {
     let config = small();
@@ -263,7 +264,7 @@ fn best_rq_masks_spans_and_returns_their_codes() -> Result<()> {
     Ok(())
 }
 
-/// If no span is drawn, or no span covers a whole state, a span is added that does.
+/// If the drawn spans cover no whole state, a span that covers one is added.
 #[test]
 fn every_clip_has_a_masked_state() -> Result<()> {
     let sizes =

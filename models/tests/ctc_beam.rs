@@ -1,4 +1,5 @@
-//! CTC prefix beam search against all paths of small clips, the best path, and bonuses by hand.
+//! Compares CTC prefix beam search with the sum over all paths of small clips, with greedy decoding
+//! and with bonuses computed by hand.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -108,8 +109,8 @@ fn all_beams_together_are_all_texts() -> Result<()> {
     Ok(())
 }
 
-/// A beam whose own extensions are not among the best still contributes to its neighbour. With few
-/// beams, the probabilities equal a search over all tokens.
+/// A beam adds to another beam that extends it, even if no extension of its own is among the best.
+/// With few beams, the probabilities equal a search over all tokens.
 #[test]
 fn pruning_omits_no_relevant_token() -> Result<()> {
     // The reference search: all tokens of all beams, text by text.
@@ -236,7 +237,8 @@ fn clips_of_a_batch_do_not_affect_each_other() -> Result<()> {
     Ok(())
 }
 
-/// Two states of `a` or `b` with 0.6 and 0.4, then `c` or the blank. The boosted word is `bc`.
+/// Three states: `a` or `b` with probabilities 0.6 and 0.4, a blank, then `c` or a blank. The
+/// boosted word is `bc`.
 #[test]
 fn a_word_is_transcribed_if_its_bonus_exceeds_its_cost() -> Result<()> {
     let (half, low) = (0.5f32.ln(), f32::NEG_INFINITY);
@@ -245,7 +247,7 @@ fn a_word_is_transcribed_if_its_bonus_exceeds_its_cost() -> Result<()> {
         vec![low, low, low, low, 0.0],
         vec![low, low, half, low, half],
     ];
-    // `ac` and `a` have 0.3 each, `bc` and `b` 0.2.
+    // The probability is 0.3 for `ac` and `a`, and 0.2 for `bc` and `b`.
     let transcribe = |weight: f32| beam_search(&rows, 4, 8, Some(&tree(&[&[1, 2]], weight)));
     let costs = (0.3f64 / 0.2).ln();
     for (weight, expected) in [(0.0, &[0][..]), (0.26, &[0]), (0.28, &[1, 2]), (3.0, &[1, 2])] {

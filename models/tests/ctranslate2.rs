@@ -1,4 +1,4 @@
-//! Reading Whisper models written by CTranslate2 (`tests/reference/whisper.py`).
+//! Reads Whisper models written by CTranslate2. `tests/reference/whisper.py` creates the fixtures.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

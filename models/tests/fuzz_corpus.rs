@@ -39,10 +39,10 @@ static LARGEST: Largest = Largest(AtomicUsize::new(0));
 /// The largest allowed block as a multiple of the file's bytes: integers become floats, and tables
 /// have room to grow.
 const TIMES: usize = 32;
-/// The allowance that needs no file: buffers of the standard library.
+/// Bytes added to the largest allowed block, for buffers of the standard library.
 const ALWAYS: usize = 1 << 16;
 
-/// The maximum length of inputs that are truncated and changed.
+/// The maximum length in bytes of inputs that are truncated and changed.
 const SMALL: usize = 1500;
 
 fn corpus(name: &str) -> Vec<(PathBuf, Vec<u8>)> {

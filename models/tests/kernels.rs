@@ -1,5 +1,5 @@
-//! Checks every fused operation against finite differences and its f64 composite, in the graph and
-//! through gradient buffers, for any number of threads.
+//! Checks every fused operation against finite differences and its f64 composite, with gradients
+//! from candle's graph and from gradient buffers, for several numbers of threads.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use engram_models::kernels::*;
 use engram_models::params::{Init, ParameterBuilder};
 use engram_models::{ModelError, Result};
 
-/// Irregular numbers of about unit size.
+/// Irregular numbers between -1 and 1.
 fn numbers(count: usize, seed: u64) -> Vec<f64> {
     let wave = |i: usize| ((i as f64 + 1.0) * 12.9898 + seed as f64 * 78.233).sin() * 43758.5453;
     (0..count).map(|i| 2.0 * (wave(i) - wave(i).floor()) - 1.0).collect()
@@ -50,7 +50,8 @@ fn convolutions() -> Result<()> {
             Ok(convolution(&t[0], &t[1], &t[2], windows)?)
         })?;
     }
-    // More images than are unfolded at a time. Then an error: a window larger than every image.
+    // More images than are unfolded at a time. Below, a window larger than the image and an input
+    // with other channels are errors.
     let windows = Convolution { stride: 2, padding: 0, relu: true };
     check_gradients(&[input(&[37, 3, 3, 2], 1), w, b], |t| {
         Ok(convolution(&t[0], &t[1], &t[2], windows)?)
@@ -189,7 +190,7 @@ fn embeddings() -> Result<()> {
     })
 }
 
-/// A chain of all chainable kernels, with one value used twice.
+/// A chain of all chainable kernels. Two kernels use one value.
 #[test]
 fn chains_of_kernels() -> Result<()> {
     let shapes: [&'static [usize]; 9] =
@@ -254,8 +255,8 @@ fn attention_self_and_cross() -> Result<()> {
     Ok(())
 }
 
-/// Both terms, alone and together, with segments of several lengths and rows shared by several
-/// distances. Also the attention with this bias.
+/// Checks both terms, alone and together, with segments of several lengths and rows shared by
+/// several distances. Also checks attention with this bias.
 #[test]
 fn disentangled_biases() -> Result<()> {
     let options = |segments| Disentangled {
@@ -289,7 +290,7 @@ fn random(shape: &[usize], seed: u64) -> Result<Tensor> {
     builder.get("x", shape, Init::Normal(1.0))
 }
 
-/// Sequences longer than a tile: the kernel and the composite have equal values and gradients.
+/// For sequences longer than a tile, the kernel and the composite have equal values and gradients.
 #[test]
 fn attention_over_many_tiles() -> Result<()> {
     for causal in [false, true] {
@@ -320,7 +321,7 @@ fn attention_over_many_tiles() -> Result<()> {
     Ok(())
 }
 
-/// A fully masked row gives zeros and passes on no gradient, never NaN.
+/// A fully masked row gives zeros and zero gradients, not NaN.
 #[test]
 fn a_fully_masked_row_gives_zeros() -> Result<()> {
     let qkv = random(&[2, 6], 1)?;
@@ -335,7 +336,7 @@ fn a_fully_masked_row_gives_zeros() -> Result<()> {
     Ok(())
 }
 
-/// Each branch gives the same result as when it follows the shared prefix alone.
+/// A branch gives the same result with and without other branches.
 #[test]
 fn branches_see_the_prefix_and_not_each_other() -> Result<()> {
     let options =
@@ -402,7 +403,7 @@ fn kernel_and_composite_refuse_mismatched_shapes() -> Result<()> {
     Ok(())
 }
 
-/// As in PyTorch, and the same in kernel and composite.
+/// Kernel and composite have the derivative of PyTorch.
 #[test]
 fn the_gradient_of_relu_at_0_is_0() -> Result<()> {
     for dtype in [DType::F32, DType::F64] {
@@ -416,7 +417,8 @@ fn the_gradient_of_relu_at_0_is_0() -> Result<()> {
     Ok(())
 }
 
-/// Returns losses and gradients of the logits: f32 by the kernel, f64 by the composite.
+/// Returns the losses and the gradient of the logits: from the kernel in f32, and from the
+/// composite in other types.
 fn loss_and_gradient(
     logits: &[f32],
     options: &CrossEntropy,
@@ -460,7 +462,7 @@ fn masked_classes_and_ignored_rows_do_not_affect_the_loss() -> Result<()> {
     Ok(())
 }
 
-/// Half precision has too small a range for the sums and constants of the composite.
+/// The composite computes in f32: its sums and constants exceed the range of half precision.
 #[test]
 fn softmax_in_half_precision_equals_f32() -> Result<()> {
     let masked = f32::NEG_INFINITY;
@@ -481,7 +483,7 @@ fn softmax_in_half_precision_equals_f32() -> Result<()> {
     Ok(())
 }
 
-/// A network of all kernels, with gradients from candle's store and from the buffers.
+/// A network of several kernels. Returns its loss as a function.
 fn network(builder: &ParameterBuilder) -> Result<impl Fn() -> Result<Tensor>> {
     let table = builder.get("table", &[30, 32], Init::Normal(1.0))?;
     let w = |name: &str, shape: &[usize]| builder.get(name, shape, Init::Normal(0.2));

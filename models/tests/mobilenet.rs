@@ -1,4 +1,5 @@
-//! MobileNetV2 against a NumPy forward pass with the same weights, and graphs that are rejected.
+//! Compares MobileNetV2 with a NumPy forward pass with the same weights, and checks that invalid
+//! graphs are rejected.
 
 use std::path::{Path, PathBuf};
 
@@ -8,8 +9,8 @@ use engram_models::mobilenet::{MobileNet, OPS_FILE, WEIGHTS_FILE};
 use engram_models::weights;
 use serde_json::{Value, json};
 
-/// Three operations on a 5 x 4 image: a strided convolution, a depthwise convolution, the pool;
-/// then two classes.
+/// A graph for images of 5 x 4 pixels: a strided convolution, a depthwise convolution, a residual
+/// sum, the pool, and a classifier of two classes.
 fn graph() -> Value {
     json!({
         "input_tensor": 0,

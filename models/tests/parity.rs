@@ -1,4 +1,4 @@
-//! The text encoders against `transformers`: hidden states and all gradients, with packed
+//! Compares the text encoders with `transformers`: hidden states and all gradients, with packed
 //! sequences.
 //!
 //! `tests/reference/text_encoders.py` creates the fixtures.
@@ -45,7 +45,7 @@ fn config<C: DeserializeOwned>(name: &str, changes: Value) -> C {
     serde_json::from_value(config).expect("a configuration")
 }
 
-/// Opens the weights of a fixture or of a changed copy.
+/// Opens the weights of a fixture, or a changed copy of them.
 fn open(path: &Path) -> Result<Arc<Weights>> {
     let weights = Weights::open(path)?;
     let prefix = if path.to_string_lossy().contains("deberta") { "deberta." } else { "bert." };
@@ -118,7 +118,8 @@ fn assert_gradient(name: &str, actual: &[f32], reference: &Tensor, tolerance: f3
     let (scale, difference) =
         (largest(reference.iter().copied()), largest_difference(actual, &reference));
     println!("  {name}: up to {scale:.1e}, off by {difference:.1e}");
-    // A bias that shifts all scores of a row equally has no effect: its gradient is rounding error.
+    // A bias that shifts all scores of a row equally has no effect, and its gradient is rounding
+    // error: the tolerance is absolute.
     let scale = if scale < 1e-12 { 1.0 } else { scale };
     assert!(difference <= tolerance * scale, "{name} is off by {difference:e}");
     Ok(())
@@ -150,7 +151,7 @@ fn hidden_states_and_every_gradient_equal_the_reference() -> Result<()> {
     Ok(())
 }
 
-/// The composites, which run in f64 and on other devices, give the same encoders.
+/// The composites, which run in f64, equal the reference.
 #[test]
 fn the_composites_equal_the_reference_too() -> Result<()> {
     for name in ENCODERS {
@@ -263,7 +264,7 @@ fn mismatched_weights_give_an_error_with_their_shapes() -> Result<()> {
     Ok(())
 }
 
-/// With dropout: every trainable parameter has a gradient, frozen parameters have none.
+/// With dropout, every trainable parameter has a gradient, and no frozen parameter has one.
 #[test]
 fn only_trainable_parameters_have_gradients() -> Result<()> {
     for name in ENCODERS {
@@ -347,7 +348,7 @@ fn invalid_configurations_are_refused() {
     }
 }
 
-/// The published MiniLM, if `ENGRAM_MINILM` names its folder.
+/// Compares the published all-MiniLM-L6-v2, if `ENGRAM_MINILM` names its folder.
 #[test]
 fn minilm_equals_the_reference() -> Result<()> {
     let Some(folder) = std::env::var_os("ENGRAM_MINILM").map(PathBuf::from) else {

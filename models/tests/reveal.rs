@@ -60,13 +60,13 @@ fn numbers(count: usize, seed: u64) -> Vec<f64> {
     (0..count).map(|i| 2.0 * (wave(i) - wave(i).floor()) - 1.0).collect()
 }
 
-/// `[count, D]`
+/// Returns irregular numbers `[count, D]`.
 fn rows(count: usize, seed: u64) -> Result<Tensor> {
     let numbers = numbers(count * WIDTH, seed);
     Ok(Tensor::from_vec(numbers, (count, WIDTH), &Device::Cpu)?.to_dtype(DType::F32)?)
 }
 
-/// Two texts; the first has an image.
+/// Returns a batch of two texts. The first has an image.
 fn input(first: u32) -> Result<RevealInput> {
     let texts = [vec![1, first, 3], vec![1, 7, first + 1, 9]];
     let pixels = Tensor::from_vec(numbers(48, u64::from(first)), (1, 3, 4, 4), &Device::Cpu)?;
@@ -77,7 +77,7 @@ fn input(first: u32) -> Result<RevealInput> {
     })
 }
 
-/// The generator's loss for two queries, each with both of two entries.
+/// Returns the generator's loss for two queries. Both entries are retrieved for each query.
 fn generation_loss(model: &Reveal) -> Result<Tensor> {
     let mode = Mode::evaluate();
     let base = model.encode(&input(4)?, &mode)?;
@@ -135,7 +135,7 @@ fn the_losses_equal_their_definitions() -> Result<()> {
     // 1.
     let values = Tensor::new(&[[1f32, 0.0], [0.0, 1.0], [-1.0, -1.0]], &Device::Cpu)?;
     assert!((scalar(decorrelation(&values, 3)?)? - 1.0 / 9.0).abs() < 1e-6);
-    // Norms 3 and 5 against 2.
+    // The mean norms are 4 and 2: |1 - 4/2| = 1.
     let values = Tensor::new(&[[3f32, 0.0], [3.0, 4.0]], &Device::Cpu)?;
     let query = Tensor::new(&[[0f32, 2.0]], &Device::Cpu)?;
     assert!((scalar(alignment(&values, &query)?)? - 1.0).abs() < 1e-6);
@@ -222,7 +222,7 @@ fn an_entry_of_weight_0_has_no_effect() -> Result<()> {
         let retrieved = Retrieved { counts: &[2], prior: &prior, values: &values };
         Ok(model.fuse(&base, Some(&retrieved), &Mode::evaluate())?.states.to_vec2()?)
     };
-    // Its keys and values in the layer are 0, and so is its output.
+    // A prior of 0 makes the entry's states 0, also in the output.
     let (one, other) = (fused([0.0, 2.0], 2)?, fused([0.0, 2.0], 5)?);
     assert_eq!(one[..3], other[..3]);
     assert!(one[3..3 + TOKENS].iter().flatten().all(|x| *x == 0.0));
@@ -290,7 +290,7 @@ fn a_prior_is_1_on_average_and_orders_entries_by_their_scores() -> Result<()> {
     let prior = model.prior(&scores, &[3, 2])?.to_vec1::<f32>()?;
     assert!((prior[..3].iter().sum::<f32>() - 3.0).abs() < 1e-5, "{prior:?}");
     assert_eq!(prior[3..], [1.0, 1.0]);
-    // 5 σ(1), the initial factor in the released code.
+    // 3.655293 is 5 σ(1), the initial factor in the released code.
     assert!((prior[0].ln() - prior[1].ln() - 0.8 * 3.655_293).abs() < 1e-4, "{prior:?}");
     assert!(model.prior(&scores, &[3, 3]).is_err());
     Ok(())
@@ -343,7 +343,7 @@ fn mismatched_shapes_are_refused() -> Result<()> {
 
 #[test]
 fn published_sizes_are_counted_without_allocating_parameters() -> Result<()> {
-    // The paper reports 0.4 and 1.4 billion, rounded.
+    // The paper reports 0.4 and 1.4 billion parameters.
     for (config, millions, frozen) in
         [(RevealConfig::base(4), 475, 6), (RevealConfig::large(4), 1429, 20)]
     {

@@ -1,5 +1,5 @@
-//! REVEAL from published weights: loaded parameters equal the files bit by bit; all others are
-//! fresh.
+//! REVEAL with published weights: loaded parameters equal the files bit for bit, all other
+//! parameters are fresh.
 
 #![allow(clippy::unwrap_used)]
 
@@ -45,7 +45,7 @@ fn config() -> RevealConfig {
     }
 }
 
-/// Writes files as published: a T5, and a ViT with its class token below `vit.`.
+/// Writes the files of a T5 and of a ViT with a class token, whose names start with `vit.`.
 fn files(folder: &Path) -> PublishedWeights {
     let config = config();
     let path = |name: &str| folder.join(name);
@@ -135,7 +135,7 @@ fn parameters_in_the_files_are_loaded_bit_by_bit_and_the_others_are_fresh() -> R
     for layer in 0..3 {
         assert!(set.iter().any(|name| name.starts_with(&format!("encoder.block.{layer}."))));
     }
-    // Without files no parameter is set; with one file only its own part is.
+    // Without files, no parameter is set. With one file, only the parameters of its model are.
     assert!(PublishedWeights::default().load_into(&after)?.is_empty());
     let only = PublishedWeights { t5: None, ..published };
     assert!(only.load_into(&after)?.iter().all(|name| name.starts_with("image_encoder.")));

@@ -1,5 +1,5 @@
-//! The CTC and transducer losses against PyTorch, against every path of small lattices, against
-//! recursions in the log domain, and against finite differences.
+//! Compares the CTC and transducer losses with PyTorch, with the sum over all paths of small
+//! lattices, with recursions in the log domain, and with finite differences.
 //!
 //! `tests/reference/ctc.py` creates the fixture.
 
@@ -232,7 +232,7 @@ fn gradients_equal_finite_differences() -> Result<()> {
     let targets: [&[u32]; 4] = [&[1, 1, 3], &[], &[0, 3], &[3]];
     let input: (Vec<f64>, &[usize]) = (numbers(14 * 4, 2.0), &[14, 4]);
     check_gradients(&[input], |t| Ok(ctc_loss(&t[0], ctc(&[6, 2, 5, 1], &targets, 2))?))?;
-    // 2 * 4 + 2 * 1 + 3 * 3 + 1 * 2 rows.
+    // A clip has frames * (labels + 1) rows: 2 * 4 + 2 * 1 + 3 * 3 + 1 * 2.
     let input: (Vec<f64>, &[usize]) = (numbers(21 * 4, 2.0), &[21, 4]);
     let options = transducer(&[2, 2, 3, 1], &targets, 2);
     check_gradients(&[input], |t| Ok(transducer_loss(&t[0], options.clone())?))
@@ -287,7 +287,8 @@ fn transducer_in_log_domain(logits: &[f64], classes: usize, target: &[u32], blan
     -(alpha[nodes - 1] + rows[(nodes - 1) * classes + blank as usize])
 }
 
-/// 2000 frames, with flat logits and with peaked logits whose path probabilities underflow f64.
+/// Checks 2000 frames, with flat logits and with peaked logits whose path probabilities underflow
+/// in f64.
 #[test]
 fn long_clips_are_precise() -> Result<()> {
     let classes = 24;
@@ -334,8 +335,8 @@ fn feasible_targets_have_enough_frames() {
     assert_eq!(transducer(&[0, 1, 0], &[&[], &[1, 1], &[1]], 0).infeasible(), 2);
 }
 
-/// Clips without a path: infinite loss and zero gradient for any upstream gradient. Other clips are
-/// unaffected.
+/// A clip without a path has infinite loss and zero gradient for any upstream gradient. It does not
+/// affect other clips.
 #[test]
 fn clips_without_a_path_have_no_gradient() -> Result<()> {
     let infinity = f64::INFINITY;
@@ -359,7 +360,7 @@ fn clips_without_a_path_have_no_gradient() -> Result<()> {
             assert!(gradient[..6].iter().chain(&gradient[12..]).all(|partial| *partial == 0.0));
             assert!(own_gradient.iter().any(|partial| *partial != 0.0));
         }
-        // 0 * 3, 2 * 2 and 3 * 2 rows; the label of the last is masked.
+        // The clips have 0 * 3, 2 * 2 and 3 * 2 rows. The label of the last clip is masked.
         let mut logits = logits.clone();
         (4..10).for_each(|row| logits[row * 3 + 2] = -infinity);
         let few = transducer(&[0, 2, 3], &[&[1, 2], &[1], &[2]], 0);
@@ -374,7 +375,7 @@ fn clips_without_a_path_have_no_gradient() -> Result<()> {
             assert!(gradient[12..].iter().all(|partial| *partial == 0.0));
             assert!(own_gradient.iter().any(|partial| *partial != 0.0));
         }
-        // No clip has a path, and there are no logits.
+        // All clips are without frames, so there are no logits and no paths.
         let nothing = |x: &Tensor| ctc_loss(x, ctc(&[0, 0], &[&[], &[1]], 0));
         let empty = Tensor::zeros((0, 3), dtype, &Device::Cpu)?;
         assert!(nothing(&empty)?.to_dtype(DType::F64)?.to_vec1::<f64>()? == [infinity; 2]);
@@ -386,7 +387,7 @@ fn clips_without_a_path_have_no_gradient() -> Result<()> {
     Ok(())
 }
 
-/// Masked classes are ignored: loss and gradient are the same without them.
+/// Loss and gradient are the same with masked classes (minus infinity) and without these classes.
 #[test]
 fn masked_classes_are_ignored() -> Result<()> {
     let (rows, masked) = (12, -f64::INFINITY);
@@ -398,7 +399,7 @@ fn masked_classes_are_ignored() -> Result<()> {
         |x, target| transducer_loss(x, transducer(&[2, 2], &[target, &[1]], 0)),
     ];
     for (loss, dtype) in losses.into_iter().flat_map(|loss| TYPES.map(|dtype| (loss, dtype))) {
-        // Rows of the transducer: 2 * 4 and 2 * 2.
+        // The transducer's clips have 2 * 4 and 2 * 2 rows.
         let expected = run((&three, 3, dtype), &[1.0, 2.0], |x| loss(x, &[2, 1, 1]))?;
         let found = run((&four, 4, dtype), &[1.0, 2.0], |x| loss(x, &[3, 1, 1]))?;
         assert_near(&found.0, &expected.0, 1e-6, "losses");
@@ -422,7 +423,7 @@ fn masked_classes_are_ignored() -> Result<()> {
         assert!(losses == [f64::INFINITY] && gradient == [0.0; 18]);
         let transducer_of = |x: &Tensor| transducer_loss(x, transducer(&[3], &[&[1]], 0));
         let (losses, gradient) = run((&rows, 3, dtype), &[1.0], transducer_of)?;
-        // Row 1 is after the label in frame 0, so the label is written later.
+        // The masked row 1 is frame 0 after the label, so the label is emitted in a later frame.
         assert_near(&losses, &[transducer_of_all_paths(&rows, 3, &[1], 0)], 1e-6, "the loss");
         assert!(gradient.iter().all(|partial| partial.is_finite()));
         assert!(gradient[6..].iter().all(|partial| *partial != 0.0));
@@ -494,7 +495,7 @@ fn the_thread_count_does_not_change_a_bit() -> Result<()> {
             let ctc = run((&logits, 70, DType::F32), &[1.0, -2.0, 0.3, 5.0], |x| {
                 ctc_loss(x, options.clone())
             })?;
-            // 19 * 41 + 521 * 1 rows.
+            // The clips have 19 * 41 and 521 * 1 rows.
             let options = transducer(&[19, 521], &[&target, &[]], 0);
             let transducer = run((&logits, 70, DType::F32), &[0.3, 5.0], |x| {
                 transducer_loss(x, options.clone())
@@ -542,7 +543,7 @@ fn mismatched_inputs_are_refused() -> Result<()> {
         let flat = Tensor::zeros(6, dtype, &Device::Cpu)?;
         assert!(ctc_loss(&flat, ctc(&[6], &[&[1]], 0)).is_err());
         assert!(transducer_loss(&flat, transducer(&[3], &[&[1]], 0)).is_err());
-        // Without a graph.
+        // Constant logits: no graph is built.
         let losses = ctc_loss(&x, ctc(&[4, 2], &[&[1], &[2]], 0))?;
         assert!(losses.to_dtype(DType::F64)?.to_vec1::<f64>()?.iter().all(|loss| loss.is_finite()));
     }

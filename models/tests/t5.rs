@@ -1,4 +1,5 @@
-//! T5 v1.1 against `transformers`: states, logits and all gradients of the cross-entropy.
+//! Compares T5 v1.1 with `transformers`: states, logits, all gradients of the cross-entropy, and
+//! generated texts.
 //!
 //! `tests/reference/t5.py` creates the fixtures.
 
@@ -88,7 +89,7 @@ fn states_logits_and_every_gradient_equal_the_reference() -> Result<()> {
     MODELS.iter().try_for_each(|name| check(name, DType::F32, 5e-6))
 }
 
-/// The composites, which run in f64 and on other devices, give the same model.
+/// The composites, which run in f64, equal the reference.
 #[test]
 fn the_composites_equal_the_reference_too() -> Result<()> {
     MODELS.iter().try_for_each(|name| check(name, DType::F64, 1e-6))
@@ -112,7 +113,7 @@ fn searches(name: &str) -> Vec<Search> {
     serde_json::from_str(&text).expect("JSON")
 }
 
-/// Greedy search and beam search, in f32 and with the composites.
+/// Checks greedy search and beam search, with the kernels (f32) and the composites (f64).
 #[test]
 fn outputs_equal_the_reference() -> Result<()> {
     for (name, dtype) in MODELS.into_iter().flat_map(|m| [(m, DType::F32), (m, DType::F64)]) {
@@ -202,7 +203,7 @@ fn ties_go_to_the_lowest_token() -> Result<()> {
     let options = GenerateOptions { max_new_tokens: 3, eos_token_id: 8, ..Default::default() };
     let texts = PackedTokens::new(&[[5, 6]]);
     assert_eq!(t5.generate(&texts, &options)?[0].tokens, [0, 0, 0]);
-    // An output that ends at once, next to one without an end.
+    // With end token 0, the first output ends at once.
     let options = GenerateOptions { eos_token_id: 0, ..options };
     let output = &t5.generate(&texts, &options)?[0];
     assert_eq!((output.tokens.as_slice(), output.without_end()), ([0].as_slice(), [].as_slice()));
@@ -254,25 +255,26 @@ fn invalid_search_options_are_refused() -> Result<()> {
     Ok(())
 }
 
-/// Irregular numbers of about unit size.
+/// Irregular numbers between -1 and 1.
 fn numbers(shape: &'static [usize], seed: u64) -> (Vec<f64>, &'static [usize]) {
     let wave = |i: usize| ((i as f64 + 1.0) * 12.9898 + seed as f64 * 78.233).sin() * 43758.5453;
     let count = shape.iter().product();
     ((0..count).map(|i| 2.0 * (wave(i) - wave(i).floor()) - 1.0).collect(), shape)
 }
 
-/// Six channels, three heads of width four.
+/// A T5 with six channels and three heads of width four.
 fn small_config() -> T5Config {
     let sizes = T5Config { d_model: 6, d_kv: 4, d_ff: 5, num_heads: 3, ..T5Config::small() };
     T5Config { vocab_size: 9, num_layers: 1, ..sizes }
 }
 
-/// A fresh layer always has the same parameters, so only the inputs vary.
+/// A builder that always gives the same parameters, so that only the inputs of a layer vary.
 fn fresh(dtype: DType) -> ParameterBuilder {
     ParameterBuilder::new(3, Vec::new(), dtype, &Device::Cpu)
 }
 
-/// REVEAL's fusion: the prior of retrieved entries gets a gradient through an encoder layer.
+/// As in REVEAL's fusion, the weights of an encoder layer's keys and values (the prior of retrieved
+/// entries) get a gradient.
 #[test]
 fn an_encoder_layer_with_weights_has_all_gradients() -> Result<()> {
     let mut weights = numbers(&[5, 1], 3);
@@ -286,7 +288,8 @@ fn an_encoder_layer_with_weights_has_all_gradients() -> Result<()> {
     })
 }
 
-/// REVEAL's Perceiver: latents attend to each other without a causal mask, and to the states.
+/// As in REVEAL's Perceiver, the layer's queries attend to each other without a causal mask, and to
+/// the encoder's states.
 #[test]
 fn a_decoder_layer_has_all_gradients() -> Result<()> {
     let inputs = [numbers(&[5, 6], 1), numbers(&[3, 3, 3], 2), numbers(&[7, 6], 3)];
@@ -313,7 +316,7 @@ fn more_queries_than_keys_are_an_error() -> Result<()> {
     Ok(())
 }
 
-/// Expected: `python tests/reference/t5.py --counts`.
+/// `python tests/reference/t5.py --counts` prints the expected counts.
 #[test]
 fn published_sizes_have_the_published_parameter_counts() -> Result<()> {
     for (config, expected) in [
@@ -348,7 +351,7 @@ fn read(text: &str) -> Result<T5Config> {
 fn published_configurations_are_read() -> Result<()> {
     let base = T5Config { num_decoder_layers: Some(12), ..T5Config::base() };
     assert_eq!(read(BASE)?, base);
-    // transformers 5 writes this for the same model.
+    // transformers 5 writes these fields for the same model.
     let tied = r#""tie_word_embeddings": true, "scale_decoder_outputs": false"#;
     assert_eq!(read(&BASE.replace(r#""tie_word_embeddings": false"#, tied))?, base);
     Ok(())

@@ -80,7 +80,7 @@ fn the_last_hidden_state_and_every_gradient_equal_the_reference() -> Result<()> 
     MODELS.iter().try_for_each(|name| check(name, DType::F32, 5e-6))
 }
 
-/// The composites, which run in f64 and on other devices, give the same model.
+/// The composites, which run in f64, equal the reference.
 #[test]
 fn the_composites_equal_the_reference_too() -> Result<()> {
     MODELS.iter().try_for_each(|name| check(name, DType::F64, 1e-6))
@@ -96,7 +96,7 @@ fn published_configurations_are_read() -> Result<()> {
     Ok(())
 }
 
-/// Central differences over every element of every parameter, in f64.
+/// Checks every element of every parameter by central differences in f64.
 #[test]
 fn every_gradient_equals_central_differences() -> Result<()> {
     for class_token in [true, false] {
@@ -228,7 +228,7 @@ fn published_sizes_have_the_published_parameter_counts() -> Result<()> {
     {
         config.validate()?;
         assert_eq!((config.num_parameters(), config.num_patches()), (parameters, patches));
-        // The class token and its position.
+        // The values of the class token and of its position embedding.
         let class_token_values = 2 * config.hidden_size;
         let reveal = ViTConfig { class_token: false, ..config };
         assert_eq!(reveal.num_parameters(), parameters - class_token_values);
@@ -240,7 +240,7 @@ fn published_sizes_have_the_published_parameter_counts() -> Result<()> {
     Ok(())
 }
 
-/// With a convolutional stem, the number of states is equal, and every parameter has a gradient.
+/// A convolutional stem does not change the number of patches. Every parameter has a gradient.
 #[test]
 fn a_convolution_stem_computes_patches() -> Result<()> {
     let config = ViTConfig {

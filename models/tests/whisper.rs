@@ -1,6 +1,6 @@
-//! Whisper against `transformers`: frames, states, logits and every gradient. Also texts against
-//! the decoder without a cache, and gradients through frozen parameters to earlier tokens and
-//! adapters.
+//! Compares Whisper with `transformers`: frames, states, logits and every gradient. Also compares
+//! texts with the decoder without a cache, and checks gradients through frozen blocks to inserted
+//! tokens and adapters.
 //!
 //! `tests/reference/whisper.py` creates the fixtures.
 
@@ -31,7 +31,7 @@ fn load(dtype: DType, groups: Vec<ParameterGroup>) -> Result<(Whisper, Parameter
     Ok((Whisper::new(&config, &builder.with_weights(weights))?, builder))
 }
 
-/// The inputs of the reference.
+/// The inputs and the expected outputs of the reference.
 struct Example {
     tensors: HashMap<String, Tensor>,
     lengths: Vec<usize>,
@@ -138,7 +138,7 @@ fn frames_equal_the_reference() -> Result<()> {
     Ok(())
 }
 
-/// The published filters, if the data are available.
+/// Compares with the published filters, if `ENGRAM_DATA` is set.
 #[test]
 fn filters_equal_the_published_filters() -> Result<()> {
     let Some(data) = std::env::var_os("ENGRAM_DATA") else {
@@ -191,8 +191,8 @@ fn rules() -> DecodingRules {
     }
 }
 
-/// Each token is the argmax among the allowed tokens, by the decoder without a cache. The text of a
-/// clip does not depend on the rest of the batch.
+/// Each token is the argmax of the allowed tokens, computed by the decoder without a cache. The
+/// text of a clip does not depend on the other clips of the batch.
 #[test]
 fn texts_equal_the_decoder_without_a_cache() -> Result<()> {
     let example = example()?;
@@ -274,7 +274,7 @@ fn invalid_inputs_are_refused() -> Result<()> {
     Ok(())
 }
 
-/// The published count of Whisper tiny: `model.num_parameters()` of `transformers`.
+/// Whisper tiny has the count that `model.num_parameters()` of `transformers` returns.
 #[test]
 fn the_default_size_has_the_published_parameter_count() -> Result<()> {
     let builder = ParameterBuilder::shapes_only();
@@ -283,8 +283,8 @@ fn the_default_size_has_the_published_parameter_count() -> Result<()> {
     Ok(())
 }
 
-/// The loss of texts, with a token before the audio tokens of each clip and adapters after all
-/// blocks.
+/// Returns the loss of texts, with a token before the audio tokens of each clip and adapters for
+/// all blocks.
 fn adapted_loss(
     whisper: &Whisper,
     example: &Example,
@@ -306,8 +306,8 @@ fn adapted_loss(
     mean_loss(&logits, &example.targets)
 }
 
-/// AVFormer's training: all published parameters are frozen. The gradients of inserted tokens and
-/// adapters match central differences.
+/// As in the training of AVFormer, all published parameters are frozen. The gradients of inserted
+/// tokens and adapters match central differences.
 #[test]
 fn gradients_pass_through_the_frozen_model() -> Result<()> {
     let example = example()?;
@@ -357,7 +357,8 @@ fn gradients_pass_through_the_frozen_model() -> Result<()> {
     Ok(())
 }
 
-/// The published tiny.en, if its folder is available (`tests/fetch_weights.sh`).
+/// Compares the published tiny.en, if `ENGRAM_WHISPER` (from `tests/fetch_weights.sh`) and
+/// `ENGRAM_DATA` are set.
 #[test]
 fn tiny_en_equals_the_states_and_logits_of_the_reference() -> Result<()> {
     let folders = ["ENGRAM_WHISPER", "ENGRAM_DATA"].map(std::env::var_os);

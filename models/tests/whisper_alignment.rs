@@ -16,7 +16,7 @@ use engram_models::{ModelError, Result};
 /// The first token id in the fixture's vocabulary that is not a word token.
 const END: u32 = 30;
 
-/// A file of the fixture.
+/// Returns the path of a file of the fixture.
 fn fixture(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/whisper").join(file)
 }
@@ -25,7 +25,7 @@ fn tensors(file: &str) -> Result<HashMap<String, Tensor>> {
     Ok(candle_core::safetensors::load(fixture(file), &Device::Cpu)?)
 }
 
-/// Returns the largest difference, relative to the largest expected value.
+/// Returns the largest absolute difference, divided by the largest absolute expected value.
 fn relative_difference(found: &[f32], expected: &[f32]) -> f32 {
     assert_eq!(found.len(), expected.len());
     let largest = |values: &mut dyn Iterator<Item = f32>| {
@@ -120,11 +120,12 @@ fn token_times_equal_the_reference() -> Result<()> {
     Ok(())
 }
 
-/// More tokens than states, a single state, and no position left for the end token.
+/// Clips with fewer states than tokens, with one state or none, and a text that leaves no position
+/// for the end token.
 #[test]
 fn short_clips_and_long_texts_have_times() -> Result<()> {
     let (example, (whisper, audio)) = (example()?, load(DType::F32)?);
-    // Without named heads, the upper half of the layers is used.
+    // Without listed heads, all heads in the upper half of the layers are used.
     let heads = AlignmentHeads::new(&[], whisper.config())?;
     let upper: Vec<[usize; 2]> = (1..3).flat_map(|layer| (0..4).map(move |i| [layer, i])).collect();
     assert_eq!(heads, AlignmentHeads::new(&upper, whisper.config())?);

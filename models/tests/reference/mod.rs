@@ -8,7 +8,7 @@ use engram_models::Result;
 use engram_models::gradients::Gradients;
 use engram_models::params::Parameters;
 
-/// A file of a fixture.
+/// Returns the path of a file of a fixture.
 pub fn fixture(name: &str, file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name).join(file)
 }
@@ -24,11 +24,12 @@ pub fn values(tensor: &Tensor) -> Result<Vec<f32>> {
     Ok(tensor.to_dtype(DType::F32)?.flatten_all()?.to_vec1()?)
 }
 
-/// Returns the largest difference relative to the largest expected value.
+/// Returns the largest absolute difference, divided by the largest absolute expected value.
 pub fn relative_difference(actual: &[f32], reference: &[f32]) -> f32 {
     assert_eq!(actual.len(), reference.len());
     let scale = largest(reference.iter().copied());
-    // A key bias shifts all scores of a row equally: its gradient is rounding error.
+    // A key bias shifts all scores of a row equally, so its gradient is rounding error: the
+    // difference stays absolute.
     let scale = if scale < 1e-12 { 1.0 } else { scale };
     largest(actual.iter().zip(reference).map(|(actual, reference)| actual - reference)) / scale
 }
@@ -53,8 +54,8 @@ pub fn assert_output(
     Ok(())
 }
 
-/// Asserts the same for the gradient of `loss` with respect to every parameter, and that the model
-/// has exactly the reference's parameters.
+/// Asserts a relative difference below `tolerance` for the gradient of `loss` with respect to every
+/// parameter, and that the model has exactly the reference's parameters.
 pub fn assert_gradients(
     name: &str,
     loss: &Tensor,
