@@ -145,8 +145,7 @@ pub(crate) fn search(
     decoder: &mut impl NextTokens,
 ) -> Result<Vec<Generated>> {
     let beams = options.num_beams;
-    // Greedy search cannot go back: returning the bonus would force it to complete every word that
-    // it began.
+    // `BrokenMatch::KeepBonus` says why greedy search keeps the bonus.
     let broken = if beams == 1 { BrokenMatch::KeepBonus } else { BrokenMatch::ReturnBonus };
     let mut searches: Vec<Beams> = (0..texts).map(|_| Beams::new(options)).collect();
     for _ in 0..options.max_new_tokens {

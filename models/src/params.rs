@@ -85,7 +85,7 @@ struct Shared {
 }
 
 impl Parameter {
-    /// The path, equal to the published name.
+    /// The name: the path of the parameter in the model, as published.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -32,7 +32,7 @@ struct Shard {
     path: PathBuf,
     map: Mmap,
     header: Metadata,
-    /// The position of the tensors' values in the file.
+    /// The offset of the tensors' values in the file, in bytes.
     values: usize,
 }
 
@@ -54,12 +54,12 @@ impl Shard {
         Ok(Self { path: path.to_path_buf(), map, header, values: LENGTH_BYTES + length })
     }
 
-    /// The names of its tensors.
+    /// Returns the names of the file's tensors.
     fn names(&self) -> impl Iterator<Item = String> {
         self.header.offset_keys().into_iter()
     }
 
-    /// The tensor with this name or, if there is none, with its [`original_name`].
+    /// Returns the tensor with this name or, if there is none, with its [`original_name`].
     fn find(&self, name: &str) -> Option<TensorView<'_>> {
         let original = || self.header.info(&original_name(name)?);
         let info = self.header.info(name).or_else(original)?;

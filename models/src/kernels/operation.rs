@@ -1,7 +1,7 @@
 //! Turns a fused kernel into a differentiable operation of candle's graph.
 //!
 //! candle's custom operations take at most three differentiable inputs, and candle's backward pass
-//! allocates a zero gradient for each input and adds to it. Two mechanisms avoid these limits:
+//! allocates a zero gradient for each input and adds to it. Two mechanisms remove these limits:
 //!
 //! - **Relays.** Inputs after the first (if there are more than two) are attached to a chain of
 //!   one-element tensors. The backward pass of the operation stores their gradients, and each link

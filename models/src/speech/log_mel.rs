@@ -15,7 +15,7 @@ use realfft::{RealFftPlanner, RealToComplex};
 
 use crate::error::{ModelError, Result};
 
-/// The sample rate, Hz.
+/// The sample rate in Hz.
 pub const SAMPLE_RATE: u32 = 16_000;
 
 /// Converts a number of samples to seconds.
@@ -74,7 +74,7 @@ struct Filter {
     weights: Vec<f32>,
 }
 
-/// The log-mel frames of a clip.
+/// The log-mel frames of a clip: `T` frames of `M` mel bands.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Frames {
     /// The values `[T, M]`, row by row.

@@ -16,7 +16,7 @@ pub enum PoolingMode {
     Mean,
     /// The sum of the states, divided by the square root of the number of tokens.
     MeanSqrtLen,
-    /// The mean of the states with the weights 1, 2, 3, …
+    /// The mean of the states, weighted by the token's position: 1, 2, 3, …
     WeightedMean,
     /// The state of the last token.
     LastToken,
