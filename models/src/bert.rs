@@ -1,8 +1,8 @@
 //! BERT (arXiv 1810.04805), and all encoders with its architecture: MiniLM, BERT-for-patents, E5, …
 //!
 //! Reference: `transformers` 5, `models/bert/modeling_bert.py`. Parameter names are the published
-//! ones. Sequences are packed, not padded, so padding costs no work. The pooler is omitted, because
-//! no study uses it.
+//! ones. Sequences are packed ([`PackedTokens`]), so there is no padding to compute. The pooler is
+//! omitted, because no study uses it.
 
 use std::sync::Arc;
 
@@ -32,11 +32,11 @@ pub struct BertConfig {
     pub intermediate_size: usize,
     /// Activation of the feed-forward block.
     pub hidden_act: Activation,
-    /// Maximum length of a sequence.
+    /// Number of absolute positions: the maximum length of a sequence.
     pub max_position_embeddings: usize,
     /// Number of token types.
     pub type_vocab_size: usize,
-    /// Added to the variance in norms.
+    /// Epsilon of the layer norms, added to the variance.
     #[serde(default = "default_layer_norm_eps")]
     pub layer_norm_eps: f64,
     /// Dropout after the embeddings and in each residual branch.
@@ -48,7 +48,7 @@ pub struct BertConfig {
     /// The kind of position embedding; only `absolute`, the default, is supported.
     #[serde(default)]
     pub position_embedding_type: Option<String>,
-    /// Whether attention is causal; `true` is not supported.
+    /// Whether the model is a decoder with causal attention; `true` is not supported.
     #[serde(default)]
     pub is_decoder: bool,
     /// Standard deviation of fresh weights.
@@ -133,7 +133,7 @@ impl BertLayer {
         })
     }
 
-    /// `[T, D]` → `[T, D]`.
+    /// Runs the block: `[T, D]` → `[T, D]`.
     fn forward(
         &self,
         x: &Tensor,
@@ -188,7 +188,8 @@ impl Bert {
         &self.config
     }
 
-    /// Returns the last hidden state, `[T, D]`. The other states are freed as early as possible.
+    /// Returns the last hidden state, `[T, D]`. Hidden states of earlier layers are freed as soon
+    /// as possible.
     ///
     /// # Errors
     /// [`ModelError::BadInput`](crate::ModelError::BadInput) for a position beyond the position
@@ -198,8 +199,8 @@ impl Bert {
         self.run(tokens, mode, |_| {})
     }
 
-    /// Returns the last hidden state, `[T, D]`. Calls `on_state` with each earlier state, from
-    /// the embeddings on.
+    /// Returns the last hidden state, `[T, D]`. Calls `on_state` with each earlier hidden state,
+    /// starting with the embeddings.
     pub(crate) fn run(
         &self,
         tokens: &PackedTokens,

@@ -1,9 +1,9 @@
 //! CLIP (arXiv 2103.00020): embeds images and texts in one vector space.
 //!
 //! Reference: `transformers` 5, `models/clip/modeling_clip.py`. Parameter names are the published
-//! ones; the norm before the vision blocks is spelt `pre_layrnorm` there. As in [`crate::bert`],
-//! texts are packed, not padded. Attention is causal, so tokens after the end-of-text token do not
-//! affect the pooled state.
+//! ones; the norm before the vision blocks is spelt `pre_layrnorm` there. Texts are packed
+//! ([`PackedTokens`]), so there is no padding to compute. Attention is causal, so tokens after the
+//! end-of-text token do not affect the pooled state.
 
 mod config;
 mod vision;
@@ -34,7 +34,7 @@ const NAMES: Names = Names {
     down: "mlp.fc2",
 };
 
-/// Both encoders and the temperature.
+/// Both encoders, their projections and the logit scale.
 #[derive(Debug, Clone)]
 pub struct Clip {
     config: ClipConfig,
@@ -57,9 +57,9 @@ struct TextTower {
 pub struct ClipTexts {
     /// States of the tokens after the last norm, `[T, D]`.
     pub last_hidden_state: Tensor,
-    /// The states of the end-of-text tokens, `[S, D]`.
+    /// The states of the first end-of-text tokens, `[S, D]`.
     pub pooled: Tensor,
-    /// The text embeddings in the common space, not normalised, `[S, E]`.
+    /// The text embeddings in the space shared with images, not normalised, `[S, E]`.
     pub embeddings: Tensor,
 }
 
@@ -71,8 +71,8 @@ impl Clip {
     pub fn new(config: &ClipConfig, builder: &ParameterBuilder) -> Result<Self> {
         config.validate()?;
         let text_width = config.text_config.hidden_size;
-        // Both projections have the common width, whatever `projection_dim` the tower's own
-        // configuration has.
+        // The vision projection has the width of the whole model; the `projection_dim` of the
+        // vision encoder's own configuration is ignored.
         let vision_config = ClipVisionConfig {
             projection_dim: config.projection_dim,
             ..config.vision_config.clone()
@@ -118,8 +118,8 @@ impl Clip {
         &self.vision
     }
 
-    /// Returns cosines times the learned temperature: `images` `[B, E]`, `texts` `[S, E]` → `[B,
-    /// S]`.
+    /// Returns the cosines times the learned scale `exp(logit_scale)`, which is 1 / temperature:
+    /// `images` `[B, E]`, `texts` `[S, E]` → `[B, S]`.
     pub fn logits(&self, images: &Tensor, texts: &Tensor) -> Result<Tensor> {
         let cosines = linear(&normalise(images)?, &normalise(texts)?, None)?;
         Ok(cosines.broadcast_mul(&self.logit_scale.exp()?)?)
@@ -138,12 +138,12 @@ pub fn contrastive_loss(logits: &Tensor) -> Result<Tensor> {
     Ok((directions? * 0.5)?)
 }
 
-/// The loss of one direction, a scalar: the mean cross-entropy of logits `[B, N]`. Row `i` matches
-/// column `targets[i]`.
+/// The contrastive loss in one direction (image to text, or text to image), a scalar: the mean
+/// cross-entropy of logits `[B, N]`. Row `i` matches column `targets[i]`.
 ///
 /// # Errors
-/// [`ModelError::Candle`] if `targets` has another number of rows, or names a column that does not
-/// exist.
+/// [`ModelError::Candle`] if `targets` does not have one index per row, or an index is not below
+/// `N`.
 pub fn matching_loss(logits: &Tensor, targets: Arc<[u32]>) -> Result<Tensor> {
     let options = CrossEntropy { targets, ignored: None, label_smoothing: 0.0 };
     Ok(cross_entropy(&logits.contiguous()?, options)?.mean_all()?)
@@ -198,7 +198,8 @@ fn blocks(config: PreNormConfig, builder: &ParameterBuilder) -> Result<PreNormBl
     PreNormBlocks::new(config, &NAMES, &init_stds, &builder.pp("encoder.layers"))
 }
 
-/// Returns the row of each text's first end-of-text token.
+/// Returns the row of each text's first end-of-text token. `None` means the largest id in each
+/// text.
 fn end_rows(tokens: &PackedTokens, end_of_text: Option<u32>) -> Result<Arc<[u32]>> {
     let end_of = |span: &Span| {
         let ids = &tokens.ids[span.start..span.start + span.length];

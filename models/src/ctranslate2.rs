@@ -1,8 +1,8 @@
 //! Reads CTranslate2's Whisper models (faster-whisper folders) under the published tensor names.
 //!
 //! Reference: `WhisperSpec` in CTranslate2's `python/ctranslate2/specs/whisper_spec.py`, and
-//! `specs/model_spec.py` for the quantised types. Only quantised weights are converted: f16 and
-//! f32 weights are copied unchanged.
+//! `specs/model_spec.py` for the quantised types. Quantised weights are converted to f32; f16, bf16
+//! and f32 weights are copied unchanged.
 
 mod file;
 

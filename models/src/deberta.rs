@@ -1,10 +1,10 @@
 //! DeBERTa-v2 and v3 (arXiv 2006.03654, 2111.09543): disentangled attention.
 //!
 //! Reference: `transformers` 5, `models/deberta_v2/modeling_deberta_v2.py`. Parameter names are the
-//! published ones. As in [`crate::bert`], sequences are packed, not padded. The heads are omitted.
-//! The two largest v2 models have a convolution, which is not supported: their configurations are
-//! an error. Only the relative embeddings that a batch needs are projected, and dropout applies
-//! only to these embeddings.
+//! published ones. Sequences are packed ([`PackedTokens`]), so there is no padding to compute. The
+//! heads for masked language modelling and classification are omitted. The convolution of the two
+//! largest v2 models is not supported; their configurations give an error. Projections and dropout
+//! of relative embeddings apply only to the relative positions that occur in the batch.
 
 mod config;
 
@@ -42,9 +42,11 @@ struct DebertaLayer {
     query: Linear,
     key: Linear,
     value: Linear,
-    /// Projects relative embeddings for `c2p`; equal to `key` if shared.
+    /// Projects relative embeddings for the `c2p` term; a clone of `key` with `share_att_key`.
+    /// `None` without this term.
     position_key: Option<Linear>,
-    /// Projects relative embeddings for `p2c`; equal to `query` if shared.
+    /// Projects relative embeddings for the `p2c` term; a clone of `query` with `share_att_key`.
+    /// `None` without this term.
     position_query: Option<Linear>,
     output: BlockOutput,
 }
@@ -85,7 +87,7 @@ impl DebertaLayer {
         })
     }
 
-    /// `[T, D]` → `[T, D]`.
+    /// Runs the block: `[T, D]` → `[T, D]`.
     fn forward(
         &self,
         x: &Tensor,
@@ -172,8 +174,8 @@ impl Deberta {
         &self.config
     }
 
-    /// Returns the last hidden state, `[T, D]`. The other states are freed as early as possible.
-    /// Without absolute positions a sequence may have any length.
+    /// Returns the last hidden state, `[T, D]`. Hidden states of earlier layers are freed as soon
+    /// as possible. A model without absolute positions accepts sequences of any length.
     ///
     /// # Errors
     /// [`ModelError::BadInput`] for a position beyond the position table. [`ModelError::Candle`]
@@ -182,8 +184,8 @@ impl Deberta {
         self.run(tokens, mode, |_| {})
     }
 
-    /// Returns the last hidden state, `[T, D]`. Calls `on_state` with each earlier state, from
-    /// the embeddings on.
+    /// Returns the last hidden state, `[T, D]`. Calls `on_state` with each earlier hidden state,
+    /// starting with the embeddings.
     pub(crate) fn run(
         &self,
         tokens: &PackedTokens,
@@ -202,7 +204,7 @@ impl Deberta {
         Ok(state)
     }
 
-    /// The embeddings before dropout `[T, D]`.
+    /// Returns the embeddings `[T, D]`, before dropout.
     fn embed(&self, tokens: &PackedTokens) -> Result<Tensor> {
         let mut lookups = vec![(&self.word_embeddings, Arc::clone(&tokens.ids))];
         if let Some(table) = &self.position_embeddings {

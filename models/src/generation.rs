@@ -1,7 +1,8 @@
 //! Text generation for a whole batch, by greedy or beam search.
 //!
-//! Reference: `generate` of `transformers` 5 with `do_sample=False`. A finished text leaves the
-//! batch. One beam means greedy search: the argmax token at each step, the lowest id in a tie.
+//! Reference: `generate` of `transformers` 5 with `do_sample=False`. A text whose search is
+//! finished is removed from the batch. With one beam, the search is greedy: it takes the argmax
+//! token at each step, and the lowest id in a tie.
 
 mod beams;
 pub(crate) mod cache;
@@ -25,7 +26,7 @@ pub struct GenerateOptions {
     /// The number of beams; 1 is greedy search.
     pub num_beams: usize,
     /// The score of a hypothesis is its log probability divided by its length to this power. Values
-    /// above 0 favour long hypotheses.
+    /// above 0 favour long hypotheses; 0 compares log probabilities.
     pub length_penalty: f64,
     /// Whether a search stops at the first `num_beams` finished hypotheses. Otherwise the search
     /// continues while the best unfinished hypothesis scores above the worst finished hypothesis.
@@ -53,7 +54,7 @@ pub struct Generated {
 }
 
 impl Default for GenerateOptions {
-    /// The defaults of T5.
+    /// Greedy search with T5's start and end tokens.
     fn default() -> Self {
         Self::greedy(0, 1)
     }
@@ -118,8 +119,8 @@ impl Generated {
 
 /// A decoder used by [`search`]. Each text has `num_beams` consecutive slots.
 pub(crate) trait NextTokens {
-    /// Returns the logits `[S, V]` after `tokens`, the last tokens of the beams in `slots`. Each
-    /// text has `counts` beams.
+    /// Returns the logits `[S, V]` after `tokens`, the last tokens of the beams in `slots`.
+    /// `counts` holds the number of running beams of each text.
     fn step(&mut self, tokens: &[u32], slots: &[usize], counts: &[usize]) -> Result<Tensor>;
 
     /// Copies the first slot of each pair to the second. A slot must not be both source and target.
@@ -128,7 +129,7 @@ pub(crate) trait NextTokens {
     /// Adjusts the logits after `tokens` in a text; minus infinity masks a token.
     fn adjust(&self, _text: usize, _tokens: &[u32], _logits: &mut [f32]) {}
 
-    /// Returns the boosted words of a text.
+    /// Returns the boosted words of a text; `None` without boosting.
     fn boost(&self, _text: usize) -> Option<&BoostTree> {
         None
     }
@@ -137,15 +138,15 @@ pub(crate) trait NextTokens {
 /// Generates the best continuation of each of `texts` texts.
 ///
 /// # Errors
-/// The errors of the decoder. [`ModelError::BadInput`] for NaN logits.
+/// The errors of the decoder. [`ModelError::BadInput`] for NaN or infinite logits.
 pub(crate) fn search(
     texts: usize,
     options: &GenerateOptions,
     decoder: &mut impl NextTokens,
 ) -> Result<Vec<Generated>> {
     let beams = options.num_beams;
-    // Greedy search cannot go back: returning the bonus would force it to complete every word that
-    // it began.
+    // Greedy search has no other hypothesis. If a broken match returned its bonus, the search would
+    // have to complete every word that it began.
     let broken = if beams == 1 { BrokenMatch::KeepBonus } else { BrokenMatch::ReturnBonus };
     let mut searches: Vec<Beams> = (0..texts).map(|_| Beams::new(options)).collect();
     for _ in 0..options.max_new_tokens {

@@ -58,7 +58,8 @@ impl Gradients {
         self.sink.written.fill(false);
     }
 
-    /// Adds the gradient of `loss` with respect to every trainable parameter.
+    /// Adds the gradient of `loss` with respect to every trainable parameter to the buffers. If the
+    /// backward pass fails, all gradients are discarded.
     pub fn backward(&mut self, loss: &Tensor) -> Result<()> {
         let mut pass = Pass::begin(self);
         let store = loss.backward()?;
@@ -86,8 +87,8 @@ impl Gradients {
         self.clear();
     }
 
-    /// Returns the gradient of the `index`-th trainable parameter; `None` if it received no
-    /// gradient.
+    /// Returns the gradient of the `index`-th trainable parameter; `None` if it has received no
+    /// gradient since [`Gradients::clear`].
     pub fn get(&self, index: usize) -> Option<&[f32]> {
         self.sink.written[index].then(|| self.sink.buffers[index].as_slice())
     }

@@ -9,7 +9,7 @@ use crate::params::{Init, ParameterBuilder};
 /// The keys and values of an encoder's states, for a decoder's cross-attention.
 #[derive(Clone, Copy)]
 pub struct CrossKeys<'a> {
-    /// `[T_k, W]`.
+    /// `[T_k, W]`: one row per encoder state, `W` channels for all heads together.
     pub keys: &'a Tensor,
     /// The same shape as the keys.
     pub values: &'a Tensor,

@@ -32,12 +32,13 @@ impl PackedTokens {
         }
     }
 
-    /// Adds branches: `branches` `[T]` holds the branch of each token. Branch 0 is the shared
-    /// prefix. Branches see the shared prefix but not each other. The positions of each branch
-    /// continue from the end of the prefix. A prefix of many sequences is thus computed only once.
+    /// Splits each sequence into branches: `branches` `[T]` holds the branch of each token, and
+    /// branch 0 is the shared prefix. Branches attend to the prefix but not to each other. The
+    /// positions of each branch continue from the end of the prefix. So texts with the same prefix
+    /// can be encoded in one sequence that has the prefix only once.
     ///
     /// # Panics
-    /// If the number of branches differs from the number of tokens.
+    /// If `branches` does not have one item per token.
     pub fn with_branches(mut self, branches: Arc<[u32]>) -> Self {
         assert_eq!(branches.len(), self.len(), "one branch for each token");
         let mut positions = Vec::with_capacity(branches.len());
@@ -64,7 +65,7 @@ impl PackedTokens {
         self.segments.queries()
     }
 
-    /// Fails if a sequence has more than `longest` tokens.
+    /// Returns an error if a position is not below `longest`.
     pub(crate) fn check_positions(&self, longest: usize) -> Result<()> {
         match self.positions.iter().find(|position| **position as usize >= longest) {
             None => Ok(()),

@@ -57,7 +57,7 @@ pub struct Parameters {
 }
 
 /// Gives a model its parameters: loaded from published weights ([`ParameterBuilder::with_weights`])
-/// or drawn from the seed. The groups set learning-rate factors and freeze parameters.
+/// or drawn from the seed. The parameter groups set learning-rate factors and freeze parameters.
 #[derive(Clone)]
 pub struct ParameterBuilder {
     shared: Arc<Mutex<Shared>>,
@@ -118,7 +118,7 @@ impl Parameter {
     /// parameter sees the change.
     ///
     /// # Errors
-    /// If the tensor is not contiguous f32 on the CPU.
+    /// [`ModelError::Candle`] if the tensor is not contiguous f32 on the CPU.
     pub fn update(&self, change: Change<'_>) -> Result<()> {
         struct Update<'a>(Mutex<Change<'a>>);
         impl InplaceOp1 for Update<'_> {
@@ -197,7 +197,7 @@ impl Parameters {
     }
 
     /// Returns the SHA-256 of the names, shapes and values of the parameters for which `keep` is
-    /// true. Equal fingerprints before and after a run prove that no such parameter changed.
+    /// true. Equal fingerprints before and after a run prove that none of these parameters changed.
     pub fn fingerprint(&self, keep: impl Fn(&Parameter) -> bool) -> Result<String> {
         let mut hash = Sha256::new();
         for parameter in self.list.iter().filter(|p| keep(p)) {
@@ -216,8 +216,7 @@ impl Parameters {
     /// Sets every parameter to its value in a safetensors file.
     ///
     /// # Errors
-    /// [`ModelError::MissingTensor`] or [`ModelError::ShapeMismatch`]; then no parameter is
-    /// changed.
+    /// The errors of [`Weights::open`] and [`Weights::get`]; no parameter is changed then.
     pub fn load(&self, path: &Path) -> Result<()> {
         self.load_some(path, |_| true)
     }
@@ -251,7 +250,7 @@ impl ParameterBuilder {
         Self { shared: Arc::new(Mutex::new(shared)), source: Source::Seed, prefix: String::new() }
     }
 
-    /// Creates a builder on the CPU in f32, without frozen parameters.
+    /// Creates a builder on the CPU in f32. No parameter is frozen.
     pub fn on_cpu(seed: u64) -> Self {
         Self::new(seed, Vec::new(), DType::F32, &Device::Cpu)
     }
@@ -277,8 +276,8 @@ impl ParameterBuilder {
     ///
     /// # Errors
     /// [`ModelError::MissingTensor`] and [`ModelError::ShapeMismatch`] from the weights.
-    /// [`ModelError::BadInput`] if a model requests a name twice. [`ModelError::BadConfig`] if a
-    /// group has a negative rate.
+    /// [`ModelError::BadInput`] if a model requests a name twice. [`ModelError::BadConfig`] if the
+    /// rate of a group is negative or not finite.
     pub fn get(&self, name: &str, shape: &[usize], init: Init) -> Result<Tensor> {
         self.add(name, shape, init, true)
     }

@@ -23,7 +23,7 @@ pub(crate) struct PreNormConfig {
     pub(crate) num_attention_heads: usize,
     /// Activation of the feed-forward part.
     pub(crate) hidden_act: Activation,
-    /// Added to the variance in norms.
+    /// Epsilon of the layer norms, added to the variance.
     pub(crate) layer_norm_eps: f64,
     /// Whether the query, key and value projections have biases. The other linear layers always
     /// have biases.
@@ -114,8 +114,9 @@ impl PreNormBlocks {
         Ok(Self { config, layers })
     }
 
-    /// `[T, D]` → `[T, D]`. Rows attend within their segment, with a causal mask if `causal`. The
-    /// first `stop_gradient_after` blocks and `x` get no gradient.
+    /// Runs the blocks: `[T, D]` → `[T, D]`. Rows attend within their segment, with a causal mask
+    /// if `causal`. With `stop_gradient_after = Some(n)`, the first `n` blocks and `x` get no
+    /// gradient.
     ///
     /// # Errors
     /// [`ModelError::BadInput`] if there are fewer blocks than `stop_gradient_after`.

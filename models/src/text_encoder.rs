@@ -86,7 +86,8 @@ impl TextEncoderConfig {
         }
     }
 
-    /// Opens published weights. Names may start with the prefix of a model with a head (`bert.`).
+    /// Opens published weights. Names may start with `bert.` or `deberta.`, as in files of a model
+    /// with a head.
     pub fn open_weights(&self, path: &Path) -> Result<Arc<Weights>> {
         let prefix = match self {
             Self::Bert(_) => "bert.",
@@ -103,7 +104,8 @@ impl TextEncoderConfig {
         }
     }
 
-    /// The maximum length of a sequence.
+    /// The `max_position_embeddings` of the configuration. It limits the sequence length only if
+    /// there is a position table ([`Self::max_positions`]).
     pub fn max_length(&self) -> usize {
         match self {
             Self::Bert(config) => config.max_position_embeddings,
@@ -159,7 +161,8 @@ impl TextEncoder {
         Ok(states)
     }
 
-    /// Returns the last hidden state, `[T, D]`. The other states are freed as early as possible.
+    /// Returns the last hidden state, `[T, D]`. Hidden states of earlier layers are freed as soon
+    /// as possible.
     pub fn encode(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Tensor> {
         match self {
             Self::Bert(bert) => bert.encode(tokens, mode),

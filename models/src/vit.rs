@@ -12,8 +12,8 @@
 //! Its first blocks get no gradient (`stop_gradient_after` of [`ViT::forward`]). Its weights were
 //! not published.
 //!
-//! Both encoders take pixels from -1 to 1. `Preprocessing` of `engram-data` computes them according
-//! to `preprocessor_config.json`.
+//! ViT and REVEAL's encoder take pixels from -1 to 1. `Preprocessing` of `engram-data` computes
+//! them according to `preprocessor_config.json`.
 
 mod config;
 mod convolution_stem;
@@ -47,7 +47,8 @@ pub struct ViT {
     config: ViTConfig,
     class_token: Option<Tensor>,
     patch_embeddings: PatchEmbedding,
-    /// Its output is added to the patch projection ([`ViTConfig::stem_channels`]).
+    /// The stem, whose output is added to the patch projection; `None` if
+    /// [`ViTConfig::stem_channels`] is empty.
     stem: Option<ConvolutionStem>,
     position_embeddings: Tensor,
     blocks: PreNormBlocks,
@@ -102,8 +103,9 @@ impl ViT {
 
     /// Encodes images `[B, C, S, S]` with pixels from -1 to 1.
     ///
-    /// With `stop_gradient_after`, the embeddings and the first `stop_gradient_after` blocks get no
-    /// gradient. These blocks store nothing for the backward pass. The output does not change.
+    /// With `stop_gradient_after = Some(n)`, the embeddings and the first `n` blocks get no
+    /// gradient and store nothing for the backward pass. With `None`, all blocks get a gradient.
+    /// The output is the same.
     ///
     /// # Errors
     /// [`ModelError::BadInput`](crate::ModelError::BadInput) for images of another shape, or if

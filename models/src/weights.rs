@@ -22,7 +22,8 @@ pub struct Weights {
     /// The file, or the index.
     path: PathBuf,
     shards: Vec<Shard>,
-    /// The prefix of all names in the file, such as `bert.`. The model's names do not have it.
+    /// The prefix that a requested name gets before it is looked up in the file, such as `bert.`;
+    /// empty for none.
     prefix: String,
 }
 
@@ -31,11 +32,11 @@ struct Shard {
     path: PathBuf,
     map: Mmap,
     header: Metadata,
-    /// The position of the tensors' values in the file.
+    /// The offset of the tensors' values in the file, in bytes.
     values: usize,
 }
 
-/// The length of a file's first field, the length of its header.
+/// The size of the first field of a file, in bytes. The field holds the length of the header.
 const LENGTH_BYTES: usize = 8;
 
 impl Shard {
@@ -101,8 +102,8 @@ impl Weights {
         }
     }
 
-    /// Adds `prefix` (for example `bert.`) to all names if the file has names with this prefix.
-    /// Models with a head have the prefix; bare encoders do not.
+    /// If names in the file start with `prefix` (for example `bert.`), adds it to all requested
+    /// names. Files of a model with a head have such a prefix; files of the bare encoder do not.
     pub fn with_optional_prefix(mut self, prefix: &str) -> Result<Self> {
         for shard in &self.shards {
             if shard.names().any(|name| name.starts_with(prefix)) {
@@ -168,8 +169,8 @@ pub fn save<'a>(path: &Path, named: impl Iterator<Item = (&'a str, &'a Tensor)>)
 }
 
 /// Converts a safetensors file to f16 and returns the bytes of the new file. Tensors are sorted by
-/// name, so equal tensors give equal bytes. Tensors whose names begin with `omitted` are left out;
-/// an empty `omitted` leaves out none.
+/// name, so equal tensors give equal bytes. Tensors whose names start with `omitted` are not
+/// copied; an empty `omitted` copies all.
 ///
 /// # Errors
 /// [`ModelError::Io`]; [`ModelError::BadWeights`]; [`ModelError::UnreadableTensor`]

@@ -38,7 +38,7 @@ pub struct ClipImages {
     pub last_hidden_state: Tensor,
     /// States of the class tokens after the last norm, `[B, D]`.
     pub pooled: Tensor,
-    /// The image embeddings in the common space, not normalised, `[B, E]`.
+    /// The image embeddings in the space shared with texts, not normalised, `[B, E]`.
     pub embeddings: Tensor,
 }
 
@@ -65,7 +65,8 @@ impl ClipVision {
         &self.config
     }
 
-    /// Encodes images with published normalisation: `[B, 3, image_size, image_size]`.
+    /// Encodes images `[B, 3, image_size, image_size]`, normalised with the published mean and
+    /// standard deviation.
     ///
     /// # Errors
     /// [`ModelError::BadInput`](crate::ModelError::BadInput) for images of another shape.

@@ -32,7 +32,7 @@ pub struct ViTConfig {
     pub num_attention_heads: usize,
     /// Activation of the feed-forward part.
     pub hidden_act: Activation,
-    /// Added to the variance in norms.
+    /// Epsilon of the layer norms, added to the variance.
     pub layer_norm_eps: f64,
     /// Whether the query, key and value projections have biases.
     pub qkv_bias: bool,
@@ -46,7 +46,7 @@ pub struct ViTConfig {
     /// their models have a class token. REVEAL's encoder has none.
     pub class_token: bool,
     /// Channels of the stem's convolutions with stride 2. The stem's output is projected to `D` and
-    /// added to each patch. Published files have no stem.
+    /// added to each patch. An empty list, as in published files, means no stem.
     pub stem_channels: Vec<usize>,
 }
 

@@ -3,10 +3,9 @@
 //!
 //! After Xiao et al., "Early convolutions help transformers see better" (arXiv 2106.14881):
 //! convolutions of 3 × 3 pixels with stride 2, each followed by ReLU, then a linear projection of
-//! each patch. In the paper the stem replaces the patch projection. Here the two are added, because
-//! the patch projection learns colours quickly. There is no norm
-//! between the convolutions, because a norm would scale a flat background up to the level of an
-//! edge.
+//! each patch. In the paper the stem replaces the patch projection. Here their outputs are added,
+//! because the patch projection learns colours quickly. There is no norm between the convolutions:
+//! it would scale a flat background up to the level of an edge.
 
 use candle_core::Tensor;
 
@@ -37,8 +36,8 @@ struct Layer {
 }
 
 impl ConvolutionStem {
-    /// A stem with one convolution per entry of `stem_channels`, and the parameters `N.weight`,
-    /// `N.bias` and `projection`.
+    /// Builds a stem with one convolution per item of `stem_channels`. The parameters are
+    /// `N.weight`, `N.bias` and `projection`.
     pub(super) fn new(config: &ViTConfig, builder: &ParameterBuilder) -> Result<Self> {
         let channels = &config.stem_channels;
         let mut width = config.num_channels;
