@@ -1,17 +1,19 @@
 //! AVFormer (arXiv 2303.16501): a frozen ASR model with visual input.
 //!
 //! A linear layer projects image embeddings to visual tokens, which are prepended to the audio
-//! tokens. An adapter follows each frozen block. Only the projection and the adapters are trained:
-//! about one percent of the parameters. The audio tokens ([`FrozenAsrModel::embed`]) and the
-//! image embeddings do not depend on trained parameters, so compute them once per clip.
+//! tokens. Each frozen block gets an adapter. Only the projection and the adapters are trained:
+//! about one percent of the parameters. The audio tokens ([`FrozenAsrModel::embed`]) and the image
+//! embeddings do not depend on trained parameters, so compute them once per clip.
 //!
-//! | term of the paper | here |
+//! | term of the paper | type |
 //! |---|---|
-//! | frozen BEST-RQ Conformer and decoder | [`FrozenAsrModel`], also Whisper |
+//! | frozen BEST-RQ Conformer and decoder | [`FrozenAsrModel`]: Whisper, or a Conformer with CTC |
 //! | visual projection layer | [`VisualProjection`] |
 //! | visual tokens, prepended | [`VisualTokens`], [`TokenPosition`] |
 //! | adapters | [`Adapters`] |
-//! | curriculum | phases of the study: each sets the trainable parameters and the inputs |
+//!
+//! The paper's curriculum is in the recipe of the AVFormer study. Each of its phases sets the
+//! trainable parameters and the inputs.
 
 mod frozen;
 mod state_distance;
@@ -35,7 +37,7 @@ pub use visual_projection::{ProjectionConfig, TokenPosition, VisualProjection};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AvformerConfig {
-    /// The adapters after the encoder's blocks.
+    /// The adapters of the encoder's blocks.
     pub adapters: AdapterConfig,
     /// The projection of images to tokens.
     pub projection: ProjectionConfig,
@@ -52,10 +54,10 @@ impl AvformerConfig {
     }
 }
 
-/// Embeddings of the images of clips.
+/// The image embeddings of a batch of clips.
 #[derive(Debug, Clone, Copy)]
 pub struct VisualTokens<'a> {
-    /// One row per image, clip after clip: `[ΣV, E]`.
+    /// One row per image, clip after clip: `[ΣV, E]` for clips with `V` images each.
     pub embeddings: &'a Tensor,
     /// The number of images of each clip; may be 0.
     pub counts: &'a [usize],
@@ -100,7 +102,8 @@ impl Avformer {
         &self.asr_model
     }
 
-    /// Encodes clips from their audio tokens and, if `visual` is given, from their images.
+    /// Encodes clips from their audio tokens and, unless `visual` is `None`, from their images.
+    /// Whisper's output includes the states of the visual tokens; a Conformer's output does not.
     ///
     /// # Errors
     /// [`crate::ModelError::BadInput`] if the number of clips or the width of the images differs,

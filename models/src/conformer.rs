@@ -2,7 +2,7 @@
 //!
 //! Reference: `transformers` 5, `models/parakeet/modeling_parakeet.py`. Parameter names are the
 //! same, so published Fast Conformers load. [`Subsampling::Full`] with the same blocks is the
-//! paper's model. Clips are packed, not padded. Gradients pass through frozen parameters to
+//! paper's model. Clips are packed, not padded. Gradients pass through frozen layers to
 //! [adapters](crate::adapter), and to tokens placed before the audio tokens
 //! ([`ConformerEncoder::embed`]).
 
@@ -58,9 +58,9 @@ impl ConformerEncoder {
         &self.config
     }
 
-    /// Returns the input of the blocks. Frames `[F, M]` of packed clips with the given `lengths`
-    /// become one token per `subsampling_factor` frames. You may insert other tokens before calling
-    /// [`ConformerEncoder::forward`].
+    /// Returns the input of the blocks. Log-mel frames `[F, M]` of packed clips with `lengths`
+    /// frames each become one token per `subsampling_factor` frames. You may insert other tokens
+    /// before calling [`ConformerEncoder::forward`].
     ///
     /// # Errors
     /// [`ModelError::BadInput`] if a clip has no frames, or the number of mel bands does not match.

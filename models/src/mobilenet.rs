@@ -30,13 +30,14 @@ pub const WEIGHTS_FILE: &str = "mobilenet_v2_1.0_224.safetensors";
 pub struct MobileNet {
     input: Shape,
     steps: Vec<PlannedStep>,
-    /// The index of the embedding's value, and its width.
+    /// The index of the activation that is the embedding, and its width.
     embedding: (usize, usize),
-    /// Weight `[classes, width]` and bias.
+    /// Weight `[classes, width]` and bias `[classes]`; `None` for a graph without a classifier.
     classifier: Option<(Tensor, Tensor)>,
 }
 
-/// A step, the indices of its input values, and the values that no later step reads.
+/// A step, the indices of its input activations, and the indices of the activations to free after
+/// it.
 #[derive(Debug, Clone)]
 struct PlannedStep {
     layer: Layer,
@@ -140,7 +141,7 @@ impl MobileNet {
         Ok(Some(softmax(&linear(embeddings, weight, Some(bias))?)?))
     }
 
-    /// `[H, W, C]` → `[D]`.
+    /// Computes the embedding of one image: `[H, W, C]` → `[D]`.
     fn embed_one(&self, image: &[f32]) -> Vec<f32> {
         let mut values: Vec<Vec<f32>> = vec![image.to_vec()];
         for PlannedStep { layer, inputs, freed } in &self.steps {
@@ -162,7 +163,7 @@ impl MobileNet {
     }
 }
 
-/// `[rows, width]` → `[width]`.
+/// Returns the mean of the rows: `[rows, width]` → `[width]`.
 fn mean_of_rows(values: &[f32], width: usize) -> Vec<f32> {
     let mut mean = vec![0.0; width];
     for row in values.chunks(width) {

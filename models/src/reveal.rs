@@ -15,8 +15,8 @@
 //! Reference: the released code, google-research/scenic `projects/knowledge_visual_language`. The
 //! released code cannot run its own retrieval. Therefore only the building blocks (T5, ViT) are
 //! tested against a reference. The other parts are tested by finite differences and against their
-//! definitions. Sequences are packed, not padded: a missing modality has no rows, where the
-//! released code has one masked zero token.
+//! definitions. Sequences are packed, not padded. A missing text or image has no rows; the released
+//! code has one masked zero token instead.
 
 pub mod base_encoder;
 mod config;
@@ -108,19 +108,21 @@ impl Reveal {
         self.value_perceiver.forward(states, mode)
     }
 
-    /// Returns the weight of each source for each query: `[B, key_dim]` → `[B, sources]`; rows sum
-    /// to 1.
+    /// Returns the weight of each source for each query: `[B, key_dim]` → `[B, sources]`. Rows sum
+    /// to 1; without a gate, all weights are 1.
     pub fn gates(&self, queries: &Tensor) -> Result<Tensor> {
         self.gate.forward(queries)
     }
 
-    /// Returns the prior of retrieved entries, computed from their gated scores; see
-    /// [`ScoreTransform::prior`].
+    /// Returns the prior of retrieved entries from their gated scores: the cosine of query and key,
+    /// times the gate of the source. See [`ScoreTransform::prior`].
     pub fn prior(&self, scores: &Tensor, counts: &[usize]) -> Result<Tensor> {
         self.transform.prior(scores, counts)
     }
 
-    /// Fuses the query's states with the retrieved entries, for the decoder.
+    /// Fuses the queries' states with the retrieved entries; the result is the decoder's input.
+    /// `None` for `retrieved` fuses nothing: the query's states alone pass through the fusion
+    /// layers.
     pub fn fuse(
         &self,
         query: &BaseStates,

@@ -2,10 +2,10 @@
 //!
 //! References: `transformers` 5, `models/whisper/modeling_whisper.py`; for decoding,
 //! openai/whisper. Parameter names are the published ones (`model.encoder…`, `model.decoder…`).
-//! Clips are packed, not padded, so a clip of 3 seconds costs a tenth of a clip of 30 seconds. Pad
-//! with silence to match the training of the published models. Gradients pass through frozen
-//! parameters. You can therefore train [adapters](crate::adapter) after each block, and tokens
-//! placed before the audio tokens ([`Encoder::embed`]).
+//! Clips are packed, not padded, so a clip of 3 seconds costs a tenth of a clip of 30 seconds. The
+//! published models were trained on clips of 30 seconds: pad clips with silence to match. Gradients
+//! pass through frozen layers. You can therefore train [adapters](crate::adapter) after each block,
+//! and tokens placed before the audio tokens ([`Encoder::embed`]).
 
 mod alignment;
 mod config;
@@ -83,7 +83,8 @@ impl Whisper {
         &self.decoder
     }
 
-    /// Encodes frames `[F, M]` of packed clips with the given `lengths`.
+    /// Encodes log-mel frames `[F, M]` of packed clips. `lengths` is the number of frames of each
+    /// clip.
     ///
     /// # Errors
     /// The same as for [`Encoder::embed`].

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::kernels::{Matrix, matmul};
 use crate::weights::Weights;
 
-/// Channels that are summed together: one vector register.
+/// Number of channels that are summed together, for vector instructions.
 const LANES: usize = 16;
 
 /// A dense convolution, computed as a matrix product.
