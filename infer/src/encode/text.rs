@@ -27,7 +27,7 @@ pub(super) struct TextModel {
     tokenizer: Arc<SegmentTokenizer>,
     settings: TransformerSettings,
     tokenizer_config: Option<TokenizerConfig>,
-    /// The length limit if the model's files set none.
+    /// The maximum length in `config.json`.
     default_limit: usize,
     /// The number of position embeddings; `None` for a model without a position table.
     positions: Option<usize>,

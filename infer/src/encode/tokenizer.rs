@@ -106,8 +106,9 @@ fn has_lowercase(normalizer: &Value) -> bool {
 }
 
 /// Returns the settings for tokenizing texts. `task_length` is a limit for queries or documents;
-/// `None` if the model has none. `default_limit` applies to an encoder without a configured limit.
-/// `positions` is the number of position embeddings, or `None` without a position table.
+/// `None` if the model has none. If sentence-transformers sets no limit, the smaller of
+/// `model_max_length` and `default_limit` applies. `positions` is the number of position
+/// embeddings, or `None` without a position table.
 pub(super) fn text_form(
     settings: &TransformerSettings,
     task_length: Option<usize>,

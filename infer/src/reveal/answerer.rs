@@ -50,11 +50,11 @@ pub struct Answer {
     /// The retrieved entries, best first.
     pub evidence: Vec<Evidence>,
     /// The answer's tokens, one per value of `credit`. The end token is last, unless the answer
-    /// reached its maximum length. Empty without [`Detail`].
+    /// reached its maximum length. Empty unless [`Detail`] requests the credit.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tokens: Vec<String>,
     /// Spearman's correlation between the exact and the estimated credit of the entries. `None`
-    /// without [`Detail`], or if all credits are equal.
+    /// unless [`Detail`] requests it, or if the correlation is undefined.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rank_correlation: Option<f64>,
     /// The answer's log-probability as entries are deleted or inserted, in several orders. Empty
@@ -84,7 +84,7 @@ pub struct Evidence {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prior: Option<f64>,
     /// For each answer token, the decrease of its log-probability if the entry is removed, in nats.
-    /// Empty without [`Detail`].
+    /// Empty unless [`Detail`] requests the credit.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub credit: Vec<f64>,
     /// The estimate of `credit` from the gradient.

@@ -30,7 +30,8 @@ pub struct Credit {
     /// The first-order estimate of `exact`, from the gradient.
     pub gradient: Vec<Vec<f64>>,
     /// Spearman's correlation between the exact and estimated credits of entries, summed over the
-    /// answer; `None` if all are equal.
+    /// answer; `None` for fewer than two entries, or if all exact or all estimated credits are
+    /// equal.
     pub rank_correlation: Option<f64>,
 }
 
