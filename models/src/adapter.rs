@@ -1,7 +1,7 @@
 //! Bottleneck adapters (arXiv 1902.00751): small trainable layers for frozen blocks.
 //!
-//! `f(x) = W_up a(W_down norm(x))`. The up-projection starts at zero, so a fresh adapter does not
-//! change the output.
+//! `f(x) = W_up a(W_down norm(x))`. The up-projection starts at zero, so an untrained adapter does
+//! not change the output.
 
 use candle_core::Tensor;
 use schemars::JsonSchema;
@@ -15,7 +15,7 @@ use crate::params::{Init, ParameterBuilder};
 
 /// The epsilon of the norm.
 const EPSILON: f64 = 1e-5;
-/// Standard deviation of a fresh down-projection.
+/// Standard deviation of the random initial weights of the down-projection.
 const STD: f64 = 0.02;
 
 /// The settings of adapters.
@@ -98,7 +98,7 @@ impl Adapters {
         Ok(Self { adapters, placement: config.placement })
     }
 
-    /// Fails unless there is one adapter per block, or none.
+    /// Returns an error unless there is one adapter per block, or none.
     pub(crate) fn check(&self, blocks: usize) -> Result<()> {
         match self.adapters.len() {
             0 => Ok(()),

@@ -51,7 +51,7 @@ pub struct BertConfig {
     /// Whether the model is a decoder with causal attention; `true` is not supported.
     #[serde(default)]
     pub is_decoder: bool,
-    /// Standard deviation of fresh weights.
+    /// Standard deviation of random initial weights.
     #[serde(default = "default_initializer_range")]
     pub initializer_range: f64,
 }
@@ -159,7 +159,7 @@ impl BertLayer {
 }
 
 impl Bert {
-    /// Builds the encoder with published weights, or with fresh parameters.
+    /// Builds the encoder with published weights, or with random initial weights.
     ///
     /// # Errors
     /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), and the errors of

@@ -64,7 +64,7 @@ pub struct ClipTexts {
 }
 
 impl Clip {
-    /// Builds both encoders with published weights, or with fresh parameters.
+    /// Builds both encoders with published weights, or with random initial weights.
     ///
     /// # Errors
     /// [`ModelError::BadConfig`], and the errors of [`ParameterBuilder::get`].
@@ -168,7 +168,7 @@ impl TextTower {
         })
     }
 
-    /// `[T, D]`.
+    /// Returns the states of the tokens after the last norm, `[T, D]`.
     fn forward(
         &self,
         config: &ClipTextConfig,

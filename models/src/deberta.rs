@@ -125,7 +125,7 @@ impl DebertaLayer {
 }
 
 impl Deberta {
-    /// Builds the encoder with published weights, or with fresh parameters.
+    /// Builds the encoder with published weights, or with random initial weights.
     ///
     /// # Errors
     /// [`ModelError::BadConfig`], and the errors of [`ParameterBuilder::get`].

@@ -183,8 +183,8 @@ impl fmt::Display for GradientFault {
 }
 
 /// Takes the buffer of tensor `id` out of the running backward pass. The flag is true if the buffer
-/// already holds a gradient to add to. Returns `None` if there is no such buffer, or if it is
-/// already taken.
+/// already holds a gradient to add to. Returns `None` if the tensor has no buffer, or if the buffer
+/// is already taken.
 pub(crate) fn take_buffer(id: TensorId) -> Option<(Vec<f32>, bool)> {
     ACTIVE.with_borrow_mut(|active| {
         let sink = active.as_mut()?;

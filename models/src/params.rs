@@ -1,10 +1,10 @@
 //! Ordered, named, seeded parameters, and their learning-rate factors.
 //!
 //! candle's own `VarMap` is unordered and cannot be seeded on the CPU. Here parameters keep the
-//! order in which the model requested them. A *fresh* parameter is drawn at random, not loaded. Its
-//! generator is seeded by the seed and the parameter's name, so an additional layer does not change
-//! the initial values of other layers. A frozen parameter is a plain tensor without a gradient;
-//! gradients still flow to earlier layers.
+//! order in which the model requested them. A parameter that is not loaded from published weights
+//! is drawn at random. Its generator is seeded by the seed and the parameter's name, so an
+//! additional layer does not change the initial values of other layers. A frozen parameter is a
+//! plain tensor without a gradient; gradients still flow to earlier layers.
 
 mod group;
 
@@ -21,7 +21,7 @@ use crate::error::{ModelError, Result};
 use crate::weights::Weights;
 pub use group::{ParameterGroup, path_matches};
 
-/// The initial values of a fresh parameter.
+/// The initial values of a parameter that is not loaded from published weights.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Init {
     /// All zero (biases, the up-projection of an adapter).

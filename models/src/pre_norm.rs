@@ -46,7 +46,7 @@ pub(crate) struct Names {
     pub(crate) down: &'static str,
 }
 
-/// Standard deviations of fresh weights.
+/// Standard deviations of random initial weights.
 pub(crate) struct InitStds {
     pub(crate) query_key_value: f64,
     pub(crate) output: f64,

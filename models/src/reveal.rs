@@ -60,7 +60,7 @@ pub struct Reveal {
 }
 
 impl Reveal {
-    /// Builds the model with published weights, or with fresh parameters.
+    /// Builds the model with published weights, or with random initial weights.
     ///
     /// # Errors
     /// [`crate::ModelError::BadConfig`], and the errors of [`ParameterBuilder::get`].

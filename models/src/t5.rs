@@ -58,7 +58,7 @@ pub struct Decoder {
 }
 
 impl T5 {
-    /// Builds the model with published weights, or with fresh parameters.
+    /// Builds the model with published weights, or with random initial weights.
     ///
     /// # Errors
     /// [`crate::ModelError::BadConfig`], and the errors of [`ParameterBuilder::get`].

@@ -78,7 +78,7 @@ impl TextEncoderConfig {
         }
     }
 
-    /// Builds the encoder with the builder's weights, or with fresh parameters.
+    /// Builds the encoder with the builder's weights, or with random initial weights.
     pub fn build(&self, builder: &ParameterBuilder) -> Result<TextEncoder> {
         match self {
             Self::Bert(config) => Ok(TextEncoder::Bert(Bert::new(config, builder)?)),

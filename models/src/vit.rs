@@ -65,7 +65,7 @@ pub struct ViTOutput {
 }
 
 impl ViT {
-    /// Builds the encoder with published weights, or with fresh parameters.
+    /// Builds the encoder with published weights, or with random initial weights.
     ///
     /// # Errors
     /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), and the errors of

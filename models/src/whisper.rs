@@ -44,7 +44,7 @@ pub struct Whisper {
 }
 
 impl Whisper {
-    /// Builds the model from published weights or with fresh parameters.
+    /// Builds the model with published weights, or with random initial weights.
     ///
     /// # Errors
     /// [`crate::ModelError::BadConfig`], and the errors of [`ParameterBuilder::get`].

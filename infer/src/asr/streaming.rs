@@ -121,7 +121,8 @@ pub struct StreamResult {
     pub late_passes: usize,
     /// The computing time of all passes in seconds.
     pub compute_seconds: f64,
-    /// The number of words that a later hypothesis changed or removed before they became final.
+    /// How often a hypothesis changed or removed a word of the previous hypothesis that was not
+    /// final.
     pub revised_words: usize,
 }
 

@@ -95,7 +95,7 @@ pub struct Corpus {
     pub metric_kinds: Vec<MetricKind>,
     /// Notes about the data for the report, such as skipped files and the reasons.
     pub notes: Vec<String>,
-    /// SHA-256 digests of other inputs, such as images.
+    /// Names and SHA-256 digests of other inputs, such as images.
     pub digests: Vec<(String, String)>,
 }
 

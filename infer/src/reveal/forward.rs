@@ -133,7 +133,8 @@ impl Forward<'_> {
         Ok((prior.detach(), values.detach()))
     }
 
-    /// Encodes fresh entries and `also` with the current weights, each item once.
+    /// Encodes the entries to re-encode, and the items in `also`, with the current weights; each
+    /// item once.
     fn encode_fresh(
         &self,
         reading: &EntriesOfQueries,

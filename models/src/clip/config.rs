@@ -61,7 +61,7 @@ pub struct ClipVisionConfig {
     pub patch_size: usize,
     /// Number of channels of a pixel.
     pub num_channels: usize,
-    /// Standard deviation of a fresh patch embedding.
+    /// Standard deviation of the random initial weights of the patch embedding.
     pub initializer_range: f64,
     pub hidden_size: usize,
     pub intermediate_size: usize,

@@ -43,7 +43,7 @@ pub struct ClipImages {
 }
 
 impl ClipVision {
-    /// Builds the encoder with published weights, or with fresh parameters.
+    /// Builds the encoder with published weights, or with random initial weights.
     ///
     /// # Errors
     /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), and the errors of
@@ -109,7 +109,7 @@ impl VisionTower {
         })
     }
 
-    /// `[B, C, S, S]` → `[B, 1 + P, D]`.
+    /// Returns the states before the last norm: `[B, C, S, S]` → `[B, 1 + P, D]`.
     fn forward(&self, pixels: &Tensor, mode: &Mode) -> Result<Tensor> {
         let patches = self.patch_embedding.forward(pixels)?;
         let tokens = with_class_token(&self.class_embedding, &patches)?;

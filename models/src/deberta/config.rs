@@ -68,7 +68,7 @@ pub struct DebertaConfig {
     /// Dropout of attention weights.
     #[serde(default)]
     pub attention_probs_dropout_prob: f64,
-    /// Standard deviation of fresh weights.
+    /// Standard deviation of random initial weights.
     #[serde(default = "default_initializer_range")]
     pub initializer_range: f64,
 }

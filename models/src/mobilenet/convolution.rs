@@ -30,7 +30,7 @@ impl Convolution {
         Ok(Self { window: window.clone(), weight, bias })
     }
 
-    /// `[H, W, C_in]` → `[H_out, W_out, C_out]`.
+    /// Applies the convolution: `[H, W, C_in]` → `[H_out, W_out, C_out]`.
     pub(super) fn run(&self, input: &[f32]) -> Vec<f32> {
         let Window { kernel, stride, output, .. } = self.window;
         let (positions, channels) = (output.height * output.width, output.channels);
@@ -97,7 +97,7 @@ impl Depthwise {
         Ok(Self { window: window.clone(), weight, bias })
     }
 
-    /// `[H, W, C]` → `[H_out, W_out, C]`.
+    /// Applies the convolution: `[H, W, C]` → `[H_out, W_out, C]`.
     pub(super) fn run(&self, input: &[f32]) -> Vec<f32> {
         let Window { output, .. } = self.window;
         let mut result = vec![0.0; output.height * output.width * output.channels];

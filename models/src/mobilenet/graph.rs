@@ -134,7 +134,7 @@ fn parse(published: Published) -> std::result::Result<Graph, String> {
     }
 }
 
-/// `[1, H, W, C]`.
+/// Reads a shape `[1, H, W, C]`.
 fn shape_of(dims: &[usize]) -> std::result::Result<Shape, String> {
     match *dims {
         [1, height, width, channels]

@@ -138,7 +138,7 @@ impl BaseEncoder {
         Ok(BaseStates { states: embedding_sum(&[(&states, rows.into())])?, lengths })
     }
 
-    /// `[T, D]`.
+    /// Returns the states of the texts after the lower T5 layers, `[T, D]`.
     fn texts(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Tensor> {
         let longest = tokens.sequences().iter().map(|span| span.length).max().unwrap_or(1);
         let bias = self.bias.forward(longest, longest)?;

@@ -40,7 +40,7 @@ pub struct ViTConfig {
     pub hidden_dropout_prob: f64,
     /// Dropout of attention weights.
     pub attention_probs_dropout_prob: f64,
-    /// Standard deviation of fresh weights.
+    /// Standard deviation of random initial weights.
     pub initializer_range: f64,
     /// Whether a class token comes before the patches. Published files do not have this field, and
     /// their models have a class token. REVEAL's encoder has none.

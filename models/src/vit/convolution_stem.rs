@@ -75,7 +75,7 @@ impl ConvolutionStem {
         convolutions.sum::<usize>() + config.hidden_size * (edge * edge * last + 1)
     }
 
-    /// Images `[B, C, S, S]` → `[B, P, D]`, row by row.
+    /// Applies the stem to images: `[B, C, S, S]` → `[B, P, D]`, patches row by row.
     pub(super) fn forward(&self, pixels: &Tensor) -> Result<Tensor> {
         let mut x = pixels.permute((0, 2, 3, 1))?.contiguous()?;
         for layer in &self.layers {
