@@ -51,9 +51,9 @@ pub struct Item<'a> {
 /// The modalities that an encoder supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Modalities {
-    /// Whether it encodes texts.
+    /// Whether the encoder supports texts.
     pub text: bool,
-    /// Whether it encodes images.
+    /// Whether the encoder supports images.
     pub images: bool,
 }
 
@@ -179,7 +179,7 @@ impl Encoder {
         notes
     }
 
-    /// The absolute path of the folder, or the Hub address.
+    /// The absolute path of the model's folder, or its Hub address.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -64,10 +64,10 @@ impl Default for AdapterConfig {
 }
 
 impl AdapterConfig {
-    /// Checks the values.
+    /// Checks that the values are valid and fit together.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`], with the field.
+    /// [`ModelError::BadConfig`], which names the field.
     pub fn validate(&self) -> Result<()> {
         check_sizes(&[("bottleneck", self.bottleneck)])
     }

@@ -44,10 +44,10 @@ pub struct AvformerConfig {
 }
 
 impl AvformerConfig {
-    /// Checks the values.
+    /// Checks that the values are valid and fit together.
     ///
     /// # Errors
-    /// [`crate::ModelError::BadConfig`], with the field.
+    /// [`crate::ModelError::BadConfig`], which names the field.
     pub fn validate(&self) -> Result<()> {
         self.adapters.validate()?;
         self.projection.validate()

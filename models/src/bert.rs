@@ -20,7 +20,7 @@ use crate::params::{Init, ParameterBuilder};
 /// The fields of a published `config.json` that define the encoder. Other fields are ignored.
 #[derive(Debug, Clone, Deserialize)]
 pub struct BertConfig {
-    /// Vocabulary `V`.
+    /// Size `V` of the vocabulary.
     pub vocab_size: usize,
     /// Width `D`.
     pub hidden_size: usize,
@@ -65,10 +65,10 @@ fn default_initializer_range() -> f64 {
 }
 
 impl BertConfig {
-    /// Checks the values.
+    /// Checks that the values are valid and fit together.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), with the field.
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), which names the field.
     pub fn validate(&self) -> Result<()> {
         check_heads(self.hidden_size, self.num_attention_heads)?;
         check_layers(self.num_hidden_layers)?;

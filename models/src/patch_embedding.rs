@@ -17,9 +17,9 @@ const MAX_CHANNELS: usize = 1 << 10;
 /// The patch grid of an image.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PatchGrid {
-    /// Edge of the image, in pixels.
+    /// Side length of the image, in pixels.
     pub(crate) image_size: usize,
-    /// Edge of a patch, in pixels.
+    /// Side length of a patch, in pixels.
     pub(crate) patch_size: usize,
     /// Number of channels of a pixel.
     pub(crate) num_channels: usize,
@@ -39,7 +39,7 @@ impl PatchGrid {
     /// Checks that the image is divided into whole patches, and that the sizes are not too large.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`], with the field.
+    /// [`ModelError::BadConfig`], which names the field.
     pub(crate) fn validate(&self) -> Result<()> {
         let Self { image_size: image, patch_size: patch, num_channels } = *self;
         check_sizes(&[("num_channels", num_channels)])?;

@@ -73,10 +73,10 @@ struct Layer {
 }
 
 impl PreNormConfig {
-    /// Checks the values.
+    /// Checks that the values are valid and fit together.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`], with the field.
+    /// [`ModelError::BadConfig`], which names the field.
     pub(crate) fn validate(&self) -> Result<()> {
         check_heads(self.hidden_size, self.num_attention_heads)?;
         check_layers(self.num_hidden_layers)?;

@@ -95,7 +95,7 @@ impl ConformerAsr {
         })
     }
 
-    /// Its tokenizer.
+    /// The tokenizer.
     pub(super) fn tokenizer(&self) -> &SpeechTokenizer {
         &self.tokenizer
     }

@@ -8,10 +8,10 @@ use serde::{Serialize, Serializer};
 pub struct Transcript {
     /// The text; empty without speech.
     pub text: String,
-    /// Its segments with times. Without timestamps, Whisper's transcripts have none.
+    /// The segments with times. Without timestamps, Whisper's transcripts have none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub segments: Vec<Segment>,
-    /// Its words with times; empty unless requested.
+    /// The words with times; empty unless requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub words: Vec<Word>,
     /// The length of the clip, in seconds.
@@ -35,28 +35,28 @@ pub struct Transcript {
 /// A segment of a transcript.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Segment {
-    /// Its start in seconds from the start of the clip.
+    /// The start, in seconds from the start of the clip.
     #[serde(serialize_with = "to_milliseconds")]
     pub start: f64,
-    /// Its end in seconds from the start of the clip.
+    /// The end, in seconds from the start of the clip.
     #[serde(serialize_with = "to_milliseconds")]
     pub end: f64,
-    /// Its text.
+    /// The text of the segment.
     pub text: String,
 }
 
 /// A word of a transcript.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Word {
-    /// Its start in seconds from the start of the clip.
+    /// The start, in seconds from the start of the clip.
     #[serde(serialize_with = "to_milliseconds")]
     pub start: f64,
-    /// Its end in seconds from the start of the clip.
+    /// The end, in seconds from the start of the clip.
     #[serde(serialize_with = "to_milliseconds")]
     pub end: f64,
     /// The word with its punctuation.
     pub text: String,
-    /// The mean probability of its tokens.
+    /// The mean probability of the tokens of the word.
     pub probability: f32,
 }
 

@@ -37,7 +37,7 @@ use crate::finished_run::{RECIPE, WEIGHTS, check_checksums};
 pub struct Answer {
     /// The question's id.
     pub id: Value,
-    /// The question; `None` for a description.
+    /// The question; `None` if the image was to be described.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub question: Option<String>,
     /// Whether the question was truncated to the recipe's `data.max_query_tokens`.
@@ -45,7 +45,7 @@ pub struct Answer {
     pub question_cut: bool,
     /// The answer.
     pub answer: String,
-    /// Its log-probability, in nats.
+    /// The log-probability of the answer, in nats.
     pub log_probability: f64,
     /// The retrieved entries, best first.
     pub evidence: Vec<Evidence>,
@@ -66,21 +66,21 @@ pub struct Answer {
 /// A retrieved entry.
 #[derive(Debug, Clone, Serialize)]
 pub struct Evidence {
-    /// Its id.
+    /// The id of the entry.
     pub id: i64,
-    /// Its source.
+    /// The source of the entry.
     pub source: String,
-    /// Its text.
+    /// The text of the entry.
     pub text: String,
-    /// The path or URL of its image; `None` without an image.
+    /// The path or URL of the image of the entry; `None` without an image.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
     /// The cosine of query and key, times the gate.
     pub score: f64,
-    /// The gate of its source for this query.
+    /// The gate of the source for this query.
     pub gate: f64,
-    /// Its weight in the fusion, 1 on average over the entries of an answer; `None` in search
-    /// results without an answer.
+    /// The weight (prior) of the entry in the fusion, 1 on average over the entries of an answer;
+    /// `None` in search results without an answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prior: Option<f64>,
     /// For each answer token, the decrease of its log-probability if the entry is removed, in nats.

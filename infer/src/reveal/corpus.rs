@@ -47,18 +47,18 @@ pub enum MetricKind {
 /// A question, an image to describe, or a text to continue.
 #[derive(Debug, Clone)]
 pub struct Example {
-    /// Its id in results.
+    /// The id of the example in results.
     pub id: i64,
     /// The task.
     pub task: Task,
-    /// Its id in the data set: of a question, or of an image to describe.
+    /// The id of the question, or of the image to describe, in the data set.
     pub name: String,
     /// The document that the example comes from. Retrieval excludes all entries of this document;
     /// `None` excludes nothing.
     pub document: Option<String>,
-    /// The index of its metrics in [`Corpus::metric_kinds`].
+    /// The index of the example's metrics in [`Corpus::metric_kinds`].
     pub metric_kind: usize,
-    /// The question.
+    /// The question, or the text to continue.
     pub text: String,
     /// The index of its image in [`Corpus::images`]; `None` without an image.
     pub image: Option<usize>,
@@ -118,12 +118,12 @@ impl Corpus {
         }
     }
 
-    /// The index of an entry among the items, by its id.
+    /// The index in [`Corpus::items`] of the entry with this id; `None` if there is none.
     pub fn index_of(&self, id: i64) -> Option<usize> {
         self.items.binary_search_by_key(&id, |item| item.entry.id).ok()
     }
 
-    /// The index of an item's source.
+    /// The index in [`Corpus::sources`] of the source of the item `index`.
     pub fn source_of(&self, index: usize) -> u32 {
         let source = &self.items[index].entry.source;
         self.sources.iter().position(|name| name == source).unwrap_or(0) as u32

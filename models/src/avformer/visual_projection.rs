@@ -59,10 +59,10 @@ impl Default for ProjectionConfig {
 }
 
 impl ProjectionConfig {
-    /// Checks the values.
+    /// Checks that the values are valid and fit together.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`], with the field.
+    /// [`ModelError::BadConfig`], which names the field.
     pub fn validate(&self) -> Result<()> {
         let std = self.init_std;
         if std.is_finite() && std >= 0.0 {

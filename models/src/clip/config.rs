@@ -32,7 +32,7 @@ pub struct ClipConfig {
 #[serde(default)]
 #[allow(missing_docs)] // As in ViTConfig.
 pub struct ClipTextConfig {
-    /// Vocabulary `V`.
+    /// Size `V` of the vocabulary.
     pub vocab_size: usize,
     /// Maximum length of a text.
     pub max_position_embeddings: usize,
@@ -55,9 +55,9 @@ pub struct ClipVisionConfig {
     /// Width `E` of the projection of a vision encoder alone. Within CLIP, `projection_dim` of
     /// [`ClipConfig`] applies.
     pub projection_dim: usize,
-    /// Edge of the (square) image, in pixels.
+    /// Side length of the (square) image, in pixels.
     pub image_size: usize,
-    /// Edge of a patch, in pixels.
+    /// Side length of a patch, in pixels.
     pub patch_size: usize,
     /// Number of channels of a pixel.
     pub num_channels: usize,
@@ -171,10 +171,10 @@ impl ClipVisionConfig {
         Ok(config)
     }
 
-    /// Checks the values.
+    /// Checks that the values are valid and fit together.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), with the field.
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), which names the field.
     pub fn validate(&self) -> Result<()> {
         self.tower().validate()?;
         check_sizes(&[("projection_dim", self.projection_dim)])?;
@@ -209,10 +209,10 @@ impl ClipConfig {
         Ok(config)
     }
 
-    /// Checks the values.
+    /// Checks that the values are valid and fit together.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), with the field.
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), which names the field.
     pub fn validate(&self) -> Result<()> {
         let (text, vision) = (&self.text_config, &self.vision_config);
         text.tower().validate()?;

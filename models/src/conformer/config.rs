@@ -58,13 +58,13 @@ pub struct ConformerConfig {
     pub conv_kernel_size: usize,
     /// Frames per encoder state: a power of the subsampling stride.
     pub subsampling_factor: usize,
-    /// Channels of the subsampling convolutions.
+    /// Number of channels of the subsampling convolutions.
     pub subsampling_conv_channels: usize,
     /// Kernel size of the subsampling convolutions; odd.
     pub subsampling_conv_kernel_size: usize,
     /// Stride of the subsampling convolutions.
     pub subsampling_conv_stride: usize,
-    /// Mel bands per frame, `M`.
+    /// Number `M` of mel bands per frame.
     pub num_mel_bins: usize,
     /// Dropout on the output of each module of a block.
     pub dropout: f64,

@@ -10,7 +10,7 @@ use crate::kernels::Activation;
 /// The fields of a published `config.json` that define the encoder. Other fields are ignored.
 #[derive(Debug, Clone, Deserialize)]
 pub struct DebertaConfig {
-    /// Vocabulary `V`.
+    /// Size `V` of the vocabulary.
     pub vocab_size: usize,
     /// Width `D`.
     pub hidden_size: usize,
@@ -138,10 +138,10 @@ impl PositionTerms {
 const MAX_RELATIVE_POSITIONS: i64 = 1 << 20;
 
 impl DebertaConfig {
-    /// Checks the values.
+    /// Checks that the values are valid and fit together.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), with the field.
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), which names the field.
     pub fn validate(&self) -> Result<()> {
         let bad = |what: &str, reason: String| Err(bad_field(what, reason));
         let (width, heads) = (self.hidden_size, self.num_attention_heads);

@@ -86,7 +86,7 @@ impl RevealConfig {
     /// Checks that the sizes are consistent.
     ///
     /// # Errors
-    /// [`crate::ModelError::BadConfig`], with the field.
+    /// [`crate::ModelError::BadConfig`], which names the field.
     pub fn validate(&self) -> Result<()> {
         self.t5.validate()?;
         self.image.validate()?;

@@ -27,7 +27,7 @@ const REQUIRED_FIELDS: [&str; 8] = [
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct T5Config {
-    /// Vocabulary `V`.
+    /// Size `V` of the vocabulary.
     pub vocab_size: usize,
     /// Width `D`.
     pub d_model: usize,
@@ -128,7 +128,7 @@ impl T5Config {
     /// Checks that the sizes are consistent and that the variant is supported.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`], with the field.
+    /// [`ModelError::BadConfig`], which names the field.
     pub fn validate(&self) -> Result<()> {
         check_sizes(&[
             ("vocab_size", self.vocab_size),

@@ -16,9 +16,9 @@ use crate::pre_norm::PreNormConfig;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ViTConfig {
-    /// Edge of the (square) image, in pixels.
+    /// Side length of the (square) image, in pixels.
     pub image_size: usize,
-    /// Edge of a patch, in pixels.
+    /// Side length of a patch, in pixels.
     pub patch_size: usize,
     /// Number of channels of a pixel.
     pub num_channels: usize,
@@ -101,10 +101,10 @@ impl ViTConfig {
         Ok(config)
     }
 
-    /// Checks the values.
+    /// Checks that the values are valid and fit together.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), with the field.
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), which names the field.
     pub fn validate(&self) -> Result<()> {
         self.blocks().validate()?;
         self.patch_grid().validate()?;

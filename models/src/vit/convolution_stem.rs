@@ -15,13 +15,13 @@ use crate::kernels::{Convolution, convolution};
 use crate::layers::Linear;
 use crate::params::{Init, ParameterBuilder};
 
-/// Edge of a convolution window, in pixels.
+/// Side length of a convolution window, in pixels.
 const EDGE: usize = 3;
 
 #[derive(Debug, Clone)]
 pub(super) struct ConvolutionStem {
     layers: Vec<Layer>,
-    /// Edge of a patch after the convolutions.
+    /// Side length of a patch after the convolutions.
     edge: usize,
     /// The projection of a patch's values to the width `D`.
     projection: Linear,

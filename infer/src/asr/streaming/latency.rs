@@ -38,7 +38,7 @@ impl Clock {
 pub struct Distribution {
     /// The number of values.
     pub count: usize,
-    /// Their mean.
+    /// The mean.
     pub mean: f64,
     /// The median: the smallest value that half of the values do not exceed.
     pub p50: f64,

@@ -41,10 +41,10 @@ const BEYOND: f64 = 0.5;
 struct Piece {
     /// The text with its leading space.
     text: String,
-    /// Its times in seconds from the start of the clip.
+    /// The start and the end, in seconds from the start of the clip.
     start: f64,
     end: f64,
-    /// The sum of its tokens' probabilities.
+    /// The sum of the probabilities of the tokens.
     probability: f32,
     /// The number of tokens.
     tokens: usize,
