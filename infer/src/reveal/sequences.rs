@@ -100,8 +100,8 @@ impl Sequencer {
         Ok((ids, is_truncated))
     }
 
-    /// Warnings about truncated texts: each names the kind of text, how many of how many are
-    /// truncated, and the recipe key with its limit.
+    /// Warnings about truncated texts: each has the number of truncated texts, the number of texts,
+    /// the kind of text, and the recipe key with its limit.
     ///
     /// # Errors
     /// Errors of the tokenizer.

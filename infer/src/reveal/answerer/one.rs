@@ -89,8 +89,8 @@ impl Answerer {
     }
 
     /// Writes an entry into the memory with the model's key and value, replacing an entry with the
-    /// same id. This changes the memory on disk. To keep it, open the run with a copy of the
-    /// memory.
+    /// same id. This changes the memory on disk. To keep the original, open the run with a copy of
+    /// the memory.
     ///
     /// # Errors
     /// An image does not decode, another process writes to the memory, or the run has no memory.
