@@ -1,5 +1,5 @@
-//! The entry of a memory: a line of `entries.jsonl`. `engram-data` makes entries from data sets,
-//! and `engram-memory` stores each entry with its key.
+//! The entry of a memory, which is a line of `entries.jsonl`. `engram-data` makes entries from data
+//! sets, and `engram-memory` stores each entry with its key.
 //!
 //! ```
 //! use engram_entry::{Entry, EntryLine};
@@ -26,7 +26,7 @@ pub const DEFAULT_SOURCE: &str = "memory";
 pub enum Kind {
     /// `text`: a passage.
     Text,
-    /// `image`: the path or address of an image.
+    /// `image`: the path or URL of an image.
     Image,
     /// `image` and `text`: an image with its caption.
     ImageText,
@@ -42,14 +42,15 @@ pub enum Kind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(bound(serialize = "Id: Serialize + Copy + Into<Option<i64>>"), expecting = "a JSON object")]
 pub struct Entry<Id = i64> {
-    /// The id, at least 0 and unique in a memory.
+    /// The id, at least 0 and unique within a memory.
     #[serde(skip_serializing_if = "is_none")]
     pub id: Id,
-    /// The source of the entry: `wikidata`, `wit`, `cc12m`, `vqa`.
+    /// The name of the source, such as `wikidata` or `vqa`; [`DEFAULT_SOURCE`] if it is missing or
+    /// null.
     #[serde(default = "default_source", deserialize_with = "source_or_default")]
     pub source: String,
-    /// The document that the entry comes from. An example may not retrieve entries of its own
-    /// document.
+    /// The document that the entry comes from. `None` if it is not known. Retrieval for an example
+    /// excludes entries of its own document.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -61,9 +62,9 @@ pub struct Entry<Id = i64> {
     pub payload: Map<String, Value>,
 }
 
-/// An entry whose id is optional. Readers of data sets set no id, and a line of a file may omit the
-/// id. The memory then numbers the entry. The id is a type parameter: both kinds of entries share
-/// their fields and methods, and an [`Entry`] always has an id.
+/// An entry whose id is optional. Readers of data sets set no id, and a line of a file may omit it.
+/// An entry without an id gets one when it is added to a memory. The id is a type parameter: both
+/// kinds of entries share their fields and methods, and an [`Entry`] always has an id.
 pub type EntryLine = Entry<Option<i64>>;
 
 impl Entry {
@@ -131,7 +132,7 @@ impl<Id> Entry<Id> {
         Self { document: Some(document.into()), ..self }
     }
 
-    /// The path or URL of the image.
+    /// The path or URL of the image; `None` without an image.
     pub fn image(&self) -> Option<&str> {
         self.payload.get("image").and_then(Value::as_str)
     }

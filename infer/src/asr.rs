@@ -30,19 +30,21 @@ pub use whisper::WhisperAsr;
 /// Options for transcribing clips.
 #[derive(Debug, Clone)]
 pub struct TranscribeOptions {
-    /// The beam width; 1 for greedy decoding.
+    /// The number of beams; 1 is greedy decoding.
     pub num_beams: usize,
-    /// Whether to decode timestamps, which give segments.
+    /// Whether Whisper decodes timestamps, which give segments. A Conformer's transcripts always
+    /// have segments.
     pub timestamps: bool,
     /// Whether to return the times of each word.
     pub word_times: bool,
-    /// The spoken language, such as `en`. Only multilingual models need it.
+    /// The spoken language, such as `en`. Multilingual Whisper models need it; other models accept
+    /// `None`.
     pub language: Option<String>,
     /// Transcription, or translation to English by a multilingual Whisper model.
     pub task: Task,
     /// The padding of clips for Whisper.
     pub padding: Padding,
-    /// Words to boost in all clips, from [`BoostTreeBuilder::tree`].
+    /// Words to boost in all clips, from [`BoostTreeBuilder::tree`]; `None` for no boosting.
     pub boost: Option<Arc<BoostTree>>,
 }
 
@@ -68,7 +70,7 @@ pub enum Padding {
     Zeros,
     /// Silence up to 30 seconds, like openai-whisper.
     Silence,
-    /// Five seconds of silence, which is faster for short clips. If the text repeats itself, has no
-    /// end or has a low probability, the clip is decoded again with [`Padding::Silence`].
+    /// Five seconds of silence, which is faster for short clips. The clip is decoded again with
+    /// [`Padding::Silence`] if the text repeats itself, has a low probability or was truncated.
     Short,
 }

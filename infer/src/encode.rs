@@ -7,8 +7,8 @@
 //! | `config.json` of a CLIP vision encoder (`clip_vision_model`) | – | the vision encoder |
 //! | `mobilenet_v2_ops.json` | – | the average pooling of MobileNetV2 |
 //!
-//! For a text with an image, CLIP adds both unit vectors and normalises the sum. (REVEAL encodes
-//! text and image together in one network, which is part of its model.)
+//! For a text with an image, CLIP adds the unit vectors of both and normalises the sum. (REVEAL
+//! encodes text and image together in one network, which is part of its model.)
 
 mod clip;
 mod files;
@@ -39,7 +39,7 @@ use layout::Layout;
 /// The `model_type` of CLIP in `config.json`.
 const CLIP: &str = "clip";
 
-/// An input of an encoder: a text, an image, or both.
+/// An input of an encoder: a text, an image, or both. Absent parts are `None`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Item<'a> {
     /// A text.
@@ -51,14 +51,14 @@ pub struct Item<'a> {
 /// The modalities that an encoder supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Modalities {
-    /// Whether it encodes texts.
+    /// Whether the encoder supports texts.
     pub text: bool,
-    /// Whether it encodes images.
+    /// Whether the encoder supports images.
     pub images: bool,
 }
 
-/// An item as tokens and pixels. A modality is `None` if the item lacks it or the encoder does not
-/// support it.
+/// An item as tokens and pixels. The field of a modality is `None` if the item lacks it or the
+/// encoder does not support it.
 #[derive(Debug, Clone)]
 pub struct Prepared {
     tokens: Option<Vec<u32>>,
@@ -72,13 +72,13 @@ impl Prepared {
     }
 }
 
-/// A frozen model that computes unit vectors.
+/// A frozen model that encodes texts, images or both as unit vectors.
 pub struct Encoder {
     name: String,
     identity: Identity,
     model: Model,
     prompts: Prompts,
-    /// The text before each input text.
+    /// The prompt that is put before each input text; may be empty.
     prompt: String,
 }
 
@@ -154,12 +154,12 @@ impl Encoder {
         })
     }
 
-    /// The text before each input text; may be empty.
+    /// The prompt that is put before each input text; may be empty.
     pub fn prompt(&self) -> &str {
         &self.prompt
     }
 
-    /// Notes for the user on settings of the model that are not used here.
+    /// Notes for the user about settings of the model that the encoder ignores.
     pub fn notes(&self, choice: &PromptChoice) -> Vec<String> {
         let mut notes = Vec::new();
         if let (PromptChoice::Document, Some(name)) = (choice, self.prompts.ignored_prompt()) {
@@ -179,26 +179,26 @@ impl Encoder {
         notes
     }
 
-    /// The absolute path of the folder, or the Hub address.
+    /// The absolute path of the model's folder, or its Hub address.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The SHA-256 of the weights file. For a text encoder with modules other than mean pooling, or
-    /// with `do_lower_case`, the hash also covers these.
-    /// [`inputs_sha256`](Self::inputs_sha256) covers the other files of the model.
+    /// The SHA-256 of the weights file. For a text encoder, the hash also covers `do_lower_case`
+    /// and modules other than mean pooling, if it has them. [`inputs_sha256`](Self::inputs_sha256)
+    /// covers the other files of the model.
     pub fn sha256(&self) -> &str {
         &self.identity.sha256
     }
 
     /// The SHA-256 of everything else in the model's folder that changes a vector: the
     /// configuration, the tokenizer with its length limits, the prompts, and the image
-    /// preprocessing. The choice of a prompt does not change it.
+    /// preprocessing. The hash is the same for every [`PromptChoice`].
     pub fn inputs_sha256(&self) -> &str {
         &self.identity.inputs_sha256
     }
 
-    /// The dimension `D` of its vectors.
+    /// The dimension `D` of the vectors.
     pub fn width(&self) -> usize {
         match &self.model {
             Model::Text(model) => model.width(),
@@ -208,7 +208,7 @@ impl Encoder {
         }
     }
 
-    /// The modalities that it supports.
+    /// The modalities that the encoder supports.
     pub fn modalities(&self) -> Modalities {
         match &self.model {
             Model::Text(_) => Modalities { text: true, images: false },
@@ -217,7 +217,8 @@ impl Encoder {
         }
     }
 
-    /// Converts an item to tokens and pixels. Long texts are truncated.
+    /// Converts an item to tokens and pixels. Texts beyond the model's maximum length are
+    /// truncated.
     ///
     /// # Errors
     /// [`InferError::Data`] for an image that cannot be read, or a text that cannot be tokenized.
@@ -267,8 +268,9 @@ impl Encoder {
         }
     }
 
-    /// Computes unit vectors of `N` items, `[N, D]` in row-major order. The bytes are the same for
-    /// any number of threads. An item without a supported modality gets a zero vector.
+    /// Computes unit vectors of `N` items, `[N, D]` in row-major order. The vectors are
+    /// bit-identical for any number of threads. An item without a supported modality gets a zero
+    /// vector.
     ///
     /// # Errors
     /// [`InferError::Model`]

@@ -1,9 +1,9 @@
 //! The folder of a finished run: its file names, and its checksums in `run.sha256`, in the format
 //! of `sha256sum`.
 //!
-//! A run writes the checksums after its other files. Each reader of the run checks them, so a
-//! damaged file is an error instead of a different score. `sha256sum -c run.sha256` checks them,
-//! too.
+//! A run writes the checksums after its other files. Every command that reads the run checks them,
+//! so a damaged file is an error instead of a different score. You can check them with
+//! `sha256sum -c run.sha256`.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -34,7 +34,7 @@ pub fn is_finished(run: &Path) -> bool {
 }
 
 /// Checks the files of a folder against its checksums. A folder that is not a run needs no
-/// checksums. A finished run without checksums gives a warning.
+/// checksums. For a finished run without checksums, prints a warning.
 ///
 /// # Errors
 /// [`InferError::BadChecksum`] for a damaged or missing file and for an invalid line of the list;
@@ -66,7 +66,8 @@ pub fn check_checksums(folder: &Path) -> Result<()> {
                     "does not match its SHA-256 in {CHECKSUMS}: the file was damaged or changed"
                 )
             }
-            // The summary is written after the list. Without it, the run is not finished.
+            // The summary is written after the checksums. It is missing if the run was interrupted
+            // in between.
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 if *name == SUMMARY {
                     return Ok(());

@@ -22,7 +22,7 @@ const PROCESSOR: &str = "processor_config.json";
 /// The file of a fast tokenizer.
 pub const TOKENIZER: &str = "tokenizer.json";
 
-/// Tokenizer files from which transformers makes `tokenizer.json`.
+/// Files of slow tokenizers. transformers converts them to `tokenizer.json`.
 const SLOW_TOKENIZERS: [&str; 6] = [
     "spm.model",
     "sentencepiece.bpe.model",
@@ -67,14 +67,14 @@ impl PretrainedFolder {
     /// [`InferError::Data`] for an invalid address; the errors of [`check_checksums`].
     pub fn open(location: &str) -> Result<Self> {
         let location = WeightsLocation::parse(location)?;
-        // Hub models were checked when they were downloaded.
+        // Files from the Hub were checked when they were downloaded.
         if let WeightsLocation::Folder(folder) = &location {
             check_checksums(folder)?;
         }
         Ok(Self { location, settings: HubSettings::from_env(), inner: String::new() })
     }
 
-    /// A subfolder. An empty path returns the same folder.
+    /// Returns a subfolder. An empty path returns the same folder.
     pub fn within(&self, path: &str) -> Self {
         Self { inner: self.path_of(path), ..self.clone() }
     }
@@ -150,7 +150,8 @@ impl PretrainedFolder {
         Ok((path, preprocessing))
     }
 
-    /// Like [`image_processor`](Self::image_processor), but `None` if the model has neither file.
+    /// Like [`image_processor`](Self::image_processor). Returns `None` if the model has neither
+    /// file.
     ///
     /// # Errors
     /// [`InferError::Data`]
@@ -251,7 +252,7 @@ impl PretrainedFolder {
         InferError::Encoder { name, reason }
     }
 
-    /// The name of the model for Python, and the output folder.
+    /// The model's name in the suggested Python commands, and the name of their output folder.
     fn python_names(&self) -> (String, String) {
         match &self.location {
             WeightsLocation::Folder(folder) => {

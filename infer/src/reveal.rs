@@ -1,4 +1,4 @@
-//! Answers of a finished REVEAL run (arXiv 2212.05221): questions about images, with a retrieval
+//! Answers questions about images with a finished REVEAL run (arXiv 2212.05221) and its retrieval
 //! memory.
 //!
 //! | part | module |

@@ -261,7 +261,7 @@ fn other_files_of_a_model_change_its_inputs() {
         (encoder.sha256().to_owned(), encoder.inputs_sha256().to_owned())
     };
     let (weights, before) = inputs();
-    // Memories store this hash: another one makes them refuse their own model.
+    // Memories store this hash. If it changed, they would refuse the model that built them.
     assert_eq!(before, "af886646f6ba18bf13ff5b19dda19e7e5479bd5650c701a4792f071f23e17c6c");
     let mut seen = vec![before.clone()];
     let mut changed = |file: &str, edit: fn(&mut Value)| {

@@ -15,7 +15,7 @@ use crate::params::{Init, ParameterBuilder};
 
 /// The epsilon of the norm.
 const EPSILON: f64 = 1e-5;
-/// Standard deviation of a fresh down-projection.
+/// Standard deviation of the random initial weights of the down-projection.
 const STD: f64 = 0.02;
 
 /// The settings of adapters.
@@ -64,10 +64,10 @@ impl Default for AdapterConfig {
 }
 
 impl AdapterConfig {
-    /// Checks the values.
+    /// Checks that the values are valid and fit together.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`], with the field.
+    /// [`ModelError::BadConfig`], which names the field.
     pub fn validate(&self) -> Result<()> {
         check_sizes(&[("bottleneck", self.bottleneck)])
     }
@@ -98,7 +98,7 @@ impl Adapters {
         Ok(Self { adapters, placement: config.placement })
     }
 
-    /// Fails unless there is one adapter per block, or none.
+    /// Returns an error unless there is one adapter per block, or none.
     pub(crate) fn check(&self, blocks: usize) -> Result<()> {
         match self.adapters.len() {
             0 => Ok(()),

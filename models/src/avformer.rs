@@ -5,13 +5,15 @@
 //! adapters are trained. The audio tokens ([`FrozenAsrModel::embed`]) and the image embeddings do
 //! not depend on trained parameters, so compute them once per clip.
 //!
-//! | term of the paper | here |
+//! | term of the paper | type |
 //! |---|---|
-//! | frozen BEST-RQ Conformer and decoder | [`FrozenAsrModel`], also Whisper |
+//! | frozen BEST-RQ Conformer and decoder | [`FrozenAsrModel`]: Whisper, or a Conformer with CTC |
 //! | visual projection layer | [`VisualProjection`] |
 //! | visual tokens, prepended | [`VisualTokens`], [`TokenPosition`] |
 //! | adapters | [`Adapters`] |
-//! | curriculum | phases of the study: each sets the trainable parameters and the inputs |
+//!
+//! The paper's curriculum is in the recipe of the AVFormer study. Each of its phases sets the
+//! trainable parameters and the inputs.
 
 mod frozen;
 mod state_distance;
@@ -42,17 +44,17 @@ pub struct AvformerConfig {
 }
 
 impl AvformerConfig {
-    /// Checks the values.
+    /// Checks that the values are valid and fit together.
     ///
     /// # Errors
-    /// [`crate::ModelError::BadConfig`], with the field.
+    /// [`crate::ModelError::BadConfig`], which names the field.
     pub fn validate(&self) -> Result<()> {
         self.adapters.validate()?;
         self.projection.validate()
     }
 }
 
-/// Embeddings of the images of clips.
+/// The image embeddings of a batch of clips.
 #[derive(Debug, Clone, Copy)]
 pub struct VisualTokens<'a> {
     /// One row per image, clip after clip: `[I, E]`, where `I` is the sum of `counts`.

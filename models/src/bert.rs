@@ -20,7 +20,7 @@ use crate::params::{Init, ParameterBuilder};
 /// The fields of a published `config.json` that define the encoder. Other fields are ignored.
 #[derive(Debug, Clone, Deserialize)]
 pub struct BertConfig {
-    /// Vocabulary `V`.
+    /// Size `V` of the vocabulary.
     pub vocab_size: usize,
     /// Width `D`.
     pub hidden_size: usize,
@@ -32,11 +32,11 @@ pub struct BertConfig {
     pub intermediate_size: usize,
     /// Activation of the feed-forward block.
     pub hidden_act: Activation,
-    /// Maximum length of a sequence.
+    /// Number of absolute positions: the maximum length of a sequence.
     pub max_position_embeddings: usize,
     /// Number of token types (segment ids).
     pub type_vocab_size: usize,
-    /// Added to the variance in norms.
+    /// Epsilon of the layer norms, added to the variance.
     #[serde(default = "default_layer_norm_eps")]
     pub layer_norm_eps: f64,
     /// Dropout probability after the embeddings and in each residual branch.
@@ -48,10 +48,10 @@ pub struct BertConfig {
     /// The kind of position embedding; only `absolute`, the default, is supported.
     #[serde(default)]
     pub position_embedding_type: Option<String>,
-    /// Whether attention is causal; `true` is not supported.
+    /// Whether the model is a decoder with causal attention; `true` is not supported.
     #[serde(default)]
     pub is_decoder: bool,
-    /// Standard deviation of fresh weights.
+    /// Standard deviation of random initial weights.
     #[serde(default = "default_initializer_range")]
     pub initializer_range: f64,
 }
@@ -65,10 +65,10 @@ fn default_initializer_range() -> f64 {
 }
 
 impl BertConfig {
-    /// Checks the values.
+    /// Checks that the values are valid and fit together.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), with the field.
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), which names the field.
     pub fn validate(&self) -> Result<()> {
         check_heads(self.hidden_size, self.num_attention_heads)?;
         check_layers(self.num_hidden_layers)?;
@@ -133,7 +133,7 @@ impl BertLayer {
         })
     }
 
-    /// `[T, D]` → `[T, D]`.
+    /// Runs the block: `[T, D]` → `[T, D]`.
     fn forward(
         &self,
         x: &Tensor,
@@ -159,7 +159,7 @@ impl BertLayer {
 }
 
 impl Bert {
-    /// Builds the encoder with published weights, or with fresh parameters.
+    /// Builds the encoder with published weights, or with random initial weights.
     ///
     /// # Errors
     /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), and the errors of
@@ -188,7 +188,8 @@ impl Bert {
         &self.config
     }
 
-    /// Returns the last hidden state, `[T, D]`. The other states are freed as early as possible.
+    /// Returns the last hidden state, `[T, D]`. Hidden states of earlier layers are freed as soon
+    /// as possible.
     ///
     /// # Errors
     /// [`ModelError::BadInput`](crate::ModelError::BadInput) for a position beyond the position

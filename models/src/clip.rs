@@ -57,14 +57,14 @@ struct TextTower {
 pub struct ClipTexts {
     /// States of the tokens after the last norm, `[T, D]`.
     pub last_hidden_state: Tensor,
-    /// The states of the end-of-text tokens, `[S, D]`.
+    /// The states of the first end-of-text tokens, `[S, D]`.
     pub pooled: Tensor,
-    /// The text embeddings in the common space, not normalised, `[S, E]`.
+    /// The text embeddings in the space shared with images, not normalised, `[S, E]`.
     pub embeddings: Tensor,
 }
 
 impl Clip {
-    /// Builds both encoders with published weights, or with fresh parameters.
+    /// Builds both encoders with published weights, or with random initial weights.
     ///
     /// # Errors
     /// [`ModelError::BadConfig`], and the errors of [`ParameterBuilder::get`].
@@ -138,8 +138,8 @@ pub fn contrastive_loss(logits: &Tensor) -> Result<Tensor> {
     Ok((directions? * 0.5)?)
 }
 
-/// The loss of one direction, a scalar: the mean cross-entropy of logits `[B, N]`. Row `i` matches
-/// column `targets[i]`.
+/// The contrastive loss in one direction (image to text, or text to image), a scalar: the mean
+/// cross-entropy of logits `[B, N]`. Row `i` matches column `targets[i]`.
 ///
 /// # Errors
 /// [`ModelError::Candle`] if the number of targets is not `B`, or a target is `N` or more.

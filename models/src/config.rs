@@ -45,7 +45,7 @@ const MAX_SIZE: usize = 1 << 24;
 /// The largest accepted number of blocks.
 const MAX_LAYERS: usize = 1 << 12;
 
-/// Fails if a size is 0 or too large.
+/// Returns an error if a size is 0 or too large.
 pub(crate) fn check_sizes(sizes: &[(&str, usize)]) -> Result<()> {
     match sizes.iter().find(|(_, size)| !(1..=MAX_SIZE).contains(size)) {
         Some((what, size)) => {
@@ -55,7 +55,7 @@ pub(crate) fn check_sizes(sizes: &[(&str, usize)]) -> Result<()> {
     }
 }
 
-/// Fails if there are too many blocks.
+/// Returns an error if there are too many blocks.
 pub(crate) fn check_layers(layers: usize) -> Result<()> {
     check_layers_of("num_hidden_layers", layers)
 }
@@ -68,7 +68,7 @@ pub(crate) fn check_layers_of(what: &str, layers: usize) -> Result<()> {
     }
 }
 
-/// Fails unless the width is a multiple of the number of heads.
+/// Returns an error unless the width is a multiple of the number of heads.
 pub(crate) fn check_heads(width: usize, heads: usize) -> Result<()> {
     if heads == 0 || width == 0 || !width.is_multiple_of(heads) {
         let reason = format!("hidden_size {width} is not a multiple of {heads} heads");
@@ -91,7 +91,7 @@ pub(crate) fn check_dropout(hidden: f64, attention: f64) -> Result<()> {
     check_probability("attention_probs_dropout_prob", attention)
 }
 
-/// Fails unless `p` is a probability below 1.
+/// Returns an error unless `p` is a probability below 1.
 pub(crate) fn check_probability(what: &str, p: f64) -> Result<()> {
     if (0.0..1.0).contains(&p) {
         Ok(())

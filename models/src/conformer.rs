@@ -37,7 +37,7 @@ pub struct ConformerEncoder {
 }
 
 impl ConformerEncoder {
-    /// Builds the encoder from published weights or with fresh parameters.
+    /// Builds the encoder with published weights, or with random initial weights.
     ///
     /// # Errors
     /// [`ModelError::BadConfig`], and the errors of [`ParameterBuilder::get`].
@@ -115,8 +115,8 @@ pub struct ConformerCtc {
 }
 
 impl ConformerCtc {
-    /// Builds the model from published weights or with fresh parameters. Parameter names start with
-    /// `encoder` and `ctc_head`.
+    /// Builds the model with published weights, or with random initial weights. Parameter names
+    /// start with `encoder` and `ctc_head`.
     ///
     /// # Errors
     /// The same as for [`ConformerEncoder::new`].

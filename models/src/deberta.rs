@@ -87,7 +87,7 @@ impl DebertaLayer {
         })
     }
 
-    /// `[T, D]` → `[T, D]`.
+    /// Runs the block: `[T, D]` → `[T, D]`.
     fn forward(
         &self,
         x: &Tensor,
@@ -125,7 +125,7 @@ impl DebertaLayer {
 }
 
 impl Deberta {
-    /// Builds the encoder with published weights, or with fresh parameters.
+    /// Builds the encoder with published weights, or with random initial weights.
     ///
     /// # Errors
     /// [`ModelError::BadConfig`], and the errors of [`ParameterBuilder::get`].
@@ -174,8 +174,8 @@ impl Deberta {
         &self.config
     }
 
-    /// Returns the last hidden state, `[T, D]`. The other states are freed as early as possible.
-    /// Without absolute positions a sequence may have any length.
+    /// Returns the last hidden state, `[T, D]`. Hidden states of earlier layers are freed as soon
+    /// as possible. A model without absolute positions accepts sequences of any length.
     ///
     /// # Errors
     /// [`ModelError::BadInput`] for a position beyond the position table. [`ModelError::Candle`]

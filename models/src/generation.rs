@@ -1,7 +1,8 @@
 //! Text generation for a whole batch, by greedy or beam search.
 //!
-//! Reference: `generate` of `transformers` 5 with `do_sample=False`. A finished text leaves the
-//! batch. One beam means greedy search: the argmax token at each step, the lowest id in a tie.
+//! Reference: `generate` of `transformers` 5 with `do_sample=False`. A text whose search is
+//! finished is removed from the batch. With one beam, the search is greedy: it takes the argmax
+//! token at each step, and the lowest id in a tie.
 
 mod beams;
 pub(crate) mod cache;
@@ -53,7 +54,7 @@ pub struct Generated {
 }
 
 impl Default for GenerateOptions {
-    /// The defaults of T5.
+    /// Greedy search with T5's start and end tokens.
     fn default() -> Self {
         Self::greedy(0, 1)
     }
@@ -138,7 +139,7 @@ pub(crate) trait NextTokens {
 /// Generates the best continuation of each of `texts` texts.
 ///
 /// # Errors
-/// The errors of the decoder. [`ModelError::BadInput`] for NaN logits.
+/// The errors of the decoder. [`ModelError::BadInput`] for NaN or infinite logits.
 pub(crate) fn search(
     texts: usize,
     options: &GenerateOptions,

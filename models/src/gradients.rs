@@ -58,7 +58,8 @@ impl Gradients {
         self.sink.written.fill(false);
     }
 
-    /// Adds the gradient of `loss` with respect to every trainable parameter.
+    /// Adds the gradient of `loss` with respect to every trainable parameter to the buffers. If the
+    /// backward pass fails, all gradients are discarded.
     pub fn backward(&mut self, loss: &Tensor) -> Result<()> {
         let mut pass = Pass::begin(self);
         let store = loss.backward()?;
@@ -86,8 +87,8 @@ impl Gradients {
         self.clear();
     }
 
-    /// Returns the gradient of the `index`-th trainable parameter; `None` if it received no
-    /// gradient.
+    /// Returns the gradient of the `index`-th trainable parameter; `None` if it has received no
+    /// gradient since [`Gradients::clear`].
     pub fn get(&self, index: usize) -> Option<&[f32]> {
         self.sink.written[index].then(|| self.sink.buffers[index].as_slice())
     }
@@ -183,8 +184,8 @@ impl fmt::Display for GradientFault {
 }
 
 /// Takes the buffer of tensor `id` out of the running backward pass. The flag is true if the buffer
-/// already holds a gradient to add to. Returns `None` if there is no such buffer, or if it is
-/// already taken.
+/// already holds a gradient to add to. Returns `None` if the tensor has no buffer, or if the buffer
+/// is already taken.
 pub(crate) fn take_buffer(id: TensorId) -> Option<(Vec<f32>, bool)> {
     ACTIVE.with_borrow_mut(|active| {
         let sink = active.as_mut()?;

@@ -1,4 +1,5 @@
-//! Layers: parameters under their published names, with the fused operation that uses them.
+//! Layers: each holds its parameters, under their published names, and applies them with a fused
+//! kernel.
 
 use candle_core::Tensor;
 
@@ -17,7 +18,7 @@ pub struct CrossKeys<'a> {
     pub segments: &'a Segments,
 }
 
-/// A linear layer `x Wᵀ + b` (`weight` `[D_out, D_in]`, `bias` `[D_out]`).
+/// A linear layer `x Wᵀ + b`.
 #[derive(Debug, Clone)]
 pub struct Linear {
     /// `[D_out, D_in]`.
@@ -27,16 +28,16 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// A linear layer `[.., D_in]` → `[.., D_out]` with a bias. A fresh weight is normal with
-    /// standard deviation `std`; a fresh bias is zero.
+    /// A linear layer `[.., D_in]` → `[.., D_out]` with a bias. Without published weights, the
+    /// weight is normal with standard deviation `std`, and the bias is zero.
     pub fn new(d_in: usize, d_out: usize, std: f64, builder: &ParameterBuilder) -> Result<Self> {
         let weight = builder.get("weight", &[d_out, d_in], Init::Normal(std))?;
         let bias = Some(builder.get("bias", &[d_out], Init::Zeros)?);
         Ok(Self { weight, bias })
     }
 
-    /// A linear layer `[.., D_in]` → `[.., D_out]` without a bias. A fresh weight is initialised as
-    /// in [`Linear::new`].
+    /// A linear layer `[.., D_in]` → `[.., D_out]` without a bias. The weight is initialised as in
+    /// [`Linear::new`].
     pub(crate) fn without_bias(
         d_in: usize,
         d_out: usize,
@@ -47,7 +48,7 @@ impl Linear {
         Ok(Self { weight, bias: None })
     }
 
-    /// `[.., D_in]` → `[.., D_out]`.
+    /// Applies the layer: `[.., D_in]` → `[.., D_out]`.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         Ok(kernels::linear(x, &self.weight, self.bias.as_ref())?)
     }
@@ -149,7 +150,7 @@ pub struct RmsNorm {
 }
 
 impl RmsNorm {
-    /// A norm over `size` channels `D`. A fresh norm has scale 1.
+    /// A norm over `size` channels `D`. The initial scale is 1.
     pub fn new(size: usize, epsilon: f64, builder: &ParameterBuilder) -> Result<Self> {
         let weight = builder.get("weight", &[size], Init::Ones)?;
         Ok(Self { weight, epsilon: epsilon as f32 })
@@ -160,7 +161,7 @@ impl RmsNorm {
         Norm { weight: &self.weight, bias: None, epsilon: self.epsilon }
     }
 
-    /// `[.., D]` → `[.., D]`.
+    /// Applies the norm: `[.., D]` → `[.., D]`.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         Ok(kernels::norm(x, self.as_norm())?)
     }
@@ -175,7 +176,7 @@ pub struct LayerNorm {
 }
 
 impl LayerNorm {
-    /// A norm over `size` channels `D`. A fresh norm has scale 1 and shift 0.
+    /// A norm over `size` channels `D`. The initial scale is 1, the initial shift 0.
     pub fn new(size: usize, epsilon: f64, builder: &ParameterBuilder) -> Result<Self> {
         Ok(Self {
             weight: builder.get("weight", &[size], Init::Ones)?,
@@ -184,7 +185,7 @@ impl LayerNorm {
         })
     }
 
-    /// `[.., D]` → `[.., D]`.
+    /// Applies the norm: `[.., D]` → `[.., D]`.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         Ok(kernels::norm(x, self.as_norm())?)
     }

@@ -140,7 +140,7 @@ impl MobileNet {
         Ok(Some(softmax(&linear(embeddings, weight, Some(bias))?)?))
     }
 
-    /// `[H, W, C]` → `[D]`.
+    /// Computes the embedding of one image: `[H, W, C]` → `[D]`.
     fn embed_one(&self, image: &[f32]) -> Vec<f32> {
         let mut values: Vec<Vec<f32>> = vec![image.to_vec()];
         for PlannedStep { layer, inputs, freed } in &self.steps {
@@ -162,7 +162,7 @@ impl MobileNet {
     }
 }
 
-/// `[rows, width]` → `[width]`.
+/// Returns the mean of the rows: `[rows, width]` → `[width]`.
 fn mean_of_rows(values: &[f32], width: usize) -> Vec<f32> {
     let mut mean = vec![0.0; width];
     for row in values.chunks(width) {

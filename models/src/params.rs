@@ -21,7 +21,7 @@ use crate::error::{ModelError, Result};
 use crate::weights::Weights;
 pub use group::{ParameterGroup, path_matches};
 
-/// The initial values of a fresh parameter.
+/// The initial values of a parameter that is not loaded from published weights.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Init {
     /// All zero (biases, the up-projection of an adapter).
@@ -119,7 +119,7 @@ impl Parameter {
     /// sees the change.
     ///
     /// # Errors
-    /// If the tensor is not contiguous f32 on the CPU.
+    /// [`ModelError::Candle`] if the tensor is not contiguous f32 on the CPU.
     pub fn update(&self, change: Change<'_>) -> Result<()> {
         struct Update<'a>(Mutex<Change<'a>>);
         impl InplaceOp1 for Update<'_> {
@@ -198,7 +198,7 @@ impl Parameters {
     }
 
     /// Returns the SHA-256 of the names, shapes and values of the parameters for which `keep` is
-    /// true. Equal fingerprints before and after a run prove that no such parameter changed.
+    /// true. Equal fingerprints before and after a run prove that none of these parameters changed.
     pub fn fingerprint(&self, keep: impl Fn(&Parameter) -> bool) -> Result<String> {
         let mut hash = Sha256::new();
         for parameter in self.list.iter().filter(|p| keep(p)) {
@@ -217,8 +217,7 @@ impl Parameters {
     /// Sets every parameter to its value in a safetensors file.
     ///
     /// # Errors
-    /// [`ModelError::MissingTensor`] or [`ModelError::ShapeMismatch`]; then no parameter is
-    /// changed.
+    /// The errors of [`Weights::open`] and [`Weights::get`]; no parameter is changed then.
     pub fn load(&self, path: &Path) -> Result<()> {
         self.load_some(path, |_| true)
     }

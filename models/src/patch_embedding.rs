@@ -36,10 +36,10 @@ pub(crate) struct PatchEmbedding {
 }
 
 impl PatchGrid {
-    /// Checks that patches fill the image.
+    /// Checks that the image is divided into whole patches, and that the sizes are not too large.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`], with the field.
+    /// [`ModelError::BadConfig`], which names the field.
     pub(crate) fn validate(&self) -> Result<()> {
         let Self { image_size: image, patch_size: patch, num_channels } = *self;
         check_sizes(&[("num_channels", num_channels)])?;
@@ -64,7 +64,7 @@ impl PatchGrid {
         self.num_channels * self.patch_size * self.patch_size
     }
 
-    /// Images `[B, C, S, S]` → patches `[B P, C patch patch]`, row by row.
+    /// Splits images into patches, row by row: `[B, C, S, S]` → `[B P, C patch patch]`.
     ///
     /// # Errors
     /// [`ModelError::BadInput`] for images of another shape.
@@ -94,7 +94,8 @@ impl PatchGrid {
 
 impl PatchEmbedding {
     /// A projection of patches to `d` channels with the parameters `weight` and, if `bias` is set,
-    /// `bias`. A fresh weight is normal with standard deviation `std`; a fresh bias is zero.
+    /// `bias`. Without published weights, the weight is normal with standard deviation `std`, and
+    /// the bias is zero.
     pub(crate) fn new(
         grid: PatchGrid,
         d: usize,
@@ -109,7 +110,7 @@ impl PatchEmbedding {
         Ok(Self { grid, weight, bias })
     }
 
-    /// Images `[B, C, S, S]` → `[B, P, D]`.
+    /// Embeds the patches of images: `[B, C, S, S]` → `[B, P, D]`.
     ///
     /// # Errors
     /// [`ModelError::BadInput`] for images of another shape.

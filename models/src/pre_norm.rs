@@ -23,7 +23,7 @@ pub(crate) struct PreNormConfig {
     pub(crate) num_attention_heads: usize,
     /// Activation of the feed-forward part.
     pub(crate) hidden_act: Activation,
-    /// Added to the variance in norms.
+    /// Epsilon of the layer norms, added to the variance.
     pub(crate) layer_norm_eps: f64,
     /// Whether the query, key and value projections have biases. The other linear layers always
     /// have biases.
@@ -46,7 +46,7 @@ pub(crate) struct Names {
     pub(crate) down: &'static str,
 }
 
-/// Standard deviations of fresh weights.
+/// Standard deviations of random initial weights.
 pub(crate) struct InitStds {
     pub(crate) query_key_value: f64,
     pub(crate) output: f64,
@@ -73,10 +73,10 @@ struct Layer {
 }
 
 impl PreNormConfig {
-    /// Checks the values.
+    /// Checks that the values are valid and fit together.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`], with the field.
+    /// [`ModelError::BadConfig`], which names the field.
     pub(crate) fn validate(&self) -> Result<()> {
         check_heads(self.hidden_size, self.num_attention_heads)?;
         check_layers(self.num_hidden_layers)?;

@@ -60,7 +60,7 @@ pub struct Reveal {
 }
 
 impl Reveal {
-    /// Builds the model with published weights, or with fresh parameters.
+    /// Builds the model with published weights, or with random initial weights.
     ///
     /// # Errors
     /// [`crate::ModelError::BadConfig`], and the errors of [`ParameterBuilder::get`].
@@ -108,14 +108,14 @@ impl Reveal {
         self.value_perceiver.forward(states, mode)
     }
 
-    /// Returns the weight of each source for each query: `[B, key_dim]` → `[B, sources]`; rows sum
-    /// to 1.
+    /// Returns the weight of each source for each query: `[B, key_dim]` → `[B, sources]`. Rows sum
+    /// to 1; without a gate, all weights are 1.
     pub fn gates(&self, queries: &Tensor) -> Result<Tensor> {
         self.gate.forward(queries)
     }
 
-    /// Returns the prior of retrieved entries, computed from their gated scores; see
-    /// [`ScoreTransform::prior`].
+    /// Returns the prior of retrieved entries from their gated scores: the cosine of query and key,
+    /// times the gate of the source. See [`ScoreTransform::prior`].
     pub fn prior(&self, scores: &Tensor, counts: &[usize]) -> Result<Tensor> {
         self.transform.prior(scores, counts)
     }

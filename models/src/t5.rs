@@ -58,7 +58,7 @@ pub struct Decoder {
 }
 
 impl T5 {
-    /// Builds the model with published weights, or with fresh parameters.
+    /// Builds the model with published weights, or with random initial weights.
     ///
     /// # Errors
     /// [`crate::ModelError::BadConfig`], and the errors of [`ParameterBuilder::get`].
@@ -82,7 +82,8 @@ impl T5 {
         Self::new(&config, &builder.with_weights(weights))
     }
 
-    /// Returns the states of packed texts after the encoder's final norm, `[T, D]`.
+    /// Encodes packed texts of `T` tokens: returns the states after the encoder's final norm,
+    /// `[T, D]`.
     pub fn encode(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Tensor> {
         let embedded = self.shared.forward(&tokens.ids)?;
         self.encoder.forward(embedded, &tokens.segments, mode)
@@ -113,7 +114,7 @@ impl T5 {
 }
 
 impl TokenTable {
-    /// The table is the parameter `weight` of the builder's path.
+    /// Creates the table: the parameter `weight` below the builder's path.
     pub fn new(config: &T5Config, builder: &ParameterBuilder) -> Result<Self> {
         let shape = [config.vocab_size, config.d_model];
         Ok(Self { weight: builder.get("weight", &shape, Init::Normal(1.0))? })
@@ -143,7 +144,7 @@ fn final_norm(config: &T5Config, builder: &ParameterBuilder) -> Result<RmsNorm> 
     RmsNorm::new(config.d_model, config.layer_norm_epsilon, &builder.pp("final_layer_norm"))
 }
 
-/// Fails unless the lengths sum to the number of encoder states.
+/// Returns an error unless the lengths sum to the number of encoder states.
 fn check_rows(states: &Tensor, lengths: &[usize]) -> Result<()> {
     match (states.dim(0)?, lengths.iter().sum::<usize>()) {
         (rows, expected) if rows == expected => Ok(()),
@@ -160,7 +161,7 @@ fn longest(segments: &Segments) -> usize {
 }
 
 impl Encoder {
-    /// The parameters are below the builder's path.
+    /// Builds the encoder from the parameters below the builder's path.
     pub fn new(config: &T5Config, builder: &ParameterBuilder) -> Result<Self> {
         let kind = (config.num_layers, true);
         let (bias, layers) = stack(config, kind, builder, EncoderLayer::new)?;
@@ -168,7 +169,7 @@ impl Encoder {
         Ok(Self { config: config.clone(), bias, layers, final_norm })
     }
 
-    /// `[T, D]` → `[T, D]`.
+    /// Runs the blocks and the final norm: `[T, D]` → `[T, D]`.
     pub fn forward(&self, x: Tensor, segments: &Segments, mode: &Mode) -> Result<Tensor> {
         let rate = self.config.dropout_rate;
         let longest = longest(segments);
@@ -182,7 +183,7 @@ impl Encoder {
 }
 
 impl Decoder {
-    /// The parameters are below `decoder` and `lm_head` of the builder's path.
+    /// Builds the decoder from the parameters below `decoder` and `lm_head` of the builder's path.
     pub fn new(config: &T5Config, builder: &ParameterBuilder) -> Result<Self> {
         let (d, v) = (config.d_model, config.vocab_size);
         let own = builder.pp("decoder");
@@ -193,8 +194,8 @@ impl Decoder {
         Ok(Self { config: config.clone(), bias, layers, final_norm, lm_head })
     }
 
-    /// Returns the logits `[T, V]` for embeddings `[T, D]` and the encoder's states `[T_k, D]`,
-    /// whose sequences have `lengths` rows.
+    /// Returns the logits `[T, V]` for embeddings `[T, D]` and the encoder's states `[T_k, D]`.
+    /// `lengths` holds the number of encoder states of each sequence.
     ///
     /// # Errors
     /// [`BadInput`](crate::ModelError::BadInput) if the lengths do not sum to the number of states.

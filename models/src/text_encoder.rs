@@ -78,7 +78,7 @@ impl TextEncoderConfig {
         }
     }
 
-    /// Builds the encoder with the builder's weights, or with fresh parameters.
+    /// Builds the encoder with the builder's weights, or with random initial weights.
     pub fn build(&self, builder: &ParameterBuilder) -> Result<TextEncoder> {
         match self {
             Self::Bert(config) => Ok(TextEncoder::Bert(Bert::new(config, builder)?)),
@@ -160,7 +160,8 @@ impl TextEncoder {
         Ok(states)
     }
 
-    /// Returns the last hidden state, `[T, D]`. The other states are freed as early as possible.
+    /// Returns the last hidden state, `[T, D]`. Hidden states of earlier layers are freed as soon
+    /// as possible.
     pub fn encode(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Tensor> {
         match self {
             Self::Bert(bert) => bert.encode(tokens, mode),

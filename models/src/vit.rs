@@ -12,8 +12,8 @@
 //! Its first blocks get no gradient (`stop_gradient_after` of [`ViT::forward`]). Its weights were
 //! not published.
 //!
-//! Both encoders take pixels from -1 to 1. `Preprocessing` of `engram-data` computes them according
-//! to `preprocessor_config.json`.
+//! ViT and REVEAL's encoder take pixels from -1 to 1. `Preprocessing` of `engram-data` computes
+//! them according to `preprocessor_config.json`.
 
 mod config;
 mod convolution_stem;
@@ -65,7 +65,7 @@ pub struct ViTOutput {
 }
 
 impl ViT {
-    /// Builds the encoder with published weights, or with fresh parameters.
+    /// Builds the encoder with published weights, or with random initial weights.
     ///
     /// # Errors
     /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), and the errors of

@@ -44,7 +44,7 @@ pub struct Whisper {
 }
 
 impl Whisper {
-    /// Builds the model from published weights or with fresh parameters.
+    /// Builds the model with published weights, or with random initial weights.
     ///
     /// # Errors
     /// [`crate::ModelError::BadConfig`], and the errors of [`ParameterBuilder::get`].
@@ -83,7 +83,8 @@ impl Whisper {
         &self.decoder
     }
 
-    /// Encodes frames `[F, M]` of packed clips with the given `lengths`.
+    /// Encodes log-mel frames `[F, M]` of packed clips. `lengths` is the number of frames of each
+    /// clip.
     ///
     /// # Errors
     /// The same as for [`Encoder::embed`].

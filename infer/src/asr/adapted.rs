@@ -1,4 +1,4 @@
-//! An ASR model with AVFormer adapters, which are activated and deactivated by name.
+//! An ASR model with AVFormer adapters. You activate and deactivate adapters by name.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -33,23 +33,23 @@ pub struct AvformerRunConfig {
     pub asr_model_sha256: String,
     /// The frozen image encoder's name in the recipe.
     pub image_encoder: String,
-    /// The SHA-256 of the image encoder's weights; empty without frames.
+    /// The SHA-256 of the image encoder's weights; empty if `frames` is 0.
     pub image_encoder_sha256: String,
-    /// The SHA-256 of the image encoder's configuration and preprocessing; empty without frames and
-    /// in runs of older versions. It is then not compared.
+    /// The SHA-256 of the image encoder's configuration and preprocessing; empty if `frames` is 0,
+    /// and in runs of older versions. An empty hash is not compared.
     #[serde(default)]
     pub image_encoder_inputs_sha256: String,
     /// The dimension of the image embeddings.
     pub image_width: usize,
-    /// The number of frames per clip; 0 for a model that was trained without frames.
+    /// The number of images (video frames) per clip; 0 for a model that was trained without images.
     pub frames: usize,
-    /// Silence after each clip, in seconds.
+    /// Silence that is appended to each clip, in seconds.
     #[serde(default)]
     pub silence_seconds: f64,
 }
 
-/// The maximum number of frames per clip. From a clip with more images, this many are chosen first,
-/// at equal distances.
+/// The maximum number of frames per clip. If a clip has more images, [`select_frames`] first
+/// reduces them to this number, at equal distances.
 pub const MAX_FRAMES: usize = 32;
 /// The maximum silence after a clip, in seconds.
 pub const MAX_SILENCE_SECONDS: f64 = 30.0;
@@ -65,7 +65,7 @@ pub struct AdaptedClip {
 }
 
 /// A frozen ASR model with the adapters of several runs. At most one set of adapters is active.
-/// If none is active, the texts equal the texts of the ASR model.
+/// Without active adapters, the transcripts equal those of the ASR model.
 pub struct AdaptedAsrModel {
     asr_model: AsrModel,
     added: BTreeMap<String, RunAdapters>,
@@ -75,10 +75,10 @@ pub struct AdaptedAsrModel {
 /// The adapters of one run.
 struct RunAdapters {
     avformer: Avformer,
-    /// `None` if the run was trained without frames, or is used without images.
+    /// `None` if the run was trained without images, or is used without images.
     image_encoder: Option<Encoder>,
     frames: usize,
-    /// Silence after each clip, in samples.
+    /// Silence that is appended to each clip, in samples.
     silence: usize,
 }
 
@@ -88,8 +88,8 @@ impl AvformerRunConfig {
     /// The name of the file in a run folder.
     pub const FILE: &str = "config.json";
 
-    /// Reads the file of a run. A model folder that only exists within the run folder is returned
-    /// with its path there; other names stay as in the recipe.
+    /// Reads the file of a run. If the name of a model is a folder that exists only within the run
+    /// folder, its path within the run folder is returned. Other names stay as in the recipe.
     ///
     /// # Errors
     /// [`InferError::BadChecksum`]; [`InferError::Io`]; [`InferError::Transcribe`] for a file that
@@ -110,7 +110,7 @@ impl AvformerRunConfig {
             return Err(bad(format!("has the model type `{}`", read.model_type)));
         }
         read.check(&bytes).map_err(bad)?;
-        // Models in a subfolder of the run may be moved with it.
+        // A run folder may be moved together with models in its subfolders.
         let beside = |name: String| match run.join(&name) {
             path if path.is_dir() && !Path::new(&name).exists() => path.display().to_string(),
             _ => name,
@@ -119,7 +119,7 @@ impl AvformerRunConfig {
         Ok(Self { asr_model, image_encoder, ..read })
     }
 
-    /// Returns an error for contents that no run writes. `written` are the bytes of the file.
+    /// Returns an error for values that no run writes. `written` holds the bytes of the file.
     fn check(&self, written: &[u8]) -> std::result::Result<(), String> {
         let bad = |error: &dyn std::fmt::Display| error.to_string();
         let written: serde_json::Value = serde_json::from_slice(written).map_err(|e| bad(&e))?;
@@ -287,19 +287,20 @@ impl AdaptedAsrModel {
         self.added.get(self.active.as_ref()?)
     }
 
-    /// The number of images in the embeddings of a clip; 0 if no active adapters use images.
+    /// The number of images in the embeddings of a clip; 0 unless the active adapters use images.
     pub fn image_count(&self, clip: &AdaptedClip) -> usize {
         let image_encoder = self.active().and_then(|added| added.image_encoder.as_ref());
         image_encoder.map_or(0, |encoder| clip.embeddings.len() / encoder.width())
     }
 
-    /// The number of frames that the active adapters use per clip; 0 if they use no images.
+    /// The number of images that the active adapters use per clip; 0 without active adapters, or if
+    /// they use no images.
     pub fn frames(&self) -> usize {
         self.active().filter(|added| added.image_encoder.is_some()).map_or(0, |added| added.frames)
     }
 
     /// Chooses [`frames`](Self::frames) of a clip's images at equal distances, and computes their
-    /// embeddings, `[V, E]` in row-major order. Empty if no active adapters use images.
+    /// embeddings, `[V, E]` in row-major order. Empty unless the active adapters use images.
     ///
     /// # Errors
     /// [`InferError::Data`] with the name of an image that cannot be decoded.
@@ -316,8 +317,8 @@ impl AdaptedAsrModel {
         Ok(embeddings)
     }
 
-    /// Transcribes clips in one batch with greedy decoding. Without active adapters, the texts are
-    /// those of the ASR model.
+    /// Transcribes clips in one batch with greedy decoding. Without active adapters, the
+    /// transcripts are those of the ASR model.
     ///
     /// # Errors
     /// [`InferError::Model`] for a clip that is too long or too short; [`InferError::Transcribe`]
@@ -366,15 +367,15 @@ fn differs(run: &Path, kind: &str, wanted: &str, given: &str, sha256: &str) -> I
     InferError::Transcribe { reason }
 }
 
-/// Chooses `count` entries of a list: the middle one of each of `count` equal parts. Returns all
-/// entries if the list is shorter.
+/// Chooses `count` items of a list: the middle item of each of `count` equal parts. Returns all
+/// items if the list is shorter.
 pub fn sample_evenly<T>(all: &[T], count: usize) -> impl Iterator<Item = &T> {
     let (length, count) = (all.len(), count.min(all.len()));
     (0..count).map(move |i| &all[(2 * i + 1) * length / (2 * count)])
 }
 
-/// Chooses `count` of a clip's images like the test of a run: at most [`MAX_FRAMES`] first, then
-/// `count` of these.
+/// Chooses `count` of a clip's images at equal distances, as the evaluation of a run does: at most
+/// [`MAX_FRAMES`] first, then `count` of these.
 pub fn select_frames<T>(frames: &[T], count: usize) -> Vec<&T> {
     let chosen: Vec<&T> = sample_evenly(frames, MAX_FRAMES).collect();
     sample_evenly(&chosen, count).copied().collect()

@@ -90,8 +90,8 @@ impl AsrModel {
         }
     }
 
-    /// A builder for trees of boosted words. `weight` is the bonus of a token, in nats; without it,
-    /// the model's default applies.
+    /// A builder for trees of boosted words. `weight` is the bonus of a token, in nats; `None`
+    /// means the default, 3 for Whisper and 2 for a Conformer.
     ///
     /// # Errors
     /// The errors of [`WhisperAsr::boost_builder`] and [`ConformerAsr::boost_builder`].
@@ -102,8 +102,8 @@ impl AsrModel {
         }
     }
 
-    /// Transcribes clips of 16 kHz samples in one batch, with boosted words for each clip. Clips
-    /// beyond the length of `boosts` use the words of the options.
+    /// Transcribes clips of 16 kHz samples in one batch, with the boosted words `boosts[i]` for
+    /// clip `i`. Clips beyond the end of `boosts` use the words of the options.
     ///
     /// # Errors
     /// The errors of [`WhisperAsr::transcribe`] and [`ConformerAsr::transcribe`].
@@ -126,8 +126,8 @@ impl AsrModel {
     }
 
     /// Transcribes a recording. `read` appends samples at 16 kHz and returns `false` at the end.
-    /// After each window, `on_window` gets new segments (from Whisper only) and the seconds done so
-    /// far.
+    /// After each window, `on_window` gets the new segments and the number of seconds transcribed
+    /// so far. A Conformer passes no segments.
     ///
     /// # Errors
     /// The errors of [`AsrModel::transcribe`] and of `read`.

@@ -9,10 +9,10 @@ use engram_models::speech::boosting::{Bonus, BoostTree, WordBoundaries};
 use super::{ConformerAsr, WhisperAsr};
 use crate::error::{InferError, Result};
 
-/// The default bonus for a token that continues a listed word, in nats, for Whisper. Its tokens are
-/// subwords.
+/// The default bonus for a token that continues a listed word, in nats, for Whisper. Whisper's
+/// tokens are subwords.
 const WHISPER_BOOST_WEIGHT: f32 = 3.0;
-/// The default bonus for a Conformer, in nats. Its tokens are letters in our runs.
+/// The default bonus for a Conformer, in nats. The tokens of `engram train` runs are letters.
 const CONFORMER_BOOST_WEIGHT: f32 = 2.0;
 
 /// The fraction of the bonus for a word's first token, which many words share.
@@ -34,8 +34,8 @@ enum Vocabulary {
 }
 
 impl WhisperAsr {
-    /// A builder for trees of boosted words. `weight` is the bonus of their tokens, in nats (3 by
-    /// default).
+    /// A builder for trees of boosted words. `weight` is the bonus of a token, in nats; `None`
+    /// means 3.
     ///
     /// # Errors
     /// [`InferError::Transcribe`] for a weight that is negative or not finite; [`InferError::Data`]
@@ -50,7 +50,7 @@ impl WhisperAsr {
 }
 
 impl ConformerAsr {
-    /// A builder like [`WhisperAsr::boost_builder`], with a weight of 2 by default.
+    /// A builder like [`WhisperAsr::boost_builder`], but `None` means a weight of 2.
     ///
     /// # Errors
     /// The errors of [`WhisperAsr::boost_builder`].
@@ -85,8 +85,9 @@ impl<'a> BoostTreeBuilder<'a> {
         Ok(Self { tokenizer, vocabulary, boundaries, bonus })
     }
 
-    /// The tree of these words and phrases: as written and capitalised, with and without a space
-    /// before them. If two forms have the same tokens, the bonus counts once.
+    /// Returns the tree of words and phrases: as written and capitalised, with and without a space
+    /// before them. For a Conformer, also in lower case. If two forms have the same tokens, the
+    /// bonus counts once.
     ///
     /// # Errors
     /// [`InferError::Transcribe`] for a word with the name of a special token, such as
@@ -120,8 +121,8 @@ impl<'a> BoostTreeBuilder<'a> {
     }
 
     /// Adds the tokens of the forms that the vocabulary can express, including lower case: many
-    /// vocabularies have no capitals. Space tokens get no bonus. Otherwise the search would split
-    /// words to collect it.
+    /// vocabularies have no capitals. Space tokens get no bonus: the search would split words to
+    /// collect it.
     fn add_closed_forms(
         &self,
         word: &str,
@@ -133,7 +134,7 @@ impl<'a> BoostTreeBuilder<'a> {
         let encode = |form: &str| self.tokenizer.encode_strict(form);
         forms.retain(|form| encode(form).is_ok());
         if forms.is_empty() {
-            // The error names the word as written.
+            // The error names the word as the user wrote it.
             encode(word).map_err(|error| match error {
                 DataError::Tokenizer { reason, .. } => {
                     let reason = format!("{reason} of the model; remove the word from the list");
@@ -153,8 +154,8 @@ impl<'a> BoostTreeBuilder<'a> {
     }
 }
 
-/// The text that each token of a vocabulary adds after other text. At the start of a text, many
-/// tokens omit their leading space.
+/// Returns the text of each token within a text. At the start of a text, many tokens omit their
+/// leading space.
 fn texts_within(tokenizer: &SpeechTokenizer) -> Result<Vec<String>> {
     let ids = 0..tokenizer.vocabulary_size() as u32;
     let mut before = None;
@@ -233,7 +234,7 @@ mod tests {
     /// A vocabulary as in published Fast Conformers: `▁` is a space, and there are no capitals.
     #[test]
     fn subwords_may_start_with_a_space() -> Result<()> {
-        // All letters are also tokens of their own.
+        // Each letter is also a token.
         let vocabulary = ["<unk>", "▁", "▁as", "h", "as", "e", "a", "s"].map(|text| (text, -1.0));
         let json = serde_json::json!({
             "version": "1.0",

@@ -1,7 +1,7 @@
-//! Speech recognition with a Conformer and a CTC head, from our own runs or published.
+//! Speech recognition with a Conformer and a CTC head, from a finished run or published.
 //!
-//! The output cannot loop, because each encoder state gives at most one token. Longer recordings
-//! are transcribed in overlapping windows. Only the middle of each window is used.
+//! The output cannot loop, because each encoder state gives at most one token. Long recordings are
+//! transcribed in overlapping windows, and only the middle of each window is used.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use super::transcript::{Segment, Transcript, Word};
 use crate::error::{InferError, Result};
 use crate::pretrained::{self, PretrainedFolder};
 
-/// The window of a long recording and the context on each side, in samples: 20 s and 2 s.
+/// The window of a long recording, and the overlap on each side of it, in samples: 20 s and 2 s.
 const WINDOW: usize = 20 * SAMPLE_RATE as usize;
 const CONTEXT: usize = 2 * SAMPLE_RATE as usize;
 /// The minimum pause between two tokens that ends a segment, in seconds.
@@ -41,10 +41,10 @@ pub struct ConformerAsr {
     weights: PathBuf,
 }
 
-/// Thresholds for noise. The text of a clip or window counts as noise if its letters per second and
-/// the mean probability of its tokens are below them. Speech in noise of equal power has more
-/// letters. Texts of one or two letters need a higher probability, because most texts of noise are
-/// this short.
+/// Thresholds for noise. A clip or window counts as noise if both the letters per second of its
+/// text and the mean probability of its tokens are below these thresholds. Speech in noise of equal
+/// power gives more letters. Texts of one or two letters need a higher probability, because most
+/// texts of noise are this short.
 const MIN_LETTERS_PER_SECOND: f64 = 1.5;
 const MIN_PROBABILITY: f32 = 0.75;
 const MIN_PROBABILITY_OF_TWO: f32 = 0.9;
@@ -55,10 +55,10 @@ const EDGE: f64 = 0.12;
 /// A token with its time.
 #[derive(Debug, Clone, Copy)]
 struct Timed {
-    /// Its start in seconds.
+    /// The start of the token, in seconds.
     time: f64,
     token: u32,
-    /// In nats.
+    /// The log probability of the token, in nats.
     log_probability: f32,
 }
 
@@ -95,7 +95,7 @@ impl ConformerAsr {
         })
     }
 
-    /// Its tokenizer.
+    /// The tokenizer.
     pub(super) fn tokenizer(&self) -> &SpeechTokenizer {
         &self.tokenizer
     }
@@ -113,8 +113,8 @@ impl ConformerAsr {
         pretrained::weights_sha256(&self.weights)
     }
 
-    /// Transcribes clips of 16 kHz samples in one batch, with boosted words for each clip. Clips
-    /// beyond the length of `boosts` use the words of the options.
+    /// Transcribes clips of 16 kHz samples in one batch, with the boosted words `boosts[i]` for
+    /// clip `i`. Clips beyond the end of `boosts` use the words of the options.
     ///
     /// # Errors
     /// [`InferError::Model`]; [`InferError::Data`] for tokens that cannot be decoded.
@@ -136,7 +136,7 @@ impl ConformerAsr {
     }
 
     /// Transcribes a recording. `read` appends samples at 16 kHz and returns `false` at the end.
-    /// After each window, `on_window` gets the seconds done so far.
+    /// After each window, `on_window` gets the number of seconds transcribed so far.
     ///
     /// # Errors
     /// The errors of [`ConformerAsr::transcribe`] and of `read`.
@@ -148,7 +148,8 @@ impl ConformerAsr {
     ) -> Result<Transcript, E> {
         let search =
             BeamSearchOptions { num_beams: options.num_beams, boost: options.boost.clone() };
-        // `samples` starts at sample `first` of the recording. Samples before `done` are finished.
+        // `samples` starts at sample `first` of the recording. The recording is transcribed up to
+        // sample `done`.
         let (mut samples, mut first, mut done, mut more) = (Vec::new(), 0, 0, true);
         let (mut timed, mut paths) = (Vec::new(), Vec::new());
         loop {

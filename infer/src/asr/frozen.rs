@@ -42,7 +42,7 @@ impl AsrModel {
         }
     }
 
-    /// The minimum length of a clip, in samples, that gives a token.
+    /// The length of the shortest clip that gives an audio token, in samples.
     pub fn min_samples(&self) -> usize {
         match self {
             Self::Whisper(_) => HOP,
@@ -52,8 +52,9 @@ impl AsrModel {
         }
     }
 
-    /// Samples of silence after a clip. Whisper was trained on clips of 30 seconds. With this
-    /// silence, it is about as accurate as with padding to 30 seconds. A Conformer needs none.
+    /// The silence to append to a clip, in samples. Whisper was trained on clips of 30 seconds.
+    /// With this silence, it is about as accurate as with padding to 30 seconds. A Conformer needs
+    /// no silence.
     pub fn trailing_silence_samples(&self) -> usize {
         match self {
             Self::Whisper(_) => SHORT_SILENCE,
@@ -70,8 +71,8 @@ impl AsrModel {
         }
     }
 
-    /// Input embeddings of the first encoder block for a batch of clips. Each clip is followed by
-    /// `silence` samples of silence, up to the model's maximum length.
+    /// Returns the audio tokens of a batch of clips: the input of the first encoder block.
+    /// `silence` samples of silence are appended to each clip, up to the model's maximum length.
     ///
     /// # Errors
     /// [`Model`](crate::InferError::Model) for a clip shorter than
@@ -125,8 +126,8 @@ impl AsrModel {
         }
     }
 
-    /// Greedy transcripts of clips from their encoder states. `samples` are the clip lengths, which
-    /// limit the length of Whisper's texts.
+    /// Returns greedy transcripts of clips from their encoder states. `samples` holds the clip
+    /// lengths, which limit the number of tokens of Whisper's texts.
     ///
     /// # Errors
     /// [`Model`](crate::InferError::Model) for a failed decoder;

@@ -7,19 +7,19 @@ use engram_models::speech::log_mel::SAMPLE_RATE;
 const BLOCK: usize = SAMPLE_RATE as usize / 10;
 /// The minimum number of blocks for a decision.
 const MIN_BLOCKS: usize = 4;
-/// The maximum range of steady audio, in decibels, from its quiet blocks to its loudest. White
-/// noise has 1. Speech has 10 and more, or 3 in noise of equal power.
+/// The maximum difference in steady audio between its quiet blocks and its loudest block, in
+/// decibels. White noise has 1 dB. Speech has at least 10 dB, or 3 dB in noise of equal power.
 const RANGE: f64 = 2.0;
 /// Added to the power, so that digital silence has a finite level: the power of half a 24-bit step.
 const FLOOR: f64 = 1e-15;
 
 /// The block length for detecting clicks, in samples: 10 ms.
 const SHORT_BLOCK: usize = SAMPLE_RATE as usize / 100;
-/// The maximum length of a click in short blocks. A vowel is longer.
+/// The maximum length of a click, in short blocks. Vowels are longer.
 const MAX_CLICK_BLOCKS: usize = 4;
 /// The maximum fraction of short blocks with clicks.
 const MAX_CLICK_SHARE: f64 = 0.1;
-/// The minimum level of a click above the quiet rest of a clip, in decibels.
+/// The minimum difference between a click and the quiet rest of a clip, in decibels.
 const ABOVE_REST: f64 = 6.0;
 /// Audio below this level is silence, in decibels of full scale.
 const SILENCE: f64 = -60.0;

@@ -1,16 +1,19 @@
-//! Streaming: transcribes a recording in chunks as it arrives, with words that become final early.
+//! Streaming: transcribes a recording in chunks as it arrives. Words become final before the
+//! recording ends.
 //!
 //! The ASR models transcribe whole clips. So each pass transcribes a chunk together with the audio
-//! before it, and its hypothesis may change words of the previous one. The LocalAgreement-2 policy
-//! decides which words are final (Macháček, Dabre and Bojar 2023, "Turning Whisper into Real-Time
-//! Transcription System", arXiv 2307.14743). A word is final if two consecutive hypotheses agree on
-//! the text up to this word. The policy is a common baseline, and only needs words with times.
+//! before it. The hypothesis of a pass may change words of the previous hypothesis. The
+//! LocalAgreement-2 policy decides which words are final (Macháček, Dabre and Bojar 2023, "Turning
+//! Whisper into Real-Time Transcription System", arXiv 2307.14743). A word is final if two
+//! consecutive hypotheses agree on the text up to this word. The policy is a common baseline. It
+//! only needs the times of words.
 //!
 //! Departures:
-//! - An alignment finds the final words in the next hypothesis, instead of equal words (see
+//! - The final words are found in the next hypothesis by alignment, not by equality (see
 //!   `agreement`).
-//! - The previous text is not used as a prompt, and neither is it for long recordings.
-//! - A truncated hypothesis confirms no words. Otherwise loops would become final.
+//! - The previous text is not used as a prompt.
+//! - A hypothesis that was truncated, because it repeats itself or is too long, makes no words
+//!   final.
 //! - Audio is dropped in pauses or at a final word, not only at the end of a sentence. A Conformer
 //!   does not write punctuation.
 //!
@@ -35,19 +38,20 @@ use agreement::{agreed, known_words};
 use latency::Clock;
 pub use latency::Distribution;
 
-/// The minimum chunk length, in seconds. Nine out of ten shorter chunks contain no end of a word.
+/// The minimum chunk length, in seconds. Shorter chunks rarely contain the end of a word.
 const MIN_CHUNK_SECONDS: f64 = 0.1;
 /// The minimum fraction of the window to keep when audio is dropped, as context for words.
 const KEPT_FRACTION: f64 = 1.0 / 3.0;
 /// The minimum gap between two words that counts as a pause for dropping audio, in seconds.
 const PAUSE: f64 = 0.3;
-/// The length of the seam at the start of the kept audio, in seconds. Words in it may be truncated
-/// or transcribed again, so differences do not count.
+/// The length of the seam at the start of the kept audio, in seconds. Words in the seam may be
+/// truncated or transcribed again, so differences there cost little.
 const SEAM: f64 = 0.5;
 /// The minimum length of audio without words at the end of a recording, in seconds, that is
 /// transcribed once more by itself.
 const MIN_UNTRANSCRIBED_SECONDS: f64 = 1.0;
-/// A segment ends at this gap between two words, or at this length, in seconds.
+/// A segment ends at a gap of `SEGMENT_PAUSE` between two words, or at the length
+/// `SEGMENT_SECONDS`; in seconds.
 const SEGMENT_PAUSE: f64 = 0.6;
 const SEGMENT_SECONDS: f64 = 6.0;
 
@@ -57,7 +61,7 @@ pub struct StreamOptions {
     /// The chunk length in seconds: the audio to wait for before each pass.
     pub chunk_seconds: f64,
     /// The maximum length of the audio that each pass transcribes, in seconds. While no words
-    /// become final, it grows up to the ASR model's maximum.
+    /// become final, the audio may grow up to the ASR model's maximum.
     pub window_seconds: f64,
 }
 
@@ -66,7 +70,7 @@ impl StreamOptions {
     ///
     /// # Errors
     /// [`InferError::Transcribe`] for chunks of less than 0.1 s, for a window shorter than a chunk,
-    /// and if both together exceed the maximum length.
+    /// and if chunk and window together exceed the maximum length.
     pub fn check(&self, max_seconds: f64) -> Result<()> {
         let Self { chunk_seconds: chunk, window_seconds: window } = *self;
         let refuse = |reason: String| Err(InferError::Transcribe { reason });
@@ -97,8 +101,8 @@ pub struct FinalWord {
     /// The seconds of the recording that had arrived when the word became final.
     #[serde(serialize_with = "to_milliseconds")]
     pub final_at: f64,
-    /// Seconds from the word's end until it was final, for audio in real time. It includes waiting
-    /// and computing.
+    /// The seconds from the end of the word until it became final, if the audio arrives in real
+    /// time. They include waiting for audio and computing.
     #[serde(serialize_with = "to_milliseconds")]
     pub latency: f64,
 }
@@ -106,9 +110,10 @@ pub struct FinalWord {
 /// The result of streaming a recording.
 #[derive(Debug, Clone)]
 pub struct StreamResult {
-    /// The transcript with its segments. Probabilities are means over the passes.
+    /// The transcript with its segments. Its `words` are empty. Its probabilities are means over
+    /// the passes.
     pub transcript: Transcript,
-    /// The words with their latencies. The `words` of the transcript are empty.
+    /// The final words with their latencies.
     pub words: Vec<FinalWord>,
     /// The number of passes of the ASR model.
     pub passes: usize,
@@ -116,7 +121,8 @@ pub struct StreamResult {
     pub late_passes: usize,
     /// The computing time of all passes in seconds.
     pub compute_seconds: f64,
-    /// The number of words that the next hypothesis changed before they were final.
+    /// How often a hypothesis changed or removed a word of the previous hypothesis that was not
+    /// final.
     pub revised_words: usize,
 }
 
@@ -124,9 +130,9 @@ pub struct StreamResult {
 pub struct StreamUpdate<'a> {
     /// The seconds of the recording that have arrived.
     pub received_seconds: f64,
-    /// Words that became final in this pass.
+    /// The words that became final in this pass.
     pub new: &'a [FinalWord],
-    /// Later words, which may still change.
+    /// The words after the final words, which may still change.
     pub rest: &'a [Word],
 }
 
@@ -138,12 +144,12 @@ struct Stream {
     samples: Vec<f32>,
     first: usize,
     words: Vec<FinalWord>,
-    /// Final words before this index are not in `samples`.
+    /// The index in `words` of the first final word whose audio is still in `samples`.
     known_from: usize,
-    /// The last hypothesis after the final words.
+    /// The words of the last hypothesis after the final words.
     rest: Vec<Word>,
     rest_is_truncated: bool,
-    /// Whether the last two hypotheses had no words after the final words.
+    /// Whether neither of the last two hypotheses had words after the final words.
     is_quiet: bool,
     clock: Clock,
     revised_words: usize,
@@ -220,7 +226,7 @@ impl Stream {
     /// Drops audio at the front if the window is too long.
     fn drop_audio(&mut self) {
         let (now, window) = (self.received_seconds(), self.options.window_seconds);
-        // Audio before `needed` has to be dropped, or the next chunk does not fit.
+        // Unless the audio before `needed` is dropped, the next chunk does not fit the ASR model.
         let needed = now + self.options.chunk_seconds - self.max_seconds;
         let skipped = self.is_quiet && self.skip_to_untranscribed(window * KEPT_FRACTION);
         if samples_to_seconds(self.samples.len()) <= window
@@ -234,7 +240,8 @@ impl Stream {
         } else if let Some(position) = self.position_to_drop(needed, latest) {
             self.drop_until(position);
         } else if needed > samples_to_seconds(self.first) {
-            // No two hypotheses agreed, so the words become final without agreement.
+            // No two hypotheses agreed, but audio has to be dropped: its words become final without
+            // agreement.
             let count = self.rest.iter().take_while(|word| word.end <= latest).count();
             self.truncated |= self.rest_is_truncated && count > 0;
             self.finalise(count);
@@ -245,8 +252,8 @@ impl Stream {
     }
 
     /// Drops all audio before the last final word if no words followed it for `min_seconds`.
-    /// Whisper may end a text early. It transcribes the later words if little audio precedes them.
-    /// Returns whether audio was dropped.
+    /// Whisper may end a text early; it transcribes the later words if little audio precedes them.
+    /// Returns true if audio was dropped.
     fn skip_to_untranscribed(&mut self, min_seconds: f64) -> bool {
         let Some(FinalWord { word, .. }) = self.words[self.known_from..].last() else {
             return false;
@@ -261,8 +268,9 @@ impl Stream {
         drops
     }
 
-    /// The last position between two times, after a final word, where audio may be dropped. It is
-    /// in a pause, or else at the start of a final word.
+    /// Returns the last position between `needed` and `latest` where audio may be dropped: in a
+    /// pause after a final word, or else at the start of a final word. `None` if there is no such
+    /// position.
     fn position_to_drop(&self, needed: f64, latest: f64) -> Option<f64> {
         let from = needed.max(samples_to_seconds(self.first) + SEAM);
         let known = self.words[self.known_from..].iter().map(|known| &known.word);
@@ -271,7 +279,7 @@ impl Stream {
         let is_allowed = |position: &f64| (from..=latest).contains(position);
         let pauses = pairs().filter(|(before, after)| after.start - before.end >= PAUSE);
         let mut positions = pauses.map(|(before, after)| before.end.midpoint(after.start));
-        // Without a pause, the start of a word is lost. Better the start of a final word.
+        // Without a pause, a word loses its beginning. A final word is already transcribed.
         positions
             .find(is_allowed)
             .or_else(|| pairs().map(|(before, _)| before.start).find(is_allowed))
@@ -282,7 +290,8 @@ impl Stream {
         let count = seconds_to_samples(time).saturating_sub(self.first).min(self.samples.len());
         self.samples.drain(..count);
         self.first += count;
-        // The rest of a truncated word may be transcribed as a word.
+        // The remainder of a truncated word may be transcribed as a word, so the word is kept for
+        // comparison.
         let from = samples_to_seconds(self.first) - SEAM;
         let known = self.words[self.known_from..].iter();
         self.known_from += known.take_while(|known| known.word.end <= from).count();
@@ -326,8 +335,8 @@ impl Stream {
 
 impl AsrModel {
     /// Transcribes a recording in chunks. `read` appends samples at 16 kHz and returns `false` at
-    /// the end. `on_update` gets the result of each pass, and at the end the remaining words.
-    /// Memory holds the window, a chunk, a block of `read` and the words.
+    /// the end. `on_update` gets the result of each pass, and at the end the remaining words. Only
+    /// the audio of the current pass is kept in memory.
     ///
     /// # Errors
     /// The errors of [`StreamOptions::check`], [`AsrModel::transcribe`] and `read`.

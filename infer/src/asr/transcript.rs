@@ -8,25 +8,26 @@ use serde::{Serialize, Serializer};
 pub struct Transcript {
     /// The text; empty without speech.
     pub text: String,
-    /// Its segments with times; empty without timestamps.
+    /// The segments with times. Without timestamps, Whisper's transcripts have none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub segments: Vec<Segment>,
-    /// Its words with times; empty unless requested.
+    /// The words with times; empty unless requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub words: Vec<Word>,
     /// The length of the clip, in seconds.
     pub seconds: f64,
-    /// The mean log-probability of the tokens, in nats. For several windows or passes, the mean
-    /// over them.
+    /// The mean log-probability of the tokens, in nats. For several windows or passes, the mean of
+    /// their means.
     pub mean_log_probability: f32,
     /// The probability that the clip has no speech, 0 to 1. For a Conformer, the lowest probability
-    /// of the blank token.
+    /// of the blank token over all encoder states.
     pub no_speech_probability: f32,
-    /// Whether the text was truncated because it repeated itself or was too long for the clip.
-    /// Later speech is missing.
+    /// Whether decoding stopped early because the text repeated itself or was too long for the
+    /// clip. The text of later speech is missing then.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
-    /// Whether the clip was decoded a second time, with silence up to 30 seconds.
+    /// Whether the clip was decoded a second time, padded with silence to 30 seconds
+    /// ([`Padding::Short`](super::Padding::Short)).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub decoded_again: bool,
 }
@@ -34,28 +35,28 @@ pub struct Transcript {
 /// A segment of a transcript.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Segment {
-    /// Its start in seconds from the start of the clip.
+    /// The start, in seconds from the start of the clip.
     #[serde(serialize_with = "to_milliseconds")]
     pub start: f64,
-    /// Its end in seconds from the start of the clip.
+    /// The end, in seconds from the start of the clip.
     #[serde(serialize_with = "to_milliseconds")]
     pub end: f64,
-    /// Its text.
+    /// The text of the segment.
     pub text: String,
 }
 
 /// A word of a transcript.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Word {
-    /// Its start in seconds from the start of the clip.
+    /// The start, in seconds from the start of the clip.
     #[serde(serialize_with = "to_milliseconds")]
     pub start: f64,
-    /// Its end in seconds from the start of the clip.
+    /// The end, in seconds from the start of the clip.
     #[serde(serialize_with = "to_milliseconds")]
     pub end: f64,
     /// The word with its punctuation.
     pub text: String,
-    /// The mean probability of its tokens.
+    /// The mean probability of the tokens of the word.
     pub probability: f32,
 }
 
@@ -89,7 +90,7 @@ impl Transcript {
     }
 }
 
-/// Rounds to milliseconds: further digits are rounding errors.
+/// Rounds to milliseconds, because further digits are rounding errors.
 pub(super) fn to_milliseconds<S: Serializer>(
     seconds: &f64,
     serializer: S,

@@ -38,7 +38,7 @@ pub struct WhisperAsr {
     suppressed_at_start: Vec<u32>,
     /// The attention heads that give word times.
     alignment_heads: AlignmentHeads,
-    /// Whether it supports more languages than English.
+    /// Whether the model supports other languages than English.
     multilingual: bool,
     /// The path of the weights file.
     weights: PathBuf,
@@ -57,7 +57,7 @@ const MAX_TOKENS: usize = 224;
 const ENGLISH_TOKENS_PER_SECOND: f64 = 12.0;
 /// The maximum number of tokens per second for languages with several tokens per letter.
 const ANY_TOKENS_PER_SECOND: f64 = 45.0;
-/// The number of tokens that any clip may have in addition.
+/// The number of tokens that a text of any clip may have in addition to these rates.
 const EXTRA_TOKENS: usize = 12;
 /// Silence after a clip with [`Padding::Short`], in samples. With less silence, the model repeats
 /// texts.
@@ -87,11 +87,11 @@ impl WhisperAsr {
     }
 
     /// Transcribes clips of 16 kHz samples in one batch. With timestamps, clips are transcribed one
-    /// by one, because the audio after the last timestamp pair is decoded again.
+    /// by one, because the audio after the last pair of timestamps is decoded again.
     ///
     /// # Errors
-    /// [`InferError::Transcribe`] for a clip that is too long and for the errors of
-    /// [`WhisperAsr::check`]; [`InferError::Model`]
+    /// [`InferError::Transcribe`] for a clip that is too long, and for options that
+    /// [`WhisperAsr::check`] refuses; [`InferError::Model`]
     pub fn transcribe<C: AsRef<[f32]>>(
         &self,
         clips: &[C],
@@ -100,8 +100,8 @@ impl WhisperAsr {
         self.transcribe_each(clips, &[], options)
     }
 
-    /// Transcribes clips like [`WhisperAsr::transcribe`], with boosted words for each clip. Clips
-    /// beyond the length of `boosts` use the words of the options.
+    /// Transcribes clips like [`WhisperAsr::transcribe`], with the boosted words `boosts[i]` for
+    /// clip `i`. Clips beyond the end of `boosts` use the words of the options.
     ///
     /// # Errors
     /// The errors of [`WhisperAsr::transcribe`].
@@ -207,7 +207,7 @@ impl WhisperAsr {
             Padding::Silence => self.mel.frames(clip, longest),
             Padding::Short => self.mel.frames(clip, (clip.len() + SHORT_SILENCE).min(longest)),
             Padding::Zeros => {
-                // The reference computes one more frame of silence and drops it.
+                // The reference computes one more frame, of silence, and drops it.
                 let mut frames = self.mel.frames(clip, clip.len() + HOP);
                 frames.values.truncate(clip.len() / HOP * frames.bands);
                 frames.values.resize(longest / HOP * frames.bands, 0.0);
@@ -264,7 +264,8 @@ impl WhisperAsr {
         (extra + (seconds * rate) as usize).min(MAX_TOKENS - 1)
     }
 
-    /// The tokens of language and task, which start the prompt of a multilingual model.
+    /// Returns the language token and the task for the prompt of a multilingual model; `None` for
+    /// an English-only model.
     fn language(&self, options: &TranscribeOptions) -> Result<Option<(u32, Task)>> {
         let refuse = |reason: String| Err(InferError::Transcribe { reason });
         if !self.multilingual && options.task == Task::Translate {
@@ -306,8 +307,8 @@ impl WhisperAsr {
         }
     }
 
-    /// Greedy transcripts of clips from their encoder states. `samples` are the clip lengths, which
-    /// limit the length of the texts.
+    /// Returns greedy transcripts of clips from their encoder states. `samples` holds the clip
+    /// lengths, which limit the number of tokens of the texts.
     pub(super) fn texts_of(&self, audio: &AudioStates, samples: &[usize]) -> Result<Vec<String>> {
         let (options, prompt) = (TranscribeOptions::default(), self.prompt()?);
         let positions = self.whisper.config().max_target_positions;

@@ -80,13 +80,13 @@ impl ClipModel {
         Ok((model, identity))
     }
 
-    /// Sets the length limit of queries or documents for all further texts.
+    /// Sets the length limit for all further texts to the limit of queries or of documents.
     pub(super) fn set_role(&mut self, choice: &PromptChoice) {
         let task_length = self.settings.task_length(choice);
         self.form = form(&self.clip, &self.settings, task_length, self.tokenizer_config.as_ref());
     }
 
-    /// Tokens of `<|startoftext|> text <|endoftext|>`.
+    /// Tokenizes a text as `<|startoftext|> text <|endoftext|>`.
     pub(super) fn tokens(&self, text: &str) -> Result<Vec<u32>> {
         Ok(self.tokenizer.encode_text(text, &self.form)?)
     }
@@ -95,7 +95,7 @@ impl ClipModel {
         &self.images
     }
 
-    /// Text embeddings, `[N, D]`.
+    /// Computes the embeddings of `N` texts, `[N, D]` in row-major order; not normalised.
     pub(super) fn embed_texts(&self, texts: &[&[u32]]) -> Result<Vec<f32>> {
         let mut vectors = Vec::new();
         for batch in batches_of_tokens(texts) {
@@ -132,7 +132,7 @@ impl ClipImageModel {
         &self.preprocessing
     }
 
-    /// Image embeddings, `[N, D]`.
+    /// Computes the embeddings of `N` images, `[N, D]` in row-major order; not normalised.
     pub(super) fn embed(&self, images: &[&[f32]]) -> Result<Vec<f32>> {
         let size = self.vision.config().image_size;
         let mut vectors = Vec::new();

@@ -19,9 +19,10 @@ use crate::pretrained::{PretrainedFolder, PretrainedWeights};
 pub struct EncoderFiles {
     /// The text of `config.json`.
     pub config_json: String,
-    /// The text of `tokenizer.json`, with the changes from the model's other files.
+    /// The text of `tokenizer.json`, with the changes that `tokenizer_config.json` and the settings
+    /// of sentence-transformers make.
     pub tokenizer_json: Vec<u8>,
-    /// The published weights; `None` for a random initialisation.
+    /// The published weights; `None` to initialise the encoder with random weights.
     weights: Option<PretrainedWeights>,
     /// The parsed `config.json`.
     pub config: TextEncoderConfig,
@@ -35,7 +36,7 @@ pub struct EncoderFiles {
 
 impl EncoderFiles {
     /// Finds the files in a folder, in the Hub cache, or on the Hub. In a sentence-transformers
-    /// folder they are the files of its Transformer module.
+    /// folder, uses the files of its Transformer module.
     ///
     /// # Errors
     /// [`InferError::Data`], [`InferError::Io`], [`InferError::Model`]; [`InferError::Encoder`]

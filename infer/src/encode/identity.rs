@@ -18,7 +18,7 @@ pub(super) struct Identity {
     pub(super) inputs_sha256: String,
 }
 
-/// Everything that changes a vector, apart from weights and modules, as JSON.
+/// All inputs that change a vector, apart from weights and modules, as JSON.
 ///
 /// A memory stores the hash of this JSON, and refuses a model with another hash. So the JSON of an
 /// unchanged model must not change: omit a new field at its default value. A test compares a known
@@ -30,14 +30,14 @@ const UNUSED: [&str; 5] =
     ["_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version"];
 
 impl Inputs {
-    /// Starts with the text of a `config.json`.
+    /// Creates the inputs of a model with a `config.json`, given as text.
     pub(super) fn of_config(text: &str) -> Self {
         let mut config = serde_json::from_str(text).unwrap_or_else(|_| text.into());
         remove_unused(&mut config);
         Self(Map::from_iter([("config".to_owned(), config)]))
     }
 
-    /// Starts with the hash of a graph file.
+    /// Creates the inputs of a model with a graph file, given by its hash.
     pub(super) fn of_graph(sha256: &str) -> Self {
         Self(Map::from_iter([("graph".to_owned(), sha256.into())]))
     }

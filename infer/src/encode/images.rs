@@ -46,7 +46,7 @@ impl ImageModel {
         &self.preprocessing
     }
 
-    /// Embeddings, `[N, D]`.
+    /// Computes the embeddings of `N` images, `[N, D]` in row-major order; not normalised.
     pub(super) fn embed(&self, images: &[&[f32]]) -> Result<Vec<f32>> {
         if images.is_empty() {
             return Ok(Vec::new());

@@ -4,7 +4,7 @@ use super::{Encoder, Item, Modalities, Prepared, PromptChoice, to_unit_length};
 use crate::error::{InferError, Result};
 
 /// One encoder, or a text encoder and an image encoder with concatenated vectors. With two
-/// encoders, a missing text or image gets zeros. The concatenated vector has unit length.
+/// encoders, the part of a missing text or image is zero. The concatenated vector has unit length.
 pub struct JointEncoder {
     parts: Vec<Encoder>,
 }
@@ -14,7 +14,8 @@ pub struct JointEncoder {
 pub struct PreparedParts(Vec<Prepared>);
 
 impl JointEncoder {
-    /// Opens `model` with the chosen prompt and, if given, `image_model`.
+    /// Opens `model` with the chosen prompt. `image_model` is a second encoder, for images only;
+    /// `None` for one encoder.
     ///
     /// # Errors
     /// The errors of [`Encoder::with_prompt`]; [`InferError::Encoder`] for two encoders that cannot
@@ -38,12 +39,12 @@ impl JointEncoder {
         &self.parts
     }
 
-    /// The dimension `D` of its vectors: the sum over the encoders.
+    /// The dimension `D` of the vectors: the sum over the encoders.
     pub fn width(&self) -> usize {
         self.parts.iter().map(Encoder::width).sum()
     }
 
-    /// The modalities that it supports.
+    /// The modalities that at least one of the encoders supports.
     pub fn modalities(&self) -> Modalities {
         let any = |supports: fn(Modalities) -> bool| {
             self.parts.iter().any(|part| supports(part.modalities()))

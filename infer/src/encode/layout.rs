@@ -19,7 +19,7 @@ pub(super) struct Layout {
     folder: PretrainedFolder,
     /// The modules in order; the first is the Transformer.
     modules: Vec<Module>,
-    /// The name of `modules.json` in messages, if the file exists.
+    /// The name of `modules.json` in messages; `None` if the file does not exist.
     modules_json: Option<String>,
     /// The contents of `config_sentence_transformers.json`.
     pub(super) prompts: Prompts,
@@ -47,8 +47,8 @@ impl Layout {
         Ok(Self { folder, modules, modules_json: Some(name), prompts })
     }
 
-    /// Returns an error if settings files require more than mean pooling, but `modules.json` is
-    /// missing. Without it, sentence-transformers ignores these files.
+    /// Returns an error if `modules.json` is missing, but other settings files require more than
+    /// mean pooling. sentence-transformers ignores these files if there is no `modules.json`.
     fn check_plain(&self) -> Result<()> {
         let is_plain = match self.folder.optional_text(POOLING)? {
             None => true,

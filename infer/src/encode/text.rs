@@ -27,9 +27,9 @@ pub(super) struct TextModel {
     tokenizer: Arc<SegmentTokenizer>,
     settings: TransformerSettings,
     tokenizer_config: Option<TokenizerConfig>,
-    /// The default length limit.
+    /// The maximum length in `config.json`.
     default_limit: usize,
-    /// The number of position embeddings, if there is a table of them.
+    /// The number of position embeddings; `None` for a model without a position table.
     positions: Option<usize>,
     form: TextForm,
     /// The number of prompt tokens, if a module excludes them from pooling; otherwise 0.
@@ -102,14 +102,14 @@ impl TextModel {
         self.encoder.width()
     }
 
-    /// Tokens of `[CLS] text [SEP]`.
+    /// Tokenizes a text as `[CLS] text [SEP]`, or with the special tokens of its tokenizer.
     pub(super) fn tokens(&self, text: &str) -> Result<Vec<u32>> {
         let ids = self.tokenizer.encode_text(text, &self.form)?;
         // A tokenizer without special tokens returns no tokens for an empty text.
         Ok(if ids.is_empty() { vec![self.tokenizer.special().pad] } else { ids })
     }
 
-    /// Embeddings, `[N, D]`.
+    /// Computes the embeddings of `N` texts, `[N, D]` in row-major order.
     pub(super) fn embed(&self, texts: &[&[u32]]) -> Result<Vec<f32>> {
         let mut vectors = Vec::with_capacity(texts.len() * self.width());
         for batch in batches_of_tokens(texts) {

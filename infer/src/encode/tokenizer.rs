@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::error::{InferError, Result};
 use crate::pretrained::PretrainedFolder;
 
-/// The fields of `tokenizer_config.json` that are used here.
+/// The fields of `tokenizer_config.json` that affect the encoder.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct TokenizerConfig {
     tokenizer_class: Option<String>,
@@ -43,7 +43,7 @@ impl TokenizerConfig {
     /// The maximum number of tokens; `None` for no limit.
     fn max_length(&self) -> Option<usize> {
         let length = self.model_max_length.or(self.max_len)?;
-        // transformers writes 1e30 for no limit.
+        // transformers writes 1e30 if there is no limit.
         (1.0..1e9).contains(&length).then_some(length as usize)
     }
 }
@@ -105,9 +105,10 @@ fn has_lowercase(normalizer: &Value) -> bool {
         || normalizer["normalizers"].as_array().is_some_and(|inner| inner.iter().any(is_lowercase))
 }
 
-/// The conversion of texts to tokens. `task_length` is the limit for queries or documents only.
-/// `default_limit` applies to an encoder without a configured limit. `positions` is the number of
-/// position embeddings.
+/// Returns the settings for tokenizing texts. `task_length` is a limit for queries or documents;
+/// `None` if the model has none. If sentence-transformers sets no limit, the smaller of
+/// `model_max_length` and `default_limit` applies. `positions` is the number of position
+/// embeddings, or `None` without a position table.
 pub(super) fn text_form(
     settings: &TransformerSettings,
     task_length: Option<usize>,
@@ -120,11 +121,11 @@ pub(super) fn text_form(
         task_length.or(settings.max_seq_length).unwrap_or(tokenizer_limit.min(default_limit));
     let side = config.and_then(|config| config.truncation_side.as_deref());
     TextForm {
-        // At least one token between two special tokens.
+        // At least 3: one token between two special tokens.
         max_length: max_length.min(positions.unwrap_or(usize::MAX)).max(3),
         truncate_left: side == Some("left"),
-        // These classes use the post-processor of the file. The others add their own special
-        // tokens.
+        // These classes add special tokens with the post-processor in `tokenizer.json`. Other
+        // classes add their own special tokens.
         use_post_processor: config.is_some_and(|config| {
             config.is_of("PreTrainedTokenizerFast") || config.is_of("TokenizersBackend")
         }),

@@ -1,4 +1,5 @@
-//! Answers of a finished run, with their evidence.
+//! Answers questions with a finished run, and returns the evidence: the retrieved entries and their
+//! credit.
 
 mod one;
 
@@ -36,7 +37,7 @@ use crate::finished_run::{RECIPE, WEIGHTS, check_checksums};
 pub struct Answer {
     /// The question's id.
     pub id: Value,
-    /// The question; `None` for a description.
+    /// The question; `None` if the image was to be described.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub question: Option<String>,
     /// Whether the question was truncated to the recipe's `data.max_query_tokens`.
@@ -44,17 +45,20 @@ pub struct Answer {
     pub question_cut: bool,
     /// The answer.
     pub answer: String,
-    /// Its log-probability, in nats.
+    /// The log-probability of the answer, in nats.
     pub log_probability: f64,
     /// The retrieved entries, best first.
     pub evidence: Vec<Evidence>,
-    /// The answer's tokens, which label the columns of the credit; the end token is last.
+    /// The answer's tokens, one per value of `credit`. The end token is last, unless the answer
+    /// reached its maximum length. Empty unless [`Detail`] requests the credit.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tokens: Vec<String>,
-    /// Spearman's correlation between exact and estimated credit, over entries.
+    /// Spearman's correlation between the exact and the estimated credit of the entries. `None`
+    /// unless [`Detail`] requests it, or if the correlation is undefined.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rank_correlation: Option<f64>,
-    /// The answer's log-probability during deletion and insertion of entries, in several orders.
+    /// The answer's log-probability as entries are deleted or inserted, in several orders. Empty
+    /// unless [`Detail::curves`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub curves: Vec<OrderedCurves>,
 }
@@ -62,32 +66,35 @@ pub struct Answer {
 /// A retrieved entry.
 #[derive(Debug, Clone, Serialize)]
 pub struct Evidence {
-    /// Its id.
+    /// The id of the entry.
     pub id: i64,
-    /// Its source.
+    /// The source of the entry.
     pub source: String,
-    /// Its text.
+    /// The text of the entry.
     pub text: String,
-    /// Its image.
+    /// The path or URL of the image of the entry; `None` without an image.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
     /// The cosine of query and key, times the gate.
     pub score: f64,
-    /// The gate of its source for this query.
+    /// The gate of the source for this query.
     pub gate: f64,
-    /// Its weight in the fusion, 1 on average; `None` in search results without an answer.
+    /// The weight (prior) of the entry in the fusion, 1 on average over the entries of an answer;
+    /// `None` in search results without an answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prior: Option<f64>,
-    /// The decrease of each token's log-probability without the entry, in nats.
+    /// For each answer token, the decrease of its log-probability if the entry is removed, in nats.
+    /// Empty unless [`Detail`] requests the credit.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub credit: Vec<f64>,
-    /// The same, estimated from the gradient.
+    /// The estimate of `credit` from the gradient.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gradient_credit: Vec<f64>,
 }
 
 impl Evidence {
-    /// Creates the evidence of a search result. `gates` has the query's gate of each source.
+    /// Creates the evidence of a search result. `gates` holds the gate of each source for this
+    /// query.
     fn of(entry: Entry, hit: &Hit, gates: &[f32]) -> Self {
         Self {
             id: hit.id,
@@ -106,7 +113,8 @@ impl Evidence {
 /// The curves of one order of the entries.
 #[derive(Debug, Clone, Serialize)]
 pub struct OrderedCurves {
-    /// The order: by `credit`, `gradient`, `score` or `reversed score`.
+    /// The quantity that sorts the entries: `credit` (exact), `gradient` (estimated credit),
+    /// `score` or `reversed score`.
     pub order: &'static str,
     /// The curves.
     #[serde(flatten)]
@@ -118,7 +126,7 @@ pub struct OrderedCurves {
 pub struct Detail {
     /// The credit of each entry.
     pub credit: bool,
-    /// Deletion and insertion curves.
+    /// Deletion and insertion curves. They include the credit.
     pub curves: bool,
 }
 
@@ -129,13 +137,13 @@ pub struct Answerer {
     retriever: Option<Retriever>,
     k: usize,
     world: Option<WorldId>,
-    /// For images that are added later.
+    /// The preprocessing of images that were not given to [`Answerer::open`].
     preprocessing: Preprocessing,
 }
 
 impl Answerer {
-    /// Opens a run for questions about these images. `memory` replaces the run's own memory, `k`
-    /// the number of retrieved entries.
+    /// Opens a run for questions about these images. `memory` and `k` (the number of retrieved
+    /// entries) replace the run's own; `None` keeps them. `k` = 0 answers without a memory.
     ///
     /// # Errors
     /// [`RevealError`] if the run is not finished, or its files do not belong together.
@@ -198,14 +206,16 @@ impl Answerer {
         self.k
     }
 
-    /// The first image that does not decode, with its index.
+    /// The index of the first image that cannot be decoded, with its error; `None` if all can be
+    /// decoded.
     pub fn first_broken_image(&self) -> Option<(usize, DataError)> {
         let Images::Files(files) = &self.encoding.corpus.images else { return None };
         let checked = files.check().into_iter().enumerate();
         checked.into_iter().find_map(|(index, checked)| Some((index, checked.err()?)))
     }
 
-    /// Replies to haystack tasks about the images, each with its own entries of the memory.
+    /// Replies to haystack tasks about the images. For each task, only the entries of its haystack
+    /// can be retrieved.
     ///
     /// # Errors
     /// The errors of [`needle::replies`]; an error for a task about another world than the run's.

@@ -1,8 +1,8 @@
 //! Image augmentation for the contrastive training of the image encoder.
 //!
 //! All images of a batch, of queries and entries alike, get the same rotation by quarter turns,
-//! mirroring and permutation of colour channels. Telling images apart stays as hard as
-//! before, and the same images give many times more training data.
+//! mirroring and permutation of colour channels. Within a batch, images are therefore as hard to
+//! tell apart as without augmentation, and each image gives 48 training images.
 
 use candle_core::{Device, Tensor};
 use engram_models::reveal::RevealInput;
@@ -15,7 +15,7 @@ use super::error::Result;
 /// All permutations of the colour channels; the first is the identity.
 const COLOURS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
 
-/// The number of quarter turns, with and without mirroring.
+/// The number of orientations: 4 quarter turns, with and without mirroring.
 const ORIENTATIONS: usize = 8;
 
 /// An augmentation of images: one of 48, of which the first is the identity.
@@ -23,7 +23,8 @@ const ORIENTATIONS: usize = 8;
 pub struct BatchAugmentation(usize);
 
 impl BatchAugmentation {
-    /// Draws an augmentation other than the identity with probability `share`.
+    /// Draws an augmentation other than the identity with probability `share`, and otherwise the
+    /// identity.
     pub fn draw(share: f64, rng: &mut ChaCha8Rng) -> Self {
         if rng.random_bool(share) {
             Self(rng.random_range(1..COLOURS.len() * ORIENTATIONS))

@@ -15,9 +15,10 @@ pub struct CorpusEntry {
     pub entry: Entry,
     /// The text for the encoder.
     pub text: String,
-    /// The index of its image in [`Corpus::images`].
+    /// The index of its image in [`Corpus::images`]; `None` without an image.
     pub image: Option<usize>,
-    /// Whether training may use it outside the memory.
+    /// Whether training may use its text and image in examples. If not, training sees it only when
+    /// it is retrieved.
     pub training: bool,
 }
 
@@ -33,7 +34,7 @@ pub enum Task {
 /// The metrics that apply to an example.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MetricKind {
-    /// Exact match and recall, as for the embedded world.
+    /// Exact match, and recall of the entry with the answer; for the embedded world.
     Entries,
     /// Caption metrics, with human captions in COCO's format.
     Captions,
@@ -46,29 +47,30 @@ pub enum MetricKind {
 /// A question, an image to describe, or a text to continue.
 #[derive(Debug, Clone)]
 pub struct Example {
-    /// Its id in results.
+    /// The id of the example in results.
     pub id: i64,
     /// The task.
     pub task: Task,
-    /// Its id in the data set: of a question, or of an image to describe.
+    /// The id of the question, or of the image to describe, in the data set.
     pub name: String,
-    /// Its own document: retrieval excludes all entries of this document.
+    /// The document that the example comes from. Retrieval excludes all entries of this document;
+    /// `None` excludes nothing.
     pub document: Option<String>,
-    /// The index of its metrics in [`Corpus::metric_kinds`].
+    /// The index of the example's metrics in [`Corpus::metric_kinds`].
     pub metric_kind: usize,
-    /// The question.
+    /// The question, or the text to continue.
     pub text: String,
-    /// The index of its image.
+    /// The index of its image in [`Corpus::images`]; `None` without an image.
     pub image: Option<usize>,
-    /// The view of the image.
+    /// The view of the image: 0 is the clean image, other numbers are augmented views.
     pub view: u32,
     /// All reference answers.
     pub answers: Vec<String>,
-    /// The index of the entry with the answer, if known.
+    /// The index in [`Corpus::items`] of the entry with the answer; `None` if it is not known.
     pub own: Option<usize>,
-    /// Whether the training data contain its image and its fact.
+    /// Whether training examples show its image and ask for its fact.
     pub part: Part,
-    /// Whether only the memory contains the answer.
+    /// Whether the answer is an invented fact, which only the memory contains.
     pub made_up: bool,
 }
 
@@ -81,7 +83,7 @@ pub struct Corpus {
     pub items: Vec<CorpusEntry>,
     /// The images.
     pub images: Images,
-    /// The images that training may use outside the memory.
+    /// The indices of the images that training may use in examples.
     pub training_images: Vec<usize>,
     /// Training examples.
     pub train: Vec<Example>,
@@ -89,11 +91,11 @@ pub struct Corpus {
     pub validation: Vec<Example>,
     /// Test examples.
     pub test: Vec<Example>,
-    /// The kinds of metrics.
+    /// The metrics of the examples; [`Example::metric_kind`] is an index of this list.
     pub metric_kinds: Vec<MetricKind>,
     /// Notes about the data for the report, such as skipped files and the reasons.
     pub notes: Vec<String>,
-    /// SHA-256 digests of other inputs, such as images.
+    /// Names and SHA-256 digests of other inputs, such as images.
     pub digests: Vec<(String, String)>,
 }
 
@@ -116,12 +118,12 @@ impl Corpus {
         }
     }
 
-    /// The index of an entry among the items, by its id.
+    /// The index in [`Corpus::items`] of the entry with this id; `None` if there is none.
     pub fn index_of(&self, id: i64) -> Option<usize> {
         self.items.binary_search_by_key(&id, |item| item.entry.id).ok()
     }
 
-    /// The index of an item's source.
+    /// The index in [`Corpus::sources`] of the source of the item `index`.
     pub fn source_of(&self, index: usize) -> u32 {
         let source = &self.items[index].entry.source;
         self.sources.iter().position(|name| name == source).unwrap_or(0) as u32

@@ -13,9 +13,9 @@ use super::corpus::Corpus;
 use super::error::{Result, RevealError};
 use super::sequences::Sequencer;
 
-/// The file of the model's sizes in a run's folder.
+/// The file with the model's sizes, in a run's folder.
 pub const MODEL: &str = "model.json";
-/// The file of the tokenizer in a run's folder.
+/// The file with the tokenizer, in a run's folder.
 pub const TOKENIZER: &str = "tokenizer.json";
 
 /// The model sizes, entries and sequences for encoding; shared with the refresh thread.
@@ -24,7 +24,7 @@ pub struct Encoding {
     pub config: RevealConfig,
     /// The entries.
     pub corpus: Corpus,
-    /// Their sequences.
+    /// The token sequences of the entries, and the tokenizer for questions.
     pub sequencer: Sequencer,
 }
 

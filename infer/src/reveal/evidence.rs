@@ -30,7 +30,8 @@ pub struct Credit {
     /// The first-order estimate of `exact`, from the gradient.
     pub gradient: Vec<Vec<f64>>,
     /// Spearman's correlation between the exact and estimated credits of entries, summed over the
-    /// answer; `None` if all are equal.
+    /// answer; `None` for fewer than two entries, or if all exact or all estimated credits are
+    /// equal.
     pub rank_correlation: Option<f64>,
 }
 
@@ -48,11 +49,11 @@ pub struct Curves {
 pub struct AttributionCase<'a> {
     /// The forward passes.
     pub forward: Forward<'a>,
-    /// The base encoder's states of the query.
+    /// The query's states from the base encoder.
     pub base: BaseStates,
     /// The query vector, `[1, key_dim]`.
     pub query: Tensor,
-    /// The retrieved entries.
+    /// The retrieved entries, best first.
     pub reading: EntriesOfQueries,
     /// The answer.
     pub target: Target,
@@ -62,7 +63,7 @@ impl AttributionCase<'_> {
     /// Computes the credit of each entry.
     pub fn credit(&self) -> Result<Credit> {
         let entries = self.reading[0].len();
-        // All entries, then all but one.
+        // The first subset has all entries; each other subset lacks one entry.
         let all: Vec<usize> = (0..entries).collect();
         let mut subsets = vec![all.clone()];
         subsets.extend((0..entries).map(|excluded| {
@@ -105,7 +106,7 @@ impl AttributionCase<'_> {
             .iter()
             .map(|subset| {
                 let mut subset = subset.clone();
-                // In the order of retrieval.
+                // The entries of a subset stay in the order of retrieval.
                 subset.sort_unstable();
                 subset.into_iter().map(|entry| all[entry]).collect()
             })
@@ -117,7 +118,8 @@ impl AttributionCase<'_> {
         Ok(of_subset.map(|losses| losses.iter().map(|loss| -f64::from(*loss)).collect()).collect())
     }
 
-    /// For each entry and token, the fusion weight times the derivative with respect to it.
+    /// For each entry and token: the entry's fusion weight, times the derivative of the token's
+    /// log-probability with respect to this weight.
     fn gradient(&self) -> Result<Vec<Vec<f64>>> {
         let mode = Mode::evaluate();
         let entries = self.reading[0].len();

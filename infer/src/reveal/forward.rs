@@ -16,7 +16,7 @@ use super::error::Result;
 use super::retriever::Retriever;
 use super::sequences::Sequencer;
 
-/// The parts of a forward pass.
+/// The model, the data and the settings of a forward pass.
 #[derive(Clone, Copy)]
 pub struct Forward<'a> {
     /// The model.
@@ -25,17 +25,17 @@ pub struct Forward<'a> {
     pub corpus: &'a Corpus,
     /// Token sequences of the texts.
     pub sequencer: &'a Sequencer,
-    /// The memory, if there is one.
+    /// The memory; `None` to retrieve nothing.
     pub retriever: Option<&'a Retriever>,
-    /// The number of entries to retrieve per query.
+    /// The number `K` of entries to retrieve per query; 0 to retrieve nothing.
     pub k: usize,
-    /// The number of these to re-encode.
+    /// How many of these, from the best on, are encoded again with the current weights; 0 for none.
     pub reencoded: usize,
     /// The augmentation of re-encoded entries' images.
     pub augmentation: BatchAugmentation,
 }
 
-/// An entry to read.
+/// An entry that is fused with a query.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum EntryRef {
     /// The item with this index in the corpus, encoded with the current weights.
@@ -44,14 +44,14 @@ pub enum EntryRef {
     Stored(Row),
 }
 
-/// The entries of each query, each with the index of its source.
+/// The entries to fuse with each query. Each entry has the index of its source.
 pub type EntriesOfQueries = Vec<Vec<(EntryRef, u32)>>;
 
 /// Queries fused with their entries.
 pub struct Fused {
     /// The input of the decoder.
     pub states: BaseStates,
-    /// Keys and values of the re-encoded entries.
+    /// Keys and values of the re-encoded entries; `None` if no entry was re-encoded.
     pub fresh: Option<Fresh>,
 }
 
@@ -59,16 +59,17 @@ pub struct Fused {
 pub struct Fresh {
     /// The row in `keys` of each item of the corpus.
     pub row_of: HashMap<usize, u32>,
-    /// Keys `[N, key_dim]`: of entries to read, then of entries for a loss only.
+    /// Keys `[N, key_dim]`: first of the `R` entries to fuse, then of entries that only a loss
+    /// uses.
     pub keys: Tensor,
-    /// Values `[R M, D]` of the entries to read.
+    /// Values `[R M, D]` of the `R` entries to fuse.
     pub values: Tensor,
-    /// The number of entries to read.
+    /// The number `R` of entries to fuse.
     pub read: usize,
 }
 
 impl Forward<'_> {
-    /// The options of answer generation: greedy, up to the recipe's length.
+    /// The options of answer generation: greedy search, up to the recipe's `max_answer_tokens`.
     pub fn generation(&self) -> GenerateOptions {
         let max_new_tokens = self.sequencer.max_answer_tokens() + 1;
         let t5 = &self.model.config().t5;
@@ -76,8 +77,9 @@ impl Forward<'_> {
         GenerateOptions { max_new_tokens, ..greedy }
     }
 
-    /// Retrieves the best entries of each query `[B, key_dim]`, excluding its own document; none
-    /// without a memory. Queries are detached.
+    /// Retrieves the best entries of each query `[B, key_dim]`. `own` holds the document of each
+    /// query, whose entries are excluded; it may be empty. Without a memory, no entries are
+    /// retrieved. The queries are detached.
     pub fn search(&self, queries: &Tensor, own: &[Option<&str>]) -> Result<Vec<Vec<Hit>>> {
         let queries = queries.detach();
         match self.retriever.filter(|_| self.k > 0) {
@@ -88,7 +90,8 @@ impl Forward<'_> {
         }
     }
 
-    /// Turns hits into entries to read. The first hits of each query are re-encoded.
+    /// Turns hits into entries to fuse. The first [`Forward::reencoded`] hits of each query are
+    /// encoded again, if the corpus has them.
     pub fn reading(&self, hits: &[Vec<Hit>]) -> EntriesOfQueries {
         let of_query = hits.iter().map(|hits| {
             let ranked = hits.iter().enumerate();
@@ -101,7 +104,8 @@ impl Forward<'_> {
         of_query.collect()
     }
 
-    /// Fuses queries with their entries. `also` are further items to encode.
+    /// Fuses queries with their entries. `also` holds the indices of further items to encode, for a
+    /// loss.
     pub fn fuse(
         &self,
         base: &BaseStates,
@@ -122,14 +126,15 @@ impl Forward<'_> {
         Ok(Fused { states, fresh })
     }
 
-    /// The prior `[ΣK]` and the values `[ΣK M, D]` of the memory entries that queries read.
+    /// Returns the prior `[ΣK]` and the values `[ΣK M, D]` of the entries in `reading`, detached.
     pub fn read(&self, queries: &Tensor, reading: &EntriesOfQueries) -> Result<(Tensor, Tensor)> {
         let fresh = self.encode_fresh(reading, &[], &Mode::inference())?;
         let (prior, values) = self.prior_and_values(queries, reading, fresh.as_ref())?;
         Ok((prior.detach(), values.detach()))
     }
 
-    /// Encodes fresh entries and `also` with the current weights, each item once.
+    /// Encodes the entries to re-encode, and the items in `also`, with the current weights; each
+    /// item once.
     fn encode_fresh(
         &self,
         reading: &EntriesOfQueries,
@@ -151,7 +156,7 @@ impl Forward<'_> {
         let states = self.model.encode(&entries, mode)?;
         let keys = self.model.key(&states, mode)?;
         let values = match (read.len(), others.len()) {
-            // With nothing to read, the value table is empty.
+            // Without entries to fuse, the value table is empty.
             (0, _) => {
                 let width = self.model.config().t5.d_model;
                 Tensor::zeros((0, width), keys.dtype(), keys.device())?
@@ -167,7 +172,7 @@ impl Forward<'_> {
         Ok(Some(Fresh { row_of, keys, values, read: read.len() }))
     }
 
-    /// The prior `[ΣK]` and the values `[ΣK M, D]` of the entries that queries read.
+    /// Returns the prior `[ΣK]` and the values `[ΣK M, D]` of the entries in `reading`.
     fn prior_and_values(
         &self,
         queries: &Tensor,
@@ -213,7 +218,7 @@ impl Forward<'_> {
         Ok((prior, embedding_sum(&[(&value_table, value_rows)])?))
     }
 
-    /// Keys and values of the fresh, then of the stored entries.
+    /// Returns keys and values: first of the fresh entries, then of the stored entries.
     fn tables(&self, fresh: Option<&Fresh>, rows: &[Row]) -> Result<(Tensor, Tensor)> {
         let config = self.model.config();
         let stored = match (self.retriever, rows.is_empty()) {

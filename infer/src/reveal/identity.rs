@@ -1,5 +1,5 @@
-//! The model that built a memory. Keys and values of another model may have the same widths, but
-//! they are useless.
+//! The model that built a memory. The keys and values of another model are useless, even if they
+//! have the same widths.
 
 use std::path::Path;
 
@@ -24,7 +24,7 @@ pub struct Identity {
     /// The SHA-256 of the tokenizer file.
     pub tokenizer_sha256: String,
     /// The SHA-256 of the model's sizes and the image processor's file; `None` in memories of older
-    /// versions. It is then not compared.
+    /// versions, and then not compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inputs_sha256: Option<String>,
 }
@@ -68,8 +68,8 @@ impl Identity {
     /// Checks that this model built a memory, with this tokenizer and image preprocessing.
     ///
     /// # Errors
-    /// The memory belongs to another model, tokenizer or preprocessing, or has no identity file. The
-    /// message names `own`, the right memory.
+    /// The memory belongs to another model, tokenizer or preprocessing, or has no identity file.
+    /// The message names `own`, the folder of this run's memory.
     pub fn check(&self, memory: &Path, own: &Path) -> Result<()> {
         let path = memory.join(FILE);
         let remedy = if memory == own {

@@ -34,10 +34,10 @@ pub enum Images {
     Files(ImageFiles),
 }
 
-/// Images in files: view 0 is preprocessed as published, all other views are augmented.
+/// Images in files: view 0 is only preprocessed, all other views are augmented.
 pub struct ImageFiles {
     paths: Vec<PathBuf>,
-    /// The seed of all views.
+    /// The seed of the augmented views.
     seed: u64,
     preprocessing: Preprocessing,
     augmentation: Augmentation,
@@ -48,7 +48,7 @@ pub struct ImageFiles {
 struct Decoded {
     /// View 0, `[3, S, S]`.
     clean: Vec<f32>,
-    /// The source of all other views.
+    /// The image from which the augmented views are made.
     reduced: RgbaImage,
 }
 
@@ -77,7 +77,8 @@ pub fn squared(size: usize) -> Preprocessing {
 
 /// The augmented views of photographs.
 ///
-/// # Source   REVEAL's warm start crops 10 to 80 % of an image; small images keep more of it here
+/// # Source   REVEAL's warm start crops 10 to 80 % of the area of an image. Here, crops keep 30 to
+/// 100 %, because the images are small.
 fn photograph_views(size: u32) -> Augmentation {
     Augmentation {
         scale: [0.3, 1.0],
@@ -91,7 +92,7 @@ fn photograph_views(size: u32) -> Augmentation {
 
 impl ImageFiles {
     /// Images of `paths`, resized to `size` × `size`. The cache holds up to `cached_bytes` of
-    /// decoded images.
+    /// decoded images; 0 for no cache.
     pub fn new(
         paths: Vec<PathBuf>,
         size: usize,
@@ -104,7 +105,7 @@ impl ImageFiles {
         Self { paths, seed, preprocessing, augmentation, cache }
     }
 
-    /// Decodes every image once; returns its error, or the SHA-256 of its file.
+    /// Decodes every image. Returns the SHA-256 of each file, or the error.
     pub fn check(&self) -> Vec<Result<String, DataError>> {
         let checked = |index: usize| {
             self.decoded(index)?;
@@ -137,7 +138,8 @@ impl ImageFiles {
         Ok(decoded)
     }
 
-    /// Reduces an image to a shorter edge of twice the view size, if it is larger.
+    /// Shrinks an image so that its shorter edge is twice the size of a view. Smaller images are
+    /// unchanged.
     fn reduced(&self, image: &DecodedImage) -> RgbaImage {
         let rgba = image.to_rgba();
         let max_edge = 2 * self.augmentation.size;
@@ -191,14 +193,15 @@ impl Images {
     /// The concatenated pixels `[3, S, S]` of images in `[-1, 1]`, each in its view.
     ///
     /// # Errors
-    /// [`DataError::OutOfRange`]; those of [`DecodedImage::open`]
+    /// [`DataError::OutOfRange`] for an index without an image, and the errors of
+    /// [`DecodedImage::open`].
     pub fn pixels(&self, requested: &[(usize, u32)]) -> Result<Vec<f32>, DataError> {
         let of_view = |(index, view): &(usize, u32)| -> Result<Vec<f32>, DataError> {
             let (world, clean) = match self {
                 Self::Files(files) => return files.view(*index, *view),
                 Self::World { world, clean } => (world, clean),
             };
-            // All entries use the clean view.
+            // All entries use the clean view, so it is cached.
             match clean.get(*index).filter(|_| *view == 0) {
                 None => Ok(planes(world.view(*index, *view)?.as_raw())),
                 Some(cell) => match cell.get() {
@@ -227,7 +230,8 @@ fn planes(pixels: &[u8]) -> Vec<f32> {
     planes
 }
 
-/// The preprocessing of images to `size` × `size` pixels, from a published file if there is one.
+/// The preprocessing of images to `size` × `size` pixels, from the file `processor`; [`squared`]
+/// for `None`.
 ///
 /// # Errors
 /// The file gives another image size.

@@ -78,10 +78,10 @@ mod tests {
         fs::create_dir_all(folder.join("gen-000002")).expect("made");
         fs::write(folder.join(CURRENT), "gen-000002 0123\n").expect("written");
         fs::write(folder.join(".CURRENT.engram-Ab12Cd"), "gen").expect("written");
-        // Left by a build that was killed.
+        // The folder of a generation whose build was killed.
         fs::create_dir_all(folder.join("gen-000003.partial")).expect("made");
         fs::write(folder.join("gen-000003.partial/UNFINISHED"), "").expect("written");
-        // Refreshed during its run.
+        // The memory was refreshed during its run, so there is a second generation.
         remove_memory(&folder).expect("removed");
         assert!(!folder.exists());
         for other in ["notes.txt", ".CURRENT.Ab12Cd", "gen-old"] {

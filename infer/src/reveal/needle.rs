@@ -1,10 +1,11 @@
-//! Needles in a haystack: yes-or-no questions about a few images, whose answers are among many
-//! other entries.
+//! Needles in a haystack: yes-or-no questions about a few images. The entries with the answers
+//! (needles) are among many other entries (the haystack).
 //!
 //! The model is not trained to answer yes or no. For each image it answers a question as in its
-//! training ("Which spice does this smell of?"), with only the task's entries in the memory. The
-//! reply is yes if the model gives the expected answer for every image. The reply uses neither the
-//! needles nor the label. A random model nearly always replies no, and is right half of the time.
+//! training ("Which spice does this smell of?"), and only the entries of the haystack can be
+//! retrieved. The reply is yes if the model gives the expected answer for every image. The reply
+//! does not depend on the ids of the needles or on the label. A random model nearly always replies
+//! no, which is right half of the time.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -28,9 +29,9 @@ const TASKS_PER_BATCH: usize = 32;
 pub struct Task {
     /// File and line, or the task's name; for messages.
     pub location: String,
-    /// The embedded world of the task, if given.
+    /// The embedded world of the task; `None` if the file does not name it.
     pub world: Option<WorldId>,
-    /// The question about each image.
+    /// The question about each image, and the expected answer.
     pub asked: YesNoQuestion,
     /// Index and view of each image.
     pub images: Vec<(usize, u32)>,
@@ -38,7 +39,7 @@ pub struct Task {
     pub haystack: Vec<i64>,
 }
 
-/// The reply to a task, with the reasons.
+/// The reply to a task, with the answers and entries behind it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Reply {
     /// `yes` or `no`.
@@ -173,7 +174,7 @@ pub fn read_haystacks(path: &Path) -> Result<Haystacks> {
         };
         let mut line: Map<String, Value> =
             serde_json::from_str(line).map_err(|error| wrong(error.to_string()))?;
-        // Drops the fields of another model's replies.
+        // Removes the fields that an earlier reply has added to the line.
         for key in ["response", "answers", "retrieved"] {
             line.shift_remove(key);
         }
@@ -202,7 +203,7 @@ pub fn read_haystacks(path: &Path) -> Result<Haystacks> {
             if index == next {
                 haystacks.images.push(file);
             }
-            // An image file has one view.
+            // The file already shows the view, so it is used as view 0.
             images.push((index, 0));
         }
         if images.is_empty() {

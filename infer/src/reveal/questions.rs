@@ -14,15 +14,15 @@ use super::error::Result;
 pub struct Question {
     /// The id, copied to the answer.
     pub id: Value,
-    /// The question; without it, the image is described.
+    /// The question; `None` to describe the image.
     #[serde(default, alias = "text")]
     pub question: Option<String>,
     /// The image, relative to the file of questions.
     pub image: PathBuf,
-    /// The index of the image.
+    /// The index of the image in [`Questions::images`].
     #[serde(skip)]
     pub image_index: usize,
-    /// The line of the file, from 1.
+    /// The number of the line in the file, from 1.
     #[serde(skip)]
     pub line: u64,
 }

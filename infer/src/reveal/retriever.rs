@@ -27,7 +27,7 @@ pub struct Retriever {
     memory: Memory,
     /// The sources to search; `None` for all.
     sources: Option<Vec<String>>,
-    /// Retrieval statistics since the last check.
+    /// Retrieval statistics since the last [`Retriever::check_spread`].
     log: Mutex<RetrievalLog>,
 }
 
@@ -72,7 +72,7 @@ impl Retriever {
         &self.memory
     }
 
-    /// Changes the memory and reloads it.
+    /// Changes the memory on disk with `change`, and reloads it.
     pub fn edit(
         &mut self,
         change: impl FnOnce(&mut Writer) -> Result<(), MemoryError>,
@@ -138,8 +138,8 @@ impl Retriever {
         self.memory.generation()
     }
 
-    /// Retrieves the best `k` entries of each query by gated scores, excluding its own document
-    /// (`own` may be empty).
+    /// Retrieves the best `k` entries of each query by gated scores. `own` holds the document of
+    /// each query, whose entries are excluded; it may be empty.
     pub fn search(
         &self,
         queries: &Tensor,
@@ -166,8 +166,8 @@ impl Retriever {
         self.filtered(queries, gates, k, Filter { ids: Some(ids.to_vec()), ..Filter::default() })
     }
 
-    /// Retrieves the best `k` entries of each query among the entries that pass a filter. A filter
-    /// without sources uses the sources left by [`Retriever::without_sources`].
+    /// Retrieves the best `k` entries of each query among the entries that pass a filter. If
+    /// `filter.sources` is `None`, the sources left by [`Retriever::without_sources`] are searched.
     pub fn filtered(
         &self,
         queries: &Tensor,
@@ -184,12 +184,12 @@ impl Retriever {
         Ok(found)
     }
 
-    /// The retrieval statistics since the last check.
+    /// The retrieval statistics since the last [`Retriever::check_spread`].
     pub fn log(&self) -> RetrievalLog {
         self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Restores the retrieval statistics of a stopped run.
+    /// Restores the retrieval statistics of a run that is resumed.
     pub fn set_log(&self, log: RetrievalLog) {
         *self.log.lock().unwrap_or_else(PoisonError::into_inner) = log;
     }
@@ -203,7 +203,7 @@ impl Retriever {
         Ok(())
     }
 
-    /// The stored keys `[N, key_dim]` and values `[N M, D]` of rows, flattened.
+    /// The stored keys `[N, key_dim]` and values `[N M, D]` of `N` rows of the memory, flattened.
     pub fn read(&self, rows: &[Row]) -> Result<(Vec<f32>, Vec<f32>)> {
         let generation = self.generation();
         let mut keys = Vec::new();
@@ -223,8 +223,8 @@ pub fn encode(model: &Reveal, entries: &RevealInput) -> Result<(Vec<f32>, Vec<f3
     Ok((keys, values))
 }
 
-/// Encodes items in fixed chunks, for any requested items. The last bits of a matrix product
-/// may depend on the number of rows.
+/// Encodes items of the corpus, always in the same chunks. The last bits of a matrix product may
+/// depend on the number of rows, so an item is only bit-identical if its chunk is the same.
 pub struct ItemEncoder<'a> {
     model: &'a Reveal,
     corpus: &'a Corpus,

@@ -54,9 +54,10 @@ pub struct Sequencer {
 /// The decoder's input and its target: the next token at each position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// Starts with the begin token.
+    /// The input tokens of the decoder; the first is the begin token.
     pub input: Vec<u32>,
-    /// Ends with the end token.
+    /// The tokens to predict. The last is the end token, unless generation stopped at the maximum
+    /// length.
     pub output: Vec<u32>,
 }
 
@@ -99,7 +100,8 @@ impl Sequencer {
         Ok((ids, is_truncated))
     }
 
-    /// Warnings about truncated texts: each has the kind of text, the counts, the key and the limit.
+    /// Warnings about truncated texts: each has the number of truncated texts, the number of texts,
+    /// the kind of text, and the recipe key with its limit.
     ///
     /// # Errors
     /// Errors of the tokenizer.
@@ -178,15 +180,15 @@ impl Sequencer {
         Target { input, output }
     }
 
-    /// The decoder target of generated tokens, with the end token if it was generated.
+    /// The decoder target of generated tokens. `tokens` includes the end token if it was generated.
     pub fn generated(&self, tokens: &[u32]) -> Target {
         let (output, mut input) = (tokens.to_vec(), vec![self.tokens.begin]);
         input.extend(&tokens[..tokens.len().saturating_sub(1)]);
         Target { input, output }
     }
 
-    /// Splits a text at a fraction of its length: the beginning is the query, the rest is the
-    /// target (prefix language modelling).
+    /// Splits a text at the fraction `share` of its length: the beginning is the query, the rest is
+    /// the target (prefix language modelling).
     pub fn continuation(&self, text: &str, share: f64) -> Result<(Vec<u32>, Target)> {
         let ids = self.tokens.encode(text)?;
         let longest = ids.len().saturating_sub(1).min(self.max_query_tokens.saturating_sub(2));
@@ -207,7 +209,8 @@ impl Sequencer {
         self.input(corpus, &texts, &views)
     }
 
-    /// The model input of texts, each with a view of an image.
+    /// The model input of texts. `views` holds the index and view of the image of each text; `None`
+    /// for a text without an image.
     pub fn input<T: AsRef<[u32]>>(
         &self,
         corpus: &Corpus,

@@ -19,7 +19,7 @@ const IGNORED: u32 = u32::MAX;
 /// An ASR model whose own parameters are frozen.
 #[derive(Debug, Clone)]
 pub enum FrozenAsrModel {
-    /// Whisper: the decoder attends to all states, including the states of visual tokens.
+    /// Whisper. The decoder attends to all encoder states, including those of visual tokens.
     Whisper {
         /// The model.
         model: Box<Whisper>,
@@ -28,8 +28,8 @@ pub enum FrozenAsrModel {
         /// The end token.
         end: u32,
     },
-    /// A Conformer with a CTC head. The head gets the audio states only, because each state is a
-    /// time step.
+    /// A Conformer with a CTC head. The CTC head gets only the encoder states of audio tokens,
+    /// because each of them is a time step.
     Conformer(Box<ConformerCtc>),
 }
 
@@ -50,13 +50,14 @@ impl FrozenAsrModel {
         }
     }
 
-    /// Whether the decoder reads the states of visual tokens.
+    /// Whether the decoder attends to the encoder states of visual tokens.
     pub(super) fn reads_visual_states(&self) -> bool {
         matches!(self, Self::Whisper { .. })
     }
 
-    /// Returns the tokens of the frames `[F, M]` of packed clips; `lengths` counts the frames of
-    /// each clip. This is the part of the encoder before the first block.
+    /// Returns the audio tokens of packed clips: the output of the encoder part before the first
+    /// block. `frames` `[F, M]` are log-mel frames, and `lengths` is the number of frames of each
+    /// clip.
     ///
     /// # Errors
     /// The errors of the encoder.
@@ -80,7 +81,7 @@ impl FrozenAsrModel {
         }
     }
 
-    /// Runs the blocks unchanged: without adapters and images.
+    /// Runs the encoder's blocks without adapters and images.
     ///
     /// # Errors
     /// The errors of the encoder.
@@ -89,11 +90,12 @@ impl FrozenAsrModel {
     }
 
     /// Returns the loss of each clip's text `[B]`, in nats per token. `texts` are tokens without
-    /// prompt and end; for Whisper the end token counts. A Conformer with too few states for a text
-    /// gives an infinite loss and zero gradient.
+    /// prompt and end token. Whisper adds the end token and counts it. A text that is too long for
+    /// its clip has infinite loss and zero gradient with a Conformer.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] if the number of texts and clips differs, or a text is too long.
+    /// [`ModelError::BadInput`] if the number of texts and clips differs, or a text has more tokens
+    /// than Whisper has positions.
     pub fn text_losses(
         &self,
         audio: &AudioStates,

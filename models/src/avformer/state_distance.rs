@@ -1,4 +1,5 @@
-//! The distance from the frozen encoder's states: a penalty that limits the effect of adapters.
+//! The distance of the encoder states from those of the frozen encoder: a penalty that limits the
+//! effect of adapters.
 
 use std::sync::Arc;
 
@@ -8,9 +9,9 @@ use crate::error::{ModelError, Result};
 use crate::kernels::{Span, span_mean};
 use crate::speech::AudioStates;
 
-/// Returns the distance between the states of clips and their targets, `[N]`: the mean squared
-/// error divided by the mean square of the targets. `targets` holds the
-/// indices of clips, in ascending order, each with its target `[T, D]`.
+/// Returns the distance between the encoder states of `N` clips and their targets, `[N]`: the mean
+/// squared error divided by the mean square of the target. `targets` holds pairs of a clip's index
+/// and its target states `[T, D]`.
 ///
 /// # Errors
 /// [`ModelError::BadInput`] if a clip does not exist, has no states, or has another number of

@@ -43,13 +43,13 @@ pub struct VisualProjection {
     position: TokenPosition,
 }
 
-/// Clips with their visual tokens.
+/// Clips of audio tokens and visual tokens.
 pub(super) struct Joined {
     pub(super) clips: AudioStates,
     pub(super) audio_rows: AudioRows,
 }
 
-/// The rows of joined clips that hold audio states.
+/// The indices of the rows of [`Joined`] that hold audio tokens.
 pub(super) struct AudioRows(Arc<[u32]>);
 
 impl Default for ProjectionConfig {
@@ -59,10 +59,10 @@ impl Default for ProjectionConfig {
 }
 
 impl ProjectionConfig {
-    /// Checks the values.
+    /// Checks that the values are valid and fit together.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`], with the field.
+    /// [`ModelError::BadConfig`], which names the field.
     pub fn validate(&self) -> Result<()> {
         let std = self.init_std;
         if std.is_finite() && std >= 0.0 {
@@ -134,7 +134,7 @@ impl VisualProjection {
 }
 
 impl AudioRows {
-    /// Returns the audio states alone, for clips of these lengths.
+    /// Returns only the rows of audio tokens. `lengths` is their number in each clip.
     pub(super) fn of(self, joined: &AudioStates, lengths: Vec<usize>) -> Result<AudioStates> {
         Ok(AudioStates { states: embedding_sum(&[(&joined.states, self.0)])?, lengths })
     }

@@ -17,9 +17,9 @@ pub const CLIP_VISION: &str = "clip_vision_model";
 #[derive(Debug, Clone, Deserialize)]
 #[serde(default)]
 pub struct ClipConfig {
-    /// Width `E` of the common space.
+    /// Width `E` of the embedding space that texts and images share.
     pub projection_dim: usize,
-    /// The logarithm of the initial temperature.
+    /// The initial logit scale, ln(1 / temperature).
     pub logit_scale_init_value: f64,
     /// The text encoder.
     pub text_config: ClipTextConfig,
@@ -32,11 +32,11 @@ pub struct ClipConfig {
 #[serde(default)]
 #[allow(missing_docs)] // As in ViTConfig.
 pub struct ClipTextConfig {
-    /// Vocabulary `V`.
+    /// Size `V` of the vocabulary.
     pub vocab_size: usize,
     /// Maximum length of a text.
     pub max_position_embeddings: usize,
-    /// The end-of-text token, whose state represents the text.
+    /// The end-of-text token, whose state is projected to the text embedding.
     pub eos_token_id: u32,
     pub hidden_size: usize,
     pub intermediate_size: usize,
@@ -55,13 +55,13 @@ pub struct ClipVisionConfig {
     /// Width `E` of the projection of a vision encoder alone. Within CLIP, `projection_dim` of
     /// [`ClipConfig`] applies.
     pub projection_dim: usize,
-    /// Edge of the (square) image, in pixels.
+    /// Side length of the (square) image, in pixels.
     pub image_size: usize,
-    /// Edge of a patch, in pixels.
+    /// Side length of a patch, in pixels.
     pub patch_size: usize,
     /// Number of channels of a pixel.
     pub num_channels: usize,
-    /// Standard deviation of a fresh patch embedding.
+    /// Standard deviation of the random initial weights of the patch embedding.
     pub initializer_range: f64,
     pub hidden_size: usize,
     pub intermediate_size: usize,
@@ -122,7 +122,7 @@ impl Default for ClipVisionConfig {
 macro_rules! tower {
     ($config:ty) => {
         impl $config {
-            /// The shape of the tower's blocks.
+            /// The configuration of the encoder's blocks.
             pub(crate) fn tower(&self) -> PreNormConfig {
                 PreNormConfig {
                     hidden_size: self.hidden_size,
@@ -143,12 +143,13 @@ macro_rules! tower {
 tower!(ClipTextConfig);
 tower!(ClipVisionConfig);
 
-/// The wrong end-of-text id in old configurations. The reference then uses the largest id of a
-/// text.
+/// The `eos_token_id` of old configurations, which is not the end-of-text token. For these, the
+/// reference takes the largest id in each text.
 const OLD_END_OF_TEXT: u32 = 2;
 
 impl ClipTextConfig {
-    /// The end-of-text token. `None` means the largest id of a text.
+    /// The end-of-text token. `None` (for the wrong id of old configurations) means the largest id
+    /// in each text.
     pub fn end_of_text(&self) -> Option<u32> {
         Some(self.eos_token_id).filter(|end| *end != OLD_END_OF_TEXT)
     }
@@ -170,10 +171,10 @@ impl ClipVisionConfig {
         Ok(config)
     }
 
-    /// Checks the values.
+    /// Checks that the values are valid and fit together.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), with the field.
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), which names the field.
     pub fn validate(&self) -> Result<()> {
         self.tower().validate()?;
         check_sizes(&[("projection_dim", self.projection_dim)])?;
@@ -208,10 +209,10 @@ impl ClipConfig {
         Ok(config)
     }
 
-    /// Checks the values.
+    /// Checks that the values are valid and fit together.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), with the field.
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), which names the field.
     pub fn validate(&self) -> Result<()> {
         let (text, vision) = (&self.text_config, &self.vision_config);
         text.tower().validate()?;

@@ -38,12 +38,12 @@ pub struct ClipImages {
     pub last_hidden_state: Tensor,
     /// States of the class tokens after the last norm, `[B, D]`.
     pub pooled: Tensor,
-    /// The image embeddings in the common space, not normalised, `[B, E]`.
+    /// The image embeddings in the space shared with texts, not normalised, `[B, E]`.
     pub embeddings: Tensor,
 }
 
 impl ClipVision {
-    /// Builds the encoder with published weights, or with fresh parameters.
+    /// Builds the encoder with published weights, or with random initial weights.
     ///
     /// # Errors
     /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), and the errors of
@@ -65,7 +65,8 @@ impl ClipVision {
         &self.config
     }
 
-    /// Encodes images with published normalisation: `[B, 3, image_size, image_size]`.
+    /// Encodes images `[B, 3, image_size, image_size]`, normalised with the published mean and
+    /// standard deviation.
     ///
     /// # Errors
     /// [`ModelError::BadInput`](crate::ModelError::BadInput) for images of another shape.
@@ -108,7 +109,7 @@ impl VisionTower {
         })
     }
 
-    /// `[B, C, S, S]` → `[B, 1 + P, D]`.
+    /// Returns the states before the last norm: `[B, C, S, S]` → `[B, 1 + P, D]`.
     fn forward(&self, pixels: &Tensor, mode: &Mode) -> Result<Tensor> {
         let patches = self.patch_embedding.forward(pixels)?;
         let tokens = with_class_token(&self.class_embedding, &patches)?;

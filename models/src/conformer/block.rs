@@ -134,9 +134,9 @@ struct RelativeAttention {
     output: Linear,
     /// Projects sinusoids to relative keys, `[D, D]`.
     relative_key: Tensor,
-    /// Added to queries for the content term, `[H, D / H]`.
+    /// Added to queries before the product with keys (content term), `[H, D / H]`.
     content_bias: Tensor,
-    /// Added to queries for the position term.
+    /// Added to queries before the product with relative keys (position term).
     distance_bias: Tensor,
 }
 

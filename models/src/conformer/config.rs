@@ -29,13 +29,14 @@ pub enum Subsampling {
 pub enum ConvolutionNorm {
     /// Batch norm with the published model's statistics, which stay fixed in training.
     BatchNorm,
-    /// Layer norm over the channels. Use it for training: it suits packed clips and small batches.
+    /// Layer norm over the channels. Use it to train from random weights, because training does not
+    /// update the statistics of a batch norm.
     LayerNorm,
 }
 
 /// The encoder's configuration. Fields and defaults match `ParakeetEncoderConfig` of
-/// `transformers`, except for the last two. Dropout is applied to the output of each module, as in
-/// the paper. `activation_dropout` and `layerdrop` are not supported.
+/// `transformers`, except for `subsampling` and `convolution_norm`. Dropout is applied to the
+/// output of each module, as in the paper. `activation_dropout` and `layerdrop` are not supported.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ConformerConfig {
@@ -55,15 +56,15 @@ pub struct ConformerConfig {
     pub convolution_bias: bool,
     /// Kernel size of the depthwise convolution; odd.
     pub conv_kernel_size: usize,
-    /// Frames per state: a power of the subsampling stride.
+    /// Frames per encoder state: a power of the subsampling stride.
     pub subsampling_factor: usize,
-    /// Channels of the subsampling convolutions.
+    /// Number of channels of the subsampling convolutions.
     pub subsampling_conv_channels: usize,
     /// Kernel size of the subsampling convolutions; odd.
     pub subsampling_conv_kernel_size: usize,
     /// Stride of the subsampling convolutions.
     pub subsampling_conv_stride: usize,
-    /// Mel bands per frame, `M`.
+    /// Number `M` of mel bands per frame.
     pub num_mel_bins: usize,
     /// Dropout on the output of each module of a block.
     pub dropout: f64,
@@ -106,7 +107,8 @@ impl Default for ConformerConfig {
 }
 
 impl ConformerConfig {
-    /// A small encoder that trains on two CPU cores: width 144, 4 blocks, one state per 40 ms.
+    /// A small encoder that trains on two CPU cores: width 144, 4 blocks, one encoder state per 40
+    /// ms.
     pub fn tiny() -> Self {
         Self {
             hidden_size: 144,
@@ -134,8 +136,8 @@ impl ConformerConfig {
         }
     }
 
-    /// The 0.6-billion-parameter encoder of BEST-RQ (arXiv 2202.01855), the frozen encoder of
-    /// AVFormer.
+    /// The size of the 0.6-billion-parameter encoder of BEST-RQ (arXiv 2202.01855), which is the
+    /// frozen encoder in the AVFormer paper.
     pub fn extra_large() -> Self {
         Self {
             hidden_size: 1024,
@@ -208,7 +210,7 @@ impl ConformerConfig {
         Windows::square(size, self.subsampling_conv_stride, (size - 1) / 2)
     }
 
-    /// Returns the number of states of a clip with this many frames.
+    /// Returns the number of encoder states of a clip with this many frames.
     pub fn num_states(&self, frames: usize) -> usize {
         let windows = self.subsampling_windows();
         (0..self.subsampling_layers()).fold(frames, |length, _| windows.of_length(length))

@@ -21,7 +21,8 @@ use crate::error::{ModelError, Result};
 /// The supported version.
 const VERSION: u32 = 6;
 
-/// A file with more variables or dimensions is damaged.
+/// Limits on the variables of a file and on the dimensions of a variable. A file beyond them is
+/// refused as damaged.
 const MAX_VARIABLES: usize = 1 << 16;
 const MAX_DIMS: usize = 8;
 

@@ -10,7 +10,7 @@ use crate::kernels::Activation;
 /// The fields of a published `config.json` that define the encoder. Other fields are ignored.
 #[derive(Debug, Clone, Deserialize)]
 pub struct DebertaConfig {
-    /// Vocabulary `V`.
+    /// Size `V` of the vocabulary.
     pub vocab_size: usize,
     /// Width `D`.
     pub hidden_size: usize,
@@ -22,12 +22,14 @@ pub struct DebertaConfig {
     pub intermediate_size: usize,
     /// Activation of the feed-forward block.
     pub hidden_act: Activation,
-    /// Maximum length of a sequence, if there are absolute positions.
+    /// Number of absolute positions: the maximum length of a sequence if `position_biased_input` is
+    /// true.
     pub max_position_embeddings: usize,
     /// Number of token types; 0 for a model without token types.
     #[serde(default)]
     pub type_vocab_size: usize,
-    /// Width of the embeddings, if not `D`.
+    /// Width of the embeddings before they are projected to `D`; `None` means `D`, without a
+    /// projection.
     pub embedding_size: Option<usize>,
     /// Whether absolute position embeddings are added to the input.
     #[serde(default = "default_position_biased_input")]
@@ -35,28 +37,29 @@ pub struct DebertaConfig {
     /// Whether attention uses relative positions.
     #[serde(default)]
     pub relative_attention: bool,
-    /// Buckets of relative positions on each side. No buckets if not positive.
+    /// Number of buckets of relative positions on each side. If it is 0 or negative, each distance
+    /// has its own embedding.
     #[serde(default = "unset")]
     pub position_buckets: i64,
-    /// The largest relative distance; larger distances share its embedding.
-    /// `max_position_embeddings` if not positive.
+    /// The largest relative distance; larger distances share its embedding. If it is 0 or negative,
+    /// `max_position_embeddings` applies.
     #[serde(default = "unset")]
     pub max_relative_positions: i64,
-    /// The terms of the bias.
+    /// The terms of the disentangled attention bias. Relative attention needs at least one.
     #[serde(default)]
     pub pos_att_type: PositionTerms,
     /// Whether relative positions share the query and key projections of the content.
     #[serde(default)]
     pub share_att_key: bool,
-    /// `layer_norm` if relative embeddings are normalised.
+    /// If it contains `layer_norm`, a layer norm is applied to the relative embeddings.
     #[serde(default)]
     pub norm_rel_ebd: String,
     /// Kernel size of the convolution next to the first block; only 0 is supported.
     #[serde(default)]
     pub conv_kernel_size: usize,
-    /// Width of a head; only `D / H` is supported.
+    /// Width of a head; only `D / H` is supported. `None` means `D / H`.
     pub attention_head_size: Option<usize>,
-    /// Added to the variance in norms.
+    /// Epsilon of the layer norms, added to the variance.
     #[serde(default = "default_layer_norm_eps")]
     pub layer_norm_eps: f64,
     /// Dropout after the embeddings, of relative embeddings and in each residual branch.
@@ -65,7 +68,7 @@ pub struct DebertaConfig {
     /// Dropout of attention weights.
     #[serde(default)]
     pub attention_probs_dropout_prob: f64,
-    /// Standard deviation of fresh weights.
+    /// Standard deviation of random initial weights.
     #[serde(default = "default_initializer_range")]
     pub initializer_range: f64,
 }
@@ -86,7 +89,7 @@ fn default_initializer_range() -> f64 {
     0.02
 }
 
-/// The terms of the disentangled bias, published as `"p2c|c2p"` or `["p2c", "c2p"]`.
+/// The terms of the disentangled attention bias, published as `"p2c|c2p"` or `["p2c", "c2p"]`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "PublishedTerms")]
 pub struct PositionTerms {
@@ -135,10 +138,10 @@ impl PositionTerms {
 const MAX_RELATIVE_POSITIONS: i64 = 1 << 20;
 
 impl DebertaConfig {
-    /// Checks the values.
+    /// Checks that the values are valid and fit together.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), with the field.
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), which names the field.
     pub fn validate(&self) -> Result<()> {
         let bad = |what: &str, reason: String| Err(bad_field(what, reason));
         let (width, heads) = (self.hidden_size, self.num_attention_heads);
@@ -206,7 +209,7 @@ impl DebertaConfig {
         }
     }
 
-    /// Half the rows of the relative embeddings.
+    /// Half the number of rows in the table of relative embeddings.
     pub(super) fn relative_span(&self) -> i64 {
         if self.position_buckets > 0 { self.position_buckets } else { self.max_distance() }
     }

@@ -1,8 +1,9 @@
 //! The beams of one text: the running beams and the finished hypotheses.
 //!
 //! Reference: `transformers` 5, `_beam_search` in `generation/utils.py`. Each step ranks the
-//! `2 num_beams` best continuations. Among the first `num_beams`, continuations with the end token
-//! are finished. The first `num_beams` continuations without the end token stay running.
+//! `2 num_beams` best continuations. Those of the first `num_beams` that end with the end token
+//! become finished hypotheses. The first `num_beams` continuations without the end token become the
+//! running beams.
 
 use super::{GenerateOptions, Generated};
 use crate::speech::boosting::BoostState;
@@ -68,8 +69,8 @@ impl<'a> Beams<'a> {
         self.running.iter().map(|beam| beam.boost_state)
     }
 
-    /// Advances the beams by one token. `candidates` are the best of each running beam: best first,
-    /// the lowest id first in a tie. Returns pairs of slots to copy: (from, to).
+    /// Advances the beams by one token. `candidates` holds the best next tokens of each running
+    /// beam: best first, the lowest id first in a tie. Returns pairs of slots to copy: (from, to).
     pub fn advance(&mut self, candidates: &[Vec<Candidate>]) -> Vec<(usize, usize)> {
         let width = self.options.num_beams;
         let mut best: Vec<(f32, usize, Candidate)> = Vec::new();

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::kernels::{Matrix, matmul};
 use crate::weights::Weights;
 
-/// Channels that are summed together: one vector register.
+/// Number of channels that are summed together, for vector instructions.
 const LANES: usize = 16;
 
 /// A dense convolution, computed as a matrix product.
@@ -30,7 +30,7 @@ impl Convolution {
         Ok(Self { window: window.clone(), weight, bias })
     }
 
-    /// `[H, W, C_in]` → `[H_out, W_out, C_out]`.
+    /// Applies the convolution: `[H, W, C_in]` → `[H_out, W_out, C_out]`.
     pub(super) fn run(&self, input: &[f32]) -> Vec<f32> {
         let Window { kernel, stride, output, .. } = self.window;
         let (positions, channels) = (output.height * output.width, output.channels);
@@ -97,7 +97,7 @@ impl Depthwise {
         Ok(Self { window: window.clone(), weight, bias })
     }
 
-    /// `[H, W, C]` → `[H_out, W_out, C]`.
+    /// Applies the convolution: `[H, W, C]` → `[H_out, W_out, C]`.
     pub(super) fn run(&self, input: &[f32]) -> Vec<f32> {
         let Window { output, .. } = self.window;
         let mut result = vec![0.0; output.height * output.width * output.channels];

@@ -34,7 +34,7 @@ pub(super) struct Window {
     pub relu6: bool,
 }
 
-/// An operation. Its result is appended to the values.
+/// An operation. Its output is appended to the list of activations.
 #[derive(Debug, Clone)]
 pub(super) enum Step {
     Convolution { input: usize, window: Window, tensor: String },
@@ -44,7 +44,7 @@ pub(super) enum Step {
 }
 
 impl Step {
-    /// The values that the step reads.
+    /// The indices of the activations that the step reads.
     pub fn inputs(&self) -> Vec<usize> {
         match self {
             Self::Convolution { input, .. }
@@ -55,14 +55,14 @@ impl Step {
     }
 }
 
-/// The graph up to the embedding, and the classifier after it. Value 0 is the image; value `i` is
-/// the output of step `i - 1`.
+/// The graph up to the embedding, and the classifier after it. Activation 0 is the image;
+/// activation `i` is the output of step `i - 1`.
 #[derive(Debug)]
 pub(super) struct Graph {
     pub input: Shape,
     pub steps: Vec<Step>,
     pub embedding_width: usize,
-    /// The tensor and the number of classes.
+    /// The name of the weight tensor and the number of classes; `None` without a classifier.
     pub classifier: Option<(String, usize)>,
 }
 
@@ -98,7 +98,7 @@ pub(super) fn read(path: &Path) -> Result<Graph> {
 
 fn parse(published: Published) -> std::result::Result<Graph, String> {
     let input = shape_of(&published.input_shape)?;
-    // Maps each tensor of the file to its value's index and shape.
+    // Maps each tensor of the file to its index in the list of activations and its shape.
     let mut known = HashMap::from([(published.input_tensor, (0, input))]);
     let mut graph = Graph { input, steps: Vec::new(), embedding_width: 0, classifier: None };
     for (number, op) in published.ops.iter().enumerate() {
@@ -134,7 +134,7 @@ fn parse(published: Published) -> std::result::Result<Graph, String> {
     }
 }
 
-/// `[1, H, W, C]`.
+/// Reads a shape `[1, H, W, C]`.
 fn shape_of(dims: &[usize]) -> std::result::Result<Shape, String> {
     match *dims {
         [1, height, width, channels]

@@ -3,7 +3,8 @@
 /// A factor on the learning rate for the parameters that match a path pattern.
 ///
 /// In a pattern, `*` matches any characters but `.`, and `**` matches any characters. If several
-/// patterns match a name, the last one applies. Rate 0 freezes the parameter.
+/// patterns match a name, the last one applies. Rate 0 freezes the parameter. Parameters that match
+/// no pattern have rate 1.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ParameterGroup {
     /// The path pattern, for example `encoder.layer.*.attention.**`.

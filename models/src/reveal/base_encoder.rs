@@ -20,13 +20,14 @@ use crate::vit::ViT;
 pub struct RevealInput {
     /// The texts. The state of each text's first token becomes the query or key.
     pub tokens: PackedTokens,
-    /// Images `[I, 3, S, S]` in `[-1, 1]`; texts may share an image.
+    /// `I` images `[I, 3, S, S]` in `[-1, 1]`; texts may share an image. `None` if no text has an
+    /// image.
     pub pixels: Option<Tensor>,
-    /// For each text, the index of its image in `pixels`.
+    /// For each text, the index of its image in `pixels`; `None` for a text without an image.
     pub image_of: Vec<Option<u32>>,
 }
 
-/// Rows of packed sequences.
+/// Hidden states of packed sequences, from the base encoder or from the fusion.
 #[derive(Debug, Clone)]
 pub struct BaseStates {
     /// `[T, D]`.
@@ -36,12 +37,13 @@ pub struct BaseStates {
 }
 
 impl BaseStates {
-    /// Returns the segments; rows attend within their sequence.
+    /// Returns one segment per sequence: rows attend within their sequence.
     pub fn segments(&self) -> Segments {
         Segments::packed(&self.lengths)
     }
 
-    /// Returns the given sequences in this order. A sequence may be repeated.
+    /// Returns the states of the sequences with these indices, in this order. An index may be
+    /// repeated.
     pub fn select(&self, sequences: &[usize]) -> Result<Self> {
         let starts: Vec<usize> = self.starts().collect();
         let rows = sequences.iter().flat_map(|&i| starts[i]..starts[i] + self.lengths[i]);
@@ -50,7 +52,7 @@ impl BaseStates {
         Ok(Self { states: embedding_sum(&[(&self.states, rows)])?, lengths })
     }
 
-    /// Returns the first row of each sequence.
+    /// Returns the index of the first row of each sequence.
     pub(super) fn starts(&self) -> impl Iterator<Item = usize> {
         self.lengths.iter().scan(0, |next, length| {
             let start = *next;
@@ -136,7 +138,7 @@ impl BaseEncoder {
         Ok(BaseStates { states: embedding_sum(&[(&states, rows.into())])?, lengths })
     }
 
-    /// `[T, D]`.
+    /// Returns the states of the texts after the lower T5 layers, `[T, D]`.
     fn texts(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Tensor> {
         let longest = tokens.sequences().iter().map(|span| span.length).max().unwrap_or(1);
         let bias = self.bias.forward(longest, longest)?;
@@ -151,7 +153,7 @@ impl BaseEncoder {
         Ok(x)
     }
 
-    /// `[I, P, D]`.
+    /// Returns the patches of the images, projected to `D` and scaled: `[I, P, D]`.
     fn patches(&self, pixels: &Tensor, mode: &Mode) -> Result<Tensor> {
         let frozen = self.config.frozen_image_layers;
         let stop = (frozen > 0).then_some(frozen);

@@ -17,9 +17,10 @@ pub struct RevealConfig {
     pub t5: T5Config,
     /// The image encoder.
     pub image: ViTConfig,
-    /// The number `F` of upper T5 encoder layers that belong to the fusion.
+    /// Number of upper T5 encoder layers that belong to the fusion; `F` in the paper.
     pub fusion_layers: usize,
-    /// Layers of the query head, of the key head and of the Perceiver; `F` in the paper.
+    /// Number of layers of the query head, of the key head and of the Perceiver; also `F` in the
+    /// paper.
     pub head_layers: usize,
     /// Number of value tokens `M` of an entry.
     pub value_tokens: usize,
@@ -29,14 +30,14 @@ pub struct RevealConfig {
     pub sources: usize,
     /// Whether there is a gate. Without a gate, all sources have weight 1.
     pub gate: bool,
-    /// The largest factor on a score before the softmax over retrieved entries; 5 in the released
-    /// code.
+    /// The upper limit of the learned factor on scores before the softmax over retrieved entries; 5
+    /// in the released code.
     pub score_ceiling: f64,
-    /// The factor on projected patches and value tokens; 4 in the released code.
+    /// The constant factor on projected patches and value tokens; 4 in the released code.
     pub token_scale: f64,
-    /// Number of image encoder blocks below a stop-gradient.
+    /// Number of image encoder blocks below a stop-gradient; 0 for no stop-gradient.
     pub frozen_image_layers: usize,
-    /// Number of text encoder layers below a stop-gradient.
+    /// Number of text encoder layers below a stop-gradient; 0 for no stop-gradient.
     pub frozen_text_layers: usize,
 }
 
@@ -85,7 +86,7 @@ impl RevealConfig {
     /// Checks that the sizes are consistent.
     ///
     /// # Errors
-    /// [`crate::ModelError::BadConfig`], with the field.
+    /// [`crate::ModelError::BadConfig`], which names the field.
     pub fn validate(&self) -> Result<()> {
         self.t5.validate()?;
         self.image.validate()?;

@@ -22,7 +22,8 @@ use crate::t5::blocks::{EncoderLayer, RelativeBias};
 pub struct Retrieved<'a> {
     /// The number of entries of each query.
     pub counts: &'a [usize],
-    /// The prior of each entry `[ΣK]`; its mean over the entries of a query is 1.
+    /// The prior of each entry `[ΣK]`, over all `K` entries of all queries. Its mean over the
+    /// entries of a query is 1.
     pub prior: &'a Tensor,
     /// The values of the entries `[ΣK M, D]`.
     pub values: &'a Tensor,
@@ -101,7 +102,8 @@ impl Fusion {
                 retrieved.prior.dims()
             )));
         }
-        // Row 0 of the weights is 1, the weight of query rows.
+        // Row 0 of the weight table is 1, the weight of query rows. Row `1 + i` is the prior of
+        // entry `i`.
         let (mut rows, mut weight_of, mut lengths) = (Vec::new(), Vec::new(), Vec::new());
         let mut entry = 0;
         for ((start, length), &count) in query.starts().zip(&query.lengths).zip(counts) {

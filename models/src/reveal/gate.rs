@@ -28,7 +28,7 @@ impl CorpusGate {
         Ok(Self { linear, sources })
     }
 
-    /// `[B, key_dim]` → `[B, sources]`.
+    /// Returns the weight of each source for each query: `[B, key_dim]` → `[B, sources]`.
     pub(super) fn forward(&self, queries: &Tensor) -> Result<Tensor> {
         match &self.linear {
             Some(linear) => Ok(softmax(&linear.forward(queries)?)?),
@@ -53,9 +53,9 @@ impl ScoreTransform {
         Ok(Self { scale: builder.get("scale", &[1], Init::Ones)?, ceiling: config.score_ceiling })
     }
 
-    /// Returns the prior of retrieved entries. The inputs are gated scores `[ΣK]`, of which each
-    /// query has `counts`. The output `[ΣK]` is the softmax of each query's transformed scores,
-    /// times the query's number of entries; its mean is 1.
+    /// Returns the prior of retrieved entries. `scores` `[ΣK]` are gated scores, query after query,
+    /// and `counts` is the number of entries of each query. The output `[ΣK]` is the softmax of
+    /// each query's transformed scores, times the query's number of entries; its mean is 1.
     pub fn prior(&self, scores: &Tensor, counts: &[usize]) -> Result<Tensor> {
         let (all, max_count) =
             (counts.iter().sum::<usize>(), counts.iter().copied().max().unwrap_or(0));

@@ -1,4 +1,5 @@
-//! The auxiliary losses next to the generator's loss (released `losses.py`, `layers.py`).
+//! The auxiliary losses that are added to the generator's loss, as in the released `losses.py` and
+//! `layers.py`.
 
 use std::sync::Arc;
 

@@ -7,8 +7,8 @@
 //! | `fusion.relative_attention_bias` | T5 | the biases of the encoder's first block, shared by all its blocks |
 //! | `image_encoder` | ViT | the same name, with or without `vit.`; the class token and its position are not loaded |
 //!
-//! All other parameters are fresh: the heads, the Perceiver, the gate, the score transform and the
-//! image head.
+//! All other parameters keep their random initial values: the heads, the Perceiver, the gate, the
+//! score transform and the image head.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,8 @@ use crate::error::Result;
 use crate::params::Parameters;
 use crate::weights::Weights;
 
-/// Files of published weights; either may be missing.
+/// Files of published weights. Without a file (`None`), its part of the model keeps its initial
+/// values.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PublishedWeights {
     /// The `model.safetensors` of a T5 v1.1.
@@ -32,14 +33,14 @@ const ENCODER_BIAS: &str = "encoder.block.0.layer.0.SelfAttention.relative_atten
 const POSITIONS: &str = "embeddings.position_embeddings";
 
 impl PublishedWeights {
-    /// Sets the parameters of a [`Reveal`](super::Reveal) that the files contain. Returns their
+    /// Sets those parameters of a [`Reveal`](super::Reveal) that the files contain. Returns their
     /// names.
     ///
     /// # Errors
     /// The errors of opening the files. [`MissingTensor`](crate::ModelError::MissingTensor),
     /// [`ShapeMismatch`](crate::ModelError::ShapeMismatch) and others, with file and tensor.
-    /// Parameters before the failed parameter keep their new values. An error ends the run, so no
-    /// copy of the old values is kept in memory.
+    /// Parameters that were set before the error keep their new values, so an error has to end the
+    /// run.
     pub fn load_into(&self, parameters: &Parameters) -> Result<Vec<String>> {
         let open = |path: &Option<PathBuf>| path.as_deref().map(open).transpose();
         let (t5, vit) = (open(&self.t5)?, open(&self.vit)?);

@@ -1,5 +1,5 @@
-//! The query head and the key head: T5 encoder layers, the state of the first token, a projection,
-//! normalised to unit length.
+//! The query head and the key head. After T5 encoder layers, the first token's state is projected
+//! and normalised to unit length.
 
 use candle_core::{D, Tensor};
 

@@ -67,7 +67,7 @@ pub struct DecoderLayer {
 }
 
 impl RelativeBias {
-    /// The table is the parameter `weight` of the builder's path.
+    /// Creates the table: the parameter `weight` below the builder's path.
     pub fn new(config: &T5Config, bidirectional: bool, builder: &ParameterBuilder) -> Result<Self> {
         let shape = [config.relative_attention_num_buckets, config.num_heads];
         let std = (config.d_model as f64).powf(-0.5);
@@ -97,8 +97,8 @@ impl RelativeBias {
         Ok(rows.reshape((queries, keys, heads))?.permute((2, 0, 1))?.contiguous()?)
     }
 
-    /// Returns the bucket of a relative position. Near positions have a bucket each; far positions
-    /// share buckets whose size grows logarithmically.
+    /// Returns the bucket of a relative position. Each near position has its own bucket. Far
+    /// positions share buckets on a logarithmic scale.
     fn bucket(&self, relative_position: i64, buckets: usize) -> u32 {
         let (mut first, mut buckets) = (0, buckets);
         let mut distance = (-relative_position).max(0) as usize;
@@ -204,7 +204,7 @@ fn options(config: &T5Config, segments: &Segments, causal: bool, mode: &Mode) ->
 }
 
 impl EncoderLayer {
-    /// The parameters are below `layer.0` and `layer.1` of the builder's path.
+    /// Builds the block from the parameters below `layer.0` and `layer.1` of the builder's path.
     pub fn new(config: &T5Config, builder: &ParameterBuilder) -> Result<Self> {
         let attention = builder.pp("layer.0");
         Ok(Self {
@@ -219,9 +219,9 @@ impl EncoderLayer {
         })
     }
 
-    /// `[T, D]` → `[T, D]`, with the biases `[H, L, L]` of all segments. `weights` `[T, 1]`
-    /// multiply the normalised input of attention, token by token; REVEAL's fusion uses them
-    /// (`fuse_topk_knowledge`).
+    /// Runs the block: `[T, D]` → `[T, D]`. The relative biases `[H, L, L]` apply to every segment.
+    /// `weights` `[T, 1]` multiply the normalised input of attention, token by token, as in
+    /// `fuse_topk_knowledge` of REVEAL; `None` means weight 1.
     pub fn forward(
         &self,
         x: &Tensor,
@@ -281,7 +281,8 @@ impl EncoderLayer {
 }
 
 impl DecoderLayer {
-    /// The parameters are below `layer.0`, `layer.1` and `layer.2` of the builder's path.
+    /// Builds the block from the parameters below `layer.0`, `layer.1` and `layer.2` of the
+    /// builder's path.
     pub fn new(config: &T5Config, builder: &ParameterBuilder) -> Result<Self> {
         let norm = |path: &str| {
             let builder = builder.pp(path).pp("layer_norm");
@@ -304,8 +305,9 @@ impl DecoderLayer {
         Ok((projections.key.forward(states)?, projections.value.forward(states)?))
     }
 
-    /// `[T, D]` → `[T, D]`. Rows attend within `segments`, with the biases `[H, L, L]` and a causal
-    /// mask if `causal`. They attend to the encoder's states according to `cross`.
+    /// Runs the block: `[T, D]` → `[T, D]`. Rows attend within `segments`, with the biases
+    /// `[H, L, L]` and a causal mask if `causal`. They attend to the encoder's states according to
+    /// `cross`.
     pub fn forward(
         &self,
         x: &Tensor,

@@ -27,7 +27,7 @@ const REQUIRED_FIELDS: [&str; 8] = [
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct T5Config {
-    /// Vocabulary `V`.
+    /// Size `V` of the vocabulary.
     pub vocab_size: usize,
     /// Width `D`.
     pub d_model: usize,
@@ -48,7 +48,7 @@ pub struct T5Config {
     /// Dropout of attention weights, of block outputs before the residual, and within the
     /// feed-forward part.
     pub dropout_rate: f64,
-    /// Added to the mean square in norms.
+    /// Epsilon of the RMS norms, added to the mean square.
     pub layer_norm_epsilon: f64,
     /// The kind of feed-forward part; only `gated-gelu` is supported.
     pub feed_forward_proj: String,
@@ -114,7 +114,8 @@ impl T5Config {
                 "`{field}` is missing; only T5 v1.1 is supported, which has this field"
             )));
         }
-        // transformers 5 writes `tie_word_embeddings: true` even for untied embeddings.
+        // transformers 5 writes `tie_word_embeddings: true` even for untied embeddings, together
+        // with `scale_decoder_outputs: false`.
         if fields.get("scale_decoder_outputs") == Some(&Value::Bool(false)) {
             fields.insert("tie_word_embeddings".to_string(), Value::Bool(false));
         }
@@ -127,7 +128,7 @@ impl T5Config {
     /// Checks that the sizes are consistent and that the variant is supported.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`], with the field.
+    /// [`ModelError::BadConfig`], which names the field.
     pub fn validate(&self) -> Result<()> {
         check_sizes(&[
             ("vocab_size", self.vocab_size),
@@ -135,7 +136,7 @@ impl T5Config {
             ("d_kv", self.d_kv),
             ("d_ff", self.d_ff),
             ("num_heads", self.num_heads),
-            // The first block of a stack stores the biases of all blocks.
+            // At least 1: the first block of a stack stores the relative biases of all its blocks.
             ("num_layers", self.num_layers),
             ("num_decoder_layers", self.decoder_layers()),
         ])?;

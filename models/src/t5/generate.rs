@@ -1,7 +1,7 @@
 //! Generates text with a T5 decoder, in batches.
 //!
-//! Keys and values of the input text are computed once and shared by its beams. A cache keeps the
-//! keys and values of the output from token to token.
+//! The cross-attention keys and values of an input text are computed once and shared by its beams.
+//! A cache keeps the keys and values of the output from token to token.
 
 use std::sync::Arc;
 
@@ -37,14 +37,14 @@ struct DecodingState<'a> {
     table: &'a TokenTable,
     /// Keys and values of the texts, per layer: `[T_k, H d_kv]`.
     keys: Vec<(Tensor, Tensor)>,
-    /// The rows of each text.
+    /// The rows of each text in `keys`.
     text_spans: Vec<Span>,
     cache: KeyValueCache,
 }
 
 impl Decoder {
-    /// Generates the best output for each text from the encoder's states `[T_k, D]`; each text has
-    /// `lengths` rows. No gradient is computed.
+    /// Generates the best output for each text from the encoder's states `[T_k, D]`. `lengths`
+    /// holds the number of states of each text. No gradient is computed.
     ///
     /// # Errors
     /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) for invalid options.

@@ -16,9 +16,9 @@ use crate::pre_norm::PreNormConfig;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ViTConfig {
-    /// Edge of the (square) image, in pixels.
+    /// Side length of the (square) image, in pixels.
     pub image_size: usize,
-    /// Edge of a patch, in pixels.
+    /// Side length of a patch, in pixels.
     pub patch_size: usize,
     /// Number of channels of a pixel.
     pub num_channels: usize,
@@ -32,7 +32,7 @@ pub struct ViTConfig {
     pub num_attention_heads: usize,
     /// Activation of the feed-forward part.
     pub hidden_act: Activation,
-    /// Added to the variance in norms.
+    /// Epsilon of the layer norms, added to the variance.
     pub layer_norm_eps: f64,
     /// Whether the query, key and value projections have biases.
     pub qkv_bias: bool,
@@ -40,13 +40,13 @@ pub struct ViTConfig {
     pub hidden_dropout_prob: f64,
     /// Dropout of attention weights.
     pub attention_probs_dropout_prob: f64,
-    /// Standard deviation of fresh weights.
+    /// Standard deviation of random initial weights.
     pub initializer_range: f64,
     /// Whether a class token comes before the patches. Published files do not have this field, and
     /// their models have a class token. REVEAL's encoder has none.
     pub class_token: bool,
     /// Channels of the stem's convolutions with stride 2. The stem's output is projected to `D` and
-    /// added to each patch. Published files have no stem.
+    /// added to each patch. An empty list, as in published files, means no stem.
     pub stem_channels: Vec<usize>,
 }
 
@@ -101,10 +101,10 @@ impl ViTConfig {
         Ok(config)
     }
 
-    /// Checks the values.
+    /// Checks that the values are valid and fit together.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), with the field.
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), which names the field.
     pub fn validate(&self) -> Result<()> {
         self.blocks().validate()?;
         self.patch_grid().validate()?;

@@ -3,10 +3,9 @@
 //!
 //! After Xiao et al., "Early convolutions help transformers see better" (arXiv 2106.14881):
 //! convolutions of 3 × 3 pixels with stride 2, each followed by ReLU, then a linear projection of
-//! each patch. In the paper the stem replaces the patch projection. Here the two are added, because
-//! the patch projection learns colours quickly. There is no norm
-//! between the convolutions, because a norm would scale a flat background up to the level of an
-//! edge.
+//! each patch. In the paper the stem replaces the patch projection. Here their outputs are added,
+//! because the patch projection learns colours quickly. There is no norm between the convolutions:
+//! it would scale a flat background up to the level of an edge.
 
 use candle_core::Tensor;
 
@@ -16,13 +15,13 @@ use crate::kernels::{Convolution, convolution};
 use crate::layers::Linear;
 use crate::params::{Init, ParameterBuilder};
 
-/// Edge of a convolution window, in pixels.
+/// Side length of a convolution window, in pixels.
 const EDGE: usize = 3;
 
 #[derive(Debug, Clone)]
 pub(super) struct ConvolutionStem {
     layers: Vec<Layer>,
-    /// Edge of a patch after the convolutions.
+    /// Side length of a patch after the convolutions.
     edge: usize,
     /// The projection of a patch's values to the width `D`.
     projection: Linear,
@@ -37,8 +36,8 @@ struct Layer {
 }
 
 impl ConvolutionStem {
-    /// A stem with one convolution per entry of `stem_channels`, and the parameters `N.weight`,
-    /// `N.bias` and `projection`.
+    /// Builds a stem with one convolution per item of `stem_channels`. The parameters are
+    /// `N.weight`, `N.bias` and `projection`.
     pub(super) fn new(config: &ViTConfig, builder: &ParameterBuilder) -> Result<Self> {
         let channels = &config.stem_channels;
         let mut width = config.num_channels;
@@ -76,7 +75,7 @@ impl ConvolutionStem {
         convolutions.sum::<usize>() + config.hidden_size * (edge * edge * last + 1)
     }
 
-    /// Images `[B, C, S, S]` → `[B, P, D]`, row by row.
+    /// Applies the stem to images: `[B, C, S, S]` → `[B, P, D]`, patches row by row.
     pub(super) fn forward(&self, pixels: &Tensor) -> Result<Tensor> {
         let mut x = pixels.permute((0, 2, 3, 1))?.contiguous()?;
         for layer in &self.layers {

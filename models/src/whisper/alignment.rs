@@ -20,7 +20,7 @@ use crate::packed::PackedTokens;
 use crate::speech::AudioStates;
 use path::{cheapest_path, smooth};
 
-/// Rows of logits in memory at the same time.
+/// Maximum number of rows of logits in memory at the same time.
 const ROWS_AT_ONCE: usize = 128;
 
 /// The heads of the decoder's cross-attention that align tokens with audio.
@@ -58,21 +58,22 @@ impl AlignmentHeads {
 pub struct AlignmentText<'a> {
     /// The word tokens, without special tokens and timestamps.
     pub tokens: &'a [u32],
-    /// The number of states of the clip itself, without padding; at least one is used.
+    /// The number of encoder states of the clip's audio, without padding. 0 counts as 1.
     pub num_states: usize,
 }
 
 /// The times of a text's tokens.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Alignment {
-    /// The state at which each token begins, and the state at which the last token ends: `[L + 1]`.
-    /// Empty if the text has no tokens. Values never decrease.
+    /// The index of the encoder state at which each token starts, then the index at which the last
+    /// token ends: `[L + 1]`. Empty if the text has no tokens. Values never decrease.
     pub starts: Vec<usize>,
     /// The probability of each word token given the previous tokens, normalised over word tokens:
     /// `[L]`.
     pub probabilities: Vec<f32>,
-    /// The attention of each token, and of the end token, to each state of the clip: `[L + 1, F]`.
-    /// Each head's attention is standardised over the tokens and smoothed; the heads are averaged.
+    /// The cross-attention from the positions that predict each token, and then the end token, to
+    /// each of the clip's `F` encoder states: `[L + 1, F]`. Each head's attention is standardised
+    /// over the tokens and smoothed; the heads are averaged.
     pub weights: Vec<f64>,
 }
 
@@ -83,7 +84,7 @@ struct TextAlignment<'a> {
     rows: Span,
     /// The index of the last prompt token in `rows`.
     first: usize,
-    /// The states of the text's clip.
+    /// The encoder states of the text's clip, without padding.
     states: Span,
     weights: Vec<f64>,
 }
@@ -96,7 +97,7 @@ impl Decoder {
     /// # Errors
     /// [`ModelError::BadInput`] in these cases:
     /// - The numbers of texts and clips differ.
-    /// - A text has more tokens than the model has positions.
+    /// - Prompt and text together have more tokens than the model has positions.
     /// - A token is not a word token.
     /// - The prompt is empty.
     /// - A clip has no states.
@@ -165,7 +166,7 @@ impl Decoder {
     }
 
     /// Accumulates the attention weights of the texts and returns the last layer's states `[T, D]`.
-    /// `clip_spans` are the spans of audio states of the clips with texts.
+    /// `clip_spans` are the spans of the encoder states of the clips with texts.
     fn attend(
         &self,
         inputs: &PackedTokens,
@@ -240,8 +241,8 @@ impl Decoder {
 }
 
 impl TextAlignment<'_> {
-    /// Adds the attention of a head with weight `head_weight`. `scores` `[rows, states]` pass
-    /// through a softmax, are standardised over the rows, and are smoothed.
+    /// Adds the attention of a head, times `head_weight`. The attention is the softmax of `scores`
+    /// `[rows, states]`, standardised over the rows and smoothed over the states.
     fn add_head(&mut self, mut scores: Vec<f64>, head_weight: f64) {
         let width = self.states.length;
         scores.chunks_exact_mut(width).for_each(softmax);

@@ -20,19 +20,19 @@ pub(super) const EPSILON: f64 = 1e-5;
 pub struct WhisperConfig {
     /// Vocabulary size `V`.
     pub vocab_size: usize,
-    /// Mel bands per frame, `M`.
+    /// Number `M` of mel bands per frame.
     pub num_mel_bins: usize,
     /// Width of the hidden states, `D`.
     pub d_model: usize,
-    /// Encoder layers.
+    /// Number of encoder layers.
     pub encoder_layers: usize,
-    /// Attention heads of the encoder.
+    /// Number of attention heads of the encoder.
     pub encoder_attention_heads: usize,
     /// Width of the encoder's feed-forward layers.
     pub encoder_ffn_dim: usize,
-    /// Decoder layers.
+    /// Number of decoder layers.
     pub decoder_layers: usize,
-    /// Attention heads of the decoder.
+    /// Number of attention heads of the decoder.
     pub decoder_attention_heads: usize,
     /// Width of the decoder's feed-forward layers.
     pub decoder_ffn_dim: usize,

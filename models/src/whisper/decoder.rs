@@ -41,7 +41,7 @@ pub(super) struct Layer {
     config: WhisperConfig,
 }
 
-/// The projections of an attention.
+/// The projections of an attention layer.
 #[derive(Debug, Clone)]
 struct Projections {
     query: Linear,
@@ -72,7 +72,7 @@ impl Decoder {
     ///
     /// # Errors
     /// [`crate::ModelError::BadInput`] if a text has more tokens than the model has positions, or
-    /// the number of adapters differs from the number of layers.
+    /// the number of adapters is neither 0 nor the number of layers.
     pub fn forward(
         &self,
         tokens: &PackedTokens,
@@ -200,7 +200,7 @@ impl Layer {
         Ok((self.rest(chain, x, cross, &mode)?, queries))
     }
 
-    /// Computes the layer after self-attention.
+    /// Computes the rest of the layer: cross-attention and feed-forward.
     fn rest(
         &self,
         mut chain: Chain,

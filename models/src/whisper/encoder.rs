@@ -59,9 +59,9 @@ impl Encoder {
         })
     }
 
-    /// Returns the input of the blocks. Frames `[F, M]` of packed clips with the given `lengths`
-    /// become one token per two frames, with its position embedding. You may insert other tokens
-    /// before calling [`Encoder::forward`].
+    /// Returns the input of the blocks. Log-mel frames `[F, M]` of packed clips with `lengths`
+    /// frames each become one token per two frames. Its position embedding is added. You may insert
+    /// other tokens before calling [`Encoder::forward`].
     ///
     /// # Errors
     /// [`ModelError::BadInput`] if a clip has no frames or more frames than the model supports.

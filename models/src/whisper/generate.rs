@@ -19,7 +19,8 @@ use crate::speech::boosting::BoostTree;
 pub struct WhisperTranscript {
     /// The generated text.
     pub generated: Generated,
-    /// The probability of the no-speech token; 0 if the vocabulary does not have it.
+    /// The probability of the no-speech token; 0 if the vocabulary or the prompt lacks the tokens
+    /// for it.
     pub no_speech_prob: f32,
 }
 
@@ -29,11 +30,11 @@ struct DecodingState<'a> {
     rules: &'a DecodingRules,
     /// Cross-attention keys and values of the clips, per layer: `[T_k, D]`.
     keys: Vec<(Tensor, Tensor)>,
-    /// The span of states of each clip.
+    /// The span of encoder states of each clip.
     clip_spans: Vec<Span>,
     cache: KeyValueCache,
-    /// The number of prompt tokens before the start token. The logits after the start token give
-    /// the probability of the no-speech token.
+    /// The index of `<|startoftranscript|>` in the prompt. The logits after this token give the
+    /// probability of the no-speech token.
     before_start: usize,
     /// The no-speech probability of each clip.
     no_speech: Vec<f32>,
@@ -41,11 +42,12 @@ struct DecodingState<'a> {
 
 impl Decoder {
     /// Generates the best text of each clip after the shared `prompt`. The result is detached. The
-    /// start and end tokens of `options` are ignored: the prompt and the rules define them.
+    /// start and end tokens of `options` are ignored: the last prompt token is the start token, and
+    /// the rules have the end token.
     ///
     /// # Errors
     /// [`ModelError::BadConfig`] for invalid options. [`ModelError::BadInput`] for an empty prompt,
-    /// for more tokens than the model has positions, and for NaN logits.
+    /// for more tokens than the model has positions, and for NaN or infinite logits.
     pub fn generate(
         &self,
         audio: &AudioStates,

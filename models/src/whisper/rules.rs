@@ -12,10 +12,10 @@ use crate::speech::boosting::BoostTree;
 /// The first timestamp of a clip is at most this many seconds.
 const MAX_FIRST_TIMESTAMP: f64 = 1.0;
 
-/// The number of repetitions that counts as a loop.
+/// The number of repetitions that counts as a loop; twice as many for a part of one or two tokens.
 const REPEATS: usize = 5;
 
-/// The longest repeated part to look for, in tokens.
+/// The maximum length of a repeated part, in tokens.
 const MAX_REPEATED_TOKENS: usize = 12;
 
 /// The decoding rules of a batch.
@@ -23,13 +23,14 @@ const MAX_REPEATED_TOKENS: usize = 12;
 pub struct DecodingRules {
     /// The special tokens.
     pub tokens: WhisperTokens,
-    /// Tokens that are never generated, such as brackets and notes (`suppress_tokens`).
+    /// Tokens that are never generated, such as brackets and music symbols (`suppress_tokens`).
     pub suppress_tokens: Vec<u32>,
     /// Tokens that are never generated first: a blank and the end token (`begin_suppress_tokens`).
     pub begin_suppress_tokens: Vec<u32>,
     /// Whether to generate timestamps around each segment of speech.
     pub timestamps: bool,
-    /// The maximum number of tokens of each clip's text; then the end token follows.
+    /// The maximum number of tokens of each clip's text, before the end token. Clips beyond the end
+    /// of the list have no limit.
     pub max_tokens: Vec<usize>,
     /// The boosted words of each clip. Clips beyond the end of the list have none.
     pub boosts: Vec<Option<Arc<BoostTree>>>,
@@ -56,7 +57,9 @@ impl DecodingRules {
         }
     }
 
-    /// Timestamps come in pairs, except at the end, and never decrease.
+    /// Masks tokens so that a text starts with a timestamp, segments are separated by a pair of
+    /// timestamps, and timestamps never decrease. If the timestamps together are likelier than any
+    /// other token, one of them follows.
     fn apply_to_timestamps(&self, tokens: &[u32], logits: &mut [f32]) {
         let first = (self.tokens.first_timestamp() as usize).min(logits.len());
         let end = (self.tokens.end as usize).min(first);
@@ -91,10 +94,10 @@ fn mask<'a>(logits: impl IntoIterator<Item = &'a mut f32>) {
     logits.into_iter().for_each(|logit| *logit = f32::NEG_INFINITY);
 }
 
-/// Whether a text ends with the same part repeated many times.
+/// Whether a text ends with the same 1 to 12 tokens, repeated many times.
 pub fn has_repetition_loop(tokens: &[u32]) -> bool {
     (1..=MAX_REPEATED_TOKENS).any(|part| {
-        // A single token may repeat several times, as in "no, no, no" or a long number.
+        // One or two tokens may repeat several times, as in "no, no, no" or a long number.
         let count = part * if part < 3 { 2 * REPEATS } else { REPEATS };
         tokens.len() >= count && {
             let end = &tokens[tokens.len() - count..];

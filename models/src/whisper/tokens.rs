@@ -49,7 +49,8 @@ impl WhisperTokens {
         })
     }
 
-    /// Checks that a model with `vocab_size` embeddings has all special tokens, and timestamps.
+    /// Checks that a model with `vocab_size` embeddings has an embedding for each special token and
+    /// for timestamps.
     ///
     /// # Errors
     /// [`ModelError::BadConfig`] if the vocabulary belongs to another model.
@@ -84,7 +85,8 @@ impl WhisperTokens {
         Some(f64::from(token.checked_sub(self.first_timestamp())?) * TIMESTAMP_STEP)
     }
 
-    /// Returns the decoder's prompt. Multilingual models also need the tokens of language and task.
+    /// Returns the decoder's prompt. `language` holds the language token and the task; `None` for
+    /// an English-only model.
     ///
     /// # Errors
     /// [`ModelError::BadInput`] if the vocabulary does not have the task's token.

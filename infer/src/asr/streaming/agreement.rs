@@ -1,14 +1,14 @@
-//! Counts the words of a hypothesis that are already final, and the words that two hypotheses
-//! share.
+//! Counts the words of a hypothesis that are already final, and the first words on which two
+//! hypotheses agree.
 //!
 //! The reference (ufal/whisper_streaming) drops words by time, then up to five words at the seam
-//! that equal the last final words. A word with another spelling or word division in the second
-//! pass (`some one`, `someone`) then appears twice. Here, the final words are aligned with the
+//! that equal the last final words. A word that the next pass spells or divides differently
+//! (`some one`, `someone`) then appears twice. Here, the final words are aligned with the
 //! hypothesis.
 
 use super::super::transcript::Word;
 
-/// The cost of replacing a word at the seam. Elsewhere it is 1.
+/// The cost of replacing a word that starts in the seam. The cost of replacing other words is 1.
 const SEAM_EDIT: f64 = 0.1;
 
 /// A word in lower case without punctuation. A word of punctuation only is unchanged.
@@ -24,10 +24,9 @@ pub(super) fn agreed(before: &[Word], now: &[Word]) -> usize {
     before.iter().zip(now).take_while(is_same).count()
 }
 
-/// The number of words at the start of a hypothesis that are the `known` words. The count
-/// minimises the edit distance plus the seconds between its end and the end of the last known
-/// word. Known words that start before `seam`, in seconds, may be missing or split; their times
-/// decide.
+/// Returns how many words at the start of a hypothesis correspond to the `known` words. The count
+/// minimises the edit distance between both, plus the difference in seconds between their ends.
+/// Known words that start before `seam` (in seconds) may be missing at no cost.
 pub(super) fn known_words(known: &[&Word], hypothesis: &[Word], seam: f64) -> usize {
     let Some(end) = known.last().map(|word| word.end) else { return 0 };
     let words: Vec<String> = hypothesis.iter().map(normalised).collect();

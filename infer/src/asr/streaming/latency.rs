@@ -2,8 +2,8 @@
 //!
 //! A file is read at full speed, and the clock is simulated. A chunk arrives when its last sample
 //! has been spoken. Its pass starts on arrival, or when the previous pass is done, and lasts for
-//! its measured time. So passes that take longer than chunks fall further and further behind, as
-//! with a microphone. Reading and decoding the file does not count.
+//! its measured time. If passes take longer than chunks, the latency grows, as with a microphone.
+//! The time to read and decode the file is not included.
 
 use serde::Serialize;
 
@@ -13,11 +13,12 @@ pub(super) struct Clock {
     /// The end of the last pass.
     pub(super) now: f64,
     pub(super) passes: usize,
-    /// Passes that started late, because the previous pass was still working on less audio.
+    /// The number of passes that started late, because the previous pass, on less audio, was still
+    /// running.
     pub(super) late_passes: usize,
     /// The arrival time of the last pass's audio.
     arrived: f64,
-    /// The sum over the passes.
+    /// The computing time of all passes.
     pub(super) compute_seconds: f64,
 }
 
@@ -37,7 +38,7 @@ impl Clock {
 pub struct Distribution {
     /// The number of values.
     pub count: usize,
-    /// Their mean.
+    /// The mean.
     pub mean: f64,
     /// The median: the smallest value that half of the values do not exceed.
     pub p50: f64,

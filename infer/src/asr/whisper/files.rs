@@ -15,8 +15,8 @@ use super::WhisperAsr;
 use crate::error::{InferError, Result};
 use crate::pretrained::PretrainedFolder;
 
-/// The fields of `generation_config.json` that are used here: suppressed tokens, which older
-/// folders have in `config.json`, and the attention heads for word times.
+/// The fields of `generation_config.json` that decoding uses: suppressed tokens (in `config.json`
+/// of older folders) and the attention heads for word times.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct GenerationConfig {

@@ -4,8 +4,8 @@
 //! the previous text as a prompt. Each window of 30 seconds starts at the end of the last complete
 //! segment before it.
 //!
-//! Departures: the scale of each window comes from its own loudest band. A window's end is padded
-//! like a clip's end, not by reflection.
+//! Departures: log-mel values are clamped relative to the maximum of the window, not of the
+//! recording. The end of a window is padded like the end of a clip, not by reflection.
 
 use engram_models::speech::log_mel::{SAMPLE_RATE, samples_to_seconds, seconds_to_samples};
 use engram_models::whisper::WhisperTranscript;
@@ -16,15 +16,16 @@ use crate::asr::speech_detection::is_without_speech;
 use crate::asr::{Padding, Segment, TranscribeOptions, Transcript, Word};
 use crate::error::{InferError, Result};
 
-/// The minimum length of a recording's rest that can contain a word, in samples: 100 ms.
+/// The minimum length of the last window, in samples: 100 ms. A shorter remainder of the recording
+/// is skipped.
 const MIN_SAMPLES: usize = SAMPLE_RATE as usize / 10;
 /// The minimum step between windows in samples, so that every recording ends: 1 s.
 const MIN_STEP: usize = SAMPLE_RATE as usize;
 
 impl WhisperAsr {
     /// Transcribes a recording. `read` appends samples at 16 kHz and returns `false` at the end.
-    /// After each window, `on_window` gets its segments and the seconds done so far. The result has
-    /// segments even if the options have no timestamps.
+    /// After each window, `on_window` gets its segments and the number of seconds transcribed so
+    /// far. The result has segments even if the options have no timestamps.
     ///
     /// # Errors
     /// The errors of [`WhisperAsr::transcribe`] and of `read`.
@@ -117,8 +118,8 @@ impl WhisperAsr {
         self.transcribe_long(options, read, |_, _| {})
     }
 
-    /// The number of samples of a window that are finished, and the text parts in them. The next
-    /// window starts after them.
+    /// Returns the number of samples of a window whose transcript is complete, and the text parts
+    /// in them. The next window starts after these samples.
     fn window(
         &self,
         length: usize,
@@ -132,8 +133,8 @@ impl WhisperAsr {
         let mut parts = self.parts(tokens, samples_to_seconds(length))?;
         let time = |token: Option<&u32>| token.and_then(|token| self.tokens.seconds(*token));
         let mut last = tokens.iter().rev();
-        // Two timestamps at the end start a segment that the window does not contain. A single one
-        // means that no speech follows it.
+        // Two timestamps at the end start a segment that the window does not contain. A single
+        // timestamp at the end means that no speech follows it.
         let end = match (time(last.next()), time(last.next())) {
             (Some(_), Some(end)) => Some(end),
             _ => self.end_of_the_last_pair(tokens),

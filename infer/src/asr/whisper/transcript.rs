@@ -12,8 +12,8 @@ use crate::error::Result;
 const MIN_LOG_PROBABILITY: f32 = -1.0;
 /// Thresholds on the model's no-speech probability. A clip has no speech if the text is unlikely
 /// and either the probability exceeds `NO_SPEECH` or the text has fewer than two words. It also has
-/// no speech if the probability exceeds `SURELY_NO_SPEECH` and the text has few words.
-/// openai/whisper uses 0.6 without a second threshold and transcribes silence as "you".
+/// no speech if the probability exceeds `SURELY_NO_SPEECH` and the text has at most `FEW_WORDS`
+/// words. openai/whisper has a single threshold of 0.6, with which it transcribes silence as "you".
 const NO_SPEECH: f32 = 0.3;
 const SURELY_NO_SPEECH: f32 = 0.85;
 const FEW_WORDS: usize = 2;
@@ -32,7 +32,8 @@ pub(super) fn mean_log_probability(decoded: &WhisperTranscript) -> f32 {
 }
 
 impl Transcript {
-    /// A text without timestamps as one part with the length of its clip. Empty for an empty text.
+    /// Returns a text without timestamps as one part with the length of its clip. Empty for an
+    /// empty text.
     pub(super) fn as_part(&self, decoded: &WhisperTranscript) -> Vec<Part> {
         if self.text.is_empty() {
             return Vec::new();
@@ -110,7 +111,8 @@ impl WhisperAsr {
         Ok(self.tokenizer.decode(&words)?.trim().to_string())
     }
 
-    /// The parts between timestamps. A part without an end lasts until the end of the clip.
+    /// Returns the text parts between timestamps. A part without an end lasts until the end of the
+    /// clip.
     pub(super) fn parts(&self, tokens: &[u32], seconds: f64) -> Result<Vec<Part>> {
         let (mut parts, mut start, mut words) = (Vec::new(), None, Vec::new());
         let mut add = |start: f64, end: f64, words: &mut Vec<u32>| -> Result<()> {

@@ -1,10 +1,10 @@
 //! The words of Whisper's transcripts, with their times.
 //!
-//! Reference: `split_to_word_tokens` of openai/whisper, `whisper/tokenizer.py`, and
-//! `add_word_timestamps`, `whisper/timing.py`, which faster-whisper has, too. A word starts with
-//! its first token and ends where the token after its last one starts. Attention assigns a pause to
-//! the word after or before it. So a word that is much longer than the others is shortened after a
-//! sentence, after a pause and outside its segment's times.
+//! Reference: `split_to_word_tokens` in `whisper/tokenizer.py` and `add_word_timestamps` in
+//! `whisper/timing.py` of openai/whisper; faster-whisper does the same. A word starts with its
+//! first token and ends where the token after its last token starts. Attention assigns a pause to
+//! the word before or after the pause. So words that are much longer than the others are shortened
+//! in three cases: after a sentence, after a pause, and outside of the segment's times.
 //!
 //! Departures:
 //! - Text without spaces is one word (`well-known`, `3.5`). The reference makes two words.
@@ -24,7 +24,7 @@ use crate::error::Result;
 
 /// The number of samples per encoder state.
 const SAMPLES_PER_STATE: usize = 2 * HOP;
-/// Punctuation that belongs to the next word, and punctuation that belongs to the previous word.
+/// Punctuation that belongs to the next word (opening) or to the previous word (closing).
 const OPENING: &str = "\"'“¿([{-";
 const CLOSING: &str = "\"'.。,，!！?？:：”)]}、;";
 /// Punctuation that ends a sentence.
@@ -33,7 +33,7 @@ const SENTENCE_ENDS: &str = ".。!！?？";
 const WITHOUT_SPACES: [&str; 6] = ["zh", "ja", "th", "lo", "my", "yue"];
 /// The maximum duration of a typical word, in seconds.
 const MAX_TYPICAL: f64 = 0.7;
-/// A word that exceeds its segment by more than this is limited to the segment, in seconds.
+/// A word that exceeds its segment by more than this number of seconds is limited to the segment.
 const BEYOND: f64 = 0.5;
 
 /// Tokens with a common time: a word, a part of a word, or punctuation.
@@ -41,19 +41,19 @@ const BEYOND: f64 = 0.5;
 struct Piece {
     /// The text with its leading space.
     text: String,
-    /// Its times in seconds from the start of the clip.
+    /// The start and the end, in seconds from the start of the clip.
     start: f64,
     end: f64,
-    /// The sum of its tokens' probabilities.
+    /// The sum of the probabilities of the tokens.
     probability: f32,
     /// The number of tokens.
     tokens: usize,
 }
 
 impl WhisperAsr {
-    /// The words of clips, from the number of samples and the text parts of each clip. `before` is
-    /// the end of the previous speech, in seconds from the start of a clip; negative if that speech
-    /// ended earlier.
+    /// Returns the words of clips. `clips` holds the number of samples and the text parts of each
+    /// clip. `before` is the end of the previous speech, in seconds from the start of a clip;
+    /// negative if it ended before the clip.
     pub(super) fn words(
         &self,
         audio: &AudioStates,
@@ -110,14 +110,14 @@ fn pieces_of(
         samples_to_seconds(state * SAMPLES_PER_STATE)
     };
     let mut texts = tokenizer.pieces(tokens)?;
-    // Tokens at the end may not form a complete character.
+    // The last tokens may be an incomplete character, which `pieces` omits.
     let whole = tokenizer.decode(tokens)?;
     let rest = whole.strip_prefix(&texts.concat()).unwrap_or_default();
     if let Some(last) = texts.last_mut() {
         *last += rest;
     }
     let mut pieces: Vec<Piece> = Vec::new();
-    // The first of several tokens that form a character.
+    // The index of the first of several tokens that form a character.
     let mut from = 0;
     for (i, text) in texts.into_iter().enumerate() {
         if text.is_empty() {

@@ -35,8 +35,9 @@ impl Answerer {
         self.world.map(world).transpose()
     }
 
-    /// Answers a question about an image, or describes the image, ignoring the entries in
-    /// `without`. Includes the credit of the retrieved entries.
+    /// Answers a question about an image, or describes the image if `question` is `None`. The
+    /// entries with the ids in `without` are ignored. The answer includes the credit of the
+    /// retrieved entries.
     ///
     /// # Errors
     /// An image does not decode, or the memory is damaged.
@@ -88,7 +89,8 @@ impl Answerer {
     }
 
     /// Writes an entry into the memory with the model's key and value, replacing an entry with the
-    /// same id. The memory on disk changes: open the run with a copy to keep the original.
+    /// same id. This changes the memory on disk. To keep the original, open the run with a copy of
+    /// the memory.
     ///
     /// # Errors
     /// An image does not decode, another process writes to the memory, or the run has no memory.

@@ -1,4 +1,4 @@
-//! Dynamic time warping of tokens and states.
+//! Dynamic time warping of tokens and encoder states.
 
 /// Returns the cheapest path through `costs` `[R, C]` from the first to the last corner, as pairs
 /// of row and column. Each step advances a row, a column, or both. Empty if there are no rows or
