@@ -88,7 +88,7 @@ pub(crate) struct Segment {
     values: Option<Values>,
     ids: MappedTensor<i64>,
     sources: MappedTensor<u32>,
-    /// The number of sources in the manifest.
+    /// The number of sources in the manifest; source indices must be below it.
     known_sources: usize,
     are_sources_checked: AtomicBool,
     documents: MappedTensor<u64>,

@@ -4,7 +4,7 @@
 /// A row with its score in single precision.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Candidate {
-    /// The gated score if gates are given.
+    /// The score, multiplied by the gate if gates are given.
     pub(super) score: f32,
     pub(super) row: u32,
 }
