@@ -1,4 +1,4 @@
-//! Texts as token ids: the tokenizer and the special tokens of REVEAL's sequences.
+//! The tokenizer of REVEAL's text-to-text model, with its special tokens.
 //!
 //! REVEAL's released code uses T5's sentinels as special tokens: `<extra_id_98>` begins a sequence,
 //! and `<extra_id_0>` marks the text to generate.

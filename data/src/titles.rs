@@ -61,7 +61,8 @@ impl ClassTitles {
         self.titles.get(code).map(String::as_str)
     }
 
-    /// Returns the known code nearest to a mistyped one; codes of the same length are preferred.
+    /// Returns the code in the list that is nearest to a mistyped code. Codes of the same length
+    /// are preferred. `None` if the list is empty.
     pub fn nearest(&self, code: &str) -> Option<&str> {
         let wanted = code.to_uppercase();
         self.titles

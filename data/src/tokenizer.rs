@@ -68,8 +68,8 @@ pub struct TextForm {
     pub max_length: usize,
     /// Whether to truncate a long text at its start, not at its end.
     pub truncate_left: bool,
-    /// Whether the file's `post_processor` adds the special tokens; otherwise one starts and one
-    /// ends the text.
+    /// Whether the `post_processor` of `tokenizer.json` adds the special tokens. Otherwise
+    /// [`SpecialTokens::cls`] is put before the text and [`SpecialTokens::sep`] after it.
     pub use_post_processor: bool,
 }
 
@@ -131,7 +131,7 @@ impl SegmentTokenizer {
     }
 
     /// Checks that this tokenizer belongs to a model with `model_size` embeddings and the padding
-    /// id `model_pad` (if its configuration names one).
+    /// id `model_pad`. With `None`, the padding id is not checked.
     ///
     /// Models round the number of their embeddings up (DeBERTa-v3: 128,001 tokens, 128,100
     /// embeddings), so up to a tenth may be unused. An id beyond the embeddings, or a smaller

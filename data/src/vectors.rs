@@ -29,7 +29,7 @@ pub struct PhraseVector {
 }
 
 impl WordVectors {
-    /// Reads a file of word vectors. If `words` is given, other words are skipped.
+    /// Reads a file of word vectors: only those of `words`, or all with `None`.
     ///
     /// A word may contain spaces: the values are the last fields of the line. Bytes of a word that
     /// are not UTF-8 become U+FFFD; published files contain such words. If a word occurs twice, the

@@ -9,7 +9,7 @@
 //! | [`attributes`] | attributes of images, and the templates of their facts and questions |
 //! | [`facts`] | facts about images, as entries of four sources |
 //! | [`questions`] | questions, their splits and their parts |
-//! | [`swap`] | facts that are changed only in the memory |
+//! | [`swap`] | changed answers of some facts, to replace their entries in the memory |
 //! | [`haystack`] | yes-or-no questions about a few images among many |
 //! | [`features`] | keys and values without a model |
 //! | [`speech`] | image names, spoken by ten voices |
@@ -59,7 +59,7 @@ const MIN_IMAGES: usize = 40;
 /// Options of the world.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorldOptions {
-    /// The seed for facts, wordings, splits and views.
+    /// The random seed of facts, wordings, splits and views.
     pub seed: u64,
     /// The number of images, drawn evenly from all groups; `None` for all.
     pub images: Option<usize>,

@@ -21,9 +21,9 @@ use super::packets::{decode, make_decoder};
 use frames::{FrameEvent, Frames};
 use header::{Header, Info};
 
-/// A file is refused if more than one frame in this number is damaged.
+/// A file is refused if more than one in ten of its frames is damaged.
 const REFUSED_ONE_IN: u64 = 10;
-/// Up to this number of damaged frames is always accepted.
+/// A file with up to this number of damaged frames is always accepted.
 const FEW_DAMAGED: u64 = 5;
 
 /// The audio of a stream of frames.
@@ -44,13 +44,13 @@ pub(super) struct MpegBlocks {
     damaged: u64,
 }
 
-/// The frames after an info frame.
+/// The frames from one info frame to the next; joined files have several parts.
 #[derive(Default)]
 struct Part {
     info: Info,
     /// The number of frames present.
     frames: u64,
-    /// Samples per channel that were removed at the start.
+    /// The number of samples per channel that were removed at the start.
     trimmed: usize,
 }
 

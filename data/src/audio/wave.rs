@@ -203,7 +203,8 @@ fn read_header(input: &mut Input) -> Result<(Kind, Data), String> {
     }
 }
 
-/// Returns the number of sample bytes that a size stands for; `None` means all bytes present.
+/// Returns the number of sample bytes that a size in a header means; `None` means all bytes up to
+/// the end of the file.
 fn declared_size(size: u64, kind: Kind, left: Option<u64>) -> Option<u64> {
     let is_64 = matches!(kind, Kind::W64 | Kind::Riff { is_64: true, .. });
     let unknown = if is_64 && size > u64::from(u32::MAX) { UNKNOWN_64 } else { UNKNOWN };

@@ -1,5 +1,4 @@
-//! Reads JSON files of lists item by item. Only one item of a file of several hundred megabytes is
-//! in memory.
+//! Reads large JSON files item by item, so that only one item of a list is in main memory.
 
 use std::cell::Cell;
 use std::fmt;

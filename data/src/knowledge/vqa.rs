@@ -281,7 +281,7 @@ struct Entries<'o> {
     /// The texts of the images; `places` has the index of each image.
     images: Vec<(Id, String)>,
     places: HashMap<Id, usize>,
-    /// Receives the questions; if it is set, no entries are made.
+    /// Receives the questions; if it is set, no entries are made from them.
     each: Option<&'o mut dyn FnMut(VisualQuestion)>,
 }
 

@@ -127,12 +127,13 @@ impl ObjectCounts {
 pub struct TripleOptions<'o> {
     /// The source name of the entries.
     pub source: &'o str,
-    /// Labels to replace ids.
+    /// The labels that replace ids; `None` writes ids.
     pub labels: Option<&'o Labels>,
-    /// Whether to write the id of an entity without a label, with a note. Otherwise its edge is
-    /// malformed.
+    /// Whether to write the id of an entity without a label, and count it as a note. Otherwise its
+    /// edge is malformed. Without `labels`, it has no effect.
     pub keep_ids: bool,
-    /// Makes a reverse edge after each edge; holds the counts of all files.
+    /// The counts of all files, to make a reverse edge after each edge; `None` makes no reverse
+    /// edges.
     pub reverse: Option<&'o ObjectCounts>,
 }
 

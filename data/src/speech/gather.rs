@@ -1,5 +1,5 @@
-//! Shared code of the data set readers: finds audio files and images by name, reads lines that
-//! begin with a name, and separates clips with audio from clips without.
+//! Shared code of the data set readers: finds audio files and images by name, reads lines of the
+//! form `name rest`, and lists clips whose audio file is missing.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -37,7 +37,7 @@ pub struct SpeechClips {
 pub struct MissingAudio {
     /// The id of the clip, or of the recording if the data set lists its clips in one entry.
     pub id: String,
-    /// The line or entry in the file.
+    /// The line, or the key of the entry, in the data set's file.
     pub position: String,
     /// The path that the reader looked for.
     pub expected_file: String,

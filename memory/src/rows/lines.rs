@@ -24,14 +24,14 @@ pub struct EntryFile {
 pub enum EntryFormat {
     /// JSON Lines.
     Json,
-    /// A text on each line. The id is the line number (for other ids, see [`EntryLines::open`]), and
-    /// the source is the file name.
+    /// A text on each line. The id is the line number (for other ids, see [`EntryLines::open`]),
+    /// and the source is the file name.
     Texts,
     /// A CSV with a header. Only the given columns are read; if the list is empty, all columns with
     /// the name of an entry's field.
     Csv(Vec<EntryColumn>),
-    /// These text files in the folder, one entry each. The id is the number in the list, from 1, the
-    /// source is the folder's name, and the document is the file's path in the folder.
+    /// These text files in the folder, one entry each. The id is the number in the list, from 1,
+    /// the source is the folder's name, and the document is the file's path in the folder.
     TextFiles(Vec<PathBuf>),
 }
 

@@ -29,8 +29,8 @@ impl Hnsw {
     pub const EF_SEARCH: usize = 96;
 
     /// Prepares a search of this generation, and checks its graphs if they have not been checked
-    /// yet. A search keeps `ef_search` candidates, but at least `2 k`. The generation has its graphs
-    /// open, so later changes of the memory do not matter.
+    /// yet. A search keeps `ef_search` candidates, but at least `2 k`. The generation has its
+    /// graphs open, so later changes of the memory do not matter.
     ///
     /// # Errors
     /// [`MemoryError::Corrupt`]

@@ -10,9 +10,9 @@ use super::header::{Header, LENGTH};
 use crate::audio::blocks::id3v2_length;
 use crate::audio::input::Input;
 
-/// Bytes to search for the first frame. A file without a frame there is not MPEG audio.
+/// The number of bytes in which the first frame must begin. Otherwise the file is not MPEG audio.
 const FIRST: usize = 1 << 17;
-/// Bytes to search for the frame after a gap.
+/// The number of bytes to search for the frame after a gap.
 const NEXT: usize = 1 << 24;
 /// Bytes to read at a time.
 const READ: usize = 1 << 16;
@@ -34,7 +34,7 @@ pub(super) struct Frames {
     at: usize,
     /// The header of the last frame.
     last: Option<Header>,
-    /// Bytes that belong to no frame and no tag.
+    /// The number of bytes that belong to no frame and no tag.
     pub junk: u64,
 }
 
