@@ -146,8 +146,7 @@ impl Default for TripleOptions<'_> {
 /// Passes each edge to `to`, as a triple. The document of an entry is the subject's id.
 ///
 /// # Errors
-/// `Malformed`, also for an entity without a label; `NotUtf8`, `Gzip`, `Io`; the errors
-/// of the collector
+/// `Malformed`, also for an entity without a label; `Text`; the errors of the collector
 pub fn read_triples(
     input: Input<'_>,
     options: &TripleOptions<'_>,
