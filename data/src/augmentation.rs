@@ -69,9 +69,9 @@ pub struct Augmentation {
     pub contrast: f32,
     /// Maximum change of saturation: the factor is drawn from 1 ± this value.
     pub saturation: f32,
-    /// Standard deviation of Gaussian noise, where black is 0 and white is 1.
+    /// Standard deviation of Gaussian noise, for pixel values from 0 (black) to 1 (white).
     pub noise: f32,
-    /// Maximum fraction of each side that a grey rectangle covers.
+    /// Maximum width and height of a grey rectangle over the output, as a fraction of its side.
     pub occlusion: f32,
 }
 

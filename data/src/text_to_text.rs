@@ -34,11 +34,11 @@ fn in_file(path: &Path) -> impl Fn(String) -> DataError {
 pub struct T5Tokenizer {
     path: PathBuf,
     tokenizer: Tokenizer,
-    /// Padding; the loss ignores it.
+    /// The padding token; the loss ignores it.
     pub pad: u32,
-    /// End of an answer.
+    /// The token at the end of an answer.
     pub end: u32,
-    /// Start of every sequence.
+    /// The token at the start of every sequence.
     pub begin: u32,
     /// The mask token, in place of the text to generate.
     pub mask: u32,

@@ -4,7 +4,7 @@
 //! in the cache (misses) are read from the file: the lookup waits for them or, if its hit rate is
 //! high, reads them in the background. A value that has not been read yet is reported as missing,
 //! with zeros, so that the model can mask it. The results of background reading depend on timing,
-//! so training does not use it.
+//! so do not use it in training.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -28,7 +28,7 @@ pub(super) struct FlacBlocks {
     file: Arc<Mutex<Streams>>,
     demuxer: Demuxer,
     decoder: Box<dyn AudioDecoder>,
-    /// Samples per channel that were decoded from this stream.
+    /// The number of samples per channel that were decoded from this stream.
     decoded: u64,
 }
 

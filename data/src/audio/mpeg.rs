@@ -31,10 +31,10 @@ pub(super) struct MpegBlocks {
     frames: Frames,
     /// Frames that were read ahead to see whether a format change lasts.
     ahead: VecDeque<FrameEvent>,
-    /// The format of the preceding frames.
+    /// The format of the preceding frames; `None` before the first.
     format: Option<Format>,
     frame_samples: usize,
-    /// A new decoder is made for each part, and for each format in it.
+    /// The decoder of the current part and format; `None` before their first frame.
     decoder: Option<Box<dyn AudioDecoder>>,
     part: Part,
     /// Samples of the part that may be the encoder's padding after the audio.

@@ -11,7 +11,7 @@ pub struct FileMetadata {
     pub commit: String,
     /// 40 hexadecimal digits (the SHA-1 of git's blob) or 64 (the SHA-256 of the file).
     pub etag: String,
-    /// The size, if this response has it.
+    /// The size in bytes; `None` if this response does not give it.
     pub size: Option<u64>,
 }
 

@@ -10,8 +10,8 @@ pub(super) fn is_plain_name(part: &str) -> bool {
 /// Whether this is a valid name of a model on the hub: `name` or `owner/name`, by the rules of
 /// huggingface_hub.
 ///
-/// A double `-` stands for `/` in cache folder names, so two models would otherwise share one
-/// folder.
+/// A double `-` is not allowed: it stands for `/` in cache folder names, so two models would share
+/// one folder.
 pub(super) fn is_repository(name: &str) -> bool {
     let parts: Vec<&str> = name.split('/').collect();
     let well_formed = |part: &&str| {

@@ -92,7 +92,8 @@ impl SpeechTokenizer {
         Err(failed(&self.path, &what))
     }
 
-    /// Encodes and decodes a text. Compare the output of an ASR model with this text.
+    /// Encodes and decodes a text, as a reference for the output of an ASR model: both then lack
+    /// the same distinctions, such as capitals.
     ///
     /// # Errors
     /// as [`SpeechTokenizer::encode_strict`]
