@@ -15,7 +15,7 @@ use crate::DataError;
 /// The number of random held-out sets to compare.
 const HOLD_OUT_TRIALS: usize = 64;
 
-/// The rows of the two sides of a split, in ascending order.
+/// The two sets of rows of a split, each in ascending order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Split {
     /// Rows for training.

@@ -121,7 +121,7 @@ impl T5Tokenizer {
         }
     }
 
-    /// Returns the token of an id.
+    /// Returns the token with this id; `None` if the vocabulary has no such id.
     pub fn token_of(&self, id: u32) -> Option<String> {
         self.tokenizer.id_to_token(id)
     }

@@ -36,7 +36,7 @@ pub struct SpecialTokens {
     pub sep: u32,
     /// Padding: `[PAD]`, `<pad>` or `<|endoftext|>`.
     pub pad: u32,
-    /// Mask: `[MASK]` or `<mask>`; not every tokenizer has one.
+    /// Mask: `[MASK]` or `<mask>`; `None` if the tokenizer has no mask token.
     pub mask: Option<u32>,
 }
 
@@ -120,12 +120,12 @@ impl SegmentTokenizer {
         self.tokenizer.get_vocab_size(true)
     }
 
-    /// Returns the id of a token by its exact name.
+    /// Returns the id of the token with this exact name; `None` if there is no such token.
     pub fn id_of(&self, token: &str) -> Option<u32> {
         self.tokenizer.token_to_id(token)
     }
 
-    /// Returns the token of an id.
+    /// Returns the token with this id; `None` if the vocabulary has no such id.
     pub fn token_of(&self, id: u32) -> Option<String> {
         self.tokenizer.id_to_token(id)
     }

@@ -104,7 +104,8 @@ impl WordVectors {
         self.row_of_word.is_empty()
     }
 
-    /// Returns the vector of a word as written, or else of its lower-case form.
+    /// Returns the vector of a word as written. If it has none, returns the vector of its
+    /// lower-case form; `None` if that has none either.
     pub fn word(&self, word: &str) -> Option<&[f32]> {
         let row = self.row_of_word.get(word);
         let row = *row.or_else(|| self.row_of_word.get(&word.to_lowercase()))?;

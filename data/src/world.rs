@@ -143,13 +143,13 @@ impl World {
         Ok(Self { images, splits, facts, questions, options: options.clone(), index_of_slug })
     }
 
-    /// Returns the fact whose entry has an id.
+    /// Returns the fact whose entry has this id; `None` if there is none.
     pub fn fact(&self, id: i64) -> Option<&Fact> {
         let index = self.facts.binary_search_by_key(&id, |fact| fact.entry.id).ok()?;
         self.facts.get(index)
     }
 
-    /// Returns the index of an image in [`Self::images`].
+    /// Returns the index of an image in [`Self::images`]; `None` if the world does not have it.
     pub fn image_index(&self, slug: &str) -> Option<usize> {
         self.index_of_slug.get(slug).copied()
     }

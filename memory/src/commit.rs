@@ -74,7 +74,7 @@ impl NewFolder {
         Ok(new_folder)
     }
 
-    /// Keeps the folder, because the memory now exists. Returns the lock.
+    /// Keeps the folder, because the memory now exists. Returns the lock file.
     pub(crate) fn keep(mut self) -> Option<File> {
         self.existed = true;
         self.lock.take()

@@ -180,7 +180,7 @@ impl Segment {
         self.documents.read(0..self.rows)
     }
 
-    /// Returns the row of an id.
+    /// Returns the row of an id; `None` if the segment does not have the id.
     pub(crate) fn row_of(&self, id: i64) -> Result<Option<usize>, MemoryError> {
         let ids = self.ids()?;
         Ok(match &self.by_id {

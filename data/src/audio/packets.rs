@@ -100,7 +100,7 @@ impl Blocks for PacketBlocks {
         let packet = match self.demuxer.next()? {
             Next::Packet(packet) => packet,
             Next::Stream => {
-                // Another recording, appended to this one.
+                // Another recording was appended to this recording.
                 self.decoder = make_decoder(&self.demuxer.parameters, true)?;
                 self.expected = None;
                 return self.next(samples);

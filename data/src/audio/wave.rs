@@ -78,7 +78,7 @@ impl WaveBlocks {
             let left = self.input.left();
             let head = self.input.peek(16).map_err(cannot_read)?;
             if Kind::of(head).is_some() {
-                // Another file, appended to this one.
+                // Another file was appended to this file.
                 (self.kind, self.data) = read_header(&mut self.input)?;
                 return Ok(true);
             }

@@ -185,7 +185,7 @@ impl CachedModel {
         lock().map_err(|source| disk_error(&path, source))
     }
 
-    /// Returns the blob with this content, if it is already in the cache.
+    /// Returns the path of the blob with this content; `None` if it is not in the cache.
     pub(super) fn find_blob(&self, metadata: &FileMetadata) -> Option<PathBuf> {
         let path = self.blob(&metadata.etag);
         // A blob may be a link to a store elsewhere in the cache that several models share.
@@ -279,7 +279,7 @@ impl CachedModel {
         Ok(())
     }
 
-    /// Returns the free bytes on the cache's disk.
+    /// Returns the free bytes on the cache's disk; `None` if they are unknown.
     pub(super) fn free_space(&self) -> Option<u64> {
         fs4::available_space(&self.cache).ok()
     }

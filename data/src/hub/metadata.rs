@@ -63,7 +63,8 @@ pub(crate) fn total_size<'a>(
     }
 }
 
-/// Returns the index of the first byte in the response to a range request.
+/// Returns the index of the first byte in the response to a range request; `None` if the response
+/// does not give it.
 pub fn first_byte<'a>(header: impl Fn(&str) -> Option<&'a str>) -> Option<u64> {
     let range = header("content-range")?.trim().strip_prefix("bytes")?.trim_start();
     range.split('-').next()?.parse().ok()

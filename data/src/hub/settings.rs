@@ -11,7 +11,8 @@ pub struct HubSettings {
     pub cache: PathBuf,
     /// The URL of the hub.
     pub endpoint: String,
-    /// The access token, for private and gated models. It is sent only to the endpoint.
+    /// The access token, for private and gated models; `None` sends no token. It is sent only to
+    /// the endpoint.
     pub token: Option<String>,
     /// Whether to use only the cache, without network.
     pub offline: bool,

@@ -25,7 +25,7 @@ pub(crate) struct Item<'a> {
     pub(super) list: &'static str,
     /// The index in the list, from 0.
     pub(super) index: usize,
-    /// The key of the item, if the whole file is an object.
+    /// The key of the item if it is a member of the file's object; `None` for an item of a list.
     pub(crate) key: Option<&'a str>,
     file: &'a str,
     text: &'a str,

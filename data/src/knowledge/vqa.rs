@@ -42,7 +42,7 @@ const MAX_DIGITS: usize = 64;
 pub struct VqaOptions {
     /// The source name of the entries.
     pub source: String,
-    /// The pattern of image file names; without it, the entries have no image.
+    /// The pattern of image file names; with `None`, the entries have no image.
     pub image_name: Option<ImageName>,
     /// Whether all questions of an image become one entry, with REVEAL's text. Otherwise each
     /// question becomes an entry.

@@ -58,7 +58,7 @@ impl Labels {
         })
     }
 
-    /// Returns the label of an id.
+    /// Returns the label of an id; `None` if it has no label.
     pub fn get(&self, id: &str) -> Option<&str> {
         self.labels.get(id).map(String::as_str)
     }
@@ -206,7 +206,8 @@ struct Edge<'a> {
 }
 
 impl Edge<'_> {
-    /// A tab separates the two: ids from lines cannot contain a tab, and valid ids in JSON do not.
+    /// The relation and the object, separated by a tab. Ids from lines cannot contain a tab, and
+    /// valid ids in JSON do not.
     fn relation_and_object(&self) -> String {
         format!("{}\t{}", self.relation, self.object)
     }

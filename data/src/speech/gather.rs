@@ -14,7 +14,7 @@ use super::manifest::{Clip, EXTENSIONS, check_id, check_times, is_audio_file, ra
 use crate::DataError;
 use crate::folder;
 
-/// The maximum number of missing files that an error names; the others are only counted.
+/// The maximum number of missing files that an error names; further files are only counted.
 const NAMED: usize = 20;
 
 /// The clips of a data set, in file order, and counts of the skipped items.

@@ -221,7 +221,7 @@ pub(super) fn is_audio_file(path: &Path) -> bool {
     rank(path).is_some()
 }
 
-/// Returns the index of a file's extension in [`EXTENSIONS`].
+/// Returns the index of a file's extension in [`EXTENSIONS`]; `None` for other extensions.
 pub(super) fn rank(path: &Path) -> Option<usize> {
     let extension = path.extension()?;
     EXTENSIONS.iter().position(|known| extension.eq_ignore_ascii_case(known))

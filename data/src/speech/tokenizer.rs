@@ -101,7 +101,7 @@ impl SpeechTokenizer {
         Ok(self.decode(&self.encode_strict(text)?)?.trim().to_string())
     }
 
-    /// Returns the id of a token by its exact name.
+    /// Returns the id of the token with this exact name; `None` if there is no such token.
     pub fn id_of(&self, token: &str) -> Option<u32> {
         self.tokenizer.token_to_id(token)
     }

@@ -180,7 +180,7 @@ impl Anchor {
 }
 
 /// Combines each thing with several qualities. One anchor of each thing is held out: in test for
-/// two thirds of the things, and in validation for the others. All other anchors are in training,
+/// two thirds of the things, and in validation for one third. All other anchors are in training,
 /// so training has each thing with other qualities.
 fn choose_anchors(rng: &mut ChaCha8Rng) -> Vec<Anchor> {
     let things: BTreeSet<&str> = FAMILIES

@@ -18,7 +18,7 @@ use super::facts::{Fact, thing};
 use super::images::WorldImage;
 use super::seeded;
 
-/// The fraction of images in training. Of the others, one in three is for validation.
+/// The fraction of images in training. One in three of the other images is for validation.
 const TRAINING_FRACTION: f64 = 0.7;
 
 /// The fraction of facts about training images that training never asks. Also the fraction of the

@@ -292,7 +292,8 @@ impl Manifest {
         fault.map_or(Ok(manifest), |fault| Err(MemoryError::corrupt(path, fault)))
     }
 
-    /// Returns the folder name of the current generation, whether the folder exists or not.
+    /// Returns the folder name in `CURRENT`, whether the folder exists or not; `None` if `CURRENT`
+    /// is missing or invalid.
     pub(crate) fn current_folder(memory: &Path) -> Option<String> {
         Some(folder_name(Pointer::read(memory).ok()??.generation))
     }

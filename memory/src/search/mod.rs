@@ -149,7 +149,7 @@ pub(crate) struct PreparedFilter<'a> {
     pub(crate) hidden: Vec<Hidden>,
     /// For each query, the hashes of the excluded documents.
     pub(crate) excluded: Vec<HashSet<u64>>,
-    /// `[queries, sources]`.
+    /// `[queries, sources]`; `None` if scores are not weighted.
     pub(crate) gates: Option<&'a [f32]>,
     pub(crate) sources: usize,
 }

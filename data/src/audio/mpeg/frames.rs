@@ -137,8 +137,8 @@ impl Frames {
         Ok(self.rest().get(at..).and_then(Header::parse))
     }
 
-    /// Whether another frame, a tag or the end of the file follows. A frame of a new kind needs two
-    /// frames after it; so does the first frame.
+    /// Whether another frame, a tag or the end of the file follows. A frame of a new kind, and the
+    /// first frame of the file, must be followed by two frames or by a tag.
     fn is_followed(&mut self, at: usize, header: &Header) -> io::Result<bool> {
         let is_new = self.last.is_none_or(|last| !header.is_like(&last));
         let mut end = at + header.length;
