@@ -37,7 +37,7 @@ pub(super) struct MpegBlocks {
     /// The decoder of the current part and format; `None` before their first frame.
     decoder: Option<Box<dyn AudioDecoder>>,
     part: Part,
-    /// Samples of the part that may be the encoder's padding after the audio.
+    /// Decoded samples that may be the encoder's padding at the end of the part.
     held: Vec<f32>,
     seconds: Option<f64>,
     intact: u64,
@@ -134,7 +134,8 @@ impl MpegBlocks {
         Ok(result.ok().filter(|format| *format == format_of(header)).map(|_| decoded))
     }
 
-    /// Appends silence for damaged frames, and all audio that cannot be padding.
+    /// Appends decoded audio, or silence for damaged frames. Holds back samples that may be padding
+    /// at the end of the part.
     fn output(&mut self, decoded: Option<Vec<f32>>, frames: usize, samples: &mut Vec<f32>) {
         let channels = self.format.map_or(1, |format| format.channels);
         match &decoded {

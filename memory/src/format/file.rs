@@ -19,13 +19,13 @@ pub(crate) const BLOCK: usize = 1 << 20;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileRecord {
-    /// The name in the folder of its generation.
+    /// The file name, in the folder of its generation.
     pub name: String,
     /// The size in bytes.
     pub bytes: u64,
     /// SHA-256 of the whole file, in hexadecimal.
     pub sha256: String,
-    /// CRC-32 of each MiB, eight hexadecimal digits each, concatenated.
+    /// The CRC-32 of each block of 1 MiB, as eight hexadecimal digits each, concatenated.
     pub crc32: String,
 }
 

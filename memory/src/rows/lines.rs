@@ -46,9 +46,9 @@ impl EntryFile {
 pub struct EntryLines {
     path: PathBuf,
     reader: Reader,
-    /// The source of the entries of a text or CSV file without a source.
+    /// The source of the entries of a text or CSV file that name no source.
     source: String,
-    /// The id of the next entry without an id; `None` if no larger id exists.
+    /// The id of the next entry without an id; `None` after the largest possible id.
     next_id: Option<i64>,
     entries: u64,
     failed: bool,
@@ -63,7 +63,7 @@ enum Reader {
     Files(TextFiles, i64),
 }
 
-/// Text files, and the content of the last one read.
+/// Text files, and the content of the file that was read last.
 struct TextFiles {
     files: Vec<PathBuf>,
     read: usize,

@@ -59,7 +59,7 @@ pub(super) struct QueryBatch<'a> {
     keys: &'a [f32],
     /// The index of the first query.
     first: usize,
-    /// The queries rounded to bfloat16; `None` if rounding is not faster.
+    /// The queries rounded to bfloat16; `None` if rounding is not possible or not faster.
     rounded: Option<bf16::Queries>,
     /// Twice the largest error of a score, per query.
     margins: Vec<f32>,

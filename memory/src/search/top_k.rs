@@ -17,7 +17,7 @@ pub(super) struct TopK {
     margin: f32,
     threshold: f32,
     candidates: Vec<Candidate>,
-    /// Above this number of candidates, the worst are dropped.
+    /// If there are more candidates than this, those that cannot be among the best `k` are dropped.
     limit: usize,
 }
 
