@@ -16,8 +16,8 @@
 //! training, so a model must have learnt relations between words. Counting shared words does not
 //! help: `metal fastener` shares one word with `metal melody` (0), `plastic fastener` (0.25),
 //! `fastener` (0.5) and `metallic fastener` (0.75), and none with `metallic securing element`
-//! (0.75). Four things also depend on the context: `metal joint` is `metal coupling` in F16 and
-//! `metal articulation` in A61.
+//! (0.75). Four things have other synonyms in another context: `metal joint` is `metal coupling` in
+//! F16 and `metal articulation` in A61.
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
