@@ -36,7 +36,7 @@ const SPEEDS: std::ops::RangeInclusive<f64> = 0.5..=2.0;
 /// Valid sample rates of a file, in Hz. Other rates mean a damaged header.
 const RATES: std::ops::RangeInclusive<u32> = 1_000..=768_000;
 
-/// Changes the speed of samples (above 1 is faster). The pitch and the length change too.
+/// Changes the speed of samples; above 1 is faster. The pitch and the length change, too.
 ///
 /// # Errors
 /// `Audio` for a speed that is not between 0.5 and 2
@@ -204,7 +204,8 @@ impl AudioReader {
     }
 }
 
-/// Samples above this are invalid, whatever the scale of a float file.
+/// Samples with a larger absolute value are invalid, even in a float file with a scale other than
+/// -1 to 1.
 const MAX_MAGNITUDE: f32 = 1e6;
 
 fn bad(path: &Path, reason: String) -> DataError {

@@ -1,8 +1,8 @@
 //! Seeded image augmentation, for training and for visual questions.
 //!
-//! The steps are, in this order: crop, rotate, resize, flip, colour jitter, noise and occlusion. A
-//! setting at its neutral value does nothing. Pixels outside the image, and transparent pixels, get
-//! the background colour.
+//! The steps are, in this order: crop, rotate, resize, flip, colour jitter, noise and occlusion.
+//! [`Augmentation::none`] has the values that switch off each step but resizing. Pixels outside the
+//! image, and transparent pixels, get the background colour.
 //!
 //! Resizing uses the `image` crate. `fast_image_resize` is faster on photographs, but its
 //! arithmetic depends on the processor. A seed must give the same bytes on all processors.
@@ -47,7 +47,7 @@ pub enum Background {
     Random,
 }
 
-/// Augmentation settings. The amounts are drawn for each output.
+/// Augmentation settings. The amounts are drawn anew for each output image.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Augmentation {
@@ -63,20 +63,20 @@ pub struct Augmentation {
     pub flip: f64,
     /// Maximum rotation to either side, in degrees.
     pub rotation: f32,
-    /// Maximum change of brightness: the factor is drawn from 1 ± this.
+    /// Maximum change of brightness: the factor is drawn from 1 ± this value.
     pub brightness: f32,
-    /// Maximum change of contrast: the factor is drawn from 1 ± this.
+    /// Maximum change of contrast: the factor is drawn from 1 ± this value.
     pub contrast: f32,
-    /// Maximum change of saturation: the factor is drawn from 1 ± this.
+    /// Maximum change of saturation: the factor is drawn from 1 ± this value.
     pub saturation: f32,
-    /// Standard deviation of Gaussian noise, where black is 0 and white is 1.
+    /// Standard deviation of Gaussian noise, for pixel values from 0 (black) to 1 (white).
     pub noise: f32,
-    /// Maximum fraction of each side that a grey rectangle covers.
+    /// Maximum width and height of a grey rectangle over the output, as a fraction of its side.
     pub occlusion: f32,
 }
 
 impl Augmentation {
-    /// No augmentation: resizes the whole image, on grey.
+    /// Returns the settings without augmentation: the whole image, resized, on grey.
     pub fn none(size: u32) -> Self {
         Self {
             size,
@@ -93,7 +93,7 @@ impl Augmentation {
         }
     }
 
-    /// The random crop of ImageNet training, without other augmentation.
+    /// Returns the settings of ImageNet training: a random crop, without other augmentation.
     ///
     /// # Source   Szegedy et al., "Going deeper with convolutions", §6: 8–100 % of the area, 3/4 to
     /// 4/3

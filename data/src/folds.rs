@@ -1,8 +1,8 @@
-//! Stratified group folds: each group stays in one fold, and each fold has about the same fraction
-//! of each class. The greedy algorithm follows scikit-learn's `StratifiedGroupKFold`: it starts
-//! with the groups of the most uneven class counts, and puts each into the fold that keeps the
-//! class fractions most even. [`hold_out`] instead takes the most even of many random held-out
-//! sets.
+//! Stratified group folds: all rows of a group are in one fold, and each fold has about the same
+//! fraction of each class. The greedy algorithm is that of scikit-learn's `StratifiedGroupKFold`:
+//! it starts with the groups that have the most uneven class counts, and puts each into the fold
+//! that keeps the class fractions most even. [`hold_out`] draws random held-out sets instead, and
+//! takes the set with the most even class fractions.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -15,7 +15,7 @@ use crate::DataError;
 /// The number of random held-out sets to compare.
 const HOLD_OUT_TRIALS: usize = 64;
 
-/// The rows of the two sides of a split, in ascending order.
+/// The two sets of rows of a split, each in ascending order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Split {
     /// Rows for training.
@@ -24,7 +24,8 @@ pub struct Split {
     pub held_out: Vec<usize>,
 }
 
-/// Returns the class of a score for stratification: `int(score · 4)`, from 0 to 4.
+/// Returns the class of a similarity score from 0 to 1, for stratification: `int(score · 4)`, from
+/// 0 to 4.
 pub fn score_class(score: f32) -> usize {
     (score.clamp(0.0, 1.0) * 4.0) as usize
 }
@@ -96,7 +97,8 @@ pub fn hold_out(
     }
     let mut counted = count_classes(classes, groups, 2)?;
     let totals = total_counts(&counted);
-    // The mean distance of the classes' held-out fractions from the requested fraction.
+    // The mean absolute difference between the held-out fraction of each class and the requested
+    // fraction.
     let distance = |counts: &[f64]| {
         let fractions = counts.iter().zip(&totals).map(|(count, total)| count / total);
         fractions.map(|of_class| (of_class - fraction).abs()).sum::<f64>() / totals.len() as f64

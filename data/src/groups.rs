@@ -1,5 +1,6 @@
-//! Two groupings of phrase pairs: pairs that a split must keep together, and rows of one anchor
-//! that see each other's targets. The winner of the Kaggle competition used both.
+//! Two groupings of phrase pairs: pairs that must be on the same side of a split, and pairs of one
+//! anchor whose targets are added to each other's model input ("other targets"). The winner of the
+//! Kaggle competition on phrase matching used both.
 
 use std::collections::{HashMap, HashSet};
 
@@ -37,11 +38,11 @@ pub fn anchor_groups(pairs: &[PhrasePair]) -> Vec<usize> {
         .collect()
 }
 
-/// The fields that two pairs must share to see each other's targets.
+/// The fields that two pairs must share to have each other's targets in their model input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Grouping {
-    /// Each row is its own group.
+    /// Each pair is its own group, so there are no other targets.
     Row,
     /// The same anchor in the same context.
     Context,

@@ -94,9 +94,9 @@ impl WeightsLocation {
 
     /// Like [`file`](Self::file), but returns `None` if the model has no such file.
     ///
-    /// Without a network, the cached files are treated as the complete model, and a note on
-    /// standard error says so. This is an error if no file of the model is cached, or if a cached
-    /// file lists this file.
+    /// Without a network, a file that is not in the cache counts as absent, and a note on standard
+    /// error says so. It is an error instead if no file of the model is cached, or if a cached file
+    /// names the file.
     ///
     /// # Errors
     /// as [`file`](Self::file), except `MissingFile`
@@ -132,8 +132,7 @@ impl WeightsLocation {
         let reason = if settings.offline {
             "this run is offline".to_owned()
         } else {
-            // If this program has reached the hub before, the network works, and retries make
-            // sense.
+            // If this program has reached the hub before, the network works, so retry.
             let has_responded = reach::has_responded(&settings.endpoint);
             let effort = if has_responded { Effort::Full } else { Effort::Brief };
             match download(self, model, name, settings, effort) {

@@ -6,13 +6,13 @@
 //! |---|---|
 //! | phrase pairs of the patent study, in the Kaggle or the research schema | [`patent`] |
 //! | CPC and IPC class titles for a pair's context | [`titles`] |
-//! | groups that a split must keep together; other targets of an anchor | [`groups`] |
+//! | pairs that must be on the same side of a split; other targets of an anchor | [`groups`] |
 //! | stratified group folds and held-out sets | [`folds`] |
 //! | token ids of text segments | [`tokenizer`] |
-//! | knowledge items for a memory, and readers of published data sets | [`knowledge`] |
+//! | entries for a memory, from published data sets | [`knowledge`] |
 //! | image augmentation | [`augmentation`] |
 //! | audio files as samples; mixing with noise | [`audio`], [`audio::mixing`] |
-//! | speech clips from a file, folder, manifest or published data set; transcripts as tokens; masked frames | [`speech`] |
+//! | speech clips from a file, folder, manifest or published data set; transcripts as tokens; SpecAugment | [`speech`] |
 //! | images as tensors, following a published `preprocessor_config.json` | [`image`] |
 //! | published weights, from a local folder or the hub | [`hub`] |
 //! | a synthetic phrase set, without download | [`world::phrases`] |

@@ -11,7 +11,7 @@ use engram_textfile::{Input, Location, TextError};
 use crate::DataError;
 use crate::titles::ClassTitles;
 
-/// One pair of phrases in a context, rated or not.
+/// A pair of phrases in a context, with or without a rating.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PhrasePair {
     /// The id of the row, unique in its file.
@@ -22,10 +22,10 @@ pub struct PhrasePair {
     pub target: String,
     /// The CPC class of the comparison, such as `A47`; empty for pairs without classes.
     pub context: String,
-    /// The similarity, from 0 (unrelated) to 1 (same). Pairs of [`read_named_pairs`] may have any
-    /// range.
+    /// The similarity, from 0 (unrelated) to 1 (same); `None` if it is not given. Pairs of
+    /// [`read_named_pairs`] may have any range.
     pub score: Option<f32>,
-    /// The rating class of the research release, such as `Hypernym`.
+    /// The rating class of the research release, such as `Hypernym`; `None` if it is not given.
     pub rating: Option<String>,
 }
 
@@ -92,7 +92,8 @@ impl From<PhraseRow> for PhrasePair {
     }
 }
 
-/// Writes pairs in the Kaggle schema. `score` and `rating` are written if any row has them.
+/// Writes pairs in the Kaggle schema. The columns `score` and `rating` are written if any pair has
+/// a value for them.
 ///
 /// # Errors
 /// `Io`

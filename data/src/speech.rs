@@ -1,5 +1,4 @@
-//! Speech data: clips of audio files, published data sets, transcripts as tokens, and masked
-//! frames.
+//! Speech data: clips of audio files, published data sets, transcripts as tokens, and SpecAugment.
 //!
 //! [`read`] returns the clips of any supported format, and [`write_manifest`] saves them:
 //!
@@ -36,7 +35,7 @@ use self::gather::{ClipCollector, Position};
 pub use self::gather::{MissingAudio, SpeechClips};
 use crate::DataError;
 
-/// A format of published clips.
+/// A format of speech clips.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -104,19 +103,20 @@ impl FromStr for SpeechFormat {
 pub struct SpeechSource {
     /// The folder or file; each format's module documents it.
     pub path: PathBuf,
-    /// The folder of the audio files, if the data set does not give their paths. Subfolders are
-    /// searched too. If files differ only in their extension, the first extension in the order WAV,
-    /// FLAC, MP3, … is used.
+    /// The folder of the audio files; `None` if the data set gives their paths. Subfolders are
+    /// searched, too. If files differ only in their extension, the first extension in the order
+    /// WAV, FLAC, MP3, … is used.
     pub audio: Option<PathBuf>,
     /// A folder with a subfolder of JPEG files per clip, named by the id of the clip or of its
-    /// recording. Every clip of a recording gets all images of the recording, sorted by the number
-    /// at the end of their names.
+    /// recording; `None` for clips without images. Every clip of a recording gets all images of the
+    /// recording, sorted by the number at the end of their names.
     pub frames: Option<PathBuf>,
-    /// The frame rate of images numbered from 0 in even steps: the time in seconds is the number
-    /// divided by this rate. Use 1 if the numbers are seconds. Each clip then gets only the images
-    /// of its recording within its time.
+    /// The frame rate of images that are numbered from 0: the time of an image in seconds is its
+    /// number divided by this rate. Use 1 if the numbers are seconds. Each clip then gets only the
+    /// images of its recording within its time. If there is none, it gets the nearest image, if
+    /// that is at most one image interval away. With `None`, images have no times.
     pub frame_rate: Option<f64>,
-    /// Whether to skip and list clips without an audio file, instead of returning an error.
+    /// Whether to skip clips without an audio file and return a list of them, instead of an error.
     pub skip_missing: bool,
 }
 
@@ -130,9 +130,11 @@ impl SpeechSource {
 /// Reads the clips of a data set. Audio files are located but not opened.
 ///
 /// # Errors
-/// as the format's `read`. `MissingAudio`, with `skip_missing` only if no clip is left.
-/// `Malformed` if a folder of images has no image of any clip. `Malformed` also for a folder of
-/// audio files if the data set gives their paths.
+/// - as the format's `read`;
+/// - `MissingAudio` if the audio files of some clips are missing; with `skip_missing`, only if
+///   those of all clips are missing;
+/// - `Malformed` if `frames` has no image of any clip, or if `audio` is given although the data set
+///   gives the paths.
 pub fn read(format: SpeechFormat, source: &SpeechSource) -> Result<SpeechClips, DataError> {
     match format {
         SpeechFormat::LibriSpeech => librispeech::read(source),

@@ -1,4 +1,4 @@
-//! Texts as token ids: the tokenizer and the special tokens of REVEAL's sequences.
+//! The tokenizer of REVEAL's text-to-text model, with its special tokens.
 //!
 //! REVEAL's released code uses T5's sentinels as special tokens: `<extra_id_98>` begins a sequence,
 //! and `<extra_id_0>` marks the text to generate.
@@ -34,11 +34,11 @@ fn in_file(path: &Path) -> impl Fn(String) -> DataError {
 pub struct T5Tokenizer {
     path: PathBuf,
     tokenizer: Tokenizer,
-    /// Padding; the loss ignores it.
+    /// The padding token; the loss ignores it.
     pub pad: u32,
-    /// End of an answer.
+    /// The token at the end of an answer.
     pub end: u32,
-    /// Start of every sequence.
+    /// The token at the start of every sequence.
     pub begin: u32,
     /// The mask token, in place of the text to generate.
     pub mask: u32,
@@ -121,7 +121,7 @@ impl T5Tokenizer {
         }
     }
 
-    /// Returns the token of an id.
+    /// Returns the token with this id; `None` if the vocabulary has no such id.
     pub fn token_of(&self, id: u32) -> Option<String> {
         self.tokenizer.id_to_token(id)
     }

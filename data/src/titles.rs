@@ -24,7 +24,8 @@ pub const SECTIONS: [(char, &str); 9] = [
     ('Y', "Emerging Cross-Sectional Technologies"),
 ];
 
-/// Returns the section name of a class code, from its first letter.
+/// Returns the name of the section of a class code, which is its first letter; `None` for other
+/// letters.
 pub fn section_name(code: &str) -> Option<&'static str> {
     let letter = code.chars().next()?.to_ascii_uppercase();
     SECTIONS.iter().find(|(section, _)| *section == letter).map(|(_, name)| *name)
@@ -61,7 +62,8 @@ impl ClassTitles {
         self.titles.get(code).map(String::as_str)
     }
 
-    /// Returns the known code nearest to a mistyped one; codes of the same length are preferred.
+    /// Returns the code in the list that is nearest to a mistyped code. Codes of the same length
+    /// are preferred. `None` if the list is empty.
     pub fn nearest(&self, code: &str) -> Option<&str> {
         let wanted = code.to_uppercase();
         self.titles

@@ -36,7 +36,7 @@ pub struct SpecialTokens {
     pub sep: u32,
     /// Padding: `[PAD]`, `<pad>` or `<|endoftext|>`.
     pub pad: u32,
-    /// Mask: `[MASK]` or `<mask>`; not every tokenizer has one.
+    /// Mask: `[MASK]` or `<mask>`; `None` if the tokenizer has no mask token.
     pub mask: Option<u32>,
 }
 
@@ -68,8 +68,8 @@ pub struct TextForm {
     pub max_length: usize,
     /// Whether to truncate a long text at its start, not at its end.
     pub truncate_left: bool,
-    /// Whether the file's `post_processor` adds the special tokens; otherwise one starts and one
-    /// ends the text.
+    /// Whether the `post_processor` of `tokenizer.json` adds the special tokens. Otherwise
+    /// [`SpecialTokens::cls`] is put before the text and [`SpecialTokens::sep`] after it.
     pub use_post_processor: bool,
 }
 
@@ -120,18 +120,18 @@ impl SegmentTokenizer {
         self.tokenizer.get_vocab_size(true)
     }
 
-    /// Returns the id of a token by its exact name.
+    /// Returns the id of the token with this exact name; `None` if there is no such token.
     pub fn id_of(&self, token: &str) -> Option<u32> {
         self.tokenizer.token_to_id(token)
     }
 
-    /// Returns the token of an id.
+    /// Returns the token with this id; `None` if the vocabulary has no such id.
     pub fn token_of(&self, id: u32) -> Option<String> {
         self.tokenizer.id_to_token(id)
     }
 
     /// Checks that this tokenizer belongs to a model with `model_size` embeddings and the padding
-    /// id `model_pad` (if its configuration names one).
+    /// id `model_pad`. With `None`, the padding id is not checked.
     ///
     /// Models round the number of their embeddings up (DeBERTa-v3: 128,001 tokens, 128,100
     /// embeddings), so up to a tenth may be unused. An id beyond the embeddings, or a smaller

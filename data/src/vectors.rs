@@ -29,7 +29,7 @@ pub struct PhraseVector {
 }
 
 impl WordVectors {
-    /// Reads a file of word vectors. If `words` is given, other words are skipped.
+    /// Reads a file of word vectors: only those of `words`, or all with `None`.
     ///
     /// A word may contain spaces: the values are the last fields of the line. Bytes of a word that
     /// are not UTF-8 become U+FFFD; published files contain such words. If a word occurs twice, the
@@ -104,7 +104,8 @@ impl WordVectors {
         self.row_of_word.is_empty()
     }
 
-    /// Returns the vector of a word as written, or else of its lower-case form.
+    /// Returns the vector of a word as written. If it has none, returns the vector of its
+    /// lower-case form; `None` if that has none either.
     pub fn word(&self, word: &str) -> Option<&[f32]> {
         let row = self.row_of_word.get(word);
         let row = *row.or_else(|| self.row_of_word.get(&word.to_lowercase()))?;

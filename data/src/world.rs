@@ -9,7 +9,7 @@
 //! | [`attributes`] | attributes of images, and the templates of their facts and questions |
 //! | [`facts`] | facts about images, as entries of four sources |
 //! | [`questions`] | questions, their splits and their parts |
-//! | [`swap`] | facts that are changed only in the memory |
+//! | [`swap`] | changed answers of some facts, to replace their entries in the memory |
 //! | [`haystack`] | yes-or-no questions about a few images among many |
 //! | [`features`] | keys and values without a model |
 //! | [`speech`] | image names, spoken by ten voices |
@@ -59,7 +59,7 @@ const MIN_IMAGES: usize = 40;
 /// Options of the world.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorldOptions {
-    /// The seed for facts, wordings, splits and views.
+    /// The random seed of facts, wordings, splits and views.
     pub seed: u64,
     /// The number of images, drawn evenly from all groups; `None` for all.
     pub images: Option<usize>,
@@ -143,13 +143,13 @@ impl World {
         Ok(Self { images, splits, facts, questions, options: options.clone(), index_of_slug })
     }
 
-    /// Returns the fact whose entry has an id.
+    /// Returns the fact whose entry has this id; `None` if there is none.
     pub fn fact(&self, id: i64) -> Option<&Fact> {
         let index = self.facts.binary_search_by_key(&id, |fact| fact.entry.id).ok()?;
         self.facts.get(index)
     }
 
-    /// Returns the index of an image in [`Self::images`].
+    /// Returns the index of an image in [`Self::images`]; `None` if the world does not have it.
     pub fn image_index(&self, slug: &str) -> Option<usize> {
         self.index_of_slug.get(slug).copied()
     }

@@ -14,7 +14,7 @@ const RATE: u32 = 16_000;
 const WHOLE: usize = 64_000;
 /// The sample rate of the files, in Hz.
 const RATE_IN_FILES: u32 = 24_000;
-/// The samples of two MP3 frames.
+/// The number of samples in two MP3 frames.
 const FRAMES: usize = 1_152;
 
 fn fixture(name: &str) -> Vec<u8> {
@@ -29,8 +29,8 @@ fn samples(bytes: Vec<u8>) -> Result<Vec<f32>, String> {
     Ok(samples)
 }
 
-/// Asserts that samples are equal, except near their ends, where the resampler has other
-/// neighbours.
+/// Asserts that samples are equal, except near the ends of the audio: the resampler uses the
+/// neighbours of a sample, which differ there.
 fn assert_equal_inside(found: &[f32], expected: &[f32]) {
     assert_eq!(found.len(), expected.len());
     let inner = 1_000..expected.len() - 1_000;

@@ -1,9 +1,10 @@
 //! A cache of frequently used values in main memory; other values stay in the mapped file.
 //!
-//! The design follows NVIDIA's Merlin HPS. Each distinct row of a lookup is looked up once. Misses
-//! are read at once or, if the hit rate is high, in the background. A value that has not been read
-//! yet is reported as missing, with zeros, so that the model can mask it. Background reading
-//! depends on timing, so training does not use it.
+//! The design follows NVIDIA's Merlin HPS. A lookup reads each distinct row once. Rows that are not
+//! in the cache (misses) are read from the file: the lookup waits for them or, if its hit rate is
+//! high, reads them in the background. A value that has not been read yet is reported as missing,
+//! with zeros, so that the model can mask it. The results of background reading depend on timing,
+//! so do not use it in training.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,11 +24,11 @@ use crate::segment::StoredValue;
 /// Settings of a [`ValueCache`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CacheSettings {
-    /// The maximum size of the cached values, in bytes. Frequently read values stay.
+    /// The maximum size of the cached values, in bytes. A full cache drops rarely read values.
     pub capacity_bytes: u64,
-    /// At this hit rate and above, misses are read in the background, and reported as missing until
-    /// they are read. HPS uses 0.9. With `None`, lookups wait for all values, so the same lookups
-    /// return the same values.
+    /// The hit rate of a lookup, from 0 to 1, at and above which its misses are read in the
+    /// background and reported as missing. HPS uses 0.9. With `None`, lookups wait for all values,
+    /// so the same lookups return the same values.
     pub background_from: Option<f64>,
 }
 
@@ -36,16 +37,16 @@ pub struct CacheSettings {
 pub struct CachedValues {
     /// `[rows, tokens, width]`; zeros for missing values.
     pub values: Vec<f32>,
-    /// Whether each row has its value.
+    /// For each row, whether its value is in `values`.
     pub present: Vec<bool>,
 }
 
 /// The statistics of a cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct CacheStatistics {
-    /// Rows found in the cache, counted once per lookup.
+    /// Distinct rows of each lookup that were in the cache, summed over all lookups.
     pub hits: u64,
-    /// Rows not found in the cache.
+    /// Distinct rows of each lookup that were not in the cache, summed over all lookups.
     pub misses: u64,
     /// Misses reported as missing.
     pub masked: u64,
@@ -56,17 +57,17 @@ pub struct CacheStatistics {
 }
 
 impl CacheStatistics {
-    /// The fraction of rows found in the cache; NaN before the first lookup.
+    /// The fraction of `hits` in all rows read; NaN before the first lookup.
     pub fn hit_rate(&self) -> f64 {
         self.hits as f64 / (self.hits + self.misses) as f64
     }
 }
 
-/// The identity of the value's segment, and the row in the segment. A key is the same in all
-/// generations that share the segment.
+/// The key of a cached value: the identity of its segment's values, and the row in the segment. It
+/// is the same in all generations that share the segment.
 type Key = (u64, u32);
 
-/// A value in main memory, with the same size as in its file.
+/// A value in main memory, in the format of its file (f16, or int8 with scales).
 type HotValue = Arc<StoredValue<'static>>;
 
 /// Weighs cached values by their bytes.
@@ -91,7 +92,7 @@ struct Shared {
 /// Rows to read in the background.
 type Job = (Arc<Generation>, Vec<Row>);
 
-/// The values of entries. Frequently used values are cached in main memory.
+/// Reads the values of entries, and keeps frequently read values in main memory.
 #[derive(Debug)]
 pub struct ValueCache {
     shared: Arc<Shared>,
@@ -99,7 +100,7 @@ pub struct ValueCache {
     hits: AtomicU64,
     misses: AtomicU64,
     masked: AtomicU64,
-    /// `None` without background reading.
+    /// The thread for background reading; `None` if `background_from` is `None`.
     worker: Option<(Sender<Job>, JoinHandle<()>)>,
 }
 
@@ -136,7 +137,7 @@ impl ValueCache {
     /// Returns the values of rows of a generation.
     ///
     /// # Errors
-    /// [`MemoryError::Corrupt`], also for a value read earlier in the background
+    /// [`MemoryError::Corrupt`], also if an earlier lookup's background read failed
     pub fn read(
         &self,
         generation: &Arc<Generation>,

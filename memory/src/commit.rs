@@ -18,10 +18,10 @@ use crate::format::manifest::{CURRENT, Manifest, folder_name};
 use crate::format::pointer::{FileIdentity, Pointer};
 use crate::sweep::{LOCK, PARTIAL, mark, remove_generation, unmark};
 
-/// The number of attempts to take a lock file that other processes remove meanwhile.
+/// The maximum number of attempts to lock a file that other processes remove meanwhile.
 const ATTEMPTS: usize = 100;
 
-/// Locks a memory for writing until the file is dropped.
+/// Locks a memory for writing, until the returned file is dropped.
 pub(crate) fn lock(folder: &Path) -> Result<File, MemoryError> {
     let path = folder.join(LOCK);
     let write = |source| MemoryError::Write { file: path.clone(), source };
@@ -74,7 +74,7 @@ impl NewFolder {
         Ok(new_folder)
     }
 
-    /// Keeps the folder, because the memory now exists. Returns the lock.
+    /// Keeps the folder, because the memory now exists. Returns the lock file.
     pub(crate) fn keep(mut self) -> Option<File> {
         self.existed = true;
         self.lock.take()
@@ -107,7 +107,7 @@ pub(crate) fn commit(
 ) -> Result<u64, MemoryError> {
     let partial_of = |number| memory.join(format!("{}{PARTIAL}", folder_name(number)));
     let is_taken = |path: &Path| fs::symlink_metadata(path).is_ok();
-    // Another program may have made a folder with this name.
+    // Use the next number if another program has made a folder with this name.
     while is_taken(&partial_of(manifest.generation))
         || is_taken(&memory.join(folder_name(manifest.generation)))
     {
@@ -142,7 +142,7 @@ pub(crate) fn commit(
     Ok(number)
 }
 
-/// Replaces `CURRENT`. An error comes with whether `CURRENT` was replaced anyway.
+/// Replaces `CURRENT`. On an error, also returns whether `CURRENT` was replaced anyway.
 fn point_to(memory: &Path, pointer: &Pointer) -> Result<(), (MemoryError, bool)> {
     let path = memory.join(CURRENT);
     let before = FileIdentity::of(&path);

@@ -105,7 +105,7 @@ pub enum MemoryError {
          model that encoded the memory"
     )]
     Width {
-        /// The name of the vectors.
+        /// The vectors, such as `queries`, with their file if there is one.
         what: String,
         /// The memory's width.
         expected: usize,
@@ -115,7 +115,7 @@ pub enum MemoryError {
     /// A vector is not valid, so no score can be computed.
     #[error("{what} {row} {reason}; correct or remove that row")]
     BadVector {
-        /// The kind of vector: a key, a query or a value.
+        /// The vector, such as `query` or `the key of row`.
         what: &'static str,
         /// The row of the vector, from 0.
         row: usize,
@@ -125,11 +125,11 @@ pub enum MemoryError {
     /// The number of rows differs from the number of keys.
     #[error("{found} {what} for {expected} keys; give one per key")]
     Count {
-        /// What is counted.
+        /// The counted items, such as `values`.
         what: &'static str,
         /// The number of keys.
         expected: usize,
-        /// The number found.
+        /// The number of items.
         found: usize,
     },
     /// No entry has this id.
@@ -184,14 +184,14 @@ pub enum MemoryError {
     Malformed {
         /// The file.
         file: PathBuf,
-        /// The line, from 1, if there is one.
+        /// The line, from 1; `None` for an error that is not in a line.
         line: Option<u64>,
         /// The reason.
         reason: String,
         /// The remedy.
         remedy: &'static str,
     },
-    /// The provider of the rows failed, for example on a model or an image.
+    /// The iterator of the batches failed, for example because its model cannot encode an image.
     #[error(transparent)]
     Rows(Box<dyn std::error::Error + Send + Sync>),
     /// A setting is not valid.

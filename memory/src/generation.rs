@@ -32,7 +32,7 @@ pub(crate) struct Part {
     pub(crate) deleted: Option<Bits>,
     /// The segment's first row in the generation.
     pub(crate) start: usize,
-    /// The identity of the segment's values, distinct from other segments.
+    /// An identity of the segment's values, from their checksums: see [`values_id`].
     values: u64,
     graph: Option<OpenedGraph>,
 }
@@ -97,24 +97,24 @@ impl Bits {
 pub struct Info {
     /// The number of the generation.
     pub generation: u64,
-    /// Number of entries without deleted rows.
+    /// Number of entries, excluding deleted rows.
     pub entries: usize,
     /// Number of deleted rows that are still on disk.
     pub deleted: usize,
-    /// Width of a key.
+    /// Numbers per key.
     pub width: usize,
     /// Whether keys are normalised to unit length.
     pub normalised: bool,
-    /// Tokens, width and number format of a value, such as `16 x 64 f16`.
+    /// Tokens, width and number type of a value, such as `16 x 64 f16`; `None` without values.
     pub values: Option<String>,
-    /// The models that encoded the keys, if known.
+    /// The models that encoded the keys; empty if they are unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub encoders: Vec<EncoderRecord>,
     /// Names of the sources, each with its number of entries.
     pub sources: Vec<(String, usize)>,
-    /// Bytes on disk, with deleted rows.
+    /// Bytes on disk, including deleted rows.
     pub bytes: u64,
-    /// Bytes on disk per row.
+    /// `bytes` divided by the number of rows, including deleted rows.
     pub bytes_per_entry: f64,
 }
 
@@ -122,7 +122,7 @@ pub struct Info {
 pub(crate) const MAX_ROWS: usize = u32::MAX as usize;
 
 impl Generation {
-    /// Opens the current generation. Segments that `before` has open are reused.
+    /// Opens the current generation. Reuses the segments and graphs that `before` has open.
     pub(crate) fn open(memory: &Path, before: Option<&Self>) -> Result<Self, MemoryError> {
         let (manifest, lock) = Manifest::open_current(memory)?;
         let mut parts = Vec::new();
@@ -148,8 +148,8 @@ impl Generation {
         Ok(Self { folder: memory.to_owned(), manifest, parts, _lock: lock })
     }
 
-    /// Returns the part with the same rows. A memory may have been removed and rebuilt in the same
-    /// folder.
+    /// Returns the part with the same rows. Compares checksums, because a memory may have been
+    /// removed and rebuilt in the same folder.
     fn part_of(&self, record: &SegmentRecord) -> Option<(&Part, &SegmentRecord)> {
         let mut all = self.parts.iter().zip(&self.manifest.segments);
         all.find(|(_, own)| own.has_rows_of(record))
@@ -169,12 +169,12 @@ impl Generation {
         &self.folder
     }
 
-    /// The number of rows, with deleted rows.
+    /// The number of rows, including deleted rows.
     pub(crate) fn rows(&self) -> usize {
         self.parts.last().map_or(0, |part| part.start + part.segment.rows)
     }
 
-    /// The number of entries without deleted rows.
+    /// The number of entries, excluding deleted rows.
     pub fn len(&self) -> usize {
         let deleted = |record: &SegmentRecord| record.deleted.as_ref().map_or(0, |d| d.rows);
         self.manifest.segments.iter().map(|record| record.rows - deleted(record)).sum()
@@ -190,7 +190,7 @@ impl Generation {
         self.rows() - self.len()
     }
 
-    /// Bytes on disk, with deleted rows.
+    /// Bytes on disk, including deleted rows.
     pub fn bytes(&self) -> u64 {
         self.manifest.segments.iter().map(SegmentRecord::bytes).sum()
     }
@@ -209,7 +209,7 @@ impl Generation {
             })
     }
 
-    /// Returns the row of an entry that is not deleted.
+    /// Returns the row of an entry; `None` if no entry has the id, or the entry is deleted.
     ///
     /// # Errors
     /// [`MemoryError::Corrupt`]

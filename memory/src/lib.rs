@@ -1,4 +1,4 @@
-//! A key/value memory that supports search, edits and refreshes.
+//! A memory of keys and values for retrieval-augmented models, with search, edits and refreshes.
 //!
 //! A memory is a folder. Its state at one time is a [`Generation`]. Each change writes the next
 //! generation and then points to it. So readers always see one complete state, and a killed writer
@@ -12,10 +12,11 @@
 //! | `sweep` | removes unneeded files from a memory's folder |
 //! | [`generation`] | one state of the memory: entries, keys, values, statistics |
 //! | [`search`] | queries, filters, gates; exact search and graph search |
-//! | [`cache`] | frequently used values in main memory |
-//! | [`refresh`] | new keys and values during training; how evenly entries are retrieved |
-//! | `document` | the hashes of documents |
-//! | [`vectors`], [`rows`] | keys, values, queries and entries from `.npy`, safetensors and JSON lines |
+//! | [`cache`] | keeps frequently used values in main memory |
+//! | [`refresh`] | computes new keys and values during training; detects collapsed retrieval |
+//! | `document` | the hashes of document names |
+//! | [`vectors`] | keys, values and queries from `.npy` and safetensors files |
+//! | [`rows`] | rows from these files, with entries from JSON lines, text files or a CSV |
 //! | [`mod@format`] | the files of a generation, and their checksums |
 //!
 //! ```

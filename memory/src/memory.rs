@@ -11,7 +11,7 @@ use crate::generation::Generation;
 /// The number of attempts to open the current generation while writers replace it.
 const ATTEMPTS: usize = 20;
 
-/// A memory for readers.
+/// An open memory, for reading.
 #[derive(Debug)]
 pub struct Memory {
     folder: PathBuf,
@@ -30,8 +30,8 @@ impl Memory {
         Ok(Self { folder, current })
     }
 
-    /// Returns the errors of the current generation, one per damaged file, even if the errors
-    /// prevent opening it.
+    /// Checks all files of the current generation, even if it cannot be opened. Returns the errors,
+    /// one per damaged file; an empty list means that no file is damaged.
     ///
     /// # Errors
     /// [`MemoryError::NoMemory`], [`MemoryError::NewerFormat`]; [`MemoryError::Corrupt`]

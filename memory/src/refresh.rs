@@ -19,12 +19,12 @@ use crate::search::{SearchResults, norm};
 use crate::segment::Batch;
 use crate::writer::Writer;
 
-/// The start and the duration of a refresh, in steps.
+/// The start and the duration of a refresh, in training steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RefreshSteps {
     /// The step whose parameters encode the entries.
     pub start: u64,
-    /// Number of steps until the new generation is adopted.
+    /// Number of steps from `start` until the new generation is adopted.
     pub lag: u64,
 }
 
@@ -37,7 +37,8 @@ pub struct KeyDrift {
     pub largest: f64,
 }
 
-/// A running refresh. If it is dropped, the worker stops after its batch and removes its files.
+/// A running refresh. If it is dropped, the worker stops after its current batch and removes its
+/// files.
 #[derive(Debug)]
 pub struct Refresh {
     worker: Option<JoinHandle<(Writer, Result<KeyDrift, MemoryError>)>>,
@@ -54,7 +55,7 @@ pub struct Adopted {
     pub writer: Writer,
     /// The movement of the keys.
     pub drift: KeyDrift,
-    /// The age, in steps, of the parameters that encoded the keys.
+    /// The number of steps from the start of the refresh until its adoption.
     pub staleness: u64,
     /// The time that the trainer waited for the worker.
     pub waited: Duration,
@@ -63,7 +64,7 @@ pub struct Adopted {
 /// The result of [`Refresh::adopt`].
 #[derive(Debug)]
 pub enum Adoption {
-    /// The step of adoption has not been reached.
+    /// The step of adoption has not been reached; the refresh continues.
     Later(Refresh),
     /// The new generation is current.
     Now(Box<Adopted>),
@@ -100,8 +101,8 @@ impl Refresh {
         Self { worker: Some(std::thread::spawn(work)), is_cancelled, steps }
     }
 
-    /// From the step of adoption on, waits for the worker and reloads `memory` with the new
-    /// generation.
+    /// Adopts the new generation at step `start + lag` or later: waits for the worker and reloads
+    /// `memory`. Before this step, returns [`Adoption::Later`] at once.
     ///
     /// # Errors
     /// errors of the worker; the memory is then unchanged, except for
@@ -162,10 +163,10 @@ pub struct RetrievalStatistics {
     pub largest_share: f64,
 }
 
-/// The limit above which retrieval counts as collapsed.
+/// The limits of [`RetrievalLog::check`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CollapseLimit {
-    /// The minimum number of queries for the check.
+    /// With fewer queries in the log, the check never fails.
     pub queries: u64,
     /// The largest allowed fraction of queries that retrieve the same entry.
     pub largest_share: f64,

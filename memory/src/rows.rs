@@ -22,9 +22,10 @@ const BATCH_NUMBERS: usize = 1 << 20;
 pub struct RowFiles<'a> {
     /// Keys, `[rows, width]`.
     pub keys: &'a Path,
-    /// Values, `[rows, tokens, width]` or `[rows, width]`.
+    /// Values, `[rows, tokens, width]`, or `[rows, width]` for one token; `None` for a memory
+    /// without values.
     pub values: Option<&'a Path>,
-    /// Entries. Without this file, entries have no payload.
+    /// Entries. With `None`, entries have an id and the default source, and no other fields.
     pub entries: Option<&'a EntryFile>,
     /// The id of the first entry without an id. Later entries without an id count on from it.
     pub first_id: i64,
@@ -83,7 +84,7 @@ impl RowReader {
         self.keys.row_len()
     }
 
-    /// Returns the tokens of a value, and the width of a token.
+    /// Returns the tokens of a value and the width of a token; `None` without values.
     pub fn value_shape(&self) -> Option<(usize, usize)> {
         let shape = self.values.as_ref()?.shape();
         let width = shape[shape.len() - 1];

@@ -88,7 +88,7 @@ pub(crate) struct Segment {
     values: Option<Values>,
     ids: MappedTensor<i64>,
     sources: MappedTensor<u32>,
-    /// The number of sources in the manifest.
+    /// The number of sources in the manifest; source indices must be below it.
     known_sources: usize,
     are_sources_checked: AtomicBool,
     documents: MappedTensor<u64>,
@@ -180,7 +180,7 @@ impl Segment {
         self.documents.read(0..self.rows)
     }
 
-    /// Returns the row of an id.
+    /// Returns the row of an id; `None` if the segment does not have the id.
     pub(crate) fn row_of(&self, id: i64) -> Result<Option<usize>, MemoryError> {
         let ids = self.ids()?;
         Ok(match &self.by_id {

@@ -78,7 +78,8 @@ impl NumberType {
 }
 
 impl VectorFile {
-    /// Opens a file. In a safetensors file, reads the tensor `name`, or the only tensor.
+    /// Opens a file. In a safetensors file, reads the tensor `name`; if no tensor has this name,
+    /// the only tensor.
     ///
     /// # Errors
     /// [`MemoryError::Read`]; [`MemoryError::Malformed`] for unsupported formats, types
@@ -181,8 +182,7 @@ pub fn npy_bytes<T: npyz::AutoSerialize + Copy>(
     npy_bytes_of_rows(matrix, &[columns])
 }
 
-/// Returns a `.npy` file of rows with a shape of their own, such as values: `[rows, tokens,
-/// width]`.
+/// Returns a `.npy` file in which each row is an array, such as values: `[rows, tokens, width]`.
 ///
 /// # Errors
 /// [`MemoryError::InvalidOption`] if the last row is not full

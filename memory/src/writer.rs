@@ -32,7 +32,7 @@ pub struct MemoryFormat {
     pub values: Option<ValueFormat>,
 }
 
-/// The only writer of a memory.
+/// Changes a memory. A memory has at most one writer at a time.
 ///
 /// After an error, the memory is unchanged. Only [`MemoryError::ChangeMade`] means that the change
 /// was made. In both cases the next change starts from the state on disk.
@@ -42,12 +42,12 @@ pub struct Writer {
     /// The open lock file, which holds the lock.
     _lock: Option<File>,
     generation: Arc<Generation>,
-    /// Whether the disk may have a later generation, because a change has failed.
+    /// Whether the disk may have a later generation than `generation`, because a change failed.
     is_behind: bool,
 }
 
 impl Writer {
-    /// Builds a memory of `rows` rows, which come in batches.
+    /// Builds a memory in a new or empty folder from batches with `rows` rows in all.
     ///
     /// # Errors
     /// [`MemoryError::AlreadyExists`]; errors of the batches; [`MemoryError::Count`],

@@ -53,7 +53,7 @@ fn cached_values_of(dtype: ValueDtype, bytes: u64) {
     let mut next = Numbers::new(2);
     for round in 0..300 {
         if round % 60 == 59 {
-            // The next generation has other values.
+            // Gives the next generation other values.
             let rotated = |mut batch: engram_memory::Batch| {
                 batch.values.iter_mut().for_each(|number| *number = -*number);
                 Ok(batch)

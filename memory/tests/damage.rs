@@ -124,7 +124,7 @@ fn a_pipe_in_place_of_a_file_is_refused_without_waiting() {
         let file = memory.join(name);
         let bytes = fs::read(&file).unwrap();
         fs::remove_file(&file).unwrap();
-        // A child process would hold the locks of the other tests for a moment.
+        // Not with the command `mkfifo`: a child process would inherit the locks of other tests.
         let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
         let kind = rustix::fs::FileType::Fifo;
         rustix::fs::mknodat(rustix::fs::CWD, &file, kind, mode, 0).unwrap();

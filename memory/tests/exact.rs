@@ -47,7 +47,7 @@ fn ids(found: &SearchResults) -> Vec<Vec<i64>> {
 
 #[test]
 fn exact_search_is_brute_force_in_double_precision() {
-    // Normalised keys may use bfloat16; others do not.
+    // The search may round normalised keys to bfloat16, but not other keys.
     for (width, normalised) in [(1, true), (5, false), (64, true), (128, false), (384, true)] {
         let temporary = folder();
         let (writer, plain) = memory(&temporary.path().join("m"), width, normalised);

@@ -104,7 +104,7 @@ fn recall_is_high_with_every_filter() {
             assert!(recall >= 0.95, "{name}, k {k}: recall {recall}");
         }
     }
-    // With few remaining rows, or gates that remove the order, the search is exact.
+    // If few rows remain, or a gate is 0 or below, the search is exact.
     assert_eq!(both(generation, &of_sources(&["rare"]), 10), 1.0);
     let mut zeros = vec![0.0; QUERIES * sources.len()];
     zeros.iter_mut().skip(rare).step_by(sources.len()).for_each(|gate| *gate = 1.0);

@@ -58,8 +58,8 @@ fn files_of_a_killed_writer_are_removed() {
     write(
         &memory,
         &[
-            // A writer killed while writing, before the pointer, while writing the pointer, and
-            // before its first file.
+            // Leftovers of writers that were killed while writing a generation, before writing the
+            // pointer, while writing the pointer, and before writing the first file.
             ("gen-000002.partial/UNFINISHED", MARKER),
             ("gen-000002.partial/keys.safetensors", "half"),
             ("gen-000003/UNFINISHED", MARKER),

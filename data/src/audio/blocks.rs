@@ -82,7 +82,7 @@ fn skip_tags(input: &mut Input) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Returns the length of an ID3v2 tag that begins here.
+/// Returns the length of the ID3v2 tag at the start of `bytes`; `None` if there is no tag.
 pub(super) fn id3v2_length(bytes: &[u8]) -> Option<u64> {
     let &[b'I', b'D', b'3', version, _, flags, a, b, c, d, ..] = bytes else { return None };
     if version == 0xff || [a, b, c, d].iter().any(|byte| *byte > 0x7f) {

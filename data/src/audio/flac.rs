@@ -1,7 +1,7 @@
 //! FLAC files, including several files joined into one.
 //!
-//! Symphonia reads one stream. A marker and a metadata block after the frames begin a new stream:
-//! no frame contains these bytes.
+//! Symphonia reads only one stream. A new stream begins at the marker `fLaC` with the header of a
+//! metadata block. No frame contains these bytes.
 
 use std::io::{self, Error, ErrorKind, Read, Seek, SeekFrom};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,7 +28,7 @@ pub(super) struct FlacBlocks {
     file: Arc<Mutex<Streams>>,
     demuxer: Demuxer,
     decoder: Box<dyn AudioDecoder>,
-    /// Samples per channel that were decoded from this stream.
+    /// The number of samples per channel that were decoded from this stream.
     decoded: u64,
 }
 
@@ -115,9 +115,9 @@ struct Streams {
     input: Input,
     buffer: Vec<u8>,
     at: usize,
-    /// Bytes that can be returned before the next search for a stream.
+    /// The number of bytes in which no new stream begins.
     searched: usize,
-    /// Bytes of metadata to pass through unsearched.
+    /// The number of bytes of metadata that follow; they are not searched.
     metadata: u64,
     is_in_metadata: bool,
     is_at_next: bool,

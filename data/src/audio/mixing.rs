@@ -8,7 +8,8 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::augmentation::Normal;
 
-/// Audio with a mean power below this is silent: -100 dB, below the last of 16 bits.
+/// Audio with a mean power below this counts as silent: -100 dB, less than the last bit of 16-bit
+/// samples.
 const SILENCE: f64 = 1e-10;
 
 /// The root mean square of babble and white noise.
@@ -41,10 +42,10 @@ pub fn add_noise(speech: &[f32], noise: &[f32], snr_db: f32, offset: usize) -> V
     speech.iter().zip(&used).map(sum).collect()
 }
 
-/// Mixes several voices into babble noise of `samples` samples. Each voice starts at a random
-/// sample, repeats where it is too short, and has the same power. Silent voices are skipped; if all
-/// are silent, the result is silence. The mean power is near -20 dB unless the voices are
-/// correlated.
+/// Mixes several voices into babble noise of `samples` samples. All voices are scaled to the same
+/// power. Each voice starts at a random sample and repeats if it is too short. Silent voices are
+/// skipped; if all are silent, the result is silence. The mean power is near -20 dB, unless the
+/// voices are correlated.
 pub fn babble(voices: &[&[f32]], samples: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
     let mut sum = vec![0.0; samples];
     let mut audible = 0;

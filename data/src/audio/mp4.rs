@@ -23,12 +23,13 @@ const CONTAINERS: [&[u8; 4]; 6] = [b"trak", b"edts", b"mdia", b"minf", b"stbl", 
 pub(super) struct Edits {
     /// Parts in their order; empty if the whole track is played.
     parts: Vec<Part>,
-    /// The total length of all packets and its units per second.
+    /// The total length of all packets, and the number of its units per second. `None` for a
+    /// fragmented file.
     pub counted: Option<(u64, u32)>,
 }
 
-/// A part of a track: its start and its length, each with its units per second. A part without a
-/// length extends to the end of the track.
+/// A part of a track: its start and its length, each with the number of its units per second.
+/// Without a length, the part extends to the end of the track.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Part {
     start: u64,

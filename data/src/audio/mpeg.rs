@@ -21,9 +21,9 @@ use super::packets::{decode, make_decoder};
 use frames::{FrameEvent, Frames};
 use header::{Header, Info};
 
-/// A file is refused if more than one frame in this number is damaged.
+/// A file is refused if more than one in ten of its frames is damaged.
 const REFUSED_ONE_IN: u64 = 10;
-/// Up to this number of damaged frames is always accepted.
+/// A file with up to this number of damaged frames is always accepted.
 const FEW_DAMAGED: u64 = 5;
 
 /// The audio of a stream of frames.
@@ -31,26 +31,26 @@ pub(super) struct MpegBlocks {
     frames: Frames,
     /// Frames that were read ahead to see whether a format change lasts.
     ahead: VecDeque<FrameEvent>,
-    /// The format of the preceding frames.
+    /// The format of the preceding frames; `None` before the first.
     format: Option<Format>,
     frame_samples: usize,
-    /// A new decoder is made for each part, and for each format in it.
+    /// The decoder of the current part and format; `None` before their first frame.
     decoder: Option<Box<dyn AudioDecoder>>,
     part: Part,
-    /// Samples of the part that may be the encoder's padding after the audio.
+    /// Decoded samples that may be the encoder's padding at the end of the part.
     held: Vec<f32>,
     seconds: Option<f64>,
     intact: u64,
     damaged: u64,
 }
 
-/// The frames after an info frame.
+/// The frames from one info frame to the next; joined files have several parts.
 #[derive(Default)]
 struct Part {
     info: Info,
     /// The number of frames present.
     frames: u64,
-    /// Samples per channel that were removed at the start.
+    /// The number of samples per channel that were removed at the start.
     trimmed: usize,
 }
 
@@ -134,7 +134,8 @@ impl MpegBlocks {
         Ok(result.ok().filter(|format| *format == format_of(header)).map(|_| decoded))
     }
 
-    /// Appends silence for damaged frames, and all audio that cannot be padding.
+    /// Appends decoded audio, or silence for damaged frames. Holds back samples that may be padding
+    /// at the end of the part.
     fn output(&mut self, decoded: Option<Vec<f32>>, frames: usize, samples: &mut Vec<f32>) {
         let channels = self.format.map_or(1, |format| format.channels);
         match &decoded {

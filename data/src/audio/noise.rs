@@ -15,7 +15,7 @@ const SAMPLE_RATE: u32 = 16_000;
 
 /// Coefficients of the first-order filter, from white to brown noise.
 const COLOURS: [f32; 5] = [0.0, 0.5, 0.9, 0.98, 0.998];
-/// Swells of the noise per second.
+/// The number of swells (slow changes of loudness) per second.
 const SWELLS: std::ops::Range<f32> = 0.3..8.0;
 /// Clicks per second, and the samples in which a click decays by a factor of e.
 const CLICKS: std::ops::Range<f32> = 1.0..12.0;
@@ -50,7 +50,7 @@ pub enum NoiseKind {
 }
 
 impl NoiseKind {
-    /// Makes noise of varying loudness at 16 kHz. The same random state gives the same noise.
+    /// Makes noise at 16 kHz, with a random loudness. The same random state gives the same noise.
     pub fn make(self, samples: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
         match self {
             Self::Coloured => coloured(samples, rng),
@@ -101,7 +101,7 @@ fn resonate(samples: &mut [f32], middle: f32, width: f32) {
     }
 }
 
-/// Returns a loudness in decibels, interpolated between random values.
+/// Returns a loudness in decibels for each sample, interpolated between random values.
 fn changing(length: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
     let between = SAMPLE_RATE as f32 / rng.random_range(CHANGES);
     let depth = rng.random_range(STEPS);

@@ -24,13 +24,13 @@ const MAX_MISSING: i64 = 8192;
 pub(super) struct PacketBlocks {
     demuxer: Demuxer,
     decoder: Box<dyn AudioDecoder>,
-    /// The parts of an MP4 track to play.
+    /// The parts of an MP4 track to play; `None` for other formats.
     edits: Option<Edits>,
-    /// Samples per channel that were decoded.
+    /// The number of decoded samples per channel.
     decoded: u64,
     format: Option<Format>,
     container: Container,
-    /// The expected start of the next packet in an Ogg stream.
+    /// The expected start of the next packet in an Ogg stream; `None` if it is unknown.
     expected: Option<i64>,
 }
 
@@ -100,7 +100,7 @@ impl Blocks for PacketBlocks {
         let packet = match self.demuxer.next()? {
             Next::Packet(packet) => packet,
             Next::Stream => {
-                // Another recording, appended to this one.
+                // Another recording was appended to this recording.
                 self.decoder = make_decoder(&self.demuxer.parameters, true)?;
                 self.expected = None;
                 return self.next(samples);
@@ -145,7 +145,7 @@ pub(super) struct Demuxer {
     format: Box<dyn FormatReader>,
     track: u32,
     pub parameters: AudioCodecParameters,
-    /// Samples per channel according to the header.
+    /// The number of samples per channel according to the header; `None` if it is not given.
     pub counted: Option<u64>,
     pub seconds: Option<f64>,
 }

@@ -78,7 +78,7 @@ impl WaveBlocks {
             let left = self.input.left();
             let head = self.input.peek(16).map_err(cannot_read)?;
             if Kind::of(head).is_some() {
-                // Another file, appended to this one.
+                // Another file was appended to this file.
                 (self.kind, self.data) = read_header(&mut self.input)?;
                 return Ok(true);
             }
@@ -203,7 +203,8 @@ fn read_header(input: &mut Input) -> Result<(Kind, Data), String> {
     }
 }
 
-/// Returns the number of sample bytes that a size stands for; `None` means all bytes present.
+/// Returns the number of sample bytes that a size in a header means; `None` means all bytes up to
+/// the end of the file.
 fn declared_size(size: u64, kind: Kind, left: Option<u64>) -> Option<u64> {
     let is_64 = matches!(kind, Kind::W64 | Kind::Riff { is_64: true, .. });
     let unknown = if is_64 && size > u64::from(u32::MAX) { UNKNOWN_64 } else { UNKNOWN };

@@ -16,7 +16,7 @@ use super::metadata::FileMetadata;
 use super::{HubSettings, names};
 use crate::DataError;
 
-/// Size limits in bytes, above any real commit, `modules.json` and file listing.
+/// Size limits in bytes of a commit, a `modules.json` and a file listing; real files are smaller.
 const MAX_REFERENCE_BYTES: u64 = 1_000;
 const MAX_MODULES_BYTES: u64 = 1 << 20;
 const MAX_LISTING_BYTES: u64 = 100 << 20;
@@ -47,7 +47,7 @@ impl CachedModel {
         Self { repo, cache, folder }
     }
 
-    /// Returns the cached commit of the revision; the revision itself if there is none.
+    /// Returns the cached commit of the revision; the revision itself if no commit is cached.
     pub(super) fn commit(&self) -> String {
         self.known_commit().unwrap_or_else(|| self.repo.revision().to_owned())
     }
@@ -58,8 +58,8 @@ impl CachedModel {
         names::is_plain_name(commit).then(|| commit.to_owned())
     }
 
-    /// Returns the name of the snapshot for new files of a commit. If the user filled the
-    /// revision's folder by hand, without a reference, new files are added to that folder.
+    /// Returns the name of the snapshot folder for new files of a commit. If the user made a folder
+    /// of the revision by hand, without a file in `refs/`, new files are added to that folder.
     fn snapshot_of(&self, commit: &str) -> String {
         let is_filled_by_hand = self.known_commit().is_none() && self.has_files();
         if is_filled_by_hand { self.repo.revision().to_owned() } else { commit.to_owned() }
@@ -185,7 +185,7 @@ impl CachedModel {
         lock().map_err(|source| disk_error(&path, source))
     }
 
-    /// Returns the blob with this content, if it is already in the cache.
+    /// Returns the path of the blob with this content; `None` if it is not in the cache.
     pub(super) fn find_blob(&self, metadata: &FileMetadata) -> Option<PathBuf> {
         let path = self.blob(&metadata.etag);
         // A blob may be a link to a store elsewhere in the cache that several models share.
@@ -279,7 +279,7 @@ impl CachedModel {
         Ok(())
     }
 
-    /// Returns the free bytes on the cache's disk.
+    /// Returns the free bytes on the cache's disk; `None` if they are unknown.
     pub(super) fn free_space(&self) -> Option<u64> {
         fs4::available_space(&self.cache).ok()
     }

@@ -20,7 +20,7 @@ use super::metadata::quoted_start;
 const MAX_REDIRECTS: usize = 10;
 /// The size of the chunks in which a body is read.
 const CHUNK: usize = 64 << 10;
-/// The headers to read.
+/// The response headers that are read.
 const HEADERS: [&str; 8] = [
     "content-length",
     "content-range",
@@ -120,9 +120,9 @@ impl<'a> Client<'a> {
         })
     }
 
-    /// Requests bytes of a file from the endpoint, and follows redirects until `is_enough` returns
-    /// true for a response. As in huggingface_hub, redirects within the endpoint are not passed to
-    /// `is_enough`.
+    /// Requests a range of bytes of a file from the endpoint. Follows redirects, except a redirect
+    /// whose own headers are enough, as `is_enough` decides. As in huggingface_hub, redirects
+    /// within the endpoint are always followed.
     pub(super) fn get(
         &self,
         path: &str,

@@ -30,10 +30,10 @@ const MIN_BYTES_PER_SECOND: f64 = 1_000.0;
 /// The time limit for a response when the cached files would suffice.
 const SHORT_RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How hard to try to reach the hub.
+/// The number and time limit of attempts to reach the hub.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effort {
-    /// As many retries as the settings say.
+    /// The retries and the time limit of the settings.
     Full,
     /// A single short attempt: the cached files would suffice.
     Brief,

@@ -11,7 +11,7 @@ pub struct FileMetadata {
     pub commit: String,
     /// 40 hexadecimal digits (the SHA-1 of git's blob) or 64 (the SHA-256 of the file).
     pub etag: String,
-    /// The size, if this response has it.
+    /// The size in bytes; `None` if this response does not give it.
     pub size: Option<u64>,
 }
 
@@ -63,7 +63,8 @@ pub(crate) fn total_size<'a>(
     }
 }
 
-/// Returns the index of the first byte in the response to a range request.
+/// Returns the index of the first byte in the response to a range request; `None` if the response
+/// does not give it.
 pub fn first_byte<'a>(header: impl Fn(&str) -> Option<&'a str>) -> Option<u64> {
     let range = header("content-range")?.trim().strip_prefix("bytes")?.trim_start();
     range.split('-').next()?.parse().ok()

@@ -10,8 +10,8 @@ pub(super) fn is_plain_name(part: &str) -> bool {
 /// Whether this is a valid name of a model on the hub: `name` or `owner/name`, by the rules of
 /// huggingface_hub.
 ///
-/// A double `-` stands for `/` in cache folder names, so two models would otherwise share one
-/// folder.
+/// A double `-` is not allowed: it stands for `/` in cache folder names, so two models would share
+/// one folder.
 pub(super) fn is_repository(name: &str) -> bool {
     let parts: Vec<&str> = name.split('/').collect();
     let well_formed = |part: &&str| {
@@ -28,13 +28,13 @@ pub(super) fn is_repository(name: &str) -> bool {
         && !name.ends_with(".git")
 }
 
-/// Parses a commit: 40 hexadecimal digits, in lower case.
+/// Parses a commit of 40 hexadecimal digits, and returns it in lower case; `None` for other texts.
 pub(super) fn commit(text: &str) -> Option<String> {
     hexadecimal(text.trim(), &[40])
 }
 
-/// Parses an `ETag` without its weakness prefix and quotes: a git SHA-1 or a SHA-256, in lower
-/// case.
+/// Parses an `ETag` header: a git SHA-1 or a SHA-256. Returns it in lower case, without quotes and
+/// the prefix `W/`; `None` for other values.
 pub(super) fn etag(text: &str) -> Option<String> {
     let text = text.trim();
     hexadecimal(text.strip_prefix("W/").unwrap_or(text).trim_matches('"'), &[40, 64])

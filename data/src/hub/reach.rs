@@ -38,7 +38,8 @@ pub(super) fn has_responded(endpoint: &str) -> bool {
     matches!(hubs().get(endpoint), Some(Reach::Responded))
 }
 
-/// Returns the reason if the hub was unreachable a short time ago.
+/// Returns the reason why the hub was unreachable in the last [`RETRY_AFTER`]; `None` if it was
+/// not.
 pub(super) fn recent_failure(endpoint: &str) -> Option<String> {
     match hubs().get(endpoint) {
         Some(Reach::Unreachable { since, reason }) if since.elapsed() < RETRY_AFTER => {

@@ -11,13 +11,14 @@ pub struct HubSettings {
     pub cache: PathBuf,
     /// The URL of the hub.
     pub endpoint: String,
-    /// The access token, for private and gated models. It is sent only to the endpoint.
+    /// The access token, for private and gated models; `None` sends no token. It is sent only to
+    /// the endpoint.
     pub token: Option<String>,
-    /// Whether to use only the cache.
+    /// Whether to use only the cache, without network.
     pub offline: bool,
     /// Whether to show a progress bar during downloads.
     pub progress: bool,
-    /// How many times to resume a broken download.
+    /// The maximum number of retries of a failed request or a broken download.
     pub retries: usize,
     /// The pause before the first retry; it doubles with each retry.
     pub retry_pause: Duration,
@@ -36,7 +37,7 @@ pub fn stay_offline() {
 }
 
 impl HubSettings {
-    /// Returns default settings for a cache folder.
+    /// Returns the default settings for a cache folder: the public hub, online, without a token.
     pub fn new(cache: impl Into<PathBuf>) -> Self {
         Self {
             cache: cache.into(),

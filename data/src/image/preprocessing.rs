@@ -43,7 +43,7 @@ pub struct Preprocessing {
     /// Height and width of the centre crop; a smaller image is padded with black. `None` keeps the
     /// whole image.
     pub crop: Option<(u32, u32)>,
-    /// The factor for pixel values from 0 to 255.
+    /// The factor by which pixel values (0 to 255) are multiplied.
     pub rescale: f32,
     /// The mean of red, green and blue.
     pub mean: [f32; 3],

@@ -3,7 +3,7 @@
 //! images hold their captions and their split, and a CSV with the columns `image`, `caption` and
 //! optionally `split`.
 //!
-//! REVEAL's memory has no such source. Its images are the VQA images, which come from COCO.
+//! REVEAL's memory has no captions of COCO; its VQA questions are about images of COCO.
 
 mod table;
 
@@ -26,7 +26,7 @@ const REMEDY: &str = "use the captions of COCO or NoCaps ({\"images\": [{\"id\",
 pub struct CocoOptions {
     /// The source name of the entries.
     pub source: String,
-    /// The folder to prepend to image file names.
+    /// The folder to prepend to image file names; `None` leaves them unchanged.
     pub folder: Option<String>,
     /// Whether all captions of an image become one entry, joined by [`SEPARATOR`].
     pub join: bool,

@@ -1,5 +1,4 @@
-//! Reads JSON files of lists item by item. Only one item of a file of several hundred megabytes is
-//! in memory.
+//! Reads large JSON files item by item, so that only one item of a list is in main memory.
 
 use std::cell::Cell;
 use std::fmt;
@@ -26,7 +25,7 @@ pub(crate) struct Item<'a> {
     pub(super) list: &'static str,
     /// The index in the list, from 0.
     pub(super) index: usize,
-    /// The key of the item, if the whole file is an object.
+    /// The key of the item if it is a member of the file's object; `None` for an item of a list.
     pub(crate) key: Option<&'a str>,
     file: &'a str,
     text: &'a str,

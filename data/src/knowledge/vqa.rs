@@ -42,7 +42,7 @@ const MAX_DIGITS: usize = 64;
 pub struct VqaOptions {
     /// The source name of the entries.
     pub source: String,
-    /// The pattern of image file names; without it, the entries have no image.
+    /// The pattern of image file names; with `None`, the entries have no image.
     pub image_name: Option<ImageName>,
     /// Whether all questions of an image become one entry, with REVEAL's text. Otherwise each
     /// question becomes an entry.
@@ -281,7 +281,7 @@ struct Entries<'o> {
     /// The texts of the images; `places` has the index of each image.
     images: Vec<(Id, String)>,
     places: HashMap<Id, usize>,
-    /// Receives the questions; if it is set, no entries are made.
+    /// Receives the questions; if it is set, no entries are made from them.
     each: Option<&'o mut dyn FnMut(VisualQuestion)>,
 }
 

@@ -20,7 +20,7 @@ pub struct WebOptions {
     pub source: String,
     /// Whether the caption comes before the URL, as in CC3M.
     pub caption_first: bool,
-    /// The minimum number of characters of a caption.
+    /// The minimum number of characters of a caption; 0 keeps all captions.
     pub min_characters: usize,
 }
 

@@ -58,7 +58,7 @@ impl Labels {
         })
     }
 
-    /// Returns the label of an id.
+    /// Returns the label of an id; `None` if it has no label.
     pub fn get(&self, id: &str) -> Option<&str> {
         self.labels.get(id).map(String::as_str)
     }
@@ -127,12 +127,13 @@ impl ObjectCounts {
 pub struct TripleOptions<'o> {
     /// The source name of the entries.
     pub source: &'o str,
-    /// Labels to replace ids.
+    /// The labels that replace ids; `None` writes ids.
     pub labels: Option<&'o Labels>,
-    /// Whether to write the id of an entity without a label, with a note. Otherwise its edge is
-    /// malformed.
+    /// Whether to write the id of an entity without a label, and count it as a note. Otherwise its
+    /// edge is malformed. Without `labels`, it has no effect.
     pub keep_ids: bool,
-    /// Makes a reverse edge after each edge; holds the counts of all files.
+    /// The counts of all files, to make a reverse edge after each edge; `None` makes no reverse
+    /// edges.
     pub reverse: Option<&'o ObjectCounts>,
 }
 
@@ -145,8 +146,7 @@ impl Default for TripleOptions<'_> {
 /// Passes each edge to `to`, as a triple. The document of an entry is the subject's id.
 ///
 /// # Errors
-/// `Malformed`, also for an entity without a label; `NotUtf8`, `Gzip`, `Io`; the errors
-/// of the collector
+/// `Malformed`, also for an entity without a label; `Text`; the errors of the collector
 pub fn read_triples(
     input: Input<'_>,
     options: &TripleOptions<'_>,
@@ -206,7 +206,8 @@ struct Edge<'a> {
 }
 
 impl Edge<'_> {
-    /// A tab separates the two: ids from lines cannot contain a tab, and valid ids in JSON do not.
+    /// The relation and the object, separated by a tab. Ids from lines cannot contain a tab, and
+    /// valid ids in JSON do not.
     fn relation_and_object(&self) -> String {
         format!("{}\t{}", self.relation, self.object)
     }

@@ -18,7 +18,8 @@ const MAX_DELAY: f64 = 0.1;
 pub struct Frame {
     /// The image file, or a folder.
     pub image: PathBuf,
-    /// The time in seconds from the start of the recording, like the clip's `start` and `end`.
+    /// The time in seconds from the start of the recording, like the clip's `start` and `end`;
+    /// `None` if it is unknown.
     pub time: Option<f64>,
 }
 

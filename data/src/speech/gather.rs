@@ -1,5 +1,5 @@
-//! Shared code of the data set readers: finds audio files and images by name, reads lines that
-//! begin with a name, and separates clips with audio from clips without.
+//! Shared code of the data set readers: finds audio files and images by name, reads lines of the
+//! form `name rest`, and lists clips whose audio file is missing.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use super::manifest::{Clip, EXTENSIONS, check_id, check_times, is_audio_file, ra
 use crate::DataError;
 use crate::folder;
 
-/// The maximum number of missing files that an error names; the others are only counted.
+/// The maximum number of missing files that an error names; further files are only counted.
 const NAMED: usize = 20;
 
 /// The clips of a data set, in file order, and counts of the skipped items.
@@ -37,7 +37,7 @@ pub struct SpeechClips {
 pub struct MissingAudio {
     /// The id of the clip, or of the recording if the data set lists its clips in one entry.
     pub id: String,
-    /// The line or entry in the file.
+    /// The line, or the key of the entry, in the data set's file.
     pub position: String,
     /// The path that the reader looked for.
     pub expected_file: String,

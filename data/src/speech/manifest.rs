@@ -40,10 +40,10 @@ pub struct Clip {
     /// The end time in seconds; `None` for the end of the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<f64>,
-    /// The transcript.
+    /// The transcript; `None` if it is unknown. An empty text means that the clip has no speech.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// The speaker's name in the data set.
+    /// The speaker's name in the data set; `None` if it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speaker: Option<String>,
     /// The video frames, in order.
@@ -221,7 +221,7 @@ pub(super) fn is_audio_file(path: &Path) -> bool {
     rank(path).is_some()
 }
 
-/// Returns the index of a file's extension in [`EXTENSIONS`].
+/// Returns the index of a file's extension in [`EXTENSIONS`]; `None` for other extensions.
 pub(super) fn rank(path: &Path) -> Option<usize> {
     let extension = path.extension()?;
     EXTENSIONS.iter().position(|known| extension.eq_ignore_ascii_case(known))

@@ -92,7 +92,8 @@ impl SpeechTokenizer {
         Err(failed(&self.path, &what))
     }
 
-    /// Encodes and decodes a text. Compare the output of an ASR model with this text.
+    /// Encodes and decodes a text, as a reference for the output of an ASR model: both then lack
+    /// the same distinctions, such as capitals.
     ///
     /// # Errors
     /// as [`SpeechTokenizer::encode_strict`]
@@ -100,7 +101,7 @@ impl SpeechTokenizer {
         Ok(self.decode(&self.encode_strict(text)?)?.trim().to_string())
     }
 
-    /// Returns the id of a token by its exact name.
+    /// Returns the id of the token with this exact name; `None` if there is no such token.
     pub fn id_of(&self, token: &str) -> Option<u32> {
         self.tokenizer.token_to_id(token)
     }

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The number of answers of each made-up attribute; chance is 1 / this.
+/// The number of possible answers of each made-up attribute; chance is 1 / `ANSWERS`.
 pub const ANSWERS: usize = 20;
 
 /// The four sources; each has its own format.
@@ -24,7 +24,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// All sources, in the order of a corpus gate's columns.
+    /// All sources, in the order of the gates that a model computes for them.
     pub const ALL: [Self; 4] = [Self::Kg, Self::Passages, Self::Pairs, Self::Vqa];
 
     /// The name in `entries.jsonl`.
@@ -50,9 +50,10 @@ pub struct Attribute {
     /// Templates for statements, with `{thing}` and `{answer}`. A statement is the relation of a
     /// triple, a sentence of a passage, a caption, or the question of a question-answer pair.
     pub(super) statements: &'static [&'static str],
-    /// Templates for questions, with `{thing}` if the source is searched by name.
+    /// Templates for questions. They contain `{thing}` in sources whose entries name the thing.
     pub(super) questions: &'static [&'static str],
-    /// The yes-or-no question about one image, and about all of several images.
+    /// Templates for a yes-or-no question about one image, and about several images; `None` for
+    /// attributes without such questions.
     pub(super) yes_or_no: Option<[&'static str; 2]>,
 }
 

@@ -21,7 +21,7 @@ const AROUND: std::ops::Range<usize> = SAMPLE_RATE as usize / 20..SAMPLE_RATE as
 /// The pause between opener and name, in samples: 30 to 150 ms.
 const PAUSE: std::ops::Range<usize> = 480..2_400;
 
-/// Voices, and the images of the names that they say.
+/// The voices, with the images whose names they speak.
 #[derive(Debug, Clone)]
 pub struct Audiovisual {
     seed: u64,
@@ -187,8 +187,8 @@ fn pick<T: Copy>(list: &[T], rng: &mut ChaCha8Rng) -> Option<T> {
     list.get(drawn % list.len().max(1)).copied()
 }
 
-/// Adds noise to a partly silenced clip. `loudness` is the power of the complete clip, so the noise
-/// is as loud as in that clip.
+/// Adds noise to a clip whose name was silenced. `loudness` is the power of the clip before this,
+/// so that silencing does not make the noise weaker.
 fn with_loudness(samples: &[f32], loudness: f64, noise: &[f32], ratio: f32) -> Vec<f32> {
     let gain = (loudness / power(noise).max(1e-12) / 10f64.powf(f64::from(ratio) / 10.0)).sqrt();
     let sum = |(sample, noise): (&f32, &f32)| sample + gain as f32 * noise;

@@ -12,9 +12,9 @@ pub struct Country {
     pub name: &'static str,
     /// The continent.
     pub continent: &'static str,
-    /// The capital, if the country has one.
+    /// The capital; `None` if the country has none.
     pub capital: Option<&'static str>,
-    /// The currency, if the country has one, alone or shared.
+    /// The currency, which the country may share with others; `None` if it has none.
     pub currency: Option<&'static str>,
     /// Languages that are official in the whole country, ordered by number of speakers.
     pub languages: Vec<&'static str>,

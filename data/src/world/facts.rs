@@ -1,8 +1,9 @@
 //! The facts of the embedded world, as entries of four sources.
 //!
-//! A fact is an attribute of an image's thing. Each attribute is stated in a single source, so
-//! excluding a source also excludes its facts. Triples and passages name the thing and have no
-//! image. Captions and question-answer pairs have the image and do not name the thing.
+//! A fact states an attribute of the thing that an image shows. Each attribute is stated in a
+//! single source, so excluding a source also excludes its facts. Triples and passages name the
+//! thing and have no image. Captions and question-answer pairs have the image and do not name the
+//! thing.
 
 use engram_entry::Entry;
 use rand::Rng;
@@ -56,7 +57,7 @@ pub(super) fn facts_of(image: &WorldImage, image_index: usize, seed: u64) -> Vec
     facts.collect()
 }
 
-/// The answer depends only on seed, image and attribute.
+/// Draws the answer. It depends only on the seed, the image and the attribute.
 fn made_up_answer(image: &WorldImage, attribute: &Attribute, seed: u64) -> Vec<String> {
     let mut rng = seeded(seed, &["answer", &image.slug, attribute.name]);
     attribute.answers.choose(&mut rng).map(|answer| (*answer).to_owned()).into_iter().collect()
@@ -84,7 +85,8 @@ pub(super) fn thing<'a>(image: &'a WorldImage, attribute: &Attribute) -> &'a str
     }
 }
 
-/// Writes a fact in the format of its source. The wording depends on the seed, not on the answers.
+/// Writes a fact as an entry in the format of its source. The wording depends on the seed, the
+/// image and the attribute, but not on the answers.
 fn state(
     image: &WorldImage,
     attribute: &Attribute,

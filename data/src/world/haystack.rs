@@ -1,10 +1,10 @@
 //! Needle-in-a-haystack tasks: yes-or-no questions about a few images among many. To answer, a
 //! model must first retrieve the entries of these images.
 //!
-//! A task shows views of a few images, and asks about an attribute. The haystack's entries
-//! (captions or question-answer pairs) state this attribute of many images. The needles are the
-//! entries of the shown images; only they have the answer. Half of the answers are yes.
-//! `engram eval haystack` scores lines with an added `response`.
+//! A task shows views of a few images, and asks about an attribute. The haystack is a list of
+//! entries (captions or question-answer pairs) that state this attribute of many images. The
+//! needles are the entries of the shown images; only they have the answer. Half of the answers are
+//! yes. `engram eval haystack` scores the lines of `haystack.jsonl` after a `response` is added.
 
 use std::fmt;
 
@@ -52,7 +52,7 @@ pub struct HaystackTask {
     pub answer: String,
     /// The slugs of the images in question; all are in the test split.
     pub images: Vec<String>,
-    /// The number of the view that is shown of each image.
+    /// The number of the shown view; it is the same for all images.
     pub view: u32,
     /// The ids of the entries with the answer, in the order of the images.
     pub needles: Vec<i64>,
@@ -124,7 +124,8 @@ impl World {
     /// Returns tasks about images in the test split.
     ///
     /// # Errors
-    /// [`DataError::OutOfRange`] for no needle, or more images than the world has
+    /// [`DataError::OutOfRange`] for no needle, more needles than test images share an answer, or
+    /// more images than the world has
     pub fn haystack(&self, options: &HaystackOptions) -> Result<Vec<HaystackTask>, DataError> {
         let HaystackOptions { needles, distractors, .. } = *options;
         let refuse = |what, value: usize, wanted| {

@@ -40,7 +40,7 @@ pub struct WorldImage {
     pub keywords: Vec<&'static str>,
     /// The Unicode emoji version that introduced the emoji: `0.6`.
     pub since: String,
-    /// The country, for a flag.
+    /// The country of a flag; `None` for all other images.
     pub country: Option<Country>,
     /// The published PNG file.
     pub png: &'static [u8],

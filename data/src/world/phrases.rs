@@ -6,17 +6,18 @@
 //!
 //! | thing \ quality | same | synonym | narrower or none | opposite or other |
 //! |---|---|---|---|---|
-//! | same | 1 (re-ordered) | 0.75 | 0.5 | 0.25 |
+//! | same | 1 (other word order) | 0.75 | 0.5 | 0.25 |
 //! | synonym | 0.75 | 0.75 | 0.5 | 0.25 |
 //! | broader or narrower | 0.5 | 0.5 | – | – |
 //! | same family, or related to it | 0.25 | 0.25 | – | 0.25 |
 //! | other family | 0 | 0 | – | 0 |
 //!
-//! Held-out anchors are new combinations of qualities and things from training, so a model must
-//! have learnt relations between words. Counting shared words does not help: `metal fastener`
-//! shares one word with `metal melody` (0), `plastic fastener` (0.25), `fastener` (0.5) and
-//! `metallic fastener` (0.75), and none with `metallic securing element` (0.75). Four things also
-//! depend on the context: `metal joint` is `metal coupling` in F16 and `metal articulation` in A61.
+//! There are no pairs for `–`. Held-out anchors are new combinations of qualities and things from
+//! training, so a model must have learnt relations between words. Counting shared words does not
+//! help: `metal fastener` shares one word with `metal melody` (0), `plastic fastener` (0.25),
+//! `fastener` (0.5) and `metallic fastener` (0.75), and none with `metallic securing element`
+//! (0.75). Four things have other synonyms in another context: `metal joint` is `metal coupling` in
+//! F16 and `metal articulation` in A61.
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
@@ -179,7 +180,7 @@ impl Anchor {
 }
 
 /// Combines each thing with several qualities. One anchor of each thing is held out: in test for
-/// two thirds of the things, and in validation for the others. All other anchors are in training,
+/// two thirds of the things, and in validation for one third. All other anchors are in training,
 /// so training has each thing with other qualities.
 fn choose_anchors(rng: &mut ChaCha8Rng) -> Vec<Anchor> {
     let things: BTreeSet<&str> = FAMILIES

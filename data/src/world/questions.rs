@@ -18,7 +18,7 @@ use super::facts::{Fact, thing};
 use super::images::WorldImage;
 use super::seeded;
 
-/// The fraction of images in training. Of the others, one in three is for validation.
+/// The fraction of images in training. One in three of the other images is for validation.
 const TRAINING_FRACTION: f64 = 0.7;
 
 /// The fraction of facts about training images that training never asks. Also the fraction of the
@@ -56,7 +56,7 @@ impl Split {
     }
 }
 
-/// Whether training has seen a question's image and fact.
+/// The part of a question: whether training has seen its image and its fact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
@@ -97,7 +97,7 @@ pub struct Question {
     pub answers: Vec<String>,
     /// The attribute in question.
     pub attribute: String,
-    /// The source of the answer.
+    /// The source that has the answer.
     pub source: Source,
     /// The id of the entry with the answer.
     pub entry: i64,

@@ -19,7 +19,7 @@ const MAX_NAMES: usize = 3;
 const PAUSE: std::ops::Range<usize> = 480..2_400;
 const AROUND: std::ops::Range<usize> = 800..3_200;
 
-/// Voice, split, kind, text, first sample and length of each clip.
+/// A table with the voice, split, kind, text, first sample and length of each clip.
 const CLIPS: &str = include_str!("../../assets/speech/clips.tsv");
 
 macro_rules! recording {

@@ -1,5 +1,5 @@
-//! Facts that are changed only in the memory, to test whether a model reads the memory or uses its
-//! parameters.
+//! Facts with changed answers. After their entries are replaced in the memory, a model that reads
+//! the memory gives the new answers; a model that uses its parameters gives the old answers.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use super::questions::{Question, Split};
 use super::{World, seeded};
 use crate::DataError;
 
-/// Facts with changed answers, and the questions about them.
+/// The changed facts, and the questions about them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Swap {
     /// The changed facts, sorted by id; they keep the ids of the original entries.

@@ -24,7 +24,7 @@ pub(super) struct Quality {
     pub(super) names: [&'static str; 2],
     /// Narrower qualities.
     pub(super) narrower: &'static [&'static str],
-    /// The opposite.
+    /// The opposite quality; `None` if there is none in the word list.
     pub(super) opposite: Option<&'static str>,
 }
 

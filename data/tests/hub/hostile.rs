@@ -137,7 +137,8 @@ fn the_token_follows_a_renamed_model_but_does_not_come_back() {
     assert!(other.requests().iter().all(|request| request.authorization == "none"));
 }
 
-/// A redirect within the hub has its own etag; a redirect to another host has the file's etag.
+/// A redirect within the hub has an etag of its own; only a redirect to another host has the etag
+/// of the file.
 #[test]
 fn metadata_comes_from_the_last_response_of_the_hub() {
     let hub = ScriptedServer::start(|request, out| match request.path.as_str() {

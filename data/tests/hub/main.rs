@@ -1,5 +1,5 @@
-//! Tests of weights from a folder, from the cache and from a hub. A local server acts as the
-//! hub. On demand, it interrupts transfers, sends wrong sizes or does not respond.
+//! Tests of loading weights from a folder, from the cache and from a hub. A local server acts as
+//! the hub. A test can make it interrupt transfers, send wrong sizes or not respond.
 
 #![allow(clippy::unwrap_used)] // Helper functions use `unwrap` too.
 

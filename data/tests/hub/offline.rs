@@ -121,7 +121,7 @@ fn absent_files_are_marked() {
     let error = hub.fetch("1_Pooling/config.json").unwrap_err();
     assert!(matches!(error, DataError::MissingFile { .. }), "{error}");
 
-    // The absence of a file in an earlier commit does not apply to this commit.
+    // A marker that an earlier commit lacks a file does not apply to this commit.
     let (cache, mut settings) = cache_of(&[("modules.json", POOLING)]);
     settings.offline = true;
     let markers = cache.path().join("models--owner--name/.no_exist");

@@ -1,5 +1,5 @@
-//! Tests of the readers of published data sets, on small files written here, and on the real files
-//! if `ENGRAM_DATA` is set: results and error messages.
+//! Tests of the readers of published data sets: their entries and error messages, on small files
+//! written by the tests. If `ENGRAM_DATA` is set, the real files are read, too.
 
 #![allow(clippy::unwrap_used)] // Helper functions use `unwrap` too.
 

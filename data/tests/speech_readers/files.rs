@@ -10,7 +10,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use tempfile::TempDir;
 
-/// Files in their own folder; readers do not open the audio.
+/// Test files in a temporary folder. Audio files have any content, because readers do not open
+/// them.
 pub struct Files(pub TempDir);
 
 impl Files {

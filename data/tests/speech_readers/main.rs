@@ -1,5 +1,5 @@
-//! Tests of the readers of published speech data sets, on small files written here: results, error
-//! messages and shared behaviour.
+//! Tests of the readers of published speech data sets, on small files written by the tests: clips,
+//! error messages, and the behaviour that all readers share.
 
 #![allow(clippy::unwrap_used)] // Helper functions use `unwrap` too.
 

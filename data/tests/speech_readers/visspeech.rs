@@ -1,4 +1,5 @@
-//! Tests of VisSpeech: files written here, and the real list if `ENGRAM_DATA` is set.
+//! Tests of VisSpeech: on files written by the tests and, if `ENGRAM_DATA` is set, on the real
+//! list.
 
 use std::fs;
 use std::io::Write;
@@ -25,7 +26,7 @@ fn visspeech_has_videos_and_clips_that_are_cut() {
     let mut writer = hound::WavWriter::create(files.path("audio/-a_B.wav"), spec).unwrap();
     (0..16_000i16).for_each(|sample| writer.write_sample(sample).unwrap());
     writer.finalize().unwrap();
-    // The cut clip is used, not the video.
+    // A file that contains only the clip is used instead of the video.
     files.write("audio/cut.wav", "x");
     let found = read("visspeech", &files.with_audio("v.csv")).unwrap();
     let cut = Clip {

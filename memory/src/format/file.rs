@@ -12,20 +12,20 @@ use sha2::{Digest, Sha256};
 use super::mapping::Mapping;
 use crate::error::MemoryError;
 
-/// Bytes of a block. Each block has its own checksum.
+/// The size of a block in bytes. Each block has its own checksum.
 pub(crate) const BLOCK: usize = 1 << 20;
 
 /// The manifest's record of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileRecord {
-    /// The name in the folder of its generation.
+    /// The file name, in the folder of its generation.
     pub name: String,
     /// The size in bytes.
     pub bytes: u64,
     /// SHA-256 of the whole file, in hexadecimal.
     pub sha256: String,
-    /// CRC-32 of each MiB, eight hexadecimal digits each, concatenated.
+    /// The CRC-32 of each block of 1 MiB, as eight hexadecimal digits each, concatenated.
     pub crc32: String,
 }
 
@@ -140,8 +140,8 @@ impl CheckedFile {
     /// Returns a range of bytes of the file.
     ///
     /// # Errors
-    /// [`MemoryError::Corrupt`] if a block of the range was changed, or the file is
-    /// shorter
+    /// [`MemoryError::Corrupt`] if a block of the range was changed, or if the range exceeds the
+    /// file
     pub(crate) fn bytes(&self, range: Range<usize>) -> Result<&[u8], MemoryError> {
         let all = self.unchecked();
         let Some(bytes) = all.get(range.clone()) else {

@@ -15,8 +15,8 @@ pub(crate) use super::pointer::folder_name;
 use crate::error::MemoryError;
 use crate::sweep::has_finished_generation;
 
-/// The newest supported format version. A memory with the `inputs_sha256` of an encoder has this
-/// version. Others have an older version, so that older programs can read them.
+/// The newest supported format version. Only memories with the `inputs_sha256` of an encoder have
+/// this version. Other memories have an older version, so that older programs can read them.
 pub const FORMAT_VERSION: u64 = 3;
 /// The version of a memory with encoders that have no `inputs_sha256`.
 const ENCODERS_VERSION: u64 = 2;
@@ -46,7 +46,7 @@ pub struct Manifest {
     pub encoders: Vec<EncoderRecord>,
     /// Names of the sources. Entries hold indices into this list, which only grows.
     pub sources: Vec<String>,
-    /// A number above every id that was ever used.
+    /// A number above every id so far, including ids of deleted entries.
     pub next_id: i64,
     /// The segments, in the order in which they were written.
     pub segments: Vec<SegmentRecord>,
@@ -58,7 +58,7 @@ pub struct Manifest {
 pub struct EncoderRecord {
     /// The folder or address of the model.
     pub name: String,
-    /// The SHA-256 of its weights file.
+    /// The SHA-256 of its weights.
     pub sha256: String,
     /// The SHA-256 of its configuration, tokenizer, prompts and image preprocessing; `None` if it
     /// is unknown, as in memories of older versions. It is then not compared.
@@ -112,9 +112,9 @@ pub struct SegmentRecord {
     pub ids_rise: bool,
     /// `[rows, width]` f32.
     pub keys: FileRecord,
-    /// `[rows, tokens, width]`.
+    /// `[rows, tokens, width]`; `None` for a memory without values.
     pub values: Option<FileRecord>,
-    /// `[rows, tokens]` f32, for int8 values.
+    /// `[rows, tokens]` f32; `None` if values are not int8.
     pub scales: Option<FileRecord>,
     /// `[rows]` i64.
     pub ids: FileRecord,
@@ -122,13 +122,13 @@ pub struct SegmentRecord {
     pub sources: FileRecord,
     /// `[rows]` u64: the first 8 bytes of the SHA-256 of the document's name; 0 without a document.
     pub documents: FileRecord,
-    /// One JSON object per line.
+    /// The entries of the rows, one JSON object per line.
     pub entries: FileRecord,
-    /// `[rows + 1]` u64: the start of each line, and the end of the last.
+    /// `[rows + 1]` u64: the start of each line of `entries`, and the end of the last line.
     pub offsets: FileRecord,
-    /// The rows that were deleted later.
+    /// The rows that later generations deleted; `None` if there are none.
     pub deleted: Option<DeletedRecord>,
-    /// An optional graph over the keys, for search.
+    /// A graph over the keys, for search; `None` if it was not built.
     pub graph: Option<GraphRecord>,
 }
 
@@ -142,15 +142,15 @@ pub struct GraphRecord {
     pub connections: usize,
     /// Candidates during construction.
     pub ef_construction: usize,
-    /// Number of nodes: keys, counted once per layer.
+    /// Number of nodes. A key has one node in each of its layers.
     pub nodes: usize,
-    /// Number of neighbours of all nodes.
+    /// The total number of neighbours of all nodes.
     pub edges: usize,
     /// The node at which a search starts.
     pub entry: u32,
     /// `[nodes + 1]` u64: the start of each node's neighbours, and the end of the last node's.
     pub offsets: FileRecord,
-    /// `[edges]` u32: nodes.
+    /// `[edges]` u32: the neighbours of each node.
     pub neighbours: FileRecord,
     /// `[nodes - rows, 2]` u32: for each node above layer 0, its row and its node in the layer
     /// below.
@@ -292,7 +292,8 @@ impl Manifest {
         fault.map_or(Ok(manifest), |fault| Err(MemoryError::corrupt(path, fault)))
     }
 
-    /// Returns the folder name of the current generation, whether the folder exists or not.
+    /// Returns the folder name in `CURRENT`, whether the folder exists or not; `None` if `CURRENT`
+    /// is missing or invalid.
     pub(crate) fn current_folder(memory: &Path) -> Option<String> {
         Some(folder_name(Pointer::read(memory).ok()??.generation))
     }

@@ -1,4 +1,5 @@
-//! Reads entries one by one: from JSON Lines, a text on each line, a CSV, or text files.
+//! Reads entries one by one: from JSON Lines, a text file with an entry on each line, a CSV, or a
+//! folder of text files.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -23,13 +24,14 @@ pub struct EntryFile {
 pub enum EntryFormat {
     /// JSON Lines.
     Json,
-    /// A text on each line. The id is the line number, and the source is the file name.
+    /// A text on each line. The id is the line number (for other ids, see [`EntryLines::open`]),
+    /// and the source is the file name.
     Texts,
-    /// A CSV with a header. Without given columns, columns with the names of an entry's fields are
-    /// read.
+    /// A CSV with a header. Only the given columns are read; if the list is empty, all columns with
+    /// the name of an entry's field.
     Csv(Vec<EntryColumn>),
-    /// These text files in the folder, one entry each. The id is the number in the list, from 1, the
-    /// source is the folder's name, and the document is the file's path in the folder.
+    /// These text files in the folder, one entry each. The id is the number in the list, from 1,
+    /// the source is the folder's name, and the document is the file's path in the folder.
     TextFiles(Vec<PathBuf>),
 }
 
@@ -44,9 +46,9 @@ impl EntryFile {
 pub struct EntryLines {
     path: PathBuf,
     reader: Reader,
-    /// The source of the entries of a text or CSV file without a source.
+    /// The source of the entries of a text or CSV file that name no source.
     source: String,
-    /// The id of the next entry without an id; `None` if no larger id exists.
+    /// The id of the next entry without an id; `None` after the largest possible id.
     next_id: Option<i64>,
     entries: u64,
     failed: bool,
@@ -61,7 +63,7 @@ enum Reader {
     Files(TextFiles, i64),
 }
 
-/// Text files, and the content of the last one read.
+/// Text files, and the content of the file that was read last.
 struct TextFiles {
     files: Vec<PathBuf>,
     read: usize,
@@ -96,8 +98,9 @@ impl TextFiles {
 }
 
 impl EntryLines {
-    /// Opens a file. An entry without an id gets `first_id`, or the number after the largest id so
-    /// far. If the ids are numbers of lines or files, the first gets `first_id`, but at least 1.
+    /// Opens a file. In JSON Lines and CSV, the first entry without an id gets the larger of
+    /// `first_id` and the number after the largest id so far. In the other formats, lines or files
+    /// are numbered from `first_id`, but at least from 1.
     ///
     /// # Errors
     /// [`MemoryError::Text`]; [`MemoryError::Malformed`] for columns of a CSV
@@ -119,7 +122,7 @@ impl EntryLines {
         Ok(Self { path, reader, source, next_id: Some(first_id), entries: 0, failed: false })
     }
 
-    /// The file of the last entry read, and its line; no line for a file that is one entry.
+    /// The file of the last entry read, and its line; `None` for a file that is one entry.
     pub fn location(&self) -> (&Path, Option<u64>) {
         match &self.reader {
             Reader::Files(files, _) => (files.last().unwrap_or(&self.path), None),

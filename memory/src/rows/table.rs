@@ -40,7 +40,7 @@ impl EntryColumn {
 pub(super) struct EntryTable {
     table: Table<'static>,
     id: Option<usize>,
-    /// The other fields, each with its column.
+    /// The fields other than the id, each with the index of its column.
     fields: Vec<(String, usize)>,
 }
 
@@ -85,8 +85,8 @@ impl EntryTable {
         self.table.line()
     }
 
-    /// The entry of the row: its fields that are not blank. The error is the text of an id that is
-    /// not an integer.
+    /// Returns the entry of the current row, without blank fields. The error is the text of an id
+    /// that is not an integer.
     pub(super) fn entry(&self, default_source: &str) -> Result<EntryLine, &str> {
         let field = |column: usize| self.table.field(column).trim();
         let id = self.id.map(field).map(|text| text.parse().map_err(|_| text)).transpose()?;

@@ -59,11 +59,11 @@ pub(super) struct QueryBatch<'a> {
     keys: &'a [f32],
     /// The index of the first query.
     first: usize,
-    /// The rounded queries, if rounding is faster.
+    /// The queries rounded to bfloat16; `None` if rounding is not possible or not faster.
     rounded: Option<bf16::Queries>,
     /// Twice the largest error of a score, per query.
     margins: Vec<f32>,
-    /// The best threshold of any thread, per query, as the bits of an `f32` from
+    /// The highest threshold of any thread, per query, as the bits of an `f32` from
     /// [`to_ordered_bits`].
     thresholds: Vec<AtomicU32>,
 }
@@ -208,7 +208,7 @@ impl<'a> QueryBatch<'a> {
         Ok(())
     }
 
-    /// Offers to each query's `best` the scores of a block that may be among the best.
+    /// Adds the scores of a block that may be among the best to each query's `best`.
     fn collect(
         &self,
         block: Block<'_>,

@@ -25,7 +25,7 @@ use crate::format::tensor::{MappedTensor, Number, TensorWriter};
 use crate::generation::Bits;
 use crate::segment::Segment;
 
-/// The number of layers of a graph, equal to hnsw_rs.
+/// The number of layers of a graph, as in hnsw_rs.
 const LAYERS: usize = 16;
 
 /// The valid numbers of candidates; hnsw_rs allocates memory for all of them in advance.
@@ -39,8 +39,8 @@ const PREFETCH_DISTANCE: usize = 2;
 pub struct GraphSettings {
     /// Maximum number of neighbours of a key per layer, at most 256; layer 0 allows twice as many.
     pub connections: usize,
-    /// Candidates during construction, at most 100,000. More candidates give a better graph and
-    /// take longer.
+    /// Number of candidate neighbours of a new key, at most 100,000. More candidates give higher
+    /// recall and a slower construction.
     pub ef_construction: usize,
 }
 

@@ -1,9 +1,9 @@
 //! Search through a graph over the keys: faster than scoring all keys, and nearly exact.
 //!
-//! A graph search skips deleted rows, other sources and excluded documents, and proposes
-//! candidates. The candidates are scored as in the exact search. Segments without a graph or with
-//! few searchable rows are searched exactly, and so is a query for which the graph returns too few
-//! entries.
+//! A graph search returns candidates, without deleted rows, other sources and excluded documents.
+//! The candidates are scored as in the exact search. Segments without a graph, or with a small
+//! fraction of searchable rows, are searched exactly. The same holds for queries for which a graph
+//! returns too few candidates, and for queries with a gate of 0 or below.
 
 use rayon::prelude::*;
 
@@ -25,11 +25,12 @@ pub struct Hnsw {
 }
 
 impl Hnsw {
-    /// The default number of candidates of a search. A search keeps at least `2 k` candidates.
+    /// The default `ef_search`.
     pub const EF_SEARCH: usize = 96;
 
-    /// Checks the graphs of a generation once. Segments without a graph are searched exactly. The
-    /// generation has its graphs open, so later changes of the memory do not matter.
+    /// Prepares a search of this generation, and checks its graphs if they have not been checked
+    /// yet. A search keeps `ef_search` candidates, but at least `2 k`. The generation has its
+    /// graphs open, so later changes of the memory do not matter.
     ///
     /// # Errors
     /// [`MemoryError::Corrupt`]

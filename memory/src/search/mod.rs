@@ -45,13 +45,14 @@ pub struct Queries<'a> {
 pub struct Filter {
     /// Names of the searched sources; `None` searches all.
     pub sources: Option<Vec<String>>,
-    /// Ids of the entries that may be retrieved, if they also have one of the sources; `None`
-    /// allows all.
+    /// Ids of the entries that may be retrieved; `None` allows all. An entry must pass both `ids`
+    /// and `sources`.
     pub ids: Option<Vec<i64>>,
-    /// For each query, the documents whose entries are excluded. Empty if no query excludes a
-    /// document.
+    /// For each query, the documents whose entries are excluded. An empty outer list excludes
+    /// nothing for all queries.
     pub excluded_documents: Vec<Vec<String>>,
-    /// For each query, a weight for each source in the manifest's order, `[queries, sources]`.
+    /// For each query, the weight of each source in the manifest's order, `[queries, sources]`;
+    /// `None` leaves scores unweighted.
     pub gates: Option<Vec<f32>>,
 }
 
@@ -148,7 +149,7 @@ pub(crate) struct PreparedFilter<'a> {
     pub(crate) hidden: Vec<Hidden>,
     /// For each query, the hashes of the excluded documents.
     pub(crate) excluded: Vec<HashSet<u64>>,
-    /// `[queries, sources]`.
+    /// `[queries, sources]`; `None` if scores are not weighted.
     pub(crate) gates: Option<&'a [f32]>,
     pub(crate) sources: usize,
 }

@@ -1,7 +1,7 @@
 //! Dot products, compiled for several processors and selected at run time.
 
-/// The number of parallel sums. It is the same on every processor, and so is the order of
-/// summation.
+/// The number of parallel sums. It is the same on every processor, so that the order of summation
+/// is the same, too.
 const LANES: usize = 16;
 
 /// The dot product of two vectors in double precision.

@@ -4,7 +4,7 @@
 /// A row with its score in single precision.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Candidate {
-    /// The gated score if gates are given.
+    /// The score, multiplied by the gate if gates are given.
     pub(super) score: f32,
     pub(super) row: u32,
 }
@@ -17,7 +17,7 @@ pub(super) struct TopK {
     margin: f32,
     threshold: f32,
     candidates: Vec<Candidate>,
-    /// Above this number of candidates, the worst are dropped.
+    /// If there are more candidates than this, those that cannot be among the best `k` are dropped.
     limit: usize,
 }
 

@@ -10,9 +10,9 @@ use super::header::{Header, LENGTH};
 use crate::audio::blocks::id3v2_length;
 use crate::audio::input::Input;
 
-/// Bytes to search for the first frame. A file without a frame there is not MPEG audio.
+/// The number of bytes in which the first frame must begin. Otherwise the file is not MPEG audio.
 const FIRST: usize = 1 << 17;
-/// Bytes to search for the frame after a gap.
+/// The number of bytes to search for the frame after a gap.
 const NEXT: usize = 1 << 24;
 /// Bytes to read at a time.
 const READ: usize = 1 << 16;
@@ -34,7 +34,7 @@ pub(super) struct Frames {
     at: usize,
     /// The header of the last frame.
     last: Option<Header>,
-    /// Bytes that belong to no frame and no tag.
+    /// The number of bytes that belong to no frame and no tag.
     pub junk: u64,
 }
 
@@ -137,8 +137,8 @@ impl Frames {
         Ok(self.rest().get(at..).and_then(Header::parse))
     }
 
-    /// Whether another frame, a tag or the end of the file follows. A frame of a new kind needs two
-    /// frames after it; so does the first frame.
+    /// Whether another frame, a tag or the end of the file follows. A frame of a new kind, and the
+    /// first frame of the file, must be followed by two frames or by a tag.
     fn is_followed(&mut self, at: usize, header: &Header) -> io::Result<bool> {
         let is_new = self.last.is_none_or(|last| !header.is_like(&last));
         let mut end = at + header.length;

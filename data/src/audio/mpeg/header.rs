@@ -86,7 +86,7 @@ impl Header {
 /// The content of an info frame of Xing or LAME.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Info {
-    /// The number of frames that follow.
+    /// The number of frames that follow; `None` if it is not given.
     pub frames: Option<u64>,
     /// Samples per channel to remove at the start and at the end.
     pub start: usize,
