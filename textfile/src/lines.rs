@@ -42,7 +42,7 @@ pub struct Lines<'r> {
 }
 
 impl<'r> Lines<'r> {
-    /// A reader before the first line; [`advance`](Self::advance) moves to the first line.
+    /// Creates a reader. Call [`advance`](Self::advance) before the first line is used.
     pub fn new(input: Input<'r>) -> Self {
         Self { reader: LineReader::new(input), text: String::new(), is_empty: true }
     }
@@ -86,7 +86,7 @@ impl<'r> Lines<'r> {
     }
 }
 
-/// An input and the number of lines read.
+/// An input, and the number of lines read from it.
 pub(crate) struct LineReader<'r> {
     pub(crate) input: Input<'r>,
     pub(crate) line: u64,
