@@ -1,4 +1,4 @@
-//! Image ids: integers in COCO and NoCaps, possibly names in other data sets.
+//! Image ids. COCO and NoCaps have integers; other data sets may have names.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 pub enum ImageId {
     /// An integer.
     Number(i64),
-    /// Any other string.
+    /// A string that is not an integer.
     Text(String),
 }
 
