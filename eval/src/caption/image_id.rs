@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 pub enum ImageId {
     /// An integer.
     Number(i64),
-    /// A string that is not an integer.
+    /// A string that is not the usual form of an integer, such as `img_5` or `05`.
     Text(String),
 }
 
