@@ -1,4 +1,4 @@
-//! Abbreviations that keep their period, by the text that may follow.
+//! Abbreviations that keep their period, grouped by the text that usually follows.
 
 #![expect(
     clippy::precedence,
@@ -55,7 +55,7 @@ pub(super) fn before_number() -> Pattern {
     words("ca fig figs prop no nos art bldg pp op") + text(".")
 }
 
-/// Words that usually begin a sentence if capitalised.
+/// Words that usually begin a sentence if they are capitalised.
 pub(super) fn sentence_openers() -> Pattern {
     capitalised_words(
         "About According Additionally After An A As At But Earlier He Her Here However If In It \

@@ -11,14 +11,15 @@
 //! ```
 //! use engram_eval::vqa::{VqaOptions, evaluate, read};
 //!
-//! let annotations = r#"{"annotations": [{"question_id": 1, "question_type": "what", "answer_type": "other",
+//! let annotations = r#"{"annotations": [{"question_id": 1, "question_type": "what", "answer_type":
+//! "other",
 //!     "answers": [{"answer": "a cat", "answer_id": 1}, {"answer": "cat", "answer_id": 2},
 //!                 {"answer": "the cat", "answer_id": 3}, {"answer": "dog", "answer_id": 4}]}]}"#;
 //! let annotations = read::parse_annotations("annotations", annotations)?;
 //! let results = read::parse_results("results", r#"[{"question_id": 1, "answer": "Cat."}]"#)?;
-//! let report = evaluate("annotations", &annotations, "results", &results, &VqaOptions::default())?;
-//! // Each of the four is compared with the other three: 2/3, 2/3, 2/3 and 1.
-//! assert!((report.evaluation.primary.value - 75.0).abs() < 1e-12);
+//! let report = evaluate("annotations", &annotations, "results", &results,
+//! &VqaOptions::default())?; // Each of the four is compared with the other three: 2/3, 2/3, 2/3
+//! and 1. assert!((report.evaluation.primary.value - 75.0).abs() < 1e-12);
 //! # Ok::<(), engram_eval::EvalError>(())
 //! ```
 
@@ -67,7 +68,7 @@ pub struct VqaOptions<'a> {
     pub worst: usize,
     /// Whether to fill [`VqaReport::items`].
     pub items: bool,
-    /// The question texts, for the list of lowest-scoring questions; may be empty.
+    /// The question texts, for [`VqaReport::worst`]; may be empty.
     pub questions: Questions<'a>,
     /// The input files.
     pub sources: Vec<SourceFile>,
@@ -79,10 +80,11 @@ pub struct VqaReport {
     /// The accuracy, also by question type and by answer type.
     #[serde(flatten)]
     pub evaluation: Evaluation,
-    /// The questions with the lowest accuracy; ties in the order of the annotations.
+    /// The questions with the lowest accuracy, worst first, without those that score 100; ties in
+    /// the order of the annotations.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub worst: Vec<WorstQuestion>,
-    /// The accuracy of each question; empty if not requested.
+    /// The accuracy of each question; empty if [`VqaOptions::items`] is false.
     #[serde(skip)]
     pub items: Vec<Item>,
 }
@@ -102,7 +104,7 @@ pub struct WorstQuestion {
     pub human_answers: Vec<(String, u64)>,
 }
 
-/// Scores results against annotations. The file names are for messages.
+/// Scores results against annotations, by question id. The file names are for messages.
 ///
 /// # Errors
 /// [`EvalError::MissingPrediction`], [`EvalError::ExtraPrediction`] for questions in one
