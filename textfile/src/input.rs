@@ -325,7 +325,7 @@ mod tests {
         assert_eq!(read(3).unwrap(), 3 << 20);
         let error = read(2).unwrap_err().to_string();
         assert!(error.starts_with("f: unpacks to more than 2 MiB and 100 times its size; write"));
-        // A false size in the trailer allocates no memory.
+        // A false size in the gzip trailer does not allocate memory.
         let mut lies = packed.clone();
         lies.splice(packed.len() - 4.., [0xff; 4]);
         assert!(text(&lies).is_err());

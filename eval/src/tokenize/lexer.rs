@@ -70,7 +70,7 @@ impl<S: AsRef<str>> Text<'_, S> {
     }
 }
 
-/// Appends a line like the wrapper: each `\n` within it becomes a space.
+/// Appends a line as pycocoevalcap writes it: each `\n` inside the line becomes a space.
 fn push_line(line: &str, bytes: &mut Vec<u8>) {
     bytes.extend(line.bytes().map(|byte| if byte == b'\n' { b' ' } else { byte }));
 }

@@ -28,11 +28,11 @@ pub enum Edit {
     Insertion,
 }
 
-/// A matrix with at least this many bytes of bits, columns and rows is halved.
+/// A matrix is halved if it has at least this number of bytes, of columns and of rows.
 const HALVED_BYTES: usize = 1 << 20;
 const HALVED_COLUMNS: usize = 65;
 const HALVED_ROWS: usize = 10;
-/// Rows per piece in the estimate of a distance.
+/// Number of hypothesis tokens per piece in the estimate of a distance.
 const PIECE: usize = 1024;
 
 /// Aligns token sequences; reuses its buffers from pair to pair.
@@ -55,7 +55,7 @@ impl Aligner {
         &self.edits
     }
 
-    /// Estimates the number of cells of an alignment: the rows of the matrix times the width of the
+    /// Estimates the number of cells of an alignment: the number of rows times the width of the
     /// band. Similar texts need few cells, even if they are long.
     pub(crate) fn cells(
         &mut self,
@@ -68,7 +68,8 @@ impl Aligner {
         hypothesis.len() as u64 * reference.len().min(2 * edits + 1) as u64
     }
 
-    /// Appends the edits of a part of the texts; `distance` is the edit distance, if known.
+    /// Appends the edits of a part of the texts. `distance` is the edit distance; `None` if
+    /// unknown.
     fn part(&mut self, reference: &[u32], hypothesis: &[u32], distance: Option<usize>) {
         let equal = |(a, b): &(&u32, &u32)| a == b;
         let prefix = reference.iter().zip(hypothesis).take_while(equal).count();
@@ -105,8 +106,9 @@ impl Aligner {
         self.edits.extend(std::iter::repeat_n(edit, count));
     }
 
-    /// Appends the edits above and below the middle row. The split is the first column at which an
-    /// optimal alignment, with at most `max` edits, can pass the middle row.
+    /// Appends the edits above the middle row, then the edits below it. The reference is divided at
+    /// the first column where an optimal alignment (with at most `max` edits) passes the middle
+    /// row.
     fn halves(&mut self, reference: &[u32], hypothesis: &[u32], max: usize) {
         let (above, below) = hypothesis.split_at(hypothesis.len() / 2);
         let band = Band::new(reference.len(), hypothesis.len(), max);
@@ -128,8 +130,9 @@ impl Aligner {
         self.edits.append(&mut other.edits);
     }
 
-    /// An upper bound of the distance: aligns pieces of the hypothesis one after the other. Each
-    /// piece starts at the end of the previous piece and ends at the column with the lowest cost.
+    /// An upper bound of the distance. Aligns pieces of the hypothesis one after the other: each
+    /// starts at the reference column where the previous piece ended, and ends at the column with
+    /// the lowest cost.
     fn upper_bound(&mut self, reference: &[u32], hypothesis: &[u32]) -> usize {
         let (mut rest, mut edits) = (reference, 0);
         for piece in hypothesis.chunks(PIECE) {
@@ -163,7 +166,7 @@ impl Aligner {
 mod tests {
     use super::*;
 
-    /// The full matrix with the same traceback.
+    /// Aligns with the full matrix and the same traceback.
     fn by_full_matrix(reference: &[u32], hypothesis: &[u32]) -> Vec<Edit> {
         let equal = |(a, b): &(&u32, &u32)| a == b;
         let prefix = reference.iter().zip(hypothesis).take_while(equal).count();
@@ -295,7 +298,7 @@ mod tests {
     fn ties_are_broken_as_rapidfuzz_does() {
         use Edit::{Deletion, Hit, Insertion, Substitution};
         let mut aligner = Aligner::default();
-        // Two substitutions have the same number of edits.
+        // Two substitutions would also be two edits.
         assert_eq!(aligner.align(&[0, 1], &[2, 0], 3), [Insertion, Hit, Deletion]);
         assert_eq!(aligner.align(&[0, 1], &[2, 2], 3), [Substitution, Substitution]);
         assert_eq!(aligner.align(&[0, 1, 2], &[1, 2, 0], 3), [Deletion, Hit, Hit, Insertion]);
