@@ -61,7 +61,7 @@ pub struct Question<'a> {
     /// Human answers.
     #[serde(borrow)]
     pub direct_answers: Vec<Cow<'a, str>>,
-    /// Whether the human answers disagree too much to score a direct answer.
+    /// Whether the human answers disagree too much to score a direct answer (called "difficult").
     pub difficult_direct_answer: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Results of single items. `engram eval … --items` writes them, `engram eval compare` reads them.
 //!
 //! An item is an utterance, a line, an image, a question, a query or a pair of phrases. Each line
-//! of the file holds the contribution of one item to a metric. This suffices to compare two
+//! of the file holds the contribution of one item to a metric. It is enough to compare two
 //! systems, and to compute the metric over any subset of the items.
 
 use std::collections::HashMap;

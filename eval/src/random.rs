@@ -2,8 +2,7 @@
 
 /// The SplitMix64 generator: the same numbers on every machine and in every version.
 ///
-/// # Source   G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom number generators", OOPSLA
-/// 2014
+/// # Source   G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014
 pub(crate) struct SplitMix64 {
     state: u64,
 }

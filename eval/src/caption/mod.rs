@@ -5,8 +5,7 @@
 //! caption can change the tokens of a caption. The metrics are BLEU-1 to BLEU-4, ROUGE-L, CIDEr-D
 //! and plain CIDEr.
 //!
-//! # Source   X. Chen et al., arXiv 1504.00325; salaniz/pycocoevalcap `eval.py`; NoCaps, arXiv
-//! 1812.08658
+//! # Source   X. Chen et al., arXiv 1504.00325; salaniz/pycocoevalcap `eval.py`; NoCaps, arXiv 1812.08658
 
 mod image_id;
 mod read;
@@ -196,8 +195,8 @@ pub struct CaptionScores {
 ///         {"image_id": 2, "id": 12, "caption": "Two red buses"}
 ///     ]
 /// }"#;
-/// let results = r#"[{"image_id": 2, "caption": "two red buses"}, {"image_id": 1, "caption": "a dog
-/// sits"}]"#; let annotations = parse_annotations("annotations.json", annotations.as_bytes())?;
+/// let results = r#"[{"image_id": 2, "caption": "two red buses"}, {"image_id": 1, "caption": "a dog sits"}]"#;
+/// let annotations = parse_annotations("annotations.json", annotations.as_bytes())?;
 /// let results = parse_results("results.json", results.as_bytes())?;
 /// let scores = evaluate(&annotations, &results, &CaptionOptions::default())?;
 /// assert!((scores.images[1].metrics.rouge_l - 1.0).abs() < 1e-12);

@@ -183,7 +183,8 @@ pub fn parse_document_frequency(file: &str, bytes: &[u8]) -> Result<DocumentFreq
     Ok(DocumentFrequency { documents, counts })
 }
 
-/// Reads both lists of an annotation file in parallel.
+/// Reads both lists of an annotation file in parallel. `None` asks the caller to parse the file
+/// serially, for example to get the error.
 fn lists(bytes: &[u8], part: usize) -> Option<Lists<'_>> {
     let mut cursor = Cursor::new(text(bytes)?, part);
     let (mut images, mut annotations) = (None, None);

@@ -133,7 +133,7 @@ const RIGHT: f64 = 14.0;
 const ABOVE: f64 = 42.0;
 const BELOW: f64 = 46.0;
 
-/// With at most this many distinct values, each value has its own bar.
+/// With at most this number of distinct values, each value has its own bar.
 const MAX_VALUE_BARS: usize = 12;
 
 struct Bar {

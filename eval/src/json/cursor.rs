@@ -20,7 +20,7 @@ pub(crate) const PART: usize = 1 << 16;
 /// Maximum length of the text that marks the start of an element.
 const LONGEST_MARK: usize = 64;
 
-/// Parses a text that is one list of objects.
+/// Parses a text that is one list of objects. `None` asks the caller to parse it serially.
 pub(crate) fn parse_list<'a, T>(text: &'a str, part: usize) -> Option<Vec<T>>
 where
     T: Deserialize<'a> + Send,
@@ -31,7 +31,8 @@ where
     Some(rows.into_iter().flatten().collect())
 }
 
-/// Parses the list of objects under `key`, in a text that is one object.
+/// Parses the list of objects under `key`, in a text that is one object. `None` asks the caller to
+/// parse the text serially.
 pub(crate) fn parse_list_under_key<'a, T>(key: &str, text: &'a str, part: usize) -> Option<Vec<T>>
 where
     T: Deserialize<'a> + Send,

@@ -88,7 +88,8 @@ const fn from_text(info: MetricInfo, spelling: &'static str, range: Range, sums:
     Metric { info, spelling, range, sums: Some(sums) }
 }
 
-/// Finds a metric by its name, which may have a cut-off: `recall@10`.
+/// Finds a metric by its name, which may have a cut-off, such as `recall@10`. `None` for an unknown
+/// name.
 pub fn find(name: &str) -> Option<&'static Metric> {
     let name = base_name(name);
     METRICS.iter().find(|metric| metric.info.name == name)

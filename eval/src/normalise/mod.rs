@@ -40,8 +40,8 @@ use thiserror::Error;
 ///
 /// let normaliser: Normaliser = "whisper-en".parse()?;
 /// assert_eq!(
-///     normaliser.normalise("Mr. Smith's colour TV cost $20 million, um, in nineteen
-///     ninety-five!"), "mister smith is color tv cost $20000000 in 1995",
+///     normaliser.normalise("Mr. Smith's colour TV cost $20 million, um, in nineteen ninety-five!"),
+///     "mister smith is color tv cost $20000000 in 1995",
 /// );
 /// # Ok::<(), engram_eval::normalise::UnknownNormaliser>(())
 /// ```

@@ -71,7 +71,7 @@ pub(super) fn keep_number_symbols(text: &str, out: &mut String) {
                     out.push('.');
                     at += 1;
                 }
-                // The pattern consumes the next character too, so the second of two periods stays.
+                // The pattern also consumes the next character, so the second of two periods stays.
                 Some(b'.') => {
                     out.push_str(" .");
                     at += 2;
@@ -123,7 +123,8 @@ fn fold(character: char, keep: impl Fn(char) -> bool, out: &mut String) {
     });
 }
 
-/// Replacements of letters with a stroke and of ligatures, which do not decompose.
+/// The replacement of a letter with a stroke or of a ligature, which do not decompose; `None` for
+/// other characters.
 fn plain_letters(character: char) -> Option<&'static str> {
     Some(match character {
         'œ' => "oe",

@@ -10,7 +10,7 @@ use super::pattern::{Pattern, any_of, capitalised_words, text, words};
 /// Letters separated by periods, without the last period: `u.s`, `p.m`, or a pair of countries such
 /// as `Sino-U.S`.
 ///
-/// If `single`, one letter alone counts as an acronym too.
+/// If `single` is true, a single letter is also an acronym.
 pub(super) fn dotted_letters(single: bool) -> Pattern {
     let letter = any_of("A-Za-z");
     let more = any_of(".") + letter.clone();

@@ -24,7 +24,7 @@ pub(super) struct Rule {
     /// The pattern of the token.
     pub(super) pattern: Pattern,
     /// The trailing context: it must follow the token and counts in the length of the match, but is
-    /// not part of the token.
+    /// not part of the token. `None` for no condition.
     pub(super) context: Option<Pattern>,
     /// The conversion of the matched text.
     pub(super) rewrite: Rewrite,

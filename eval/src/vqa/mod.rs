@@ -11,15 +11,14 @@
 //! ```
 //! use engram_eval::vqa::{VqaOptions, evaluate, read};
 //!
-//! let annotations = r#"{"annotations": [{"question_id": 1, "question_type": "what", "answer_type":
-//! "other",
+//! let annotations = r#"{"annotations": [{"question_id": 1, "question_type": "what", "answer_type": "other",
 //!     "answers": [{"answer": "a cat", "answer_id": 1}, {"answer": "cat", "answer_id": 2},
 //!                 {"answer": "the cat", "answer_id": 3}, {"answer": "dog", "answer_id": 4}]}]}"#;
 //! let annotations = read::parse_annotations("annotations", annotations)?;
 //! let results = read::parse_results("results", r#"[{"question_id": 1, "answer": "Cat."}]"#)?;
-//! let report = evaluate("annotations", &annotations, "results", &results,
-//! &VqaOptions::default())?; // Each of the four is compared with the other three: 2/3, 2/3, 2/3
-//! and 1. assert!((report.evaluation.primary.value - 75.0).abs() < 1e-12);
+//! let report = evaluate("annotations", &annotations, "results", &results, &VqaOptions::default())?;
+//! // Each of the four is compared with the other three: 2/3, 2/3, 2/3 and 1.
+//! assert!((report.evaluation.primary.value - 75.0).abs() < 1e-12);
 //! # Ok::<(), engram_eval::EvalError>(())
 //! ```
 

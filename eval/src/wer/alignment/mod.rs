@@ -1,9 +1,11 @@
 //! Aligns a hypothesis to its reference with the minimum number of edits, bit-parallel.
 //!
 //! Ties between optimal alignments are broken as in RapidFuzz, so hits, substitutions, deletions
-//! and insertions equal jiwer's counts. Rows of the edit matrix are hypothesis tokens. A row stores
-//! the differences between neighbouring columns (reference tokens) as two bits, 64 columns per
-//! word. A matrix above 1 MiB is halved by Hirschberg's method, at the same columns as in RapidFuzz
+//! and insertions equal jiwer's counts. The rows of the edit matrix are hypothesis tokens, its
+//! columns reference tokens. A row stores the differences between neighbouring columns as two bits,
+//! 64 columns per bit word (a `u64`).
+//!
+//! A matrix of 1 MiB or more is halved by Hirschberg's method, at the same columns as in RapidFuzz
 //! 3: other columns would give other alignments. In a halved matrix, only the band of optimal
 //! alignments is computed. The halves are processed in parallel.
 //!

@@ -50,7 +50,7 @@ pub(super) fn has_header(text: &str) -> bool {
     })
 }
 
-/// Parses `id<TAB>text` without a header; further fields are ignored.
+/// Parses `id<TAB>text` without a header. Fields after the text are ignored.
 pub(super) fn tsv<'a>(file: &str, text: &'a str) -> Result<Vec<Utterance<'a>>, EvalError> {
     let utterance = |(line, row): (u64, &'a str)| {
         let mut fields = row.split('\t');

@@ -89,8 +89,8 @@ impl<'a> Pairs<'a> {
         }
     }
 
-    /// Returns the pairs without markup. Of alternatives, those that align best after normalisation
-    /// are chosen; the chosen texts are not normalised.
+    /// Returns the pairs without markup. Of several alternatives, the one that aligns best after
+    /// normalisation is chosen. The chosen texts are not normalised.
     ///
     /// # Errors
     /// [`EvalError::Malformed`] for a text with invalid markup, and for a text that is
