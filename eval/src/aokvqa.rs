@@ -97,7 +97,7 @@ pub struct AokvqaReport {
     /// an answer. The first of them is primary.
     #[serde(flatten)]
     pub evaluation: Evaluation,
-    /// Caveats about the scores; empty if there are none.
+    /// Warnings about the scores; empty if there are none.
     pub warnings: Vec<String>,
     /// The primary metric of each question; empty if [`AokvqaOptions::items`] is false.
     #[serde(skip)]

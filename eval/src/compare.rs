@@ -19,10 +19,10 @@ use crate::random::SplitMix64;
 use crate::result::{Measure, SCHEMA_VERSION};
 use crate::table::{Align, TextTable, limits, number};
 
-/// The difference in a metric between system A and system B on the same items.
+/// A metric of system A and of system B on the same items, and the difference.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
-    /// The [`SCHEMA_VERSION`] that wrote this comparison.
+    /// The [`SCHEMA_VERSION`] of the program that wrote this comparison.
     pub schema_version: u32,
     /// Names of systems A and B.
     pub systems: [String; 2],

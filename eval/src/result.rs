@@ -189,7 +189,7 @@ pub struct Provenance {
 /// One evaluation: the primary value, the secondary values and their provenance.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
-    /// [`SCHEMA_VERSION`] of the writer.
+    /// The [`SCHEMA_VERSION`] of the program that wrote this evaluation.
     pub schema_version: u32,
     /// The primary value.
     #[serde(flatten)]

@@ -152,7 +152,7 @@ pub struct RetrievalReport {
     /// all exceed 10. The other metrics follow.
     #[serde(flatten)]
     pub evaluation: Evaluation,
-    /// Caveats about the scores; empty if there are none.
+    /// Warnings about the scores; empty if there are none.
     pub warnings: Vec<String>,
     /// The primary metric of each query; empty if [`RetrievalOptions::items`] is false.
     #[serde(skip)]

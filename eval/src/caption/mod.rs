@@ -171,7 +171,7 @@ pub struct CaptionScores {
     /// The metrics by domain: in, near, out, then other domains by name; empty if the annotations
     /// have no domains.
     pub domains: Vec<DomainScores>,
-    /// Caveats about the scores; empty if there are none.
+    /// Warnings about the scores; empty if there are none.
     pub warnings: Vec<String>,
     /// The metrics of each image, in the order of the annotations.
     pub images: Vec<ImageScores>,

@@ -41,7 +41,7 @@ pub struct CaptionReport {
     /// CIDEr-D (primary) and the other metrics, over all images and by domain.
     #[serde(flatten)]
     pub evaluation: Evaluation,
-    /// Caveats about the scores; empty if there are none.
+    /// Warnings about the scores; empty if there are none.
     pub warnings: Vec<String>,
     /// The images with the lowest CIDEr-D, worst first; ties in the order of the annotations.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -29,7 +29,8 @@ pub struct WeightedKendall {
     ranks: Option<SortedRanks>,
 }
 
-/// The dense ranks of both inputs, and the row order by the outer, then the inner ranks.
+/// The dense ranks of both inputs, and the rows in the order of their outer ranks; rows with equal
+/// outer ranks are in the order of their inner ranks.
 #[derive(Debug, Clone)]
 struct SortedRanks {
     outer: DenseRanks,

@@ -113,7 +113,7 @@ pub struct PhraseReport {
     pub evaluation: Evaluation,
     /// Number of distinct anchors.
     pub anchors: usize,
-    /// Caveats about the scores; empty if there are none.
+    /// Warnings about the scores; empty if there are none.
     pub warnings: Vec<String>,
     /// The rows that lower the correlation most, worst first.
     pub worst_rows: Vec<WorstRow>,

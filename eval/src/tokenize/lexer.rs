@@ -6,10 +6,10 @@ use std::collections::HashSet;
 use super::automaton::{Automaton, DEAD, START, Split, State};
 use super::rewrite::Rewrite;
 
-/// A scan records dead ends only if it reaches this many units past the end of the best match.
+/// A scan records dead ends only if it continues for this number of units after the best match.
 const DEAD_END_DISTANCE: usize = 64;
 
-/// One of this many positions without a match is recorded as a dead end.
+/// Of this number of positions without a match, one is recorded as a dead end.
 const DEAD_END_INTERVAL: usize = 16;
 
 /// A lexer, reusable for several texts.

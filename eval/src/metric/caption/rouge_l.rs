@@ -43,7 +43,7 @@ struct Buffers {
     /// For each word among 64 words of `a`, its positions as a bit mask; in ascending order of
     /// words.
     positions: Vec<(u32, u64)>,
-    /// The carry of each word of `b` into the next 64 words of `a`.
+    /// For each word of `b`, the carry into the next 64 words of `a`.
     carries: Vec<bool>,
 }
 
