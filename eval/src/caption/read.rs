@@ -33,12 +33,12 @@ pub fn read_results(path: &Path) -> Result<CaptionResults, EvalError> {
     parse_results(&path.display().to_string(), &read_bytes(path)?)
 }
 
-/// Reads document frequencies for CIDEr: the number of documents (images) of a collection that
-/// contain an n-gram.
+/// Reads document frequencies for CIDEr: for each n-gram, the number of documents (images) of a
+/// collection that contain it.
 ///
 /// Format: `{"num_documents": 5000, "document_frequency": {"a": 4990, "a dog": 120}}`. An n-gram is
-/// one to four tokens joined by single spaces. The names `ref_len` and `df` are also accepted. Both
-/// numbers count documents and are not logarithms.
+/// one to four tokens joined by single spaces. The key `num_documents` may be named `ref_len`, and
+/// `document_frequency` may be named `df`. All numbers count documents and are not logarithms.
 ///
 /// # Errors
 /// [`EvalError::Text`]; as [`parse_document_frequency`]
