@@ -21,7 +21,7 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.commit()
 }
 
-/// Copies a file, with the guarantees of [`write_file`].
+/// Copies a file: `to` is created or replaced as a whole.
 ///
 /// # Errors
 /// errors of reading `from`; see [`FileWriter::commit`]
@@ -31,13 +31,13 @@ pub fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
     file.commit()
 }
 
-/// Creates `to` as a hard link to `from`, or as a copy if the file system cannot link.
+/// Creates or replaces `to` as a hard link to `from`, or as a copy if the link cannot be created.
 ///
 /// # Errors
 /// errors of reading `from`; see [`FileWriter::commit`]
 pub fn link_file(from: &Path, to: &Path) -> io::Result<()> {
     File::open(from)?.sync_all()?;
-    // A rename between two links to one file does nothing and keeps both names.
+    // If both paths are links to one file, a rename would do nothing and leave a temporary name.
     if !is_same_file(from, to)? {
         let mut builder = tempfile::Builder::new();
         let prefix = prefix(file_name(to)?);
@@ -55,12 +55,12 @@ fn is_same_file(from: &Path, to: &Path) -> io::Result<bool> {
     Ok(fs::symlink_metadata(to).is_ok_and(|to| identity(&to) == from))
 }
 
-/// The numbers that identify a file on this machine.
+/// Device number and inode number, which identify a file on this machine.
 fn identity(file: &fs::Metadata) -> (u64, u64) {
     (file.dev(), file.ino())
 }
 
-/// The error for a target that appeared while its content was written to `kept`.
+/// The error for a target that another process created meanwhile. The new content stays in `kept`.
 pub(crate) fn already_exists(reason: &str, kept: &Path) -> io::Error {
     let message = format!("{reason}, and stays; the new content is in {}", kept.display());
     io::Error::new(io::ErrorKind::AlreadyExists, message)
@@ -79,7 +79,8 @@ pub struct FileWriter {
 }
 
 impl FileWriter {
-    /// Starts a file that appears at its path with [`FileWriter::commit`]. The folder must exist.
+    /// Creates a temporary file beside `path`. [`FileWriter::commit`] renames it to `path`. The
+    /// folder must exist.
     ///
     /// # Errors
     /// no file name, no such folder, no permission, no space
@@ -94,19 +95,21 @@ impl FileWriter {
     /// Syncs the file, renames it over the target and syncs the folder.
     ///
     /// # Errors
-    /// Before the rename, the target is unchanged. An error of the last sync occurs
-    /// after the rename: the target is the new file, but a power cut may still undo it.
+    /// errors of writing, syncing and renaming: the target is unchanged; an error of syncing the
+    /// folder: the target is the new file, but a power cut may still undo the rename
     pub fn commit(self) -> io::Result<()> {
         let (temporary, path) = self.synced()?;
         temporary.persist(&path)?;
         sync_folder(parent(&path))
     }
 
-    /// Like [`FileWriter::commit`], but replaces nothing.
+    /// Like [`FileWriter::commit`], but never replaces an existing target. (Some file systems have
+    /// neither hard links nor a rename without replacement. There, a target that appears at the
+    /// last moment is replaced.)
     ///
     /// # Errors
-    /// [`io::ErrorKind::AlreadyExists`] if the target exists. The finished file then keeps its
-    /// temporary name, which the message contains.
+    /// as [`FileWriter::commit`]; [`io::ErrorKind::AlreadyExists`] if the target exists: the
+    /// finished file keeps its temporary name, which the message contains
     pub fn commit_new(self) -> io::Result<()> {
         let (temporary, path) = self.synced()?;
         let refused = match temporary.persist_noclobber(&path) {
@@ -114,7 +117,7 @@ impl FileWriter {
             Err(refused) => refused,
         };
         if fs::symlink_metadata(&path).is_err() {
-            // The file system has neither hard links nor a rename that replaces nothing.
+            // The file system has neither hard links nor a rename without replacement.
             refused.file.persist(&path)?;
             return sync_folder(parent(&path));
         }
@@ -123,7 +126,7 @@ impl FileWriter {
         Err(already_exists("a file of this name exists", &kept))
     }
 
-    /// The temporary file with all bytes on the disk, and the target.
+    /// Flushes and syncs the temporary file. Returns it with the path of the target.
     fn synced(self) -> io::Result<(NamedTempFile, PathBuf)> {
         let temporary = self.temporary.into_inner().map_err(io::IntoInnerError::into_error)?;
         temporary.as_file().sync_all()?;
@@ -147,7 +150,7 @@ impl Seek for FileWriter {
     }
 }
 
-/// Creates a symbolic link to `target` at `path`, and replaces any file there.
+/// Creates a symbolic link to `target` at `path`. An existing file or link at `path` is replaced.
 ///
 /// # Errors
 /// errors of creating the link, of the rename and of syncing the folder
@@ -164,7 +167,8 @@ pub fn write_link(target: &Path, path: &Path) -> io::Result<()> {
     sync_folder(parent(path))
 }
 
-/// Creates a file in a folder that is not yet at its final path. The caller syncs the file.
+/// Creates a file that must not exist, for example in the folder of a
+/// [`FolderWriter`](crate::FolderWriter). The file is not synced.
 ///
 /// # Errors
 /// the file exists already, no permission, no space
@@ -188,8 +192,8 @@ pub fn open_lock(path: &Path) -> io::Result<File> {
     open_or_create(path, OpenOptions::new().read(true).write(true))
 }
 
-/// Whether an open file is still the file at `path`. Another process may have removed or replaced
-/// it.
+/// Whether an open file is still the file at `path`: another process may have removed or replaced
+/// that file.
 pub fn is_at(file: &File, path: &Path) -> bool {
     let there = fs::metadata(path);
     file.metadata().is_ok_and(|own| there.is_ok_and(|there| identity(&own) == identity(&there)))

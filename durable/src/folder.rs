@@ -19,15 +19,15 @@ pub struct FolderWriter {
 }
 
 impl FolderWriter {
-    /// Starts a folder that appears at its path with [`FolderWriter::commit`]. Missing parents are
-    /// created.
+    /// Creates a temporary folder beside `folder`. [`FolderWriter::commit`] renames it to `folder`.
+    /// Missing parents are created.
     ///
     /// # Errors
     /// [`io::ErrorKind::AlreadyExists`] if the target exists and is not an empty folder;
     /// errors of creating the folder
     pub fn create(folder: &Path) -> io::Result<Self> {
         refuse_filled(folder)?;
-        // A symbolic link to an empty folder stays, and its target gets the files.
+        // If `folder` is a symbolic link to an empty folder, the target of the link is replaced.
         let folder = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_path_buf());
         let name = folder.file_name().ok_or_else(|| {
             io::Error::new(io::ErrorKind::InvalidInput, "the path has no folder name")
@@ -50,13 +50,13 @@ impl FolderWriter {
     /// Syncs all files and folders, renames the folder to its final path and syncs the parent.
     ///
     /// # Errors
-    /// [`io::ErrorKind::AlreadyExists`] if another process has created the target and filled it.
-    /// The finished folder then keeps its temporary name, which the message contains.
-    /// An error of the last sync occurs after the rename: the folder exists, but a power cut may
-    /// still undo it.
+    /// - [`io::ErrorKind::AlreadyExists`] if another process has created the target and filled it:
+    ///   the finished folder keeps its temporary name, which the message contains.
+    /// - An error of syncing the parent: the folder exists, but a power cut may still undo the
+    ///   rename.
     pub fn commit(self) -> io::Result<()> {
         sync_tree(self.temporary.path())?;
-        // The rename replaces an empty folder only.
+        // The rename fails if the target is a folder with content.
         if let Err(error) = fs::rename(self.temporary.path(), &self.folder) {
             let Err(filled) = refuse_filled(&self.folder) else { return Err(error) };
             let kept = self.temporary.keep();
@@ -90,7 +90,7 @@ pub fn create_folder(folder: &Path) -> io::Result<()> {
     let parent = parent(folder);
     create_folder(parent)?;
     match fs::create_dir(folder) {
-        // Another process created it meanwhile.
+        // Another process created the folder meanwhile.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => {}
         created => created?,
     }
@@ -100,7 +100,7 @@ pub fn create_folder(folder: &Path) -> io::Result<()> {
 /// Renames a file or a folder, and syncs the old and the new parent folder.
 ///
 /// # Errors
-/// An error of a sync occurs after the rename.
+/// errors of renaming; errors of syncing, after the rename
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)?;
     sync_folder(parent(to))?;

@@ -31,8 +31,8 @@ pub fn is_leftover(file_name: &OsStr, target: &str) -> bool {
     })
 }
 
-/// Removes the temporaries of these targets from a folder. Other files stay. A missing folder is
-/// not an error.
+/// Removes the temporary files and folders of these targets from a folder. Other files stay. A
+/// missing folder is not an error.
 ///
 /// Call it only while no other process writes these targets, for example under a lock.
 ///

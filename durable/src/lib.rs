@@ -1,12 +1,12 @@
 //! Durable writes: a file or a folder appears as a whole or not at all.
 //!
-//! Every write goes to a temporary file or folder beside the target. The temporary is synced and
-//! renamed over the target, then the parent folder is synced. A killed process leaves the old state
-//! or the new state. A write that returned `Ok` survives a power cut. No other crate of the
-//! workspace opens a file for writing: `clippy.toml` disallows it.
+//! Every write goes to a temporary file or folder beside the target. This file or folder is synced
+//! and renamed over the target, then the parent folder is synced. After a killed process, the
+//! target has its old content or its new content. A write that returned `Ok` survives a power cut.
+//! No other crate of the workspace opens a file for writing: `clippy.toml` disallows it.
 //!
-//! Temporaries are named `.NAME.engram-XXXXXX`, so [`remove_leftovers`] can distinguish them from
-//! the user's files.
+//! A temporary file or folder is named `.NAME.engram-XXXXXX`, so [`remove_leftovers`] can
+//! distinguish it from the user's files.
 //!
 //! ```
 //! # fn main() -> std::io::Result<()> {

@@ -68,7 +68,7 @@ fn a_folder_replaces_only_an_empty_folder() {
     let folder = root.path().join("set");
     fs::create_dir(&folder).unwrap();
     let set = durable::FolderWriter::create(&folder).unwrap();
-    // Another process adds a file to the folder meanwhile.
+    // Another process adds a file to the final folder before the commit.
     fs::write(folder.join("theirs"), b"x").unwrap();
     fs::write(set.path().join("ours"), b"y").unwrap();
     let error = set.commit().unwrap_err();
@@ -159,7 +159,7 @@ fn a_new_file_replaces_nothing_and_its_content_is_kept() {
     assert!(path.is_symlink() && !path.exists());
 }
 
-/// The path of the kept content in an error.
+/// The path in an error where the new content was kept.
 fn kept_in(error: &std::io::Error) -> PathBuf {
     let text = error.to_string();
     PathBuf::from(text.rsplit_once("the new content is in ").expect("a path").1)

@@ -1,4 +1,4 @@
-//! Normalises JSON strings, one per line, from standard input, and reports the speed on standard error.
+//! Normalises JSON strings, one per line, from standard input. Prints the speed to standard error.
 //!
 //! `cargo run --release -p engram-eval --example normalise_lines -- whisper-en < texts.jsonl > normalised.jsonl`
 

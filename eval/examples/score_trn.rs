@@ -1,4 +1,5 @@
-//! Counts the errors of transcripts in sclite's format: one line for each utterance.
+//! Prints the error counts of transcripts in sclite's format trn: of all utterances together, then
+//! of each utterance with an error.
 //!
 //! `cargo run --release --example score_trn -- ref.trn hyp.trn [-D]`, in the folder `eval`
 

@@ -1,5 +1,5 @@
-//! Functions shared by the fuzzer, the replay of its corpus and the property tests. They accept any
-//! bytes without panic, and assert the guarantees of the functions under test.
+//! The fuzz targets. The fuzzer, the replay of its corpus and the property tests call them. A
+//! target takes any bytes, and panics only if a function under test breaks one of its guarantees.
 
 use engram_eval::bootstrap::BootstrapOptions;
 use engram_eval::caption::{
@@ -27,16 +27,16 @@ use engram_eval::wer::{align, count_errors};
 use engram_eval::{EvalError, aokvqa, vqa};
 use engram_textfile::{Input, decode};
 
-/// The file name that every message must contain.
+/// The name of the input file, which every error message must contain.
 const FILE: &str = "input.file";
 
-/// Bootstrap options with few resamples, enough to cover the code.
+/// Few resamples, which are enough to cover the code.
 const FEW: BootstrapOptions = BootstrapOptions { resamples: 3, level: 0.95, seed: 1 };
 
 /// Maximum input length for functions with quadratic run time.
 const SMALL: usize = 20_000;
 
-/// A target: the name of its corpus, and its function.
+/// The name of a target and of its corpus, and the function that runs it.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All fuzz targets.
@@ -65,7 +65,8 @@ pub fn run(name: &str, bytes: &[u8]) {
     target.expect("a known target").1(bytes);
 }
 
-/// Checks that an error names the file, the problem and the remedy, on one line of limited length.
+/// Checks that the message of an error names the file, the problem and the remedy, on one line of
+/// limited length. Returns the value; `None` for an error.
 fn check<T>(result: Result<T, EvalError>) -> Option<T> {
     let error = match result {
         Ok(value) => return Some(value),
@@ -78,7 +79,7 @@ fn check<T>(result: Result<T, EvalError>) -> Option<T> {
     None
 }
 
-/// The input as text, if it is UTF-8.
+/// The input as text; `None` if it is not UTF-8.
 fn text(bytes: &[u8]) -> Option<String> {
     check(decode(FILE, bytes.to_vec()).map_err(EvalError::from))
 }
@@ -92,7 +93,7 @@ fn is_percentage(value: f64) -> bool {
 }
 
 fn source(bytes: &[u8]) {
-    // The fuzzer's inputs are too small to unpack to a huge file.
+    // The fuzzer's inputs are too small to exceed the limit on decompressed data.
     let read = Input::new(FILE, bytes).and_then(Input::read_bytes);
     if let Some(decompressed) = check(read.map_err(EvalError::from)) {
         text(&decompressed);
@@ -144,7 +145,8 @@ fn wer_texts(bytes: &[u8]) {
     }
 }
 
-/// Checks that texts with markup have no errors against themselves, and that no braces remain.
+/// Checks that texts with markup have no errors against themselves, and that the chosen texts have
+/// no braces.
 fn check_markup(mut pairs: Pairs<'_>) {
     for optional_deletions in [false, true] {
         pairs.markup.optional_deletions = optional_deletions;
@@ -186,8 +188,8 @@ fn wer_tokens(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let (reference, hypothesis) = text.split_once('\n').unwrap_or((&text, ""));
     check_alignment(reference, hypothesis);
-    // Words contain no U+0020 and no white space at their ends. Joined and split again, they are
-    // unchanged.
+    // Words contain no U+0020, and no white space at their ends. If they are joined and split
+    // again, they do not change.
     let of = |text: &str| words(text).map(str::to_owned).collect::<Vec<_>>();
     let found = of(&text);
     assert!(found.iter().all(|word| !word.is_empty() && !word.contains(' ')));
@@ -195,7 +197,7 @@ fn wer_tokens(bytes: &[u8]) {
     assert!(found.len() <= text.chars().count());
 }
 
-/// Checks invariants of an alignment.
+/// Checks the invariants of the alignment of two texts, in words and in characters.
 pub fn check_alignment(reference: &str, hypothesis: &str) {
     for unit in [TokenUnit::Word, TokenUnit::Char] {
         if reference.len().max(hypothesis.len()) > SMALL {
@@ -228,8 +230,8 @@ fn ptb(bytes: &[u8]) {
     check_ptb(&[&*text]);
 }
 
-/// Checks the output: one line per input line, without line ends, punctuation tokens or trailing
-/// ASCII white space.
+/// Checks the output of the tokenizer: one line per input line, without line ends, punctuation
+/// tokens or trailing ASCII white space.
 pub fn check_ptb(lines: &[&str]) {
     let (filtered, raw) = (ptb::tokenize(lines), ptb::tokenize_raw(lines));
     assert!(filtered.len() == lines.len() && raw.len() == lines.len());
@@ -307,7 +309,7 @@ fn results_of(annotations: &CaptionAnnotations) -> CaptionResults {
     CaptionResults { file: FILE.to_owned(), results }
 }
 
-/// Evaluates matching captions, and checks the range of each metric.
+/// Evaluates captions whose images match the annotations, and checks the range of each metric.
 pub fn evaluate_captions(
     annotations: &CaptionAnnotations,
     results: &CaptionResults,
@@ -453,7 +455,7 @@ fn phrase(bytes: &[u8]) {
     if let Ok(report) = phrase::evaluate(&gold, &predictions, &options) {
         report.to_text();
         let r = report.evaluation.primary.value;
-        // Scores near or below the smallest normal number are too imprecise for a norm.
+        // Near the smallest normal number, the norm of the scores is too imprecise.
         let largest = gold.iter().map(|row| row.score.abs()).fold(0.0, f64::max);
         let lowest = if largest > 1e-290 { 1.0 - 1e-6 } else { -1.0 };
         assert!(r.is_nan() || (lowest..=1.0).contains(&r), "{r}");

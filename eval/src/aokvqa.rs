@@ -1,9 +1,11 @@
 //! A-OKVQA accuracy: direct answers and multiple choice.
 //!
-//! # Source   allenai/aokvqa `evaluation/eval_predictions.py`. Answers are compared without
-//! normalisation. A direct answer scores `min(1, matches / 3)` against the ten human answers.
-//! Questions with difficult direct answers count for multiple choice only. A question without a
-//! prediction scores 0.
+//! A direct answer is free text. It scores `min(1, matches / 3)`, where `matches` is the number of
+//! equal human answers (each question has ten). A multiple-choice answer scores 1 if it is the
+//! correct choice. Answers are compared without normalisation. Questions with difficult direct
+//! answers count for multiple choice only. A question without a prediction scores 0.
+//!
+//! # Source   allenai/aokvqa `evaluation/eval_predictions.py`
 //!
 //! ```
 //! use engram_eval::aokvqa::{AokvqaOptions, evaluate, parse_predictions, parse_questions};
@@ -37,9 +39,9 @@ use crate::text::{metrics, sources};
 use crate::vqa::read::parse;
 use crate::vqa::with_counts;
 
-/// The accuracy of direct answers.
+/// The mean accuracy of direct answers.
 pub const DIRECT_ANSWER: MetricInfo = MetricInfo::higher("direct_answer", Unit::Percent);
-/// The accuracy of chosen answers.
+/// The share of questions with the correct choice.
 pub const MULTIPLE_CHOICE: MetricInfo = MetricInfo::higher("multiple_choice", Unit::Percent);
 
 /// A question of the data set.
@@ -59,7 +61,7 @@ pub struct Question<'a> {
     /// Human answers.
     #[serde(borrow)]
     pub direct_answers: Vec<Cow<'a, str>>,
-    /// Whether the human answers disagree too much to score a direct answer.
+    /// Whether the human answers disagree too much to score a direct answer (called "difficult").
     pub difficult_direct_answer: bool,
 }
 
@@ -67,10 +69,10 @@ pub struct Question<'a> {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Prediction<'a> {
-    /// The free-text answer.
+    /// The free-text answer; `None` if only a choice is predicted.
     #[serde(borrow, default)]
     pub direct_answer: Option<Cow<'a, str>>,
-    /// The selected choice.
+    /// The text of the selected choice; `None` if only a direct answer is predicted.
     #[serde(borrow, default)]
     pub multiple_choice: Option<Cow<'a, str>>,
 }
@@ -88,18 +90,20 @@ pub struct AokvqaOptions {
     pub sources: Vec<SourceFile>,
 }
 
-/// Both accuracies, from 0 to 100.
+/// The accuracies, from 0 to 100.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AokvqaReport {
-    /// Direct answers (primary, if any prediction has one) and multiple choice.
+    /// The accuracy of direct answers and of multiple choice, each only if some prediction has such
+    /// an answer. The first of them is primary.
     #[serde(flatten)]
     pub evaluation: Evaluation,
-    /// Caveats about the scores; empty if there are none.
+    /// Warnings about the scores; empty if there are none.
     pub warnings: Vec<String>,
-    /// The primary score of each question; empty if not requested.
+    /// The primary metric of each question; empty if [`AokvqaOptions::items`] is false.
     #[serde(skip)]
     pub items: Vec<Item>,
-    /// The questions with the lowest primary score; ties in file order.
+    /// The questions with the lowest primary metric, without those that score 100; ties in file
+    /// order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub worst: Vec<WrongAnswer>,
 }
@@ -111,11 +115,12 @@ pub struct WrongAnswer {
     pub id: String,
     /// The question text.
     pub question: String,
-    /// The predicted free-text answer.
+    /// The predicted free-text answer; `None` if not predicted.
     pub direct_answer: Option<String>,
-    /// Accuracy of the direct answer, from 0 to 100; `None` if the direct answer is not scored.
+    /// Accuracy of the direct answer, from 0 to 100; `None` if the question has difficult direct
+    /// answers.
     pub direct_accuracy: Option<f64>,
-    /// The selected choice.
+    /// The selected choice; `None` if not predicted.
     pub choice: Option<String>,
     /// Accuracy of the selected choice: 100 if correct, otherwise 0.
     pub choice_accuracy: f64,
@@ -180,7 +185,7 @@ pub fn parse_predictions<'a>(
     Ok(predictions.into_iter().map(|(id, Object(prediction))| (id, prediction)).collect())
 }
 
-/// Scores predictions. `file` is the name of the predictions file, for messages.
+/// Scores predictions by question id. `file` is the name of the predictions file, for messages.
 ///
 /// # Errors
 /// [`EvalError::ExtraPrediction`] for a prediction without a question;

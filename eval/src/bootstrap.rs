@@ -1,6 +1,7 @@
-//! The bootstrap: confidence intervals of a metric from resamples of rows, or of groups of rows.
+//! The bootstrap: confidence intervals of a metric from resamples of rows, or of groups of rows. A
+//! row is one item of the evaluation, such as an utterance, an image or a pair of phrases.
 //!
-//! A resample is a count per row: how often the row was drawn. So a metric can sort and group its
+//! A resample is a list of counts: how often each row was drawn. So a metric sorts and groups its
 //! rows once for all resamples. Resample `i` has its own random stream, made from the seed and `i`.
 //! The result is bit-identical for any number of threads.
 
@@ -15,15 +16,15 @@ use crate::metric::mean::{mean, weighted_mean};
 use crate::random::SplitMix64;
 use crate::result::{Interval, Measure};
 
-/// More resamples take memory and do not change a reported value.
+/// Maximum number of resamples. More of them would take memory without a visible effect.
 const MAX_RESAMPLES: usize = 10_000_000;
 
 /// Options of the bootstrap: number of resamples, confidence level and seed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BootstrapOptions {
-    /// Number of resamples; 0 turns intervals off.
+    /// Number of resamples, at least 2; 0 turns intervals off.
     pub resamples: usize,
-    /// Confidence level, between 0 and 1.
+    /// Confidence level, above 0 and below 1.
     pub level: f64,
     /// Seed of the random streams.
     pub seed: u64,
@@ -36,8 +37,8 @@ impl Default for BootstrapOptions {
 }
 
 impl BootstrapOptions {
-    /// Checks that `level` is between 0 and 1, and that the values of all resamples fit into
-    /// memory.
+    /// Checks that `resamples` is 0 or between 2 and 10,000,000, and that `level` is above 0 and
+    /// below 1.
     ///
     /// # Errors
     /// [`EvalError::InvalidOption`]
@@ -60,7 +61,8 @@ impl BootstrapOptions {
     }
 }
 
-/// The sampling unit, drawn with replacement: single rows, or whole groups of rows.
+/// The sampling units of a bootstrap: single rows, or whole groups of rows. They are drawn with
+/// replacement.
 ///
 /// Rows of one group (the phrases of one anchor, the utterances of one speaker) are not
 /// independent. Drawing whole groups keeps the dependence and gives the correct, wider interval.
@@ -71,7 +73,8 @@ pub struct Resampling {
     rows: usize,
     /// The rows of each group; `None` when single rows are drawn.
     groups: Option<Vec<Vec<u32>>>,
-    /// The rows of each group of a second grouping, which is drawn independently.
+    /// The rows of each group of a second grouping, which is drawn independently; `None` without a
+    /// second grouping.
     crossed: Option<Vec<Vec<u32>>>,
 }
 
@@ -81,15 +84,16 @@ impl Resampling {
         Self { unit: "row".to_owned(), rows, groups: None, crossed: None }
     }
 
-    /// Draws single rows; `unit` names a row ("utterance").
+    /// Draws single rows; `unit` is the kind of row, such as `utterance`.
     pub fn by_named_row(unit: &str, rows: usize) -> Self {
         Self { unit: unit.to_owned(), rows, groups: None, crossed: None }
     }
 
-    /// Draws whole groups: `labels` holds the group of each row, `unit` names a group ("anchor").
+    /// Draws whole groups. `labels` holds the group of each row; `unit` is the kind of group, such
+    /// as `anchor`.
     ///
-    /// With fewer than two groups, every resample would equal the sample. Then single rows are
-    /// drawn, and [`unit_name`](Self::unit_name) returns `row`.
+    /// With fewer than two groups, every resample would equal the sample. Single rows are drawn
+    /// instead, and [`unit_name`](Self::unit_name) returns `row`.
     pub fn by_group<L: Hash + Eq>(unit: &str, labels: &[L]) -> Self {
         let groups = groups(labels);
         if groups.len() < 2 {
@@ -101,10 +105,10 @@ impl Resampling {
     /// Draws the groups of two groupings of the same rows independently. The count of a row is the
     /// product of the counts of its two groups.
     ///
-    /// For answers of several runs to the same questions: answers to one question are dependent,
-    /// and so are answers of one run. Drawing only questions, or only runs, ignores the other
-    /// dependence. With few runs, the interval is rough. A grouping with fewer than two groups is
-    /// ignored.
+    /// Use it for the answers of several runs to the same questions. Answers to one question are
+    /// dependent, and answers of one run are dependent. Drawing only questions, or only runs,
+    /// ignores one of the two. With few runs, the interval is rough. A grouping with fewer than two
+    /// groups is ignored.
     ///
     /// # Source   A. B. Owen, "The pigeonhole bootstrap", Annals of Applied Statistics 1 (2007)
     pub fn by_crossed_groups<L: Hash + Eq, M: Hash + Eq>(
@@ -125,7 +129,7 @@ impl Resampling {
         }
     }
 
-    /// Name of the sampling unit: `row`, or the name of a group.
+    /// The kind of sampling unit: `row`, or the name given at construction.
     pub fn unit_name(&self) -> &str {
         &self.unit
     }
@@ -135,12 +139,12 @@ impl Resampling {
         self.rows
     }
 
-    /// Number of rows, or of groups, in one resample.
+    /// Number of sampling units in one resample: rows, or groups of the first grouping.
     pub fn units_per_resample(&self) -> usize {
         self.groups.as_ref().map_or(self.rows, Vec::len)
     }
 
-    /// The unit (row or group) of each row.
+    /// The index of the sampling unit of each row.
     pub(crate) fn unit_of_row(&self) -> Vec<usize> {
         let mut units: Vec<usize> = (0..self.rows).collect();
         for (unit, rows) in self.groups.iter().flatten().enumerate() {
@@ -183,18 +187,17 @@ fn groups<L: Hash + Eq>(labels: &[L]) -> Vec<Vec<u32>> {
     rows_by_label(labels).into_iter().map(rows).collect()
 }
 
-/// The values of a statistic over all resamples.
+/// The values of a metric over all resamples.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Distribution {
     /// The defined values, in ascending order.
     pub values: Vec<f64>,
-    /// Number of resamples with a NaN value, for example because the resample is constant.
+    /// Number of resamples with the value NaN, such as the correlation of a constant resample.
     pub undefined: usize,
 }
 
-/// Evaluates `statistic` on every resample, in parallel.
-///
-/// `statistic` takes one count per row: how often the row was drawn.
+/// Computes the metric `statistic` on every resample, in parallel. `statistic` takes one count per
+/// row: how often the row was drawn.
 pub fn bootstrap<F>(
     resampling: &Resampling,
     options: &BootstrapOptions,
@@ -207,7 +210,7 @@ where
     distribution
 }
 
-/// Evaluates several statistics on the same resamples, like [`bootstrap`].
+/// Like [`bootstrap`], for several metrics on the same resamples.
 pub fn bootstrap_many<const K: usize, F>(
     resampling: &Resampling,
     options: &BootstrapOptions,
@@ -234,7 +237,7 @@ where
     })
 }
 
-/// The percentile interval of `statistic`; `None` if intervals are turned off.
+/// The percentile interval of the metric `statistic`; `None` with 0 resamples.
 ///
 /// # Source   B. Efron, R. Tibshirani, "An Introduction to the Bootstrap", ch. 13
 ///
@@ -262,7 +265,7 @@ where
         .then(|| bootstrap(resampling, options, statistic).interval(resampling, options))
 }
 
-/// The mean of `values` with its interval; `unit` names one value.
+/// The mean of `values` with its interval; `unit` is the kind of value, such as `question`.
 pub(crate) fn measure_of_mean(
     info: &MetricInfo,
     unit: &str,
@@ -275,8 +278,8 @@ pub(crate) fn measure_of_mean(
 }
 
 impl Distribution {
-    /// The central interval that holds `options.level` of the values; NaN limits if no value is
-    /// defined.
+    /// The central interval with the share `options.level` of the values. Its limits are NaN if
+    /// there are no values.
     pub fn interval(&self, resampling: &Resampling, options: &BootstrapOptions) -> Interval {
         let tail = (1.0 - options.level) / 2.0;
         Interval {
@@ -291,7 +294,7 @@ impl Distribution {
         }
     }
 
-    /// The quantile at `q`, interpolated like `numpy.quantile`.
+    /// The quantile at `q`, interpolated like `numpy.quantile`; NaN if there are no values.
     pub fn quantile(&self, q: f64) -> f64 {
         let Some(last) = self.values.len().checked_sub(1) else {
             return f64::NAN;
@@ -310,11 +313,11 @@ impl Distribution {
         if self.values.len() < 2 { f64::NAN } else { (squares / (n - 1.0)).sqrt() }
     }
 
-    /// Two-sided p-value of "the statistic is 0": twice the share of resamples on the opposite side
-    /// of 0.
+    /// Two-sided p-value of the null hypothesis that the metric is 0: twice the smaller of the
+    /// shares of values `<= 0` and `>= 0`, at most 1.
     ///
-    /// One is added to numerator and denominator, so p is never 0. p is at most 1, and NaN without
-    /// values.
+    /// One is added to the numerator and the denominator of the share, so the p-value is never 0.
+    /// It is NaN if there are no values.
     pub fn p_value(&self) -> f64 {
         if self.values.is_empty() {
             return f64::NAN;

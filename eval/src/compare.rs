@@ -1,7 +1,8 @@
 //! Comparison of two systems on the same items.
 //!
 //! Both systems are scored on the same bootstrap resamples, so the difficulty of each item cancels
-//! out. The interval of the difference is much narrower than the two separate intervals suggest.
+//! out. The interval of the difference is usually much narrower than the two separate intervals
+//! suggest.
 
 use std::collections::HashMap;
 
@@ -18,10 +19,10 @@ use crate::random::SplitMix64;
 use crate::result::{Measure, SCHEMA_VERSION};
 use crate::table::{Align, TextTable, limits, number};
 
-/// The difference in a metric between system A and system B on the same items.
+/// A metric of system A and of system B on the same items, and the difference.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
-    /// The [`SCHEMA_VERSION`] that wrote this comparison.
+    /// The [`SCHEMA_VERSION`] of the program that wrote this comparison.
     pub schema_version: u32,
     /// Names of systems A and B.
     pub systems: [String; 2],
@@ -29,19 +30,21 @@ pub struct Comparison {
     pub a: Measure,
     /// The metric of system B.
     pub b: Measure,
-    /// A minus B, with the paired bootstrap interval.
+    /// The metric of A minus the metric of B, with the interval of the paired bootstrap.
     pub difference: Measure,
-    /// Two-sided p-value of "there is no difference", from the paired bootstrap; `null` without
-    /// resamples.
+    /// Two-sided p-value of the null hypothesis that there is no difference, from the paired
+    /// bootstrap; `None` without resamples, and if the difference is undefined.
     pub p_value: Option<f64>,
-    /// Two-sided p-value of the paired permutation test. A permutation swaps the two systems in
-    /// random units. The p-value is the share of permutations with a difference at least as large.
-    /// There are as many permutations as resamples.
+    /// Two-sided p-value of the paired permutation test. A permutation swaps the results of the two
+    /// systems in random sampling units. The p-value is the share of permutations whose absolute
+    /// difference is at least the observed one. There are as many permutations as resamples. `None`
+    /// under the same conditions as `p_value`.
     pub permutation_p_value: Option<f64>,
-    /// The true difference that these items detect at the 5 % level with 80 % power. It is
-    /// `(1.96 + 0.84)` standard errors; `null` without resamples, and if all resamples are equal.
+    /// The true difference that these items detect at the 5 % level with 80 % power:
+    /// `1.96 + 0.84` standard errors. `None` under the same conditions as `p_value`, and if all
+    /// resamples are equal.
     pub detectable_difference: Option<f64>,
-    /// The sampling unit of the bootstrap: rows, or groups of rows.
+    /// The kind of sampling unit of the bootstrap: `row`, `group` or `anchor`.
     pub unit: String,
     /// Number of sampling units.
     pub units: usize,
@@ -90,10 +93,10 @@ impl Comparison {
     }
 }
 
-/// The difference between the Pearson correlations of two systems with the same gold values.
+/// Compares two systems by Pearson's `r` between their predictions and the same gold values.
 ///
-/// The p-value is twice the share of paired resamples whose difference is 0 or has the opposite
-/// sign. It is about 0.05 when the 95 % interval touches 0.
+/// The p-value is twice the share of resamples whose difference is 0 or has the opposite sign. It
+/// is about 0.05 when a limit of the 95 % interval is 0.
 ///
 /// # Errors
 /// [`EvalError::Metric`] for unequal lengths or fewer than 2 rows;
@@ -132,11 +135,11 @@ pub fn compare_pearson(
     paired(&pearson::INFO, [value_a, value_b], &systems, resampling, options)
 }
 
-/// The difference between the metrics of two systems, from their items. Items are joined by id, in
-/// the order of A. The sampling units are the groups named in A's items, otherwise single items.
+/// Compares two systems by their items. Items are joined by id, in the order of A. The sampling
+/// units are the groups of A's items, or single items if some item of A has no group.
 ///
 /// # Errors
-/// [`EvalError::Incomparable`] for results of different metrics;
+/// [`EvalError::Incomparable`] for different metrics, versions or normalisers;
 /// [`EvalError::MissingPrediction`], [`EvalError::ExtraPrediction`] for ids in one file only;
 /// [`EvalError::InvalidOption`]
 pub fn compare_items(
@@ -272,8 +275,9 @@ fn paired(
     })
 }
 
-/// The p-value of the permutation test, which swaps the statistics of the two systems unit by unit,
-/// each with probability 1/2. One is added to numerator and denominator, so p is never 0.
+/// The p-value of the permutation test. In each sampling unit, the statistics of the two systems
+/// are swapped with probability 1/2. One is added to the numerator and the denominator, so the
+/// p-value is never 0.
 fn permutation_p(
     metric: &str,
     difference: f64,
@@ -284,7 +288,7 @@ fn permutation_p(
     let once = vec![1; systems[0].len()];
     let units = resampling.unit_of_row();
     let as_large = |exchange: u64| -> Result<bool, EvalError> {
-        // Independent of the random streams of the bootstrap.
+        // Another seed than the bootstrap's: its random streams are independent.
         let mut random = SplitMix64::stream(!options.seed, exchange);
         let exchanged: Vec<bool> =
             (0..resampling.units_per_resample()).map(|_| random.below(2) == 1).collect();
@@ -295,7 +299,7 @@ fn permutation_p(
             Ok(PooledMetric::new(metric, picked)?.value(&once))
         };
         let [a, b] = [value(0)?, value(1)?];
-        // The order of summation changes the last bits.
+        // The tolerance is for rounding: the order of summation changes the last bits.
         Ok((a - b).abs() >= difference.abs() * (1.0 - 1e-12))
     };
     let count: Result<Vec<bool>, EvalError> =
@@ -316,7 +320,7 @@ mod tests {
     use super::*;
     use crate::wer::report::WER;
 
-    /// `n` gold values and two systems; the noise of each system is scaled by `noise_a` and
+    /// `n` gold values and the predictions of two systems, with noise of size `noise_a` and
     /// `noise_b`.
     fn systems(n: usize, noise_a: f64, noise_b: f64) -> [Vec<f64>; 3] {
         let wave = |row: usize, step: f64| (row as f64 * step).sin();

@@ -20,7 +20,7 @@ pub enum EvalError {
         /// The file.
         file: String,
     },
-    /// Nothing was given to evaluate.
+    /// There is nothing to evaluate.
     #[error("there are no {items}; give at least one")]
     NothingToEvaluate {
         /// The missing items, in the plural.
@@ -46,13 +46,13 @@ pub enum EvalError {
         /// The id.
         id: String,
     },
-    /// A gold row has no prediction.
+    /// A gold row (a reference, an annotation, a question) has no prediction.
     #[error(
         "{predictions}: no prediction for id `{id}` ({gold}), {missing} of {rows} ids are missing; \
          give one row per gold row"
     )]
     MissingPrediction {
-        /// The predictions file.
+        /// The name of the file of predictions.
         predictions: String,
         /// The first gold row without a prediction.
         gold: Location,
@@ -71,7 +71,7 @@ pub enum EvalError {
     ExtraPrediction {
         /// The first prediction without a gold row.
         location: Location,
-        /// The gold file.
+        /// The name of the file of gold rows.
         gold: String,
         /// The id of that prediction.
         id: String,
@@ -90,7 +90,7 @@ pub enum EvalError {
         /// Number of hypotheses.
         hypotheses: usize,
     },
-    /// The two results have different metrics or normalisers.
+    /// The items of two systems have different metrics, versions or normalisers.
     #[error("{a} and {b} cannot be compared; give two results with the same metric and normaliser")]
     Incomparable {
         /// The first file and its metric and normaliser.
@@ -105,7 +105,7 @@ pub enum EvalError {
         option: &'static str,
         /// The given value.
         found: String,
-        /// The allowed values.
+        /// The allowed values, in words.
         expected: &'static str,
     },
     /// The input of a metric is invalid.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// Returns the rows of each label. Labels are in order of first occurrence.
+/// Returns each label with the indices of its rows. Labels are in order of first occurrence.
 pub(crate) fn rows_by_label<L: Hash + Eq + Copy>(
     labels: impl IntoIterator<Item = L>,
 ) -> Vec<(L, Vec<usize>)> {

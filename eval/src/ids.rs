@@ -6,7 +6,7 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{Deserializer, Visitor};
 
-/// The first integers as text: answers are often numbered from 1 to 10.
+/// The first integers as text, so that ids such as the answer numbers 1 to 10 need no allocation.
 const FIRST: [&str; 11] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10"];
 
 /// An id. A string and an integer with the same digits are the same id.

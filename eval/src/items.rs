@@ -1,8 +1,8 @@
-//! Per-item results, which `--items` writes and `compare` reads.
+//! Results of single items. `engram eval … --items` writes them, `engram eval compare` reads them.
 //!
-//! A line holds the contribution of one item (an utterance, an image, a question, a phrase pair) to
-//! a metric. Two systems can be compared pair by pair without their texts. The metric can also be
-//! recomputed over any subset of the items.
+//! An item is an utterance, a line, an image, a question, a query or a pair of phrases. Each line
+//! of the file holds the contribution of one item to a metric. It is enough to compare two
+//! systems, and to compute the metric over any subset of the items.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -23,17 +23,18 @@ pub struct Item {
     pub metric: String,
     /// Version of the metric's definition.
     pub version: u32,
-    /// Direction of the metric.
+    /// Whether higher is better; `None` for a descriptive value without a direction.
     pub higher_is_better: Option<bool>,
-    /// Unit of the metric. `None` stands for the unit of the listed metric, or a fraction if the
-    /// metric is not listed.
+    /// Unit of the metric. `None` stands for the unit of the metric with this name in
+    /// [`METRICS`](crate::metric::registry::METRICS), or for a fraction if the name is not listed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<Unit>,
-    /// Name and version of the text normaliser.
+    /// Name and version of the text normaliser, or `none`.
     pub normaliser: String,
     /// The item's id.
     pub id: String,
-    /// The item's group (speaker, anchor), if intervals resample whole groups.
+    /// The group of the item, such as its speaker, if intervals resample whole groups; otherwise
+    /// `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
     /// The item's contribution to the metric.
@@ -44,30 +45,30 @@ pub struct Item {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Statistic {
-    /// The sum of the numerators divided by the sum of the denominators (error rates). If the
-    /// denominators sum to 0, the sum of the numerators.
+    /// The metric is the sum of the numerators divided by the sum of the denominators, such as an
+    /// error rate. If the denominators sum to 0, it is the sum of the numerators.
     Ratio {
-        /// The item's numerator: errors.
+        /// The item's numerator, such as its number of errors.
         numerator: f64,
-        /// The item's denominator: reference words.
+        /// The item's denominator, such as its number of reference words.
         denominator: f64,
     },
-    /// Pearson's r of gold and prediction.
+    /// The metric is Pearson's `r` between gold values and predictions.
     Correlation {
         /// The gold value.
         gold: f64,
         /// The predicted value.
         prediction: f64,
     },
-    /// The mean of the items' values.
+    /// The metric is the mean of the items' values.
     Mean {
         /// The item's value.
         value: f64,
     },
-    /// Sums that are added up over the items. [`METRICS`](crate::metric::registry::METRICS) has the
-    /// function from the totals to the metric.
+    /// The metric is a function of sums over the items. The function is in
+    /// [`METRICS`](crate::metric::registry::METRICS), under the metric's name.
     Sums {
-        /// The item's sums, for example n-gram matches and totals.
+        /// The item's part of each sum, such as its numbers of n-grams and of matches.
         sums: Vec<f64>,
     },
 }
@@ -77,7 +78,7 @@ pub enum Statistic {
 pub struct Items {
     /// The file name, for messages.
     pub file: String,
-    /// The items; at least one, all with the same metric and the same kind of statistic.
+    /// The items: at least one. All have the same metric and the same kind of statistic.
     pub items: Vec<Item>,
 }
 
@@ -189,7 +190,7 @@ impl Item {
         }
     }
 
-    /// The metric of this item alone; NaN for a correlation.
+    /// The metric of this item alone. A correlation of one item is NaN.
     pub fn value(&self) -> f64 {
         let pooled = PooledMetric::new(&self.metric, [&self.statistic]);
         pooled.map_or(f64::NAN, |metric| metric.value(&[1]))
@@ -207,13 +208,13 @@ impl Item {
     }
 }
 
-/// A metric over many items, prepared for recomputation on every resample.
+/// A metric over many items, in a form that is fast to compute on every resample.
 pub(crate) enum PooledMetric {
     /// The metric is a function of sums over the items.
     Sums {
         /// Number of sums.
         count: usize,
-        /// The sums of all items, item after item.
+        /// `count` sums per item, item after item.
         of_items: Vec<f64>,
         /// The metric's value from the totals.
         value: fn(&[f64]) -> f64,
@@ -222,7 +223,7 @@ pub(crate) enum PooledMetric {
 }
 
 impl PooledMetric {
-    /// Builds the metric from statistics of one kind. A metric without statistics is undefined.
+    /// Builds the metric from statistics of one kind. Without statistics, its value is NaN.
     pub(crate) fn new<'s>(
         metric: &str,
         statistics: impl IntoIterator<Item = &'s Statistic>,

@@ -1,23 +1,23 @@
 //! Evaluation metrics that match the reference tools, with confidence intervals and comparisons of
 //! two systems.
 //!
-//! | Folder or file | Content |
+//! | Module | Content |
 //! |---|---|
-//! | [`metric`] | metric functions on slices, checked against the output of the reference tools |
-//! | [`bootstrap`] | percentile intervals by row or by group, the same for any number of threads |
-//! | [`compare`] | two systems on the same rows: difference, interval, p-value |
-//! | [`result`] | the stable JSON form: value, version, direction, count, interval, provenance |
+//! | [`metric`] | metrics as functions of slices, equal to the reference tools |
+//! | [`bootstrap`] | confidence intervals from resamples of items or of groups of items |
+//! | [`compare`] | two systems on the same items: difference, interval, p-values |
+//! | [`result`] | the stable JSON form of an evaluation |
 //! | [`normalise`] | text normalisers for transcripts, byte-identical to Whisper's and jiwer's |
-//! | [`tokenize`] | tokenizers, byte-identical to the reference tools |
+//! | [`tokenize`] | the tokenizer of captions, byte-identical to Stanford's PTBTokenizer |
 //! | [`caption`] | image captions: COCO and NoCaps files, BLEU, ROUGE-L, CIDEr, by image and by domain |
 //! | [`wer`] | speech: word and character error rates, alignments, confusions, rare words |
 //! | [`texts`] | translations and other texts: chrF and chrF++ |
 //! | [`vqa`] | visual question answering: VQA v2 and OK-VQA |
 //! | [`aokvqa`], [`haystack`] | A-OKVQA and Visual Haystacks, with their official rules |
 //! | [`retrieval`] | recall, success, reciprocal rank, nDCG, average precision |
-//! | [`items`] | results per item, for comparisons |
-//! | [`html`] | any report as one HTML page |
-//! | [`phrase`] | the patent phrase study: read, join by id, evaluate, break down, list the worst rows |
+//! | [`items`] | the result of each item, for comparisons |
+//! | [`html`] | reports as HTML pages |
+//! | [`phrase`] | phrase similarity in the patent study: correlations, breakdowns, worst rows |
 //!
 //! ```
 //! use engram_eval::phrase::{PhraseOptions, evaluate, parse_gold, parse_predictions};

@@ -10,7 +10,8 @@ pub(crate) struct SplitMix64 {
 impl SplitMix64 {
     const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
-    /// The random stream `number` of a seed. Other seeds or numbers give other streams.
+    /// The generator of the random stream `number` of a seed. Each pair of seed and number has its
+    /// own stream.
     pub(crate) fn stream(seed: u64, number: u64) -> Self {
         let start = Self { state: seed }.next() ^ number;
         Self { state: Self { state: start }.next() }

@@ -1,7 +1,7 @@
 //! The stable JSON form of an evaluation.
 //!
-//! Names and meanings change only together with [`SCHEMA_VERSION`]. An undefined value is written
-//! as `null` with a `reason`, never as 0, and is never omitted.
+//! A change of names or meanings raises [`SCHEMA_VERSION`]. An undefined value is NaN here and
+//! `null` with a `reason` in JSON. It is never 0 and never omitted.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -11,24 +11,24 @@ use crate::metric::{MetricInfo, Unit, interval_or_exact};
 /// Version of the JSON form written by this crate.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// With fewer units than this a percentile interval is rough, and usually too narrow.
+/// With fewer sampling units, a percentile interval is rough, and usually too narrow.
 pub const MIN_UNITS: usize = 10;
 
 /// A confidence interval and its method.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
-    /// Lower limit; NaN (`null`) if the value is undefined in every resample.
+    /// Lower limit; NaN if the value is undefined in every resample.
     #[serde(with = "null_for_nan")]
     pub low: f64,
-    /// Upper limit; NaN (`null`) if the value is undefined in every resample.
+    /// Upper limit; NaN if the value is undefined in every resample.
     #[serde(with = "null_for_nan")]
     pub high: f64,
     /// Confidence level, 0.95 by default.
     pub level: f64,
-    /// The method and the sampling unit: `percentile bootstrap by anchor`. If all resamples are
-    /// equal: `exact binomial by anchor` or `rule of three by anchor`.
+    /// The method and the sampling unit, such as `percentile bootstrap by anchor`. If all resamples
+    /// are equal, the method is `exact binomial` or `rule of three`.
     pub method: String,
-    /// Number of units (rows, or groups of rows) in the sample; below [`MIN_UNITS`] the
+    /// Number of sampling units (rows, or groups of rows) in the sample. Below [`MIN_UNITS`], the
     /// interval is rough.
     pub units: usize,
     /// Number of resamples drawn.
@@ -39,37 +39,38 @@ pub struct Interval {
     pub seed: u64,
 }
 
-/// One value of a metric, with everything needed to cite the value.
+/// One value of a metric, with its definition, its number of rows and its interval.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measure {
     /// Name of the metric.
     pub metric: String,
     /// Version of the metric's definition.
     pub version: u32,
-    /// Whether higher is better; `null` for a descriptive value without a direction.
+    /// Whether higher is better; `None` for a descriptive value without a direction.
     pub higher_is_better: Option<bool>,
-    /// Unit of the value; a result without a unit is a fraction.
+    /// Unit of the value. JSON without a unit is read as a fraction.
     #[serde(default)]
     pub unit: Unit,
-    /// The value; NaN is `null`.
+    /// The value; NaN if undefined.
     #[serde(with = "null_for_nan")]
     pub value: f64,
-    /// The reason why the value is `null`.
+    /// The reason why the value is undefined; `None` for a defined value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Low and high limit of the 95 % interval; `null` if `interval` is absent or has another
-    /// level.
+    /// Lower and upper limit of `interval` if its level is 0.95; `None` without such an interval. A
+    /// limit that is not finite is `None`.
     pub ci95: Option<[Option<f64>; 2]>,
-    /// Number of rows.
+    /// Number of rows: utterances, images, questions, …
     pub n: usize,
-    /// The interval; `null` if intervals are turned off or the value is undefined.
+    /// The interval; `None` without resamples, and for an undefined value.
     pub interval: Option<Interval>,
 }
 
 impl Measure {
-    /// A value, or the reason why it is undefined; an undefined value has no interval. A value that
-    /// is not finite counts as undefined. If all resamples are equal, the interval is exact
-    /// binomial for a proportion, otherwise it follows the rule of three.
+    /// Creates a measure from a value, or from the reason why it is undefined. A value that is not
+    /// finite is undefined. An undefined value has no interval. If all resamples are equal, the
+    /// interval becomes exact binomial for a proportion of 0 or 1, and follows the rule of three
+    /// for any other metric.
     pub fn new(
         metric: &MetricInfo,
         n: usize,
@@ -108,17 +109,17 @@ impl Measure {
 /// One row of a [`Breakdown`]: the value of the metric for one group of rows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BreakdownRow {
-    /// Name of the group: a class, a section, an anchor.
+    /// Name of the group, such as an anchor or a question type.
     pub name: String,
     /// Number of rows in the group.
     pub n: usize,
-    /// The value over the rows of the group; NaN is `null`.
+    /// The value over the rows of the group; NaN if undefined.
     #[serde(with = "null_for_nan")]
     pub value: f64,
-    /// The reason why the value is `null`.
+    /// The reason why the value is undefined; `None` for a defined value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The interval; `null` if intervals are turned off or the value is undefined.
+    /// The interval; `None` without resamples, and for an undefined value.
     pub interval: Option<Interval>,
 }
 
@@ -131,9 +132,9 @@ pub struct Breakdown {
     pub metric: String,
     /// Version of the metric's definition.
     pub version: u32,
-    /// Whether higher is better; `null` for a descriptive value without a direction.
+    /// Whether higher is better; `None` for a descriptive value without a direction.
     pub higher_is_better: Option<bool>,
-    /// Unit of the value; a result without a unit is a fraction.
+    /// Unit of the values. JSON without a unit is read as a fraction.
     #[serde(default)]
     pub unit: Unit,
     /// One row per group.
@@ -141,7 +142,7 @@ pub struct Breakdown {
 }
 
 impl Breakdown {
-    /// Builds a table from the values of the groups; all must be of `metric`.
+    /// Builds a table from the name and the value of each group. All values must be of `metric`.
     pub fn new(name: &str, metric: &MetricInfo, parts: Vec<(String, Measure)>) -> Self {
         let row = |(name, measure): (String, Measure)| BreakdownRow {
             name,
@@ -164,7 +165,7 @@ impl Breakdown {
 /// An input file of an evaluation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceFile {
-    /// The role: `gold`, `predictions`, …
+    /// The role of the file in the evaluation, such as `references` or `predictions`.
     pub role: String,
     /// The path as given by the user.
     pub path: String,
@@ -172,7 +173,7 @@ pub struct SourceFile {
     pub rows: usize,
 }
 
-/// The training run that made the predictions, as far as known.
+/// The training run that made the predictions. `None` means unknown.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Provenance {
     /// Hash of the resolved recipe.
@@ -188,18 +189,19 @@ pub struct Provenance {
 /// One evaluation: the primary value, the secondary values and their provenance.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
-    /// [`SCHEMA_VERSION`] of the writer.
+    /// The [`SCHEMA_VERSION`] of the program that wrote this evaluation.
     pub schema_version: u32,
     /// The primary value.
     #[serde(flatten)]
     pub primary: Measure,
-    /// Every value by metric name, the primary value first; `null` for NaN.
+    /// Every value by its metric name, the primary value first, `null` for NaN. Some evaluations
+    /// add counts or have other names.
     pub detail: Map<String, Value>,
-    /// The secondary values, in full.
+    /// The values of the other metrics.
     pub secondary: Vec<Measure>,
-    /// The values by group of rows.
+    /// The values of groups of rows; empty for evaluations without groups.
     pub breakdowns: Vec<Breakdown>,
-    /// Name and version of the text normaliser, or `none`.
+    /// Name and version of the text normaliser or the tokenizer, or `none`.
     pub normaliser: String,
     /// The training run that made the predictions.
     #[serde(flatten)]

@@ -33,15 +33,15 @@ use crate::metric::{MetricInfo, Unit};
 use crate::result::{Evaluation, Measure, Provenance, SourceFile};
 use crate::text::{metrics, sources};
 
-/// Recall, named `recall@k`.
+/// Recall, reported as `recall@k`: the share of relevant entries among the first `k`.
 pub const RECALL: MetricInfo = MetricInfo::higher("recall", Unit::Fraction);
-/// Success, named `success@k`.
+/// Success, reported as `success@k`: whether any relevant entry is among the first `k`.
 pub const SUCCESS: MetricInfo = MetricInfo::higher("success", Unit::Fraction);
 /// Mean reciprocal rank.
 pub const MRR: MetricInfo = MetricInfo::higher("mrr", Unit::Fraction);
 /// Mean average precision.
 pub const MAP: MetricInfo = MetricInfo::higher("map", Unit::Fraction);
-/// Normalised discounted cumulative gain, named `ndcg@k`.
+/// Normalised discounted cumulative gain, reported as `ndcg@k`.
 pub const NDCG: MetricInfo = MetricInfo::higher("ndcg", Unit::Fraction);
 
 /// Number of entries listed with each low-scoring query.
@@ -54,7 +54,7 @@ pub struct Query<'a> {
     pub id: Cow<'a, str>,
     /// Ids of the retrieved entries, best first.
     pub ranked: Vec<Id<'a>>,
-    /// The relevant entries, each with its gain.
+    /// The relevant entries, each with its gain, which is above 0 (1 for a list of ids).
     pub relevant: HashMap<Id<'a>, f64>,
     line: u64,
 }
@@ -69,7 +69,8 @@ struct QueryLine<'a> {
     relevant: Relevant<'a>,
 }
 
-/// A list of ids, or the gain of each id; only gains above 0 count.
+/// The relevant entries in a file: a list of ids (gain 1), or the gain of each id. Entries with a
+/// gain of 0 or less are dropped.
 struct Relevant<'a>(HashMap<Id<'a>, f64>);
 
 /// Upper limit on a gain, so that sums of gains stay finite.
@@ -151,12 +152,12 @@ pub struct RetrievalReport {
     /// all exceed 10. The other metrics follow.
     #[serde(flatten)]
     pub evaluation: Evaluation,
-    /// Caveats about the scores; empty if there are none.
+    /// Warnings about the scores; empty if there are none.
     pub warnings: Vec<String>,
-    /// The primary metric of each query; empty if not requested.
+    /// The primary metric of each query; empty if [`RetrievalOptions::items`] is false.
     #[serde(skip)]
     pub items: Vec<Item>,
-    /// The queries with the lowest primary metric, worst first.
+    /// The queries with the lowest primary metric, worst first, without those that score 1.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub worst: Vec<WorstQuery>,
 }
@@ -168,7 +169,7 @@ pub struct WorstQuery {
     pub id: String,
     /// The query's primary metric.
     pub value: f64,
-    /// The rank of the first relevant entry retrieved, starting at 1.
+    /// The rank of the first relevant entry retrieved, starting at 1; `None` if none was retrieved.
     pub first_rank: Option<usize>,
     /// Number of relevant entries.
     pub relevant: usize,
@@ -263,7 +264,8 @@ impl Ranking {
 /// 0.
 ///
 /// # Errors
-/// [`EvalError::InvalidOption`]; [`EvalError::NothingToEvaluate`] without queries
+/// [`EvalError::InvalidOption`], also without cut-offs or for a cut-off of 0;
+/// [`EvalError::NothingToEvaluate`] without queries
 pub fn evaluate(
     queries: &[Query<'_>],
     options: &RetrievalOptions,
@@ -331,7 +333,8 @@ fn distinct(cutoffs: &[usize]) -> Vec<usize> {
     cutoffs.iter().copied().filter(|cutoff| seen.insert(*cutoff)).collect()
 }
 
-/// The queries with the lowest scores. Ties: the later first relevant entry first, then file order.
+/// The queries with the lowest scores, without those that score 1. Of equal scores, the query with
+/// the worse rank of the first relevant entry is first; then file order decides.
 fn worst(
     queries: &[Query<'_>],
     rankings: &[Ranking],

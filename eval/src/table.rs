@@ -1,4 +1,4 @@
-//! Plain text tables with aligned columns, and the number format in them.
+//! Plain text tables with aligned columns, and the format of numbers in tables.
 
 use std::fmt;
 
@@ -47,7 +47,7 @@ impl fmt::Display for TextTable {
                 .zip(&widths)
                 .zip(&self.align)
                 .map(|((cell, &width), align)| {
-                    // Format strings limit the width to 65,535 and panic above it.
+                    // `format!` panics for a width above 65,535.
                     let fill = " ".repeat(width - cell.chars().count());
                     match align {
                         Align::Left => format!("{cell}{fill}"),
@@ -66,7 +66,8 @@ pub(crate) fn number(value: f64) -> String {
     if value.is_nan() { "–".to_owned() } else { format!("{value:.4}") }
 }
 
-/// `[low, high]`, with a star if the interval comes from too few units; empty without an interval.
+/// Formats an interval as `[low, high]`, with a star if it has too few sampling units. Empty for
+/// `None`.
 pub(crate) fn limits(interval: Option<&Interval>) -> String {
     interval.map_or_else(String::new, |i| {
         let star = if i.units < MIN_UNITS { "*" } else { "" };

@@ -12,7 +12,7 @@ const GROUP_WIDTH: usize = 40;
 /// Maximum width of a scored text, in characters; the JSON report has the whole text.
 const TEXT_WIDTH: usize = 200;
 
-/// The input files.
+/// Formats the list of input files.
 pub(crate) fn sources(evaluation: &Evaluation) -> String {
     let mut text = String::new();
     for source in &evaluation.sources {
@@ -21,7 +21,7 @@ pub(crate) fn sources(evaluation: &Evaluation) -> String {
     text
 }
 
-/// The values with their intervals, and the method of the intervals.
+/// Formats the values with their intervals as a table, followed by the method of the intervals.
 pub(crate) fn metrics(evaluation: &Evaluation) -> String {
     let measures = || std::iter::once(&evaluation.primary).chain(&evaluation.secondary);
     let with_interval = measures().find_map(|measure| measure.interval.as_ref());
@@ -69,7 +69,7 @@ pub(crate) fn metrics(evaluation: &Evaluation) -> String {
     format!("{table}{method}")
 }
 
-/// A breakdown as a table.
+/// Formats a breakdown as a table.
 pub(crate) fn breakdown(table: &Breakdown) -> String {
     let metric = words(&table.metric);
     let mut text = TextTable::new(&[

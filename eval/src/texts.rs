@@ -1,4 +1,4 @@
-//! Translations, summaries and other texts against one or more references.
+//! Evaluation of translations, summaries and other texts, each with one or more references.
 //!
 //! All metrics of texts in [`METRICS`](crate::metric::registry::METRICS) are computed: chrF and
 //! chrF++.
@@ -33,10 +33,10 @@ use crate::result::{Evaluation, Measure, Provenance, SourceFile};
 use crate::text::{ScoredText, metrics, sources};
 use crate::wer::read::Pairs;
 
-/// Texts with their references.
+/// The texts of a system, and the references of each text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Texts<'a> {
-    /// Ids; for plain lines, the line numbers from 1.
+    /// The id of each text; for plain lines, the line number from 1.
     pub ids: Vec<Cow<'a, str>>,
     /// The texts of the system.
     pub hypotheses: Vec<Cow<'a, str>>,
@@ -45,8 +45,8 @@ pub struct Texts<'a> {
 }
 
 impl<'a> Texts<'a> {
-    /// Combines the pairs of several reference files with the same hypotheses, in the order of the
-    /// first file. Each file comes with its name.
+    /// Combines several reference files. `files` has the name of each file, and its references
+    /// paired with the same hypotheses. The texts are in the order of the first file.
     ///
     /// # Errors
     /// [`EvalError::Malformed`] for sclite's markup, and for an id that is missing in one
@@ -132,12 +132,13 @@ pub struct TextsReport {
     /// The chosen metric (primary) and the other metrics.
     #[serde(flatten)]
     pub evaluation: Evaluation,
-    /// Number of references of each text; the largest if they differ.
+    /// Number of references per text; the largest number if the texts differ.
     pub references: usize,
-    /// The texts with the lowest scores, worst first. Texts with the best score are left out.
+    /// The texts with the lowest scores, worst first, without texts that have the best possible
+    /// score.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub worst: Vec<WorstText>,
-    /// The sums of each text, for the primary metric; empty if not requested.
+    /// The sums of each text for the primary metric; empty if [`TextsOptions::items`] is false.
     #[serde(skip)]
     pub items: Vec<Item>,
 }

@@ -1,5 +1,5 @@
-//! Compares BLEU, ROUGE-L and CIDEr with pycocoevalcap, on the shared fixtures if `ENGRAM_DATA` is
-//! set.
+//! Compares BLEU, ROUGE-L and CIDEr with pycocoevalcap. `ENGRAM_DATA` names the folder that
+//! contains the fixtures in `metrics/`, which are not in this repository.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,5 @@
-//! The caption readers and the joining of results: accepted inputs, and error messages with the
-//! expected format.
+//! Tests of the caption readers and of joining results with annotations: accepted inputs, and error
+//! messages.
 
 use engram_eval::EvalError;
 use engram_eval::caption::{
@@ -45,7 +45,7 @@ fn images_keep_their_order_and_domains_are_parts_of_the_whole() {
     assert_eq!(all.domains[0].metrics.cider_d, expected);
     assert_eq!(all.domains[1].metrics.bleu, all.images[0].metrics.bleu);
 
-    // A domain with its own frequencies is scored like its images alone.
+    // With its own document frequencies, a domain is scored as if its images were evaluated alone.
     let own = CaptionOptions { domain_frequency: DomainFrequency::OwnImages, ..Default::default() };
     let own = scores(RESULTS, &own).unwrap();
     let mut annotations = parse_annotations("a.json", ANNOTATIONS.as_bytes()).unwrap();
@@ -191,7 +191,7 @@ fn line_ends_in_captions_give_a_warning() {
     assert!(scored.warnings[0].starts_with("r.json: 1 captions contain a line end"));
 }
 
-/// Damaged files are refused or read, without panic.
+/// Damaged files are read or give an error, without panic.
 #[test]
 fn damaged_files_do_not_panic() {
     for text in [ANNOTATIONS, RESULTS] {

@@ -86,7 +86,7 @@ fn items_give_the_same_value_and_interval() {
     let items = |hypotheses| {
         let texts = Texts { hypotheses, ..texts.clone() };
         let items = evaluate(&texts, &options).expect("texts").items;
-        // Through their JSON form.
+        // The items are written as JSON and read again.
         let written = engram_eval::items::json_lines(&items);
         Items::parse("items", &written).expect("items")
     };

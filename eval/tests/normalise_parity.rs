@@ -1,5 +1,5 @@
-//! Compares the normalisers with openai-whisper 20250625, on the shared fixture if `ENGRAM_DATA` is
-//! set.
+//! Compares the normalisers with openai-whisper 20250625. `ENGRAM_DATA` names the folder that
+//! contains the fixture in `metrics/`, which is not in this repository.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! The phrase evaluation: metrics, breakdowns, worst rows, JSON and text.
+//! Tests of the phrase evaluation: metrics, breakdowns, worst rows, JSON and text.
 
 use engram_eval::EvalError;
 use engram_eval::bootstrap::BootstrapOptions;
@@ -12,8 +12,8 @@ use serde_json::Value;
 const CLASSES: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
 const CONTEXTS: [&str; 3] = ["A47", "G06", "H01"];
 
-/// `anchors` anchors with ten rows each. Predictions follow the gold score, with a different slope
-/// per anchor and an error per row.
+/// Returns rows with predictions: `anchors` anchors with ten rows each. A prediction is the gold
+/// score times a slope, which differs per anchor, plus an error, which differs per row.
 fn study(anchors: usize) -> (Vec<GoldRow>, Vec<Prediction>) {
     let wave = |i: usize, step: f64| (i as f64 * step).sin();
     let rows = (0..anchors * 10).map(|i| {

@@ -1,4 +1,5 @@
-//! The CSV readers: accepted inputs, and error messages with file, line, reason and remedy.
+//! Tests of the CSV readers of gold scores and predictions: accepted inputs, and error messages
+//! with file, line, reason and remedy.
 
 use std::fs;
 

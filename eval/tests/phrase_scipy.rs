@@ -1,5 +1,5 @@
-//! Compares the correlations with scipy: always on the committed fixture, on the large shared
-//! fixture if `ENGRAM_DATA` is set.
+//! Compares the correlations with scipy: on the fixture in `reference/`, and on a larger fixture in
+//! the folder `ENGRAM_DATA` if it is set.
 
 use std::path::Path;
 
@@ -26,7 +26,7 @@ fn numbers(values: &Value) -> Vec<f64> {
 }
 
 fn assert_equal(case: &str, metric: &str, ours: f64, reference: f64) {
-    // The weighted form centres twice, which corrects scipy's rounding of the mean.
+    // `WeightedPearson` centres the values twice, which corrects the rounding of the mean in scipy.
     let corrected = metric == "weighted pearson" && case.starts_with("nearly_constant");
     let tolerance = if corrected { 1e-5 } else { TOLERANCE };
     let equal = (ours - reference).abs() <= tolerance || (ours.is_nan() && reference.is_nan());

@@ -1,5 +1,5 @@
-//! Compares the tokenizer with the original PTBTokenizer, on the shared fixtures if `ENGRAM_DATA`
-//! is set.
+//! Compares the tokenizer with the original PTBTokenizer. `ENGRAM_DATA` names the folder that
+//! contains the fixtures in `metrics/`, which are not in this repository.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -40,8 +40,8 @@ fn equal_on_tricky_strings() {
     let expected = expected["items"].as_array().unwrap();
     assert!(captions.len() > 1_000 && captions.len() == expected.len());
 
-    // The fixture has `tokens` of the whole file, and `raw` of each caption followed by a
-    // lower-case line.
+    // In the fixture, `tokens` are from all captions as one file, and `raw` from each caption
+    // followed by a line in lower case.
     let tokens = tokenize(&captions);
     let spaced: Vec<&str> = captions.iter().flat_map(|caption| [*caption, "x"]).collect();
     let raw = tokenize_raw(&spaced);

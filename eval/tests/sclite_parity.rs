@@ -1,4 +1,4 @@
-//! Compares the edit counts of transcripts with markup with the counts of sclite.
+//! Compares the edit counts of transcripts with markup with sclite's counts.
 
 use engram_eval::normalise::Normaliser;
 use engram_eval::wer::Alignment;
@@ -62,7 +62,7 @@ fn every_pair_has_the_counts_of_sclite() {
 fn one_of_twelve_words_is_wrong_and_none_with_optional_deletions() {
     let report = score(REFERENCE, HYPOTHESIS, false, Normaliser::None);
     assert_eq!((report.counts.errors(), report.counts.reference_tokens()), (1, 12));
-    // The other parts of the report use the chosen words too.
+    // The confusions and the worst pairs use the chosen words too.
     assert_eq!(report.confusions.unwrap().deletions, [("(uh)".to_owned(), 1)]);
     assert_eq!(report.worst[0].reference, "well (uh) that is fine");
     assert_eq!(report.alignment, Alignment::Sclite);

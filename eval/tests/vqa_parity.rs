@@ -1,7 +1,7 @@
 //! Compares VQA accuracy with the official script, and retrieval metrics with trec_eval.
 //!
-//! The files are not part of this repository. `ENGRAM_DATA` names the folder that contains
-//! `metrics/`.
+//! `ENGRAM_DATA` names the folder that contains the fixtures in `metrics/`, which are not in this
+//! repository.
 
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,7 @@
 //! Compares word and character errors with jiwer 4.0.0 (RapidFuzz 3.14.6), count by count.
 //!
-//! The pairs and jiwer's output are not in this repository: `ENGRAM_DATA` names the folder with
-//! `metrics/wer*.jsonl[.gz]` and `wer-refs/`.
+//! `ENGRAM_DATA` names the folder that contains the pairs and jiwer's output, which are not in this
+//! repository: `metrics/wer*.jsonl[.gz]` and `wer-refs/`.
 
 use std::path::{Path, PathBuf};
 
@@ -118,7 +118,8 @@ fn published_values_are_reproduced_to_all_digits() {
         let rates = report.rare_words.expect("rare words");
         let counts = [report.counts, rates.others, rates.rare];
         for (counts, expected) in counts.into_iter().zip([wer, u_wer, b_wer]) {
-            // The order of operations of the published script, so that the last digit is equal.
+            // The operations are in the order of the published script, so that the last digit is
+            // equal.
             let per_cent = 100.0 * counts.errors() as f64 / counts.reference_tokens() as f64;
             assert_eq!(per_cent.to_string(), expected.to_string(), "{file}");
         }

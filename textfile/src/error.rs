@@ -14,7 +14,7 @@ pub struct Location {
 }
 
 impl Location {
-    /// A location: the whole of `file`, or a line in it.
+    /// Creates the location of a line. With `None` for `line`, the location is the whole file.
     pub fn new(file: impl AsRef<Path>, line: impl Into<Option<u64>>) -> Self {
         Self { file: file.as_ref().display().to_string(), line: line.into() }
     }
@@ -90,7 +90,7 @@ pub enum TextError {
 }
 
 impl TextError {
-    /// An error for a whole file, or for a line in it.
+    /// Creates an error for a line. With `None` for the line, the error is for the whole file.
     pub fn malformed(
         file: impl AsRef<Path>,
         line: impl Into<Option<u64>>,
@@ -106,8 +106,8 @@ impl TextError {
     }
 }
 
-/// Returns at most `width` characters of a text on one line: control characters become spaces, and
-/// an ellipsis ends a truncated text.
+/// Shortens a text to at most `width` characters on one line. Control characters become spaces; a
+/// truncated text ends with an ellipsis.
 pub fn shortened(text: &str, width: usize) -> String {
     let clean = |c: char| if c.is_control() { ' ' } else { c };
     let mut characters = text.chars().map(clean);

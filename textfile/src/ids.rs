@@ -6,7 +6,7 @@ use std::hash::Hash;
 
 use crate::{Location, TextError, shortened};
 
-/// The ids of a file so far, each with its line.
+/// The ids that have been read from a file, each with its line.
 #[derive(Debug)]
 pub struct UniqueIds<K> {
     lines: HashMap<K, Option<u64>>,

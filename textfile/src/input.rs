@@ -15,7 +15,7 @@ use crate::{Location, TextError};
 /// the memory reach 0.1 %.
 const MAX_COMPRESSION_RATIO: u64 = 100;
 const MAX_DECOMPRESSED_BYTES: u64 = 256 << 20;
-/// Limit for reading a whole pipe or device: its size is unknown and may be infinite.
+/// Limit for reading a whole pipe or device, whose size is unknown and may be infinite.
 const MAX_PIPE_BYTES: u64 = 1 << 30;
 
 /// The buffer size, in bytes.
@@ -32,12 +32,12 @@ const UTF_16: [[u8; 2]; 2] = [[0xff, 0xfe], [0xfe, 0xff]];
 
 /// An open text input. Reading it returns uncompressed bytes without a byte order mark.
 ///
-/// Gzip data may unpack to 256 MiB, or to 100 times their size if that is more.
+/// Gzip data may unpack to 256 MiB, or to 100 times their compressed size if that is more.
 pub struct Input<'r> {
     file: String,
     reader: Box<dyn BufRead + 'r>,
     is_gzip: bool,
-    /// The size of the file, if it is a regular file.
+    /// Size in bytes of a regular file; `None` for any other input.
     size: Option<u64>,
 }
 
@@ -109,11 +109,10 @@ impl<'r> Input<'r> {
         &self.file
     }
 
-    /// Returns the first byte that is not white space, within the first 4 KiB. The input stays at
-    /// its start.
+    /// Returns the first byte that is not white space. The read position does not change.
     ///
     /// # Errors
-    /// [`TextError::Empty`] if these are all white space; as [`Input::error`]
+    /// [`TextError::Empty`] if the first 4 KiB are white space; as [`Input::error`]
     pub fn first_byte(&mut self) -> Result<u8, TextError> {
         let mut start = Vec::new();
         let mut found = None;
@@ -178,8 +177,8 @@ pub fn read_bytes(path: impl AsRef<Path>) -> Result<Vec<u8>, TextError> {
     Input::open(path)?.read_bytes()
 }
 
-/// The folder that relative paths in a file start from: the file's folder, or the current folder
-/// for standard input and other pipes in `/dev`.
+/// The folder to which paths inside `file` are relative: the folder of `file`, or the current
+/// folder if `file` is in `/dev`, such as standard input.
 pub fn base_folder(file: &Path) -> &Path {
     match file.parent() {
         Some(folder) if !folder.starts_with("/dev") => folder,
@@ -231,8 +230,8 @@ fn read_error(file: &str, is_gzip: bool, source: io::Error) -> TextError {
     }
 }
 
-/// Returns the bytes that identify the format, and a reader that starts with these bytes again. A
-/// text without a format mark is read only to its first byte: a pipe may have no more yet.
+/// Returns the first bytes, which identify the format, and a reader that starts with these bytes
+/// again. Without a format mark, only one byte is read, because a pipe may have no more yet.
 fn first_bytes<R: BufRead>(mut reader: R) -> io::Result<(Vec<u8>, impl BufRead)> {
     let mut first = Vec::new();
     reader.by_ref().take(1).read_to_end(&mut first)?;
@@ -243,7 +242,7 @@ fn first_bytes<R: BufRead>(mut reader: R) -> io::Result<(Vec<u8>, impl BufRead)>
     Ok((first.clone(), Cursor::new(first).chain(reader)))
 }
 
-/// Counts the compressed bytes read.
+/// A reader that counts the compressed bytes read.
 struct Counted<R> {
     reader: R,
     compressed_bytes: Rc<Cell<u64>>,
@@ -257,7 +256,7 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
-/// Stops when the decompressed data exceed the limit.
+/// A reader that returns an error when the decompressed data exceed the limit.
 struct Limited<R> {
     reader: R,
     /// Decompressed bytes returned so far.
@@ -326,7 +325,7 @@ mod tests {
         assert_eq!(read(3).unwrap(), 3 << 20);
         let error = read(2).unwrap_err().to_string();
         assert!(error.starts_with("f: unpacks to more than 2 MiB and 100 times its size; write"));
-        // A false size in the trailer allocates no memory.
+        // A false size in the gzip trailer does not allocate memory.
         let mut lies = packed.clone();
         lies.splice(packed.len() - 4.., [0xff; 4]);
         assert!(text(&lies).is_err());

@@ -43,9 +43,10 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// Parses a JSON lines text on all threads and skips blank lines. `make` turns the line number and
-/// the parsed record into a result. The results are in order, in blocks. `file` and `remedy` are
-/// for errors. If several lines are invalid, the error names the first, for any number of threads.
+/// Parses JSON lines on all threads; blank lines are skipped. `make` turns the line number and the
+/// parsed record into a result. Returns the results in the order of the lines, in one list per
+/// block of lines. `file` and `remedy` are for error messages. If several lines are invalid, the
+/// error names the first of them, for any number of threads.
 ///
 /// # Errors
 /// as [`parse_json_line`]
@@ -71,7 +72,7 @@ where
     parsed.into_iter().collect()
 }
 
-/// Parses a line, which must be a JSON object. `file`, `line` and `remedy` are for errors.
+/// Parses a line, which must be a JSON object. `file`, `line` and `remedy` are for error messages.
 ///
 /// # Errors
 /// [`TextError::Malformed`]
@@ -95,7 +96,8 @@ pub fn message(error: &serde_json::Error) -> String {
     description + &position
 }
 
-/// Like [`message`] with the column only, for files in which each line is parsed separately.
+/// Like [`message`], but the position is the column alone: for files in which each line is parsed
+/// separately.
 pub fn message_in_line(error: &serde_json::Error) -> String {
     match split_position(error) {
         (description, position) if position.is_empty() => description,

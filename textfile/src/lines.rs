@@ -7,8 +7,8 @@ use crate::{Input, Location, TextError};
 /// The maximum size of a line, or of a row of a table, in bytes.
 pub const LONGEST_LINE: u64 = 16 << 20;
 
-/// Lines with their numbers, from 1, without their line ends. A line end at the end of the text
-/// starts no further line.
+/// Lines with their numbers, from 1, without their line ends. After the line end of the last line,
+/// no further (empty) line follows.
 pub fn lines(text: &str) -> impl Iterator<Item = (u64, &str)> {
     let text = (!text.is_empty()).then(|| text.strip_suffix('\n').unwrap_or(text));
     let lines = text.into_iter().flat_map(|text| text.split('\n'));
@@ -20,7 +20,8 @@ pub fn not_blank(text: &str) -> impl Iterator<Item = (u64, &str)> {
     lines(text).filter(|(_, line)| !line.trim().is_empty())
 }
 
-/// Refuses a text whose lines all end in `\r` (classic Mac OS): it would be read as one line.
+/// Returns an error for a text whose lines end in `\r` only (classic Mac OS), because it would be
+/// read as one line.
 ///
 /// # Errors
 /// [`TextError::Malformed`]
@@ -42,7 +43,7 @@ pub struct Lines<'r> {
 }
 
 impl<'r> Lines<'r> {
-    /// A reader before the first line; [`advance`](Self::advance) moves to the first line.
+    /// Creates a reader. Call [`advance`](Self::advance) before the first line is used.
     pub fn new(input: Input<'r>) -> Self {
         Self { reader: LineReader::new(input), text: String::new(), is_empty: true }
     }
@@ -86,7 +87,7 @@ impl<'r> Lines<'r> {
     }
 }
 
-/// An input and the number of lines read.
+/// An input, and the number of lines read from it.
 pub(crate) struct LineReader<'r> {
     pub(crate) input: Input<'r>,
     pub(crate) line: u64,

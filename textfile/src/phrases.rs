@@ -33,7 +33,7 @@ pub struct PhraseColumns<'a> {
     pub anchor: &'a str,
     /// The column of targets.
     pub target: &'a str,
-    /// The column of contexts; without it, contexts are empty.
+    /// The column of contexts; with `None`, all contexts are empty.
     pub context: Option<&'a str>,
     /// The column of scores.
     pub score: &'a str,
@@ -45,7 +45,7 @@ impl Default for PhraseColumns<'static> {
     }
 }
 
-/// Reads phrase pairs. With `is_scored`, each row must have a score.
+/// Reads phrase pairs. If `is_scored` is true, each row must have a score.
 ///
 /// # Errors
 /// as [`Table::csv`], [`Table::column`] and [`Table::advance`];

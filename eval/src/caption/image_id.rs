@@ -1,4 +1,4 @@
-//! Image ids: integers in COCO and NoCaps, possibly names in other data sets.
+//! Image ids. COCO and NoCaps have integers; other data sets may have names.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 pub enum ImageId {
     /// An integer.
     Number(i64),
-    /// Any other string.
+    /// A string that is not the usual form of an integer, such as `img_5` or `05`.
     Text(String),
 }
 

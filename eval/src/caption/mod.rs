@@ -1,7 +1,8 @@
 //! Evaluation of image captions in COCO and NoCaps files, with the metrics of pycocoevalcap.
 //!
-//! Captions are tokenized as in pycocoevalcap ([`ptb`]): references and results form one stream
-//! each, in the order of the annotated images. The metrics are BLEU-1 to BLEU-4, ROUGE-L, CIDEr-D
+//! Captions are tokenized as in pycocoevalcap ([`ptb`]). The tokenizer gets all references in one
+//! call and all results in another, each in the order of the annotated images, because the next
+//! caption can change the tokens of a caption. The metrics are BLEU-1 to BLEU-4, ROUGE-L, CIDEr-D
 //! and plain CIDEr.
 //!
 //! # Source   X. Chen et al., arXiv 1504.00325; salaniz/pycocoevalcap `eval.py`; NoCaps, arXiv 1812.08658
@@ -33,9 +34,9 @@ use crate::tokenize::ptb::{self, has_line_end};
 /// An image and its reference captions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AnnotatedImage {
-    /// Identifies the image; unique.
+    /// The image id, unique in the data set.
     pub id: ImageId,
-    /// The NoCaps domain: `in-domain`, `near-domain` or `out-domain`.
+    /// The NoCaps domain: `in-domain`, `near-domain` or `out-domain`; `None` in COCO.
     pub domain: Option<String>,
     /// The reference captions, in file order.
     pub references: Vec<String>,
@@ -74,18 +75,18 @@ pub enum EvaluatedImages {
     /// All annotated images; a missing result is an error.
     #[default]
     All,
-    /// Only the images with a result, as in pycocoevalcap's example. CIDEr then counts document
+    /// Only the images with a result, as in pycocoevalcap's example. CIDEr counts document
     /// frequencies over these images only.
     WithResult,
 }
 
-/// Images over which CIDEr of a domain counts document frequencies.
+/// The images in which CIDEr counts document frequencies when it scores one domain.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum DomainFrequency {
-    /// All evaluated images: a domain's CIDEr is the mean over its images.
+    /// All evaluated images: CIDEr of a domain is the mean of the scores of its images.
     #[default]
     AllImages,
-    /// The images of the domain: a domain's CIDEr equals an evaluation of that domain alone.
+    /// The images of the domain: CIDEr is as if the domain were evaluated alone.
     OwnImages,
 }
 
@@ -97,7 +98,8 @@ pub struct CaptionOptions {
     /// External document frequencies for CIDEr-D and CIDEr; `None` counts them in the given
     /// references.
     pub document_frequency: Option<DocumentFrequency>,
-    /// How CIDEr of a domain counts document frequencies. `document_frequency` takes precedence.
+    /// The images in which CIDEr of a domain counts document frequencies. Ignored if
+    /// `document_frequency` is given.
     pub domain_frequency: DomainFrequency,
 }
 
@@ -141,11 +143,11 @@ impl CaptionMetrics {
 pub struct ImageScores {
     /// The image id.
     pub id: ImageId,
-    /// The image's domain, if the annotations name one.
+    /// The domain of the image; `None` if the annotations have none.
     pub domain: Option<String>,
     /// The image's metrics.
     pub metrics: CaptionMetrics,
-    /// N-gram counts from which BLEU of a set of images is computed.
+    /// The n-gram counts of the image. BLEU of a set of images is computed from their sum.
     #[serde(skip)]
     pub bleu_statistics: BleuStatistics,
 }
@@ -153,7 +155,7 @@ pub struct ImageScores {
 /// The metrics over the images of one domain.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DomainScores {
-    /// The domain's name in the annotations.
+    /// Name of the domain, as in the annotations.
     pub name: String,
     /// Number of images in the domain.
     pub images: usize,
@@ -169,14 +171,14 @@ pub struct CaptionScores {
     /// The metrics by domain: in, near, out, then other domains by name; empty if the annotations
     /// have no domains.
     pub domains: Vec<DomainScores>,
-    /// Caveats about the scores; empty if there are none.
+    /// Warnings about the scores; empty if there are none.
     pub warnings: Vec<String>,
     /// The metrics of each image, in the order of the annotations.
     pub images: Vec<ImageScores>,
 }
 
-/// Scores the results of a system against the annotations. The scores do not depend on the number
-/// of threads, to the last bit.
+/// Scores the results of a system against the annotations. The scores are bit-identical for any
+/// number of threads.
 ///
 /// # Errors
 /// [`EvalError::MissingPrediction`], [`EvalError::ExtraPrediction`];
@@ -209,7 +211,7 @@ pub fn evaluate(
     Ok(prepare(annotations, results, options)?.scores(options))
 }
 
-/// The tokenized corpus for the metrics; the raw texts can be dropped.
+/// The tokenized captions. The metrics need no other texts.
 struct Prepared {
     corpus: CaptionCorpus,
     /// Id and domain of each image.
@@ -358,8 +360,9 @@ fn joined<'a>(
     Ok(pairs)
 }
 
-/// The metrics of each domain. CIDEr uses the domain's own document frequencies if `corpus` is
-/// given. Images without a domain are not counted.
+/// The metrics of each domain. If `corpus` is given, CIDEr counts document frequencies in the
+/// images of the domain; with `None`, the scores of the images are averaged. Images without a
+/// domain are ignored.
 fn by_domain(
     images: &[ImageScores],
     corpus: Option<&CaptionCorpus>,

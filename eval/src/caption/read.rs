@@ -1,5 +1,4 @@
-//! JSON readers for annotations, results and document frequencies; gzip-compressed files are
-//! unpacked.
+//! Reads annotations, results and document frequencies from JSON files, which may be gzipped.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -18,7 +17,7 @@ const RESULT_SHAPE: &str = "expected [{\"image_id\": 1, \"caption\": \"a dog\"},
 const FREQUENCY_SHAPE: &str =
     "expected {\"num_documents\": 5000, \"document_frequency\": {\"a dog\": 120, …}}";
 
-/// Reads COCO or NoCaps annotations; NoCaps gives each image a `domain`.
+/// Reads annotations of COCO, or of NoCaps, which gives each image a `domain`.
 ///
 /// # Errors
 /// [`EvalError::Text`]; as [`parse_annotations`]
@@ -34,12 +33,12 @@ pub fn read_results(path: &Path) -> Result<CaptionResults, EvalError> {
     parse_results(&path.display().to_string(), &read_bytes(path)?)
 }
 
-/// Reads document frequencies for CIDEr: the number of documents (images) of a collection that
-/// contain an n-gram.
+/// Reads document frequencies for CIDEr: for each n-gram, the number of documents (images) of a
+/// collection that contain it.
 ///
 /// Format: `{"num_documents": 5000, "document_frequency": {"a": 4990, "a dog": 120}}`. An n-gram is
-/// one to four tokens joined by single spaces. The names `ref_len` and `df` are also accepted. Both
-/// numbers count documents and are not logarithms.
+/// one to four tokens joined by single spaces. The key `num_documents` may be named `ref_len`, and
+/// `document_frequency` may be named `df`. All numbers count documents and are not logarithms.
 ///
 /// # Errors
 /// [`EvalError::Text`]; as [`parse_document_frequency`]
@@ -78,8 +77,8 @@ struct FrequencyFile {
 
 /// Like [`read_annotations`], but from uncompressed bytes; `file` is the name for error messages.
 ///
-/// Keeps the order of `images`, on which the tokenizer depends. Without `images`, the images are
-/// ordered by their first caption.
+/// The images keep the order of the list `images`. If the file has no such list, they are in the
+/// order of their first captions. (The order matters: see [`caption`](super).)
 ///
 /// # Errors
 /// [`EvalError::Malformed`]
@@ -184,7 +183,8 @@ pub fn parse_document_frequency(file: &str, bytes: &[u8]) -> Result<DocumentFreq
     Ok(DocumentFrequency { documents, counts })
 }
 
-/// Reads both lists of an annotation file in parallel.
+/// Reads both lists of an annotation file in parallel. `None` asks the caller to parse the file
+/// serially, for example to get the error.
 fn lists(bytes: &[u8], part: usize) -> Option<Lists<'_>> {
     let mut cursor = Cursor::new(text(bytes)?, part);
     let (mut images, mut annotations) = (None, None);
@@ -200,7 +200,7 @@ fn lists(bytes: &[u8], part: usize) -> Option<Lists<'_>> {
     Some((images, annotations?))
 }
 
-/// The images, if the file lists them, and their captions.
+/// The list `images`, or `None` if the file has none, and the captions.
 type Lists<'a> = (Option<Parts<ImageEntry>>, Parts<CaptionEntry<'a>>);
 
 /// Returns the id and the caption of an entry; `entry_name` names the entry in messages.
@@ -217,7 +217,7 @@ fn complete(
     }
 }
 
-/// The contents of a file without byte order mark; `None` if they are not UTF-8.
+/// The text of a file without its byte order mark; `None` if the file is not UTF-8.
 fn text(bytes: &[u8]) -> Option<&str> {
     str::from_utf8(without_mark(bytes)).ok()
 }

@@ -1,4 +1,5 @@
-//! Caption report: metrics with intervals, by domain, and the lowest-scoring images.
+//! The report of a caption evaluation: metrics with intervals, metrics by domain, and the
+//! lowest-scoring images.
 
 use std::collections::HashMap;
 
@@ -22,7 +23,7 @@ const CIDER_D: usize = 5;
 /// Options for [`report`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ReportOptions {
-    /// The evaluated images, and the document frequencies of CIDEr.
+    /// Options for the evaluated images and for the document frequencies of CIDEr.
     pub captions: CaptionOptions,
     /// Resamples, confidence level and seed of the intervals.
     pub bootstrap: BootstrapOptions,
@@ -40,12 +41,12 @@ pub struct CaptionReport {
     /// CIDEr-D (primary) and the other metrics, over all images and by domain.
     #[serde(flatten)]
     pub evaluation: Evaluation,
-    /// Caveats about the scores; empty if there are none.
+    /// Warnings about the scores; empty if there are none.
     pub warnings: Vec<String>,
-    /// The images with the lowest CIDEr-D.
+    /// The images with the lowest CIDEr-D, worst first; ties in the order of the annotations.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub worst: Vec<WorstImage>,
-    /// CIDEr-D of each image; empty if not requested.
+    /// CIDEr-D of each image; empty if [`ReportOptions::items`] is false.
     #[serde(skip)]
     pub items: Vec<Item>,
 }
@@ -75,7 +76,7 @@ pub fn report(
 ) -> Result<CaptionReport, EvalError> {
     options.bootstrap.validate()?;
     let prepared = prepare(&annotations, &results, &options.captions)?;
-    // The texts take as much memory as everything else together.
+    // Keeps the texts only if the report lists images: they take half of the memory.
     let texts = (options.worst > 0).then_some((annotations, results));
     let scores = prepared.scores(&options.captions);
     let all: Vec<usize> = (0..scores.images.len()).collect();
@@ -114,7 +115,7 @@ pub fn report(
     })
 }
 
-/// The metrics over some images, each with its interval.
+/// Adds the interval over `images` to each of their `metrics`.
 fn measures(
     scores: &CaptionScores,
     images: &[usize],

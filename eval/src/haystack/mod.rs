@@ -1,11 +1,13 @@
 //! Visual Haystacks: yes/no questions about a few images among many.
 //!
-//! Three accuracies are reported:
+//! A reply is correct if it contains the correct answer, "yes" or "no". Three accuracies are
+//! reported:
 //!
-//! - Published: the mean over 100 bootstrap resamples. A reply with both "yes" and "no" counts as
-//!   correct.
-//! - Plain: the share of correct replies, which the published accuracy approximates.
-//! - Strict: a reply with both "yes" and "no" counts as wrong.
+//! | accuracy | definition | a reply with both "yes" and "no" |
+//! |---|---|---|
+//! | published | mean of the plain accuracy over 100 bootstrap resamples | correct |
+//! | plain | share of correct replies | correct |
+//! | strict | share of correct replies | wrong |
 //!
 //! | file | task |
 //! |---|---|
@@ -47,24 +49,24 @@ use words::contains_yes_no;
 /// Number of resamples of the published accuracy.
 const PUBLISHED_RESAMPLES: usize = 100;
 
-/// The published accuracy.
+/// The published accuracy: the mean over 100 bootstrap resamples.
 pub const ACCURACY: MetricInfo = MetricInfo::higher("haystack_accuracy", Unit::Fraction);
 /// The share of correct replies.
 pub const PLAIN: MetricInfo = MetricInfo::higher("accuracy_plain", Unit::Fraction);
 /// The share of correct replies that do not contain both answer words.
 pub const STRICT: MetricInfo = MetricInfo::higher("accuracy_strict", Unit::Fraction);
-/// The share of replies with an answer word.
+/// The share of replies that contain "yes" or "no".
 pub const COMPLIANCE: MetricInfo = MetricInfo::higher("compliance", Unit::Fraction);
 
 /// Options for [`evaluate`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HaystackOptions {
-    /// Resamples, confidence level and seed of the intervals. The published accuracy uses the same
-    /// seed.
+    /// Resamples, confidence level and seed of the intervals. The 100 resamples of the published
+    /// accuracy have the same seed.
     pub bootstrap: BootstrapOptions,
     /// Whether to fill [`HaystackReport::items`].
     pub items: bool,
-    /// Number of wrong replies to list.
+    /// Number of entries of [`HaystackReport::worst`].
     pub worst: usize,
     /// The input files.
     pub sources: Vec<SourceFile>,
@@ -79,13 +81,13 @@ pub struct HaystackReport {
     pub evaluation: Evaluation,
     /// Standard deviation of the published accuracy over its 100 resamples.
     pub standard_deviation: f64,
-    /// Whether each reply is correct; empty if not requested.
+    /// The plain accuracy of each reply, 0 or 1; empty if [`HaystackOptions::items`] is false.
     #[serde(skip)]
     pub items: Vec<Item>,
-    /// Wrong replies, then correct replies with both words, in file order.
+    /// Wrong replies, then correct replies with both words; each in file order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub worst: Vec<WrongReply>,
-    /// Number of all such replies, listed or not.
+    /// Number of all replies that are wrong or contain both words, listed or not.
     #[serde(skip)]
     pub wrong_total: usize,
 }

@@ -3,8 +3,8 @@
 //! # Source   nltk 3.9.2 `word_tokenize`, which visual-haystacks/vhs_benchmark `utils.py` calls on
 //! the lower-cased reply: `tokenize/destructive.py` after the sentence splitter
 //! `tokenize/punkt.py`. Rules that cannot affect the tokens `yes` and `no` are omitted:
-//! contractions of other words, and abbreviations. (nltk 3.10 came after the published results. It
-//! also finds `no` in `no—` and `'no'`.)
+//! contractions of other words, and abbreviations. nltk 3.10 also finds `no` in `no—` and `'no'`,
+//! but the published results are from an earlier version.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;

@@ -1,4 +1,4 @@
-//! The caption page: predicted captions beside reference captions.
+//! The page for captions: predicted captions with their reference captions.
 
 use super::cases::{Cases, Cell, Column, Kind, with_references};
 use super::numbers::size;

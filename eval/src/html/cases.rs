@@ -59,9 +59,9 @@ impl Cell {
 pub(super) struct Cases<'a> {
     /// The kind of items, in the plural: `utterances`.
     pub(super) items: &'a str,
-    /// The total number of cases, including those not listed.
+    /// The number of all cases, listed or not.
     pub(super) total: usize,
-    /// The order of the cases: `by number of errors`.
+    /// The order of the cases, in words: `by number of errors`.
     pub(super) order: &'a str,
     pub(super) columns: &'a [Column<'a>],
     pub(super) rows: Vec<Vec<Cell>>,

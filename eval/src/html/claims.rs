@@ -1,4 +1,4 @@
-//! A page of claims, with the published and the measured value and the verdict of each.
+//! A page of claims: each with its published value, its measured value and its verdict.
 
 use super::forest::{Forest, Row, forest, star_note};
 use super::numbers::{decimals, fixed, limits, size};
@@ -12,7 +12,7 @@ use crate::result::Measure;
 pub struct ClaimCard<'a> {
     /// The claim's group; consecutive claims of one group share a section.
     pub group: &'a str,
-    /// The claim's id: `reveal.knowledge_swap`.
+    /// The id of the claim, such as `reveal.knowledge_swap`.
     pub id: &'a str,
     /// The text of the claim.
     pub claim: &'a str,
@@ -24,11 +24,12 @@ pub struct ClaimCard<'a> {
     pub verdict: &'a str,
     /// The command that measures the value.
     pub command: &'a str,
-    /// Values for comparison.
+    /// Other measured values, each with its name, drawn on the axis of `measure`.
     pub compared: &'a [(String, Measure)],
 }
 
-/// Returns the page: all claims as a table, the values of each, the claims not measured, and notes.
+/// Returns the page: a table of all measured claims, the values of each claim, a list of the claims
+/// that are not measured, and the notes.
 ///
 /// ```
 /// use engram_eval::html::claims_page;

@@ -46,7 +46,7 @@ impl<'a> Row<'a> {
 /// Optional parts of a forest table.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Forest {
-    /// The overall value, drawn as a dashed line.
+    /// The overall value, drawn as a dashed line; `None` for no line.
     pub(super) overall: Option<f64>,
     /// Whether to show each row's count; the table is then narrower.
     pub(super) n: bool,
@@ -150,7 +150,7 @@ fn forest_row(html: &mut Html, row: &Row<'_>, table: &Table<'_>) {
     });
 }
 
-/// Explains the star, if any interval has one.
+/// Explains the star of an interval with few sampling units, if there is such an interval.
 pub(super) fn star_note(html: &mut Html, rows: &[Row<'_>]) {
     if rows.iter().any(|row| row.interval.is_some_and(|i| i.units < MIN_UNITS)) {
         let text = format!("* fewer than {MIN_UNITS} sampling units: a rough interval");

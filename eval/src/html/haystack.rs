@@ -1,4 +1,4 @@
-//! The Visual Haystacks page: replies that are wrong or contain both words.
+//! The page for Visual Haystacks: replies that are wrong or contain both "yes" and "no".
 
 use super::cases::{Cases, Cell, Column, Kind, cut};
 use super::numbers::{format_value, size};

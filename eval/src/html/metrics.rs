@@ -4,7 +4,7 @@ use super::forest::{Forest, Row, forest, star_note};
 use super::page::Page;
 use crate::result::Measure;
 
-/// Values under one heading, drawn on one axis.
+/// A table of values under one heading, drawn on one axis.
 #[derive(Debug, Clone, Copy)]
 pub struct MetricTable<'a> {
     /// The heading.
@@ -15,11 +15,11 @@ pub struct MetricTable<'a> {
     pub note: &'a str,
     /// The name and the measured value of each row.
     pub rows: &'a [(String, Measure)],
-    /// A value for comparison, drawn as a dashed line.
+    /// A value for comparison, drawn as a dashed line; `None` for no line.
     pub reference: Option<f64>,
 }
 
-/// Returns the page.
+/// Returns a page with one section per table. `lead` is the text below the title.
 ///
 /// ```
 /// use engram_eval::html::{MetricTable, metrics_page};

@@ -1,11 +1,11 @@
-//! Reports as self-contained HTML pages: no network, no fonts, no libraries.
+//! Reports as HTML pages, each in one file: a page loads no fonts, libraries or other files.
 //!
 //! | file | task |
 //! |---|---|
 //! | `writer` | writes balanced elements and escapes all text |
 //! | `numbers` | formats values and counts |
 //! | `axis`, `plots` | axes, interval plots and histograms as inline SVG |
-//! | `page` | the page frame: head, style, script, contents |
+//! | `page` | the page frame: head, style, script, table of contents |
 //! | `sections` | sections common to all pages: metrics, files, method, breakdowns, distribution |
 //! | `forest` | tables of values with intervals |
 //! | `metrics` | a page of forest tables only |
@@ -40,5 +40,5 @@ pub use claims::{ClaimCard, claims_page};
 pub use metrics::{MetricTable, metrics_page};
 pub use page::PALETTE;
 
-/// Default number of worst cases on a page: enough to read, small enough to send.
+/// Number of worst cases that `engram eval` puts on a page, unless the user asks for more.
 pub const WORST_CASES: usize = 200;

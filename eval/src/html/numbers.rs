@@ -52,7 +52,8 @@ pub(super) fn percent(part: f64, whole: f64) -> String {
     format!("{}{THIN_SPACE}%", fixed(share, if share.abs() < 10.0 { 2 } else { 1 }))
 }
 
-/// `[low, high]`, with a star if there are too few sampling units for a reliable interval.
+/// Formats an interval as `[low, high]`, with a star if there are too few sampling units for a
+/// reliable interval.
 pub(super) fn limits(interval: &Interval, decimals: usize) -> String {
     let star = if interval.units < MIN_UNITS { "*" } else { "" };
     format!("[{}, {}]{star}", fixed(interval.low, decimals), fixed(interval.high, decimals))

@@ -1,4 +1,4 @@
-//! The page frame: head, style, script, contents.
+//! The page frame: head, style, script, table of contents.
 
 use super::writer::Html;
 
@@ -26,7 +26,7 @@ struct Section {
 }
 
 impl Page {
-    /// An empty page; `lead` describes the evaluated data.
+    /// Creates an empty page; `lead` is the text below the title.
     pub(super) fn new(title: &str, lead: &str) -> Self {
         Self { title: title.to_owned(), lead: lead.to_owned(), sections: Vec::new() }
     }

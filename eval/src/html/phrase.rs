@@ -1,4 +1,4 @@
-//! The page of the phrase study: the rows that lower the correlation most.
+//! The page for phrase similarity: the pairs of phrases that lower the correlation most.
 
 use super::cases::{Cases, Cell, Column, Kind};
 use super::numbers::{fixed, size};

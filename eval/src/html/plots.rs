@@ -17,7 +17,7 @@ pub(super) struct Mark {
 }
 
 impl Mark {
-    /// All finite numbers of the mark, to fit the axis.
+    /// The value and the limits, without infinite values and NaN, to fit the axis.
     pub(super) fn numbers(self) -> impl Iterator<Item = f64> {
         let limits = self.limits.map_or([f64::NAN; 2], |(low, high)| [low, high]);
         limits.into_iter().chain([self.value]).filter(|value| value.is_finite())
@@ -45,7 +45,7 @@ impl RowScale {
     }
 }
 
-/// Formats a length; short and identical on all machines.
+/// Formats a length with at most one decimal.
 fn length(value: f64) -> String {
     let text = format!("{value:.1}");
     text.strip_suffix(".0").map_or_else(|| text.clone(), str::to_owned)
@@ -122,7 +122,7 @@ pub(super) struct Histogram<'a> {
     pub(super) quantity: &'a str,
     /// The kind of items, in the plural: `utterances`.
     pub(super) items: &'a str,
-    /// The overall value and its name.
+    /// The name and the value of the overall metric, drawn as a line; `None` for no line.
     pub(super) overall: Option<(&'a str, f64)>,
 }
 
@@ -133,7 +133,7 @@ const RIGHT: f64 = 14.0;
 const ABOVE: f64 = 42.0;
 const BELOW: f64 = 46.0;
 
-/// With at most this many distinct values, each gets its own bar.
+/// With at most this number of distinct values, each value has its own bar.
 const MAX_VALUE_BARS: usize = 12;
 
 struct Bar {
@@ -143,13 +143,14 @@ struct Bar {
     name: String,
 }
 
-/// The axis, the bars, and whether the last bar includes all values beyond the axis. `None` if no
-/// value is finite.
+/// Returns the axis, the bars, and whether the last bar includes all values beyond the axis. `None`
+/// if no value is finite.
 fn bars(values: &[f64]) -> Option<(Axis, Vec<Bar>, bool)> {
     let mut sorted: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
     sorted.sort_unstable_by(f64::total_cmp);
     let (min, max) = (*sorted.first()?, *sorted.last()?);
-    // Otherwise a few outliers would squeeze all other values into one bar.
+    // The last bar collects outliers. Otherwise a few of them would squeeze all other values into
+    // one bar.
     let usual = sorted[((sorted.len() - 1) * 995).div_ceil(1000)];
     let has_outliers = max - min > 2.0 * (usual - min) && usual > min;
     let end = if has_outliers { usual } else { max };

@@ -41,7 +41,7 @@ impl VqaReport {
         let mut page = Page::new("Visual questions", &lead);
         sections::opening(&mut page, evaluation, &[], WORDS);
         let values: Vec<f64> = self.items.iter().map(sections::item_value).collect();
-        // The same rule as for the worst cases.
+        // As in `VqaReport::worst`, a question is wrong if its accuracy is below 100.
         let wrong = values.iter().filter(|value| **value < 100.0).count();
         distribution(&mut page, &values, evaluation.primary.value);
         sections::breakdowns(&mut page, evaluation);

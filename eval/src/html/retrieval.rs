@@ -1,4 +1,4 @@
-//! The retrieval page: the first entries retrieved, and the relevant entries missed.
+//! The page for retrieval: the first retrieved entries, and the relevant entries that were missed.
 
 use super::cases::{Cases, Cell, Column, Kind, cut};
 use super::numbers::{count, size};

@@ -1,4 +1,5 @@
-//! Tests of whole pages: input never becomes markup, all elements close, nothing is loaded.
+//! Tests of whole pages: input never becomes markup, all elements are closed, and the page loads no
+//! other files.
 
 use crate::aokvqa::{self, AokvqaOptions};
 use crate::caption::{self, parse_annotations, parse_results};
@@ -175,7 +176,7 @@ fn input_texts_never_become_markup() {
             assert_eq!(page.matches(&format!("<{raw}")).count(), 1, "{name}");
             assert_eq!(page.matches(&format!("</{raw}")).count(), 1, "{name}");
         }
-        // The character alignment splits the text.
+        // The page of character errors shows each character in its own element.
         if name != "cer" {
             assert!(page.contains("&lt;/script&gt;&lt;/style&gt;&lt;img/onerror=&#39;"), "{name}");
         }
@@ -197,7 +198,7 @@ fn nothing_is_loaded() {
 fn sections_are_complete_and_linked() {
     for (name, page) in pages() {
         for heading in ["Metrics", "Method", "Distribution", "Worst cases"] {
-            // Replies are correct or wrong, so no distribution is drawn.
+            // The plain accuracy of a reply is 0 or 1, so the page has no distribution.
             if (name, heading) == ("haystack", "Distribution") {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! The page of translations and other texts: each text above its references.
+//! The page for translations and other texts: each text above its references.
 
 use super::cases::{Cases, Cell, Column, Kind, with_references};
 use super::numbers::size;

@@ -13,8 +13,8 @@ use crate::wer::report::{WerReport, WorstPair};
 use crate::wer::text::{self, columns, visible};
 use crate::wer::tokens::TokenUnit;
 
-/// Maximum number of alignment steps shown, per pair and in total; browsers display this many
-/// quickly.
+/// Maximum number of alignment steps on the page, per pair and in total, so that browsers display
+/// the page quickly.
 const MAX_PAIR_STEPS: usize = 1500;
 const MAX_STEPS: usize = 30_000;
 /// Maximum length of a token, in characters.
@@ -35,7 +35,7 @@ impl WerReport {
     /// The report as a page: metrics, breakdowns, confusions, and alignments of the pairs in
     /// [`WerReport::worst`].
     ///
-    /// `unit` is the evaluation's unit. The distribution shows [`WerReport::items`].
+    /// `unit` must be the unit of the evaluation. The distribution shows [`WerReport::items`].
     pub fn to_html(&self, unit: TokenUnit) -> String {
         let evaluation = &self.evaluation;
         let (title, value_name, tokens) = match unit {
@@ -210,7 +210,8 @@ fn cells(report: &WerReport, pair: &WorstPair, unit: TokenUnit, steps: &mut usiz
     cells
 }
 
-/// Shows the reference above the hypothesis; `steps` is the remaining budget for all pairs.
+/// Shows the reference above the hypothesis; `steps` is the number of alignment steps that the page
+/// may still show.
 fn alignment(columns: Vec<text::Column<'_>>, unit: TokenUnit, steps: &mut usize) -> Html {
     let mut html = Html::default();
     let shown = columns.len().min(MAX_PAIR_STEPS).min(*steps);

@@ -1,11 +1,11 @@
-//! Parallel reader for JSON that consists mainly of one or a few long lists; as strict as the
-//! serial reader.
+//! Parallel reader for JSON that consists mainly of one or a few long lists. It accepts no text
+//! that the serial reader refuses.
 //!
-//! The reader cuts a list wherever the text looks like the start of its first element. It then
-//! parses the parts in parallel. A cut may be wrong: the text may be inside a string, or in a list
-//! within an element. So a part is accepted only if the part before it ends exactly at its start.
-//! On any mismatch or unexpected text, the result is `None`. The caller then parses the whole text
-//! serially and so gets the error message.
+//! The reader cuts a list at positions where the text begins like the first element of the list. It
+//! then parses the parts between the cuts in parallel. A cut may be wrong: it may be inside a
+//! string, or in a list within an element. So a part is accepted only if the part before it ends
+//! exactly at its start. On any mismatch or unexpected text, the result is `None`. The caller then
+//! parses the whole text with the serial reader, which returns the result or the error.
 
 use rayon::prelude::*;
 use serde::Deserialize;
@@ -14,13 +14,13 @@ use serde_json::Deserializer;
 
 use super::{Object, Text};
 
-/// Size in bytes of the parts that a thread parses.
+/// Approximate size in bytes of a part that a thread parses.
 pub(crate) const PART: usize = 1 << 16;
 
 /// Maximum length of the text that marks the start of an element.
 const LONGEST_MARK: usize = 64;
 
-/// Parses a text that is one list of objects.
+/// Parses a text that is one list of objects. `None` asks the caller to parse it serially.
 pub(crate) fn parse_list<'a, T>(text: &'a str, part: usize) -> Option<Vec<T>>
 where
     T: Deserialize<'a> + Send,
@@ -31,7 +31,8 @@ where
     Some(rows.into_iter().flatten().collect())
 }
 
-/// Parses the list of objects under `key`, in a text that is one object.
+/// Parses the list of objects under `key`, in a text that is one object. `None` asks the caller to
+/// parse the text serially.
 pub(crate) fn parse_list_under_key<'a, T>(key: &str, text: &'a str, part: usize) -> Option<Vec<T>>
 where
     T: Deserialize<'a> + Send,
@@ -42,7 +43,7 @@ where
             return cursor.skip();
         }
         let rows = cursor.list()?;
-        // A duplicate key is left to the serial reader, which reports it.
+        // For a duplicate key, the result is `None`: the serial reader reports the error.
         list.replace(rows).is_none().then_some(())
     })?;
     cursor.end()?;
@@ -63,7 +64,7 @@ pub(crate) type Parts<T> = Vec<Vec<T>>;
 /// The elements parsed from one cut.
 struct Part<T> {
     rows: Vec<T>,
-    /// Position after the end of the list; `None` if the next cut comes first.
+    /// Position after the end of the list; `None` if the list continues after this part.
     end: Option<usize>,
 }
 
@@ -127,7 +128,7 @@ impl<'a> Cursor<'a> {
         (self.at == self.text.len()).then_some(())
     }
 
-    /// The start of the first element, and one likely start of an element per part.
+    /// The start of the first element, and for each further part a likely start of an element.
     fn cuts(&mut self) -> Vec<usize> {
         self.space();
         let mut cuts = vec![self.at];

@@ -1,4 +1,4 @@
-//! Strict JSON reading: no lists in place of objects, no duplicate keys.
+//! Strict JSON reading: lists in place of objects and duplicate keys are errors.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

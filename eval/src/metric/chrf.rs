@@ -7,9 +7,9 @@
 //!
 //! For each order there are three sums: the n-grams of the hypothesis, the n-grams of the
 //! reference, and the matches. Precision and recall are averaged over the orders in which both
-//! texts have n-grams (the effective order); recall has twice the weight of precision. White space
-//! does not count. With several references, a text is scored against the reference with the highest
-//! score.
+//! texts have n-grams (the effective order). The F-score has β = 2: recall has twice the weight of
+//! precision. Character n-grams skip white space. With several references, a text is scored against
+//! the reference with the highest score.
 //!
 //! # Source   Popović 2015 and 2017; sacrebleu 2.5.1 `metrics/chrf.py`
 
@@ -37,7 +37,8 @@ pub(super) const SUMS: Sums = Sums { count: 3 * CHAR_ORDER, value: chrf, of_text
 pub(super) const SUMS_PLUS_PLUS: Sums =
     Sums { count: 3 * (CHAR_ORDER + WORD_ORDER), value: chrf, of_text: Some(chrf_plus_plus_sums) };
 
-/// The score from the sums of one or many texts: hypothesis, reference and matches of each order.
+/// Computes the score, from 0 to 100, from the sums of one or many texts. For each order, `sums`
+/// has the n-grams of the hypothesis, the n-grams of the reference, and the matches.
 ///
 /// ```
 /// use engram_eval::metric::chrf::{chrf, chrf_sums};
@@ -62,7 +63,8 @@ pub fn chrf(sums: &[f64]) -> f64 {
     100.0 * ((1.0 + BETA_SQUARED) * precision * recall / (BETA_SQUARED * precision + recall))
 }
 
-/// The sums of chrF against the reference with the highest score; the first of equal references.
+/// The sums of chrF against the reference with the highest score; of equal scores, the first
+/// reference.
 pub fn chrf_sums(hypothesis: &str, references: &[&str]) -> Vec<f64> {
     best_sums(hypothesis, references, 0)
 }
@@ -88,13 +90,15 @@ fn best_sums(hypothesis: &str, references: &[&str], word_order: usize) -> Vec<f6
     best.1
 }
 
-/// The sums of one order. Without reference n-grams, hypothesis n-grams do not count.
+/// The sums of one order. If the reference has no n-grams, the n-grams of the hypothesis count as
+/// 0.
 fn order_sums(hypothesis: &[u128], reference: &[u128]) -> [f64; 3] {
     let counted = if reference.is_empty() { 0 } else { hypothesis.len() };
     [counted as f64, reference.len() as f64, in_common(hypothesis, reference) as f64]
 }
 
-/// Number of n-grams in both sorted lists; a repeated n-gram counts with its lower count.
+/// Number of n-grams in both sorted lists. A repeated n-gram counts as often as in the list that
+/// has it less often.
 fn in_common(a: &[u128], b: &[u128]) -> usize {
     let (mut i, mut j, mut common) = (0, 0, 0);
     while let (Some(left), Some(right)) = (a.get(i), b.get(j)) {
@@ -135,7 +139,7 @@ fn sorted_ngrams(tokens: &[u128], n: usize, bits: u32) -> Vec<u128> {
     keys
 }
 
-/// Splits one punctuation mark off the end of a word; if there is none, off the start.
+/// Splits one punctuation mark off the end of a word, or off its start if the end has none.
 fn split_mark(word: &str) -> impl Iterator<Item = &str> {
     let is_mark = |c: char| c.is_ascii_punctuation();
     let mark = match word.chars().count() {

@@ -33,7 +33,7 @@ impl MetricInfo {
         Self { name: Cow::Borrowed(name), version: 1, higher_is_better: None, unit }
     }
 
-    /// The same definition under another name, for example with a cut-off.
+    /// The same definition under another name, such as `recall@10` for `recall`.
     pub fn renamed(&self, name: impl Into<Cow<'static, str>>) -> Self {
         Self { name: name.into(), ..self.clone() }
     }
@@ -52,7 +52,7 @@ pub enum Unit {
     Coefficient,
     /// A score on the metric's own scale.
     Points,
-    /// A number of things.
+    /// A count: 0, 1, 2, …
     Count,
 }
 

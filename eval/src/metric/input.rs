@@ -1,4 +1,4 @@
-//! Checks of the input of a correlation: the reason for a NaN or for a doubtful value.
+//! Explains why a correlation is NaN or may be inaccurate, from its input.
 
 use super::pearson::centred_norm;
 
@@ -11,7 +11,7 @@ pub enum Side {
     Second,
 }
 
-/// A property of the input that makes a correlation undefined or doubtful.
+/// A property of the input that makes a correlation NaN or inaccurate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum InputWarning {
@@ -38,7 +38,7 @@ pub enum InputWarning {
 }
 
 impl InputWarning {
-    /// Returns true if the correlation is NaN for this reason; false if it is only doubtful.
+    /// Returns true if the correlation is NaN for this reason, false if it may be inaccurate.
     pub fn is_undefined(&self) -> bool {
         !matches!(self, Self::NearlyConstant { .. })
     }
@@ -60,12 +60,12 @@ impl InputWarning {
     }
 }
 
-/// Explains a NaN or a doubtful value of [`pearson`](super::pearson::pearson) and the rank
-/// correlations.
+/// Explains a NaN or an inaccurate value of [`pearson`](super::pearson::pearson) and of the rank
+/// correlations; `None` if the input has none of these properties.
 ///
-/// Returns the most serious finding: NaN, then constant, then nearly constant; the first input
-/// before the second. "Nearly constant" is defined as in scipy: the norm of the centred
-/// values is below `eps^0.75` times the mean.
+/// Returns the most serious property: NaN, then constant, then nearly constant; the first input
+/// before the second. An input is nearly constant if the norm of the centred values is below
+/// `eps^0.75` times the mean, as in scipy.
 ///
 /// # Source   `scipy.stats.pearsonr` 1.17 (`ConstantInputWarning`, `NearConstantInputWarning`)
 pub fn input_warning(x: &[f64], y: &[f64]) -> Option<InputWarning> {

@@ -8,9 +8,9 @@ pub const INFO: MetricInfo = MetricInfo::higher("kendall", Unit::Coefficient);
 
 /// Kendall's `τ_b`, in `[-1, 1]`, in `O(n log n)`.
 ///
-/// `τ_b = (C - D) / √(T - T_x) / √(T - T_y)`: concordant minus discordant pairs. `T = n(n-1)/2` is
-/// the number of pairs, `T_x` and `T_y` the pairs tied in `x` and in `y`. NaN for a constant input,
-/// a NaN, or fewer than two rows.
+/// `τ_b = (C - D) / √(T - T_x) / √(T - T_y)`, where `C` is the number of concordant pairs of rows,
+/// `D` of discordant pairs, `T = n(n-1)/2` of all pairs, and `T_x` and `T_y` of pairs tied in `x`
+/// and in `y`. NaN for a constant input, a NaN, or fewer than two rows.
 ///
 /// # Errors
 /// [`MetricError::LengthMismatch`]
@@ -29,7 +29,8 @@ pub struct WeightedKendall {
     ranks: Option<SortedRanks>,
 }
 
-/// The dense ranks of both inputs, and the row order by the outer, then the inner ranks.
+/// The dense ranks of both inputs, and the rows in the order of their outer ranks; rows with equal
+/// outer ranks are in the order of their inner ranks.
 #[derive(Debug, Clone)]
 struct SortedRanks {
     outer: DenseRanks,
@@ -45,7 +46,8 @@ impl WeightedKendall {
     pub fn new(x: &[f64], y: &[f64]) -> Result<Self, MetricError> {
         check_lengths(&INFO, x, y)?;
         let ranks = DenseRanks::new(x).zip(DenseRanks::new(y)).map(|(x, y)| {
-            // τ is symmetric: the input with fewer distinct values gives the smaller tree.
+            // τ is symmetric. The input with fewer distinct values is the inner one, because it
+            // gives the smaller tree.
             let (outer, inner) = if x.distinct >= y.distinct { (x, y) } else { (y, x) };
             let mut order: Vec<u32> = (0..outer.ranks.len() as u32).collect();
             order.sort_unstable_by_key(|&row| {

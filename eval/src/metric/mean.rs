@@ -2,7 +2,7 @@
 
 use super::{MetricInfo, Unit};
 
-/// The mean prediction of a class. It is descriptive and has no direction.
+/// The mean prediction over the rows of a class: a descriptive value without a direction.
 pub const MEAN_PREDICTION: MetricInfo = MetricInfo::descriptive("mean_prediction", Unit::Points);
 /// The mean of any values.
 pub const MEAN: MetricInfo = MetricInfo::descriptive("mean", Unit::Points);

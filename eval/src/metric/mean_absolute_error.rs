@@ -8,7 +8,7 @@ pub const INFO: MetricInfo = MetricInfo::lower("mean_absolute_error", Unit::Poin
 
 /// `Σ |xᵢ-yᵢ| / n`, 0 or more; NaN if there are no rows.
 ///
-/// The error has the unit of the scores, so it is meaningful only if both inputs share one scale.
+/// The error is meaningful only if both inputs are on the same scale.
 ///
 /// # Errors
 /// [`MetricError::LengthMismatch`]

@@ -1,8 +1,8 @@
-//! The metrics. Each metric has its own file, equals its reference tool, and is listed in
-//! [`registry`].
+//! The metrics of numbers, texts and captions, and the list of all metrics: [`registry`].
 //!
-//! A metric is a plain function of slices. Most have a `Weighted…` type as well: prepared once,
-//! then evaluated for many bootstrap resamples, in which row `i` counts `counts[i]` times.
+//! Each metric has its own file and equals its reference tool. A metric is a function of slices.
+//! The correlations also have a type `Weighted…`: it is built once and then computes the metric on
+//! many bootstrap resamples, in which row `i` occurs `counts[i]` times.
 
 pub mod caption;
 pub mod chrf;
@@ -54,7 +54,7 @@ pub enum MetricError {
         /// Smallest number of rows allowed.
         needed: usize,
     },
-    /// No metric of this name is computed from this many sums.
+    /// No metric has this name and this number of sums.
     #[error(
         "`{metric}` cannot be computed from {sums} sums; check the metric's name and the program \
          that wrote the items"

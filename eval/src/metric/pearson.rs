@@ -107,7 +107,7 @@ impl WeightedPearson {
     }
 }
 
-/// `values`, centred and divided by the norm; a constant input stays constant.
+/// Centres `values` and divides them by their norm; a constant input stays constant.
 fn standardised(values: &[f64]) -> Vec<f64> {
     if constant_value(values).is_some() {
         return vec![0.0; values.len()];

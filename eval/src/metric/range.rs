@@ -1,10 +1,11 @@
 //! The range of each metric, and the interval of a value that is the same in every resample.
 //!
-//! If all units have the same result (0 of 276 wrong, 276 of 276 correct, two systems with the same
-//! answers), every resample gives the value of the sample. The percentile interval is then a point.
-//! But the sample is finite, so other units may differ. A proportion gets its exact interval
-//! (Clopper and Pearson). Any other metric gets the rule of three: with 95 % confidence, at most 3
-//! of `n` units differ from the sample, each by at most the range of the metric.
+//! All sampling units can have the same result: all answers are correct, or two systems give the
+//! same answers. Every resample then gives the value of the sample, and the percentile interval is
+//! a point. But the sample is finite, so other units may differ. A proportion of 0 or 1 gets its
+//! exact interval (Clopper and Pearson). Any other metric gets the rule of three: with 95 %
+//! confidence, at most 3 of `n` units differ from the sample, each by at most the range of the
+//! metric. (For another level, the 3 is `-ln(1 - level)`.)
 
 use super::registry::find;
 use crate::result::Interval;
@@ -16,24 +17,27 @@ pub struct Range {
     pub low: f64,
     /// The highest usual value; an error rate can be higher.
     pub high: f64,
-    /// Whether the metric is the share of correct units.
+    /// Whether the metric is a proportion: the share of sampling units with some property.
     pub proportion: bool,
 }
 
 impl Range {
-    /// The range of a metric that is not a share of correct units.
+    /// The range of a metric that is not a proportion.
     pub const fn new(low: f64, high: f64) -> Self {
         Self { low, high, proportion: false }
     }
 
-    /// The share of correct units, from 0 to `high`.
+    /// The range of a proportion, from 0 to `high`.
     pub const fn proportion(high: f64) -> Self {
         Self { low: 0.0, high, proportion: true }
     }
 
-    /// The range of the named metric, from [`METRICS`](super::registry::METRICS). A metric that is
-    /// not listed counts as a proportion. `NAME_difference` is the difference of two values of
-    /// `NAME`, `A_minus_B` of two fractions.
+    /// The range of the metric with this name:
+    ///
+    /// - `NAME_difference`: the range of a difference of two values of `NAME`;
+    /// - a metric in [`METRICS`](super::registry::METRICS): its range in that list;
+    /// - any other `A_minus_B`: -1 to 1, as for a difference of two fractions;
+    /// - any other name: a proportion from 0 to 1.
     fn of(metric: &str) -> Self {
         if let Some(name) = metric.strip_suffix("_difference") {
             let Self { low, high, .. } = Self::of(name);
@@ -47,11 +51,11 @@ impl Range {
     }
 }
 
-/// The interval of a value: the bootstrap interval if the resamples differ, otherwise an interval
-/// computed from the number of units.
+/// The interval of a value: the bootstrap interval `drawn` if the resamples differ, otherwise an
+/// interval computed from the number of units.
 pub(crate) fn interval_or_exact(metric: &str, value: f64, drawn: Interval) -> Interval {
     let Interval { low, high, level, units, .. } = drawn;
-    // Correlations of 1 differ in the last bits.
+    // The tolerance is for rounding: correlations of 1 differ in the last bits.
     let same = (high - low).abs() <= 1e-12 * value.abs().max(1.0);
     if !same || units == 0 {
         return drawn;
@@ -131,7 +135,7 @@ mod tests {
             assert!((found.low - low).abs() < 1e-5, "{metric}: {}", found.low);
             assert!((found.high - high).abs() < 1e-5, "{metric}: {}", found.high);
         }
-        // Fewer than three units carry no information.
+        // With fewer than three units, the interval is the whole range.
         assert_eq!(interval_or_exact("wer", 0.0, drawn(0.0, 2)).high, 1.0);
     }
 

@@ -1,7 +1,8 @@
 //! The list of all metrics of this crate.
 //!
-//! A new metric needs one file, its `mod` line, and one line in [`METRICS`]. The line gives reports
-//! the spelling, intervals the range, and comparisons of items the function from sums to the value.
+//! A new metric needs one file, its `mod` line, and one line in [`METRICS`]. The line holds the
+//! spelling for reports, the range for intervals, and for a metric of sums the function that
+//! computes its value.
 
 use super::caption::{bleu, cider, rouge_l};
 use super::range::Range;
@@ -14,9 +15,10 @@ use crate::{aokvqa, haystack, retrieval, vqa};
 pub struct Metric {
     /// Name, version, direction and unit.
     pub info: MetricInfo,
-    /// The usual spelling, such as `chrF++`; empty for the name with spaces.
+    /// The usual spelling, such as `chrF++`. Empty if reports show the name with spaces for
+    /// underscores.
     pub spelling: &'static str,
-    /// The range of the value, for intervals of a constant sample.
+    /// The range of the value, for the interval if all resamples are equal.
     pub range: Range,
     /// How the value is computed from sums; `None` for a metric without sums.
     pub sums: Option<Sums>,
@@ -29,7 +31,8 @@ pub struct Sums {
     pub count: usize,
     /// The metric's value from the sums.
     pub value: fn(&[f64]) -> f64,
-    /// The sums of one hypothesis and its references, for metrics of `engram eval text`.
+    /// Computes the sums of one hypothesis and its references, for metrics of `engram eval text`;
+    /// `None` for other metrics.
     pub of_text: Option<OfText>,
 }
 
@@ -85,7 +88,8 @@ const fn from_text(info: MetricInfo, spelling: &'static str, range: Range, sums:
     Metric { info, spelling, range, sums: Some(sums) }
 }
 
-/// Finds a metric by its name, which may have a cut-off: `recall@10`.
+/// Finds a metric by its name, which may have a cut-off, such as `recall@10`. `None` for an unknown
+/// name.
 pub fn find(name: &str) -> Option<&'static Metric> {
     let name = base_name(name);
     METRICS.iter().find(|metric| metric.info.name == name)
@@ -104,12 +108,14 @@ pub(crate) fn spelling(name: &str) -> String {
     }
 }
 
-/// The function from `count` sums to the value of the named metric.
+/// The function that computes the named metric from its sums; `None` if the metric is unknown or
+/// does not have `count` sums.
 pub(crate) fn function_of_sums(name: &str, count: usize) -> Option<fn(&[f64]) -> f64> {
     find(name)?.sums.filter(|sums| sums.count == count).map(|sums| sums.value)
 }
 
-/// The metrics of texts, in the order of the list, with the function of their sums.
+/// The metrics of `engram eval text`, in the order of [`METRICS`], each with its sums and the
+/// function that computes the sums of a text.
 pub fn text_metrics() -> impl Iterator<Item = (&'static Metric, Sums, OfText)> {
     METRICS.iter().filter_map(|metric| {
         let sums = metric.sums?;

@@ -9,8 +9,7 @@ pub const INFO: MetricInfo = MetricInfo::higher("spearman", Unit::Coefficient);
 
 /// Spearman's `ρ`, in `[-1, 1]`: Pearson's `r` of the average ranks.
 ///
-/// NaN for a constant input, a NaN, or fewer than two rows. (For fewer than two rows scipy returns
-/// NaN too, while its `pearsonr` raises an error.) Infinities are allowed.
+/// NaN for a constant input, a NaN, or fewer than two rows, as in scipy. Infinities are allowed.
 ///
 /// # Errors
 /// [`MetricError::LengthMismatch`]

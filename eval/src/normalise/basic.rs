@@ -7,7 +7,8 @@ use super::brackets::{delete_brackets, delete_parentheses};
 use super::characters::{collapse_space_into, is_ascii_space, is_ascii_symbol, lowercase_into};
 use super::symbols::{remove_symbols, remove_symbols_and_diacritics};
 
-/// Options of the basic normaliser. It always lower-cases and removes brackets and symbols.
+/// Options of the basic normaliser. Without options, it lower-cases and removes bracketed text and
+/// symbols.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct BasicOptions {
     /// Removes diacritics: "é" becomes "e", "ø" becomes "o".
@@ -17,10 +18,10 @@ pub struct BasicOptions {
     pub split_letters: bool,
 }
 
-/// Lower-cases, removes brackets, parentheses and symbols, collapses white space; byte-identical to
-/// openai-whisper 20250625.
+/// Lower-cases, deletes text in brackets and parentheses, replaces symbols by spaces, collapses
+/// white space; byte-identical to openai-whisper 20250625.
 ///
-/// As in the reference, the result is not stripped.
+/// As in Whisper, the result may begin or end with a space.
 pub(super) fn normalise(
     text: &str,
     options: BasicOptions,
@@ -52,7 +53,7 @@ pub(super) fn normalise(
         remove_symbols(current, spare)
     };
     std::mem::swap(current, spare);
-    // NFKC and NFKD can produce capitals.
+    // NFKC and NFKD can produce capitals, which are lower-cased here.
     if may_have_capitals {
         spare.clear();
         lowercase_into(current, spare);

@@ -1,4 +1,4 @@
-//! Deletes bracketed text, like all the reference normalisers.
+//! Deletes text in brackets and parentheses, as the normalisers of Whisper and jiwer do.
 
 /// Deletes `[…]` and `<…>`: `re.sub(r"[<\[][^>\]]*[>\]]", "", text)`. Either closing bracket
 /// matches either opening bracket.
@@ -15,8 +15,8 @@ pub(super) fn delete_parentheses(text: &str, out: &mut String) -> bool {
     delete(text, out, 1, |byte| byte == b'(', |byte| byte == b')')
 }
 
-/// Deletes from each opening byte to the next closing byte if at least `min_length` bytes stand
-/// between them.
+/// Deletes the text from each opening byte to the next closing byte, if at least `min_length` bytes
+/// stand between them. Returns false if there is nothing to delete.
 fn delete(
     text: &str,
     out: &mut String,

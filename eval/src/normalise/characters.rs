@@ -1,10 +1,10 @@
 //! Python's character classes: `str.lower`, and `\s`, `\w`, `\d` of the `re` module.
 //!
-//! The reference runs on Python 3.11 with the tables of Unicode 14. The tables of Rust and of the
-//! crates are newer. A code point assigned after Unicode 14 therefore counts as unassigned here: it
-//! has no lower case and no decomposition, and is neither word, symbol nor space. Two older code
-//! points changed after Unicode 14: U+0295 and U+1171E. Next to a capital sigma they follow the
-//! newer tables, which decide the lower-case form of the sigma.
+//! The reference tools run on Python 3.11, which has the tables of Unicode 14. The tables of Rust
+//! and of the crates are newer. So a code point assigned after Unicode 14 counts as unassigned
+//! here: it has no lower case and no decomposition, and is neither a word character nor a symbol
+//! nor white space. Two older code points changed after Unicode 14: U+0295 and U+1171E. Next to a
+//! capital sigma, they have their newer class, which can change the lower-case form of the sigma.
 
 use std::borrow::Cow;
 
@@ -44,7 +44,7 @@ const ZEROS: [u32; 65] = [
     0x1D7D8, 0x1D7E2, 0x1D7EC, 0x1D7F6, 0x1E140, 0x1E2F0, 0x1E950, 0x1FBF0,
 ];
 
-/// Bits of [`ASCII`].
+/// Bits of the classes in [`ASCII`].
 const SPACE: u8 = 1;
 const WORD: u8 = 2;
 const SYMBOL: u8 = 4;
@@ -154,7 +154,7 @@ pub(super) fn is_word(character: char) -> bool {
     }
 }
 
-/// The value of a decimal digit of any script, like `\d` and `int`.
+/// The value of a decimal digit of any script, like `\d` and `int`; `None` for other characters.
 pub(crate) fn decimal_digit(character: char) -> Option<u8> {
     if character.is_ascii() {
         return character.is_ascii_digit().then(|| character as u8 - b'0');
@@ -215,7 +215,8 @@ pub(crate) fn lowercase_into(text: &str, out: &mut String) {
         out[start..].make_ascii_lowercase();
         return;
     }
-    // For the rule of the final sigma, an unassigned character equals the end of the text.
+    // For the rule of the final sigma, an unassigned character ends the word like the end of the
+    // text.
     let mut rest = text;
     while let Some(at) = rest.find(is_assigned_later) {
         let (known, unknown) = rest.split_at(at);

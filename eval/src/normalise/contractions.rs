@@ -1,13 +1,14 @@
-//! Fillers, contractions and titles of the English normaliser: `ignore_patterns` and `replacers` of the reference.
+//! Fillers, contractions and titles of the English normaliser: `ignore_patterns` and `replacers` of
+//! the reference.
 //!
-//! The reference applies some fifty patterns to the whole text, one after the other. Here one pass
-//! does the same. A pattern matches either a run of word characters, or an apostrophe with its
-//! neighbours. No replacement creates a new match for a later pattern, except where a comment says
-//! so.
+//! The reference applies some fifty patterns to the whole text, one after the other. Here, one pass
+//! gives the same result. Each pattern matches either a run of word characters, or an apostrophe
+//! with its neighbours. No replacement creates a new match for a later pattern, except where a
+//! comment says so.
 
 use super::characters::{character_at, is_ascii_word, is_space, is_word, word_at, word_end};
 
-/// Deletes hesitations, and white space before apostrophes.
+/// Deletes hesitations such as `um`, and white space before apostrophes.
 pub(super) fn delete_fillers(text: &str, out: &mut String) {
     let bytes = text.as_bytes();
     let mut at = 0;
@@ -30,7 +31,7 @@ pub(super) fn delete_fillers(text: &str, out: &mut String) {
     }
 }
 
-/// Expands contractions and titles.
+/// Expands contractions and titles, such as `won't` and `mr`.
 pub(super) fn expand_contractions(text: &str, out: &mut String) {
     let bytes = text.as_bytes();
     let mut at = 0;
@@ -49,8 +50,8 @@ pub(super) fn expand_contractions(text: &str, out: &mut String) {
                 out.push_str(full_word(word).unwrap_or(word));
             }
         }
-        // The text after a contraction's apostrophe is letters only, so only the last apostrophe of
-        // a gap counts.
+        // In a contraction, a letter follows the apostrophe. So in a run of non-word characters,
+        // only the last apostrophe can belong to a contraction.
         let gap = &text[at..gap_end(text, at)];
         at += gap.len();
         match gap.strip_suffix('\'') {
@@ -83,8 +84,8 @@ fn gap_end(text: &str, start: usize) -> usize {
     at
 }
 
-/// The tail that must follow this word, and the replacement of both. The tail must end at a word
-/// boundary.
+/// For a word that begins a contraction: the text that must follow it, up to a word boundary, and
+/// the replacement of the word and this text. `None` for other words.
 fn with_apostrophe(word: &str) -> Option<(&'static str, &'static str)> {
     Some(match word.as_bytes() {
         b"won" => ("'t", "will not"),
@@ -98,7 +99,8 @@ fn with_apostrophe(word: &str) -> Option<(&'static str, &'static str)> {
     })
 }
 
-/// The replacement of a word that is always replaced; a title gets a space after it.
+/// The replacement of a word that is always replaced, with a space after a title; `None` for other
+/// words.
 fn full_word(word: &str) -> Option<&'static str> {
     if !(2..=7).contains(&word.len()) {
         return None;
@@ -136,9 +138,8 @@ fn full_word(word: &str) -> Option<&'static str> {
     })
 }
 
-/// Perfect tenses after an apostrophe, matched before the shorter forms.
-///
-/// `gotta` is already `got to` at that point.
+/// Perfect tenses after an apostrophe, which are matched before the shorter forms. `gotta` has
+/// become `got to` before.
 const PERFECT: [(&str, &str); 7] = [
     ("d been", " had been"),
     ("s been", " has been"),

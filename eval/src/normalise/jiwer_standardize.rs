@@ -7,8 +7,8 @@ use super::characters::{is_space, lowercase_into, strip};
 /// Lower-cases, expands English contractions, deletes `[…]` and `<…>`, collapses white space, like
 /// `wer_standardize` of jiwer 4.0.
 ///
-/// The reference returns a list of words, split only at U+0020; here they are joined by U+0020. So
-/// a single non-ASCII white-space character (such as U+00A0) stays in its word.
+/// jiwer returns a list of words, split at U+0020 only; here, the words are joined by U+0020. A
+/// single non-ASCII white-space character, such as U+00A0, stays inside its word.
 pub(super) fn standardize(text: &str, buffers: &mut Buffers, out: &mut String) {
     let Buffers { current, spare, .. } = buffers;
     current.clear();

@@ -11,8 +11,8 @@
 //! | `characters.rs` | lower case, white space and word characters as in Python |
 //! | `word_table.rs` | look-up of fixed words |
 //!
-//! The reference tools are chains of regular expressions. Here each step is a single pass, in
-//! linear time for any input, with a faster path for ASCII text.
+//! The reference tools apply chains of regular expressions. Here, each step is a single pass over
+//! the text, which takes linear time for any input and has a faster path for ASCII text.
 
 mod basic;
 mod brackets;
@@ -93,7 +93,7 @@ impl Normaliser {
         Self::WhisperEnglish,
     ];
 
-    /// The normalisers in common use.
+    /// The normalisers of `engram eval wer --compare-normalizers`.
     pub const COMMON: [Self; 4] = [
         Self::None,
         Self::JiwerStandardize,
@@ -117,7 +117,7 @@ impl Normaliser {
         }
     }
 
-    /// The reference whose output this normaliser reproduces.
+    /// Name and version of the reference tool whose output this normaliser reproduces.
     pub fn version(self) -> &'static str {
         match self {
             Self::None => "1",
@@ -175,7 +175,7 @@ impl Normaliser {
         out
     }
 
-    /// Appends the normalised text to `out`; for many texts without allocation.
+    /// Appends the normalised text to `out`. For many texts, reuse the buffers.
     ///
     /// ```
     /// use engram_eval::normalise::{Buffers, Normaliser};

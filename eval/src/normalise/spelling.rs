@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use super::word_table::WordTable;
 
 /// `whisper/normalizers/english.json` of openai-whisper 20250625, one `British<TAB>American` per
-/// line, with its one error ("archaeology"). Copyright 2022 OpenAI, MIT licence: see
+/// line. Its error ("archaeology") is reproduced. Copyright 2022 OpenAI, MIT licence: see
 /// `spelling.LICENSE`.
 const SPELLINGS: &str = include_str!("spelling.tsv");
 

@@ -10,8 +10,8 @@ use super::characters::{
     category, character_at, compose_compatible, decimal_digit, is_ascii_symbol, is_assigned_later,
 };
 
-/// Applies NFKC, then replaces marks, symbols and punctuation by spaces. A diacritic stays if its
-/// letter has a composed form.
+/// Applies NFKC, then replaces marks, symbols and punctuation by spaces. A diacritic stays if NFKC
+/// joins it with its letter.
 ///
 /// Returns true if NFKC changed the text.
 pub(super) fn remove_symbols(text: &str, out: &mut String) -> bool {
@@ -39,8 +39,8 @@ pub(super) fn is_number_symbol(character: char) -> bool {
 }
 
 /// Runs three steps of the English normaliser: deletes commas between digits, replaces each period
-/// without a digit after it by a space, and removes diacritics and all symbols that no number
-/// needs.
+/// without a digit after it by a space, and removes diacritics and all symbols other than
+/// [`is_number_symbol`].
 pub(super) fn keep_number_symbols(text: &str, out: &mut String) {
     let bytes = text.as_bytes();
     let mut at = 0;
@@ -71,7 +71,7 @@ pub(super) fn keep_number_symbols(text: &str, out: &mut String) {
                     out.push('.');
                     at += 1;
                 }
-                // The pattern consumes the next character too, so the second of two periods stays.
+                // The pattern also consumes the next character, so the second of two periods stays.
                 Some(b'.') => {
                     out.push_str(" .");
                     at += 2;
@@ -123,7 +123,8 @@ fn fold(character: char, keep: impl Fn(char) -> bool, out: &mut String) {
     });
 }
 
-/// Replacements of letters with a stroke and of ligatures, which do not decompose.
+/// The replacement of a letter with a stroke or of a ligature, which do not decompose; `None` for
+/// other characters.
 fn plain_letters(character: char) -> Option<&'static str> {
     Some(match character {
         'œ' => "oe",

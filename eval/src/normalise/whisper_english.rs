@@ -11,11 +11,13 @@ use super::symbols::{is_number_symbol, keep_number_symbols};
 /// Normalises English text as for Whisper's word error rates, byte-identical to openai-whisper
 /// 20250625.
 ///
-/// The steps: lower case; delete brackets, parentheses and fillers; expand contractions and titles;
-/// remove symbols and diacritics; convert numbers to digits; American spelling; collapse spaces.
+/// The steps are: lower case; delete text in brackets and parentheses, and fillers; expand
+/// contractions and titles; remove symbols and diacritics; convert numbers to digits; convert to
+/// American spelling; collapse spaces.
+///
 /// Oddities of the reference are reproduced: the result can begin or end with a space, "1.5"
-/// becomes "one.5", "and a half" alone is deleted. The reference fails at a number of more than
-/// 4,300 digits; here the digits stay.
+/// becomes "one.5", and an "and a half" that no word precedes is deleted. At a number of more than
+/// 4,300 digits, the reference raises an error; here, the digits stay.
 pub(super) fn normalise(text: &str, buffers: &mut Buffers, out: &mut String) {
     let Buffers { current, spare, words } = buffers;
     let step = |current: &mut String, spare: &mut String, apply: &dyn Fn(&str, &mut String)| {
@@ -73,7 +75,8 @@ fn write_american(text: &str, out: &mut String) {
     }
 }
 
-/// Applies `re.sub(r"[.$¢€£]([^0-9])", r" \1", text)`.
+/// Replaces number symbols that no digit follows by spaces:
+/// `re.sub(r"[.$¢€£]([^0-9])", r" \1", text)`.
 fn drop_loose_symbols(text: &str, out: &mut String) {
     let mut characters = text.chars();
     while let Some(character) = characters.next() {
@@ -94,7 +97,8 @@ fn drop_loose_symbols(text: &str, out: &mut String) {
     }
 }
 
-/// Applies `re.sub(r"([^0-9])%", r"\1 ", text)`, then collapses runs of spaces.
+/// Replaces `%` that no digit precedes by a space, `re.sub(r"([^0-9])%", r"\1 ", text)`, then
+/// collapses runs of spaces.
 fn drop_loose_percent(text: &str, out: &mut String) {
     let mut ends_in_space = false;
     let mut write = |character: char| {

@@ -22,7 +22,7 @@ impl<V: Copy> WordTable<V> {
         Self { entries, slots }
     }
 
-    /// The value of a word.
+    /// The value of a word; `None` if it is not in the table.
     pub(super) fn get(&self, word: &str) -> Option<V> {
         let mut slot = first_slot(word, self.slots.len());
         loop {
@@ -36,8 +36,8 @@ impl<V: Copy> WordTable<V> {
     }
 }
 
-/// The first slot to probe, a hash of the ends of the word. Words with the same ends and length
-/// only share this slot.
+/// The first slot to probe: a hash of the length and both ends of the word. Different words with
+/// the same hash are in the slots that follow.
 fn first_slot(word: &str, slots: usize) -> usize {
     let bytes = word.as_bytes();
     let (first, last) = match (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {

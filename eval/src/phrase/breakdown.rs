@@ -26,9 +26,9 @@ const MAX_CLASSES: usize = 20;
 
 /// All breakdowns: `score` (if the scores are classes), `rating` (if given), `section`, `anchor`.
 ///
-/// Within one score class the gold values are equal, so the correlation is undefined. The mean
-/// prediction shows whether the classes are in order. Anchors are sorted by Pearson, worst first,
-/// undefined last.
+/// Within one score class the gold scores are equal, so a correlation is undefined. Instead, the
+/// mean prediction of each class is given; it shows whether the classes are in order. Anchors are
+/// sorted by Pearson's `r`, lowest first, undefined last.
 pub(super) fn all(sample: &Sample, options: &PhraseOptions) -> Vec<Breakdown> {
     use PhraseMetric::{MeanAbsoluteError, MeanPrediction, Pearson, Spearman};
     let divide = |label: &dyn Fn(&GoldRow) -> String| Division::new(sample, label);
@@ -61,7 +61,8 @@ pub(super) fn all(sample: &Sample, options: &PhraseOptions) -> Vec<Breakdown> {
     tables
 }
 
-/// The letter and the name of a context's section; unknown letters stay unchanged.
+/// The letter and the name of a context's section: `G Physics`. An unknown letter has no name; an
+/// empty context is in the section `(none)`.
 fn section(context: &str) -> String {
     let Some(letter) = context.chars().next() else {
         return "(none)".to_owned();
@@ -73,7 +74,7 @@ fn section(context: &str) -> String {
     }
 }
 
-/// The parts of a sample by label, in label order.
+/// The parts of a sample by label, in the order of the labels.
 struct Division<'a> {
     parts: Vec<(String, Sample<'a>)>,
 }

@@ -1,9 +1,10 @@
-//! Evaluation of phrase similarity: gold scores and predictions of (anchor, target, context) rows, joined by id.
+//! Evaluation of phrase similarity. A row is a pair of phrases (anchor and target) in a context,
+//! with a gold score. Predictions are joined with the rows by id.
 //!
-//! The primary metric is Pearson's `r` over all rows, as in the patent phrase competition (not per
-//! anchor). Rows with the same anchor are similar, so intervals resample whole anchors. Pearson
-//! ignores a shift or a scale of the predictions. The mean absolute error measures both, but is
-//! meaningful only for predictions on the gold scale.
+//! The primary metric is Pearson's `r` over all rows, as in the patent phrase competition (not the
+//! mean over anchors). Rows with the same anchor are dependent, so intervals resample whole
+//! anchors. Pearson's `r` does not change if the predictions are shifted or scaled. The mean
+//! absolute error changes, and is meaningful only for predictions on the scale of the gold scores.
 //!
 //! # Source   arXiv 2208.01171; Kaggle "U.S. Patent Phrase to Phrase Matching" (2022)
 
@@ -32,7 +33,7 @@ use sample::{PhraseMetric, Sample};
 /// One rated pair of phrases.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GoldRow {
-    /// Identifies the row; unique.
+    /// The row id, unique in the file.
     pub id: String,
     /// The anchor phrase.
     pub anchor: String,
@@ -43,9 +44,9 @@ pub struct GoldRow {
     /// The similarity from the raters: 0, 0.25, 0.5, 0.75 or 1 in the patent data, any finite
     /// number here.
     pub score: f64,
-    /// The raters' class (synonym, antonym, …), if the data have it.
+    /// The raters' class, such as `Synonym`; `None` if the data have none.
     pub rating: Option<String>,
-    /// Line number in the file, for error messages.
+    /// Line number in the file, for error messages; `None` if unknown.
     pub line: Option<u64>,
 }
 
@@ -54,9 +55,9 @@ pub struct GoldRow {
 pub struct Prediction {
     /// The id of the gold row.
     pub id: String,
-    /// The predicted similarity; finite.
+    /// The predicted similarity, a finite number.
     pub score: f64,
-    /// Line number in the file, for error messages.
+    /// Line number in the file, for error messages; `None` if unknown.
     pub line: Option<u64>,
 }
 
@@ -66,7 +67,7 @@ pub enum ResampleUnit {
     /// All rows of an anchor together; single rows if there is only one anchor.
     #[default]
     Anchor,
-    /// Single rows, as if all were independent; intervals are too narrow.
+    /// Single rows, as if all were independent. Intervals are too narrow if rows share anchors.
     Row,
 }
 
@@ -112,11 +113,11 @@ pub struct PhraseReport {
     pub evaluation: Evaluation,
     /// Number of distinct anchors.
     pub anchors: usize,
-    /// Caveats about the scores; empty if there are none.
+    /// Warnings about the scores; empty if there are none.
     pub warnings: Vec<String>,
     /// The rows that lower the correlation most, worst first.
     pub worst_rows: Vec<WorstRow>,
-    /// The contribution of each row to the primary metric; empty if not requested.
+    /// The gold score and the prediction of each row; empty if [`PhraseOptions::items`] is false.
     #[serde(skip)]
     pub items: Vec<Item>,
 }
@@ -131,9 +132,9 @@ impl PhraseReport {
 /// Scores predictions against gold rows, joined by id.
 ///
 /// # Errors
-/// [`EvalError::Empty`]; [`EvalError::Text`] for an empty or duplicate id; [`EvalError::Malformed`];
-/// [`EvalError::MissingPrediction`]; [`EvalError::ExtraPrediction`]; [`EvalError::Metric`] for a single row;
-/// [`EvalError::InvalidOption`]
+/// [`EvalError::Empty`]; [`EvalError::Text`] for an empty or duplicate id;
+/// [`EvalError::Malformed`]; [`EvalError::MissingPrediction`]; [`EvalError::ExtraPrediction`];
+/// [`EvalError::Metric`] for a single row; [`EvalError::InvalidOption`]
 pub fn evaluate(
     gold: &[GoldRow],
     predictions: &[Prediction],
@@ -180,7 +181,7 @@ fn items(sample: &Sample<'_>) -> Vec<Item> {
     .collect()
 }
 
-/// Computes only the primary metric of [`evaluate`].
+/// Computes only the primary metric of [`evaluate`]: Pearson's `r` with its interval.
 ///
 /// # Errors
 /// as [`evaluate`]
@@ -201,13 +202,13 @@ fn joined<'a>(
     options.bootstrap.validate()?;
     let predicted = join::join(gold, &options.gold_file, predictions, &options.predictions_file)?;
     let sample = Sample::new(gold.iter().collect(), predicted);
-    // Refuses a single row; an undefined correlation is reported, not an error.
+    // Returns an error for a single row. An undefined correlation is not an error.
     pearson(sample.gold(), sample.predicted())?;
     Ok(sample)
 }
 
-/// Compares the Pearson correlation of two systems on the same gold rows. The names of the
-/// systems are those of their files.
+/// Compares Pearson's `r` of two systems on the same gold rows. `name_a` and `name_b` are the names
+/// of the files of predictions; the result has them as names of the systems.
 ///
 /// # Errors
 /// as [`evaluate`]
@@ -229,7 +230,7 @@ pub fn compare(
     Ok(Comparison { systems: [name_a, name_b].map(str::to_owned), ..comparison })
 }
 
-/// Warnings about metrics that are defined but uncertain, or the reason for an undefined metric.
+/// The reason for an undefined or inaccurate correlation, and warnings about its interval.
 fn warnings(sample: &Sample, evaluation: &Evaluation, options: &PhraseOptions) -> Vec<String> {
     let mut warnings = Vec::new();
     if let Some(warning) = input_warning(sample.gold(), sample.predicted()) {

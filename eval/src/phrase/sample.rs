@@ -37,7 +37,7 @@ impl PhraseMetric {
 /// A metric's value, and a function that recomputes it on a resample.
 type Prepared = (f64, Box<dyn Fn(&[u32]) -> f64 + Sync>);
 
-/// Gold rows with their predictions.
+/// Gold rows with their predicted scores, in the same order.
 #[derive(Debug)]
 pub(super) struct Sample<'a> {
     rows: Vec<&'a GoldRow>,
@@ -46,13 +46,13 @@ pub(super) struct Sample<'a> {
 }
 
 impl<'a> Sample<'a> {
-    /// Pairs each row with its prediction; both must have the same order and length.
+    /// Creates a sample. `rows` and `predicted` must have the same order and length.
     pub(super) fn new(rows: Vec<&'a GoldRow>, predicted: Vec<f64>) -> Self {
         let gold = rows.iter().map(|row| row.score).collect();
         Self { rows, gold, predicted }
     }
 
-    /// The rows at `positions`.
+    /// The sample of the rows at `positions`.
     pub(super) fn subset(&self, positions: &[usize]) -> Self {
         let rows = positions.iter().map(|&i| self.rows[i]).collect();
         Self::new(rows, positions.iter().map(|&i| self.predicted[i]).collect())
@@ -75,7 +75,8 @@ impl<'a> Sample<'a> {
         self.rows.iter().map(|row| row.anchor.as_str()).collect::<HashSet<_>>().len()
     }
 
-    /// Resamples anchors or rows; rows if there is only one anchor.
+    /// The sampling units of the bootstrap: whole anchors or single rows. With only one anchor,
+    /// single rows.
     pub(super) fn resampling(&self, unit: ResampleUnit) -> Resampling {
         match unit {
             ResampleUnit::Row => Resampling::by_row(self.rows.len()),

@@ -7,7 +7,7 @@ use crate::result::{Breakdown, BreakdownRow, Interval, MIN_UNITS};
 use crate::table::{Align, TextTable, limits, number};
 use crate::text::{metrics, sources, words};
 
-/// Number of anchors shown at each end; the JSON report has all.
+/// Number of lowest and of highest anchors in the text; the JSON report has all anchors.
 const ANCHORS_SHOWN: usize = 5;
 /// Maximum length of a phrase in a table, in characters.
 const PHRASE_WIDTH: usize = 32;
@@ -36,10 +36,11 @@ fn heading(report: &PhraseReport) -> String {
     title + &sources(&report.evaluation)
 }
 
-/// Merges tables with the same groups into one, with a column pair per metric.
+/// Merges tables with the same groups into one table, with two columns per metric: its value and
+/// its interval.
 ///
-/// In a group with a single anchor, the interval resamples rows although `overall` resamples
-/// anchors. Such an interval gets a star too.
+/// An interval gets a star if it has too few sampling units. It also gets a star if its group has a
+/// single anchor: it then resamples rows, although `overall` resamples anchors.
 fn side_by_side(tables: &[Breakdown], overall: Option<&Interval>) -> String {
     let starred = |interval: &Interval| {
         let other_method = overall.is_some_and(|overall| overall.method != interval.method);

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::sample::Sample;
 use crate::metric::mean::mean;
 
-/// A row with the z-scores of its gold score and its prediction.
+/// A row, and the z-scores of its gold score and its prediction.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorstRow {
     /// The row id.
@@ -28,8 +28,8 @@ pub struct WorstRow {
     pub difference: f64,
 }
 
-/// The `count` rows with the largest difference of z-scores, worst first; none if an input is
-/// constant.
+/// The `count` rows with the largest absolute difference of z-scores, worst first. No rows if all
+/// gold scores are equal or all predictions are equal.
 ///
 /// The mean of the squared differences is `2(1 - r)`, so a row's squared difference is its share of
 /// `1 - r`.
@@ -59,7 +59,7 @@ pub(super) fn worst_rows(sample: &Sample, count: usize) -> Vec<WorstRow> {
     order.into_iter().map(worst_row).collect()
 }
 
-/// Z-scores, with the standard deviation over `n`; `None` for constant values.
+/// Z-scores, with the standard deviation that divides by `n`; `None` if all values are equal.
 pub(crate) fn z_scores(values: &[f64]) -> Option<Vec<f64>> {
     let mean_value = mean(values);
     let squares: Vec<f64> = values.iter().map(|v| (v - mean_value).powi(2)).collect();

@@ -1,4 +1,4 @@
-//! Abbreviations that keep their period, by the text that may follow.
+//! Abbreviations that keep their period, grouped by the text that usually follows.
 
 #![expect(
     clippy::precedence,
@@ -10,7 +10,7 @@ use super::pattern::{Pattern, any_of, capitalised_words, text, words};
 /// Letters separated by periods, without the last period: `u.s`, `p.m`, or a pair of countries such
 /// as `Sino-U.S`.
 ///
-/// If `single`, one letter alone counts as an acronym too.
+/// If `single` is true, a single letter is also an acronym.
 pub(super) fn dotted_letters(single: bool) -> Pattern {
     let letter = any_of("A-Za-z");
     let more = any_of(".") + letter.clone();
@@ -55,7 +55,7 @@ pub(super) fn before_number() -> Pattern {
     words("ca fig figs prop no nos art bldg pp op") + text(".")
 }
 
-/// Words that usually begin a sentence if capitalised.
+/// Words that usually begin a sentence if they are capitalised.
 pub(super) fn sentence_openers() -> Pattern {
     capitalised_words(
         "About According Additionally After An A As At But Earlier He Her Here However If In It \

@@ -1,4 +1,5 @@
-//! All rules as one finite automaton; each state is built when a text first reaches it.
+//! All rules as one finite automaton over UTF-16 units. Each state is built when a text first
+//! reaches it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -19,22 +20,24 @@ pub(super) const START: State = 0;
 
 const NO_RULE: u16 = u16::MAX;
 
-/// The part of a match that is the token, if a rule has a trailing context.
+/// How to find the end of the token in a match. (The rest of the match is the trailing context of
+/// the rule.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Split {
-    /// The whole match.
+    /// The token is the whole match: the rule has no context.
     Whole,
-    /// All but this number of units at the end.
+    /// The context has this number of units, at the end of the match.
     ContextLength(usize),
-    /// Only this number of units at the start.
+    /// The token has this number of units, at the start of the match.
     TokenLength(usize),
-    /// The longest token whose rest matches the context. Found by a forward pass from `token` that
-    /// marks possible token ends, and a backward pass from the end with `context`, until both
-    /// match.
+    /// The token is as long as possible, if the rest of the match matches the context. A forward
+    /// pass from the state `token` marks possible ends of the token. A backward pass from the end
+    /// of the match, from the state `context`, stops at the first mark that is also a start of the
+    /// context.
     Search { token: State, context: State },
 }
 
-/// A node of the non-deterministic automaton, after removal of empty transitions.
+/// A node of the non-deterministic automaton, which has no empty transitions.
 #[derive(Debug)]
 enum Node {
     /// Reads one unit of the set, then continues in all of `next`.
@@ -48,10 +51,11 @@ enum Node {
 struct Blueprint {
     class_of_unit: Vec<u8>,
     classes: usize,
-    /// The classes in each set, as bits.
+    /// The classes of each set, as bits.
     sets: Vec<[u64; 4]>,
     nodes: Vec<Node>,
-    /// The start nodes: first of all rules, then of the pairs of [`Split::Search`].
+    /// Lists of start nodes: one list for all rules together, then two lists (token and context)
+    /// for each [`Split::Search`].
     entries: Vec<Vec<u32>>,
     rewrites: Vec<Rewrite>,
     splits: Vec<Split>,
@@ -125,7 +129,7 @@ impl Builder {
         self.sets.len() - 1
     }
 
-    /// The first nodes of `pattern` if `after` follows it.
+    /// Compiles `pattern`, which is followed by the nodes `after`. Returns its first nodes.
     fn compile(&mut self, pattern: &Pattern, after: &[u32]) -> Vec<u32> {
         match pattern {
             Pattern::One(set) => {
@@ -207,7 +211,7 @@ fn classes(sets: &[CharacterSet]) -> (Vec<u8>, Vec<[u64; 4]>) {
     (class_of_unit, sets)
 }
 
-/// The deterministic automaton, with the states built so far; each thread has its own.
+/// The deterministic automaton, with the states that have been built. Each thread has its own.
 #[derive(Debug)]
 pub(super) struct Automaton {
     blueprint: &'static Blueprint,
@@ -244,7 +248,7 @@ impl Automaton {
         }
     }
 
-    /// The first rule that matches in this state.
+    /// The first rule that matches in this state; `None` if no rule does.
     #[inline]
     pub(super) fn matched(&self, state: State) -> Option<u16> {
         let rule = self.matches[usize::from(state)];

@@ -1,4 +1,4 @@
-//! The character classes of the rules.
+//! The character classes of the tokenizer's rules.
 
 use super::letters::{LETTER_MARKS, LETTERS};
 use super::pattern::{CharacterSet, Pattern, any_of, text, words};
@@ -50,7 +50,7 @@ pub(super) fn word_letter() -> Pattern {
 
 /// A capital letter or a capital symbol.
 pub(super) fn upper_case() -> Pattern {
-    // Cherokee has case only since a later version of Unicode.
+    // In Unicode 6.1, Cherokee letters have no case.
     let cased = |unit: u16| !(0x13A0..=0x13F5).contains(&unit);
     let capital = |unit: &u16| {
         cased(*unit) && char::from_u32(u32::from(*unit)).is_some_and(char::is_uppercase)

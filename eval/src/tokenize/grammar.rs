@@ -1,8 +1,7 @@
-//! The rules of the Penn Treebank tokenizer, in order: the longest match wins, then the earlier
-//! rule.
+//! The rules of the Penn Treebank tokenizer. The rule with the longest match applies; of equally
+//! long matches, the earlier rule.
 //!
-//! Literal text ignores case, but character sets match only as written: several rules depend on
-//! this.
+//! Literal text ignores case, but character sets are case-sensitive. Several rules depend on this.
 
 #![expect(
     clippy::precedence,
@@ -24,7 +23,8 @@ use super::rewrite::Rewrite;
 pub(super) struct Rule {
     /// The pattern of the token.
     pub(super) pattern: Pattern,
-    /// The trailing context: not part of the token, but counted in the length of the match.
+    /// The trailing context: it must follow the token and counts in the length of the match, but is
+    /// not part of the token. `None` for no condition.
     pub(super) context: Option<Pattern>,
     /// The conversion of the matched text.
     pub(super) rewrite: Rewrite,
@@ -231,7 +231,7 @@ fn add_abbreviations(rules: &mut Rules) {
     rules.add_before(mid_sentence(), sentence_end, Rewrite::EndsSentence);
     let anything = || none_of("");
     rules.add_before(mid_sentence(), anything() + anything(), Rewrite::Keep);
-    // Fewer than two characters follow: the end of the text.
+    // Rules for the end of the text, where fewer than two characters follow.
     rules.add(mid_sentence(), Rewrite::EndsSentence);
     rules.add(before_name() + text("."), Rewrite::Keep);
     rules.add_before(before_name(), space(), Rewrite::Keep);

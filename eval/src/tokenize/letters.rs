@@ -1,7 +1,6 @@
 //! The letters of the Basic Multilingual Plane, as inclusive ranges of UTF-16 units.
 //!
-//! The set is from Unicode 6.1, like the reference tokenizer; it treats newer letters as
-//! non-letters.
+//! The set is from Unicode 6.1, as in the reference tokenizer. Newer letters count as non-letters.
 
 /// General category L.
 #[rustfmt::skip]

@@ -1,28 +1,29 @@
-//! Splits text into tokens: longest match with look-ahead, over lines that are read on demand.
+//! Splits text into tokens by the longest match. A match may extend over the next lines, which are
+//! loaded when the lexer reaches them.
 
 use std::collections::HashSet;
 
 use super::automaton::{Automaton, DEAD, START, Split, State};
 use super::rewrite::Rewrite;
 
-/// A scan this many units past the end of the best match starts to record dead ends.
+/// A scan records dead ends only if it continues for this number of units after the best match.
 const DEAD_END_DISTANCE: usize = 64;
 
-/// One in this many of the unsuccessful positions is recorded.
+/// Of this number of positions without a match, one is recorded as a dead end.
 const DEAD_END_INTERVAL: usize = 16;
 
 /// A lexer, reusable for several texts.
 #[derive(Debug)]
 pub(super) struct Lexer {
     automaton: Automaton,
-    /// States and positions from which no match was found, so no scan visits them twice. Without
-    /// them, a line of unclosed tags would take quadratic time.
+    /// Dead ends: states and positions from which no match was found. Later scans stop there.
+    /// Without dead ends, a line of unclosed tags would take quadratic time.
     dead_ends: HashSet<(State, usize)>,
     last_dead_end: usize,
     token_ends: Vec<usize>,
 }
 
-/// Text whose remaining lines are loaded when the lexer reaches them.
+/// The loaded text, and the lines that are not loaded yet.
 struct Text<'a, S> {
     bytes: Vec<u8>,
     /// The lines after the lines in `bytes`.
@@ -69,7 +70,7 @@ impl<S: AsRef<str>> Text<'_, S> {
     }
 }
 
-/// Appends a line like the wrapper: each `\n` within it becomes a space.
+/// Appends a line as pycocoevalcap writes it: each `\n` inside the line becomes a space.
 fn push_line(line: &str, bytes: &mut Vec<u8>) {
     bytes.extend(line.bytes().map(|byte| if byte == b'\n' { b' ' } else { byte }));
 }
@@ -84,10 +85,10 @@ impl Lexer {
         }
     }
 
-    /// The tokens of `lines`: a space between tokens and `\n` between lines. If `following` has
-    /// lines, `\n` also ends the last line.
+    /// Returns the tokens of `lines`, with a space between tokens and `\n` between lines. If
+    /// `following` has lines, `\n` also ends the last line.
     ///
-    /// The flag is true if the last token extends into `following`.
+    /// Also returns whether the last token extends into `following`.
     pub(super) fn run<S: AsRef<str>>(&mut self, lines: &[S], following: &[S]) -> (String, bool) {
         self.dead_ends.clear();
         self.last_dead_end = 0;
@@ -110,7 +111,8 @@ impl Lexer {
             };
             let token_end = self.token_end(&mut text, position, match_end, rule);
             let rewrite = self.automaton.rewrite(rule);
-            // A token never ends inside a character; only deleted text can.
+            // A token never ends inside a character. Only deleted text can, so the default is
+            // harmless.
             let matched = std::str::from_utf8(&text.bytes[position..token_end]).unwrap_or_default();
             match rewrite {
                 Rewrite::Delete => {}
@@ -131,7 +133,8 @@ impl Lexer {
         (output, position > end)
     }
 
-    /// The rule with the longest match from `start`, and the end of the match.
+    /// The rule with the longest match from `start`, and the end of the match; `None` without a
+    /// match.
     fn longest_match<S: AsRef<str>>(
         &mut self,
         text: &mut Text<'_, S>,

@@ -1,4 +1,4 @@
-//! Tokenizers, equal to the reference tools of the metrics.
+//! The tokenizer of captions, equal to the reference tool of the caption metrics.
 
 mod abbreviations;
 mod automaton;

@@ -1,4 +1,5 @@
-//! Sets of characters, and patterns: sets combined with `+` (then), `|` (or) and repetition.
+//! Sets of characters, and patterns. Patterns are combined with `+` (one after the other), `|`
+//! (either) and repetition.
 
 use std::ops::{Add, BitOr};
 
@@ -7,7 +8,7 @@ use std::ops::{Add, BitOr};
 pub(super) struct CharacterSet(Vec<(u16, u16)>);
 
 impl CharacterSet {
-    /// The union of `ranges`, both ends included.
+    /// The union of `ranges`. Both ends of a range are included.
     pub(super) fn of_ranges(ranges: &[(u16, u16)]) -> Self {
         let mut sorted = ranges.to_vec();
         sorted.sort_unstable();
@@ -21,8 +22,7 @@ impl CharacterSet {
         Self(merged)
     }
 
-    /// Exactly the characters of `characters`. `a-z` is a range, except that a leading hyphen is
-    /// literal.
+    /// The set of the characters in `characters`. `a-z` is a range; a leading hyphen is a hyphen.
     ///
     /// Characters outside the Basic Multilingual Plane are not supported; no rule needs them.
     pub(super) fn of(characters: &str) -> Self {
@@ -104,7 +104,7 @@ impl Pattern {
         Self::Sequence(parts)
     }
 
-    /// Number of units in a match, if it is the same for all matches.
+    /// Number of units in a match if all matches have the same number; otherwise `None`.
     pub(super) fn fixed_length(&self) -> Option<usize> {
         match self {
             Self::One(_) => Some(1),
@@ -117,7 +117,7 @@ impl Pattern {
         }
     }
 
-    /// The pattern of all reversed matches.
+    /// The pattern that matches the reversed text.
     pub(super) fn reversed(&self) -> Self {
         match self {
             Self::One(set) => Self::One(set.clone()),
@@ -178,7 +178,7 @@ pub(super) fn capitalised_words(words: &str) -> Pattern {
     Pattern::Choice(words.split_whitespace().map(capitalised).collect())
 }
 
-/// `c` in both cases, with the characters that Unicode folds to either.
+/// The character in upper and lower case, and other characters that Unicode folds to it.
 fn either_case(c: char) -> CharacterSet {
     let more = match c.to_ascii_lowercase() {
         'i' => "\u{130}\u{131}",

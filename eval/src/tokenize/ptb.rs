@@ -25,17 +25,17 @@ use rayon::prelude::*;
 use super::is_white_space;
 use super::lexer::Lexer;
 
-/// Lines per thread and step.
+/// Number of lines in a part, which one thread tokenizes at a time.
 const LINES_AT_ONCE: usize = 2048;
 
-/// Tokens that the wrapper drops. Names of brackets stay, since they are in lower case by then.
+/// Tokens that pycocoevalcap drops. The names of brackets are listed in upper case but written in
+/// lower case, so they stay, as in pycocoevalcap.
 const DROPPED: [&str; 17] = [
     "''", "'", "``", "`", "-LRB-", "-RRB-", "-LCB-", "-RCB-", ".", "?", "!", ",", ":", "-", "--",
     "...", ";",
 ];
 
-/// The tokens of each line after the punctuation filter, joined by spaces: the input of the
-/// metrics.
+/// The tokens of each line without punctuation, joined by spaces: the input of the metrics.
 ///
 /// Runs on all threads of the current rayon pool; the result does not depend on the number of
 /// threads.
@@ -53,12 +53,12 @@ pub fn tokenize<S: AsRef<str> + Sync>(lines: &[S]) -> Vec<String> {
     tokenize_all(lines, LINES_AT_ONCE, &without_punctuation)
 }
 
-/// Collects the tokenized lines of each part with `collect` and passes the results to `take`, in
-/// order.
+/// Tokenizes `lines` in parts. `collect` adds the tokens of a line to the result of its part;
+/// `take` receives the results in order.
 ///
-/// The number of lines can differ from the number of captions. Line ends inside captions add lines;
-/// a tag with line ends removes lines. The wrapper pairs lines and captions in order, drops extra
-/// lines and takes missing lines as empty.
+/// The number of tokenized lines can differ from the number of captions. Line ends inside captions
+/// add lines; a tag with line ends removes lines. pycocoevalcap pairs lines and captions in order,
+/// drops extra lines and takes missing lines as empty.
 pub(crate) fn tokenize_into<S, R>(
     lines: &[S],
     collect: impl Fn(&mut R, &str) + Sync,
@@ -78,7 +78,7 @@ pub(crate) fn tokenize_into<S, R>(
     tokenize_parts(lines, LINES_AT_ONCE, &collect, take);
 }
 
-/// The tokens of each line before the punctuation filter, joined by spaces.
+/// The tokens of each line with punctuation, joined by spaces.
 ///
 /// ```
 /// use engram_eval::tokenize::ptb::tokenize_raw;
@@ -92,12 +92,13 @@ pub fn tokenize_raw<S: AsRef<str> + Sync>(lines: &[S]) -> Vec<String> {
 /// Whether a caption contains a line end of the tokenizer. Such a character shifts all later
 /// captions.
 pub fn has_line_end(caption: &str) -> bool {
-    // U+0085 alone is an ellipsis. A `\r` at the end forms one line end with the `\n` after it.
+    // U+0085 is not a line end but an ellipsis. A `\r` at the end forms one line end with the `\n`
+    // that follows each caption.
     let caption = caption.strip_suffix('\r').unwrap_or(caption);
     caption.contains(['\r', '\u{B}', '\u{C}', '\u{2028}', '\u{2029}'])
 }
 
-/// The tokenized lines, one for each of `lines`.
+/// Returns one tokenized line for each of `lines`, after `finish`.
 fn tokenize_all<S, F>(lines: &[S], part_lines: usize, finish: &F) -> Vec<String>
 where
     S: AsRef<str> + Sync,
@@ -110,8 +111,8 @@ where
     tokenized
 }
 
-/// Tokenizes one part per thread, passes the results to `take`, and continues with the next parts.
-/// So only as many parts as threads are in memory at a time.
+/// Tokenizes one part per thread, passes the results to `take` in order, and continues with the
+/// next parts. So memory holds only as many parts as there are threads.
 fn tokenize_parts<S, R, F>(lines: &[S], part_lines: usize, collect: &F, mut take: impl FnMut(R))
 where
     S: AsRef<str> + Sync,
@@ -129,7 +130,7 @@ where
         let parts: Vec<(R, bool)> = lexers.par_iter_mut().zip(starts).map(of_part).collect();
         for (start, (part, extends)) in starts.iter().zip(parts) {
             if extends {
-                // A tag extends into the next part: tokenize the rest sequentially.
+                // A token extends into the next part: tokenize the rest on one thread.
                 let rest = &lines[*start..];
                 return take(tokenize_part(&mut Lexer::new(), rest, &[], collect).0);
             }
@@ -164,7 +165,7 @@ fn without_punctuation(line: &str) -> String {
 fn keep_words(line: &str, filtered: &mut String) {
     filtered.clear();
     let tokens = line.trim_end_matches(is_white_space).split(' ');
-    // Most tokens are words.
+    // A quick test first, because most tokens are words.
     let is_word = |token: &str| token.starts_with(|c: char| c.is_ascii_lowercase());
     let tokens = tokens.filter(|token| is_word(token) || !DROPPED.contains(token));
     for (index, token) in tokens.enumerate() {

@@ -1,15 +1,16 @@
-//! Conversions of matched text to tokens: most tokens stay unchanged, some get their treebank form.
+//! Converts matched text to tokens. Most tokens stay unchanged; some get the form of the Penn
+//! Treebank.
 
 /// The conversion of matched text to a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rewrite {
     /// No token.
     Delete,
-    /// Ends the line; no token.
+    /// No token; the line ends here.
     LineEnd,
     /// Unchanged.
     Keep,
-    /// Without the last characters, which begin the next token.
+    /// Without this number of characters at the end, which begin the next token.
     KeepBut(usize),
     /// A fixed token.
     To(&'static str),
@@ -33,7 +34,7 @@ pub(super) enum Rewrite {
     Brackets,
     /// `JoinSpaces` and `Brackets`.
     TelephoneNumber,
-    /// The period stays with the abbreviation and is repeated as a token.
+    /// The period stays with the abbreviation, and is also a token of its own.
     EndsSentence,
     /// Like `EndsSentence`, but a single letter is not an acronym and loses its period.
     AcronymEndsSentence,

@@ -1,14 +1,14 @@
-//! Scores one answer.
+//! The accuracy of one answer.
 
 use super::answer::{Normaliser, without_line_ends};
 use super::human_answers::HumanAnswer;
 
-/// Number of earlier answers searched for an equal text, to avoid a second normalisation.
+/// The number of earlier answers that are searched for an equal text, to normalise it only once.
 const FEW: usize = 16;
 
-/// Returns the accuracy of an answer, from 0 to 1. Each human answer scores `min(1, m / 3)`, where
-/// `m` is the number of matches among the other answers. The accuracy is the mean of these scores;
-/// without human answers it is 0.
+/// Returns the accuracy of an answer, from 0 to 1. For each human answer, the score is
+/// `min(1, m / 3)`, where `m` is the number of other human answers that equal the given answer. The
+/// accuracy is the mean of these scores; without human answers it is 0.
 ///
 /// If the human answers differ, [`normalise_answer`](super::answer::normalise_answer) is applied
 /// to all answers first. If all are equal, answers are compared without normalisation, so `Yes`
@@ -23,7 +23,8 @@ pub(super) struct Scorer {
     given: Normaliser,
     human: Normaliser,
     matching: Vec<bool>,
-    /// For the first of several answers equal in all fields: how many of them match.
+    /// For the first of several answers that are equal in all fields: the number of them that
+    /// match.
     copies: Vec<usize>,
 }
 

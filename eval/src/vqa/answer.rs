@@ -66,8 +66,8 @@ impl Normaliser {
     }
 }
 
-/// Removes each mark that has a space on either side, and every mark if a comma stands between two
-/// digits. Other marks become spaces.
+/// Removes each punctuation mark that occurs anywhere in the answer with a space beside it. If a
+/// comma stands between two digits, removes all marks. Other marks become spaces.
 fn remove_punctuation<'a>(answer: &'a str, out: &'a mut String) -> &'a str {
     let bytes = answer.as_bytes();
     let (mut found, mut is_removed) = (false, [false; PUNCTUATION.len()]);
@@ -93,7 +93,7 @@ fn remove_punctuation<'a>(answer: &'a str, out: &'a mut String) -> &'a str {
     out
 }
 
-/// Index of the mark in [`PUNCTUATION`].
+/// Index of a punctuation mark in [`PUNCTUATION`]; `None` for other bytes.
 fn mark(byte: u8) -> Option<usize> {
     if byte.is_ascii_alphanumeric() || byte == b' ' {
         return None;

@@ -1,10 +1,10 @@
-//! The contractions of the VQA evaluation script, including its bugs (`somebody'd` loses its
-//! apostrophe).
+//! The contractions of the VQA evaluation script, with its bugs: for example, `somebody'd` loses
+//! its apostrophe.
 //!
 //! The script looks up lower-case words, so its four keys with a capital letter (`Im`, `Ive`,
 //! `Id've`, `I'dve`) never match. They are omitted here.
 
-/// Pairs of a word and its replacement, sorted by word.
+/// Each word with its replacement, sorted by word.
 const CONTRACTIONS: [(&str, &str); 116] = [
     ("'ow'sat", "'ow's'at"),
     ("'ows'at", "'ow's'at"),
@@ -124,7 +124,7 @@ const CONTRACTIONS: [(&str, &str); 116] = [
     ("youve", "you've"),
 ];
 
-/// The replacement for a lower-case word, if the table has one.
+/// The replacement for a lower-case word; `None` if it is not in the table.
 pub(super) fn contraction(word: &str) -> Option<&'static str> {
     let found = CONTRACTIONS.binary_search_by_key(&word, |(key, _)| key).ok();
     found.map(|index| CONTRACTIONS[index].1)

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer};
 use crate::ids::Id;
 use crate::json::{Text, objects};
 
-/// Up to this many answers, a linear search is faster than a hash table.
+/// Up to this number of answers, a linear search is faster than a hash table.
 const FEW: usize = 16;
 
 /// One human answer.
@@ -17,7 +17,7 @@ pub struct HumanAnswer<'a> {
     /// The answer.
     pub answer: Cow<'a, str>,
     /// Index, among the answers to the question, of the first answer with the same id, confidence
-    /// and raw answer. Answers equal in all fields count as one.
+    /// and raw answer. If the answers are equal too, the script takes them for the same answer.
     pub first_equal: u32,
 }
 
@@ -34,8 +34,7 @@ struct Written<'a> {
     raw_answer: Option<Text<'a>>,
 }
 
-/// The fields that distinguish two equal answers: id, confidence, and the raw answer before
-/// stemming.
+/// The fields that distinguish two equal answers: id, confidence, and the raw answer.
 type OtherFields<'w, 'a> = (&'w Option<Id<'a>>, &'w Option<Text<'a>>, &'w Option<Text<'a>>);
 
 impl<'a> Written<'a> {

@@ -67,7 +67,7 @@ pub struct VqaOptions<'a> {
     pub worst: usize,
     /// Whether to fill [`VqaReport::items`].
     pub items: bool,
-    /// The question texts, for the list of lowest-scoring questions; may be empty.
+    /// The question texts, for [`VqaReport::worst`]; may be empty.
     pub questions: Questions<'a>,
     /// The input files.
     pub sources: Vec<SourceFile>,
@@ -79,10 +79,11 @@ pub struct VqaReport {
     /// The accuracy, also by question type and by answer type.
     #[serde(flatten)]
     pub evaluation: Evaluation,
-    /// The questions with the lowest accuracy; ties in the order of the annotations.
+    /// The questions with the lowest accuracy, worst first, without those that score 100; ties in
+    /// the order of the annotations.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub worst: Vec<WorstQuestion>,
-    /// The accuracy of each question; empty if not requested.
+    /// The accuracy of each question; empty if [`VqaOptions::items`] is false.
     #[serde(skip)]
     pub items: Vec<Item>,
 }
@@ -102,7 +103,7 @@ pub struct WorstQuestion {
     pub human_answers: Vec<(String, u64)>,
 }
 
-/// Scores results against annotations. The file names are for messages.
+/// Scores results against annotations, by question id. The file names are for messages.
 ///
 /// # Errors
 /// [`EvalError::MissingPrediction`], [`EvalError::ExtraPrediction`] for questions in one

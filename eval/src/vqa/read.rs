@@ -18,10 +18,10 @@ pub struct Annotation<'a> {
     /// The question id.
     #[serde(borrow)]
     pub question_id: Id<'a>,
-    /// The question type, such as `how many`.
+    /// The question type, such as `how many`; empty if the file has none.
     #[serde(borrow, default)]
     pub question_type: Cow<'a, str>,
-    /// The answer type: `yes/no`, `number`, `other`.
+    /// The answer type: `yes/no`, `number` or `other`; empty if the file has none.
     #[serde(borrow, default)]
     pub answer_type: Cow<'a, str>,
     /// Human answers, usually ten.
@@ -43,7 +43,8 @@ struct Answer<'a> {
     answer: Cow<'a, str>,
 }
 
-/// Reads annotations, `{"annotations": [{"question_id", "question_type", "answer_type", "answers"}]}`.
+/// Reads annotations,
+/// `{"annotations": [{"question_id", "question_type", "answer_type", "answers"}]}`.
 ///
 /// # Errors
 /// [`EvalError::Malformed`]

@@ -1,4 +1,4 @@
-//! The most frequent confusions of words.
+//! The most frequent confusions of words, or of characters.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;

@@ -60,8 +60,8 @@ impl EditCounts {
         self.hits + self.substitutions + self.insertions
     }
 
-    /// WER or CER: errors per reference token. Without reference tokens, the number of insertions,
-    /// as in jiwer.
+    /// WER or CER: errors per reference token. Without reference tokens, it is the number of
+    /// insertions, as in jiwer.
     pub fn error_rate(&self) -> f64 {
         match self.reference_tokens() {
             0 => self.insertions as f64,
@@ -69,7 +69,7 @@ impl EditCounts {
         }
     }
 
-    /// MER (match error rate): errors per step of the alignment; 0 without steps.
+    /// MER (match error rate): errors per step of the alignment. 0 if both texts are empty.
     pub fn match_error_rate(&self) -> f64 {
         match self.hits + self.errors() {
             0 => 0.0,

@@ -1,4 +1,4 @@
-//! Labels of utterances from a table: speaker, subset, noise.
+//! Labels of utterances from a table, such as speaker or subset.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use engram_textfile::{Input, Table, UniqueIds, shortened};
 
 use crate::error::{EvalError, Location};
 
-/// A tab-separated table with a header and one line per utterance.
+/// A tab-separated table with a header and one row per utterance.
 pub struct LabelTable<'a> {
     table: Table<'a>,
     rows: HashMap<String, Vec<String>>,
@@ -29,7 +29,7 @@ impl<'a> LabelTable<'a> {
         Ok(Self { table, rows })
     }
 
-    /// Returns the value of a column for each id.
+    /// Returns the value of a column for each id, in the order of `ids`.
     ///
     /// # Errors
     /// [`EvalError::Text`] for a missing column; [`EvalError::Malformed`] for an id that

@@ -4,12 +4,13 @@
 //! | File | Content |
 //! |---|---|
 //! | [`tokens`] | words and characters as in jiwer, mapped to integers |
-//! | [`alignment`] | the alignment with the fewest edits, with RapidFuzz's tie-breaking |
+//! | [`alignment`] | the alignment with the fewest edits; ties are broken as in RapidFuzz |
 //! | `sclite` | markup and alignment of sclite |
 //! | [`counts`] | hits, substitutions, deletions, insertions, and error rates |
 //! | [`read`] | references and hypotheses from files |
 //! | [`report`] | the whole evaluation with intervals, breakdowns and the worst pairs |
-//! | [`confusions`], [`rare_words`] | the most confused words; separate errors of rare words |
+//! | [`confusions`] | the most frequent substitutions, deletions and insertions |
+//! | [`rare_words`] | the errors of rare words, apart from other errors |
 //!
 //! ```
 //! let references = ["the cat sat", "on the mat"];
@@ -39,8 +40,8 @@ use alignment::{Aligner, Edit};
 use counts::EditCounts;
 use tokens::{TokenUnit, Vocabulary};
 
-/// Limit of one alignment, in cells: 200,000 by 200,000 tokens with little in common, or longer
-/// texts that are more similar. An alignment of this size takes about 10 s.
+/// Maximum number of cells of one alignment. 200,000 by 200,000 tokens with little in common need
+/// this number, and so do longer texts that are more similar. Such an alignment takes about 10 s.
 const MAX_CELLS: u64 = 40_000_000_000;
 
 /// The alignment of a hypothesis to its reference.
@@ -50,7 +51,7 @@ pub enum Alignment {
     /// The fewest edits, as in jiwer.
     #[default]
     Jiwer,
-    /// The lowest cost, where a substitution costs 4, a deletion or an insertion 3, as in sclite.
+    /// The lowest cost, as in sclite: a substitution costs 4, a deletion or an insertion 3.
     /// Characters are always aligned as in jiwer.
     Sclite,
 }
@@ -100,7 +101,7 @@ where
     count_errors_aligned(Alignment::Jiwer, unit, references, hypotheses)
 }
 
-/// Like [`count_errors`], with either alignment.
+/// Like [`count_errors`], with the given alignment.
 fn count_errors_aligned<R, H>(
     alignment: Alignment,
     unit: TokenUnit,
@@ -167,7 +168,7 @@ impl<'a> PairAligner<'a> {
         self.vocabulary.encode(hypothesis, unit, &mut self.hypothesis);
     }
 
-    /// The reason why the alignment of a pair would take too long, or `None`.
+    /// The reason why the alignment of a pair would take too long; `None` if it would not.
     fn too_long(
         &mut self,
         unit: TokenUnit,

@@ -1,8 +1,10 @@
-//! Separate errors of rare words and of the other words: B-WER and U-WER of contextual biasing.
+//! The errors of rare words (B-WER) and of the other words (U-WER), as in contextual biasing.
+//!
+//! A hit, a substitution and a deletion count for the group of the reference word, an insertion for
+//! the group of the inserted word.
 //!
 //! # Source   D. Le and others, "Contextualized streaming end-to-end speech recognition with
-//! trie-based deep biasing and shallow fusion", arXiv 2104.02194: a reference word counts in its
-//! own group, an insertion in the group of the inserted word.
+//! trie-based deep biasing and shallow fusion", arXiv 2104.02194
 
 use std::collections::{HashMap, HashSet};
 
@@ -53,11 +55,11 @@ pub struct RareWordErrors {
     pub u_wer: f64,
 }
 
-/// Parses a list of rare words, one per line.
+/// Parses a list of rare words, one word per line.
 ///
 /// # Errors
-/// [`EvalError::Malformed`] for a line of several words (it would never match), and for
-/// a file without words
+/// [`EvalError::Malformed`] for a line of several words, which would never match, and for a file
+/// without words
 pub fn parse_word_list(file: &str, text: &str) -> Result<HashSet<String>, EvalError> {
     let malformed = |line: Option<u64>, reason: &str| EvalError::Malformed {
         location: Location::new(file, line),
@@ -76,7 +78,7 @@ pub fn parse_word_list(file: &str, text: &str) -> Result<HashSet<String>, EvalEr
     if list.is_empty() { Err(malformed(None, "has no words")) } else { Ok(list) }
 }
 
-/// Parses the rare words of each pair, `id<TAB>text<TAB>JSON list`.
+/// Parses the rare words of each pair from lines `id<TAB>text<TAB>JSON list`. The text is ignored.
 ///
 /// # Errors
 /// [`EvalError::Malformed`] with the line; [`EvalError::Text`] for an empty or duplicate id

@@ -41,21 +41,23 @@ pub struct WerOptions {
     pub unit: TokenUnit,
     /// Number of resamples, confidence level and seed of the intervals.
     pub bootstrap: BootstrapOptions,
-    /// The group of each pair (its speaker): the bootstrap draws whole groups.
+    /// The group of each pair, such as its speaker: the bootstrap draws whole groups. `None` draws
+    /// single pairs.
     pub cluster: Option<Labels>,
-    /// Labels for breakdowns of the primary metric.
+    /// Labels of the pairs; the report has one breakdown of the primary metric for each `Labels`.
     pub by: Vec<Labels>,
-    /// The rare words, counted separately.
+    /// The definition of rare words, whose errors are counted separately; `None` for no such
+    /// counts.
     pub rare_words: Option<RareWords>,
-    /// Number of worst pairs in the report, each with its alignment.
+    /// Number of entries of [`WerReport::worst`].
     pub worst: usize,
-    /// Number of most frequent confusions of each kind in the report.
+    /// Number of confusions of each kind in [`WerReport::confusions`]; 0 for no confusions.
     pub confusions: usize,
-    /// Whether [`WerReport::items`] is filled.
+    /// Whether to fill [`WerReport::items`].
     pub items: bool,
     /// The normaliser of references and hypotheses.
     pub normaliser: Normaliser,
-    /// Further normalisers with which the primary metric is computed.
+    /// Other normalisers, for [`WerReport::normalisers`].
     pub other_normalisers: Vec<Normaliser>,
     /// The input files.
     pub sources: Vec<SourceFile>,
@@ -82,7 +84,7 @@ impl Default for WerOptions {
 /// One label per pair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Labels {
-    /// Name of the labels, such as `speaker`.
+    /// Name of the kind of label, such as `speaker`.
     pub name: String,
     /// The label of each pair.
     pub of_pair: Vec<String>,
@@ -99,21 +101,22 @@ pub struct WerReport {
     /// The alignment of words.
     #[serde(default, skip_serializing_if = "Alignment::is_jiwer")]
     pub alignment: Alignment,
-    /// The number of pairs without reference words, and their insertions.
+    /// The number of pairs without reference words, and of the words inserted in them.
     pub empty_references: EmptyReferences,
-    /// Error counts of rare words and of the other words.
+    /// The errors of rare words and of the other words; `None` if not requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rare_words: Option<RareWordErrors>,
-    /// The primary metric with each of the further normalisers.
+    /// The primary metric with each of [`WerOptions::other_normalisers`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub normalisers: Vec<NormaliserValue>,
-    /// The most frequent confusions.
+    /// The most frequent confusions; `None` if not requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confusions: Option<Confusions>,
-    /// The pairs with the most errors, worst first.
+    /// The pairs with the most errors, worst first, without those that have no error.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub worst: Vec<WorstPair>,
-    /// The statistic of each pair; empty unless requested.
+    /// The errors and the reference tokens of each pair, in the chosen unit; empty if
+    /// [`WerOptions::items`] is false.
     #[serde(skip)]
     pub items: Vec<Item>,
 }
@@ -128,12 +131,13 @@ pub struct NormaliserValue {
     pub measure: Measure,
 }
 
-/// Pairs with an empty reference: words that the model transcribed from silence.
+/// Counts of the pairs whose reference has no words. The ASR model should transcribe no words
+/// there.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EmptyReferences {
     /// Number of pairs without reference words.
     pub pairs: u64,
-    /// Insertions in these pairs; they are part of the total.
+    /// Number of words inserted in these pairs. They are also in the counts of all pairs.
     pub insertions: u64,
 }
 
@@ -220,7 +224,7 @@ pub fn evaluate(pairs: &Pairs<'_>, options: &WerOptions) -> Result<WerReport, Ev
     })
 }
 
-/// The pairs as compared: alternatives chosen, texts normalised.
+/// The pairs in the form in which they are compared: without markup, and normalised.
 fn prepared<'p, 'a>(
     pairs: &'p Pairs<'a>,
     normaliser: Normaliser,
@@ -236,7 +240,7 @@ fn prepared<'p, 'a>(
     Ok(prepared)
 }
 
-/// Returns an error for texts that would take minutes to align.
+/// Returns an error for a pair whose alignment would take too long.
 fn check_lengths(pairs: &Pairs<'_>) -> Result<(), EvalError> {
     let mut aligner = PairAligner::new(pairs.alignment);
     let texts = pairs.ids.iter().zip(pairs.references.iter().zip(&pairs.hypotheses));
@@ -274,7 +278,7 @@ impl Measured {
         })
     }
 
-    /// All rates; the rate of the chosen unit is first.
+    /// All rates with their intervals; the error rate of the chosen unit is first.
     fn measures(&self, options: &WerOptions) -> Vec<Measure> {
         let (chosen, other) = match options.unit {
             TokenUnit::Word => ((&self.words, WER), (&self.chars, CER)),

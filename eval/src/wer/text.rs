@@ -27,7 +27,7 @@ pub enum Colour {
 const LINE_WIDTH: usize = 100;
 
 impl WerReport {
-    /// The report as aligned plain text.
+    /// Formats the report as aligned plain text. `unit` must be the unit of the evaluation.
     pub fn to_text(&self, unit: TokenUnit, colour: Colour) -> String {
         let evaluation = &self.evaluation;
         let what = match unit {
@@ -184,7 +184,8 @@ pub(crate) fn columns(pair: &WorstPair, unit: TokenUnit, alignment: Alignment) -
     aligner.align(unit, reference, hypothesis).iter().copied().map(column).collect()
 }
 
-/// The reference above the hypothesis, with a letter below each error; wrapped into several lines.
+/// Formats an alignment: the reference above the hypothesis, with a letter below each error. Long
+/// alignments are wrapped.
 fn aligned(pair: &WorstPair, unit: TokenUnit, alignment: Alignment, colour: Colour) -> String {
     let counts = &pair.counts;
     let mut text = format!(

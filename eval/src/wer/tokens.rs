@@ -1,4 +1,5 @@
-//! Splits texts into tokens and maps them to integers, equal to jiwer's default transforms.
+//! Splits texts into words or characters, as jiwer's default transforms do, and maps them to
+//! integers.
 
 use std::collections::HashMap;
 
@@ -37,7 +38,7 @@ pub fn words(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The start and the end of the first gap between words. A stripped text ends with a word.
+/// The start and the end of the first gap between words. `text` must not end in white space.
 fn first_gap(text: &str) -> (usize, usize) {
     let bytes = text.as_bytes();
     let mut at = 0;
@@ -73,10 +74,10 @@ pub struct Vocabulary<'a> {
     chars: HashMap<char, u32, RandomState>,
 }
 
-/// Integers below this are the ASCII characters themselves.
+/// Integers below this number stand for ASCII characters, with the same code.
 const ASCII: u32 = 128;
 
-/// Maximum capacity of a table that is reused: the time to clear a table depends on its capacity.
+/// A table with more capacity is not reused, because the time to clear it grows with its capacity.
 const MAX_REUSED_CAPACITY: usize = 1024;
 
 impl<'a> Vocabulary<'a> {

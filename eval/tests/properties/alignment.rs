@@ -1,4 +1,4 @@
-//! Properties of alignments: the fewest edits, and consistent counts.
+//! Alignments have the fewest edits, and their counts are consistent.
 
 use super::*;
 
@@ -53,7 +53,7 @@ fn the_counts_of_any_alignment_are_consistent() {
     });
 }
 
-/// These alignments are long enough to be halved.
+/// The matrices of these alignments are large enough to be halved.
 #[test]
 fn long_alignments_have_the_fewest_edits_too() {
     let long = || vec(0..40_u8, 3000..3600);

@@ -3,10 +3,10 @@
 //!
 //! | File | Properties |
 //! |---|---|
-//! | `readers` | of all file readers |
-//! | `texts` | of tokenizers and normalisers |
-//! | `alignment` | of edits and their counts |
-//! | `metrics` | values of metrics: limits, order of items, perfect results |
+//! | `readers` | no reader panics |
+//! | `texts` | tokenizers and normalisers |
+//! | `alignment` | alignments have the fewest edits, with consistent counts |
+//! | `metrics` | values stay within their limits and do not depend on the order of the items |
 //! | `threads` | no result depends on the number of threads |
 
 #[path = "../../fuzz/targets.rs"]
@@ -55,13 +55,14 @@ fn holds<S: Strategy>(cases: u32, inputs: S, property: impl Fn(S::Value)) {
     }
 }
 
-/// The number of cases per property. `PROPERTY_FACTOR` multiplies the number: 100 for a long run.
+/// The number of cases of a property: `usual`, multiplied by the environment variable
+/// `PROPERTY_FACTOR` if it is set.
 fn cases(usual: u32) -> u32 {
     let factor = std::env::var("PROPERTY_FACTOR").ok().and_then(|factor| factor.parse().ok());
     usual.saturating_mul(factor.unwrap_or(1))
 }
 
-/// Pieces of text with a special rule in a tokenizer, normaliser or reader.
+/// Pieces of text for which a tokenizer, normaliser or reader has a special rule.
 const PIECES: [&str; 72] = [
     "a",
     "b",
@@ -200,7 +201,8 @@ fn caption_scores(
     evaluate_captions(&annotations, &results, &CaptionOptions::default()).expect("the ids match")
 }
 
-/// A query for each row: its words are the relevant documents and the retrieved documents.
+/// JSON lines with a query for each index: the words of `relevant` are its relevant ids, the words
+/// of `ranked` its retrieved ids.
 fn queries(relevant: &[String], ranked: &[String]) -> String {
     let once = |text: &String| {
         let mut seen = Vec::new();

@@ -1,4 +1,5 @@
-//! Values of metrics stay within their limits and do not depend on the order of the items.
+//! Values of metrics stay within their limits, do not depend on the order of the items, and are
+//! perfect for perfect results.
 
 use super::*;
 
@@ -20,7 +21,7 @@ fn a_perfect_caption_has_perfect_scores() {
             assert!((bleu - 1.0).abs() < 1e-6, "{bleu}");
         }
         assert!((scores.corpus.rouge_l - 1.0).abs() < 1e-12);
-        // For a reference and its copy, both forms of CIDEr are the same mean of cosines.
+        // If each caption equals its only reference, CIDEr-D and plain CIDEr are equal.
         let (mut annotations, results) = self::captions(&captions, &captions);
         annotations.images.iter_mut().for_each(|image| image.references.truncate(1));
         let scores =
@@ -32,7 +33,7 @@ fn a_perfect_caption_has_perfect_scores() {
     });
 }
 
-/// A permutation of `n` rows.
+/// Returns the rows in the order of their keys, which are repeated if there are fewer.
 fn permuted<T: Clone>(rows: &[T], keys: &[u32]) -> Vec<T> {
     let mut order: Vec<usize> = (0..rows.len()).collect();
     order.sort_by_key(|row| (keys[*row % keys.len()], *row));
@@ -82,7 +83,7 @@ fn larger_cut_offs_never_lower_recall() {
             assert!([1, 2, 3, 5, usize::MAX].map(|k| of(&k)).is_sorted(), "{detail:?}");
         }
         assert!(detail.values().all(|value| (0.0..=1.0).contains(&value.as_f64().unwrap_or(-1.0))));
-        // An answer with exactly the relevant documents is perfect.
+        // A ranking of exactly the relevant entries is perfect.
         let perfect = retrieval_report(&queries(&relevant, &relevant)).evaluation.detail;
         for name in ["mrr", "map", "ndcg@10", &format!("recall@{}", usize::MAX)] {
             let value = perfect[name].as_f64().unwrap_or(-1.0);
@@ -146,7 +147,8 @@ fn perfect_results_have_perfect_scores() {
 /// The answer of one annotator: answer, id and confidence.
 type Annotator = (&'static str, u8, bool);
 
-/// The accuracy as the script defines it: each answer against the answers of all other annotators.
+/// The accuracy as the official script defines it: for each human answer, the given answer is
+/// compared with the answers of all other annotators.
 fn accuracy_by_pairs(given: &str, annotators: &[Annotator]) -> f64 {
     let score = |annotator: &Annotator| {
         let others = annotators.iter().filter(|other| *other != annotator);

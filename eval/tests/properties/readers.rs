@@ -83,7 +83,8 @@ fn readers_survive_any_text() {
     });
 }
 
-/// Corpus inputs with a few changes: most of a reader is reached only by almost valid files.
+/// The inputs are corpus files with a few changes, because only almost valid files reach most of a
+/// reader's code.
 #[test]
 fn readers_survive_changed_files() {
     for (name, _) in targets::TARGETS {

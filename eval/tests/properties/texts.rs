@@ -9,7 +9,8 @@ fn tokenizers_keep_their_guarantees() {
         targets::check_ptb(&lines);
     });
     holds(cases(800), text(30), |text| {
-        // The words are no longer than the text. Joined and split again, they are unchanged.
+        // The words are together no longer than the text. If they are joined and split again, they
+        // do not change.
         let found: Vec<&str> = words(&text).collect();
         assert!(found.iter().map(|word| word.len()).sum::<usize>() <= text.len());
         assert_eq!(words(&found.join(" ")).collect::<Vec<_>>(), found);
@@ -38,7 +39,8 @@ fn normalisers_keep_their_guarantees() {
     });
 }
 
-/// Every input takes about linear time; an input with quadratic time makes this test run for hours.
+/// Every input must take about linear time. An input with quadratic time would make this test run
+/// for hours.
 #[test]
 fn hostile_text_is_read_to_its_end() {
     let n = 20_000;

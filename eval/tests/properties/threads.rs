@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Compares the result on pools of one and of three threads.
+/// Runs a function on a pool of one thread and on a pool of three, and compares the results.
 fn on_pools<T: PartialEq + std::fmt::Debug + Send>(run: impl Fn() -> T + Sync) {
     let on = |threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
@@ -25,7 +25,7 @@ fn no_score_depends_on_the_threads() {
     });
 }
 
-/// Enough lines for several parts, with tags that contain line ends.
+/// The text has enough lines for several parts, and tags that contain line ends.
 #[test]
 fn the_tokenizer_does_not_depend_on_the_threads() {
     let line = |number: usize| match number % 1999 {

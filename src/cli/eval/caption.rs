@@ -27,22 +27,23 @@ domain also gets scores.
 Results: [{\"image_id\", \"caption\"}].
 Files may be gzipped. METEOR and SPICE need Java and are not included.")]
 pub struct Caption {
-    /// Reference captions
+    /// Annotations with reference captions, in the format of COCO or NoCaps
     #[arg(long = "ref", value_name = "FILE")]
     reference: PathBuf,
-    /// Captions of the system
+    /// Results: one caption per image
     #[arg(long, value_name = "FILE")]
     hyp: PathBuf,
-    /// Evaluate only images that have a result
+    /// Evaluate only images that have a result; without it, a missing result is an error
     #[arg(long)]
     with_result: bool,
-    /// File with document frequencies for CIDEr; default: computed from the references
+    /// JSON file with document frequencies for CIDEr [default: computed from the references]
     #[arg(long, value_name = "FILE")]
     df: Option<PathBuf>,
-    /// Compute a domain's document frequencies from its own images only
+    /// Compute CIDEr of each domain with the document frequencies of its own images [default: of
+    /// all images]
     #[arg(long, conflicts_with = "df")]
     domain_df: bool,
-    /// List the N images with the worst captions
+    /// List the N images with the lowest CIDEr-D
     #[arg(long, value_name = "N", default_value_t = 0)]
     worst: usize,
     #[command(flatten)]

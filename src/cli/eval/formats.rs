@@ -1,4 +1,4 @@
-//! Formats and columns of files with references and hypotheses.
+//! Options for the format and the columns of files with references and hypotheses.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use engram_eval::wer::read::{
 
 use super::output;
 
-/// The end of the help texts.
+/// The last part of the help texts of `wer` and `text`.
 pub(super) const FORMATS: &str = "\
 Formats, chosen by the file extension or --format:
   lines   one text per line; line i of --ref belongs to line i of --hyp
@@ -29,16 +29,16 @@ prediction, otherwise text, transcript or sentence. Name others with --id-column
 /// Format and columns of the files.
 #[derive(Debug, Args)]
 pub(super) struct FormatOptions {
-    /// Format of the files; default: from the file extension
+    /// Format of all files [default: from the file extension, see below]
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// Column (CSV, TSV) or key (JSON lines) of the ids
+    /// Column (CSV, TSV) or key (JSON lines) of the ids [default: a usual name, see below]
     #[arg(long, value_name = "NAME")]
     id_column: Option<String>,
-    /// Column or key of the references
+    /// Column or key of the references [default: a usual name]
     #[arg(long, value_name = "NAME")]
     ref_column: Option<String>,
-    /// Column or key of the hypotheses
+    /// Column or key of the hypotheses [default: a usual name]
     #[arg(long, value_name = "NAME")]
     hyp_column: Option<String>,
 }
@@ -48,13 +48,13 @@ enum Format {
     /// One text per line
     #[value(alias = "plain")]
     Lines,
-    /// text (id), may have sclite markup
+    /// text (id); the text may have sclite markup
     Trn,
-    /// id text, as in Kaldi
+    /// id text, as in Kaldi's file `text`
     Kaldi,
-    /// id<TAB>text, or a header and tab-separated values
+    /// id<TAB>text, or tab-separated values with a header
     Tsv,
-    /// A header and comma-separated values
+    /// Comma-separated values with a header
     Csv,
     /// JSON lines, such as NeMo manifests
     #[value(alias = "json", alias = "nemo")]
@@ -62,7 +62,8 @@ enum Format {
 }
 
 impl FormatOptions {
-    /// Parses a file of references and hypotheses (`--pairs`).
+    /// Parses a file with both references and hypotheses (`--pairs`). Without a known extension, it
+    /// is read as JSON lines.
     pub(super) fn one_file<'a>(&self, path: &Path, text: &'a str) -> Result<Pairs<'a>, EvalError> {
         let format = match self.format_of(path) {
             TextFormat::Lines if self.format.is_none() => TextFormat::Jsonl,
@@ -71,8 +72,8 @@ impl FormatOptions {
         parse_pairs(&path.display().to_string(), text, format, &self.columns())
     }
 
-    /// Parses and joins a file of references and a file of hypotheses. Without `--format`, refuses
-    /// a file whose content does not fit its extension.
+    /// Parses and joins a file of references and a file of hypotheses. Without `--format`, returns
+    /// an error for a file whose content looks like another format than its extension says.
     pub(super) fn two_files<'a>(
         &self,
         reference: &Path,
@@ -119,7 +120,7 @@ impl FormatOptions {
         join(&names[0], references, &names[1], hypotheses)
     }
 
-    /// The given format, or the format of the file name.
+    /// The format given by the user; otherwise the format from the path.
     pub(super) fn format_of(&self, path: &Path) -> TextFormat {
         match self.format {
             None if is_in_kaldi_folder(path) => TextFormat::Kaldi,
@@ -142,13 +143,14 @@ impl FormatOptions {
     }
 }
 
-/// The file with the texts: in a Kaldi folder, its file `text`.
+/// The file with the texts: the file `text` if the path is a folder with such a file, otherwise the
+/// path itself.
 pub(super) fn text_file(path: &Path) -> PathBuf {
     let text = path.join("text");
     if text.is_file() { text } else { path.to_owned() }
 }
 
-/// Whether a file is `text` in a folder with one of Kaldi's other files.
+/// Whether a file is named `text` and one of Kaldi's other files is in the same folder.
 fn is_in_kaldi_folder(path: &Path) -> bool {
     let beside = |name: &str| path.with_file_name(name).is_file();
     path.file_name().is_some_and(|name| name == "text")

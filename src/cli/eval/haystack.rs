@@ -11,7 +11,7 @@ use super::super::Outcome;
 use super::output;
 use super::shared::{IntervalOptions, OutputOptions, source};
 
-/// Evaluate Visual Haystacks: yes-or-no questions about a few images among many.
+/// Evaluate Visual Haystacks: accuracy on yes/no questions about a few images among many.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -22,7 +22,7 @@ Replies: JSON lines {\"id\", \"answer\": \"yes\" or \"no\", \"response\"}. The b
 one file per question; join them with:
   jq -c . results/*.json > replies.jsonl")]
 pub struct Haystack {
-    /// Questions with gold answers and the system's replies
+    /// JSON lines: each question with its correct answer and the system's reply
     #[arg(long, value_name = "FILE")]
     hyp: PathBuf,
     #[command(flatten)]

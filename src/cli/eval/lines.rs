@@ -10,18 +10,18 @@ use engram_textfile::{Input, Location, TextError};
 use super::super::Outcome;
 use super::shared::normaliser;
 
-/// Number of lines in a batch for all threads.
+/// Number of lines that are read and normalised at a time.
 const BLOCK: usize = 16_384;
 
-/// Normalise each line of standard input.
+/// Normalise each line of standard input, which may be gzipped.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   engram eval normalize --normalizer whisper-en < transcripts.txt > normal.txt
   engram eval normalize --normalizer basic < transcripts.txt.gz > normal.txt")]
 pub struct Normalize {
-    /// The normaliser: none, lowercase, jiwer-standardize, basic (+remove-diacritics,
-    /// +split-letters), whisper-en
+    /// Normaliser: none, lowercase, jiwer-standardize, basic (+remove-diacritics, +split-letters),
+    /// whisper-en
     #[arg(long, value_name = "NAME", value_parser = normaliser(), hide_possible_values = true)]
     normalizer: Normaliser,
 }
@@ -46,23 +46,23 @@ impl Normalize {
     }
 }
 
-/// Tokenize each line of standard input like a caption.
+/// Tokenize each line of standard input as `engram eval caption` tokenizes captions.
 ///
-/// Gives the tokens of Stanford's PTBTokenizer with pycocoevalcap's settings: lower case, without
-/// punctuation, separated by spaces.
+/// Prints the tokens of Stanford's PTBTokenizer with pycocoevalcap's settings: in lower case,
+/// without punctuation, separated by spaces.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
   engram eval tokenize < captions.txt > tokens.txt")]
 pub struct Tokenize {
-    /// Keep punctuation
+    /// Also print punctuation tokens
     #[arg(long)]
     raw: bool,
 }
 
 impl Tokenize {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        // All lines at once: the next line can change the last token of a line.
+        // All lines at once, because the next line can change the last tokens of a line.
         let lines = read_lines(&mut Input::stdin()?, usize::MAX, 1)?;
         let tokens = if self.raw { tokenize_raw(&lines) } else { tokenize(&lines) };
         let mut out = BufWriter::new(io::stdout().lock());
@@ -75,8 +75,8 @@ impl Tokenize {
     }
 }
 
-/// Reads at most `count` lines, without their line ends. Only `\n` ends a line. Errors count lines
-/// from `first`.
+/// Reads at most `count` lines, without their line ends. Only `\n` ends a line. `first` is the
+/// number of the first line, for error messages.
 fn read_lines(input: &mut Input<'_>, count: usize, first: u64) -> Result<Vec<String>, TextError> {
     let mut lines = Vec::new();
     while lines.len() < count {

@@ -1,4 +1,4 @@
-//! `engram eval`.
+//! `engram eval`: one subcommand per task, two text tools, and the comparison of two systems.
 
 mod caption;
 mod formats;
@@ -69,9 +69,9 @@ Examples:
   engram eval wer --pairs b.jsonl --items b.items.jsonl
   engram eval compare a.items.jsonl b.items.jsonl")]
 pub struct Compare {
-    /// Items file of system A, from `--items` of an evaluation
+    /// Items file of system A, written by `--items` of an evaluation
     a: PathBuf,
-    /// Items file of system B
+    /// Items file of system B: the same metric over the same ids
     b: PathBuf,
     #[command(flatten)]
     intervals: IntervalOptions,

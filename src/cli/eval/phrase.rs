@@ -9,7 +9,7 @@ use super::super::Outcome;
 use super::output;
 use super::shared::{IntervalOptions, OutputOptions};
 
-/// Evaluate phrase similarity: Pearson, Spearman, Kendall, by class, section and anchor.
+/// Evaluate phrase similarity: Pearson, Spearman, Kendall; by score, section and anchor.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -18,16 +18,16 @@ Examples:
   engram eval phrase --ref validation.csv --hyp mine.csv --json > result.json
   engram eval phrase --ref validation.csv --hyp mine.csv --html report.html")]
 pub struct Phrase {
-    /// Gold scores: CSV with id, anchor, target, context, score and optionally rating
+    /// Gold scores: CSV with columns anchor, target, context, score, and optionally id and rating
     #[arg(long = "ref", value_name = "FILE")]
     reference: PathBuf,
-    /// Predictions: CSV with id, score
+    /// Predictions of the system: CSV with columns id and score
     #[arg(long, value_name = "FILE")]
     hyp: PathBuf,
-    /// Predictions of a baseline, for a paired comparison
+    /// Predictions of a second system; prints only the comparison of the two
     #[arg(long, value_name = "FILE", conflicts_with_all = ["html", "items"])]
     baseline: Option<PathBuf>,
-    /// List the N pairs with the largest errors
+    /// List the N pairs of phrases that lower Pearson's r most
     #[arg(long, default_value_t = 20, value_name = "N", conflicts_with = "baseline")]
     worst: usize,
     #[command(flatten)]

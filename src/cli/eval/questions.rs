@@ -11,7 +11,7 @@ use super::super::Outcome;
 use super::output;
 use super::shared::{IntervalOptions, OutputOptions, source};
 
-/// Evaluate visual question answering: accuracy of VQA v2 and OK-VQA.
+/// Evaluate visual question answering: VQA accuracy, for VQA v2 and OK-VQA.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -22,16 +22,16 @@ Examples:
 
 Results: [{\"question_id\", \"answer\"}], one per question. Files may be gzipped.")]
 pub struct Vqa {
-    /// Annotations with reference answers
+    /// Annotations with human answers
     #[arg(long = "ref", value_name = "FILE")]
     reference: PathBuf,
-    /// Answers of the system
+    /// Results: one answer per question
     #[arg(long, value_name = "FILE")]
     hyp: PathBuf,
-    /// Question file, to show the text of the worst questions
+    /// Question file; adds the question texts to the list of worst questions
     #[arg(long, value_name = "FILE")]
     questions: Option<PathBuf>,
-    /// List the N questions with the worst scores
+    /// List the N questions with the lowest accuracy
     #[arg(long, value_name = "N", default_value_t = 0)]
     worst: usize,
     #[command(flatten)]
@@ -84,10 +84,10 @@ Predictions: {\"question_id\": {\"direct_answer\": \"…\", \"multiple_choice\":
 Answers are compared exactly, without normalisation. Questions with difficult direct answers count
 for multiple choice only. Files may be gzipped.")]
 pub struct Aokvqa {
-    /// Questions with reference answers (train or validation split)
+    /// Questions with human answers (train or validation split)
     #[arg(long = "ref", value_name = "FILE")]
     reference: PathBuf,
-    /// Answers of the system
+    /// Predictions of the system; a question without a prediction scores 0
     #[arg(long, value_name = "FILE")]
     hyp: PathBuf,
     #[command(flatten)]

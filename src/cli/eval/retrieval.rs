@@ -21,7 +21,7 @@ Examples:
 Queries: JSON lines {\"id\", \"ranked\": [best first], \"relevant\": [ids] or {id: gain}}.
 The file may be gzipped.")]
 pub struct Retrieval {
-    /// Queries with retrieved and relevant ids
+    /// JSON lines: each query with its retrieved ids and its relevant ids
     #[arg(long, value_name = "FILE")]
     queries: PathBuf,
     /// Values of k for recall@k and success@k

@@ -17,10 +17,10 @@ use crate::cli::offered::Offered;
 #[derive(Debug, Clone, Copy, Args)]
 #[command(next_help_heading = "Intervals")]
 pub struct IntervalOptions {
-    /// Number of bootstrap resamples; 0 turns intervals off
+    /// Number of bootstrap resamples, at least 2; 0 turns intervals off
     #[arg(long, value_name = "N", default_value_t = 1000, allow_negative_numbers = true)]
     resamples: usize,
-    /// Confidence level of the intervals
+    /// Confidence level of the intervals, between 0 and 1
     #[arg(long, value_name = "LEVEL", default_value_t = 0.95, allow_negative_numbers = true)]
     level: f64,
     /// Random seed of the bootstrap
@@ -43,31 +43,32 @@ pub struct OutputOptions {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Write the score of each item to a file, for `engram eval compare`
+    /// Write one JSON line per item (utterance, image, question, …), for `engram eval compare`
     #[arg(long, value_name = "FILE")]
     items: Option<PathBuf>,
-    /// Write the report as one HTML page with the worst cases, at least 200
+    /// Write the report as one HTML page; it lists up to 200 of the worst cases, or more if the
+    /// command lists more
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
 
 impl OutputOptions {
-    /// Whether an HTML page is written.
+    /// Whether the user asked for an HTML page.
     pub fn page(&self) -> bool {
         self.html.is_some()
     }
 
-    /// Whether the scores of items are needed, for the items file or the page.
+    /// Whether the items file or the page needs the scores of items.
     pub fn items(&self) -> bool {
         self.items.is_some() || self.page()
     }
 
-    /// The number of worst cases to compute if the terminal shows `count`.
+    /// The number of worst cases to compute: `count`, or more if a page is written.
     pub fn worst(&self, count: usize) -> usize {
         if self.page() { count.max(WORST_CASES) } else { count }
     }
 
-    /// Writes the requested files.
+    /// Writes the page and the items file, if requested.
     pub fn write(&self, items: &[Item], page: impl FnOnce() -> String) -> anyhow::Result<()> {
         if let Some(path) = &self.html {
             output::write_atomic(path, page().as_bytes())?;
@@ -79,7 +80,7 @@ impl OutputOptions {
     }
 }
 
-/// Parses the name of a normaliser. Completions offer the names without options.
+/// Parses the name of a normaliser. Shell completions offer the names without their options.
 pub fn normaliser() -> impl TypedValueParser<Value = Normaliser> {
     let names = ["none", "lowercase", "jiwer-standardize", "basic", "whisper-en"];
     Offered::new(StringValueParser::new().try_map(|name| Normaliser::parse(&name)), names)

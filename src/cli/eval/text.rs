@@ -27,18 +27,18 @@ With several --ref, each text is scored against the reference with the highest s
 
 {FORMATS}"))]
 pub struct Text {
-    /// Reference texts (repeatable)
+    /// Reference texts; give several files for several references per text
     #[arg(long = "ref", value_name = "FILE", requires = "hyp", required_unless_present = "pairs")]
     reference: Vec<PathBuf>,
     /// Texts of the system
     #[arg(long, value_name = "FILE", requires = "reference")]
     hyp: Option<PathBuf>,
-    /// References and texts in one file: JSON lines, CSV or TSV
+    /// References and texts of the system in one file: JSON lines, CSV or TSV
     #[arg(long, value_name = "FILE", conflicts_with_all = ["reference", "hyp"])]
     pairs: Option<PathBuf>,
     #[command(flatten)]
     formats: FormatOptions,
-    /// The primary metric, also used for the worst texts, the items and the distribution
+    /// Primary metric, also for `--worst`, `--items` and the distribution in `--html`
     #[arg(long, value_name = "NAME", default_value = "chrf", value_parser = metric_names())]
     metric: String,
     /// Normalise the texts first: none, lowercase, jiwer-standardize, basic (+remove-diacritics,
@@ -46,7 +46,7 @@ pub struct Text {
     #[arg(long, value_name = "NAME", default_value = "none", value_parser = normaliser(),
         hide_possible_values = true)]
     normalizer: Normaliser,
-    /// List the N texts with the worst scores
+    /// List the N texts with the lowest scores
     #[arg(long, value_name = "N", default_value_t = 0)]
     worst: usize,
     #[command(flatten)]

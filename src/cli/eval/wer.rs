@@ -55,10 +55,10 @@ pub struct Wer {
     pairs: Option<PathBuf>,
     #[command(flatten)]
     formats: FormatOptions,
-    /// Count a missing optional word, (uh), as correct (sclite -D)
+    /// Count a missing optional word, such as (uh), as correct, like sclite -D; for trn files
     #[arg(short = 'D', long, conflicts_with = "pairs")]
     optional_deletions: bool,
-    /// Alignment method; default: sclite for texts with sclite markup, otherwise jiwer
+    /// Alignment of words [default: sclite for texts with sclite markup, otherwise jiwer]
     #[arg(long, value_enum)]
     alignment: Option<AlignmentName>,
     /// Unit of the error rate
@@ -69,32 +69,34 @@ pub struct Wer {
     #[arg(long, value_name = "NAME", default_value = "none", value_parser = normaliser(),
         hide_possible_values = true)]
     normalizer: Normaliser,
-    /// Also print the error rate with each normaliser
+    /// Also print the error rate with each of none, jiwer-standardize, basic and whisper-en
     #[arg(long)]
     compare_normalizers: bool,
-    /// Table with one row per utterance id (TSV with a header), for --by and --cluster
+    /// TSV table with a header and one row per utterance id, for --by and --cluster
     #[arg(long, value_name = "FILE")]
     table: Option<PathBuf>,
-    /// Report the error rate for each value of this table column (repeatable)
+    /// Report the error rate for each value of this column of the table (repeatable)
     #[arg(long, value_name = "COLUMN", requires = "table")]
     by: Vec<String>,
-    /// Resample groups instead of utterances for the intervals; the table column of the group, for
-    /// example speaker
+    /// Resample whole groups for the intervals: utterances with the same value in this column of
+    /// the table, such as speaker [default: single utterances]
     #[arg(long, value_name = "COLUMN", requires = "table")]
     cluster: Option<String>,
-    /// Report separately the errors of these words (B-WER and U-WER): a file with one word per line
+    /// Report the errors of rare words (B-WER) and of other words (U-WER): a file with one rare
+    /// word per line
     #[arg(long, value_name = "FILE")]
     rare_words: Option<PathBuf>,
-    /// Report separately the errors of words that occur at most N times in the references
+    /// Like --rare-words, for all words that occur at most N times in the references
     #[arg(long, value_name = "N", conflicts_with_all = ["rare_words", "biasing"])]
     rare_at_most: Option<u64>,
-    /// Rare words of each utterance: id<TAB>text<TAB>JSON list of words
+    /// Like --rare-words, with rare words for each utterance: id<TAB>text<TAB>JSON list of words
     #[arg(long, value_name = "FILE", conflicts_with = "rare_words")]
     biasing: Option<PathBuf>,
-    /// Show the alignments of the N worst utterances [default without N: 20]
+    /// Show the alignments of the N utterances with the most errors [default without N: 20]
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "20")]
     align: Option<usize>,
-    /// List the N most frequent confusions of each kind [default: 10 in text, 0 in JSON]
+    /// List the N most frequent substitutions, deletions and insertions [default: 10 in text, 0 in
+    /// JSON]
     #[arg(long, value_name = "N")]
     confusions: Option<usize>,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! BLEU-1 to BLEU-4, equal to pycocoevalcap, for the corpus and for each image.
+//! BLEU-1 to BLEU-4 of a corpus and of each image, equal to pycocoevalcap.
 
 use rayon::prelude::*;
 
@@ -15,7 +15,7 @@ pub const BLEU_3: MetricInfo = MetricInfo::higher("bleu_3", Unit::Fraction);
 /// BLEU with n-grams of up to four words.
 pub const BLEU_4: MetricInfo = MetricInfo::higher("bleu_4", Unit::Fraction);
 
-/// Added to each numerator (`TINY`) and denominator (`SMALL`), so that no fraction is 0 / 0.
+/// `TINY` is added to each numerator and `SMALL` to each denominator, so that no fraction is 0 / 0.
 const TINY: f64 = 1e-15;
 const SMALL: f64 = 1e-9;
 
@@ -25,11 +25,13 @@ const SMALL: f64 = 1e-9;
 pub struct BleuStatistics {
     /// Number of words in the hypothesis.
     pub hypothesis_length: u64,
-    /// Number of words in the reference of closest length; the shorter one of a tie.
+    /// Number of words in the reference of closest length; of two equally close lengths, the
+    /// shorter.
     pub reference_length: u64,
     /// Number of n-grams in the hypothesis.
     pub ngrams: [u64; MAX_NGRAM_ORDER],
-    /// Number of n-grams that match a reference, clipped to the highest count in one reference.
+    /// Number of n-grams that are in a reference. An n-gram counts at most as often as in the
+    /// reference that has it most often.
     pub matched: [u64; MAX_NGRAM_ORDER],
 }
 
@@ -92,7 +94,8 @@ impl Bleu {
     }
 }
 
-/// Computes BLEU with the closest reference length and no smoothing except `1e-15` and `1e-9`.
+/// Computes BLEU with the closest reference length. There is no smoothing, except that `1e-15` is
+/// added to numerators and `1e-9` to denominators.
 ///
 /// # Source   K. Papineni et al., ACL 2002; pycocoevalcap `bleu/bleu_scorer.py`, option `closest`
 pub fn bleu(corpus: &CaptionCorpus) -> Bleu {
@@ -115,7 +118,7 @@ fn statistics<K: Key>(corpus: &CaptionCorpus) -> Vec<BleuStatistics> {
 struct Buffers<K> {
     hypothesis: Counts<K>,
     reference: Counts<K>,
-    /// The highest count in one reference of each n-gram of the hypothesis.
+    /// For each n-gram of the hypothesis, its highest count in one reference.
     most: Vec<u32>,
 }
 

@@ -18,12 +18,14 @@ pub const CIDER_INFO: MetricInfo = MetricInfo::higher("cider", Unit::Points);
 /// Standard deviation of the Gaussian length penalty.
 const SIGMA: f64 = 6.0;
 
-/// CIDEr-D of each image. The score of a corpus is the mean; papers often report it times 100.
+/// CIDEr-D of each image, from 0 to 10. The score of a corpus is the mean; papers often report it
+/// times 100.
 ///
-/// The weight of an n-gram is its count times `ln N - ln max(1, df)`: `df` of the `N` images have
-/// the n-gram in a reference. With a single image and no external `frequency`, all weights are
-/// `ln 1 = 0`, and the score is 0. The length penalty compares numbers of bigrams, so captions of
-/// zero words and of one word have equal length.
+/// The weight of an n-gram is its count times `ln N - ln max(1, df)`, where `df` of the `N` images
+/// have the n-gram in a reference. `frequency` replaces these numbers; `None` counts them in
+/// `corpus`. With a single image and no `frequency`, all weights are `ln 1 = 0`, and the score is
+/// 0. The length penalty compares numbers of bigrams, so captions of zero words and of one word
+/// have equal length.
 ///
 /// # Source   R. Vedantam et al., CVPR 2015; pycocoevalcap `cider/cider_scorer.py`
 pub fn cider_d(corpus: &CaptionCorpus, frequency: Option<&DocumentFrequency>) -> Vec<f64> {
@@ -37,7 +39,7 @@ pub fn cider(corpus: &CaptionCorpus, frequency: Option<&DocumentFrequency>) -> V
     cider_d_and_cider(corpus, frequency).1
 }
 
-/// CIDEr-D and plain CIDEr of each image, faster than the two calls.
+/// CIDEr-D and plain CIDEr of each image, faster than [`cider_d`] and [`cider`].
 pub fn cider_d_and_cider(
     corpus: &CaptionCorpus,
     frequency: Option<&DocumentFrequency>,
@@ -48,7 +50,7 @@ pub fn cider_d_and_cider(
 
 /// CIDEr-D and plain CIDEr of a subset of the images, with document frequencies of the subset.
 ///
-/// Indices without an image are ignored.
+/// `images` holds indices of images; indices without an image are ignored.
 pub fn of_subset(corpus: &CaptionCorpus, images: &[usize]) -> (Vec<f64>, Vec<f64>) {
     let images: Vec<usize> = images.iter().copied().filter(|image| *image < corpus.len()).collect();
     scores(corpus, &images, None)
@@ -105,7 +107,7 @@ impl<K: Key> Buffers<K> {
     }
 
     /// The similarities of a hypothesis to its references for n-grams of `order` words, summed over
-    /// the references: for CIDEr-D and for plain CIDEr.
+    /// the references. Returns the sum for CIDEr-D and the sum for plain CIDEr.
     fn similarity(
         &mut self,
         corpus: &CaptionCorpus,

@@ -8,8 +8,8 @@ use rayon::prelude::*;
 use super::CaptionCorpus;
 use super::ngram::{BuildKeyHasher, Key};
 
-/// External document frequencies: in how many documents (images) of a collection each n-gram
-/// occurs. They replace the frequencies in the references.
+/// External document frequencies: the number of documents (images) of a collection in which each
+/// n-gram occurs. They replace the frequencies in the references.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DocumentFrequency {
     /// Number of documents.
@@ -28,7 +28,7 @@ pub(super) enum Weights<K> {
         /// in one document. An n-gram in one document may be missing in the tables.
         by_count: Vec<f64>,
     },
-    /// Given by the user.
+    /// Given by the user. `unknown` is the weight of an n-gram that is not in `weights`.
     External { weights: HashMap<K, f64, BuildKeyHasher>, unknown: f64 },
 }
 
@@ -116,7 +116,8 @@ fn share(hash: u64, shares: usize) -> usize {
     (hash >> 32) as usize % shares
 }
 
-/// The hashes that occurred, and the hashes that occurred again. Collisions count as repetitions.
+/// The hashes that occurred, and the hashes that occurred more than once. A collision counts as a
+/// repetition.
 struct Seen {
     once: Vec<u64>,
     again: Vec<u64>,

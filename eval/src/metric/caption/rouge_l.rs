@@ -13,9 +13,9 @@ const BETA: f64 = 1.2;
 
 /// ROUGE-L of each image. The score of a corpus is the mean.
 ///
-/// Precision and recall are each the best over the references, not always from the same reference.
-/// Words are separated by single spaces, so an empty caption is one empty word and equals another
-/// empty caption.
+/// Precision is the best precision over the references, and recall the best recall: they may be
+/// from two references. Words are separated by single spaces, so an empty caption is one empty word
+/// and equals another empty caption.
 ///
 /// # Source   C.-Y. Lin, 2004; pycocoevalcap `rouge/rouge.py`
 pub fn rouge_l(corpus: &CaptionCorpus) -> Vec<f64> {
@@ -40,9 +40,10 @@ fn of_image(corpus: &CaptionCorpus, image: usize, buffers: &mut Buffers) -> f64 
 /// Buffers, reused from pair to pair.
 #[derive(Default)]
 struct Buffers {
-    /// The positions of each word among up to 64 words, as a bit mask, in ascending order of words.
+    /// For each word among 64 words of `a`, its positions as a bit mask; in ascending order of
+    /// words.
     positions: Vec<(u32, u64)>,
-    /// The carry of each word of `b` into the next 64 words of `a`.
+    /// For each word of `b`, the carry into the next 64 words of `a`.
     carries: Vec<bool>,
 }
 

@@ -9,9 +9,9 @@ use crate::tokenize::is_white_space;
 /// A tokenized caption.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sentence<'s> {
-    /// Words between single spaces, as in ROUGE; an empty caption is one empty word.
+    /// The words for ROUGE-L, between single spaces; an empty caption is one empty word.
     pub(super) words: &'s [u32],
-    /// Words between white space of any kind, as in BLEU and CIDEr.
+    /// The words for BLEU and CIDEr, between white space of any kind.
     pub(super) tokens: &'s [u32],
 }
 
@@ -97,7 +97,7 @@ impl Vocabulary {
         self.0.len()
     }
 
-    /// The index of a word, if it is in the vocabulary.
+    /// The index of a word; `None` if it is not in the vocabulary.
     pub(super) fn get(&self, word: &str) -> Option<u32> {
         self.0.get(word).copied()
     }

@@ -2,7 +2,8 @@
 
 use super::super::characters::{character_at, is_word, word_at};
 
-/// Applies the three patterns of `postprocess`; `spare` is a buffer.
+/// Applies the three patterns of `postprocess` to `text`. `spare` is a buffer for intermediate
+/// text.
 pub(in super::super) fn finish(text: &mut String, spare: &mut String) {
     if text.contains('¢') {
         spare.clear();

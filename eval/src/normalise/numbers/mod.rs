@@ -23,7 +23,7 @@ pub(super) type Span = std::ops::Range<usize>;
 /// The class of a word in the number normaliser.
 #[derive(Debug, Clone, Copy)]
 enum Token<'a> {
-    /// Digits, optionally with decimals, optionally with a currency symbol before them.
+    /// Digits, optionally with decimals. `prefix` is the currency symbol before them, if any.
     Written { prefix: Option<char>, number: &'a str },
     /// A word of a number.
     Word(NumberWord),
@@ -32,8 +32,8 @@ enum Token<'a> {
 }
 
 impl Token<'_> {
-    /// Whether a sign word or `and` treats the token as a number; digits after a currency symbol do
-    /// not count.
+    /// Whether the token is a number for a sign word or an `and` before it. Digits after a currency
+    /// symbol are not.
     fn can_be_numeric(self) -> bool {
         matches!(self, Token::Word(_) | Token::Written { prefix: None, .. })
     }
@@ -91,7 +91,7 @@ fn is_written_number(word: &str) -> bool {
     }
 }
 
-/// A number word with its neighbours.
+/// The words around a number word.
 struct Context<'a> {
     previous: Token<'a>,
     word: &'a str,
@@ -99,16 +99,16 @@ struct Context<'a> {
     next_word: &'a str,
 }
 
-/// Reads words and writes numbers.
+/// The state of the conversion: the output, and the number that is being read (the pending number).
 struct Machine<'a> {
     out: &'a mut String,
     value: Value,
-    /// Sign or currency symbol of the pending number.
+    /// Sign or currency symbol of the pending number; `None` without one.
     prefix: Option<char>,
 }
 
 impl Machine<'_> {
-    /// Writes a word with the prefix, if any; clears number and prefix.
+    /// Writes a word after the prefix, if any. Clears the pending number and the prefix.
     fn write(&mut self, text: &str, suffix: &str) {
         start_word(self.out, self.prefix.take());
         self.out.push_str(text);

@@ -4,8 +4,8 @@ use super::super::characters::{is_ascii_space, is_space, is_word, space_end, wor
 use super::Span;
 use super::words::can_have_a_half;
 
-/// Replaces "… and a half" by "… point five" after a number word, and drops blank text around such
-/// phrases.
+/// Replaces "and a half" by "point five" after a number word. Deletes an "and a half" that no word
+/// precedes, and blank text after the last one.
 pub(in super::super) fn replace_halves(text: &str, out: &mut String) {
     let mut pieces = 0;
     let mut write = |piece: &str| {

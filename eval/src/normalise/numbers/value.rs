@@ -1,9 +1,9 @@
-//! The pending number: an integer of any size, or concatenated digits.
+//! The pending number, which is being read: an integer of any size, or a text of digits.
 
 use super::super::characters::decimal_digit;
 
-/// Python converts no text with more digits than this to an integer (`sys.set_int_max_str_digits`).
-/// The reference then leaves the text unchanged. The limit also bounds the time per word.
+/// Maximum number of digits of an integer, as in Python (`sys.set_int_max_str_digits`). A longer
+/// number stays unchanged. The limit also bounds the time per word.
 const MAX_DIGITS: usize = 4300;
 
 /// Number of digits that scaling can change, except for a carry: the digits of 999 decillion. A
@@ -12,8 +12,8 @@ const TAIL_DIGITS: u32 = 36;
 
 /// The pending number.
 ///
-/// The reference stores an `int` or a `str` and branches on the type. Here an integer is stored as
-/// its decimal digits.
+/// The reference stores an `int` or a `str` and branches on the type. Here, `kind` is the type, and
+/// an integer is stored as its decimal digits.
 #[derive(Debug, Default)]
 pub(super) struct Value {
     kind: Kind,
@@ -46,7 +46,7 @@ impl Value {
         self.kind == Kind::Text
     }
 
-    /// The digits; empty if there is no number.
+    /// The digits; empty if no number is pending.
     pub(super) fn as_str(&self) -> &str {
         &self.text
     }

@@ -1,4 +1,6 @@
-//! The bit-parallel edit matrix: rows of differences, computed within a band, and the traceback.
+//! The bit-parallel edit matrix and its traceback. `D[i][j]` is the edit distance between the first
+//! `i` hypothesis tokens and the first `j` reference tokens. A row stores differences between
+//! neighbouring columns, and only within a band.
 
 use std::ops::Range;
 
@@ -20,8 +22,8 @@ impl Differences {
     const RISING: Self = Self { plus: !0, minus: 0 };
 
     /// Returns the differences of the next row. `matches` marks the columns that match the token
-    /// of that row. The carries are the difference `D[i][j] - D[i - 1][j]` of the column before
-    /// this word; they become the difference of the last column of this word.
+    /// of that row. The carries hold the difference `D[i][j] - D[i - 1][j]`: on entry of the column
+    /// before this word, on return of the last column of this word.
     #[inline(always)]
     fn advance(self, matches: u64, carry_plus: &mut u64, carry_minus: &mut u64) -> Self {
         let Self { plus, minus } = self;
@@ -45,8 +47,8 @@ fn advance_one(row: &mut [Differences], matches: &[u64]) {
     }
 }
 
-/// Advances by two rows. The lower row is computed one word behind the upper row, so the processor
-/// works on both at once; within one row, each word waits for the previous word.
+/// Advances by two rows. Within one row, each word needs the carry of the previous word. So the
+/// lower row is computed one word behind the upper row, and the processor works on both at once.
 fn advance_two(row: &mut [Differences], above: &[u64], below: &[u64]) {
     let (end, above) = (row.len() - 1, &above[..row.len()]);
     let (mut plus, mut minus) = ([1, 1], [0, 0]);
@@ -84,7 +86,7 @@ impl Band {
     }
 }
 
-/// A recorded row.
+/// The place of a row in the recorded differences.
 #[derive(Debug, Clone, Copy, Default)]
 struct Recorded {
     /// The first word of the band in this row.
@@ -93,7 +95,7 @@ struct Recorded {
     at: usize,
 }
 
-/// Rows of differences.
+/// The current row of differences, and the recorded rows.
 #[derive(Debug, Default)]
 pub(super) struct Matrix {
     /// The current row, all words.
@@ -101,8 +103,8 @@ pub(super) struct Matrix {
     /// The recorded differences: for each row, the words of its band.
     recorded: Vec<Differences>,
     rows: Vec<Recorded>,
-    /// The first and last word of the current row's band, and the distance before the first column
-    /// of the band.
+    /// The first and the last word of the band in the current row, and the distance before the
+    /// first column of the band.
     first: usize,
     last: usize,
     before: usize,
@@ -200,7 +202,7 @@ impl Matrix {
     fn bits(&self, row: usize, column: usize) -> (bool, bool) {
         let Recorded { first, at } = self.rows[row];
         let end = self.rows.get(row + 1).map_or(self.recorded.len(), |next| next.at);
-        // A cell outside the band is larger than the previous cell on the path.
+        // A cell outside the band is larger than the previous cell of the traceback.
         let word = (column / WORD).checked_sub(first).filter(|word| at + word < end);
         let Some(word) = word else { return (false, false) };
         let Differences { plus, minus } = self.recorded[at + word];
@@ -208,9 +210,9 @@ impl Matrix {
         (plus >> bit & 1 == 1, minus >> bit & 1 == 1)
     }
 
-    /// Appends the edits of the recorded matrix, traced from the last cell. A deletion is
-    /// preferred; then an insertion, if the cell above is less than its left neighbour; then a hit
-    /// or a substitution.
+    /// Appends the edits of the recorded matrix, traced from the last cell. The order of preference
+    /// is: a deletion; an insertion, if the cell above is less than its left neighbour; a hit or a
+    /// substitution.
     pub(super) fn trace_back(&self, reference: &[u32], hypothesis: &[u32], edits: &mut Vec<Edit>) {
         let start = edits.len();
         let (mut row, mut column) = (hypothesis.len(), reference.len());

@@ -1,9 +1,11 @@
 //! Aligns a hypothesis to its reference with the minimum number of edits, bit-parallel.
 //!
 //! Ties between optimal alignments are broken as in RapidFuzz, so hits, substitutions, deletions
-//! and insertions equal jiwer's counts. Rows of the edit matrix are hypothesis tokens. A row stores
-//! the differences between neighbouring columns (reference tokens) as two bits, 64 columns per
-//! word. A matrix above 1 MiB is halved by Hirschberg's method, at the same columns as in RapidFuzz
+//! and insertions equal jiwer's counts. The rows of the edit matrix are hypothesis tokens, its
+//! columns reference tokens. A row stores the differences between neighbouring columns as two bits,
+//! 64 columns per bit word (a `u64`).
+//!
+//! A matrix of 1 MiB or more is halved by Hirschberg's method, at the same columns as in RapidFuzz
 //! 3: other columns would give other alignments. In a halved matrix, only the band of optimal
 //! alignments is computed. The halves are processed in parallel.
 //!
@@ -28,11 +30,11 @@ pub enum Edit {
     Insertion,
 }
 
-/// A matrix with at least this many bytes of bits, columns and rows is halved.
+/// A matrix is halved if it has at least this number of bytes, of columns and of rows.
 const HALVED_BYTES: usize = 1 << 20;
 const HALVED_COLUMNS: usize = 65;
 const HALVED_ROWS: usize = 10;
-/// Rows per piece in the estimate of a distance.
+/// Number of hypothesis tokens per piece in the estimate of a distance.
 const PIECE: usize = 1024;
 
 /// Aligns token sequences; reuses its buffers from pair to pair.
@@ -55,7 +57,7 @@ impl Aligner {
         &self.edits
     }
 
-    /// Estimates the number of cells of an alignment: the rows of the matrix times the width of the
+    /// Estimates the number of cells of an alignment: the number of rows times the width of the
     /// band. Similar texts need few cells, even if they are long.
     pub(crate) fn cells(
         &mut self,
@@ -68,7 +70,8 @@ impl Aligner {
         hypothesis.len() as u64 * reference.len().min(2 * edits + 1) as u64
     }
 
-    /// Appends the edits of a part of the texts; `distance` is the edit distance, if known.
+    /// Appends the edits of a part of the texts. `distance` is the edit distance; `None` if
+    /// unknown.
     fn part(&mut self, reference: &[u32], hypothesis: &[u32], distance: Option<usize>) {
         let equal = |(a, b): &(&u32, &u32)| a == b;
         let prefix = reference.iter().zip(hypothesis).take_while(equal).count();
@@ -105,8 +108,9 @@ impl Aligner {
         self.edits.extend(std::iter::repeat_n(edit, count));
     }
 
-    /// Appends the edits above and below the middle row. The split is the first column at which an
-    /// optimal alignment, with at most `max` edits, can pass the middle row.
+    /// Appends the edits above the middle row, then the edits below it. The reference is divided at
+    /// the first column where an optimal alignment (with at most `max` edits) passes the middle
+    /// row.
     fn halves(&mut self, reference: &[u32], hypothesis: &[u32], max: usize) {
         let (above, below) = hypothesis.split_at(hypothesis.len() / 2);
         let band = Band::new(reference.len(), hypothesis.len(), max);
@@ -128,8 +132,9 @@ impl Aligner {
         self.edits.append(&mut other.edits);
     }
 
-    /// An upper bound of the distance: aligns pieces of the hypothesis one after the other. Each
-    /// piece starts at the end of the previous piece and ends at the column with the lowest cost.
+    /// An upper bound of the distance. Aligns pieces of the hypothesis one after the other: each
+    /// starts at the reference column where the previous piece ended, and ends at the column with
+    /// the lowest cost.
     fn upper_bound(&mut self, reference: &[u32], hypothesis: &[u32]) -> usize {
         let (mut rest, mut edits) = (reference, 0);
         for piece in hypothesis.chunks(PIECE) {
@@ -163,7 +168,7 @@ impl Aligner {
 mod tests {
     use super::*;
 
-    /// The full matrix with the same traceback.
+    /// Aligns with the full matrix and the same traceback.
     fn by_full_matrix(reference: &[u32], hypothesis: &[u32]) -> Vec<Edit> {
         let equal = |(a, b): &(&u32, &u32)| a == b;
         let prefix = reference.iter().zip(hypothesis).take_while(equal).count();
@@ -295,7 +300,7 @@ mod tests {
     fn ties_are_broken_as_rapidfuzz_does() {
         use Edit::{Deletion, Hit, Insertion, Substitution};
         let mut aligner = Aligner::default();
-        // Two substitutions have the same number of edits.
+        // Two substitutions would also be two edits.
         assert_eq!(aligner.align(&[0, 1], &[2, 0], 3), [Insertion, Hit, Deletion]);
         assert_eq!(aligner.align(&[0, 1], &[2, 2], 3), [Substitution, Substitution]);
         assert_eq!(aligner.align(&[0, 1, 2], &[1, 2, 0], 3), [Deletion, Hit, Hit, Insertion]);

@@ -6,9 +6,9 @@ use super::matrix::WORD;
 
 /// For each token, the reference columns that contain it, as bits.
 ///
-/// The bits of a token that occurs in more than one of 64 columns are precomputed; there are at
-/// most 64 such tokens. The bits of the other tokens are computed on demand, so memory stays
-/// linear.
+/// The bits of frequent tokens, which occur in more than one of 64 columns, are precomputed; there
+/// are at most 64 such tokens. The bits of other tokens are computed on demand, so memory is linear
+/// in the length of the reference.
 #[derive(Debug, Default)]
 pub(super) struct Patterns {
     /// For each token: the end of its run in `columns`, or 0 if it does not occur.
@@ -24,7 +24,7 @@ pub(super) struct Patterns {
     sparse: [Sparse; 2],
 }
 
-/// The bits of the last requested token of a row.
+/// The bits of the token that was last requested for a row.
 #[derive(Debug, Default)]
 struct Sparse {
     bits: Vec<u64>,
@@ -97,14 +97,14 @@ impl Patterns {
         }
     }
 
-    /// A range of the bit words of two tokens.
+    /// The bit words of two tokens in the range `words`.
     pub(super) fn of_two(&mut self, tokens: [u32; 2], words: Range<usize>) -> [&[u64]; 2] {
         self.look_up(tokens[0], &words, 0);
         self.look_up(tokens[1], &words, 1);
         [self.bits(tokens[0], words.clone(), 0), self.bits(tokens[1], words, 1)]
     }
 
-    /// A range of the bit words of a token.
+    /// The bit words of a token in the range `words`.
     pub(super) fn of(&mut self, token: u32, words: Range<usize>) -> &[u64] {
         self.look_up(token, &words, 0);
         self.bits(token, words, 0)

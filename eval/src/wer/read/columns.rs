@@ -1,7 +1,8 @@
-//! Columns of ids and texts: in a table with a header, and as the keys of JSON Lines.
+//! Columns of ids and texts: the columns of a table with a header, or the keys of JSON Lines.
 //!
-//! A file may have the references, the hypotheses, or both: a NeMo manifest has `audio_filepath`,
-//! `text` and `pred_text`. Columns are found by their usual names, or are named by the user.
+//! A file may have the references, the hypotheses, or both. For example, a NeMo manifest has
+//! `audio_filepath` (the id), `text` and `pred_text`. Columns are found by their usual names, or
+//! are named by the user.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -24,7 +25,8 @@ pub enum Side {
     Hypothesis,
 }
 
-/// The names of columns, or of keys of JSON objects. `None` finds a column with a usual name.
+/// The names of columns, or of keys of JSON objects. `None` stands for the first usual name that
+/// exists.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Columns {
     /// The column of ids.
@@ -50,16 +52,16 @@ const IDS: [&str; 12] = [
     "filename",
     "audio",
 ];
-/// Usual names of columns that hold one side only.
+/// Usual names of columns with references, and of columns with hypotheses.
 const REFERENCES: [&str; 2] = ["reference", "ref"];
 const HYPOTHESES: [&str; 4] = ["hypothesis", "hyp", "pred_text", "prediction"];
-/// Usual names of columns that hold either side.
+/// Usual names of columns that hold references in one file and hypotheses in another.
 const TEXTS: [&str; 7] =
     ["text", "transcript", "transcription", "sentence", "raw_text", "normalized_text", "words"];
 
 impl Side {
-    /// The usual names of the columns with texts of this side. In a file with both sides, a text
-    /// column is the reference.
+    /// The usual names of the columns with texts of this side. In a file with both sides, a column
+    /// named in [`TEXTS`] holds references.
     fn names(self, has_both: bool) -> Vec<&'static str> {
         let (own, texts): (&[_], &[_]) = match self {
             Self::Reference => (&REFERENCES, &TEXTS),
@@ -70,7 +72,7 @@ impl Side {
 }
 
 impl Columns {
-    /// Whether the user named a column.
+    /// Whether the user named any column.
     pub(crate) fn are_given(&self) -> bool {
         *self != Self::default()
     }
@@ -82,7 +84,8 @@ impl Columns {
         }
     }
 
-    /// Finds the column of ids, if there is one, and one column of texts for each side.
+    /// Returns the index of the column of ids (`None` if there is none), and the index of one
+    /// column of texts for each of `sides`.
     fn find(
         &self,
         sides: &[Side],
@@ -124,7 +127,7 @@ impl Columns {
     }
 }
 
-/// Whether the fields are a header, with a column of ids and a column of texts.
+/// Whether the fields are a header: one is a usual name of ids, another is a usual name of texts.
 pub(super) fn is_header<'a>(fields: impl Iterator<Item = &'a str>) -> bool {
     let (mut id, mut text) = (false, false);
     for field in fields {
@@ -164,7 +167,8 @@ pub(super) fn table<'a>(
     Ok(records)
 }
 
-/// Reads JSON Lines. The first object decides which keys are read.
+/// Reads JSON Lines. The keys of the first object determine the keys that are read from all
+/// objects.
 pub(super) fn objects<'a>(
     file: &str,
     text: &'a str,

@@ -1,8 +1,8 @@
-//! Detects files in another format than assumed. Otherwise their ids, braces and commas would be
-//! scored as words.
+//! Detects a file whose format differs from the format given by its extension. Its ids, braces and
+//! commas would be scored as words.
 //!
-//! All lines are examined before a file is refused, so plain text with a bracket or a comma is
-//! accepted.
+//! Most formats are detected only if all lines have them, so plain text with a bracket or a comma
+//! is accepted.
 
 use std::collections::HashSet;
 
@@ -26,7 +26,8 @@ pub fn check(file: &str, text: &str, format: TextFormat) -> Result<(), EvalError
     fault.map_or(Ok(()), |fault| refuse(file, fault))
 }
 
-/// The format of a file without a known extension: NeMo's manifests are JSON Lines under any name.
+/// The format of a file without a known extension: JSON Lines if the first line is an object with
+/// the key `audio_filepath` (a NeMo manifest), otherwise plain lines.
 pub fn of_content(text: &str) -> TextFormat {
     let first = not_blank(text).next().map(|(_, line)| serde_json::from_str(line));
     match first {
@@ -37,8 +38,8 @@ pub fn of_content(text: &str) -> TextFormat {
     }
 }
 
-/// The format of two files of plain lines: Kaldi's `text` if each line of both begins with the same
-/// ids, otherwise plain lines.
+/// The format of two files without a known extension: Kaldi's `text` if each line begins with an id
+/// and both files have the same ids, otherwise plain lines.
 ///
 /// # Errors
 /// [`EvalError::Malformed`] if it is unclear whether the first words are ids, and for other formats
@@ -58,7 +59,7 @@ pub fn of_pair(files: [(&str, &str); 2]) -> Result<TextFormat, EvalError> {
     }
 }
 
-/// The meaning of the first word of each line.
+/// The meaning of the first words of all lines.
 enum FirstWords {
     Ids,
     Words,
@@ -92,7 +93,8 @@ fn first_words(texts: [&str; 2]) -> FirstWords {
     if unclear { FirstWords::Unclear } else { FirstWords::Words }
 }
 
-/// A format error: the line (`None` for the whole file), the reason and the remedy.
+/// The parts of an error about the format: the line (`None` for the whole file), the reason and the
+/// remedy.
 type Fault = (Option<u64>, &'static str, &'static str);
 
 const KALDI: Fault = (
@@ -105,7 +107,7 @@ fn refuse<T>(file: &str, (line, reason, remedy): Fault) -> Result<T, EvalError> 
     Err(malformed(file, line, reason, remedy))
 }
 
-/// Another format that a file of plain lines looks like.
+/// An error if a file of plain lines looks like another format, otherwise `None`.
 fn plain(text: &str) -> Option<Fault> {
     let rows: Vec<(u64, &str)> = not_blank(text).collect();
     let (line, first) = *rows.first()?;
@@ -154,7 +156,7 @@ fn plain(text: &str) -> Option<Fault> {
     alternatives(text)
 }
 
-/// A line with sclite's alternatives in a format without markup.
+/// An error if a line has sclite's alternatives in a format without markup, otherwise `None`.
 fn alternatives(text: &str) -> Option<Fault> {
     let marked = |row: &str| {
         let mut rest = row.split_whitespace();
@@ -173,7 +175,7 @@ fn holds_text(value: &Value) -> bool {
     }
 }
 
-/// Whether every line has a key and all keys are different.
+/// Whether there are lines, every line has a key, and all keys are different.
 fn distinct<'a>(keys: impl Iterator<Item = Option<&'a str>>) -> bool {
     let mut seen = HashSet::new();
     let mut keys = keys.peekable();
@@ -204,7 +206,8 @@ fn is_trn(rows: &[&str]) -> bool {
     })
 }
 
-/// Whether a line is `file channel speaker start end …` or `file channel start duration word …`.
+/// Whether a line is from an stm file, `file channel speaker start end …`, or from a ctm file,
+/// `file channel start duration word …`.
 fn is_timed(row: &str) -> bool {
     let fields: Vec<&str> = row.split_whitespace().collect();
     let number = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok());
@@ -223,7 +226,7 @@ fn is_cue(row: &str) -> bool {
     time(start) && end.split_whitespace().next().is_some_and(time)
 }
 
-/// The first word of a line, and the text after the white space that follows.
+/// The first word of a line, and the text after the space or tab that follows the word.
 pub(super) fn first_token(row: &str) -> (&str, &str) {
     row.trim_start().split_once([' ', '\t']).unwrap_or((row.trim(), ""))
 }
@@ -333,7 +336,7 @@ mod tests {
         }
         let twenty: String = (0..20).rev().map(|i| format!("a{} b\n", "x".repeat(i))).collect();
         for (a, b) in [
-            // Words without a digit, in another order.
+            // Words without digits, in a different order in each file.
             ("anna a\nbert b\n", "bert b\nanna a\n"),
             ("anna a\nbert b\ncarl c\ndora d\nemil e\n", "anna x\nbert\ncarl c\ndora d\nemil e\n"),
             // Some ids are missing.

@@ -1,4 +1,4 @@
-//! Parsers of the formats without columns.
+//! Parsers of the formats without named columns.
 
 use engram_textfile::not_blank;
 
@@ -13,8 +13,8 @@ pub(super) const BRACES: &str =
 /// The remedy for a text that is too long for sclite's alignment.
 pub(crate) const SHORTER: &str = "divide it into shorter utterances";
 
-/// Parses sclite's `text (id)`: the last parentheses of a line hold the id, and `;;` begins a
-/// comment.
+/// Parses sclite's `text (id)`. The parentheses at the end of a line hold the id. A line that
+/// begins with `;;` is a comment.
 pub(super) fn trn<'a>(file: &str, text: &'a str) -> Result<Vec<Utterance<'a>>, EvalError> {
     let utterance = |(line, row): (u64, &'a str)| {
         let ends = row.trim_end().strip_suffix(')').and_then(|text| text.rsplit_once('('));
@@ -41,7 +41,7 @@ pub(super) fn kaldi(text: &str) -> Vec<Utterance<'_>> {
     not_blank(text).map(utterance).collect()
 }
 
-/// Whether the first line of a table has the names of its columns.
+/// Whether the first line of a tab-separated file is a header.
 pub(super) fn has_header(text: &str) -> bool {
     let first = not_blank(text).next().map(|(_, line)| line);
     first.is_some_and(|line| {
@@ -50,7 +50,7 @@ pub(super) fn has_header(text: &str) -> bool {
     })
 }
 
-/// Parses `id<TAB>text` without a header; further fields are ignored.
+/// Parses `id<TAB>text` without a header. Fields after the text are ignored.
 pub(super) fn tsv<'a>(file: &str, text: &'a str) -> Result<Vec<Utterance<'a>>, EvalError> {
     let utterance = |(line, row): (u64, &'a str)| {
         let mut fields = row.split('\t');

@@ -3,14 +3,14 @@
 //!
 //! | File | Content |
 //! |---|---|
-//! | this file | texts of one file |
+//! | this file | the formats, and the texts of one file |
 //! | `pairs` | references with their hypotheses, joined by id or by line |
-//! | `formats` | the parsers of formats without columns |
-//! | `columns` | tables and JSON Lines: columns by their names |
-//! | [`detect_format`] | detects files in another format than assumed |
+//! | `formats` | parsers of formats without named columns |
+//! | `columns` | parsers of tables and JSON Lines |
+//! | [`detect_format`] | detects a file whose format differs from its extension |
 //!
-//! In formats with ids, texts are joined by id; a missing, duplicate or unknown id is an error that
-//! names it. Plain lines are joined by line number, so empty lines count.
+//! In formats with ids, texts are joined by id. A missing, duplicate or unknown id is an error, and
+//! the message contains the id. Plain lines are joined by line number, so empty lines count.
 
 mod columns;
 pub mod detect_format;
@@ -52,8 +52,8 @@ pub enum TextFormat {
 }
 
 impl TextFormat {
-    /// The format from the file extension (without `.gz`): `.trn`, `.tsv`, `.csv`, `.jsonl` and
-    /// `.json`, or plain lines.
+    /// The format from the file extension (without `.gz`): `.trn`, `.tsv`, `.csv`; `.jsonl`,
+    /// `.ndjson` or `.json` for JSON Lines; plain lines for any other extension.
     pub fn of_path(path: &Path) -> Self {
         let name = path.to_string_lossy().to_ascii_lowercase();
         let name = name.strip_suffix(".gz").unwrap_or(&name);
@@ -218,8 +218,8 @@ pub(super) fn check_ids<'a>(
     Ok(())
 }
 
-/// Returns an error for a text that is too long for an utterance. Probably the line ends are lost,
-/// and the alignment time is quadratic in the length.
+/// Returns an error for a text that is too long for an utterance. Probably the file has lost its
+/// line ends. The time of an alignment can be quadratic in the length.
 fn check_lengths<'a>(
     file: &str,
     mut texts: impl Iterator<Item = (&'a str, u64)>,

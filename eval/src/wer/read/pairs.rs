@@ -1,4 +1,4 @@
-//! References with their hypotheses, joined by id or by line.
+//! References with their hypotheses, joined by id or by line number.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -13,34 +13,35 @@ use super::{SHORTER, Utterance, malformed};
 use crate::error::{EvalError, Location};
 use crate::normalise::Normaliser;
 
-/// The texts with sclite markup, and how markup is scored.
+/// Which texts have sclite markup, and how it is scored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Markup {
     /// Whether the references have markup.
     pub references: bool,
     /// Whether the hypotheses have markup.
     pub hypotheses: bool,
-    /// Whether a missing optionally deletable word counts as correct (sclite's `-D`).
+    /// Whether an optionally deletable word, such as `(uh)`, counts as correct if it is missing
+    /// (sclite's `-D`).
     pub optional_deletions: bool,
 }
 
 /// References with their hypotheses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pairs<'a> {
-    /// Ids; for plain lines, the line numbers from 1.
+    /// The id of each pair; for plain lines, the line number from 1.
     pub ids: Vec<Cow<'a, str>>,
-    /// References.
+    /// The reference of each pair.
     pub references: Vec<Cow<'a, str>>,
-    /// Hypotheses, in the order of the references.
+    /// The hypothesis of each pair.
     pub hypotheses: Vec<Cow<'a, str>>,
     /// The markup of the texts; most formats have none.
     pub markup: Markup,
-    /// The alignment of words: sclite's if the texts have markup.
+    /// The alignment of words. Readers set sclite's alignment if the texts have markup.
     pub alignment: Alignment,
 }
 
 impl<'a> Pairs<'a> {
-    /// Builds pairs from references and hypotheses with equal indices; ids are numbers from 1.
+    /// Pairs each reference with the hypothesis of the same index. The ids are numbers from 1.
     ///
     /// # Errors
     /// [`EvalError::LengthMismatch`]
@@ -88,8 +89,8 @@ impl<'a> Pairs<'a> {
         }
     }
 
-    /// Returns the pairs without markup: the alternatives that align best after normalisation, in
-    /// their original form.
+    /// Returns the pairs without markup. Of several alternatives, the one that aligns best after
+    /// normalisation is chosen. The chosen texts are not normalised.
     ///
     /// # Errors
     /// [`EvalError::Malformed`] for a text with invalid markup, and for a text that is
@@ -126,9 +127,9 @@ impl<'a> Pairs<'a> {
 /// Joins the references and hypotheses of two files; the names are for error messages.
 ///
 /// # Errors
-/// [`EvalError::MissingPrediction`], [`EvalError::ExtraPrediction`] for an id in only
-/// one file; [`EvalError::Malformed`] for a different number of plain lines, and if only one file
-/// has ids
+/// [`EvalError::MissingPrediction`], [`EvalError::ExtraPrediction`] for an id in only one file;
+/// [`EvalError::Malformed`] if the files have different numbers of plain lines, and if only one
+/// file has ids
 pub fn join<'a>(
     reference_file: &str,
     references: Vec<Utterance<'a>>,

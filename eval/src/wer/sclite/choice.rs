@@ -1,4 +1,5 @@
-//! Chooses among alternatives: the texts of the alignment with the lowest cost.
+//! Chooses among the alternatives of a pair: the alignment with the lowest cost determines the
+//! texts.
 
 use std::collections::HashMap;
 
@@ -18,9 +19,10 @@ pub(crate) struct ChosenPair {
 }
 
 /// Chooses among the alternatives of both texts. Words are compared after normalisation, but the
-/// chosen texts are not normalised. With `optional_deletions`, an optionally deletable word of one
-/// text alone is copied into the other text, with its parentheses, and so counts as correct.
-/// Returns `None` if the texts are too long.
+/// chosen texts are not normalised. Returns `None` if the texts are too long.
+///
+/// With `optional_deletions`, an optionally deletable word that is in one text only is copied into
+/// the other text, with its parentheses. So it counts as correct.
 pub(crate) fn choose(
     reference: &Lattice<'_>,
     hypothesis: &Lattice<'_>,

@@ -1,9 +1,9 @@
 //! Aligns two lattices with the lowest cost over all paths.
 
 /// Costs of sclite. A substitution is cheaper than a deletion plus an insertion. A null word costs
-/// almost nothing, so among equal alignments, the alignment with fewer null words wins. Sums have
-/// single precision, as in sclite: their last bits decide between alignments with the same null
-/// words.
+/// almost nothing: of otherwise equal alignments, the one with fewer null words is chosen. Costs
+/// are summed in single precision, as in sclite, because the last bits can decide between
+/// alignments.
 const SUBSTITUTION: f32 = 4.0;
 const GAP: f32 = 3.0;
 const OPTIONAL: f32 = 2.0;
@@ -17,7 +17,7 @@ pub(crate) struct Arc {
     pub(crate) token: Option<u32>,
     /// Whether the word is optionally deletable.
     pub(crate) optional: bool,
-    /// The start node.
+    /// The node where the word starts.
     pub(crate) from: usize,
 }
 
@@ -54,7 +54,8 @@ impl Arcs {
 pub(crate) type Step = (Option<usize>, Option<usize>);
 
 /// Returns the steps of the alignment with the lowest cost, in text order. Ties are broken as in
-/// sclite: the first predecessor; a pair of words before an insertion before a deletion.
+/// sclite. Of several predecessors, the first is preferred. A pair of words is preferred to an
+/// insertion, and an insertion to a deletion.
 pub(crate) fn align(reference: &Arcs, hypothesis: &Arcs) -> Vec<Step> {
     let matrix = Matrix::fill(reference, hypothesis);
     let mut steps = Vec::new();
@@ -69,7 +70,8 @@ pub(crate) fn align(reference: &Arcs, hypothesis: &Arcs) -> Vec<Step> {
     steps
 }
 
-/// The lowest cost of an alignment that ends with each pair of words.
+/// For each pair of a reference word and a hypothesis word, the lowest cost of an alignment that
+/// ends with these words.
 struct Matrix<'a> {
     reference: &'a Arcs,
     hypothesis: &'a Arcs,
@@ -95,7 +97,7 @@ impl<'a> Matrix<'a> {
         self.costs[row * self.columns + column]
     }
 
-    /// The first cell with the lowest cost.
+    /// Of several cells, the first with the lowest cost.
     fn cheapest<C: Iterator<Item = usize>>(
         &self,
         rows: impl Iterator<Item = usize>,

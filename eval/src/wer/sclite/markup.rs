@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `{ a b / c / @ }` | alternatives; they can be nested |
 //! | `@` | no word |
-//! | `(uh)` | an optionally deletable word, if the option is set |
+//! | `(uh)` | an optionally deletable word if the option is set, otherwise a word |
 //! | `word;tag`, `word*` | the word without tag or star |
 //! | `\` | removed; a `;` after it is part of the word |
 
@@ -16,13 +16,14 @@ const MAX_DEPTH: usize = 32;
 /// A word of a lattice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Word<'a> {
-    /// The word without tag or star; `None` for the null word.
+    /// The word without tag or star; `None` for the null word (`@`).
     pub(crate) text: Option<Cow<'a, str>>,
-    /// The start node.
+    /// The node where the word starts.
     pub(crate) from: usize,
 }
 
-/// The words of a text as a graph.
+/// The words of a text as a graph: each path from node 0 to the last node is a choice of
+/// alternatives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Lattice<'a> {
     /// The words, in topological order.
@@ -124,7 +125,7 @@ pub(crate) fn has_markup(text: &str) -> bool {
     text.contains(['{', '}', ';', '\\']) || text.split(is_space).any(marked)
 }
 
-/// The word inside the parentheses of an optionally deletable word.
+/// The word inside the parentheses of an optionally deletable word; `None` without parentheses.
 pub(crate) fn optional(word: &str) -> Option<&str> {
     word.strip_prefix('(')?.strip_suffix(')')
 }

@@ -1,4 +1,4 @@
-//! Transcripts of sclite: markup and alignment.
+//! sclite's markup of transcripts, and its alignment.
 //!
 //! | File | Content |
 //! |---|---|
@@ -26,7 +26,7 @@ pub(crate) fn too_long(reference: usize, hypothesis: usize) -> bool {
     (reference + 1).saturating_mul(hypothesis + 1) > MAX_CELLS
 }
 
-/// Returns the edits of two texts without markup.
+/// Aligns two texts without markup.
 pub(crate) fn edits(reference: &[u32], hypothesis: &[u32]) -> Vec<Edit> {
     let edit = |step| match step {
         (Some(i), Some(j)) if reference[i] == hypothesis[j] => Edit::Hit,
