@@ -3,8 +3,8 @@
 //!
 //! `checkpoints/step-00000123/` contains `parameters.safetensors`, `optimiser.safetensors`,
 //! `state.json` with the training state and, with `[ema]`, `ema.safetensors`. `manifest.json` is
-//! written last and has the size and SHA-256 of each file. `LATEST` and `BEST` each hold the name
-//! of a folder.
+//! written last and has the size and SHA-256 of each file. The files `LATEST` and `BEST` hold the
+//! folder names of the newest and of the best checkpoint.
 //!
 //! A run that is asked to stop between two checkpoints writes `stop-00000123/`. The next checkpoint
 //! replaces it, so the final folder equals the folder of an uninterrupted run.
@@ -200,8 +200,9 @@ impl Checkpoints {
         Ok(found)
     }
 
-    /// Removes old checkpoints. A stop checkpoint is removed once there is a newer one and does not
-    /// count. So the kept checkpoints equal those of an uninterrupted run.
+    /// Removes all regular checkpoints except the newest `keep`, the best and the latest. Removes
+    /// stop checkpoints unless they are the newest. The remaining regular checkpoints equal those
+    /// of an uninterrupted run.
     fn prune(&self, keep: usize) -> Result<()> {
         let all = self.list()?;
         let pointed = [self.latest(), self.best()];

@@ -88,7 +88,7 @@ pub enum TrainError {
         run: PathBuf,
     },
 
-    /// The run folder holds files of another kind.
+    /// The run folder holds files but no run.
     #[error(
         "{} holds other files but no run (recipe.toml and inputs.json); choose an empty or a new \
          folder",

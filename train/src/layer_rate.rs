@@ -1,6 +1,6 @@
 //! Layer-wise learning rate decay: lower layers, nearer to the input, get lower learning rates.
 
-/// One factor for each parameter name.
+/// The learning-rate factor of each parameter, by its name.
 ///
 /// A numbered level such as `encoder.layer.3` is a layer of the stack `encoder.layer`. The top
 /// layer of a stack has factor 1. Each lower layer has `decay` times the factor of the layer above.

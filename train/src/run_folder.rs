@@ -164,7 +164,7 @@ fn start_in(run: &Path, (resume, recipe, inputs): (bool, &str, &Inputs)) -> Resu
     Ok(Start::Resumed)
 }
 
-/// Whether a run, including its members, never wrote a checkpoint.
+/// Whether a run and all its members (of an ensemble, in subfolders) never wrote a checkpoint.
 fn is_unstarted(run: &Path) -> Result<bool> {
     if has_lost_checkpoints(run) || has_checkpoint(run) {
         return Ok(false);

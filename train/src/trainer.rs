@@ -38,7 +38,7 @@ pub struct RunOptions {
 pub struct RunSummary {
     /// The run folder.
     pub run: PathBuf,
-    /// Steps over all phases and all calls.
+    /// Steps over all phases, including the steps before the run was resumed.
     pub steps: u64,
     /// The training loss of the last log line.
     pub last_loss: Option<f64>,

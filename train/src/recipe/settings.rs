@@ -233,7 +233,7 @@ pub struct CheckSettings {
     pub tolerance: f64,
 }
 
-/// Stands for a table that each study reads as its own struct.
+/// The schema type of a table that each study reads as its own struct.
 type OfStudy = serde_json::Map<String, serde_json::Value>;
 
 /// A whole recipe. The field order is the order of the written tables.
