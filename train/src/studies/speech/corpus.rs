@@ -174,7 +174,8 @@ impl Corpus {
         Ok(utterance.with_noise(&noise, ratio))
     }
 
-    /// Random noise: babble with the probability `data.babble`, otherwise another kind.
+    /// Random noise. In the embedded world it is babble with the probability `data.babble`.
+    /// Otherwise it is white, coloured or band-limited.
     fn noise(&self, samples: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
         let babble_source = match &self.source {
             Source::World { train, .. } if rng.random_bool(self.data.babble) => Some(train),

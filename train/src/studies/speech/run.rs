@@ -41,7 +41,8 @@ pub struct SpeechSummary {
     /// The word error rate on the test; `None` if no phase trains on texts. The references are the
     /// texts as the tokenizer encodes and decodes them.
     pub wer: Option<Measure>,
-    /// The error rates of image names and of all other words; `None` for clips from files.
+    /// The error rates of image names and of all other words; `None` for clips from files, and if
+    /// no phase trains on texts.
     pub names: Option<NameErrors>,
     /// Failures of the recipe's `[check]`.
     pub check_failures: Vec<String>,
