@@ -12,13 +12,15 @@ use super::Variant;
 use crate::optimiser::settings::RuleSettings;
 use crate::schedule::Schedule;
 
-/// `[batch]`: the size of a step. The study reads the sizes, the trainer reads `accumulate`.
+/// `[batch]`: the size of a step. The study reads `examples` and `tokens`, the trainer reads
+/// `accumulate`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct BatchSettings {
     /// Maximum number of examples in a micro-batch.
     pub examples: usize,
-    /// Maximum number of tokens in a micro-batch; 0 for no limit.
+    /// Maximum number of tokens in a micro-batch; 0 for no limit. Of the built-in studies, only
+    /// `patent` reads it.
     pub tokens: usize,
     /// Number of micro-batches in a step (gradient accumulation).
     pub accumulate: usize,
@@ -38,7 +40,8 @@ pub struct OptimiserSettings {
     pub learning_rate: f64,
     /// Maximum Euclidean norm of all gradients together, for gradient clipping; 0 for no limit.
     pub clip_norm: f64,
-    /// Layer-wise learning rate decay: the factor from each layer to the layer below it.
+    /// Layer-wise learning rate decay: the factor from each layer to the layer below it; 1 for
+    /// equal rates.
     pub layer_rate_decay: f64,
     /// The update rule. Its keys depend on `kind`, which is `"adamw"` by default.
     pub rule: RuleSettings,
@@ -195,7 +198,7 @@ pub struct Phase {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StartSettings {
-    /// Its folder. It has to contain every loaded parameter in the same shape.
+    /// The folder of the other run. It has to contain every loaded parameter in the same shape.
     pub run: PathBuf,
     /// The SHA-256 of its weights; filled in if not given.
     pub sha256: Option<String>,
@@ -225,9 +228,9 @@ impl StartSettings {
 pub struct CheckSettings {
     /// Files that the run folder has to contain.
     pub files: Vec<String>,
-    /// The maximum training loss of the last log line.
+    /// The maximum training loss of the last log line; not checked if not given.
     pub loss_at_most: Option<f64>,
-    /// The expected value of the primary metric.
+    /// The expected value of the primary metric; not checked if not given.
     pub metric_value: Option<f64>,
     /// How much worse than `metric_value` the saved model may be.
     pub tolerance: f64,
@@ -236,7 +239,7 @@ pub struct CheckSettings {
 /// The schema type of a table that each study reads as its own struct.
 type OfStudy = serde_json::Map<String, serde_json::Value>;
 
-/// A whole recipe. The field order is the order of the written tables.
+/// A whole recipe. Its tables are written in the order of the fields.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Body {

@@ -13,9 +13,10 @@ pub use files::{CaptionFile, OnBadImage, QuestionFile};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RevealData {
-    /// The seed of the embedded world.
+    /// The seed of the embedded world; with files, the seed of the split and of augmented views.
     pub world_seed: u64,
-    /// Number of images, from the world or with examples in files; 0 for all.
+    /// Maximum number of images of the embedded world, or of images with examples in files; 0 for
+    /// all.
     pub max_images: usize,
     /// Folder of the files; empty for the embedded world.
     pub path: String,
@@ -28,7 +29,7 @@ pub struct RevealData {
     pub entries: Vec<String>,
     /// Fraction of images drawn for validation, among images without a given split.
     pub validation_share: f64,
-    /// Fraction of images drawn for the test.
+    /// Fraction of images drawn for the test, among images without a given split.
     pub test_share: f64,
     /// What to do with images that are missing or do not decode.
     pub on_bad_image: OnBadImage,
@@ -140,11 +141,11 @@ pub struct RevealModel {
     pub value_tokens: usize,
     /// Width of queries and keys.
     pub key_dim: usize,
-    /// Whether a gate weighs the sources.
+    /// Whether a learned gate weighs the sources for each query.
     pub gate: bool,
-    /// Upper limit of the learned score scale; 5 as published.
+    /// Upper limit of the learned factor on retrieval scores; 5 as published.
     pub score_ceiling: f64,
-    /// Scale of patches and value tokens; 4 as published.
+    /// Factor on patch tokens and value tokens; 4 as published.
     pub token_scale: f64,
     /// Dropout of T5's layers.
     pub dropout: f64,
@@ -222,7 +223,8 @@ pub enum Examples {
 pub enum Knowledge {
     /// No entries.
     None,
-    /// Its own entry and another example's (the warm start's pseudo ground truth).
+    /// The own entry of the example, which contains its answer, and the own entry of another
+    /// example as a negative: the pseudo ground truth of the warm start.
     Own,
     /// Retrieved entries.
     Retrieved,
@@ -248,13 +250,14 @@ pub struct RevealFeed {
     pub label_smoothing: f32,
     /// Batch size, if not `batch.examples`.
     pub batch: Option<usize>,
-    /// Number of consecutive examples of the data to put into one batch. Facts about an image and
-    /// its look-alikes are each other's hardest negatives. 1 to shuffle single examples.
+    /// Number of consecutive examples of the data to put into one batch; 1 to shuffle single
+    /// examples. Facts about an image and similar images are each other's hardest negatives.
     pub neighbours: usize,
     /// Fraction of batches whose images are all rotated, mirrored or colour-permuted in the same
     /// way. Not allowed in a phase that reads the memory: the memory has the original images.
     pub augment: f64,
-    /// Probability that an example reads its own entry instead of its re-encoded entries.
+    /// Probability that an example reads its own entry, which contains its answer, instead of its
+    /// re-encoded entries.
     pub own_knowledge: f64,
 }
 

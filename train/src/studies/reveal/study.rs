@@ -82,8 +82,8 @@ pub struct Batch {
 pub struct DrawnExample {
     index: usize,
     view: u32,
-    /// A random number in `[0, 1)`. It selects the position at which a text is split, or the caption
-    /// that is the target.
+    /// A random number in `[0, 1)`. It selects the position at which a text is split, or the
+    /// caption that is the target.
     fraction: f64,
     /// Whether the example reads its own entry instead of its re-encoded entries.
     replaced: bool,
