@@ -273,13 +273,13 @@ fn requests_from_other_sites_are_refused() {
     let answer = explorer.ask("GET /api/memories", &["Host: evil.example"], "");
     assert_eq!(answer.status, 421, "another host name");
     assert!(!answer.body.contains("entries"), "{}", answer.body);
-    // Requests that a browser sends from another site without a preflight request.
+    // Requests that a browser sends from another site's page without a preflight request.
     let simple =
         explorer.ask("POST /api/memories/0/search", &["Content-Type: text/plain"], r#"{"k": 1}"#);
     assert_eq!(simple.status, 415);
     assert!(!explorer.get("/").headers.contains("access-control"));
     assert!(explorer.get("/").headers.contains("cross-origin-resource-policy: same-origin"));
-    // Requests that a browser sends from another site, but whose responses the site cannot read.
+    // Requests that a browser sends from another site's page, which cannot read their responses.
     let own = format!("Origin: http://{}", explorer.address);
     for (path, header, status) in [
         ("/api/memories", "Origin: http://evil.example", 403),

@@ -251,7 +251,7 @@ fn a_run_on_files_has_the_scores_of_eval_and_refuses_other_memories() {
     done(at, &format!("{answer} older.jsonl --memory older"));
     fs::remove_file(copied("nobody").join("made-by.json")).unwrap();
     refused(at, &format!("{answer} x.jsonl --memory nobody"), "has no made-by.json");
-    // Its generation is missing.
+    // A memory without the folder of its generation.
     fs::remove_dir_all(copied("gone").join("gen-000001")).unwrap();
     refused(at, &format!("{answer} x.jsonl --memory gone"), "gen-000001 is missing");
     // The image does not decode.

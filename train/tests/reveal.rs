@@ -388,7 +388,7 @@ fn a_grid_shares_phases_and_resumes() {
     assert!(json(&again)["configurations"][3]["metrics"][2]["value"].is_null());
     let read: GridReport = serde_json::from_value(json(&again)).unwrap();
     assert_eq!(json(&read), json(&again));
-    // Under another spelling of the folder too.
+    // The same holds for another spelling of the folder.
     let spelled = GridOptions { out: folder.path().join("seed-1/.."), ..options.clone() };
     run_grid(&whole, &spelled, &mut |progress| panic!("{progress:?}")).unwrap();
 

@@ -23,7 +23,7 @@ use serde::Serialize;
 
 use super::super::{Outcome, output};
 
-/// The sentence encoder of the patent recipes.
+/// The default sentence encoder, which the recipe `patent/minilm` also uses.
 const MODEL: &str = "hf://sentence-transformers/all-MiniLM-L6-v2";
 
 /// Target number of optimiser steps; determines the number of epochs (2 to 20).

@@ -374,7 +374,7 @@ fn adapters_without_frames_ignore_images() {
     assert!(message.contains("trained with another image encoder"), "{message}");
 }
 
-/// Rehearsal speech and unrelated speech come from manifests.
+/// The clips of `data.rehearsal` and `data.general_speech` come from manifests.
 #[test]
 fn clean_speech_is_rehearsed() {
     let frozen = Frozen::new();
