@@ -95,7 +95,8 @@ impl Checkpoints {
     }
 
     /// Writes a checkpoint, sets `LATEST` (and `BEST` for the best one) and removes old
-    /// checkpoints. After an error, the older checkpoints and pointers are unchanged.
+    /// checkpoints. If the checkpoint cannot be written, older checkpoints and pointers are
+    /// unchanged.
     pub(crate) fn save(
         &self,
         contents: &Contents<'_>,
@@ -121,7 +122,8 @@ impl Checkpoints {
         Ok(target)
     }
 
-    /// The newest intact checkpoint and its state. Each damaged one is reported to `warn`.
+    /// The newest intact checkpoint and its state; `None` if there are no checkpoints. Each damaged
+    /// checkpoint is reported to `warn`.
     ///
     /// # Errors
     /// [`TrainError::NoGoodCheckpoint`] if checkpoints exist and all are damaged.
@@ -147,8 +149,9 @@ impl Checkpoints {
     }
 
     /// Sets the pointers and removes old checkpoints, as if the checkpoint `restored` had just been
-    /// written. This is needed if a process was killed before it set a pointer, or if newer
-    /// checkpoints were discarded. `best` is the step of the best checkpoint, if there is one.
+    /// written (`None`: no checkpoint). This is needed if a process was killed before it set a
+    /// pointer, or if newer checkpoints were discarded. `best` is the step of the best checkpoint,
+    /// if there is one.
     pub(crate) fn go_back(
         &self,
         restored: Option<&Path>,
@@ -169,12 +172,12 @@ impl Checkpoints {
         self.prune(keep)
     }
 
-    /// The newest checkpoint.
+    /// The folder of the newest checkpoint; `None` if there is none.
     pub(crate) fn latest(&self) -> Option<PathBuf> {
         self.pointer(LATEST)
     }
 
-    /// The best checkpoint.
+    /// The folder of the best checkpoint; `None` if there is none.
     pub(crate) fn best(&self) -> Option<PathBuf> {
         self.pointer(BEST)
     }

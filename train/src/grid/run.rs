@@ -174,7 +174,7 @@ impl GridRunner<'_> {
                     self.trained.add(job.length, started.elapsed());
                 }
             }
-                // Also tidies runs of earlier calls, which may have been killed before they did it.
+            // Also tidies runs of earlier calls, which may have been killed before they did it.
             tidy(self.grid, &job.folder)?;
         }
         Ok(remaining)
