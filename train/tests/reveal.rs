@@ -318,8 +318,8 @@ fn a_grid_shares_phases_and_resumes() {
     let whole = grid(GRID).unwrap();
     let report: GridReport =
         run_grid(&whole, &options, &mut |progress| begun.push(progress.clone())).unwrap();
-    // Per seed: two sets of shared phases, one for the configuration without a gate, and four
-    // configurations.
+    // Six runs per seed: two runs of shared phases (one for the configuration without a gate), and
+    // four configurations.
     assert_eq!(begun.len(), 12);
     assert_eq!((begun[0].runs_left, begun[0].time_left), (begun.len(), None));
     let last = begun.last().unwrap();

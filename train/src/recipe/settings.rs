@@ -135,10 +135,11 @@ impl Default for CheckpointSettings {
 pub struct EvaluationSettings {
     /// Steps between evaluations; 0 to count epochs instead.
     pub every_steps: u64,
-    /// Epochs between evaluations; 0 for no evaluation before the end.
+    /// Epochs between evaluations, if `every_steps` is 0; 0 for no evaluation before the end of the
+    /// phase.
     pub every_epochs: usize,
-    /// Early stopping: the number of evaluations without improvement that ends the phase; 0 for
-    /// never.
+    /// Early stopping: the phase ends after this number of evaluations in a row without
+    /// improvement; 0 for never.
     pub early_stop: usize,
     /// The minimum improvement of the primary metric that counts.
     pub margin: f64,
@@ -175,7 +176,7 @@ impl Default for LogSettings {
 pub struct Phase {
     /// Its name.
     pub name: String,
-    /// Its index among the phases, counted from 0; not part of a recipe.
+    /// The index among the phases, counted from 0. It is not part of a recipe.
     #[serde(skip)]
     pub index: usize,
     /// Its length in epochs. Give exactly one of `epochs` and `steps`.

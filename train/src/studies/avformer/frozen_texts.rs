@@ -32,8 +32,8 @@ pub(super) struct FrozenTexts {
 }
 
 impl FrozenTexts {
-    /// Opens the cache file for an ASR model and this build of the program. Creates the folder; an
-    /// empty path disables the cache. An unreadable file is replaced, with a warning.
+    /// Opens the cache file for an ASR model and this build of the program, and creates the folder.
+    /// An empty `folder` disables the cache. An unreadable file is replaced, with a warning.
     pub(super) fn open(folder: &str, asr_model: &AsrModel) -> Result<Self> {
         let mut store = Self { file: None, batches: BTreeMap::new(), unsaved: 0 };
         if folder.is_empty() {

@@ -90,8 +90,8 @@ pub enum Size {
 
 /// `[model]`: the sizes of the model, and its initial weights.
 ///
-/// A published `size` replaces the values from `d_model` to `score_ceiling`. The configuration of
-/// published weights overrides both.
+/// A published `size` fixes the keys from `d_model` to `score_ceiling`, except `gate`. Published
+/// weights fix the keys that their configuration has. Giving a fixed key another value is an error.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RevealModel {
@@ -359,7 +359,7 @@ impl RevealModel {
             ("image_ff", self.image_ff != fresh.image_ff),
             ("image_layers", self.image_layers != fresh.image_layers),
         ];
-        // The configuration of published weights overrides these keys.
+        // Published weights have their own values of these keys.
         for (name, weights, keys) in
             [("model.t5", &self.t5, &of_t5[..]), ("model.vit", &self.vit, &of_vit[..])]
         {
