@@ -30,7 +30,7 @@ pub(super) struct Interrupt {
 /// How to continue a stopped command.
 #[derive(Clone)]
 struct Resume {
-    /// The run folder, if the command trains a single run.
+    /// The run folder; `None` for a command that trains several runs.
     run: Option<PathBuf>,
     command: String,
 }

@@ -210,7 +210,7 @@ pub enum TrainError {
         in_a_row: u32,
         /// The last of these steps.
         step: u64,
-        /// The newest checkpoint.
+        /// The newest checkpoint; `None` before the first one.
         last_good: Option<PathBuf>,
     },
 

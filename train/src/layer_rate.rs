@@ -32,7 +32,7 @@ pub(crate) fn layer_rates(names: &[&str], decay: f64) -> Vec<f64> {
     names.iter().map(|name| decay.powf(depth(name) as f64)).collect()
 }
 
-/// The path before the first numbered level, and its number.
+/// The path before the first numbered level, and the level's number; `None` without such a level.
 fn numbered_level(name: &str) -> Option<(&str, usize)> {
     let mut start = 0;
     for level in name.split('.') {

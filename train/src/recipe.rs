@@ -161,7 +161,7 @@ impl Recipe {
         self.document.error(path, reason)
     }
 
-    /// `[start]`, if the run starts from another run's weights.
+    /// `[start]`; `None` if the run does not start from another run's weights.
     pub fn start(&self) -> Option<&StartSettings> {
         self.body.start.as_ref()
     }
@@ -209,12 +209,12 @@ impl Recipe {
         &self.body.gradient_check
     }
 
-    /// `[awp]`, if the weights are perturbed.
+    /// `[awp]`; `None` without adversarial weight perturbation.
     pub fn awp(&self) -> Option<&AwpSettings> {
         self.body.awp.as_ref()
     }
 
-    /// `[ema]`, if averaged weights are kept.
+    /// `[ema]`; `None` without averaged weights.
     pub fn ema(&self) -> Option<&EmaSettings> {
         self.body.ema.as_ref()
     }

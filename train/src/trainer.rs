@@ -26,7 +26,7 @@ pub struct RunOptions {
     pub resume: bool,
     /// Prints no progress. Warnings are still printed.
     pub quiet: bool,
-    /// The name of the run in progress lines, where there are several runs (`fold-2`).
+    /// The name of the run in progress lines, such as `fold-2`; `None` for a single run.
     pub label: Option<String>,
     /// The stop request. A run that is asked to stop writes a checkpoint and returns
     /// [`TrainError::Stopped`].
@@ -42,7 +42,7 @@ pub struct RunSummary {
     pub steps: u64,
     /// The training loss of the last log line; `None` if there is none.
     pub last_loss: Option<f64>,
-    /// The last evaluation.
+    /// The last evaluation; `None` if there was none.
     pub last_evaluation: Option<Evaluation>,
     /// The best value of the primary metric in the last phase, and the step of this evaluation.
     pub best: Option<(f64, u64)>,

@@ -23,7 +23,7 @@ const MAX_LISTED: usize = 50;
 pub(super) struct RevealRun {
     run: PathBuf,
     opened: Mutex<Opened>,
-    /// The embedded world, if the run was trained on it.
+    /// The embedded world; `None` for a run that was trained on files.
     world: Option<World>,
 }
 

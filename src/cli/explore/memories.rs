@@ -82,7 +82,8 @@ pub(super) struct SearchResponse {
     /// number is 0 and the second is for both.
     seconds: [f64; 2],
     hits: Vec<Hit>,
-    /// Number of entries in these sources that contain all the requested words.
+    /// Number of entries in these sources that contain all the requested words; `None` if no words
+    /// were requested.
     containing: Option<usize>,
 }
 
@@ -103,7 +104,8 @@ pub(super) enum EntryImage {
 }
 
 impl Memories {
-    /// Opens memories. Skips broken memories with a note.
+    /// Opens memories. Skips broken memories with a note. `images` is the base folder for image
+    /// paths; by default the folder that contains the memory.
     pub(super) fn open(found: Vec<FoundMemory>, images: Option<&Path>) -> Self {
         let open = |FoundMemory { name, folder, run }: FoundMemory| {
             let parent = folder.parent().unwrap_or(Path::new(""));

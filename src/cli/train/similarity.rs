@@ -207,7 +207,7 @@ struct Report {
     pairs: usize,
     training_pairs: usize,
     validation_pairs: usize,
-    /// The range of the training scores.
+    /// The range of the training scores, which is also the range of predictions.
     range: Option<ScoreRange>,
     comparison: Comparison,
     summary: PatentSummary,

@@ -108,7 +108,7 @@ pub struct ConfigurationMetric {
 }
 
 impl ConfigurationReport {
-    /// The metric with this key.
+    /// The metric with this key; `None` if there is none.
     pub fn metric(&self, key: &str) -> Option<&Measure> {
         self.metrics.iter().find(|metric| metric.key == key).map(|metric| &metric.measure)
     }
@@ -238,7 +238,7 @@ impl GridReport {
         first.iter().map(|metric| metric.heading.as_str()).collect()
     }
 
-    /// The claim with this id.
+    /// The claim with this id; `None` if there is none.
     pub fn claim(&self, id: &str) -> Option<&ClaimReport> {
         self.claims.iter().find(|claim| claim.claim.id == id)
     }

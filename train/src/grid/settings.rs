@@ -44,7 +44,8 @@ pub struct Configuration {
     /// Its own settings, in the form of `--set`, besides the settings of all configurations.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub set: Vec<String>,
-    /// The configuration whose finished run is evaluated again. Nothing is trained then.
+    /// The configuration whose finished run is evaluated again; nothing is trained. `None` to train
+    /// this configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_of: Option<String>,
     /// With `run_of`: the study's own keys, which say how to evaluate the run.

@@ -68,7 +68,8 @@ pub struct GroupSettings {
     pub pattern: String,
     /// The factor on the learning rate; 0 freezes the parameters.
     pub rate: f64,
-    /// The parameters' own update rule, with the keys of `[optimiser.rule]`.
+    /// The update rule of these parameters, with the keys of `[optimiser.rule]`; by default the
+    /// recipe's rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<RuleSettings>,
 }
@@ -183,7 +184,7 @@ pub struct Phase {
     pub epochs: Option<usize>,
     /// Its length in steps. A phase of 0 steps is skipped: `--set phase.NAME.steps=0`.
     pub steps: Option<u64>,
-    /// The peak learning rate, if it differs from `[optimiser]`.
+    /// The peak learning rate of this phase; by default that of `[optimiser]`.
     pub learning_rate: Option<f64>,
     /// Learning-rate factors for this phase. They override the recipe's own groups.
     #[serde(default)]
@@ -201,10 +202,10 @@ pub struct Phase {
 pub struct StartSettings {
     /// The folder of the other run. It has to contain every loaded parameter in the same shape.
     pub run: PathBuf,
-    /// The SHA-256 of its weights; filled in if not given.
+    /// The SHA-256 of that run's weights; filled in if not given.
     pub sha256: Option<String>,
-    /// Patterns of the parameters to load; empty for all. Other parameters get their usual initial
-    /// values.
+    /// Path patterns of the parameters to load; empty for all. Other parameters are initialised as
+    /// without this table.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("default" = []))]
     pub parameters: Vec<String>,

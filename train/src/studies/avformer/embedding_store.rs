@@ -56,7 +56,7 @@ impl EmbeddingStore {
         self.rows.contains_key(hash)
     }
 
-    /// The embedding of an image, `[E]`.
+    /// The embedding of an image, `[E]`; `None` if the store does not have it.
     pub(super) fn get(&self, hash: &ContentHash) -> Option<&[f32]> {
         self.rows.get(hash).map(Vec::as_slice)
     }

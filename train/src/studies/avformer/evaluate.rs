@@ -474,7 +474,7 @@ fn write_rescued(
     Ok((counts, words))
 }
 
-/// The hypothesis word aligned with each reference word.
+/// The hypothesis word aligned with each reference word; `None` for a deletion.
 fn aligned_words<'a>(reference: &str, hypothesis: &'a str) -> Vec<Option<&'a str>> {
     let mut words = hypothesis.split_whitespace();
     let mut all = Vec::new();

@@ -244,7 +244,7 @@ impl AvformerStudy {
         Ok(Avformer::new(frozen_model, &config, self.image_width(), builder)?)
     }
 
-    /// The initial bias of the projection, `[D]`.
+    /// The initial bias of the projection, `[D]`; `None` for zeros.
     fn projection_bias(&self) -> StudyResult<Option<Vec<f32>>> {
         let clips = match self.model.projection_bias_init {
             ProjectionBiasInit::Zeros => return Ok(None),

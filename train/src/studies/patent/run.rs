@@ -235,7 +235,8 @@ fn variants(recipe: &Recipe, data: &PatentData) -> Result<Vec<PatentVariant>> {
     Ok(variants)
 }
 
-/// The folder of a member, relative to the run's.
+/// The folder of a member, relative to the run's folder. `fold` is `None` for a recipe without
+/// folds.
 fn member_name(fold: Option<usize>, variant: &Variant) -> String {
     match (fold, &variant.name) {
         (None, _) => ".".into(),
@@ -244,7 +245,7 @@ fn member_name(fold: Option<usize>, variant: &Variant) -> String {
     }
 }
 
-/// The fold of each member; `None` for the only model of a recipe without folds.
+/// The folds to train members for; a single `None` for a recipe without folds.
 fn folds(data: &PatentData) -> Vec<Option<usize>> {
     match (data.folds, data.members) {
         (0, _) => vec![None],

@@ -248,7 +248,7 @@ pub struct RevealFeed {
     pub alignment: f64,
     /// The label smoothing of the generation loss.
     pub label_smoothing: f32,
-    /// Batch size, if not `batch.examples`.
+    /// Batch size of this phase; by default `batch.examples`.
     pub batch: Option<usize>,
     /// Number of consecutive examples of the data to put into one batch; 1 to shuffle single
     /// examples. Facts about an image and similar images are each other's hardest negatives.

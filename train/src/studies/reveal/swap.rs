@@ -40,7 +40,7 @@ pub struct SwappedQuestion {
     pub question: i64,
     /// The entry's id.
     pub entry: i64,
-    /// The index of its image.
+    /// The index of its image; `None` if it has none.
     pub image: Option<usize>,
     /// The correct answers before and after the change.
     pub references: [String; 2],

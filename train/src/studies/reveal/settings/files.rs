@@ -74,7 +74,7 @@ impl RevealData {
         self.captions.is_empty() && self.questions.is_empty() && self.entries.is_empty()
     }
 
-    /// The embedded world of the data, if any.
+    /// The embedded world of the data; `None` for files.
     pub fn world(&self) -> Option<WorldId> {
         let images = if self.max_images == 0 { IMAGES } else { self.max_images };
         self.is_world().then_some(WorldId { seed: self.world_seed, images })
