@@ -59,7 +59,8 @@ impl Default for OptimiserSettings {
 }
 
 /// `[[group]]`: the learning rate and the update rule of all parameters whose path matches. If
-/// several groups match, the last one applies.
+/// several groups match a parameter, the last one sets the rate, and the last one with a `rule`
+/// sets the rule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GroupSettings {
@@ -68,8 +69,8 @@ pub struct GroupSettings {
     pub pattern: String,
     /// The factor on the learning rate; 0 freezes the parameters.
     pub rate: f64,
-    /// The update rule of these parameters, with the keys of `[optimiser.rule]`; by default the
-    /// recipe's rule.
+    /// The update rule of these parameters, with the keys of `[optimiser.rule]`. By default, the
+    /// rule of an earlier matching group or `[optimiser.rule]` applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<RuleSettings>,
 }
@@ -186,7 +187,7 @@ pub struct Phase {
     pub steps: Option<u64>,
     /// The peak learning rate of this phase; by default that of `[optimiser]`.
     pub learning_rate: Option<f64>,
-    /// Learning-rate factors for this phase. They override the recipe's own groups.
+    /// Groups of this phase only. They follow the recipe's `[[group]]`s, so they override them.
     #[serde(default)]
     pub group: Vec<GroupSettings>,
     /// The phase's training data: a table that the study reads with [`crate::Recipe::feed`].
