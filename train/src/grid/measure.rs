@@ -175,8 +175,8 @@ mod tests {
         assert_eq!(Verdict::of(&worse, Rule::Better), Verdict::Fails);
         let same = difference_of(answers(4), answers(4), EXACT_MATCH);
         assert_eq!(Verdict::of(&same, Rule::Better), Verdict::NotDecided);
-        // The same answers to the questions of 40 images: a rule-of-three interval allows three
-        // images of 40 to differ.
+        // Both configurations give the same answers. The rule-of-three interval for 40 images
+        // allows three images to differ.
         assert_eq!(same.interval.as_ref().unwrap().method, "rule of three by image and seed");
         assert_eq!(Verdict::of(&same, Rule::Within(0.01)), Verdict::NotDecided);
         assert_eq!(Verdict::of(&same, Rule::Within(0.08)), Verdict::Holds);

@@ -311,7 +311,7 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
         let values = metric_values(&found);
         self.write_line(epoch, "evaluation", &values)?;
         let state = &mut self.session.state;
-        // Metrics of subsets, such as `exact_match/held_out`, are in `metrics.jsonl`.
+        // Metrics of subsets, such as `exact_match/held_out`, are only in `metrics.jsonl`.
         let main_metrics = found.metrics.iter().filter(|(name, _)| !name.contains('/'));
         let values: Vec<String> =
             main_metrics.map(|(name, value)| format!("{name} {value:.4}")).collect();

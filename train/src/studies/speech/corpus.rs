@@ -149,9 +149,9 @@ impl Corpus {
         Ok(())
     }
 
-    /// Returns a training utterance, at a random speed and with random noise: of files, the clip
-    /// with the index `clip`; of the embedded world, a random sentence in one of the first `voices`
-    /// voices (0: all).
+    /// Returns a training utterance at a random speed and with random noise. For files it is the
+    /// clip with the index `clip`. For the embedded world it is a random sentence in one of the
+    /// first `voices` voices, or in any voice if `voices` is 0.
     ///
     /// # Errors
     /// [`TrainError::Data`] for a clip that cannot be read; [`TrainError::Manifest`] for a clip
