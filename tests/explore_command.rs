@@ -222,7 +222,7 @@ fn runs_are_opened_in_their_current_state() {
     assert_eq!(after["generation"], before["generation"].as_u64().unwrap() + 1);
     assert_eq!(after["hits"].as_array().unwrap().len(), 3);
     assert!(after["hits"].as_array().unwrap().iter().all(|hit| hit["id"] != id), "{after}");
-    // Invalid signal-to-noise ratios.
+    // Invalid signal-to-noise ratios are refused.
     for ratio in ["NaN", "inf", "1e39", "-101"] {
         let clip = format!("/api/runs/{avformer}/audio?name=0&noise=bands&snr_db={ratio}");
         let answer = explorer.get(&clip);
@@ -289,7 +289,7 @@ fn requests_from_other_sites_are_refused() {
         ("/api/memories", own.as_str(), 200),
         ("/api/memories", "Sec-Fetch-Site: same-origin", 200),
         ("/api/memories", "Sec-Fetch-Site: none", 200),
-        // A link to the page.
+        // A link on another site opens the page.
         ("/", "Sec-Fetch-Site: cross-site", 200),
     ] {
         let answer = explorer.ask(&format!("GET {path}"), &[header], "");

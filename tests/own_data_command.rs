@@ -150,7 +150,7 @@ fn pairs_of_any_columns_train_a_model() {
     for system in ["a", "b", "difference"] {
         assert!(report["comparison"][system]["interval"].is_object(), "{report}");
     }
-    // The recipe in the run repeats it.
+    // The recipe in the run's folder repeats the run.
     let repeat = engram(folder, "train patent --recipe s/recipe.toml --quiet --run again");
     printed(&repeat, "repeat");
     let weights = |run: &str| fs::read(folder.join(run).join("model.safetensors")).unwrap();

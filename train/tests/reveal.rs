@@ -214,7 +214,7 @@ fn a_run_starts_from_the_weights_of_another() {
     let weights = |run: &Path| std::fs::read(run.join("model.safetensors")).unwrap();
     assert!(weights(&still_run) == weights(&before) && weights(&after) != weights(&before));
 
-    // The weights are the same at another path.
+    // A run in `[start]` may be moved before the run is resumed.
     let moved = folder.path().join("moved");
     std::fs::rename(&before, &moved).unwrap();
     let again = format!("start.run={}", folder.path().join("./moved").display());
@@ -248,7 +248,7 @@ fn a_run_starts_from_the_weights_of_another() {
         assert!(!set.starts_with("start.") || !run.exists(), "{set}");
         let _ = std::fs::remove_dir_all(&run);
     }
-    // A summary of another version.
+    // A summary of another version is refused.
     std::fs::write(before.join("summary.json"), "{\"seed\": 1}").unwrap();
     let error = RevealSummary::read(&before).unwrap_err().to_string();
     assert!(error.contains("before/summary.json") && error.contains("train it again"), "{error}");

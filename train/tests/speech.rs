@@ -151,7 +151,7 @@ fn each_phase_trains_its_parameters_and_the_run_is_an_asr_model() {
     let accuracy = |line: &Value| line["masked_accuracy"].as_f64();
     assert!(metrics(&first).iter().any(|line| accuracy(line).is_some()));
 
-    // Opened as any ASR model.
+    // The run opens like any ASR model.
     write_all_letters(&both);
     let AsrModel::Conformer(conformer) = AsrModel::open(both.to_str().unwrap()).unwrap() else {
         panic!("a run of this study is a Conformer");

@@ -66,7 +66,7 @@ struct Factors {
     keep: f32,
     beta1: f32,
     beta2: f32,
-    /// The factor on the normalised first moment: `−rate / (1 − beta1^t)`.
+    /// The factor on the first moment over the second moment's root: `−rate / (1 − beta1^t)`.
     step: f32,
     /// `√(1 − beta2^t)`: the bias correction of the second moment's square root.
     correction: f32,

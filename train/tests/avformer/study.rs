@@ -323,7 +323,7 @@ fn a_modified_run_is_refused() {
     std::fs::write(run.join("config.json"), edited.to_string()).unwrap();
     write_checksums(&run).unwrap();
     assert!(add().unwrap_err().contains("another configuration or image preprocessing"));
-    // A run of an older version.
+    // A run of an older version, which has no such hash, is accepted.
     edited.as_object_mut().unwrap().remove("image_encoder_inputs_sha256");
     std::fs::write(run.join("config.json"), edited.to_string()).unwrap();
     write_checksums(&run).unwrap();
