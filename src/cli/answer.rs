@@ -1,4 +1,4 @@
-//! `engram answer`.
+//! `engram answer`: answers questions about images with a REVEAL run and its memory.
 
 use engram_data::messages::counted;
 use std::path::{Path, PathBuf};

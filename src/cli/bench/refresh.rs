@@ -1,4 +1,4 @@
-//! `engram bench refresh`.
+//! `engram bench refresh`: how much a memory refresh in the background slows down training.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

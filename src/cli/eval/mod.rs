@@ -1,4 +1,4 @@
-//! `engram eval`.
+//! `engram eval`: metrics of predictions, and comparisons of two systems.
 
 mod caption;
 mod formats;

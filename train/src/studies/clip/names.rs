@@ -20,7 +20,7 @@ const HASHED_WIDTH: usize = 384;
 pub struct NameVectors {
     /// Unit vectors `[N, E]`.
     pub vectors: Tensor,
-    /// A description of the text encoder that computed the vectors.
+    /// The name of the text encoder that computed the vectors, or `hashed words`.
     pub from: String,
     /// The SHA-256 of the vectors.
     pub sha256: String,
