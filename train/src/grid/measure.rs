@@ -210,7 +210,7 @@ mod tests {
             "{message}"
         );
         assert!(reason(Ok(few.clone()), all.clone(), true).unwrap().contains("item 5 of seed 2"));
-        // Only questions of one source.
+        // The first configuration may have only some of the questions, such as those of one source.
         assert_eq!(reason(Ok(few), all.clone(), false), None);
         let mut other = all;
         other[0].1.statistic = Statistic::Ratio { numerator: 0.0, denominator: 2.0 };

@@ -28,7 +28,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 pub struct GridOptions {
     /// The folder for the runs: `seed-1/CONFIGURATION` and so on.
     pub out: PathBuf,
-    /// The number of seeds, counted from 1.
+    /// The number of seeds. The seeds are 1, 2 and so on.
     pub seeds: u64,
     /// Whether to hide the progress of the runs.
     pub quiet: bool,

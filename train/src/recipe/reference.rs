@@ -49,7 +49,7 @@ impl RecipeSchema {
         set_table(&mut recipe, "model", schema_of::<Model>());
         set_table(&mut recipe, "memory", schema_of::<Memory>());
         set_table(&mut recipe["properties"]["phase"]["items"], "feed", schema_of::<Feed>());
-        // `Recipe::validate` requires the same.
+        // `Recipe::validate` also requires a phase.
         require(&mut recipe, "phase");
         recipe["properties"]["phase"]["minItems"] = json!(1);
         Self { study, recipe }
@@ -142,7 +142,7 @@ fn simplify(schema: &mut Schema) {
     }
     if let Some(Value::Array(choices)) = keys.get_mut("anyOf") {
         choices.retain(|choice| choice["type"] != "null");
-        // An `Option`.
+        // This is the schema of an `Option`.
         if let [Value::Object(only)] = &choices[..] {
             let only = only.clone();
             keys.shift_remove("anyOf");

@@ -236,7 +236,7 @@ pub enum Knowledge {
 pub struct RevealFeed {
     /// The kind of examples.
     pub examples: Examples,
-    /// The entries that they read.
+    /// The entries that the examples read in addition to their queries.
     pub knowledge: Knowledge,
     /// The weight of the contrastive loss. The generation loss has the weight `1 − contrastive`.
     pub contrastive: f64,
