@@ -1,8 +1,8 @@
 //! The interface between a study and the grid of its ablations.
 //!
 //! An item is one test example, such as a question or a clip. A study can test each run as several
-//! systems, which differ in their input: AVFormer tests clips with their own frames
-//! (`right_frames`), with frames of other clips (`wrong_frames`) and without frames.
+//! systems, which differ in their input. AVFormer, for example, tests clips with their own frames
+//! (`right_frames`) and with frames of other clips (`wrong_frames`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;

@@ -3,8 +3,13 @@
 //! The forward pass of the model, its memory, and answering are in [`engram_infer::reveal`].
 //!
 //! An example's *own entry* is the memory entry that contains its answer. Test questions have three
-//! parts (`Part`): `seen` (training asks for the same fact), `unasked` (training shows the image
-//! but does not ask for the fact) and `held_out` (training asks nothing about the image).
+//! parts:
+//!
+//! | part | training asks |
+//! |---|---|
+//! | `seen` | for the same fact |
+//! | `unasked` | for other facts about the image, not for this fact |
+//! | `held_out` | nothing about the image |
 //!
 //! | part | module |
 //! |---|---|
