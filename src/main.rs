@@ -11,8 +11,8 @@ mod cli;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Runs before `main` and before the first allocation. With 2 MB pages, that allocation alone
-/// would use 4 MB more than a small evaluation needs.
+/// Turns off huge pages before `main` and before the first allocation. With 2 MB pages, the first
+/// allocation alone would take 4 MB that a small evaluation does not need.
 #[cfg(target_os = "linux")]
 #[used]
 // SAFETY: `.init_array` expects a function of this type. It makes one system call and does not use
@@ -68,7 +68,7 @@ fn run_small_operations_on_one_thread() {
 /// Turns transparent huge pages (2 MB) on or off for this process. The system's default is on.
 fn use_huge_pages(enabled: bool) {
     #[cfg(target_os = "linux")]
-    // If the kernel refuses, only the memory use is higher.
+    // An error is ignored: the program then only uses more memory.
     let _ = rustix::thread::disable_transparent_huge_pages(!enabled);
     #[cfg(not(target_os = "linux"))]
     let _ = enabled;

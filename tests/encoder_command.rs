@@ -261,7 +261,7 @@ fn a_panic_in_the_tokenizers_library_is_an_error_that_names_the_file() {
             .join("train/recipes/patent/deberta-v3-large.toml");
         let recipe = recipe.to_str().unwrap();
         let search = ["memory", "search", "m", "--text", "a pipe"];
-        // It cannot be opened, or differs from the tokenizer of the memory.
+        // The tokenizer cannot be opened, or differs from the tokenizer of the memory.
         refused(folder, &search, &["tokenizer"]);
         let commands: [&[&str]; 3] = [
             &["memory", "build", "--entries", "entries.jsonl", "--model", "model", "--out", "n"],

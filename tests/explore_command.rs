@@ -222,7 +222,7 @@ fn runs_are_opened_in_their_current_state() {
     assert_eq!(after["generation"], before["generation"].as_u64().unwrap() + 1);
     assert_eq!(after["hits"].as_array().unwrap().len(), 3);
     assert!(after["hits"].as_array().unwrap().iter().all(|hit| hit["id"] != id), "{after}");
-    // Invalid signal-to-noise ratios.
+    // Invalid signal-to-noise ratios are refused.
     for ratio in ["NaN", "inf", "1e39", "-101"] {
         let clip = format!("/api/runs/{avformer}/audio?name=0&noise=bands&snr_db={ratio}");
         let answer = explorer.get(&clip);
@@ -273,13 +273,13 @@ fn requests_from_other_sites_are_refused() {
     let answer = explorer.ask("GET /api/memories", &["Host: evil.example"], "");
     assert_eq!(answer.status, 421, "another host name");
     assert!(!answer.body.contains("entries"), "{}", answer.body);
-    // Requests that a browser sends from another site without a preflight request.
+    // Requests that a browser sends from another site's page without a preflight request.
     let simple =
         explorer.ask("POST /api/memories/0/search", &["Content-Type: text/plain"], r#"{"k": 1}"#);
     assert_eq!(simple.status, 415);
     assert!(!explorer.get("/").headers.contains("access-control"));
     assert!(explorer.get("/").headers.contains("cross-origin-resource-policy: same-origin"));
-    // Requests that a browser sends from another site, but whose responses the site cannot read.
+    // Requests that a browser sends from another site's page, which cannot read their responses.
     let own = format!("Origin: http://{}", explorer.address);
     for (path, header, status) in [
         ("/api/memories", "Origin: http://evil.example", 403),
@@ -289,7 +289,7 @@ fn requests_from_other_sites_are_refused() {
         ("/api/memories", own.as_str(), 200),
         ("/api/memories", "Sec-Fetch-Site: same-origin", 200),
         ("/api/memories", "Sec-Fetch-Site: none", 200),
-        // A link to the page.
+        // A link on another site opens the page.
         ("/", "Sec-Fetch-Site: cross-site", 200),
     ] {
         let answer = explorer.ask(&format!("GET {path}"), &[header], "");

@@ -127,8 +127,8 @@ fn training_starts_with_the_pooling_of_the_encoder() {
         let messages = String::from_utf8_lossy(&output.stderr);
         assert_eq!(messages.contains("mean pooling is used"), mode == "max", "{messages}");
         let r = |system: &str| report["comparison"][system]["value"].as_f64().unwrap();
-        // At this learning rate nothing is learnt. The cosines of `cls` are all close to 1, so
-        // rounding shows.
+        // At this learning rate nothing is learnt, so both systems have almost the same r. The
+        // tolerance allows for rounding: the cosines of `cls` are all close to 1.
         assert_eq!((r("a") - r("b")).abs() < 0.01, mode != "max", "{mode}: {} {}", r("a"), r("b"));
     }
 }
@@ -150,7 +150,7 @@ fn pairs_of_any_columns_train_a_model() {
     for system in ["a", "b", "difference"] {
         assert!(report["comparison"][system]["interval"].is_object(), "{report}");
     }
-    // The recipe in the run repeats it.
+    // The recipe in the run's folder repeats the run.
     let repeat = engram(folder, "train patent --recipe s/recipe.toml --quiet --run again");
     printed(&repeat, "repeat");
     let weights = |run: &str| fs::read(folder.join(run).join("model.safetensors")).unwrap();

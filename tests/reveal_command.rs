@@ -77,14 +77,14 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
     let report: Value = serde_json::from_str(&done(at, score)).unwrap();
     assert_eq!(report["detail"]["compliance"], 1.0);
     assert_eq!(report["n"], tasks.len());
-    // The gold answer is not used.
+    // The run also replies to tasks without gold answers.
     let text = fs::read_to_string(at.join("world/haystack.jsonl")).unwrap();
     let unlabelled = text.replace("\"answer\":\"no\",", "").replace("\"answer\":\"yes\",", "");
     let unlabelled = unlabelled.replace("\"needles\"", "\"others\"");
     assert!(!unlabelled.contains("answer\":"), "{unlabelled}");
     fs::write(at.join("world/unlabelled.jsonl"), unlabelled).unwrap();
     done(at, "answer run --haystack world/unlabelled.jsonl --quiet --out unlabelled.jsonl");
-    // Replies of another model are replaced.
+    // Replies that the input already has are replaced.
     fs::copy(at.join("unlabelled.jsonl"), at.join("world/again.jsonl")).unwrap();
     done(at, "answer run --haystack world/again.jsonl --quiet --out again.jsonl");
     assert_eq!(
@@ -192,7 +192,7 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("is built again"));
     assert_eq!(fs::read(at.join("anew.jsonl")).unwrap(), fs::read(at.join("x.jsonl")).unwrap());
 
-    // Damaged weights.
+    // Damaged weights are refused.
     let weights = at.join("run/model.safetensors");
     let original = fs::read(&weights).unwrap();
     let mut damaged = original.clone();
@@ -216,13 +216,13 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
     refused(at, &format!("{answer} y.jsonl"), "remove it to build it again");
     fs::rename(at.join("made-by.json"), &made_by).unwrap();
 
-    // A stopped run.
+    // An unfinished run is refused.
     fs::create_dir(at.join("stopped")).unwrap();
     fs::copy(at.join("run/recipe.toml"), at.join("stopped/recipe.toml")).unwrap();
     let stopped = "answer stopped --questions world/few.jsonl --out z.jsonl";
     refused(at, stopped, "is an unfinished REVEAL run");
 
-    // A memory with other widths.
+    // A memory with keys and values of other widths is refused.
     let world = "--keys world/keys.npy --values world/values.npy --entries world/entries.jsonl";
     done(at, &format!("memory build {world} --out other"));
     refused(at, &format!("{answer} z.jsonl --memory other"), "use the memory of this run");

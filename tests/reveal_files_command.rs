@@ -243,7 +243,7 @@ fn a_run_on_files_has_the_scores_of_eval_and_refuses_other_memories() {
         refused(at, &format!("{answer} x.jsonl --memory {field}"), part);
         refused(at, &format!("{answer} x.jsonl --memory {field}"), "use the memory of this run");
     }
-    // A memory of an older version.
+    // A memory of an older version, without the hash of the inputs, is accepted.
     let older = copied("older");
     let mut changed = made_by.clone();
     changed.as_object_mut().unwrap().remove("inputs_sha256");
@@ -251,10 +251,10 @@ fn a_run_on_files_has_the_scores_of_eval_and_refuses_other_memories() {
     done(at, &format!("{answer} older.jsonl --memory older"));
     fs::remove_file(copied("nobody").join("made-by.json")).unwrap();
     refused(at, &format!("{answer} x.jsonl --memory nobody"), "has no made-by.json");
-    // Its generation is missing.
+    // A memory without the folder of its generation is refused.
     fs::remove_dir_all(copied("gone").join("gen-000001")).unwrap();
     refused(at, &format!("{answer} x.jsonl --memory gone"), "gen-000001 is missing");
-    // The image does not decode.
+    // An image that does not decode is an error.
     fs::write(at.join("data/pictures/0.jpg"), "not an image").unwrap();
     refused(at, &format!("{answer} x.jsonl"), "0.jpg: is not a known image format");
     refused(at, "train reveal --recipe recipe.toml --run other --quiet", "0.jpg");
@@ -304,7 +304,7 @@ fn invalid_settings_for_files_are_refused() {
         refused(at, &format!("{train} {set}"), part);
         let _ = fs::remove_dir_all(at.join("run"));
     }
-    // No file of the recipe has a source.
+    // A recipe without any source has no entries for a memory.
     let sourceless = RECIPE.lines().filter(|line| !line.starts_with("source = "));
     fs::write(at.join("recipe.toml"), sourceless.collect::<Vec<_>>().join("\n")).unwrap();
     let output = engram(at, "train reveal --recipe recipe.toml --quiet --run run");

@@ -28,7 +28,7 @@ fn path(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
 }
 
-/// The converted published model and the folder of speech.
+/// The converted published model, and the folder of real speech.
 struct Published {
     work: tempfile::TempDir,
     speech: PathBuf,
@@ -130,7 +130,7 @@ fn real_speech_gives_the_texts_of_the_reference() {
     println!("{same} of 57 texts equal the reference");
     assert!(same >= 55, "{same} of 57");
 
-    // As labels for unlabelled clips.
+    // The transcripts become the texts of unlabelled clips.
     let labelled = published.output("labelled.jsonl");
     let file = speech.join("jfk.wav");
     let transcribe = ["transcribe", path(&file), "--model", &model, "--quiet", "--out"];

@@ -1,4 +1,4 @@
-//! `engram answer`.
+//! `engram answer`: answers questions about images with a REVEAL run and its memory.
 
 use engram_data::messages::counted;
 use std::path::{Path, PathBuf};
@@ -51,7 +51,7 @@ pub struct Answer {
     /// Use this memory instead of the run's own
     #[arg(long, value_name = "FOLDER")]
     memory: Option<PathBuf>,
-    /// Number of entries to retrieve; 0 for no memory
+    /// Number of entries to retrieve; 0 for no memory; default: as in the run's recipe
     #[arg(short, value_name = "N")]
     k: Option<usize>,
 }
@@ -185,7 +185,7 @@ struct TaskWithReply<'a> {
     reply: Reply,
 }
 
-/// The quality of the attributions over all answers, as text.
+/// The quality of the attributions over all answers, as text; `None` without curves.
 fn attribution_quality(answers: &[answerer::Answer]) -> Option<String> {
     let mean = |values: Vec<f64>| {
         (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)

@@ -1,4 +1,4 @@
-//! `engram grid`.
+//! `engram grid`: trains the configurations of an ablation grid and compares them.
 
 use engram_data::messages::counted;
 use std::path::PathBuf;

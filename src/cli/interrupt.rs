@@ -30,14 +30,14 @@ pub(super) struct Interrupt {
 /// How to continue a stopped command.
 #[derive(Clone)]
 struct Resume {
-    /// The run folder, if the command trains a single run.
+    /// The run folder; `None` for a command that trains several runs.
     run: Option<PathBuf>,
     command: String,
 }
 
 impl Interrupt {
-    /// Starts to watch for signals. `run` is the run folder of a command that continues with
-    /// `--resume`. With `None`, the command is repeated unchanged to continue.
+    /// Starts to watch for signals. `run` is the run folder of a command that `--resume` continues.
+    /// `None` is for a command that continues when it is repeated unchanged.
     pub(super) fn watch(run: Option<PathBuf>) -> anyhow::Result<Self> {
         let command = own_command(run.is_some());
         let this =
@@ -46,7 +46,8 @@ impl Interrupt {
         let second = Arc::new(AtomicBool::new(false));
         for signal in &signals {
             let failed = "cannot register a signal handler";
-            // In this order: the first signal finds `second` unset.
+            // The shutdown is registered before the flag, so that the first signal finds the flag
+            // unset.
             let (code, flag) = (exit_code(*signal).into(), Arc::clone(&second));
             signal_hook::flag::register_conditional_shutdown(*signal, code, flag)
                 .context(failed)?;

@@ -17,7 +17,7 @@ use tracing_subscriber::registry::{LookupSpan, Registry};
 
 /// The heading in the help of options that every command has.
 pub const GLOBAL: &str = "Global options";
-/// The target of reports. `--quiet` does not hide them.
+/// The `tracing` target of reports, which `--quiet` does not hide.
 const REPORT: &str = "engram::report";
 
 static IS_QUIET: AtomicBool = AtomicBool::new(false);

@@ -42,11 +42,11 @@ Examples:
   engram reproduce --study avformer --scale laptop --whisper hf://openai/whisper-tiny.en
   engram reproduce --study patent --data ../shared/data      # with claims on real data")]
 pub struct Reproduce {
-    /// Only these studies
+    /// Run only these studies
     #[arg(long, value_delimiter = ',', value_name = "STUDIES", value_parser = study_name())]
     study: Vec<String>,
-    /// Only these claims of the report, by id, and only the training that they need; the report is
-    /// then report-of-claims.html
+    /// Measure only the claims with these ids, and run only the training that they need; the report
+    /// is then report-of-claims.html
     #[arg(long = "claim", value_delimiter = ',', value_name = "IDS",
         conflicts_with_all = ["study", "ablations", "export_bundled"])]
     claims: Vec<String>,
@@ -157,8 +157,8 @@ impl Reproduce {
         Ok(if report.as_expected() { Outcome::Done } else { Outcome::CheckFailed })
     }
 
-    /// Notes whether a run's weights equal the bundled ones, and writes the run to the folder of
-    /// `--export-bundled` if given.
+    /// Adds a note whether a run's weights equal those of the bundled model. With
+    /// `--export-bundled`, writes the run to the folder of this option.
     fn export_bundled(
         &self,
         model: &bundled::BundledModel,

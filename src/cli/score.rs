@@ -1,4 +1,4 @@
-//! `engram score`.
+//! `engram score`: scores the similarity of phrase pairs.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! `engram train`.
+//! `engram train`: trains a study by a recipe, or a model for text pairs of a CSV.
 
 mod plots;
 mod similarity;

@@ -1,4 +1,4 @@
-//! `engram transcribe`.
+//! `engram transcribe`: transcribes speech.
 
 mod adapted;
 mod boost;

@@ -11,7 +11,7 @@ const CELL: (i32, i32) = (72, 30);
 /// Width of a letter in the names, in pixels.
 const LETTER_WIDTH: i32 = 7;
 const MARGIN: i32 = 8;
-/// From this shade on, text is white.
+/// The shade, from 0 to 1, above which text is white.
 const DARK: f64 = 0.55;
 
 /// Draws numbers `[rows, columns]` as a heat map, and returns the text of an SVG file. Positive and
@@ -33,7 +33,7 @@ pub fn draw_heatmap(
     let width = names + CELL.0 * columns.len() as i32 + 2 * MARGIN;
     let height = CELL.1 * (rows.len() as i32 + 1) + 2 * MARGIN;
     let max = numbers.iter().flatten().fold(0.0f64, |largest, number| largest.max(number.abs()));
-    // The largest number then has three digits.
+    // The step with which the largest number has three digits.
     let step = if max > 0.0 { max / 100.0 } else { 1.0 };
     svg((width as u32, height as u32), |area| {
         let style = ("sans-serif", 13).into_font().color(&BLACK);

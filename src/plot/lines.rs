@@ -16,7 +16,7 @@ pub struct Line {
     pub name: String,
     /// Points as (x, y).
     pub points: Vec<(f64, f64)>,
-    /// Intervals of the y values; empty for none.
+    /// The interval of each y value; empty for a line without intervals.
     pub intervals: Vec<[f64; 2]>,
     /// Whether a line joins the points.
     pub connected: bool,

@@ -1,10 +1,11 @@
 //! Adversarial weight perturbation (Wu et al., 2020), as the winner of the patent-phrase
 //! competition used it.
 //!
-//! After the first backward pass, each selected tensor takes a step along its gradient,
-//! `w + η · g/(‖g‖ + 1e-6) · (‖w‖ + 1e-6)`, clipped element by element to `w ± ε·|w|`. A second
-//! pass computes the gradient at these weights, which replaces the first gradient. Then the
-//! original weights are restored exactly.
+//! After the first backward pass, each selected tensor `w` takes a step along its gradient `g`:
+//! `w + η · g/(‖g‖ + 1e-6) · (‖w‖ + 1e-6)`, clipped element by element to `w ± ε·|w|`. `η` and
+//! `ε` are `learning_rate` and `epsilon` of the recipe's `[awp]`. A second pass computes the
+//! gradient at the perturbed weights. This gradient replaces the first one. Then the original
+//! weights are restored exactly.
 
 use engram_models::gradients::Gradients;
 use engram_models::params::{Parameters, path_matches};
@@ -20,8 +21,8 @@ pub(crate) struct Perturbation {
 }
 
 impl Perturbation {
-    /// Perturbs the selected weights along their gradients, which are multiplied by
-    /// `gradient_scale`.
+    /// Perturbs the weights that match `settings.patterns` along their gradients. The gradients are
+    /// first multiplied by `gradient_scale`.
     pub(crate) fn apply(
         settings: &AwpSettings,
         parameters: &Parameters,

@@ -66,7 +66,8 @@ impl Card {
     }
 }
 
-/// The card of one run. `counts` are the numbers of all and of trainable parameters.
+/// The card of one run. `counts` are the numbers of all and of trainable parameters; `None` omits
+/// them.
 pub(crate) fn of_run<S: Study>(
     study: &S,
     recipe: &Recipe,

@@ -3,8 +3,8 @@
 //!
 //! `checkpoints/step-00000123/` contains `parameters.safetensors`, `optimiser.safetensors`,
 //! `state.json` with the training state and, with `[ema]`, `ema.safetensors`. `manifest.json` is
-//! written last and has the size and SHA-256 of each file. `LATEST` and `BEST` each hold the name
-//! of a folder.
+//! written last and has the size and SHA-256 of each file. The files `LATEST` and `BEST` hold the
+//! folder names of the newest and of the best checkpoint.
 //!
 //! A run that is asked to stop between two checkpoints writes `stop-00000123/`. The next checkpoint
 //! replaces it, so the final folder equals the folder of an uninterrupted run.
@@ -95,7 +95,8 @@ impl Checkpoints {
     }
 
     /// Writes a checkpoint, sets `LATEST` (and `BEST` for the best one) and removes old
-    /// checkpoints. After an error, the older checkpoints and pointers are unchanged.
+    /// checkpoints. If the checkpoint cannot be written, older checkpoints and pointers are
+    /// unchanged.
     pub(crate) fn save(
         &self,
         contents: &Contents<'_>,
@@ -121,7 +122,8 @@ impl Checkpoints {
         Ok(target)
     }
 
-    /// The newest intact checkpoint and its state. Each damaged one is reported to `warn`.
+    /// The newest intact checkpoint and its state; `None` if there are no checkpoints. Each damaged
+    /// checkpoint is reported to `warn`.
     ///
     /// # Errors
     /// [`TrainError::NoGoodCheckpoint`] if checkpoints exist and all are damaged.
@@ -147,8 +149,9 @@ impl Checkpoints {
     }
 
     /// Sets the pointers and removes old checkpoints, as if the checkpoint `restored` had just been
-    /// written. This is needed if a process was killed before it set a pointer, or if newer
-    /// checkpoints were discarded. `best` is the step of the best checkpoint, if there is one.
+    /// written (`None`: no checkpoint). This is needed if a process was killed before it set a
+    /// pointer, or if newer checkpoints were discarded. `best` is the step of the best checkpoint,
+    /// if there is one.
     pub(crate) fn go_back(
         &self,
         restored: Option<&Path>,
@@ -169,12 +172,12 @@ impl Checkpoints {
         self.prune(keep)
     }
 
-    /// The newest checkpoint.
+    /// The folder of the newest checkpoint; `None` if there is none.
     pub(crate) fn latest(&self) -> Option<PathBuf> {
         self.pointer(LATEST)
     }
 
-    /// The best checkpoint.
+    /// The folder of the best checkpoint; `None` if there is none.
     pub(crate) fn best(&self) -> Option<PathBuf> {
         self.pointer(BEST)
     }
@@ -200,8 +203,9 @@ impl Checkpoints {
         Ok(found)
     }
 
-    /// Removes old checkpoints. A stop checkpoint is removed once there is a newer one and does not
-    /// count. So the kept checkpoints equal those of an uninterrupted run.
+    /// Removes all regular checkpoints except the newest `keep`, the best and the latest. Removes
+    /// stop checkpoints unless they are the newest. The remaining regular checkpoints equal those
+    /// of an uninterrupted run.
     fn prune(&self, keep: usize) -> Result<()> {
         let all = self.list()?;
         let pointed = [self.latest(), self.best()];

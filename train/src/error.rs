@@ -88,7 +88,7 @@ pub enum TrainError {
         run: PathBuf,
     },
 
-    /// The run folder holds files of another kind.
+    /// The run folder holds files but no run.
     #[error(
         "{} holds other files but no run (recipe.toml and inputs.json); choose an empty or a new \
          folder",
@@ -210,7 +210,7 @@ pub enum TrainError {
         in_a_row: u32,
         /// The last of these steps.
         step: u64,
-        /// The newest checkpoint.
+        /// The newest checkpoint; `None` before the first one.
         last_good: Option<PathBuf>,
     },
 

@@ -1,5 +1,5 @@
-//! A grid of a study's ablations: configurations (`[[configuration]]`), and claims about them with
-//! a verdict each.
+//! A grid of a study's ablations: configurations (`[[configuration]]`), and claims that compare two
+//! of them (`[[claim]]`). The report has a verdict for each claim.
 //!
 //! | file | contents |
 //! |---|---|
@@ -13,9 +13,10 @@
 //! | `report` | verdicts, tables, the HTML page |
 //!
 //! Configurations share training. The phases in `shared` are trained once for all configurations
-//! with equal settings in them. Each configuration then starts from those weights (`[start]`). A
-//! configuration with `run_of` needs no training: it evaluates the finished run of another
-//! configuration again with other settings, for example with fewer retrieved entries.
+//! with equal settings in them. Each configuration then starts from the weights of its shared
+//! phases (`[start]`). A configuration with `run_of` needs no training: it evaluates the finished
+//! run of another configuration again with other settings, for example with fewer retrieved
+//! entries.
 
 mod check;
 mod folder;

@@ -1,6 +1,6 @@
 //! Layer-wise learning rate decay: lower layers, nearer to the input, get lower learning rates.
 
-/// One factor for each parameter name.
+/// The learning-rate factor of each parameter, by its name.
 ///
 /// A numbered level such as `encoder.layer.3` is a layer of the stack `encoder.layer`. The top
 /// layer of a stack has factor 1. Each lower layer has `decay` times the factor of the layer above.
@@ -32,7 +32,7 @@ pub(crate) fn layer_rates(names: &[&str], decay: f64) -> Vec<f64> {
     names.iter().map(|name| decay.powf(depth(name) as f64)).collect()
 }
 
-/// The path before the first numbered level, and its number.
+/// The path before the first numbered level, and the level's number; `None` without such a level.
 fn numbered_level(name: &str) -> Option<(&str, usize)> {
     let mut start = 0;
     for level in name.split('.') {

@@ -35,7 +35,7 @@ pub struct Step {
     pub number: u64,
     /// The learning rate and gradient scale.
     pub size: StepSize,
-    /// The parameter's factor on the learning rate.
+    /// The factor on the learning rate for this parameter, from groups and layer-wise decay.
     pub rate: f64,
 }
 

@@ -98,7 +98,8 @@ impl Program {
         })
     }
 
-    /// Adds the running program to the list of a run that starts or resumes.
+    /// Adds the running program to the list of a run, unless it is already the last in the list.
+    /// A run that `begins` gets a new list.
     pub(crate) fn note_in(run: &Path, begins: bool) -> Result<()> {
         let mut programs = if begins { Vec::new() } else { Self::of_run(run)? };
         let running = Self::running()?;

@@ -161,7 +161,7 @@ impl Recipe {
         self.document.error(path, reason)
     }
 
-    /// `[start]`, if the run starts from another run's weights.
+    /// The settings of `[start]`; `None` if the run does not start from another run's weights.
     pub fn start(&self) -> Option<&StartSettings> {
         self.body.start.as_ref()
     }
@@ -189,47 +189,47 @@ impl Recipe {
         Ok(())
     }
 
-    /// `[batch]`.
+    /// The settings of `[batch]`.
     pub fn batch(&self) -> &BatchSettings {
         &self.body.batch
     }
 
-    /// `[optimiser]`.
+    /// The settings of `[optimiser]`.
     pub fn optimiser(&self) -> &OptimiserSettings {
         &self.body.optimiser
     }
 
-    /// `[schedule]`.
+    /// The settings of `[schedule]`.
     pub fn schedule(&self) -> &Schedule {
         &self.body.schedule
     }
 
-    /// `[gradient_check]`.
+    /// The settings of `[gradient_check]`.
     pub fn gradient_check(&self) -> &GradientCheckSettings {
         &self.body.gradient_check
     }
 
-    /// `[awp]`, if the weights are perturbed.
+    /// The settings of `[awp]`; `None` without adversarial weight perturbation.
     pub fn awp(&self) -> Option<&AwpSettings> {
         self.body.awp.as_ref()
     }
 
-    /// `[ema]`, if averaged weights are kept.
+    /// The settings of `[ema]`; `None` without averaged weights.
     pub fn ema(&self) -> Option<&EmaSettings> {
         self.body.ema.as_ref()
     }
 
-    /// `[checkpoint]`.
+    /// The settings of `[checkpoint]`.
     pub fn checkpoint(&self) -> &CheckpointSettings {
         &self.body.checkpoint
     }
 
-    /// `[evaluation]`.
+    /// The settings of `[evaluation]`.
     pub fn evaluation(&self) -> &EvaluationSettings {
         &self.body.evaluation
     }
 
-    /// `[log]`.
+    /// The settings of `[log]`.
     pub fn log(&self) -> &LogSettings {
         &self.body.log
     }
@@ -239,7 +239,7 @@ impl Recipe {
         &self.body.phase
     }
 
-    /// `[check]`.
+    /// The settings of `[check]`.
     pub fn check(&self) -> &CheckSettings {
         &self.check
     }
@@ -274,8 +274,8 @@ impl Recipe {
         })
     }
 
-    /// The SHA-256 of the resolved recipe. If `[start]` has a hash, the path of its run is left
-    /// out.
+    /// The SHA-256 of the resolved recipe. If `[start]` has the hash of its weights, the path of
+    /// its run does not count.
     ///
     /// # Errors
     /// The errors of [`Recipe::resolved`].

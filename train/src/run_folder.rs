@@ -33,7 +33,7 @@ use crate::recipe::identity;
 pub(crate) use own::{is_run, sweep_names};
 
 const LOCK: &str = ".lock";
-/// The hashes of the inputs. Like the recipe, every run folder has it from the start.
+/// The file with the hashes of the inputs. Like the recipe, it is written when the run starts.
 pub(crate) const INPUTS: &str = "inputs.json";
 
 /// Reads the summary of a finished run.
@@ -99,8 +99,9 @@ impl RunFolder {
     /// Locks the folder for a run with this resolved recipe and these inputs.
     pub(crate) fn open(path: &Path, resume: bool, recipe: &str, inputs: &Inputs) -> Result<Self> {
         let given = (resume, recipe, inputs);
-        // Checked twice. The first check leaves a rejected folder unchanged. The second check runs
-        // under the lock, because another process may have started a run meanwhile.
+        // The folder is checked twice. The first check leaves a rejected folder unchanged. The
+        // second check runs under the lock, because another process may have started a run
+        // meanwhile.
         if path.exists() {
             if is_run(path)
                 && let Some(holder) = own::holder(path)
@@ -120,7 +121,7 @@ impl RunFolder {
                     .map_err(|error| TrainError::io(&inputs_path)(error.into()))?;
                 write_file(&inputs_path, &json)?;
                 Program::note_in(path, true)?;
-                // Written last: the recipe makes the folder a run folder.
+                // The recipe is written last, because it makes the folder a run folder.
                 write_file(&path.join(RECIPE), recipe.as_bytes())?;
             }
             Start::Resumed => Program::note_in(path, false)?,
@@ -164,7 +165,7 @@ fn start_in(run: &Path, (resume, recipe, inputs): (bool, &str, &Inputs)) -> Resu
     Ok(Start::Resumed)
 }
 
-/// Whether a run, including its members, never wrote a checkpoint.
+/// Whether a run and all its members (of an ensemble, in subfolders) never wrote a checkpoint.
 fn is_unstarted(run: &Path) -> Result<bool> {
     if has_lost_checkpoints(run) || has_checkpoint(run) {
         return Ok(false);

@@ -26,7 +26,7 @@ pub struct Schedule {
     pub kind: Curve,
     /// Warm-up length as a fraction of the phase's steps.
     pub warmup_fraction: f64,
-    /// Warm-up length in steps, instead of the fraction.
+    /// Warm-up length in steps; by default `warmup_fraction` sets the length.
     pub warmup_steps: Option<u64>,
     /// Linear and cosine: the final learning rate as a fraction of the peak.
     pub final_fraction: f64,

@@ -127,8 +127,8 @@ impl MetricSpec {
         Self { name: name.into(), higher_is_better: false }
     }
 
-    /// Whether `new` is better than `old` by more than `margin`. NaN is never better. Without
-    /// `old`, any other value is better.
+    /// Whether `new` is better than `old` by more than `margin`. NaN is never better. If `old` is
+    /// `None`, any other value is better.
     pub fn improves(&self, new: f64, old: Option<f64>, margin: f64) -> bool {
         match old {
             None => !new.is_nan(),
@@ -195,7 +195,7 @@ pub struct Evaluation {
 }
 
 impl Evaluation {
-    /// The metric with this name.
+    /// The value of the metric with this name; `None` if there is none.
     pub fn get(&self, name: &str) -> Option<f64> {
         self.metrics.iter().find(|(n, _)| n == name).map(|(_, value)| *value)
     }

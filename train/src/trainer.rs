@@ -26,7 +26,7 @@ pub struct RunOptions {
     pub resume: bool,
     /// Prints no progress. Warnings are still printed.
     pub quiet: bool,
-    /// The name of the run in progress lines, where there are several runs (`fold-2`).
+    /// The name of the run in progress lines, such as `fold-2`; `None` for a single run.
     pub label: Option<String>,
     /// The stop request. A run that is asked to stop writes a checkpoint and returns
     /// [`TrainError::Stopped`].
@@ -38,16 +38,16 @@ pub struct RunOptions {
 pub struct RunSummary {
     /// The run folder.
     pub run: PathBuf,
-    /// Steps over all phases and all calls.
+    /// Steps over all phases, including the steps before the run was resumed.
     pub steps: u64,
-    /// The training loss of the last log line.
+    /// The training loss of the last log line; `None` if there is none.
     pub last_loss: Option<f64>,
-    /// The last evaluation.
+    /// The last evaluation; `None` if there was none.
     pub last_evaluation: Option<Evaluation>,
-    /// The best value of the primary metric in the last phase, and its step.
+    /// The best value of the primary metric in the last phase, and the step of this evaluation.
     pub best: Option<(f64, u64)>,
-    /// The file of the final weights. They come from the best checkpoint or, if the recipe says so,
-    /// from the last one. With `[ema]` they are the averaged weights.
+    /// The file of the final weights. With `evaluation.keep_best` they come from the best
+    /// checkpoint, otherwise from the last one. With `[ema]` they are the averaged weights.
     pub weights: PathBuf,
     /// The recipe's hash.
     pub recipe_hash: String,
@@ -148,7 +148,7 @@ pub(crate) fn train_in<S: Study>(
         run.train()?;
         before = Some(run.into_parameters());
         if options.stop.is_requested() {
-            // The phase ended with a checkpoint.
+            // No checkpoint is written here, because the phase ended with one.
             let (run, step) = (folder.path().to_path_buf(), session.state.step);
             return Err(TrainError::Stopped { run, step });
         }

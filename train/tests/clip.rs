@@ -122,7 +122,7 @@ fn a_crashed_run_resumes_to_the_same_bytes_on_any_number_of_threads() {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
     pool.install(|| {
         crash_at_checkpoint(&crashed, 8, |options| try_run(&crashed, &set, options));
-        // The second time there is nothing left to do.
+        // The first call finishes the run. The second call finds a finished run.
         for _ in 0..2 {
             let options = RunOptions { resume: true, ..RunOptions::default() };
             try_run(&crashed, &set, options).unwrap();

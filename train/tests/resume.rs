@@ -328,7 +328,7 @@ fn a_run_after_a_stop_request_resumes_to_the_same_bytes() {
         let folder = tempdir().expect("a temporary folder");
         let reference = folder.path().join("reference");
         whole(&reference, set);
-        // During a step, and during the evaluation after a step.
+        // Stops during a step, and during the evaluation after a step.
         let at_loss = [0, 1, 6, 9, 12, 18, 27, 31].map(|loss| (Some(loss), None));
         let at_evaluation = [0, 1, 2, 3].map(|evaluation| (None, Some(evaluation)));
         for (number, (loss, evaluation)) in at_loss.into_iter().chain(at_evaluation).enumerate() {

@@ -214,7 +214,7 @@ fn a_run_starts_from_the_weights_of_another() {
     let weights = |run: &Path| std::fs::read(run.join("model.safetensors")).unwrap();
     assert!(weights(&still_run) == weights(&before) && weights(&after) != weights(&before));
 
-    // The weights are the same at another path.
+    // A run in `[start]` may be moved before the run is resumed.
     let moved = folder.path().join("moved");
     std::fs::rename(&before, &moved).unwrap();
     let again = format!("start.run={}", folder.path().join("./moved").display());
@@ -248,7 +248,7 @@ fn a_run_starts_from_the_weights_of_another() {
         assert!(!set.starts_with("start.") || !run.exists(), "{set}");
         let _ = std::fs::remove_dir_all(&run);
     }
-    // A summary of another version.
+    // A summary of another version is refused.
     std::fs::write(before.join("summary.json"), "{\"seed\": 1}").unwrap();
     let error = RevealSummary::read(&before).unwrap_err().to_string();
     assert!(error.contains("before/summary.json") && error.contains("train it again"), "{error}");
@@ -318,8 +318,8 @@ fn a_grid_shares_phases_and_resumes() {
     let whole = grid(GRID).unwrap();
     let report: GridReport =
         run_grid(&whole, &options, &mut |progress| begun.push(progress.clone())).unwrap();
-    // Per seed: two sets of shared phases, one for the configuration without a gate, and four
-    // configurations.
+    // Six runs per seed: two runs of shared phases (one for the configuration without a gate), and
+    // four configurations.
     assert_eq!(begun.len(), 12);
     assert_eq!((begun[0].runs_left, begun[0].time_left), (begun.len(), None));
     let last = begun.last().unwrap();
@@ -388,7 +388,7 @@ fn a_grid_shares_phases_and_resumes() {
     assert!(json(&again)["configurations"][3]["metrics"][2]["value"].is_null());
     let read: GridReport = serde_json::from_value(json(&again)).unwrap();
     assert_eq!(json(&read), json(&again));
-    // Under another spelling of the folder too.
+    // The same holds for another spelling of the folder.
     let spelled = GridOptions { out: folder.path().join("seed-1/.."), ..options.clone() };
     run_grid(&whole, &spelled, &mut |progress| panic!("{progress:?}")).unwrap();
 

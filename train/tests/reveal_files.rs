@@ -126,12 +126,12 @@ fn missing_and_broken_images_are_named_and_counted() {
     data.entries.clear();
     fs::write(folder.path().join("images/3.png"), b"\x89PNG\r\n\x1a\n broken").unwrap();
     fs::remove_file(folder.path().join("images/5.png")).unwrap();
-    // A question whose image does not decode.
+    // A question whose image does not decode is an error.
     let message = load(&data).err().unwrap();
     for part in ["aokvqa.json, question q3", "3.png", "missing: 1, not decodable: 1", "text_only"] {
         assert!(message.contains(part), "{part}: {message}");
     }
-    // A question without its image.
+    // A question whose image is missing is an error.
     fs::copy(folder.path().join("images/4.png"), folder.path().join("images/3.png")).unwrap();
     let message = load(&data).err().unwrap();
     assert!(
@@ -174,7 +174,7 @@ fn captions_without_descriptions_follow_the_split_of_their_file() {
     let mut data = data_of(folder.path());
     data.captions[0].describe = false;
     data.captions[0].split = Some(Split::Test);
-    // Other questions, about other images.
+    // The questions are about other images than the captions.
     let questions: Vec<Value> = (0..10)
         .map(|i| {
             json!({"question_id": format!("q{i}"), "image_id": 100 + i, "question": "what?",
@@ -383,7 +383,7 @@ fn faults_of_entries_are_reported_with_their_line() {
             assert!(message.contains(part), "{part}: {message}");
         }
     }
-    // A source without entries.
+    // A source without entries is an error.
     fs::write(folder.path().join("entries.jsonl"), "\n").unwrap();
     let message = load(&data).err().unwrap();
     assert!(message.contains("entries.jsonl: is an empty source"), "{message}");
@@ -391,7 +391,7 @@ fn faults_of_entries_are_reported_with_their_line() {
     other.without_sources = vec!["wikidata".into()];
     let message = load(&other).err().unwrap();
     assert!(message.contains("`wikidata`; choose from web, captions, questions"), "{message}");
-    // All images of a source are held out.
+    // A source is also empty if all its images are held out.
     other.without_sources.clear();
     other.questions[0].split = Some(Split::Test);
     let message = load(&other).err().unwrap();

@@ -151,7 +151,7 @@ fn each_phase_trains_its_parameters_and_the_run_is_an_asr_model() {
     let accuracy = |line: &Value| line["masked_accuracy"].as_f64();
     assert!(metrics(&first).iter().any(|line| accuracy(line).is_some()));
 
-    // Opened as any ASR model.
+    // The run opens like any ASR model.
     write_all_letters(&both);
     let AsrModel::Conformer(conformer) = AsrModel::open(both.to_str().unwrap()).unwrap() else {
         panic!("a run of this study is a Conformer");
@@ -170,7 +170,7 @@ fn each_phase_trains_its_parameters_and_the_run_is_an_asr_model() {
     }
     assert_eq!((together[0].text.as_str(), together[2].text.as_str()), ("", ""));
 
-    // With bias words for one of two clips, for any number of beams.
+    // Boosted words for one of two clips, with any number of beams.
     let asr_model = AsrModel::Conformer(conformer);
     for num_beams in [1, 4] {
         let options = TranscribeOptions { num_beams, ..options.clone() };
@@ -237,9 +237,9 @@ fn clips_from_files_are_trained_on_and_too_short_clips_are_counted() {
     assert_eq!((summary.wer.map(|wer| wer.n), summary.names), (Some(6), None));
     let shares: Vec<f64> =
         metrics(&run).iter().filter_map(|line| line["loss/too_short"].as_f64()).collect();
-    // One of three clips, in one of the two batches of an epoch.
+    // One clip is too short for its text: a third of one of the two batches in each epoch.
     assert_eq!((shares.len(), shares.iter().filter(|share| **share > 0.3).count()), (6, 3));
-    // A batch of only such clips does not stop training.
+    // A batch of only clips that are too short does not stop training.
     set.extend(["batch.examples=1".into(), "phase.ctc.steps=12".into()]);
     let run = folder.path().join("one-by-one");
     try_run(&run, &set, RunOptions::default()).unwrap();
@@ -378,7 +378,7 @@ fn a_long_recording_is_transcribed_completely() {
         let starts: Vec<f64> = long.segments.iter().map(|segment| segment.start).collect();
         assert!(starts.is_sorted() && long.segments.iter().all(|s| s.start < s.end));
     }
-    // Bias words apply in each window.
+    // Boosted words apply in each window.
     let mut unread = Some(&samples[..41 * SAMPLE_RATE as usize]);
     let read = |into: &mut Vec<f32>| -> Result<bool, TrainError> {
         into.extend_from_slice(unread.take().unwrap_or_default());
@@ -424,7 +424,7 @@ fn a_stream_is_transcribed_completely() {
     let short = &samples[..8 * SAMPLE_RATE as usize];
     let whole = asr_model.transcribe(&[short], &[], &options).unwrap().remove(0);
     let (result, progress, _) = stream(short, 8.0, 8.0).unwrap();
-    // One pass and the end, which makes everything final.
+    // One pass, and the end of the stream, which makes all words final.
     assert_eq!((result.passes, progress), (1, vec![8.0, 8.0]));
     let words: Vec<_> = result.words.iter().map(|word| word.word.clone()).collect();
     assert!(words == whole.words && !words.is_empty());

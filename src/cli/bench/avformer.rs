@@ -1,4 +1,4 @@
-//! `engram bench avformer`.
+//! `engram bench avformer`: the time that a cache of the frozen parts saves in a training step.
 
 use clap::Args;
 use engram_train::recipe::BatchSettings;

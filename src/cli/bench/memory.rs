@@ -1,4 +1,4 @@
-//! `engram bench memory`.
+//! `engram bench memory`: the speed of a memory, compared with faiss and usearch.
 
 use std::io::{BufWriter, Write};
 use std::path::Path;

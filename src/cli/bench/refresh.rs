@@ -1,4 +1,4 @@
-//! `engram bench refresh`.
+//! `engram bench refresh`: how much a memory refresh in the background slows down training.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -54,7 +54,7 @@ struct Round {
     rate_without_refresh: f64,
     /// Steps per second during a refresh.
     rate_with_refresh: f64,
-    /// The worker's share of CPU time.
+    /// The worker's CPU time as a share of the time of all cores.
     share: f64,
     seconds: f64,
     /// The largest increase in anonymous memory, in bytes.

@@ -1,4 +1,4 @@
-//! `engram bench tradeoffs`.
+//! `engram bench tradeoffs`: plots of speed, recall and size for the options of a memory.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! `engram data clips`.
+//! `engram data clips`: manifests of the clips in published speech data sets.
 
 use engram_data::messages::counted;
 use std::path::PathBuf;

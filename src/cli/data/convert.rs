@@ -1,4 +1,4 @@
-//! `engram data convert`.
+//! `engram data convert`: weights of other tools as safetensors.
 
 use engram_data::messages::counted;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! `engram data entries`.
+//! `engram data entries`: published data sets as memory entries.
 
 use engram_data::messages::counted;
 use std::fs::{self, File};

@@ -1,4 +1,4 @@
-//! `engram data`.
+//! `engram data`: downloads weights, writes the embedded data sets, converts data sets.
 
 mod audiovisual;
 mod clips;

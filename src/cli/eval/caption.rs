@@ -1,4 +1,4 @@
-//! `engram eval caption`.
+//! `engram eval caption`: metrics of image captions.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `engram eval haystack`.
+//! `engram eval haystack`: the accuracy of replies to Visual Haystacks.
 
 use std::path::PathBuf;
 

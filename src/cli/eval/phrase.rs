@@ -1,4 +1,4 @@
-//! `engram eval phrase`.
+//! `engram eval phrase`: correlations of phrase similarity scores.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `engram eval vqa` and `engram eval aokvqa`.
+//! `engram eval vqa` and `engram eval aokvqa`: accuracies in visual question answering.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `engram eval retrieval`.
+//! `engram eval retrieval`: metrics of ranked retrieval.
 
 use std::path::PathBuf;
 

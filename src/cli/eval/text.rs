@@ -1,4 +1,4 @@
-//! `engram eval text`.
+//! `engram eval text`: chrF and chrF++ of texts.
 
 use std::path::PathBuf;
 

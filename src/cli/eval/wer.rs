@@ -1,4 +1,4 @@
-//! `engram eval wer`.
+//! `engram eval wer`: word and character error rates of transcripts.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};

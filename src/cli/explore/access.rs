@@ -129,7 +129,8 @@ impl Access {
         })
     }
 
-    /// Compares in constant time, so that the duration reveals nothing about the token.
+    /// Whether a text is the token. The comparison takes constant time, so that the duration
+    /// reveals nothing about the token.
     fn is_token(&self, text: &str) -> bool {
         let (text, token) = (text.as_bytes(), self.token.as_bytes());
         let difference = text.iter().zip(token).fold(0, |all, (a, b)| black_box(all | (a ^ b)));

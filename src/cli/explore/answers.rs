@@ -23,7 +23,7 @@ const MAX_LISTED: usize = 50;
 pub(super) struct RevealRun {
     run: PathBuf,
     opened: Mutex<Opened>,
-    /// The embedded world, if the run was trained on it.
+    /// The embedded world; `None` for a run that was trained on files.
     world: Option<World>,
 }
 
@@ -39,12 +39,12 @@ struct Opened {
 #[derive(Serialize)]
 pub(super) struct TestQuestion<'a> {
     text: &'a str,
-    /// The image: its name and its view.
+    /// The name of the image, and the number of its view.
     image: &'a str,
     view: u32,
     answers: &'a [String],
     part: Part,
-    /// The source and the entry that contain the answer.
+    /// The source and the id of the entry that contains the answer.
     source: &'a str,
     entry: i64,
 }
@@ -98,7 +98,7 @@ impl FromRun for RevealRun {
 }
 
 impl RevealRun {
-    /// The run with its current memory, and the memory's generation.
+    /// The run with its current memory, and the number of the memory's generation.
     fn current_run(&self) -> anyhow::Result<(Arc<Answerer>, u64)> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         let pointer = std::fs::read(self.run.join("memory").join(CURRENT));
@@ -159,8 +159,8 @@ impl RevealRun {
         answer.map_err(|error| image.without_path(error.into()))
     }
 
-    /// Retrieves entries by text, an image or both, with gated scores. Also returns the memory's
-    /// generation.
+    /// Retrieves entries by text, an image or both. Scores are multiplied by the gates of the
+    /// sources. Also returns the number of the memory's generation.
     pub(super) fn find(
         &self,
         text: Option<&str>,

@@ -19,7 +19,7 @@ use tokio::time::timeout;
 pub(super) const MAX_REQUEST_BYTES: usize = 32 << 20;
 /// Maximum size of a displayed image, in bytes.
 pub(super) const MAX_IMAGE_BYTES: usize = 32 << 20;
-/// Requests up to this size never wait.
+/// Maximum size in bytes of a request body that never waits.
 const SMALL_REQUEST: usize = 1 << 16;
 /// Total bytes of request bodies. With parsed and decoded copies, they take up to three times as
 /// much.
@@ -32,7 +32,7 @@ const MAX_CONCURRENT_WORK: usize = 4;
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for which the body of a refused request is read and discarded.
 const DRAIN_TIME: Duration = Duration::from_secs(2);
-/// Timeout for acquiring a share.
+/// Timeout for waiting until the budget has room.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 /// The unit of the memory budget.
 const KIBIBYTE: usize = 1 << 10;
@@ -88,7 +88,7 @@ impl Budget {
         })
     }
 
-    /// Acquires memory for a body by its announced length; without a length, for the maximum size.
+    /// Acquires memory for a body of the announced length; without a length, for the maximum size.
     async fn share_of(&self, announced: Option<u64>) -> Result<Share, Refusal> {
         let size = announced.unwrap_or(MAX_REQUEST_BYTES as u64);
         match usize::try_from(size).ok().filter(|size| *size <= MAX_REQUEST_BYTES) {

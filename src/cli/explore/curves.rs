@@ -16,7 +16,7 @@ const NOT_METRICS: [&str; 3] = ["step", "epoch", "examples"];
 /// A metric by step.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Curve {
-    /// `train: loss`, `evaluation: pearson`.
+    /// The kind of log line and the metric, such as `train: loss` or `evaluation: pearson`.
     pub(super) name: String,
     /// Pairs of step and value.
     pub(super) points: Vec<[f64; 2]>,
@@ -58,7 +58,7 @@ pub(super) fn read(run: &Path) -> anyhow::Result<Vec<Curve>> {
     Ok(curves)
 }
 
-/// Subsamples the points; keeps the last one.
+/// Subsamples the points evenly, and keeps the last one.
 fn subsampled(points: &[[f64; 2]]) -> Vec<[f64; 2]> {
     let stride = points.len().div_ceil(MAX_POINTS).max(1);
     let last = points.len().saturating_sub(1);

@@ -27,7 +27,7 @@ pub(super) struct FoundMemory {
     /// The folder, without the common parent of all folders found.
     pub(super) name: String,
     pub(super) folder: PathBuf,
-    /// Index of the run that contains the memory in its folder.
+    /// Index of the run whose folder contains the memory; `None` for other memories.
     pub(super) run: Option<usize>,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct FoundMemory {
 pub(super) struct Run {
     /// The folder, without the common parent of all folders found.
     pub(super) name: String,
-    /// The study: `patent`, `reveal`, …
+    /// The name of the study, such as `patent`.
     pub(super) study: String,
     /// The names of the tabs that can show it when it is finished.
     pub(super) tabs: Vec<&'static str>,
@@ -59,7 +59,8 @@ impl Run {
     }
 }
 
-/// Finds runs and memories below folders, sorted by name. Broken ones are skipped with a note.
+/// Finds runs and memories below folders, sorted by name. Skips broken runs and memories with a
+/// note.
 pub(super) fn find(folders: &[PathBuf]) -> anyhow::Result<RunsAndMemories> {
     let mut found = RunsAndMemories { runs: Vec::new(), memories: Vec::new() };
     // Canonical paths give each folder its real name and avoid duplicates.
@@ -115,7 +116,7 @@ fn common<'a>(one: &'a Path, other: &Path) -> &'a Path {
     one.ancestors().find(|folder| other.starts_with(folder)).unwrap_or(Path::new(""))
 }
 
-/// Adds the runs and memories below a folder. Unreadable ones are skipped with a note.
+/// Adds the runs and memories below a folder. Skips unreadable runs and memories with a note.
 fn add_below(folder: &Path, depth: usize, found: &mut RunsAndMemories) {
     let (name, path) = (String::new(), folder.to_path_buf());
     let is_known = found.runs.iter().any(|run| run.folder == path)

@@ -33,8 +33,8 @@ struct Explorable {
     /// Base folder for the image paths of entries.
     images: PathBuf,
     encoder: Lazy<JointEncoder>,
-    /// Index of the run that the memory belongs to; the run's model then computes queries and
-    /// gates.
+    /// Index of the run that the memory belongs to. The run's model then computes queries and
+    /// gates. `None` for other memories.
     run: Option<usize>,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Described {
     info: Info,
     /// Whether it can be searched by text, and by an image.
     accepts: QueryKinds,
-    /// Index of the run that the memory belongs to.
+    /// Index of the run that the memory belongs to; `None` for other memories.
     run: Option<usize>,
 }
 
@@ -65,7 +65,7 @@ pub(super) struct SearchRequest {
     text: String,
     /// An image file in base64.
     pub(super) image: String,
-    /// Id of an entry whose neighbours are requested.
+    /// Search for the nearest neighbours of the entry with this id; `None` for other searches.
     near: Option<i64>,
     k: usize,
     /// Names of the sources to search; all sources if empty.
@@ -78,11 +78,12 @@ pub(super) struct SearchRequest {
 #[derive(Serialize)]
 pub(super) struct SearchResponse {
     generation: u64,
-    /// Seconds for the search, and for encoding the query. If a run's model searches: 0, and the
-    /// seconds for both.
+    /// Seconds for the search, and for encoding the query. If a run's model searches, the first
+    /// number is 0 and the second is for both.
     seconds: [f64; 2],
     hits: Vec<Hit>,
-    /// Number of entries in these sources that contain all the requested words.
+    /// Number of entries in these sources that contain all the requested words; `None` if no words
+    /// were requested.
     containing: Option<usize>,
 }
 
@@ -91,8 +92,8 @@ pub(super) struct SearchResponse {
 struct Hit {
     #[serde(flatten)]
     hit: ShownHit,
-    /// The gate of its source for this query, which multiplies the score; only for memories of
-    /// runs.
+    /// The gate of the entry's source for this query, which multiplies the score. `None` for a
+    /// memory that belongs to no run.
     gate: Option<f64>,
 }
 
@@ -103,7 +104,8 @@ pub(super) enum EntryImage {
 }
 
 impl Memories {
-    /// Opens memories; broken ones are skipped with a note.
+    /// Opens memories. Skips broken memories with a note. `images` is the base folder for image
+    /// paths; by default the folder that contains the memory.
     pub(super) fn open(found: Vec<FoundMemory>, images: Option<&Path>) -> Self {
         let open = |FoundMemory { name, folder, run }: FoundMemory| {
             let parent = folder.parent().unwrap_or(Path::new(""));
@@ -122,8 +124,8 @@ impl Memories {
         self.0.len()
     }
 
-    /// Describes all memories that are readable at the moment; reports errors of the others in the
-    /// terminal.
+    /// Describes all memories that are readable at the moment. Prints the errors of the others in
+    /// the terminal.
     pub(super) fn describe(&self) -> Vec<Described> {
         let described = self.0.iter().enumerate().filter_map(|(index, memory)| {
             let described = memory.describe(index);

@@ -117,7 +117,7 @@ fn app(explored: Explored, access: Access) -> Router {
         .fallback(|| async {
             ErrorResponse(StatusCode::NOT_FOUND, "there is no such page".to_owned())
         })
-        // The gate has already read and limited the body.
+        // `guard` has already read the body, within its own limit.
         .layer(DefaultBodyLimit::disable())
         .layer(from_fn_with_state(gate, guard))
         .with_state(Arc::new(explored))

@@ -57,7 +57,7 @@ pub(super) struct ClipRequest {
     /// Index of the clip of this name.
     #[serde(default)]
     take: usize,
-    /// The kind of noise; clean speech if absent.
+    /// The kind of noise; `None` for clean speech.
     noise: Option<NoiseKind>,
     /// Signal-to-noise ratio in dB.
     #[serde(default)]
@@ -83,7 +83,8 @@ pub(super) struct ClipTranscripts {
 /// The transcript of one system.
 #[derive(Serialize)]
 struct Transcript {
-    /// The images: `frozen`, `nothing`, or the name whose images were used.
+    /// `frozen` for the ASR model without adapters. With adapters: `nothing` without images, or the
+    /// name whose images were used.
     images: String,
     text: String,
     /// The word alignment: edit kind (`hit`, `substitution`, `deletion`, `insertion`), reference

@@ -233,7 +233,7 @@ impl RowSource {
         }
     }
 
-    /// The shape of a value: tokens and width.
+    /// The shape of a value: tokens and width. `None` for rows without values.
     pub(super) fn value_shape(&self) -> Option<(usize, usize)> {
         match self {
             Self::Files(rows) => rows.value_shape(),

@@ -1,4 +1,4 @@
-//! `engram memory`.
+//! `engram memory`: builds, searches and edits key/value memories.
 
 mod edit;
 mod encode;

@@ -1,4 +1,4 @@
-//! `engram memory search`.
+//! `engram memory search`: finds the entries with the keys nearest to queries.
 
 use engram_data::messages::counted;
 use std::path::{Path, PathBuf};

@@ -58,8 +58,8 @@ pub(super) fn is_device(path: &Path) -> bool {
         || fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir())
 }
 
-/// Finds the run or memory that contains a path: its kind and its folder. With `itself`, the path
-/// itself may be that folder.
+/// Finds the run or memory whose folder contains a path. Returns its kind and its folder, or `None`
+/// if there is none. With `itself`, the path itself may be that folder.
 pub(super) fn containing_run_or_memory(path: &Path, itself: bool) -> Option<(&'static str, &Path)> {
     path.ancestors().skip(usize::from(!itself)).find_map(|folder| {
         let kinds = [("memory", is_memory(folder)), ("run", is_run(folder))];

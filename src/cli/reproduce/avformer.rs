@@ -86,7 +86,7 @@ impl StudyReport for AvformerReport {
 }
 
 impl Reproduce {
-    /// Ids of the claims that can be measured.
+    /// Ids of the claims that can be measured with the given options.
     fn avformer_ids(&self) -> anyhow::Result<Vec<String>> {
         let grid = self.avformer_grid()?;
         let grid_ids = grid.claims().iter().map(|claim| claim.id.as_str());
@@ -304,7 +304,8 @@ impl Reproduce {
     }
 }
 
-/// A note on the words that are correct only with the right frames, in a run's test.
+/// A note on the words of a run's test that are correct only with the right frames. `None` if the
+/// run did not test frames.
 fn rescued_note(run: &Path, asr_model: &str) -> anyhow::Result<Option<String>> {
     let test = AvformerSummary::read(run)?.test;
     let Some([rescued, lost]) = test.rescued else { return Ok(None) };

@@ -34,7 +34,8 @@ impl Reproduce {
         self.claims.is_empty() || self.claims.iter().any(|claim| claim == id)
     }
 
-    /// The folder below `--data` if it contains all required files; otherwise adds a note.
+    /// The folder below `--data`. `None` without `--data`, and, with a note, if a required file is
+    /// missing.
     pub(super) fn real_data(&self, data: RealData, notes: &mut Vec<String>) -> Option<PathBuf> {
         let folder = self.data.as_ref()?.join(data.folder);
         match data.files.iter().map(|file| folder.join(file)).find(|file| !file.is_file()) {

@@ -64,7 +64,7 @@ impl StudyReport for PatentReport {
 }
 
 impl Reproduce {
-    /// Ids of the claims that can be measured.
+    /// Ids of the claims that can be measured with the given options.
     fn patent_ids(&self) -> Vec<String> {
         let mut ids = vec![TUNED, OTHER_TARGETS, CONTEXT, DECOYS];
         ids.extend(self.data.is_some().then_some(real::ZERO_SHOT));
@@ -197,8 +197,9 @@ impl Reproduce {
     }
 }
 
-/// Pairs each synonym without shared words with each unrelated target with shared words, for the
-/// same anchor. The value is whether the synonym scores higher. Word overlap gets no pair right.
+/// Compares two kinds of targets of the same anchor: synonyms that share no word with the anchor,
+/// and unrelated targets (decoys) that share one. There is a value for each synonym and decoy: 1 if
+/// the synonym scores higher, otherwise 0. Word overlap as score gives 0 everywhere.
 fn decoys(test: &[PhrasePair], scores: &[Vec<f64>]) -> Values {
     let shares = |pair: &PhrasePair| {
         pair.target.split(' ').any(|word| pair.anchor.split(' ').any(|other| other == word))

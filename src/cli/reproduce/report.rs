@@ -16,7 +16,7 @@ use super::study::heading;
 pub(super) struct Claim {
     /// The study.
     pub(super) study: &'static str,
-    /// The claim's id: `reveal.knowledge_swap`.
+    /// The claim's id, such as `reveal.knowledge_swap`.
     pub(super) id: String,
     /// The text of the claim.
     pub(super) claim: String,
@@ -35,7 +35,7 @@ pub(super) struct Claim {
     pub(super) expected: bool,
     /// The command that measures this claim only.
     pub(super) command: String,
-    /// Values for comparison.
+    /// The values of the compared systems.
     pub(super) compared: Vec<Measured>,
 }
 

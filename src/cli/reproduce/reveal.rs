@@ -99,7 +99,7 @@ impl StudyReport for RevealReport {
 }
 
 impl Reproduce {
-    /// Ids of the claims that can be measured.
+    /// Ids of the claims that can be measured with the given options.
     fn reveal_ids(&self) -> anyhow::Result<Vec<String>> {
         let mut ids = OWN.map(str::to_owned).to_vec();
         ids.extend(whole_grid()?.claims().iter().map(|claim| claim.id.clone()));

@@ -6,7 +6,8 @@ use engram_eval::metric::{MetricInfo, Unit};
 use engram_eval::result::Measure;
 use engram_train::grid::Verdict;
 
-/// Whether a value is above a threshold, by its interval.
+/// The verdict on the claim that a value is above a threshold. The claim is not decided if the
+/// interval contains the threshold or is undefined.
 pub(super) fn beats(measure: &Measure, threshold: f64) -> Verdict {
     match &measure.interval {
         Some(interval) if interval.low > threshold => Verdict::Holds,
@@ -15,7 +16,7 @@ pub(super) fn beats(measure: &Measure, threshold: f64) -> Verdict {
     }
 }
 
-/// Values with their units and seeds.
+/// Values, each with its seed and its resampling unit, such as an image.
 #[derive(Default)]
 pub(super) struct Values {
     values: Vec<f64>,

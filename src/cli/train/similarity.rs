@@ -23,7 +23,7 @@ use serde::Serialize;
 
 use super::super::{Outcome, output};
 
-/// The sentence encoder of the patent recipes.
+/// The default sentence encoder, which the recipe `patent/minilm` also uses.
 const MODEL: &str = "hf://sentence-transformers/all-MiniLM-L6-v2";
 
 /// Target number of optimiser steps; determines the number of epochs (2 to 20).
@@ -207,7 +207,7 @@ struct Report {
     pairs: usize,
     training_pairs: usize,
     validation_pairs: usize,
-    /// The range of the training scores.
+    /// The range of the training scores, which is also the range of predictions.
     range: Option<ScoreRange>,
     comparison: Comparison,
     summary: PatentSummary,

@@ -52,7 +52,7 @@ fn weight(text: &str) -> Result<f32, String> {
 }
 
 impl Boost {
-    /// Reads the lists and prints how many lists belong to no clip.
+    /// Reads the lists and prints how many lists belong to no clip. `None` without `--boost`.
     pub fn read(&self, clips: &[Clip]) -> anyhow::Result<Option<BoostLists>> {
         let Some(file) = &self.boost else { return Ok(None) };
         let lists = parse(&file.display().to_string(), &read_text(file)?)?;
@@ -89,7 +89,7 @@ impl Boost {
 }
 
 impl BoostTrees<'_> {
-    /// The tree of a clip.
+    /// The tree of a clip; `None` if no words are boosted in it.
     pub fn of(&self, clip: &Clip) -> anyhow::Result<Option<Arc<BoostTree>>> {
         match self.lists {
             BoostLists::All(_) => Ok(self.shared.clone()),

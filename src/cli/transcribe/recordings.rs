@@ -30,11 +30,11 @@ struct Summary {
     seconds: f64,
     /// Wall time divided by the duration of the audio.
     real_time_factor: f64,
-    /// Computed only for the JSON output.
+    /// The SHA-256 of the model's weights; only computed for the JSON output.
     weights_sha256: Option<String>,
     /// Number of clips that were transcribed a second time, padded to 30 seconds.
     decoded_again: usize,
-    /// Latency of final words, with `--stream`.
+    /// Latency of final words; `None` without `--stream`.
     #[serde(skip_serializing_if = "Option::is_none")]
     streaming: Option<Report>,
 }

@@ -56,7 +56,7 @@ pub(super) struct Report {
     /// Audio time in seconds from the end of a word until the word is final, without compute time.
     /// Null without words.
     latency_without_compute: Option<Distribution>,
-    /// The same with compute time, for audio that arrives in real time.
+    /// The latency with compute time, for audio that arrives in real time. Null without words.
     latency: Option<Distribution>,
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Ablation of minilm.toml: one member of its first variant (fold 0 of 8) with and without each ingredient.
-# Three seeds, two epochs each, predictions in one pass. About 70 minutes on 2 cores.
+# Ablation of minilm.toml: one member of its first variant (fold 0 of 8) with and without each ingredient, with three
+# seeds, two epochs each, and predictions in one pass. Takes about 70 minutes on 2 cores.
 #
 #   train/recipes/patent/ingredients.sh ../shared/data/patent runs/ingredients [SEED…]
 #

@@ -121,7 +121,7 @@ pub(super) fn query(
     Ok(query)
 }
 
-/// Returns an error unless `value` is one of `known`.
+/// Returns an error with the allowed values unless `value` is one of `known`.
 pub(super) fn one_of(key: &str, value: &str, known: &[&str]) -> Result<(), String> {
     match known {
         _ if known.contains(&value) => Ok(()),

@@ -67,10 +67,10 @@ impl GridFolder {
     }
 }
 
-/// Whether a folder is empty.
+/// Whether a folder is empty; `false` for the folder of a grid.
 ///
 /// # Errors
-/// [`TrainError::Recipe`] if it has other files and is not the folder of a grid.
+/// [`TrainError::Recipe`] if the folder has files and is not the folder of a grid.
 fn is_free(path: &Path) -> Result<bool> {
     let names = names(path)?;
     if names.is_empty() {

@@ -46,7 +46,7 @@ impl Runs<'_> {
         Ok(measure(&query.metric, self.study.resampling_unit(), &self.items(configuration, query)?))
     }
 
-    /// The metric of the first configuration minus the metric of the second, paired by item. The
+    /// The metric of the first configuration minus the metric of the second, paired by item. Only
     /// items of the first configuration are compared.
     pub(super) fn difference(
         &self,
@@ -61,8 +61,8 @@ impl Runs<'_> {
     }
 }
 
-/// The first minus the second. With `same_items`, both have to have the same items. Otherwise the
-/// second may have more.
+/// The metric of the `better` configuration minus the metric of the `worse` one. Every item of
+/// `better` needs a counterpart in `worse`. With `same_items`, `worse` may have no further items.
 fn difference(
     info: &MetricInfo,
     unit: &str,
@@ -74,7 +74,7 @@ fn difference(
     measure(info, unit, &differences)
 }
 
-/// The items of the first with the difference of both as their statistic.
+/// The items of `better`. The statistic of each is its own minus the statistic in `worse`.
 fn subtract(better: Vec<(u64, Item)>, worse: Vec<(u64, Item)>, same_items: bool) -> SeedItems {
     let mut by_id: HashMap<(u64, String), [f64; 2]> =
         worse.iter().map(|(seed, item)| ((*seed, item.id.clone()), parts(item))).collect();
@@ -99,7 +99,7 @@ fn subtract(better: Vec<(u64, Item)>, worse: Vec<(u64, Item)>, same_items: bool)
     }
 }
 
-/// Whether a grid can measure an item: differences need a ratio of sums.
+/// Whether a grid can measure an item. Differences are only defined for means and ratios of sums.
 fn is_ratio_or_mean(item: &Item) -> bool {
     matches!(item.statistic, Statistic::Ratio { .. } | Statistic::Mean { .. })
 }
@@ -175,8 +175,8 @@ mod tests {
         assert_eq!(Verdict::of(&worse, Rule::Better), Verdict::Fails);
         let same = difference_of(answers(4), answers(4), EXACT_MATCH);
         assert_eq!(Verdict::of(&same, Rule::Better), Verdict::NotDecided);
-        // The same answers to the questions of 40 images: a rule-of-three interval allows three
-        // images of 40 to differ.
+        // Both configurations give the same answers. The rule-of-three interval for 40 images
+        // allows three images to differ.
         assert_eq!(same.interval.as_ref().unwrap().method, "rule of three by image and seed");
         assert_eq!(Verdict::of(&same, Rule::Within(0.01)), Verdict::NotDecided);
         assert_eq!(Verdict::of(&same, Rule::Within(0.08)), Verdict::Holds);
@@ -210,7 +210,7 @@ mod tests {
             "{message}"
         );
         assert!(reason(Ok(few.clone()), all.clone(), true).unwrap().contains("item 5 of seed 2"));
-        // Only questions of one source.
+        // The first configuration may have only some of the questions, such as those of one source.
         assert_eq!(reason(Ok(few), all.clone(), false), None);
         let mut other = all;
         other[0].1.statistic = Statistic::Ratio { numerator: 0.0, denominator: 2.0 };

@@ -83,24 +83,24 @@ pub struct ConfigurationReport {
     /// Its settings.
     #[serde(flatten)]
     pub settings: Configuration,
-    /// The command for this configuration and the main one; `None` if no command line can express
-    /// it.
+    /// The command that trains only this configuration and the main one; `None` if the settings
+    /// that the grid file gives all configurations were removed (`Grid::at_recipe_scale`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
     /// Its runs by seed.
     pub runs: Vec<ConfigurationRun>,
     /// Its metrics.
     pub metrics: Vec<ConfigurationMetric>,
-    /// Its first metric minus the main configuration's, on the same items.
+    /// Its first metric minus the first metric of the main configuration, on the same items.
     pub difference_from_main: Measure,
 }
 
 /// A metric of a configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ConfigurationMetric {
-    /// Its key in JSON: `recall_at_10`.
+    /// Its key in JSON, such as `recall_at_10`.
     pub key: String,
-    /// Its table heading: `recall@10`.
+    /// Its table heading, such as `recall@10`.
     pub heading: String,
     /// The value.
     #[serde(flatten)]
@@ -108,7 +108,7 @@ pub struct ConfigurationMetric {
 }
 
 impl ConfigurationReport {
-    /// The metric with this key.
+    /// The metric with this key; `None` if there is none.
     pub fn metric(&self, key: &str) -> Option<&Measure> {
         self.metrics.iter().find(|metric| metric.key == key).map(|metric| &metric.measure)
     }
@@ -142,12 +142,12 @@ pub struct ClaimReport {
     /// The claim.
     #[serde(flatten)]
     pub claim: ClaimSettings,
-    /// The configurations, the metric and the subset:
+    /// The configurations, the metric and the subset of items, such as
     /// `main compared with cold-start: exact_match of held_out`.
     pub compared: String,
-    /// The metric of the better and of the worse configuration.
+    /// The metric of the configuration that should be better, and of the one that should be worse.
     pub values: [Measure; 2],
-    /// Their paired difference.
+    /// The paired difference: the first value minus the second.
     pub difference: Measure,
     /// The verdict.
     pub verdict: Verdict,
@@ -158,7 +158,7 @@ pub struct ClaimReport {
 pub struct GridReport {
     /// The heading of the page.
     pub title: String,
-    /// One or two sentences about the test and its metrics.
+    /// One or two sentences about the test and its metrics, from the study.
     pub description: String,
     /// The resampling unit of intervals, besides seeds.
     pub resampling_unit: String,
@@ -166,7 +166,7 @@ pub struct GridReport {
     pub seeds: u64,
     /// The program that evaluated the runs.
     pub program: Program,
-    /// Runs that another build of the program trained, accepted with `reuse`.
+    /// Runs that another build of the program trained. `reuse` accepted them.
     pub reused: Vec<String>,
     /// The configuration that the others are compared with.
     pub main: String,
@@ -238,7 +238,7 @@ impl GridReport {
         first.iter().map(|metric| metric.heading.as_str()).collect()
     }
 
-    /// The claim with this id.
+    /// The claim with this id; `None` if there is none.
     pub fn claim(&self, id: &str) -> Option<&ClaimReport> {
         self.claims.iter().find(|claim| claim.claim.id == id)
     }

@@ -28,7 +28,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 pub struct GridOptions {
     /// The folder for the runs: `seed-1/CONFIGURATION` and so on.
     pub out: PathBuf,
-    /// The number of seeds, counted from 1.
+    /// The number of seeds. The seeds are 1, 2 and so on.
     pub seeds: u64,
     /// Whether to hide the progress of the runs.
     pub quiet: bool,
@@ -41,7 +41,7 @@ pub struct GridOptions {
 /// The progress of a grid when a run starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GridProgress {
-    /// The run: `seed 1, cold-start`.
+    /// The seed and the configuration of the run, as `seed 1, cold-start`.
     pub run: String,
     /// The number of remaining runs, including this one.
     pub runs_left: usize,
@@ -62,8 +62,8 @@ struct Job {
 enum JobRecipe {
     /// A run that can start at once.
     Ready(Box<Recipe>),
-    /// The remaining phases of a configuration. They start from the weights of this run, which
-    /// trains the shared phases.
+    /// The phases of a configuration that are not shared. They start from the weights of the run
+    /// in this folder, which trains the shared phases.
     After(PathBuf, Configuration),
 }
 
@@ -139,7 +139,7 @@ struct GridRunner<'a> {
     options: &'a GridOptions,
     /// The hashes of the weights that the recipes name.
     hashes: Hashes,
-    /// The runs that this call has trained from the beginning.
+    /// The lengths and times of the runs that this call has trained from their first step.
     trained: TrainedRuns,
 }
 
@@ -174,7 +174,7 @@ impl GridRunner<'_> {
                     self.trained.add(job.length, started.elapsed());
                 }
             }
-            // Also tidies finished runs, because an earlier call may have been killed before this.
+            // Also tidies runs of earlier calls, which may have been killed before they did it.
             tidy(self.grid, &job.folder)?;
         }
         Ok(remaining)
@@ -255,7 +255,7 @@ impl Job {
         format!("seed {}, {}", self.seed, self.name)
     }
 
-    /// Whether the run that it starts from is finished, if it has one.
+    /// Whether training can start: the run of the shared phases, if the job needs one, is finished.
     fn can_start(&self) -> bool {
         match &self.recipe {
             JobRecipe::Ready(_) => true,
@@ -263,7 +263,7 @@ impl Job {
         }
     }
 
-    /// The recipe, once the run that it starts from is finished.
+    /// The recipe. Call it once `can_start` is true.
     fn recipe(&self, grid: &Grid) -> Result<Recipe> {
         match &self.recipe {
             JobRecipe::Ready(recipe) => Ok(Recipe::clone(recipe)),
@@ -274,8 +274,8 @@ impl Job {
     }
 }
 
-/// Removes files that only a training run needs. Files for another evaluation are also removed,
-/// except those of the main configuration and of runs that a configuration evaluates again.
+/// Removes the files of a run that only training needs. Also removes the files for another
+/// evaluation, except in the runs of the main configuration and of configurations in a `run_of`.
 fn tidy(grid: &Grid, run: &Path) -> Result<()> {
     let name = run.file_name().and_then(|name| name.to_str());
     let is_evaluated_again = name == Some(grid.main())

@@ -19,7 +19,7 @@ use crate::registry::{self, Studies, StudyDefinition};
 struct File {
     /// The base recipe of all configurations, relative to the file's folder.
     recipe: PathBuf,
-    /// The configuration that the others are compared with.
+    /// The name of the configuration that the others are compared with.
     main: Spanned<String>,
     /// Phases that are trained once for all configurations with equal settings in them.
     #[serde(default)]
@@ -44,7 +44,8 @@ pub struct Configuration {
     /// Its own settings, in the form of `--set`, besides the settings of all configurations.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub set: Vec<String>,
-    /// The configuration whose finished run is evaluated again. Nothing is trained then.
+    /// The configuration whose finished run is evaluated again; nothing is trained. `None` to train
+    /// this configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_of: Option<String>,
     /// With `run_of`: the study's own keys, which say how to evaluate the run.
@@ -55,25 +56,27 @@ pub struct Configuration {
 /// `[[claim]]`: a claim that one configuration is better than another.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClaimSettings {
-    /// Its name in reports: `reveal.k_curve`.
+    /// Its name in reports, such as `reveal.k_curve`.
     pub id: String,
     /// The claim in words.
     pub claim: String,
-    /// The paper's statement about the claim.
+    /// The paper's value or statement, for reports; may be empty.
     #[serde(default)]
     pub paper: String,
-    /// The configuration that should be better, or `CONFIGURATION:SYSTEM` for a study that tests
-    /// several systems: `main:wrong_frames`.
+    /// The configuration that should be better. A study that tests each run as several systems
+    /// (with other inputs) also accepts `CONFIGURATION:SYSTEM`, such as `main:wrong_frames`.
     pub better: String,
-    /// The configuration that should be worse.
+    /// The configuration that should be worse, in the same form.
     pub worse: String,
     /// The metric to compare; by default the study's first metric.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metric: Option<String>,
-    /// Changes the claim: the configurations differ by at most this margin in either direction.
+    /// Replaces the rule "is better": the configurations differ by at most this margin in either
+    /// direction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<f64>,
-    /// Changes the claim: the first configuration is worse by at most this margin, or better.
+    /// Replaces the rule "is better": the first configuration is better, or worse by at most this
+    /// margin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_worse_by: Option<f64>,
     /// The study's own keys, which select the items to compare.
@@ -135,7 +138,7 @@ pub struct Grid {
     lines: Lines,
 }
 
-/// The line numbers of configurations and claims, by name.
+/// The line numbers of configurations by name, and of claims by id.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Lines {
     pub(super) configurations: HashMap<String, usize>,
@@ -337,15 +340,15 @@ impl Grid {
         Ok(())
     }
 
-    /// Removes the settings that the file gives all configurations. The grid then has the scale of
-    /// its recipe.
+    /// Removes the settings that the file gives all configurations. The grid then has the model and
+    /// data sizes of its recipe.
     pub fn at_recipe_scale(mut self) -> Self {
         self.set.clear();
         self.at_recipe_scale = true;
         self
     }
 
-    /// Keeps only these configurations, the configurations that they evaluate, the main one, and
+    /// Keeps only these configurations, the configurations in their `run_of`, the main one, and
     /// the claims about them.
     pub fn select(mut self, names: &[&str]) -> Self {
         let selected: Vec<String> = self
@@ -376,8 +379,8 @@ impl Grid {
         self.select(&names.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    /// The `engram grid` command for a configuration and the main one; `None` if no command line
-    /// can express it.
+    /// The `engram grid` command that trains only a configuration and the main one. `None` after
+    /// [`Grid::at_recipe_scale`], because no option does the same.
     pub fn command(&self, configuration: &Configuration, seeds: u64, out: &Path) -> Option<String> {
         if self.at_recipe_scale {
             return None;
@@ -394,7 +397,7 @@ impl Grid {
         Some(words.iter().map(|word| shell_quote(word)).collect::<Vec<_>>().join(" "))
     }
 
-    /// The recipe of a configuration, or of a part of its phases.
+    /// The recipe of a configuration with some of its phases.
     pub(crate) fn recipe(
         &self,
         configuration: &Configuration,
@@ -446,7 +449,7 @@ impl Grid {
         parse(set)
     }
 
-    /// Whether a configuration has shared phases, followed by others.
+    /// Whether a configuration has shared phases and further phases after them.
     pub(super) fn shares(&self, recipe: &Recipe) -> bool {
         let shared = recipe.phases().iter().take_while(|phase| self.shared.contains(&phase.name));
         (1..recipe.phases().len()).contains(&shared.count())

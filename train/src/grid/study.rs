@@ -1,4 +1,8 @@
 //! The interface between a study and the grid of its ablations.
+//!
+//! An item is one test example, such as a question or a clip. A study can test each run as several
+//! systems, which differ in their input. AVFormer, for example, tests clips with their own frames
+//! (`right_frames`) and with frames of other clips (`wrong_frames`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -18,8 +22,7 @@ pub struct MetricQuery {
     pub metric: MetricInfo,
     /// The values of the study's [`Filter`]s, by key.
     pub filters: BTreeMap<String, String>,
-    /// One of the study's systems, for a run that was tested with several; `None` for the study's
-    /// default.
+    /// One of the study's systems; `None` for the study's default.
     pub system: Option<String>,
 }
 
@@ -50,7 +53,7 @@ impl MetricQuery {
 }
 
 impl fmt::Display for MetricQuery {
-    /// `exact_match of held_out, kg`
+    /// Formats the metric and the values of the filters, as `exact_match of held_out, kg`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.metric.name)?;
         for (i, value) in self.filters.values().enumerate() {
@@ -101,13 +104,13 @@ pub trait AblationStudy: fmt::Debug + Sync {
         Vec::new()
     }
 
-    /// The systems that a run is tested with: `SYSTEM` in `CONFIGURATION:SYSTEM`.
+    /// The systems that each run is tested as: `SYSTEM` in `CONFIGURATION:SYSTEM` of a claim.
     fn systems(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// The keys of a configuration with `run_of`, which say how to evaluate the other run. If
-    /// empty, the study cannot evaluate a finished run again.
+    /// The keys of a configuration with `run_of`. They say how to evaluate the other run. If there
+    /// are none, the study cannot evaluate a finished run again.
     fn evaluation_keys(&self) -> &'static [&'static str] {
         &[]
     }
@@ -136,8 +139,8 @@ pub trait AblationStudy: fmt::Debug + Sync {
         set
     }
 
-    /// Patterns of the parameters that a configuration loads from its shared phases; empty for
-    /// all.
+    /// Path patterns of the parameters that a configuration loads from its shared phases; empty
+    /// for all parameters.
     fn inherited_parameters(&self) -> &'static [&'static str] {
         &[]
     }
@@ -178,8 +181,8 @@ pub trait AblationStudy: fmt::Debug + Sync {
     /// [`TrainError::Io`](crate::TrainError::Io); an error for files that no run wrote.
     fn tidy(&self, run: &Path, is_evaluated_again: bool) -> Result<()>;
 
-    /// The metric in a configuration's folder, item by item. The inner error is the reason why it
-    /// is undefined.
+    /// The metric of each item in a configuration's folder. The inner error is the reason why the
+    /// metric is undefined.
     ///
     /// # Errors
     /// Files that cannot be read.

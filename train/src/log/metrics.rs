@@ -1,4 +1,5 @@
-//! `metrics.jsonl`, which is identical for identical runs, and `timing.jsonl`, which is not.
+//! `metrics.jsonl`, which is identical for identical runs, and `timing.jsonl`, which depends on the
+//! machine's speed.
 
 use std::fs::File;
 use std::io::Write;
@@ -61,7 +62,7 @@ impl Metrics {
     }
 }
 
-/// Sums since the last log line.
+/// Sums over the steps since the last log line.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Window {
     steps: u64,
@@ -101,7 +102,7 @@ impl Window {
         self.skipped += 1;
     }
 
-    /// Whether there was no step since the last line.
+    /// Whether there was no step, completed or skipped, since the last line.
     pub(crate) fn is_empty(&self) -> bool {
         self.steps + self.skipped == 0
     }

@@ -63,7 +63,7 @@ impl Progress {
     /// Shows the number of completed steps, without further values.
     pub(crate) fn count(&mut self, done: u64) {
         self.step(done);
-        // Most phases end before such a line is useful.
+        // Short phases print no line.
         if self.started.elapsed() >= LINE_INTERVAL {
             self.plain_line(done, "");
         }

@@ -85,7 +85,7 @@ const PARTS: usize = 32;
 struct Adafactor {
     settings: AdafactorSettings,
     moment: SecondMoment,
-    /// The moving average of updates.
+    /// The moving average of updates; `None` without momentum.
     momentum: Option<Vec<f32>>,
 }
 

@@ -62,11 +62,11 @@ struct AdamW {
 #[derive(Clone, Copy)]
 struct Factors {
     gradient_scale: f32,
-    /// `1 − rate · decay`
+    /// The factor on the parameter: `1 − rate · decay`.
     keep: f32,
     beta1: f32,
     beta2: f32,
-    /// `−rate / (1 − beta1^t)`
+    /// The factor on the first moment over the second moment's root: `−rate / (1 − beta1^t)`.
     step: f32,
     /// `√(1 − beta2^t)`: the bias correction of the second moment's square root.
     correction: f32,

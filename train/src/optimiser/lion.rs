@@ -55,7 +55,7 @@ struct Factors {
     gradient_scale: f32,
     betas: [f32; 2],
     rate: f32,
-    /// `1 − rate · decay`
+    /// The factor on the parameter: `1 − rate · decay`.
     keep: f32,
 }
 

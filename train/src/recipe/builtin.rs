@@ -45,7 +45,7 @@ pub const BUILT_IN: &[BuiltIn] = built_in![
 ];
 
 impl BuiltIn {
-    /// Finds a recipe or grid by its name, with or without `.toml`.
+    /// Finds a recipe or grid by its name, with or without `.toml`; `None` for an unknown name.
     pub fn find(name: &str) -> Option<&'static Self> {
         let name = name.strip_suffix(".toml").unwrap_or(name);
         BUILT_IN.iter().find(|one| one.name == name)

@@ -55,7 +55,7 @@ impl serde::de::Error for Fault {
     }
 }
 
-/// A value that is read.
+/// A TOML value as a serde deserializer.
 #[derive(Clone, Copy)]
 struct Node<'a>(&'a Value);
 

@@ -1,6 +1,6 @@
 //! All keys of a recipe, as a JSON Schema for editors and as Markdown.
 //!
-//! Names, types, defaults and descriptions come from the structs that recipes are read as.
+//! Names, types, defaults and descriptions come from the structs into which recipes are parsed.
 
 mod listing;
 mod markdown;
@@ -49,7 +49,7 @@ impl RecipeSchema {
         set_table(&mut recipe, "model", schema_of::<Model>());
         set_table(&mut recipe, "memory", schema_of::<Memory>());
         set_table(&mut recipe["properties"]["phase"]["items"], "feed", schema_of::<Feed>());
-        // `Recipe::validate` requires the same.
+        // `Recipe::validate` also requires a phase.
         require(&mut recipe, "phase");
         recipe["properties"]["phase"]["minItems"] = json!(1);
         Self { study, recipe }
@@ -129,8 +129,8 @@ fn overrides(table: &Value) -> Value {
     over
 }
 
-/// Removes parts of the schema that TOML or a reader does not need: null, number widths, line
-/// breaks, and defaults of whole tables.
+/// Removes parts of the schema that recipes do not need: null, which TOML does not have, the bit
+/// widths of numbers, line breaks in descriptions, and defaults of whole tables.
 fn simplify(schema: &mut Schema) {
     let is_table = schema.get("type").is_some_and(|kind| kind == "object");
     let has_no_default = is_table || is_list_of_tables(schema.as_value());
@@ -142,7 +142,7 @@ fn simplify(schema: &mut Schema) {
     }
     if let Some(Value::Array(choices)) = keys.get_mut("anyOf") {
         choices.retain(|choice| choice["type"] != "null");
-        // An `Option`.
+        // This is the schema of an `Option`.
         if let [Value::Object(only)] = &choices[..] {
             let only = only.clone();
             keys.shift_remove("anyOf");
@@ -168,7 +168,7 @@ fn simplify(schema: &mut Schema) {
         keys.shift_remove("oneOf");
         keys.insert("anyOf".into(), Value::Array(choices));
     }
-    // More editors support `enum`, which is older than `const`.
+    // More editors support `enum` than `const`.
     if let Some(only) = keys.shift_remove("const") {
         keys.insert("enum".into(), json!([only]));
     }

@@ -12,13 +12,15 @@ use super::Variant;
 use crate::optimiser::settings::RuleSettings;
 use crate::schedule::Schedule;
 
-/// `[batch]`: the size of a step. The study reads the sizes, the trainer reads `accumulate`.
+/// `[batch]`: the size of a step. The study reads `examples` and `tokens`, the trainer reads
+/// `accumulate`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct BatchSettings {
     /// Maximum number of examples in a micro-batch.
     pub examples: usize,
-    /// Maximum number of tokens in a micro-batch; 0 for no limit.
+    /// Maximum number of tokens in a micro-batch; 0 for no limit. Of the built-in studies, only
+    /// `patent` reads it.
     pub tokens: usize,
     /// Number of micro-batches in a step (gradient accumulation).
     pub accumulate: usize,
@@ -38,7 +40,8 @@ pub struct OptimiserSettings {
     pub learning_rate: f64,
     /// Maximum Euclidean norm of all gradients together, for gradient clipping; 0 for no limit.
     pub clip_norm: f64,
-    /// Layer-wise learning rate decay: the factor from each layer to the layer below it.
+    /// Layer-wise learning rate decay: the factor from each layer to the layer below it; 1 for
+    /// equal rates.
     pub layer_rate_decay: f64,
     /// The update rule. Its keys depend on `kind`, which is `"adamw"` by default.
     pub rule: RuleSettings,
@@ -56,7 +59,8 @@ impl Default for OptimiserSettings {
 }
 
 /// `[[group]]`: the learning rate and the update rule of all parameters whose path matches. If
-/// several groups match, the last one applies.
+/// several groups match a parameter, the last one sets the rate, and the last one with a `rule`
+/// sets the rule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GroupSettings {
@@ -65,7 +69,8 @@ pub struct GroupSettings {
     pub pattern: String,
     /// The factor on the learning rate; 0 freezes the parameters.
     pub rate: f64,
-    /// The parameters' own update rule, with the keys of `[optimiser.rule]`.
+    /// The update rule of these parameters, with the keys of `[optimiser.rule]`. By default, the
+    /// rule of an earlier matching group or `[optimiser.rule]` applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<RuleSettings>,
 }
@@ -132,10 +137,11 @@ impl Default for CheckpointSettings {
 pub struct EvaluationSettings {
     /// Steps between evaluations; 0 to count epochs instead.
     pub every_steps: u64,
-    /// Epochs between evaluations; 0 for no evaluation before the end.
+    /// Epochs between evaluations, if `every_steps` is 0; 0 for no evaluation before the end of the
+    /// phase.
     pub every_epochs: usize,
-    /// Early stopping: the number of evaluations without improvement that ends the phase; 0 for
-    /// never.
+    /// Early stopping: the phase ends after this number of evaluations in a row without
+    /// improvement; 0 for never.
     pub early_stop: usize,
     /// The minimum improvement of the primary metric that counts.
     pub margin: f64,
@@ -172,16 +178,16 @@ impl Default for LogSettings {
 pub struct Phase {
     /// Its name.
     pub name: String,
-    /// Its index among the phases, counted from 0; not part of a recipe.
+    /// The index among the phases, counted from 0. It is not part of a recipe.
     #[serde(skip)]
     pub index: usize,
     /// Its length in epochs. Give exactly one of `epochs` and `steps`.
     pub epochs: Option<usize>,
     /// Its length in steps. A phase of 0 steps is skipped: `--set phase.NAME.steps=0`.
     pub steps: Option<u64>,
-    /// The peak learning rate, if it differs from `[optimiser]`.
+    /// The peak learning rate of this phase; by default that of `[optimiser]`.
     pub learning_rate: Option<f64>,
-    /// Learning-rate factors for this phase. They override the recipe's own groups.
+    /// Groups of this phase only. They follow the recipe's `[[group]]`s, so they override them.
     #[serde(default)]
     pub group: Vec<GroupSettings>,
     /// The phase's training data: a table that the study reads with [`crate::Recipe::feed`].
@@ -195,12 +201,12 @@ pub struct Phase {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StartSettings {
-    /// Its folder. It has to contain every loaded parameter in the same shape.
+    /// The folder of the other run. It has to contain every loaded parameter in the same shape.
     pub run: PathBuf,
-    /// The SHA-256 of its weights; filled in if not given.
+    /// The SHA-256 of that run's weights; filled in if not given.
     pub sha256: Option<String>,
-    /// Patterns of the parameters to load; empty for all. Other parameters get their usual initial
-    /// values.
+    /// Path patterns of the parameters to load; empty for all. Other parameters are initialised as
+    /// without this table.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("default" = []))]
     pub parameters: Vec<String>,
@@ -225,18 +231,18 @@ impl StartSettings {
 pub struct CheckSettings {
     /// Files that the run folder has to contain.
     pub files: Vec<String>,
-    /// The maximum training loss of the last log line.
+    /// The maximum training loss of the last log line; not checked if not given.
     pub loss_at_most: Option<f64>,
-    /// The expected value of the primary metric.
+    /// The expected value of the primary metric; not checked if not given.
     pub metric_value: Option<f64>,
     /// How much worse than `metric_value` the saved model may be.
     pub tolerance: f64,
 }
 
-/// Stands for a table that each study reads as its own struct.
+/// The schema type of a table that each study reads as its own struct.
 type OfStudy = serde_json::Map<String, serde_json::Value>;
 
-/// A whole recipe. The field order is the order of the written tables.
+/// A whole recipe. Its tables are written in the order of the fields.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Body {

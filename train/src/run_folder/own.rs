@@ -107,7 +107,8 @@ fn is_lock(path: &Path) -> bool {
         })
 }
 
-/// The process that writes to a run, from its lock file. Changes no files.
+/// The id of the process that writes to a run, from its lock file; `None` if there is none. Changes
+/// no files.
 pub(super) fn holder(run: &Path) -> Option<String> {
     let path = run.join(LOCK);
     let file = File::open(&path).ok()?;

@@ -6,10 +6,10 @@
 //! | recipe settings, and the feed of each curriculum phase | [`settings`] |
 //! | clips with audio, text and frames, from the [embedded world](engram_data::world) or from files | [`corpus`] |
 //! | image embeddings, computed once and cached for all runs | `gallery`, `embedding_store` |
-//! | files of the cache of all runs | `cache` |
+//! | opening the files in the cache folder `data.cache` | `cache` |
 //! | clips of a manifest | `manifest` |
 //! | transcription, and audio embeddings computed once per clip | `transcription` |
-//! | clean speech for rehearsal | `rehearsal` |
+//! | clean speech for rehearsal, so that adapters do not worsen clean speech | `rehearsal` |
 //! | the [`Study`](crate::study::Study) implementation | [`study`] |
 //! | transcripts of the frozen ASR model, cached for all runs | `frozen_texts` |
 //! | the test: the frozen model, and adapters with right, wrong and no frames | [`evaluate`] |

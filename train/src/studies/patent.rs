@@ -4,7 +4,7 @@
 //! | part | module |
 //! |---|---|
 //! | recipe settings | [`settings`] |
-//! | phrase pairs, titles, folds | [`corpus`] |
+//! | phrase pairs, class titles, folds | [`corpus`] |
 //! | text pairs of one CSV, without classes | `pairs` |
 //! | the encoder that training starts from | `encoder` |
 //! | the [`Study`](crate::study::Study) implementation | [`study`] |
@@ -14,7 +14,9 @@
 //! | Pearson's r with its interval | [`metric`] |
 //! | the results as text | `summary` |
 //!
-//! The scorer and prediction are in [`engram_infer::similarity`].
+//! A run trains one model, or an ensemble of *members*: one for each fold and variant of the
+//! recipe. A member's *held-out rows* are the rows of its fold, on which it is not trained. The
+//! scorer and prediction are in [`engram_infer::similarity`].
 
 mod card;
 pub mod corpus;

@@ -1,6 +1,15 @@
 //! REVEAL (arXiv 2212.05221): answering questions about images with a retrieval memory.
 //!
-//! The model's forward pass, its memory, and answering are in [`engram_infer::reveal`].
+//! The forward pass of the model, its memory, and answering are in [`engram_infer::reveal`].
+//!
+//! An example's *own entry* is the memory entry that contains its answer. Test questions have three
+//! parts:
+//!
+//! | part | training asks |
+//! |---|---|
+//! | `seen` | for the same fact |
+//! | `unasked` | for other facts about the image, not for this fact |
+//! | `held_out` | nothing about the image |
 //!
 //! | part | module |
 //! |---|---|
@@ -14,7 +23,7 @@
 //! | metrics of COCO, VQA and A-OKVQA | `dataset_metrics` |
 //! | the test with facts changed and deleted in the memory | `swap` |
 //! | the needle-in-a-haystack test | [`needle`] |
-//! | training and testing one run; evaluating it again | [`run`]; [`evaluation`] |
+//! | training and testing one run; further tests of a finished run | [`run`]; [`evaluation`] |
 //! | the results as text | `summary` |
 //! | the ablation grid | `ablations` |
 

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | recipe settings | [`settings`] |
 //! | audio with texts, from the [embedded world](engram_data::world) or from files | [`corpus`] |
-//! | the encoder with both heads | [`model`] |
+//! | the encoder with its heads for CTC and BEST-RQ | [`model`] |
 //! | the [`Study`](crate::study::Study) implementation | `study` |
 //! | training and testing one run | [`run`] |
 //! | the results as text | `summary` |

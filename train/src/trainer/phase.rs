@@ -28,7 +28,8 @@ pub(super) struct PhaseRun<'s, 'a, S: Study> {
     phase: &'a Phase,
     stepper: Stepper,
     progress: Progress,
-    /// The batches of the first epoch, until it begins.
+    /// The batches of the first epoch, computed early because their number gives the number of
+    /// steps; `None` once the epoch has begun.
     first: Option<Vec<S::Batch>>,
 }
 
@@ -164,7 +165,8 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
         }
     }
 
-    /// Advances the position after a step whose micro-batches ended at `end` of `count`.
+    /// Advances the position after a step. `end` is the index after its last micro-batch, `count`
+    /// the number of micro-batches in the epoch.
     fn advance(&mut self, end: usize, count: usize) {
         let state = &mut self.session.state;
         state.phase_step += 1;
@@ -179,8 +181,8 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
         self.progress.step(state.phase_step);
     }
 
-    /// Writes the log line, the evaluation and the checkpoint that are due. If the run is asked to
-    /// stop during the evaluation, the resumed run writes them.
+    /// Writes the log line, the evaluation and the checkpoint that are due after a step of `epoch`.
+    /// If the run is asked to stop during the evaluation, the resumed run writes all three.
     fn after_step(&mut self, epoch: usize) -> Result<()> {
         let before = self.session.state.clone();
         let bytes = self.session.metrics.bytes();
@@ -309,7 +311,7 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
         let values = metric_values(&found);
         self.write_line(epoch, "evaluation", &values)?;
         let state = &mut self.session.state;
-        // Metrics of subsets, such as `exact_match/held_out`, are in `metrics.jsonl`.
+        // Metrics of subsets, such as `exact_match/held_out`, are only in `metrics.jsonl`.
         let main_metrics = found.metrics.iter().filter(|(name, _)| !name.contains('/'));
         let values: Vec<String> =
             main_metrics.map(|(name, value)| format!("{name} {value:.4}")).collect();

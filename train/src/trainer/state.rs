@@ -9,11 +9,11 @@ use crate::log::Window;
 pub(crate) struct State {
     /// Steps over all phases, including skipped steps.
     pub(crate) step: u64,
-    /// The phase, its epoch, and the next micro-batch of that epoch.
+    /// The indices of the phase, of the epoch in the phase, and of the epoch's next micro-batch.
     pub(crate) phase: usize,
     pub(crate) epoch: usize,
     pub(crate) batch: usize,
-    /// Steps done in the phase, and its planned number of steps.
+    /// Steps done in the phase, and the phase's planned number of steps.
     pub(crate) phase_step: u64,
     pub(crate) phase_steps: u64,
     /// Whether the phase has ended.
@@ -24,7 +24,7 @@ pub(crate) struct State {
     pub(crate) gradients_checked: bool,
     /// Consecutive skipped steps up to now.
     pub(crate) bad_steps: u32,
-    /// The best evaluation of the phase.
+    /// The best evaluation of the phase; `None` before the first evaluation.
     pub(crate) best: Option<Best>,
     /// Evaluations since the last improvement.
     pub(crate) evaluations_without_gain: usize,
@@ -38,8 +38,8 @@ pub(crate) struct State {
     pub(crate) last_loss: Option<f64>,
     /// The length of `metrics.jsonl` in bytes.
     pub(crate) metrics_bytes: u64,
-    /// The epoch of the last step, if its log line, evaluation and checkpoint are still missing
-    /// because the run was stopped before them.
+    /// The epoch of the last step, if the run was stopped before the log line, evaluation and
+    /// checkpoint of this step; otherwise `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) pending: Option<usize>,
 }

@@ -77,7 +77,7 @@ fn unusable_clips_are_named() {
         let file = format!("bad-{i}.jsonl");
         std::fs::write(frozen.path(&file), all.clone() + &line).unwrap();
         let bad = |key: &str| format!("data.{key}={}", frozen.text(&file));
-        // It is found before training, in any manifest.
+        // The fault is found before training, in any manifest.
         for key in ["train", "validation", "test"] {
             let set = [&train, &validation, &test, quick[0], quick[1], &bad(key)];
             frozen.refused(&set, &[&file, "line 7", expected, "data.on_error"]);
@@ -89,7 +89,7 @@ fn unusable_clips_are_named() {
         let summary = frozen.run(&format!("skipped-{i}"), "whisper", &set);
         assert_eq!(summary.skipped.len(), 2);
         assert!(summary.skipped[0].contains(expected), "{:?}", summary.skipped);
-        // Also if no frames are shown, so that runs compare the same clips.
+        // Clips are also skipped if no frames are shown, so that all runs have the same clips.
         let set = [&set[..], &["phase.projection.steps=0"]].concat();
         let alone = frozen.run(&format!("alone-{i}"), "whisper", &set);
         assert_eq!(alone.skipped, summary.skipped);

@@ -71,7 +71,7 @@ fn configurations_share_their_adapters_and_are_compared_on_the_same_utterances()
     let grid = grid.with_settings(&settings(&frozen_models)).unwrap();
     let mut begun = Vec::new();
     let report = run_grid(&grid, &options, &mut |progress| begun.push(progress.clone())).unwrap();
-    // Each seed has the adapters of two configurations, and three configurations.
+    // Four runs per seed: the adapters that two configurations share, and three configurations.
     assert_eq!((begun.len(), begun[0].runs_left, begun[0].time_left), (8, 8, None));
     assert!(begun[7].runs_left == 1 && begun[7].time_left.is_some());
     let seed = out.join("seed-2");

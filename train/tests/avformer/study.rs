@@ -323,7 +323,7 @@ fn a_modified_run_is_refused() {
     std::fs::write(run.join("config.json"), edited.to_string()).unwrap();
     write_checksums(&run).unwrap();
     assert!(add().unwrap_err().contains("another configuration or image preprocessing"));
-    // A run of an older version.
+    // A run of an older version, which has no such hash, is accepted.
     edited.as_object_mut().unwrap().remove("image_encoder_inputs_sha256");
     std::fs::write(run.join("config.json"), edited.to_string()).unwrap();
     write_checksums(&run).unwrap();
@@ -374,7 +374,7 @@ fn adapters_without_frames_ignore_images() {
     assert!(message.contains("trained with another image encoder"), "{message}");
 }
 
-/// Rehearsal speech and unrelated speech come from manifests.
+/// The clips of `data.rehearsal` and `data.general_speech` come from manifests.
 #[test]
 fn clean_speech_is_rehearsed() {
     let frozen = Frozen::new();

@@ -42,7 +42,7 @@ async function askTestQuestion(one) {
   requests += 1;
   const mine = requests;
   const view = await load(`/api/runs/${run()}/views/${encodeURIComponent(one.image)}/${one.view}`);
-  // Another question may have been chosen meanwhile.
+  // The user may have chosen another question meanwhile.
   if (!view || mine !== requests) return;
   await questionImage.take(view);
   if (mine !== requests) return;

@@ -22,7 +22,7 @@ export async function ask(address, body) {
     const response = await fetch(address, options);
     const read = await response.json();
     if (!response.ok) throw new Error(read.error ?? response.statusText);
-    // Success hides the error only if it is for the same address.
+    // A successful request hides only an error of a request to the same address.
     if (failing === pathOf(address)) hideError();
     return read;
   } catch (error) {

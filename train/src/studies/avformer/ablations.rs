@@ -22,11 +22,13 @@ use crate::grid::{
 };
 use crate::recipe::Recipe;
 
-/// The systems of the test: the frozen ASR model, or the frames that the adapted model sees.
+/// The systems of the test: the frozen ASR model, and the adapted model with a clip's own frames,
+/// with the frames of another clip, with zero embeddings and without frames.
 const SYSTEMS: [&str; 5] = ["frozen", "right_frames", "wrong_frames", "zero_frames", "no_frames"];
 /// The filter by the set of test utterances.
 const UTTERANCES: &str = "utterances";
-/// The sets of test utterances.
+/// The sets of test utterances: the embedded world's clips with and without noise, clips of
+/// `data.test`, and clips of `data.general_speech`.
 const UTTERANCE_SETS: [&str; 4] = ["noisy", "clean", "test", "general_speech"];
 /// The utterances of a claim without a filter: `noisy` in the embedded world, `test` for files.
 const DEFAULT_UTTERANCES: [&str; 2] = ["noisy", "test"];
@@ -42,7 +44,8 @@ const FRAME_SETTINGS: [&str; 9] = [
     "model.image_encoder",
     "model.projection",
 ];
-/// The default system of a configuration: right frames if it was trained with frames.
+/// The default system of a configuration: `right_frames` if it was trained with frames, otherwise
+/// `no_frames`.
 const DEFAULT_SYSTEMS: [&str; 2] = ["right_frames", "no_frames"];
 
 /// The ablations of AVFormer, compared by word error rate on the test utterances.
@@ -135,7 +138,8 @@ impl AblationStudy for AvformerAblations {
         Ok(())
     }
 
-    /// Removes settings about frames, which the shared phases do not use, and skips the test.
+    /// Removes settings about frames, which the shared phases do not use, and reduces the test to
+    /// one clip.
     fn shared_settings(&self, mut set: Vec<String>) -> Vec<String> {
         set.retain(|setting| !FRAME_SETTINGS.iter().any(|key| is_below(setting, key)));
         let untested = ["data.frozen_baseline=false", "data.sweep_clips=0", "data.test_clips=1"];
@@ -199,7 +203,8 @@ impl AblationStudy for AvformerAblations {
     }
 }
 
-/// Checks that a shared phase shows no frames, and that every `--set` of a phase has an effect.
+/// Checks that shared phases show no frames, and that no configuration replaces all phases and so
+/// overrides a `--set` of a phase.
 fn check_phases(
     grid: &Grid,
     configuration: &Configuration,
@@ -229,7 +234,7 @@ fn check_phases(
     Ok(())
 }
 
-/// The steps of all phases; `None` if a phase counts epochs.
+/// The number of steps of all phases; `None` if a phase counts epochs.
 fn steps(recipe: &Recipe) -> Option<u64> {
     recipe.phases().iter().map(|phase| phase.steps).sum()
 }
@@ -238,7 +243,8 @@ fn steps_text(steps: Option<u64>) -> String {
     steps.map_or("a number of epochs".to_owned(), |steps| counted(steps, "step"))
 }
 
-/// The first key of `[data]` for the test that differs; `None` if both tests are equal.
+/// The first key of `[data]` in which the tests of two configurations differ; `None` if the tests
+/// are equal.
 fn test_difference(main: &AvformerData, own: &AvformerData) -> Option<&'static str> {
     let same = [
         ("test", main.test == own.test),

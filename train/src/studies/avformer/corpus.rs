@@ -19,7 +19,7 @@ use super::manifest::{Listed, Manifest};
 use super::settings::{AvformerData, AvformerFeed, EVALUATED_VIEWS, OnError};
 use crate::error::{Result, TrainError};
 
-/// The seed of the choice of clips without noise.
+/// The seed for the random choice of clips without noise.
 const CLEAN_SEED: u64 = 0x0063_6c65_616e;
 
 /// An audio clip with its text and frames.
@@ -33,7 +33,7 @@ pub struct ClipWithFrames {
     pub samples: Vec<f32>,
     /// The images that show the clip's content, as indices for [`Corpus::image`].
     pub frames: Vec<usize>,
-    /// The spoken name, in the embedded world.
+    /// The index of the spoken name in the embedded world; `None` for clips from files.
     pub name: Option<usize>,
     /// Whether noise replaces the spoken name.
     pub masked: bool,
@@ -58,10 +58,10 @@ enum Clips {
     },
 }
 
-/// An image file that may serve as a frame.
+/// An image file of a clip. Only some of a clip's images are shown as its frames.
 struct Candidate {
     file: PathBuf,
-    /// Whether any phase or the test may show it.
+    /// Whether training or the test may show it.
     is_shown: bool,
 }
 
@@ -238,7 +238,7 @@ impl Corpus {
         }
     }
 
-    /// The clips of validation or test; in the embedded world with noise, or `clean`.
+    /// The clips of validation or test. In the embedded world, they have noise unless `clean`.
     ///
     /// # Errors
     /// As [`Corpus::training`].
@@ -257,8 +257,8 @@ impl Corpus {
         }
     }
 
-    /// A range of the embedded world's validation or test clips, with noise or `clean`; empty for
-    /// files.
+    /// A range of the embedded world's validation or test clips, with noise unless `clean`. Empty
+    /// for a corpus of files.
     pub fn world_clips(
         &self,
         split: Split,
@@ -274,7 +274,8 @@ impl Corpus {
         range.into_par_iter().map(clip).collect()
     }
 
-    /// The first test clips at one signal-to-noise ratio in dB, or without noise; empty for files.
+    /// The first `data.sweep_clips` test clips at a signal-to-noise ratio in dB; `None` is without
+    /// noise. Empty for a corpus of files.
     pub fn sweep_clips(&self, snr_db: Option<f32>) -> Vec<ClipWithFrames> {
         let Clips::World(world) = &self.clips else { return Vec::new() };
         let noise_settings = snr_db.map_or_else(NoiseSettings::clean, |ratio| NoiseSettings {
@@ -294,7 +295,7 @@ impl Corpus {
         self.rehearsal.as_ref().map_or(Ok(Vec::new()), Manifest::all)
     }
 
-    /// The unrelated speech that is measured with and without adapters.
+    /// The clips of `data.general_speech`: other speech, to measure what adapters change there.
     ///
     /// # Errors
     /// As [`Corpus::training`].
@@ -310,8 +311,8 @@ impl Corpus {
         }
     }
 
-    /// Whether an image can be shown. All candidate frames must decode, so that the set of clips
-    /// does not depend on the number of frames shown.
+    /// Whether training or the test may show an image. All images of a clip must decode, shown or
+    /// not, so that the set of clips does not depend on `data.frames`.
     pub(crate) fn is_shown(&self, index: usize) -> bool {
         match &self.clips {
             Clips::World(_) => true,
@@ -386,7 +387,8 @@ impl Corpus {
 }
 
 impl ClipWithFrames {
-    /// The subject of the frames: equal for clips with the same name or the same text.
+    /// An identifier of the spoken name, or of the text of a clip from files. Clips with the same
+    /// topic have frames of the same subject.
     pub fn topic(&self) -> String {
         self.name.map_or_else(|| self.text.clone(), |name| name.to_string())
     }

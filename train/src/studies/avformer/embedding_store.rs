@@ -37,8 +37,8 @@ pub(super) fn content_hash(pixels: &[f32]) -> ContentHash {
 }
 
 impl EmbeddingStore {
-    /// Opens the cache file of an encoder. Creates the folder; an empty path disables the cache. An
-    /// unreadable file is replaced, with a warning.
+    /// Opens the cache file of an encoder, and creates the folder. An empty `folder` disables the
+    /// cache. An unreadable file is replaced, with a warning.
     pub(super) fn open(folder: &str, encoder: &Encoder) -> Result<Self> {
         let width = encoder.width();
         let mut store = Self { file: None, width, rows: BTreeMap::new(), fresh: 0 };
@@ -56,7 +56,7 @@ impl EmbeddingStore {
         self.rows.contains_key(hash)
     }
 
-    /// The embedding of an image, `[E]`.
+    /// The embedding of an image, `[E]`; `None` if the store does not have it.
     pub(super) fn get(&self, hash: &ContentHash) -> Option<&[f32]> {
         self.rows.get(hash).map(Vec::as_slice)
     }
@@ -141,7 +141,7 @@ mod tests {
             let mut changed = bytes.clone();
             changed[at] ^= 1;
             let rows = read(&changed, 2);
-            // A blank of the header may change.
+            // A change of the header's padding may go unnoticed.
             assert!(rows.is_err() || rows.as_ref() == Ok(&store.rows), "byte {at}");
             assert!(read(&bytes[..at], 2).is_err(), "cut at {at}");
         }

@@ -1,5 +1,15 @@
 //! The test: the same utterances with the frozen ASR model and with the adapted model. The adapted
-//! model gets the right frames, the frames of another clip, zeros, or no frames.
+//! model is tested as several systems:
+//!
+//! | system | visual input |
+//! |---|---|
+//! | `right_frames` | the clip's own frames |
+//! | `wrong_frames` | the frames of another clip |
+//! | `zero_frames` | zero embeddings instead of the frames' embeddings |
+//! | `no_frames` | no visual tokens |
+//!
+//! Frames *rescue* a word that is right with the clip's own frames and wrong without frames. They
+//! *lose* a word that is right without frames and wrong with the clip's own frames.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -32,13 +42,14 @@ use crate::checkpoint::write_file;
 use crate::error::TrainError;
 use crate::study::StudyResult;
 
-/// The share of clips whose text contains a name that is shown but not spoken.
+/// The share of clips whose transcript contains a name that is shown but not spoken.
 const SHOWN_NAME_IN_TEXT: MetricInfo = MetricInfo::lower("shown_name_in_text", Unit::Fraction);
 /// The maximum number of rescued words in the summary.
 const MAX_RESCUED: usize = 10;
 /// The folder of references, hypotheses and items.
 pub const TEST: &str = "test";
-/// The file with one item per clean clip: whether the text contains the name in the wrong frames.
+/// The file with one item per clean clip: whether the transcript contains the name that the wrong
+/// frames show.
 pub const SHOWN_NAME_ITEMS: &str = "clean.shown_name_in_text.items.jsonl";
 
 /// The word error rate of one system on one set of utterances.
@@ -46,11 +57,11 @@ pub const SHOWN_NAME_ITEMS: &str = "clean.shown_name_in_text.items.jsonl";
 pub struct SystemMetrics {
     /// The utterances: `noisy`, `clean`, `test`, `general_speech`.
     pub utterances: String,
-    /// `frozen`, or the frames shown: `right_frames`, `wrong_frames`, `zero_frames`, `no_frames`.
+    /// The system: `frozen`, `right_frames`, `wrong_frames`, `zero_frames` or `no_frames`.
     pub system: String,
     /// The word error rate, with its interval.
     pub wer: Measure,
-    /// The edit counts, among them insertions.
+    /// The numbers of substitutions, deletions, insertions and hits.
     pub counts: EditCounts,
 }
 
@@ -68,7 +79,7 @@ pub struct Difference {
 /// The word error rates at one signal-to-noise ratio.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct AtRatio {
-    /// The ratio in dB; `None` without noise.
+    /// The ratio in dB; `None` for clips without noise.
     pub snr_db: Option<f32>,
     /// The word error rate without frames.
     pub no_frames: Measure,
@@ -85,41 +96,41 @@ pub struct TestMetrics {
     pub systems: Vec<SystemMetrics>,
     /// Paired comparisons.
     pub differences: Vec<Difference>,
-    /// On clean clips with the frames of another clip: the share whose text contains the name
-    /// shown.
+    /// The share of clean clips whose transcript with wrong frames contains the name shown; `None`
+    /// if this was not tested.
     pub shown_name_inserted: Option<Measure>,
-    /// The number of words that are right only with the right frames, and only without frames.
+    /// The numbers of rescued and of lost words; `None` if this was not tested.
     pub rescued: Option<[usize; 2]>,
     /// The most often rescued words, in descending order; `test/rescued.jsonl` has all of them.
     #[serde(default)]
     pub rescued_words: Vec<RescuedWord>,
-    /// The noise sweep.
+    /// The error rates by signal-to-noise ratio; empty if they were not measured.
     pub sweep: Vec<AtRatio>,
 }
 
-/// A clip in which the right frames change correct words.
+/// A clip in which the right frames rescue or lose words.
 #[derive(Serialize)]
 struct Rescued<'a> {
     id: &'a str,
     reference: &'a str,
     hypothesis_without_frames: &'a str,
     hypothesis_with_frames: &'a str,
-    /// Words that are right only with frames.
+    /// Words that the frames rescue.
     rescued: Vec<&'a str>,
-    /// Words that are right only without frames.
+    /// Words that the frames lose.
     lost: Vec<&'a str>,
-    /// These words, and their counterparts in both hypotheses.
+    /// The rescued and lost words with their counterparts in both hypotheses.
     aligned: Vec<AlignedWord>,
 }
 
-/// A reference word and its counterparts in two hypotheses; `None` is a deletion.
+/// A reference word and the words aligned with it in two hypotheses; `None` is a deletion.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct AlignedWord {
     /// The reference word.
     pub reference: String,
-    /// Its counterpart without frames.
+    /// The aligned word of the transcript without frames.
     pub hypothesis_without_frames: Option<String>,
-    /// Its counterpart with the right frames.
+    /// The aligned word of the transcript with the right frames.
     pub hypothesis_with_frames: Option<String>,
 }
 
@@ -205,8 +216,8 @@ impl AvformerStudy {
         Ok(metrics)
     }
 
-    /// The `wanted` inputs that can be tested. Only `Nothing` needs no frames. `Wrong` needs clips
-    /// with different content.
+    /// The `wanted` inputs that can be tested. All except `Nothing` need a study with frames.
+    /// `Wrong` also needs, for each clip, a clip with another topic.
     fn testable(&self, clips: &[ClipWithFrames], wanted: &[VisualInput]) -> Vec<VisualInput> {
         let has_others = (0..clips.len()).all(|index| other(clips, index).is_some());
         let is_testable = |shown: &&VisualInput| match shown {
@@ -261,8 +272,8 @@ impl AvformerStudy {
         Ok(frozen.of(self.asr_model(), &samples, |done| progress.count(done as u64))?)
     }
 
-    /// The share of clips whose text contains the name in the frames of another clip. Writes one
-    /// item per clip.
+    /// The share of clips whose transcript with the frames of another clip contains the name that
+    /// these frames show. Writes one item per clip.
     fn shown_name_inserted(
         &self,
         clips: &[ClipWithFrames],
@@ -292,7 +303,8 @@ impl AvformerStudy {
         Ok(Measure::new(&SHOWN_NAME_IN_TEXT, values.len(), Ok(mean(&values)), interval))
     }
 
-    /// Measures the first test utterances at several ratios. Writes one item per clip.
+    /// Measures the first test utterances at several signal-to-noise ratios. Writes a file of items
+    /// for each ratio and system.
     fn sweep(&self, avformer: &Avformer, folder: &Path) -> StudyResult<Vec<AtRatio>> {
         let mut metrics = Vec::new();
         let ratios = self.data().sweep_snr_db.iter().map(|ratio| Some(*ratio));
@@ -358,7 +370,7 @@ impl<'a> Hypotheses<'a> {
     }
 }
 
-/// The word error rate of hypotheses. Clips of one name are resampled together.
+/// The word error rate of hypotheses. Clips with the same topic are resampled together.
 fn report(clips: &[ClipWithFrames], texts: &[String]) -> StudyResult<WerReport> {
     let pairs = Pairs {
         ids: clips.iter().map(|clip| Cow::Borrowed(clip.id.as_str())).collect(),
@@ -378,13 +390,13 @@ pub(super) fn items_file(utterances: &str, system: &str) -> String {
     format!("{utterances}.{system}.items.jsonl")
 }
 
-/// Whether a text contains a name that its reference does not contain.
+/// Whether a transcript contains a name that its reference does not contain.
 fn is_inserted(text: &str, reference: &str, name: &str) -> bool {
     let has = |text: &str| format!(" {text} ").contains(&format!(" {name} "));
     has(text) && !has(reference)
 }
 
-/// The name of the adapted model with these frames.
+/// The system name of the adapted model with this visual input.
 fn name(shown: VisualInput) -> &'static str {
     match shown {
         VisualInput::Right => "right_frames",
@@ -407,7 +419,8 @@ fn write_texts<'t>(
     Ok(write_file(file, lines.as_bytes())?)
 }
 
-/// Writes the words that the frames rescued and lost, and counts them.
+/// Writes the clips with rescued or lost words to `rescued.jsonl`. Returns the numbers of rescued
+/// and of lost words, and the most often rescued words.
 fn write_rescued(
     folder: &Path,
     clips: &[ClipWithFrames],
@@ -461,7 +474,7 @@ fn write_rescued(
     Ok((counts, words))
 }
 
-/// The hypothesis word aligned with each reference word.
+/// The hypothesis word aligned with each reference word; `None` for a deletion.
 fn aligned_words<'a>(reference: &str, hypothesis: &'a str) -> Vec<Option<&'a str>> {
     let mut words = hypothesis.split_whitespace();
     let mut all = Vec::new();

@@ -1,5 +1,6 @@
-//! A file of the frozen ASR model's transcripts, so that later runs of this program need not
-//! transcribe again. Whisper with 30 seconds of padding takes longer than the rest of the test.
+//! A file of the frozen ASR model's transcripts, so that later runs of the same build of the
+//! program need not transcribe again. The frozen Whisper pads each clip to 30 seconds, so its
+//! transcription takes longer than the rest of the test.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,22 +18,22 @@ use crate::program::Program;
 
 /// Clips per batch.
 const CLIPS_PER_BATCH: usize = 8;
-/// Batches between two saves: a stopped run loses at most this many.
+/// Batches between two saves of the file. A stopped run loses at most this many batches.
 const BATCHES_PER_SAVE: usize = 16;
 
 /// The transcripts of a frozen ASR model. If several runs write the file, the last one wins.
 pub(super) struct FrozenTexts {
     /// `None` without a cache folder.
     file: Option<PathBuf>,
-    /// Transcripts by the SHA-256 of a batch's samples. Rounding may depend on the other clips of
-    /// the batch.
+    /// The transcripts of a batch, by the SHA-256 of its samples. The key is a whole batch, because
+    /// rounding may depend on the other clips of the batch.
     batches: BTreeMap<String, Vec<String>>,
     unsaved: usize,
 }
 
 impl FrozenTexts {
-    /// Opens the cache file for an ASR model and this build of the program. Creates the folder; an
-    /// empty path disables the cache. An unreadable file is replaced, with a warning.
+    /// Opens the cache file for an ASR model and this build of the program, and creates the folder.
+    /// An empty `folder` disables the cache. An unreadable file is replaced, with a warning.
     pub(super) fn open(folder: &str, asr_model: &AsrModel) -> Result<Self> {
         let mut store = Self { file: None, batches: BTreeMap::new(), unsaved: 0 };
         if folder.is_empty() {
@@ -138,7 +139,7 @@ mod tests {
         for at in 0..bytes.len() {
             let mut changed = bytes.clone();
             changed[at] ^= 1;
-            // A renamed key is an error, too.
+            // A change of a key name must be an error, too.
             assert!(read(&changed).is_err(), "byte {at}");
             assert!(read(&bytes[..at]).is_err(), "cut at {at}");
         }

@@ -21,9 +21,9 @@ const IMAGES_PER_BATCH: usize = 64;
 /// The embeddings of images.
 pub struct Gallery {
     width: usize,
-    /// The embedding row of each image of the corpus. Images with equal pixels share one.
+    /// The row in `embeddings` of each image of the corpus. Images with equal pixels share a row.
     rows: Vec<usize>,
-    /// Embeddings `[N, E]`.
+    /// The distinct embeddings, `[N, E]`.
     embeddings: Vec<f32>,
 }
 
@@ -70,11 +70,11 @@ impl Gallery {
                         if corpus.stops_at_errors() {
                             return Ok((gallery, broken));
                         }
-                        // Never used, because the clip is skipped.
+                        // This row is never used, because the clip is skipped.
                         0
                     }
                     Err(error) => return Err(error),
-                    // Never used, because the image is not shown.
+                    // This row is never used, because the image is not shown.
                     Ok(_) if !corpus.is_shown(*index) => 0,
                     Ok((hash, _)) => *row_of.entry(hash).or_insert_with(|| {
                         gallery.embeddings.extend(store.get(&hash).unwrap_or_default());

@@ -58,8 +58,8 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Reads all durations. Unreadable audio is skipped or is an error, by `on_error`; a wrong
-    /// length is always an error.
+    /// Reads all durations. `on_error` decides whether a clip with unreadable audio is skipped or
+    /// is an error. A clip that is too short or too long is always an error.
     fn read_durations(&mut self, lengths: Lengths, on_error: OnError, quiet: bool) -> Result<()> {
         let mut progress = Progress::new(quiet, "audio files", 0, self.clips.len() as u64);
         let mut seconds = Vec::with_capacity(self.clips.len());
@@ -94,8 +94,8 @@ impl Manifest {
         Ok(Ok(seconds))
     }
 
-    /// Adds the images of all clips to `images`, at most [`MAX_FRAMES`] per clip. A clip without
-    /// images is skipped or is an error, by `on_error`.
+    /// Adds the images of all clips to `images`, at most [`MAX_FRAMES`] per clip. `on_error`
+    /// decides whether a clip without images is skipped or is an error.
     pub(super) fn find_frames(
         &mut self,
         on_error: OnError,
@@ -110,8 +110,8 @@ impl Manifest {
         })
     }
 
-    /// Keeps the clips without a fault. The others are skipped with a warning, or are an error. It
-    /// is also an error if no clip is left.
+    /// Keeps the clips without a fault. `on_error` decides whether the others are skipped with a
+    /// warning or are an error. It is also an error if no clip is left.
     pub(super) fn keep(
         &mut self,
         on_error: OnError,
@@ -155,7 +155,7 @@ impl Manifest {
 
     pub(super) fn read_clip(&self, index: usize) -> Result<ClipWithFrames> {
         let clip = &self.clips[index].clip;
-        // The file was read before. An error here means that it has changed since.
+        // The file was readable when the manifest was read, so an error means that it has changed.
         let samples = clip.samples(SAMPLE_RATE);
         let samples = samples.map_err(|error| self.clip_error(clip, &error.to_string()))?;
         Ok(ClipWithFrames { samples, ..self.without_audio(index) })

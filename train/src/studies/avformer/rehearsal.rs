@@ -1,5 +1,6 @@
-//! Clean speech that phases rehearse, so that adapters do not forget it. Clips come at several
-//! speeds, alone and in pairs. Targets are the frozen ASR model's own texts and encoder states.
+//! Rehearsal: training on clean speech, so that adapters do not worsen its transcripts. The clips
+//! of `data.rehearsal` are used at several speeds, alone and in pairs. The targets are the texts of
+//! the manifest and, with distillation, the output states of the frozen ASR model's encoder.
 
 use candle_core::Tensor;
 use engram_data::audio::change_speed;
@@ -20,8 +21,8 @@ use crate::study::StudyResult;
 const PAUSE: f64 = 0.5;
 
 impl AvformerStudy {
-    /// The rehearsal clips: each clip at each speed, alone and before another clip if the pair is
-    /// short enough.
+    /// The rehearsal clips: each clip at each speed, alone and joined with another clip. Clips and
+    /// pairs that are too short or too long are left out, and pairs with an invalid joint text.
     ///
     /// # Errors
     /// Errors of the clips; an error if no clip is left.
@@ -60,8 +61,9 @@ impl AvformerStudy {
         Ok(embedded)
     }
 
-    /// Distillation of rehearsal clips: the loss for the distance of their states from the frozen
-    /// encoder's states, and the mean distance. `None` if the batch has no such clip.
+    /// The distillation loss of the rehearsal clips in a batch, and the mean distance. The distance
+    /// is between the adapted encoder's output states and the frozen encoder's. `None` if the batch
+    /// has no rehearsal clip or the phase has no distillation.
     pub(super) fn distance_loss(
         &self,
         batch: &[&Embedded],
@@ -79,8 +81,8 @@ impl AvformerStudy {
         Ok(Some(((distance * (feed.distillation / batch.len() as f64))?, mean)))
     }
 
-    /// The frozen encoder's first `counts` states of each clip, `[T, D]`. Each clip is followed by
-    /// silence, as in the encoder's training.
+    /// The first `counts` output states of the frozen encoder for each clip, `[T, D]`. Each clip is
+    /// followed by silence, as in the encoder's training.
     fn frozen_states(
         &self,
         clips: &[ClipWithFrames],
@@ -100,7 +102,7 @@ impl AvformerStudy {
     }
 }
 
-/// Joins a clip, a pause and another clip, so that the model learns not to stop at a pause.
+/// Joins a clip, a pause and another clip. Such pairs teach the model not to stop at a pause.
 fn pair(first: &ClipWithFrames, second: &ClipWithFrames) -> ClipWithFrames {
     let pause = vec![0.0; seconds_to_samples(PAUSE)];
     ClipWithFrames {
@@ -110,7 +112,8 @@ fn pair(first: &ClipWithFrames, second: &ClipWithFrames) -> ClipWithFrames {
     }
 }
 
-/// Whether a phase keeps states near the frozen encoder's. Frames are meant to change the states.
+/// Whether a phase keeps the encoder's output states near those of the frozen encoder. Phases with
+/// frames do not, because frames are meant to change the states.
 fn uses_distillation(feed: &AvformerFeed) -> bool {
     feed.distillation > 0.0 && !feed.frames
 }

@@ -1,8 +1,8 @@
 //! Training and testing one run.
 //!
-//! The run folder has the usual files. It also has `config.json` and `test/` (references, texts and
-//! items of each system, for `engram eval`). `summary.json` is written last. The weights are only
-//! adapters and projection.
+//! Besides the files of every run, the run folder has `config.json` and `test/`: references, and
+//! transcripts and items of each system, for `engram eval`. `summary.json` is written last. The
+//! weights file has only the adapters and the projection.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -32,8 +32,8 @@ pub struct AvformerSummary {
     pub seed: u64,
     /// Steps trained.
     pub steps: u64,
-    /// The number of values trained in any phase or taken from another run, and of the frozen ASR
-    /// model.
+    /// The number of parameter values that a phase trained or that came from the run in `[start]`,
+    /// and the number of values of the frozen ASR model.
     pub parameters: [usize; 2],
     /// The SHA-256 of the frozen ASR model's parameters, before training and after.
     pub frozen: [String; 2],
@@ -86,8 +86,8 @@ pub fn train_avformer(recipe: &mut Recipe, options: &RunOptions) -> Result<Avfor
 /// The study's part of a recipe: `[data]`, `[model]` and the feed of each phase.
 type Settings = (AvformerData, AvformerModel, Vec<AvformerFeed>);
 
-/// Reads the study's part of the recipe and fills in defaults. The frozen models must be named, in
-/// the recipe or by `--set`.
+/// Reads the study's part of the recipe and fills in defaults. It is an error if `[model]` does not
+/// name the frozen models.
 pub(super) fn complete_settings(recipe: &mut Recipe) -> Result<Settings> {
     let (data, model, feeds) = settings(recipe)?;
     let wants = [
@@ -138,7 +138,7 @@ fn check_start(study: &AvformerStudy, recipe: &Recipe) -> Result<()> {
         ("image preprocessing", &before.image_encoder_inputs_sha256, study.encoder_inputs_sha256()),
     ];
     for (model, theirs, own) in pairs {
-        // A run without frames has no trained projection.
+        // The hash of an image encoder is empty for a run without frames.
         if theirs != own && !theirs.is_empty() && !own.is_empty() {
             let reason = format!(
                 "names {}, which was trained with another {model}; use the same for both",

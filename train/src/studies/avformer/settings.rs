@@ -8,11 +8,12 @@ use engram_models::avformer::{AvformerConfig, ProjectionConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Views of each name's image in validation and test.
+/// Number of views of each name's image in validation and test.
 pub const EVALUATED_VIEWS: usize = 8;
-/// Gigabytes of cached states.
+/// The default of `state_cache_gb`.
 const STATE_CACHE_GB: f64 = 8.0;
-/// The weight at which rehearsal keeps tiny.en's accuracy on clean speech (docs/avformer.md).
+/// The default of `distillation`. At this weight, rehearsal keeps the accuracy of Whisper tiny.en
+/// on clean speech (docs/avformer.md).
 const DISTILLATION: f64 = 40.0;
 /// Maximum edge of a view, in pixels.
 const MAX_VIEW_SIZE: usize = 1024;
@@ -31,12 +32,13 @@ pub struct AvformerData {
     pub validation: String,
     /// Manifest of test clips, measured at the end.
     pub test: String,
-    /// Manifest of clean speech to rehearse, with texts as the frozen ASR model writes them; empty
-    /// for none.
+    /// Manifest of clean speech for rehearsal, which keeps adapters from worsening it. The texts
+    /// should be the frozen ASR model's own transcripts. Empty for none.
     pub rehearsal: String,
     /// Speeds of the `rehearsal` clips, each clip at each speed; 1 is the original speed.
     pub rehearsal_speeds: Vec<f64>,
-    /// Manifest of unrelated speech, measured with and without adapters at the end; empty for none.
+    /// Manifest of other speech, transcribed at the end with and without adapters to measure what
+    /// they change; empty for none.
     pub general_speech: String,
     /// What to do with a clip without frames, with frames outside its time, or with an unreadable
     /// image or audio file.
@@ -46,8 +48,8 @@ pub struct AvformerData {
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(extend("default" = ""))]
     pub cache: String,
-    /// Gigabytes of memory for the clips' input states of the first encoder block, computed once.
-    /// Clips beyond this limit are read and embedded in each step.
+    /// Gigabytes of memory to cache the input of the first encoder block for each clip. Beyond this
+    /// limit, clips are read and embedded in each step.
     #[serde(skip_serializing_if = "is_default_size")]
     #[schemars(extend("default" = STATE_CACHE_GB))]
     pub state_cache_gb: f64,
@@ -66,7 +68,7 @@ pub struct AvformerData {
     pub clips: usize,
     /// Embedded world: validation clips.
     pub validation_clips: usize,
-    /// Embedded world: test clips, each measured noisy and clean.
+    /// Embedded world: test clips, each transcribed with and without noise.
     pub test_clips: usize,
     /// Embedded world: training views of each name's image.
     pub views: usize,
@@ -78,8 +80,8 @@ pub struct AvformerData {
     pub test_noise: Vec<NoiseKind>,
     /// Embedded world: the lowest and highest signal-to-noise ratio in validation and test, in dB.
     pub test_snr_db: [f32; 2],
-    /// Embedded world: additional ratios at which the first `sweep_clips` test clips are measured,
-    /// in dB.
+    /// Embedded world: signal-to-noise ratios in dB at which the first `sweep_clips` test clips are
+    /// also transcribed.
     pub sweep_snr_db: Vec<f32>,
     /// Embedded world: test clips in the sweep; 0 for none.
     pub sweep_clips: usize,
@@ -267,8 +269,8 @@ pub struct AvformerFeed {
     /// The share of examples from `data.rehearsal`. If frames are shown, these examples get the
     /// frames of another clip.
     pub rehearsal: f64,
-    /// The weight of the distance between adapted and frozen encoder states, in the loss of a
-    /// rehearsal clip. Without effect if frames are shown.
+    /// The weight of the distance between the output states of the adapted and the frozen encoder,
+    /// in the loss of a rehearsal clip. Without effect if frames are shown.
     pub distillation: f64,
     /// The share of the clips to train on.
     pub share: f64,
@@ -296,7 +298,7 @@ impl Default for AvformerFeed {
 }
 
 impl AvformerFeed {
-    /// Whether two feeds give the same clips with the same audio.
+    /// Whether two feeds have the same clips with the same audio.
     pub(crate) fn has_same_audio(&self, other: &Self) -> bool {
         let key = |feed: &Self| (feed.snr_db, feed.clean, feed.masked, feed.share);
         key(self) == key(other)
@@ -334,7 +336,8 @@ impl AvformerFeed {
     }
 }
 
-/// The cache size does not affect training, so it is written only if it differs.
+/// Whether a cache size is the default. The size does not affect training, so only other sizes are
+/// written to the recipe.
 fn is_default_size(gigabytes: &f64) -> bool {
     *gigabytes == STATE_CACHE_GB
 }

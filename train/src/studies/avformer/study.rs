@@ -36,7 +36,7 @@ use crate::study::{
 
 /// The normaliser of all texts: ASR models differ in case and punctuation.
 pub(crate) const NORMALISER: Normaliser = Normaliser::WhisperEnglish;
-/// Maximum number of draws to find a clip with another topic.
+/// Maximum number of random draws to find a clip with another topic.
 const MAX_DRAWS: usize = 16;
 
 /// A frozen ASR model with trainable adapters and visual tokens.
@@ -60,19 +60,19 @@ pub struct AvformerStudy {
     pub(super) phase: usize,
 }
 
-/// A clip of a batch.
+/// One clip of a batch, with its random choices.
 #[derive(Debug, Clone, Copy)]
 pub struct DrawnExample {
     /// Its index among the phase's clips, or among the rehearsal clips.
     clip: usize,
     is_rehearsal: bool,
-    /// The clip whose frames are shown.
+    /// The index of the clip whose frames are shown.
     frames_of: usize,
     seed: u64,
 }
 
 impl DrawnExample {
-    /// Its index among the phase's clips.
+    /// Its index among the phase's clips, or among the rehearsal clips.
     pub(super) fn clip(&self) -> usize {
         self.clip
     }
@@ -94,8 +94,8 @@ impl AvformerStudy {
         let frozen_model = asr_model.frozen()?;
         // If no phase shows frames, the test shows none either.
         let shows_frames = feeds.iter().any(|feed| feed.frames);
-        // Clips without usable frames are skipped in any case: all configurations of a grid must use
-        // the same clips.
+        // With `on_error = "skip"`, frames are searched even if none are shown. Clips without
+        // usable frames are then skipped in all configurations of a grid.
         let searches_frames = shows_frames || data.on_error == OnError::Skip;
         let [searched_frames, frames] =
             [searches_frames, shows_frames].map(|wanted| if wanted { data.frames } else { 0 });
@@ -160,7 +160,7 @@ impl AvformerStudy {
         &self.corpus
     }
 
-    /// A progress bar over clips; hidden if the run is quiet.
+    /// A progress bar over `clips` clips; hidden if the run is quiet.
     pub(super) fn progress(&self, what: &str, clips: usize) -> Progress {
         Progress::new(self.quiet, what, 0, clips as u64)
     }
@@ -180,7 +180,7 @@ impl AvformerStudy {
         &self.asr_model
     }
 
-    /// The frozen ASR model, in the form that takes adapters.
+    /// The frozen ASR model, in the form to which adapters can be added.
     pub(super) fn frozen_model(&self) -> &FrozenAsrModel {
         &self.frozen_model
     }
@@ -244,7 +244,7 @@ impl AvformerStudy {
         Ok(Avformer::new(frozen_model, &config, self.image_width(), builder)?)
     }
 
-    /// The initial bias of the projection, `[D]`.
+    /// The initial bias of the projection, `[D]`; `None` for zeros.
     fn projection_bias(&self) -> StudyResult<Option<Vec<f32>>> {
         let clips = match self.model.projection_bias_init {
             ProjectionBiasInit::Zeros => return Ok(None),
@@ -359,7 +359,7 @@ impl Study for AvformerStudy {
         };
         let texts: Vec<Vec<u32>> = batch_clips.iter().map(|clip| clip.tokens.clone()).collect();
         let losses = self.frozen_model.text_losses(&audio, &texts, &mode)?;
-        // Conformer clips that are too short for their texts have no gradient.
+        // With CTC, a clip that is too short for its text has an infinite loss, so it is left out.
         let feasible: Vec<u32> = match &self.frozen_model {
             FrozenAsrModel::Whisper { .. } => (0..batch.len() as u32).collect(),
             FrozenAsrModel::Conformer(_) => (0..batch.len() as u32)
@@ -398,7 +398,7 @@ impl Study for AvformerStudy {
             (&[VisualInput::Nothing][..], &["wer"][..])
         };
         let mut metrics = Vec::new();
-        // The trainer shows its own progress.
+        // A progress bar would interrupt the trainer's.
         let mut hidden = Progress::new(true, "", 0, 0);
         let hypotheses =
             self.transcribe(avformer, &self.validation, shown, &mut hidden, context.stop)?;

@@ -63,7 +63,7 @@ impl AvformerSummary {
         lines.join("\n")
     }
 
-    /// The WER against the signal-to-noise ratio, if the run measured at least two ratios.
+    /// The WER against the signal-to-noise ratio. Empty if the run measured fewer than two ratios.
     pub(super) fn plots(&self) -> Vec<LinePlot> {
         let sweep = &self.test.sweep;
         if sweep.iter().filter(|one| one.snr_db.is_some()).count() < 2 {
@@ -87,7 +87,7 @@ impl AvformerSummary {
 }
 
 impl fmt::Display for RescuedWord {
-    /// `chicken, transcribed as kitchen without frames: 3 clips`
+    /// Formats a rescued word, as `chicken, transcribed as kitchen without frames: 3 clips`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let reference = &self.word.reference;
         match self.word.hypothesis_without_frames.as_deref() {

@@ -13,12 +13,13 @@ use super::study::AvformerStudy;
 use crate::recipe::{BatchSettings, Phase};
 use crate::study::{StepContext, Study, StudyResult, epoch_rng};
 
-/// Seconds per step, for the same steps in both ways.
+/// Seconds of each step, for the same steps with and without cached computations.
 #[derive(Debug, Clone, Default)]
 pub struct StepTimes {
     /// With cached audio states and image embeddings.
     pub cached: Vec<f64>,
-    /// With the frozen front ends and the image encoder computed in each step.
+    /// With the frozen parts computed in each step: the ASR model up to the first encoder block,
+    /// and the image encoder.
     pub uncached: Vec<f64>,
     /// The audio part of [`StepTimes::uncached`].
     pub audio: Vec<f64>,

@@ -27,17 +27,18 @@ pub(super) const CLIPS_PER_PASS: usize = 16;
 pub(super) struct Embedded {
     /// Its index among the corpus's training clips, or among the rehearsal clips.
     pub(super) index: usize,
-    /// Its audio states, `[T, D]`; `None` if they are computed in each step.
+    /// Its input states of the first encoder block, `[T, D]`; `None` if they are computed in each
+    /// step.
     pub(super) states: Option<Tensor>,
-    /// The frozen encoder's output for it, `[T, D]`, if the loss needs it.
+    /// The frozen encoder's output states, `[T, D]`; `None` if the loss does not need them.
     pub(super) frozen: Option<Tensor>,
     /// The token ids of its text.
     pub(super) tokens: Vec<u32>,
     /// The indices of its frames.
     pub(super) frames: Vec<usize>,
-    /// The subject of the frames.
+    /// The topic of the clip: clips with the same topic have frames of the same subject.
     pub(super) topic: String,
-    /// Whether noise replaces its name.
+    /// Whether noise replaces the spoken name.
     pub(super) masked: bool,
 }
 
@@ -55,7 +56,7 @@ pub(super) enum VisualInput {
 }
 
 impl AvformerStudy {
-    /// Transcribes clips once for each choice of frames. The audio of a clip is embedded once.
+    /// Transcribes clips once for each visual input. The audio of a clip is embedded once.
     ///
     /// # Errors
     /// Errors of the model.
@@ -100,7 +101,7 @@ impl AvformerStudy {
         Ok(texts)
     }
 
-    /// Image embeddings `[N, E]`.
+    /// The embeddings of frames, `[N, E]`; `[0, 1]` for a study without frames.
     pub(super) fn embeddings(&self, frames: &[usize]) -> StudyResult<Tensor> {
         Ok(match self.gallery() {
             Some(gallery) => gallery.embeddings(frames)?,
@@ -108,14 +109,14 @@ impl AvformerStudy {
         })
     }
 
-    /// The input states of the first block, for clips in one pass.
+    /// Computes the input states of the first encoder block, for all clips in one pass.
     pub(super) fn embed(&self, clips: &[ClipWithFrames]) -> StudyResult<AudioStates> {
         let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
         let silence = seconds_to_samples(self.data().silence_seconds);
         Ok(self.asr_model().embed(self.frozen_model(), &samples, silence)?)
     }
 
-    /// The input states of each clip alone, `[T, D]`.
+    /// Computes the input states of the first encoder block, `[T, D]` for each clip.
     fn states_of_each(&self, clips: &[ClipWithFrames]) -> StudyResult<Vec<Tensor>> {
         let mut all = Vec::with_capacity(clips.len());
         for clips in clips.chunks(CLIPS_PER_PASS) {
@@ -126,7 +127,7 @@ impl AvformerStudy {
         Ok(all)
     }
 
-    /// Embeds clips with these indices.
+    /// Computes the input states of clips. `indices` has the index of each clip.
     pub(super) fn embed_all(
         &self,
         clips: &[ClipWithFrames],
@@ -140,8 +141,8 @@ impl AvformerStudy {
         .collect()
     }
 
-    /// Prepares the clips of a phase. Clips are embedded at the first phase that uses them, and
-    /// dropped after the last one.
+    /// Prepares the clips of a phase. Clips are embedded in the first phase that uses them, and
+    /// dropped after the last such phase.
     pub(super) fn prepare_phase(&mut self, phase: usize) -> StudyResult<()> {
         let feeds = self.feeds();
         let first = |phase: usize| {
@@ -198,7 +199,7 @@ impl AvformerStudy {
         self.embedded.get(&self.phase).map_or(&[], Vec::as_slice)
     }
 
-    /// A clip whose audio is embedded in each step.
+    /// A clip without input states, which are then computed in each step.
     pub(super) fn without_states(
         &self,
         clip: &ClipWithFrames,
@@ -215,7 +216,7 @@ impl AvformerStudy {
         })
     }
 
-    /// The states of a batch; missing ones are computed.
+    /// The input states of each clip of a batch. States that are not cached are computed.
     pub(super) fn states(
         &self,
         batch: &[&Embedded],
@@ -261,7 +262,7 @@ mod tests {
             assert_ne!(other(&clips, index).expect("another").name, own.name, "{index}");
         }
         assert!((0..3).all(|index| other(&clips[..3], index).is_none()));
-        // Clips from files show the same if their texts are equal.
+        // Clips from files have the same topic if their texts are equal.
         let with_text =
             |text: &str| ClipWithFrames { text: text.into(), ..ClipWithFrames::default() };
         let clips = [with_text("an owl"), with_text("an owl"), with_text("a fox")];

@@ -19,15 +19,16 @@ use crate::study::StudyResult;
 /// Views per forward pass.
 const BATCH_VIEWS: usize = 64;
 
-/// The share of views whose nearest name is the image's own.
+/// The share of views whose nearest name is the name of their image.
 const ACCURACY: MetricInfo = MetricInfo::higher("accuracy", Unit::Fraction);
 
 /// The nearest name of each view.
 #[derive(Debug, Default)]
 pub struct NamePredictions {
-    /// The image of each view, and the nearest name.
+    /// For each view, the index of its image and of the nearest name.
     all: Vec<(usize, usize)>,
-    /// For images with spoken names: the image of each view, and the nearest spoken name.
+    /// For each view of an image with a spoken name, the index of its image and of the nearest
+    /// spoken name.
     spoken: Vec<(usize, usize)>,
 }
 
@@ -77,7 +78,8 @@ impl NamePredictions {
         Ok(predictions)
     }
 
-    /// The share of views whose nearest name is right. Intervals resample whole images.
+    /// The share of views whose nearest name is the name of their image. Intervals resample whole
+    /// images.
     pub fn accuracy(&self) -> Measure {
         measure(&self.all)
     }
@@ -88,7 +90,7 @@ impl NamePredictions {
     }
 }
 
-/// Computes unit vectors of `B` images: pixels → `[B, E]`.
+/// Encodes the pixels of `B` images as unit vectors, `[B, E]`.
 ///
 /// # Errors
 /// Errors of the model.

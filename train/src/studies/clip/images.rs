@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 /// The seed of the validation and test views, which are equal in every run.
 const EVALUATED_SEED: u64 = 1;
-/// Mean and standard deviation per colour channel: pixels range from -1 to 1.
+/// Mean and standard deviation of each colour channel, which scale pixels to [-1, 1].
 const HALF: [f32; 3] = [0.5; 3];
 
 /// The training images, each with a distinct name.
@@ -35,7 +35,7 @@ impl ImageSet {
     pub fn new(count: usize, size: u32) -> Result<Self, DataError> {
         let mut images = images()?;
         if count > 0 {
-            // One image from each of `count` equal stretches.
+            // One image from each of `count` equal parts of the list.
             let all = images.len();
             let stretch = |number: usize| number * count / all;
             images.retain(|one| one.number == 0 || stretch(one.number) != stretch(one.number - 1));

@@ -20,7 +20,7 @@ const HASHED_WIDTH: usize = 384;
 pub struct NameVectors {
     /// Unit vectors `[N, E]`.
     pub vectors: Tensor,
-    /// The text encoder that computed the vectors.
+    /// The name of the text encoder that computed the vectors, or `hashed words`.
     pub from: String,
     /// The SHA-256 of the vectors.
     pub sha256: String,
@@ -76,7 +76,7 @@ pub(crate) fn hashed_words(name: &str) -> Vec<f32> {
     for (kind, features) in [("word", words), ("three", threes)] {
         let weight = (features.len().max(1) as f64).powf(-0.5);
         let mut features: Vec<String> = features.into_iter().collect();
-        // Float sums depend on the order.
+        // Float sums depend on the order of their terms.
         features.sort_unstable();
         for feature in features {
             let hash = Sha256::digest(format!("{kind} {feature}"));

@@ -1,8 +1,9 @@
 //! Training and testing one run.
 //!
-//! The run folder has the usual files. It also has `config.json` and `preprocessor_config.json`, in
-//! the published form of a `CLIPVisionModelWithProjection`, so that [`engram_infer::encode::Encoder`] and
-//! `transformers` can open it. `summary.json` is written last.
+//! Besides the files of every run, the run folder has `config.json` and `preprocessor_config.json`
+//! in the published form of a `CLIPVisionModelWithProjection`. So
+//! [`engram_infer::encode::Encoder`] and `transformers` can open the folder. `summary.json` is
+//! written last.
 
 use engram_data::image::Preprocessing;
 use engram_eval::result::Measure;
@@ -33,7 +34,7 @@ pub struct ClipSummary {
     pub steps: u64,
     /// The number of candidate names.
     pub names: usize,
-    /// The share of test views whose nearest name, among all names, is right.
+    /// The share of test views whose nearest name, among all names, is the name of their image.
     pub accuracy: Measure,
     /// The number of spoken names, which occur in the embedded world's speech.
     pub spoken_names: usize,
@@ -80,7 +81,7 @@ pub(super) fn settings(recipe: &mut Recipe) -> Result<(ClipData, ClipModel)> {
     if let Some((key, reason)) = data.first_invalid_key() {
         return Err(recipe.error(&format!("data.{key}"), reason));
     }
-    // The width comes from the text encoder; here any width serves to check the other settings.
+    // Checks the other settings with any width: the real width comes from the text encoder.
     match model.vision(1).validate() {
         Err(ModelError::BadConfig { what, reason }) => {
             return Err(recipe.error(&format!("model.{what}"), reason));

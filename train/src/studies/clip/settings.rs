@@ -60,7 +60,7 @@ pub struct ClipModel {
     pub num_hidden_layers: usize,
     /// Number of heads `H`.
     pub num_attention_heads: usize,
-    /// The initial logarithm of the temperature.
+    /// The initial logarithm of the logit scale, which is the inverse temperature.
     pub logit_scale_init_value: f64,
 }
 

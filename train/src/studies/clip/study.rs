@@ -24,9 +24,9 @@ use crate::study::{
     BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
 };
 
-/// The parameter with the temperature's logarithm.
+/// The parameter with the logarithm of the logit scale, which is the inverse temperature.
 const LOGIT_SCALE: &str = "logit_scale";
-/// Its maximum, as in CLIP: ln 100.
+/// The maximum of that logarithm, as in CLIP: ln 100.
 const MAX_LOGIT_SCALE: f32 = 4.605_17;
 
 /// Trains an image encoder on the embedded world.
@@ -38,13 +38,13 @@ pub struct ClipStudy {
     names: NameVectors,
 }
 
-/// A batch of distinct images: each one's index, and the seed of its view.
+/// A batch of distinct images: the index of each image, and the seed of its view.
 pub type Batch = Vec<(usize, u64)>;
 
-/// The trained parts.
+/// The trained parts of the model.
 pub struct Tower {
     vision: ClipVision,
-    /// The logarithm of the temperature, a scalar.
+    /// The logarithm of the logit scale, a scalar.
     logit_scale: Tensor,
 }
 
@@ -127,15 +127,15 @@ impl Study for ClipStudy {
         Ok((tower, builder.finish()?))
     }
 
-    /// Each image once per epoch, in a new order and with a new view.
+    /// The batches of an epoch: each image once, in a new order and with a new view.
     fn batches(&self, _: &Phase, rng: &mut ChaCha8Rng) -> StudyResult<Vec<Batch>> {
         let mut drawn: Batch = (0..self.images.len()).map(|image| (image, rng.random())).collect();
         drawn.shuffle(rng);
-        // An incomplete batch is dropped: the temperature depends on the number of candidates.
+        // An incomplete batch is dropped: the best temperature depends on the batch size.
         Ok(drawn.chunks_exact(self.batch.examples).map(<[_]>::to_vec).collect())
     }
 
-    /// Limits the temperature to 100 after a step.
+    /// Limits the logit scale to 100, before each step.
     fn before_step(&mut self, _: &StepContext<'_>, parameters: &Parameters) -> StudyResult<()> {
         if let Some(scale) = parameters.get(LOGIT_SCALE) {
             let limit = |value: &mut f32| *value = value.min(MAX_LOGIT_SCALE);

@@ -9,7 +9,7 @@ use crate::recipe::Recipe;
 use crate::registry::format_measure;
 use crate::study::Inputs;
 
-/// The text of the card, which is `README.md` in a run with folds.
+/// The text of the model card, for a run with folds.
 pub(super) fn of_ensemble(
     summary: &PatentSummary,
     recipe: &Recipe,

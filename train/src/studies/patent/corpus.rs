@@ -27,7 +27,7 @@ pub struct Corpus {
     pub titles: ClassTitles,
     /// The fold of each training row; empty without folds.
     pub fold_of_row: Vec<usize>,
-    /// The range of the scores in the file of `[data.pairs]`.
+    /// The range of the training scores in the file of `[data.pairs]`; `None` without such a file.
     pub range: Option<ScoreRange>,
 }
 
@@ -126,8 +126,9 @@ impl Corpus {
         ])
     }
 
-    /// The rows that member `fold` trains on, and the rows that select its checkpoint. `None`
-    /// stands for the only model of a recipe without folds.
+    /// The rows that the member of a fold trains on, and the rows that it is measured on. The
+    /// latter may also select its checkpoint. `None` stands for the only model of a recipe without
+    /// folds.
     pub fn split(&self, fold: Option<usize>) -> (Vec<PhrasePair>, Vec<PhrasePair>) {
         let Some(fold) = fold else {
             return (self.train.clone(), self.validation.clone());

@@ -7,7 +7,8 @@ use engram_infer::similarity::settings::ScorerSettings;
 
 use crate::error::{Result, TrainError};
 
-/// The files of the encoder named in `[model]`, or of a fresh one, with the recipe's dropout.
+/// The files of the encoder named in `[model]`, or of a new encoder with random weights. The
+/// configuration gets the recipe's dropout.
 pub(super) fn find_files(settings: &ScorerSettings) -> Result<EncoderFiles> {
     let mut files = if settings.weights.is_empty() {
         fresh_files(settings)?

@@ -13,14 +13,14 @@ use crate::checksums::write_checksums;
 use crate::error::{Result, TrainError};
 use crate::trainer::RunSummary;
 
-/// A trained member and its scores of its held-out rows.
+/// A trained member and the scores that it gives its held-out rows.
 pub(super) struct TrainedMember {
     pub(super) member: Member,
     pub(super) held_out_rows: Vec<PhrasePair>,
     /// The model's raw scores, on its own scale.
     pub(super) raw: Vec<f64>,
-    /// Scores on the gold scale, for pooling with other members. The calibration of a row is fitted
-    /// on the *other* half of the anchors.
+    /// Scores on the scale of the gold scores, for pooling with other members. The anchors are
+    /// split into halves; the calibration of a row is fitted on the half without its anchor.
     pub(super) on_scale: Vec<f64>,
 }
 

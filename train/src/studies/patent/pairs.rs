@@ -19,7 +19,8 @@ pub(super) struct SplitPairs {
     pub(super) range: ScoreRange,
 }
 
-/// Reads the CSV and holds out whole groups of first texts, with even scores.
+/// Reads the CSV and holds out some pairs. Pairs with the same first text stay together, and both
+/// parts have similar distributions of scores.
 ///
 /// # Errors
 /// The errors of [`read_named_pairs`]; [`DataError::TooFewGroups`] for fewer than two groups;

@@ -16,7 +16,8 @@ use crate::checkpoint::write_file;
 use crate::error::{Result, TrainError};
 use crate::recipe::{Recipe, Variant};
 
-/// The scores so far. Held-out rows are in the order of the folds, for every variant.
+/// The scores of the members trained so far. For every variant, held-out rows are in the order of
+/// the folds.
 pub(super) struct Results {
     members: Vec<MemberSummary>,
     held_out_rows: Vec<PhrasePair>,
@@ -36,7 +37,7 @@ struct VariantScores {
     members: usize,
 }
 
-/// Scores of the held-out rows and of the validation rows (may be empty).
+/// Scores of the held-out rows, and of the validation rows (empty for a run without folds).
 struct Scores {
     held_out: Vec<f64>,
     validation: Vec<f64>,
@@ -81,7 +82,8 @@ impl Results {
         self.failures.extend(failures);
     }
 
-    /// Measures a member on its held-out rows, and on the validation rows if `corpus` is given.
+    /// Measures a member on its held-out rows and, for a run with folds, on the validation rows.
+    /// `corpus` is `None` for a run without folds.
     pub(super) fn add(&mut self, scores: MemberScores, corpus: Option<&Corpus>) -> Result<()> {
         let MemberScores { run, variant, steps, trained } = scores;
         let of_variant = &mut self.of_variants[variant];
@@ -103,7 +105,8 @@ impl Results {
         if variant == 0 {
             self.held_out_rows.extend(trained.held_out_rows);
         }
-        // A single model needs no calibration for its r, and its rows may all have one anchor.
+        // Pearson's r of a single model needs no calibration, which may also be impossible: all
+        // rows may have the same anchor.
         of_variant.held_out.extend(match corpus {
             Some(_) => trained.on_scale,
             None => trained.raw,
@@ -111,7 +114,7 @@ impl Results {
         Ok(())
     }
 
-    /// Whether scores are stacked, by the recipe, and there are enough rows for the fit.
+    /// Whether the recipe asks for stacking and there are enough rows to fit it.
     fn stacks(&self) -> bool {
         self.combine == Combination::Stacked && self.held_out_rows.len() >= MIN_ROWS
     }

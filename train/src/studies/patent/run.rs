@@ -1,12 +1,12 @@
 //! Training of the patent study: one run, or the members of an ensemble.
 //!
-//! A run with folds has one folder per member: `fold-0`, `fold-1`, …, or `fold-0-NAME` if the
-//! recipe has variants, each trained on every fold. Each member is a training run that can be
-//! resumed. A run without folds is its only member.
+//! A run with folds has one folder per member: `fold-0`, `fold-1`, … If the recipe has variants,
+//! each fold has a member per variant: `fold-0-NAME`. Each member is a training run that can be
+//! resumed. A run without folds is its own only member.
 //!
 //! A member's folder also has `config.json`, `tokenizer.json`, `titles.tsv` and
-//! `calibration.json`, so that it can predict on another machine. The main folder has
-//! `summary.json`, the model card `README.md`, and the predictions behind the metrics:
+//! `calibration.json`, so that it can predict on another machine. The run's folder has
+//! `summary.json`, the model card `README.md`, and the scores from which the metrics are computed:
 //! `held_out.csv` and `validation.csv`, also per variant. With stacking it has `stacking.json`.
 
 use std::path::PathBuf;
@@ -50,14 +50,14 @@ pub struct PatentSummary {
     pub members: Vec<MemberSummary>,
     /// The metrics of each of the recipe's variants, if it has any.
     pub variants: Vec<VariantSummary>,
-    /// Pearson's r over the held-out rows of all members. Each row is scored by the member not
-    /// trained on it, with a calibration that does not use its own gold score. Somewhat optimistic
-    /// if `evaluation.keep_best` selects the checkpoint on these rows.
+    /// Pearson's r of the ensemble over the held-out rows of all folds. Each row is scored by the
+    /// members not trained on it, with a calibration that does not use the row's gold score. The
+    /// value is somewhat too high if `evaluation.keep_best` selects the checkpoint on these rows.
     pub held_out: Measure,
-    /// Pearson's r of the ensemble on the validation rows, which no fold uses; `None` without
-    /// folds, where they are the held-out rows.
+    /// Pearson's r of the ensemble on the validation rows, on which no member is trained. `None`
+    /// for a run without folds: its validation rows are the held-out rows.
     pub validation: Option<Measure>,
-    /// With stacking: the metrics of the plain mean.
+    /// The metrics of the weighted mean of the scores, for comparison; `None` without stacking.
     pub mean: Option<CombinedSummary>,
     /// Caveats about the metrics; empty if there are none.
     pub warnings: Vec<String>,
@@ -76,11 +76,11 @@ pub struct MemberSummary {
     pub steps: u64,
     /// Pearson's r on its held-out rows.
     pub held_out: Measure,
-    /// Pearson's r on the validation rows; `None` if they are the held-out rows.
+    /// Pearson's r on the validation rows; `None` if these are the held-out rows.
     pub validation: Option<Measure>,
 }
 
-/// The metrics of another combination of the members.
+/// The metrics of one way to combine the members' scores.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CombinedSummary {
     /// As [`PatentSummary::held_out`].
@@ -115,7 +115,7 @@ pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<PatentS
         error => TrainError::in_study(NAME, "reading the data")(error),
     })?;
     for warning in corpus.warnings(false) {
-        // Warn before hours of training.
+        // Printed before hours of training.
         log::print(&format!("warning: {warning}"));
     }
     let variants = variants(recipe, &data)?;
@@ -131,7 +131,7 @@ pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<PatentS
         }
     }
     let folds = folds(&data);
-    // All checks run before the first member is trained.
+    // Checks all members before the first one is trained.
     for fold in &folds {
         corpus.check_split(*fold).map_err(TrainError::in_study(NAME, "splitting the data"))?;
     }
@@ -235,7 +235,8 @@ fn variants(recipe: &Recipe, data: &PatentData) -> Result<Vec<PatentVariant>> {
     Ok(variants)
 }
 
-/// The folder of a member, relative to the run's.
+/// The folder of a member, relative to the run's folder. `fold` is `None` for a recipe without
+/// folds.
 fn member_name(fold: Option<usize>, variant: &Variant) -> String {
     match (fold, &variant.name) {
         (None, _) => ".".into(),
@@ -244,7 +245,7 @@ fn member_name(fold: Option<usize>, variant: &Variant) -> String {
     }
 }
 
-/// The fold of each member; `None` for the only model of a recipe without folds.
+/// The folds to train members for; a single `None` for a recipe without folds.
 fn folds(data: &PatentData) -> Vec<Option<usize>> {
     match (data.folds, data.members) {
         (0, _) => vec![None],

@@ -67,7 +67,7 @@ impl Default for PairTable {
 }
 
 impl PairTable {
-    /// Whether the recipe has no such file.
+    /// Whether the recipe has no `[data.pairs]`.
     pub fn is_unused(&self) -> bool {
         self.file.is_empty()
     }

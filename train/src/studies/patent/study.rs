@@ -38,7 +38,7 @@ impl PatentStudy {
         Self { sequencer, batch, train, held_out, warnings }
     }
 
-    /// The sequencer and the held-out rows, which are measured and may select the checkpoint.
+    /// The sequencer (which builds token sequences) and the held-out rows.
     pub(super) fn into_sequencer_and_held_out(self) -> (Sequencer, Vec<PhrasePair>) {
         (self.sequencer, self.held_out)
     }
@@ -124,7 +124,7 @@ impl Study for PatentStudy {
     }
 }
 
-/// The gold scores of rows that all have one.
+/// The gold scores of rows. Every row must have one.
 pub(super) fn gold_scores(rows: &[PhrasePair]) -> Vec<f64> {
     rows.iter().map(|row| f64::from(row.score.unwrap_or(f32::NAN))).collect()
 }

@@ -23,18 +23,18 @@ use crate::error::{Result, TrainError};
 use crate::grid::{AblationStudy, Column, Configuration, Filter, Grid, MetricQuery, Phases};
 use crate::program::Program;
 
-/// The file with the [`Origin`] of the answers; written last.
+/// The file with the [`Origin`] of a folder's answers. It is written last.
 const ORIGIN: &str = "evaluation.json";
-/// The filter by the part of the test questions.
+/// The filter by the [`Part`] of the test questions.
 const PART: &str = "part";
-/// The filter by the source of the answers.
+/// The filter by the source of the entry with the answer.
 const SOURCE: &str = "source";
 /// The fraction of correct answers.
 const EXACT_MATCH: MetricInfo = MetricInfo::higher("exact_match", Unit::Fraction);
-/// The fraction of questions whose entry is ranked first.
+/// The fraction of questions whose own entry (the entry with the answer) is ranked first.
 const RECALL_AT_1: MetricInfo = MetricInfo::higher("recall_at_1", Unit::Fraction);
-/// The fraction of questions whose entry is among the first ten results. It needs configurations
-/// that retrieve ten or more entries.
+/// The fraction of questions whose own entry is among the first ten results. It is undefined for
+/// configurations that retrieve fewer than ten entries.
 const RECALL_AT_10: MetricInfo = MetricInfo::higher("recall_at_10", Unit::Fraction);
 /// The part of the test questions that the tables report.
 const REPORTED_PART: Part = Part::HeldOut;
@@ -87,8 +87,8 @@ impl AblationStudy for RevealAblations {
         "image"
     }
 
-    /// Removes the filter by source: if the worse configuration has no entries of a source, its
-    /// answers have no questions of that source.
+    /// Removes the filter by source. In a configuration without the entries of a source, no
+    /// question belongs to that source.
     fn query_of_worse(&self, query: &MetricQuery) -> MetricQuery {
         let mut query = query.clone();
         query.filters.remove(SOURCE);
@@ -114,7 +114,8 @@ impl AblationStudy for RevealAblations {
         evaluate_again(configuration, run, folder)
     }
 
-    /// Removes the memory unless it is evaluated again; a later call can encode it again.
+    /// Removes the checkpoints. Also removes the memory, unless the run is evaluated again. A later
+    /// call can encode the memory again.
     fn tidy(&self, run: &Path, is_evaluated_again: bool) -> Result<()> {
         checkpoint::remove_all(run)?;
         if !is_evaluated_again {
@@ -133,7 +134,7 @@ impl AblationStudy for RevealAblations {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Evaluation {
-    /// The number of retrieved entries; the run's own by default.
+    /// The number of entries to retrieve; by default as in the other run.
     k: Option<usize>,
     /// Sources whose entries are removed from the memory.
     without_sources: Vec<String>,
@@ -155,7 +156,7 @@ fn entries_needed(metric: &MetricInfo) -> usize {
     }
 }
 
-/// A metric of the selected test answers, item by item. The error is the reason why it is
+/// A metric of each test answer that the query selects. The error is the reason why the metric is
 /// undefined.
 fn items(test_answers: &[TestAnswer], query: &MetricQuery) -> Result<Vec<Item>, String> {
     let questions: Vec<&TestAnswer> = test_answers
@@ -208,7 +209,7 @@ fn check(grid: &Grid) -> Result<()> {
             };
         retrievals.insert(&configuration.name, retrieval);
     }
-    // All configurations must answer the questions of the main configuration.
+    // All configurations must answer the same questions, those of the main configuration.
     let world = |name: &str| retrievals.get(name).and_then(|retrieval| retrieval.world);
     for configuration in grid.configurations() {
         if let (Some(own), Some(main)) = (world(&configuration.name), world(grid.main()))
@@ -293,7 +294,7 @@ fn evaluate_again(configuration: &Configuration, run: &Path, folder: &Path) -> R
     let json = |error: serde_json::Error| TrainError::io(folder)(error.into());
     refuse_other_files(folder)?;
     durable::create_folder(folder).map_err(TrainError::io(folder))?;
-    // The record is removed first, so that the folder never has answers with another origin.
+    // The record is removed first, so that it never describes other answers.
     durable::remove_file(&record).map_err(TrainError::io(&record))?;
     let Evaluation { k, without_sources } = Evaluation::of(configuration).map_err(|reason| {
         let location = format!("configuration `{}`", configuration.name);
@@ -327,7 +328,8 @@ fn refuse_other_files(folder: &Path) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// Twelve questions with their entry ranked second. Every third is about an entry of `kg`.
+    /// Twelve questions whose own entry is ranked second. Every third question is about an entry of
+    /// the source `kg`.
     fn test_answers() -> Vec<TestAnswer> {
         let question = |id: usize| TestAnswer {
             id: id as i64,
@@ -375,7 +377,7 @@ mod tests {
         let reason = values(&all, RECALL_AT_10, None).unwrap_err();
         assert_eq!(reason, "undefined: fewer than 10 entries retrieved");
         assert!(values(&all, RECALL_AT_1, None).is_ok());
-        // Facts known outside the memory and other parts are excluded.
+        // Questions of other parts, and about facts known outside the memory, are excluded.
         all[0].made_up = false;
         all[1].part = Part::Seen.name().to_owned();
         assert_eq!(values(&all, EXACT_MATCH, None).unwrap().len(), 10);

@@ -26,7 +26,7 @@ use crate::study::StudyResult;
 /// images for the image encoder.
 ///
 /// # Errors
-/// Errors of reading the data; the first fault is named with its file.
+/// Errors of reading the data; the error names the first invalid file.
 pub fn load(
     data: &RevealData,
     image_size: usize,
@@ -46,7 +46,7 @@ pub(crate) fn held_out_images(corpus: &Corpus) -> Vec<usize> {
     images.into_iter().collect()
 }
 
-/// The texts from which a fresh tokenizer is built, without held-out texts.
+/// The texts from which a new tokenizer is built. They include no held-out texts.
 pub fn training_texts(corpus: &Corpus) -> Vec<String> {
     let items = corpus.items.iter().filter(|item| item.training).map(|item| item.text.clone());
     let questions = corpus.train.iter().map(|example| example.text.clone());
@@ -55,10 +55,12 @@ pub fn training_texts(corpus: &Corpus) -> Vec<String> {
     items.chain(questions).chain(answers).collect()
 }
 
-/// Creates one example per training entry: the model continues its text.
+/// Creates one example per training entry: from the beginning of the entry's text, the model
+/// generates the rest.
 pub fn continuations(corpus: &Corpus) -> Vec<Example> {
     let items = corpus.items.iter().enumerate();
-    // In files, entries of the text's own image would reveal its continuation.
+    // With files, other entries of the same document could contain the rest of the text, so the
+    // document is excluded from retrieval.
     let in_files = corpus.metric_kinds != [MetricKind::Entries];
     items
         .filter(|(_, item)| item.training && !item.text.is_empty())

@@ -23,7 +23,7 @@ use serde_json::{Map, Value, json};
 
 use crate::study::StudyResult;
 
-/// The metrics of the examples with one kind of metrics.
+/// The metrics of the examples from one file of questions, or from all caption files.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DatasetMetrics {
     /// `captions`, `vqa` or `aokvqa`, numbered if there are several files of a kind.
@@ -43,7 +43,7 @@ pub struct ReferencesAndAnswers {
     kind: MetricKind,
 }
 
-/// The metric for model selection; `None` for exact match and recall.
+/// The metric for model selection; `None` for the embedded world, whose metric is exact match.
 pub fn primary_metric(kind: &MetricKind) -> Option<&'static str> {
     match kind {
         MetricKind::Entries => None,
@@ -63,7 +63,7 @@ fn names(kind: &MetricKind) -> (&'static str, [&'static str; 2]) {
     }
 }
 
-/// References and answers for each kind of metrics that has examples.
+/// References and answers for each [`MetricKind`] that has examples.
 ///
 /// # Errors
 /// Errors of reading a data set's file again.
@@ -101,10 +101,11 @@ pub(crate) fn references_and_answers(
     Ok(pairs)
 }
 
-/// Checks that the references can be evaluated at the end of the run.
+/// Parses the references of the validation and test examples, so that an invalid file is an error
+/// before training.
 ///
 /// # Errors
-/// Errors of the evaluation, with the data set's file.
+/// Errors of parsing, with the data set's file.
 pub fn check(corpus: &Corpus) -> StudyResult<()> {
     let examples: Vec<&Example> = corpus.validation.iter().chain(&corpus.test).collect();
     for ReferencesAndAnswers { kind, references, .. } in

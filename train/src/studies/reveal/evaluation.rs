@@ -1,4 +1,5 @@
-//! A finished run on its own data: evaluating its test questions again, and measuring attribution.
+//! Further tests of a finished run on its data: answering the test questions with other settings,
+//! and measuring the quality of attributions.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -36,15 +37,16 @@ pub struct FinishedRun {
     model: Reveal,
 }
 
-/// The mean log-probability of an answer, in nats, during deletion of entries in three orders.
-/// Lower values mean a better order.
+/// The areas under an answer's deletion curves, for three orders of deletion. A deletion curve is
+/// the log-probability of the answer in nats while retrieved entries are deleted one by one. The
+/// area is its mean. A lower area means that the order deletes important entries earlier.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DeletionAreas {
-    /// The index of the question's image.
+    /// The index of the question's image; `None` if it has none.
     pub image: Option<usize>,
-    /// By descending exact credit (leave-one-out).
+    /// In order of descending exact attribution (leave-one-out).
     pub exact: f64,
-    /// By descending credit estimated from the gradient.
+    /// In order of descending attribution as estimated from the gradient.
     pub gradient: f64,
     /// In random order.
     pub random: f64,
@@ -101,9 +103,9 @@ impl FinishedRun {
         evaluate().map_err(TrainError::in_study(NAME, "evaluating a finished run again"))
     }
 
-    /// Deletes retrieved entries of test questions, by credit and at random. `questions` questions,
-    /// or all if there are fewer, are spread evenly over the questions about facts that only the
-    /// memory contains. `seed` draws the random orders.
+    /// Deletes retrieved entries of test questions, in the order of attribution and at random.
+    /// Takes `questions` questions, or all if there are fewer, spread evenly over the questions
+    /// about facts that only the memory contains. `seed` draws the random orders.
     ///
     /// # Errors
     /// Errors of opening the memory.
@@ -134,14 +136,15 @@ impl FinishedRun {
             .map_err(TrainError::in_study(NAME, "building the memory again"))
     }
 
-    /// Opens the run's memory; builds it again with the final weights if it was removed.
+    /// Opens the run's memory, and builds it again with the final weights if it was removed. `None`
+    /// if `k` is 0.
     fn retriever(&self, k: usize, without_sources: &[String]) -> StudyResult<Option<Retriever>> {
         if k == 0 {
             return Ok(None);
         }
         let folder = self.run.join("memory");
         let identity = Identity::of_run(&self.run)?;
-        // A memory with an identity file was written completely.
+        // The identity file is written last, so a memory that has it is complete.
         let retriever = if Identity::is_in(&folder) {
             identity.check(&folder, &folder)?;
             Retriever::open(&folder)?

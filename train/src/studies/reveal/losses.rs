@@ -15,24 +15,26 @@ use engram_models::reveal::{BaseStates, RevealInput};
 use super::settings::{Knowledge, RevealFeed};
 use crate::study::StudyResult;
 
-/// The targets and entries of each query of a batch.
+/// The targets and entries of a batch, with one element for each query.
 #[derive(Clone, Copy)]
 pub struct BatchTargets<'a> {
     /// The token sequences to generate.
     pub targets: &'a [Target],
-    /// The item with the answer and the index of its source, if it is in the memory.
+    /// The query's own entry, which contains the answer: its index in `Corpus::items` and the index
+    /// of its source. `None` if the memory does not have it.
     pub own: &'a [Option<(usize, u32)>],
-    /// Whether the query reads its own entry instead of the re-encoded entries.
+    /// Whether the query reads its own entry instead of its re-encoded entries. (The top retrieved
+    /// entries are re-encoded with the current weights.)
     pub replaced: &'a [bool],
-    /// The document to exclude from retrieval.
+    /// The document whose entries are excluded from retrieval; `None` to exclude none.
     pub documents: &'a [Option<&'a str>],
 }
 
 /// The losses of a batch.
 pub struct Losses {
-    /// Their weighted sum.
+    /// The weighted sum of the losses.
     pub total: Tensor,
-    /// Each loss by name.
+    /// Each loss by name, unweighted, and retrieval metrics.
     pub parts: Vec<(String, f64)>,
 }
 
@@ -66,7 +68,7 @@ pub fn losses(
     let generation = generation_loss(forward, &fused.states, targets, feed, mode)?;
     total.add("generation", generation, 1.0 - feed.contrastive)?;
     if let Some(fresh) = &fused.fresh {
-        // Examples whose entry is not in the memory have no contrastive loss.
+        // Examples without an own entry in the memory have no contrastive loss.
         if !also.is_empty() {
             let loss = own_contrastive(&queries, fresh, own, feed.temperature)?;
             total.add("contrastive", loss, feed.contrastive)?;
@@ -101,7 +103,7 @@ fn generation_loss(
     Ok(cross_entropy(&logits, options)?.mean_all()?)
 }
 
-/// The contrastive loss alone: query `i` matches entry `i`.
+/// The contrastive loss of queries and entries, where query `i` matches entry `i`.
 pub fn contrast(
     forward: &Forward<'_>,
     queries: &RevealInput,
@@ -117,15 +119,15 @@ pub fn contrast(
     total.losses()
 }
 
-/// The rates at which the entry with the answer is retrieved first, and at all; and the
-/// fraction of retrieved entries that are distinct.
+/// The metrics of retrieval: recall@1 and recall@k of the queries' own entries, and the fraction of
+/// retrieved entries that are distinct.
 fn retrieval(
     forward: &Forward<'_>,
     hits: &[Vec<Hit>],
     examples: BatchTargets<'_>,
 ) -> Vec<(String, f64)> {
     let id = |index: usize| forward.corpus.items[index].entry.id;
-    // Examples that exclude their own document cannot retrieve their entry. They are not counted.
+    // Examples that exclude their document cannot retrieve their own entry and are not counted.
     let known = examples.own.iter().zip(examples.documents);
     let known = known.map(|(own, document)| own.filter(|_| document.is_none()));
     let counted = hits.iter().zip(known).filter_map(|(hits, own)| Some((hits, id(own?.0))));
@@ -147,7 +149,8 @@ fn retrieval(
     parts
 }
 
-/// Each example reads its own entry, and the next example's entry as a negative.
+/// The entries that examples read in the warm start: the own entry of each, and the own entry of
+/// the next example as a negative.
 fn own_and_next(own: &[Option<(usize, u32)>]) -> StudyResult<EntriesOfQueries> {
     let known: Option<Vec<(usize, u32)>> = own.iter().copied().collect();
     let known = known.ok_or("a warm-start example needs its own entry")?;
@@ -163,7 +166,7 @@ fn own_and_next(own: &[Option<(usize, u32)>]) -> StudyResult<EntriesOfQueries> {
     Ok((0..count).map(read).collect())
 }
 
-/// Examples with `replaced` read their own entry instead of their re-encoded entries.
+/// For examples with `replaced`, replaces the re-encoded entries by the own entry.
 fn replace_by_own(reading: &mut EntriesOfQueries, examples: BatchTargets<'_>) {
     for ((read, own), replaced) in reading.iter_mut().zip(examples.own).zip(examples.replaced) {
         if let (Some((index, source)), true) = (own, replaced) {
@@ -173,8 +176,9 @@ fn replace_by_own(reading: &mut EntriesOfQueries, examples: BatchTargets<'_>) {
     }
 }
 
-/// The contrastive loss of the examples with known entries, over all fresh entries: their own
-/// entries, and the top retrieved ones, which are the hardest negatives.
+/// The contrastive loss of the examples that have an own entry. The candidates are all freshly
+/// encoded entries of the batch: own entries, and the top retrieved entries, which are the hardest
+/// negatives.
 fn own_contrastive(
     queries: &Tensor,
     fresh: &Fresh,
@@ -195,7 +199,7 @@ struct Total {
 }
 
 impl Total {
-    /// Adds a scalar loss with its weight, and records it by name.
+    /// Adds a scalar loss with a weight, and records the unweighted loss by name.
     fn add(&mut self, name: &str, loss: Tensor, weight: f64) -> StudyResult<()> {
         self.parts.push((name.to_owned(), f64::from(loss.to_scalar::<f32>()?)));
         let weighted = (loss * weight)?;

@@ -14,27 +14,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::study::Evaluation;
 
-/// The lower-cased answer equals a reference answer.
+/// The fraction of questions whose lower-cased answer equals a reference answer.
 const EXACT_MATCH: MetricInfo = MetricInfo::higher("exact_match", Unit::Fraction);
-/// The entry with the answer is retrieved first.
+/// The fraction of questions whose own entry (the entry with the answer) is retrieved first.
 const RECALL_AT_1: MetricInfo = MetricInfo::higher("recall_at_1", Unit::Fraction);
-/// The entry with the answer is among the first ten.
+/// The fraction of questions whose own entry is among the first ten retrieved entries.
 const RECALL_AT_10: MetricInfo = MetricInfo::higher("recall_at_10", Unit::Fraction);
 
 /// The metrics of a set of questions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct QuestionMetrics {
-    /// The set: `held_out`, or `held_out, kg` for questions about one source.
+    /// The name of the set: `all`, a part (`held_out`), or a part and a source (`held_out, kg`).
     pub questions: String,
     /// The fraction of correct answers.
     pub exact_match: Measure,
-    /// The fraction of questions whose entry is retrieved first.
+    /// The fraction of questions whose own entry is retrieved first.
     pub recall_at_1: Measure,
-    /// The fraction of questions whose entry is among the first ten.
+    /// The fraction of questions whose own entry is among the first ten retrieved entries.
     pub recall_at_10: Measure,
 }
 
-/// The set of all questions.
+/// The name of the set of all questions.
 pub const ALL: &str = "all";
 
 impl QuestionMetrics {
@@ -75,7 +75,7 @@ impl QuestionMetrics {
         Evaluation { metrics, counts }
     }
 
-    /// Measures the questions at the given indices.
+    /// Measures the set `questions`, which has the examples at the indices `rows`.
     pub fn of(
         questions: String,
         corpus: &Corpus,

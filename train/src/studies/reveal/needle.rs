@@ -1,5 +1,5 @@
-//! The accuracy of needles in a haystack: yes-or-no tasks about images, answered with only a task's
-//! entries in the memory.
+//! The needle-in-a-haystack test: yes-or-no tasks about a few images (the needles). For each task
+//! the memory has only the task's entries: one for each needle, and entries of other images.
 
 use engram_data::world::World;
 use engram_data::world::haystack::HaystackTask;
@@ -12,12 +12,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::study::StudyResult;
 
-/// The accuracy at one haystack size.
+/// The accuracy in all tasks of one size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NeedleMetrics {
-    /// Images per task.
+    /// Number of needles in a task.
     pub needles: usize,
-    /// Entries of other images per task.
+    /// Number of entries of other images in a task.
     pub others: usize,
     /// The fraction of correct replies; chance is 0.5.
     pub accuracy: Measure,
@@ -29,9 +29,9 @@ pub struct NeedleMetrics {
 /// The result of one task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NeedleOutcome {
-    /// The task's name.
+    /// The task's id.
     pub id: String,
-    /// The ids of the entries with the answer.
+    /// The ids of the needles' entries, which have the answer.
     pub needles: Vec<i64>,
     /// Whether the reply is correct.
     pub correct: bool,

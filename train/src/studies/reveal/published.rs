@@ -17,13 +17,13 @@ use crate::study::StudyResult;
 /// The files of the published models.
 #[derive(Default)]
 pub struct Published {
-    /// The T5 configuration.
+    /// The T5 configuration; `None` if `model.t5` is empty.
     pub t5: Option<T5Config>,
-    /// The T5 tokenizer.
+    /// The T5 tokenizer; `None` if `model.t5` is empty.
     pub tokens: Option<T5Tokenizer>,
-    /// The ViT configuration, without the class token.
+    /// The ViT configuration, without the class token; `None` if `model.vit` is empty.
     pub vit: Option<ViTConfig>,
-    /// The ViT's image processor file, if there is one.
+    /// The file of the ViT's image processor; `None` if the ViT's folder has none.
     pub processor: Option<PathBuf>,
     /// The weights files.
     pub weights: PublishedWeights,

@@ -1,9 +1,15 @@
 //! Training and testing one run.
 //!
-//! The run folder has the usual files. It also has `tokenizer.json`, `model.json` (the sizes),
-//! `memory/` (encoded with the final weights) and `test.jsonl` (each test question with its answer
-//! and retrieved entries). For questions from files, `test/` has the input of `engram eval`.
-//! `summary.json` is written last.
+//! Besides the files of every run, the run folder has:
+//!
+//! | file | contents |
+//! |---|---|
+//! | `tokenizer.json` | the tokenizer |
+//! | `model.json` | the model's sizes |
+//! | `memory/` | the memory, encoded with the final weights |
+//! | `test.jsonl` | each test question with the model's answer and the retrieved entries |
+//! | `test/` | for data from files: references and answers, as input of `engram eval` |
+//! | `summary.json` | the results; written last |
 
 use std::path::Path;
 
@@ -64,9 +70,11 @@ pub struct RevealSummary {
     /// Notes about skipped data and parts that start from random weights.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// The results of changing facts in the memory; `None` without a memory.
+    /// The results of changing facts in the memory; `None` without a memory, and for data from
+    /// files.
     pub swap: Option<SwapReport>,
-    /// The accuracy of needles in a haystack, by size; empty without a memory.
+    /// The results of the needle-in-a-haystack test by task size; empty without a memory, and for
+    /// data from files.
     #[serde(default)]
     pub needles: Vec<NeedleMetrics>,
     /// Failures of the recipe's `[check]`.
@@ -78,26 +86,27 @@ pub struct RevealSummary {
 pub struct TestAnswer {
     /// The question's id.
     pub id: i64,
-    /// The id in its data set, for an example from a file.
+    /// The question's id in its data set; `None` in the embedded world.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The question.
     pub question: String,
-    /// Whether the training data contain its image and its fact: `seen`, `unasked` or `held_out`.
+    /// What training asks: `seen` (the same fact), `unasked` (other facts about the image) or
+    /// `held_out` (nothing about the image).
     pub part: String,
-    /// The index of its image.
+    /// The index of its image; `None` if it has none.
     pub image: Option<usize>,
-    /// Whether only the memory contains the answer.
+    /// Whether the answer is made up, so that only the memory contains it.
     pub made_up: bool,
-    /// The answer.
+    /// The model's answer.
     pub answer: String,
     /// All reference answers.
     pub references: Vec<String>,
     /// Whether the answer equals a reference answer.
     pub correct: bool,
-    /// The source with the answer; `None` if the run's data exclude it.
+    /// The source of the question's own entry; `None` if the memory does not have the entry.
     pub source: Option<String>,
-    /// The id of the entry with the answer.
+    /// The id of the question's own entry, which contains the answer; `None` as for `source`.
     pub entry: Option<i64>,
     /// The ids of the retrieved entries, best first.
     pub retrieved: Vec<i64>,
@@ -160,7 +169,7 @@ pub(super) fn settings(recipe: &mut Recipe) -> Result<Settings> {
     Ok((data, model, memory, feeds))
 }
 
-/// Returns an error unless the starting run has the same tokens. Otherwise token ids differ.
+/// Returns an error if the run in `[start]` has another tokenizer, because token ids would differ.
 fn check_start(study: &RevealStudy, recipe: &Recipe) -> Result<()> {
     let Some(start) = recipe.start() else { return Ok(()) };
     let path = start.run.join(TOKENIZER);
@@ -173,7 +182,8 @@ fn check_start(study: &RevealStudy, recipe: &Recipe) -> Result<()> {
     Err(recipe.error("start.run", reason))
 }
 
-/// Returns an error for unknown sources, or if no source is left to read.
+/// Returns an error if `data.without_sources` names an unknown source, or leaves no source for a
+/// model with a memory.
 fn check_sources(recipe: &Recipe, data: &RevealData, memory: &RevealMemory) -> Result<()> {
     let sources = Source::ALL.map(Source::name);
     let is_left_out = |name: &&str| data.without_sources.iter().any(|out| out == name);
@@ -187,7 +197,7 @@ fn check_sources(recipe: &Recipe, data: &RevealData, memory: &RevealMemory) -> R
     Err(recipe.error("data.without_sources", reason))
 }
 
-/// Answers all test questions with the finished model.
+/// Writes the run's files, and tests the finished model.
 fn finish(
     study: &mut RevealStudy,
     recipe: &Recipe,
@@ -224,7 +234,7 @@ fn finish(
     let needles = match &corpus.images {
         Images::World { world, .. } if k > 0 => {
             let forward = study.forward(&model, retriever.as_ref());
-            // The same tasks for every run on this world, so that runs can be compared.
+            // All runs on the same world get the same tasks, so that they can be compared.
             needle_metrics(&forward, world, study.world_seed())?
         }
         _ => Vec::new(),
@@ -233,7 +243,7 @@ fn finish(
     let swapped = match (&corpus.images, k) {
         (_, 0) | (Images::Files { .. }, _) => None,
         (Images::World { world, .. }, _) => {
-            // In a separate memory, so that the run's memory stays unchanged.
+            // Facts are changed in a separate memory; the run's memory stays unchanged.
             let folder = trained.run.join("memory-swapped");
             let mut retriever =
                 Retriever::build(&folder, &model, corpus, sequencer, &Stop::default())?.0;
@@ -277,7 +287,7 @@ fn test_dataset_metrics(
         }
         dataset_metrics.push(pair.measure()?);
     }
-    // Many questions lack their image, so questions with an image are also measured separately.
+    // Questions with an image are also measured separately, because many have none.
     let with_images =
         examples.iter().zip(&answers.texts).filter(|(example, _)| example.image.is_some());
     let (with_images, texts): (Vec<&Example>, Vec<String>) =
@@ -341,7 +351,7 @@ impl TestAnswer {
         Ok(rows.into_iter().flatten().collect())
     }
 
-    /// Whether the entry with the answer is among the first `k` retrieved.
+    /// Whether the question's own entry is among the first `k` retrieved entries.
     pub fn found(&self, k: usize) -> bool {
         self.retrieved.iter().take(k).any(|id| Some(*id) == self.entry)
     }
@@ -356,7 +366,7 @@ impl RevealSummary {
         read_summary(&run.join(SUMMARY))
     }
 
-    /// The exact match of a set of questions.
+    /// The exact match of a set of questions, such as `held_out`; `None` for an unknown set.
     pub fn exact_match(&self, questions: &str) -> Option<&Measure> {
         let metrics = self.metrics.iter().find(|metrics| metrics.questions == questions)?;
         Some(&metrics.exact_match)

@@ -1,9 +1,10 @@
 //! The memory of a training run: built when it is first read, and refreshed during training.
 //!
 //! A refresh encodes all entries on its own thread, with the parameters of the step at which it
-//! starts. It is adopted at a fixed later step, so that results do not depend on the speed of the
-//! thread. The parameters are saved in a file, the *snapshot*. Every checkpoint contains the
-//! snapshots that it needs: a resumed run encodes with them again and gets the same memory.
+//! starts. These parameters are saved in a file, the *snapshot*. The run adopts the refreshed
+//! memory at a fixed later step, so that results do not depend on the speed of the thread. Every
+//! checkpoint contains the snapshots of its memory and of a running refresh. A resumed run encodes
+//! with these snapshots again and gets the same memory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -44,13 +45,13 @@ pub struct RunMemory {
 /// The state of the memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 struct State {
-    /// The phase that reads the memory.
+    /// The index of the phase that reads the memory.
     phase: usize,
-    /// The step whose parameters encoded the current memory.
+    /// The step whose parameters encoded the current memory; `None` without a memory.
     made_at: Option<u64>,
-    /// The step at which the running refresh started.
+    /// The step at which the running refresh started; `None` if none is running.
     next: Option<u64>,
-    /// The mean change of keys by the last refresh, as 1 − cosine.
+    /// The mean of 1 − cosine between old and new keys in the last refresh.
     mean_drift: f64,
 }
 
@@ -63,7 +64,7 @@ struct Saved {
 }
 
 impl RunMemory {
-    /// Creates the state without a memory, which will be in the run's folder.
+    /// Creates the state before the first memory is built. The memory will be in the run's folder.
     pub fn new(run: &Path, settings: RevealMemory, encoding: Arc<Encoding>) -> Self {
         Self {
             folder: run.join("memory"),
@@ -77,12 +78,13 @@ impl RunMemory {
         }
     }
 
-    /// The memory, opened for reading.
+    /// The memory, opened for reading; `None` before it is built.
     pub fn retriever(&self) -> Option<&Retriever> {
         self.open.as_ref()
     }
 
-    /// The memory's age in steps, and the mean change of keys by the last refresh.
+    /// The memory's age in steps, and the mean change of keys in the last refresh. Empty without a
+    /// memory.
     pub fn metrics(&self, step: u64) -> Vec<(String, f64)> {
         let Some(made_at) = self.state.made_at else { return Vec::new() };
         vec![
@@ -91,7 +93,8 @@ impl RunMemory {
         ]
     }
 
-    /// Builds the memory, starts a refresh or adopts one, if due before this step.
+    /// Before a step, builds the memory at the start of a phase, adopts a refresh that is due, and
+    /// starts a refresh that is due.
     pub fn before_step(
         &mut self,
         phase: usize,
@@ -99,7 +102,7 @@ impl RunMemory {
         parameters: &Parameters,
     ) -> StudyResult<()> {
         if self.open.is_none() || self.state.phase != phase {
-            // A phase that starts reading uses a memory encoded with its initial parameters.
+            // Each phase starts with a memory that is encoded with the phase's initial parameters.
             self.settle()?;
             write_parameters(&self.snapshot(step)?, parameters)?;
             self.build(step)?;
@@ -141,7 +144,8 @@ impl RunMemory {
         let bytes = fs::read(&path).map_err(TrainError::io(&path))?;
         let Saved { state, log } = serde_json::from_slice(&bytes)
             .map_err(|error| format!("{}: {error}", path.display()))?;
-        // Linked one by one: building the memory removes snapshots that it does not need.
+        // The second snapshot is linked after `build`, which removes snapshots that it does not
+        // need.
         if let Some(step) = state.made_at {
             link(&folder.join(snapshot_name(step)), &self.snapshot(step)?)?;
             self.build(step)?;
@@ -157,7 +161,7 @@ impl RunMemory {
         Ok(())
     }
 
-    /// Encodes all entries with a snapshot.
+    /// Encodes all entries with the snapshot of a step, and waits.
     fn build(&mut self, step: u64) -> StudyResult<()> {
         let model = self.encoding.load(&self.snapshot(step)?)?;
         let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
@@ -168,13 +172,13 @@ impl RunMemory {
         self.sweep()
     }
 
-    /// Starts to encode all entries with a snapshot.
+    /// Starts a thread that encodes all entries with the snapshot of a step.
     fn start(&mut self, step: u64) -> StudyResult<()> {
         let writer = self.writer.take().ok_or("the memory has no writer")?;
         let model = self.encoding.load(&self.snapshot(step)?)?;
         let encoding = Arc::clone(&self.encoding);
         let steps = RefreshSteps { start: step, lag: self.settings.refresh_lag };
-        // Items are encoded in the same chunks as when the memory was built.
+        // Entries are encoded in the same batches as in `build`, so that keys are equal.
         self.refresh = Some(Refresh::start(writer, steps, move |batch| {
             let Encoding { corpus, sequencer, .. } = encoding.as_ref();
             let index = |id| {
@@ -191,7 +195,7 @@ impl RunMemory {
         Ok(())
     }
 
-    /// Adopts the running refresh if it is due.
+    /// Adopts the running refresh if it is due before `step`.
     fn adopt(&mut self, step: u64) -> StudyResult<()> {
         let (Some(refresh), Some(open)) = (self.refresh.take(), &self.open) else {
             return Ok(());

@@ -13,9 +13,10 @@ pub use files::{CaptionFile, OnBadImage, QuestionFile};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RevealData {
-    /// The seed of the embedded world.
+    /// The seed of the embedded world; with files, the seed of the split and of augmented views.
     pub world_seed: u64,
-    /// Number of images, from the world or with examples in files; 0 for all.
+    /// Maximum number of images of the embedded world, or of images with examples in files; 0 for
+    /// all.
     pub max_images: usize,
     /// Folder of the files; empty for the embedded world.
     pub path: String,
@@ -28,7 +29,7 @@ pub struct RevealData {
     pub entries: Vec<String>,
     /// Fraction of images drawn for validation, among images without a given split.
     pub validation_share: f64,
-    /// Fraction of images drawn for the test.
+    /// Fraction of images drawn for the test, among images without a given split.
     pub test_share: f64,
     /// What to do with images that are missing or do not decode.
     pub on_bad_image: OnBadImage,
@@ -89,8 +90,8 @@ pub enum Size {
 
 /// `[model]`: the sizes of the model, and its initial weights.
 ///
-/// A published `size` replaces the values from `d_model` to `score_ceiling`. The configuration of
-/// published weights overrides both.
+/// A published `size` fixes the keys from `d_model` to `score_ceiling`, except `gate`. Published
+/// weights fix the keys that their configuration has. Giving a fixed key another value is an error.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RevealModel {
@@ -140,11 +141,11 @@ pub struct RevealModel {
     pub value_tokens: usize,
     /// Width of queries and keys.
     pub key_dim: usize,
-    /// Whether a gate weighs the sources.
+    /// Whether a learned gate weighs the sources for each query.
     pub gate: bool,
-    /// Upper limit of the learned score scale; 5 as published.
+    /// Upper limit of the learned factor on retrieval scores; 5 as published.
     pub score_ceiling: f64,
-    /// Scale of patches and value tokens; 4 as published.
+    /// Factor on patch tokens and value tokens; 4 as published.
     pub token_scale: f64,
     /// Dropout of T5's layers.
     pub dropout: f64,
@@ -222,7 +223,8 @@ pub enum Examples {
 pub enum Knowledge {
     /// No entries.
     None,
-    /// Its own entry and another example's (the warm start's pseudo ground truth).
+    /// The own entry of the example, which contains its answer, and the own entry of another
+    /// example as a negative: the pseudo ground truth of the warm start.
     Own,
     /// Retrieved entries.
     Retrieved,
@@ -234,7 +236,7 @@ pub enum Knowledge {
 pub struct RevealFeed {
     /// The kind of examples.
     pub examples: Examples,
-    /// The entries that they read.
+    /// The entries that the examples read in addition to their queries.
     pub knowledge: Knowledge,
     /// The weight of the contrastive loss. The generation loss has the weight `1 − contrastive`.
     pub contrastive: f64,
@@ -246,15 +248,16 @@ pub struct RevealFeed {
     pub alignment: f64,
     /// The label smoothing of the generation loss.
     pub label_smoothing: f32,
-    /// Batch size, if not `batch.examples`.
+    /// Batch size of this phase; by default `batch.examples`.
     pub batch: Option<usize>,
-    /// Number of consecutive examples of the data to put into one batch. Facts about an image and
-    /// its look-alikes are each other's hardest negatives. 1 to shuffle single examples.
+    /// Number of consecutive examples of the data to put into one batch; 1 to shuffle single
+    /// examples. Facts about an image and similar images are each other's hardest negatives.
     pub neighbours: usize,
     /// Fraction of batches whose images are all rotated, mirrored or colour-permuted in the same
     /// way. Not allowed in a phase that reads the memory: the memory has the original images.
     pub augment: f64,
-    /// Probability that an example reads its own entry instead of its re-encoded entries.
+    /// Probability that an example reads its own entry, which contains its answer, instead of its
+    /// re-encoded entries.
     pub own_knowledge: f64,
 }
 
@@ -356,7 +359,7 @@ impl RevealModel {
             ("image_ff", self.image_ff != fresh.image_ff),
             ("image_layers", self.image_layers != fresh.image_layers),
         ];
-        // The configuration of published weights overrides these keys.
+        // Published weights have their own values of these keys.
         for (name, weights, keys) in
             [("model.t5", &self.t5, &of_t5[..]), ("model.vit", &self.vit, &of_vit[..])]
         {

@@ -9,7 +9,7 @@ use engram_models::vit::ViTConfig;
 use super::published::Published;
 use super::settings::{RevealModel, Size};
 
-/// The configuration, without its data-dependent parts.
+/// The model's configuration, without the parts that depend on the data.
 pub fn config_of(model: &RevealModel, published: &Published) -> RevealConfig {
     let mut config = match model.size {
         Size::Own => own(model),
@@ -25,14 +25,14 @@ pub fn config_of(model: &RevealModel, published: &Published) -> RevealConfig {
     config.t5.dropout_rate = model.dropout;
     config.gate = model.gate;
     config.token_scale = model.token_scale;
-    // Rounded down, as released; a fraction such as 0.8333 of 24 stands for 20.
+    // Rounded down, as in the released code. The 0.01 makes 0.8333 of 24 layers 20, not 19.
     let count = |share: f64, layers: usize| (share * layers as f64 + 0.01).floor() as usize;
     config.frozen_image_layers = count(model.frozen_image_share, config.image.num_hidden_layers);
     config.frozen_text_layers = count(model.frozen_text_share, config.text_layers());
     config
 }
 
-/// The recipe's sizes.
+/// The configuration with the sizes in the recipe.
 fn own(model: &RevealModel) -> RevealConfig {
     RevealConfig {
         t5: T5Config {

@@ -82,14 +82,15 @@ pub struct Batch {
 pub struct DrawnExample {
     index: usize,
     view: u32,
-    /// A random number in `[0, 1)`: where a text is split, or which caption is the target.
+    /// A random number in `[0, 1)`. It selects the position at which a text is split, or the
+    /// caption that is the target.
     fraction: f64,
     /// Whether the example reads its own entry instead of its re-encoded entries.
     replaced: bool,
 }
 
 impl DrawnExample {
-    /// The target text: for several captions, a random one.
+    /// The target text: the first answer to a question, or a random caption of an image.
     fn answer<'a>(&self, example: &'a Example) -> &'a str {
         let index = match example.task {
             Task::Answer => 0,
@@ -183,7 +184,7 @@ impl RevealStudy {
         self.run_memory.settle()
     }
 
-    /// The parts of forward passes.
+    /// The model, data and settings of forward passes. `retriever` is `None` without a memory.
     pub fn forward<'a>(
         &'a self,
         model: &'a Reveal,
@@ -201,7 +202,8 @@ impl RevealStudy {
         }
     }
 
-    /// The loss of views of images that must match the memory's images.
+    /// The losses of a phase on images alone: another view of each image must match the image's
+    /// view in the memory.
     fn image_losses(
         &self,
         model: &Reveal,
@@ -222,8 +224,8 @@ impl RevealStudy {
         Ok((losses, 2 * examples.len()))
     }
 
-    /// The recall@1 and recall@10 of images that are not in training. Each query is a view of such
-    /// an image. The candidates are these images and the images in the memory.
+    /// The recall@1 and recall@10 of images that no training example shows. Each query is a view of
+    /// such an image. The candidates are these images and all images in the memory.
     fn image_recall(&self, model: &Reveal, stop: &Stop) -> StudyResult<Evaluation> {
         let corpus = &self.encoding.corpus;
         let mode = Mode::inference();
@@ -239,7 +241,7 @@ impl RevealStudy {
             Ok(vectors)
         };
         let held_out = held_out_images(corpus);
-        // Files may have images without entries, and entries with missing images.
+        // With files, an image may have no entry, and an entry's image may be missing.
         let in_memory = corpus.items.iter().filter_map(|item| item.image);
         let all: BTreeSet<usize> = in_memory.chain(held_out.iter().copied()).collect();
         let clean: Vec<(usize, u32)> = all.iter().map(|index| (*index, 0)).collect();
@@ -290,7 +292,7 @@ impl Study for RevealStudy {
     }
 
     fn primary_metric(&self) -> MetricSpec {
-        // The metric of the first validation example, which every evaluation answers.
+        // The kind of metric of the first validation example, which is in every evaluation.
         let Encoding { corpus, .. } = self.encoding.as_ref();
         let metric_kind = corpus
             .validation
@@ -336,7 +338,7 @@ impl Study for RevealStudy {
             Examples::Images => self.encoding.corpus.training_images.len(),
             _ => examples.len(),
         };
-        // An example that reads its own entry needs one in the memory.
+        // With `knowledge = "own"`, examples without an own entry in the memory are left out.
         let reads_own = feed.knowledge == Knowledge::Own && feed.examples != Examples::Images;
         let is_usable = |index: &usize| !reads_own || examples[*index].own.is_some();
         let indices: Vec<usize> = (0..count).filter(is_usable).collect();
@@ -357,7 +359,7 @@ impl Study for RevealStudy {
                     replaced: rng.random_bool(feed.own_knowledge),
                 })
                 .collect();
-            // A batch of a single example has no negative.
+            // A single example has no negative, so it is left out.
             if examples.len() < 2 {
                 return Ok(batches);
             }
@@ -473,7 +475,7 @@ impl Study for RevealStudy {
             0 => all.len(),
             most => most.min(all.len()),
         };
-        // Evenly spread over the images.
+        // The questions are in the order of the images, so this spreads them over all images.
         let questions: Vec<&Example> = (0..count).map(|i| &all[i * all.len() / count]).collect();
         let answers = Answers::of(&forward, &questions, context.stop)?;
         let corpus = &self.encoding.corpus;

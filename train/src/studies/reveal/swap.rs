@@ -16,12 +16,12 @@ use super::metrics::QuestionMetrics;
 use crate::Stop;
 use crate::study::StudyResult;
 
-/// The results of a swap.
+/// The results of changing facts in the memory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SwapReport {
     /// The number of changed facts.
     pub facts: usize,
-    /// The fraction of correct answers before.
+    /// The fraction of correct answers before the change.
     pub before: Measure,
     /// The fraction of answers after the change that equal the new fact.
     pub new_answer: Measure,
@@ -40,9 +40,9 @@ pub struct SwappedQuestion {
     pub question: i64,
     /// The entry's id.
     pub entry: i64,
-    /// The index of its image.
+    /// The index of its image; `None` if it has none.
     pub image: Option<usize>,
-    /// The correct answer before, and after the change.
+    /// The correct answers before and after the change.
     pub references: [String; 2],
     /// The model's answers before, after the change, and after the deletion.
     pub answers: [String; 3],
@@ -51,9 +51,9 @@ pub struct SwappedQuestion {
     pub fell_back: bool,
 }
 
-/// Changes `count` facts in the memory and answers questions about them. Then deletes these facts
-/// and answers again. Fewer facts are changed if the test questions have fewer, or their source is
-/// not in the memory. The changed facts stay deleted.
+/// Changes up to `count` facts in the memory and answers questions about them. Then deletes these
+/// facts and answers again. Facts without a test question or without an entry in the memory are
+/// left out. The changed facts stay deleted.
 pub fn swap(
     forward: &Forward<'_>,
     retriever: &mut Retriever,

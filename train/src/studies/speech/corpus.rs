@@ -1,4 +1,4 @@
-//! Audio with texts: sentences of the embedded world's voices, or clips from manifests.
+//! Audio with texts: sentences spoken by the embedded world's voices, or clips from manifests.
 
 use std::path::Path;
 
@@ -20,8 +20,8 @@ use crate::error::{Result, TrainError};
 
 /// The number of voices that speak at once in babble noise.
 const BABBLE_VOICES: std::ops::RangeInclusive<usize> = 2..=5;
-/// The seed of the first sentence of [`Corpus::evaluated`] for the training voices. These sentences
-/// are not used for training. The seeds of validation start at 0, of the test at 1.
+/// The first seed for the sentences of [`Corpus::evaluated`] in the training voices. These
+/// sentences are not used for training. The seeds for validation start at 0, for the test at 1.
 const TRAIN_SEED: u64 = 1 << 32;
 
 /// An audio clip with its text.
@@ -33,9 +33,9 @@ pub struct Utterance {
     pub text: String,
     /// Audio samples at 16 kHz.
     pub samples: Vec<f32>,
-    /// The samples before noise was added; `None` if no noise was added.
+    /// The samples without the added noise; `None` if no noise was added.
     pub before_noise: Option<Vec<f32>>,
-    /// Image names in the text; empty for clips from files.
+    /// The names of the embedded world's images in the text; empty for clips from files.
     pub names: Vec<&'static str>,
 }
 
@@ -149,8 +149,9 @@ impl Corpus {
         Ok(())
     }
 
-    /// Returns a training utterance, at a random speed and with random noise. In the embedded world
-    /// `clip` has no effect, and the first `voices` voices speak, or all for 0.
+    /// Returns a training utterance at a random speed and with random noise. For files it is the
+    /// clip with the index `clip`. For the embedded world it is a random sentence in one of the
+    /// first `voices` voices, or in any voice if `voices` is 0.
     ///
     /// # Errors
     /// [`TrainError::Data`] for a clip that cannot be read; [`TrainError::Manifest`] for a clip
@@ -173,7 +174,8 @@ impl Corpus {
         Ok(utterance.with_noise(&noise, ratio))
     }
 
-    /// Babble, or noise of any kind.
+    /// Random noise. In the embedded world it is babble with the probability `data.babble`.
+    /// Otherwise it is white, coloured or band-limited.
     fn noise(&self, samples: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
         let babble_source = match &self.source {
             Source::World { train, .. } if rng.random_bool(self.data.babble) => Some(train),
@@ -194,8 +196,8 @@ impl Corpus {
         babble(&sentences, samples, rng)
     }
 
-    /// The utterances of a split. From files, all clips at their own speed. In the embedded world,
-    /// the same sentences in every run; training voices speak at the first of `data.speeds`.
+    /// The utterances of a split. Files: all clips at their own speed. Embedded world: the same
+    /// sentences in every run; training voices speak at the first speed in `data.speeds`.
     ///
     /// # Errors
     /// As [`Corpus::training`].
@@ -308,7 +310,7 @@ mod tests {
         })
     }
 
-    /// The test must not repeat the sentences that select the checkpoint.
+    /// The validation sentences select the checkpoint, so the test must not repeat them.
     #[test]
     fn the_test_has_other_sentences_than_validation() -> Result<()> {
         let corpus = world()?;

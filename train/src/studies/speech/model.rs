@@ -20,7 +20,7 @@ pub struct SpeechModules {
 }
 
 impl SpeechModules {
-    /// Builds a fresh model. The blank is added to the vocabulary.
+    /// Builds a model with random weights. Its classes are the vocabulary and the blank of CTC.
     ///
     /// # Errors
     /// Errors of the modules; a group whose pattern matches no parameter.
@@ -65,7 +65,7 @@ impl SpeechModules {
     }
 }
 
-/// The configuration of an ASR model with `vocabulary` tokens; the blank is the last class.
+/// The configuration of an ASR model with `vocabulary` tokens. The blank of CTC is the last class.
 pub fn ctc_config(encoder: &ConformerConfig, vocabulary: usize) -> ConformerCtcConfig {
     ConformerCtcConfig {
         encoder_config: encoder.clone(),

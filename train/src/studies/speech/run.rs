@@ -1,8 +1,8 @@
 //! Training and testing one run.
 //!
-//! The run folder has the usual files. It also has `config.json` and `tokenizer.json` in the
-//! published form, so that the folder opens as an ASR model. `ref.tsv` and `hyp.tsv` are the test's
-//! references and hypotheses, for `engram eval wer`. `summary.json` is written last.
+//! Besides the files of every run, the run folder has `config.json` and `tokenizer.json` in the
+//! published form, so that it can be opened as an ASR model. `ref.tsv` and `hyp.tsv` are the
+//! references and hypotheses of the test, for `engram eval wer`. `summary.json` is written last.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -38,10 +38,11 @@ pub struct SpeechSummary {
     pub seed: u64,
     /// Steps trained.
     pub steps: u64,
-    /// The word error rate on the test, against references spelled in the model's tokens; `None` if
-    /// no phase trains on texts.
+    /// The word error rate on the test; `None` if no phase trains on texts. The references are the
+    /// texts as the tokenizer encodes and decodes them.
     pub wer: Option<Measure>,
-    /// Embedded world: the error rates of image names and of all other words.
+    /// The error rates of image names and of all other words; `None` for clips from files, and if
+    /// no phase trains on texts.
     pub names: Option<NameErrors>,
     /// Failures of the recipe's `[check]`.
     pub check_failures: Vec<String>,

@@ -177,7 +177,8 @@ pub enum Objective {
 pub struct SpeechFeed {
     /// The objective.
     pub objective: Objective,
-    /// Embedded world: the number of training voices, from the first; 0 for all. Babble uses all.
+    /// Embedded world: the number of training voices that speak, from the first; 0 for all. Babble
+    /// noise uses all voices.
     #[serde(default)]
     pub voices: usize,
 }

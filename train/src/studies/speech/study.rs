@@ -36,7 +36,7 @@ const UTTERANCES_PER_PASS: usize = 16;
 const NOISE_ONLY: std::ops::Range<usize> = SAMPLE_RATE as usize / 2..6 * SAMPLE_RATE as usize;
 /// The seed of the evaluation masks.
 const MASK_SEED: u64 = 1;
-/// The share of masked states whose code is predicted correctly.
+/// The metric of BEST-RQ: the share of masked states whose code is predicted correctly.
 const MASKED_ACCURACY: &str = "masked_accuracy";
 
 /// Trains an ASR model on a corpus.
@@ -51,10 +51,10 @@ pub struct SpeechStudy {
     validation: Vec<Utterance>,
 }
 
-/// A batch of utterances: each one's clip index, and the seed of its augmentation.
+/// A batch of utterances: the clip index of each, and the seed of its augmentation.
 pub type Batch = Vec<(usize, u64)>;
 
-/// The frames of a clip, with the codes of its states or the tokens of its text.
+/// The spectrogram frames of a clip, with its target: codes (BEST-RQ) or the tokens of its text.
 type TrainingExample = (Frames, Vec<u32>);
 
 /// The frames of several clips, concatenated.
@@ -68,8 +68,8 @@ impl SpeechStudy {
     /// Creates the study from a recipe's settings.
     ///
     /// # Errors
-    /// Errors of reading the data; in phases with texts, a text with a character that is not in the
-    /// vocabulary.
+    /// Errors of reading the data. If a phase trains on texts: a text with a character that is not
+    /// in the vocabulary.
     pub fn new(
         data: SpeechData,
         model: SpeechModel,
@@ -97,8 +97,8 @@ impl SpeechStudy {
         self.feeds.iter().any(|feed| feed.objective == Objective::Ctc)
     }
 
-    /// The utterances of validation or test, with texts as the tokenizer decodes them. An ASR model
-    /// without capitals is not penalised for capitals in the data.
+    /// The utterances of validation or test. Their texts are encoded and decoded by the tokenizer,
+    /// so that an ASR model without capitals is not penalised for capitals in the data.
     ///
     /// # Errors
     /// As [`Corpus::evaluated`].
@@ -148,7 +148,7 @@ impl SpeechStudy {
         Ok((frames, targets))
     }
 
-    /// The codes of an utterance's audio, before noise was added.
+    /// The BEST-RQ codes of an utterance's audio without added noise.
     fn codes(&self, modules: &SpeechModules, utterance: &Utterance) -> StudyResult<Vec<u32>> {
         Ok(modules.best_rq.codes(&self.mel.frames(utterance.clean(), 0))?)
     }
@@ -178,7 +178,7 @@ impl SpeechStudy {
         Ok(texts)
     }
 
-    /// The share of masked states whose code is predicted correctly, on validation.
+    /// The share of masked states of the validation clips whose code is predicted correctly.
     fn masked_accuracy(&self, modules: &SpeechModules, stop: &Stop) -> StudyResult<f64> {
         let mut rng = ChaCha8Rng::seed_from_u64(MASK_SEED);
         let (mut correct, mut all) = (0, 0);
@@ -247,7 +247,7 @@ impl SpeechStudy {
         let audio = encode(modules, &pack(frames)?, mode)?;
         let logits = modules.asr_model.logits(&audio)?;
         let loss = if feasible.is_empty() {
-            // A loss with zero gradient.
+            // No clip is long enough: a loss with zero gradient.
             (logits.sum_all()? * 0.0)?
         } else {
             let lengths = audio.lengths.clone();
@@ -314,7 +314,7 @@ impl Study for SpeechStudy {
         let mut clips: Vec<usize> = (0..self.corpus.epoch_len()).collect();
         clips.shuffle(rng);
         let drawn: Vec<(usize, u64)> = clips.into_iter().map(|clip| (clip, rng.random())).collect();
-        // An incomplete batch is dropped; each epoch has another order.
+        // Drops an incomplete batch. Its clips change, because each epoch has another order.
         let size = self.batch.examples.max(1).min(drawn.len());
         Ok(drawn.chunks_exact(size).map(<[_]>::to_vec).collect())
     }

@@ -63,7 +63,8 @@ fn check(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
     Ok(())
 }
 
-/// The name that shares the most letter pairs with the pattern; the first one on a tie.
+/// The parameter name that shares the most letter pairs with the pattern; on a tie, the first such
+/// name. `None` if there are no parameters.
 fn nearest<'a>(pattern: &str, parameters: &'a Parameters) -> Option<&'a str> {
     let letters = pattern.replace('*', "");
     let likeness = |name: &str| strsim::sorensen_dice(&letters, name);

@@ -1,5 +1,5 @@
-//! Connected components of documents and images, linked by captions, questions and entries that
-//! name both.
+//! Connected components of documents and images. A caption, question or entry that names a document
+//! and an image connects them.
 //!
 //! Images are identified by their bytes, so that copies of an image, and all documents that show
 //! it, get the same split.

@@ -29,9 +29,9 @@ const REMEDY: &str = "add the file, or set `data.on_bad_image` to \"skip\" or \"
 
 /// The distinct images. Images with equal bytes have the same index.
 struct ImageTable {
-    /// The index of each image name.
+    /// The index of each image by its name.
     index_of: HashMap<String, usize>,
-    /// Whether each image decodes.
+    /// By index, whether an image decodes.
     usable: Vec<bool>,
 }
 
@@ -53,7 +53,7 @@ pub(super) fn load(
 ) -> StudyResult<Corpus> {
     let mut read = ParsedFiles::all(data)?;
     let (images, table, digest) = images(data, image_size, preprocessing, &mut read)?;
-    // Computed before skipping, because a missing image also connects its documents.
+    // Before bad images are skipped: a missing image also connects documents.
     let components = components(&table, &read);
     if data.on_bad_image != OnBadImage::Refuse {
         skip_bad_images(data, &table, &mut read);
@@ -137,7 +137,7 @@ fn images(
             }
             .into());
         }
-        // The note names a broken file: missing files are often intended.
+        // The note names the first broken file, not a missing one: users often leave out images.
         let first = faults.clone().find(|fault| !is_missing(fault));
         let first = first.map_or_else(String::new, |fault| format!(", the first: {fault}"));
         read.notes.push(format!("{counts}{first}"));
@@ -154,7 +154,7 @@ fn images(
     index_of.values_mut().for_each(|index| *index = first_of[*index]);
     let usable = checked.iter().map(Result::is_ok).collect();
     let hashes: Vec<String> = checked.into_iter().map(Result::unwrap_or_default).collect();
-    // Hashed by their names in `data.path`, so that a moved data set counts as the same.
+    // Names relative to `data.path` are hashed, so that a moved data set has the same hash.
     let lines = names.iter().zip(&hashes).map(|(name, hash)| format!("{name} {hash}"));
     let lines: Vec<String> = lines.collect();
     Ok((files, ImageTable { index_of, usable }, digest::of_bytes(lines.join("\n"))))
@@ -196,7 +196,8 @@ impl SplitAssignment {
     }
 }
 
-/// Skips and counts the examples and captions without a usable image.
+/// Skips and counts the captions, questions and entries without a usable image, as
+/// `data.on_bad_image` says.
 fn skip_bad_images(data: &RevealData, table: &ImageTable, read: &mut ParsedFiles) {
     let usable = |image: &str| table.usable(image).is_some();
     let as_text = data.on_bad_image == OnBadImage::TextOnly;
@@ -230,7 +231,7 @@ fn skip_bad_images(data: &RevealData, table: &ImageTable, read: &mut ParsedFiles
     }
 }
 
-/// The split of each component with a question, or with a split in a file.
+/// The split of each component with an example, or with a split given for a file.
 fn draw(
     data: &RevealData,
     table: &ImageTable,
@@ -261,7 +262,8 @@ fn draw(
     Ok(splits(described.chain(questions), &draw)?)
 }
 
-/// The memory entries: all texts about images that are not held out.
+/// The memory entries: all texts except those about held-out images and those beyond
+/// `data.max_images`.
 fn items(
     data: &RevealData,
     table: &ImageTable,
@@ -296,7 +298,8 @@ fn items(
                 continue;
             }
             Some(component) => Some(component.to_owned()),
-            // Its own document, so that a text's beginning cannot retrieve its end.
+            // Each such entry is a document of its own. So an example that continues the entry's
+            // text does not retrieve the entry itself.
             None => Some(format!("entry {}", entry.id)),
         };
         let image_index = entry.image().and_then(|image| table.usable(image));
@@ -384,7 +387,8 @@ fn examples(
             own_of.entry(key).or_insert(index);
         }
     }
-    // If a component has several images, take the example's own image; a text may have none.
+    // A component may have several images: prefer entries about the example's own image, then
+    // entries without an image.
     let own = |component: &str, image_index: Option<usize>, question: &str| {
         let keys = [(image_index, question), (image_index, ""), (None, "")];
         let find =

@@ -55,7 +55,7 @@ impl ParsedFiles {
         Ok(read)
     }
 
-    /// Reads captions. If the model is to describe an image, one file must have all its captions.
+    /// Reads captions. All captions of an image that the model is to describe must be in one file.
     fn captions(&mut self, data: &RevealData) -> StudyResult<()> {
         let folder = Path::new(&data.path);
         for (file, settings) in data.captions.iter().enumerate() {
@@ -200,7 +200,8 @@ impl ParsedFiles {
         }
     }
 
-    /// All images in use, each with its file and its location there, for messages.
+    /// All images that the files name. For messages, each has the file that names it and the
+    /// location in that file.
     pub(super) fn used_images<'a>(
         &'a self,
         data: &'a RevealData,

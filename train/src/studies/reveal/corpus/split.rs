@@ -14,7 +14,7 @@ pub(super) struct ImageWithExamples<'a> {
     pub(super) component: &'a str,
     /// The id of the image.
     pub(super) document: &'a str,
-    /// The split that the file gives to all its images.
+    /// The split that the recipe gives all images of the file; `None` to draw it.
     pub(super) split: Option<Split>,
     /// The file.
     pub(super) file: &'a str,
@@ -27,7 +27,7 @@ pub(super) struct Draw<'a> {
     pub(super) seed: u64,
     pub(super) validation_share: f64,
     pub(super) test_share: f64,
-    /// The number of images to keep, with or without a given split; 0 for all.
+    /// The number of components to keep, with or without a given split; 0 for all.
     pub(super) max_images: usize,
 }
 
@@ -138,7 +138,7 @@ mod tests {
         };
         let drawn = with(Some(Split::Test))?;
         assert!(documents[..4].iter().all(|document| drawn[document] == Split::Test));
-        // Two of the six others are in the test.
+        // Four images have the given split `test`. Two of the six others are drawn for the test.
         assert_eq!(drawn.values().filter(|split| **split == Split::Test).count(), 6);
         let clash = images_of(&documents[..1], Some(Split::Train), "a");
         let clash = clash.chain(images_of(&documents[..1], Some(Split::Test), "b"));

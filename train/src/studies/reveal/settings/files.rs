@@ -18,7 +18,8 @@ pub enum OnBadImage {
     Refuse,
     /// Skip and count its examples and entries.
     Skip,
-    /// Use and count its examples and entries as text only; it is not described.
+    /// Use its questions and entries without the image, and count them. The model does not describe
+    /// the image.
     TextOnly,
 }
 
@@ -33,7 +34,7 @@ pub struct CaptionFile {
     pub image_folder: String,
     /// The splits to read of a Karpathy file or a CSV; all by default.
     pub only: Vec<String>,
-    /// The split of all its images; drawn with the seed by default.
+    /// The split of all its images; by default drawn for each image with `data.world_seed`.
     pub split: Option<Split>,
     /// Whether its images are to be described, in training and evaluation.
     pub describe: bool,
@@ -49,11 +50,11 @@ pub struct QuestionFile {
     pub questions: String,
     /// The annotations file of VQA or OK-VQA.
     pub annotations: String,
-    /// The A-OKVQA file, instead of both.
+    /// The A-OKVQA file, instead of `questions` and `annotations`.
     pub aokvqa: String,
     /// The name pattern of images in `data.path`: `%012d`, `%d` or `%s` stands for the image's id.
     pub image_name: String,
-    /// The split of all its images; drawn with the seed by default.
+    /// The split of all its images; by default drawn for each image with `data.world_seed`.
     pub split: Option<Split>,
     /// The source name of its questions with answers in the memory; without it they are not in the
     /// memory.
@@ -73,7 +74,7 @@ impl RevealData {
         self.captions.is_empty() && self.questions.is_empty() && self.entries.is_empty()
     }
 
-    /// The embedded world of the data, if any.
+    /// The embedded world of the data; `None` for files.
     pub fn world(&self) -> Option<WorldId> {
         let images = if self.max_images == 0 { IMAGES } else { self.max_images };
         self.is_world().then_some(WorldId { seed: self.world_seed, images })
