@@ -42,11 +42,11 @@ Examples:
   engram reproduce --study avformer --scale laptop --whisper hf://openai/whisper-tiny.en
   engram reproduce --study patent --data ../shared/data      # with claims on real data")]
 pub struct Reproduce {
-    /// Only these studies
+    /// The studies to run; default: all
     #[arg(long, value_delimiter = ',', value_name = "STUDIES", value_parser = study_name())]
     study: Vec<String>,
-    /// Only these claims of the report, by id, and only the training that they need; the report is
-    /// then report-of-claims.html
+    /// Test only these claims (ids as in report.json), with only the necessary training; writes
+    /// report-of-claims.html
     #[arg(long = "claim", value_delimiter = ',', value_name = "IDS",
         conflicts_with_all = ["study", "ablations", "export_bundled"])]
     claims: Vec<String>,
@@ -57,8 +57,7 @@ pub struct Reproduce {
     #[arg(long, default_value_t = 1, default_value_if("scale", "full", "3"), value_name = "N",
         value_parser = clap::value_parser!(u64).range(1..=100))]
     seeds: u64,
-    /// Add the claims that need more training, at the scale of train/recipes/*/ablations.toml, for
-    /// any --scale
+    /// Also test the claims of train/recipes/*/ablations.toml; their size does not depend on --scale
     #[arg(long)]
     ablations: bool,
     /// A Whisper model, used as AVFormer's frozen ASR model in addition to the Conformer:

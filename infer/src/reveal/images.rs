@@ -77,7 +77,9 @@ pub fn squared(size: usize) -> Preprocessing {
 
 /// The augmented views of photographs.
 ///
-/// # Source   REVEAL's warm start crops 10 to 80 % of an image; small images keep more of it here
+/// # Source
+/// REVEAL's warm start keeps 10 to 80 % of the image area. Here, crops keep 30 to 100 %, because the
+/// images are small.
 fn photograph_views(size: u32) -> Augmentation {
     Augmentation {
         scale: [0.3, 1.0],

@@ -21,18 +21,18 @@ pub(super) const MAX_REQUEST_BYTES: usize = 32 << 20;
 pub(super) const MAX_IMAGE_BYTES: usize = 32 << 20;
 /// Requests up to this size never wait.
 const SMALL_REQUEST: usize = 1 << 16;
-/// Total bytes of request bodies. With parsed and decoded copies, they take up to three times as
+/// Maximum total bytes of request bodies. With parsed and decoded copies, they take up to three times as
 /// much.
-const BODIES: usize = MAX_REQUEST_BYTES;
-/// Total bytes of images being sent.
-const IMAGES: usize = 32 << 20;
+const MAX_TOTAL_BODY_BYTES: usize = MAX_REQUEST_BYTES;
+/// Maximum total bytes of images being sent.
+const MAX_TOTAL_IMAGE_BYTES: usize = 32 << 20;
 /// Maximum number of concurrent searches and model runs.
 const MAX_CONCURRENT_WORK: usize = 4;
 /// Timeout for receiving a request body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for which the body of a refused request is read and discarded.
 const DRAIN_TIME: Duration = Duration::from_secs(2);
-/// Timeout for acquiring a share.
+/// Time that a request waits for memory or a worker before it is refused.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 /// The unit of the memory budget.
 const KIBIBYTE: usize = 1 << 10;
@@ -61,8 +61,8 @@ impl Budget {
     pub(super) fn new() -> Self {
         let of = |permits| Arc::new(Semaphore::new(permits));
         Self {
-            bodies: of(BODIES / KIBIBYTE),
-            images: of(IMAGES / KIBIBYTE),
+            bodies: of(MAX_TOTAL_BODY_BYTES / KIBIBYTE),
+            images: of(MAX_TOTAL_IMAGE_BYTES / KIBIBYTE),
             decoding: of(1),
             work: of(MAX_CONCURRENT_WORK),
         }

@@ -50,7 +50,7 @@ impl MetricQuery {
 }
 
 impl fmt::Display for MetricQuery {
-    /// `exact_match of held_out, kg`
+    /// Writes the metric and the values of the filters, such as `exact_match of held_out, kg`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.metric.name)?;
         for (i, value) in self.filters.values().enumerate() {
