@@ -490,8 +490,8 @@ fn network(builder: &ParameterBuilder) -> Result<impl Fn() -> Result<Tensor>> {
     let (wq, wk, wv) = (w("q", &[32, 32])?, w("k", &[32, 32])?, w("v", &[32, 32])?);
     let (w1, b1, w2, b2) =
         (w("w1", &[64, 32])?, w("b1", &[64])?, w("w2", &[32, 64])?, w("b2", &[32])?);
-    let (scale, shift) = (w("scale", &[32])?, w("shift", &[32])?);
-    let (windows, shifts) = (w("windows", &[32, 3, 3, 32])?, w("shifts", &[32])?);
+    let (norm_weight, norm_bias) = (w("scale", &[32])?, w("shift", &[32])?);
+    let (conv_weight, conv_bias) = (w("windows", &[32, 3, 3, 32])?, w("shifts", &[32])?);
     Ok(move || {
         let ids: Arc<[u32]> = (0..300u32).map(|i| i * 7 % 30).collect();
         let x = embedding_sum(&[(&table, ids.clone())])?;
@@ -500,13 +500,13 @@ fn network(builder: &ParameterBuilder) -> Result<impl Fn() -> Result<Tensor>> {
         let dropout = Some(Dropout::new(0.1, 1));
         let options = Attention { num_heads: 4, scale: 0.3, causal: false, segments, dropout };
         let y = self_attention(&qkv, None, &options)?;
-        let layer_norm = Norm { weight: &scale, bias: Some(&shift), epsilon: 1e-5 };
+        let layer_norm = Norm { weight: &norm_weight, bias: Some(&norm_bias), epsilon: 1e-5 };
         let x = residual_norm(&y, &x, layer_norm, dropout)?;
         let y = feed_forward(&x, (&w1, &b1), (&w2, &b2), Activation::Gelu)?;
         let x = residual_norm(&y, &x, layer_norm, dropout)?;
         let grid = x.reshape((12, 5, 5, 32))?;
         let same = Convolution { stride: 1, padding: 1, relu: true };
-        let y = convolution(&grid, &windows, &shifts, same)?;
+        let y = convolution(&grid, &conv_weight, &conv_bias, same)?;
         let x = residual_norm(&y.reshape((300, 32))?, &x, layer_norm, dropout)?;
         let logits = linear(&x, &table, None)?;
         let options = CrossEntropy { targets: ids, ignored: None, label_smoothing: 0.0 };

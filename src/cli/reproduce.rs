@@ -57,8 +57,7 @@ pub struct Reproduce {
     #[arg(long, default_value_t = 1, default_value_if("scale", "full", "3"), value_name = "N",
         value_parser = clap::value_parser!(u64).range(1..=100))]
     seeds: u64,
-    /// Add the claims that need more training, at the scale of train/recipes/*/ablations.toml, for
-    /// any --scale
+    /// Also test the claims of train/recipes/*/ablations.toml; their size does not depend on --scale
     #[arg(long)]
     ablations: bool,
     /// A Whisper model, used as AVFormer's frozen ASR model in addition to the Conformer:

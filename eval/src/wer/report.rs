@@ -179,11 +179,11 @@ pub fn evaluate(pairs: &Pairs<'_>, options: &WerOptions) -> Result<WerReport, Ev
     }
     let mut normalisers = Vec::new();
     for normaliser in &options.other_normalisers {
-        let measured = Measured::new(&*prepared(pairs, *normaliser)?, options)?;
+        let measured = Measured::new(&*resolve_and_normalise(pairs, *normaliser)?, options)?;
         let measure = measured.measures(options).swap_remove(0);
         normalisers.push(NormaliserValue { normaliser: normaliser.name_and_version(), measure });
     }
-    let pairs = &*prepared(pairs, options.normaliser)?;
+    let pairs = &*resolve_and_normalise(pairs, options.normaliser)?;
     let measured = Measured::new(pairs, options)?;
     let Measured { words, chars, .. } = &measured;
     let (chosen, info, length) = match options.unit {
@@ -229,15 +229,15 @@ fn prepared<'p, 'a>(
     pairs: &'p Pairs<'a>,
     normaliser: Normaliser,
 ) -> Result<Cow<'p, Pairs<'a>>, EvalError> {
-    let mut prepared = Cow::Borrowed(pairs);
+    let mut resolved = Cow::Borrowed(pairs);
     if pairs.markup.references || pairs.markup.hypotheses {
-        prepared = Cow::Owned(pairs.without_markup(normaliser)?);
+        resolved = Cow::Owned(pairs.without_markup(normaliser)?);
     }
     if normaliser != Normaliser::None {
-        prepared = Cow::Owned(prepared.normalised(normaliser));
+        resolved = Cow::Owned(resolved.normalised(normaliser));
     }
-    check_lengths(&prepared)?;
-    Ok(prepared)
+    check_lengths(&resolved)?;
+    Ok(resolved)
 }
 
 /// Returns an error for a pair whose alignment would take too long.

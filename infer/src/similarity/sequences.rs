@@ -23,7 +23,7 @@ pub struct Sequence {
     ids: Vec<u32>,
     /// The branch of each token, if targets do not attend to each other; otherwise empty.
     branches: Vec<u32>,
-    scored: Vec<Scored>,
+    scored: Vec<ScoredPair>,
 }
 
 impl Sequence {
@@ -32,9 +32,9 @@ impl Sequence {
     }
 }
 
-/// A row and its token spans in the sequence.
+/// A phrase pair, by its index among the rows, and its token spans in the sequence.
 #[derive(Debug, Clone)]
-struct Scored {
+struct ScoredPair {
     row: usize,
     target: Span,
     anchor: Span,
@@ -49,12 +49,12 @@ pub enum Input {
     Phrases(PackedTokens, Vec<(u32, u32)>),
 }
 
-/// An input, and the rows of its scores.
+/// An input, and the phrase pairs that it scores.
 #[derive(Debug, Clone)]
 pub struct RowBatch {
     /// The input of the scorer.
     pub input: Input,
-    /// The row of each score.
+    /// For each score, the index of its phrase pair among the rows.
     pub rows: Vec<usize>,
 }
 
@@ -235,7 +235,7 @@ impl Sequencer {
                     context = &rows[row].context;
                 }
                 let span = Span { start: sequence.ids.len(), length: target.len() };
-                sequence.scored.push(Scored { row, target: span, anchor });
+                sequence.scored.push(ScoredPair { row, target: span, anchor });
                 sequence.ids.extend(target);
                 sequence.ids.push(special.sep);
                 if self.settings.targets_apart {
@@ -295,7 +295,7 @@ impl Sequencer {
             let all_tokens = Span { start: 0, length: ids.len() };
             let anchor = Span { start: 1, length: lengths[0].max(1) };
             sequences.push(Sequence {
-                scored: vec![Scored { row, target: all_tokens, anchor }],
+                scored: vec![ScoredPair { row, target: all_tokens, anchor }],
                 ..Sequence::starting(&ids)
             });
         }
@@ -319,7 +319,7 @@ impl Sequencer {
             };
             let (anchor, target) = (span_of(&pair.anchor)?, span_of(&pair.target)?);
             sequences.push(Sequence {
-                scored: vec![Scored { row, target, anchor }],
+                scored: vec![ScoredPair { row, target, anchor }],
                 ..Sequence::starting(&ids)
             });
         }

@@ -80,9 +80,10 @@ impl NormKernel {
     /// Checks the shapes and returns the width.
     fn check(&self, dims: &[&[usize]]) -> candle_core::Result<usize> {
         let width = dims[0].last().copied().unwrap_or(0);
-        let residuals = usize::from(self.residual);
-        let fits = dims[residuals + 1..].iter().all(|parameter| *parameter == [width]) && width > 0;
-        if !fits || dims[residuals] != dims[0] {
+        let num_residuals = usize::from(self.residual);
+        let fits =
+            dims[num_residuals + 1..].iter().all(|parameter| *parameter == [width]) && width > 0;
+        if !fits || dims[num_residuals] != dims[0] {
             candle_core::bail!("norm: shapes {dims:?} do not match");
         }
         Ok(width)
@@ -91,12 +92,12 @@ impl NormKernel {
     fn roles<'a>(&self, inputs: &[Input<'a>]) -> candle_core::Result<Roles<'a>> {
         let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
         let width = self.check(&dims)?;
-        let residuals = usize::from(self.residual);
+        let num_residuals = usize::from(self.residual);
         Ok(Roles {
             x: inputs[0].data,
             residual: self.residual.then(|| inputs[1].data),
-            weight: inputs[residuals + 1].data,
-            bias: self.centred.then(|| inputs[residuals + 2].data),
+            weight: inputs[num_residuals + 1].data,
+            bias: self.centred.then(|| inputs[num_residuals + 2].data),
             width,
         })
     }
@@ -134,8 +135,8 @@ impl Kernel for NormKernel {
     ) -> candle_core::Result<()> {
         let roles = self.roles(inputs)?;
         let width = roles.width;
-        let residuals = usize::from(self.residual);
-        let is_trained = input_gradients[residuals + 1..].iter().any(Option::is_some);
+        let num_residuals = usize::from(self.residual);
+        let is_trained = input_gradients[num_residuals + 1..].iter().any(Option::is_some);
         let mut ds = vec![0.0; roles.x.len()];
         let partial: Vec<Option<[Vec<f32>; 2]>> = ds
             .par_chunks_mut(ROWS * width)
@@ -149,14 +150,14 @@ impl Kernel for NormKernel {
                 sums
             })
             .collect();
-        for buffer in input_gradients[residuals + 1..].iter_mut().flatten() {
+        for buffer in input_gradients[num_residuals + 1..].iter_mut().flatten() {
             buffer.as_sum();
         }
         for [dw, db] in partial.iter().flatten() {
-            if let Some(buffer) = &mut input_gradients[residuals + 1] {
+            if let Some(buffer) = &mut input_gradients[num_residuals + 1] {
                 add(dw, buffer.as_sum());
             }
-            if let Some(Some(buffer)) = input_gradients.get_mut(residuals + 2) {
+            if let Some(Some(buffer)) = input_gradients.get_mut(num_residuals + 2) {
                 add(db, buffer.as_sum());
             }
         }
@@ -186,7 +187,7 @@ impl Kernel for NormKernel {
         if let Some(dropout) = self.dropout {
             x = x.mul(&dropout.mask_like(&x)?)?;
         }
-        let residuals = usize::from(self.residual);
+        let num_residuals = usize::from(self.residual);
         if self.residual {
             x = x.add(&inputs[1])?;
         }
@@ -194,8 +195,8 @@ impl Kernel for NormKernel {
             x = x.broadcast_sub(&x.mean_keepdim(D::Minus1)?)?;
         }
         let variance = (x.sqr()?.mean_keepdim(D::Minus1)? + f64::from(self.epsilon))?;
-        let y = x.broadcast_div(&variance.sqrt()?)?.broadcast_mul(&inputs[residuals + 1])?;
-        if self.centred { y.broadcast_add(&inputs[residuals + 2]) } else { Ok(y) }
+        let y = x.broadcast_div(&variance.sqrt()?)?.broadcast_mul(&inputs[num_residuals + 1])?;
+        if self.centred { y.broadcast_add(&inputs[num_residuals + 2]) } else { Ok(y) }
     }
 }
 

@@ -96,21 +96,21 @@ pub fn beam_search(
     num_beams: usize,
     boost: Option<&BoostTree>,
 ) -> Result<Vec<Hypothesis>> {
-    let mut texts = PrefixTree { nodes: vec![Node::default()], children: HashMap::new() };
+    let mut prefixes = PrefixTree { nodes: vec![Node::default()], children: HashMap::new() };
     let mut beams = vec![Beam { blank: 0.0, ..Beam::default() }];
     for row in rows {
         let total = f64::from(log_sum(row));
         if !total.is_finite() {
             return Err(nan_logits());
         }
-        let state = State { row, total, blank, num_beams: num_beams.max(1) };
-        beams = state.advance(&beams, &mut texts, boost);
+        let state = State { row, total, blank_id: blank, num_beams: num_beams.max(1) };
+        beams = state.advance(&beams, &mut prefixes, boost);
     }
     let end = |beam: &Beam| {
-        let node = &texts.nodes[beam.node];
+        let node = &prefixes.nodes[beam.node];
         let final_bonus = boost.map_or(0.0, |tree| f64::from(tree.final_bonus(node.boost_state)));
         Hypothesis {
-            tokens: texts.tokens(beam.node),
+            tokens: prefixes.tokens(beam.node),
             log_probability: beam.total(),
             bonus: node.bonus + final_bonus,
         }
@@ -196,10 +196,13 @@ impl Beam {
 
 /// A candidate for the next beams.
 struct Candidate {
+    /// The log probability of all its paths, plus the boosting bonus.
     score: f64,
+    /// As in [`Beam`].
     blank: f64,
+    /// As in [`Beam`].
     label: f64,
-    text: CandidatePrefix,
+    prefix: CandidatePrefix,
 }
 
 enum CandidatePrefix {
@@ -214,7 +217,7 @@ struct State<'a> {
     row: &'a [f32],
     /// The log-sum-exp of the logits.
     total: f64,
-    blank: u32,
+    blank_id: u32,
     num_beams: usize,
 }
 
@@ -227,7 +230,7 @@ impl State<'_> {
     fn advance(
         &self,
         beams: &[Beam],
-        texts: &mut PrefixTree,
+        prefixes: &mut PrefixTree,
         boost: Option<&BoostTree>,
     ) -> Vec<Beam> {
         let totals: Vec<f64> = beams.iter().map(Beam::total).collect();
@@ -235,31 +238,31 @@ impl State<'_> {
         // Beams whose extension by a token is itself a beam: the beam's index and the token.
         let mut joins = Vec::new();
         for (beam, total) in beams.iter().zip(&totals) {
-            let node = texts.nodes[beam.node];
+            let node = prefixes.nodes[beam.node];
             let mut label = f64::NEG_INFINITY;
             if beam.node != EMPTY {
                 label = beam.label;
                 if let Some(before) = beams.iter().position(|other| other.node == node.parent) {
                     joins.push((before, node.token));
                     let repeats =
-                        texts.nodes[node.parent].token == node.token && node.parent != EMPTY;
+                        prefixes.nodes[node.parent].token == node.token && node.parent != EMPTY;
                     label =
                         log_add(label, if repeats { beams[before].blank } else { totals[before] });
                 }
                 label += self.log_probability(node.token);
             }
-            let blank = total + self.log_probability(self.blank);
+            let blank = total + self.log_probability(self.blank_id);
             let score = log_add(blank, label) + node.bonus;
             candidates.push(Candidate {
                 score,
                 blank,
                 label,
-                text: CandidatePrefix::Same(beam.node),
+                prefix: CandidatePrefix::Same(beam.node),
             });
         }
         let mut likeliest = Vec::new();
         for (i, (beam, total)) in beams.iter().zip(&totals).enumerate() {
-            let node = &texts.nodes[beam.node];
+            let node = &prefixes.nodes[beam.node];
             if i == 0 || boost.is_some() {
                 likeliest = self.likeliest_tokens(node.boost_state, boost);
             }
@@ -270,23 +273,23 @@ impl State<'_> {
                     tree.advance(node.boost_state, token, BrokenMatch::ReturnBonus)
                 });
                 let bonus = node.bonus + f64::from(token_bonus);
-                let text =
+                let prefix =
                     CandidatePrefix::New(Node { parent: beam.node, token, boost_state, bonus });
                 candidates.push(Candidate {
                     score: label + bonus,
                     blank: f64::NEG_INFINITY,
                     label,
-                    text,
+                    prefix,
                 });
             }
         }
         candidates.retain(|candidate| candidate.score > f64::NEG_INFINITY);
         candidates.sort_by(|a, b| descending(a.score, b.score));
         candidates.truncate(self.num_beams);
-        let to_beam = |Candidate { blank, label, text, .. }| {
-            let node = match text {
+        let to_beam = |Candidate { blank, label, prefix, .. }| {
+            let node = match prefix {
                 CandidatePrefix::Same(node) => node,
-                CandidatePrefix::New(node) => texts.child(node),
+                CandidatePrefix::New(node) => prefixes.child(node),
             };
             Beam { node, blank, label }
         };
@@ -300,7 +303,7 @@ impl State<'_> {
             tree.bonuses(state, BrokenMatch::ReturnBonus, &mut row);
         }
         row.iter_mut().zip(self.row).for_each(|(boosted, logit)| *boosted += logit);
-        if let Some(blank) = row.get_mut(self.blank as usize) {
+        if let Some(blank) = row.get_mut(self.blank_id as usize) {
             *blank = f32::NEG_INFINITY;
         }
         let best = highest(&row, self.num_beams.saturating_add(1)).into_iter();

@@ -21,11 +21,11 @@ pub(super) const MAX_REQUEST_BYTES: usize = 32 << 20;
 pub(super) const MAX_IMAGE_BYTES: usize = 32 << 20;
 /// Maximum size in bytes of a request body that never waits.
 const SMALL_REQUEST: usize = 1 << 16;
-/// Total bytes of request bodies. With parsed and decoded copies, they take up to three times as
+/// Maximum total bytes of request bodies. With parsed and decoded copies, they take up to three times as
 /// much.
-const BODIES: usize = MAX_REQUEST_BYTES;
-/// Total bytes of images being sent.
-const IMAGES: usize = 32 << 20;
+const MAX_TOTAL_BODY_BYTES: usize = MAX_REQUEST_BYTES;
+/// Maximum total bytes of images being sent.
+const MAX_TOTAL_IMAGE_BYTES: usize = 32 << 20;
 /// Maximum number of concurrent searches and model runs.
 const MAX_CONCURRENT_WORK: usize = 4;
 /// Timeout for receiving a request body.
@@ -61,8 +61,8 @@ impl Budget {
     pub(super) fn new() -> Self {
         let of = |permits| Arc::new(Semaphore::new(permits));
         Self {
-            bodies: of(BODIES / KIBIBYTE),
-            images: of(IMAGES / KIBIBYTE),
+            bodies: of(MAX_TOTAL_BODY_BYTES / KIBIBYTE),
+            images: of(MAX_TOTAL_IMAGE_BYTES / KIBIBYTE),
             decoding: of(1),
             work: of(MAX_CONCURRENT_WORK),
         }
