@@ -61,7 +61,7 @@ pub enum InferError {
     },
 
     /// The work was asked to stop.
-    #[error(transparent)]
+    #[error("{0}")]
     Stopped(#[from] Stopped),
 
     /// A file could not be read.

@@ -48,3 +48,29 @@ impl Stop {
         self.0.unsaved.store(unsaved, Ordering::SeqCst);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error;
+
+    use engram_memory::MemoryError;
+
+    use super::*;
+    use crate::InferError;
+    use crate::reveal::RevealError;
+
+    /// The trainer looks for [`Stopped`] among an error's sources.
+    #[test]
+    fn a_stop_request_is_found_among_the_sources_of_an_error() {
+        let errors: [Box<dyn Error>; 4] = [
+            Box::new(InferError::from(Stopped)),
+            Box::new(RevealError::from(Stopped)),
+            Box::new(RevealError::from(MemoryError::Rows(Stopped.into()))),
+            Box::new(RevealError::from(MemoryError::Rows(RevealError::from(Stopped).into()))),
+        ];
+        for error in &errors {
+            let mut sources = std::iter::successors(Some(&**error), |error| error.source());
+            assert!(sources.any(|error| error.is::<Stopped>()), "{error:?}");
+        }
+    }
+}

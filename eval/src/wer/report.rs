@@ -225,7 +225,7 @@ pub fn evaluate(pairs: &Pairs<'_>, options: &WerOptions) -> Result<WerReport, Ev
 }
 
 /// The pairs in the form in which they are compared: without markup, and normalised.
-fn prepared<'p, 'a>(
+fn resolve_and_normalise<'p, 'a>(
     pairs: &'p Pairs<'a>,
     normaliser: Normaliser,
 ) -> Result<Cow<'p, Pairs<'a>>, EvalError> {

@@ -82,14 +82,16 @@ impl From<TextError> for RevealError {
 }
 
 impl From<MemoryError> for RevealError {
-    /// An error of this module while a memory is written keeps its variant.
+    /// Errors of the batches that are written, and stop requests, keep their own type.
     fn from(error: MemoryError) -> Self {
-        match error {
-            MemoryError::Rows(error) => match error.downcast::<Self>() {
-                Ok(own) => *own,
-                Err(other) => Self::Memory(Box::new(MemoryError::Rows(other))),
-            },
-            error => Self::Memory(Box::new(error)),
+        let MemoryError::Rows(error) = error else { return Self::Memory(Box::new(error)) };
+        let other = match error.downcast::<Self>() {
+            Ok(own) => return *own,
+            Err(other) => other,
+        };
+        match other.downcast::<Stopped>() {
+            Ok(stopped) => Self::Stopped(*stopped),
+            Err(other) => Self::Memory(Box::new(MemoryError::Rows(other))),
         }
     }
 }
