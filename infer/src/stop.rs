@@ -1,5 +1,6 @@
 //! Asks a run to stop from outside, for example on Ctrl-C.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -17,6 +18,20 @@ struct Flags {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the run was asked to stop")]
 pub struct Stopped;
+
+impl Stopped {
+    /// Whether an error stands for a stop request: it is `Stopped`, or one of its sources is.
+    pub fn is_cause_of(error: &(dyn Error + 'static)) -> bool {
+        let mut cause = Some(error);
+        while let Some(error) = cause {
+            if error.is::<Self>() {
+                return true;
+            }
+            cause = error.source();
+        }
+        false
+    }
+}
 
 impl Stop {
     /// Asks the run to write a checkpoint and stop after the current step.
@@ -51,15 +66,12 @@ impl Stop {
 
 #[cfg(test)]
 mod tests {
-    use std::error::Error;
-
     use engram_memory::MemoryError;
 
     use super::*;
     use crate::InferError;
     use crate::reveal::RevealError;
 
-    /// The trainer looks for [`Stopped`] among an error's sources.
     #[test]
     fn a_stop_request_is_found_among_the_sources_of_an_error() {
         let errors: [Box<dyn Error>; 4] = [
@@ -69,8 +81,7 @@ mod tests {
             Box::new(RevealError::from(MemoryError::Rows(RevealError::from(Stopped).into()))),
         ];
         for error in &errors {
-            let mut sources = std::iter::successors(Some(&**error), |error| error.source());
-            assert!(sources.any(|error| error.is::<Stopped>()), "{error:?}");
+            assert!(Stopped::is_cause_of(&**error), "{error:?}");
         }
     }
 }

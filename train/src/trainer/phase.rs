@@ -188,7 +188,7 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
         let bytes = self.session.metrics.bytes();
         let ended = self.end_step(epoch);
         match ended {
-            Err(TrainError::Study { source, .. }) if is_stopped(&*source) => {
+            Err(TrainError::Study { source, .. }) if Stopped::is_cause_of(&*source) => {
                 self.session.state = State { pending: Some(epoch), ..before };
                 self.session.metrics.truncate(bytes)?;
                 Err(self.stop())
@@ -367,11 +367,6 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
     fn empty(&self, reason: String) -> TrainError {
         TrainError::EmptyPhase { phase: self.phase.name.clone(), reason }
     }
-}
-
-/// Whether an error of the study's own code stands for a stop request.
-fn is_stopped(error: &(dyn std::error::Error + 'static)) -> bool {
-    std::iter::successors(Some(error), |error| error.source()).any(|error| error.is::<Stopped>())
 }
 
 /// Wraps an error of the study's own code, for `map_err`.
