@@ -12,6 +12,7 @@ mod sgd;
 
 use engram_models::gradients::Gradients;
 use engram_models::params::{Parameters, path_matches};
+use rayon::prelude::*;
 
 use crate::error::Result;
 use settings::RuleSettings;
@@ -182,6 +183,14 @@ impl Optimiser {
 
 fn full_name(parameter: &str, state: &str) -> String {
     format!("{parameter}#{state}")
+}
+
+/// The sum of squares in f64, in an order that does not depend on the thread count.
+fn sum_of_squares(values: &[f32]) -> f64 {
+    let square = |value: &f32| f64::from(*value) * f64::from(*value);
+    let sums: Vec<f64> =
+        values.par_chunks(BLOCK).map(|block| block.iter().map(square).sum()).collect();
+    sums.iter().sum()
 }
 
 /// The weight decay for a tensor of this shape; 0 for vectors (biases, norm scales).

@@ -21,8 +21,8 @@ pub(super) const MAX_REQUEST_BYTES: usize = 32 << 20;
 pub(super) const MAX_IMAGE_BYTES: usize = 32 << 20;
 /// Maximum size in bytes of a request body that never waits.
 const SMALL_REQUEST: usize = 1 << 16;
-/// Maximum total bytes of request bodies. With parsed and decoded copies, they take up to three times as
-/// much.
+/// Maximum total bytes of request bodies. With parsed and decoded copies, they take up to three
+/// times as much.
 const MAX_TOTAL_BODY_BYTES: usize = MAX_REQUEST_BYTES;
 /// Maximum total bytes of images being sent.
 const MAX_TOTAL_IMAGE_BYTES: usize = 32 << 20;

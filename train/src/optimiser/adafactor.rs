@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::settings::{InvalidKey, Settings, at_least_zero, below_one, positive};
-use super::{BLOCK, Step, UpdateRule, decay_of};
+use super::{BLOCK, Step, UpdateRule, decay_of, sum_of_squares};
 use crate::error::Result;
 
 /// `kind = "adafactor"`: second moments of matrices as means of rows and columns.
@@ -409,9 +409,5 @@ fn apply(values: &mut [f32], update: &[f32], step: f32, keep: f32) {
 }
 
 fn root_mean_square(values: &[f32]) -> f64 {
-    let sums: Vec<f64> = values
-        .par_chunks(BLOCK)
-        .map(|block| block.iter().map(|v| f64::from(*v) * f64::from(*v)).sum())
-        .collect();
-    (sums.iter().sum::<f64>() / values.len().max(1) as f64).sqrt()
+    (sum_of_squares(values) / values.len().max(1) as f64).sqrt()
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::adamw::AdamwSettings;
 use super::settings::{InvalidKey, Settings, at_least_zero, below_one, positive};
-use super::{BLOCK, Step, UpdateRule};
+use super::{BLOCK, Step, UpdateRule, sum_of_squares};
 use crate::error::Result;
 
 /// The coefficients of the quintic Newton–Schulz iteration.
@@ -149,7 +149,7 @@ impl Muon {
         if is_tall {
             x = x.t()?.contiguous()?;
         }
-        let norm = squares(matrix).sqrt().max(self.settings.epsilon);
+        let norm = sum_of_squares(matrix).sqrt().max(self.settings.epsilon);
         x = (x / norm)?;
         for _ in 0..self.settings.iterations {
             let gram = x.matmul(&x.t()?)?;
@@ -169,14 +169,6 @@ impl Muon {
     }
 }
 
-/// The sum of squares, in a fixed order.
-fn squares(values: &[f32]) -> f64 {
-    let square = |value: &f32| f64::from(*value) * f64::from(*value);
-    let sums: Vec<f64> =
-        values.par_chunks(BLOCK).map(|block| block.iter().map(square).sum()).collect();
-    sums.iter().sum()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -189,7 +181,7 @@ mod tests {
             let matrix: Vec<f32> = (0..rows * columns).map(|i| ((i * i) as f32).sin()).collect();
             let found = muon.orthogonalised(&matrix).expect("a matrix");
             // The squares of singular values near 1 sum to the rank.
-            let mean = squares(&found) / rows.min(columns) as f64;
+            let mean = sum_of_squares(&found) / rows.min(columns) as f64;
             assert!((0.5..1.5).contains(&mean), "{rows} x {columns}: {mean}");
         }
         let muon =
