@@ -7,12 +7,12 @@
 
 use std::error::Error;
 
-use engram::candle::{DType, Device};
 use engram::data::world::audiovisual::{Audiovisual, NoiseSettings};
 use engram::data::world::questions::Split;
 use engram::infer::asr::AsrModel;
 use engram::models::ModelError;
 use engram::models::avformer::{Avformer, AvformerConfig};
+use engram::models::compute::Compute;
 use engram::models::gradients::Gradients;
 use engram::models::kernels::Mode;
 use engram::models::params::{ParameterBuilder, ParameterGroup};
@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // This example has no images. The image projection is frozen; only the adapters are trained.
     let frozen = ParameterGroup { pattern: "projection.**".to_owned(), rate: 0.0 };
-    let builder = ParameterBuilder::new(1, vec![frozen], DType::F32, &Device::Cpu);
+    let builder = ParameterBuilder::new(1, vec![frozen], &Compute::cpu());
     let avformer = Avformer::new(asr_model.frozen()?, &AvformerConfig::default(), 1, &builder)?;
     let parameters = builder.finish()?;
     let (trained, _) = parameters.element_counts();

@@ -148,6 +148,7 @@ impl BottleneckAdapter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compute::Compute;
     use crate::finite_difference::check_gradients;
 
     /// Checks gradients with respect to all inputs, for both placements, with a non-zero
@@ -164,7 +165,11 @@ mod tests {
             let inputs: [(Vec<f64>, &[usize]); 4] =
                 [(x, &[3, 4]), (y, &[3, 4]), (down, &[2, 4]), (up, &[4, 2])];
             check_gradients(&inputs, |t| {
-                let builder = ParameterBuilder::new(1, Vec::new(), t[0].dtype(), t[0].device());
+                let builder = ParameterBuilder::new(
+                    1,
+                    Vec::new(),
+                    &Compute { device: t[0].device().clone(), dtype: t[0].dtype() },
+                );
                 let mut adapters = Adapters::new(&config(placement), 1, 4, &builder)?;
                 adapters.adapters[0].down.weight = t[2].clone();
                 adapters.adapters[0].up.weight = t[3].clone();

@@ -10,6 +10,7 @@ use candle_core::Tensor;
 use serde::Deserialize;
 
 use crate::block_output::{BlockOutput, BlockShape};
+use crate::compute::Compute;
 use crate::config::{bad_field, check_dropout, check_heads, check_layers, check_sizes};
 use crate::error::Result;
 use crate::kernels::{Activation, Attention, Chain, Mode, dropout, embedding_sum};
@@ -106,6 +107,7 @@ impl BertConfig {
 #[derive(Debug, Clone)]
 pub struct Bert {
     config: BertConfig,
+    compute: Compute,
     word_embeddings: Tensor,
     position_embeddings: Tensor,
     token_type_embeddings: Tensor,
@@ -180,6 +182,7 @@ impl Bert {
                 .map(|i| BertLayer::new(config, &builder.pp("encoder.layer").pp(i)))
                 .collect::<Result<_>>()?,
             config: config.clone(),
+            compute: builder.compute(),
         })
     }
 
@@ -213,7 +216,7 @@ impl Bert {
             (&self.position_embeddings, Arc::clone(&tokens.positions)),
             (&self.token_type_embeddings, Arc::clone(&tokens.types)),
         ])?;
-        let x = self.embedding_norm.forward(&embedded)?;
+        let x = self.embedding_norm.forward(&self.compute.activations(&embedded)?)?;
         let x = dropout(&x, mode.dropout(self.config.hidden_dropout_prob))?;
         let mut state = mode.detach(x);
         for layer in &self.layers {

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use candle_core::Tensor;
 
+use crate::compute::{Compute, full_precision};
 use crate::error::{ModelError, Result};
 use crate::kernels::{CrossEntropy, Mode, Span, cross_entropy, embedding_sum, linear};
 use crate::layers::{LayerNorm, Linear};
@@ -46,6 +47,7 @@ pub struct Clip {
 
 #[derive(Debug, Clone)]
 struct TextTower {
+    compute: Compute,
     token_embedding: Tensor,
     position_embedding: Tensor,
     blocks: PreNormBlocks,
@@ -122,7 +124,7 @@ impl Clip {
     /// `exp(logit_scale)`: `images` `[B, E]`, `texts` `[S, E]` → `[B, S]`.
     pub fn logits(&self, images: &Tensor, texts: &Tensor) -> Result<Tensor> {
         let cosines = linear(&normalise(images)?, &normalise(texts)?, None)?;
-        Ok(cosines.broadcast_mul(&self.logit_scale.exp()?)?)
+        Ok(cosines.broadcast_mul(&full_precision(&self.logit_scale)?.exp()?)?)
     }
 }
 
@@ -156,6 +158,7 @@ impl TextTower {
             embeddings.pp(name).get("weight", &[rows, d], Init::Normal(0.02))
         };
         Ok(Self {
+            compute: builder.compute(),
             token_embedding: table("token_embedding", config.vocab_size)?,
             position_embedding: table("position_embedding", config.max_position_embeddings)?,
             blocks: blocks(config.tower(), builder)?,
@@ -179,6 +182,7 @@ impl TextTower {
             (&self.token_embedding, Arc::clone(&tokens.ids)),
             (&self.position_embedding, Arc::clone(&tokens.positions)),
         ])?;
+        let embedded = self.compute.activations(&embedded)?;
         let states = self.blocks.forward(embedded, &tokens.segments, true, None, mode)?;
         self.final_layer_norm.forward(&states)
     }

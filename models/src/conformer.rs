@@ -17,6 +17,7 @@ use std::sync::Arc;
 use candle_core::Tensor;
 
 use crate::adapter::Adapters;
+use crate::compute::Compute;
 use crate::error::{ModelError, Result};
 use crate::kernels::{Mode, Segments};
 use crate::layers::Linear;
@@ -32,6 +33,7 @@ use subsampling::Subsampler;
 #[derive(Debug, Clone)]
 pub struct ConformerEncoder {
     config: ConformerConfig,
+    compute: Compute,
     subsampling: Subsampler,
     layers: Vec<Block>,
 }
@@ -46,6 +48,7 @@ impl ConformerEncoder {
         let layers = builder.pp("layers");
         Ok(Self {
             config: config.clone(),
+            compute: builder.compute(),
             subsampling: Subsampler::new(config, &builder.pp("subsampling"))?,
             layers: (0..config.num_hidden_layers)
                 .map(|i| Block::new(config, &layers.pp(i)))
@@ -74,7 +77,8 @@ impl ConformerEncoder {
             );
             return Err(ModelError::BadInput(reason));
         }
-        let (states, lengths) = self.subsampling.forward(frames, lengths)?;
+        let frames = self.compute.activations(frames)?;
+        let (states, lengths) = self.subsampling.forward(&frames, lengths)?;
         let states = if self.config.scale_input {
             (states * (self.config.hidden_size as f64).sqrt())?
         } else {
@@ -90,13 +94,14 @@ impl ConformerEncoder {
     pub fn forward(&self, x: AudioStates, adapters: &Adapters, mode: &Mode) -> Result<AudioStates> {
         adapters.check(self.layers.len())?;
         let longest = x.lengths.iter().max().copied().unwrap_or_default();
-        let (dtype, device) = (x.states.dtype(), x.states.device());
+        let states = self.compute.activations(&x.states)?;
+        let (dtype, device) = (states.dtype(), states.device());
         let clips = Clips {
             lengths: &x.lengths,
             segments: Segments::packed(&x.lengths),
             positions: Positions::new(longest, self.config.hidden_size, dtype, device)?,
         };
-        let mut states = mode.detach(x.states);
+        let mut states = mode.detach(states);
         for (i, layer) in self.layers.iter().enumerate() {
             let next = layer.forward(&states, &clips, &self.config, mode)?;
             states = mode.detach(adapters.apply(i, &states, next)?);

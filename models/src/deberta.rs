@@ -13,6 +13,7 @@ use std::sync::Arc;
 use candle_core::Tensor;
 
 use crate::block_output::BlockOutput;
+use crate::compute::Compute;
 use crate::error::{ModelError, Result};
 use crate::kernels::{
     Attention, AttentionBias, Chain, Disentangled, Mode, disentangled_bias, dropout, embedding_sum,
@@ -27,6 +28,7 @@ pub use config::{DebertaConfig, PositionTerms};
 #[derive(Debug, Clone)]
 pub struct Deberta {
     config: DebertaConfig,
+    compute: Compute,
     word_embeddings: Tensor,
     position_embeddings: Option<Tensor>,
     token_type_embeddings: Option<Tensor>,
@@ -166,6 +168,7 @@ impl Deberta {
                 .map(|i| DebertaLayer::new(config, &encoder.pp("layer").pp(i)))
                 .collect::<Result<_>>()?,
             config: config.clone(),
+            compute: builder.compute(),
         })
     }
 
@@ -214,7 +217,7 @@ impl Deberta {
         if let Some(table) = &self.token_type_embeddings {
             lookups.push((table, Arc::clone(&tokens.types)));
         }
-        let mut x = embedding_sum(&lookups)?;
+        let mut x = self.compute.activations(&embedding_sum(&lookups)?)?;
         if let Some(projection) = &self.embedding_projection {
             x = projection.forward(&x)?;
         }
@@ -238,6 +241,7 @@ impl Deberta {
             rows.push(occurring.len() as u32 - 1);
         }
         let embeddings = embedding_sum(&[(table, occurring.into())])?;
+        let embeddings = self.compute.activations(&embeddings)?;
         let embeddings = match &self.relative_norm {
             Some(norm) => norm.forward(&embeddings)?,
             None => embeddings,

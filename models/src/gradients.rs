@@ -12,6 +12,7 @@ use std::fmt;
 use candle_core::{Tensor, TensorId};
 use rayon::prelude::*;
 
+use crate::compute::to_host;
 use crate::error::Result;
 use crate::params::Parameters;
 
@@ -67,7 +68,7 @@ impl Gradients {
         drop(pass);
         for (i, id) in self.ids.iter().enumerate() {
             if let Some(gradient) = store.get_id(*id) {
-                let values = gradient.flatten_all()?.to_vec1::<f32>()?;
+                let values = to_host(gradient)?;
                 let buffer = &mut self.sink.buffers[i];
                 if std::mem::replace(&mut self.sink.written[i], true) {
                     add_into(buffer, &values);

@@ -12,6 +12,7 @@ pub mod avformer;
 pub mod bert;
 mod block_output;
 pub mod clip;
+pub mod compute;
 mod config;
 pub mod conformer;
 pub mod ctranslate2;

@@ -17,6 +17,7 @@ use rand::distr::{Distribution, Uniform};
 use rand_chacha::ChaCha8Rng;
 use sha2::{Digest, Sha256};
 
+use crate::compute::{Compute, to_host};
 use crate::error::{ModelError, Result};
 use crate::weights::Weights;
 pub use group::{ParameterGroup, path_matches};
@@ -80,8 +81,7 @@ struct Shared {
     groups: Vec<ParameterGroup>,
     used: Vec<bool>,
     seed: u64,
-    dtype: DType,
-    device: Device,
+    compute: Compute,
 }
 
 impl Parameter {
@@ -112,54 +112,67 @@ impl Parameter {
 
     /// Returns a copy of the values in row-major order, as f32.
     pub fn to_vec(&self) -> Result<Vec<f32>> {
-        Ok(self.tensor.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?)
+        Ok(to_host(&self.tensor)?)
     }
 
-    /// Calls `change`, which may write the values in place. Every model that shares this parameter
-    /// sees the change.
+    /// Calls `change`, which may write the values. Every model that shares this parameter sees the
+    /// change. On the CPU in f32, `change` writes in place. Otherwise it writes to a copy, which
+    /// then replaces the values.
     ///
     /// # Errors
-    /// [`ModelError::Candle`] if the tensor is not contiguous f32 on the CPU.
+    /// [`ModelError::Candle`] if the tensor is not contiguous, or the device fails.
     pub fn update(&self, change: Change<'_>) -> Result<()> {
-        struct Update<'a>(Mutex<Change<'a>>);
-        impl InplaceOp1 for Update<'_> {
-            fn name(&self) -> &'static str {
-                "update-parameter"
-            }
-            fn cpu_fwd(
-                &self,
-                storage: &mut CpuStorage,
-                layout: &Layout,
-            ) -> candle_core::Result<()> {
-                let range = layout.contiguous_offsets();
-                match (storage, range) {
-                    (CpuStorage::F32(data), Some((start, end))) => {
-                        let mut change = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-                        (*change)(&mut data[start..end]);
-                        Ok(())
-                    }
-                    _ => candle_core::bail!("only contiguous f32 parameters can be updated"),
-                }
-            }
+        if self.is_host_f32() {
+            self.tensor.inplace_op1(&Update(Mutex::new(change)))?;
+            return Ok(());
         }
-        self.tensor.inplace_op1(&Update(Mutex::new(change)))?;
+        let mut values = self.to_vec()?;
+        change(&mut values);
+        let values = Tensor::from_vec(values, self.tensor.elem_count(), self.tensor.device())?;
+        let values = values.to_dtype(self.tensor.dtype())?;
+        self.tensor.flatten_all()?.slice_set(&values, 0, 0)?;
         Ok(())
     }
 
-    /// Calls `read` with the values, without a copy.
+    /// Calls `read` with the values: without a copy on the CPU in f32, else with a copy.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] if the tensor is not contiguous f32 on the CPU.
+    /// [`ModelError::BadInput`] if the tensor is not contiguous, [`ModelError::Candle`] if the
+    /// device fails.
     pub fn read<R>(&self, read: impl FnOnce(&[f32]) -> R) -> Result<R> {
+        if !self.is_host_f32() {
+            return Ok(read(&self.to_vec()?));
+        }
         let (storage, layout) = self.tensor.storage_and_layout();
         match (&*storage, layout.contiguous_offsets()) {
             (Storage::Cpu(CpuStorage::F32(data)), Some((start, end))) => {
                 Ok(read(&data[start..end]))
             }
-            _ => Err(ModelError::BadInput(format!(
-                "parameter `{}` is not contiguous f32 on the CPU",
-                self.name
-            ))),
+            _ => Err(ModelError::BadInput(format!("parameter `{}` is not contiguous", self.name))),
+        }
+    }
+
+    fn is_host_f32(&self) -> bool {
+        self.tensor.device().is_cpu() && self.tensor.dtype() == DType::F32
+    }
+}
+
+/// The in-place update of f32 values on the CPU.
+struct Update<'a>(Mutex<Change<'a>>);
+
+impl InplaceOp1 for Update<'_> {
+    fn name(&self) -> &'static str {
+        "update-parameter"
+    }
+
+    fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> candle_core::Result<()> {
+        match (storage, layout.contiguous_offsets()) {
+            (CpuStorage::F32(data), Some((start, end))) => {
+                let mut change = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+                (*change)(&mut data[start..end]);
+                Ok(())
+            }
+            _ => candle_core::bail!("only contiguous f32 parameters can be updated in place"),
         }
     }
 }
@@ -234,7 +247,7 @@ impl Parameters {
         for parameter in &selected {
             let tensor =
                 source.get(&parameter.name, parameter.tensor.dims(), DType::F32, &Device::Cpu)?;
-            values.push(tensor.flatten_all()?.to_vec1::<f32>()?);
+            values.push(to_host(&tensor)?);
         }
         for (parameter, value) in selected.into_iter().zip(values) {
             parameter.update(&mut |data| data.copy_from_slice(&value))?;
@@ -244,16 +257,16 @@ impl Parameters {
 }
 
 impl ParameterBuilder {
-    /// Creates a builder of parameters on `device` with this `dtype`, drawn from `seed`.
-    pub fn new(seed: u64, groups: Vec<ParameterGroup>, dtype: DType, device: &Device) -> Self {
+    /// Creates a builder of parameters for this computation, drawn from `seed`.
+    pub fn new(seed: u64, groups: Vec<ParameterGroup>, compute: &Compute) -> Self {
         let used = vec![false; groups.len()];
-        let shared = Shared { list: Vec::new(), groups, used, seed, dtype, device: device.clone() };
+        let shared = Shared { list: Vec::new(), groups, used, seed, compute: compute.clone() };
         Self { shared: Arc::new(Mutex::new(shared)), source: Source::Seed, prefix: String::new() }
     }
 
     /// Creates a builder on the CPU in f32, without groups: all parameters are trainable.
     pub fn on_cpu(seed: u64) -> Self {
-        Self::new(seed, Vec::new(), DType::F32, &Device::Cpu)
+        Self::new(seed, Vec::new(), &Compute::cpu())
     }
 
     /// Creates a builder of parameters that have shapes but no values and use no memory, to count
@@ -265,6 +278,11 @@ impl ParameterBuilder {
     /// Returns this builder with values loaded from `weights` under the same names.
     pub fn with_weights(&self, weights: Arc<Weights>) -> Self {
         Self { source: Source::File(weights), ..self.clone() }
+    }
+
+    /// The device and the dtype of the model's computation.
+    pub fn compute(&self) -> Compute {
+        self.lock().compute.clone()
     }
 
     /// Returns a builder whose parameter names continue with `level`.
@@ -298,20 +316,18 @@ impl ParameterBuilder {
         if shared.list.iter().any(|p| p.name == name) {
             return Err(ModelError::BadInput(format!("parameter `{name}` is requested twice")));
         }
+        let rate = shared.rate_of(&name)? * f64::from(u8::from(trained));
+        let dtype = shared.compute.parameter_dtype(shape.len(), rate > 0.0);
+        let device = &shared.compute.device;
         let value = match &self.source {
-            Source::File(weights) => weights.get(&name, shape, shared.dtype, &shared.device)?,
-            Source::Nothing => {
-                Tensor::zeros((), shared.dtype, &shared.device)?.broadcast_as(shape)?
-            }
+            Source::File(weights) => weights.get(&name, shape, dtype, device)?,
+            Source::Nothing => Tensor::zeros((), dtype, device)?.broadcast_as(shape)?,
             Source::Seed => {
                 let count = shape.iter().fold(1, |n: usize, size| n.saturating_mul(*size));
                 let values = draw(shared.seed, &name, count, init)?;
-                Tensor::from_vec(values, shape, &Device::Cpu)?
-                    .to_dtype(shared.dtype)?
-                    .to_device(&shared.device)?
+                Tensor::from_vec(values, shape, &Device::Cpu)?.to_dtype(dtype)?.to_device(device)?
             }
         };
-        let rate = shared.rate_of(&name)? * f64::from(u8::from(trained));
         // Without values, a variable would allocate memory.
         let is_variable = rate > 0.0 && !matches!(self.source, Source::Nothing);
         let tensor =
@@ -416,7 +432,7 @@ mod tests {
     fn an_invalid_rate_is_an_error() {
         for rate in [-1.0, f64::NAN, f64::INFINITY] {
             let groups = vec![ParameterGroup { pattern: "weight".into(), rate }];
-            let builder = ParameterBuilder::new(1, groups, DType::F32, &Device::Cpu);
+            let builder = ParameterBuilder::new(1, groups, &Compute::cpu());
             let error = builder.get("weight", &[1], Init::Ones).unwrap_err().to_string();
             assert!(error.contains("`weight`") && error.contains("rate"), "{error}");
         }
@@ -426,7 +442,7 @@ mod tests {
     fn the_last_matching_group_applies_and_a_frozen_parameter_is_a_plain_tensor() -> Result<()> {
         let group = |pattern: &str, rate| ParameterGroup { pattern: pattern.into(), rate };
         let groups = vec![group("**", 0.0), group("head.**", 2.0)];
-        let builder = ParameterBuilder::new(1, groups, DType::F32, &Device::Cpu);
+        let builder = ParameterBuilder::new(1, groups, &Compute::cpu());
         let body = builder.pp("body").get("weight", &[2, 3], Init::Normal(1.0))?;
         let head = builder.pp("head").get("weight", &[3], Init::Uniform(0.5))?;
         assert!(!body.is_variable() && head.is_variable());
@@ -440,7 +456,7 @@ mod tests {
     #[test]
     fn a_pattern_without_a_match_is_an_error() {
         let groups = vec![ParameterGroup { pattern: "encodr.**".into(), rate: 0.0 }];
-        let builder = ParameterBuilder::new(1, groups, DType::F32, &Device::Cpu);
+        let builder = ParameterBuilder::new(1, groups, &Compute::cpu());
         builder.get("weight", &[1], Init::Ones).unwrap();
         let error = builder.finish().unwrap_err().to_string();
         assert!(error.contains("encodr.**") && error.contains("weight"), "{error}");

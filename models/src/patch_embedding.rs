@@ -129,5 +129,5 @@ impl PatchEmbedding {
 pub(crate) fn with_class_token(class: &Tensor, patches: &Tensor) -> Result<Tensor> {
     let (batch, _, d) = patches.dims3()?;
     let class = class.reshape((1, 1, d))?.broadcast_as((batch, 1, d))?;
-    Ok(Tensor::cat(&[&class.contiguous()?, patches], 1)?)
+    Ok(Tensor::cat(&[&class.to_dtype(patches.dtype())?.contiguous()?, patches], 1)?)
 }

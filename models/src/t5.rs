@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use candle_core::Tensor;
 
+use crate::compute::Compute;
 use crate::error::{ModelError, Result};
 pub use crate::generation::{GenerateOptions, Generated};
 use crate::kernels::{Mode, Segments, dropout, embedding_sum};
@@ -36,6 +37,7 @@ pub struct T5 {
 pub struct TokenTable {
     /// `[V, D]`.
     weight: Tensor,
+    compute: Compute,
 }
 
 /// The encoder's blocks and final norm.
@@ -117,12 +119,13 @@ impl TokenTable {
     /// Creates the table: the parameter `weight` below the builder's path.
     pub fn new(config: &T5Config, builder: &ParameterBuilder) -> Result<Self> {
         let shape = [config.vocab_size, config.d_model];
-        Ok(Self { weight: builder.get("weight", &shape, Init::Normal(1.0))? })
+        let weight = builder.get("weight", &shape, Init::Normal(1.0))?;
+        Ok(Self { weight, compute: builder.compute() })
     }
 
     /// Returns the embeddings `[T, D]` of ids `[T]`.
     pub fn forward(&self, ids: &Arc<[u32]>) -> Result<Tensor> {
-        Ok(embedding_sum(&[(&self.weight, ids.clone())])?)
+        self.compute.activations(&embedding_sum(&[(&self.weight, ids.clone())])?)
     }
 }
 

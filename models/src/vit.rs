@@ -20,6 +20,7 @@ mod convolution_stem;
 
 use candle_core::Tensor;
 
+use crate::compute::Compute;
 use crate::error::Result;
 use crate::kernels::{Mode, Segments, dropout, residual};
 use crate::layers::LayerNorm;
@@ -45,6 +46,7 @@ const NAMES: Names = Names {
 #[derive(Debug, Clone)]
 pub struct ViT {
     config: ViTConfig,
+    compute: Compute,
     class_token: Option<Tensor>,
     patch_embeddings: PatchEmbedding,
     /// A convolutional stem whose output is added to the patch embeddings; `None` if
@@ -93,6 +95,7 @@ impl ViT {
             blocks: PreNormBlocks::new(config.blocks(), &NAMES, &init_stds, &layers)?,
             layer_norm: LayerNorm::new(d, config.layer_norm_eps, &last_norm)?,
             config: config.clone(),
+            compute: builder.compute(),
         })
     }
 
@@ -116,6 +119,7 @@ impl ViT {
         stop_gradient_after: Option<usize>,
         mode: &Mode,
     ) -> Result<ViTOutput> {
+        let pixels = &self.compute.activations(pixels)?;
         let patches = self.patch_embeddings.forward(pixels)?;
         let patches = match &self.stem {
             Some(stem) => residual(&patches, &stem.forward(pixels)?, None)?,
@@ -125,7 +129,7 @@ impl ViT {
             Some(class) => with_class_token(class, &patches)?,
             None => patches,
         };
-        let tokens = tokens.broadcast_add(&self.position_embeddings)?;
+        let tokens = tokens.broadcast_add(&self.position_embeddings.to_dtype(tokens.dtype())?)?;
         let (batch, rows, d) = tokens.dims3()?;
         let embedded = tokens.reshape((batch * rows, d))?;
         let embedded = dropout(&embedded, mode.dropout(self.config.hidden_dropout_prob))?;

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::{Device, Tensor};
 use engram_models::Result;
+use engram_models::compute::Compute;
 use engram_models::generation::GenerateOptions;
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup};
@@ -31,7 +32,7 @@ fn whisper() -> Result<Whisper> {
         ..WhisperConfig::default()
     };
     let frozen = vec![ParameterGroup::all_frozen()];
-    Whisper::new(&config, &ParameterBuilder::new(7, frozen, DType::F32, &Device::Cpu))
+    Whisper::new(&config, &ParameterBuilder::new(7, frozen, &Compute::cpu()))
 }
 
 fn rules() -> DecodingRules {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use candle_core::{DType, Device, Tensor};
 use engram_models::Result;
 use engram_models::clip::{Clip, ClipConfig, ClipVision, ClipVisionConfig, contrastive_loss};
+use engram_models::compute::Compute;
 use engram_models::kernels::Mode;
 use engram_models::packed::PackedTokens;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
@@ -22,7 +23,8 @@ const MODELS: [&str; 2] = ["clip", "clip_old"];
 fn load(name: &str, dtype: DType, groups: Vec<ParameterGroup>) -> Result<(Clip, Parameters)> {
     let config = ClipConfig::read(&fixture(name, "config.json"))?;
     let weights = Arc::new(Weights::open(&fixture(name, "model.safetensors"))?);
-    let builder = ParameterBuilder::new(0, groups, dtype, &Device::Cpu).with_weights(weights);
+    let builder = ParameterBuilder::new(0, groups, &Compute { dtype, ..Compute::cpu() })
+        .with_weights(weights);
     Ok((Clip::new(&config, &builder)?, builder.finish()?))
 }
 
@@ -79,7 +81,7 @@ fn the_vision_encoder_alone_equals_the_reference() -> Result<()> {
     let weights = Arc::new(Weights::open(&fixture("clip_vision", "model.safetensors"))?);
     let tensors = expected("clip_vision")?;
     for (dtype, tolerance) in [(DType::F32, 5e-6), (DType::F64, 1e-6)] {
-        let builder = ParameterBuilder::new(0, Vec::new(), dtype, &Device::Cpu);
+        let builder = ParameterBuilder::new(0, Vec::new(), &Compute { dtype, ..Compute::cpu() });
         let vision = ClipVision::new(&config, &builder.with_weights(Arc::clone(&weights)))?;
         let images = vision.forward(&tensors["pixels"].to_dtype(dtype)?, &Mode::evaluate())?;
         for (what, actual) in

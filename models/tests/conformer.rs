@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor, Var};
 use engram_models::adapter::{AdapterConfig, Adapters};
+use engram_models::compute::Compute;
 use engram_models::conformer::{
     ConformerConfig, ConformerCtc, ConformerCtcConfig, ConformerEncoder, ConvolutionNorm,
     Subsampling,
@@ -29,7 +30,7 @@ use reference::{assert_gradients, assert_output, expected, fixture, relative_dif
 
 fn load(dtype: DType) -> Result<(ConformerCtc, ParameterBuilder)> {
     let config = ConformerCtcConfig::read(&fixture("conformer", "config.json"))?;
-    let builder = ParameterBuilder::new(0, Vec::new(), dtype, &Device::Cpu);
+    let builder = ParameterBuilder::new(0, Vec::new(), &Compute { dtype, ..Compute::cpu() });
     let weights = Arc::new(Weights::open(&fixture("conformer", "model.safetensors"))?);
     Ok((ConformerCtc::new(&config, &builder.with_weights(weights))?, builder))
 }
@@ -116,7 +117,8 @@ fn gradients_of_frames_against_central_differences() -> Result<()> {
             let config = ConformerConfig { subsampling, convolution_norm, ..small() };
             check_gradients(&[(frames.clone(), &[12, 4])], |t| {
                 let dtype = t[0].dtype();
-                let builder = ParameterBuilder::new(3, Vec::new(), dtype, &Device::Cpu);
+                let builder =
+                    ParameterBuilder::new(3, Vec::new(), &Compute { dtype, ..Compute::cpu() });
                 let encoder = ConformerEncoder::new(&config, &builder)?;
                 let embedded = encoder.embed(&t[0], &[7, 5])?;
                 Ok(encoder.forward(embedded, &Adapters::NONE, &Mode::evaluate())?.states)
@@ -177,7 +179,7 @@ fn gradients_pass_through_frozen_blocks() -> Result<()> {
     check_gradients(&[(token, &[1, 4])], |t| {
         let (dtype, device) = (t[0].dtype(), &Device::Cpu);
         let frozen = vec![ParameterGroup::all_frozen()];
-        let builder = ParameterBuilder::new(3, frozen, dtype, device);
+        let builder = ParameterBuilder::new(3, frozen, &Compute { device: device.clone(), dtype });
         let encoder = ConformerEncoder::new(&config, &builder)?;
         let adapter = AdapterConfig { bottleneck: 2, ..AdapterConfig::default() };
         let adapters =

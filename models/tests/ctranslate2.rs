@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use candle_core::{DType, Device, Tensor};
 use engram_models::Result;
+use engram_models::compute::Compute;
 use engram_models::ctranslate2::PublishedWhisper;
 use engram_models::params::ParameterBuilder;
 use engram_models::whisper::{Whisper, WhisperConfig};
@@ -86,7 +87,7 @@ fn a_saved_model_loads_as_a_published_model() -> Result<()> {
     // Values that the shapes do not determine equal the original.
     let original = WhisperConfig::read(&fixture("config.json"))?;
     assert_eq!(config, original);
-    let builder = ParameterBuilder::new(0, Vec::new(), DType::F32, &Device::Cpu);
+    let builder = ParameterBuilder::new(0, Vec::new(), &Compute::cpu());
     Whisper::load(saved.path(), &builder)?;
     let generation = std::fs::read_to_string(saved.path().join("generation_config.json"));
     let generation: serde_json::Value =

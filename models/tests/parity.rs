@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor};
 use engram_models::bert::{Bert, BertConfig};
+use engram_models::compute::Compute;
 use engram_models::deberta::Deberta;
 use engram_models::gradients::Gradients;
 use engram_models::kernels::Mode;
@@ -62,7 +63,7 @@ fn load_changed(
     changes: Value,
     groups: Vec<ParameterGroup>,
 ) -> Result<(TextEncoder, Parameters)> {
-    let builder = ParameterBuilder::new(0, groups, DType::F32, &Device::Cpu);
+    let builder = ParameterBuilder::new(0, groups, &Compute::cpu());
     let weights = open(&fixture(name, "model.safetensors"))?;
     let encoder = build(name, changes, &builder.with_weights(weights))?;
     Ok((encoder, builder.finish()?))
@@ -155,7 +156,8 @@ fn hidden_states_and_every_gradient_equal_the_reference() -> Result<()> {
 #[test]
 fn the_composites_equal_the_reference_too() -> Result<()> {
     for name in ENCODERS {
-        let builder = ParameterBuilder::new(0, Vec::new(), DType::F64, &Device::Cpu);
+        let builder =
+            ParameterBuilder::new(0, Vec::new(), &Compute { dtype: DType::F64, ..Compute::cpu() });
         let weights = open(&fixture(name, "model.safetensors"))?;
         let encoder = build(name, json!({}), &builder.with_weights(weights))?;
         let Expected { tokens, tensors, .. } = expected(name)?;

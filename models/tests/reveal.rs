@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor};
 use engram_models::Result;
+use engram_models::compute::Compute;
 use engram_models::finite_difference::check_gradients;
 use engram_models::gradients::Gradients;
 use engram_models::kernels::{CrossEntropy, Mode, cross_entropy};
@@ -51,7 +52,7 @@ fn config() -> RevealConfig {
 }
 
 fn model(dtype: DType) -> Result<(Reveal, Parameters)> {
-    let builder = ParameterBuilder::new(3, Vec::new(), dtype, &Device::Cpu);
+    let builder = ParameterBuilder::new(3, Vec::new(), &Compute { dtype, ..Compute::cpu() });
     Ok((Reveal::new(&config(), &builder)?, builder.finish()?))
 }
 
@@ -266,7 +267,7 @@ fn no_gradient_reaches_below_the_frozen_layers() -> Result<()> {
             frozen_text_layers: frozen,
             ..config()
         };
-        let builder = ParameterBuilder::new(3, Vec::new(), DType::F32, &Device::Cpu);
+        let builder = ParameterBuilder::new(3, Vec::new(), &Compute::cpu());
         let model = Reveal::new(&sizes, &builder)?;
         let parameters = builder.finish()?;
         let states = model.encode(&input(4)?, &Mode::evaluate())?.states;

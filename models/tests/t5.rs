@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use candle_core::{DType, Device, Tensor};
 use engram_models::Result;
+use engram_models::compute::Compute;
 use engram_models::finite_difference::check_gradients;
 use engram_models::kernels::{CrossEntropy, Mode, Segments, cross_entropy};
 use engram_models::layers::CrossKeys;
@@ -27,7 +28,7 @@ fn folder(name: &str) -> PathBuf {
 }
 
 fn load(name: &str, dtype: DType, groups: Vec<ParameterGroup>) -> Result<(T5, Parameters)> {
-    let builder = ParameterBuilder::new(0, groups, dtype, &Device::Cpu);
+    let builder = ParameterBuilder::new(0, groups, &Compute { dtype, ..Compute::cpu() });
     Ok((T5::load(&folder(name), &builder)?, builder.finish()?))
 }
 
@@ -270,7 +271,7 @@ fn small_config() -> T5Config {
 
 /// A builder that always gives the same parameters, so that only the inputs of a layer vary.
 fn fresh(dtype: DType) -> ParameterBuilder {
-    ParameterBuilder::new(3, Vec::new(), dtype, &Device::Cpu)
+    ParameterBuilder::new(3, Vec::new(), &Compute { dtype, ..Compute::cpu() })
 }
 
 /// As in REVEAL's fusion, the weights of an encoder layer's keys and values (the prior of retrieved

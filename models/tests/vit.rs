@@ -7,6 +7,7 @@ mod reference;
 use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor, Var};
+use engram_models::compute::Compute;
 use engram_models::gradients::Gradients;
 use engram_models::kernels::{Activation, Mode};
 use engram_models::params::{ParameterBuilder, Parameters};
@@ -20,7 +21,7 @@ const MODELS: [&str; 3] = ["vit", "vit_classifier", "vit_patches"];
 fn load(name: &str, dtype: DType) -> Result<(ViT, Parameters)> {
     let config = ViTConfig::read(&fixture(name, "config.json"))?;
     let weights = Weights::open(&fixture(name, "model.safetensors"))?;
-    let builder = ParameterBuilder::new(0, Vec::new(), dtype, &Device::Cpu)
+    let builder = ParameterBuilder::new(0, Vec::new(), &Compute { dtype, ..Compute::cpu() })
         .with_weights(Arc::new(weights.with_optional_prefix("vit.")?));
     Ok((ViT::new(&config, &builder)?, builder.finish()?))
 }
@@ -39,7 +40,7 @@ fn tiny(class_token: bool, dtype: DType) -> Result<(ViT, Parameters)> {
         class_token,
         ..ViTConfig::base_16()
     };
-    let builder = ParameterBuilder::new(5, Vec::new(), dtype, &Device::Cpu);
+    let builder = ParameterBuilder::new(5, Vec::new(), &Compute { dtype, ..Compute::cpu() });
     Ok((ViT::new(&config, &builder)?, builder.finish()?))
 }
 
@@ -179,7 +180,7 @@ fn no_gradient_passes_a_stop_gradient() -> Result<()> {
 fn dropout_acts_only_in_training_and_images_are_independent() -> Result<()> {
     let pixels = images(DType::F32)?;
     let (tiny, _) = tiny(false, DType::F32)?;
-    let builder = ParameterBuilder::new(5, Vec::new(), DType::F32, &Device::Cpu);
+    let builder = ParameterBuilder::new(5, Vec::new(), &Compute::cpu());
     let config = ViTConfig { hidden_dropout_prob: 0.3, ..tiny.config().clone() };
     let vit = ViT::new(&config, &builder)?;
     let run = |vit: &ViT, pixels: &Tensor, mode: Mode| -> Result<Vec<f32>> {

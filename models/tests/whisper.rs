@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor, Var};
 use engram_models::adapter::{AdapterConfig, Adapters};
+use engram_models::compute::Compute;
 use engram_models::ctranslate2::PublishedWhisper;
 use engram_models::generation::GenerateOptions;
 use engram_models::kernels::{Activation, CrossEntropy, Mode, cross_entropy};
@@ -26,7 +27,7 @@ use reference::{assert_gradients, assert_output, expected, fixture, relative_dif
 
 fn load(dtype: DType, groups: Vec<ParameterGroup>) -> Result<(Whisper, ParameterBuilder)> {
     let config = WhisperConfig::read(&fixture("whisper", "config.json"))?;
-    let builder = ParameterBuilder::new(0, groups, dtype, &Device::Cpu);
+    let builder = ParameterBuilder::new(0, groups, &Compute { dtype, ..Compute::cpu() });
     let weights = Arc::new(Weights::open(&fixture("whisper", "model.safetensors"))?);
     Ok((Whisper::new(&config, &builder.with_weights(weights))?, builder))
 }
@@ -314,7 +315,7 @@ fn gradients_pass_through_the_frozen_model() -> Result<()> {
     for dtype in [DType::F64, DType::F32] {
         let groups = vec![ParameterGroup { pattern: "model.**".into(), rate: 0.0 }];
         let (whisper, builder) = load(dtype, groups)?;
-        let fresh = ParameterBuilder::new(4, Vec::new(), dtype, &Device::Cpu);
+        let fresh = ParameterBuilder::new(4, Vec::new(), &Compute { dtype, ..Compute::cpu() });
         let config =
             AdapterConfig { bottleneck: 4, activation: Activation::Gelu, ..Default::default() };
         let make = |blocks, name| Adapters::new(&config, blocks, 16, &fresh.pp(name));
@@ -374,8 +375,7 @@ fn tiny_en_equals_the_states_and_logits_of_the_reference() -> Result<()> {
     let published = PublishedWhisper::read_ctranslate2(&PathBuf::from(weights))?;
     let folder = tempfile::tempdir().expect("a folder");
     published.save(folder.path())?;
-    let builder =
-        ParameterBuilder::new(0, vec![ParameterGroup::all_frozen()], DType::F32, &Device::Cpu);
+    let builder = ParameterBuilder::new(0, vec![ParameterGroup::all_frozen()], &Compute::cpu());
     let whisper = Whisper::load(folder.path(), &builder)?;
     // The header of this file is 44 bytes long.
     let bytes = std::fs::read(&recording).expect("a recording");

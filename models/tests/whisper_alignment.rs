@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor};
+use engram_models::compute::Compute;
 use engram_models::params::{ParameterBuilder, ParameterGroup};
 use engram_models::speech::AudioStates;
 use engram_models::weights::Weights;
@@ -39,7 +40,7 @@ fn relative_difference(found: &[f32], expected: &[f32]) -> f32 {
 fn load(dtype: DType) -> Result<(Whisper, AudioStates)> {
     let config = WhisperConfig::read(&fixture("config.json"))?;
     let frozen = vec![ParameterGroup::all_frozen()];
-    let builder = ParameterBuilder::new(0, frozen, dtype, &Device::Cpu);
+    let builder = ParameterBuilder::new(0, frozen, &Compute { dtype, ..Compute::cpu() });
     let weights = Arc::new(Weights::open(&fixture("model.safetensors"))?);
     let whisper = Whisper::new(&config, &builder.with_weights(weights))?;
     let states = tensors("expected.safetensors")?["states"].to_dtype(dtype)?;

@@ -14,12 +14,12 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Instant;
 
-use candle_core::{DType, Device};
 use engram_data::groups::{Grouping, grouped_rows};
 use engram_data::hub::{HubSettings, WeightsLocation};
 use engram_data::patent::{Labels, read_pairs};
 use engram_data::titles::ClassTitles;
 use engram_data::tokenizer::SegmentTokenizer;
+use engram_models::compute::Compute;
 use engram_models::gradients::Gradients;
 use engram_models::kernels::Mode;
 use engram_models::packed::PackedTokens;
@@ -54,7 +54,7 @@ impl Ours {
     fn new(folder: &std::path::Path) -> Result<Self> {
         let mut config = TextEncoderConfig::read(&folder.join("config.json"))?;
         config.set_dropout(0.1, 0.1);
-        let builder = ParameterBuilder::new(1, Vec::new(), DType::F32, &Device::Cpu);
+        let builder = ParameterBuilder::new(1, Vec::new(), &Compute::cpu());
         let weights = config.open_weights(&folder.join("model.safetensors"))?;
         let encoder = config.build(&builder.with_weights(weights))?;
         let head = CrossEncoderConfig {

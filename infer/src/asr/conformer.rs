@@ -6,10 +6,11 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::{Device, Tensor};
 use engram_data::speech::tokenizer::SpeechTokenizer;
 use engram_models::ModelError;
 use engram_models::adapter::Adapters;
+use engram_models::compute::Compute;
 use engram_models::conformer::{ConformerCtc, ConformerCtcConfig};
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
@@ -83,7 +84,7 @@ impl ConformerAsr {
         }
         let weights = folder.weights_path()?;
         let frozen = vec![ParameterGroup::all_frozen()];
-        let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu);
+        let builder = ParameterBuilder::new(0, frozen, &Compute::cpu());
         let builder = builder.with_weights(Arc::new(Weights::open(&weights)?));
         let model = ConformerCtc::new(&config, &builder)?;
         Ok(Self {

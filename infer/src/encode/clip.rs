@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::{Device, Tensor};
 use engram_data::image::Preprocessing;
 use engram_data::tokenizer::{SegmentTokenizer, TextForm};
 use engram_models::clip::{Clip, ClipConfig, ClipVision, ClipVisionConfig};
+use engram_models::compute::Compute;
 use engram_models::kernels::Mode;
 use engram_models::packed::PackedTokens;
 use engram_models::params::{ParameterBuilder, ParameterGroup};
@@ -64,7 +65,7 @@ impl ClipModel {
         }
         let preprocessing = processor(&config.vision_config, config_path, &folder)?;
         let frozen = vec![ParameterGroup::all_frozen()];
-        let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu);
+        let builder = ParameterBuilder::new(0, frozen, &Compute::cpu());
         let source = Arc::new(Weights::open(&weights.path)?);
         let clip = Clip::new(&config, &builder.with_weights(source))?;
         let forms = PromptChoice::ROLES.map(|role| {
@@ -117,7 +118,7 @@ impl ClipImageModel {
         let weights = folder.weights()?;
         let preprocessing = processor(&config, config_path, folder)?;
         let frozen = vec![ParameterGroup::all_frozen()];
-        let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu);
+        let builder = ParameterBuilder::new(0, frozen, &Compute::cpu());
         let source = Arc::new(Weights::open(&weights.path)?);
         let vision = ClipVision::new(&config, &builder.with_weights(source))?;
         let inputs = Inputs::of_config(&config_json(config_path)?).images(&preprocessing);

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use candle_core::{DType, Device};
 use engram_data::tokenizer::{SegmentTokenizer, TextForm};
+use engram_models::compute::Compute;
 use engram_models::packed::PackedTokens;
 use engram_models::params::{ParameterBuilder, ParameterGroup};
 use engram_models::similarity::sentence_transformer::{
@@ -44,7 +44,7 @@ impl TextModel {
         let settings = layout.settings(false)?;
         let tokenizer_config = TokenizerConfig::read(&layout.transformer())?;
         let frozen = vec![ParameterGroup::all_frozen()];
-        let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu);
+        let builder = ParameterBuilder::new(0, frozen, &Compute::cpu());
         let encoder = files.build(&builder)?;
         let (modules, mut of_modules) = layout.modules()?;
         if settings.do_lower_case {

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use candle_core::{DType, Device};
+use engram_models::compute::Compute;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
 use engram_models::reveal::{Reveal, RevealConfig};
 use engram_models::weights::Weights;
@@ -66,7 +66,7 @@ impl Encoding {
 
     fn model_of(&self, weights: &Path) -> Result<(Reveal, Parameters)> {
         let frozen = vec![ParameterGroup { pattern: "**".into(), rate: 0.0 }];
-        let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu)
+        let builder = ParameterBuilder::new(0, frozen, &Compute::cpu())
             .with_weights(Arc::new(Weights::open(weights)?));
         let model = Reveal::new(&self.config, &builder)?;
         Ok((model, builder.finish()?))

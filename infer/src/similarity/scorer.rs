@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::Tensor;
 use engram_data::patent::PhrasePair;
 use engram_models::ModelError;
+use engram_models::compute::Compute;
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
 use engram_models::similarity::{BiEncoder, CrossEncoder, CrossEncoderConfig, PairLoss};
@@ -40,7 +41,7 @@ impl Scorer {
         groups: Vec<ParameterGroup>,
         seed: u64,
     ) -> Result<(Self, Parameters)> {
-        let builder = ParameterBuilder::new(seed, groups, DType::F32, &Device::Cpu);
+        let builder = ParameterBuilder::new(seed, groups, &Compute::cpu());
         let encoder = files.build(&builder)?;
         let scorer = if settings.layout == Layout::BiEncoder {
             Self::Bi(BiEncoder::new(settings.pooling, encoder, &builder)?)

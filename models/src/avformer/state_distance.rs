@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use candle_core::Tensor;
 
+use crate::compute::full_precision;
 use crate::error::{ModelError, Result};
 use crate::kernels::{Span, span_mean};
 use crate::speech::AudioStates;
@@ -32,11 +33,13 @@ pub fn state_distance(audio: &AudioStates, targets: &[(usize, &Tensor)]) -> Resu
             let reason = format!("clip {clip} has {found} states, but its target has {length}");
             return Err(ModelError::BadInput(reason));
         }
-        clip_states.push(audio.states.narrow(0, starts[*clip], length)?);
-        target_states.push((*target).clone());
+        let states = full_precision(&audio.states.narrow(0, starts[*clip], length)?)?;
+        let target = full_precision(&target.to_device(states.device())?)?;
+        clip_states.push(states);
         spans.push(Span { start: rows, length });
         rows += length;
         powers.push(target.sqr()?.mean_all()?);
+        target_states.push(target);
     }
     let errors = (Tensor::cat(&clip_states, 0)? - Tensor::cat(&target_states, 0)?)?
         .sqr()?

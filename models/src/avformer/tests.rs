@@ -5,6 +5,7 @@ use candle_core::{DType, Device, Tensor};
 
 use super::*;
 use crate::ModelError;
+use crate::compute::Compute;
 use crate::conformer::{ConformerConfig, ConformerCtc, ConformerCtcConfig};
 use crate::finite_difference::check_gradients;
 use crate::params::{ParameterGroup, Parameters};
@@ -70,7 +71,7 @@ const ASR_MODELS: [Make; 2] = [whisper, conformer];
 
 fn build(make: Make, config: &AvformerConfig, dtype: DType) -> Result<(Avformer, Parameters)> {
     let frozen = vec![ParameterGroup { pattern: "recogniser.**".into(), rate: 0.0 }];
-    let builder = ParameterBuilder::new(2, frozen, dtype, &Device::Cpu);
+    let builder = ParameterBuilder::new(2, frozen, &Compute { dtype, ..Compute::cpu() });
     let asr_model = make(&builder.pp("recogniser"))?;
     let model = Avformer::new(asr_model, config, E, &builder)?;
     Ok((model, builder.finish()?))

@@ -107,7 +107,9 @@ impl VisualProjection {
                 counts.len()
             )));
         }
-        let tokens = self.linear.forward(visual.embeddings)?;
+        let (device, dtype) = (audio.states.device(), audio.states.dtype());
+        let embeddings = visual.embeddings.to_device(device)?.to_dtype(dtype)?;
+        let tokens = self.linear.forward(&embeddings)?;
         let states = Tensor::cat(&[&audio.states, &tokens], 0)?;
         let (mut image, mut moment) = (audio.states.dim(0)? as u32, 0);
         let (mut rows, mut audio_rows, mut lengths) = (Vec::new(), Vec::new(), Vec::new());

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use candle_core::Tensor;
 
 use super::{ClipVisionConfig, blocks};
+use crate::compute::Compute;
 use crate::error::Result;
 use crate::kernels::{Mode, Segments, embedding_sum};
 use crate::layers::{LayerNorm, Linear};
@@ -23,6 +24,7 @@ pub struct ClipVision {
 
 #[derive(Debug, Clone)]
 struct VisionTower {
+    compute: Compute,
     class_embedding: Tensor,
     patch_embedding: PatchEmbedding,
     position_embedding: Tensor,
@@ -90,6 +92,7 @@ impl VisionTower {
         let norm = |name: &str| LayerNorm::new(d, config.tower().layer_norm_eps, &builder.pp(name));
         let class_std = (d as f64).powf(-0.5);
         Ok(Self {
+            compute: builder.compute(),
             class_embedding: embeddings.get("class_embedding", &[d], Init::Normal(class_std))?,
             patch_embedding: PatchEmbedding::new(
                 config.patch_grid(),
@@ -111,9 +114,9 @@ impl VisionTower {
 
     /// Returns the states before the last norm: `[B, C, S, S]` → `[B, 1 + P, D]`.
     fn forward(&self, pixels: &Tensor, mode: &Mode) -> Result<Tensor> {
-        let patches = self.patch_embedding.forward(pixels)?;
+        let patches = self.patch_embedding.forward(&self.compute.activations(pixels)?)?;
         let tokens = with_class_token(&self.class_embedding, &patches)?;
-        let tokens = tokens.broadcast_add(&self.position_embedding)?;
+        let tokens = tokens.broadcast_add(&self.position_embedding.to_dtype(tokens.dtype())?)?;
         let (batch, rows, d) = tokens.dims3()?;
         let states = self.pre_layer_norm.forward(&tokens.reshape((batch * rows, d))?)?;
         let segments = Segments::packed(&vec![rows; batch]);

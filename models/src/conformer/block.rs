@@ -4,6 +4,7 @@ use candle_core::Tensor;
 
 use super::config::{ConformerConfig, ConvolutionNorm, EPSILON};
 use super::positions::Positions;
+use crate::compute::full_precision;
 use crate::error::Result;
 use crate::kernels::{
     Attention, AttentionBias, Chain, Disentangled, Mode, Segments, Value, Windows,
@@ -169,8 +170,11 @@ impl RelativeAttention {
         let (num_heads, segments) = (config.num_attention_heads, clips.segments.clone());
         let scale = 1.0 / ((config.hidden_size / num_heads) as f32).sqrt();
         let (weight, bias) = self.query.with_bias()?;
-        let content_query_bias = (bias + self.content_bias.flatten_all()?)?;
-        let position_query_bias = (bias + self.distance_bias.flatten_all()?)?;
+        let with_bias = |other: &Tensor| {
+            Ok::<_, crate::ModelError>((bias + full_precision(other)?.flatten_all()?)?)
+        };
+        let content_query_bias = with_bias(&self.content_bias)?;
+        let position_query_bias = with_bias(&self.distance_bias)?;
         let qkv = stacked_linear(
             normed,
             &[(weight, Some(&content_query_bias)), self.key.as_part(), self.value.as_part()],
@@ -279,7 +283,7 @@ impl ConvolutionModule {
 impl Depthwise {
     /// Returns weight `[D, rows]` and bias `[D]` with the batch norm folded in.
     fn folded(&self) -> Result<(Tensor, Tensor)> {
-        let weights = self.weight.squeeze(1)?;
+        let weights = full_precision(&self.weight)?.squeeze(1)?;
         match &self.norm {
             InnerNorm::Layer(_) => Ok((weights, self.bias.clone())),
             InnerNorm::Batch { weight, bias, mean, variance } => {

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use candle_core::{CpuStorage, DType, Device, InplaceOp1, InplaceOp2, Layout, Tensor};
+use candle_core::{CpuStorage, DType, Device, InplaceOp2, Layout, Tensor};
 
 use crate::error::Result;
 use crate::kernels::{Segments, Span};
@@ -79,28 +79,26 @@ impl KeyValueCache {
 
     /// Copies the first slot of each pair to the second. A slot must not be both source and target.
     pub fn copy(&self, pairs: &[(usize, usize)]) -> Result<()> {
-        let start = |slot: usize| slot * self.capacity;
-        let spans = pairs.iter().map(|&(from, to)| (start(from), start(to))).collect();
-        let copy = CopyRows { spans, count: self.length, column: 0 };
+        let rows = |slots: Vec<usize>| {
+            rows_of(slots.into_iter().map(|slot| slot * self.capacity), self.length)
+        };
+        let from = rows(pairs.iter().map(|pair| pair.0).collect());
+        let to = rows(pairs.iter().map(|pair| pair.1).collect());
         for tensor in self.layers.iter().flat_map(|layer| [&layer.keys, &layer.values]) {
-            tensor.inplace_op1(&copy)?;
+            let source = Tensor::from_slice(&from, from.len(), tensor.device())?;
+            write_rows(tensor, to.clone(), &tensor.index_select(&source, 0)?)?;
         }
         Ok(())
     }
 
     fn grow(&mut self) -> Result<()> {
-        let capacity = 2 * self.capacity;
-        let spans = (0..self.slots).map(|slot| (slot * self.capacity, slot * capacity)).collect();
-        let copy = CopyRows { spans, count: self.length, column: 0 };
         for layer in &mut self.layers {
             for tensor in [&mut layer.keys, &mut layer.values] {
-                let shape = (self.slots * capacity, tensor.dim(1)?);
-                let larger = Tensor::zeros(shape, tensor.dtype(), tensor.device())?;
-                larger.inplace_op2(&*tensor, &copy)?;
-                *tensor = larger;
+                let slots = tensor.reshape((self.slots, self.capacity, ()))?;
+                *tensor = slots.pad_with_zeros(1, 0, self.capacity)?.flatten(0, 1)?.contiguous()?;
             }
         }
-        self.capacity = capacity;
+        self.capacity *= 2;
         Ok(())
     }
 }
@@ -110,45 +108,43 @@ impl LayerCache {
     /// values.
     pub fn write(&self, qkv: &Tensor, step: &Step) -> Result<()> {
         let width = self.keys.dim(1)?;
-        let spans: Vec<(usize, usize)> = step.rows.iter().copied().enumerate().collect();
-        let keys = CopyRows { spans, count: 1, column: width };
-        self.keys.inplace_op2(qkv, &keys)?;
-        self.values.inplace_op2(qkv, &CopyRows { column: 2 * width, ..keys })?;
-        Ok(())
+        let rows: Vec<u32> = step.rows.iter().map(|row| *row as u32).collect();
+        write_rows(&self.keys, rows.clone(), &qkv.narrow(1, width, width)?)?;
+        write_rows(&self.values, rows, &qkv.narrow(1, 2 * width, width)?)
     }
 }
 
-/// Copies spans of `count` rows, from column `column` on, into a narrower matrix.
-struct CopyRows {
-    /// The first row of each span, in the source and in the target.
-    spans: Vec<(usize, usize)>,
-    count: usize,
-    column: usize,
+/// Returns the indices of `count` rows from each of these rows on.
+fn rows_of(starts: impl Iterator<Item = usize>, count: usize) -> Vec<u32> {
+    starts.flat_map(|start| start..start + count).map(|row| row as u32).collect()
 }
 
-impl CopyRows {
-    fn between<T: Copy>(
+/// Writes `values` `[N, W]` to these rows of `target` `[R, W]`, in place.
+fn write_rows(target: &Tensor, rows: Vec<u32>, values: &Tensor) -> Result<()> {
+    if target.device().is_cpu() {
+        let width = target.dim(1)?;
+        return Ok(target.inplace_op2(&values.contiguous()?, &WriteRows { rows, width })?);
+    }
+    let rows = Tensor::from_vec(rows, (values.dim(0)?, 1), target.device())?;
+    let rows = rows.broadcast_as(values.shape())?.contiguous()?;
+    Ok(target.scatter_set(&rows, &values.contiguous()?, 0)?)
+}
+
+/// Writes rows on the CPU.
+struct WriteRows {
+    rows: Vec<u32>,
+    width: usize,
+}
+
+impl WriteRows {
+    fn write<T: Copy>(
         &self,
         (to, to_layout): (&mut [T], &Layout),
         (from, from_layout): (&[T], &Layout),
     ) -> candle_core::Result<()> {
         let (to, from) = (&mut to[range(to_layout)?], &from[range(from_layout)?]);
-        let ((_, width), (_, stride)) = (to_layout.shape().dims2()?, from_layout.shape().dims2()?);
-        for (from_row, to_row) in &self.spans {
-            for row in 0..self.count {
-                let start = (from_row + row) * stride + self.column;
-                let target = &mut to[(to_row + row) * width..][..width];
-                target.copy_from_slice(&from[start..start + width]);
-            }
-        }
-        Ok(())
-    }
-
-    fn within<T: Copy>(&self, data: &mut [T], layout: &Layout) -> candle_core::Result<()> {
-        let (_, width) = layout.shape().dims2()?;
-        let data = &mut data[range(layout)?];
-        for (from, to) in &self.spans {
-            data.copy_within(from * width..(from + self.count) * width, to * width);
+        for (row, values) in self.rows.iter().zip(from.chunks_exact(self.width)) {
+            to[*row as usize * self.width..][..self.width].copy_from_slice(values);
         }
         Ok(())
     }
@@ -161,11 +157,9 @@ fn range(layout: &Layout) -> candle_core::Result<std::ops::Range<usize>> {
     }
 }
 
-const WRONG_TYPE: &str = "decoder cache: the dtype is neither f32 nor f64";
-
-impl InplaceOp2 for CopyRows {
+impl InplaceOp2 for WriteRows {
     fn name(&self) -> &'static str {
-        "copy-rows"
+        "write-rows"
     }
 
     fn cpu_fwd(
@@ -175,28 +169,13 @@ impl InplaceOp2 for CopyRows {
         from: &CpuStorage,
         from_layout: &Layout,
     ) -> candle_core::Result<()> {
+        use CpuStorage::{BF16, F16, F32, F64};
         match (to, from) {
-            (CpuStorage::F32(to), CpuStorage::F32(from)) => {
-                self.between((to, to_layout), (from, from_layout))
-            }
-            (CpuStorage::F64(to), CpuStorage::F64(from)) => {
-                self.between((to, to_layout), (from, from_layout))
-            }
-            _ => candle_core::bail!("{WRONG_TYPE}"),
-        }
-    }
-}
-
-impl InplaceOp1 for CopyRows {
-    fn name(&self) -> &'static str {
-        "copy-slots"
-    }
-
-    fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> candle_core::Result<()> {
-        match storage {
-            CpuStorage::F32(data) => self.within(data, layout),
-            CpuStorage::F64(data) => self.within(data, layout),
-            _ => candle_core::bail!("{WRONG_TYPE}"),
+            (F32(to), F32(from)) => self.write((to, to_layout), (from, from_layout)),
+            (F64(to), F64(from)) => self.write((to, to_layout), (from, from_layout)),
+            (F16(to), F16(from)) => self.write((to, to_layout), (from, from_layout)),
+            (BF16(to), BF16(from)) => self.write((to, to_layout), (from, from_layout)),
+            _ => candle_core::bail!("decoder cache: rows of different or unsupported dtypes"),
         }
     }
 }

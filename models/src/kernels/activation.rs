@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::math::{erf, exp, tanh};
-use super::operation::{BufferState, Gradient, Input, Kernel, apply};
+use super::operation::{BufferState, Gradient, Input, Kernel, Precision, apply};
 use super::rows::{ROWS, add, add_column_sums};
 
 /// An activation function, by its published name.
@@ -141,6 +141,10 @@ impl Kernel for ActivationKernel {
             None => {}
         }
         Ok(())
+    }
+
+    fn precision(&self) -> Precision {
+        Precision::Full
     }
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {

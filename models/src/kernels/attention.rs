@@ -6,6 +6,7 @@
 //! running maximum and sum as in FlashAttention (arXiv 2205.14135). The backward pass recomputes
 //! the scores, and the weights from the scores and each row's log-sum-exp.
 
+mod composite;
 mod tiles;
 
 use candle_core::{Shape, Tensor};
@@ -15,7 +16,7 @@ use super::dropout::Dropout;
 use super::operation::{Gradient, Input, Kernel, apply};
 use super::rows::add;
 use super::segments::{Segments, Span, split_spans};
-use super::softmax::softmax;
+use composite::Composite;
 use tiles::{Head, HeadGradients, Sources, add_head};
 
 /// The options of an attention.
@@ -281,8 +282,7 @@ impl Kernel for AttentionKernel {
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
         let dims: Vec<_> = inputs.iter().map(Tensor::dims).collect();
-        let Sizes { query_rows: rows, width, .. } = self.check(&dims)?;
-        let size = width / self.options.num_heads;
+        let width = self.check(&dims)?.width;
         let part = |i: usize| {
             if self.separate {
                 Ok(inputs[i].clone())
@@ -291,64 +291,7 @@ impl Kernel for AttentionKernel {
             }
         };
         let (q, k, v) = (part(0)?, part(1)?, part(2)?);
-        let device = q.device();
-        let (mut outputs, mut end, mut scored) = (Vec::new(), 0, 0);
-        for (query, key) in self.options.segments.iter() {
-            if query.start > end {
-                outputs.push(Tensor::zeros((query.start - end, width), q.dtype(), device)?);
-            }
-            end = query.start + query.length;
-            let heads = |x: &Tensor, span: Span| {
-                x.narrow(0, span.start, span.length)?
-                    .reshape((span.length, self.options.num_heads, size))?
-                    .transpose(0, 1)?
-                    .contiguous()
-            };
-            let (q, k, v) = (heads(&q, query)?, heads(&k, key)?, heads(&v, key)?);
-            let mut scores = (q.matmul(&k.t()?)? * f64::from(self.options.scale))?;
-            let shape = (self.options.num_heads, query.length, key.length);
-            let count = shape.0 * shape.1 * shape.2;
-            if let Some(shared) = self.bias {
-                let bias = &inputs[inputs.len() - 1];
-                let bias = if shared {
-                    bias.narrow(1, 0, query.length)?.narrow(2, 0, key.length)?
-                } else {
-                    bias.flatten_all()?.narrow(0, scored, count)?.reshape(shape)?
-                };
-                scores = (scores + bias)?;
-            }
-            if self.options.segments.branches().is_some() {
-                let mask: Vec<f32> = (query.start..query.start + query.length)
-                    .flat_map(|row| {
-                        self.options.segments.hidden_keys(row, key.start..key.start + key.length)
-                    })
-                    .map(|hidden| if hidden { f32::NEG_INFINITY } else { 0.0 })
-                    .collect();
-                let mask = Tensor::from_vec(mask, (query.length, key.length), device)?;
-                scores = scores.broadcast_add(&mask.to_dtype(q.dtype())?)?;
-            }
-            if self.options.causal {
-                let hidden =
-                    |i: usize| (0..key.length).map(move |j| j + query.length > i + key.length);
-                let mask: Vec<f32> = (0..query.length)
-                    .flat_map(hidden)
-                    .map(|hidden| if hidden { f32::NEG_INFINITY } else { 0.0 })
-                    .collect();
-                let mask = Tensor::from_vec(mask, (query.length, key.length), device)?;
-                scores = scores.broadcast_add(&mask.to_dtype(q.dtype())?)?;
-            }
-            let mut weights = softmax(&scores)?;
-            if let Some(dropout) = self.options.dropout {
-                let mask = (0..count).map(|i| dropout.factor(scored + i)).collect::<Vec<_>>();
-                let mask = Tensor::from_vec(mask, shape, device)?.to_dtype(q.dtype())?;
-                weights = (weights * mask)?;
-            }
-            scored += count;
-            outputs.push(weights.matmul(&v)?.transpose(0, 1)?.reshape((query.length, width))?);
-        }
-        if end < rows {
-            outputs.push(Tensor::zeros((rows - end, width), q.dtype(), device)?);
-        }
-        Tensor::cat(&outputs, 0)
+        let bias = self.bias.map(|shared| (&inputs[inputs.len() - 1], shared));
+        Composite { q: &q, k: &k, v: &v, bias, options: &self.options }.run()
     }
 }

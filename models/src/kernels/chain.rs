@@ -14,7 +14,9 @@ use super::feed_forward::FeedForward;
 use super::gated::{Gated, Half};
 use super::linear::StackedLinear;
 use super::norm::{Norm, NormKernel};
-use super::operation::{BufferState, Gradient, Input, Kernel, apply, run};
+use super::operation::{
+    BufferState, Gradient, Input, Kernel, Precision, apply, run, run_composite,
+};
 use super::residual::Residual;
 use super::scaled_rows::ScaledRows;
 use super::windows::Windows;
@@ -333,8 +335,12 @@ impl Kernel for Steps {
                 Source::Step(j) => outputs[j].clone(),
             };
             let from: Vec<Tensor> = step.from.iter().map(find).collect();
-            outputs.push(step.kernel.composite(&from)?);
+            outputs.push(run_composite(step.kernel.as_ref(), &from)?);
         }
         outputs.pop().ok_or_else(|| candle_core::Error::Msg("the chain has no kernels".into()))
+    }
+
+    fn precision(&self) -> Precision {
+        Precision::Mixed
     }
 }

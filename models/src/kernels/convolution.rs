@@ -10,6 +10,7 @@ use super::activation::Activation;
 use super::linear::fill_rows;
 use super::matmul::{Matrix, matmul_on_this_thread};
 use super::operation::{Gradient, Input, Kernel, apply};
+use super::product::rows_product;
 use super::rows::{ELEMENTS, add, add_column_sums};
 
 /// Images unfolded at a time.
@@ -269,7 +270,7 @@ impl Kernel for Convolution {
             .index_select(&pixels, 0)?
             .reshape((sizes.batch * sizes.windows(), sizes.window()))?;
         let weight = inputs[1].reshape((sizes.out_channels, sizes.window()))?;
-        let output = rows.matmul(&weight.t()?)?.broadcast_add(&inputs[2])?;
+        let output = rows_product(&rows, &weight)?.broadcast_add(&inputs[2])?;
         let output = if self.relu { Activation::Relu.composite(&output)? } else { output };
         output.reshape((sizes.batch, sizes.out_height, sizes.out_width, sizes.out_channels))
     }

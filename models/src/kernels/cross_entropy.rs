@@ -6,8 +6,7 @@ use candle_core::{D, Shape, Tensor};
 use rayon::prelude::*;
 
 use super::math::{exp, max, sum};
-use super::operation::{Gradient, Input, Kernel, apply};
-use super::softmax::widened;
+use super::operation::{Gradient, Input, Kernel, Precision, apply};
 
 /// The targets and options of a cross-entropy loss.
 #[derive(Debug, Clone)]
@@ -88,32 +87,33 @@ impl Kernel for CrossEntropy {
         Ok(())
     }
 
+    fn precision(&self) -> Precision {
+        Precision::FullOutput
+    }
+
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
-        let logits = widened(&inputs[0])?;
-        let width = self.check(logits.dims())?;
-        let (shape, device) = (logits.shape(), logits.device());
-        let spread = f64::from(self.label_smoothing) / width as f64;
-        let mut weights = vec![0f64; self.targets.len() * width];
-        let mut counted = vec![0u8; weights.len()];
-        for (row, target) in self.targets.iter().enumerate().filter(|(r, _)| !self.is_ignored(*r)) {
-            let row = row * width..(row + 1) * width;
-            counted[row.clone()].fill(1);
-            weights[row.clone()].fill(spread);
-            weights[row][*target as usize] += 1.0 - f64::from(self.label_smoothing);
-        }
-        let weighted = weights.iter().map(|weight| u8::from(*weight != 0.0)).collect::<Vec<_>>();
-        let mask = |values: Vec<u8>| Tensor::from_vec(values, shape, device);
-        // Ignored rows and classes without weight are set to 0: an infinite or NaN logit times 0
-        // would be NaN.
-        let zeros = logits.zeros_like()?;
-        let logits = mask(counted)?.where_cond(&logits, &zeros)?;
+        let logits = &inputs[0];
+        self.check(logits.dims())?;
+        let (rows, device) = (self.targets.len(), logits.device());
+        let counted: Vec<u8> = (0..rows).map(|row| u8::from(!self.is_ignored(row))).collect();
+        let target = |row: usize| if self.is_ignored(row) { 0 } else { self.targets[row] };
+        let targets = Tensor::from_iter((0..rows).map(target), device)?.reshape((rows, 1))?;
+        // Ignored rows are set to 0: an infinite or NaN logit times 0 would be NaN.
+        let counted = Tensor::from_vec(counted, (rows, 1), device)?;
+        let logits = counted.broadcast_as(logits.shape())?.contiguous()?;
+        let logits = logits.where_cond(&inputs[0], &inputs[0].zeros_like()?)?;
         let shifted = logits.broadcast_sub(&logits.detach().max_keepdim(D::Minus1)?)?;
         let total = shifted.exp()?.sum_keepdim(D::Minus1)?.log()?;
-        let log_probability = shifted.broadcast_sub(&total)?;
-        let log_probability = mask(weighted)?.where_cond(&log_probability, &zeros)?;
-        let weights = Tensor::from_vec(weights, shape, device)?.to_dtype(logits.dtype())?;
-        let losses = (log_probability * weights)?.sum(D::Minus1)?.neg()?;
-        losses.to_dtype(inputs[0].dtype())
+        let of_target = (shifted.gather(&targets, 1)? - &total)?;
+        let log_probability = if self.label_smoothing == 0.0 {
+            of_target
+        } else {
+            let smoothing = f64::from(self.label_smoothing);
+            let of_all = shifted.broadcast_sub(&total)?.mean_keepdim(1)?;
+            ((of_target * (1.0 - smoothing))? + (of_all * smoothing)?)?
+        };
+        let zeros = log_probability.zeros_like()?;
+        counted.where_cond(&log_probability, &zeros)?.squeeze(1)?.neg()
     }
 }
 

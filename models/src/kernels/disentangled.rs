@@ -12,6 +12,7 @@ use rayon::prelude::*;
 
 use super::matmul::{Matrix, matmul};
 use super::operation::{Gradient, Input, Kernel, apply};
+use super::product::product;
 use super::rows::add;
 use super::segments::{Segments, Span, split_spans};
 
@@ -326,7 +327,7 @@ impl Kernel for DisentangledBias {
                 let span = if content == Content::Query { query } else { key };
                 let x = inputs[0].narrow(0, span.start, span.length)?;
                 let x = x.narrow(1, first_column(content, width), width)?;
-                let products = by_head(&x)?.matmul(&by_head(positions)?.t()?)?;
+                let products = product(&by_head(&x)?, &by_head(positions)?.t()?)?;
                 let gather = |rows: &Tensor| {
                     let rows = rows.broadcast_left(heads)?.contiguous()?;
                     products.gather(&rows, 2)

@@ -10,6 +10,7 @@ use super::activation::{Activation, all_values, values_and_derivatives};
 use super::linear::fill_rows;
 use super::matmul::{Matrix, matmul};
 use super::operation::{Gradient, Input, Kernel, apply};
+use super::product::rows_product;
 use super::rows::{ELEMENTS, add_column_sums};
 
 /// Computes `f(x W₁ᵀ + b₁) W₂ᵀ + b₂`: `x` `[.., D]`, `w1` `[M, D]`, `b1` `[M]`, `w2` `[D_out, M]`,
@@ -135,8 +136,8 @@ impl Kernel for FeedForward {
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
         let dims: Vec<_> = inputs.iter().map(Tensor::dims).collect();
         sizes(&dims)?;
-        let hidden = inputs[0].broadcast_matmul(&inputs[1].t()?)?.broadcast_add(&inputs[2])?;
+        let hidden = rows_product(&inputs[0], &inputs[1])?.broadcast_add(&inputs[2])?;
         let active = self.f.composite(&hidden)?;
-        active.broadcast_matmul(&inputs[3].t()?)?.broadcast_add(&inputs[4])
+        rows_product(&active, &inputs[3])?.broadcast_add(&inputs[4])
     }
 }

@@ -5,7 +5,7 @@ use candle_core::{D, Shape, Tensor};
 use rayon::prelude::*;
 
 use super::activation::Activation;
-use super::operation::{BufferState, Gradient, Input, Kernel, apply};
+use super::operation::{BufferState, Gradient, Input, Kernel, Precision, apply};
 use super::rows::{ROWS, add};
 
 /// Computes `f(a) ⊙ b`: `x` `[.., 2 M]` holds `a` then `b` in each row → `[.., M]`.
@@ -91,6 +91,10 @@ impl Kernel for Gated {
             _ => add(&dx, buffer.as_sum()),
         }
         Ok(())
+    }
+
+    fn precision(&self) -> Precision {
+        Precision::Full
     }
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {

@@ -6,7 +6,7 @@ use candle_core::{DType, Device, Shape, Tensor};
 use rayon::prelude::*;
 
 use super::math::{exp, max, sum};
-use super::operation::{Gradient, Input, Kernel, apply};
+use super::operation::{Gradient, Input, Kernel, Precision, apply};
 use super::wide::{Wide, exponentials};
 
 /// The paths of one clip. At every row of logits, a path may emit one of a few classes, the
@@ -231,6 +231,10 @@ impl<L: Lattice> Kernel for LatticeLoss<L> {
             );
         });
         Ok(())
+    }
+
+    fn precision(&self) -> Precision {
+        Precision::FullOutput
     }
 
     /// Computes the losses and the gradient in f64 on the CPU. To give the graph this gradient, a

@@ -5,6 +5,7 @@ use rayon::prelude::*;
 
 use super::matmul::{Matrix, matmul};
 use super::operation::{BufferState, Gradient, Input, Kernel, apply};
+use super::product::rows_product;
 use super::rows::{ROWS, add_column_sums};
 
 /// A linear layer: `x` `[.., D_in]`, `weight` `[D_out, D_in]`, `bias` `[D_out]` → `[.., D_out]`.
@@ -132,13 +133,16 @@ impl Kernel for StackedLinear {
         let (layers, _, _) = self.layers(&dims)?;
         let mut outputs = Vec::new();
         for layer in layers {
-            let y = inputs[0].broadcast_matmul(&inputs[layer.weight].t()?)?;
+            let y = rows_product(&inputs[0], &inputs[layer.weight])?;
             outputs.push(match layer.bias {
                 Some(bias) => y.broadcast_add(&inputs[bias])?,
                 None => y,
             });
         }
-        Tensor::cat(&outputs, candle_core::D::Minus1)
+        match outputs.len() {
+            1 => Ok(outputs.swap_remove(0)),
+            _ => Tensor::cat(&outputs, candle_core::D::Minus1),
+        }
     }
 }
 

@@ -35,6 +35,7 @@ mod matmul;
 mod norm;
 mod operation;
 mod pooling;
+mod product;
 mod residual;
 mod rows;
 mod scaled_rows;

@@ -12,7 +12,7 @@
 //! On other devices and dtypes than f32 on the CPU, an operation runs as its *composite*: the same
 //! computation as a series of candle operations with correct gradients.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use candle_core::{
     CpuStorage, CustomOp1, CustomOp2, CustomOp3, DType, Device, Layout, Shape, Storage, Tensor,
@@ -43,6 +43,24 @@ pub(crate) trait Kernel: Send + Sync + 'static {
 
     /// Computes the same function with candle's differentiable operations.
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor>;
+
+    /// The precision of the composite.
+    fn precision(&self) -> Precision {
+        Precision::OfInput
+    }
+}
+
+/// The precision of a composite, given its first input's dtype.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Precision {
+    /// All inputs are converted to the first input's dtype.
+    OfInput,
+    /// Half precision is converted to f32, and the output back.
+    Full,
+    /// Half precision is converted to f32, also in the output.
+    FullOutput,
+    /// The composite converts its inputs itself.
+    Mixed,
 }
 
 /// One input of a kernel: contiguous values and their dimensions.
@@ -101,7 +119,7 @@ impl Gradient {
 pub(crate) fn run(kernel: &mut dyn Kernel, inputs: &[&Tensor]) -> candle_core::Result<Tensor> {
     if !is_fused(inputs) {
         let inputs: Vec<Tensor> = inputs.iter().map(|&x| x.clone()).collect();
-        return kernel.composite(&inputs);
+        return run_composite(kernel, &inputs);
     }
     let inputs = contiguous(inputs)?;
     let (output, shape) = with_inputs(&inputs, |inputs| kernel.forward(inputs))?;
@@ -132,8 +150,28 @@ pub(crate) fn apply<K: Kernel>(mut kernel: K, inputs: &[&Tensor]) -> candle_core
     }
 }
 
+/// Runs a kernel's composite with the kernel's precision.
+pub(super) fn run_composite(kernel: &dyn Kernel, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
+    let dtype = inputs.first().map_or(DType::F32, Tensor::dtype);
+    let computed = match (kernel.precision(), dtype) {
+        (Precision::Mixed, _) => return kernel.composite(inputs),
+        (Precision::Full | Precision::FullOutput, DType::F16 | DType::BF16) => DType::F32,
+        _ => dtype,
+    };
+    let inputs = inputs.iter().map(|x| x.to_dtype(computed)).collect::<Result<Vec<_>, _>>()?;
+    let output = kernel.composite(&inputs)?;
+    match kernel.precision() {
+        Precision::FullOutput => Ok(output),
+        _ => output.to_dtype(dtype),
+    }
+}
+
+/// Whether the fused kernels apply: f32 on the CPU, unless the environment variable `ENGRAM_FUSED`
+/// is 0. With 0, the CPU runs the same operations as a GPU.
 fn is_fused(inputs: &[&Tensor]) -> bool {
-    inputs.iter().all(|x| x.dtype() == DType::F32 && x.device().is_cpu())
+    static ALLOWED: LazyLock<bool> =
+        LazyLock::new(|| std::env::var_os("ENGRAM_FUSED").is_none_or(|value| value != "0"));
+    *ALLOWED && inputs.iter().all(|x| x.dtype() == DType::F32 && x.device().is_cpu())
 }
 
 fn contiguous(inputs: &[&Tensor]) -> candle_core::Result<Vec<Tensor>> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use candle_core::{Shape, Tensor};
 use rayon::prelude::*;
 
-use super::operation::{Gradient, Input, Kernel, apply};
+use super::operation::{Gradient, Input, Kernel, Precision, apply};
 use super::rows::add;
 use super::segments::Span;
 
@@ -72,6 +72,10 @@ impl Kernel for SpanMean {
             }
         }
         Ok(())
+    }
+
+    fn precision(&self) -> Precision {
+        Precision::Full
     }
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {

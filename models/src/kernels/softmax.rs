@@ -1,10 +1,10 @@
 //! Softmax over the last dimension.
 
-use candle_core::{D, DType, Shape, Tensor};
+use candle_core::{D, Shape, Tensor};
 use rayon::prelude::*;
 
 use super::math::{exp, max, sum2};
-use super::operation::{Gradient, Input, Kernel, apply};
+use super::operation::{Gradient, Input, Kernel, Precision, apply};
 
 /// Computes the softmax over the last dimension: `x` `[.., N]` → `[.., N]`. A row of minus
 /// infinities becomes zeros.
@@ -46,23 +46,17 @@ impl Kernel for Softmax {
         Ok(())
     }
 
+    fn precision(&self) -> Precision {
+        Precision::Full
+    }
+
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
-        let x = widened(&inputs[0])?;
+        let x = &inputs[0];
         // As in the kernel, a row of minus infinities gives zeros.
         let top = x.detach().max_keepdim(D::Minus1)?.maximum(f64::from(f32::MIN))?;
         let shifted = x.broadcast_sub(&top)?.exp()?;
         // The largest entry adds 1, so a sum other than 0 is at least 1.
-        let softmax = shifted.broadcast_div(&shifted.sum_keepdim(D::Minus1)?.maximum(0.5)?)?;
-        softmax.to_dtype(inputs[0].dtype())
-    }
-}
-
-/// Converts half precision to f32. In half precision, sums of exponentials lose small terms and
-/// overflow.
-pub(super) fn widened(x: &Tensor) -> candle_core::Result<Tensor> {
-    match x.dtype() {
-        DType::F16 | DType::BF16 => x.to_dtype(DType::F32),
-        _ => Ok(x.clone()),
+        shifted.broadcast_div(&shifted.sum_keepdim(D::Minus1)?.maximum(0.5)?)
     }
 }
 

@@ -117,9 +117,12 @@ impl Fusion {
             entry += count;
             lengths.push(length + count * tokens);
         }
-        let states = Tensor::cat(&[&query.states, retrieved.values], 0)?;
-        let one = Tensor::ones(1, retrieved.prior.dtype(), retrieved.prior.device())?;
-        let weights = Tensor::cat(&[&one, retrieved.prior], 0)?.unsqueeze(1)?;
+        let (device, dtype) = (query.states.device(), query.states.dtype());
+        let values = retrieved.values.to_device(device)?.to_dtype(dtype)?;
+        let states = Tensor::cat(&[&query.states, &values], 0)?;
+        let prior = retrieved.prior.to_device(device)?;
+        let one = Tensor::ones(1, prior.dtype(), device)?;
+        let weights = Tensor::cat(&[&one, &prior], 0)?.unsqueeze(1)?;
         let gather = |table: &Tensor, ids: Vec<u32>| embedding_sum(&[(table, Arc::from(ids))]);
         Ok((gather(&states, rows)?, lengths, gather(&weights, weight_of)?))
     }

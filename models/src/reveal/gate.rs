@@ -4,6 +4,7 @@
 use candle_core::{D, Tensor};
 
 use super::config::RevealConfig;
+use crate::compute::full_precision;
 use crate::error::{ModelError, Result};
 use crate::kernels::softmax;
 use crate::layers::Linear;
@@ -31,7 +32,7 @@ impl CorpusGate {
     /// Returns the weight of each source for each query: `[B, key_dim]` → `[B, sources]`.
     pub(super) fn forward(&self, queries: &Tensor) -> Result<Tensor> {
         match &self.linear {
-            Some(linear) => Ok(softmax(&linear.forward(queries)?)?),
+            Some(linear) => Ok(softmax(&full_precision(&linear.forward(queries)?)?)?),
             None => {
                 let shape = (queries.dim(0)?, self.sources);
                 Ok(Tensor::ones(shape, queries.dtype(), queries.device())?)

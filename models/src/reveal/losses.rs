@@ -6,6 +6,7 @@ use std::sync::Arc;
 use candle_core::Tensor;
 
 use super::query_key_head::{row_norms, unit};
+use crate::compute::full_precision;
 use crate::error::{ModelError, Result};
 use crate::kernels::{CrossEntropy, cross_entropy, linear};
 
@@ -33,7 +34,7 @@ pub fn decorrelation(values: &Tensor, tokens: usize) -> Result<Tensor> {
         )));
     }
     let entries = rows / tokens;
-    let values = values.reshape((entries, tokens, width))?;
+    let values = full_precision(values)?.reshape((entries, tokens, width))?;
     let centred = values.broadcast_sub(&values.mean_keepdim(1)?)?;
     let unit = unit(&centred)?;
     let squares = unit.matmul(&unit.transpose(1, 2)?.contiguous()?)?.sqr()?;

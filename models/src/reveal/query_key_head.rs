@@ -5,6 +5,7 @@ use candle_core::{D, Tensor};
 
 use super::base_encoder::BaseStates;
 use super::config::RevealConfig;
+use crate::compute::full_precision;
 use crate::error::{ModelError, Result};
 use crate::kernels::Mode;
 use crate::layers::{Linear, RmsNorm};
@@ -54,10 +55,12 @@ impl QueryKeyHead {
 
 /// Normalises rows to unit length.
 pub(super) fn unit(x: &Tensor) -> Result<Tensor> {
-    Ok(x.broadcast_div(&row_norms(x)?)?)
+    let x = full_precision(x)?;
+    Ok(x.broadcast_div(&row_norms(&x)?)?)
 }
 
 /// Returns the norm of each row, `[.., D]` → `[.., 1]`: `sqrt(Σ x² + 1e-10)`.
 pub(super) fn row_norms(x: &Tensor) -> Result<Tensor> {
+    let x = full_precision(x)?;
     Ok((x.sqr()?.sum_keepdim(D::Minus1)? + EPSILON)?.sqrt()?)
 }

@@ -50,7 +50,8 @@ impl ValuePerceiver {
         let segments = Segments::packed(&lengths);
         let cross = Segments::cross(&lengths, &base.lengths);
         let rate = mode.dropout(self.dropout);
-        let mut x = dropout(&embedding_sum(&[(&self.latents, rows)])?, rate)?;
+        let latents = embedding_sum(&[(&self.latents, rows)])?.to_dtype(states.dtype())?;
+        let mut x = dropout(&latents, rate)?;
         for layer in &self.layers {
             let (keys, values) = layer.cross_keys(&states)?;
             x = mode.detach(layer.forward(

@@ -6,6 +6,7 @@
 
 use candle_core::{D, Tensor};
 
+use crate::compute::full_precision;
 use crate::error::Result;
 use crate::kernels::{Mode, embedding_sum};
 use crate::packed::PackedTokens;
@@ -51,6 +52,7 @@ impl BiEncoder {
 
 /// Divides each row `x` by `sqrt(|x|² + 1e-12)`: `[S, D]` → `[S, D]`.
 pub fn normalise(x: &Tensor) -> Result<Tensor> {
+    let x = full_precision(x)?;
     let length = (x.sqr()?.sum_keepdim(D::Minus1)? + 1e-12)?.sqrt()?;
     Ok(x.broadcast_div(&length)?)
 }

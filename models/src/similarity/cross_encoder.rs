@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use candle_core::{D, Tensor};
 
+use crate::compute::full_precision;
 use crate::error::Result;
 use crate::kernels::{Mode, Span, dropout};
 use crate::layers::Linear;
@@ -80,9 +81,10 @@ impl CrossEncoder {
     /// Returns one score (a logit) for each of the `N` spans: `[N]`.
     pub fn score(&self, tokens: &PackedTokens, spans: &ScoredSpans, mode: &Mode) -> Result<Tensor> {
         let states = self.encoder.encode(tokens, mode)?;
-        let target = self.pooler.forward(&states, &spans.targets)?;
+        let target = full_precision(&self.pooler.forward(&states, &spans.targets)?)?;
         let features = if self.config.compare_anchor {
-            let anchor = crate::kernels::span_mean(&states, spans.anchors.clone())?;
+            let anchor =
+                full_precision(&crate::kernels::span_mean(&states, spans.anchors.clone())?)?;
             let cosine = (normalise(&target)? * normalise(&anchor)?)?.sum_keepdim(D::Minus1)?;
             let difference = absolute(&(&target - &anchor)?)?;
             let product = (&target * &anchor)?;
@@ -91,7 +93,7 @@ impl CrossEncoder {
             target
         };
         let features = dropout(&features, mode.dropout(self.config.head_dropout))?;
-        Ok(self.head.forward(&features)?.squeeze(D::Minus1)?)
+        Ok(full_precision(&self.head.forward(&features)?)?.squeeze(D::Minus1)?)
     }
 }
 

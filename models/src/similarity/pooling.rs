@@ -46,7 +46,7 @@ impl SpanPooler {
         match (self.pooling, &self.query) {
             (Pooling::Attention, Some(query)) => {
                 let first_row = Arc::from(vec![0u32; spans.len()]);
-                let queries = embedding_sum(&[(query, first_row)])?;
+                let queries = embedding_sum(&[(query, first_row)])?.to_dtype(states.dtype())?;
                 let options = Attention {
                     num_heads: 1,
                     scale: 1.0,

@@ -4,6 +4,7 @@ use candle_core::Tensor;
 
 use super::config::{EPSILON, WhisperConfig};
 use crate::adapter::Adapters;
+use crate::compute::Compute;
 use crate::error::Result;
 use crate::generation::cache::{LayerCache, Step};
 use crate::kernels::{
@@ -20,6 +21,7 @@ use crate::speech::AudioStates;
 #[derive(Debug, Clone)]
 pub struct Decoder {
     pub(super) config: WhisperConfig,
+    compute: Compute,
     /// `[V, D]`.
     tokens: Tensor,
     /// `[max_target_positions, D]`.
@@ -64,6 +66,7 @@ impl Decoder {
                 .collect::<Result<_>>()?,
             layer_norm: LayerNorm::new(d, EPSILON, &builder.pp("layer_norm"))?,
             config: config.clone(),
+            compute: builder.compute(),
         })
     }
 
@@ -102,7 +105,8 @@ impl Decoder {
         ids: std::sync::Arc<[u32]>,
         position_ids: std::sync::Arc<[u32]>,
     ) -> Result<Tensor> {
-        Ok(embedding_sum(&[(&self.tokens, ids), (&self.positions, position_ids)])?)
+        let embedded = embedding_sum(&[(&self.tokens, ids), (&self.positions, position_ids)])?;
+        self.compute.activations(&embedded)
     }
 
     /// Returns the logits `[T, V]` of states `[T, D]`.

@@ -4,6 +4,7 @@ use candle_core::Tensor;
 
 use super::config::{EPSILON, WhisperConfig};
 use crate::adapter::Adapters;
+use crate::compute::Compute;
 use crate::error::{ModelError, Result};
 use crate::kernels::{Activation, Mode, Segments, Windows, activation, embedding_sum, residual};
 use crate::layers::{Convolution, LayerNorm};
@@ -27,6 +28,7 @@ const NAMES: Names = Names {
 #[derive(Debug, Clone)]
 pub struct Encoder {
     config: WhisperConfig,
+    compute: Compute,
     conv1: Convolution,
     conv2: Convolution,
     /// `[max_source_positions, D]`.
@@ -56,6 +58,7 @@ impl Encoder {
             )?,
             layer_norm: LayerNorm::new(d, EPSILON, &builder.pp("layer_norm"))?,
             config: config.clone(),
+            compute: builder.compute(),
         })
     }
 
@@ -72,7 +75,8 @@ impl Encoder {
                 format!("a clip has {length} frames, but this encoder takes 1 to {longest}");
             return Err(ModelError::BadInput(reason));
         }
-        let (x, lengths) = self.conv1.forward(frames, lengths)?;
+        let frames = self.compute.activations(frames)?;
+        let (x, lengths) = self.conv1.forward(&frames, lengths)?;
         let x = activation(&x, Activation::Gelu)?;
         let (x, lengths) = self.conv2.forward(&x, &lengths)?;
         let x = activation(&x, Activation::Gelu)?;
@@ -88,8 +92,8 @@ impl Encoder {
     /// [`ModelError::BadInput`] if the number of adapters is neither 0 nor the number of blocks.
     pub fn forward(&self, x: AudioStates, adapters: &Adapters, mode: &Mode) -> Result<AudioStates> {
         let segments = Segments::packed(&x.lengths);
-        let states =
-            self.blocks.forward_adapted(x.states, &segments, false, None, adapters, mode)?;
+        let states = self.compute.activations(&x.states)?;
+        let states = self.blocks.forward_adapted(states, &segments, false, None, adapters, mode)?;
         Ok(AudioStates {
             states: mode.detach(self.layer_norm.forward(&states)?),
             lengths: x.lengths,

@@ -6,6 +6,7 @@ use std::path::Path;
 use candle_core::{DType, Device, Tensor};
 use engram_eval::items::{Item, Statistic};
 use engram_eval::metric::{MetricInfo, Unit};
+use engram_models::compute::Compute;
 use engram_models::params::{Init, ParameterBuilder, ParameterGroup, Parameters};
 use engram_train::grid::{AblationStudy, Column, Filter, Grid, MetricQuery};
 use engram_train::recipe::reference::{NoKeys, RecipeSchema};
@@ -62,7 +63,7 @@ impl Study for Median {
     }
 
     fn build(&self, groups: Vec<ParameterGroup>, seed: u64) -> StudyResult<(Tensor, Parameters)> {
-        let builder = ParameterBuilder::new(seed, groups, DType::F32, &Device::Cpu);
+        let builder = ParameterBuilder::new(seed, groups, &Compute::cpu());
         let guess = builder.get("guess", &[1], Init::Constant(f64::from(self.model.start)))?;
         Ok((guess, builder.finish()?))
     }

@@ -3,7 +3,8 @@
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::{Device, Tensor};
+use engram_models::compute::Compute;
 use engram_models::params::{Init, ParameterBuilder, ParameterGroup, Parameters};
 use engram_train::{
     BatchLoss, Evaluation, EvaluationContext, MetricSpec, Phase, Recipe, RecipeOptions, RunOptions,
@@ -154,7 +155,7 @@ impl Study for Toy {
     }
 
     fn build(&self, groups: Vec<ParameterGroup>, seed: u64) -> StudyResult<(Model, Parameters)> {
-        let builder = ParameterBuilder::new(seed, groups, DType::F32, &Device::Cpu);
+        let builder = ParameterBuilder::new(seed, groups, &Compute::cpu());
         let (body, head) = (builder.pp("body"), builder.pp("head"));
         let weights = [
             body.get("weight", &[INPUTS, HIDDEN], Init::Normal(0.5))?,

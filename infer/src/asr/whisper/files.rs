@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use candle_core::{DType, Device};
 use engram_data::hub::WeightsLocation;
 use engram_data::speech::tokenizer::SpeechTokenizer;
+use engram_models::compute::Compute;
 use engram_models::params::{ParameterBuilder, ParameterGroup};
 use engram_models::speech::log_mel::LogMel;
 use engram_models::weights::Weights;
@@ -52,7 +52,7 @@ impl WhisperAsr {
         let tokenizer = SpeechTokenizer::from_file(&folder.tokenizer()?)?;
         let path = folder.weights_path()?;
         let frozen = vec![ParameterGroup::all_frozen()];
-        let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu);
+        let builder = ParameterBuilder::new(0, frozen, &Compute::cpu());
         let weights = std::sync::Arc::new(Weights::open(&path)?);
         let whisper = Whisper::new(&config, &builder.with_weights(weights))?;
         let parameters = builder.finish()?;

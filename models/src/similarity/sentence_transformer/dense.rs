@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::Tensor;
 use serde::Deserialize;
 
 use super::{bad, parse_json};
+use crate::compute::Compute;
 use crate::config::check_sizes;
 use crate::error::Result;
 use crate::layers::Linear;
@@ -190,7 +191,7 @@ impl Dense {
 /// Returns a builder of frozen parameters with a module's weights file.
 pub(crate) fn frozen(weights: &Path) -> Result<ParameterBuilder> {
     let frozen = vec![ParameterGroup::all_frozen()];
-    let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu);
+    let builder = ParameterBuilder::new(0, frozen, &Compute::cpu());
     Ok(builder.with_weights(Arc::new(Weights::open(weights)?)))
 }
 

@@ -4,7 +4,7 @@ use engram_data::messages::counted;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::{Device, Tensor};
 use engram_data::world::questions::Split;
 use engram_data::world::speech::SAMPLE_RATE;
 use engram_eval::normalise::Normaliser;
@@ -13,6 +13,7 @@ use engram_infer::asr::{AsrModel, open_avformer};
 use engram_infer::digest;
 use engram_infer::encode::Encoder;
 use engram_models::avformer::{Avformer, FrozenAsrModel, VisualTokens};
+use engram_models::compute::Compute;
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
 use engram_models::speech::AudioStates;
@@ -232,7 +233,7 @@ impl AvformerStudy {
     /// # Errors
     /// Errors of building the model.
     pub fn trainable(&self, groups: Vec<ParameterGroup>) -> StudyResult<BTreeMap<String, usize>> {
-        let builder = ParameterBuilder::new(0, groups, DType::F32, &Device::Cpu);
+        let builder = ParameterBuilder::new(0, groups, &Compute::cpu());
         self.avformer(&builder)?;
         let parameters = builder.finish()?;
         let sizes = parameters.trainable();
@@ -294,7 +295,7 @@ impl Study for AvformerStudy {
         groups: Vec<ParameterGroup>,
         seed: u64,
     ) -> StudyResult<(Self::Model, Parameters)> {
-        let builder = ParameterBuilder::new(seed, groups, DType::F32, &Device::Cpu);
+        let builder = ParameterBuilder::new(seed, groups, &Compute::cpu());
         let avformer = self.avformer(&builder)?;
         let parameters = builder.finish()?;
         if let (Some(first), Some(bias)) =

@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::Tensor;
 use engram_data::world::questions::Split;
 use engram_models::clip::{ClipVision, ClipVisionConfig, contrastive_loss, matching_loss};
+use engram_models::compute::Compute;
 use engram_models::kernels::{Mode, embedding_sum, linear};
 use engram_models::params::{Init, ParameterBuilder, ParameterGroup, Parameters};
 use engram_models::weights::{self, Weights};
@@ -78,7 +79,7 @@ impl ClipStudy {
     pub fn publish(&self, path: &Path) -> StudyResult<ClipVision> {
         let source = Arc::new(Weights::open(path)?);
         let frozen = vec![ParameterGroup::all_frozen()];
-        let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu);
+        let builder = ParameterBuilder::new(0, frozen, &Compute::cpu());
         let vision = ClipVision::new(&self.vision_config(), &builder.with_weights(source))?;
         let parameters = builder.finish()?;
         weights::save(path, parameters.iter().map(|one| (one.name(), one.tensor())))?;
@@ -118,7 +119,7 @@ impl Study for ClipStudy {
         groups: Vec<ParameterGroup>,
         seed: u64,
     ) -> StudyResult<(Self::Model, Parameters)> {
-        let builder = ParameterBuilder::new(seed, groups, DType::F32, &Device::Cpu);
+        let builder = ParameterBuilder::new(seed, groups, &Compute::cpu());
         let start = Init::Constant(self.model.logit_scale_init_value);
         let tower = Tower {
             vision: ClipVision::new(&self.vision_config(), &builder)?,

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::Tensor;
 use engram_data::text_to_text::T5Tokenizer;
 use engram_infer::digest;
 use engram_infer::reveal::answers::Answers;
@@ -16,6 +16,7 @@ use engram_infer::reveal::images::Images;
 use engram_infer::reveal::retriever::Retriever;
 use engram_infer::reveal::sequences::Sequencer;
 use engram_memory::Entry;
+use engram_models::compute::Compute;
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
 use engram_models::reveal::{BaseStates, Reveal};
@@ -308,7 +309,7 @@ impl Study for RevealStudy {
         groups: Vec<ParameterGroup>,
         seed: u64,
     ) -> StudyResult<(Self::Model, Parameters)> {
-        let builder = ParameterBuilder::new(seed, groups, DType::F32, &Device::Cpu);
+        let builder = ParameterBuilder::new(seed, groups, &Compute::cpu());
         let model = Reveal::new(&self.encoding.config, &builder)?;
         let parameters = builder.finish()?;
         self.published.weights.load_into(&parameters)?;

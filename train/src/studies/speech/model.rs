@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use candle_core::{DType, Device};
 use engram_models::Result;
+use engram_models::compute::Compute;
 use engram_models::conformer::{ConformerConfig, ConformerCtc, ConformerCtcConfig};
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
 use engram_models::speech::best_rq::{BestRq, BestRqConfig};
@@ -31,7 +31,7 @@ impl SpeechModules {
         groups: Vec<ParameterGroup>,
         seed: u64,
     ) -> Result<(Self, Parameters)> {
-        let builder = ParameterBuilder::new(seed, groups, DType::F32, &Device::Cpu);
+        let builder = ParameterBuilder::new(seed, groups, &Compute::cpu());
         Ok((Self::new(encoder, best_rq, vocabulary, &builder)?, builder.finish()?))
     }
 
@@ -46,7 +46,7 @@ impl SpeechModules {
         weights: &Path,
     ) -> Result<Self> {
         let frozen = vec![ParameterGroup::all_frozen()];
-        let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu);
+        let builder = ParameterBuilder::new(0, frozen, &Compute::cpu());
         let weights = Arc::new(Weights::open(weights)?);
         Self::new(encoder, best_rq, vocabulary, &builder.with_weights(weights))
     }

@@ -1,0 +1,122 @@
+//! The device and the dtype of a model's computation.
+
+use candle_core::{DType, Device, Tensor};
+
+use crate::error::{ModelError, Result};
+
+/// Where a model computes, and with which precision.
+///
+/// On the CPU in f32, models use the fused kernels. Everything else runs as candle operations.
+/// In half precision, trainable parameters and their gradients stay in f32; a kernel converts them
+/// to the dtype of its input. Norms, softmax, pooling and losses compute in f32.
+#[derive(Debug, Clone)]
+pub struct Compute {
+    /// The device of parameters and activations.
+    pub device: Device,
+    /// The dtype of activations.
+    pub dtype: DType,
+}
+
+impl Compute {
+    /// The CPU in f32.
+    pub fn cpu() -> Self {
+        Self { device: Device::Cpu, dtype: DType::F32 }
+    }
+
+    /// Opens the device `cpu`, `cuda` or `cuda:N`, for computation with the precision `f32` or
+    /// `bf16`.
+    ///
+    /// # Errors
+    /// [`ModelError::BadConfig`] for another device or precision, if the program is built without
+    /// CUDA, or if the machine does not have the device.
+    pub fn open(device: &str, precision: &str) -> Result<Self> {
+        let dtype = match precision {
+            "f32" => DType::F32,
+            "bf16" => DType::BF16,
+            _ => {
+                let reason = format!("`{precision}` is not one of: f32, bf16");
+                return Err(ModelError::BadConfig { what: "precision".into(), reason });
+            }
+        };
+        Ok(Self { device: open_device(device)?, dtype })
+    }
+
+    /// Whether the fused kernels apply: f32 on the CPU.
+    pub fn is_fused(&self) -> bool {
+        self.device.is_cpu() && self.dtype == DType::F32
+    }
+
+    /// Converts a model's input, of any shape, to activations: on the device, in the dtype. Both
+    /// conversions are differentiable.
+    pub fn activations(&self, x: &Tensor) -> Result<Tensor> {
+        Ok(x.to_device(&self.device)?.to_dtype(self.dtype)?)
+    }
+
+    /// The dtype of a parameter of `rank` dimensions. In half precision, only frozen matrices and
+    /// tables are stored in the dtype of activations.
+    pub(crate) fn parameter_dtype(&self, rank: usize, is_trainable: bool) -> DType {
+        match self.dtype {
+            DType::F16 | DType::BF16 if is_trainable || rank < 2 => DType::F32,
+            dtype => dtype,
+        }
+    }
+}
+
+fn open_device(name: &str) -> Result<Device> {
+    let bad = |reason: String| ModelError::BadConfig { what: format!("device `{name}`"), reason };
+    let index = match name {
+        "cpu" => return Ok(Device::Cpu),
+        "cuda" => "0",
+        _ => name
+            .strip_prefix("cuda:")
+            .ok_or_else(|| bad("a device is `cpu`, `cuda` or `cuda:N`".into()))?,
+    };
+    let index: usize =
+        index.parse().map_err(|_| bad(format!("`{index}` is not the number of a GPU")))?;
+    if !candle_core::utils::cuda_is_available() {
+        let reason = "this program is built without CUDA; use `cpu`, or build it with the feature \
+                      `cuda` (tests/gpu/build.sh shows how)";
+        return Err(bad(reason.into()));
+    }
+    Device::new_cuda(index).map_err(|error| {
+        bad(format!("the device cannot be opened ({error}); `nvidia-smi -L` lists the GPUs"))
+    })
+}
+
+/// Converts half precision to f32; other tensors are returned as they are.
+pub(crate) fn full_precision(x: &Tensor) -> candle_core::Result<Tensor> {
+    match x.dtype() {
+        DType::F16 | DType::BF16 => x.to_dtype(DType::F32),
+        _ => Ok(x.clone()),
+    }
+}
+
+/// Copies a tensor of any shape and dtype to the host, as f32 in row-major order.
+pub fn to_host(x: &Tensor) -> candle_core::Result<Vec<f32>> {
+    x.to_dtype(DType::F32)?.flatten_all()?.to_vec1()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_and_precisions_that_do_not_exist_are_refused_with_a_remedy() {
+        let error = |device, precision| Compute::open(device, precision).unwrap_err().to_string();
+        assert!(error("gpu", "f32").contains("`cpu`, `cuda` or `cuda:N`"));
+        assert!(error("cuda:first", "f32").contains("`first`"));
+        assert!(error("cpu", "f16").contains("f32, bf16"));
+        if !candle_core::utils::cuda_is_available() {
+            assert!(error("cuda:0", "f32").contains("feature `cuda`"));
+        }
+    }
+
+    #[test]
+    fn half_precision_keeps_trainable_parameters_and_vectors_in_f32() {
+        let half = Compute { dtype: DType::BF16, ..Compute::cpu() };
+        assert_eq!(half.parameter_dtype(2, true), DType::F32);
+        assert_eq!(half.parameter_dtype(1, false), DType::F32);
+        assert_eq!(half.parameter_dtype(2, false), DType::BF16);
+        assert_eq!(Compute::cpu().parameter_dtype(2, false), DType::F32);
+    }
+}
