@@ -138,7 +138,7 @@ impl BottleneckAdapter {
         let x = chain.input(x);
         let sum = other.map_or(x, |other| chain.input(other));
         let normed = chain.norm(x, self.norm.as_norm());
-        let (down, up) = (self.down.with_bias()?, self.up.with_bias()?);
+        let (down, up) = (self.down.weight_and_bias()?, self.up.weight_and_bias()?);
         let delta = chain.feed_forward(normed, down, up, self.activation);
         chain.residual(sum, delta, None);
         Ok(chain.finish()?)

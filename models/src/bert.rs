@@ -148,7 +148,7 @@ impl BertLayer {
             segments: tokens.segments.clone(),
             dropout: mode.dropout(config.attention_probs_dropout_prob),
         };
-        let parts = [self.query.as_part(), self.key.as_part(), self.value.as_part()];
+        let parts = [self.query.parameters(), self.key.parameters(), self.value.parameters()];
         let mut chain = Chain::new();
         let x = chain.input(x);
         let qkv = chain.stacked_linear(x, &parts);

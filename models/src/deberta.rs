@@ -99,7 +99,7 @@ impl DebertaLayer {
         let (num_heads, segments) = (config.num_attention_heads, tokens.segments.clone());
         let terms = 1 + config.pos_att_type.count();
         let scale = 1.0 / ((config.hidden_size / num_heads * terms) as f32).sqrt();
-        let parts = [self.query.as_part(), self.key.as_part(), self.value.as_part()];
+        let parts = [self.query.parameters(), self.key.parameters(), self.value.parameters()];
         let qkv = stacked_linear(x, &parts)?;
         let bias = match relative {
             None => None,

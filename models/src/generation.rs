@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{bad_field, check_sizes};
 use crate::error::{ModelError, Result};
-use crate::kernels::log_sum;
+use crate::kernels::log_sum_exp;
 use crate::speech::boosting::{BoostState, BoostTree, BrokenMatch};
 use beams::{Beams, Candidate};
 
@@ -212,7 +212,7 @@ fn best_tokens(
     count: usize,
 ) -> Result<Vec<Vec<Candidate>>> {
     let best_of_row = |(row, boost): (&[f32], &Option<Boost<'_>>)| {
-        let total = log_sum(row);
+        let total = log_sum_exp(row);
         if !total.is_finite() {
             let reason =
                 "the decoder produced NaN or infinite logits: check its weights".to_string();

@@ -54,6 +54,7 @@ pub(crate) struct InitStds {
     pub(crate) down: f64,
 }
 
+/// A stack of pre-norm blocks.
 #[derive(Debug, Clone)]
 pub(crate) struct PreNormBlocks {
     config: PreNormConfig,
@@ -88,7 +89,7 @@ impl PreNormConfig {
         check_dropout(self.hidden_dropout, self.attention_dropout)
     }
 
-    /// The number of parameter values in all blocks.
+    /// Returns the number of parameter values in all blocks.
     pub(crate) fn num_parameters(&self) -> usize {
         let (d, m) = (self.hidden_size, self.intermediate_size);
         let linear = |d_in: usize, d_out: usize, bias: bool| d_out * (d_in + usize::from(bias));
@@ -101,7 +102,7 @@ impl PreNormConfig {
 }
 
 impl PreNormBlocks {
-    /// The parameters of block `N` are below `N` of the builder's path.
+    /// Creates the blocks. The parameters of block `N` are below `N` of the builder's path.
     pub(crate) fn new(
         config: PreNormConfig,
         names: &Names,
@@ -114,9 +115,9 @@ impl PreNormBlocks {
         Ok(Self { config, layers })
     }
 
-    /// `[T, D]` → `[T, D]`. Rows attend within their segment, with a causal mask if `causal`. The
-    /// first `stop_gradient_after` blocks and `x` get no gradient; with `None`, all blocks and `x`
-    /// get gradients.
+    /// Runs all blocks: `[T, D]` → `[T, D]`. Rows attend within their segment, with a causal mask if
+    /// `causal`. The first `stop_gradient_after` blocks and `x` get no gradient; with `None`, all
+    /// blocks and `x` get gradients.
     ///
     /// # Errors
     /// [`ModelError::BadInput`] if there are fewer blocks than `stop_gradient_after`.
@@ -148,18 +149,18 @@ impl PreNormBlocks {
         let PreNormConfig { hidden_size, num_attention_heads: num_heads, .. } = self.config;
         let blocks = self.layers.len();
         if let Some(frozen) = stop_gradient_after.filter(|frozen| *frozen > blocks) {
-            let reason = format!("stop-gradient after {frozen} blocks, but there are {blocks}");
+            let reason = format!("stop-gradient after {frozen} of {blocks} blocks");
             return Err(ModelError::BadInput(reason));
         }
         adapters.check(blocks)?;
         // The state is detached after every block without gradient, so that memory holds the
         // intermediates of only one such block.
-        let detached = |done: usize, x: Tensor| match stop_gradient_after {
-            Some(frozen) if done <= frozen => x.detach(),
+        let detach = |num_blocks_done: usize, x: Tensor| match stop_gradient_after {
+            Some(frozen) if num_blocks_done <= frozen => x.detach(),
             _ => mode.detach(x),
         };
         let scale = 1.0 / ((hidden_size / num_heads) as f32).sqrt();
-        let mut state = detached(0, x);
+        let mut state = detach(0, x);
         for (i, layer) in self.layers.iter().enumerate() {
             let options = Attention {
                 num_heads,
@@ -169,7 +170,7 @@ impl PreNormBlocks {
                 dropout: mode.dropout(self.config.attention_dropout),
             };
             let next = layer.forward(&state, &options, &self.config, mode)?;
-            state = detached(i + 1, adapters.apply(i, &state, next)?);
+            state = detach(i + 1, adapters.apply(i, &state, next)?);
         }
         Ok(state)
     }
@@ -185,8 +186,8 @@ impl Layer {
         let (d, m, eps) = (config.hidden_size, config.intermediate_size, config.layer_norm_eps);
         let norm = |name: &str| LayerNorm::new(d, eps, &builder.pp(name));
         let projection = |name: &str, bias: bool| {
-            let make = if bias { Linear::new } else { Linear::without_bias };
-            make(d, d, init_stds.query_key_value, &builder.pp(name))
+            let new_linear = if bias { Linear::new } else { Linear::without_bias };
+            new_linear(d, d, init_stds.query_key_value, &builder.pp(name))
         };
         Ok(Self {
             attention_norm: norm(names.attention_norm)?,
@@ -208,14 +209,14 @@ impl Layer {
         mode: &Mode,
     ) -> Result<Tensor> {
         let dropout = || mode.dropout(config.hidden_dropout);
-        let (up, down) = (self.up.with_bias()?, self.down.with_bias()?);
-        let parts = [self.query.as_part(), self.key.as_part(), self.value.as_part()];
+        let (up, down) = (self.up.weight_and_bias()?, self.down.weight_and_bias()?);
+        let qkv_layers = [self.query.parameters(), self.key.parameters(), self.value.parameters()];
         let mut chain = Chain::new();
         let x = chain.input(x);
         let normed = chain.norm(x, self.attention_norm.as_norm());
-        let qkv = chain.stacked_linear(normed, &parts);
+        let qkv = chain.stacked_linear(normed, &qkv_layers);
         let context = chain.self_attention(qkv, None, options);
-        let attended = chain.stacked_linear(context, &[self.output.as_part()]);
+        let attended = chain.stacked_linear(context, &[self.output.parameters()]);
         let x = chain.residual(x, attended, dropout());
         let normed = chain.norm(x, self.feed_forward_norm.as_norm());
         let ffn_output = chain.feed_forward(normed, up, down, config.hidden_act);

@@ -67,7 +67,7 @@ impl Block {
 
         let mut chain = Chain::new();
         let (x, context) = (chain.input(&x), chain.input(&context));
-        let attended = chain.stacked_linear(context, &[self.attention.output.as_part()]);
+        let attended = chain.stacked_linear(context, &[self.attention.output.parameters()]);
         let x = chain.residual(x, attended, mode.dropout(config.dropout));
         let normed = chain.norm(x, self.convolution_norm.as_norm());
         let convolved = self.convolution.push(&mut chain, normed, clips.lengths, config)?;
@@ -119,7 +119,7 @@ impl FeedForward {
         mode: &Mode,
     ) -> Result<Value> {
         let normed = chain.norm(x, self.norm.as_norm());
-        let (up, down) = (self.up.with_bias()?, self.down.with_bias()?);
+        let (up, down) = (self.up.weight_and_bias()?, self.down.weight_and_bias()?);
         let ffn_output = chain.feed_forward(normed, up, down, config.hidden_act);
         Ok(chain.scaled_residual(x, HALF, ffn_output, mode.dropout(config.dropout)))
     }
@@ -168,12 +168,12 @@ impl RelativeAttention {
     ) -> Result<Tensor> {
         let (num_heads, segments) = (config.num_attention_heads, clips.segments.clone());
         let scale = 1.0 / ((config.hidden_size / num_heads) as f32).sqrt();
-        let (weight, bias) = self.query.with_bias()?;
+        let (weight, bias) = self.query.weight_and_bias()?;
         let content_query_bias = (bias + self.content_bias.flatten_all()?)?;
         let position_query_bias = (bias + self.distance_bias.flatten_all()?)?;
         let qkv = stacked_linear(
             normed,
-            &[(weight, Some(&content_query_bias)), self.key.as_part(), self.value.as_part()],
+            &[(weight, Some(&content_query_bias)), self.key.parameters(), self.value.parameters()],
         )?;
         let queries = linear(normed, weight, Some(&position_query_bias))?;
         let distances = linear(&clips.positions.table, &self.relative_key, None)?;

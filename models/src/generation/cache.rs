@@ -74,7 +74,7 @@ impl KeyValueCache {
         let span = |slot| Span { start: start(slot), length: self.length };
         let spans: Arc<[Span]> = slots.iter().map(span).collect();
         let rows = slots.iter().map(|slot| start(slot) + self.length - 1).collect();
-        Ok(Step { rows, segments: Segments::to_runs(&vec![1; slots.len()], spans) })
+        Ok(Step { rows, segments: Segments::to_key_spans(&vec![1; slots.len()], spans) })
     }
 
     /// Copies the first slot of each pair to the second. A slot must not be both source and target.

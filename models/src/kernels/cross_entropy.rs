@@ -32,6 +32,7 @@ pub fn cross_entropy(logits: &Tensor, options: CrossEntropy) -> candle_core::Res
 }
 
 impl CrossEntropy {
+    /// Checks the logits' shape and the targets, and returns the number of classes `V`.
     fn check(&self, dims: &[usize]) -> candle_core::Result<usize> {
         let &[rows, width] = dims else {
             candle_core::bail!("cross-entropy: logits of shape {dims:?}, expected [N, V]");
@@ -39,9 +40,11 @@ impl CrossEntropy {
         if rows != self.targets.len() {
             candle_core::bail!("cross-entropy: {rows} rows but {} targets", self.targets.len());
         }
-        let beyond = |t: &&u32| Some(**t) != self.ignored && **t as usize >= width;
-        if let Some(target) = self.targets.iter().find(beyond) {
-            candle_core::bail!("cross-entropy: target {target} is not below {width} classes");
+        let is_out_of_range = |t: &&u32| Some(**t) != self.ignored && **t as usize >= width;
+        if let Some(target) = self.targets.iter().find(is_out_of_range) {
+            candle_core::bail!(
+                "cross-entropy: target {target} is out of range for {width} classes"
+            );
         }
         Ok(width)
     }
@@ -89,28 +92,28 @@ impl Kernel for CrossEntropy {
     }
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
-        let logits = widened(&inputs[0])?;
+        let logits = at_least_f32(&inputs[0])?;
         let width = self.check(logits.dims())?;
         let (shape, device) = (logits.shape(), logits.device());
-        let spread = f64::from(self.label_smoothing) / width as f64;
+        let smoothing_share = f64::from(self.label_smoothing) / width as f64;
         let mut weights = vec![0f64; self.targets.len() * width];
-        let mut counted = vec![0u8; weights.len()];
+        let mut is_counted = vec![0u8; weights.len()];
         for (row, target) in self.targets.iter().enumerate().filter(|(r, _)| !self.is_ignored(*r)) {
             let row = row * width..(row + 1) * width;
-            counted[row.clone()].fill(1);
-            weights[row.clone()].fill(spread);
+            is_counted[row.clone()].fill(1);
+            weights[row.clone()].fill(smoothing_share);
             weights[row][*target as usize] += 1.0 - f64::from(self.label_smoothing);
         }
-        let weighted = weights.iter().map(|weight| u8::from(*weight != 0.0)).collect::<Vec<_>>();
+        let has_weight = weights.iter().map(|weight| u8::from(*weight != 0.0)).collect::<Vec<_>>();
         let mask = |values: Vec<u8>| Tensor::from_vec(values, shape, device);
         // Ignored rows and classes without weight are set to 0: an infinite or NaN logit times 0
         // would be NaN.
         let zeros = logits.zeros_like()?;
-        let logits = mask(counted)?.where_cond(&logits, &zeros)?;
+        let logits = mask(is_counted)?.where_cond(&logits, &zeros)?;
         let shifted = logits.broadcast_sub(&logits.detach().max_keepdim(D::Minus1)?)?;
-        let total = shifted.exp()?.sum_keepdim(D::Minus1)?.log()?;
-        let log_probability = shifted.broadcast_sub(&total)?;
-        let log_probability = mask(weighted)?.where_cond(&log_probability, &zeros)?;
+        let log_sum = shifted.exp()?.sum_keepdim(D::Minus1)?.log()?;
+        let log_probability = shifted.broadcast_sub(&log_sum)?;
+        let log_probability = mask(has_weight)?.where_cond(&log_probability, &zeros)?;
         let weights = Tensor::from_vec(weights, shape, device)?.to_dtype(logits.dtype())?;
         let losses = (log_probability * weights)?.sum(D::Minus1)?.neg()?;
         losses.to_dtype(inputs[0].dtype())
@@ -120,21 +123,21 @@ impl Kernel for CrossEntropy {
 vectorised! {
     fn row_loss(logits: &[f32], target: usize, smoothing: f32) -> f32 {
         let top = max(logits);
-        let total = sum(logits, |v| exp(v - top)).ln() + top;
+        let log_sum_exp = sum(logits, |v| exp(v - top)).ln() + top;
         if smoothing == 0.0 {
             // A masked class (minus infinity) does not affect the loss.
-            return total - logits[target];
+            return log_sum_exp - logits[target];
         }
-        let mean = sum(logits, |v| v) / logits.len() as f32;
-        total - (1.0 - smoothing) * logits[target] - smoothing * mean
+        let mean_logit = sum(logits, |v| v) / logits.len() as f32;
+        log_sum_exp - (1.0 - smoothing) * logits[target] - smoothing * mean_logit
     }
 
     fn row_gradient(logits: &[f32], target: usize, smoothing: f32, dy: f32, dx: &mut [f32]) {
         let top = max(logits);
         let scale = dy / sum(logits, |v| exp(v - top));
-        let spread = dy * smoothing / logits.len() as f32;
+        let smoothing_share = dy * smoothing / logits.len() as f32;
         for (dx, v) in dx.iter_mut().zip(logits) {
-            *dx += scale * exp(v - top) - spread;
+            *dx += scale * exp(v - top) - smoothing_share;
         }
         dx[target] -= dy * (1.0 - smoothing);
     }

@@ -122,7 +122,7 @@ pub(crate) fn apply<K: Kernel>(mut kernel: K, inputs: &[&Tensor]) -> candle_core
         relayed: Arc::default(),
     };
     match inputs.as_slice() {
-        [only] => only.apply_op1(node),
+        [input] => input.apply_op1(node),
         [first, second] => first.apply_op2(second, node),
         [first, rest @ ..] => {
             let chain = relay(rest, &node.relayed)?;
@@ -132,6 +132,7 @@ pub(crate) fn apply<K: Kernel>(mut kernel: K, inputs: &[&Tensor]) -> candle_core
     }
 }
 
+/// Whether the fused kernel can run: all inputs are f32 on the CPU.
 fn is_fused(inputs: &[&Tensor]) -> bool {
     inputs.iter().all(|x| x.dtype() == DType::F32 && x.device().is_cpu())
 }
@@ -140,7 +141,7 @@ fn contiguous(inputs: &[&Tensor]) -> candle_core::Result<Vec<Tensor>> {
     inputs.iter().map(|x| x.contiguous()).collect()
 }
 
-/// Gradients stored for the relays of an operation's inputs, in input order.
+/// The gradients that the relays return, one for each input of an operation after the first.
 type Relayed = Arc<Mutex<Vec<Option<Tensor>>>>;
 
 /// A kernel as an operation of candle's graph.
@@ -172,11 +173,11 @@ impl<K: Kernel> Node<K> {
         for (input, buffered) in self.inputs.iter().zip(&mut buffered) {
             input_gradients.push(if !input.track_op() {
                 None
-            } else if let Some((data, sum)) = take_buffer(input.id()) {
+            } else if let Some((data, accumulate)) = take_buffer(input.id()) {
                 *buffered = true;
                 Some(Gradient {
                     data,
-                    state: if sum { BufferState::Sum } else { BufferState::Stale },
+                    state: if accumulate { BufferState::Sum } else { BufferState::Stale },
                 })
             } else {
                 Some(Gradient { data: vec![0.0; input.elem_count()], state: BufferState::Zeros })
@@ -261,8 +262,8 @@ fn relay(inputs: &[Tensor], relayed: &Relayed) -> candle_core::Result<Tensor> {
     while start > 0 {
         let count = if start.is_multiple_of(2) { 2 } else { 1 };
         start -= count;
-        let end = Tensor::zeros(1, DType::F32, &Device::Cpu)?;
-        let next = chain.take().unwrap_or(end);
+        let last_link = Tensor::zeros(1, DType::F32, &Device::Cpu)?;
+        let next = chain.take().unwrap_or(last_link);
         let second = if count == 2 { inputs[start + 1].clone() } else { next.clone() };
         let link = Relay { first: start, count, relayed: relayed.clone() };
         chain = Some(inputs[start].apply_op3(&second, &next, link)?);
@@ -270,7 +271,8 @@ fn relay(inputs: &[Tensor], relayed: &Relayed) -> candle_core::Result<Tensor> {
     chain.ok_or_else(|| candle_core::Error::Msg("relay: no inputs".into()))
 }
 
-/// One link: input `first`, input `first + 1` if `count` is 2, then the next link.
+/// One link of the chain: relayed input `first`, relayed input `first + 1` if `count` is 2, and the
+/// next link.
 struct Relay {
     first: usize,
     count: usize,

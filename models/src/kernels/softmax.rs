@@ -47,19 +47,20 @@ impl Kernel for Softmax {
     }
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
-        let x = widened(&inputs[0])?;
+        let x = at_least_f32(&inputs[0])?;
         // As in the kernel, a row of minus infinities gives zeros.
         let top = x.detach().max_keepdim(D::Minus1)?.maximum(f64::from(f32::MIN))?;
-        let shifted = x.broadcast_sub(&top)?.exp()?;
-        // The largest entry adds 1, so a sum other than 0 is at least 1.
-        let softmax = shifted.broadcast_div(&shifted.sum_keepdim(D::Minus1)?.maximum(0.5)?)?;
+        let exponentials = x.broadcast_sub(&top)?.exp()?;
+        // The largest value adds 1, so a sum other than 0 is at least 1.
+        let softmax =
+            exponentials.broadcast_div(&exponentials.sum_keepdim(D::Minus1)?.maximum(0.5)?)?;
         softmax.to_dtype(inputs[0].dtype())
     }
 }
 
-/// Converts half precision to f32. In half precision, sums of exponentials lose small terms and
-/// overflow.
-pub(super) fn widened(x: &Tensor) -> candle_core::Result<Tensor> {
+/// Converts f16 and bf16 to f32; other dtypes stay unchanged. In half precision, sums of
+/// exponentials lose small terms and overflow.
+pub(super) fn at_least_f32(x: &Tensor) -> candle_core::Result<Tensor> {
     match x.dtype() {
         DType::F16 | DType::BF16 => x.to_dtype(DType::F32),
         _ => Ok(x.clone()),
@@ -68,7 +69,7 @@ pub(super) fn widened(x: &Tensor) -> candle_core::Result<Tensor> {
 
 vectorised! {
     /// Replaces a row by its softmax and returns its log-sum-exp. A row of minus infinities becomes
-    /// all zero and returns minus infinity.
+    /// zeros and returns minus infinity.
     pub(crate) fn softmax_row(row: &mut [f32]) -> f32 {
         let top = max(row);
         if top == f32::NEG_INFINITY && row.iter().all(|v| *v == top) {
@@ -87,7 +88,7 @@ vectorised! {
     }
 
     /// Returns the log-sum-exp of a row; NaN if all values are minus infinity.
-    pub(crate) fn log_sum(row: &[f32]) -> f32 {
+    pub(crate) fn log_sum_exp(row: &[f32]) -> f32 {
         let top = max(row);
         super::math::sum(row, |v| exp(v - top)).ln() + top
     }

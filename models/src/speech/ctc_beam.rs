@@ -18,7 +18,7 @@ use super::boosting::{BoostState, BoostTree, BrokenMatch};
 use super::decode::{BestPath, clips, forced_alignment, greedy_path, rows};
 use crate::error::{ModelError, Result};
 use crate::generation::highest;
-use crate::kernels::log_sum;
+use crate::kernels::log_sum_exp;
 
 /// The search options for a clip.
 #[derive(Debug, Clone)]
@@ -99,7 +99,7 @@ pub fn beam_search(
     let mut prefixes = PrefixTree { nodes: vec![Node::default()], children: HashMap::new() };
     let mut beams = vec![Beam { blank: 0.0, ..Beam::default() }];
     for row in rows {
-        let total = f64::from(log_sum(row));
+        let total = f64::from(log_sum_exp(row));
         if !total.is_finite() {
             return Err(nan_logits());
         }

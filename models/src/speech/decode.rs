@@ -3,7 +3,7 @@
 use candle_core::{DType, Device, Tensor};
 
 use crate::error::Result;
-use crate::kernels::log_sum;
+use crate::kernels::log_sum_exp;
 
 /// A path through the encoder states of a clip, one class per state: the best path of all texts, or
 /// the best path of a given text.
@@ -111,7 +111,7 @@ fn path_of_classes(rows: &[Vec<f32>], classes: impl Iterator<Item = u32>, blank:
     let mut path = BestPath { min_blank_probability: 1.0, ..BestPath::default() };
     let (mut before, mut sum) = (blank, 0.0);
     for (state, (row, class)) in rows.iter().zip(classes).enumerate() {
-        let total = log_sum(row);
+        let total = log_sum_exp(row);
         let log_probability = row.get(class as usize).map_or(f32::NEG_INFINITY, |v| v - total);
         sum += log_probability;
         if let Some(logit) = row.get(blank as usize) {

@@ -137,7 +137,7 @@ impl Projections {
 
     /// Returns the projections as parts of one stacked linear layer.
     fn query_key_value(&self) -> [(&Tensor, Option<&Tensor>); 3] {
-        [self.query.as_part(), self.key.as_part(), self.value.as_part()]
+        [self.query.parameters(), self.key.parameters(), self.value.parameters()]
     }
 
     /// Self-attention within each segment: `[T, D]` → `[T, D]`.
@@ -150,7 +150,7 @@ impl Projections {
     ) -> Value {
         let qkv = chain.stacked_linear(x, &self.query_key_value());
         let context = chain.self_attention(qkv, Some(AttentionBias::Shared(bias)), options);
-        chain.stacked_linear(context, &[self.output.as_part()])
+        chain.stacked_linear(context, &[self.output.parameters()])
     }
 
     /// Cross-attention: `[T_q, D]`, keys and values `[T_k, H d_kv]` → `[T_q, D]`.
@@ -163,9 +163,9 @@ impl Projections {
         bias: Option<AttentionBias<'_>>,
         options: &Attention,
     ) -> Value {
-        let query = chain.stacked_linear(x, &[self.query.as_part()]);
+        let query = chain.stacked_linear(x, &[self.query.parameters()]);
         let context = chain.attention(query, k, v, bias, options);
-        chain.stacked_linear(context, &[self.output.as_part()])
+        chain.stacked_linear(context, &[self.output.parameters()])
     }
 }
 
@@ -184,10 +184,10 @@ impl FeedForward {
 
     fn forward(&self, chain: &mut Chain, x: Value, config: &T5Config, mode: &Mode) -> Value {
         let normed = chain.norm(x, self.norm.as_norm());
-        let hidden = chain.stacked_linear(normed, &[self.gate.as_part(), self.up.as_part()]);
+        let hidden = chain.stacked_linear(normed, &[self.gate.parameters(), self.up.parameters()]);
         let hidden = chain.gated(hidden, config.activation());
         let hidden = chain.dropout(hidden, mode.dropout(config.dropout_rate));
-        let down = chain.stacked_linear(hidden, &[self.down.as_part()]);
+        let down = chain.stacked_linear(hidden, &[self.down.parameters()]);
         chain.residual(x, down, mode.dropout(config.dropout_rate))
     }
 }
@@ -269,8 +269,8 @@ impl EncoderLayer {
         let normed = chain.norm(x, self.norm.as_norm());
         let normed_first = chain.norm(first, self.norm.as_norm());
         let projections = &self.attention;
-        let keys = chain.stacked_linear(normed, &[projections.key.as_part()]);
-        let values = chain.stacked_linear(normed, &[projections.value.as_part()]);
+        let keys = chain.stacked_linear(normed, &[projections.key.parameters()]);
+        let values = chain.stacked_linear(normed, &[projections.value.parameters()]);
         let bias = Some(AttentionBias::Shared(&bias));
         let attended =
             projections.cross_attention(&mut chain, normed_first, keys, values, bias, &options);

@@ -85,7 +85,8 @@ impl NextTokens for DecodingState<'_> {
         let Decoder { bias, layers, final_norm, lm_head, .. } = self.decoder;
         let open = || self.text_spans.iter().zip(counts).filter(|(_, count)| **count > 0);
         let spans: Arc<[Span]> = open().map(|(span, _)| *span).collect();
-        let cross = Segments::to_runs(&open().map(|(_, count)| *count).collect::<Vec<_>>(), spans);
+        let cross =
+            Segments::to_key_spans(&open().map(|(_, count)| *count).collect::<Vec<_>>(), spans);
         let step = self.cache.next(slots)?;
         let bias = bias.forward(1, self.cache.length())?.detach();
         let mut x = self.table.forward(&tokens.into())?.detach();

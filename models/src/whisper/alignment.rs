@@ -14,7 +14,7 @@ use super::config::WhisperConfig;
 use super::decoder::Decoder;
 use crate::config::bad_field;
 use crate::error::{ModelError, Result};
-use crate::kernels::{Segments, Span, log_sum};
+use crate::kernels::{Segments, Span, log_sum_exp};
 use crate::layers::CrossKeys;
 use crate::packed::PackedTokens;
 use crate::speech::AudioStates;
@@ -175,7 +175,7 @@ impl Decoder {
         texts: &mut [TextAlignment<'_>],
     ) -> Result<Tensor> {
         let lengths: Vec<usize> = inputs.sequences().iter().map(|rows| rows.length).collect();
-        let cross = Segments::to_runs(&lengths, clip_spans);
+        let cross = Segments::to_key_spans(&lengths, clip_spans);
         let width = self.config.d_model / self.config.decoder_attention_heads;
         let mut x = self.embed(inputs.ids.clone(), inputs.positions.clone())?.detach();
         for (i, layer) in self.layers.iter().enumerate() {
@@ -232,7 +232,7 @@ impl Decoder {
             all.par_extend(logits.par_iter().zip(tokens).map(|(row, token)| {
                 let words = &row[..end_of_words.min(row.len())];
                 let logit = row.get(*token as usize).copied().unwrap_or(f32::NEG_INFINITY);
-                (logit - log_sum(words)).exp()
+                (logit - log_sum_exp(words)).exp()
             }));
         }
         let mut rest = all.into_iter();

@@ -156,7 +156,7 @@ impl Layer {
         let normed = chain.norm(x, self.norm.as_norm());
         let qkv = chain.stacked_linear(normed, &self.attention.query_key_value());
         let context = chain.self_attention(qkv, None, &self.attention(segments, true, mode));
-        let attended = chain.stacked_linear(context, &[self.attention.output.as_part()]);
+        let attended = chain.stacked_linear(context, &[self.attention.output.parameters()]);
         let x = chain.residual(x, attended, mode.dropout(self.config.dropout));
         self.rest(chain, x, cross, mode)
     }
@@ -210,13 +210,13 @@ impl Layer {
     ) -> Result<Tensor> {
         let (k, v) = (chain.input(cross.keys), chain.input(cross.values));
         let normed = chain.norm(x, self.cross_norm.as_norm());
-        let query = chain.stacked_linear(normed, &[self.cross_attention.query.as_part()]);
+        let query = chain.stacked_linear(normed, &[self.cross_attention.query.parameters()]);
         let options = self.attention(cross.segments, false, mode);
         let context = chain.attention(query, k, v, None, &options);
-        let attended = chain.stacked_linear(context, &[self.cross_attention.output.as_part()]);
+        let attended = chain.stacked_linear(context, &[self.cross_attention.output.parameters()]);
         let x = chain.residual(x, attended, mode.dropout(self.config.dropout));
         let normed = chain.norm(x, self.feed_forward_norm.as_norm());
-        let (up, down) = (self.up.with_bias()?, self.down.with_bias()?);
+        let (up, down) = (self.up.weight_and_bias()?, self.down.weight_and_bias()?);
         let ffn_output = chain.feed_forward(normed, up, down, self.config.activation_function);
         chain.residual(x, ffn_output, mode.dropout(self.config.dropout));
         Ok(chain.finish()?)
@@ -235,6 +235,6 @@ impl Projections {
     }
 
     fn query_key_value(&self) -> [(&Tensor, Option<&Tensor>); 3] {
-        [self.query.as_part(), self.key.as_part(), self.value.as_part()]
+        [self.query.parameters(), self.key.parameters(), self.value.parameters()]
     }
 }

@@ -9,7 +9,7 @@ use super::rules::DecodingRules;
 use crate::error::{ModelError, Result};
 use crate::generation::cache::KeyValueCache;
 use crate::generation::{GenerateOptions, Generated, NextTokens, search};
-use crate::kernels::{Segments, Span, log_sum};
+use crate::kernels::{Segments, Span, log_sum_exp};
 use crate::layers::CrossKeys;
 use crate::speech::AudioStates;
 use crate::speech::boosting::BoostTree;
@@ -118,7 +118,8 @@ impl DecodingState<'_> {
     ) -> Result<Tensor> {
         let open = || self.clip_spans.iter().zip(counts).filter(|(_, count)| **count > 0);
         let spans: Arc<[Span]> = open().map(|(span, _)| *span).collect();
-        let cross = Segments::to_runs(&open().map(|(_, count)| *count).collect::<Vec<_>>(), spans);
+        let cross =
+            Segments::to_key_spans(&open().map(|(_, count)| *count).collect::<Vec<_>>(), spans);
         let index = self.cache.length();
         let step = self.cache.next(slots)?;
         let positions = vec![index as u32; tokens.len()].into();
@@ -138,7 +139,7 @@ impl DecodingState<'_> {
         let Some(token) = self.rules.tokens.no_speech else { return Ok(Vec::new()) };
         let logits = self.decoder.logits(x)?.to_dtype(DType::F32)?.to_vec2::<f32>()?;
         let no_speech_probability = |row: &Vec<f32>| {
-            row.get(token as usize).map_or(0.0, |logit| (logit - log_sum(row)).exp())
+            row.get(token as usize).map_or(0.0, |logit| (logit - log_sum_exp(row)).exp())
         };
         Ok(logits.iter().map(no_speech_probability).collect())
     }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::tokens::{TIMESTAMP_STEP, WhisperTokens};
-use crate::kernels::log_sum;
+use crate::kernels::log_sum_exp;
 use crate::speech::boosting::BoostTree;
 
 /// The first timestamp of a clip is at most this many seconds.
@@ -84,7 +84,7 @@ impl DecodingRules {
         }
         let (texts, timestamps) = logits.split_at(first);
         let likeliest = texts.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        if log_sum(timestamps) > likeliest {
+        if log_sum_exp(timestamps) > likeliest {
             mask(&mut logits[..first]);
         }
     }
