@@ -115,8 +115,8 @@ impl PreNormBlocks {
         Ok(Self { config, layers })
     }
 
-    /// Runs all blocks: `[T, D]` → `[T, D]`. Rows attend within their segment, with a causal mask if
-    /// `causal`. The first `stop_gradient_after` blocks and `x` get no gradient; with `None`, all
+    /// Runs all blocks: `[T, D]` → `[T, D]`. Rows attend within their segment, with a causal mask
+    /// if `causal`. The first `stop_gradient_after` blocks and `x` get no gradient; with `None`, all
     /// blocks and `x` get gradients.
     ///
     /// # Errors

@@ -21,6 +21,7 @@ pub struct ClipVision {
     projection: Linear,
 }
 
+/// The vision encoder without its projection.
 #[derive(Debug, Clone)]
 struct VisionTower {
     class_embedding: Tensor,

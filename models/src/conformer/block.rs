@@ -59,7 +59,7 @@ impl Block {
     ) -> Result<Tensor> {
         let mut chain = Chain::new();
         let input = chain.input(x);
-        self.feed_forward[0].push(&mut chain, input, config, mode)?;
+        self.feed_forward[0].append(&mut chain, input, config, mode)?;
         let x = chain.finish()?;
 
         let normed = self.attention_norm.forward(&x)?;
@@ -70,9 +70,9 @@ impl Block {
         let attended = chain.stacked_linear(context, &[self.attention.output.parameters()]);
         let x = chain.residual(x, attended, mode.dropout(config.dropout));
         let normed = chain.norm(x, self.convolution_norm.as_norm());
-        let convolved = self.convolution.push(&mut chain, normed, clips.lengths, config)?;
+        let convolved = self.convolution.append(&mut chain, normed, clips.lengths, config)?;
         let x = chain.residual(x, convolved, mode.dropout(config.dropout));
-        let x = self.feed_forward[1].push(&mut chain, x, config, mode)?;
+        let x = self.feed_forward[1].append(&mut chain, x, config, mode)?;
         chain.norm(x, self.norm.as_norm());
         Ok(chain.finish()?)
     }
@@ -103,15 +103,16 @@ struct FeedForward {
 impl FeedForward {
     fn new(config: &ConformerConfig, norm: LayerNorm, builder: &ParameterBuilder) -> Result<Self> {
         let (d, m) = (config.hidden_size, config.intermediate_size);
-        let fresh = (config.initializer_range, config.attention_bias);
+        let init = (config.initializer_range, config.attention_bias);
         Ok(Self {
             norm,
-            up: linear_layer(d, m, fresh, &builder.pp("linear1"))?,
-            down: linear_layer(m, d, fresh, &builder.pp("linear2"))?,
+            up: linear_layer(d, m, init, &builder.pp("linear1"))?,
+            down: linear_layer(m, d, init, &builder.pp("linear2"))?,
         })
     }
 
-    fn push(
+    /// Adds the module and its residual sum to a chain: `[T, D]` → `[T, D]`.
+    fn append(
         &self,
         chain: &mut Chain,
         x: Value,
@@ -158,7 +159,7 @@ impl RelativeAttention {
         })
     }
 
-    /// Computes the attention before the output projection.
+    /// Computes the attention before the output projection: `[T, D]` → `[T, D]`.
     fn forward(
         &self,
         normed: &Tensor,
@@ -194,7 +195,7 @@ impl RelativeAttention {
 #[derive(Debug, Clone)]
 struct ConvolutionModule {
     /// `[2 D, D, 1]` and `[2 D]`.
-    into_gate: Linear,
+    glu_input: Linear,
     depthwise: Depthwise,
     /// `[D, D, 1]` and `[D]`.
     output: Linear,
@@ -227,31 +228,38 @@ impl ConvolutionModule {
         let depthwise = builder.pp("depthwise_conv");
         let std = (rows as f64).powf(-0.5);
         let weight = depthwise.get("weight", &[d, 1, rows], Init::Normal(std))?;
-        let bias = bias_of(config, d, &weight, &depthwise)?;
-        let pointwise = |name: &str, to: usize| {
-            let own = builder.pp(name);
-            let weight = own.get("weight", &[to, d, 1], Init::Normal(config.initializer_range))?;
-            let bias = Some(bias_of(config, to, &weight, &own)?);
+        let bias = bias_or_zeros(config, d, &weight, &depthwise)?;
+        let pointwise = |name: &str, out_channels: usize| {
+            let layer = builder.pp(name);
+            let weight = layer.get(
+                "weight",
+                &[out_channels, d, 1],
+                Init::Normal(config.initializer_range),
+            )?;
+            let bias = Some(bias_or_zeros(config, out_channels, &weight, &layer)?);
             Ok::<_, crate::ModelError>(Linear { weight, bias })
         };
-        let own = builder.pp("norm");
+        let norm_builder = builder.pp("norm");
         let norm = match config.convolution_norm {
-            ConvolutionNorm::LayerNorm => InnerNorm::Layer(LayerNorm::new(d, EPSILON, &own)?),
+            ConvolutionNorm::LayerNorm => {
+                InnerNorm::Layer(LayerNorm::new(d, EPSILON, &norm_builder)?)
+            }
             ConvolutionNorm::BatchNorm => InnerNorm::Batch {
-                weight: own.get("weight", &[d], Init::Ones)?,
-                bias: own.get("bias", &[d], Init::Zeros)?,
-                mean: own.buffer("running_mean", &[d], Init::Zeros)?,
-                variance: own.buffer("running_var", &[d], Init::Ones)?,
+                weight: norm_builder.get("weight", &[d], Init::Ones)?,
+                bias: norm_builder.get("bias", &[d], Init::Zeros)?,
+                mean: norm_builder.buffer("running_mean", &[d], Init::Zeros)?,
+                variance: norm_builder.buffer("running_var", &[d], Init::Ones)?,
             },
         };
         Ok(Self {
-            into_gate: pointwise("pointwise_conv1", 2 * d)?,
+            glu_input: pointwise("pointwise_conv1", 2 * d)?,
             depthwise: Depthwise { weight, bias, norm },
             output: pointwise("pointwise_conv2", d)?,
         })
     }
 
-    fn push(
+    /// Adds the module, without the residual sum, to a chain: `[T, D]` → `[T, D]`.
+    fn append(
         &self,
         chain: &mut Chain,
         x: Value,
@@ -259,12 +267,12 @@ impl ConvolutionModule {
         config: &ConformerConfig,
     ) -> Result<Value> {
         let pointwise = |layer: &Linear| Ok::<_, crate::ModelError>(layer.weight.squeeze(2)?);
-        let weight = pointwise(&self.into_gate)?;
-        let x = chain.stacked_linear(x, &[(&weight, self.into_gate.bias.as_ref())]);
+        let weight = pointwise(&self.glu_input)?;
+        let x = chain.stacked_linear(x, &[(&weight, self.glu_input.bias.as_ref())]);
         let x = chain.glu(x);
         let rows = config.conv_kernel_size;
         let windows = Windows::over_time(rows, 1, (rows - 1) / 2);
-        let (weight, bias) = self.depthwise.folded()?;
+        let (weight, bias) = self.depthwise.with_folded_norm()?;
         let x = chain.depthwise(x, &weight, &bias, lengths, windows);
         let x = match &self.depthwise.norm {
             InnerNorm::Layer(norm) => chain.norm(x, norm.as_norm()),
@@ -278,7 +286,7 @@ impl ConvolutionModule {
 
 impl Depthwise {
     /// Returns weight `[D, rows]` and bias `[D]` with the batch norm folded in.
-    fn folded(&self) -> Result<(Tensor, Tensor)> {
+    fn with_folded_norm(&self) -> Result<(Tensor, Tensor)> {
         let weights = self.weight.squeeze(1)?;
         match &self.norm {
             InnerNorm::Layer(_) => Ok((weights, self.bias.clone())),
@@ -293,7 +301,7 @@ impl Depthwise {
 
 /// Returns the bias of a layer of the convolution module. Without biases in `config`, the
 /// bias is a constant zero.
-fn bias_of(
+fn bias_or_zeros(
     config: &ConformerConfig,
     size: usize,
     weight: &Tensor,

@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::kernels::{Segments, Span};
 
 /// The initial capacity of a slot, in rows.
-const FIRST_CAPACITY: usize = 16;
+const INITIAL_CAPACITY: usize = 16;
 
 /// The keys and values of all layers.
 pub(crate) struct KeyValueCache {
@@ -48,10 +48,10 @@ impl KeyValueCache {
         dtype: DType,
         device: &Device,
     ) -> Result<Self> {
-        let zeros = || Tensor::zeros((slots * FIRST_CAPACITY, width), dtype, device);
+        let zeros = || Tensor::zeros((slots * INITIAL_CAPACITY, width), dtype, device);
         let layer = |_| Ok(LayerCache { keys: zeros()?, values: zeros()? });
         let layers = (0..layers).map(layer).collect::<Result<_>>()?;
-        Ok(Self { layers, slots, capacity: FIRST_CAPACITY, length: 0 })
+        Ok(Self { layers, slots, capacity: INITIAL_CAPACITY, length: 0 })
     }
 
     /// Returns the layers.
@@ -88,6 +88,7 @@ impl KeyValueCache {
         Ok(())
     }
 
+    /// Doubles the capacity of each slot.
     fn grow(&mut self) -> Result<()> {
         let capacity = 2 * self.capacity;
         let spans = (0..self.slots).map(|slot| (slot * self.capacity, slot * capacity)).collect();
@@ -127,12 +128,14 @@ struct CopyRows {
 }
 
 impl CopyRows {
+    /// Copies from one matrix to another.
     fn between<T: Copy>(
         &self,
         (to, to_layout): (&mut [T], &Layout),
         (from, from_layout): (&[T], &Layout),
     ) -> candle_core::Result<()> {
-        let (to, from) = (&mut to[range(to_layout)?], &from[range(from_layout)?]);
+        let (to, from) =
+            (&mut to[contiguous_range(to_layout)?], &from[contiguous_range(from_layout)?]);
         let ((_, width), (_, stride)) = (to_layout.shape().dims2()?, from_layout.shape().dims2()?);
         for (from_row, to_row) in &self.spans {
             for row in 0..self.count {
@@ -144,9 +147,10 @@ impl CopyRows {
         Ok(())
     }
 
+    /// Copies within a matrix.
     fn within<T: Copy>(&self, data: &mut [T], layout: &Layout) -> candle_core::Result<()> {
         let (_, width) = layout.shape().dims2()?;
-        let data = &mut data[range(layout)?];
+        let data = &mut data[contiguous_range(layout)?];
         for (from, to) in &self.spans {
             data.copy_within(from * width..(from + self.count) * width, to * width);
         }
@@ -154,14 +158,14 @@ impl CopyRows {
     }
 }
 
-fn range(layout: &Layout) -> candle_core::Result<std::ops::Range<usize>> {
+fn contiguous_range(layout: &Layout) -> candle_core::Result<std::ops::Range<usize>> {
     match layout.contiguous_offsets() {
         Some((start, end)) => Ok(start..end),
         None => candle_core::bail!("decoder cache: rows are not contiguous"),
     }
 }
 
-const WRONG_TYPE: &str = "decoder cache: the dtype is neither f32 nor f64";
+const UNSUPPORTED_DTYPE: &str = "decoder cache: the dtype is neither f32 nor f64";
 
 impl InplaceOp2 for CopyRows {
     fn name(&self) -> &'static str {
@@ -182,7 +186,7 @@ impl InplaceOp2 for CopyRows {
             (CpuStorage::F64(to), CpuStorage::F64(from)) => {
                 self.between((to, to_layout), (from, from_layout))
             }
-            _ => candle_core::bail!("{WRONG_TYPE}"),
+            _ => candle_core::bail!("{UNSUPPORTED_DTYPE}"),
         }
     }
 }
@@ -196,7 +200,7 @@ impl InplaceOp1 for CopyRows {
         match storage {
             CpuStorage::F32(data) => self.within(data, layout),
             CpuStorage::F64(data) => self.within(data, layout),
-            _ => candle_core::bail!("{WRONG_TYPE}"),
+            _ => candle_core::bail!("{UNSUPPORTED_DTYPE}"),
         }
     }
 }

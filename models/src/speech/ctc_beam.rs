@@ -17,7 +17,7 @@ use rayon::prelude::*;
 use super::boosting::{BoostState, BoostTree, BrokenMatch};
 use super::decode::{BestPath, clips, forced_alignment, greedy_path, rows};
 use crate::error::{ModelError, Result};
-use crate::generation::highest;
+use crate::generation::top_k;
 use crate::kernels::log_sum_exp;
 
 /// The search options for a clip.
@@ -306,7 +306,7 @@ impl State<'_> {
         if let Some(blank) = row.get_mut(self.blank_id as usize) {
             *blank = f32::NEG_INFINITY;
         }
-        let best = highest(&row, self.num_beams.saturating_add(1)).into_iter();
+        let best = top_k(&row, self.num_beams.saturating_add(1)).into_iter();
         best.filter(|(boosted, _)| *boosted > f32::NEG_INFINITY).map(|(_, token)| token).collect()
     }
 }
