@@ -116,8 +116,8 @@ impl PreNormBlocks {
     }
 
     /// Runs all blocks: `[T, D]` → `[T, D]`. Rows attend within their segment, with a causal mask
-    /// if `causal`. The first `stop_gradient_after` blocks and `x` get no gradient; with `None`, all
-    /// blocks and `x` get gradients.
+    /// if `causal`. The first `stop_gradient_after` blocks and `x` get no gradient; with `None`,
+    /// all blocks and `x` get gradients.
     ///
     /// # Errors
     /// [`ModelError::BadInput`] if there are fewer blocks than `stop_gradient_after`.

@@ -146,7 +146,7 @@ fn invalid_configurations_are_refused() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("config.json");
     for (text, reason) in [
-        (r#"{"model_type": "bert"}"#, "model_type `bert` is not `clip`"),
+        (r#"{"model_type": "bert"}"#, "model_type is `bert`; expected `clip`"),
         (r#"{"model_type": "clip", "projection_dim": 0}"#, "projection_dim"),
         (r#"{"model_type": "clip", "vision_config": {"patch_size": 0}}"#, "patch_size"),
         (r#"{"model_type": "clip", "vision_config": {"image_size": 100}}"#, "do not fill"),

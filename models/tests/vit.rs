@@ -285,7 +285,7 @@ fn invalid_configurations_are_refused() {
     let path = folder.path().join("config.json");
     for (text, expected) in [
         (r#"{"hidden_size": 8}"#, "model_type"),
-        (r#"{"model_type": "clip"}"#, "model_type `clip` is not `vit`"),
+        (r#"{"model_type": "clip"}"#, "model_type is `clip`; expected `vit`"),
         (r#"{"model_type": "vit", "num_attention_heads": 7}"#, "7 heads"),
         (r#"{"model_type": "vit", "num_attention_heads": 0}"#, "0 heads"),
         (r#"{"model_type": "vit", "hidden_size": 0}"#, "hidden_size"),

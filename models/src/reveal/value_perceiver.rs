@@ -49,8 +49,8 @@ impl ValuePerceiver {
         let lengths = vec![tokens; entries];
         let segments = Segments::packed(&lengths);
         let cross = Segments::cross(&lengths, &base.lengths);
-        let rate = mode.dropout(self.dropout);
-        let mut x = dropout(&embedding_sum(&[(&self.latents, rows)])?, rate)?;
+        let dropout_mask = mode.dropout(self.dropout);
+        let mut x = dropout(&embedding_sum(&[(&self.latents, rows)])?, dropout_mask)?;
         for layer in &self.layers {
             let (keys, values) = layer.cross_keys(&states)?;
             x = mode.detach(layer.forward(

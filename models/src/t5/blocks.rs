@@ -135,7 +135,7 @@ impl Projections {
         })
     }
 
-    /// Returns the projections as parts of one stacked linear layer.
+    /// Returns the weights of query, key and value, for one stacked linear layer.
     fn query_key_value(&self) -> [(&Tensor, Option<&Tensor>); 3] {
         [self.query.parameters(), self.key.parameters(), self.value.parameters()]
     }
@@ -254,10 +254,10 @@ impl EncoderLayer {
         mode: &Mode,
     ) -> Result<Tensor> {
         let mut starts = Vec::with_capacity(lengths.len());
-        let mut next = 0;
+        let mut next_start = 0;
         for length in lengths {
-            starts.push(next);
-            next += *length as u32;
+            starts.push(next_start);
+            next_start += *length as u32;
         }
         let first = embedding_sum(&[(x, starts.into())])?;
         let bias = bias.narrow(1, 0, 1)?.contiguous()?;
@@ -374,7 +374,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_rows_equal_those_of_the_full_layer() -> Result<()> {
+    fn first_rows_equal_the_first_rows_of_the_full_layer() -> Result<()> {
         let builder = ParameterBuilder::on_cpu(3);
         let config = T5Config { d_model: 16, d_kv: 4, d_ff: 24, num_heads: 4, ..T5Config::small() };
         let layer = EncoderLayer::new(&config, &builder)?;
@@ -383,17 +383,17 @@ mod tests {
         let x: Vec<f32> = (0..9 * 16).map(|i| (i as f32 * 0.7).sin()).collect();
         let x = Tensor::from_vec(x, (9, 16), &candle_core::Device::Cpu)?;
         let mode = Mode::inference();
-        let all = layer.forward(&x, &bias, &Segments::packed(&lengths), None, &mode)?;
-        let all = embedding_sum(&[(&all, vec![0, 5, 6].into())])?;
+        let full = layer.forward(&x, &bias, &Segments::packed(&lengths), None, &mode)?;
+        let full = embedding_sum(&[(&full, vec![0, 5, 6].into())])?;
         let first = layer.first_rows(&x, &lengths, &bias, &mode)?;
-        let difference = (all - first)?.abs()?.max_all()?.to_scalar::<f32>()?;
+        let difference = (full - first)?.abs()?.max_all()?.to_scalar::<f32>()?;
         assert!(difference < 1e-5, "{difference}");
         Ok(())
     }
 
     /// Expected buckets: `tests/reference/t5.py`.
     #[test]
-    fn buckets_equal_the_published_models() -> Result<()> {
+    fn buckets_equal_the_reference() -> Result<()> {
         let text = include_str!("../../tests/fixtures/t5_buckets.json");
         let expected: serde_json::Value = serde_json::from_str(text).expect("JSON");
         for (kind, bidirectional) in [("bidirectional", true), ("causal", false)] {

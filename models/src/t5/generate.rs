@@ -83,10 +83,13 @@ impl Decoder {
 impl NextTokens for DecodingState<'_> {
     fn step(&mut self, tokens: &[u32], slots: &[usize], counts: &[usize]) -> Result<Tensor> {
         let Decoder { bias, layers, final_norm, lm_head, .. } = self.decoder;
-        let open = || self.text_spans.iter().zip(counts).filter(|(_, count)| **count > 0);
-        let spans: Arc<[Span]> = open().map(|(span, _)| *span).collect();
-        let cross =
-            Segments::to_key_spans(&open().map(|(_, count)| *count).collect::<Vec<_>>(), spans);
+        let unfinished_texts =
+            || self.text_spans.iter().zip(counts).filter(|(_, count)| **count > 0);
+        let spans: Arc<[Span]> = unfinished_texts().map(|(span, _)| *span).collect();
+        let cross = Segments::to_key_spans(
+            &unfinished_texts().map(|(_, count)| *count).collect::<Vec<_>>(),
+            spans,
+        );
         let step = self.cache.next(slots)?;
         let bias = bias.forward(1, self.cache.length())?.detach();
         let mut x = self.table.forward(&tokens.into())?.detach();

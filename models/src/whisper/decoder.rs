@@ -133,7 +133,8 @@ impl Layer {
         Ok((projections.key.forward(states)?, projections.value.forward(states)?))
     }
 
-    fn attention(&self, segments: &Segments, causal: bool, mode: &Mode) -> Attention {
+    /// Returns the options of an attention within these segments.
+    fn attention_options(&self, segments: &Segments, causal: bool, mode: &Mode) -> Attention {
         let num_heads = self.config.decoder_attention_heads;
         Attention {
             num_heads,
@@ -144,6 +145,8 @@ impl Layer {
         }
     }
 
+    /// Runs the layer: `[T, D]` → `[T, D]`. Rows attend to themselves and earlier rows of their
+    /// segment, and to the audio states according to `cross`.
     fn forward(
         &self,
         x: &Tensor,
@@ -155,10 +158,11 @@ impl Layer {
         let x = chain.input(x);
         let normed = chain.norm(x, self.norm.as_norm());
         let qkv = chain.stacked_linear(normed, &self.attention.query_key_value());
-        let context = chain.self_attention(qkv, None, &self.attention(segments, true, mode));
+        let context =
+            chain.self_attention(qkv, None, &self.attention_options(segments, true, mode));
         let attended = chain.stacked_linear(context, &[self.attention.output.parameters()]);
         let x = chain.residual(x, attended, mode.dropout(self.config.dropout));
-        self.rest(chain, x, cross, mode)
+        self.finish_forward(chain, x, cross, mode)
     }
 
     /// Runs the layer for the next row of each sequence, `[S, D]` → `[S, D]`. The cache holds
@@ -174,12 +178,12 @@ impl Layer {
         let qkv = stacked_linear(&self.norm.forward(x)?, &self.attention.query_key_value())?;
         cache.write(&qkv, step)?;
         let query = qkv.narrow(1, 0, self.config.d_model)?;
-        let options = self.attention(&step.segments, false, &mode);
+        let options = self.attention_options(&step.segments, false, &mode);
         let context = attention(&query, &cache.keys, &cache.values, None, &options)?;
         let x = residual(x, &self.attention.output.forward(&context)?, None)?;
         let mut chain = Chain::new();
         let x = chain.input(&x);
-        self.rest(chain, x, cross, &mode)
+        self.finish_forward(chain, x, cross, &mode)
     }
 
     /// Runs a causal forward pass without dropout, `[T, D]` → `[T, D]`. Also returns the queries
@@ -192,16 +196,16 @@ impl Layer {
     ) -> Result<(Tensor, Tensor)> {
         let mode = Mode::inference();
         let qkv = stacked_linear(&self.norm.forward(x)?, &self.attention.query_key_value())?;
-        let context = self_attention(&qkv, None, &self.attention(segments, true, &mode))?;
+        let context = self_attention(&qkv, None, &self.attention_options(segments, true, &mode))?;
         let x = residual(x, &self.attention.output.forward(&context)?, None)?;
         let queries = self.cross_attention.query.forward(&self.cross_norm.forward(&x)?)?;
         let mut chain = Chain::new();
         let x = chain.input(&x);
-        Ok((self.rest(chain, x, cross, &mode)?, queries))
+        Ok((self.finish_forward(chain, x, cross, &mode)?, queries))
     }
 
-    /// Computes the rest of the layer: cross-attention and feed-forward.
-    fn rest(
+    /// Runs the layer after its self-attention: cross-attention and feed-forward.
+    fn finish_forward(
         &self,
         mut chain: Chain,
         x: Value,
@@ -211,7 +215,7 @@ impl Layer {
         let (k, v) = (chain.input(cross.keys), chain.input(cross.values));
         let normed = chain.norm(x, self.cross_norm.as_norm());
         let query = chain.stacked_linear(normed, &[self.cross_attention.query.parameters()]);
-        let options = self.attention(cross.segments, false, mode);
+        let options = self.attention_options(cross.segments, false, mode);
         let context = chain.attention(query, k, v, None, &options);
         let attended = chain.stacked_linear(context, &[self.cross_attention.output.parameters()]);
         let x = chain.residual(x, attended, mode.dropout(self.config.dropout));

@@ -35,9 +35,9 @@ struct DecodingState<'a> {
     cache: KeyValueCache,
     /// The index of `<|startoftranscript|>` in the prompt. The logits after this token give the
     /// probability of the no-speech token.
-    before_start: usize,
+    start_index: usize,
     /// The no-speech probability of each clip.
-    no_speech: Vec<f32>,
+    no_speech_probs: Vec<f32>,
 }
 
 impl Decoder {
@@ -55,11 +55,11 @@ impl Decoder {
         rules: &DecodingRules,
         options: &GenerateOptions,
     ) -> Result<Vec<WhisperTranscript>> {
-        let Some((last, before)) = prompt.split_last() else {
+        let Some((last_token, earlier_tokens)) = prompt.split_last() else {
             return Err(ModelError::BadInput("the prompt has no tokens".to_string()));
         };
         let options = GenerateOptions {
-            start_token_id: *last,
+            start_token_id: *last_token,
             eos_token_id: rules.tokens.end,
             ..options.clone()
         };
@@ -91,17 +91,17 @@ impl Decoder {
             keys: self.layers.iter().map(keys_and_values).collect::<Result<_>>()?,
             clip_spans: Segments::packed(&audio.lengths).keys().to_vec(),
             cache: KeyValueCache::new(self.layers.len(), slots, width, dtype, device)?,
-            before_start: start.unwrap_or(usize::MAX),
-            no_speech: Vec::new(),
+            start_index: start.unwrap_or(usize::MAX),
+            no_speech_probs: Vec::new(),
         };
         let first_slots: Vec<usize> = (0..clips).map(|clip| clip * options.num_beams).collect();
-        for token in before {
+        for token in earlier_tokens {
             state.forward_step(&vec![*token; clips], &first_slots, &vec![1; clips])?;
         }
         let texts = search(clips, &options, &mut state)?;
-        let mut no_speech = state.no_speech;
-        no_speech.resize(clips, 0.0);
-        let transcripts = texts.into_iter().zip(no_speech);
+        let mut no_speech_probs = state.no_speech_probs;
+        no_speech_probs.resize(clips, 0.0);
+        let transcripts = texts.into_iter().zip(no_speech_probs);
         Ok(transcripts
             .map(|(generated, no_speech_prob)| WhisperTranscript { generated, no_speech_prob })
             .collect())
@@ -116,10 +116,13 @@ impl DecodingState<'_> {
         slots: &[usize],
         counts: &[usize],
     ) -> Result<Tensor> {
-        let open = || self.clip_spans.iter().zip(counts).filter(|(_, count)| **count > 0);
-        let spans: Arc<[Span]> = open().map(|(span, _)| *span).collect();
-        let cross =
-            Segments::to_key_spans(&open().map(|(_, count)| *count).collect::<Vec<_>>(), spans);
+        let unfinished_clips =
+            || self.clip_spans.iter().zip(counts).filter(|(_, count)| **count > 0);
+        let spans: Arc<[Span]> = unfinished_clips().map(|(span, _)| *span).collect();
+        let cross = Segments::to_key_spans(
+            &unfinished_clips().map(|(_, count)| *count).collect::<Vec<_>>(),
+            spans,
+        );
         let index = self.cache.length();
         let step = self.cache.next(slots)?;
         let positions = vec![index as u32; tokens.len()].into();
@@ -129,12 +132,14 @@ impl DecodingState<'_> {
             let cross = CrossKeys { keys, values, segments: &cross };
             x = layer.step(&x, cache, &step, cross)?.detach();
         }
-        if index == self.before_start {
-            self.no_speech = self.no_speech_probabilities(&x)?;
+        if index == self.start_index {
+            self.no_speech_probs = self.no_speech_probabilities(&x)?;
         }
         Ok(x)
     }
 
+    /// Returns the probability of the no-speech token for each clip; empty if the vocabulary has
+    /// none.
     fn no_speech_probabilities(&self, x: &Tensor) -> Result<Vec<f32>> {
         let Some(token) = self.rules.tokens.no_speech else { return Ok(Vec::new()) };
         let logits = self.decoder.logits(x)?.to_dtype(DType::F32)?.to_vec2::<f32>()?;
