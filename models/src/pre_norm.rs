@@ -149,7 +149,7 @@ impl PreNormBlocks {
         let PreNormConfig { hidden_size, num_attention_heads: num_heads, .. } = self.config;
         let blocks = self.layers.len();
         if let Some(frozen) = stop_gradient_after.filter(|frozen| *frozen > blocks) {
-            let reason = format!("stop-gradient after {frozen} of {blocks} blocks");
+            let reason = format!("stop-gradient after {frozen} blocks, but there are {blocks}");
             return Err(ModelError::BadInput(reason));
         }
         adapters.check(blocks)?;
