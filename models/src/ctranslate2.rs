@@ -111,6 +111,7 @@ fn special_tokens(folder: &Path) -> Result<(u32, u32)> {
     Ok((find("<|startoftranscript|>")?, find("<|endoftext|>")?))
 }
 
+/// Reads a JSON file; errors name it.
 fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T> {
     let io = |source| ModelError::Io { path: PathBuf::from(path), source };
     let text = std::fs::read_to_string(path).map_err(io)?;

@@ -114,6 +114,7 @@ pub enum ModelError {
 /// The result type of this crate.
 pub type Result<T, E = ModelError> = std::result::Result<T, E>;
 
+/// Returns a hint with the most similar name; empty if there is none.
 fn similar_name(nearest: &Option<String>) -> String {
     match nearest {
         Some(name) => format!(" (the most similar name in the file is `{name}`)"),

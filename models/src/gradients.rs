@@ -152,6 +152,7 @@ struct Pass<'a> {
 }
 
 impl<'a> Pass<'a> {
+    /// Makes the buffers available to the kernels on this thread.
     fn begin(gradients: &'a mut Gradients) -> Self {
         let outer = ACTIVE.replace(Some(std::mem::take(&mut gradients.pool)));
         Self { gradients, outer, succeeded: false }

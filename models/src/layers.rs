@@ -105,6 +105,7 @@ impl Convolution {
         Self::of_shape(&[out_channels, in_channels, rows, columns], windows, std, builder)
     }
 
+    /// A convolution with a weight of this shape.
     fn of_shape(
         shape: &[usize],
         windows: Windows,

@@ -1,9 +1,9 @@
 //! Ordered, named, seeded parameters, and their learning-rate factors.
 //!
 //! candle's own `VarMap` is unordered and cannot be seeded on the CPU. Here parameters keep the
-//! order in which the model requested them. A *fresh* parameter is initialised, not loaded. Its
-//! random generator depends on the seed and the parameter's name, so an additional layer does not
-//! change the initial values of other layers. A *frozen* parameter is a plain tensor without a
+//! order in which the model requested them. The initial values of a parameter depend only on the
+//! seed and the parameter's name. An additional layer does not change the initial values of other
+//! layers. A *frozen* parameter is a plain tensor without a
 //! gradient; gradients still flow to earlier layers.
 
 mod group;
@@ -194,9 +194,9 @@ impl Parameters {
 
     /// Returns the number of values in all parameters, and in the trainable parameters.
     pub fn element_counts(&self) -> (usize, usize) {
-        let all = self.list.iter().map(|p| p.tensor.elem_count()).sum();
+        let total = self.list.iter().map(|p| p.tensor.elem_count()).sum();
         let trainable = self.trainable().map(|p| p.tensor.elem_count()).sum();
-        (all, trainable)
+        (total, trainable)
     }
 
     /// Returns the SHA-256 of the names, shapes and values of the parameters that satisfy
@@ -297,6 +297,7 @@ impl ParameterBuilder {
         self.add(name, shape, init, false)
     }
 
+    /// Adds a parameter to the list. If `may_train` is false, it is frozen regardless of the groups.
     fn add(&self, name: &str, shape: &[usize], init: Init, may_train: bool) -> Result<Tensor> {
         let name = self.full_name(name);
         let mut shared = self.lock();
@@ -342,6 +343,7 @@ impl ParameterBuilder {
         Ok(Parameters { list: shared.list.clone() })
     }
 
+    /// Returns the builder's path followed by `name`.
     fn full_name(&self, name: &str) -> String {
         if self.prefix.is_empty() { name.to_string() } else { format!("{}.{name}", self.prefix) }
     }

@@ -61,6 +61,7 @@ pub(crate) struct PreNormBlocks {
     layers: Vec<Layer>,
 }
 
+/// One block.
 #[derive(Debug, Clone)]
 struct Layer {
     attention_norm: LayerNorm,
@@ -201,6 +202,7 @@ impl Layer {
         })
     }
 
+    /// Runs the block: `[T, D]` → `[T, D]`.
     fn forward(
         &self,
         x: &Tensor,

@@ -39,6 +39,7 @@ struct Shard {
 const LENGTH_BYTES: usize = 8;
 
 impl Shard {
+    /// Maps the file and checks its header.
     fn open(path: &Path) -> Result<Self> {
         let io = |source| ModelError::Io { path: path.to_path_buf(), source };
         let file = std::fs::File::open(path).map_err(io)?;

@@ -15,6 +15,7 @@ use crate::params::{Init, ParameterBuilder};
 /// The weight of a feed-forward module's output (half step).
 const HALF: f32 = 0.5;
 
+/// A Conformer block.
 #[derive(Debug, Clone)]
 pub(super) struct Block {
     feed_forward: [FeedForward; 2],
@@ -93,6 +94,7 @@ fn linear_layer(
     Ok(Linear { bias: Some(bias), ..linear })
 }
 
+/// A feed-forward module with its norm.
 #[derive(Debug, Clone)]
 struct FeedForward {
     norm: LayerNorm,
@@ -201,6 +203,7 @@ struct ConvolutionModule {
     output: Linear,
 }
 
+/// The depthwise convolution over time, and the norm after it.
 #[derive(Debug, Clone)]
 struct Depthwise {
     /// `[D, 1, rows]`.
@@ -210,6 +213,7 @@ struct Depthwise {
     norm: InnerNorm,
 }
 
+/// The norm within the convolution module.
 #[derive(Debug, Clone)]
 enum InnerNorm {
     Layer(LayerNorm),

@@ -17,6 +17,7 @@ pub(super) struct Subsampler {
     linear: Linear,
 }
 
+/// A convolution after the first.
 #[derive(Debug, Clone)]
 enum Layer {
     Full(Convolution),

@@ -21,9 +21,9 @@ use crate::error::{ModelError, Result};
 /// The supported version.
 const VERSION: u32 = 6;
 
-/// Limits on the variables of a file and on the dimensions of a variable. A file
-/// that exceeds them is treated as damaged.
+/// The largest accepted number of variables in a file.
 const MAX_VARIABLES: usize = 1 << 16;
+/// The largest accepted number of dimensions of a variable.
 const MAX_DIMS: usize = 8;
 
 /// An open `model.bin`.
@@ -34,6 +34,7 @@ pub(super) struct File {
     variables: HashMap<String, Variable>,
 }
 
+/// A stored tensor: its shape, its type, and the range of its bytes in the file.
 #[derive(Clone)]
 struct Variable {
     dims: Vec<usize>,

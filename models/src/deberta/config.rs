@@ -99,6 +99,7 @@ pub struct PositionTerms {
     pub position_to_content: bool,
 }
 
+/// The forms of `pos_att_type` in published files.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum PublishedTerms {

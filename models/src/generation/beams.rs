@@ -150,6 +150,7 @@ impl<'a> Beams<'a> {
         copies
     }
 
+    /// Converts a beam to a hypothesis. `ended` is true if its last token is the end token.
     fn to_generated(&self, beam: &Beam, ended: bool) -> Generated {
         Generated {
             score: self.options.score(beam.log_probability, beam.tokens.len()),

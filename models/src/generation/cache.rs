@@ -158,6 +158,7 @@ impl CopyRows {
     }
 }
 
+/// Returns the range of a contiguous matrix in its storage.
 fn contiguous_range(layout: &Layout) -> candle_core::Result<std::ops::Range<usize>> {
     match layout.contiguous_offsets() {
         Some((start, end)) => Ok(start..end),

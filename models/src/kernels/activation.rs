@@ -173,6 +173,7 @@ fn check(dims: &[&[usize]]) -> candle_core::Result<usize> {
 }
 
 vectorised! {
+    /// Computes `y = f(x + bias)`.
     fn forward_block(f: Activation, x: &[f32], bias: Option<&[f32]>, width: usize, y: &mut [f32]) {
         match f {
             Activation::Gelu => {
@@ -182,6 +183,7 @@ vectorised! {
         }
     }
 
+    /// Computes `dx = dy f'(x + bias)`.
     fn input_gradient(
         f: Activation,
         x: &[f32],
@@ -219,6 +221,7 @@ vectorised! {
     }
 }
 
+/// Computes `g = f(h)` and multiplies `dg` by `f'(h)`.
 #[inline(always)]
 fn value_and_gradient_pairs(f: Activation, h: &[f32], g: &mut [f32], dg: &mut [f32]) {
     for ((h, g), dg) in h.iter().zip(g).zip(dg) {

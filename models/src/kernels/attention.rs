@@ -78,6 +78,7 @@ pub fn self_attention(
     run(&[qkv], bias, options)
 }
 
+/// Applies the kernel to q, k and v, or to their concatenation.
 fn run(
     sources: &[&Tensor],
     bias: Option<AttentionBias<'_>>,
@@ -88,6 +89,7 @@ fn run(
     apply(AttentionKernel::new(options, sources.len() == 3, bias), &inputs)
 }
 
+/// Attention with the values that the backward pass needs.
 pub(super) struct AttentionKernel {
     options: Attention,
     /// Whether q, k and v are three inputs or one.

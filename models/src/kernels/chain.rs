@@ -33,6 +33,7 @@ pub struct Chain {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Value(Source);
 
+/// The index of an input, or of the step whose output is used.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Source {
     Input(usize),

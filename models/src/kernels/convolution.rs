@@ -81,6 +81,7 @@ impl Sizes {
 }
 
 impl Convolution {
+    /// Checks the shapes of `x`, `weight` and `bias`, and returns the sizes.
     fn sizes(&self, dims: &[&[usize]]) -> candle_core::Result<Sizes> {
         let (
             &[batch, height, width, channels],

@@ -121,6 +121,7 @@ impl Kernel for CrossEntropy {
 }
 
 vectorised! {
+    /// Returns the loss of a row in nats.
     fn row_loss(logits: &[f32], target: usize, smoothing: f32) -> f32 {
         let top = max(logits);
         let log_sum_exp = sum(logits, |v| exp(v - top)).ln() + top;
@@ -132,6 +133,7 @@ vectorised! {
         log_sum_exp - (1.0 - smoothing) * logits[target] - smoothing * mean_logit
     }
 
+    /// Adds the gradient of a row's logits to `dx`. `dy` is the gradient of the row's loss.
     fn row_gradient(logits: &[f32], target: usize, smoothing: f32, dy: f32, dx: &mut [f32]) {
         let top = max(logits);
         let scale = dy / sum(logits, |v| exp(v - top));

@@ -34,6 +34,7 @@ pub(super) struct Depthwise {
 }
 
 impl Depthwise {
+    /// Checks the shapes and returns the layout of the windows.
     fn geometry(&self, dims: &[&[usize]]) -> candle_core::Result<Geometry> {
         let geometry = self.windows.geometry(dims[0], &self.lengths)?;
         let (channels, positions) = (geometry.channels, self.windows.kernel_positions());
@@ -116,6 +117,7 @@ fn transpose(matrix: &[f32], width: usize) -> Vec<f32> {
 }
 
 vectorised! {
+    /// Computes the outputs of consecutive windows, starting at window `first`.
     fn forward_block(
         geometry: &Geometry,
         x: &[f32],
@@ -135,6 +137,7 @@ vectorised! {
         }
     }
 
+    /// Adds the gradients of consecutive elements to `dx`, starting at element `first`.
     fn input_gradient(
         geometry: &Geometry,
         dy: &[f32],
@@ -154,6 +157,7 @@ vectorised! {
         }
     }
 
+    /// Adds the weight gradient of consecutive windows to `dw`, starting at window `first`.
     fn weight_gradient(geometry: &Geometry, x: &[f32], first: usize, dy: &[f32], dw: &mut [f32]) {
         let channels = geometry.channels;
         for (i, dy) in dy.chunks(channels).enumerate() {

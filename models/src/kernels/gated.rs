@@ -25,6 +25,7 @@ pub fn glu(x: &Tensor) -> candle_core::Result<Tensor> {
     apply(Gated::GLU, &[x])
 }
 
+/// A gated unit: the activation `f` of one half, times the other half.
 pub(super) struct Gated {
     pub(super) f: Activation,
     pub(super) gate: Half,
@@ -102,6 +103,7 @@ impl Kernel for Gated {
 }
 
 vectorised! {
+    /// Computes `y = f(a) b`, where `a` is the gate and `b` the other half.
     fn products(f: Activation, gate: Half, x: &[f32], width: usize, y: &mut [f32]) {
         match f {
             Activation::GeluTanh => gated_rows(gate, x, width, y, |a| Activation::GeluTanh.at(a).0),
@@ -110,6 +112,7 @@ vectorised! {
         }
     }
 
+    /// Writes the gradients of both halves to `dx`.
     fn input_gradient(
         f: Activation,
         gate: Half,

@@ -79,6 +79,7 @@ struct Softmax {
 }
 
 impl ForwardState {
+    /// Computes the loss of a clip from its logits, row by row.
     fn new<T: Copy + Sync + Into<f64>>(
         (clip, logits, width): (&impl Lattice, &[T], usize),
         softmax: impl Fn(&[T]) -> Softmax + Sync,
@@ -292,6 +293,7 @@ impl<L: Lattice> Kernel for LatticeLoss<L> {
     }
 }
 
+/// Writes the gradient of a row's logits to `dx`.
 fn gradient_in_f64(
     dx: &mut [f64],
     logits: &[f64],

@@ -154,6 +154,7 @@ struct Node<K> {
 }
 
 impl<K: Kernel> Node<K> {
+    /// Returns the output of the forward pass to candle.
     fn take_output(&self) -> candle_core::Result<(CpuStorage, Shape)> {
         let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
         match output.take() {

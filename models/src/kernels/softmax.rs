@@ -93,10 +93,11 @@ vectorised! {
         super::math::sum(row, |v| exp(v - top)).ln() + top
     }
 
+    /// Adds the gradient of a row's input to `dx`, given the softmax `y` and its gradient `dy`.
     fn row_gradient(y: &[f32], dy: &[f32], dx: &mut [f32]) {
-        let mean = sum2(y, dy, |y, dy| y * dy);
+        let mean_gradient = sum2(y, dy, |y, dy| y * dy);
         for ((dx, y), dy) in dx.iter_mut().zip(y).zip(dy) {
-            *dx = y.mul_add(dy - mean, *dx);
+            *dx = y.mul_add(dy - mean_gradient, *dx);
         }
     }
 }

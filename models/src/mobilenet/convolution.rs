@@ -131,6 +131,7 @@ impl Depthwise {
     }
 }
 
+/// Reads a tensor in f32.
 fn load_tensor(weights: &Weights, name: &str, shape: &[usize]) -> Result<candle_core::Tensor> {
     weights.get(name, shape, DType::F32, &Device::Cpu)
 }

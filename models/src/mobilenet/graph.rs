@@ -66,6 +66,7 @@ pub(super) struct Graph {
     pub classifier: Option<(String, usize)>,
 }
 
+/// The content of the JSON file.
 #[derive(Deserialize)]
 struct PublishedGraph {
     input_tensor: u64,
@@ -73,6 +74,7 @@ struct PublishedGraph {
     ops: Vec<Op>,
 }
 
+/// An operation of the JSON file.
 #[derive(Deserialize)]
 struct Op {
     op: String,
@@ -97,6 +99,7 @@ pub(super) fn read(path: &Path) -> Result<Graph> {
     parse(published).map_err(bad_config)
 }
 
+/// Checks the operations and their shapes. Errors name the operation.
 fn parse(published: PublishedGraph) -> std::result::Result<Graph, String> {
     let input = shape_of(&published.input_shape)?;
     // Maps each tensor of the file to its index in the list of activations and its shape.

@@ -29,6 +29,7 @@ pub struct Retrieved<'a> {
     pub values: &'a Tensor,
 }
 
+/// The upper layers of the T5 encoder.
 #[derive(Debug, Clone)]
 pub(super) struct Fusion {
     config: RevealConfig,

@@ -12,6 +12,7 @@ use crate::params::{Init, ParameterBuilder};
 /// The score of a padded slot without an entry, far below all real scores.
 const NO_ENTRY: f32 = -1e30;
 
+/// The weights of the sources, computed from a query.
 #[derive(Debug, Clone)]
 pub(super) struct CorpusGate {
     /// `None` if all sources have weight 1.

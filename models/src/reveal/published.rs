@@ -28,8 +28,11 @@ pub struct PublishedWeights {
     pub vit: Option<PathBuf>,
 }
 
+/// The relative biases of the fusion, by their name in REVEAL.
 const FUSION_BIAS: &str = "fusion.relative_attention_bias.weight";
+/// The relative biases of the T5 encoder, by their published name.
 const ENCODER_BIAS: &str = "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight";
+/// The position embeddings of the ViT.
 const POSITIONS: &str = "embeddings.position_embeddings";
 
 impl PublishedWeights {

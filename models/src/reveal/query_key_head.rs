@@ -14,6 +14,7 @@ use crate::t5::blocks::{EncoderLayer, RelativeBias};
 /// Added to the sum of squares before the square root, as in the released code.
 const EPSILON: f64 = 1e-10;
 
+/// The layers of the query head or the key head, without the shared projection.
 #[derive(Debug, Clone)]
 pub(super) struct QueryKeyHead {
     bias: RelativeBias,

@@ -13,6 +13,7 @@ use crate::layers::{CrossKeys, RmsNorm};
 use crate::params::{Init, ParameterBuilder};
 use crate::t5::blocks::{DecoderLayer, RelativeBias};
 
+/// The value head.
 #[derive(Debug, Clone)]
 pub(super) struct ValuePerceiver {
     norm: RmsNorm,

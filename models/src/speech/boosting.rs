@@ -52,6 +52,7 @@ pub enum BrokenMatch {
     KeepBonus,
 }
 
+/// A prefix of boosted words.
 #[derive(Debug, Clone, Default)]
 struct Node {
     /// Pairs of token and node, sorted by token.

@@ -139,6 +139,7 @@ struct PrefixTree {
     children: HashMap<(usize, u32), usize>,
 }
 
+/// A prefix, given by its last token and its parent.
 #[derive(Debug, Clone, Copy, Default)]
 struct Node {
     parent: usize,
@@ -192,6 +193,7 @@ impl Default for Beam {
 }
 
 impl Beam {
+    /// Returns the log probability of all paths of the prefix.
     fn total(&self) -> f64 {
         log_add(self.blank, self.label)
     }
@@ -208,6 +210,7 @@ struct Candidate {
     prefix: CandidatePrefix,
 }
 
+/// The prefix of a candidate.
 enum CandidatePrefix {
     /// The unchanged prefix of a beam, given by its node.
     Same(usize),
@@ -225,6 +228,7 @@ struct State<'a> {
 }
 
 impl State<'_> {
+    /// Returns the log probability of a class in this state; minus infinity for an unknown class.
     fn log_probability(&self, class: u32) -> f64 {
         self.row.get(class as usize).map_or(f64::NEG_INFINITY, |v| f64::from(*v) - self.log_sum)
     }

@@ -305,8 +305,11 @@ fn filters(bands: usize, transform: usize) -> Vec<Filter> {
     (0..bands).map(band_filter).collect()
 }
 
-/// Slaney's mel scale: linear below 1 kHz, logarithmic above.
+// Slaney's mel scale: linear below 1 kHz, logarithmic above.
+
+/// The step of the linear part, in Hz per mel.
 const HERTZ_PER_MEL: f64 = 200.0 / 3.0;
+/// The frequency in Hz at which the logarithmic part begins.
 const LOGARITHMIC_FROM: f64 = 1_000.0;
 /// The number of mels in which the frequency grows by a factor of `e`.
 const MELS_PER_NEPER: f64 = 14.545_078_505_785_56;

@@ -182,6 +182,7 @@ impl FeedForward {
         })
     }
 
+    /// Adds the module and its residual sum to a chain: `[T, D]` → `[T, D]`.
     fn forward(&self, chain: &mut Chain, x: Value, config: &T5Config, mode: &Mode) -> Value {
         let normed = chain.norm(x, self.norm.as_norm());
         let hidden = chain.stacked_linear(normed, &[self.gate.parameters(), self.up.parameters()]);

@@ -18,6 +18,7 @@ use crate::params::{Init, ParameterBuilder};
 /// Side length of a convolution window, in pixels.
 const KERNEL_SIZE: usize = 3;
 
+/// The convolutions and the projection.
 #[derive(Debug, Clone)]
 pub(super) struct ConvolutionStem {
     layers: Vec<Layer>,
@@ -27,6 +28,7 @@ pub(super) struct ConvolutionStem {
     projection: Linear,
 }
 
+/// One convolution.
 #[derive(Debug, Clone)]
 struct Layer {
     /// `[C_out, 3, 3, C]`.

@@ -238,6 +238,7 @@ impl Projections {
         })
     }
 
+    /// Returns the weights of query, key and value, for one stacked linear layer.
     fn query_key_value(&self) -> [(&Tensor, Option<&Tensor>); 3] {
         [self.query.parameters(), self.key.parameters(), self.value.parameters()]
     }

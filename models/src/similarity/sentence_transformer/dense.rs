@@ -36,6 +36,7 @@ pub enum DenseActivation {
     Relu6,
 }
 
+/// The activations by their class names in `torch.nn`.
 const ACTIVATIONS: [(&str, DenseActivation); 9] = [
     ("Identity", DenseActivation::Identity),
     ("Tanh", DenseActivation::Tanh),
@@ -116,10 +117,10 @@ impl DenseConfig {
         let activation = match published.activation_function.as_deref() {
             None => DenseActivation::Tanh,
             Some(class) => activation_of(class).ok_or_else(|| {
-                let known: Vec<&str> = ACTIVATIONS.iter().map(|(name, _)| *name).collect();
+                let supported: Vec<&str> = ACTIVATIONS.iter().map(|(name, _)| *name).collect();
                 let reason = format!(
                     "the activation `{class}` is not supported; use one of torch.nn: {}",
-                    known.join(", ")
+                    supported.join(", ")
                 );
                 bad_config(name, reason)
             })?,
@@ -136,9 +137,13 @@ impl DenseConfig {
     }
 }
 
+/// Returns the activation of a Python class path; `None` if it is not supported.
 fn activation_of(class: &str) -> Option<DenseActivation> {
     let name = class.strip_prefix("torch.nn.")?.rsplit('.').next()?;
-    ACTIVATIONS.iter().find(|(known, _)| *known == name).map(|(_, activation)| *activation)
+    ACTIVATIONS
+        .iter()
+        .find(|(class_name, _)| *class_name == name)
+        .map(|(_, activation)| *activation)
 }
 
 /// A Dense module with its weights.

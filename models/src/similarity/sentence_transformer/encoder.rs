@@ -27,6 +27,7 @@ pub struct SentenceModule {
     step: Step,
 }
 
+/// The operation of a module.
 #[derive(Debug, Clone)]
 enum Step {
     Pooling(PoolingConfig),
@@ -163,8 +164,10 @@ impl SentenceEncoder {
 
     /// Whether [`SentenceBatch::prompt_length`] matters, because a module does not pool the prompt.
     pub fn counts_prompt(&self) -> bool {
-        let excludes_prompt = |module: &SentenceModule| matches!(&module.step, Step::Pooling(config) if !config.include_prompt);
-        self.modules.iter().any(excludes_prompt)
+        self.modules.iter().any(|module| match &module.step {
+            Step::Pooling(config) => !config.include_prompt,
+            Step::Dense(_) | Step::Normalize(_) | Step::LayerNorm(..) => false,
+        })
     }
 
     /// Returns the vectors of `S` texts: `[S, D]`.

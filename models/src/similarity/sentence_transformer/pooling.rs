@@ -71,8 +71,8 @@ impl PoolingConfig {
         let published: Published = parse_json(text, name, "the configuration of a Pooling module")?;
         let mut flags = Vec::new();
         for (key, value) in &published.others {
-            let known = MODES.iter().position(|(_, flag, _)| flag == key);
-            match (key.starts_with("pooling_mode_"), known, value.as_bool()) {
+            let mode_index = MODES.iter().position(|(_, flag, _)| flag == key);
+            match (key.starts_with("pooling_mode_"), mode_index, value.as_bool()) {
                 (false, ..) => {}
                 (true, Some(index), Some(is_on)) => flags.extend(is_on.then_some(index)),
                 (true, None, Some(false)) => {}
@@ -154,15 +154,16 @@ impl PoolingConfig {
 
 /// Returns the mode with this name. `name` names the file in errors.
 fn mode_of(mode: &str, name: &str) -> Result<PoolingMode> {
-    let known = MODES.iter().find(|(known, ..)| *known == mode);
-    known.map(|(.., mode)| *mode).ok_or_else(|| unsupported_mode(name, mode))
+    let entry = MODES.iter().find(|(mode_name, ..)| *mode_name == mode);
+    entry.map(|(.., mode)| *mode).ok_or_else(|| unsupported_mode(name, mode))
 }
 
+/// Returns the error for a mode or flag that is not in [`MODES`].
 fn unsupported_mode(name: &str, mode: &str) -> crate::error::ModelError {
-    let known: Vec<&str> = MODES.iter().map(|(known, ..)| *known).collect();
+    let supported: Vec<&str> = MODES.iter().map(|(mode_name, ..)| *mode_name).collect();
     bad_config(
         name,
-        format!("the pooling mode `{mode}` is not supported; use one of {}", known.join(", ")),
+        format!("the pooling mode `{mode}` is not supported; use one of {}", supported.join(", ")),
     )
 }
 
