@@ -9,7 +9,7 @@ use crate::params::{Init, ParameterBuilder};
 
 /// The keys and values of an encoder's output, for a decoder's cross-attention.
 #[derive(Clone, Copy)]
-pub struct CrossKeys<'a> {
+pub struct CrossKeyValues<'a> {
     /// `[T_k, W]`, where `W` is the width of all heads.
     pub keys: &'a Tensor,
     /// The same shape as the keys.

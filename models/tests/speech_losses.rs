@@ -73,7 +73,7 @@ fn ctc_equals_torch() -> Result<()> {
             blank: list("blank")?[0] as u32,
         };
         let infinite = list("losses")?.iter().filter(|loss| loss.is_infinite()).count();
-        assert_eq!(options.infeasible(), infinite);
+        assert_eq!(options.num_infeasible(), infinite);
         for (dtype, tolerance) in [(DType::F32, 1e-5), (DType::F64, 1e-6)] {
             let (losses, gradient) =
                 run((&list("logits")?, classes, dtype), &list("weights")?, |x| {
@@ -216,7 +216,7 @@ fn the_probabilities_of_all_targets_sum_to_1() -> Result<()> {
             let logits = numbers(frames * 3, 3.0).repeat(targets.len());
             let options = Ctc { lengths: vec![frames; targets.len()], targets, blank: 2 };
             let count = options.targets.len();
-            let infeasible = options.infeasible();
+            let infeasible = options.num_infeasible();
             let loss = |x: &Tensor| ctc_loss(x, options.clone());
             let (losses, _) = run((&logits, 3, dtype), &vec![1.0; count], loss)?;
             assert_eq!(losses.iter().filter(|loss| loss.is_infinite()).count(), infeasible);
@@ -331,8 +331,8 @@ fn feasible_targets_have_enough_frames() {
     {
         assert!(is_feasible(lowest, target) && !is_feasible(lowest - 1, target), "{target:?}");
     }
-    assert_eq!(ctc(&[0, 1, 2, 3], &[&[], &[1], &[1, 1], &[1, 1]], 0).infeasible(), 2);
-    assert_eq!(transducer(&[0, 1, 0], &[&[], &[1, 1], &[1]], 0).infeasible(), 2);
+    assert_eq!(ctc(&[0, 1, 2, 3], &[&[], &[1], &[1, 1], &[1, 1]], 0).num_infeasible(), 2);
+    assert_eq!(transducer(&[0, 1, 0], &[&[], &[1, 1], &[1]], 0).num_infeasible(), 2);
 }
 
 /// A clip without a path has infinite loss and zero gradient for any upstream gradient. It does not
@@ -348,7 +348,7 @@ fn clips_without_a_path_have_infinite_loss_and_zero_gradient() -> Result<()> {
     for dtype in DTYPES {
         let targets: [&[u32]; 5] = [&[1, 1], &[], &[2], &[1, 2, 1, 2], &[2]];
         let clips = ctc(&[2, 0, 2, 3, 3], &targets, 0);
-        assert_eq!(clips.infeasible(), 3);
+        assert_eq!(clips.num_infeasible(), 3);
         for upstream in [1.0, infinity, -infinity, f64::NAN] {
             let weights = [upstream, upstream, 0.3, upstream, upstream];
             let loss = |x: &Tensor| ctc_loss(x, clips.clone());
@@ -364,7 +364,7 @@ fn clips_without_a_path_have_infinite_loss_and_zero_gradient() -> Result<()> {
         let mut logits = logits.clone();
         (4..10).for_each(|row| logits[row * 3 + 2] = -infinity);
         let clips = transducer(&[0, 2, 3], &[&[1, 2], &[1], &[2]], 0);
-        assert_eq!(clips.infeasible(), 1);
+        assert_eq!(clips.num_infeasible(), 1);
         for upstream in [1.0, infinity, -infinity, f64::NAN] {
             let loss = |x: &Tensor| transducer_loss(x, clips.clone());
             let (losses, gradient) = run((&logits, 3, dtype), &[upstream, 0.3, upstream], loss)?;

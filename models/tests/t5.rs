@@ -12,7 +12,7 @@ use candle_core::{DType, Device, Tensor};
 use engram_models::Result;
 use engram_models::finite_difference::check_gradients;
 use engram_models::kernels::{CrossEntropy, Mode, Segments, cross_entropy};
-use engram_models::layers::CrossKeys;
+use engram_models::layers::CrossKeyValues;
 use engram_models::packed::PackedTokens;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
 use engram_models::t5::blocks::{DecoderLayer, EncoderLayer, RelativeBias};
@@ -298,8 +298,8 @@ fn a_decoder_layer_has_all_gradients() -> Result<()> {
     for causal in [false, true] {
         check_gradients(&inputs, |t| {
             let layer = DecoderLayer::new(&config, &seeded_builder(t[0].dtype()))?;
-            let (keys, values) = layer.cross_keys(&t[2])?;
-            let cross = CrossKeys { keys: &keys, values: &values, segments: &cross };
+            let (keys, values) = layer.cross_key_values(&t[2])?;
+            let cross = CrossKeyValues { keys: &keys, values: &values, segments: &cross };
             layer.forward(&t[0], &t[1], &self_segments, causal, cross, &Mode::evaluate())
         })?;
     }

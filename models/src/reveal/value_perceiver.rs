@@ -9,7 +9,7 @@ use super::base_encoder::BaseStates;
 use super::config::RevealConfig;
 use crate::error::Result;
 use crate::kernels::{Mode, Segments, dropout, embedding_sum};
-use crate::layers::{CrossKeys, RmsNorm};
+use crate::layers::{CrossKeyValues, RmsNorm};
 use crate::params::{Init, ParameterBuilder};
 use crate::t5::blocks::{DecoderLayer, RelativeBias};
 
@@ -53,13 +53,13 @@ impl ValuePerceiver {
         let dropout_mask = mode.dropout(self.dropout);
         let mut x = dropout(&embedding_sum(&[(&self.latents, rows)])?, dropout_mask)?;
         for layer in &self.layers {
-            let (keys, values) = layer.cross_keys(&states)?;
+            let (keys, values) = layer.cross_key_values(&states)?;
             x = mode.detach(layer.forward(
                 &x,
                 &bias,
                 &segments,
                 false,
-                CrossKeys { keys: &keys, values: &values, segments: &cross },
+                CrossKeyValues { keys: &keys, values: &values, segments: &cross },
                 mode,
             )?);
         }

@@ -19,7 +19,7 @@ pub struct Ctc {
 
 impl Ctc {
     /// Returns the number of clips with too few frames for their target.
-    pub fn infeasible(&self) -> usize {
+    pub fn num_infeasible(&self) -> usize {
         let clips = self.lengths.iter().zip(&self.targets);
         clips.filter(|(frames, target)| !is_feasible(**frames, target)).count()
     }

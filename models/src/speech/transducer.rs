@@ -19,7 +19,7 @@ pub struct Transducer {
 
 impl Transducer {
     /// Returns the number of clips without frames.
-    pub fn infeasible(&self) -> usize {
+    pub fn num_infeasible(&self) -> usize {
         self.lengths.iter().filter(|frames| **frames == 0).count()
     }
 }

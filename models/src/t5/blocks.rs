@@ -15,7 +15,7 @@ use crate::kernels::{
     Attention, AttentionBias, Chain, Mode, Segments, Value, attention, embedding_sum, residual,
     stacked_linear,
 };
-use crate::layers::{CrossKeys, Linear, RmsNorm};
+use crate::layers::{CrossKeyValues, Linear, RmsNorm};
 use crate::params::{Init, ParameterBuilder};
 
 /// A learned bias for each head and bucket of relative positions.
@@ -301,7 +301,7 @@ impl DecoderLayer {
     }
 
     /// Returns the keys and values of the encoder's states `[T_k, D]`, both `[T_k, H d_kv]`.
-    pub fn cross_keys(&self, states: &Tensor) -> Result<(Tensor, Tensor)> {
+    pub fn cross_key_values(&self, states: &Tensor) -> Result<(Tensor, Tensor)> {
         let projections = &self.cross_attention;
         Ok((projections.key.forward(states)?, projections.value.forward(states)?))
     }
@@ -315,7 +315,7 @@ impl DecoderLayer {
         bias: &Tensor,
         segments: &Segments,
         causal: bool,
-        cross: CrossKeys<'_>,
+        cross: CrossKeyValues<'_>,
         mode: &Mode,
     ) -> Result<Tensor> {
         let self_options = options(&self.config, segments, causal, mode);
@@ -336,7 +336,7 @@ impl DecoderLayer {
         bias: &Tensor,
         cache: &LayerCache,
         step: &Step,
-        cross: CrossKeys<'_>,
+        cross: CrossKeyValues<'_>,
         mode: &Mode,
     ) -> Result<Tensor> {
         let qkv = stacked_linear(&self.norm.forward(x)?, &self.attention.query_key_value())?;
@@ -356,7 +356,7 @@ impl DecoderLayer {
         &self,
         mut chain: Chain,
         x: Value,
-        cross: CrossKeys<'_>,
+        cross: CrossKeyValues<'_>,
         mode: &Mode,
     ) -> Result<Tensor> {
         let options = options(&self.config, cross.segments, false, mode);

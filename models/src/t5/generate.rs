@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::generation::cache::KeyValueCache;
 use crate::generation::{GenerateOptions, Generated, NextTokens, search};
 use crate::kernels::{Mode, Segments, Span};
-use crate::layers::CrossKeys;
+use crate::layers::CrossKeyValues;
 use crate::packed::PackedTokens;
 
 impl T5 {
@@ -64,7 +64,7 @@ impl Decoder {
         super::check_rows(states, lengths)?;
         let states = states.detach();
         let keys_and_values = |layer: &super::DecoderLayer| {
-            let (keys, values) = layer.cross_keys(&states)?;
+            let (keys, values) = layer.cross_key_values(&states)?;
             Ok((keys.detach(), values.detach()))
         };
         let (slots, width) = (lengths.len() * options.num_beams, self.config.inner_size());
@@ -97,7 +97,7 @@ impl NextTokens for DecodingState<'_> {
         for ((layer, cache), (keys, values)) in
             layers.iter().zip(self.cache.layers()).zip(&self.keys)
         {
-            let cross = CrossKeys { keys, values, segments: &cross };
+            let cross = CrossKeyValues { keys, values, segments: &cross };
             x = layer.step(&x, &bias, cache, &step, cross, &mode)?.detach();
         }
         Ok(lm_head.forward(&final_norm.forward(&x)?)?.detach())

@@ -15,7 +15,7 @@ use super::decoder::Decoder;
 use crate::config::bad_field;
 use crate::error::{ModelError, Result};
 use crate::kernels::{Segments, Span, log_sum_exp};
-use crate::layers::CrossKeys;
+use crate::layers::CrossKeyValues;
 use crate::packed::PackedTokens;
 use crate::speech::AudioStates;
 use path::{cheapest_path, smooth};
@@ -185,12 +185,12 @@ impl Decoder {
         let width = self.config.d_model / self.config.decoder_attention_heads;
         let mut x = self.embed(inputs.ids.clone(), inputs.positions.clone())?.detach();
         for (i, layer) in self.layers.iter().enumerate() {
-            let (keys, values) = layer.cross_keys(states)?;
+            let (keys, values) = layer.cross_key_values(states)?;
             let (keys, values) = (keys.detach(), values.detach());
             let (next, queries) = layer.forward_with_queries(
                 &x,
                 &inputs.segments,
-                CrossKeys { keys: &keys, values: &values, segments: &cross },
+                CrossKeyValues { keys: &keys, values: &values, segments: &cross },
             )?;
             x = next.detach();
             let layer_heads: Vec<usize> =

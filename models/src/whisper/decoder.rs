@@ -10,7 +10,7 @@ use crate::kernels::{
     Attention, Chain, Mode, Segments, Value, attention, dropout, embedding_sum, linear, residual,
     self_attention, stacked_linear,
 };
-use crate::layers::{CrossKeys, LayerNorm, Linear};
+use crate::layers::{CrossKeyValues, LayerNorm, Linear};
 use crate::packed::PackedTokens;
 use crate::params::{Init, ParameterBuilder};
 use crate::speech::AudioStates;
@@ -88,8 +88,8 @@ impl Decoder {
         let x = self.embed(tokens.ids.clone(), tokens.positions.clone())?;
         let mut x = dropout(&mode.detach(x), mode.dropout(self.config.dropout))?;
         for (i, layer) in self.layers.iter().enumerate() {
-            let (keys, values) = layer.cross_keys(&audio.states)?;
-            let cross = CrossKeys { keys: &keys, values: &values, segments: &cross };
+            let (keys, values) = layer.cross_key_values(&audio.states)?;
+            let cross = CrossKeyValues { keys: &keys, values: &values, segments: &cross };
             let next = layer.forward(&x, segments, cross, mode)?;
             x = mode.detach(adapters.apply(i, &x, next)?);
         }
@@ -128,7 +128,7 @@ impl Layer {
     }
 
     /// Returns the cross-attention keys and values of audio states `[T_k, D]`, both `[T_k, D]`.
-    pub fn cross_keys(&self, states: &Tensor) -> Result<(Tensor, Tensor)> {
+    pub fn cross_key_values(&self, states: &Tensor) -> Result<(Tensor, Tensor)> {
         let projections = &self.cross_attention;
         Ok((projections.key.forward(states)?, projections.value.forward(states)?))
     }
@@ -151,7 +151,7 @@ impl Layer {
         &self,
         x: &Tensor,
         segments: &Segments,
-        cross: CrossKeys<'_>,
+        cross: CrossKeyValues<'_>,
         mode: &Mode,
     ) -> Result<Tensor> {
         let mut chain = Chain::new();
@@ -172,7 +172,7 @@ impl Layer {
         x: &Tensor,
         cache: &LayerCache,
         step: &Step,
-        cross: CrossKeys<'_>,
+        cross: CrossKeyValues<'_>,
     ) -> Result<Tensor> {
         let mode = Mode::inference();
         let qkv = stacked_linear(&self.norm.forward(x)?, &self.attention.query_key_value())?;
@@ -192,7 +192,7 @@ impl Layer {
         &self,
         x: &Tensor,
         segments: &Segments,
-        cross: CrossKeys<'_>,
+        cross: CrossKeyValues<'_>,
     ) -> Result<(Tensor, Tensor)> {
         let mode = Mode::inference();
         let qkv = stacked_linear(&self.norm.forward(x)?, &self.attention.query_key_value())?;
@@ -209,7 +209,7 @@ impl Layer {
         &self,
         mut chain: Chain,
         x: Value,
-        cross: CrossKeys<'_>,
+        cross: CrossKeyValues<'_>,
         mode: &Mode,
     ) -> Result<Tensor> {
         let (k, v) = (chain.input(cross.keys), chain.input(cross.values));

@@ -10,7 +10,7 @@ use crate::error::{ModelError, Result};
 use crate::generation::cache::KeyValueCache;
 use crate::generation::{GenerateOptions, Generated, NextTokens, search};
 use crate::kernels::{Segments, Span, log_sum_exp};
-use crate::layers::CrossKeys;
+use crate::layers::CrossKeyValues;
 use crate::speech::AudioStates;
 use crate::speech::boosting::BoostTree;
 
@@ -79,7 +79,7 @@ impl Decoder {
         }
         let states = audio.states.detach();
         let keys_and_values = |layer: &super::decoder::Layer| {
-            let (keys, values) = layer.cross_keys(&states)?;
+            let (keys, values) = layer.cross_key_values(&states)?;
             Ok((keys.detach(), values.detach()))
         };
         let (slots, width) = (clips * options.num_beams, self.config.d_model);
@@ -129,7 +129,7 @@ impl DecodingState<'_> {
         let mut x = self.decoder.embed(tokens.into(), positions)?.detach();
         let layers = self.decoder.layers.iter().zip(self.cache.layers()).zip(&self.keys);
         for ((layer, cache), (keys, values)) in layers {
-            let cross = CrossKeys { keys, values, segments: &cross };
+            let cross = CrossKeyValues { keys, values, segments: &cross };
             x = layer.step(&x, cache, &step, cross)?.detach();
         }
         if index == self.start_index {
