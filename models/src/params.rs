@@ -297,7 +297,8 @@ impl ParameterBuilder {
         self.add(name, shape, init, false)
     }
 
-    /// Adds a parameter to the list. If `may_train` is false, it is frozen regardless of the groups.
+    /// Adds a parameter to the list. If `may_train` is false, the groups do not apply and it is
+    /// frozen.
     fn add(&self, name: &str, shape: &[usize], init: Init, may_train: bool) -> Result<Tensor> {
         let name = self.full_name(name);
         let mut shared = self.lock();

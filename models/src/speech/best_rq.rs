@@ -142,13 +142,13 @@ impl BestRq {
         codebook.chunks_mut(self.config.code_dim).for_each(l2_normalise);
         let (inputs, code_dim) = (self.frames_per_state * frames.bands, self.config.code_dim);
         let count = frames.len().div_ceil(self.frames_per_state);
-        let mut stacked = frames.values.clone();
-        stacked.resize(count * inputs, 0.0);
+        let mut padded_frames = frames.values.clone();
+        padded_frames.resize(count * inputs, 0.0);
         let mut projected = vec![0.0; count * code_dim];
         let projection = Matrix::new(&projection, code_dim, inputs).t();
         matmul(
             1.0,
-            Matrix::new(&stacked, count, inputs),
+            Matrix::new(&padded_frames, count, inputs),
             projection,
             0.0,
             &mut projected,

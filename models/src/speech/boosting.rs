@@ -194,13 +194,13 @@ impl BoostTree {
     pub fn bonuses(&self, state: BoostState, broken_match: BrokenMatch, bonuses: &mut [f32]) {
         let unmatched_bonus =
             |continues_word| self.step(state, None, continues_word, broken_match).1;
-        let (begin_bonus, continue_bonus) = (unmatched_bonus(false), unmatched_bonus(true));
-        bonuses.fill(begin_bonus);
-        if continue_bonus != begin_bonus {
+        let (new_word_bonus, same_word_bonus) = (unmatched_bonus(false), unmatched_bonus(true));
+        bonuses.fill(new_word_bonus);
+        if same_word_bonus != new_word_bonus {
             let tokens = bonuses.iter_mut().zip(&self.boundaries.continues_word);
             tokens
                 .filter(|(_, continues_word)| **continues_word)
-                .for_each(|(bonus, _)| *bonus = continue_bonus);
+                .for_each(|(bonus, _)| *bonus = same_word_bonus);
         }
         let mut current = state.node;
         loop {
