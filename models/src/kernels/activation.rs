@@ -60,21 +60,21 @@ impl Activation {
             }
             Self::QuickGelu => {
                 let scaled = QUICK_SCALE * x;
-                let s = 1.0 / (1.0 + exp(-scaled.max(-80.0)));
-                (x * s, s * scaled.mul_add(1.0 - s, 1.0))
+                let sigmoid = 1.0 / (1.0 + exp(-scaled.max(-80.0)));
+                (x * sigmoid, sigmoid * scaled.mul_add(1.0 - sigmoid, 1.0))
             }
             Self::Relu => (if x < 0.0 { 0.0 } else { x }, if x > 0.0 { 1.0 } else { 0.0 }),
             Self::Silu => {
-                let s = 1.0 / (1.0 + exp(-x.max(-80.0)));
-                (x * s, s * x.mul_add(1.0 - s, 1.0))
+                let sigmoid = 1.0 / (1.0 + exp(-x.max(-80.0)));
+                (x * sigmoid, sigmoid * x.mul_add(1.0 - sigmoid, 1.0))
             }
             Self::Tanh => {
                 let t = tanh(x);
                 (t, 1.0 - t * t)
             }
             Self::Sigmoid => {
-                let s = 1.0 / (1.0 + exp(-x.max(-80.0)));
-                (s, s * (1.0 - s))
+                let sigmoid = 1.0 / (1.0 + exp(-x.max(-80.0)));
+                (sigmoid, sigmoid * (1.0 - sigmoid))
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Two-dimensional convolution with an optional ReLU, channels last.
 //!
-//! The windows (receptive fields) are unfolded into rows and multiplied with the weight, a few
-//! images at a time so that the rows stay in the CPU cache.
+//! The windows (receptive fields) are unfolded into rows and multiplied with the weight. A few
+//! images are unfolded at a time, so the rows stay in the CPU cache.
 
 use candle_core::{Shape, Tensor};
 use rayon::prelude::*;

@@ -35,9 +35,9 @@ impl Convolution {
         let Window { kernel, stride, output, .. } = self.window;
         let (positions, channels) = (output.height * output.width, output.channels);
         let window_size = self.weight.len() / channels;
-        let mut result = Vec::with_capacity(positions * channels);
+        let mut output_values = Vec::with_capacity(positions * channels);
         for _ in 0..positions {
-            result.extend_from_slice(&self.bias);
+            output_values.extend_from_slice(&self.bias);
         }
         let unfolded;
         let rows = if kernel == (1, 1) && stride == 1 {
@@ -47,11 +47,18 @@ impl Convolution {
             &unfolded
         };
         let weight = Matrix::new(&self.weight, channels, window_size).t();
-        matmul(1.0, Matrix::new(rows, positions, window_size), weight, 1.0, &mut result, channels);
+        matmul(
+            1.0,
+            Matrix::new(rows, positions, window_size),
+            weight,
+            1.0,
+            &mut output_values,
+            channels,
+        );
         if self.window.relu6 {
-            result.par_chunks_mut(1 << 14).for_each(apply_relu6);
+            output_values.par_chunks_mut(1 << 14).for_each(apply_relu6);
         }
-        result
+        output_values
     }
 
     /// Returns the kernel's input window at each output position, `[H_out W_out, rows * columns *
@@ -101,10 +108,10 @@ impl Depthwise {
     /// Applies the convolution: `[H, W, C]` → `[H_out, W_out, C]`.
     pub(super) fn run(&self, input: &[f32]) -> Vec<f32> {
         let Window { output, .. } = self.window;
-        let mut result = vec![0.0; output.height * output.width * output.channels];
-        let rows = result.par_chunks_mut(output.width * output.channels).enumerate();
+        let mut output_values = vec![0.0; output.height * output.width * output.channels];
+        let rows = output_values.par_chunks_mut(output.width * output.channels).enumerate();
         rows.for_each(|(y, row)| self.run_row(input, y, row));
-        result
+        output_values
     }
 
     /// Computes row `y` of the output.
