@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::math::{exp, max, sum};
 use super::operation::{Gradient, Input, Kernel, apply};
-use super::softmax::widened;
+use super::softmax::at_least_f32;
 
 /// The targets and options of a cross-entropy loss.
 #[derive(Debug, Clone)]
