@@ -28,6 +28,7 @@ const CLIPS: usize = 16;
 const FRAMES: usize = 400;
 const CLASSES: usize = 1024;
 const LABELS: usize = 60;
+/// The number of measurements.
 const TURNS: usize = 31;
 
 /// Returns random logits between -2 and 2.
@@ -51,8 +52,8 @@ fn time(logits: &Var, loss: impl Fn(&Tensor) -> candle_core::Result<Tensor>) -> 
     Ok((start.elapsed().as_secs_f64() * 1e3, loss.to_scalar::<f32>()?.into()))
 }
 
-/// The process `tests/reference/ctc_peer.py`. For each line it runs a step and replies with the
-/// time in milliseconds and the loss.
+/// The PyTorch process, `tests/reference/ctc_peer.py`. For each line, it runs a step and replies
+/// with the time in milliseconds and the loss.
 struct Peer {
     child: Child,
     requests: ChildStdin,
@@ -110,28 +111,28 @@ fn main() -> Result<()> {
     let file = tempfile::NamedTempFile::new()?;
     std::fs::write(file.path(), values.chain(labels).collect::<Vec<u8>>())?;
     let mut peer = Peer::start(file.path())?;
-    let (mut ours, mut theirs, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut engram_times, mut torch_times, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     // The first turns are warm-up.
     for turn in 0..TURNS + 3 {
         let (our_time, our_loss) = time(&x, |x| ctc_loss(x, ctc.clone()))?;
-        let their = peer.as_mut().map(Peer::step).transpose()?;
+        let torch_result = peer.as_mut().map(Peer::step).transpose()?;
         if turn < 3 {
             continue;
         }
-        ours.push(our_time);
-        if let Some((their_time, their_loss)) = their {
+        engram_times.push(our_time);
+        if let Some((their_time, their_loss)) = torch_result {
             if (our_loss - their_loss).abs() > 1e-5 * their_loss {
                 return Err(format!("losses differ: {our_loss}, {their_loss}").into());
             }
-            theirs.push(their_time);
+            torch_times.push(their_time);
             ratios.push(our_time / their_time);
         }
     }
     println!(
         "CTC [{CLIPS}, {FRAMES}, {CLASSES}], {LABELS} labels: ours {:.2} ms, torch {:.2} ms, \
          ratio {:.3}",
-        median(ours),
-        median(theirs),
+        median(engram_times),
+        median(torch_times),
         median(ratios)
     );
     drop(peer);

@@ -1,7 +1,7 @@
 //! Bottleneck adapters (arXiv 1902.00751): small trainable layers for frozen blocks.
 //!
 //! `f(x) = W_up a(W_down norm(x))`, with a LayerNorm `norm`, an activation `a`, and biases (not
-//! shown). The up-projection starts at zero, so a fresh adapter does not change the output.
+//! shown). The up-projection starts at zero, so a new adapter does not change the output.
 
 use candle_core::Tensor;
 use schemars::JsonSchema;
@@ -132,13 +132,14 @@ impl BottleneckAdapter {
         })
     }
 
-    /// Computes `f(x)` `[T, D]` and adds it to `other`, or to `x` if `other` is `None`.
+    /// Computes the adapter's output `f(x)` `[T, D]` and adds it to `other`, or to `x` if `other`
+    /// is `None`.
     fn forward(&self, x: &Tensor, other: Option<&Tensor>) -> Result<Tensor> {
         let mut chain = Chain::new();
         let x = chain.input(x);
         let sum = other.map_or(x, |other| chain.input(other));
         let normed = chain.norm(x, self.norm.as_norm());
-        let (down, up) = (self.down.with_bias()?, self.up.with_bias()?);
+        let (down, up) = (self.down.weight_and_bias()?, self.up.weight_and_bias()?);
         let delta = chain.feed_forward(normed, down, up, self.activation);
         chain.residual(sum, delta, None);
         Ok(chain.finish()?)
@@ -155,12 +156,17 @@ mod tests {
     /// up-projection.
     #[test]
     fn gradients_equal_central_differences() -> Result<()> {
-        let numbers = |count: u32, step: f64| -> Vec<f64> {
+        let sine_values = |count: u32, step: f64| -> Vec<f64> {
             (0..count).map(|i| (f64::from(i) * step).sin()).collect()
         };
         let config = |placement| AdapterConfig { bottleneck: 2, placement, ..Default::default() };
         for placement in [Placement::Serial, Placement::Parallel] {
-            let inputs = [numbers(12, 0.7), numbers(12, 1.3), numbers(8, 0.9), numbers(8, 2.1)];
+            let inputs = [
+                sine_values(12, 0.7),
+                sine_values(12, 1.3),
+                sine_values(8, 0.9),
+                sine_values(8, 2.1),
+            ];
             let [x, y, down, up] = inputs;
             let inputs: [(Vec<f64>, &[usize]); 4] =
                 [(x, &[3, 4]), (y, &[3, 4]), (down, &[2, 4]), (up, &[4, 2])];
@@ -180,12 +186,12 @@ mod tests {
     }
 
     #[test]
-    fn fresh_adapters_change_nothing_and_fit_their_blocks() -> Result<()> {
+    fn new_adapters_keep_the_output_and_must_match_the_number_of_blocks() -> Result<()> {
         let builder = ParameterBuilder::on_cpu(1);
         let adapters = Adapters::new(&AdapterConfig::default(), 2, 4, &builder)?;
         let x = Tensor::arange(0f32, 8f32, &candle_core::Device::Cpu)?.reshape((2, 4))?;
-        let same = adapters.apply(1, &x, x.clone())?;
-        assert_eq!(same.to_vec2::<f32>()?, x.to_vec2::<f32>()?);
+        let adapted = adapters.apply(1, &x, x.clone())?;
+        assert_eq!(adapted.to_vec2::<f32>()?, x.to_vec2::<f32>()?);
         assert!(adapters.check(2).is_ok() && Adapters::NONE.check(9).is_ok());
         assert!(adapters.check(3).unwrap_err().to_string().contains("2 adapters for 3 blocks"));
         assert_eq!(builder.finish()?.element_counts().0, 2 * (8 + (4 + 1) * 64 + 64 * 4 + 4));

@@ -97,7 +97,7 @@ impl Avformer {
         })
     }
 
-    /// Returns the frozen ASR model, without adapters and projection.
+    /// Returns the frozen ASR model, without the adapters and the projection.
     pub fn asr_model(&self) -> &FrozenAsrModel {
         &self.asr_model
     }
@@ -107,24 +107,24 @@ impl Avformer {
     /// audio states only.
     ///
     /// # Errors
-    /// [`crate::ModelError::BadInput`] if `visual` has another number of clips or another width of
-    /// embeddings, or if a clip with its images is too long.
+    /// [`crate::ModelError::BadInput`] if the number of clips or the width of the embeddings in
+    /// `visual` does not match, or if a clip with its images is too long.
     pub fn encode(
         &self,
-        embedded: AudioStates,
+        audio_tokens: AudioStates,
         visual: Option<&VisualTokens<'_>>,
         mode: &Mode,
     ) -> Result<AudioStates> {
         let Some(visual) = visual.filter(|visual| visual.counts.iter().any(|count| *count > 0))
         else {
-            return self.asr_model.encode(embedded, &self.adapters, mode);
+            return self.asr_model.encode(audio_tokens, &self.adapters, mode);
         };
-        let joined = self.projection.join(&embedded, visual)?;
+        let joined = self.projection.join(&audio_tokens, visual)?;
         let encoded = self.asr_model.encode(joined.clips, &self.adapters, mode)?;
         if self.asr_model.reads_visual_states() {
             Ok(encoded)
         } else {
-            joined.audio_rows.of(&encoded, embedded.lengths)
+            joined.audio_rows.select_from(&encoded, audio_tokens.lengths)
         }
     }
 }

@@ -115,6 +115,7 @@ pub struct Bert {
     layers: Vec<BertLayer>,
 }
 
+/// One block.
 #[derive(Debug, Clone)]
 struct BertLayer {
     query: Linear,
@@ -126,11 +127,11 @@ struct BertLayer {
 impl BertLayer {
     fn new(config: &BertConfig, builder: &ParameterBuilder) -> Result<Self> {
         let (d, std) = (config.hidden_size, config.initializer_range);
-        let own = builder.pp("attention.self");
+        let attention = builder.pp("attention.self");
         Ok(Self {
-            query: Linear::new(d, d, std, &own.pp("query"))?,
-            key: Linear::new(d, d, std, &own.pp("key"))?,
-            value: Linear::new(d, d, std, &own.pp("value"))?,
+            query: Linear::new(d, d, std, &attention.pp("query"))?,
+            key: Linear::new(d, d, std, &attention.pp("key"))?,
+            value: Linear::new(d, d, std, &attention.pp("value"))?,
             output: BlockOutput::new(config.block_shape(), builder)?,
         })
     }
@@ -150,10 +151,10 @@ impl BertLayer {
             segments: tokens.segments.clone(),
             dropout: mode.dropout(config.attention_probs_dropout_prob),
         };
-        let parts = [self.query.as_part(), self.key.as_part(), self.value.as_part()];
+        let qkv_layers = [self.query.parameters(), self.key.parameters(), self.value.parameters()];
         let mut chain = Chain::new();
         let x = chain.input(x);
-        let qkv = chain.stacked_linear(x, &parts);
+        let qkv = chain.stacked_linear(x, &qkv_layers);
         let context = chain.self_attention(qkv, None, &options);
         self.output.append(&mut chain, context, x, mode)?;
         Ok(chain.finish()?)

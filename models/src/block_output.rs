@@ -19,6 +19,7 @@ pub(crate) struct BlockShape {
     pub(crate) initializer_range: f64,
 }
 
+/// The second half of an encoder block.
 #[derive(Debug, Clone)]
 pub(crate) struct BlockOutput {
     shape: BlockShape,
@@ -30,7 +31,7 @@ pub(crate) struct BlockOutput {
 }
 
 impl BlockOutput {
-    /// The parameters have their published names, below the block's path.
+    /// Creates the layers. The parameters have their published names, below the block's path.
     pub(crate) fn new(shape: BlockShape, builder: &ParameterBuilder) -> Result<Self> {
         let BlockShape { hidden_size: d, intermediate_size: m, .. } = shape;
         let (std, eps) = (shape.initializer_range, shape.layer_norm_eps);
@@ -54,13 +55,13 @@ impl BlockOutput {
         x: Value,
         mode: &Mode,
     ) -> Result<()> {
-        let attended = chain.stacked_linear(context, &[self.attention_output.as_part()]);
-        let masked = mode.dropout(self.shape.hidden_dropout);
-        let x = chain.residual_norm(attended, x, self.attention_norm.as_norm(), masked);
-        let (up, down) = (self.intermediate.with_bias()?, self.output.with_bias()?);
+        let attended = chain.stacked_linear(context, &[self.attention_output.parameters()]);
+        let dropout = mode.dropout(self.shape.hidden_dropout);
+        let x = chain.residual_norm(attended, x, self.attention_norm.as_norm(), dropout);
+        let (up, down) = (self.intermediate.weight_and_bias()?, self.output.weight_and_bias()?);
         let y = chain.feed_forward(x, up, down, self.shape.hidden_act);
-        let masked = mode.dropout(self.shape.hidden_dropout);
-        chain.residual_norm(y, x, self.output_norm.as_norm(), masked);
+        let dropout = mode.dropout(self.shape.hidden_dropout);
+        chain.residual_norm(y, x, self.output_norm.as_norm(), dropout);
         Ok(())
     }
 }

@@ -45,6 +45,7 @@ pub struct Clip {
     logit_scale: Tensor,
 }
 
+/// The text encoder without its projection.
 #[derive(Debug, Clone)]
 struct TextTower {
     compute: Compute,
@@ -191,12 +192,12 @@ impl TextTower {
 /// Builds the blocks below `encoder.layers`, with the published initialisation.
 fn blocks(config: PreNormConfig, builder: &ParameterBuilder) -> Result<PreNormBlocks> {
     let d = config.hidden_size as f64;
-    let residual = d.powf(-0.5) * (2.0 * config.num_hidden_layers as f64).powf(-0.5);
+    let residual_std = d.powf(-0.5) * (2.0 * config.num_hidden_layers as f64).powf(-0.5);
     let init_stds = InitStds {
-        query_key_value: residual,
+        query_key_value: residual_std,
         output: d.powf(-0.5),
         up: (2.0 * d).powf(-0.5),
-        down: residual,
+        down: residual_std,
     };
     PreNormBlocks::new(config, &NAMES, &init_stds, &builder.pp("encoder.layers"))
 }

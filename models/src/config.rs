@@ -10,17 +10,19 @@ use crate::error::{ModelError, Result};
 /// Reads a published `config.json` of this `model_type`; errors name the file.
 pub(crate) fn read_published<C: DeserializeOwned>(path: &Path, model_type: &str) -> Result<C> {
     #[derive(Deserialize)]
-    struct Kind {
+    struct ModelType {
         model_type: String,
     }
     let text = std::fs::read_to_string(path)
         .map_err(|source| ModelError::Io { path: path.to_path_buf(), source })?;
-    let bad = |reason: String| ModelError::BadConfig { what: path.display().to_string(), reason };
-    let Kind { model_type: found } = serde_json::from_str(&text).map_err(|e| bad(e.to_string()))?;
+    let bad_config =
+        |reason: String| ModelError::BadConfig { what: path.display().to_string(), reason };
+    let ModelType { model_type: found } =
+        serde_json::from_str(&text).map_err(|e| bad_config(e.to_string()))?;
     if found != model_type {
-        return Err(bad(format!("model_type `{found}` is not `{model_type}`")));
+        return Err(bad_config(format!("model_type is `{found}`; expected `{model_type}`")));
     }
-    serde_json::from_str(&text).map_err(|e| bad(e.to_string()))
+    serde_json::from_str(&text).map_err(|e| bad_config(e.to_string()))
 }
 
 /// Adds the file's name to an error of a configuration check.
@@ -34,7 +36,7 @@ pub(crate) fn in_file(path: &Path, checked: Result<()>) -> Result<()> {
     })
 }
 
-/// Returns the error for a field.
+/// Returns the error for a field of a configuration.
 pub(crate) fn bad_field(what: &str, reason: String) -> ModelError {
     ModelError::BadConfig { what: what.to_string(), reason }
 }
@@ -77,7 +79,7 @@ pub(crate) fn check_heads(width: usize, heads: usize) -> Result<()> {
     Ok(())
 }
 
-/// Fails unless the epsilon of a norm is above 0 and below 1.
+/// Returns an error unless the epsilon of a norm is above 0 and below 1.
 pub(crate) fn check_epsilon(what: &str, epsilon: f64) -> Result<()> {
     if !(epsilon > 0.0 && epsilon < 1.0) {
         return Err(bad_field(what, format!("{epsilon} is not between 0 and 1")));
@@ -85,7 +87,7 @@ pub(crate) fn check_epsilon(what: &str, epsilon: f64) -> Result<()> {
     Ok(())
 }
 
-/// Fails unless both values are probabilities below 1.
+/// Returns an error unless both values are probabilities below 1.
 pub(crate) fn check_dropout(hidden: f64, attention: f64) -> Result<()> {
     check_probability("hidden_dropout_prob", hidden)?;
     check_probability("attention_probs_dropout_prob", attention)

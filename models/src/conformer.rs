@@ -3,7 +3,7 @@
 //! Reference: `transformers` 5, `models/parakeet/modeling_parakeet.py`. Parameter names equal the
 //! names there, so published Fast Conformers load. With [`Subsampling::Full`], this is the model of
 //! the paper. Clips are packed, not padded. Gradients pass through frozen blocks to
-//! [adapters](crate::adapter), and to tokens placed before the audio tokens
+//! [adapters](crate::adapter), and to tokens inserted among the audio tokens
 //! ([`ConformerEncoder::embed`]).
 
 mod block;
@@ -93,13 +93,13 @@ impl ConformerEncoder {
     /// [`ModelError::BadInput`] if the number of adapters is neither 0 nor the number of blocks.
     pub fn forward(&self, x: AudioStates, adapters: &Adapters, mode: &Mode) -> Result<AudioStates> {
         adapters.check(self.layers.len())?;
-        let longest = x.lengths.iter().max().copied().unwrap_or_default();
+        let max_length = x.lengths.iter().max().copied().unwrap_or_default();
         let states = self.compute.activations(&x.states)?;
         let (dtype, device) = (states.dtype(), states.device());
         let clips = Clips {
             lengths: &x.lengths,
             segments: Segments::packed(&x.lengths),
-            positions: Positions::new(longest, self.config.hidden_size, dtype, device)?,
+            positions: Positions::new(max_length, self.config.hidden_size, dtype, device)?,
         };
         let mut states = mode.detach(states);
         for (i, layer) in self.layers.iter().enumerate() {
@@ -129,9 +129,9 @@ impl ConformerCtc {
         config.validate()?;
         let encoder = ConformerEncoder::new(&config.encoder_config, &builder.pp("encoder"))?;
         let (head, d) = (builder.pp("ctc_head"), config.encoder_config.hidden_size);
-        let std = Init::Normal(config.encoder_config.initializer_range);
+        let init = Init::Normal(config.encoder_config.initializer_range);
         let head = Linear {
-            weight: head.get("weight", &[config.vocab_size, d, 1], std)?,
+            weight: head.get("weight", &[config.vocab_size, d, 1], init)?,
             bias: Some(head.get("bias", &[config.vocab_size], Init::Zeros)?),
         };
         Ok(Self { config: config.clone(), encoder, head })

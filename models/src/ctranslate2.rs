@@ -31,7 +31,7 @@ pub struct PublishedWhisper {
 /// The content of `config.json` in a CTranslate2 folder.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Settings {
+struct Ctranslate2Config {
     suppress_ids: Vec<u32>,
     suppress_ids_begin: Vec<u32>,
     alignment_heads: Vec<[usize; 2]>,
@@ -49,8 +49,8 @@ impl PublishedWhisper {
     /// of another kind of model. [`ModelError::BadConfig`] for the other files. [`ModelError::Io`].
     pub fn read_ctranslate2(folder: &Path) -> Result<Self> {
         let mut file = File::open(&folder.join("model.bin"))?;
-        let settings: Settings = read_json(&folder.join("config.json"))?;
-        let (config, tensors) = published(&mut file, special_tokens(folder)?)?;
+        let settings: Ctranslate2Config = read_json(&folder.join("config.json"))?;
+        let (config, tensors) = to_published(&mut file, special_tokens(folder)?)?;
         let generation = json!({
             "suppress_tokens": settings.suppress_ids,
             "begin_suppress_tokens": settings.suppress_ids_begin,
@@ -92,10 +92,10 @@ impl PublishedWhisper {
 fn special_tokens(folder: &Path) -> Result<(u32, u32)> {
     #[derive(Deserialize)]
     struct Tokenizer {
-        added_tokens: Vec<Added>,
+        added_tokens: Vec<AddedToken>,
     }
     #[derive(Deserialize)]
-    struct Added {
+    struct AddedToken {
         id: u32,
         content: String,
     }
@@ -111,70 +111,72 @@ fn special_tokens(folder: &Path) -> Result<(u32, u32)> {
     Ok((find("<|startoftranscript|>")?, find("<|endoftext|>")?))
 }
 
+/// Reads a JSON file; errors name it.
 fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T> {
     let io = |source| ModelError::Io { path: PathBuf::from(path), source };
     let text = std::fs::read_to_string(path).map_err(io)?;
-    let bad = |e: serde_json::Error| ModelError::BadConfig {
+    let bad_config = |e: serde_json::Error| ModelError::BadConfig {
         what: path.display().to_string(),
         reason: e.to_string(),
     };
-    serde_json::from_str(&text).map_err(bad)
+    serde_json::from_str(&text).map_err(bad_config)
 }
 
 /// Returns the configuration, derived from the shapes, and the tensors with their published names.
-fn published(
+fn to_published(
     file: &mut File,
     (start, end): (u32, u32),
 ) -> Result<(WhisperConfig, Vec<(String, Tensor)>)> {
     if file.spec() != "WhisperSpec" {
         let reason = format!("holds a `{}`, not a `WhisperSpec`", file.spec());
-        return Err(file.bad(reason));
+        return Err(file.error(reason));
     }
-    if let Some(activation) = file.number("decoder/activation")?.filter(|found| *found != GELU) {
-        return Err(file.bad(format!("activation {activation} is not the exact GELU ({GELU})")));
+    if let Some(activation) = file.integer("decoder/activation")?.filter(|found| *found != GELU) {
+        return Err(file.error(format!("activation {activation} is not the exact GELU ({GELU})")));
     }
     let layers = |part: &str| {
         (0..).take_while(|i| file.has(&format!("{part}/layer_{i}/ffn/linear_0/weight"))).count()
     };
-    let rows = |name: &str, dim: usize| file.size(name, dim);
+    let size = |name: &str, dim: usize| file.size(name, dim);
     let heads = |part: &str| -> Result<usize> {
-        let found = file.number(&format!("{part}/num_heads"))?;
+        let found = file.integer(&format!("{part}/num_heads"))?;
         found.and_then(|heads| usize::try_from(heads).ok()).ok_or_else(|| {
-            file.bad(format!("the number of heads of the {part} is missing (`{part}/num_heads`)"))
+            file.error(format!("the number of heads of the {part} is missing (`{part}/num_heads`)"))
         })
     };
     let config = WhisperConfig {
-        vocab_size: rows("decoder/embeddings/weight", 0)?,
-        num_mel_bins: rows("encoder/conv1/weight", 1)?,
-        d_model: rows("encoder/conv1/weight", 0)?,
+        vocab_size: size("decoder/embeddings/weight", 0)?,
+        num_mel_bins: size("encoder/conv1/weight", 1)?,
+        d_model: size("encoder/conv1/weight", 0)?,
         encoder_layers: layers("encoder"),
         encoder_attention_heads: heads("encoder")?,
-        encoder_ffn_dim: rows("encoder/layer_0/ffn/linear_0/weight", 0)?,
+        encoder_ffn_dim: size("encoder/layer_0/ffn/linear_0/weight", 0)?,
         decoder_layers: layers("decoder"),
         decoder_attention_heads: heads("decoder")?,
-        decoder_ffn_dim: rows("decoder/layer_0/ffn/linear_0/weight", 0)?,
-        max_source_positions: rows("encoder/position_encodings/encodings", 0)?,
-        max_target_positions: rows("decoder/position_encodings/encodings", 0)?,
+        decoder_ffn_dim: size("decoder/layer_0/ffn/linear_0/weight", 0)?,
+        max_source_positions: size("encoder/position_encodings/encodings", 0)?,
+        max_target_positions: size("decoder/position_encodings/encodings", 0)?,
         decoder_start_token_id: start,
         eos_token_id: end,
         ..WhisperConfig::default()
     };
     config::in_file(file.path(), config.validate())?;
-    let mut names = Names { file, d: config.d_model, tensors: Vec::new() };
+    let mut renamer = TensorRenamer { file, width: config.d_model, tensors: Vec::new() };
     for (part, blocks) in [("encoder", config.encoder_layers), ("decoder", config.decoder_layers)] {
-        names.part(part, blocks)?;
+        renamer.part(part, blocks)?;
     }
-    Ok((config, names.tensors))
+    Ok((config, renamer.tensors))
 }
 
 /// Collects tensors under their published names.
-struct Names<'a> {
+struct TensorRenamer<'a> {
     file: &'a mut File,
-    d: usize,
+    width: usize,
     tensors: Vec<(String, Tensor)>,
 }
 
-impl Names<'_> {
+impl TensorRenamer<'_> {
+    /// Adds the tensors of the encoder or the decoder.
     fn part(&mut self, part: &str, blocks: usize) -> Result<()> {
         let to = format!("model.{part}");
         if part == "encoder" {
@@ -190,36 +192,43 @@ impl Names<'_> {
         self.norm(&format!("{part}/layer_norm"), &format!("{to}.layer_norm"))?;
         for block in 0..blocks {
             let (from, to) = (format!("{part}/layer_{block}"), format!("{to}.layers.{block}"));
-            let own = format!("{from}/self_attention");
-            let at = |name: &str| format!("{to}.{name}");
-            self.norm(&format!("{own}/layer_norm"), &at("self_attn_layer_norm"))?;
-            let (q, k, v) =
-                (at("self_attn.q_proj"), at("self_attn.k_proj"), at("self_attn.v_proj"));
+            let attention = format!("{from}/self_attention");
+            let target = |name: &str| format!("{to}.{name}");
+            self.norm(&format!("{attention}/layer_norm"), &target("self_attn_layer_norm"))?;
+            let (q, k, v) = (
+                target("self_attn.q_proj"),
+                target("self_attn.k_proj"),
+                target("self_attn.v_proj"),
+            );
             let qkv = [(q.as_str(), true), (k.as_str(), false), (v.as_str(), true)];
-            self.linear(&format!("{own}/linear_0"), &qkv)?;
-            self.linear(&format!("{own}/linear_1"), &[(&at("self_attn.out_proj"), true)])?;
+            self.linear(&format!("{attention}/linear_0"), &qkv)?;
+            self.linear(
+                &format!("{attention}/linear_1"),
+                &[(&target("self_attn.out_proj"), true)],
+            )?;
             if part == "decoder" {
                 let cross = format!("{from}/attention");
-                self.norm(&format!("{cross}/layer_norm"), &at("encoder_attn_layer_norm"))?;
-                let q = at("encoder_attn.q_proj");
+                self.norm(&format!("{cross}/layer_norm"), &target("encoder_attn_layer_norm"))?;
+                let q = target("encoder_attn.q_proj");
                 self.linear(&format!("{cross}/linear_0"), &[(&q, true)])?;
-                let (k, v) = (at("encoder_attn.k_proj"), at("encoder_attn.v_proj"));
+                let (k, v) = (target("encoder_attn.k_proj"), target("encoder_attn.v_proj"));
                 self.linear(&format!("{cross}/linear_1"), &[(&k, false), (&v, true)])?;
-                let out = at("encoder_attn.out_proj");
+                let out = target("encoder_attn.out_proj");
                 self.linear(&format!("{cross}/linear_2"), &[(&out, true)])?;
             }
-            self.norm(&format!("{from}/ffn/layer_norm"), &at("final_layer_norm"))?;
+            self.norm(&format!("{from}/ffn/layer_norm"), &target("final_layer_norm"))?;
             for (linear, name) in [("linear_0", "fc1"), ("linear_1", "fc2")] {
-                self.linear(&format!("{from}/ffn/{linear}"), &[(&at(name), true)])?;
+                self.linear(&format!("{from}/ffn/{linear}"), &[(&target(name), true)])?;
             }
         }
         Ok(())
     }
 
+    /// Adds the weight and bias of a layer norm.
     fn norm(&mut self, from: &str, to: &str) -> Result<()> {
-        for (theirs, ours) in [("gamma", "weight"), ("beta", "bias")] {
-            let tensor = self.file.tensor(&format!("{from}/{theirs}"))?;
-            self.tensors.push((format!("{to}.{ours}"), tensor));
+        for (ctranslate2_name, published_name) in [("gamma", "weight"), ("beta", "bias")] {
+            let tensor = self.file.tensor(&format!("{from}/{ctranslate2_name}"))?;
+            self.tensors.push((format!("{to}.{published_name}"), tensor));
         }
         Ok(())
     }
@@ -229,17 +238,17 @@ impl Names<'_> {
     fn linear(&mut self, from: &str, to: &[(&str, bool)]) -> Result<()> {
         let weight = self.file.tensor(&format!("{from}/weight"))?;
         let bias = self.file.tensor(&format!("{from}/bias"))?;
-        let rows = if to.len() == 1 { weight.dim(0)? } else { self.d };
+        let rows = if to.len() == 1 { weight.dim(0)? } else { self.width };
         if weight.dim(0)? != rows * to.len() || bias.dims() != [rows * to.len()] {
             let (found, expected) = (weight.dims(), rows * to.len());
             let reason =
                 format!("`{from}` has shape {found:?}, but {expected} rows and biases are needed");
-            return Err(self.file.bad(reason));
+            return Err(self.file.error(reason));
         }
-        for (i, (name, biased)) in to.iter().enumerate() {
+        for (i, (name, has_bias)) in to.iter().enumerate() {
             let part = |tensor: &Tensor| tensor.narrow(0, i * rows, rows)?.contiguous();
             self.tensors.push((format!("{name}.weight"), part(&weight)?));
-            if *biased {
+            if *has_bias {
                 self.tensors.push((format!("{name}.bias"), part(&bias)?));
             }
         }

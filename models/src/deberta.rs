@@ -39,6 +39,7 @@ pub struct Deberta {
     layers: Vec<DebertaLayer>,
 }
 
+/// One block.
 #[derive(Debug, Clone)]
 struct DebertaLayer {
     query: Linear,
@@ -54,7 +55,7 @@ struct DebertaLayer {
 }
 
 /// The relative positions of a batch.
-struct Relative {
+struct RelativePositions {
     /// The embeddings of the relative positions that occur, `[R, D]`.
     embeddings: Tensor,
     /// The row of `embeddings` for each distance (query position minus key position), in ascending
@@ -93,7 +94,7 @@ impl DebertaLayer {
     fn forward(
         &self,
         x: &Tensor,
-        relative: Option<&Relative>,
+        relative: Option<&RelativePositions>,
         config: &DebertaConfig,
         tokens: &PackedTokens,
         mode: &Mode,
@@ -101,22 +102,23 @@ impl DebertaLayer {
         let (num_heads, segments) = (config.num_attention_heads, tokens.segments.clone());
         let terms = 1 + config.pos_att_type.count();
         let scale = 1.0 / ((config.hidden_size / num_heads * terms) as f32).sqrt();
-        let parts = [self.query.as_part(), self.key.as_part(), self.value.as_part()];
-        let qkv = stacked_linear(x, &parts)?;
+        let qkv_layers = [self.query.parameters(), self.key.parameters(), self.value.parameters()];
+        let qkv = stacked_linear(x, &qkv_layers)?;
         let bias = match relative {
             None => None,
-            Some(Relative { embeddings, rows }) => {
+            Some(RelativePositions { embeddings, rows }) => {
                 let x = dropout(embeddings, mode.dropout(config.hidden_dropout_prob))?;
-                let project =
-                    |map: &Option<Linear>| map.as_ref().map(|map| map.forward(&x)).transpose();
+                let project = |layer: &Option<Linear>| {
+                    layer.as_ref().map(|layer| layer.forward(&x)).transpose()
+                };
                 let (key, query) = (project(&self.position_key)?, project(&self.position_query)?);
                 let segments = segments.clone();
                 let options = Disentangled { num_heads, scale, segments, rows: rows.clone() };
                 Some(disentangled_bias(&qkv, key.as_ref(), query.as_ref(), &options)?)
             }
         };
-        let masked = mode.dropout(config.attention_probs_dropout_prob);
-        let options = Attention { num_heads, scale, causal: false, segments, dropout: masked };
+        let dropout = mode.dropout(config.attention_probs_dropout_prob);
+        let options = Attention { num_heads, scale, causal: false, segments, dropout };
         let bias = bias.as_ref().map(AttentionBias::PerSegment);
         let context = self_attention(&qkv, bias, &options)?;
         let mut chain = Chain::new();
@@ -198,7 +200,7 @@ impl Deberta {
         let x = self.embed(tokens)?;
         let x = dropout(&x, mode.dropout(self.config.hidden_dropout_prob))?;
         let mut state = mode.detach(x);
-        let relative = self.relative(tokens)?;
+        let relative = self.relative_positions(tokens)?;
         for layer in &self.layers {
             on_state(&state);
             let next = layer.forward(&state, relative.as_ref(), &self.config, tokens, mode)?;
@@ -225,27 +227,28 @@ impl Deberta {
     }
 
     /// Returns the relative positions that occur in a batch; `None` without relative attention.
-    fn relative(&self, tokens: &PackedTokens) -> Result<Option<Relative>> {
+    fn relative_positions(&self, tokens: &PackedTokens) -> Result<Option<RelativePositions>> {
         let Some(table) = &self.relative_embeddings else { return Ok(None) };
         if tokens.segments.branches().is_some() {
             let reason = "branching sequences are not supported with relative attention";
             return Err(ModelError::BadInput(reason.into()));
         }
-        let longest = tokens.sequences().iter().map(|span| span.length).max().unwrap_or(0) as i64;
-        let (mut occurring, mut rows) = (Vec::new(), Vec::new());
+        let max_length =
+            tokens.sequences().iter().map(|span| span.length).max().unwrap_or(0) as i64;
+        let (mut occurring_rows, mut rows) = (Vec::new(), Vec::new());
         // Rows ascend with the distance, so equal rows are adjacent.
-        for row in (1 - longest..longest).map(|distance| self.config.relative_row(distance)) {
-            if occurring.last() != Some(&row) {
-                occurring.push(row);
+        for row in (1 - max_length..max_length).map(|distance| self.config.relative_row(distance)) {
+            if occurring_rows.last() != Some(&row) {
+                occurring_rows.push(row);
             }
-            rows.push(occurring.len() as u32 - 1);
+            rows.push(occurring_rows.len() as u32 - 1);
         }
-        let embeddings = embedding_sum(&[(table, occurring.into())])?;
+        let embeddings = embedding_sum(&[(table, occurring_rows.into())])?;
         let embeddings = self.compute.activations(&embeddings)?;
         let embeddings = match &self.relative_norm {
             Some(norm) => norm.forward(&embeddings)?,
             None => embeddings,
         };
-        Ok(Some(Relative { embeddings, rows: rows.into() }))
+        Ok(Some(RelativePositions { embeddings, rows: rows.into() }))
     }
 }

@@ -25,7 +25,7 @@ pub enum ModelError {
     BadWeights {
         /// The file.
         path: PathBuf,
-        /// The reason that the parser gave.
+        /// The parser's error.
         reason: String,
     },
 
@@ -35,12 +35,16 @@ pub enum ModelError {
     BadCtranslate2 {
         /// The file.
         path: PathBuf,
-        /// The reason.
+        /// The problem.
         reason: String,
     },
 
     /// The weights lack a tensor that the model needs.
-    #[error("{}: tensor `{name}` of shape {expected:?} is missing{}", path.display(), near(nearest))]
+    #[error(
+        "{}: tensor `{name}` of shape {expected:?} is missing{}",
+        path.display(),
+        similar_name(nearest)
+    )]
     MissingTensor {
         /// The weights file.
         path: PathBuf,
@@ -76,7 +80,7 @@ pub enum ModelError {
         path: PathBuf,
         /// The tensor's published name.
         name: String,
-        /// The reason.
+        /// The problem.
         reason: String,
     },
 
@@ -110,7 +114,8 @@ pub enum ModelError {
 /// The result type of this crate.
 pub type Result<T, E = ModelError> = std::result::Result<T, E>;
 
-fn near(nearest: &Option<String>) -> String {
+/// Returns a hint with the most similar name; empty if there is none.
+fn similar_name(nearest: &Option<String>) -> String {
     match nearest {
         Some(name) => format!(" (the most similar name in the file is `{name}`)"),
         None => String::new(),

@@ -30,12 +30,12 @@ pub fn check_gradients(
     let (value, exact) = value_and_gradients(inputs, DType::F64, &f)?;
     for (i, (_, shape)) in inputs.iter().enumerate() {
         for (j, exact) in exact[i].iter().enumerate() {
-            let at = |step: f64| -> Result<f64> {
+            let value_at = |step: f64| -> Result<f64> {
                 let mut shifted = inputs.to_vec();
                 shifted[i].0[j] += step;
                 Ok(value_and_gradients(&shifted, DType::F64, &f)?.0)
             };
-            let difference = (at(STEP)? - at(-STEP)?) / (2.0 * STEP);
+            let difference = (value_at(STEP)? - value_at(-STEP)?) / (2.0 * STEP);
             let location = || format!("input {i} {shape:?}, element {j}, f64");
             compare(location, *exact, difference, 1e-6, 1.0)?;
         }
@@ -48,33 +48,34 @@ pub fn check_gradients(
             compare(|| format!("input {i}, element {j}, f32"), *fused, *exact, 5e-5, scale)?;
         }
     }
-    along_the_gradient(inputs, &fused, &f)
+    check_along_gradient(inputs, &fused, &f)
 }
 
 /// Checks the f32 gradient by the change of the value over one f32 step along the gradient.
-fn along_the_gradient(
+fn check_along_gradient(
     inputs: &[(Vec<f64>, &[usize])],
     gradients: &[Vec<f64>],
     f: &impl Fn(&[Tensor]) -> Result<Tensor>,
 ) -> Result<()> {
-    let length = gradients.iter().flatten().map(|g| g * g).sum::<f64>().sqrt();
-    if length == 0.0 {
+    let norm = gradients.iter().flatten().map(|g| g * g).sum::<f64>().sqrt();
+    if norm == 0.0 {
         return Err(ModelError::BadInput("every gradient is zero".into()));
     }
-    let at = |step: f64| -> Result<f64> {
+    let value_at = |step: f64| -> Result<f64> {
         let mut shifted = inputs.to_vec();
         for ((values, _), gradient) in shifted.iter_mut().zip(gradients) {
             for (value, g) in values.iter_mut().zip(gradient) {
-                *value += step * g / length;
+                *value += step * g / norm;
             }
         }
         Ok(value_and_gradients(&shifted, DType::F32, f)?.0)
     };
     let step = 4e-3;
-    let difference = (at(step)? - at(-step)?) / (2.0 * step);
-    compare(|| "step along the gradient, f32".into(), length, difference, 2e-2, length)
+    let difference = (value_at(step)? - value_at(-step)?) / (2.0 * step);
+    compare(|| "step along the gradient, f32".into(), norm, difference, 2e-2, norm)
 }
 
+/// Returns the weighted sum of the output of `f` in `dtype`, and its gradient for each input.
 fn value_and_gradients(
     inputs: &[(Vec<f64>, &[usize])],
     dtype: DType,
@@ -91,10 +92,10 @@ fn value_and_gradients(
         (0..output.elem_count()).map(|i| (i as f64 * 1.7 + 0.3).sin()).collect();
     let weights = Tensor::from_vec(weights, output.shape(), &Device::Cpu)?.to_dtype(dtype)?;
     let loss = (output * weights)?.sum_all()?;
-    let store = loss.backward()?;
+    let gradient_store = loss.backward()?;
     let mut gradients = Vec::with_capacity(tensors.len());
     for tensor in &tensors {
-        gradients.push(match store.get(tensor) {
+        gradients.push(match gradient_store.get(tensor) {
             Some(g) => g.to_dtype(DType::F64)?.flatten_all()?.to_vec1()?,
             None => vec![0.0; tensor.elem_count()],
         });
@@ -102,6 +103,8 @@ fn value_and_gradients(
     Ok((loss.to_dtype(DType::F64)?.to_scalar()?, gradients))
 }
 
+/// Returns an error unless the two values differ by at most
+/// `tolerance * max(scale, |expected|, 0.001)`.
 fn compare(
     location: impl Fn() -> String,
     actual: f64,

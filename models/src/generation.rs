@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{bad_field, check_sizes};
 use crate::error::{ModelError, Result};
-use crate::kernels::log_sum;
+use crate::kernels::log_sum_exp;
 use crate::speech::boosting::{BoostState, BoostTree, BrokenMatch};
 use beams::{Beams, Candidate};
 
@@ -136,56 +136,58 @@ pub(crate) trait NextTokens {
     }
 }
 
-/// Generates the best continuation of each of `texts` texts.
+/// Generates the best continuation of each of `num_texts` texts.
 ///
 /// # Errors
 /// The errors of the decoder. [`ModelError::BadInput`] for NaN or infinite logits.
 pub(crate) fn search(
-    texts: usize,
+    num_texts: usize,
     options: &GenerateOptions,
     decoder: &mut impl NextTokens,
 ) -> Result<Vec<Generated>> {
     let beams = options.num_beams;
     // `BrokenMatch::KeepBonus` says why greedy search keeps the bonus.
-    let broken = if beams == 1 { BrokenMatch::KeepBonus } else { BrokenMatch::ReturnBonus };
-    let mut searches: Vec<Beams> = (0..texts).map(|_| Beams::new(options)).collect();
+    let broken_match = if beams == 1 { BrokenMatch::KeepBonus } else { BrokenMatch::ReturnBonus };
+    let mut searches: Vec<Beams> = (0..num_texts).map(|_| Beams::new(options)).collect();
     for _ in 0..options.max_new_tokens {
-        let (mut slots, mut last, mut counts) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut slots, mut last_tokens, mut counts) = (Vec::new(), Vec::new(), Vec::new());
         for (text, beams_of_text) in searches.iter().enumerate() {
             slots.extend(beams_of_text.running().map(|(slot, _)| text * beams + slot));
-            last.extend(beams_of_text.running().map(|(_, token)| token));
+            last_tokens.extend(beams_of_text.running().map(|(_, token)| token));
             counts.push(beams_of_text.running().count());
         }
         if slots.is_empty() {
             break;
         }
-        let logits = decoder.step(&last, &slots, &counts)?;
+        let logits = decoder.step(&last_tokens, &slots, &counts)?;
         let vocab_size = logits.dim(1)?;
         let mut logits = logits.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?;
         let running = searches.iter().enumerate();
-        let rows =
-            running.flat_map(|(text, beams_of_text)| beams_of_text.texts().map(move |t| (text, t)));
+        let rows = running.flat_map(|(text, beams_of_text)| {
+            beams_of_text.token_sequences().map(move |t| (text, t))
+        });
         for ((text, tokens), logits) in rows.zip(logits.chunks_mut(vocab_size)) {
             decoder.adjust(text, tokens, logits);
         }
-        let shared = &*decoder;
+        let decoder_ref = &*decoder;
         let running = searches.iter().enumerate();
         let boosts: Vec<Option<Boost<'_>>> = running
             .flat_map(|(text, beams_of_text)| {
-                let tree = shared.boost(text).filter(|tree| !tree.is_empty());
+                let tree = decoder_ref.boost(text).filter(|tree| !tree.is_empty());
                 beams_of_text
                     .boost_states()
-                    .map(move |state| Some(Boost { tree: tree?, state, broken }))
+                    .map(move |state| Some(Boost { tree: tree?, state, broken_match }))
             })
             .collect();
         let candidates = best_tokens(&logits, &boosts, vocab_size, 2 * beams)?;
-        let (mut first, mut copies) = (0, Vec::new());
+        let (mut first_candidate, mut copies) = (0, Vec::new());
         for (text, (beams_of_text, count)) in searches.iter_mut().zip(counts).enumerate() {
             if count > 0 {
-                let slots_to_copy = beams_of_text.advance(&candidates[first..first + count]);
+                let slots_to_copy =
+                    beams_of_text.advance(&candidates[first_candidate..first_candidate + count]);
                 let index = |slot| text * beams + slot;
                 copies.extend(slots_to_copy.into_iter().map(|(from, to)| (index(from), index(to))));
-                first += count;
+                first_candidate += count;
             }
         }
         if !copies.is_empty() {
@@ -200,7 +202,7 @@ pub(crate) fn search(
 struct Boost<'a> {
     tree: &'a BoostTree,
     state: BoostState,
-    broken: BrokenMatch,
+    broken_match: BrokenMatch,
 }
 
 /// Returns the `count` tokens with the highest logit plus bonus in each row of logits `[S, V]`,
@@ -212,37 +214,37 @@ fn best_tokens(
     count: usize,
 ) -> Result<Vec<Vec<Candidate>>> {
     let best_of_row = |(row, boost): (&[f32], &Option<Boost<'_>>)| {
-        let total = log_sum(row);
-        if !total.is_finite() {
+        let log_sum = log_sum_exp(row);
+        if !log_sum.is_finite() {
             let reason =
                 "the decoder produced NaN or infinite logits: check its weights".to_string();
             return Err(ModelError::BadInput(reason));
         }
-        let Some(Boost { tree, state, broken }) = *boost else {
+        let Some(Boost { tree, state, broken_match }) = *boost else {
             let candidate = |(logit, token)| Candidate {
                 token,
-                log_probability: logit - total,
+                log_probability: logit - log_sum,
                 boost: 0.0,
                 boost_state: BoostState::default(),
             };
-            return Ok(highest(row, count).into_iter().map(candidate).collect());
+            return Ok(top_k(row, count).into_iter().map(candidate).collect());
         };
         let mut boosted = vec![0.0; row.len()];
-        tree.bonuses(state, broken, &mut boosted);
-        boosted.iter_mut().zip(row).for_each(|(boosted, logit)| *boosted += logit);
+        tree.bonuses(state, broken_match, &mut boosted);
+        boosted.iter_mut().zip(row).for_each(|(score, logit)| *score += logit);
         let candidate = |(_, token): (f32, u32)| {
-            let log_probability = row[token as usize] - total;
-            let (boost_state, boost) = tree.advance(state, token, broken);
+            let log_probability = row[token as usize] - log_sum;
+            let (boost_state, boost) = tree.advance(state, token, broken_match);
             Candidate { token, log_probability, boost, boost_state }
         };
-        Ok(highest(&boosted, count).into_iter().map(candidate).collect())
+        Ok(top_k(&boosted, count).into_iter().map(candidate).collect())
     };
     logits.par_chunks(vocab_size).zip(boosts).map(best_of_row).collect()
 }
 
 /// Returns the `count` highest values of a row and their indices, highest first. Ties go to the
 /// lowest index.
-pub(crate) fn highest(row: &[f32], count: usize) -> Vec<(f32, u32)> {
+pub(crate) fn top_k(row: &[f32], count: usize) -> Vec<(f32, u32)> {
     let mut best: Vec<(f32, u32)> = Vec::with_capacity(count + 1);
     for (&logit, token) in row.iter().zip(0..) {
         if best.len() < count || best.last().is_some_and(|worst| logit > worst.0) {

@@ -21,11 +21,12 @@ pub struct Gradients {
     names: Vec<String>,
     ids: Vec<TensorId>,
     sizes: Vec<usize>,
-    sink: Sink,
+    pool: BufferPool,
 }
 
+/// The gradient buffers of all trainable parameters.
 #[derive(Default)]
-struct Sink {
+struct BufferPool {
     /// The index of each parameter's buffer.
     index: HashMap<TensorId, usize>,
     buffers: Vec<Vec<f32>>,
@@ -35,43 +36,47 @@ struct Sink {
 
 thread_local! {
     /// The buffers of the backward pass that is running on this thread.
-    static ACTIVE: RefCell<Option<Sink>> = const { RefCell::new(None) };
+    static ACTIVE: RefCell<Option<BufferPool>> = const { RefCell::new(None) };
 }
 
 impl Gradients {
     /// Creates buffers for the trainable parameters.
     pub fn new(parameters: &Parameters) -> Self {
-        let mut gradients =
-            Self { names: Vec::new(), ids: Vec::new(), sizes: Vec::new(), sink: Sink::default() };
+        let mut gradients = Self {
+            names: Vec::new(),
+            ids: Vec::new(),
+            sizes: Vec::new(),
+            pool: BufferPool::default(),
+        };
         for (i, parameter) in parameters.trainable().enumerate() {
             gradients.names.push(parameter.name().to_string());
             gradients.ids.push(parameter.id());
             gradients.sizes.push(parameter.tensor().elem_count());
-            gradients.sink.index.insert(parameter.id(), i);
-            gradients.sink.buffers.push(vec![0.0; parameter.tensor().elem_count()]);
-            gradients.sink.written.push(false);
+            gradients.pool.index.insert(parameter.id(), i);
+            gradients.pool.buffers.push(vec![0.0; parameter.tensor().elem_count()]);
+            gradients.pool.written.push(false);
         }
         gradients
     }
 
     /// Discards the last step's gradients. The buffers stay allocated.
     pub fn clear(&mut self) {
-        self.sink.written.fill(false);
+        self.pool.written.fill(false);
     }
 
     /// Adds the gradient of `loss` with respect to every trainable parameter to the buffers. If the
     /// backward pass fails, all gradients are discarded.
     pub fn backward(&mut self, loss: &Tensor) -> Result<()> {
         let mut pass = Pass::begin(self);
-        let store = loss.backward()?;
+        let candle_gradients = loss.backward()?;
         pass.succeeded = true;
         drop(pass);
         for (i, id) in self.ids.iter().enumerate() {
-            if let Some(gradient) = store.get_id(*id) {
+            if let Some(gradient) = candle_gradients.get_id(*id) {
                 let values = to_host(gradient)?;
-                let buffer = &mut self.sink.buffers[i];
-                if std::mem::replace(&mut self.sink.written[i], true) {
-                    add_into(buffer, &values);
+                let buffer = &mut self.pool.buffers[i];
+                if std::mem::replace(&mut self.pool.written[i], true) {
+                    add_values(buffer, &values);
                 } else {
                     buffer.copy_from_slice(&values);
                 }
@@ -82,7 +87,7 @@ impl Gradients {
 
     /// Restores the buffers that a failed pass has not returned, and discards all gradients.
     fn restore(&mut self) {
-        for (buffer, size) in self.sink.buffers.iter_mut().zip(&self.sizes) {
+        for (buffer, size) in self.pool.buffers.iter_mut().zip(&self.sizes) {
             buffer.resize(*size, 0.0);
         }
         self.clear();
@@ -91,7 +96,7 @@ impl Gradients {
     /// Returns the gradient of the `index`-th trainable parameter; `None` if it has received no
     /// gradient since [`Gradients::clear`].
     pub fn get(&self, index: usize) -> Option<&[f32]> {
-        self.sink.written[index].then(|| self.sink.buffers[index].as_slice())
+        self.pool.written[index].then(|| self.pool.buffers[index].as_slice())
     }
 
     /// Returns the gradient of the parameter with this name; `None` if there is no such trainable
@@ -126,14 +131,14 @@ impl Gradients {
     /// Returns the names of trainable parameters without a gradient, or with a gradient that is all
     /// zero or not finite.
     pub fn missing_or_invalid(&self) -> Vec<(String, GradientFault)> {
-        let fault = |i| match self.get(i) {
+        let fault_of = |i| match self.get(i) {
             None => Some(GradientFault::Missing),
             Some(g) if g.iter().any(|v| !v.is_finite()) => Some(GradientFault::NotFinite),
             Some(g) if g.iter().all(|v| *v == 0.0) => Some(GradientFault::Zero),
             Some(_) => None,
         };
         let names = self.names.iter().enumerate();
-        names.filter_map(|(i, name)| Some((name.clone(), fault(i)?))).collect()
+        names.filter_map(|(i, name)| Some((name.clone(), fault_of(i)?))).collect()
     }
 }
 
@@ -143,20 +148,21 @@ struct Pass<'a> {
     gradients: &'a mut Gradients,
     /// The buffers of an outer pass on this thread, if any: a thread that waits inside a kernel may
     /// run another backward pass.
-    outer: Option<Sink>,
+    outer: Option<BufferPool>,
     succeeded: bool,
 }
 
 impl<'a> Pass<'a> {
+    /// Makes the buffers available to the kernels on this thread.
     fn begin(gradients: &'a mut Gradients) -> Self {
-        let outer = ACTIVE.replace(Some(std::mem::take(&mut gradients.sink)));
+        let outer = ACTIVE.replace(Some(std::mem::take(&mut gradients.pool)));
         Self { gradients, outer, succeeded: false }
     }
 }
 
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
-        self.gradients.sink = ACTIVE.replace(self.outer.take()).unwrap_or_default();
+        self.gradients.pool = ACTIVE.replace(self.outer.take()).unwrap_or_default();
         if !self.succeeded {
             self.gradients.restore();
         }
@@ -189,26 +195,26 @@ impl fmt::Display for GradientFault {
 /// is already taken.
 pub(crate) fn take_buffer(id: TensorId) -> Option<(Vec<f32>, bool)> {
     ACTIVE.with_borrow_mut(|active| {
-        let sink = active.as_mut()?;
-        let index = *sink.index.get(&id)?;
-        let buffer = std::mem::take(&mut sink.buffers[index]);
-        (!buffer.is_empty()).then(|| (buffer, sink.written[index]))
+        let pool = active.as_mut()?;
+        let index = *pool.index.get(&id)?;
+        let buffer = std::mem::take(&mut pool.buffers[index]);
+        (!buffer.is_empty()).then(|| (buffer, pool.written[index]))
     })
 }
 
-/// Puts back a buffer that now holds a gradient.
+/// Puts the buffer of tensor `id` back. It now holds a gradient.
 pub(crate) fn return_buffer(id: TensorId, buffer: Vec<f32>) {
     ACTIVE.with_borrow_mut(|active| {
-        if let Some(sink) = active.as_mut()
-            && let Some(&index) = sink.index.get(&id)
+        if let Some(pool) = active.as_mut()
+            && let Some(&index) = pool.index.get(&id)
         {
-            sink.buffers[index] = buffer;
-            sink.written[index] = true;
+            pool.buffers[index] = buffer;
+            pool.written[index] = true;
         }
     });
 }
 
-fn add_into(sum: &mut [f32], values: &[f32]) {
+fn add_values(sum: &mut [f32], values: &[f32]) {
     sum.par_chunks_mut(1 << 14).zip(values.par_chunks(1 << 14)).for_each(|(sum, values)| {
         for (s, v) in sum.iter_mut().zip(values) {
             *s += v;
@@ -227,9 +233,9 @@ mod tests {
     use crate::params::{Init, ParameterBuilder};
 
     /// The identity, whose backward pass panics.
-    struct Panics;
+    struct PanicInBackward;
 
-    impl CustomOp1 for Panics {
+    impl CustomOp1 for PanicInBackward {
         fn name(&self) -> &'static str {
             "panics"
         }
@@ -243,12 +249,12 @@ mod tests {
         }
 
         fn bwd(&self, _: &Tensor, _: &Tensor, _: &Tensor) -> candle_core::Result<Option<Tensor>> {
-            panic!("in the backward pass")
+            panic!("the backward pass panics")
         }
     }
 
     #[test]
-    fn buffers_survive_a_panic_in_the_backward_pass() -> Result<()> {
+    fn after_a_panic_in_the_backward_pass_gradients_are_discarded_and_buffers_work() -> Result<()> {
         let builder = ParameterBuilder::on_cpu(1);
         let weight = builder.get("weight", &[2, 3], Init::Normal(1.0))?;
         let parameters = builder.finish()?;
@@ -259,8 +265,8 @@ mod tests {
         let expected = gradients.by_name("weight").map(<[f32]>::to_vec);
         assert!(expected.is_some());
         gradients.clear();
-        let panics = loss()?.apply_op1(Panics)?;
-        let failed = catch_unwind(AssertUnwindSafe(|| gradients.backward(&panics)));
+        let failing_loss = loss()?.apply_op1(PanicInBackward)?;
+        let failed = catch_unwind(AssertUnwindSafe(|| gradients.backward(&failing_loss)));
         assert!(failed.is_err());
         assert_eq!(gradients.by_name("weight"), None);
         gradients.backward(&loss()?)?;

@@ -7,14 +7,14 @@ use crate::error::{ModelError, Result};
 use crate::kernels::{self, Norm, Segments, Windows};
 use crate::params::{Init, ParameterBuilder};
 
-/// The keys and values of an encoder's states, for a decoder's cross-attention.
+/// The keys and values of an encoder's output, for a decoder's cross-attention.
 #[derive(Clone, Copy)]
-pub struct CrossKeys<'a> {
+pub struct CrossKeyValues<'a> {
     /// `[T_k, W]`, where `W` is the width of all heads.
     pub keys: &'a Tensor,
     /// The same shape as the keys.
     pub values: &'a Tensor,
-    /// The rows that each sequence of the decoder attends to.
+    /// For each sequence of the decoder: its query rows, and the key rows that they attend to.
     pub segments: &'a Segments,
 }
 
@@ -23,7 +23,7 @@ pub struct CrossKeys<'a> {
 pub struct Linear {
     /// `[D_out, D_in]`.
     pub weight: Tensor,
-    /// `[D_out]`; `None` for a layer without bias.
+    /// `[D_out]`; `None` for a layer without a bias.
     pub bias: Option<Tensor>,
 }
 
@@ -57,15 +57,15 @@ impl Linear {
     ///
     /// # Errors
     /// [`ModelError::BadInput`] if the layer has no bias.
-    pub(crate) fn with_bias(&self) -> Result<(&Tensor, &Tensor)> {
+    pub(crate) fn weight_and_bias(&self) -> Result<(&Tensor, &Tensor)> {
         match &self.bias {
             Some(bias) => Ok((&self.weight, bias)),
-            None => Err(ModelError::BadInput("a feed-forward block needs biases".into())),
+            None => Err(ModelError::BadInput("this linear layer needs a bias".into())),
         }
     }
 
     /// Returns the weight and the bias, as [`kernels::stacked_linear`] takes them.
-    pub fn as_part(&self) -> (&Tensor, Option<&Tensor>) {
+    pub fn parameters(&self) -> (&Tensor, Option<&Tensor>) {
         (&self.weight, self.bias.as_ref())
     }
 }
@@ -81,30 +81,31 @@ pub struct Convolution {
 }
 
 impl Convolution {
-    /// A convolution over time with `from` input and `to` output channels: `[T, C]` →
-    /// `[T', C_out]`. A fresh weight and a fresh bias are initialised as in [`Linear::new`].
+    /// A convolution over time, with `C` input and `C_out` output channels: `[T, C]` →
+    /// `[T', C_out]`. Without published weights, it is initialised as in [`Linear::new`].
     pub fn over_time(
-        from: usize,
-        to: usize,
+        in_channels: usize,
+        out_channels: usize,
         windows: Windows,
         std: f64,
         builder: &ParameterBuilder,
     ) -> Result<Self> {
-        Self::of_shape(&[to, from, windows.size[0]], windows, std, builder)
+        Self::of_shape(&[out_channels, in_channels, windows.size[0]], windows, std, builder)
     }
 
     /// A convolution over time and width, `[T, W, C]` → `[T', W', C_out]`.
     pub(crate) fn over_time_and_width(
-        from: usize,
-        to: usize,
+        in_channels: usize,
+        out_channels: usize,
         windows: Windows,
         std: f64,
         builder: &ParameterBuilder,
     ) -> Result<Self> {
         let [rows, columns] = windows.size;
-        Self::of_shape(&[to, from, rows, columns], windows, std, builder)
+        Self::of_shape(&[out_channels, in_channels, rows, columns], windows, std, builder)
     }
 
+    /// A convolution with a weight of this shape.
     fn of_shape(
         shape: &[usize],
         windows: Windows,

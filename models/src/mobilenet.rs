@@ -36,12 +36,13 @@ pub struct MobileNet {
     classifier: Option<(Tensor, Tensor)>,
 }
 
-/// A step, the indices of its input values, and the inputs that no later step reads.
+/// A step, the indices of its input values, and the inputs that no later step needs: they are freed
+/// after it.
 #[derive(Debug, Clone)]
 struct PlannedStep {
     layer: Layer,
     inputs: Vec<usize>,
-    freed: Vec<usize>,
+    last_uses: Vec<usize>,
 }
 
 #[derive(Debug, Clone)]
@@ -59,8 +60,8 @@ impl MobileNet {
     /// [`ModelError::Io`]. [`ModelError::BadConfig`] for a graph with an unsupported operation or
     /// inconsistent shapes. [`ModelError::BadWeights`], [`ModelError::MissingTensor`] and
     /// [`ModelError::ShapeMismatch`] for weights that do not match the graph.
-    pub fn read(ops: &Path, weights: &Path) -> Result<Self> {
-        let graph = graph::read(ops)?;
+    pub fn read(graph_path: &Path, weights: &Path) -> Result<Self> {
+        let graph = graph::read(graph_path)?;
         let weights = Weights::open(weights)?;
         let mut steps = Vec::with_capacity(graph.steps.len());
         for (i, step) in graph.steps.iter().enumerate() {
@@ -77,11 +78,12 @@ impl MobileNet {
                 }
             };
             let later = &graph.steps[i + 1..];
-            let needed = |value: &usize| later.iter().any(|step| step.inputs().contains(value));
-            let mut freed: Vec<usize> =
-                inputs.iter().copied().filter(|value| !needed(value)).collect();
-            freed.dedup();
-            steps.push(PlannedStep { layer, inputs, freed });
+            let is_needed_later =
+                |value: &usize| later.iter().any(|step| step.inputs().contains(value));
+            let mut last_uses: Vec<usize> =
+                inputs.iter().copied().filter(|value| !is_needed_later(value)).collect();
+            last_uses.dedup();
+            steps.push(PlannedStep { layer, inputs, last_uses });
         }
         let width = graph.embedding_width;
         let classifier = match graph.classifier {
@@ -109,7 +111,7 @@ impl MobileNet {
     }
 
     /// Returns the embeddings of images with values from -1 to 1: `[B, 3, H, W]` → `[B, D]`. The
-    /// embedding of an image does not depend on its batch, bit for bit.
+    /// embedding of an image is bit-identical in every batch.
     ///
     /// # Errors
     /// [`ModelError::BadInput`] for images of another shape.
@@ -143,7 +145,7 @@ impl MobileNet {
     /// Computes the embedding of one image: `[H, W, C]` → `[D]`.
     fn embed_one(&self, image: &[f32]) -> Vec<f32> {
         let mut values: Vec<Vec<f32>> = vec![image.to_vec()];
-        for PlannedStep { layer, inputs, freed } in &self.steps {
+        for PlannedStep { layer, inputs, last_uses } in &self.steps {
             let output = match layer {
                 Layer::Convolution(convolution) => convolution.run(&values[inputs[0]]),
                 Layer::Depthwise(convolution) => convolution.run(&values[inputs[0]]),
@@ -153,7 +155,7 @@ impl MobileNet {
                 }
                 Layer::AveragePool { channels } => mean_of_rows(&values[inputs[0]], *channels),
             };
-            for value in freed {
+            for value in last_uses {
                 values[*value] = Vec::new();
             }
             values.push(output);

@@ -39,18 +39,18 @@ impl PackedTokens {
     /// # Panics
     /// If `branches` does not have one value per token.
     pub fn with_branches(mut self, branches: Arc<[u32]>) -> Self {
-        assert_eq!(branches.len(), self.len(), "one branch for each token");
+        assert_eq!(branches.len(), self.len(), "`branches` must have one value per token");
         let mut positions = Vec::with_capacity(branches.len());
         for span in self.sequences().iter() {
-            let (mut prefix, mut branch, mut length) = (0, 0, 0);
-            for &own in &branches[span.start..span.start + span.length] {
-                if own == 0 {
-                    positions.push(prefix);
-                    prefix += 1;
+            let (mut prefix_length, mut branch, mut branch_length) = (0, 0, 0);
+            for &token_branch in &branches[span.start..span.start + span.length] {
+                if token_branch == 0 {
+                    positions.push(prefix_length);
+                    prefix_length += 1;
                 } else {
-                    length = if own == branch { length + 1 } else { 1 };
-                    branch = own;
-                    positions.push(prefix + length - 1);
+                    branch_length = if token_branch == branch { branch_length + 1 } else { 1 };
+                    branch = token_branch;
+                    positions.push(prefix_length + branch_length - 1);
                 }
             }
         }
@@ -64,12 +64,13 @@ impl PackedTokens {
         self.segments.queries()
     }
 
-    /// Fails if a position is not below `longest`.
-    pub(crate) fn check_positions(&self, longest: usize) -> Result<()> {
-        match self.positions.iter().find(|position| **position as usize >= longest) {
+    /// Returns an error if a position is not below `max_positions`.
+    pub(crate) fn check_positions(&self, max_positions: usize) -> Result<()> {
+        match self.positions.iter().find(|position| **position as usize >= max_positions) {
             None => Ok(()),
             Some(position) => Err(ModelError::BadInput(format!(
-                "a sequence has {} tokens, but this encoder takes at most {longest}: truncate it",
+                "a sequence has {} tokens, but this encoder takes at most {max_positions}: \
+                 truncate it",
                 u64::from(*position) + 1
             ))),
         }

@@ -1,9 +1,9 @@
 //! Ordered, named, seeded parameters, and their learning-rate factors.
 //!
 //! candle's own `VarMap` is unordered and cannot be seeded on the CPU. Here parameters keep the
-//! order in which the model requested them. A *fresh* parameter is initialised, not loaded. Its
-//! random generator depends on the seed and the parameter's name, so an additional layer does not
-//! change the initial values of other layers. A *frozen* parameter is a plain tensor without a
+//! order in which the model requested them. The initial values of a parameter depend only on the
+//! seed and the parameter's name. An additional layer does not change the initial values of other
+//! layers. A *frozen* parameter is a plain tensor without a
 //! gradient; gradients still flow to earlier layers.
 
 mod group;
@@ -49,7 +49,7 @@ pub struct Parameter {
 }
 
 /// A function that writes the values of a parameter.
-type Change<'a> = &'a mut dyn FnMut(&mut [f32]);
+type UpdateValues<'a> = &'a mut dyn FnMut(&mut [f32]);
 
 /// All parameters of a model, in the order in which the model requested them.
 #[derive(Debug, Clone, Default)]
@@ -72,14 +72,16 @@ pub struct ParameterBuilder {
 enum Source {
     Seed,
     File(Arc<Weights>),
-    /// No values: each parameter is one zero, broadcast.
-    Nothing,
+    /// Shapes without values: each parameter is one zero, broadcast.
+    ShapesOnly,
 }
 
+/// The state shared by a builder and the builders of its sub-modules.
 struct Shared {
     list: Vec<Parameter>,
     groups: Vec<ParameterGroup>,
-    used: Vec<bool>,
+    /// For each group, whether it matched a parameter.
+    is_matched: Vec<bool>,
     seed: u64,
     compute: Compute,
 }
@@ -95,12 +97,12 @@ impl Parameter {
         &self.tensor
     }
 
-    /// candle's id of the tensor.
+    /// candle's id of the tensor; [`crate::gradients::Gradients`] finds buffers by it.
     pub fn id(&self) -> TensorId {
         self.tensor.id()
     }
 
-    /// The factor on the learning rate; 0 for a frozen parameter.
+    /// The factor on the learning rate; 0 if the parameter is frozen.
     pub fn rate(&self) -> f64 {
         self.rate
     }
@@ -121,7 +123,7 @@ impl Parameter {
     ///
     /// # Errors
     /// [`ModelError::Candle`] if the tensor is not contiguous, or the device fails.
-    pub fn update(&self, change: Change<'_>) -> Result<()> {
+    pub fn update(&self, change: UpdateValues<'_>) -> Result<()> {
         if self.is_host_f32() {
             self.tensor.inplace_op1(&Update(Mutex::new(change)))?;
             return Ok(());
@@ -158,7 +160,7 @@ impl Parameter {
 }
 
 /// The in-place update of f32 values on the CPU.
-struct Update<'a>(Mutex<Change<'a>>);
+struct Update<'a>(Mutex<UpdateValues<'a>>);
 
 impl InplaceOp1 for Update<'_> {
     fn name(&self) -> &'static str {
@@ -188,7 +190,7 @@ impl Parameters {
         self.list.iter().filter(|p| p.is_trainable())
     }
 
-    /// Returns the parameter with this name.
+    /// Returns the parameter with this name; `None` if there is none.
     pub fn get(&self, name: &str) -> Option<&Parameter> {
         self.list.iter().find(|p| p.name == name)
     }
@@ -205,16 +207,17 @@ impl Parameters {
 
     /// Returns the number of values in all parameters, and in the trainable parameters.
     pub fn element_counts(&self) -> (usize, usize) {
-        let all = self.list.iter().map(|p| p.tensor.elem_count()).sum();
+        let total = self.list.iter().map(|p| p.tensor.elem_count()).sum();
         let trainable = self.trainable().map(|p| p.tensor.elem_count()).sum();
-        (all, trainable)
+        (total, trainable)
     }
 
-    /// Returns the SHA-256 of the names, shapes and values of the parameters for which `keep` is
-    /// true. Equal fingerprints before and after a run prove that none of these parameters changed.
-    pub fn fingerprint(&self, keep: impl Fn(&Parameter) -> bool) -> Result<String> {
+    /// Returns the SHA-256 of the names, shapes and values of the parameters that satisfy
+    /// `is_included`. Equal fingerprints before and after a run prove that these parameters did
+    /// not change.
+    pub fn fingerprint(&self, is_included: impl Fn(&Parameter) -> bool) -> Result<String> {
         let mut hash = Sha256::new();
-        for parameter in self.list.iter().filter(|p| keep(p)) {
+        for parameter in self.list.iter().filter(|p| is_included(p)) {
             hash.update(parameter.name.as_bytes());
             hash.update(format!("{:?}", parameter.tensor.dims()));
             let mut bytes = Vec::new();
@@ -235,13 +238,13 @@ impl Parameters {
         self.load_some(path, |_| true)
     }
 
-    /// Loads only the parameters whose names satisfy `is_wanted`.
+    /// Loads only the parameters whose names satisfy `is_selected`.
     ///
     /// # Errors
     /// See [`Parameters::load`].
-    pub fn load_some(&self, path: &Path, is_wanted: impl Fn(&str) -> bool) -> Result<()> {
+    pub fn load_some(&self, path: &Path, is_selected: impl Fn(&str) -> bool) -> Result<()> {
         let source = Weights::open(path)?;
-        let selected = self.list.iter().filter(|parameter| is_wanted(&parameter.name));
+        let selected = self.list.iter().filter(|parameter| is_selected(&parameter.name));
         let selected: Vec<&Parameter> = selected.collect();
         let mut values = Vec::with_capacity(selected.len());
         for parameter in &selected {
@@ -259,8 +262,9 @@ impl Parameters {
 impl ParameterBuilder {
     /// Creates a builder of parameters for this computation, drawn from `seed`.
     pub fn new(seed: u64, groups: Vec<ParameterGroup>, compute: &Compute) -> Self {
-        let used = vec![false; groups.len()];
-        let shared = Shared { list: Vec::new(), groups, used, seed, compute: compute.clone() };
+        let is_matched = vec![false; groups.len()];
+        let shared =
+            Shared { list: Vec::new(), groups, is_matched, seed, compute: compute.clone() };
         Self { shared: Arc::new(Mutex::new(shared)), source: Source::Seed, prefix: String::new() }
     }
 
@@ -272,7 +276,7 @@ impl ParameterBuilder {
     /// Creates a builder of parameters that have shapes but no values and use no memory, to count
     /// the parameters of a model of any size.
     pub fn shapes_only() -> Self {
-        Self { source: Source::Nothing, ..Self::on_cpu(0) }
+        Self { source: Source::ShapesOnly, ..Self::on_cpu(0) }
     }
 
     /// Returns this builder with values loaded from `weights` under the same names.
@@ -285,7 +289,8 @@ impl ParameterBuilder {
         self.lock().compute.clone()
     }
 
-    /// Returns a builder whose parameter names continue with `level`.
+    /// Returns a builder for a sub-module: its parameter names begin with this builder's path and
+    /// `level`. `pp` means "push prefix", as in candle.
     pub fn pp(&self, level: impl std::fmt::Display) -> Self {
         Self { prefix: self.full_name(&level.to_string()), ..self.clone() }
     }
@@ -310,18 +315,20 @@ impl ParameterBuilder {
         self.add(name, shape, init, false)
     }
 
-    fn add(&self, name: &str, shape: &[usize], init: Init, trained: bool) -> Result<Tensor> {
+    /// Adds a parameter to the list. If `may_train` is false, the groups do not apply and it is
+    /// frozen.
+    fn add(&self, name: &str, shape: &[usize], init: Init, may_train: bool) -> Result<Tensor> {
         let name = self.full_name(name);
         let mut shared = self.lock();
         if shared.list.iter().any(|p| p.name == name) {
             return Err(ModelError::BadInput(format!("parameter `{name}` is requested twice")));
         }
-        let rate = shared.rate_of(&name)? * f64::from(u8::from(trained));
+        let rate = shared.rate_of(&name)? * f64::from(u8::from(may_train));
         let dtype = shared.compute.parameter_dtype(shape.len(), rate > 0.0);
         let device = &shared.compute.device;
         let value = match &self.source {
             Source::File(weights) => weights.get(&name, shape, dtype, device)?,
-            Source::Nothing => Tensor::zeros((), dtype, device)?.broadcast_as(shape)?,
+            Source::ShapesOnly => Tensor::zeros((), dtype, device)?.broadcast_as(shape)?,
             Source::Seed => {
                 let count = shape.iter().fold(1, |n: usize, size| n.saturating_mul(*size));
                 let values = draw(shared.seed, &name, count, init)?;
@@ -329,7 +336,7 @@ impl ParameterBuilder {
             }
         };
         // Without values, a variable would allocate memory.
-        let is_variable = rate > 0.0 && !matches!(self.source, Source::Nothing);
+        let is_variable = rate > 0.0 && !matches!(self.source, Source::ShapesOnly);
         let tensor =
             if is_variable { Var::from_tensor(&value)?.as_tensor().clone() } else { value };
         shared.list.push(Parameter { name, tensor: tensor.clone(), rate });
@@ -343,7 +350,7 @@ impl ParameterBuilder {
     /// because of a typo.
     pub fn finish(&self) -> Result<Parameters> {
         let shared = self.lock();
-        if let Some(unused) = shared.used.iter().position(|used| !used) {
+        if let Some(unused) = shared.is_matched.iter().position(|is_matched| !is_matched) {
             return Err(ModelError::UnmatchedPattern {
                 pattern: shared.groups[unused].pattern.clone(),
                 count: shared.list.len(),
@@ -353,6 +360,7 @@ impl ParameterBuilder {
         Ok(Parameters { list: shared.list.clone() })
     }
 
+    /// Returns the builder's path followed by `name`.
     fn full_name(&self, name: &str) -> String {
         if self.prefix.is_empty() { name.to_string() } else { format!("{}.{name}", self.prefix) }
     }
@@ -363,9 +371,10 @@ impl ParameterBuilder {
 }
 
 impl Shared {
+    /// Returns the learning-rate factor of a parameter, and marks the groups that match it.
     fn rate_of(&mut self, name: &str) -> Result<f64> {
         let mut rate = 1.0;
-        for (group, used) in self.groups.iter().zip(&mut self.used) {
+        for (group, is_matched) in self.groups.iter().zip(&mut self.is_matched) {
             if path_matches(group.pattern.as_bytes(), name.as_bytes()) {
                 if !group.rate.is_finite() || group.rate < 0.0 {
                     return Err(ModelError::BadConfig {
@@ -374,19 +383,20 @@ impl Shared {
                     });
                 }
                 rate = group.rate;
-                *used = true;
+                *is_matched = true;
             }
         }
         Ok(rate)
     }
 }
 
+/// Returns `count` initial values of the parameter `name`, in row-major order.
 fn draw(seed: u64, name: &str, count: usize, init: Init) -> Result<Vec<f32>> {
     let mut hash = Sha256::new();
     hash.update(seed.to_le_bytes());
     hash.update(name.as_bytes());
     let mut rng = ChaCha8Rng::from_seed(hash.finalize().into());
-    let bad = |e| ModelError::BadInput(format!("parameter `{name}`: {init:?}: {e}"));
+    let invalid_init = |e| ModelError::BadInput(format!("parameter `{name}`: {init:?}: {e}"));
     let mut values = Vec::new();
     // A size from a damaged configuration must not abort the program.
     values.try_reserve_exact(count.saturating_add(1)).map_err(|e| {
@@ -397,8 +407,8 @@ fn draw(seed: u64, name: &str, count: usize, init: Init) -> Result<Vec<f32>> {
         Init::Ones => values.resize(count, 1.0),
         Init::Constant(value) => values.resize(count, value as f32),
         Init::Uniform(bound) => {
-            let uniform = Uniform::new_inclusive(-bound, bound).map_err(bad)?;
-            values.extend((0..count).map(|_| uniform.sample(&mut rng) as f32));
+            let distribution = Uniform::new_inclusive(-bound, bound).map_err(invalid_init)?;
+            values.extend((0..count).map(|_| distribution.sample(&mut rng) as f32));
         }
         Init::Sinusoids(width) => {
             let half = (width / 2).max(1);
@@ -411,10 +421,10 @@ fn draw(seed: u64, name: &str, count: usize, init: Init) -> Result<Vec<f32>> {
         }
         Init::Normal(std) => {
             // Box-Muller: two uniform values give two independent normal values.
-            let uniform = Uniform::new(f64::MIN_POSITIVE, 1.0).map_err(bad)?;
+            let distribution = Uniform::new(f64::MIN_POSITIVE, 1.0).map_err(invalid_init)?;
             while values.len() < count {
-                let radius = (-2.0 * f64::ln(uniform.sample(&mut rng))).sqrt() * std;
-                let angle = std::f64::consts::TAU * uniform.sample(&mut rng);
+                let radius = (-2.0 * f64::ln(distribution.sample(&mut rng))).sqrt() * std;
+                let angle = std::f64::consts::TAU * distribution.sample(&mut rng);
                 values.push((radius * angle.cos()) as f32);
                 values.push((radius * angle.sin()) as f32);
             }
@@ -447,8 +457,8 @@ mod tests {
         let head = builder.pp("head").get("weight", &[3], Init::Uniform(0.5))?;
         assert!(!body.is_variable() && head.is_variable());
         let parameters = builder.finish()?;
-        let names: Vec<_> = parameters.iter().map(|p| (p.name(), p.rate())).collect();
-        assert_eq!(names, [("body.weight", 0.0), ("head.weight", 2.0)]);
+        let rates: Vec<_> = parameters.iter().map(|p| (p.name(), p.rate())).collect();
+        assert_eq!(rates, [("body.weight", 0.0), ("head.weight", 2.0)]);
         assert_eq!(parameters.element_counts(), (9, 3));
         Ok(())
     }
@@ -464,15 +474,15 @@ mod tests {
 
     #[test]
     fn initial_values_depend_only_on_seed_and_name() -> Result<()> {
-        let start = |seed, other: bool| -> Result<Vec<f32>> {
+        let initial_values = |seed, with_other: bool| -> Result<Vec<f32>> {
             let builder = ParameterBuilder::on_cpu(seed);
-            if other {
+            if with_other {
                 builder.get("other", &[7], Init::Normal(1.0))?;
             }
             Ok(builder.get("weight", &[5], Init::Normal(1.0))?.to_vec1()?)
         };
-        assert_eq!(start(3, false)?, start(3, true)?);
-        assert_ne!(start(3, false)?, start(4, false)?);
+        assert_eq!(initial_values(3, false)?, initial_values(3, true)?);
+        assert_ne!(initial_values(3, false)?, initial_values(4, false)?);
         Ok(())
     }
 

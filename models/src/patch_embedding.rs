@@ -8,8 +8,8 @@ use crate::error::{ModelError, Result};
 use crate::kernels::linear;
 use crate::params::{Init, ParameterBuilder};
 
-/// The largest accepted edge of an image, in pixels.
-const MAX_EDGE: usize = 4096;
+/// The largest accepted side length of an image, in pixels.
+const MAX_IMAGE_SIZE: usize = 4096;
 
 /// The largest accepted number of channels.
 const MAX_CHANNELS: usize = 1 << 10;
@@ -17,9 +17,9 @@ const MAX_CHANNELS: usize = 1 << 10;
 /// The patch grid of an image.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PatchGrid {
-    /// Edge `S` of the square image, in pixels.
+    /// Side length `S` of the square image, in pixels.
     pub(crate) image_size: usize,
-    /// Edge of a square patch, in pixels.
+    /// Side length of a square patch, in pixels.
     pub(crate) patch_size: usize,
     /// Number of channels `C` of a pixel.
     pub(crate) num_channels: usize,
@@ -47,7 +47,7 @@ impl PatchGrid {
             let reason = format!("{num_channels} is more than {MAX_CHANNELS}");
             return Err(bad_field("num_channels", reason));
         }
-        if patch == 0 || patch > image || image > MAX_EDGE || !image.is_multiple_of(patch) {
+        if patch == 0 || patch > image || image > MAX_IMAGE_SIZE || !image.is_multiple_of(patch) {
             let reason = format!("patches of {patch} pixels do not fill images of {image} pixels");
             return Err(bad_field("patch_size", reason));
         }
@@ -83,9 +83,9 @@ impl PatchGrid {
                 )));
             }
         };
-        let side = size / patch;
+        let patches_per_side = size / patch;
         Ok(pixels
-            .reshape(vec![batch, channels, side, patch, side, patch])?
+            .reshape(vec![batch, channels, patches_per_side, patch, patches_per_side, patch])?
             .permute(vec![0, 2, 4, 1, 3, 5])?
             .contiguous()?
             .reshape((batch * self.num_patches(), self.patch_width()))?)

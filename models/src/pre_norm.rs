@@ -54,12 +54,14 @@ pub(crate) struct InitStds {
     pub(crate) down: f64,
 }
 
+/// A stack of pre-norm blocks.
 #[derive(Debug, Clone)]
 pub(crate) struct PreNormBlocks {
     config: PreNormConfig,
     layers: Vec<Layer>,
 }
 
+/// One block.
 #[derive(Debug, Clone)]
 struct Layer {
     attention_norm: LayerNorm,
@@ -88,7 +90,7 @@ impl PreNormConfig {
         check_dropout(self.hidden_dropout, self.attention_dropout)
     }
 
-    /// The number of parameter values in all blocks.
+    /// Returns the number of parameter values in all blocks.
     pub(crate) fn num_parameters(&self) -> usize {
         let (d, m) = (self.hidden_size, self.intermediate_size);
         let linear = |d_in: usize, d_out: usize, bias: bool| d_out * (d_in + usize::from(bias));
@@ -101,7 +103,7 @@ impl PreNormConfig {
 }
 
 impl PreNormBlocks {
-    /// The parameters of block `N` are below `N` of the builder's path.
+    /// Creates the blocks. The parameters of block `N` are below `N` of the builder's path.
     pub(crate) fn new(
         config: PreNormConfig,
         names: &Names,
@@ -114,9 +116,9 @@ impl PreNormBlocks {
         Ok(Self { config, layers })
     }
 
-    /// `[T, D]` → `[T, D]`. Rows attend within their segment, with a causal mask if `causal`. The
-    /// first `stop_gradient_after` blocks and `x` get no gradient; with `None`, all blocks and `x`
-    /// get gradients.
+    /// Runs all blocks: `[T, D]` → `[T, D]`. Rows attend within their segment, with a causal mask
+    /// if `causal`. The first `stop_gradient_after` blocks and `x` get no gradient; with `None`,
+    /// all blocks and `x` get gradients.
     ///
     /// # Errors
     /// [`ModelError::BadInput`] if there are fewer blocks than `stop_gradient_after`.
@@ -154,12 +156,12 @@ impl PreNormBlocks {
         adapters.check(blocks)?;
         // The state is detached after every block without gradient, so that memory holds the
         // intermediates of only one such block.
-        let detached = |done: usize, x: Tensor| match stop_gradient_after {
-            Some(frozen) if done <= frozen => x.detach(),
+        let detach = |num_blocks_done: usize, x: Tensor| match stop_gradient_after {
+            Some(frozen) if num_blocks_done <= frozen => x.detach(),
             _ => mode.detach(x),
         };
         let scale = 1.0 / ((hidden_size / num_heads) as f32).sqrt();
-        let mut state = detached(0, x);
+        let mut state = detach(0, x);
         for (i, layer) in self.layers.iter().enumerate() {
             let options = Attention {
                 num_heads,
@@ -169,7 +171,7 @@ impl PreNormBlocks {
                 dropout: mode.dropout(self.config.attention_dropout),
             };
             let next = layer.forward(&state, &options, &self.config, mode)?;
-            state = detached(i + 1, adapters.apply(i, &state, next)?);
+            state = detach(i + 1, adapters.apply(i, &state, next)?);
         }
         Ok(state)
     }
@@ -185,8 +187,8 @@ impl Layer {
         let (d, m, eps) = (config.hidden_size, config.intermediate_size, config.layer_norm_eps);
         let norm = |name: &str| LayerNorm::new(d, eps, &builder.pp(name));
         let projection = |name: &str, bias: bool| {
-            let make = if bias { Linear::new } else { Linear::without_bias };
-            make(d, d, init_stds.query_key_value, &builder.pp(name))
+            let new_linear = if bias { Linear::new } else { Linear::without_bias };
+            new_linear(d, d, init_stds.query_key_value, &builder.pp(name))
         };
         Ok(Self {
             attention_norm: norm(names.attention_norm)?,
@@ -200,6 +202,7 @@ impl Layer {
         })
     }
 
+    /// Runs the block: `[T, D]` → `[T, D]`.
     fn forward(
         &self,
         x: &Tensor,
@@ -208,14 +211,14 @@ impl Layer {
         mode: &Mode,
     ) -> Result<Tensor> {
         let dropout = || mode.dropout(config.hidden_dropout);
-        let (up, down) = (self.up.with_bias()?, self.down.with_bias()?);
-        let parts = [self.query.as_part(), self.key.as_part(), self.value.as_part()];
+        let (up, down) = (self.up.weight_and_bias()?, self.down.weight_and_bias()?);
+        let qkv_layers = [self.query.parameters(), self.key.parameters(), self.value.parameters()];
         let mut chain = Chain::new();
         let x = chain.input(x);
         let normed = chain.norm(x, self.attention_norm.as_norm());
-        let qkv = chain.stacked_linear(normed, &parts);
+        let qkv = chain.stacked_linear(normed, &qkv_layers);
         let context = chain.self_attention(qkv, None, options);
-        let attended = chain.stacked_linear(context, &[self.output.as_part()]);
+        let attended = chain.stacked_linear(context, &[self.output.parameters()]);
         let x = chain.residual(x, attended, dropout());
         let normed = chain.norm(x, self.feed_forward_norm.as_norm());
         let ffn_output = chain.feed_forward(normed, up, down, config.hidden_act);

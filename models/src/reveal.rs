@@ -114,14 +114,14 @@ impl Reveal {
         self.gate.forward(queries)
     }
 
-    /// Returns the prior of retrieved entries from their gated scores: the cosine of query and key,
-    /// times the gate of the source. See [`ScoreTransform::prior`].
+    /// Returns the prior of retrieved entries from their gated scores. A gated score is the cosine
+    /// of query and key, times the gate of the source. See [`ScoreTransform::prior`].
     pub fn prior(&self, scores: &Tensor, counts: &[usize]) -> Result<Tensor> {
         self.transform.prior(scores, counts)
     }
 
-    /// Fuses the states of each query with its retrieved entries, for the decoder. With `None`,
-    /// nothing was retrieved.
+    /// Fuses the states of each query with its retrieved entries, for the decoder. `None` means
+    /// that nothing was retrieved.
     pub fn fuse(
         &self,
         query: &BaseStates,
@@ -140,7 +140,7 @@ impl Reveal {
         states: &BaseStates,
         options: &GenerateOptions,
     ) -> Result<Vec<Generated>> {
-        self.decoder.generate(self.base.table(), &states.states, &states.lengths, options)
+        self.decoder.generate(self.base.token_table(), &states.states, &states.lengths, options)
     }
 
     /// Returns the logits `[T, V]` of the next token at each position of `tokens`, given fused

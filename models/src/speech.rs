@@ -34,11 +34,13 @@ fn check_classes(
         candle_core::bail!("{name}: {} clips but {} targets", lengths.len(), targets.len());
     }
     if blank as usize >= classes {
-        candle_core::bail!("{name}: blank {blank} is not below {classes} classes");
+        candle_core::bail!("{name}: blank {blank} is out of range for {classes} classes");
     }
-    let is_bad = |label: &&u32| **label == blank || **label as usize >= classes;
-    if let Some(label) = targets.iter().flatten().find(is_bad) {
-        candle_core::bail!("{name}: label {label} is blank {blank} or not below {classes} classes");
+    let is_invalid = |label: &&u32| **label == blank || **label as usize >= classes;
+    if let Some(label) = targets.iter().flatten().find(is_invalid) {
+        candle_core::bail!(
+            "{name}: label {label} is the blank or out of range for {classes} classes"
+        );
     }
     Ok(())
 }

@@ -17,7 +17,7 @@ use crate::compute::Compute;
 use crate::error::{ModelError, Result};
 pub use crate::generation::{GenerateOptions, Generated};
 use crate::kernels::{Mode, Segments, dropout, embedding_sum};
-use crate::layers::{CrossKeys, Linear, RmsNorm};
+use crate::layers::{CrossKeyValues, Linear, RmsNorm};
 use crate::packed::PackedTokens;
 use crate::params::{Init, ParameterBuilder};
 use crate::weights::Weights;
@@ -143,6 +143,7 @@ fn stack<L>(
     Ok((bias, layers))
 }
 
+/// Builds the norm after the last block.
 fn final_norm(config: &T5Config, builder: &ParameterBuilder) -> Result<RmsNorm> {
     RmsNorm::new(config.d_model, config.layer_norm_epsilon, &builder.pp("final_layer_norm"))
 }
@@ -158,16 +159,16 @@ fn check_rows(states: &Tensor, lengths: &[usize]) -> Result<()> {
     }
 }
 
-/// The length of the longest query sequence.
-fn longest(segments: &Segments) -> usize {
+/// Returns the length of the longest query sequence.
+fn max_query_length(segments: &Segments) -> usize {
     segments.queries().iter().map(|span| span.length).max().unwrap_or(1)
 }
 
 impl Encoder {
     /// Builds the encoder from the parameters below the builder's path.
     pub fn new(config: &T5Config, builder: &ParameterBuilder) -> Result<Self> {
-        let kind = (config.num_layers, true);
-        let (bias, layers) = stack(config, kind, builder, EncoderLayer::new)?;
+        let count_and_direction = (config.num_layers, true);
+        let (bias, layers) = stack(config, count_and_direction, builder, EncoderLayer::new)?;
         let final_norm = final_norm(config, builder)?;
         Ok(Self { config: config.clone(), bias, layers, final_norm })
     }
@@ -175,8 +176,8 @@ impl Encoder {
     /// Runs the blocks and the final norm: `[T, D]` → `[T, D]`.
     pub fn forward(&self, x: Tensor, segments: &Segments, mode: &Mode) -> Result<Tensor> {
         let rate = self.config.dropout_rate;
-        let longest = longest(segments);
-        let bias = self.bias.forward(longest, longest)?;
+        let max_length = max_query_length(segments);
+        let bias = self.bias.forward(max_length, max_length)?;
         let mut x = dropout(&mode.detach(x), mode.dropout(rate))?;
         for layer in &self.layers {
             x = mode.detach(layer.forward(&x, &bias, segments, None, mode)?);
@@ -189,10 +190,10 @@ impl Decoder {
     /// Builds the decoder from the parameters below `decoder` and `lm_head` of the builder's path.
     pub fn new(config: &T5Config, builder: &ParameterBuilder) -> Result<Self> {
         let (d, v) = (config.d_model, config.vocab_size);
-        let own = builder.pp("decoder");
-        let kind = (config.decoder_layers(), false);
-        let (bias, layers) = stack(config, kind, &own, DecoderLayer::new)?;
-        let final_norm = final_norm(config, &own)?;
+        let decoder = builder.pp("decoder");
+        let count_and_direction = (config.decoder_layers(), false);
+        let (bias, layers) = stack(config, count_and_direction, &decoder, DecoderLayer::new)?;
+        let final_norm = final_norm(config, &decoder)?;
         let lm_head = Linear::without_bias(d, v, (d as f64).powf(-0.5), &builder.pp("lm_head"))?;
         Ok(Self { config: config.clone(), bias, layers, final_norm, lm_head })
     }
@@ -212,14 +213,14 @@ impl Decoder {
     ) -> Result<Tensor> {
         check_rows(states, lengths)?;
         let rate = self.config.dropout_rate;
-        let own: Vec<usize> = segments.queries().iter().map(|span| span.length).collect();
-        let cross = Segments::cross(&own, lengths);
-        let longest = longest(segments);
-        let bias = self.bias.forward(longest, longest)?;
+        let query_lengths: Vec<usize> = segments.queries().iter().map(|span| span.length).collect();
+        let cross = Segments::cross(&query_lengths, lengths);
+        let max_length = max_query_length(segments);
+        let bias = self.bias.forward(max_length, max_length)?;
         let mut x = dropout(&mode.detach(x), mode.dropout(rate))?;
         for layer in &self.layers {
-            let (keys, values) = layer.cross_keys(states)?;
-            let cross = CrossKeys { keys: &keys, values: &values, segments: &cross };
+            let (keys, values) = layer.cross_key_values(states)?;
+            let cross = CrossKeyValues { keys: &keys, values: &values, segments: &cross };
             x = mode.detach(layer.forward(&x, &bias, segments, true, cross, mode)?);
         }
         let x = dropout(&self.final_norm.forward(&x)?, mode.dropout(rate))?;

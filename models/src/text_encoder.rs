@@ -52,28 +52,29 @@ impl TextEncoderConfig {
         struct ModelType {
             model_type: String,
         }
-        let bad = |reason: String| ModelError::BadConfig { what: name.to_string(), reason };
-        let named = |error| match error {
-            ModelError::BadConfig { what, reason } => bad(format!("`{what}`: {reason}")),
+        let bad_config = |reason: String| ModelError::BadConfig { what: name.to_string(), reason };
+        let with_config_name = |error| match error {
+            ModelError::BadConfig { what, reason } => bad_config(format!("`{what}`: {reason}")),
             other => other,
         };
-        let kind: ModelType = serde_json::from_str(text).map_err(|e| bad(e.to_string()))?;
-        match kind.model_type.as_str() {
+        let published: ModelType =
+            serde_json::from_str(text).map_err(|e| bad_config(e.to_string()))?;
+        match published.model_type.as_str() {
             "bert" => {
                 let config: BertConfig =
-                    serde_json::from_str(text).map_err(|e| bad(e.to_string()))?;
-                config.validate().map_err(named)?;
+                    serde_json::from_str(text).map_err(|e| bad_config(e.to_string()))?;
+                config.validate().map_err(with_config_name)?;
                 Ok(Self::Bert(config))
             }
             "deberta-v2" => {
                 let config: DebertaConfig =
-                    serde_json::from_str(text).map_err(|e| bad(e.to_string()))?;
-                config.validate().map_err(named)?;
+                    serde_json::from_str(text).map_err(|e| bad_config(e.to_string()))?;
+                config.validate().map_err(with_config_name)?;
                 Ok(Self::Deberta(config))
             }
             other => {
                 let reason = format!("model_type `{other}` is not one of: bert, deberta-v2");
-                Err(bad(reason))
+                Err(bad_config(reason))
             }
         }
     }
@@ -86,8 +87,8 @@ impl TextEncoderConfig {
         }
     }
 
-    /// Opens published weights. Names may start with `bert.` or `deberta.`, as in files of models
-    /// with a task head.
+    /// Opens published weights. Tensor names may start with `bert.` or `deberta.`, as in files of
+    /// models with a task head.
     pub fn open_weights(&self, path: &Path) -> Result<Arc<Weights>> {
         let prefix = match self {
             Self::Bert(_) => "bert.",
@@ -151,10 +152,10 @@ impl TextEncoder {
     /// tokens. The last state is the output.
     pub fn forward(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Vec<Tensor>> {
         let mut states = Vec::new();
-        let keep = |state: &Tensor| states.push(state.clone());
+        let collect_state = |state: &Tensor| states.push(state.clone());
         let last = match self {
-            Self::Bert(bert) => bert.run(tokens, mode, keep)?,
-            Self::Deberta(deberta) => deberta.run(tokens, mode, keep)?,
+            Self::Bert(bert) => bert.run(tokens, mode, collect_state)?,
+            Self::Deberta(deberta) => deberta.run(tokens, mode, collect_state)?,
         };
         states.push(last);
         Ok(states)

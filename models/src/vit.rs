@@ -107,7 +107,7 @@ impl ViT {
     /// Encodes images `[B, C, S, S]` with pixels from -1 to 1.
     ///
     /// With `stop_gradient_after`, the embeddings and the first `stop_gradient_after` blocks get no
-    /// gradient and keep nothing for the backward pass. The output does not change. With `None`,
+    /// gradient and store nothing for the backward pass. The output does not change. With `None`,
     /// all blocks and the embeddings get gradients.
     ///
     /// # Errors

@@ -22,8 +22,7 @@ pub struct Weights {
     /// The file, or the index.
     path: PathBuf,
     shards: Vec<Shard>,
-    /// The prefix that names in the file have and the model's names do not have, such as `bert.`;
-    /// may be empty.
+    /// The prefix of names in the file that the model's names lack, such as `bert.`; may be empty.
     prefix: String,
 }
 
@@ -33,25 +32,26 @@ struct Shard {
     map: Mmap,
     header: Metadata,
     /// The offset of the tensors' values in the file, in bytes.
-    values: usize,
+    values_offset: usize,
 }
 
 /// The number of bytes before the header. They hold the length of the header.
 const LENGTH_BYTES: usize = 8;
 
 impl Shard {
+    /// Maps the file and checks its header.
     fn open(path: &Path) -> Result<Self> {
         let io = |source| ModelError::Io { path: path.to_path_buf(), source };
         let file = std::fs::File::open(path).map_err(io)?;
         // SAFETY: the map is only read; weights files are replaced by rename, never modified in
         // place.
         let map = unsafe { Mmap::map(&file) }.map_err(io)?;
-        let bad = |e: safetensors::SafeTensorError| ModelError::BadWeights {
+        let bad_weights = |e: safetensors::SafeTensorError| ModelError::BadWeights {
             path: path.to_path_buf(),
             reason: e.to_string(),
         };
-        let (length, header) = SafeTensors::read_metadata(&map).map_err(bad)?;
-        Ok(Self { path: path.to_path_buf(), map, header, values: LENGTH_BYTES + length })
+        let (length, header) = SafeTensors::read_metadata(&map).map_err(bad_weights)?;
+        Ok(Self { path: path.to_path_buf(), map, header, values_offset: LENGTH_BYTES + length })
     }
 
     /// Returns the names of the file's tensors.
@@ -64,7 +64,7 @@ impl Shard {
         let original = || self.header.info(&original_name(name)?);
         let info = self.header.info(name).or_else(original)?;
         let (start, end) = info.data_offsets;
-        let values = self.map.get(self.values + start..self.values + end)?;
+        let values = self.map.get(self.values_offset + start..self.values_offset + end)?;
         TensorView::new(info.dtype, info.shape.clone(), values).ok()
     }
 }
@@ -89,14 +89,14 @@ impl Weights {
     /// the error says how to convert them.
     pub fn open_folder(folder: &Path) -> Result<Self> {
         let (path, index) = (folder.join(WEIGHTS_FILE), folder.join(INDEX_FILE));
-        let other = folder.join("pytorch_model.bin");
-        match (path.exists(), index.exists(), other.exists()) {
+        let pytorch_file = folder.join("pytorch_model.bin");
+        match (path.exists(), index.exists(), pytorch_file.exists()) {
             (false, true, _) => Self::open(&index),
             (false, false, true) => Err(ModelError::BadInput(format!(
                 "{}: this format is not supported; convert it to model.safetensors in \
                  Python, with the class of transformers that config.json names: \
                  CLASS.from_pretrained(FOLDER).save_pretrained(NEW)",
-                other.display()
+                pytorch_file.display()
             ))),
             _ => Self::open(&path),
         }
@@ -126,29 +126,35 @@ impl Weights {
         dtype: DType,
         device: &Device,
     ) -> Result<Tensor> {
-        let stored = self.stored(name);
+        let stored_name = self.stored_name(name);
         let mut shards = self.shards.iter();
-        let found = shards.find_map(|shard| shard.find(&stored).map(|view| (view, &shard.path)));
+        let found =
+            shards.find_map(|shard| shard.find(&stored_name).map(|view| (view, &shard.path)));
         let (view, path) = found.ok_or_else(|| ModelError::MissingTensor {
             path: self.path.clone(),
-            name: stored.clone(),
+            name: stored_name.clone(),
             expected: shape.to_vec(),
-            nearest: nearest(&stored, self.names().collect()),
+            nearest: nearest(&stored_name, self.names().collect()),
         })?;
         if view.shape() != shape {
             return Err(ModelError::ShapeMismatch {
                 path: path.clone(),
-                name: stored,
+                name: stored_name,
                 expected: shape.to_vec(),
                 found: view.shape().to_vec(),
             });
         }
         view.load(device).and_then(|tensor| tensor.to_dtype(dtype)).map_err(|e| {
-            ModelError::UnreadableTensor { path: path.clone(), name: stored, reason: e.to_string() }
+            ModelError::UnreadableTensor {
+                path: path.clone(),
+                name: stored_name,
+                reason: e.to_string(),
+            }
         })
     }
 
-    fn stored(&self, name: &str) -> String {
+    /// Returns the name in the file of the model's tensor `name`.
+    fn stored_name(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)
     }
 
@@ -170,17 +176,17 @@ pub fn save<'a>(path: &Path, named: impl Iterator<Item = (&'a str, &'a Tensor)>)
 }
 
 /// Converts a safetensors file to f16 and returns the bytes of the new file. Equal tensors give
-/// equal bytes. Tensors whose names begin with `omitted` are omitted. An empty `omitted` omits no
-/// tensor.
+/// equal bytes. Tensors whose names begin with `omitted_prefix` are omitted; an empty prefix
+/// omits no tensor.
 ///
 /// # Errors
 /// [`ModelError::Io`]; [`ModelError::BadWeights`]; [`ModelError::UnreadableTensor`]
-pub fn to_f16(path: &Path, omitted: &str) -> Result<Vec<u8>> {
+pub fn to_f16(path: &Path, omitted_prefix: &str) -> Result<Vec<u8>> {
     let weights = Weights::open(path)?;
     let mut tensors = Vec::new();
     for shard in &weights.shards {
         for name in shard.names() {
-            let omit = !omitted.is_empty() && name.starts_with(omitted);
+            let omit = !omitted_prefix.is_empty() && name.starts_with(omitted_prefix);
             let Some(view) = shard.find(&name).filter(|_| !omit) else { continue };
             let tensor = view.load(&Device::Cpu).and_then(|tensor| tensor.to_dtype(DType::F16));
             let tensor = tensor.map_err(|error| ModelError::UnreadableTensor {
@@ -199,9 +205,9 @@ pub fn to_f16(path: &Path, omitted: &str) -> Result<Vec<u8>> {
 /// Returns the name of a LayerNorm's parameter in the first BERT weights: `gamma` for `weight`,
 /// `beta` for `bias`. Returns `None` for other parameters.
 fn original_name(name: &str) -> Option<String> {
-    let renamed = |new: &str, old: &str| Some(format!("{}{old}", name.strip_suffix(new)?));
-    renamed("LayerNorm.weight", "LayerNorm.gamma")
-        .or_else(|| renamed("LayerNorm.bias", "LayerNorm.beta"))
+    let with_old_suffix = |new: &str, old: &str| Some(format!("{}{old}", name.strip_suffix(new)?));
+    with_old_suffix("LayerNorm.weight", "LayerNorm.gamma")
+        .or_else(|| with_old_suffix("LayerNorm.bias", "LayerNorm.beta"))
 }
 
 /// Returns the name with the fewest edits from `requested`; ties go to the first in alphabetical
@@ -218,14 +224,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_survives_the_round_trip_and_errors_name_missing_tensors() -> Result<()> {
+    fn saved_tensors_load_equal_and_errors_name_missing_and_misshapen_tensors() -> Result<()> {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("w.safetensors");
         let tensor = Tensor::arange(0f32, 6f32, &Device::Cpu)?.reshape((2, 3))?;
         save(&path, [("bert.dense.weight", &tensor)].into_iter())?;
         let weights = Weights::open(&path)?.with_optional_prefix("bert.")?;
-        let back = weights.get("dense.weight", &[2, 3], DType::F32, &Device::Cpu)?;
-        assert_eq!(back.to_vec2::<f32>()?, tensor.to_vec2::<f32>()?);
+        let loaded = weights.get("dense.weight", &[2, 3], DType::F32, &Device::Cpu)?;
+        assert_eq!(loaded.to_vec2::<f32>()?, tensor.to_vec2::<f32>()?);
         let missing = weights.get("dens.weight", &[2, 3], DType::F32, &Device::Cpu);
         let text = missing.expect_err("no such tensor").to_string();
         assert!(text.contains("bert.dens.weight") && text.contains("bert.dense.weight"), "{text}");
@@ -238,7 +244,7 @@ mod tests {
     #[test]
     fn weights_in_another_format_give_an_error_with_the_remedy() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let error = || Weights::open_folder(folder.path()).err().expect("a refusal").to_string();
+        let error = || Weights::open_folder(folder.path()).err().expect("an error").to_string();
         assert!(error().contains("model.safetensors: "), "{}", error());
         std::fs::write(folder.path().join("pytorch_model.bin"), "").expect("a file");
         assert!(error().contains("pytorch_model.bin") && error().contains("Python"), "{}", error());
@@ -251,12 +257,12 @@ mod tests {
     #[test]
     fn the_nearest_name_does_not_depend_on_the_order_of_the_file() {
         let names = ["layer.2.weight", "layer.1.weight", "layer.1.bias", "head.weight"];
-        let found = |names: &[&str]| {
+        let nearest_of = |names: &[&str]| {
             nearest("layer.7.weight", names.iter().map(|name| (*name).to_owned()).collect())
         };
         let reversed: Vec<&str> = names.iter().rev().copied().collect();
-        assert_eq!(found(&names).as_deref(), Some("layer.1.weight"));
-        assert_eq!(found(&names), found(&reversed));
+        assert_eq!(nearest_of(&names).as_deref(), Some("layer.1.weight"));
+        assert_eq!(nearest_of(&names), nearest_of(&reversed));
         assert_eq!(nearest("layer.1.query.weight", vec!["vision.patches".to_owned()]), None);
     }
 
@@ -298,18 +304,18 @@ mod tests {
     }
 
     #[test]
-    fn f16_files_hold_the_values_in_16_bits() {
+    fn conversion_to_f16_rounds_values_and_omits_the_prefix() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("model.safetensors");
-        let numbers = Tensor::new(&[1f32 / 3.0, -2.0, 1e-9], &Device::Cpu).expect("a tensor");
-        let named = [("b.kept", &numbers), ("a.kept", &numbers), ("left.out", &numbers)];
+        let tensor = Tensor::new(&[1f32 / 3.0, -2.0, 1e-9], &Device::Cpu).expect("a tensor");
+        let named = [("b.included", &tensor), ("a.included", &tensor), ("omitted.a", &tensor)];
         save(&path, named.into_iter()).expect("saved");
-        let bytes = to_f16(&path, "left.").expect("the f16 weights");
+        let bytes = to_f16(&path, "omitted.").expect("the f16 weights");
         std::fs::write(&path, &bytes).expect("written");
         let weights = Weights::open(&path).expect("opened");
-        let loaded = weights.get("a.kept", &[3], DType::F32, &Device::Cpu).expect("a tensor");
-        assert_eq!(loaded.to_vec1::<f32>().expect("numbers"), [0.33325195, -2.0, 0.0]);
-        assert!(weights.get("left.out", &[3], DType::F32, &Device::Cpu).is_err());
+        let loaded = weights.get("a.included", &[3], DType::F32, &Device::Cpu).expect("a tensor");
+        assert_eq!(loaded.to_vec1::<f32>().expect("values"), [0.33325195, -2.0, 0.0]);
+        assert!(weights.get("omitted.a", &[3], DType::F32, &Device::Cpu).is_err());
         assert_eq!(to_f16(&path, "").expect("the f16 weights again"), bytes);
         assert_eq!(weights.names().count(), 2);
     }

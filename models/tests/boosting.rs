@@ -78,32 +78,32 @@ fn boosted_words_are_transcribed() -> Result<()> {
     };
     let word: &[u32] = &[31, 17, 23];
     for beams in [1, 4] {
-        let without = generate(beams, &[])?;
+        let unboosted = generate(beams, &[])?;
         // A bonus of zero, no words, or no list for the clip does not change the text.
-        for none in [tree(&[word], 0.0), tree(&[], 5.0), None] {
-            assert_eq!(generate(beams, &[none.clone(), none])?, without, "{beams} beams");
+        for no_boost in [tree(&[word], 0.0), tree(&[], 5.0), None] {
+            assert_eq!(generate(beams, &[no_boost.clone(), no_boost])?, unboosted, "{beams} beams");
         }
-        let holds = |transcript: &WhisperTranscript| {
+        let contains_word = |transcript: &WhisperTranscript| {
             transcript.generated.tokens.windows(3).any(|part| part == word)
         };
-        assert!(!without.iter().any(holds));
-        let with = generate(beams, &[tree(&[word], 50.0)])?;
-        assert!(holds(&with[0]), "{beams} beams: {:?}", with[0].generated.tokens);
+        assert!(!unboosted.iter().any(contains_word));
+        let boosted = generate(beams, &[tree(&[word], 50.0)])?;
+        assert!(contains_word(&boosted[0]), "{beams} beams: {:?}", boosted[0].generated.tokens);
         // Only the clip with the list gets the boosted word.
-        assert_eq!(with[1].generated.tokens, without[1].generated.tokens);
-        let both = generate(beams, &[tree(&[word], 50.0), tree(&[&[9, 11]], 50.0)])?;
-        assert_eq!(both[0].generated.tokens, with[0].generated.tokens);
-        assert!(both[1].generated.tokens.windows(2).any(|part| part == [9, 11]));
+        assert_eq!(boosted[1].generated.tokens, unboosted[1].generated.tokens);
+        let both_boosted = generate(beams, &[tree(&[word], 50.0), tree(&[&[9, 11]], 50.0)])?;
+        assert_eq!(both_boosted[0].generated.tokens, boosted[0].generated.tokens);
+        assert!(both_boosted[1].generated.tokens.windows(2).any(|part| part == [9, 11]));
         // The reported probabilities are the model's, before bonuses.
-        for transcript in &with {
+        for transcript in &boosted {
             let (text, sum) =
                 (&transcript.generated, transcript.generated.log_probabilities.iter().sum::<f32>());
             assert!(text.log_probabilities.iter().all(|p| *p <= 0.0), "{text:?}");
             assert!((text.log_probability - sum).abs() < 1e-4, "{text:?}");
         }
         // Suppressed tokens are not generated, even if boosted.
-        let never = generate(beams, &[tree(&[&[5], &[6, 9]], 50.0)])?;
-        assert!(!never[0].generated.tokens.iter().any(|token| [5, 6].contains(token)));
+        let suppressed = generate(beams, &[tree(&[&[5], &[6, 9]], 50.0)])?;
+        assert!(!suppressed[0].generated.tokens.iter().any(|token| [5, 6].contains(token)));
     }
     Ok(())
 }

@@ -70,7 +70,7 @@ fn states_embeddings_and_every_gradient_equal_the_reference() -> Result<()> {
 
 /// The composites, which run in f64, equal the reference.
 #[test]
-fn the_composites_equal_the_reference_too() -> Result<()> {
+fn the_composites_equal_the_reference() -> Result<()> {
     MODELS.iter().try_for_each(|name| check(name, DType::F64, 1e-6))
 }
 
@@ -101,7 +101,7 @@ fn the_vision_encoder_alone_equals_the_reference() -> Result<()> {
 /// A text gives the same result alone and in a batch. Tokens after its end do not change its
 /// embedding.
 #[test]
-fn tokens_after_the_end_of_a_text_change_nothing() -> Result<()> {
+fn tokens_after_the_end_of_a_text_do_not_change_its_embedding() -> Result<()> {
     let (clip, _) = load("clip", DType::F32, vec![ParameterGroup::all_frozen()])?;
     let embed = |texts: &[&[u32]]| -> Result<Vec<f32>> {
         values(&clip.encode_texts(&PackedTokens::new(texts), &Mode::inference())?.embeddings)
@@ -114,23 +114,23 @@ fn tokens_after_the_end_of_a_text_change_nothing() -> Result<()> {
 }
 
 #[test]
-fn mismatched_inputs_are_refused() -> Result<()> {
+fn mismatched_inputs_are_errors() -> Result<()> {
     let (clip, _) = load("clip", DType::F32, vec![ParameterGroup::all_frozen()])?;
-    let text = |ids: Vec<u32>| {
-        let refused = clip.encode_texts(&PackedTokens::new(&[ids]), &Mode::inference());
-        refused.expect_err("a refusal").to_string()
+    let error_of = |ids: Vec<u32>| {
+        let result = clip.encode_texts(&PackedTokens::new(&[ids]), &Mode::inference());
+        result.expect_err("an error").to_string()
     };
-    assert!(text(vec![38, 4]).contains("lacks the end-of-text token 39"));
-    assert!(text(vec![39; 13]).contains("takes at most 12"));
-    assert!(text(vec![40, 39]).contains("id 40"));
+    assert!(error_of(vec![38, 4]).contains("lacks the end-of-text token 39"));
+    assert!(error_of(vec![39; 13]).contains("takes at most 12"));
+    assert!(error_of(vec![40, 39]).contains("id 40"));
     let pixels = Tensor::zeros((2, 3, 12, 11), DType::F32, &Device::Cpu)?;
-    let refused = clip.vision().forward(&pixels, &Mode::inference()).expect_err("a refusal");
-    assert!(refused.to_string().contains("takes [B, 3, 12, 12]"), "{refused}");
+    let error = clip.vision().forward(&pixels, &Mode::inference()).expect_err("an error");
+    assert!(error.to_string().contains("takes [B, 3, 12, 12]"), "{error}");
     Ok(())
 }
 
 #[test]
-fn older_names_of_the_towers_take_precedence() {
+fn older_config_fields_take_precedence() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("config.json");
     let config = r#"{"model_type": "clip", "text_config": {"hidden_size": 32, "eos_token_id": 2},
@@ -144,11 +144,11 @@ fn older_names_of_the_towers_take_precedence() {
 }
 
 #[test]
-fn invalid_configurations_are_refused() {
+fn invalid_configurations_are_errors() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("config.json");
     for (text, reason) in [
-        (r#"{"model_type": "bert"}"#, "model_type `bert` is not `clip`"),
+        (r#"{"model_type": "bert"}"#, "model_type is `bert`; expected `clip`"),
         (r#"{"model_type": "clip", "projection_dim": 0}"#, "projection_dim"),
         (r#"{"model_type": "clip", "vision_config": {"patch_size": 0}}"#, "patch_size"),
         (r#"{"model_type": "clip", "vision_config": {"image_size": 100}}"#, "do not fill"),

@@ -1,6 +1,6 @@
 //! Compares the Conformer with `transformers`: frames, states, logits and every gradient. Also
-//! compares gradients of fresh models of each kind with central differences, and parameter counts
-//! with the published counts.
+//! compares the gradients of models with random weights with central differences, and parameter
+//! counts with the published counts.
 //!
 //! `tests/reference/conformer.py` creates the fixtures.
 
@@ -47,9 +47,9 @@ fn states_logits_and_gradients_equal_the_reference() -> Result<()> {
         let parameters = builder.finish()?;
         let frames = Var::from_tensor(&tensors["frames"].to_dtype(dtype)?)?;
         let mode = Mode::evaluate();
-        let embedded = model.encoder().embed(frames.as_tensor(), &lengths)?;
-        assert_eq!(embedded.lengths, [11, 6]);
-        let audio = model.encoder().forward(embedded, &Adapters::NONE, &mode)?;
+        let audio_tokens = model.encoder().embed(frames.as_tensor(), &lengths)?;
+        assert_eq!(audio_tokens.lengths, [11, 6]);
+        let audio = model.encoder().forward(audio_tokens, &Adapters::NONE, &mode)?;
         assert_output(("conformer", "states"), &audio.states, &tensors, tolerance)?;
         let logits = model.logits(&audio)?;
         assert_output(("conformer", "logits"), &logits, &tensors, tolerance)?;
@@ -110,7 +110,7 @@ fn small() -> ConformerConfig {
 }
 
 #[test]
-fn gradients_of_frames_against_central_differences() -> Result<()> {
+fn gradients_of_frames_equal_central_differences() -> Result<()> {
     let frames: Vec<f64> = (0..48).map(|i| (f64::from(i) * 1.7).sin()).collect();
     for subsampling in [Subsampling::Full, Subsampling::Depthwise] {
         for convolution_norm in [ConvolutionNorm::LayerNorm, ConvolutionNorm::BatchNorm] {
@@ -120,8 +120,8 @@ fn gradients_of_frames_against_central_differences() -> Result<()> {
                 let builder =
                     ParameterBuilder::new(3, Vec::new(), &Compute { dtype, ..Compute::cpu() });
                 let encoder = ConformerEncoder::new(&config, &builder)?;
-                let embedded = encoder.embed(&t[0], &[7, 5])?;
-                Ok(encoder.forward(embedded, &Adapters::NONE, &Mode::evaluate())?.states)
+                let audio_tokens = encoder.embed(&t[0], &[7, 5])?;
+                Ok(encoder.forward(audio_tokens, &Adapters::NONE, &Mode::evaluate())?.states)
             })?;
         }
     }
@@ -132,8 +132,8 @@ fn gradients_of_frames_against_central_differences() -> Result<()> {
 fn clips_do_not_attend_to_each_other() -> Result<()> {
     let encoder = ConformerEncoder::new(&small(), &ParameterBuilder::on_cpu(1))?;
     let encode = |frames: &Tensor, lengths: &[usize]| {
-        let embedded = encoder.embed(frames, lengths)?;
-        encoder.forward(embedded, &Adapters::NONE, &Mode::inference())
+        let audio_tokens = encoder.embed(frames, lengths)?;
+        encoder.forward(audio_tokens, &Adapters::NONE, &Mode::inference())
     };
     let frames = Tensor::randn(0f32, 1.0, (23, 4), &Device::Cpu)?;
     let both = encode(&frames, &[14, 9])?;
@@ -150,13 +150,13 @@ fn clips_do_not_attend_to_each_other() -> Result<()> {
 }
 
 #[test]
-fn published_sizes() -> Result<()> {
+fn presets_have_about_the_published_parameter_counts() -> Result<()> {
     let millions = |config: ConformerConfig| -> Result<f64> {
         let builder = ParameterBuilder::shapes_only();
         ConformerEncoder::new(&config, &builder)?;
         Ok(builder.finish()?.element_counts().0 as f64 / 1e6)
     };
-    for (config, from, to) in [
+    for (config, min, max) in [
         (ConformerConfig::tiny(), 1.0, 4.0),
         (ConformerConfig::large(), 100.0, 125.0),
         (ConformerConfig::extra_large(), 580.0, 640.0),
@@ -164,7 +164,7 @@ fn published_sizes() -> Result<()> {
     ] {
         let found = millions(config)?;
         println!("{found:.1} million");
-        assert!((from..to).contains(&found), "{found}");
+        assert!((min..max).contains(&found), "{found}");
     }
     Ok(())
 }
@@ -185,9 +185,9 @@ fn gradients_pass_through_frozen_blocks() -> Result<()> {
         let adapters =
             Adapters::new(&adapter, config.num_hidden_layers, 4, &builder.pp("adapters"))?;
         let frames = Tensor::from_vec(frames.clone(), (7, 4), device)?.to_dtype(dtype)?;
-        let embedded = encoder.embed(&frames, &[7])?;
-        let states = Tensor::cat(&[&t[0], &embedded.states], 0)?;
-        let lengths = vec![embedded.lengths[0] + 1];
+        let audio_tokens = encoder.embed(&frames, &[7])?;
+        let states = Tensor::cat(&[&t[0], &audio_tokens.states], 0)?;
+        let lengths = vec![audio_tokens.lengths[0] + 1];
         let audio = AudioStates { states, lengths };
         Ok(encoder.forward(audio, &adapters, &Mode::evaluate())?.states)
     })
@@ -225,17 +225,17 @@ fn best_rq_masks_spans_and_returns_their_codes() -> Result<()> {
 
     let mut frames = clean.clone();
     let masked = best_rq.mask(&mut frames, &codes, &mut ChaCha8Rng::seed_from_u64(1));
-    let all: Vec<u32> = codes.concat();
-    assert_eq!(all.len(), clean.iter().map(|f| small().num_states(f.len())).sum::<usize>());
+    let all_codes: Vec<u32> = codes.concat();
+    assert_eq!(all_codes.len(), clean.iter().map(|f| small().num_states(f.len())).sum::<usize>());
     assert!(!masked.states.is_empty());
-    let (mut first, mut hidden) = (0, 0);
+    let (mut first, mut num_masked) = (0, 0);
     for (before, after) in clean.iter().zip(&frames) {
         let rows = |frames: &Frames| -> Vec<Vec<f32>> {
             frames.values.chunks(4).map(<[f32]>::to_vec).collect()
         };
         let (before, after) = (rows(before), rows(after));
         let changed: Vec<bool> = before.iter().zip(&after).map(|(a, b)| a != b).collect();
-        hidden += changed.iter().filter(|changed| **changed).count();
+        num_masked += changed.iter().filter(|changed| **changed).count();
         for (row, _) in after.iter().zip(&changed).filter(|(_, changed)| **changed) {
             assert!(
                 row.iter().all(|value| value.abs() < 0.6),
@@ -249,16 +249,16 @@ fn best_rq_masks_spans_and_returns_their_codes() -> Result<()> {
         }
         first += before.len().div_ceil(4) as u32;
     }
-    assert!(hidden >= 5 + 8 + 8, "each clip has a span, the short one all of it");
+    assert!(num_masked >= 5 + 8 + 8, "each clip has a span, the short one all of it");
     for (state, code) in masked.states.iter().zip(&masked.codes) {
-        assert_eq!(*code, all[*state as usize]);
+        assert_eq!(*code, all_codes[*state as usize]);
     }
 
     let lengths: Vec<usize> = frames.iter().map(Frames::len).collect();
     let values: Vec<f32> = frames.iter().flat_map(|frames| frames.values.clone()).collect();
     let packed = Tensor::from_vec(values, (266, 4), &Device::Cpu)?;
-    let embedded = encoder.embed(&packed, &lengths)?;
-    let audio = encoder.forward(embedded, &Adapters::NONE, &Mode::evaluate())?;
+    let audio_tokens = encoder.embed(&packed, &lengths)?;
+    let audio = encoder.forward(audio_tokens, &Adapters::NONE, &Mode::evaluate())?;
     let logits = best_rq.logits(&audio, &masked)?;
     assert_eq!(logits.dims(), [masked.states.len(), 11]);
     let loss = best_rq.loss(&logits, &masked)?.to_scalar::<f32>()?;
@@ -269,10 +269,10 @@ fn best_rq_masks_spans_and_returns_their_codes() -> Result<()> {
 /// If the drawn spans cover no whole state, a span that covers one is added.
 #[test]
 fn every_clip_has_a_masked_state() -> Result<()> {
-    let sizes =
+    let config =
         BestRqConfig { num_codes: 11, code_dim: 3, mask_length: 7, ..BestRqConfig::default() };
     for mask_probability in [0.0, 0.01] {
-        let (best_rq, ..) = best_rq(&BestRqConfig { mask_probability, ..sizes.clone() })?;
+        let (best_rq, ..) = best_rq(&BestRqConfig { mask_probability, ..config.clone() })?;
         for seed in 0..200 {
             let length = 1 + seed as usize % 23;
             let mut frames = [clip(length, 0.37)];
@@ -284,9 +284,9 @@ fn every_clip_has_a_masked_state() -> Result<()> {
     Ok(())
 }
 
-/// Codes use the parameter values that a trainer has loaded.
+/// The parameter values can change after [`BestRq::new`], because a trainer may load others.
 #[test]
-fn codes_follow_the_parameters() -> Result<()> {
+fn codes_use_the_current_parameter_values() -> Result<()> {
     let (best_rq, _, builder) = best_rq(&BestRqConfig::default())?;
     let frames = clip(400, 0.37);
     let before = best_rq.codes(&frames)?;
@@ -299,7 +299,7 @@ fn codes_follow_the_parameters() -> Result<()> {
 
 /// The quantiser is part of the model and stays fixed.
 #[test]
-fn the_quantiser_has_no_gradient() -> Result<()> {
+fn the_quantiser_has_no_gradient_and_invalid_configurations_are_errors() -> Result<()> {
     let (best_rq, encoder, builder) = best_rq(&BestRqConfig::default())?;
     let mut frames = [clip(90, 0.37)];
     let codes = [best_rq.codes(&frames[0])?];
@@ -317,13 +317,13 @@ fn the_quantiser_has_no_gradient() -> Result<()> {
     }
     let empty = engram_models::speech::best_rq::MaskedStates { states: vec![], codes: vec![] };
     assert!(best_rq.logits(&audio, &empty).is_err());
-    for bad in [
+    for invalid in [
         BestRqConfig { num_codes: 0, ..BestRqConfig::default() },
         BestRqConfig { mask_probability: f64::NAN, ..BestRqConfig::default() },
         BestRqConfig { mask_length: 6, ..BestRqConfig::default() },
         BestRqConfig { mask_std: -1.0, ..BestRqConfig::default() },
     ] {
-        assert!(BestRq::new(&bad, &small(), &ParameterBuilder::on_cpu(1)).is_err());
+        assert!(BestRq::new(&invalid, &small(), &ParameterBuilder::on_cpu(1)).is_err());
     }
     Ok(())
 }

@@ -49,12 +49,12 @@ fn all_texts(rows: &Rows, blank: u32) -> HashMap<Vec<u32>, (f64, Vec<u32>, f64)>
     for number in 0..classes.pow(rows.len() as u32) {
         let class = |t: usize| (number / classes.pow(t as u32) % classes) as u32;
         let path: Vec<u32> = (0..rows.len()).map(class).collect();
-        let own = path.iter().zip(&log_probabilities).map(|(class, row)| row[*class as usize]);
-        let own: f64 = own.sum();
-        let found = texts.entry(text(&path, blank)).or_insert((0.0, Vec::new(), f64::NEG_INFINITY));
-        found.0 += own.exp();
-        if own > found.2 {
-            (found.1, found.2) = (path, own);
+        let steps = path.iter().zip(&log_probabilities).map(|(class, row)| row[*class as usize]);
+        let log_probability: f64 = steps.sum();
+        let entry = texts.entry(text(&path, blank)).or_insert((0.0, Vec::new(), f64::NEG_INFINITY));
+        entry.0 += log_probability.exp();
+        if log_probability > entry.2 {
+            (entry.1, entry.2) = (path, log_probability);
         }
     }
     texts
@@ -77,7 +77,7 @@ fn bonus(tree: &BoostTree, tokens: &[u32]) -> f64 {
 }
 
 #[test]
-fn all_beams_together_are_all_texts() -> Result<()> {
+fn enough_beams_find_every_text_with_its_probability() -> Result<()> {
     let words = tree(&[&[0, 1], &[1], &[2, 0, 0]], 0.7);
     for (states, classes) in [(1, 2), (2, 3), (3, 4), (4, 4), (5, 3), (6, 2), (6, 4)] {
         for (seed, blank) in [(1, 0), (2, classes as u32 - 1), (3, 1)] {
@@ -118,27 +118,27 @@ fn pruning_omits_no_relevant_token() -> Result<()> {
         let bonus_of_text = |tokens: &[u32]| {
             let Some(tree) = words else { return 0.0 };
             let mut state = BoostState::default();
-            let one = |token: &u32| {
+            let bonus_of_token = |token: &u32| {
                 let (next, token_bonus) = tree.advance(state, *token, BrokenMatch::ReturnBonus);
                 state = next;
                 f64::from(token_bonus)
             };
-            tokens.iter().map(one).sum::<f64>()
+            tokens.iter().map(bonus_of_token).sum::<f64>()
         };
         let mut texts: Vec<(Vec<u32>, f64, f64)> = vec![(Vec::new(), 1.0, 0.0)];
         for row in rows.iter().map(|row| log_softmax(row)) {
             let mut next: HashMap<Vec<u32>, (f64, f64)> = HashMap::new();
             for (text, ends_in_blank, ends_in_label) in &texts {
                 for (class, p) in (0..).zip(row.iter().map(|p| p.exp())) {
-                    let both = ends_in_blank + ends_in_label;
-                    let longer = [&text[..], &[class]].concat();
+                    let total = ends_in_blank + ends_in_label;
+                    let extended = [&text[..], &[class]].concat();
                     if class == blank {
-                        next.entry(text.clone()).or_default().0 += both * p;
+                        next.entry(text.clone()).or_default().0 += total * p;
                     } else if text.last() == Some(&class) {
                         next.entry(text.clone()).or_default().1 += ends_in_label * p;
-                        next.entry(longer).or_default().1 += ends_in_blank * p;
+                        next.entry(extended).or_default().1 += ends_in_blank * p;
                     } else {
-                        next.entry(longer).or_default().1 += both * p;
+                        next.entry(extended).or_default().1 += total * p;
                     }
                 }
             }
@@ -168,7 +168,7 @@ fn pruning_omits_no_relevant_token() -> Result<()> {
 }
 
 #[test]
-fn the_path_of_a_text_is_its_most_likely_path() {
+fn forced_alignment_finds_the_most_likely_path_of_a_text() {
     for (states, seed) in [(1, 1), (3, 2), (4, 3), (5, 4)] {
         let (rows, blank) = (rows(states, 3, 2.0, seed), 2);
         for (tokens, (_, path, log_probability)) in all_texts(&rows, blank) {
@@ -186,11 +186,16 @@ fn the_path_of_a_text_is_its_most_likely_path() {
     let impossible = vec![vec![f32::NEG_INFINITY, 0.0]];
     assert_eq!(forced_alignment(&impossible, &[0], 1), None);
     assert_eq!(forced_alignment(&[], &[0], 1), None);
-    let nothing = BestPath { min_blank_probability: 1.0, ..BestPath::default() };
-    assert_eq!(forced_alignment(&[], &[], 1), Some(nothing));
+    let empty_path = BestPath { min_blank_probability: 1.0, ..BestPath::default() };
+    assert_eq!(forced_alignment(&[], &[], 1), Some(empty_path));
 }
 
-fn found(clips: &[&Rows], blank: u32, searches: &[BeamSearchOptions]) -> Result<Vec<BestPath>> {
+/// Returns the best path of each clip.
+fn search_paths(
+    clips: &[&Rows],
+    blank: u32,
+    searches: &[BeamSearchOptions],
+) -> Result<Vec<BestPath>> {
     let lengths: Vec<usize> = clips.iter().map(|rows| rows.len()).collect();
     let packed: Rows = clips.iter().flat_map(|rows| rows.to_vec()).collect();
     beam_search_paths(&Tensor::new(packed, &Device::Cpu)?, &lengths, blank, searches)
@@ -212,10 +217,10 @@ fn clips_of_a_batch_do_not_affect_each_other() -> Result<()> {
         search(1, Some(tree(&[&[2, 2]], 9.0))),
         search(5, None),
     ];
-    let together = found(&clips.each_ref(), 3, &searches)?;
+    let together = search_paths(&clips.each_ref(), 3, &searches)?;
     for ((clip, search), path) in clips.iter().zip(&searches).zip(&together) {
         if !clip.is_empty() {
-            let alone = found(&[clip], 3, std::slice::from_ref(search))?;
+            let alone = search_paths(&[clip], 3, std::slice::from_ref(search))?;
             assert_eq!(alone, std::slice::from_ref(path));
         }
     }
@@ -225,15 +230,15 @@ fn clips_of_a_batch_do_not_affect_each_other() -> Result<()> {
     let logits = Tensor::new(clips[0].clone(), &Device::Cpu)?;
     let greedy = greedy_paths(&logits, &[7], 3)?;
     for boost in [None, Some(tree(&[], 5.0))] {
-        assert_eq!(found(&[&clips[0]], 3, &[search(1, boost)])?, greedy);
+        assert_eq!(search_paths(&[&clips[0]], 3, &[search(1, boost)])?, greedy);
     }
     // If one path has nearly all probability, any number of beams finds it.
-    let (logits, greedy_of) = (Tensor::new(clips[3].clone(), &Device::Cpu)?, 3);
+    let (logits, blank) = (Tensor::new(clips[3].clone(), &Device::Cpu)?, 3);
     for beams in [2, 8, 64] {
-        let path = found(&[&clips[3]], 3, &[search(beams, None)])?;
-        assert_eq!(path, greedy_paths(&logits, &[5], greedy_of)?, "{beams} beams");
+        let path = search_paths(&[&clips[3]], 3, &[search(beams, None)])?;
+        assert_eq!(path, greedy_paths(&logits, &[5], blank)?, "{beams} beams");
     }
-    assert!(found(&[&clips[0]], 3, &[]).is_err());
+    assert!(search_paths(&[&clips[0]], 3, &[]).is_err());
     Ok(())
 }
 
@@ -241,11 +246,11 @@ fn clips_of_a_batch_do_not_affect_each_other() -> Result<()> {
 /// boosted word is `bc`.
 #[test]
 fn a_word_is_transcribed_if_its_bonus_exceeds_its_cost() -> Result<()> {
-    let (half, low) = (0.5f32.ln(), f32::NEG_INFINITY);
+    let (half, impossible) = (0.5f32.ln(), f32::NEG_INFINITY);
     let rows = vec![
-        vec![0.6f32.ln(), 0.4f32.ln(), low, low, low],
-        vec![low, low, low, low, 0.0],
-        vec![low, low, half, low, half],
+        vec![0.6f32.ln(), 0.4f32.ln(), impossible, impossible, impossible],
+        vec![impossible, impossible, impossible, impossible, 0.0],
+        vec![impossible, impossible, half, impossible, half],
     ];
     // The probability is 0.3 for `ac` and `a`, and 0.2 for `bc` and `b`.
     let transcribe = |weight: f32| beam_search(&rows, 4, 8, Some(&tree(&[&[1, 2]], weight)));
@@ -266,10 +271,14 @@ fn a_word_is_transcribed_if_its_bonus_exceeds_its_cost() -> Result<()> {
 }
 
 #[test]
-fn impossible_texts_are_not_found_and_nan_is_refused() -> Result<()> {
-    let low = f32::NEG_INFINITY;
+fn impossible_texts_are_not_found_and_nan_is_an_error() -> Result<()> {
+    let impossible = f32::NEG_INFINITY;
     // The only possible path is `a`, `a` again, then a blank or `b`.
-    let rows = vec![vec![0.0, low, low], vec![0.0, low, low], vec![low, 1.0, 1.0]];
+    let rows = vec![
+        vec![0.0, impossible, impossible],
+        vec![0.0, impossible, impossible],
+        vec![impossible, 1.0, 1.0],
+    ];
     for boost in [None, Some(&tree(&[&[1, 1], &[2]], 50.0))] {
         let found = beam_search(&rows, 2, 16, boost)?;
         let texts: Vec<&[u32]> = found.iter().map(|text| text.tokens.as_slice()).collect();
@@ -277,9 +286,12 @@ fn impossible_texts_are_not_found_and_nan_is_refused() -> Result<()> {
         let is_half = |text: &Hypothesis| (text.log_probability - 0.5f64.ln()).abs() < 1e-6;
         assert!(found.iter().all(is_half), "{found:?}");
     }
-    for bad in [f32::NAN, f32::INFINITY, low] {
-        let rows = vec![vec![0.0, 1.0], vec![bad, bad]];
-        assert!(matches!(beam_search(&rows, 1, 4, None), Err(ModelError::BadInput(_))), "{bad}");
+    for invalid in [f32::NAN, f32::INFINITY, impossible] {
+        let rows = vec![vec![0.0, 1.0], vec![invalid, invalid]];
+        assert!(
+            matches!(beam_search(&rows, 1, 4, None), Err(ModelError::BadInput(_))),
+            "{invalid}"
+        );
     }
     let empty = beam_search(&[], 0, 4, Some(&tree(&[&[1]], 1.0)))?;
     assert_eq!(empty, [Hypothesis { tokens: Vec::new(), log_probability: 0.0, bonus: 0.0 }]);

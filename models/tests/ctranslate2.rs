@@ -37,14 +37,16 @@ fn folder(model: &[u8]) -> tempfile::TempDir {
     folder
 }
 
+/// Returns the fixture's `model.bin` with this quantisation.
 fn bytes(quantisation: &str) -> Vec<u8> {
     let path = fixture(&format!("model_{quantisation}.bin"));
     std::fs::read(path).expect("a fixture")
 }
 
-fn refusal(model: &[u8]) -> String {
+/// Returns the error for this `model.bin`.
+fn error_of(model: &[u8]) -> String {
     let folder = folder(model);
-    PublishedWhisper::read_ctranslate2(folder.path()).err().expect("a refusal").to_string()
+    PublishedWhisper::read_ctranslate2(folder.path()).err().expect("an error").to_string()
 }
 
 #[test]
@@ -63,10 +65,10 @@ fn weights_equal_the_published_weights() -> Result<()> {
         expected.sort_unstable();
         assert_eq!(names, expected, "{quantisation}");
         for (name, expected_tensor) in &published {
-            let (found, expected_tensor) =
+            let (actual, expected_tensor) =
                 (values(tensors[name.as_str()])?, values(expected_tensor)?);
             let scale = largest(expected_tensor.iter().copied());
-            let difference = largest(found.iter().zip(&expected_tensor).map(|(a, b)| a - b));
+            let difference = largest(actual.iter().zip(&expected_tensor).map(|(a, b)| a - b));
             assert!(
                 difference <= step * scale + 1e-7,
                 "{quantisation} {name}: {difference}, {scale}"
@@ -98,19 +100,19 @@ fn a_saved_model_loads_as_a_published_model() -> Result<()> {
 }
 
 #[test]
-fn damaged_files_are_refused_with_the_reason() {
+fn damaged_files_are_errors_with_the_reason() {
     let complete = bytes("int8");
     for end in [0, 3, 20, 1_000, complete.len() - 1] {
-        let error = refusal(&complete[..end]);
+        let error = error_of(&complete[..end]);
         assert!(error.contains("model.bin") && error.contains("is truncated"), "{end}: {error}");
     }
     let longer = [&complete[..], b"x"].concat();
-    assert!(refusal(&longer).contains("1 bytes after the end"));
+    assert!(error_of(&longer).contains("1 bytes after the end"));
     let other_version = [&5u32.to_le_bytes(), &complete[4..]].concat();
-    assert!(refusal(&other_version).contains("version 5"), "{}", refusal(&other_version));
+    assert!(error_of(&other_version).contains("version 5"), "{}", error_of(&other_version));
     let mut other_model = complete.clone();
     other_model[6..10].copy_from_slice(b"Vosk");
-    assert!(refusal(&other_model).contains("WhisperSpec"), "{}", refusal(&other_model));
+    assert!(error_of(&other_model).contains("WhisperSpec"), "{}", error_of(&other_model));
     // Changing any byte of the header gives an error or a model, never a panic.
     for index in 4..600 {
         for value in [0, 0xff] {
@@ -127,7 +129,7 @@ fn the_configuration_and_tokenizer_are_required() {
     for missing in ["config.json", "tokenizer.json"] {
         let folder = folder(&bytes("float16"));
         std::fs::remove_file(folder.path().join(missing)).expect("a file");
-        let error = PublishedWhisper::read_ctranslate2(folder.path()).err().expect("a refusal");
+        let error = PublishedWhisper::read_ctranslate2(folder.path()).err().expect("an error");
         assert!(error.to_string().contains(missing), "{error}");
     }
     assert!(PublishedWhisper::read_ctranslate2(Path::new("/nowhere")).is_err());

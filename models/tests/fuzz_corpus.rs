@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The largest requested block of memory.
-struct Largest(AtomicUsize);
+struct LargestAllocation(AtomicUsize);
 
 // SAFETY: every call is forwarded to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Largest {
+unsafe impl GlobalAlloc for LargestAllocation {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         self.0.fetch_max(layout.size(), Ordering::Relaxed);
         // SAFETY: the caller keeps the contract of the trait.
@@ -34,17 +34,18 @@ unsafe impl GlobalAlloc for Largest {
 }
 
 #[global_allocator]
-static LARGEST: Largest = Largest(AtomicUsize::new(0));
+static LARGEST: LargestAllocation = LargestAllocation(AtomicUsize::new(0));
 
 /// The largest allowed block as a multiple of the file's bytes: integers become floats, and tables
 /// have room to grow.
-const TIMES: usize = 32;
+const MAX_RATIO: usize = 32;
 /// Bytes added to the largest allowed block, for buffers of the standard library.
-const ALWAYS: usize = 1 << 16;
+const EXTRA_BYTES: usize = 1 << 16;
 
 /// The maximum length in bytes of inputs that are truncated and changed.
-const SMALL: usize = 1500;
+const MAX_VARIED_LENGTH: usize = 1500;
 
+/// Returns the paths and bytes of a target's inputs.
 fn corpus(name: &str) -> Vec<(PathBuf, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(name);
     let entries = fs::read_dir(folder).expect("a corpus for each target");
@@ -60,31 +61,31 @@ fn corpus(name: &str) -> Vec<(PathBuf, Vec<u8>)> {
 /// Returns the input, its prefixes, and copies with one to three changed bits, the same in every
 /// run.
 fn variants(bytes: &[u8]) -> Vec<Vec<u8>> {
-    let mut all = vec![bytes.to_vec()];
-    if bytes.len() > SMALL {
-        return all;
+    let mut inputs = vec![bytes.to_vec()];
+    if bytes.len() > MAX_VARIED_LENGTH {
+        return inputs;
     }
-    all.extend((0..bytes.len()).map(|end| bytes[..end].to_vec()));
+    inputs.extend((0..bytes.len()).map(|end| bytes[..end].to_vec()));
     let mut state = bytes.len() as u64 + 1;
-    let mut next = |below: usize| {
+    let mut random_below = |limit: usize| {
         state =
             state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) as usize % below
+        (state >> 33) as usize % limit
     };
     for _ in 0..if bytes.is_empty() { 0 } else { 200 } {
         let mut changed = bytes.to_vec();
-        for _ in 0..=next(3) {
-            let index = next(bytes.len());
-            changed[index] ^= 1 << next(8);
+        for _ in 0..=random_below(3) {
+            let index = random_below(bytes.len());
+            changed[index] ^= 1 << random_below(8);
         }
-        all.push(changed);
+        inputs.push(changed);
     }
-    all
+    inputs
 }
 
 #[test]
-fn every_corpus_input_is_read_or_refused_in_little_memory() {
-    let (mut failed, mut large, mut count) = (Vec::new(), Vec::new(), 0);
+fn no_corpus_input_panics_or_allocates_much_memory() {
+    let (mut panicked, mut oversized, mut count) = (Vec::new(), Vec::new(), 0);
     for (name, _) in targets::TARGETS {
         let inputs = corpus(name);
         assert!(inputs.len() >= 10, "{name} has {} inputs", inputs.len());
@@ -93,18 +94,18 @@ fn every_corpus_input_is_read_or_refused_in_little_memory() {
                 count += 1;
                 LARGEST.0.store(0, Ordering::Relaxed);
                 if catch_unwind(|| targets::run(name, &bytes)).is_err() {
-                    failed.push((path.clone(), variant));
+                    panicked.push((path.clone(), variant));
                 }
                 let largest = LARGEST.0.load(Ordering::Relaxed);
-                if largest > TIMES * bytes.len() + ALWAYS {
-                    large.push((path.clone(), variant, largest));
+                if largest > MAX_RATIO * bytes.len() + EXTRA_BYTES {
+                    oversized.push((path.clone(), variant, largest));
                 }
             }
         }
     }
     assert!(count > 10_000, "{count}");
-    assert!(failed.is_empty(), "{failed:#?}");
-    assert!(large.is_empty(), "{large:#?}");
+    assert!(panicked.is_empty(), "{panicked:#?}");
+    assert!(oversized.is_empty(), "{oversized:#?}");
 }
 
 #[test]
@@ -112,8 +113,8 @@ fn every_corpus_has_a_target() {
     let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz");
     for entry in fs::read_dir(fuzz.join("corpus")).expect("a corpus") {
         let name = entry.expect("an entry").file_name();
-        let known = targets::TARGETS.iter().any(|(known, _)| name.to_str() == Some(*known));
+        let has_target = targets::TARGETS.iter().any(|(target, _)| name.to_str() == Some(*target));
         let program = fuzz.join(format!("fuzz_targets/{}.rs", name.display()));
-        assert!(known && program.exists(), "{name:?}");
+        assert!(has_target && program.exists(), "{name:?}");
     }
 }

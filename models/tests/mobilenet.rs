@@ -30,6 +30,7 @@ fn graph() -> Value {
     })
 }
 
+/// Returns a tensor of sine values.
 fn wave(shape: &[usize], phase: f64) -> Result<Tensor> {
     let count = shape.iter().product::<usize>();
     let values: Vec<f32> = (0..count).map(|i| (1.7 * i as f64 + phase).sin() as f32).collect();
@@ -60,19 +61,21 @@ fn a_small_graph_equals_candle_convolutions() -> Result<()> {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let network = read(folder.path(), &graph())?;
     assert_eq!((network.image_size(), network.embedding_size()), ((5, 4), 2));
-    let list = parameters()?;
-    let p = |i: usize| list[i].1.clone();
+    let parameters = parameters()?;
+    let parameter = |i: usize| parameters[i].1.clone();
     let images = wave(&[2, 3, 5, 4], 0.7)?;
-    let bias = |i: usize| p(i).reshape((1, 2, 1, 1));
+    let bias = |i: usize| parameter(i).reshape((1, 2, 1, 1));
     // 5 rows with stride 2: one zero on both sides. 4 columns: one zero on the right.
     let padded = images.pad_with_zeros(2, 1, 1)?.pad_with_zeros(3, 0, 1)?;
-    let a = padded.conv2d(&p(0), 0, 2, 1, 1)?.broadcast_add(&bias(1)?)?.clamp(0f32, 6f32)?;
-    let b = a.conv2d(&p(2), 1, 1, 1, 2)?.broadcast_add(&bias(3)?)?;
+    let a =
+        padded.conv2d(&parameter(0), 0, 2, 1, 1)?.broadcast_add(&bias(1)?)?.clamp(0f32, 6f32)?;
+    let b = a.conv2d(&parameter(2), 1, 1, 1, 2)?.broadcast_add(&bias(3)?)?;
     let expected = (a + b)?.mean((2, 3))?;
     let actual = network.embed(&images)?;
     let difference = (&actual - &expected)?.abs()?.max_all()?.to_scalar::<f32>()?;
     assert!(difference < 1e-6, "{difference:e}");
-    let logits = expected.matmul(&p(4).reshape((2, 2))?.t()?)?.broadcast_add(&p(5))?;
+    let logits =
+        expected.matmul(&parameter(4).reshape((2, 2))?.t()?)?.broadcast_add(&parameter(5))?;
     let expected = candle_nn::ops::softmax(&logits, 1)?;
     let probabilities = network.class_probabilities(&actual)?.expect("a classifier");
     let difference = (probabilities - expected)?.abs()?.max_all()?.to_scalar::<f32>()?;
@@ -85,7 +88,7 @@ fn a_small_graph_equals_candle_convolutions() -> Result<()> {
 }
 
 #[test]
-fn invalid_graphs_are_refused() {
+fn invalid_graphs_are_errors() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for (pointer, value, reason) in [
         ("/ops/0/op", json!("MAX_POOL_2D"), "operation 0 (MAX_POOL_2D): is not supported"),

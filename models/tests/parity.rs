@@ -140,10 +140,11 @@ fn hidden_states_and_every_gradient_equal_the_reference() -> Result<()> {
         gradients.backward(&loss(&hidden)?)?;
         let mut names: Vec<_> =
             tensors.keys().filter_map(|name| name.strip_prefix("gradient.")).collect();
-        let mut ours: Vec<_> = parameters.iter().map(|parameter| parameter.name()).collect();
+        let mut actual_names: Vec<_> =
+            parameters.iter().map(|parameter| parameter.name()).collect();
         names.sort();
-        ours.sort();
-        assert_eq!(ours, names, "{name}: parameters");
+        actual_names.sort();
+        assert_eq!(actual_names, names, "{name}: parameters");
         for parameter in names {
             let actual = gradients.by_name(parameter).expect("a gradient");
             assert_gradient(parameter, actual, &tensors[&format!("gradient.{parameter}")], 1e-4)?;
@@ -154,7 +155,7 @@ fn hidden_states_and_every_gradient_equal_the_reference() -> Result<()> {
 
 /// The composites, which run in f64, equal the reference.
 #[test]
-fn the_composites_equal_the_reference_too() -> Result<()> {
+fn the_composites_equal_the_reference() -> Result<()> {
     for name in ENCODERS {
         let builder =
             ParameterBuilder::new(0, Vec::new(), &Compute { dtype: DType::F64, ..Compute::cpu() });
@@ -165,9 +166,9 @@ fn the_composites_equal_the_reference_too() -> Result<()> {
         let difference = largest_difference(&values(&hidden)?, &values(&tensors["hidden"])?);
         println!("{name} in f64: hidden states are off by {difference:.1e}");
         assert!(difference < 1e-6, "{name}: hidden states are off by {difference:e}");
-        let store = loss(&hidden)?.backward()?;
+        let candle_gradients = loss(&hidden)?.backward()?;
         for parameter in builder.finish()?.iter() {
-            let actual = values(store.get(parameter.tensor()).expect("a gradient"))?;
+            let actual = values(candle_gradients.get(parameter.tensor()).expect("a gradient"))?;
             let reference = &tensors[&format!("gradient.{}", parameter.name())];
             assert_gradient(parameter.name(), &actual, reference, 1e-6)?;
         }
@@ -212,7 +213,7 @@ fn an_empty_sequence_does_not_affect_its_batch() -> Result<()> {
 }
 
 #[test]
-fn the_thread_count_does_not_change_a_bit() -> Result<()> {
+fn results_are_bit_identical_for_any_number_of_threads() -> Result<()> {
     for name in ENCODERS {
         let run = |threads: usize| -> Result<Vec<u32>> {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
@@ -221,8 +222,8 @@ fn the_thread_count_does_not_change_a_bit() -> Result<()> {
                 let hidden = encoder.encode(&expected(name)?.tokens, &Mode::train(3))?;
                 let mut gradients = Gradients::new(&parameters);
                 gradients.backward(&loss(&hidden)?)?;
-                let all = (0..gradients.len()).filter_map(|i| gradients.get(i));
-                Ok(all.flatten().chain(&values(&hidden)?).map(|v| v.to_bits()).collect())
+                let all_gradients = (0..gradients.len()).filter_map(|i| gradients.get(i));
+                Ok(all_gradients.flatten().chain(&values(&hidden)?).map(|v| v.to_bits()).collect())
             })
         };
         assert!(run(1)? == run(3)?, "{name}");
@@ -232,14 +233,14 @@ fn the_thread_count_does_not_change_a_bit() -> Result<()> {
 
 #[test]
 fn a_sequence_beyond_the_position_table_is_an_error() -> Result<()> {
-    let long = PackedTokens::new(&[vec![1; 3], vec![1; 25]]);
+    let too_long = PackedTokens::new(&[vec![1; 3], vec![1; 25]]);
     for name in ["bert", "deberta_v2"] {
         let (encoder, _) = load(name, Vec::new())?;
-        let text = encoder.encode(&long, &Mode::evaluate()).unwrap_err().to_string();
+        let text = encoder.encode(&too_long, &Mode::evaluate()).unwrap_err().to_string();
         assert!(text.contains("25 tokens") && text.contains("takes at most 24"), "{text}");
     }
-    let (without_places, _) = load("deberta_v3", Vec::new())?;
-    assert_eq!(without_places.encode(&long, &Mode::evaluate())?.dims(), [28, 32]);
+    let (without_positions, _) = load("deberta_v3", Vec::new())?;
+    assert_eq!(without_positions.encode(&too_long, &Mode::evaluate())?.dims(), [28, 32]);
     Ok(())
 }
 
@@ -249,8 +250,9 @@ fn mismatched_weights_give_an_error_with_their_shapes() -> Result<()> {
     for (name, projection) in [("bert", "query"), ("deberta_v3", "query_proj")] {
         let missing = format!("encoder.layer.1.attention.self.{projection}.weight");
         let path = folder.path().join(format!("{name}.safetensors"));
-        let all = candle_core::safetensors::load(fixture(name, "model.safetensors"), &Device::Cpu)?;
-        let remaining = all.iter().filter(|(name, _)| **name != missing);
+        let tensors =
+            candle_core::safetensors::load(fixture(name, "model.safetensors"), &Device::Cpu)?;
+        let remaining = tensors.iter().filter(|(name, _)| **name != missing);
         weights::save(&path, remaining.map(|(name, tensor)| (name.as_str(), tensor)))?;
         let builder = ParameterBuilder::on_cpu(0).with_weights(open(&path)?);
         let error = build(name, json!({}), &builder).expect_err("a tensor is missing");
@@ -268,14 +270,15 @@ fn mismatched_weights_give_an_error_with_their_shapes() -> Result<()> {
 
 /// With dropout, every trainable parameter has a gradient, and no frozen parameter has one.
 #[test]
-fn only_trainable_parameters_have_gradients() -> Result<()> {
+fn exactly_the_trainable_parameters_have_gradients_and_change() -> Result<()> {
     for name in ENCODERS {
         for frozen in [&[][..], &["embeddings.**", "encoder.layer.0.**"]] {
             let group = |pattern: &&str| ParameterGroup { pattern: pattern.to_string(), rate: 0.0 };
             let groups = frozen.iter().map(group).collect();
             let dropout = json!({"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1});
             let (encoder, parameters) = load_changed(name, dropout, groups)?;
-            let fingerprint = |moves: bool| parameters.fingerprint(|p| p.is_trainable() == moves);
+            let fingerprint =
+                |is_trainable: bool| parameters.fingerprint(|p| p.is_trainable() == is_trainable);
             let before = (fingerprint(true)?, fingerprint(false)?);
 
             let hidden = encoder.encode(&expected(name)?.tokens, &Mode::train(1))?;
@@ -283,9 +286,10 @@ fn only_trainable_parameters_have_gradients() -> Result<()> {
             gradients.backward(&loss(&hidden)?)?;
             assert_eq!(gradients.missing_or_invalid(), [], "{name}");
             for parameter in parameters.iter() {
-                let moves = !frozen.iter().any(|f| parameter.name().starts_with(&f[..f.len() - 2]));
+                let is_trainable =
+                    !frozen.iter().any(|f| parameter.name().starts_with(&f[..f.len() - 2]));
                 let gradient = gradients.by_name(parameter.name());
-                assert_eq!(gradient.is_some(), moves, "{name}: {}", parameter.name());
+                assert_eq!(gradient.is_some(), is_trainable, "{name}: {}", parameter.name());
                 if let Some(gradient) = gradient {
                     parameter.update(&mut |data| {
                         data.iter_mut()
@@ -310,8 +314,8 @@ fn no_graph_is_built_without_gradients() -> Result<()> {
         let reference = encoder.forward(&tokens, &Mode::evaluate())?;
         assert!(reference.iter().all(Tensor::track_op), "{name}");
         let (frozen, _) = load(name, vec![ParameterGroup::all_frozen()])?;
-        let makers = [(&frozen, Mode::train(1)), (&frozen, Mode::evaluate())];
-        for (encoder, mode) in makers.into_iter().chain([(&encoder, Mode::inference())]) {
+        let cases = [(&frozen, Mode::train(1)), (&frozen, Mode::evaluate())];
+        for (encoder, mode) in cases.into_iter().chain([(&encoder, Mode::inference())]) {
             let states = encoder.forward(&tokens, &mode)?;
             assert!(!states.iter().any(Tensor::track_op), "{name}: {mode:?}");
             assert_eq!(states.len(), reference.len());
@@ -326,7 +330,7 @@ fn no_graph_is_built_without_gradients() -> Result<()> {
 }
 
 #[test]
-fn invalid_configurations_are_refused() {
+fn invalid_configurations_are_errors() {
     for (name, field, value) in [
         ("bert", "num_attention_heads", json!(5)),
         ("bert", "hidden_dropout_prob", json!(1.0)),
@@ -343,7 +347,7 @@ fn invalid_configurations_are_refused() {
         ("deberta_v3", "max_relative_positions", json!(i64::MAX)),
     ] {
         let error = load_changed(name, json!({ field: value }), Vec::new()).err();
-        match error.expect("a refusal") {
+        match error.expect("an error") {
             ModelError::BadConfig { what, .. } => assert_eq!(what, field),
             other => panic!("{field}: {other}"),
         }
@@ -360,10 +364,11 @@ fn minilm_equals_the_reference() -> Result<()> {
         return Ok(());
     };
     let read = |path: PathBuf| std::fs::read_to_string(path).expect("a file");
-    let config: BertConfig = serde_json::from_str(&read(folder.join("config.json"))).expect("it");
+    let config: BertConfig =
+        serde_json::from_str(&read(folder.join("config.json"))).expect("a configuration");
     let builder = ParameterBuilder::on_cpu(0);
-    let source = open(&folder.join("model.safetensors"))?;
-    let encoder = TextEncoder::Bert(Bert::new(&config, &builder.with_weights(source))?);
+    let weights = open(&folder.join("model.safetensors"))?;
+    let encoder = TextEncoder::Bert(Bert::new(&config, &builder.with_weights(weights))?);
 
     #[derive(serde::Deserialize)]
     struct Sentence {

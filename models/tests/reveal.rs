@@ -56,6 +56,7 @@ fn model(dtype: DType) -> Result<(Reveal, Parameters)> {
     Ok((Reveal::new(&config(), &builder)?, builder.finish()?))
 }
 
+/// Irregular numbers between -1 and 1.
 fn numbers(count: usize, seed: u64) -> Vec<f64> {
     let wave = |i: usize| ((i as f64 + 1.0) * 12.9898 + seed as f64 * 78.233).sin() * 43758.5453;
     (0..count).map(|i| 2.0 * (wave(i) - wave(i).floor()) - 1.0).collect()
@@ -164,10 +165,10 @@ fn the_generators_loss_reaches_every_parameter_of_the_retriever() -> Result<()> 
             .filter(|(_, parameter)| parameter.name().starts_with(part))
             .collect();
         let squares = selected.iter().flat_map(|(i, _)| gradients.get(*i).unwrap_or(&[]));
-        let length = squares.map(|g| f64::from(*g).powi(2)).sum::<f64>().sqrt();
-        println!("{part}: {length:e}");
-        assert!(length > 2e-4, "{part}: {length}");
-        let at = |step: f64| -> Result<f64> {
+        let norm = squares.map(|g| f64::from(*g).powi(2)).sum::<f64>().sqrt();
+        println!("{part}: {norm:e}");
+        assert!(norm > 2e-4, "{part}: {norm}");
+        let loss_at = |step: f64| -> Result<f64> {
             let shift = |factor: f64| -> Result<()> {
                 for (i, parameter) in &selected {
                     let gradient = gradients.get(*i).unwrap_or(&[]).to_vec();
@@ -179,23 +180,23 @@ fn the_generators_loss_reaches_every_parameter_of_the_retriever() -> Result<()> 
                 }
                 Ok(())
             };
-            shift(step / length)?;
+            shift(step / norm)?;
             let loss = f64::from(generation_loss(&model)?.to_scalar::<f32>()?);
-            shift(-step / length)?;
+            shift(-step / norm)?;
             Ok(loss)
         };
         let step = 1e-2;
-        let difference = (at(step)? - at(-step)?) / (2.0 * step);
+        let difference = (loss_at(step)? - loss_at(-step)?) / (2.0 * step);
         assert!(
-            (difference - length).abs() <= 0.05 * length + 2e-5,
-            "{part}: gradient {length}, difference {difference}"
+            (difference - norm).abs() <= 0.05 * norm + 2e-5,
+            "{part}: gradient {norm}, difference {difference}"
         );
     }
     Ok(())
 }
 
 #[test]
-fn equal_scores_equal_plain_fusion_in_the_decoder() -> Result<()> {
+fn fusion_with_equal_scores_equals_fusion_without_weights() -> Result<()> {
     let (model, _) = model(DType::F32)?;
     let mode = Mode::evaluate();
     let (query, values) = (rows(3, 1)?, rows(4 * TOKENS, 2)?);
@@ -204,17 +205,17 @@ fn equal_scores_equal_plain_fusion_in_the_decoder() -> Result<()> {
     assert_eq!(prior.to_vec1::<f32>()?, [1.0; 4]);
     let base = BaseStates { states: query.clone(), lengths: vec![3] };
     let retrieved = Retrieved { counts: &counts, prior: &prior, values: &values };
-    let weighed = model.fuse(&base, Some(&retrieved), &mode)?;
+    let weighted = model.fuse(&base, Some(&retrieved), &mode)?;
     let joined =
         BaseStates { states: Tensor::cat(&[&query, &values], 0)?, lengths: vec![3 + 4 * TOKENS] };
     let plain = model.fuse(&joined, None, &mode)?;
-    assert_eq!(weighed.lengths, plain.lengths);
-    assert_eq!(weighed.states.to_vec2::<f32>()?, plain.states.to_vec2::<f32>()?);
+    assert_eq!(weighted.lengths, plain.lengths);
+    assert_eq!(weighted.states.to_vec2::<f32>()?, plain.states.to_vec2::<f32>()?);
     Ok(())
 }
 
 #[test]
-fn an_entry_of_weight_0_has_no_effect() -> Result<()> {
+fn an_entry_with_prior_0_has_no_effect() -> Result<()> {
     let (model, _) = model(DType::F32)?;
     let base = BaseStates { states: rows(3, 1)?, lengths: vec![3] };
     let fused = |prior: [f32; 2], first| -> Result<Vec<Vec<f32>>> {
@@ -224,9 +225,9 @@ fn an_entry_of_weight_0_has_no_effect() -> Result<()> {
         Ok(model.fuse(&base, Some(&retrieved), &Mode::evaluate())?.states.to_vec2()?)
     };
     // A prior of 0 makes the entry's states 0, also in the output.
-    let (one, other) = (fused([0.0, 2.0], 2)?, fused([0.0, 2.0], 5)?);
-    assert_eq!(one[..3], other[..3]);
-    assert!(one[3..3 + TOKENS].iter().flatten().all(|x| *x == 0.0));
+    let (with_entry, with_other_entry) = (fused([0.0, 2.0], 2)?, fused([0.0, 2.0], 5)?);
+    assert_eq!(with_entry[..3], with_other_entry[..3]);
+    assert!(with_entry[3..3 + TOKENS].iter().flatten().all(|x| *x == 0.0));
     assert_ne!(fused([1.0, 1.0], 2)?[..3], fused([1.0, 1.0], 5)?[..3]);
     assert_ne!(fused([0.5, 1.5], 2)?[..3], fused([1.5, 0.5], 2)?[..3]);
     Ok(())
@@ -244,24 +245,25 @@ fn queries_are_fused_only_with_their_own_entries() -> Result<()> {
     };
     let base = BaseStates { states: states.clone(), lengths: lengths.to_vec() };
     let together = fuse(base, &counts, &prior, &values)?;
-    let (mut row, mut entry, mut at) = (0, 0, 0);
+    let (mut row, mut entry, mut output_row) = (0, 0, 0);
     for (length, count) in lengths.into_iter().zip(counts) {
         let base = BaseStates { states: states.narrow(0, row, length)?, lengths: vec![length] };
         let (prior, values) =
             (prior.narrow(0, entry, count)?, values.narrow(0, entry * TOKENS, count * TOKENS)?);
         let alone = fuse(base, &[count], &prior, &values)?;
-        let found = together.states.narrow(0, at, length + count * TOKENS)?;
+        let found = together.states.narrow(0, output_row, length + count * TOKENS)?;
         let difference = (found - &alone.states)?.abs()?.max_all()?.to_scalar::<f32>()?;
         assert!(difference < 1e-5, "{difference}");
-        (row, entry, at) = (row + length, entry + count, at + length + count * TOKENS);
+        (row, entry, output_row) =
+            (row + length, entry + count, output_row + length + count * TOKENS);
     }
-    assert_eq!(at, together.states.dim(0)?);
+    assert_eq!(output_row, together.states.dim(0)?);
     Ok(())
 }
 
 #[test]
 fn no_gradient_reaches_below_the_frozen_layers() -> Result<()> {
-    let names = |frozen: usize| -> Result<Vec<bool>> {
+    let have_gradients = |frozen: usize| -> Result<Vec<bool>> {
         let sizes = RevealConfig {
             t5: T5Config { num_layers: 3, ..config().t5 },
             frozen_text_layers: frozen,
@@ -278,9 +280,9 @@ fn no_gradient_reaches_below_the_frozen_layers() -> Result<()> {
         let has = |name: &&str| gradients.by_name(name).is_some();
         Ok(below.iter().chain(&above).map(has).collect())
     };
-    assert_eq!(names(0)?, [true; 4]);
-    assert_eq!(names(1)?, [false, false, true, true]);
-    assert_eq!(names(2)?, [false, false, false, true]);
+    assert_eq!(have_gradients(0)?, [true; 4]);
+    assert_eq!(have_gradients(1)?, [false, false, true, true]);
+    assert_eq!(have_gradients(2)?, [false, false, false, true]);
     Ok(())
 }
 
@@ -303,8 +305,8 @@ fn queries_and_keys_have_unit_length_and_gates_sum_to_1() -> Result<()> {
     let mode = Mode::evaluate();
     let states = model.encode(&input(4)?, &mode)?;
     assert_eq!(states.lengths, [3 + 4, 4]);
-    for unit in [model.query(&states, &mode)?, model.key(&states, &mode)?] {
-        for row in unit.to_vec2::<f32>()? {
+    for vectors in [model.query(&states, &mode)?, model.key(&states, &mode)?] {
+        for row in vectors.to_vec2::<f32>()? {
             assert!((row.iter().map(|x| x * x).sum::<f32>() - 1.0).abs() < 1e-5);
         }
     }
@@ -315,7 +317,7 @@ fn queries_and_keys_have_unit_length_and_gates_sum_to_1() -> Result<()> {
 }
 
 #[test]
-fn mismatched_shapes_are_refused() -> Result<()> {
+fn mismatched_inputs_and_invalid_configurations_are_errors() -> Result<()> {
     let (model, _) = model(DType::F32)?;
     let mode = Mode::evaluate();
     let mut missing_image = input(4)?;
@@ -328,7 +330,7 @@ fn mismatched_shapes_are_refused() -> Result<()> {
         (Tensor::ones(2, DType::F32, &Device::Cpu)?, base.states.narrow(0, 0, 3)?);
     let retrieved = Retrieved { counts: &[1, 1], prior: &prior, values: &values };
     assert!(model.fuse(&base, Some(&retrieved), &mode).is_err());
-    for wrong in [
+    for invalid in [
         RevealConfig { fusion_layers: 0, ..config() },
         RevealConfig { fusion_layers: 3, ..config() },
         RevealConfig { value_tokens: 0, ..config() },
@@ -337,7 +339,7 @@ fn mismatched_shapes_are_refused() -> Result<()> {
         RevealConfig { frozen_image_layers: 2, ..config() },
         RevealConfig { head_layers: 0, ..config() },
     ] {
-        assert!(Reveal::new(&wrong, &ParameterBuilder::on_cpu(1)).is_err(), "{wrong:?}");
+        assert!(Reveal::new(&invalid, &ParameterBuilder::on_cpu(1)).is_err(), "{invalid:?}");
     }
     Ok(())
 }
@@ -354,7 +356,8 @@ fn published_sizes_are_counted_without_allocating_parameters() -> Result<()> {
         let (all, trainable) = parameters.element_counts();
         assert_eq!((all / 1_000_000, all), (millions, trainable));
         assert_eq!(config.frozen_image_layers, frozen);
-        let shape = |name: &str| parameters.get(name).map(|one| one.tensor().dims().to_vec());
+        let shape =
+            |name: &str| parameters.get(name).map(|parameter| parameter.tensor().dims().to_vec());
         let (d, t5) = (config.t5.d_model, &config.t5);
         let last = t5.num_layers - 1;
         let query = format!("encoder.block.{last}.layer.0.SelfAttention.q.weight");

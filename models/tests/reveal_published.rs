@@ -1,5 +1,5 @@
 //! REVEAL with published weights: loaded parameters equal the files bit for bit, all other
-//! parameters are fresh.
+//! parameters keep their random initial values.
 
 #![allow(clippy::unwrap_used)]
 
@@ -61,38 +61,39 @@ fn files(folder: &Path) -> PublishedWeights {
 fn write(path: &Path, parameters: &Parameters, prefix: &str, changed: Option<(&str, Tensor)>) {
     let named: Vec<(String, Tensor)> = parameters
         .iter()
-        .map(|one| match &changed {
-            Some((name, tensor)) if *name == one.name() => (name.to_string(), tensor.clone()),
-            _ => (format!("{prefix}{}", one.name()), one.tensor().clone()),
+        .map(|parameter| match &changed {
+            Some((name, tensor)) if *name == parameter.name() => (name.to_string(), tensor.clone()),
+            _ => (format!("{prefix}{}", parameter.name()), parameter.tensor().clone()),
         })
         .collect();
     save(path, named.iter().map(|(name, tensor)| (name.as_str(), tensor))).unwrap();
 }
 
-fn fresh() -> Result<Parameters> {
+fn initial_parameters() -> Result<Parameters> {
     let builder = ParameterBuilder::on_cpu(3);
     Reveal::new(&config(), &builder)?;
     builder.finish()
 }
 
 #[test]
-fn parameters_in_the_files_are_loaded_bit_by_bit_and_the_others_are_fresh() -> Result<()> {
+fn parameters_in_the_files_are_loaded_and_the_others_keep_their_initial_values() -> Result<()> {
     let folder = tempfile::tempdir().unwrap();
     let published = files(folder.path());
     let open = |path: &Option<PathBuf>| Weights::open(path.as_deref().unwrap());
     let (t5, vit) = (open(&published.t5)?, open(&published.vit)?);
-    let (before, after) = (fresh()?, fresh()?);
-    let set = published.load_into(&after)?;
-    let (mut num_loaded, mut fresh_parts) = (0, Vec::new());
+    let (before, after) = (initial_parameters()?, initial_parameters()?);
+    let loaded_names = published.load_into(&after)?;
+    let (mut num_loaded, mut initial_parts) = (0, Vec::new());
     for (before, after) in before.iter().zip(after.iter()) {
         let (name, shape) = (after.name(), after.tensor().dims());
-        let read = |weights: &Weights, there: &str, shape: &[usize]| {
-            weights.get(there, shape, DType::F32, &Device::Cpu)
+        let read = |weights: &Weights, published_name: &str, shape: &[usize]| {
+            weights.get(published_name, shape, DType::F32, &Device::Cpu)
         };
         let expected = match name {
             "fusion.relative_attention_bias.weight" => {
-                let there = "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight";
-                read(&t5, there, shape)?
+                let published_name =
+                    "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight";
+                read(&t5, published_name, shape)?
             }
             "image_encoder.embeddings.position_embeddings" => {
                 // The file has five positions; the first belongs to the class token.
@@ -110,18 +111,18 @@ fn parameters_in_the_files_are_loaded_bit_by_bit_and_the_others_are_fresh() -> R
             }
             _ => {
                 assert_eq!(before.to_vec()?, after.to_vec()?, "{name}");
-                assert!(!set.contains(&name.to_owned()), "{name}");
-                fresh_parts.push(name.split('.').next().unwrap_or_default().to_owned());
+                assert!(!loaded_names.contains(&name.to_owned()), "{name}");
+                initial_parts.push(name.split('.').next().unwrap_or_default().to_owned());
                 continue;
             }
         };
         assert_eq!(after.to_vec()?, expected.flatten_all()?.to_vec1::<f32>()?, "{name}");
-        assert!(set.contains(&name.to_owned()), "{name}");
+        assert!(loaded_names.contains(&name.to_owned()), "{name}");
         num_loaded += 1;
     }
-    assert_eq!((num_loaded, set.len()), (set.len(), num_loaded));
-    fresh_parts.dedup();
-    let own = [
+    assert_eq!((num_loaded, loaded_names.len()), (loaded_names.len(), num_loaded));
+    initial_parts.dedup();
+    let expected_parts = [
         "image_head",
         "query_head",
         "key_head",
@@ -130,15 +131,17 @@ fn parameters_in_the_files_are_loaded_bit_by_bit_and_the_others_are_fresh() -> R
         "dataset_gate",
         "att_transform",
     ];
-    assert_eq!(fresh_parts, own);
+    assert_eq!(initial_parts, expected_parts);
     // The upper layers belong to the fusion, the lower layers to the base encoder.
     for layer in 0..3 {
-        assert!(set.iter().any(|name| name.starts_with(&format!("encoder.block.{layer}."))));
+        assert!(
+            loaded_names.iter().any(|name| name.starts_with(&format!("encoder.block.{layer}.")))
+        );
     }
     // Without files, no parameter is set. With one file, only the parameters of its model are.
     assert!(PublishedWeights::default().load_into(&after)?.is_empty());
-    let only = PublishedWeights { t5: None, ..published };
-    assert!(only.load_into(&after)?.iter().all(|name| name.starts_with("image_encoder.")));
+    let vit_only = PublishedWeights { t5: None, ..published };
+    assert!(vit_only.load_into(&after)?.iter().all(|name| name.starts_with("image_encoder.")));
     Ok(())
 }
 
@@ -155,21 +158,21 @@ fn errors_name_a_missing_or_misshapen_tensor_and_its_file() -> Result<()> {
     // A tensor of another shape.
     let other = Tensor::zeros((8, 13), DType::F32, &Device::Cpu)?;
     write(&path, &parameters, "", Some((last, other)));
-    let error = published.load_into(&fresh()?).unwrap_err().to_string();
+    let error = published.load_into(&initial_parameters()?).unwrap_err().to_string();
     for part in ["t5.safetensors", last, "[8, 12]", "[8, 13]"] {
         assert!(error.contains(part), "{part}: {error}");
     }
     // A missing tensor.
-    let named = parameters.iter().filter(|one| one.name() != last);
-    save(&path, named.map(|one| (one.name(), one.tensor())))?;
-    let error = published.load_into(&fresh()?).unwrap_err().to_string();
+    let named = parameters.iter().filter(|parameter| parameter.name() != last);
+    save(&path, named.map(|parameter| (parameter.name(), parameter.tensor())))?;
+    let error = published.load_into(&initial_parameters()?).unwrap_err().to_string();
     assert!(error.contains("t5.safetensors") && error.contains(last), "{error}");
     // A ViT for images of another size.
     let builder = ParameterBuilder::on_cpu(12);
     ViT::new(&ViTConfig { class_token: true, image_size: 8, ..config().image }, &builder)?;
     write(published.vit.as_deref().unwrap(), &builder.finish()?, "", None);
-    let only = PublishedWeights { t5: None, ..published };
-    let error = only.load_into(&fresh()?).unwrap_err().to_string();
+    let vit_only = PublishedWeights { t5: None, ..published };
+    let error = vit_only.load_into(&initial_parameters()?).unwrap_err().to_string();
     assert!(error.contains("vit.safetensors") && error.contains("position_embeddings"), "{error}");
     Ok(())
 }

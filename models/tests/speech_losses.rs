@@ -13,7 +13,7 @@ use engram_models::speech::ctc::{Ctc, ctc_loss, is_feasible};
 use engram_models::speech::transducer::{Transducer, transducer_loss};
 use engram_models::{ModelError, Result};
 
-const TYPES: [DType; 2] = [DType::F32, DType::F64];
+const DTYPES: [DType; 2] = [DType::F32, DType::F64];
 
 /// Irregular numbers between -`size` and `size`.
 fn numbers(count: usize, size: f64) -> Vec<f64> {
@@ -41,8 +41,8 @@ fn run(
     let x = Var::from_tensor(&x)?;
     let losses = loss(x.as_tensor())?;
     let weights = Tensor::from_slice(weights, weights.len(), &Device::Cpu)?.to_dtype(dtype)?;
-    let store = (&losses * weights)?.sum_all()?.backward()?;
-    let gradient = match store.get(x.as_tensor()) {
+    let gradients = (&losses * weights)?.sum_all()?.backward()?;
+    let gradient = match gradients.get(x.as_tensor()) {
         Some(gradient) => gradient.to_dtype(DType::F64)?.flatten_all()?.to_vec1()?,
         None => vec![0.0; logits.len()],
     };
@@ -52,8 +52,8 @@ fn run(
 fn assert_near(found: &[f64], expected: &[f64], tolerance: f64, what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}");
     for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
-        let near = (found - expected).abs() <= tolerance * expected.abs().max(1.0);
-        assert!(near || found == expected, "{what}, number {i}: {found}, {expected}");
+        let is_near = (found - expected).abs() <= tolerance * expected.abs().max(1.0);
+        assert!(is_near || found == expected, "{what}, number {i}: {found}, {expected}");
     }
 }
 
@@ -73,7 +73,7 @@ fn ctc_equals_torch() -> Result<()> {
             blank: list("blank")?[0] as u32,
         };
         let infinite = list("losses")?.iter().filter(|loss| loss.is_infinite()).count();
-        assert_eq!(options.infeasible(), infinite);
+        assert_eq!(options.num_infeasible(), infinite);
         for (dtype, tolerance) in [(DType::F32, 1e-5), (DType::F64, 1e-6)] {
             let (losses, gradient) =
                 run((&list("logits")?, classes, dtype), &list("weights")?, |x| {
@@ -140,13 +140,13 @@ fn transducer_of_all_paths(logits: &[f64], classes: usize, target: &[u32], blank
         {
             continue;
         }
-        let (mut t, mut u, mut log) = (0, 0, 0.0);
+        let (mut t, mut u, mut log_probability) = (0, 0, 0.0);
         for step in path {
             let class = if step == 0 { blank } else { target[u] };
-            log += rows[(t * width + u) * classes + class as usize];
+            log_probability += rows[(t * width + u) * classes + class as usize];
             if step == 0 { t += 1 } else { u += 1 }
         }
-        total += log.exp();
+        total += log_probability.exp();
     }
     -total.ln()
 }
@@ -162,12 +162,12 @@ fn assert_equals_sum_over_paths(
     assert!(expected.is_finite());
     let mut differences = Vec::new();
     for i in 0..logits.len() {
-        let at = |step: f64| {
+        let loss_at = |step: f64| {
             let mut shifted = logits.to_vec();
             shifted[i] += step;
             all_paths(&shifted)
         };
-        differences.push(0.7 * (at(1e-5) - at(-1e-5)) / 2e-5);
+        differences.push(0.7 * (loss_at(1e-5) - loss_at(-1e-5)) / 2e-5);
     }
     for (dtype, loss_tolerance, gradient_tolerance) in
         [(DType::F32, 2e-6, 2e-6), (DType::F64, 1e-13, 1e-8)]
@@ -208,7 +208,7 @@ fn both_losses_are_sums_over_all_paths() -> Result<()> {
 /// Every CTC path belongs to exactly one target.
 #[test]
 fn the_probabilities_of_all_targets_sum_to_1() -> Result<()> {
-    for dtype in TYPES {
+    for dtype in DTYPES {
         for frames in 1..=5 {
             let targets: Vec<Vec<u32>> = (0..=frames).flat_map(|n| sequences(n, 3)).collect();
             let targets: Vec<_> =
@@ -216,7 +216,7 @@ fn the_probabilities_of_all_targets_sum_to_1() -> Result<()> {
             let logits = numbers(frames * 3, 3.0).repeat(targets.len());
             let options = Ctc { lengths: vec![frames; targets.len()], targets, blank: 2 };
             let count = options.targets.len();
-            let infeasible = options.infeasible();
+            let infeasible = options.num_infeasible();
             let loss = |x: &Tensor| ctc_loss(x, options.clone());
             let (losses, _) = run((&logits, 3, dtype), &vec![1.0; count], loss)?;
             assert_eq!(losses.iter().filter(|loss| loss.is_infinite()).count(), infeasible);
@@ -290,7 +290,7 @@ fn transducer_in_log_domain(logits: &[f64], classes: usize, target: &[u32], blan
 /// Checks 2000 frames, with flat logits and with peaked logits whose path probabilities underflow
 /// in f64.
 #[test]
-fn long_clips_are_precise() -> Result<()> {
+fn the_losses_of_long_clips_are_accurate() -> Result<()> {
     let classes = 24;
     let target: Vec<u32> = (0..300).map(|i| (i * i % 23 + 1) as u32).collect();
     assert!(target.windows(2).any(|pair| pair[0] == pair[1]));
@@ -331,27 +331,27 @@ fn feasible_targets_have_enough_frames() {
     {
         assert!(is_feasible(lowest, target) && !is_feasible(lowest - 1, target), "{target:?}");
     }
-    assert_eq!(ctc(&[0, 1, 2, 3], &[&[], &[1], &[1, 1], &[1, 1]], 0).infeasible(), 2);
-    assert_eq!(transducer(&[0, 1, 0], &[&[], &[1, 1], &[1]], 0).infeasible(), 2);
+    assert_eq!(ctc(&[0, 1, 2, 3], &[&[], &[1], &[1, 1], &[1, 1]], 0).num_infeasible(), 2);
+    assert_eq!(transducer(&[0, 1, 0], &[&[], &[1, 1], &[1]], 0).num_infeasible(), 2);
 }
 
 /// A clip without a path has infinite loss and zero gradient for any upstream gradient. It does not
 /// affect other clips.
 #[test]
-fn clips_without_a_path_have_no_gradient() -> Result<()> {
+fn clips_without_a_path_have_infinite_loss_and_zero_gradient() -> Result<()> {
     let infinity = f64::INFINITY;
     let mut logits = numbers(10 * 3, 2.0);
     // The label of the last clip is masked in all of its frames.
     for row in 7..10 {
         logits[row * 3 + 2] = -infinity;
     }
-    for dtype in TYPES {
+    for dtype in DTYPES {
         let targets: [&[u32]; 5] = [&[1, 1], &[], &[2], &[1, 2, 1, 2], &[2]];
-        let few = ctc(&[2, 0, 2, 3, 3], &targets, 0);
-        assert_eq!(few.infeasible(), 3);
-        for above in [1.0, infinity, -infinity, f64::NAN] {
-            let weights = [above, above, 0.3, above, above];
-            let loss = |x: &Tensor| ctc_loss(x, few.clone());
+        let clips = ctc(&[2, 0, 2, 3, 3], &targets, 0);
+        assert_eq!(clips.num_infeasible(), 3);
+        for upstream in [1.0, infinity, -infinity, f64::NAN] {
+            let weights = [upstream, upstream, 0.3, upstream, upstream];
+            let loss = |x: &Tensor| ctc_loss(x, clips.clone());
             let (losses, gradient) = run((&logits, 3, dtype), &weights, loss)?;
             let alone = |x: &Tensor| ctc_loss(x, ctc(&[2], &[&[2]], 0));
             let (loss, own_gradient) = run((&logits[6..12], 3, dtype), &[0.3], alone)?;
@@ -363,11 +363,11 @@ fn clips_without_a_path_have_no_gradient() -> Result<()> {
         // The clips have 0 * 3, 2 * 2 and 3 * 2 rows. The label of the last clip is masked.
         let mut logits = logits.clone();
         (4..10).for_each(|row| logits[row * 3 + 2] = -infinity);
-        let few = transducer(&[0, 2, 3], &[&[1, 2], &[1], &[2]], 0);
-        assert_eq!(few.infeasible(), 1);
-        for above in [1.0, infinity, -infinity, f64::NAN] {
-            let loss = |x: &Tensor| transducer_loss(x, few.clone());
-            let (losses, gradient) = run((&logits, 3, dtype), &[above, 0.3, above], loss)?;
+        let clips = transducer(&[0, 2, 3], &[&[1, 2], &[1], &[2]], 0);
+        assert_eq!(clips.num_infeasible(), 1);
+        for upstream in [1.0, infinity, -infinity, f64::NAN] {
+            let loss = |x: &Tensor| transducer_loss(x, clips.clone());
+            let (losses, gradient) = run((&logits, 3, dtype), &[upstream, 0.3, upstream], loss)?;
             let alone = |x: &Tensor| transducer_loss(x, transducer(&[2], &[&[1]], 0));
             let (loss, own_gradient) = run((&logits[..12], 3, dtype), &[0.3], alone)?;
             assert_eq!(losses, [infinity, loss[0], infinity]);
@@ -389,26 +389,27 @@ fn clips_without_a_path_have_no_gradient() -> Result<()> {
 
 /// Loss and gradient are the same with masked classes (minus infinity) and without these classes.
 #[test]
-fn masked_classes_are_ignored() -> Result<()> {
+fn masked_classes_do_not_change_losses_and_gradients() -> Result<()> {
     let (rows, masked) = (12, -f64::INFINITY);
-    let three = numbers(rows * 3, 2.0);
-    let four: Vec<f64> = three.chunks(3).flat_map(|row| [row[0], row[1], masked, row[2]]).collect();
+    let unmasked_logits = numbers(rows * 3, 2.0);
+    let masked_logits: Vec<f64> =
+        unmasked_logits.chunks(3).flat_map(|row| [row[0], row[1], masked, row[2]]).collect();
     type Loss = fn(&Tensor, &[u32]) -> candle_core::Result<Tensor>;
     let losses: [Loss; 2] = [
         |x, target| ctc_loss(x, ctc(&[8, 4], &[target, &[1]], 0)),
         |x, target| transducer_loss(x, transducer(&[2, 2], &[target, &[1]], 0)),
     ];
-    for (loss, dtype) in losses.into_iter().flat_map(|loss| TYPES.map(|dtype| (loss, dtype))) {
+    for (loss, dtype) in losses.into_iter().flat_map(|loss| DTYPES.map(|dtype| (loss, dtype))) {
         // The transducer's clips have 2 * 4 and 2 * 2 rows.
-        let expected = run((&three, 3, dtype), &[1.0, 2.0], |x| loss(x, &[2, 1, 1]))?;
-        let found = run((&four, 4, dtype), &[1.0, 2.0], |x| loss(x, &[3, 1, 1]))?;
+        let expected = run((&unmasked_logits, 3, dtype), &[1.0, 2.0], |x| loss(x, &[2, 1, 1]))?;
+        let found = run((&masked_logits, 4, dtype), &[1.0, 2.0], |x| loss(x, &[3, 1, 1]))?;
         assert_near(&found.0, &expected.0, 1e-6, "losses");
         let unmasked: Vec<f64> =
             found.1.chunks(4).flat_map(|row| [row[0], row[1], row[3]]).collect();
         assert_near(&unmasked, &expected.1, 1e-6, "gradient");
         assert!(found.1.chunks(4).all(|row| row[2] == 0.0), "{dtype:?}: a masked class");
         // A finite mask value, in place of the first clip's label.
-        let lowest: Vec<f64> = four.iter().map(|v| v.max(f64::from(f32::MIN))).collect();
+        let lowest: Vec<f64> = masked_logits.iter().map(|v| v.max(f64::from(f32::MIN))).collect();
         let found = run((&lowest, 4, dtype), &[1.0, 2.0], |x| loss(x, &[2, 1, 1]))?;
         assert_eq!(found.0[0], f64::INFINITY);
         assert_near(&found.0[1..], &expected.0[1..], 1e-6, "the other clip");
@@ -417,7 +418,7 @@ fn masked_classes_are_ignored() -> Result<()> {
     // A fully masked row: no CTC path, but the transducer has paths around it.
     let mut rows = numbers(6 * 3, 2.0);
     rows[3..6].fill(masked);
-    for dtype in TYPES {
+    for dtype in DTYPES {
         let ctc_of = |x: &Tensor| ctc_loss(x, ctc(&[6], &[&[1]], 0));
         let (losses, gradient) = run((&rows, 3, dtype), &[1.0], ctc_of)?;
         assert!(losses == [f64::INFINITY] && gradient == [0.0; 18]);
@@ -435,10 +436,10 @@ fn masked_classes_are_ignored() -> Result<()> {
 /// NaN or infinite logits give NaN loss in their own clip and do not affect other clips.
 #[test]
 fn nan_logits_affect_only_their_own_clip() -> Result<()> {
-    for bad in [f64::NAN, f64::INFINITY] {
-        for dtype in TYPES {
+    for invalid in [f64::NAN, f64::INFINITY] {
+        for dtype in DTYPES {
             let mut logits = numbers(6 * 3, 2.0);
-            logits[4] = bad;
+            logits[4] = invalid;
             let loss = |x: &Tensor| ctc_loss(x, ctc(&[3, 3], &[&[1], &[2]], 0));
             let (losses, gradient) = run((&logits, 3, dtype), &[1.0, 1.0], loss)?;
             assert!(losses[0].is_nan() && losses[1].is_finite(), "{losses:?}");
@@ -456,7 +457,7 @@ fn buffers_are_overwritten_and_added_to() -> Result<()> {
     let logits = builder.get("logits", &[18, 4], Init::Normal(2.0))?;
     let parameters = builder.finish()?;
     let mut gradients = Gradients::new(&parameters);
-    let first = |feasible: bool| -> Result<Tensor> {
+    let loss_of = |feasible: bool| -> Result<Tensor> {
         let target: &[u32] = if feasible { &[1] } else { &[1, 2, 3, 1] };
         let ctc = ctc_loss(&logits, ctc(&[3, 15], &[target, &[3, 3]], 0))?;
         let transducer = transducer_loss(&logits, transducer(&[6], &[&[1, 2]], 0))?;
@@ -467,12 +468,12 @@ fn buffers_are_overwritten_and_added_to() -> Result<()> {
         gradients.backward(loss)?;
         Ok(gradients.by_name("logits").expect("a gradient").to_vec())
     };
-    let once = accumulated(&first(true)?)?;
-    let twice = accumulated(&first(true)?)?;
+    let once = accumulated(&loss_of(true)?)?;
+    let twice = accumulated(&loss_of(true)?)?;
     assert!(once.iter().zip(&twice).all(|(once, twice)| (2.0 * once - twice).abs() < 1e-6));
-    let with_others = accumulated(&first(false)?)?;
+    let with_others = accumulated(&loss_of(false)?)?;
     gradients.clear();
-    gradients.backward(&first(false)?)?;
+    gradients.backward(&loss_of(false)?)?;
     let alone = gradients.by_name("logits").expect("a gradient").to_vec();
     let mut sums = twice.iter().zip(&alone).zip(&with_others);
     assert!(sums.all(|((twice, alone), sum)| (twice + alone - sum).abs() < 1e-6));
@@ -485,7 +486,7 @@ fn buffers_are_overwritten_and_added_to() -> Result<()> {
 }
 
 #[test]
-fn the_thread_count_does_not_change_a_bit() -> Result<()> {
+fn results_are_bit_identical_for_any_number_of_threads() -> Result<()> {
     let logits = numbers(1300 * 70, 4.0);
     let target: Vec<u32> = (0..40).map(|i| i * 7 % 69 + 1).collect();
     let run_with = |threads: usize| -> Result<Vec<u64>> {
@@ -504,18 +505,18 @@ fn the_thread_count_does_not_change_a_bit() -> Result<()> {
             Ok(all.iter().map(|v| v.to_bits()).collect())
         })
     };
-    let one = run_with(1)?;
-    assert!(one == run_with(2)? && one == run_with(4)?);
+    let single_thread = run_with(1)?;
+    assert!(single_thread == run_with(2)? && single_thread == run_with(4)?);
     Ok(())
 }
 
 #[test]
-fn mismatched_inputs_are_refused() -> Result<()> {
-    for dtype in TYPES {
+fn mismatched_inputs_are_errors() -> Result<()> {
+    for dtype in DTYPES {
         let x = Tensor::zeros((6, 4), dtype, &Device::Cpu)?;
         let ctc_of = |options| ctc_loss(&x, options).map(|_| ()).map_err(|e| e.to_string());
         assert!(ctc_of(ctc(&[4, 2], &[&[1], &[2]], 0)).is_ok());
-        for (options, why) in [
+        for (options, expected) in [
             (ctc(&[4, 3], &[&[1], &[2]], 0), "6 rows"),
             (ctc(&[4, usize::MAX], &[&[1], &[2]], 0), "6 rows"),
             (ctc(&[6], &[&[1], &[2]], 0), "1 clips but 2 targets"),
@@ -525,11 +526,11 @@ fn mismatched_inputs_are_refused() -> Result<()> {
             (ctc(&[], &[], 0), "6 rows"),
         ] {
             let error = ctc_of(options).unwrap_err();
-            assert!(error.contains(why) && error.contains("CTC"), "{error}");
+            assert!(error.contains(expected) && error.contains("CTC"), "{error}");
         }
         let result = |options| transducer_loss(&x, options).map(|_| ()).map_err(|e| e.to_string());
         assert!(result(transducer(&[2, 2], &[&[1], &[]], 0)).is_ok());
-        for (options, why) in [
+        for (options, expected) in [
             (transducer(&[2, 3], &[&[1], &[]], 0), "6 rows"),
             (transducer(&[usize::MAX, 2], &[&[1], &[2]], 0), "6 rows"),
             (transducer(&[3], &[&[1], &[]], 0), "1 clips but 2 targets"),
@@ -538,7 +539,7 @@ fn mismatched_inputs_are_refused() -> Result<()> {
             (transducer(&[2, 2], &[&[3], &[]], 9), "blank 9"),
         ] {
             let error = result(options).unwrap_err();
-            assert!(error.contains(why) && error.contains("transducer"), "{error}");
+            assert!(error.contains(expected) && error.contains("transducer"), "{error}");
         }
         let flat = Tensor::zeros(6, dtype, &Device::Cpu)?;
         assert!(ctc_loss(&flat, ctc(&[6], &[&[1]], 0)).is_err());

@@ -13,7 +13,7 @@ use engram_models::Result;
 use engram_models::compute::Compute;
 use engram_models::finite_difference::check_gradients;
 use engram_models::kernels::{CrossEntropy, Mode, Segments, cross_entropy};
-use engram_models::layers::CrossKeys;
+use engram_models::layers::CrossKeyValues;
 use engram_models::packed::PackedTokens;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
 use engram_models::t5::blocks::{DecoderLayer, EncoderLayer, RelativeBias};
@@ -52,10 +52,10 @@ fn expected(name: &str) -> Result<Expected> {
     let list = |name: &str| tensors[name].to_dtype(DType::U32)?.to_vec1::<u32>();
     let split = |ids: &str, lengths: &str| -> Result<Vec<Vec<u32>>> {
         let ids = list(ids)?;
-        let mut rest = ids.as_slice();
+        let mut remaining = ids.as_slice();
         let mut next = |length: u32| {
-            let (text, others) = rest.split_at(length as usize);
-            rest = others;
+            let (text, others) = remaining.split_at(length as usize);
+            remaining = others;
             text.to_vec()
         };
         Ok(list(lengths)?.into_iter().map(&mut next).collect())
@@ -92,7 +92,7 @@ fn states_logits_and_every_gradient_equal_the_reference() -> Result<()> {
 
 /// The composites, which run in f64, equal the reference.
 #[test]
-fn the_composites_equal_the_reference_too() -> Result<()> {
+fn the_composites_equal_the_reference() -> Result<()> {
     MODELS.iter().try_for_each(|name| check(name, DType::F64, 1e-6))
 }
 
@@ -121,9 +121,9 @@ fn outputs_equal_the_reference() -> Result<()> {
         let (t5, _) = load(name, dtype, Vec::new())?;
         let texts = expected(name)?.texts;
         for Search { options, outputs } in searches(name) {
-            let found = t5.generate(&texts, &options)?;
-            assert_eq!(found.len(), outputs.len());
-            for (output, Output { tokens, log_probabilities }) in found.iter().zip(&outputs) {
+            let generated = t5.generate(&texts, &options)?;
+            assert_eq!(generated.len(), outputs.len());
+            for (output, Output { tokens, log_probabilities }) in generated.iter().zip(&outputs) {
                 let case = format!("{name} {dtype:?} {options:?}");
                 assert_eq!(&output.tokens, tokens, "{case}");
                 assert_eq!(output.ended, tokens.last() == Some(&1), "{case}");
@@ -154,17 +154,17 @@ fn each_greedy_token_is_the_argmax_without_a_cache() -> Result<()> {
         let texts = expected(name)?.texts;
         let options =
             GenerateOptions { max_new_tokens: 40, eos_token_id: 39, ..Default::default() };
-        let found = t5.generate(&texts, &options)?;
-        assert!(found.iter().any(|output| output.tokens.len() > 32), "{name}");
+        let generated = t5.generate(&texts, &options)?;
+        assert!(generated.iter().any(|output| output.tokens.len() > 32), "{name}");
         let states = t5.encode(&texts, &Mode::inference())?;
-        let inputs: Vec<Vec<u32>> = found
+        let inputs: Vec<Vec<u32>> = generated
             .iter()
             .map(|output| [&[0], &output.tokens[..output.tokens.len() - 1]].concat())
             .collect();
         let inputs = PackedTokens::new(&inputs);
         let logits = t5.decode(&inputs, &states, &lengths(&texts), &Mode::inference())?;
         let mut rows = logits.to_vec2::<f32>()?.into_iter();
-        for output in &found {
+        for output in &generated {
             for (token, log_probability) in output.tokens.iter().zip(&output.log_probabilities) {
                 let row = rows.next().expect("a row of logits");
                 let top = row.iter().fold(f32::MIN, |a, b| a.max(*b));
@@ -196,7 +196,7 @@ fn outputs_of_a_batch_equal_outputs_of_single_texts() -> Result<()> {
 #[test]
 fn ties_go_to_the_lowest_token() -> Result<()> {
     let config = T5Config { dropout_rate: 0.0, ..small_config() };
-    let builder = fresh(DType::F32);
+    let builder = seeded_builder(DType::F32);
     let t5 = T5::new(&config, &builder)?;
     let parameters = builder.finish()?;
     let output = parameters.get("lm_head.weight").expect("the output projection");
@@ -212,7 +212,7 @@ fn ties_go_to_the_lowest_token() -> Result<()> {
 }
 
 #[test]
-fn invalid_search_options_are_refused() -> Result<()> {
+fn invalid_search_options_and_inputs_are_errors() -> Result<()> {
     let (t5, parameters) = load("t5", DType::F32, Vec::new())?;
     let texts = PackedTokens::new(&[[5, 6], [7, 8]]);
     let default = GenerateOptions::default;
@@ -227,32 +227,32 @@ fn invalid_search_options_are_refused() -> Result<()> {
         let error = t5.generate(&texts, &options).expect_err(expected).to_string();
         assert!(error.contains(expected), "{error}");
     }
-    let none = t5.decoder().generate(
+    let no_outputs = t5.decoder().generate(
         t5.shared(),
         &Tensor::zeros((0, 16), DType::F32, &Device::Cpu)?,
         &[],
         &default(),
     )?;
-    assert!(none.is_empty());
+    assert!(no_outputs.is_empty());
     let states = t5.encode(&texts, &Mode::inference())?;
-    let refused = t5.decoder().generate(t5.shared(), &states, &[2, 1], &default());
+    let result = t5.decoder().generate(t5.shared(), &states, &[2, 1], &default());
     assert!(
-        refused
-            .expect_err("a refusal")
+        result
+            .expect_err("an error")
             .to_string()
             .contains("4 encoder states, but the lengths sum to 3")
     );
-    let refused = t5.decode(&texts, &states, &[2, 1], &Mode::inference());
+    let result = t5.decode(&texts, &states, &[2, 1], &Mode::inference());
     assert!(
-        refused
-            .expect_err("a refusal")
+        result
+            .expect_err("an error")
             .to_string()
             .contains("4 encoder states, but the lengths sum to 3")
     );
     let output = parameters.get("lm_head.weight").expect("the output projection");
     output.update(&mut |values| values[0] = f32::NAN)?;
-    let refused = t5.generate(&texts, &default()).expect_err("a refusal").to_string();
-    assert!(refused.contains("NaN or infinite logits"), "{refused}");
+    let error = t5.generate(&texts, &default()).expect_err("an error").to_string();
+    assert!(error.contains("NaN or infinite logits"), "{error}");
     Ok(())
 }
 
@@ -270,7 +270,7 @@ fn small_config() -> T5Config {
 }
 
 /// A builder that always gives the same parameters, so that only the inputs of a layer vary.
-fn fresh(dtype: DType) -> ParameterBuilder {
+fn seeded_builder(dtype: DType) -> ParameterBuilder {
     ParameterBuilder::new(3, Vec::new(), &Compute { dtype, ..Compute::cpu() })
 }
 
@@ -284,7 +284,7 @@ fn an_encoder_layer_with_weights_has_all_gradients() -> Result<()> {
     let config = small_config();
     let segments = Segments::packed(&[2, 3]);
     check_gradients(&inputs, |t| {
-        let layer = EncoderLayer::new(&config, &fresh(t[0].dtype()))?;
+        let layer = EncoderLayer::new(&config, &seeded_builder(t[0].dtype()))?;
         layer.forward(&t[0], &t[1], &segments, Some(&t[2]), &Mode::evaluate())
     })
 }
@@ -295,13 +295,13 @@ fn an_encoder_layer_with_weights_has_all_gradients() -> Result<()> {
 fn a_decoder_layer_has_all_gradients() -> Result<()> {
     let inputs = [numbers(&[5, 6], 1), numbers(&[3, 3, 3], 2), numbers(&[7, 6], 3)];
     let config = small_config();
-    let (own, cross) = (Segments::packed(&[3, 2]), Segments::cross(&[3, 2], &[4, 3]));
+    let (self_segments, cross) = (Segments::packed(&[3, 2]), Segments::cross(&[3, 2], &[4, 3]));
     for causal in [false, true] {
         check_gradients(&inputs, |t| {
-            let layer = DecoderLayer::new(&config, &fresh(t[0].dtype()))?;
-            let (keys, values) = layer.cross_keys(&t[2])?;
-            let cross = CrossKeys { keys: &keys, values: &values, segments: &cross };
-            layer.forward(&t[0], &t[1], &own, causal, cross, &Mode::evaluate())
+            let layer = DecoderLayer::new(&config, &seeded_builder(t[0].dtype()))?;
+            let (keys, values) = layer.cross_key_values(&t[2])?;
+            let cross = CrossKeyValues { keys: &keys, values: &values, segments: &cross };
+            layer.forward(&t[0], &t[1], &self_segments, causal, cross, &Mode::evaluate())
         })?;
     }
     Ok(())
@@ -309,11 +309,9 @@ fn a_decoder_layer_has_all_gradients() -> Result<()> {
 
 #[test]
 fn more_queries_than_keys_are_an_error() -> Result<()> {
-    let bias = RelativeBias::new(&small_config(), true, &fresh(DType::F32))?;
+    let bias = RelativeBias::new(&small_config(), true, &seeded_builder(DType::F32))?;
     assert_eq!(bias.forward(2, 3)?.dims(), [3, 2, 3]);
-    assert!(
-        bias.forward(3, 2).expect_err("a refusal").to_string().contains("3 queries for 2 keys")
-    );
+    assert!(bias.forward(3, 2).expect_err("an error").to_string().contains("3 queries for 2 keys"));
     Ok(())
 }
 
@@ -359,7 +357,7 @@ fn published_configurations_are_read() -> Result<()> {
 }
 
 #[test]
-fn invalid_configurations_are_refused() {
+fn invalid_configurations_are_errors() {
     for (from, to, expected) in [
         (r#""num_heads": 12"#, r#""num_heads": 0"#, "num_heads"),
         (r#""num_heads": 12,"#, "", "`num_heads` is missing"),

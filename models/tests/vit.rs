@@ -26,7 +26,7 @@ fn load(name: &str, dtype: DType) -> Result<(ViT, Parameters)> {
     Ok((ViT::new(&config, &builder)?, builder.finish()?))
 }
 
-/// A fresh model, small enough for central differences.
+/// A model with random weights, small enough for central differences.
 fn tiny(class_token: bool, dtype: DType) -> Result<(ViT, Parameters)> {
     let config = ViTConfig {
         image_size: 4,
@@ -66,6 +66,7 @@ fn loss(hidden: &Tensor) -> Result<Tensor> {
     Ok((hidden * weights.to_dtype(hidden.dtype())?)?.sum_all()?)
 }
 
+/// Compares the hidden state and the gradients of a fixture with the reference.
 fn check(name: &str, dtype: DType, tolerance: f32) -> Result<()> {
     let (vit, parameters) = load(name, dtype)?;
     let tensors = expected(name)?;
@@ -83,12 +84,12 @@ fn the_last_hidden_state_and_every_gradient_equal_the_reference() -> Result<()> 
 
 /// The composites, which run in f64, equal the reference.
 #[test]
-fn the_composites_equal_the_reference_too() -> Result<()> {
+fn the_composites_equal_the_reference() -> Result<()> {
     MODELS.iter().try_for_each(|name| check(name, DType::F64, 1e-6))
 }
 
 #[test]
-fn published_configurations_are_read() -> Result<()> {
+fn published_configurations_are_read_with_their_values() -> Result<()> {
     let published = ViTConfig::read(&fixture("vit_classifier", "config.json"))?;
     assert_eq!((published.hidden_act, published.layer_norm_eps), (Activation::GeluTanh, 1e-3));
     assert!(published.class_token && !published.qkv_bias);
@@ -104,23 +105,26 @@ fn every_gradient_equals_central_differences() -> Result<()> {
         let (vit, parameters) = tiny(class_token, DType::F64)?;
         let pixels = images(DType::F64)?;
         let run = || loss(&last_hidden_state(&vit.forward(&pixels, None, &Mode::evaluate())?)?);
-        let store = run()?.backward()?;
+        let candle_gradients = run()?.backward()?;
         for parameter in parameters.iter() {
             let tensor = parameter.tensor();
             let (variable, start) = (Var::from_tensor(tensor)?, tensor.flatten_all()?.to_vec1()?);
-            let gradient =
-                store.get(tensor).expect("a gradient").flatten_all()?.to_vec1::<f64>()?;
+            let gradient = candle_gradients
+                .get(tensor)
+                .expect("a gradient")
+                .flatten_all()?
+                .to_vec1::<f64>()?;
             for (i, gradient) in gradient.iter().enumerate() {
-                let at = |step: f64| -> Result<f64> {
+                let loss_at = |step: f64| -> Result<f64> {
                     let mut shifted: Vec<f64> = start.clone();
                     shifted[i] += step;
                     variable.set(&Tensor::from_vec(shifted, tensor.shape(), &Device::Cpu)?)?;
                     Ok(run()?.to_scalar()?)
                 };
-                let difference = (at(1e-5)? - at(-1e-5)?) / 2e-5;
-                let close = (gradient - difference).abs() < 1e-6 * difference.abs().max(1.0);
+                let difference = (loss_at(1e-5)? - loss_at(-1e-5)?) / 2e-5;
+                let is_close = (gradient - difference).abs() < 1e-6 * difference.abs().max(1.0);
                 let name = parameter.name();
-                assert!(close, "{name}, element {i}: {gradient:e}, expected {difference:e}");
+                assert!(is_close, "{name}, element {i}: {gradient:e}, expected {difference:e}");
             }
             variable.set(&Tensor::from_vec(start, tensor.shape(), &Device::Cpu)?)?;
         }
@@ -135,9 +139,9 @@ fn every_parameter_has_a_gradient() -> Result<()> {
         let output = vit.forward(&images(DType::F32)?, None, &Mode::train(1))?;
         let mut gradients = Gradients::new(&parameters);
         gradients.backward(&loss(&last_hidden_state(&output)?)?)?;
-        let suspicious = gradients.missing_or_invalid();
+        let faults = gradients.missing_or_invalid();
         // A key bias shifts all scores of a row equally: its gradient is rounding error, or zero.
-        assert!(suspicious.iter().all(|(name, _)| name.ends_with("key.bias")), "{suspicious:?}");
+        assert!(faults.iter().all(|(name, _)| name.ends_with("key.bias")), "{faults:?}");
         assert_eq!(parameters.len(), if class_token { 54 } else { 53 });
     }
     Ok(())
@@ -155,23 +159,23 @@ fn no_gradient_passes_a_stop_gradient() -> Result<()> {
         gradients.backward(&loss(&hidden)?)?;
         Ok((values(&hidden)?, gradients))
     };
-    let (full, all) = run(None)?;
+    let (full, all_gradients) = run(None)?;
     for frozen_blocks in 0..=3 {
         let (hidden, gradients) = run(Some(frozen_blocks))?;
         assert_eq!(hidden, full, "{frozen_blocks} frozen blocks");
         for parameter in parameters.iter() {
             let name = parameter.name();
             let block = name.strip_prefix("encoder.layer.").and_then(|rest| rest.split('.').next());
-            let below = match block.map(|block| block.parse::<usize>().expect("a number")) {
+            let is_frozen = match block.map(|block| block.parse::<usize>().expect("a number")) {
                 Some(block) => block < frozen_blocks,
                 None => name.starts_with("embeddings."),
             };
-            let expected = if below { None } else { all.by_name(name) };
+            let expected = if is_frozen { None } else { all_gradients.by_name(name) };
             assert_eq!(gradients.by_name(name), expected, "{frozen_blocks} frozen blocks: {name}");
         }
     }
-    let refused = vit.forward(&pixels, Some(4), &Mode::evaluate()).expect_err("a refusal");
-    assert!(refused.to_string().contains("after 4 blocks, but there are 3"), "{refused}");
+    let error = vit.forward(&pixels, Some(4), &Mode::evaluate()).expect_err("an error");
+    assert!(error.to_string().contains("after 4 blocks, but there are 3"), "{error}");
     Ok(())
 }
 
@@ -199,25 +203,25 @@ fn dropout_acts_only_in_training_and_images_are_independent() -> Result<()> {
 }
 
 #[test]
-fn images_of_another_shape_are_refused() -> Result<()> {
+fn images_of_another_shape_are_errors() -> Result<()> {
     let (vit, _) = load("vit", DType::F32)?;
     for shape in [&[2, 3, 12, 11][..], &[2, 1, 12, 12], &[0, 3, 12, 12], &[3, 12, 12], &[12]] {
         let pixels = Tensor::zeros(shape, DType::F32, &Device::Cpu)?;
-        let refused = vit.forward(&pixels, None, &Mode::inference()).expect_err("a refusal");
-        assert!(refused.to_string().contains("takes [B, 3, 12, 12]"), "{refused}");
+        let error = vit.forward(&pixels, None, &Mode::inference()).expect_err("an error");
+        assert!(error.to_string().contains("takes [B, 3, 12, 12]"), "{error}");
     }
     Ok(())
 }
 
 /// Weights with a class token cannot be loaded into a model without one.
 #[test]
-fn weights_of_another_shape_are_refused() -> Result<()> {
+fn weights_of_another_shape_are_errors() -> Result<()> {
     let config =
         ViTConfig { class_token: false, ..ViTConfig::read(&fixture("vit", "config.json"))? };
     let weights = Weights::open(&fixture("vit", "model.safetensors"))?;
     let builder = ParameterBuilder::on_cpu(0).with_weights(Arc::new(weights));
-    let refused = ViT::new(&config, &builder).expect_err("a refusal").to_string();
-    assert!(refused.contains("position_embeddings") && refused.contains("[1, 9, 16]"), "{refused}");
+    let error = ViT::new(&config, &builder).expect_err("an error").to_string();
+    assert!(error.contains("position_embeddings") && error.contains("[1, 9, 16]"), "{error}");
     Ok(())
 }
 
@@ -243,7 +247,7 @@ fn published_sizes_have_the_published_parameter_counts() -> Result<()> {
 
 /// A convolutional stem does not change the number of patches. Every parameter has a gradient.
 #[test]
-fn a_convolution_stem_computes_patches() -> Result<()> {
+fn a_convolution_stem_keeps_the_number_of_patches_and_has_gradients() -> Result<()> {
     let config = ViTConfig {
         image_size: 16,
         patch_size: 8,
@@ -266,27 +270,29 @@ fn a_convolution_stem_computes_patches() -> Result<()> {
     assert_eq!(output.patch_tokens.dims(), [2, 4, 8]);
     let mut gradients = Gradients::new(&parameters);
     gradients.backward(&loss(&output.patch_tokens)?)?;
-    let suspicious = gradients.missing_or_invalid();
-    assert!(suspicious.iter().all(|(name, _)| name.ends_with("key.bias")), "{suspicious:?}");
+    let faults = gradients.missing_or_invalid();
+    assert!(faults.iter().all(|(name, _)| name.ends_with("key.bias")), "{faults:?}");
     // The states of an image do not depend on other images.
     let alone = vit.forward(&pixels.narrow(0, 1, 1)?, None, &Mode::inference())?.patch_tokens;
     let together = output.patch_tokens.narrow(0, 1, 1)?;
     let difference = (alone - together)?.abs()?.max_all()?.to_scalar::<f32>()?;
     assert!(difference < 1e-5, "{difference}");
-    let refused = ViTConfig { stem_channels: vec![6; 4], ..config };
-    let refused =
-        refused.validate().expect_err("four convolutions leave nothing of 8 pixels").to_string();
-    assert!(refused.contains("stem_channels"), "{refused}");
+    let invalid = ViTConfig { stem_channels: vec![6; 4], ..config };
+    let error = invalid
+        .validate()
+        .expect_err("four convolutions with stride 2 need patches of 16 pixels")
+        .to_string();
+    assert!(error.contains("stem_channels"), "{error}");
     Ok(())
 }
 
 #[test]
-fn invalid_configurations_are_refused() {
+fn invalid_configurations_are_errors() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("config.json");
     for (text, expected) in [
         (r#"{"hidden_size": 8}"#, "model_type"),
-        (r#"{"model_type": "clip"}"#, "model_type `clip` is not `vit`"),
+        (r#"{"model_type": "clip"}"#, "model_type is `clip`; expected `vit`"),
         (r#"{"model_type": "vit", "num_attention_heads": 7}"#, "7 heads"),
         (r#"{"model_type": "vit", "num_attention_heads": 0}"#, "0 heads"),
         (r#"{"model_type": "vit", "hidden_size": 0}"#, "hidden_size"),

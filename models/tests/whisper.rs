@@ -77,8 +77,8 @@ fn states_logits_and_gradients_equal_the_reference() -> Result<()> {
         assert_output(("whisper", "logits"), &logits, &example.tensors, tolerance)?;
         let loss = mean_loss(&logits, &example.targets)?;
         let expected = example.tensors["loss"].to_vec1::<f32>()?[0];
-        let found = values(&loss)?[0];
-        assert!((found - expected).abs() < 1e-4 * expected, "{found}, {expected}");
+        let actual = values(&loss)?[0];
+        assert!((actual - expected).abs() < 1e-4 * expected, "{actual}, {expected}");
         let frames_gradient = loss.backward()?;
         let frames_gradient =
             frames_gradient.get(frames.as_tensor()).expect("a gradient of the frames");
@@ -89,17 +89,17 @@ fn states_logits_and_gradients_equal_the_reference() -> Result<()> {
     Ok(())
 }
 
-/// A fresh model has the same sinusoids as published models.
+/// A model without published weights has the sinusoids of published models.
 #[test]
-fn fresh_positions_equal_the_published_sinusoids() -> Result<()> {
+fn initial_positions_are_the_published_sinusoids() -> Result<()> {
     let table = |builder: &ParameterBuilder| -> Result<Vec<f32>> {
         let parameters = builder.finish()?;
         parameters.get("model.encoder.embed_positions.weight").expect("positions").to_vec()
     };
     let config = WhisperConfig::read(&fixture("whisper", "config.json"))?;
-    let fresh = ParameterBuilder::on_cpu(1);
-    Whisper::new(&config, &fresh)?;
-    let computed = table(&fresh)?;
+    let builder = ParameterBuilder::on_cpu(1);
+    Whisper::new(&config, &builder)?;
+    let computed = table(&builder)?;
     let step = 10_000f64.ln() / 7.0;
     for (i, value) in computed.iter().enumerate() {
         let (position, channel) = ((i / 16) as f64, i % 16);
@@ -126,10 +126,10 @@ fn frames_equal_the_reference() -> Result<()> {
             let expected = tensors[&format!("{what}.{bands}")].to_vec2::<f32>()?;
             for (i, expected) in expected.iter().enumerate() {
                 let row = &computed.values[3 * i * bands..][..bands];
-                for (found, expected) in row.iter().zip(expected) {
+                for (actual, expected) in row.iter().zip(expected) {
                     assert!(
-                        (found - expected).abs() < 1e-4,
-                        "{what} {bands}, frame {}: {found}, {expected}",
+                        (actual - expected).abs() < 1e-4,
+                        "{what} {bands}, frame {}: {actual}, {expected}",
                         3 * i
                     );
                 }
@@ -155,12 +155,12 @@ fn filters_equal_the_published_filters() -> Result<()> {
     for bands in [80, 128] {
         let expected = published[&format!("mel_{bands}")].to_vec2::<f32>()?;
         for (band, expected) in expected.iter().enumerate() {
-            let found = LogMel::whisper(bands)?.filter(band);
+            let actual = LogMel::whisper(bands)?.filter(band);
             for (i, expected) in expected.iter().enumerate() {
                 assert!(
-                    (found[i] - expected).abs() < 1e-8,
+                    (actual[i] - expected).abs() < 1e-8,
                     "band {band} at {i}: {}, {expected}",
-                    found[i]
+                    actual[i]
                 );
             }
         }
@@ -243,15 +243,15 @@ fn texts_equal_the_decoder_without_a_cache() -> Result<()> {
     }
     // Beam search finds a text that is at least as likely.
     let beams = GenerateOptions { num_beams: 4, length_penalty: 0.0, ..options };
-    let found = whisper.decoder().generate(&audio, &prompt, &rules(), &beams)?;
-    for (found, greedy) in found.iter().zip(&transcripts) {
-        assert!(found.generated.log_probability >= greedy.generated.log_probability - 1e-5);
+    let beam_transcripts = whisper.decoder().generate(&audio, &prompt, &rules(), &beams)?;
+    for (beam, greedy) in beam_transcripts.iter().zip(&transcripts) {
+        assert!(beam.generated.log_probability >= greedy.generated.log_probability - 1e-5);
     }
     Ok(())
 }
 
 #[test]
-fn invalid_inputs_are_refused() -> Result<()> {
+fn invalid_inputs_are_errors() -> Result<()> {
     let (whisper, _) = load(DType::F32, vec![ParameterGroup::all_frozen()])?;
     let mode = Mode::inference();
     let frames = Tensor::zeros((26, 6), DType::F32, &Device::Cpu)?;
@@ -261,8 +261,8 @@ fn invalid_inputs_are_refused() -> Result<()> {
     assert!(whisper.encode(&frames, &[24], &mode).is_err());
     let audio = whisper.encode(&frames, &[14, 12], &mode)?;
     let options = GenerateOptions { max_new_tokens: 10, ..GenerateOptions::default() };
-    let refused = whisper.decoder().generate(&audio, &[2, 3], &rules(), &options);
-    assert!(refused.unwrap_err().to_string().contains("12 tokens"));
+    let result = whisper.decoder().generate(&audio, &[2, 3], &rules(), &options);
+    assert!(result.unwrap_err().to_string().contains("12 tokens"));
     assert!(whisper.decoder().generate(&audio, &[], &rules(), &options).is_err());
     let config = |change: fn(&mut WhisperConfig)| {
         let mut config = WhisperConfig::default();
@@ -293,14 +293,14 @@ fn adapted_loss(
 ) -> Result<Tensor> {
     let mode = Mode::evaluate();
     let frames = example.tensors["frames"].to_dtype(token.dtype())?;
-    let embedded = whisper.encoder().embed(&frames, &example.lengths)?;
+    let audio_tokens = whisper.encoder().embed(&frames, &example.lengths)?;
     let (mut rows, mut start) = (Vec::new(), 0);
-    for length in &embedded.lengths {
+    for length in &audio_tokens.lengths {
         rows.push(token.clone());
-        rows.push(embedded.states.narrow(0, start, *length)?);
+        rows.push(audio_tokens.states.narrow(0, start, *length)?);
         start += length;
     }
-    let lengths = embedded.lengths.iter().map(|length| length + 1).collect();
+    let lengths = audio_tokens.lengths.iter().map(|length| length + 1).collect();
     let with_token = AudioStates { states: Tensor::cat(&rows, 0)?, lengths };
     let audio = whisper.encoder().forward(with_token, &adapters[0], &mode)?;
     let logits = whisper.decoder().forward(&example.inputs, &audio, &adapters[1], &mode)?;
@@ -315,26 +315,30 @@ fn gradients_pass_through_the_frozen_model() -> Result<()> {
     for dtype in [DType::F64, DType::F32] {
         let groups = vec![ParameterGroup { pattern: "model.**".into(), rate: 0.0 }];
         let (whisper, builder) = load(dtype, groups)?;
-        let fresh = ParameterBuilder::new(4, Vec::new(), &Compute { dtype, ..Compute::cpu() });
+        let adapter_builder =
+            ParameterBuilder::new(4, Vec::new(), &Compute { dtype, ..Compute::cpu() });
         let config =
             AdapterConfig { bottleneck: 4, activation: Activation::Gelu, ..Default::default() };
-        let make = |blocks, name| Adapters::new(&config, blocks, 16, &fresh.pp(name));
-        let adapters = [make(2, "encoder")?, make(3, "decoder")?];
-        let list: Vec<f32> = (0..16).map(|i| (i as f32 * 1.7).sin()).collect();
-        let token = Tensor::from_vec(list, (1, 16), &Device::Cpu)?.to_dtype(dtype)?;
+        let new_adapters =
+            |blocks, name| Adapters::new(&config, blocks, 16, &adapter_builder.pp(name));
+        let adapters = [new_adapters(2, "encoder")?, new_adapters(3, "decoder")?];
+        let token_values: Vec<f32> = (0..16).map(|i| (i as f32 * 1.7).sin()).collect();
+        let token = Tensor::from_vec(token_values, (1, 16), &Device::Cpu)?.to_dtype(dtype)?;
         let token = Var::from_tensor(&token)?;
         let loss = |token: &Tensor| adapted_loss(&whisper, &example, (token, &adapters));
-        // Fresh adapters do not change the output.
+        // New adapters do not change the output.
         let frames = example.tensors["frames"].to_dtype(dtype)?;
         let plain = whisper.encode(&frames, &example.lengths, &Mode::evaluate())?;
-        let embedded = whisper.encoder().embed(&frames, &example.lengths)?;
-        let adapted = whisper.encoder().forward(embedded, &adapters[0], &Mode::evaluate())?;
+        let audio_tokens = whisper.encoder().embed(&frames, &example.lengths)?;
+        let adapted = whisper.encoder().forward(audio_tokens, &adapters[0], &Mode::evaluate())?;
         assert_eq!(values(&plain.states)?, values(&adapted.states)?);
         assert!(whisper.encoder().forward(plain, &adapters[1], &Mode::evaluate()).is_err());
 
         let gradients = loss(token.as_tensor())?.backward()?;
         assert!(builder.finish()?.iter().all(|p| gradients.get(p.tensor()).is_none()));
-        for parameter in fresh.finish()?.iter().filter(|p| p.name().ends_with("up.weight")) {
+        for parameter in
+            adapter_builder.finish()?.iter().filter(|p| p.name().ends_with("up.weight"))
+        {
             let gradient = values(gradients.get(parameter.tensor()).expect("a gradient"))?;
             assert!(gradient.iter().any(|g| *g != 0.0) && gradient.iter().all(|g| g.is_finite()));
         }
@@ -342,15 +346,15 @@ fn gradients_pass_through_the_frozen_model() -> Result<()> {
         let gradient = gradient.to_dtype(DType::F64)?.flatten_all()?.to_vec1::<f64>()?;
         assert!(gradient.iter().all(|g| *g != 0.0));
         if dtype == DType::F64 {
-            let values = token.as_tensor().flatten_all()?.to_vec1::<f64>()?;
+            let token_values = token.as_tensor().flatten_all()?.to_vec1::<f64>()?;
             for (i, gradient) in gradient.iter().enumerate() {
-                let at = |step: f64| -> Result<f64> {
-                    let mut shifted = values.clone();
+                let loss_at = |step: f64| -> Result<f64> {
+                    let mut shifted = token_values.clone();
                     shifted[i] += step;
                     let shifted = Tensor::from_vec(shifted, (1, 16), &Device::Cpu)?;
                     Ok(loss(&shifted)?.to_scalar::<f64>()?)
                 };
-                let difference = (at(1e-5)? - at(-1e-5)?) / 2e-5;
+                let difference = (loss_at(1e-5)? - loss_at(-1e-5)?) / 2e-5;
                 assert!((gradient - difference).abs() < 1e-7, "{i}: {gradient}, {difference}");
             }
         }
@@ -386,22 +390,22 @@ fn tiny_en_equals_the_states_and_logits_of_the_reference() -> Result<()> {
     let frames = Tensor::from_vec(computed.values, (3000, 80), &Device::Cpu)?;
     let path = fixture("", "whisper_tiny_en.safetensors");
     let tensors = candle_core::safetensors::load(path, &Device::Cpu)?;
-    let every = |tensor: &Tensor, step: u32| {
+    let every_nth_row = |tensor: &Tensor, step: u32| {
         let rows: Vec<u32> = (0..tensor.dim(0)? as u32).step_by(step as usize).collect();
         let count = rows.len();
         tensor.index_select(&Tensor::from_vec(rows, count, &Device::Cpu)?, 0)
     };
-    let largest = |found: &Tensor, what: &str| -> Result<f32> {
-        let difference = (found - &tensors[what])?.abs()?.max_all()?.to_scalar::<f32>()?;
+    let largest_difference = |actual: &Tensor, what: &str| -> Result<f32> {
+        let difference = (actual - &tensors[what])?.abs()?.max_all()?.to_scalar::<f32>()?;
         println!("tiny.en: {what} are off by {difference:.1e}");
         Ok(difference)
     };
-    assert!(largest(&every(&frames, 50)?, "frames")? < 1e-4);
+    assert!(largest_difference(&every_nth_row(&frames, 50)?, "frames")? < 1e-4);
     let audio = whisper.encode(&frames, &[3000], &Mode::inference())?;
-    assert!(largest(&every(&audio.states, 40)?, "states")? < 1e-3);
+    assert!(largest_difference(&every_nth_row(&audio.states, 40)?, "states")? < 1e-3);
     let inputs = PackedTokens::new(&[[50_257, 50_362]]);
     let logits = whisper.decode(&inputs, &audio, &Mode::inference())?;
-    let logits = every(&logits.t()?.contiguous()?, 50)?.t()?.contiguous()?;
-    assert!(largest(&logits, "logits")? < 1e-3);
+    let logits = every_nth_row(&logits.t()?.contiguous()?, 50)?.t()?.contiguous()?;
+    assert!(largest_difference(&logits, "logits")? < 1e-3);
     Ok(())
 }

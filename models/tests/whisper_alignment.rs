@@ -27,13 +27,13 @@ fn tensors(file: &str) -> Result<HashMap<String, Tensor>> {
 }
 
 /// Returns the largest absolute difference, divided by the largest absolute expected value.
-fn relative_difference(found: &[f32], expected: &[f32]) -> f32 {
-    assert_eq!(found.len(), expected.len());
+fn relative_difference(actual: &[f32], expected: &[f32]) -> f32 {
+    assert_eq!(actual.len(), expected.len());
     let largest = |values: &mut dyn Iterator<Item = f32>| {
         values.map(f32::abs).max_by(f32::total_cmp).unwrap_or(0.0)
     };
     let difference =
-        largest(&mut found.iter().zip(expected).map(|(found, expected)| found - expected));
+        largest(&mut actual.iter().zip(expected).map(|(actual, expected)| actual - expected));
     difference / largest(&mut expected.iter().copied())
 }
 
@@ -70,19 +70,25 @@ fn example() -> Result<Example> {
     })
 }
 
-fn assert_is(name: &str, found: &Alignment, example: &Example, tolerance: f32) -> Result<()> {
+/// Asserts that an alignment equals the reference's alignment of text `name`.
+fn assert_alignment(
+    name: &str,
+    actual: &Alignment,
+    example: &Example,
+    tolerance: f32,
+) -> Result<()> {
     let expected_tensor =
         |what: &str| Ok::<_, ModelError>(example.tensors[&format!("{what}.{name}")].clone());
-    let starts: Vec<u32> = found.starts.iter().map(|start| *start as u32).collect();
+    let starts: Vec<u32> = actual.starts.iter().map(|start| *start as u32).collect();
     assert_eq!(starts, integers(&example.tensors, &format!("starts.{name}"))?);
     let floats = |tensor: Tensor| -> Result<Vec<f32>> {
         Ok(tensor.flatten_all()?.to_dtype(DType::F32)?.to_vec1()?)
     };
-    let weights: Vec<f32> = found.weights.iter().map(|weight| *weight as f32).collect();
+    let weights: Vec<f32> = actual.weights.iter().map(|weight| *weight as f32).collect();
     let difference = relative_difference(&weights, &floats(expected_tensor("weights")?)?);
     assert!(difference < tolerance, "text {name}: weights are off by {difference:.1e}");
     let difference =
-        relative_difference(&found.probabilities, &floats(expected_tensor("probabilities")?)?);
+        relative_difference(&actual.probabilities, &floats(expected_tensor("probabilities")?)?);
     assert!(difference < tolerance, "text {name}: probabilities are off by {difference:.1e}");
     Ok(())
 }
@@ -100,23 +106,23 @@ fn token_times_equal_the_reference() -> Result<()> {
         let align = |audio: &AudioStates, texts: &[AlignmentText<'_>]| {
             whisper.decoder().align(audio, texts, &example.prompt, END, &heads)
         };
-        let found = align(&audio, &texts)?;
-        assert_is("0", &found[0], &example, tolerance)?;
-        assert_is("1", &found[1], &example, tolerance)?;
+        let actual = align(&audio, &texts)?;
+        assert_alignment("0", &actual[0], &example, tolerance)?;
+        assert_alignment("1", &actual[1], &example, tolerance)?;
         // An empty text gives an empty alignment and does not affect other clips. Surplus states
         // are ignored.
         let states = 9;
-        let found = align(
+        let actual = align(
             &audio,
             &[
                 AlignmentText { tokens: &[], num_states: states },
                 AlignmentText { tokens: &example.texts[1], num_states: states },
             ],
         )?;
-        assert_eq!(found[0], Alignment::default());
-        assert_is("1", &found[1], &example, tolerance)?;
+        assert_eq!(actual[0], Alignment::default());
+        assert_alignment("1", &actual[1], &example, tolerance)?;
         let empty = AlignmentText { tokens: &[], num_states: states };
-        assert!(align(&audio, &[empty; 2])?.iter().all(|found| *found == Alignment::default()));
+        assert!(align(&audio, &[empty; 2])?.iter().all(|actual| *actual == Alignment::default()));
     }
     Ok(())
 }
@@ -137,34 +143,34 @@ fn short_clips_and_long_texts_have_times() -> Result<()> {
             AlignmentText { tokens: &text[..5], num_states: states },
         ];
         let prompt = example.prompt.as_slice();
-        for (text, found) in
+        for (text, actual) in
             texts.iter().zip(whisper.decoder().align(&audio, &texts, prompt, END, &heads)?)
         {
-            assert_eq!(found.starts.len(), text.tokens.len() + 1);
-            assert_eq!(found.weights.len(), found.starts.len() * states.max(1));
-            assert!(found.starts.is_sorted() && found.starts[text.tokens.len()] < states.max(1));
-            assert!(found.probabilities.iter().all(|p| (0.0..=1.0).contains(p)));
-            assert!(found.weights.iter().all(|weight| weight.is_finite()));
+            assert_eq!(actual.starts.len(), text.tokens.len() + 1);
+            assert_eq!(actual.weights.len(), actual.starts.len() * states.max(1));
+            assert!(actual.starts.is_sorted() && actual.starts[text.tokens.len()] < states.max(1));
+            assert!(actual.probabilities.iter().all(|p| (0.0..=1.0).contains(p)));
+            assert!(actual.weights.iter().all(|weight| weight.is_finite()));
         }
     }
     Ok(())
 }
 
 #[test]
-fn invalid_alignment_inputs_are_refused() -> Result<()> {
+fn invalid_alignment_inputs_are_errors() -> Result<()> {
     let (example, (whisper, audio)) = (example()?, load(DType::F32)?);
     let heads = AlignmentHeads::new(&example.heads, whisper.config())?;
-    let refused = |texts: &[&[u32]], prompt: &[u32]| {
+    let error_of = |texts: &[&[u32]], prompt: &[u32]| {
         let texts: Vec<AlignmentText<'_>> =
             texts.iter().map(|text| AlignmentText { tokens: text, num_states: 5 }).collect();
         whisper.decoder().align(&audio, &texts, prompt, END, &heads).unwrap_err().to_string()
     };
-    assert!(refused(&[&[1]], &[31]).contains("1 texts but 2 clips"));
-    assert!(refused(&[&[1], &[]], &[]).contains("prompt"));
-    assert!(refused(&[&[1], &[2, 30]], &[31]).contains("token 30"));
-    assert!(refused(&[&[1; 10], &[2]], &[31]).contains("11 tokens"));
-    let bad =
+    assert!(error_of(&[&[1]], &[31]).contains("1 texts but 2 clips"));
+    assert!(error_of(&[&[1], &[]], &[]).contains("prompt"));
+    assert!(error_of(&[&[1], &[2, 30]], &[31]).contains("token 30"));
+    assert!(error_of(&[&[1; 10], &[2]], &[31]).contains("11 tokens"));
+    let heads_error =
         |head| AlignmentHeads::new(&[[0, 0], head], whisper.config()).unwrap_err().to_string();
-    assert!(bad([3, 0]).contains("[3, 0]") && bad([0, 4]).contains("4 heads"));
+    assert!(heads_error([3, 0]).contains("[3, 0]") && heads_error([0, 4]).contains("4 heads"));
     Ok(())
 }

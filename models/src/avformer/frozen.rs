@@ -16,7 +16,7 @@ use crate::whisper::Whisper;
 /// The target of prompt rows, which the loss ignores.
 const IGNORED: u32 = u32::MAX;
 
-/// An ASR model whose own parameters are frozen.
+/// An ASR model with frozen parameters.
 #[derive(Debug, Clone)]
 pub enum FrozenAsrModel {
     /// Whisper. The decoder attends to all encoder states, including those of visual tokens.
@@ -42,7 +42,7 @@ impl FrozenAsrModel {
         }
     }
 
-    /// Number of blocks of the encoder.
+    /// Number of blocks in the encoder.
     pub fn blocks(&self) -> usize {
         match self {
             Self::Whisper { model, .. } => model.config().encoder_layers,
@@ -71,13 +71,13 @@ impl FrozenAsrModel {
     /// Runs the blocks with these adapters.
     pub(super) fn encode(
         &self,
-        embedded: AudioStates,
+        audio_tokens: AudioStates,
         adapters: &Adapters,
         mode: &Mode,
     ) -> Result<AudioStates> {
         match self {
-            Self::Whisper { model, .. } => model.encoder().forward(embedded, adapters, mode),
-            Self::Conformer(model) => model.encoder().forward(embedded, adapters, mode),
+            Self::Whisper { model, .. } => model.encoder().forward(audio_tokens, adapters, mode),
+            Self::Conformer(model) => model.encoder().forward(audio_tokens, adapters, mode),
         }
     }
 
@@ -85,8 +85,8 @@ impl FrozenAsrModel {
     ///
     /// # Errors
     /// The errors of the encoder.
-    pub fn encode_unadapted(&self, embedded: AudioStates, mode: &Mode) -> Result<AudioStates> {
-        self.encode(embedded, &Adapters::NONE, mode)
+    pub fn encode_unadapted(&self, audio_tokens: AudioStates, mode: &Mode) -> Result<AudioStates> {
+        self.encode(audio_tokens, &Adapters::NONE, mode)
     }
 
     /// Returns the loss of each clip's text `[B]`, in nats per token. `texts` are tokens without

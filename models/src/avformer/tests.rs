@@ -18,12 +18,12 @@ const FRAMES: [usize; 2] = [24, 14];
 /// Images per clip.
 const COUNTS: [usize; 2] = [2, 1];
 
-fn numbers(count: usize, step: f64) -> Vec<f64> {
+fn sine_values(count: usize, step: f64) -> Vec<f64> {
     (0..count).map(|i| (i as f64 * step).sin()).collect()
 }
 
 fn tensor(shape: (usize, usize), step: f64, dtype: DType) -> Result<Tensor> {
-    let values = numbers(shape.0 * shape.1, step);
+    let values = sine_values(shape.0 * shape.1, step);
     Ok(Tensor::from_vec(values, shape, &Device::Cpu)?.to_dtype(dtype)?)
 }
 
@@ -66,18 +66,22 @@ fn conformer(builder: &ParameterBuilder) -> Result<FrozenAsrModel> {
     Ok(FrozenAsrModel::Conformer(Box::new(ConformerCtc::new(&config, builder)?)))
 }
 
-type Make = fn(&ParameterBuilder) -> Result<FrozenAsrModel>;
-const ASR_MODELS: [Make; 2] = [whisper, conformer];
+type BuildAsrModel = fn(&ParameterBuilder) -> Result<FrozenAsrModel>;
+const ASR_MODELS: [BuildAsrModel; 2] = [whisper, conformer];
 
-fn build(make: Make, config: &AvformerConfig, dtype: DType) -> Result<(Avformer, Parameters)> {
-    let frozen = vec![ParameterGroup { pattern: "recogniser.**".into(), rate: 0.0 }];
+fn build(
+    build_asr_model: BuildAsrModel,
+    config: &AvformerConfig,
+    dtype: DType,
+) -> Result<(Avformer, Parameters)> {
+    let frozen = vec![ParameterGroup { pattern: "asr_model.**".into(), rate: 0.0 }];
     let builder = ParameterBuilder::new(2, frozen, &Compute { dtype, ..Compute::cpu() });
-    let asr_model = make(&builder.pp("recogniser"))?;
+    let asr_model = build_asr_model(&builder.pp("asr_model"))?;
     let model = Avformer::new(asr_model, config, E, &builder)?;
     Ok((model, builder.finish()?))
 }
 
-fn embedded(model: &Avformer, dtype: DType) -> Result<AudioStates> {
+fn audio_tokens(model: &Avformer, dtype: DType) -> Result<AudioStates> {
     let frames = tensor((FRAMES.iter().sum(), 80), 0.37, dtype)?;
     model.asr_model().embed(&frames, &FRAMES)
 }
@@ -86,33 +90,34 @@ fn texts() -> Vec<Vec<u32>> {
     vec![vec![1, 2, 2], vec![3]]
 }
 
-fn random() -> AvformerConfig {
+fn random_projection_config() -> AvformerConfig {
     let projection = ProjectionConfig { init_std: 0.5, ..ProjectionConfig::default() };
     AvformerConfig { projection, ..AvformerConfig::default() }
 }
 
 #[test]
 fn gradients_pass_through_frozen_asr_models_to_the_projection() -> Result<()> {
-    for make in ASR_MODELS {
+    for build_asr_model in ASR_MODELS {
         for position in [TokenPosition::Before, TokenPosition::After] {
-            let mut config = random();
+            let mut config = random_projection_config();
             config.projection.position = position;
             let inputs: [(Vec<f64>, &[usize]); 3] = [
-                (numbers(3 * E, 0.9), &[3, E]),
-                (numbers(8 * E, 1.3), &[8, E]),
-                (numbers(8, 2.1), &[8]),
+                (sine_values(3 * E, 0.9), &[3, E]),
+                (sine_values(8 * E, 1.3), &[8, E]),
+                (sine_values(8, 2.1), &[8]),
             ];
-            let both =
-                [DType::F64, DType::F32].map(|dtype| Ok((dtype, build(make, &config, dtype)?)));
-            let both = both.into_iter().collect::<Result<Vec<_>>>()?;
+            let models = [DType::F64, DType::F32]
+                .map(|dtype| Ok((dtype, build(build_asr_model, &config, dtype)?)));
+            let models = models.into_iter().collect::<Result<Vec<_>>>()?;
             check_gradients(&inputs, |t| {
-                let same_dtype = both.iter().find(|(dtype, _)| *dtype == t[0].dtype());
-                let mut model = same_dtype.expect("one of both dtypes").1.0.clone();
+                let same_dtype = models.iter().find(|(dtype, _)| *dtype == t[0].dtype());
+                let mut model = same_dtype.expect("f64 or f32").1.0.clone();
                 model.projection.linear.weight = t[1].clone();
                 model.projection.linear.bias = Some(t[2].clone());
                 let visual = VisualTokens { embeddings: &t[0], counts: &COUNTS };
                 let mode = Mode::evaluate();
-                let audio = model.encode(embedded(&model, t[0].dtype())?, Some(&visual), &mode)?;
+                let audio =
+                    model.encode(audio_tokens(&model, t[0].dtype())?, Some(&visual), &mode)?;
                 model.asr_model().text_losses(&audio, &texts(), &mode)
             })?;
         }
@@ -123,11 +128,11 @@ fn gradients_pass_through_frozen_asr_models_to_the_projection() -> Result<()> {
 /// All added parameters have a gradient from the first step on; the up-projections are set to
 /// non-zero values for this. No parameter of the ASR model has a gradient.
 #[test]
-fn only_added_parameters_are_trained() -> Result<()> {
-    for make in ASR_MODELS {
-        let (model, parameters) = build(make, &random(), DType::F32)?;
-        let added = |name: &str| name.starts_with("adapters") || name.starts_with("projection");
-        assert!(parameters.iter().all(|p| p.is_trainable() == added(p.name())));
+fn exactly_the_added_parameters_get_gradients() -> Result<()> {
+    for build_asr_model in ASR_MODELS {
+        let (model, parameters) = build(build_asr_model, &random_projection_config(), DType::F32)?;
+        let is_added = |name: &str| name.starts_with("adapters") || name.starts_with("projection");
+        assert!(parameters.iter().all(|p| p.is_trainable() == is_added(p.name())));
         for up in parameters.iter().filter(|p| p.name().ends_with("up.weight")) {
             up.update(&mut |values| {
                 values.iter_mut().zip(1..).for_each(|(v, i)| *v = (i as f32).sin() * 0.1)
@@ -136,7 +141,7 @@ fn only_added_parameters_are_trained() -> Result<()> {
         let embeddings = tensor((3, E), 0.9, DType::F32)?;
         let visual = VisualTokens { embeddings: &embeddings, counts: &COUNTS };
         let mode = Mode::evaluate();
-        let audio = model.encode(embedded(&model, DType::F32)?, Some(&visual), &mode)?;
+        let audio = model.encode(audio_tokens(&model, DType::F32)?, Some(&visual), &mode)?;
         let losses = model.asr_model().text_losses(&audio, &texts(), &mode)?;
         let gradients = losses.mean_all()?.backward()?;
         for parameter in parameters.iter() {
@@ -155,12 +160,12 @@ fn only_added_parameters_are_trained() -> Result<()> {
 }
 
 #[test]
-fn without_images_and_training_it_equals_the_asr_model_bit_for_bit() -> Result<()> {
-    for make in ASR_MODELS {
-        let (model, _) = build(make, &AvformerConfig::default(), DType::F32)?;
+fn a_new_model_without_images_equals_the_asr_model_and_clips_are_independent() -> Result<()> {
+    for build_asr_model in ASR_MODELS {
+        let (model, _) = build(build_asr_model, &AvformerConfig::default(), DType::F32)?;
         let mode = Mode::inference();
         let encode = |visual: Option<(Vec<f64>, [usize; 2])>| -> Result<Vec<Vec<f32>>> {
-            let clips = embedded(&model, DType::F32)?;
+            let clips = audio_tokens(&model, DType::F32)?;
             let Some((values, counts)) = visual else {
                 return Ok(model.encode(clips, None, &mode)?.states.to_vec2()?);
             };
@@ -170,45 +175,46 @@ fn without_images_and_training_it_equals_the_asr_model_bit_for_bit() -> Result<(
             let visual = VisualTokens { embeddings: &embeddings, counts: &counts };
             Ok(model.encode(clips, Some(&visual), &mode)?.states.to_vec2()?)
         };
-        let frozen = model.asr_model().encode_unadapted(embedded(&model, DType::F32)?, &mode)?;
+        let frozen =
+            model.asr_model().encode_unadapted(audio_tokens(&model, DType::F32)?, &mode)?;
         assert_eq!(encode(None)?, frozen.states.to_vec2::<f32>()?);
         assert_eq!(encode(Some((Vec::new(), [0, 0])))?, encode(None)?);
         // A zero projection ignores the image, but the encoder gets a token for it.
-        let seen = encode(Some((numbers(9, 0.9), COUNTS)))?;
-        assert_eq!(seen, encode(Some((numbers(9, 0.4), COUNTS)))?);
-        assert_ne!(seen, encode(None)?);
+        let with_images = encode(Some((sine_values(9, 0.9), COUNTS)))?;
+        assert_eq!(with_images, encode(Some((sine_values(9, 0.4), COUNTS)))?);
+        assert_ne!(with_images, encode(None)?);
         // Clips do not attend to each other's images.
-        let (model, _) = build(make, &random(), DType::F32)?;
+        let (model, _) = build(build_asr_model, &random_projection_config(), DType::F32)?;
         let states = |embeddings: Tensor, counts: &[usize]| -> Result<Vec<Vec<f32>>> {
             let visual = VisualTokens { embeddings: &embeddings, counts };
-            let clips = embedded(&model, DType::F32)?;
+            let clips = audio_tokens(&model, DType::F32)?;
             Ok(model.encode(clips, Some(&visual), &mode)?.states.to_vec2()?)
         };
-        let both = tensor((3, E), 0.9, DType::F32)?;
-        let (seen, alone) =
-            (states(both.clone(), &COUNTS)?, states(both.narrow(0, 0, 2)?, &[2, 0])?);
-        let first = embedded(&model, DType::F32)?.lengths[0];
-        let same = seen[..first]
+        let embeddings = tensor((3, E), 0.9, DType::F32)?;
+        let (with_images, without_second_image) =
+            (states(embeddings.clone(), &COUNTS)?, states(embeddings.narrow(0, 0, 2)?, &[2, 0])?);
+        let first = audio_tokens(&model, DType::F32)?.lengths[0];
+        let equal_states = with_images[..first]
             .concat()
             .iter()
-            .zip(alone[..first].concat())
+            .zip(without_second_image[..first].concat())
             .all(|(a, b)| (a - b).abs() < 1e-5);
-        assert!(same && seen.last() != alone.last());
+        assert!(equal_states && with_images.last() != without_second_image.last());
     }
     Ok(())
 }
 
 #[test]
-fn a_conformer_returns_only_audio_states() -> Result<()> {
-    for (make, extra) in [(whisper as Make, 3), (conformer, 0)] {
-        let (model, _) = build(make, &random(), DType::F32)?;
-        let clips = embedded(&model, DType::F32)?;
+fn whisper_returns_visual_states_and_a_conformer_only_audio_states() -> Result<()> {
+    for (build_asr_model, num_visual_states) in [(whisper as BuildAsrModel, 3), (conformer, 0)] {
+        let (model, _) = build(build_asr_model, &random_projection_config(), DType::F32)?;
+        let clips = audio_tokens(&model, DType::F32)?;
         let (rows, lengths) = (clips.states.dim(0)?, clips.lengths.clone());
         let embeddings = tensor((3, E), 0.9, DType::F32)?;
         let visual = VisualTokens { embeddings: &embeddings, counts: &COUNTS };
         let audio = model.encode(clips, Some(&visual), &Mode::inference())?;
-        assert_eq!(audio.states.dim(0)?, rows + extra);
-        assert_eq!(audio.lengths == lengths, extra == 0);
+        assert_eq!(audio.states.dim(0)?, rows + num_visual_states);
+        assert_eq!(audio.lengths == lengths, num_visual_states == 0);
     }
     Ok(())
 }
@@ -219,19 +225,20 @@ fn mismatched_inputs_are_errors() -> Result<()> {
     let encode = |shape, counts: &[usize]| {
         let embeddings = tensor(shape, 0.9, DType::F32)?;
         let visual = VisualTokens { embeddings: &embeddings, counts };
-        let clips = embedded(&model, DType::F32)?;
+        let clips = audio_tokens(&model, DType::F32)?;
         model.encode(clips, Some(&visual), &Mode::inference()).map(drop)
     };
     for (shape, counts) in [((3, E + 1), &COUNTS[..]), ((2, E), &COUNTS), ((3, E), &[3])] {
         let error = encode(shape, counts).unwrap_err().to_string();
         assert!(error.contains("there are 2 clips, and this projection takes"), "{error}");
     }
-    let audio =
-        model.asr_model().encode_unadapted(embedded(&model, DType::F32)?, &Mode::inference())?;
+    let audio = model
+        .asr_model()
+        .encode_unadapted(audio_tokens(&model, DType::F32)?, &Mode::inference())?;
     let error = model.asr_model().text_losses(&audio, &texts()[..1], &Mode::inference());
     assert!(matches!(error, Err(ModelError::BadInput(_))));
-    let bad = ProjectionConfig { init_std: f64::NAN, ..ProjectionConfig::default() };
-    let error = VisualProjection::new(&bad, E, 8, &ParameterBuilder::on_cpu(0)).unwrap_err();
+    let invalid = ProjectionConfig { init_std: f64::NAN, ..ProjectionConfig::default() };
+    let error = VisualProjection::new(&invalid, E, 8, &ParameterBuilder::on_cpu(0)).unwrap_err();
     assert!(error.to_string().contains("init_std"));
     Ok(())
 }

@@ -18,9 +18,9 @@ use crate::speech::AudioStates;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProjectionConfig {
-    /// Standard deviation of fresh projection weights. At 0, a fresh token equals the bias for
-    /// every image. A random projection disturbs the frozen blocks, because their norms scale any
-    /// token up.
+    /// Standard deviation of the initial projection weights. At 0, the initial token of every image
+    /// equals the bias. A random projection disturbs the frozen blocks, because their norms scale
+    /// any token up.
     pub init_std: f64,
     /// The position of the visual tokens.
     pub position: TokenPosition,
@@ -43,7 +43,7 @@ pub struct VisualProjection {
     position: TokenPosition,
 }
 
-/// Clips of audio tokens and visual tokens.
+/// Packed clips whose tokens are audio tokens and visual tokens.
 pub(super) struct Joined {
     pub(super) clips: AudioStates,
     pub(super) audio_rows: AudioRows,
@@ -111,19 +111,19 @@ impl VisualProjection {
         let embeddings = visual.embeddings.to_device(device)?.to_dtype(dtype)?;
         let tokens = self.linear.forward(&embeddings)?;
         let states = Tensor::cat(&[&audio.states, &tokens], 0)?;
-        let (mut image, mut moment) = (audio.states.dim(0)? as u32, 0);
+        let (mut first_image, mut first_audio) = (audio.states.dim(0)? as u32, 0);
         let (mut rows, mut audio_rows, mut lengths) = (Vec::new(), Vec::new(), Vec::new());
         for (&length, &count) in audio.lengths.iter().zip(counts) {
-            let images = image..image + count as u32;
-            let moments = moment..moment + length as u32;
-            (image, moment) = (images.end, moments.end);
+            let image_rows = first_image..first_image + count as u32;
+            let clip_audio = first_audio..first_audio + length as u32;
+            (first_image, first_audio) = (image_rows.end, clip_audio.end);
             let (before, after) = match self.position {
-                TokenPosition::Before => (images, 0..0),
-                TokenPosition::After => (0..0, images),
+                TokenPosition::Before => (image_rows, 0..0),
+                TokenPosition::After => (0..0, image_rows),
             };
             rows.extend(before);
             audio_rows.extend((0..length).map(|i| (rows.len() + i) as u32));
-            rows.extend(moments);
+            rows.extend(clip_audio);
             rows.extend(after);
             lengths.push(length + count);
         }
@@ -136,8 +136,12 @@ impl VisualProjection {
 }
 
 impl AudioRows {
-    /// Returns only the rows of audio tokens. `lengths` is their number in each clip.
-    pub(super) fn of(self, joined: &AudioStates, lengths: Vec<usize>) -> Result<AudioStates> {
+    /// Returns the states of the audio tokens. `lengths` holds their number in each clip.
+    pub(super) fn select_from(
+        self,
+        joined: &AudioStates,
+        lengths: Vec<usize>,
+    ) -> Result<AudioStates> {
         Ok(AudioStates { states: embedding_sum(&[(&joined.states, self.0)])?, lengths })
     }
 }

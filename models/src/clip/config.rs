@@ -30,7 +30,7 @@ pub struct ClipConfig {
 /// The text encoder.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(default)]
-#[allow(missing_docs)] // As in ViTConfig.
+#[allow(missing_docs)] // ViTConfig documents these fields.
 pub struct ClipTextConfig {
     /// Size `V` of the vocabulary.
     pub vocab_size: usize,
@@ -50,7 +50,7 @@ pub struct ClipTextConfig {
 /// The vision encoder.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-#[allow(missing_docs)] // As in ViTConfig.
+#[allow(missing_docs)] // ViTConfig documents these fields.
 pub struct ClipVisionConfig {
     /// Width `E` of the projection of a vision encoder alone. Within CLIP, `projection_dim` of
     /// [`ClipConfig`] applies.
@@ -148,8 +148,8 @@ tower!(ClipVisionConfig);
 const OLD_END_OF_TEXT: u32 = 2;
 
 impl ClipTextConfig {
-    /// The end-of-text token. `None` (for the wrong id of old configurations) means the largest id
-    /// in each text.
+    /// Returns the end-of-text token. `None`, for old configurations with the wrong id, means the
+    /// largest id in each text.
     pub fn end_of_text(&self) -> Option<u32> {
         Some(self.eos_token_id).filter(|end| *end != OLD_END_OF_TEXT)
     }

@@ -22,6 +22,7 @@ pub struct ClipVision {
     projection: Linear,
 }
 
+/// The vision encoder without its projection.
 #[derive(Debug, Clone)]
 struct VisionTower {
     compute: Compute,

@@ -16,6 +16,7 @@ use crate::params::{Init, ParameterBuilder};
 /// The weight of a feed-forward module's output (half step).
 const HALF: f32 = 0.5;
 
+/// A Conformer block.
 #[derive(Debug, Clone)]
 pub(super) struct Block {
     feed_forward: [FeedForward; 2],
@@ -60,7 +61,7 @@ impl Block {
     ) -> Result<Tensor> {
         let mut chain = Chain::new();
         let input = chain.input(x);
-        self.feed_forward[0].push(&mut chain, input, config, mode)?;
+        self.feed_forward[0].append(&mut chain, input, config, mode)?;
         let x = chain.finish()?;
 
         let normed = self.attention_norm.forward(&x)?;
@@ -68,12 +69,12 @@ impl Block {
 
         let mut chain = Chain::new();
         let (x, context) = (chain.input(&x), chain.input(&context));
-        let attended = chain.stacked_linear(context, &[self.attention.output.as_part()]);
+        let attended = chain.stacked_linear(context, &[self.attention.output.parameters()]);
         let x = chain.residual(x, attended, mode.dropout(config.dropout));
         let normed = chain.norm(x, self.convolution_norm.as_norm());
-        let convolved = self.convolution.push(&mut chain, normed, clips.lengths, config)?;
+        let convolved = self.convolution.append(&mut chain, normed, clips.lengths, config)?;
         let x = chain.residual(x, convolved, mode.dropout(config.dropout));
-        let x = self.feed_forward[1].push(&mut chain, x, config, mode)?;
+        let x = self.feed_forward[1].append(&mut chain, x, config, mode)?;
         chain.norm(x, self.norm.as_norm());
         Ok(chain.finish()?)
     }
@@ -94,6 +95,7 @@ fn linear_layer(
     Ok(Linear { bias: Some(bias), ..linear })
 }
 
+/// A feed-forward module with its norm.
 #[derive(Debug, Clone)]
 struct FeedForward {
     norm: LayerNorm,
@@ -104,15 +106,16 @@ struct FeedForward {
 impl FeedForward {
     fn new(config: &ConformerConfig, norm: LayerNorm, builder: &ParameterBuilder) -> Result<Self> {
         let (d, m) = (config.hidden_size, config.intermediate_size);
-        let fresh = (config.initializer_range, config.attention_bias);
+        let init = (config.initializer_range, config.attention_bias);
         Ok(Self {
             norm,
-            up: linear_layer(d, m, fresh, &builder.pp("linear1"))?,
-            down: linear_layer(m, d, fresh, &builder.pp("linear2"))?,
+            up: linear_layer(d, m, init, &builder.pp("linear1"))?,
+            down: linear_layer(m, d, init, &builder.pp("linear2"))?,
         })
     }
 
-    fn push(
+    /// Adds the module and its residual sum to a chain: `[T, D]` → `[T, D]`.
+    fn append(
         &self,
         chain: &mut Chain,
         x: Value,
@@ -120,7 +123,7 @@ impl FeedForward {
         mode: &Mode,
     ) -> Result<Value> {
         let normed = chain.norm(x, self.norm.as_norm());
-        let (up, down) = (self.up.with_bias()?, self.down.with_bias()?);
+        let (up, down) = (self.up.weight_and_bias()?, self.down.weight_and_bias()?);
         let ffn_output = chain.feed_forward(normed, up, down, config.hidden_act);
         Ok(chain.scaled_residual(x, HALF, ffn_output, mode.dropout(config.dropout)))
     }
@@ -159,7 +162,7 @@ impl RelativeAttention {
         })
     }
 
-    /// Computes the attention before the output projection.
+    /// Computes the attention before the output projection: `[T, D]` → `[T, D]`.
     fn forward(
         &self,
         normed: &Tensor,
@@ -169,7 +172,7 @@ impl RelativeAttention {
     ) -> Result<Tensor> {
         let (num_heads, segments) = (config.num_attention_heads, clips.segments.clone());
         let scale = 1.0 / ((config.hidden_size / num_heads) as f32).sqrt();
-        let (weight, bias) = self.query.with_bias()?;
+        let (weight, bias) = self.query.weight_and_bias()?;
         let with_bias = |other: &Tensor| {
             Ok::<_, crate::ModelError>((bias + full_precision(other)?.flatten_all()?)?)
         };
@@ -177,7 +180,7 @@ impl RelativeAttention {
         let position_query_bias = with_bias(&self.distance_bias)?;
         let qkv = stacked_linear(
             normed,
-            &[(weight, Some(&content_query_bias)), self.key.as_part(), self.value.as_part()],
+            &[(weight, Some(&content_query_bias)), self.key.parameters(), self.value.parameters()],
         )?;
         let queries = linear(normed, weight, Some(&position_query_bias))?;
         let distances = linear(&clips.positions.table, &self.relative_key, None)?;
@@ -198,12 +201,13 @@ impl RelativeAttention {
 #[derive(Debug, Clone)]
 struct ConvolutionModule {
     /// `[2 D, D, 1]` and `[2 D]`.
-    into_gate: Linear,
+    glu_input: Linear,
     depthwise: Depthwise,
     /// `[D, D, 1]` and `[D]`.
     output: Linear,
 }
 
+/// The depthwise convolution over time, and the norm after it.
 #[derive(Debug, Clone)]
 struct Depthwise {
     /// `[D, 1, rows]`.
@@ -213,6 +217,7 @@ struct Depthwise {
     norm: InnerNorm,
 }
 
+/// The norm within the convolution module.
 #[derive(Debug, Clone)]
 enum InnerNorm {
     Layer(LayerNorm),
@@ -231,31 +236,38 @@ impl ConvolutionModule {
         let depthwise = builder.pp("depthwise_conv");
         let std = (rows as f64).powf(-0.5);
         let weight = depthwise.get("weight", &[d, 1, rows], Init::Normal(std))?;
-        let bias = bias_of(config, d, &weight, &depthwise)?;
-        let pointwise = |name: &str, to: usize| {
-            let own = builder.pp(name);
-            let weight = own.get("weight", &[to, d, 1], Init::Normal(config.initializer_range))?;
-            let bias = Some(bias_of(config, to, &weight, &own)?);
+        let bias = bias_or_zeros(config, d, &weight, &depthwise)?;
+        let pointwise = |name: &str, out_channels: usize| {
+            let layer = builder.pp(name);
+            let weight = layer.get(
+                "weight",
+                &[out_channels, d, 1],
+                Init::Normal(config.initializer_range),
+            )?;
+            let bias = Some(bias_or_zeros(config, out_channels, &weight, &layer)?);
             Ok::<_, crate::ModelError>(Linear { weight, bias })
         };
-        let own = builder.pp("norm");
+        let norm_builder = builder.pp("norm");
         let norm = match config.convolution_norm {
-            ConvolutionNorm::LayerNorm => InnerNorm::Layer(LayerNorm::new(d, EPSILON, &own)?),
+            ConvolutionNorm::LayerNorm => {
+                InnerNorm::Layer(LayerNorm::new(d, EPSILON, &norm_builder)?)
+            }
             ConvolutionNorm::BatchNorm => InnerNorm::Batch {
-                weight: own.get("weight", &[d], Init::Ones)?,
-                bias: own.get("bias", &[d], Init::Zeros)?,
-                mean: own.buffer("running_mean", &[d], Init::Zeros)?,
-                variance: own.buffer("running_var", &[d], Init::Ones)?,
+                weight: norm_builder.get("weight", &[d], Init::Ones)?,
+                bias: norm_builder.get("bias", &[d], Init::Zeros)?,
+                mean: norm_builder.buffer("running_mean", &[d], Init::Zeros)?,
+                variance: norm_builder.buffer("running_var", &[d], Init::Ones)?,
             },
         };
         Ok(Self {
-            into_gate: pointwise("pointwise_conv1", 2 * d)?,
+            glu_input: pointwise("pointwise_conv1", 2 * d)?,
             depthwise: Depthwise { weight, bias, norm },
             output: pointwise("pointwise_conv2", d)?,
         })
     }
 
-    fn push(
+    /// Adds the module, without the residual sum, to a chain: `[T, D]` → `[T, D]`.
+    fn append(
         &self,
         chain: &mut Chain,
         x: Value,
@@ -263,12 +275,12 @@ impl ConvolutionModule {
         config: &ConformerConfig,
     ) -> Result<Value> {
         let pointwise = |layer: &Linear| Ok::<_, crate::ModelError>(layer.weight.squeeze(2)?);
-        let weight = pointwise(&self.into_gate)?;
-        let x = chain.stacked_linear(x, &[(&weight, self.into_gate.bias.as_ref())]);
+        let weight = pointwise(&self.glu_input)?;
+        let x = chain.stacked_linear(x, &[(&weight, self.glu_input.bias.as_ref())]);
         let x = chain.glu(x);
         let rows = config.conv_kernel_size;
         let windows = Windows::over_time(rows, 1, (rows - 1) / 2);
-        let (weight, bias) = self.depthwise.folded()?;
+        let (weight, bias) = self.depthwise.with_folded_norm()?;
         let x = chain.depthwise(x, &weight, &bias, lengths, windows);
         let x = match &self.depthwise.norm {
             InnerNorm::Layer(norm) => chain.norm(x, norm.as_norm()),
@@ -282,7 +294,7 @@ impl ConvolutionModule {
 
 impl Depthwise {
     /// Returns weight `[D, rows]` and bias `[D]` with the batch norm folded in.
-    fn folded(&self) -> Result<(Tensor, Tensor)> {
+    fn with_folded_norm(&self) -> Result<(Tensor, Tensor)> {
         let weights = full_precision(&self.weight)?.squeeze(1)?;
         match &self.norm {
             InnerNorm::Layer(_) => Ok((weights, self.bias.clone())),
@@ -297,7 +309,7 @@ impl Depthwise {
 
 /// Returns the bias of a layer of the convolution module. Without biases in `config`, the
 /// bias is a constant zero.
-fn bias_of(
+fn bias_or_zeros(
     config: &ConformerConfig,
     size: usize,
     weight: &Tensor,

@@ -150,6 +150,7 @@ impl ConformerConfig {
         }
     }
 
+    /// The options that all presets share: the architecture of arXiv 2005.08100.
     fn paper() -> Self {
         Self {
             subsampling_factor: 4,
@@ -200,8 +201,8 @@ impl ConformerConfig {
     pub(super) fn subsampling_layers(&self) -> usize {
         let stride = self.subsampling_conv_stride;
         let power = |n: u32| stride.checked_pow(n);
-        let found = (1..16).find(|n| power(*n) == Some(self.subsampling_factor));
-        found.map_or(0, |n| n as usize)
+        let exponent = (1..16).find(|n| power(*n) == Some(self.subsampling_factor));
+        exponent.map_or(0, |n| n as usize)
     }
 
     /// Returns the windows of each subsampling convolution.
@@ -234,7 +235,7 @@ impl ConformerCtcConfig {
     ///
     /// # Errors
     /// [`ModelError::Io`](crate::ModelError::Io).
-    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) for another model type, or
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) for another model type or
     /// inconsistent values.
     pub fn read(path: &Path) -> Result<Self> {
         let config: Self = read_published(path, "parakeet_ctc")?;

@@ -20,9 +20,14 @@ pub(super) struct Positions {
 }
 
 impl Positions {
-    /// Creates embeddings for clips of up to `longest` states of width `D`.
-    pub(super) fn new(longest: usize, width: usize, dtype: DType, device: &Device) -> Result<Self> {
-        let max_distance = longest.saturating_sub(1) as i64;
+    /// Creates embeddings for clips of up to `max_length` states of width `D`.
+    pub(super) fn new(
+        max_length: usize,
+        width: usize,
+        dtype: DType,
+        device: &Device,
+    ) -> Result<Self> {
+        let max_distance = max_length.saturating_sub(1) as i64;
         let count = 2 * max_distance as usize + 1;
         let row = |distance: i64| {
             (0..width).map(move |channel| {

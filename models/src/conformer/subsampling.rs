@@ -13,10 +13,11 @@ use crate::params::{Init, ParameterBuilder};
 #[derive(Debug, Clone)]
 pub(super) struct Subsampler {
     first: Convolution,
-    rest: Vec<Layer>,
+    later_layers: Vec<Layer>,
     linear: Linear,
 }
 
+/// A convolution after the first.
 #[derive(Debug, Clone)]
 enum Layer {
     Full(Convolution),
@@ -45,43 +46,44 @@ impl Subsampler {
             std(kernel_positions),
             &layers.pp(0),
         )?;
-        let (mut rest, mut at) = (Vec::new(), 2);
+        let (mut later_layers, mut index) = (Vec::new(), 2);
         for _ in 1..config.subsampling_layers() {
-            let own = layers.pp(at);
-            rest.push(match config.subsampling {
+            let layer_builder = layers.pp(index);
+            later_layers.push(match config.subsampling {
                 Subsampling::Full => Layer::Full(Convolution::over_time_and_width(
                     channels,
                     channels,
                     windows,
                     std(channels * kernel_positions),
-                    &own,
+                    &layer_builder,
                 )?),
                 Subsampling::Depthwise => {
                     let shape = [channels, 1, windows.size[0], windows.size[1]];
-                    let weight = own.get("weight", &shape, Init::Normal(std(kernel_positions)))?;
-                    at += 1;
+                    let weight =
+                        layer_builder.get("weight", &shape, Init::Normal(std(kernel_positions)))?;
+                    index += 1;
                     Layer::Depthwise {
                         weight,
-                        bias: own.get("bias", &[channels], Init::Zeros)?,
+                        bias: layer_builder.get("bias", &[channels], Init::Zeros)?,
                         windows,
                         pointwise: Convolution::over_time_and_width(
                             channels,
                             channels,
                             Windows::square(1, 1, 0),
                             std(channels),
-                            &layers.pp(at),
+                            &layers.pp(index),
                         )?,
                     }
                 }
             });
-            at += 2;
+            index += 2;
         }
         let width = (0..config.subsampling_layers())
             .fold(config.num_mel_bins, |width, _| windows.of_width(width));
         let inputs = channels * width;
         let std = (inputs as f64).powf(-0.5);
         let linear = Linear::new(inputs, config.hidden_size, std, &builder.pp("linear"))?;
-        Ok(Self { first, rest, linear })
+        Ok(Self { first, later_layers, linear })
     }
 
     /// Subsamples frames `[F, M]` of packed clips of `lengths`. Returns states `[T, D]` and the new
@@ -93,18 +95,18 @@ impl Subsampler {
     ) -> Result<(Tensor, Vec<usize>)> {
         let (x, lengths) = self.first.forward(&frames.unsqueeze(2)?, lengths)?;
         let (mut x, mut lengths) = (activation(&x, Activation::Relu)?, lengths);
-        for layer in &self.rest {
-            let (output, shorter) = match layer {
+        for layer in &self.later_layers {
+            let (output, output_lengths) = match layer {
                 Layer::Full(convolution) => convolution.forward(&x, &lengths)?,
                 Layer::Depthwise { weight, bias, windows, pointwise } => {
                     let weight = weight.flatten_from(1)?;
                     let x = depthwise(&x, &weight, bias, &lengths, *windows)?;
-                    let shorter: Vec<usize> =
+                    let output_lengths: Vec<usize> =
                         lengths.iter().map(|&length| windows.of_length(length)).collect();
-                    pointwise.forward(&x, &shorter)?
+                    pointwise.forward(&x, &output_lengths)?
                 }
             };
-            (x, lengths) = (activation(&output, Activation::Relu)?, shorter);
+            (x, lengths) = (activation(&output, Activation::Relu)?, output_lengths);
         }
         // The published linear layer expects the columns channel by channel.
         let x = x.transpose(1, 2)?.contiguous()?.flatten_from(1)?;

@@ -21,9 +21,9 @@ use crate::error::{ModelError, Result};
 /// The supported version.
 const VERSION: u32 = 6;
 
-/// Limits on the variables of a file and on the dimensions of a variable. A file beyond them is
-/// refused as damaged.
+/// The largest accepted number of variables in a file.
 const MAX_VARIABLES: usize = 1 << 16;
+/// The largest accepted number of dimensions of a variable.
 const MAX_DIMS: usize = 8;
 
 /// An open `model.bin`.
@@ -34,16 +34,17 @@ pub(super) struct File {
     variables: HashMap<String, Variable>,
 }
 
+/// A stored tensor: its shape, its type, and the range of its bytes in the file.
 #[derive(Clone)]
 struct Variable {
     dims: Vec<usize>,
-    kind: Kind,
+    data_type: DataType,
     bytes: Range<usize>,
 }
 
 /// The data types, in the order of CTranslate2's ids.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Kind {
+enum DataType {
     F32,
     I8,
     I16,
@@ -52,14 +53,14 @@ enum Kind {
     Bf16,
 }
 
-impl Kind {
-    fn of(number: u8) -> Option<Self> {
-        [Self::F32, Self::I8, Self::I16, Self::I32, Self::F16, Self::Bf16]
-            .get(number as usize)
-            .copied()
+impl DataType {
+    /// Returns the type with CTranslate2's id; `None` for an unknown id.
+    fn from_id(id: u8) -> Option<Self> {
+        [Self::F32, Self::I8, Self::I16, Self::I32, Self::F16, Self::Bf16].get(id as usize).copied()
     }
 
-    fn size(self) -> usize {
+    /// Returns the number of bytes of one value.
+    fn num_bytes(self) -> usize {
         match self {
             Self::I8 => 1,
             Self::I16 | Self::F16 | Self::Bf16 => 2,
@@ -69,6 +70,10 @@ impl Kind {
 }
 
 impl File {
+    /// Maps the file and reads the list of its variables.
+    ///
+    /// # Errors
+    /// [`ModelError::Io`]. [`ModelError::BadCtranslate2`].
     pub fn open(path: &Path) -> Result<Self> {
         let io = |source| ModelError::Io { path: path.to_path_buf(), source };
         let file = std::fs::File::open(path).map_err(io)?;
@@ -76,7 +81,7 @@ impl File {
         // are checked against its length, and every bit pattern is valid for the types.
         let map = unsafe { Mmap::map(&file) }.map_err(io)?;
         let mut cursor = Cursor { bytes: &map, position: 0 };
-        let (spec, variables) = cursor.variables().map_err(|reason| bad(path, reason))?;
+        let (spec, variables) = cursor.variables().map_err(|reason| file_error(path, reason))?;
         Ok(Self { path: path.to_path_buf(), map, spec, variables })
     }
 
@@ -84,35 +89,40 @@ impl File {
         &self.path
     }
 
+    /// Returns the model kind, such as `WhisperSpec`.
     pub fn spec(&self) -> &str {
         &self.spec
     }
 
-    pub fn bad(&self, reason: String) -> ModelError {
-        bad(&self.path, reason)
+    /// Returns an error for this file.
+    pub fn error(&self, reason: String) -> ModelError {
+        file_error(&self.path, reason)
     }
 
+    /// Whether the file has a variable with this name.
     pub fn has(&self, name: &str) -> bool {
         self.variables.contains_key(name)
     }
 
-    /// Returns the size of a dimension.
+    /// Returns the size of dimension `dim` of a variable.
     pub fn size(&self, name: &str, dim: usize) -> Result<usize> {
         let variable = self.variable(name)?;
         let missing =
-            || self.bad(format!("variable `{name}` has only the dimensions {:?}", variable.dims));
+            || self.error(format!("variable `{name}` has only the dimensions {:?}", variable.dims));
         variable.dims.get(dim).copied().ok_or_else(missing)
     }
 
     /// Returns an integer, such as a number of heads; `None` if the file has no such variable.
-    pub fn number(&self, name: &str) -> Result<Option<i64>> {
+    pub fn integer(&self, name: &str) -> Result<Option<i64>> {
         let Some(variable) = self.variables.get(name) else { return Ok(None) };
         let bytes = &self.map[variable.bytes.clone()];
-        match (variable.kind, bytes) {
-            (Kind::I8, &[a]) => Ok(Some(i64::from(a as i8))),
-            (Kind::I16, &[a, b]) => Ok(Some(i64::from(i16::from_le_bytes([a, b])))),
-            (Kind::I32, &[a, b, c, d]) => Ok(Some(i64::from(i32::from_le_bytes([a, b, c, d])))),
-            (kind, _) => Err(self.bad(format!("variable `{name}` is not an integer ({kind:?})"))),
+        match (variable.data_type, bytes) {
+            (DataType::I8, &[a]) => Ok(Some(i64::from(a as i8))),
+            (DataType::I16, &[a, b]) => Ok(Some(i64::from(i16::from_le_bytes([a, b])))),
+            (DataType::I32, &[a, b, c, d]) => Ok(Some(i64::from(i32::from_le_bytes([a, b, c, d])))),
+            (data_type, _) => {
+                Err(self.error(format!("variable `{name}` is not an integer ({data_type:?})")))
+            }
         }
     }
 
@@ -121,18 +131,18 @@ impl File {
         let variable = self.variable(name)?;
         let bytes = &self.map[variable.bytes.clone()];
         let raw = |dtype| Ok(Tensor::from_raw_buffer(bytes, dtype, &variable.dims, &Device::Cpu)?);
-        let values: Vec<f32> = match variable.kind {
-            Kind::F32 => return raw(DType::F32),
-            Kind::F16 => return raw(DType::F16),
-            Kind::Bf16 => return raw(DType::BF16),
-            Kind::I8 => bytes.iter().map(|byte| f32::from(*byte as i8)).collect(),
-            Kind::I16 => {
+        let values: Vec<f32> = match variable.data_type {
+            DataType::F32 => return raw(DType::F32),
+            DataType::F16 => return raw(DType::F16),
+            DataType::Bf16 => return raw(DType::BF16),
+            DataType::I8 => bytes.iter().map(|byte| f32::from(*byte as i8)).collect(),
+            DataType::I16 => {
                 let pairs = bytes.chunks_exact(2);
                 pairs.map(|pair| f32::from(i16::from_le_bytes([pair[0], pair[1]]))).collect()
             }
-            Kind::I32 => {
+            DataType::I32 => {
                 return Err(
-                    self.bad(format!("variable `{name}`: 32-bit weights are not supported"))
+                    self.error(format!("variable `{name}`: 32-bit weights are not supported"))
                 );
             }
         };
@@ -147,7 +157,7 @@ impl File {
             }
             (scales, _) => {
                 let reason = format!("`{name}` of shape {:?} has {scales} scales", variable.dims);
-                return Err(self.bad(reason));
+                return Err(self.error(reason));
             }
         };
         let values = Tensor::from_vec(values, variable.dims.as_slice(), &Device::Cpu)?;
@@ -155,12 +165,12 @@ impl File {
     }
 
     fn variable(&self, name: &str) -> Result<&Variable> {
-        let missing = || self.bad(format!("has no variable `{name}`"));
+        let missing = || self.error(format!("has no variable `{name}`"));
         self.variables.get(name).ok_or_else(missing)
     }
 }
 
-fn bad(path: &Path, reason: String) -> ModelError {
+fn file_error(path: &Path, reason: String) -> ModelError {
     ModelError::BadCtranslate2 { path: path.to_path_buf(), reason }
 }
 
@@ -171,6 +181,7 @@ struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
+    /// Reads the whole file. Returns the model kind and the variables by name.
     fn variables(&mut self) -> Result<(String, HashMap<String, Variable>), String> {
         let version = self.u32()?;
         if version != VERSION {
@@ -199,18 +210,18 @@ impl<'a> Cursor<'a> {
             }
             let dims: Vec<usize> =
                 (0..rank).map(|_| self.u32().map(|d| d as usize)).collect::<Result<_, _>>()?;
-            let number = self.u8()?;
-            let kind = Kind::of(number)
-                .ok_or_else(|| format!("variable `{name}` has the unknown type {number}"))?;
+            let id = self.u8()?;
+            let data_type = DataType::from_id(id)
+                .ok_or_else(|| format!("variable `{name}` has the unknown type {id}"))?;
             let length = self.u32()? as usize;
-            let elements = dims.iter().try_fold(1usize, |all, dim| all.checked_mul(*dim));
-            if elements.and_then(|count| count.checked_mul(kind.size())) != Some(length) {
+            let elements = dims.iter().try_fold(1usize, |product, dim| product.checked_mul(*dim));
+            if elements.and_then(|count| count.checked_mul(data_type.num_bytes())) != Some(length) {
                 let reason = format!("variable `{name}` of shape {dims:?} has {length} bytes");
                 return Err(reason);
             }
             let start = self.position;
             self.take(length)?;
-            let variable = Variable { dims, kind, bytes: start..start + length };
+            let variable = Variable { dims, data_type, bytes: start..start + length };
             if variables.insert(name.clone(), variable).is_some() {
                 return Err(format!("variable `{name}` appears twice"));
             }
@@ -226,18 +237,19 @@ impl<'a> Cursor<'a> {
         }
         match self.bytes.len() - self.position {
             0 => Ok((spec, variables)),
-            rest => Err(format!("{rest} bytes after the end")),
+            count => Err(format!("{count} bytes after the end")),
         }
     }
 
+    /// Returns the next `count` bytes and moves past them.
     fn take(&mut self, count: usize) -> Result<&'a [u8], String> {
         let end = self.position.checked_add(count).filter(|end| *end <= self.bytes.len());
         let Some(end) = end else {
             return Err(format!("is truncated: it ends after {} bytes", self.bytes.len()));
         };
-        let taken = &self.bytes[self.position..end];
+        let bytes = &self.bytes[self.position..end];
         self.position = end;
-        Ok(taken)
+        Ok(bytes)
     }
 
     fn u8(&mut self) -> Result<u8, String> {

@@ -39,11 +39,11 @@ pub struct DebertaConfig {
     pub relative_attention: bool,
     /// Number of buckets of relative positions on each side. If it is 0 or negative, each distance
     /// has its own embedding.
-    #[serde(default = "unset")]
+    #[serde(default = "default_unset")]
     pub position_buckets: i64,
     /// The largest relative distance; larger distances share its embedding. If it is 0 or negative,
     /// `max_position_embeddings` applies.
-    #[serde(default = "unset")]
+    #[serde(default = "default_unset")]
     pub max_relative_positions: i64,
     /// The terms of the disentangled attention bias. Relative attention needs at least one.
     #[serde(default)]
@@ -77,7 +77,7 @@ fn default_position_biased_input() -> bool {
     true
 }
 
-fn unset() -> i64 {
+fn default_unset() -> i64 {
     -1
 }
 
@@ -99,6 +99,7 @@ pub struct PositionTerms {
     pub position_to_content: bool,
 }
 
+/// The forms of `pos_att_type` in published files.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum PublishedTerms {
@@ -129,6 +130,7 @@ impl TryFrom<PublishedTerms> for PositionTerms {
 }
 
 impl PositionTerms {
+    /// Returns the number of terms.
     pub(super) fn count(self) -> usize {
         usize::from(self.content_to_position) + usize::from(self.position_to_content)
     }
@@ -143,7 +145,7 @@ impl DebertaConfig {
     /// # Errors
     /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), which names the field.
     pub fn validate(&self) -> Result<()> {
-        let bad = |what: &str, reason: String| Err(bad_field(what, reason));
+        let field_error = |what: &str, reason: String| Err(bad_field(what, reason));
         let (width, heads) = (self.hidden_size, self.num_attention_heads);
         check_heads(width, heads)?;
         check_layers(self.num_hidden_layers)?;
@@ -161,7 +163,7 @@ impl DebertaConfig {
             self.attention_head_size.filter(|size| size.checked_mul(heads) != Some(width))
         {
             let reason = format!("{size} times {heads} heads is not hidden_size {width}");
-            return bad("attention_head_size", reason);
+            return field_error("attention_head_size", reason);
         }
         if self.conv_kernel_size > 0 {
             let reason = format!(
@@ -169,22 +171,25 @@ impl DebertaConfig {
                  use a v3 model",
                 self.conv_kernel_size
             );
-            return bad("conv_kernel_size", reason);
+            return field_error("conv_kernel_size", reason);
         }
         if self.relative_attention {
             if self.pos_att_type.count() == 0 {
-                return bad("pos_att_type", "relative_attention needs c2p, p2c or both".into());
+                return field_error(
+                    "pos_att_type",
+                    "relative_attention needs c2p, p2c or both".into(),
+                );
             }
             let (buckets, max_distance) = (self.position_buckets, self.max_distance());
             if !(1..=MAX_RELATIVE_POSITIONS).contains(&max_distance) {
                 let reason =
                     format!("{max_distance} is not between 1 and {MAX_RELATIVE_POSITIONS}");
-                return bad("max_relative_positions", reason);
+                return field_error("max_relative_positions", reason);
             }
             if buckets == 1 || (buckets > 1 && buckets / 2 + 1 >= max_distance) {
                 let reason =
                     format!("{buckets} buckets do not fit {max_distance} relative positions");
-                return bad("position_buckets", reason);
+                return field_error("position_buckets", reason);
             }
         }
         Ok(())
@@ -250,7 +255,7 @@ mod tests {
 
     /// Expected buckets: `tests/reference/text_encoders.py`.
     #[test]
-    fn buckets_equal_the_published_models() {
+    fn log_buckets_equal_the_reference() {
         let text = include_str!("../../tests/fixtures/deberta_buckets.json");
         let expected: Vec<i64> = serde_json::from_str(text).unwrap();
         for (distance, expected) in (0..).zip(expected) {
@@ -260,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn position_terms_are_text_or_list() {
+    fn position_terms_are_read_from_text_lists_and_null() {
         let parse = |text: &str| serde_json::from_str::<PositionTerms>(text);
         let terms = |content_to_position, position_to_content| PositionTerms {
             content_to_position,

@@ -1,9 +1,9 @@
 //! The beams of one text: the running beams and the finished hypotheses.
 //!
 //! Reference: `transformers` 5, `_beam_search` in `generation/utils.py`. Each step ranks the
-//! `2 num_beams` best continuations. Those of the first `num_beams` that end with the end token
-//! become finished hypotheses. The first `num_beams` continuations without the end token become the
-//! running beams.
+//! `2 num_beams` best continuations. Continuations among the first `num_beams` that end with
+//! the end token become finished hypotheses. The first `num_beams` continuations without the end
+//! token become the running beams.
 
 use super::{GenerateOptions, Generated};
 use crate::speech::boosting::BoostState;
@@ -28,7 +28,7 @@ struct Beam {
     tokens: Vec<u32>,
     log_probabilities: Vec<f32>,
     /// The sum of `log_probabilities`.
-    total: f32,
+    log_probability: f32,
     /// The total bonus from boosting.
     boost: f32,
     boost_state: BoostState,
@@ -45,10 +45,12 @@ pub(super) struct Beams<'a> {
 }
 
 impl<'a> Beams<'a> {
+    /// Starts a search with one beam without tokens.
     pub fn new(options: &'a GenerateOptions) -> Self {
         let (tokens, log_probabilities) = (Vec::new(), Vec::new());
-        let (total, boost, boost_state) = (0.0, 0.0, BoostState::default());
-        let running = vec![Beam { slot: 0, tokens, log_probabilities, total, boost, boost_state }];
+        let (log_probability, boost, boost_state) = (0.0, 0.0, BoostState::default());
+        let running =
+            vec![Beam { slot: 0, tokens, log_probabilities, log_probability, boost, boost_state }];
         Self { options, running, finished: Vec::new() }
     }
 
@@ -60,7 +62,7 @@ impl<'a> Beams<'a> {
     }
 
     /// Returns the tokens of the running beams, by slot.
-    pub fn texts(&self) -> impl Iterator<Item = &[u32]> {
+    pub fn token_sequences(&self) -> impl Iterator<Item = &[u32]> {
         self.running.iter().map(|beam| beam.tokens.as_slice())
     }
 
@@ -72,31 +74,32 @@ impl<'a> Beams<'a> {
     /// Advances the beams by one token. `candidates` holds the best next tokens of each running
     /// beam: best first, the lowest id first in a tie. Returns pairs of slots to copy: (from, to).
     pub fn advance(&mut self, candidates: &[Vec<Candidate>]) -> Vec<(usize, usize)> {
-        let width = self.options.num_beams;
+        let num_beams = self.options.num_beams;
         let mut best: Vec<(f32, usize, Candidate)> = Vec::new();
         for (parent, (beam, candidates)) in self.running.iter().zip(candidates).enumerate() {
-            let total = |c: &Candidate| beam.total + c.log_probability + (beam.boost + c.boost);
-            let scored = candidates.iter().map(|c| (total(c), parent, *c));
+            let boosted =
+                |c: &Candidate| beam.log_probability + c.log_probability + (beam.boost + c.boost);
+            let scored = candidates.iter().map(|c| (boosted(c), parent, *c));
             best.extend(scored);
         }
         best.sort_by(|a, b| b.0.total_cmp(&a.0));
-        best.truncate(2 * width);
+        best.truncate(2 * num_beams);
 
         let length = self.running.first().map_or(0, |beam| beam.tokens.len()) + 1;
         let is_last = length >= self.options.max_new_tokens;
-        let mut continuing = Vec::with_capacity(width);
+        let mut continuing = Vec::with_capacity(num_beams);
         for (rank, (boosted, parent, candidate)) in best.into_iter().enumerate() {
             let ends = candidate.token == self.options.eos_token_id;
-            if (ends || is_last) && rank < width {
+            if (ends || is_last) && rank < num_beams {
                 let beam = self.running[parent].extended(candidate);
                 self.finished.push((self.to_generated(&beam, ends), beam.boost));
-            } else if !ends && !is_last && continuing.len() < width {
+            } else if !ends && !is_last && continuing.len() < num_beams {
                 continuing.push((boosted, parent, candidate));
             }
         }
         let score = |finished: &_| boosted_score(self.options, finished, length);
         self.finished.sort_by(|a, b| score(b).total_cmp(&score(a)));
-        self.finished.truncate(width);
+        self.finished.truncate(num_beams);
         if self.is_decided(continuing.first().map(|(boosted, ..)| *boosted), length) {
             continuing.clear();
         }
@@ -121,34 +124,38 @@ impl<'a> Beams<'a> {
     }
 
     /// Replaces the running beams. The first continuation of a beam keeps its slot. Other
-    /// continuations take free slots.
-    fn replace_running(&mut self, chosen: Vec<(f32, usize, Candidate)>) -> Vec<(usize, usize)> {
-        let mut free: Vec<bool> = vec![true; self.options.num_beams];
-        for (_, parent, _) in &chosen {
-            free[self.running[*parent].slot] = false;
+    /// continuations take free slots. Returns pairs of slots to copy: (from, to).
+    fn replace_running(
+        &mut self,
+        continuations: Vec<(f32, usize, Candidate)>,
+    ) -> Vec<(usize, usize)> {
+        let mut is_free: Vec<bool> = vec![true; self.options.num_beams];
+        for (_, parent, _) in &continuations {
+            is_free[self.running[*parent].slot] = false;
         }
-        let mut free = (0..free.len()).filter(|slot| free[*slot]);
+        let mut free_slots = (0..is_free.len()).filter(|slot| is_free[*slot]);
         let (mut slot_is_kept, mut copies) = (vec![false; self.running.len()], Vec::new());
-        let mut next = Vec::with_capacity(chosen.len());
-        for (_, parent, candidate) in chosen {
+        let mut running = Vec::with_capacity(continuations.len());
+        for (_, parent, candidate) in continuations {
             let mut beam = self.running[parent].extended(candidate);
             if std::mem::replace(&mut slot_is_kept[parent], true) {
-                let Some(slot) = free.next() else { continue };
+                let Some(slot) = free_slots.next() else { continue };
                 copies.push((beam.slot, slot));
                 beam.slot = slot;
             }
-            next.push(beam);
+            running.push(beam);
         }
-        next.sort_by_key(|beam| beam.slot);
-        self.running = next;
+        running.sort_by_key(|beam| beam.slot);
+        self.running = running;
         copies
     }
 
+    /// Converts a beam to a hypothesis. `ended` is true if its last token is the end token.
     fn to_generated(&self, beam: &Beam, ended: bool) -> Generated {
         Generated {
-            score: self.options.score(beam.total, beam.tokens.len()),
+            score: self.options.score(beam.log_probability, beam.tokens.len()),
             tokens: beam.tokens.clone(),
-            log_probability: beam.total,
+            log_probability: beam.log_probability,
             log_probabilities: beam.log_probabilities.clone(),
             ended,
         }
@@ -156,11 +163,12 @@ impl<'a> Beams<'a> {
 }
 
 impl Beam {
+    /// Returns the beam with one more token.
     fn extended(&self, candidate: Candidate) -> Self {
         let mut beam = self.clone();
         beam.tokens.push(candidate.token);
         beam.log_probabilities.push(candidate.log_probability);
-        beam.total += candidate.log_probability;
+        beam.log_probability += candidate.log_probability;
         beam.boost += candidate.boost;
         beam.boost_state = candidate.boost_state;
         beam

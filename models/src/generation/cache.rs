@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::kernels::{Segments, Span};
 
 /// The initial capacity of a slot, in rows.
-const FIRST_CAPACITY: usize = 16;
+const INITIAL_CAPACITY: usize = 16;
 
 /// The keys and values of all layers.
 pub(crate) struct KeyValueCache {
@@ -48,10 +48,10 @@ impl KeyValueCache {
         dtype: DType,
         device: &Device,
     ) -> Result<Self> {
-        let zeros = || Tensor::zeros((slots * FIRST_CAPACITY, width), dtype, device);
+        let zeros = || Tensor::zeros((slots * INITIAL_CAPACITY, width), dtype, device);
         let layer = |_| Ok(LayerCache { keys: zeros()?, values: zeros()? });
         let layers = (0..layers).map(layer).collect::<Result<_>>()?;
-        Ok(Self { layers, slots, capacity: FIRST_CAPACITY, length: 0 })
+        Ok(Self { layers, slots, capacity: INITIAL_CAPACITY, length: 0 })
     }
 
     /// Returns the layers.
@@ -74,7 +74,7 @@ impl KeyValueCache {
         let span = |slot| Span { start: start(slot), length: self.length };
         let spans: Arc<[Span]> = slots.iter().map(span).collect();
         let rows = slots.iter().map(|slot| start(slot) + self.length - 1).collect();
-        Ok(Step { rows, segments: Segments::to_runs(&vec![1; slots.len()], spans) })
+        Ok(Step { rows, segments: Segments::to_key_spans(&vec![1; slots.len()], spans) })
     }
 
     /// Copies the first slot of each pair to the second. A slot must not be both source and target.
@@ -91,6 +91,7 @@ impl KeyValueCache {
         Ok(())
     }
 
+    /// Doubles the capacity of each slot.
     fn grow(&mut self) -> Result<()> {
         for layer in &mut self.layers {
             for tensor in [&mut layer.keys, &mut layer.values] {
@@ -137,12 +138,14 @@ struct WriteRows {
 }
 
 impl WriteRows {
+    /// Copies from one matrix to another.
     fn write<T: Copy>(
         &self,
         (to, to_layout): (&mut [T], &Layout),
         (from, from_layout): (&[T], &Layout),
     ) -> candle_core::Result<()> {
-        let (to, from) = (&mut to[range(to_layout)?], &from[range(from_layout)?]);
+        let (to, from) =
+            (&mut to[contiguous_range(to_layout)?], &from[contiguous_range(from_layout)?]);
         for (row, values) in self.rows.iter().zip(from.chunks_exact(self.width)) {
             to[*row as usize * self.width..][..self.width].copy_from_slice(values);
         }
@@ -150,7 +153,8 @@ impl WriteRows {
     }
 }
 
-fn range(layout: &Layout) -> candle_core::Result<std::ops::Range<usize>> {
+/// Returns the range of a contiguous matrix in its storage.
+fn contiguous_range(layout: &Layout) -> candle_core::Result<std::ops::Range<usize>> {
     match layout.contiguous_offsets() {
         Some((start, end)) => Ok(start..end),
         None => candle_core::bail!("decoder cache: rows are not contiguous"),

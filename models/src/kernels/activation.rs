@@ -60,21 +60,21 @@ impl Activation {
             }
             Self::QuickGelu => {
                 let scaled = QUICK_SCALE * x;
-                let s = 1.0 / (1.0 + exp(-scaled.max(-80.0)));
-                (x * s, s * scaled.mul_add(1.0 - s, 1.0))
+                let sigmoid = 1.0 / (1.0 + exp(-scaled.max(-80.0)));
+                (x * sigmoid, sigmoid * scaled.mul_add(1.0 - sigmoid, 1.0))
             }
             Self::Relu => (if x < 0.0 { 0.0 } else { x }, if x > 0.0 { 1.0 } else { 0.0 }),
             Self::Silu => {
-                let s = 1.0 / (1.0 + exp(-x.max(-80.0)));
-                (x * s, s * x.mul_add(1.0 - s, 1.0))
+                let sigmoid = 1.0 / (1.0 + exp(-x.max(-80.0)));
+                (x * sigmoid, sigmoid * x.mul_add(1.0 - sigmoid, 1.0))
             }
             Self::Tanh => {
                 let t = tanh(x);
                 (t, 1.0 - t * t)
             }
             Self::Sigmoid => {
-                let s = 1.0 / (1.0 + exp(-x.max(-80.0)));
-                (s, s * (1.0 - s))
+                let sigmoid = 1.0 / (1.0 + exp(-x.max(-80.0)));
+                (sigmoid, sigmoid * (1.0 - sigmoid))
             }
         }
     }
@@ -112,10 +112,10 @@ impl Kernel for ActivationKernel {
     }
 
     fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
-        let (x, bias, width) = split(inputs)?;
+        let (x, bias, width) = input_parts(inputs)?;
         let mut output = vec![0.0; x.len()];
         let blocks = output.par_chunks_mut(ROWS * width).zip(x.par_chunks(ROWS * width));
-        blocks.for_each(|(y, x)| values(self.0, x, bias, width, y));
+        blocks.for_each(|(y, x)| forward_block(self.0, x, bias, width, y));
         Ok((output, Shape::from(inputs[0].dims)))
     }
 
@@ -126,7 +126,7 @@ impl Kernel for ActivationKernel {
         gradient: &[f32],
         input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
-        let (x, bias, width) = split(inputs)?;
+        let (x, bias, width) = input_parts(inputs)?;
         let mut dx = vec![0.0; x.len()];
         let blocks = dx.par_chunks_mut(ROWS * width).zip(x.par_chunks(ROWS * width));
         blocks.zip(gradient.par_chunks(ROWS * width)).for_each(|((dx, x), dy)| {
@@ -157,10 +157,11 @@ impl Kernel for ActivationKernel {
     }
 }
 
-/// The input values, the bias and the width.
+/// The values of the input, the values of the bias, and the width.
 type Parts<'a> = (&'a [f32], Option<&'a [f32]>, usize);
 
-fn split<'a>(inputs: &[Input<'a>]) -> candle_core::Result<Parts<'a>> {
+/// Checks the inputs and returns them by role.
+fn input_parts<'a>(inputs: &[Input<'a>]) -> candle_core::Result<Parts<'a>> {
     let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
     let width = check(&dims)?;
     Ok((inputs[0].data, inputs.get(1).map(|bias| bias.data), width))
@@ -176,13 +177,17 @@ fn check(dims: &[&[usize]]) -> candle_core::Result<usize> {
 }
 
 vectorised! {
-    fn values(f: Activation, x: &[f32], bias: Option<&[f32]>, width: usize, y: &mut [f32]) {
+    /// Computes `y = f(x + bias)`.
+    fn forward_block(f: Activation, x: &[f32], bias: Option<&[f32]>, width: usize, y: &mut [f32]) {
         match f {
-            Activation::Gelu => each(x, bias, width, y, |x, y| *y = Activation::Gelu.at(x).0),
-            f => each(x, bias, width, y, |x, y| *y = f.at(x).0),
+            Activation::Gelu => {
+                for_each_with_bias(x, bias, width, y, |x, y| *y = Activation::Gelu.at(x).0);
+            }
+            f => for_each_with_bias(x, bias, width, y, |x, y| *y = f.at(x).0),
         }
     }
 
+    /// Computes `dx = dy f'(x + bias)`.
     fn input_gradient(
         f: Activation,
         x: &[f32],
@@ -193,30 +198,36 @@ vectorised! {
     ) {
         dx.copy_from_slice(dy);
         match f {
-            Activation::Gelu => each(x, bias, width, dx, |x, d| *d *= Activation::Gelu.at(x).1),
-            f => each(x, bias, width, dx, |x, d| *d *= f.at(x).1),
+            Activation::Gelu => {
+                for_each_with_bias(x, bias, width, dx, |x, d| *d *= Activation::Gelu.at(x).1);
+            }
+            f => for_each_with_bias(x, bias, width, dx, |x, d| *d *= f.at(x).1),
         }
     }
 
-    /// Computes `g = f(h)` and `dh = dg * f'(h)` in one pass. `dh` replaces `dg`.
+    /// Computes `g = f(h)` and `dh = dg f'(h)` in one pass. `dh` replaces `dg`.
     pub(crate) fn values_and_derivatives(f: Activation, h: &[f32], g: &mut [f32], dg: &mut [f32]) {
         match f {
-            Activation::Gelu => pairs(Activation::Gelu, h, g, dg),
-            f => pairs(f, h, g, dg),
+            Activation::Gelu => value_and_gradient_pairs(Activation::Gelu, h, g, dg),
+            f => value_and_gradient_pairs(f, h, g, dg),
         }
     }
 
     /// Computes `g = f(h)`.
-    pub(crate) fn all_values(f: Activation, h: &[f32], g: &mut [f32]) {
+    pub(crate) fn activation_values(f: Activation, h: &[f32], g: &mut [f32]) {
+        let width = h.len().max(1);
         match f {
-            Activation::Gelu => each(h, None, h.len().max(1), g, |h, g| *g = Activation::Gelu.at(h).0),
-            f => each(h, None, h.len().max(1), g, |h, g| *g = f.at(h).0),
+            Activation::Gelu => {
+                for_each_with_bias(h, None, width, g, |h, g| *g = Activation::Gelu.at(h).0);
+            }
+            f => for_each_with_bias(h, None, width, g, |h, g| *g = f.at(h).0),
         }
     }
 }
 
+/// Computes `g = f(h)` and multiplies `dg` by `f'(h)`.
 #[inline(always)]
-fn pairs(f: Activation, h: &[f32], g: &mut [f32], dg: &mut [f32]) {
+fn value_and_gradient_pairs(f: Activation, h: &[f32], g: &mut [f32], dg: &mut [f32]) {
     for ((h, g), dg) in h.iter().zip(g).zip(dg) {
         let (value, derivative) = f.at(*h);
         *g = value;
@@ -224,8 +235,15 @@ fn pairs(f: Activation, h: &[f32], g: &mut [f32], dg: &mut [f32]) {
     }
 }
 
+/// Calls `f(x + bias, y)` for each element.
 #[inline(always)]
-fn each(x: &[f32], bias: Option<&[f32]>, width: usize, y: &mut [f32], f: impl Fn(f32, &mut f32)) {
+fn for_each_with_bias(
+    x: &[f32],
+    bias: Option<&[f32]>,
+    width: usize,
+    y: &mut [f32],
+    f: impl Fn(f32, &mut f32),
+) {
     match bias {
         None => x.iter().zip(y).for_each(|(x, y)| f(*x, y)),
         Some(bias) => {

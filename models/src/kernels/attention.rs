@@ -4,7 +4,7 @@
 //! query rows with the span of key rows that they attend to. In a padded batch the key spans end
 //! before the padding, so no padding mask is needed. Scores are computed one tile at a time, with a
 //! running maximum and sum as in FlashAttention (arXiv 2205.14135). The backward pass recomputes
-//! the scores, and the weights from the scores and each row's log-sum-exp.
+//! the scores, and computes the weights from the scores and each row's log-sum-exp.
 
 mod composite;
 mod tiles;
@@ -19,7 +19,7 @@ use super::segments::{Segments, Span, split_spans};
 use composite::Composite;
 use tiles::{Head, HeadGradients, Sources, add_head};
 
-/// The options of an attention.
+/// The options of an attention layer.
 #[derive(Debug, Clone)]
 pub struct Attention {
     /// The number of heads `H`; it must divide the width `D`.
@@ -79,6 +79,7 @@ pub fn self_attention(
     run(&[qkv], bias, options)
 }
 
+/// Applies the kernel to q, k and v, or to their concatenation.
 fn run(
     sources: &[&Tensor],
     bias: Option<AttentionBias<'_>>,
@@ -89,6 +90,7 @@ fn run(
     apply(AttentionKernel::new(options, sources.len() == 3, bias), &inputs)
 }
 
+/// Attention with the values that the backward pass needs.
 pub(super) struct AttentionKernel {
     options: Attention,
     /// Whether q, k and v are three inputs or one.
@@ -122,6 +124,7 @@ impl AttentionKernel {
         Self { options: options.clone(), separate, bias, log_sums: Vec::new() }
     }
 
+    /// Checks the shapes and returns the sizes.
     fn check(&self, dims: &[&[usize]]) -> candle_core::Result<Sizes> {
         let heads = self.options.num_heads;
         let matrix = |dims: &[usize]| match *dims {
@@ -142,7 +145,7 @@ impl AttentionKernel {
         };
         let matches_width = self.separate || columns == 3 * width;
         if width == 0 || heads == 0 || width % heads != 0 || !matches_width {
-            candle_core::bail!("attention: {heads} heads do not divide input {:?}", dims[0]);
+            candle_core::bail!("attention: {heads} heads do not fit input {:?}", dims[0]);
         }
         self.options.segments.check(query_rows, key_rows)?;
         let shared_bias = match self.bias {
@@ -171,6 +174,7 @@ impl AttentionKernel {
         candle_core::bail!("attention: a bias of shape {dims:?} does not match heads and segments")
     }
 
+    /// Returns the queries, keys, values and bias as slices.
     fn sources<'a>(&'a self, inputs: &[Input<'a>], sizes: &Sizes) -> Sources<'a> {
         let (q, width) = (inputs[0].data, sizes.width);
         let (k, v) = if self.separate {
@@ -185,18 +189,18 @@ impl AttentionKernel {
     /// Returns the heads of each segment.
     fn heads(&self, sizes: &Sizes) -> Vec<Vec<Head>> {
         let size = sizes.width / self.options.num_heads;
-        let mut scores = 0;
+        let mut first_score = 0;
         let mut segment_heads = |(query, key): (Span, Span)| {
             let to_head = |h: usize| {
-                let scores = scores + h * query.length * key.length;
+                let first_score = first_score + h * query.length * key.length;
                 let bias = match sizes.shared_bias {
                     Some([l_q, l_k]) => (h * l_q * l_k, l_k),
-                    None => (scores, key.length),
+                    None => (first_score, key.length),
                 };
-                Head { query, key, column: h * size, size, bias, scores }
+                Head { query, key, column: h * size, size, bias, first_score }
             };
             let heads = (0..self.options.num_heads).map(to_head).collect();
-            scores += self.options.num_heads * query.length * key.length;
+            first_score += self.options.num_heads * query.length * key.length;
             heads
         };
         self.options.segments.iter().map(&mut segment_heads).collect()
@@ -212,14 +216,15 @@ impl Kernel for AttentionKernel {
         let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
         let sizes = self.check(&dims)?;
         let (rows, width) = (sizes.query_rows, sizes.width);
-        let (s, heads) = (self.sources(inputs, &sizes), self.heads(&sizes));
+        let (sources, heads) = (self.sources(inputs, &sizes), self.heads(&sizes));
         let mut output = vec![0.0; rows * width];
         let parts = split_spans(&mut output, width, self.options.segments.queries());
         let log_sums = parts
             .into_par_iter()
             .zip(&heads)
             .map(|(part, heads)| {
-                let results: Vec<_> = heads.par_iter().map(|head| s.head_forward(*head)).collect();
+                let results: Vec<_> =
+                    heads.par_iter().map(|head| sources.head_forward(*head)).collect();
                 let mut log_sums = Vec::new();
                 for (head, (values, sums)) in heads.iter().zip(results) {
                     add_head(&values, *head, width, 0, part);
@@ -241,37 +246,49 @@ impl Kernel for AttentionKernel {
     ) -> candle_core::Result<()> {
         let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
         let sizes = self.check(&dims)?;
-        let (s, heads) = (self.sources(inputs, &sizes), self.heads(&sizes));
-        let at_bias = inputs.len() - 1;
-        let needs_bias_gradient = s.bias.is_some() && input_gradients[at_bias].is_some();
+        let (sources, heads) = (self.sources(inputs, &sizes), self.heads(&sizes));
+        let bias_index = inputs.len() - 1;
+        let needs_bias_gradient = sources.bias.is_some() && input_gradients[bias_index].is_some();
         let results: Vec<Vec<HeadGradients>> = heads
             .par_iter()
             .zip(&self.log_sums)
             .map(|(heads, log_sums)| {
-                let sums = |h: usize, head: &Head| &log_sums[h * head.query.length..];
-                let one = |(h, head): (usize, &Head)| {
-                    s.head_backward(*head, sums(h, head), output, gradient, needs_bias_gradient)
+                let head_log_sums = |h: usize, head: &Head| &log_sums[h * head.query.length..];
+                let head_gradients = |(h, head): (usize, &Head)| {
+                    sources.head_backward(
+                        *head,
+                        head_log_sums(h, head),
+                        output,
+                        gradient,
+                        needs_bias_gradient,
+                    )
                 };
-                heads.par_iter().enumerate().map(one).collect()
+                heads.par_iter().enumerate().map(head_gradients).collect()
             })
             .collect();
         let segments = &self.options.segments;
         for part in 0..3 {
             let input = if self.separate { part } else { 0 };
             let Some(buffer) = &mut input_gradients[input] else { continue };
-            let column = if self.separate { 0 } else { part * s.width };
+            let column = if self.separate { 0 } else { part * sources.width };
             let spans = if part == 0 { segments.queries() } else { segments.keys() };
-            let parts = split_spans(buffer.as_sum(), s.stride, spans);
+            let parts = split_spans(buffer.as_sum(), sources.stride, spans);
             parts.into_par_iter().zip(&heads).zip(&results).for_each(|((rows, heads), results)| {
-                for (head, d) in heads.iter().zip(results) {
-                    add_head([&d.q, &d.k, &d.v][part], *head, s.stride, column, rows);
+                for (head, gradients) in heads.iter().zip(results) {
+                    add_head(
+                        [&gradients.q, &gradients.k, &gradients.v][part],
+                        *head,
+                        sources.stride,
+                        column,
+                        rows,
+                    );
                 }
             });
         }
-        if let (true, Some(bias)) = (needs_bias_gradient, &mut input_gradients[at_bias]) {
+        if let (true, Some(bias)) = (needs_bias_gradient, &mut input_gradients[bias_index]) {
             let sums = bias.as_sum();
-            for (head, d) in heads.iter().flatten().zip(results.iter().flatten()) {
-                for (row, values) in d.bias.chunks(head.key.length.max(1)).enumerate() {
+            for (head, gradients) in heads.iter().flatten().zip(results.iter().flatten()) {
+                for (row, values) in gradients.bias.chunks(head.key.length.max(1)).enumerate() {
                     let start = head.bias.0 + row * head.bias.1;
                     add(values, &mut sums[start..start + values.len()]);
                 }

@@ -35,6 +35,7 @@ pub struct Chain {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Value(Source);
 
+/// The index of an input, or of the step whose output is used.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Source {
     Input(usize),
@@ -49,8 +50,8 @@ impl Chain {
 
     /// Registers a tensor as an input of the chain. The same tensor always gets the same value.
     pub fn input(&mut self, tensor: &Tensor) -> Value {
-        let known = self.inputs.iter().position(|input| input.id() == tensor.id());
-        Value(Source::Input(known.unwrap_or_else(|| {
+        let existing = self.inputs.iter().position(|input| input.id() == tensor.id());
+        Value(Source::Input(existing.unwrap_or_else(|| {
             self.inputs.push(tensor.clone());
             self.inputs.len() - 1
         })))
@@ -58,12 +59,12 @@ impl Chain {
 
     /// Adds [`super::stacked_linear`]: `[.., D_in]` → `[.., ΣD_i]`.
     pub fn stacked_linear(&mut self, x: Value, layers: &[(&Tensor, Option<&Tensor>)]) -> Value {
-        let mut from = vec![x];
+        let mut sources = vec![x];
         for (weight, bias) in layers {
-            from.push(self.input(weight));
-            from.extend(bias.map(|bias| self.input(bias)));
+            sources.push(self.input(weight));
+            sources.extend(bias.map(|bias| self.input(bias)));
         }
-        self.push(StackedLinear::new(layers), from)
+        self.push(StackedLinear::new(layers), sources)
     }
 
     /// Adds [`super::self_attention`]: `[T, 3 D]` → `[T, D]`.
@@ -73,7 +74,7 @@ impl Chain {
         bias: Option<AttentionBias<'_>>,
         options: &Attention,
     ) -> Value {
-        self.attend(&[qkv], bias, options)
+        self.add_attention(&[qkv], bias, options)
     }
 
     /// Adds [`super::attention`] of queries `[T_q, D]` to keys and values `[T_k, D]` → `[T_q, D]`.
@@ -85,25 +86,26 @@ impl Chain {
         bias: Option<AttentionBias<'_>>,
         options: &Attention,
     ) -> Value {
-        self.attend(&[q, k, v], bias, options)
+        self.add_attention(&[q, k, v], bias, options)
     }
 
-    fn attend(
+    /// Adds attention of the values `q`, `k` and `v`, or of their concatenation.
+    fn add_attention(
         &mut self,
-        sources: &[Value],
+        qkv: &[Value],
         bias: Option<AttentionBias<'_>>,
         options: &Attention,
     ) -> Value {
-        let mut from = sources.to_vec();
-        from.extend(bias.map(|bias| self.input(bias.tensor())));
-        self.push(AttentionKernel::new(options, sources.len() == 3, bias), from)
+        let mut sources = qkv.to_vec();
+        sources.extend(bias.map(|bias| self.input(bias.tensor())));
+        self.push(AttentionKernel::new(options, qkv.len() == 3, bias), sources)
     }
 
     /// Adds [`super::norm`]: `[.., D]` → `[.., D]`.
     pub fn norm(&mut self, x: Value, norm: Norm<'_>) -> Value {
-        let mut from = vec![x, self.input(norm.weight)];
-        from.extend(norm.bias.map(|bias| self.input(bias)));
-        self.push(NormKernel::new(&norm, false, None), from)
+        let mut sources = vec![x, self.input(norm.weight)];
+        sources.extend(norm.bias.map(|bias| self.input(bias)));
+        self.push(NormKernel::new(&norm, false, None), sources)
     }
 
     /// Adds [`super::gated`]: `[.., 2 M]` → `[.., M]`.
@@ -130,8 +132,8 @@ impl Chain {
         lengths: &[usize],
         windows: Windows,
     ) -> Value {
-        let from = vec![x, self.input(weight), self.input(bias)];
-        self.push(Depthwise { windows, lengths: lengths.to_vec() }, from)
+        let sources = vec![x, self.input(weight), self.input(bias)];
+        self.push(Depthwise { windows, lengths: lengths.to_vec() }, sources)
     }
 
     /// Adds [`super::dropout`], for a value of any shape. With `mask` `None`, returns `x`.
@@ -171,8 +173,8 @@ impl Chain {
         (w2, b2): (&Tensor, &Tensor),
         f: Activation,
     ) -> Value {
-        let from = [w1, b1, w2, b2].map(|parameter| self.input(parameter));
-        self.push(FeedForward::new(f), [&[x], &from[..]].concat())
+        let sources = [w1, b1, w2, b2].map(|parameter| self.input(parameter));
+        self.push(FeedForward::new(f), [&[x], &sources[..]].concat())
     }
 
     /// Adds [`super::residual_norm`]: both `[.., D]` → `[.., D]`.
@@ -183,9 +185,9 @@ impl Chain {
         norm: Norm<'_>,
         dropout: Option<Dropout>,
     ) -> Value {
-        let mut from = vec![x, residual, self.input(norm.weight)];
-        from.extend(norm.bias.map(|bias| self.input(bias)));
-        self.push(NormKernel::new(&norm, true, dropout), from)
+        let mut sources = vec![x, residual, self.input(norm.weight)];
+        sources.extend(norm.bias.map(|bias| self.input(bias)));
+        self.push(NormKernel::new(&norm, true, dropout), sources)
     }
 
     /// Runs the chain as one differentiable operation and returns the last kernel's output.
@@ -194,12 +196,13 @@ impl Chain {
     /// The errors of the kernels. Also if there are no kernels, if the output of a kernel before
     /// the last is not used, or if a kernel uses one value twice.
     pub fn finish(self) -> candle_core::Result<Tensor> {
-        let used = |i| self.steps.list.iter().any(|step| step.from.contains(&Source::Step(i)));
-        if let Some(unused) = (0..self.steps.list.len().saturating_sub(1)).find(|i| !used(*i)) {
+        let is_used =
+            |i| self.steps.list.iter().any(|step| step.sources.contains(&Source::Step(i)));
+        if let Some(unused) = (0..self.steps.list.len().saturating_sub(1)).find(|i| !is_used(*i)) {
             candle_core::bail!("chain: the output of kernel {unused} is not used");
         }
         for step in &self.steps.list {
-            if (1..step.from.len()).any(|i| step.from[..i].contains(&step.from[i])) {
+            if (1..step.sources.len()).any(|i| step.sources[..i].contains(&step.sources[i])) {
                 candle_core::bail!("chain: {} uses one value twice", step.kernel.name());
             }
         }
@@ -214,8 +217,9 @@ impl Chain {
     /// after its last use.
     fn run_without_graph(self) -> candle_core::Result<Tensor> {
         let list = self.steps.list;
-        let last_use =
-            |source: Source| list.iter().rposition(|step| step.from.contains(&source)).unwrap_or(0);
+        let last_use = |source: Source| {
+            list.iter().rposition(|step| step.sources.contains(&source)).unwrap_or(0)
+        };
         let last_uses: Vec<usize> = (0..list.len()).map(|j| last_use(Source::Step(j))).collect();
         let mut outputs: Vec<Option<Tensor>> = Vec::with_capacity(list.len());
         for (i, mut step) in list.into_iter().enumerate() {
@@ -224,26 +228,29 @@ impl Chain {
                 Source::Step(j) if last_uses[j] == i => outputs[j].take(),
                 Source::Step(j) => outputs[j].clone(),
             };
-            let Some(from) = step.from.iter().map(find).collect::<Option<Vec<Tensor>>>() else {
+            let Some(inputs) = step.sources.iter().map(find).collect::<Option<Vec<Tensor>>>()
+            else {
                 candle_core::bail!("chain: {} uses a dropped value", step.kernel.name());
             };
-            let from: Vec<&Tensor> = from.iter().collect();
-            outputs.push(Some(run(step.kernel.as_mut(), &from)?));
+            let inputs: Vec<&Tensor> = inputs.iter().collect();
+            outputs.push(Some(run(step.kernel.as_mut(), &inputs)?));
         }
         match outputs.pop().flatten() {
             Some(output) => Ok(output),
-            None => candle_core::bail!("the chain has no kernels"),
+            None => candle_core::bail!("chain: no kernels were added"),
         }
     }
 
-    fn push(&mut self, kernel: impl Kernel, from: Vec<Value>) -> Value {
-        let from = from.into_iter().map(|value| value.0).collect();
+    /// Adds a kernel with these inputs, and returns its output.
+    fn push(&mut self, kernel: impl Kernel, sources: Vec<Value>) -> Value {
+        let sources = sources.into_iter().map(|value| value.0).collect();
         let kernel = Box::new(kernel);
-        self.steps.list.push(Step { kernel, from, output: Vec::new(), dims: Vec::new() });
+        self.steps.list.push(Step { kernel, sources, output: Vec::new(), dims: Vec::new() });
         Value(Source::Step(self.steps.list.len() - 1))
     }
 }
 
+/// The kernels of a chain, in order.
 #[derive(Default)]
 struct Steps {
     list: Vec<Step>,
@@ -252,19 +259,19 @@ struct Steps {
 /// A kernel, the sources of its inputs, and the output with its dimensions.
 struct Step {
     kernel: Box<dyn Kernel>,
-    from: Vec<Source>,
+    sources: Vec<Source>,
     /// Empty for the last step: the chain returns its output.
     output: Vec<f32>,
     dims: Vec<usize>,
 }
 
-/// Returns the inputs of a step.
-fn gather<'a>(from: &[Source], inputs: &[Input<'a>], steps: &'a [Step]) -> Vec<Input<'a>> {
+/// Returns the inputs of a step with these sources.
+fn gather<'a>(sources: &[Source], inputs: &[Input<'a>], steps: &'a [Step]) -> Vec<Input<'a>> {
     let find = |source: &Source| match *source {
         Source::Input(i) => inputs[i],
         Source::Step(j) => Input { data: &steps[j].output, dims: &steps[j].dims },
     };
-    from.iter().map(find).collect()
+    sources.iter().map(find).collect()
 }
 
 impl Kernel for Steps {
@@ -274,14 +281,14 @@ impl Kernel for Steps {
 
     fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
         for i in 0..self.list.len() {
-            let (done, rest) = self.list.split_at_mut(i);
-            let step = &mut rest[0];
-            let (output, shape) = step.kernel.forward(&gather(&step.from, inputs, done))?;
+            let (earlier, later) = self.list.split_at_mut(i);
+            let step = &mut later[0];
+            let (output, shape) = step.kernel.forward(&gather(&step.sources, inputs, earlier))?;
             (step.output, step.dims) = (output, shape.dims().to_vec());
         }
         match self.list.last_mut() {
             Some(last) => Ok((std::mem::take(&mut last.output), Shape::from(last.dims.clone()))),
-            None => candle_core::bail!("the chain has no kernels"),
+            None => candle_core::bail!("chain: no kernels were added"),
         }
     }
 
@@ -303,7 +310,7 @@ impl Kernel for Steps {
                 None => continue,
             };
             let mut step_gradients: Vec<Option<Gradient>> = step
-                .from
+                .sources
                 .iter()
                 .map(|source| match *source {
                     Source::Input(k) => input_gradients[k].take(),
@@ -313,14 +320,14 @@ impl Kernel for Steps {
                     })),
                 })
                 .collect();
-            let data = gather(&step.from, inputs, &self.list);
-            step.kernel.backward(&data, output, gradient, &mut step_gradients)?;
-            for (source, computed) in step.from.iter().zip(step_gradients) {
-                let computed =
-                    computed.map(|computed| Gradient { state: BufferState::Sum, ..computed });
+            let step_inputs = gather(&step.sources, inputs, &self.list);
+            step.kernel.backward(&step_inputs, output, gradient, &mut step_gradients)?;
+            for (source, input_gradient) in step.sources.iter().zip(step_gradients) {
+                let input_gradient = input_gradient
+                    .map(|input_gradient| Gradient { state: BufferState::Sum, ..input_gradient });
                 match *source {
-                    Source::Input(k) => input_gradients[k] = computed,
-                    Source::Step(j) => gradients[j] = computed,
+                    Source::Input(k) => input_gradients[k] = input_gradient,
+                    Source::Step(j) => gradients[j] = input_gradient,
                 }
             }
         }
@@ -334,10 +341,10 @@ impl Kernel for Steps {
                 Source::Input(i) => inputs[i].clone(),
                 Source::Step(j) => outputs[j].clone(),
             };
-            let from: Vec<Tensor> = step.from.iter().map(find).collect();
-            outputs.push(run_composite(step.kernel.as_ref(), &from)?);
+            let step_inputs: Vec<Tensor> = step.sources.iter().map(find).collect();
+            outputs.push(run_composite(step.kernel.as_ref(), &step_inputs)?);
         }
-        outputs.pop().ok_or_else(|| candle_core::Error::Msg("the chain has no kernels".into()))
+        outputs.pop().ok_or_else(|| candle_core::Error::Msg("chain: no kernels were added".into()))
     }
 
     fn precision(&self) -> Precision {

@@ -31,6 +31,7 @@ pub fn cross_entropy(logits: &Tensor, options: CrossEntropy) -> candle_core::Res
 }
 
 impl CrossEntropy {
+    /// Checks the logits' shape and the targets, and returns the number of classes `V`.
     fn check(&self, dims: &[usize]) -> candle_core::Result<usize> {
         let &[rows, width] = dims else {
             candle_core::bail!("cross-entropy: logits of shape {dims:?}, expected [N, V]");
@@ -38,9 +39,11 @@ impl CrossEntropy {
         if rows != self.targets.len() {
             candle_core::bail!("cross-entropy: {rows} rows but {} targets", self.targets.len());
         }
-        let beyond = |t: &&u32| Some(**t) != self.ignored && **t as usize >= width;
-        if let Some(target) = self.targets.iter().find(beyond) {
-            candle_core::bail!("cross-entropy: target {target} is not below {width} classes");
+        let is_out_of_range = |t: &&u32| Some(**t) != self.ignored && **t as usize >= width;
+        if let Some(target) = self.targets.iter().find(is_out_of_range) {
+            candle_core::bail!(
+                "cross-entropy: target {target} is out of range for {width} classes"
+            );
         }
         Ok(width)
     }
@@ -118,23 +121,25 @@ impl Kernel for CrossEntropy {
 }
 
 vectorised! {
+    /// Returns the loss of a row in nats.
     fn row_loss(logits: &[f32], target: usize, smoothing: f32) -> f32 {
         let top = max(logits);
-        let total = sum(logits, |v| exp(v - top)).ln() + top;
+        let log_sum_exp = sum(logits, |v| exp(v - top)).ln() + top;
         if smoothing == 0.0 {
             // A masked class (minus infinity) does not affect the loss.
-            return total - logits[target];
+            return log_sum_exp - logits[target];
         }
-        let mean = sum(logits, |v| v) / logits.len() as f32;
-        total - (1.0 - smoothing) * logits[target] - smoothing * mean
+        let mean_logit = sum(logits, |v| v) / logits.len() as f32;
+        log_sum_exp - (1.0 - smoothing) * logits[target] - smoothing * mean_logit
     }
 
+    /// Adds the gradient of a row's logits to `dx`. `dy` is the gradient of the row's loss.
     fn row_gradient(logits: &[f32], target: usize, smoothing: f32, dy: f32, dx: &mut [f32]) {
         let top = max(logits);
         let scale = dy / sum(logits, |v| exp(v - top));
-        let spread = dy * smoothing / logits.len() as f32;
+        let smoothing_share = dy * smoothing / logits.len() as f32;
         for (dx, v) in dx.iter_mut().zip(logits) {
-            *dx += scale * exp(v - top) - spread;
+            *dx += scale * exp(v - top) - smoothing_share;
         }
         dx[target] -= dy * (1.0 - smoothing);
     }

@@ -7,8 +7,8 @@ use super::operation::{Gradient, Input, Kernel, apply};
 use super::rows::{ROWS, add, add_column_sums};
 use super::windows::{Geometry, Windows, transposed};
 
-/// The windows are split into this number of parts, whose weight gradients are summed separately.
-/// It is the same for any number of threads.
+/// The number of parts of the windows whose weight gradients are summed separately. It is the same
+/// for any number of threads.
 const PARTS: usize = 16;
 
 /// Computes a depthwise convolution over packed sequences of `lengths` rows. Shapes: `x` `[T, C]`
@@ -34,6 +34,7 @@ pub(super) struct Depthwise {
 }
 
 impl Depthwise {
+    /// Checks the shapes and returns the layout of the windows.
     fn geometry(&self, dims: &[&[usize]]) -> candle_core::Result<Geometry> {
         let geometry = self.windows.geometry(dims[0], &self.lengths)?;
         let (channels, positions) = (geometry.channels, self.windows.kernel_positions());
@@ -56,9 +57,9 @@ impl Kernel for Depthwise {
         let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
         let geometry = self.geometry(&dims)?;
         let weight = transpose(inputs[1].data, self.windows.kernel_positions());
-        let mut output = vec![0.0; geometry.count() * geometry.channels];
+        let mut output = vec![0.0; geometry.num_windows() * geometry.channels];
         output.par_chunks_mut(ROWS * geometry.channels).enumerate().for_each(|(block, y)| {
-            values(&geometry, inputs[0].data, (&weight, inputs[2].data), block * ROWS, y);
+            forward_block(&geometry, inputs[0].data, (&weight, inputs[2].data), block * ROWS, y);
         });
         Ok((output, Shape::from(geometry.output_dims(inputs[0].dims))))
     }
@@ -77,13 +78,13 @@ impl Kernel for Depthwise {
             add_column_sums(gradient, channels, channels, db.as_sum());
         }
         if let Some(dw) = &mut input_gradients[1] {
-            let part = geometry.count().div_ceil(PARTS).max(1);
+            let part_size = geometry.num_windows().div_ceil(PARTS).max(1);
             let parts: Vec<Vec<f32>> = gradient
-                .par_chunks(part * channels)
+                .par_chunks(part_size * channels)
                 .enumerate()
                 .map(|(i, dy)| {
                     let mut sums = vec![0.0; positions * channels];
-                    weight_gradient(&geometry, inputs[0].data, i * part, dy, &mut sums);
+                    weight_gradient(&geometry, inputs[0].data, i * part_size, dy, &mut sums);
                     sums
                 })
                 .collect();
@@ -103,7 +104,8 @@ impl Kernel for Depthwise {
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
         let dims: Vec<_> = inputs.iter().map(Tensor::dims).collect();
         let geometry = self.geometry(&dims)?;
-        let products = geometry.gathered(&inputs[0])?.broadcast_mul(&transposed(&inputs[1])?)?;
+        let products =
+            geometry.gather_elements(&inputs[0])?.broadcast_mul(&transposed(&inputs[1])?)?;
         let output = products.sum(1)?.broadcast_add(&inputs[2])?;
         output.reshape(geometry.output_dims(dims[0]))
     }
@@ -115,7 +117,8 @@ fn transpose(matrix: &[f32], width: usize) -> Vec<f32> {
 }
 
 vectorised! {
-    fn values(
+    /// Computes the outputs of consecutive windows, starting at window `first`.
+    fn forward_block(
         geometry: &Geometry,
         x: &[f32],
         (weight, bias): (&[f32], &[f32]),
@@ -125,7 +128,7 @@ vectorised! {
         let channels = geometry.channels;
         for (i, y) in y.chunks_mut(channels).enumerate() {
             y.copy_from_slice(bias);
-            geometry.covered(first + i, |position, element| {
+            geometry.for_each_covered_element(first + i, |position, element| {
                 let (w, x) = (&weight[position * channels..][..channels], &x[element * channels..]);
                 for ((y, w), x) in y.iter_mut().zip(w).zip(x) {
                     *y = w.mul_add(*x, *y);
@@ -134,6 +137,7 @@ vectorised! {
         }
     }
 
+    /// Adds the gradients of consecutive elements to `dx`, starting at element `first`.
     fn input_gradient(
         geometry: &Geometry,
         dy: &[f32],
@@ -143,7 +147,7 @@ vectorised! {
     ) {
         let channels = geometry.channels;
         for (i, dx) in dx.chunks_mut(channels).enumerate() {
-            geometry.covering(first + i, |position, window| {
+            geometry.for_each_covering_window(first + i, |position, window| {
                 let w = &weight[position * channels..][..channels];
                 let dy = &dy[window * channels..];
                 for ((dx, w), dy) in dx.iter_mut().zip(w).zip(dy) {
@@ -153,10 +157,11 @@ vectorised! {
         }
     }
 
+    /// Adds the weight gradient of consecutive windows to `dw`, starting at window `first`.
     fn weight_gradient(geometry: &Geometry, x: &[f32], first: usize, dy: &[f32], dw: &mut [f32]) {
         let channels = geometry.channels;
         for (i, dy) in dy.chunks(channels).enumerate() {
-            geometry.covered(first + i, |position, element| {
+            geometry.for_each_covered_element(first + i, |position, element| {
                 let dw = &mut dw[position * channels..][..channels];
                 let x = &x[element * channels..];
                 for ((dw, dy), x) in dw.iter_mut().zip(dy).zip(x) {

@@ -38,7 +38,7 @@ pub struct Disentangled {
 /// `pos_query`, `qkv` may be the queries `[T, D]` alone.
 ///
 /// # Errors
-/// If shapes, heads, segments or rows do not match, or both projections are `None`.
+/// If shapes, heads, segments or rows do not match, or if both projections are `None`.
 pub fn disentangled_bias(
     qkv: &Tensor,
     pos_key: Option<&Tensor>,
@@ -98,9 +98,9 @@ impl DisentangledBias {
         let &[tokens, columns] = dims[0] else {
             candle_core::bail!("disentangled bias: input {:?}, expected [T, 3 D]", dims[0]);
         };
-        let queries_alone = self.contents == [Content::Query] && dims[1].last() == Some(&columns);
-        let width = if queries_alone { columns } else { columns / 3 };
-        let matches_width = queries_alone || columns == 3 * width;
+        let queries_only = self.contents == [Content::Query] && dims[1].last() == Some(&columns);
+        let width = if queries_only { columns } else { columns / 3 };
+        let matches_width = queries_only || columns == 3 * width;
         if *num_heads == 0 || width == 0 || !matches_width || width % num_heads != 0 {
             candle_core::bail!(
                 "disentangled bias: {num_heads} heads do not fit input {:?}",
@@ -111,9 +111,9 @@ impl DisentangledBias {
         if self.contents.is_empty() {
             candle_core::bail!("disentangled bias: both position projections are missing");
         }
-        let highest = rows.iter().max().map_or(0, |row| *row as usize);
+        let highest_row = rows.iter().max().map_or(0, |row| *row as usize);
         for dims in &dims[1..] {
-            if !matches!(dims, [r, d] if *d == width && *r > highest) {
+            if !matches!(dims, [r, d] if *d == width && *r > highest_row) {
                 candle_core::bail!(
                     "disentangled bias: positions {dims:?} do not fit width {width}"
                 );
@@ -131,7 +131,7 @@ impl DisentangledBias {
 
     /// Returns the rows of the position projections for query position `i` and each of the first
     /// `length` keys. The last key comes first.
-    fn rows_of(&self, i: usize, length: usize) -> &[u32] {
+    fn position_rows(&self, i: usize, length: usize) -> &[u32] {
         let end = self.options.rows.len() / 2 + i + 1;
         &self.options.rows[end - length..end]
     }
@@ -145,8 +145,8 @@ impl DisentangledBias {
             let rows = if length == 0 {
                 0..0
             } else {
-                let first = self.rows_of(0, key.length)[0];
-                let last = self.rows_of(query.length - 1, 1)[0];
+                let first = self.position_rows(0, key.length)[0];
+                let last = self.position_rows(query.length - 1, 1)[0];
                 first as usize..last as usize + 1
             };
             for h in 0..heads {
@@ -158,29 +158,30 @@ impl DisentangledBias {
         blocks
     }
 
-    /// For each query and key, calls `f` with the index of their element in the block's bias and in
-    /// the term's products `[L, rows]`.
+    /// For each query and key, calls `f` with the index of their element in the block's bias, and
+    /// the index of their product in the term's products `[L, rows]`.
     #[inline(always)]
     fn for_each_pair(&self, block: &Block, content: Content, mut f: impl FnMut(usize, usize)) {
         let length = block.key.length;
         for i in 0..block.query.length {
-            for (j, row) in self.rows_of(i, length).iter().rev().enumerate() {
+            for (j, row) in self.position_rows(i, length).iter().rev().enumerate() {
                 let token = if content == Content::Query { i } else { j };
                 f(i * length + j, token * block.rows.len() + *row as usize - block.rows.start);
             }
         }
     }
 
+    /// Adds the terms of a block to its bias.
     fn block_forward(&self, inputs: &[Input<'_>], width: usize, block: &Block, bias: &mut [f32]) {
         for (&content, positions) in self.contents.iter().zip(&inputs[1..]) {
             let (x, p) = self.factors(inputs[0], *positions, width, block, content);
             let mut products = vec![0.0; x.rows * p.rows];
             matmul(self.options.scale, x, p.t(), 0.0, &mut products, p.rows);
-            self.for_each_pair(block, content, |at, product| bias[at] += products[product]);
+            self.for_each_pair(block, content, |i, product| bias[i] += products[product]);
         }
     }
 
-    /// Returns the gradients of each term.
+    /// Returns the gradients of each term of the block's bias.
     fn block_backward(
         &self,
         inputs: &[Input<'_>],
@@ -192,8 +193,8 @@ impl DisentangledBias {
         let term_gradients = |(&content, positions): (&Content, &Input<'_>)| {
             let (x, p) = self.factors(inputs[0], *positions, width, block, content);
             let mut product_gradients = vec![0.0; x.rows * p.rows];
-            self.for_each_pair(block, content, |at, product| {
-                product_gradients[product] += gradient[at]
+            self.for_each_pair(block, content, |i, product| {
+                product_gradients[product] += gradient[i]
             });
             let product_gradients = Matrix::new(&product_gradients, x.rows, p.rows);
             let mut gradients = TermGradients {
@@ -227,9 +228,9 @@ impl DisentangledBias {
         let span = block.content(content);
         let stride = columns(qkv.dims);
         let start = span.start * stride + first_column(content, width) + block.column;
-        let x = Matrix::strided(tail(qkv.data, start), span.length, size, stride);
+        let x = Matrix::strided(values_from(qkv.data, start), span.length, size, stride);
         let start = block.rows.start * width + block.column;
-        (x, Matrix::strided(tail(positions.data, start), block.rows.len(), size, width))
+        (x, Matrix::strided(values_from(positions.data, start), block.rows.len(), size, width))
     }
 }
 
@@ -244,7 +245,7 @@ fn first_column(content: Content, width: usize) -> usize {
 }
 
 /// Returns the values from `start` on; empty if `start` is beyond the end.
-fn tail(data: &[f32], start: usize) -> &[f32] {
+fn values_from(data: &[f32], start: usize) -> &[f32] {
     data.get(start..).unwrap_or(&[])
 }
 
@@ -319,7 +320,7 @@ impl Kernel for DisentangledBias {
         let mut parts = Vec::new();
         for (query, key) in self.options.segments.iter() {
             let rows: Vec<u32> = (0..query.length)
-                .flat_map(|i| self.rows_of(i, key.length).iter().rev().copied())
+                .flat_map(|i| self.position_rows(i, key.length).iter().rev().copied())
                 .collect();
             let rows = Tensor::from_vec(rows, (query.length, key.length), inputs[0].device())?;
             let mut bias: Option<Tensor> = None;

@@ -14,14 +14,14 @@ use super::rows::ELEMENTS;
 #[derive(Debug)]
 pub struct Mode {
     seed: Option<u64>,
-    uses: Cell<u64>,
+    num_masks: Cell<u64>,
     gradients: bool,
 }
 
 impl Mode {
     /// Evaluation with gradients. Dropout is off.
     pub fn evaluate() -> Self {
-        Self { seed: None, uses: Cell::new(0), gradients: true }
+        Self { seed: None, num_masks: Cell::new(0), gradients: true }
     }
 
     /// Evaluation without gradients. Dropout is off. An encoder detaches its hidden states after
@@ -44,8 +44,8 @@ impl Mode {
     /// Draws the next mask. Returns `None` in evaluation mode or if `probability` is 0.
     pub fn dropout(&self, probability: f64) -> Option<Dropout> {
         let seed = self.seed?;
-        let used = self.uses.replace(self.uses.get() + 1);
-        (probability > 0.0).then(|| Dropout::new(probability, split_mix(seed ^ split_mix(used))))
+        let index = self.num_masks.replace(self.num_masks.get() + 1);
+        (probability > 0.0).then(|| Dropout::new(probability, split_mix(seed ^ split_mix(index))))
     }
 }
 
@@ -58,9 +58,8 @@ pub struct Dropout {
 }
 
 impl Dropout {
-    /// Returns the same mask; the factors of elements that are not dropped are multiplied by
-    /// `factor`.
-    pub(super) fn times(self, factor: f32) -> Self {
+    /// Returns the same mask, with the factors of retained elements multiplied by `factor`.
+    pub(super) fn scaled_by(self, factor: f32) -> Self {
         Self { scale: self.scale * factor, ..self }
     }
 
@@ -79,7 +78,7 @@ impl Dropout {
     #[inline(always)]
     pub fn factor(&self, index: usize) -> f32 {
         let (low, high) = (index as u32, (index as u64 >> 32) as u32);
-        let hash = mix(mix(low ^ self.key[0]).wrapping_add(self.key[1]).wrapping_add(high));
+        let hash = hash32(hash32(low ^ self.key[0]).wrapping_add(self.key[1]).wrapping_add(high));
         if hash >= self.threshold { self.scale } else { 0.0 }
     }
 
@@ -131,6 +130,7 @@ impl Kernel for DropoutKernel {
 }
 
 impl DropoutKernel {
+    /// Adds the masked values of `from` to `to`.
     fn add_masked(&self, from: &[f32], to: &mut [f32]) {
         let blocks = to.par_chunks_mut(ELEMENTS).zip(from.par_chunks(ELEMENTS));
         blocks.enumerate().for_each(|(block, (to, from))| {
@@ -150,7 +150,7 @@ vectorised! {
 
 /// A 32-bit hash with low bias (Wellons, "lowbias32").
 #[inline(always)]
-fn mix(mut x: u32) -> u32 {
+fn hash32(mut x: u32) -> u32 {
     x ^= x >> 16;
     x = x.wrapping_mul(0x7feb_352d);
     x ^= x >> 15;
@@ -170,25 +170,29 @@ fn split_mix(x: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Attention indexes its weights over the whole batch, which can exceed 2^32.
+    /// Attention indexes its weights over the whole batch; the indices can exceed 2^32.
     #[test]
     #[cfg(target_pointer_width = "64")]
     fn a_mask_does_not_repeat_after_2_to_the_32() {
         let mask = Dropout::new(0.5, 3);
-        let equal = (0..100_000).filter(|&i| mask.factor(i) == mask.factor(i + (1 << 32))).count();
-        assert!((equal as i64 - 50_000).abs() < 800, "{equal}");
+        let num_equal =
+            (0..100_000).filter(|&i| mask.factor(i) == mask.factor(i + (1 << 32))).count();
+        assert!((num_equal as i64 - 50_000).abs() < 800, "{num_equal}");
     }
 
     #[test]
-    fn masks_have_their_rate_differ_and_repeat() {
+    fn masks_match_the_probability_are_independent_and_reproducible() {
         let mode = Mode::train(7);
         let (a, b) = (mode.dropout(0.3).unwrap(), mode.dropout(0.3).unwrap());
         let num_nonzero = |d: Dropout| (0..100_000).filter(|&i| d.factor(i) > 0.0).count();
         assert!((num_nonzero(a) as i64 - 70_000).abs() < 600, "{}", num_nonzero(a));
-        let both = (0..100_000).filter(|&i| a.factor(i) > 0.0 && b.factor(i) > 0.0).count();
-        assert!((both as i64 - 49_000).abs() < 600, "two masks are independent: {both}");
-        let again = Mode::train(7).dropout(0.3).unwrap();
-        assert!((0..1000).all(|i| again.factor(i) == a.factor(i)));
+        let num_in_both = (0..100_000).filter(|&i| a.factor(i) > 0.0 && b.factor(i) > 0.0).count();
+        assert!(
+            (num_in_both as i64 - 49_000).abs() < 600,
+            "two masks are dependent: {num_in_both}"
+        );
+        let repeated = Mode::train(7).dropout(0.3).unwrap();
+        assert!((0..1000).all(|i| repeated.factor(i) == a.factor(i)));
         assert!(Mode::evaluate().dropout(0.3).is_none());
     }
 }

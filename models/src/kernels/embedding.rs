@@ -30,9 +30,9 @@ fn add_rows(ids: &[u32], gradient: &[f32], width: usize, sums: &mut [f32]) {
     }
     let mut tokens = vec![0; ids.len()];
     for (token, id) in ids.iter().enumerate() {
-        let next = &mut ends[*id as usize];
-        tokens[*next] = token;
-        *next += 1;
+        let end = &mut ends[*id as usize];
+        tokens[*end] = token;
+        *end += 1;
     }
     sums.par_chunks_mut(width).enumerate().with_min_len(ROWS).for_each(|(id, sum)| {
         let first = if id == 0 { 0 } else { ends[id - 1] };
@@ -50,6 +50,7 @@ fn add_rows(ids: &[u32], gradient: &[f32], width: usize, sums: &mut [f32]) {
 
 /// The row of an id with more tokens than this is summed in blocks of [`COLUMNS`] columns.
 const MANY_TOKENS: usize = 256;
+/// The columns in one block of a split row.
 const COLUMNS: usize = 64;
 
 struct EmbeddingSum {
@@ -57,15 +58,18 @@ struct EmbeddingSum {
 }
 
 impl EmbeddingSum {
+    /// Checks the tables and ids, and returns the number of tokens and the width.
     fn check(&self, dims: &[&[usize]]) -> candle_core::Result<(usize, usize)> {
         let count = self.ids.first().map_or(0, |ids| ids.len());
         let width = dims.first().and_then(|d| d.last()).copied().unwrap_or(0);
         for (ids, dims) in self.ids.iter().zip(dims) {
-            let &[rows, w] = *dims else {
+            let &[rows, table_width] = *dims else {
                 candle_core::bail!("embedding: a table of shape {dims:?}, expected [V, D]");
             };
-            if w != width || ids.len() != count || width == 0 {
-                candle_core::bail!("embedding: tables or id lists do not match");
+            if table_width != width || ids.len() != count || width == 0 {
+                candle_core::bail!(
+                    "embedding: the tables differ in width, or the id lists in length"
+                );
             }
             if let Some(id) = ids.iter().find(|id| **id as usize >= rows) {
                 candle_core::bail!("embedding: id {id} is beyond a table of {rows} rows");
@@ -138,11 +142,11 @@ mod tests {
         let ids: Vec<u32> = (0..900).map(|i| if i % 2 == 0 { 4 } else { i * i % 8 }).collect();
         let gradient: Vec<f32> = (0..ids.len() * width).map(|i| (i as f32).sin()).collect();
         let mut expected = vec![0.5; rows * width];
-        let mut found = expected.clone();
+        let mut sums = expected.clone();
         for (id, row) in ids.iter().zip(gradient.chunks(width)) {
             add(row, &mut expected[*id as usize * width..][..width]);
         }
-        add_rows(&ids, &gradient, width, &mut found);
-        assert!(found == expected);
+        add_rows(&ids, &gradient, width, &mut sums);
+        assert!(sums == expected);
     }
 }

@@ -6,7 +6,7 @@
 use candle_core::{Shape, Tensor};
 use rayon::prelude::*;
 
-use super::activation::{Activation, all_values, values_and_derivatives};
+use super::activation::{Activation, activation_values, values_and_derivatives};
 use super::linear::fill_rows;
 use super::matmul::{Matrix, matmul};
 use super::operation::{Gradient, Input, Kernel, apply};
@@ -51,8 +51,12 @@ fn sizes(dims: &[&[usize]]) -> candle_core::Result<Sizes> {
     let d_in = dims[0].last().copied().unwrap_or(0);
     let elements: usize = dims[0].iter().product();
     match (dims[1], dims[2], dims[3], dims[4]) {
-        (&[mid, inner], &[b1], &[d_out, mid2], &[b2])
-            if inner == d_in && elements > 0 && b1 == mid && mid2 == mid && b2 == d_out =>
+        (&[mid, w1_inner], &[b1_width], &[d_out, w2_inner], &[b2_width])
+            if w1_inner == d_in
+                && elements > 0
+                && b1_width == mid
+                && w2_inner == mid
+                && b2_width == d_out =>
         {
             Ok(Sizes { d_in, mid, d_out, rows: elements / d_in })
         }
@@ -80,13 +84,13 @@ impl Kernel for FeedForward {
         fill_rows(&mut hidden, mid, inputs[2].data);
         let x = Matrix::new(inputs[0].data, rows, d_in);
         matmul(1.0, x, Matrix::new(inputs[1].data, mid, d_in).t(), 1.0, &mut hidden, mid);
-        let mut active = vec![0.0; rows * mid];
-        active
+        let mut activated = vec![0.0; rows * mid];
+        activated
             .par_chunks_mut(ELEMENTS)
             .zip(hidden.par_chunks(ELEMENTS))
-            .for_each(|(g, h)| all_values(self.f, h, g));
+            .for_each(|(g, h)| activation_values(self.f, h, g));
         fill_rows(&mut output, d_out, inputs[4].data);
-        let g = Matrix::new(&active, rows, mid);
+        let g = Matrix::new(&activated, rows, mid);
         matmul(1.0, g, Matrix::new(inputs[3].data, d_out, mid).t(), 1.0, &mut output, d_out);
         self.hidden = hidden;
         Ok((output, inputs[0].shape_with_width(d_out)))
@@ -104,17 +108,17 @@ impl Kernel for FeedForward {
         let dy = Matrix::new(gradient, rows, d_out);
         let mut dh = vec![0.0; rows * mid];
         matmul(1.0, dy, Matrix::new(inputs[3].data, d_out, mid), 0.0, &mut dh, mid);
-        let mut active = vec![0.0; rows * mid];
-        active
+        let mut activated = vec![0.0; rows * mid];
+        activated
             .par_chunks_mut(ELEMENTS)
             .zip(dh.par_chunks_mut(ELEMENTS))
             .zip(self.hidden.par_chunks(ELEMENTS))
             .for_each(|((g, dg), h)| values_and_derivatives(self.f, h, g, dg));
         if let Some(dw2) = &mut input_gradients[3] {
-            let g = Matrix::new(&active, rows, mid);
+            let g = Matrix::new(&activated, rows, mid);
             matmul(1.0, dy.t(), g, dw2.beta(), &mut dw2.data, mid);
         }
-        drop(active);
+        drop(activated);
         if let Some(db2) = &mut input_gradients[4] {
             add_column_sums(gradient, d_out, d_out, db2.as_sum());
         }

@@ -1,5 +1,5 @@
 //! The element-wise product of gated linear units (arXiv 1612.08083, 2002.05202). Each input row
-//! holds the gate and the value, one after the other.
+//! has two halves: the gate, which passes through the activation, and the value.
 
 use candle_core::{D, Shape, Tensor};
 use rayon::prelude::*;
@@ -25,6 +25,7 @@ pub fn glu(x: &Tensor) -> candle_core::Result<Tensor> {
     apply(Gated::GLU, &[x])
 }
 
+/// A gated unit: the activation `f` of one half, times the other half.
 pub(super) struct Gated {
     pub(super) f: Activation,
     pub(super) gate: Half,
@@ -44,13 +45,13 @@ impl Gated {
 impl Half {
     /// Returns the gate and the other half of a row.
     #[inline(always)]
-    fn of<T>(self, (first, second): (T, T)) -> (T, T) {
+    fn gate_and_other<T>(self, (first, second): (T, T)) -> (T, T) {
         if self == Self::First { (first, second) } else { (second, first) }
     }
 }
 
 /// Returns the width `M` of a half.
-fn half(dims: &[usize]) -> candle_core::Result<usize> {
+fn half_width(dims: &[usize]) -> candle_core::Result<usize> {
     match dims.last() {
         Some(width) if *width > 0 && width % 2 == 0 => Ok(width / 2),
         _ => candle_core::bail!("gated: the last dimension of {dims:?} must be even and positive"),
@@ -63,7 +64,7 @@ impl Kernel for Gated {
     }
 
     fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
-        let width = half(inputs[0].dims)?;
+        let width = half_width(inputs[0].dims)?;
         let mut output = vec![0.0; inputs[0].data.len() / 2];
         output
             .par_chunks_mut(ROWS * width)
@@ -79,7 +80,7 @@ impl Kernel for Gated {
         gradient: &[f32],
         input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
-        let width = half(inputs[0].dims)?;
+        let width = half_width(inputs[0].dims)?;
         let Some(buffer) = &mut input_gradients[0] else { return Ok(()) };
         let mut dx = vec![0.0; inputs[0].data.len()];
         dx.par_chunks_mut(2 * ROWS * width)
@@ -98,22 +99,24 @@ impl Kernel for Gated {
     }
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
-        let width = half(inputs[0].dims())?;
-        let (gate, other) = self.gate.of((0, width));
+        let width = half_width(inputs[0].dims())?;
+        let (gate, other) = self.gate.gate_and_other((0, width));
         let gate = inputs[0].narrow(D::Minus1, gate, width)?.contiguous()?;
         self.f.composite(&gate)? * inputs[0].narrow(D::Minus1, other, width)?
     }
 }
 
 vectorised! {
+    /// Computes `y = f(a) b`, where `a` is the gate and `b` the other half.
     fn products(f: Activation, gate: Half, x: &[f32], width: usize, y: &mut [f32]) {
         match f {
-            Activation::GeluTanh => rows(gate, x, width, y, |a| Activation::GeluTanh.at(a).0),
-            Activation::Sigmoid => rows(gate, x, width, y, |a| Activation::Sigmoid.at(a).0),
-            f => rows(gate, x, width, y, |a| f.at(a).0),
+            Activation::GeluTanh => gated_rows(gate, x, width, y, |a| Activation::GeluTanh.at(a).0),
+            Activation::Sigmoid => gated_rows(gate, x, width, y, |a| Activation::Sigmoid.at(a).0),
+            f => gated_rows(gate, x, width, y, |a| f.at(a).0),
         }
     }
 
+    /// Writes the gradients of both halves to `dx`.
     fn input_gradient(
         f: Activation,
         gate: Half,
@@ -135,9 +138,9 @@ vectorised! {
 }
 
 #[inline(always)]
-fn rows(gate: Half, x: &[f32], width: usize, y: &mut [f32], f: impl Fn(f32) -> f32) {
+fn gated_rows(gate: Half, x: &[f32], width: usize, y: &mut [f32], f: impl Fn(f32) -> f32) {
     for (x, y) in x.chunks_exact(2 * width).zip(y.chunks_exact_mut(width)) {
-        let (a, b) = gate.of(x.split_at(width));
+        let (a, b) = gate.gate_and_other(x.split_at(width));
         for ((a, b), y) in a.iter().zip(b).zip(y) {
             *y = f(*a) * b;
         }
@@ -155,7 +158,8 @@ fn row_gradients(
 ) {
     let rows = x.chunks_exact(2 * width).zip(dy.chunks_exact(width));
     for ((x, dy), dx) in rows.zip(dx.chunks_exact_mut(2 * width)) {
-        let ((a, b), (da, db)) = (gate.of(x.split_at(width)), gate.of(dx.split_at_mut(width)));
+        let ((a, b), (da, db)) =
+            (gate.gate_and_other(x.split_at(width)), gate.gate_and_other(dx.split_at_mut(width)));
         for ((((a, b), dy), da), db) in a.iter().zip(b).zip(dy).zip(da).zip(db) {
             let (value, derivative) = f(*a);
             *da = dy * b * derivative;

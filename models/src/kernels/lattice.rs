@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::math::{exp, max, sum};
 use super::operation::{Gradient, Input, Kernel, Precision, apply};
-use super::wide::{Wide, exponentials};
+use super::wide::{WideFloat, exponentials};
 
 /// The paths of one clip. At every row of logits, a path may emit one of a few classes, the
 /// *emissions* of the row. All rows have the same number of emissions.
@@ -23,17 +23,25 @@ pub(crate) trait Lattice: Send + Sync + 'static {
 
     /// Returns the total probability of all paths and the forward values needed by
     /// [`Lattice::posteriors`], given the probability of each emission.
-    fn forward(&self, emissions: &[Wide]) -> (Wide, Vec<Wide>);
+    fn forward(&self, emissions: &[WideFloat]) -> (WideFloat, Vec<WideFloat>);
 
     /// Returns the posterior of each emission: the probability of all paths through it, divided by
     /// the probability `total`, which must not be 0.
-    fn posteriors(&self, emissions: &[Wide], total: Wide, forward: &[Wide]) -> Vec<f64>;
+    fn posteriors(
+        &self,
+        emissions: &[WideFloat],
+        total: WideFloat,
+        forward: &[WideFloat],
+    ) -> Vec<f64>;
 }
 
 /// Computes `-log p` of each clip in nats: `logits` `[T, V]`, one clip after the other → `[B]`.
 ///
 /// # Errors
-/// If the clips and the logits differ in the number of rows, or a class is not below `V`.
+/// If the clips and the logits differ in the number of rows.
+///
+/// # Panics
+/// If a class is not below `V`.
 pub(crate) fn lattice_loss<L: Lattice>(
     logits: &Tensor,
     clips: Vec<L>,
@@ -58,9 +66,9 @@ struct LatticeLoss<L> {
 struct ForwardState {
     loss: f64,
     softmaxes: Vec<Softmax>,
-    emissions: Vec<Wide>,
-    total: Wide,
-    forward: Vec<Wide>,
+    emissions: Vec<WideFloat>,
+    total: WideFloat,
+    forward: Vec<WideFloat>,
 }
 
 /// The softmax of a row, `e^(logit - top) / sum`, where `top` is the largest logit.
@@ -71,23 +79,25 @@ struct Softmax {
 }
 
 impl ForwardState {
+    /// Computes the loss of a clip from its logits, row by row.
     fn new<T: Copy + Sync + Into<f64>>(
         (clip, logits, width): (&impl Lattice, &[T], usize),
         softmax: impl Fn(&[T]) -> Softmax + Sync,
     ) -> Self {
-        let only_loss = |loss| Self {
+        let loss_only = |loss| Self {
             loss,
             softmaxes: Vec::new(),
             emissions: Vec::new(),
-            total: Wide::ZERO,
+            total: WideFloat::ZERO,
             forward: Vec::new(),
         };
         if clip.rows() == 0 {
-            return only_loss(f64::INFINITY);
+            return loss_only(f64::INFINITY);
         }
-        let count = clip.classes(0).len();
-        let mut logarithms = vec![0.0; clip.rows() * count];
-        let rows = logarithms.par_chunks_mut(count).zip(logits.par_chunks(width)).enumerate();
+        let num_emissions = clip.classes(0).len();
+        let mut logarithms = vec![0.0; clip.rows() * num_emissions];
+        let rows =
+            logarithms.par_chunks_mut(num_emissions).zip(logits.par_chunks(width)).enumerate();
         let softmaxes: Vec<Softmax> = rows
             .map(|(row, (logarithms, logits))| {
                 let softmax = softmax(logits);
@@ -103,13 +113,13 @@ impl ForwardState {
             })
             .collect();
         if softmaxes.iter().any(|softmax| softmax.sum.is_nan()) {
-            return only_loss(f64::NAN);
+            return loss_only(f64::NAN);
         }
-        let mut emissions = vec![Wide::ZERO; logarithms.len()];
+        let mut emissions = vec![WideFloat::ZERO; logarithms.len()];
         exponentials(&logarithms, &mut emissions);
         let (total, forward) = clip.forward(&emissions);
         if total.is_zero() {
-            only_loss(f64::INFINITY)
+            loss_only(f64::INFINITY)
         } else {
             Self { loss: -total.ln(), softmaxes, emissions, total, forward }
         }
@@ -131,8 +141,8 @@ impl ForwardState {
             let classes = clip.classes(row);
             let posteriors = &posteriors[row * classes.len()..][..classes.len()];
             let classes = classes.iter().map(|&class| class as usize);
-            let mut emitted = classes.zip(posteriors.iter().copied());
-            write(gradient, logits, *softmax, posteriors.iter().sum(), &mut emitted);
+            let mut class_posteriors = classes.zip(posteriors.iter().copied());
+            write(gradient, logits, *softmax, posteriors.iter().sum(), &mut class_posteriors);
         });
     }
 }
@@ -162,20 +172,22 @@ impl Softmax {
 impl<L: Lattice> LatticeLoss<L> {
     /// Splits a matrix of all clips into one slice per clip.
     fn split<'a, T>(&self, rows: &'a [T]) -> Vec<&'a [T]> {
-        let mut rest = rows;
+        let mut remaining = rows;
         let clips = self.clips.iter().map(|clip| {
-            let (first, others) = rest.split_at(clip.rows() * self.width);
-            rest = others;
+            let (first, others) = remaining.split_at(clip.rows() * self.width);
+            remaining = others;
             first
         });
         clips.collect()
     }
 
+    /// Splits a mutable matrix of all clips into one slice per clip.
     fn split_mut<'a, T>(&self, rows: &'a mut [T]) -> Vec<&'a mut [T]> {
-        let mut rest = rows;
+        let mut remaining = rows;
         let clips = self.clips.iter().map(|clip| {
-            let (first, others) = std::mem::take(&mut rest).split_at_mut(clip.rows() * self.width);
-            rest = others;
+            let (first, others) =
+                std::mem::take(&mut remaining).split_at_mut(clip.rows() * self.width);
+            remaining = others;
             first
         });
         clips.collect()
@@ -204,12 +216,12 @@ impl<L: Lattice> Kernel for LatticeLoss<L> {
         input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let Some(dx) = &mut input_gradients[0] else { return Ok(()) };
-        let add = dx.beta() != 0.0;
+        let accumulate = dx.beta() != 0.0;
         let clips = self.clips.par_iter().zip(&self.states).zip(gradient);
         let clips = clips.zip(self.split(inputs[0].data)).zip(self.split_mut(&mut dx.data));
         clips.for_each(|((((clip, state), &dy), logits), dx)| {
             if !state.loss.is_finite() {
-                if !add {
+                if !accumulate {
                     dx.fill(0.0);
                 }
                 return;
@@ -217,14 +229,14 @@ impl<L: Lattice> Kernel for LatticeLoss<L> {
             state.gradient(
                 (clip, logits, self.width),
                 dx,
-                |dx, logits, softmax, posterior_sum, emitted| {
+                |dx, logits, softmax, posterior_sum, class_posteriors| {
                     let scale = if softmax.has_unmasked_class() {
                         (f64::from(dy) * posterior_sum / softmax.sum) as f32
                     } else {
                         0.0
                     };
-                    row_gradient(logits, softmax.top as f32, scale, dx, add);
-                    for (class, posterior) in emitted {
+                    row_gradient(logits, softmax.top as f32, scale, dx, accumulate);
+                    for (class, posterior) in class_posteriors {
                         dx[class] -= (f64::from(dy) * posterior) as f32;
                     }
                 },
@@ -260,42 +272,45 @@ impl<L: Lattice> Kernel for LatticeLoss<L> {
         let tensor = |values: Vec<f64>, dims: (usize, usize)| {
             Tensor::from_vec(values, dims, &Device::Cpu)?.to_dtype(dtype)?.to_device(device)
         };
-        let finite: Vec<u8> = losses.iter().map(|loss| u8::from(loss.is_finite())).collect();
+        let is_finite_loss: Vec<u8> =
+            losses.iter().map(|loss| u8::from(loss.is_finite())).collect();
         let losses = tensor(losses, (clips, 1))?;
-        if !logits.track_op() || !finite.contains(&1) {
+        if !logits.track_op() || !is_finite_loss.contains(&1) {
             return losses.squeeze(1);
         }
-        let mut clip_of_row = vec![0.0; clips * logits.dim(0)?];
+        let mut row_is_in_clip = vec![0.0; clips * logits.dim(0)?];
         let mut offset = 0;
         for (clip, lattice) in self.clips.iter().enumerate() {
-            clip_of_row[clip * logits.dim(0)? + offset..][..lattice.rows()].fill(1.0);
+            row_is_in_clip[clip * logits.dim(0)? + offset..][..lattice.rows()].fill(1.0);
             offset += lattice.rows();
         }
-        let clip_of_row = tensor(clip_of_row, (clips, logits.dim(0)?))?;
+        let row_is_in_clip = tensor(row_is_in_clip, (clips, logits.dim(0)?))?;
         let gradient = tensor(gradient, logits.dims2()?)?;
         // A masked class (minus infinity) times a gradient of 0 would be NaN.
         let finite_logits = gradient.ne(0.0)?.where_cond(logits, &gradient.zeros_like()?)?;
-        let rows = (finite_logits * gradient)?.sum_keepdim(1)?;
-        let zero_with_gradient = clip_of_row.matmul(&(&rows - rows.detach())?)?;
+        let row_sums = (finite_logits * gradient)?.sum_keepdim(1)?;
+        let zero_with_gradient = row_is_in_clip.matmul(&(&row_sums - row_sums.detach())?)?;
         // A loss that is not finite gets no gradient.
-        let finite = Tensor::from_vec(finite, (clips, 1), &Device::Cpu)?.to_device(device)?;
-        finite.where_cond(&(zero_with_gradient + &losses)?, &losses)?.squeeze(1)
+        let is_finite_loss =
+            Tensor::from_vec(is_finite_loss, (clips, 1), &Device::Cpu)?.to_device(device)?;
+        is_finite_loss.where_cond(&(zero_with_gradient + &losses)?, &losses)?.squeeze(1)
     }
 }
 
+/// Writes the gradient of a row's logits to `dx`.
 fn gradient_in_f64(
     dx: &mut [f64],
     logits: &[f64],
     softmax: Softmax,
     posterior_sum: f64,
-    emitted: &mut dyn Iterator<Item = (usize, f64)>,
+    class_posteriors: &mut dyn Iterator<Item = (usize, f64)>,
 ) {
     if softmax.has_unmasked_class() {
         for (dx, logit) in dx.iter_mut().zip(logits) {
             *dx = posterior_sum * (logit - softmax.top).exp() / softmax.sum;
         }
     }
-    for (class, posterior) in emitted {
+    for (class, posterior) in class_posteriors {
         dx[class] -= posterior;
     }
 }
@@ -311,12 +326,14 @@ vectorised! {
         (top, sum(row, |v| exp(v - top)))
     }
 
-    fn row_gradient(logits: &[f32], top: f32, scale: f32, dx: &mut [f32], add: bool) {
+    /// Writes `scale exp(logits - top)` to `dx`, or adds it to `dx` if `accumulate`. If all logits
+    /// are minus infinity, the gradient is 0.
+    fn row_gradient(logits: &[f32], top: f32, scale: f32, dx: &mut [f32], accumulate: bool) {
         if top == f32::NEG_INFINITY {
-            if !add {
+            if !accumulate {
                 dx.fill(0.0);
             }
-        } else if add {
+        } else if accumulate {
             for (dx, v) in dx.iter_mut().zip(logits) {
                 *dx += scale * exp(v - top);
             }

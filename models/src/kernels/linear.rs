@@ -29,7 +29,7 @@ pub fn stacked_linear(
 
 pub(super) struct StackedLinear {
     /// For each layer, whether a bias follows its weight in the inputs.
-    biased: Vec<bool>,
+    has_bias: Vec<bool>,
 }
 
 /// One layer: the indices of its weight and bias in the inputs, and its columns in the output.
@@ -43,7 +43,7 @@ struct Layer {
 impl StackedLinear {
     /// Creates the kernel of these layers. Its inputs are `x`, then each layer's weight and bias.
     pub(super) fn new(layers: &[(&Tensor, Option<&Tensor>)]) -> Self {
-        Self { biased: layers.iter().map(|(_, bias)| bias.is_some()).collect() }
+        Self { has_bias: layers.iter().map(|(_, bias)| bias.is_some()).collect() }
     }
 
     /// Returns the layers, the input width and the output width.
@@ -52,15 +52,15 @@ impl StackedLinear {
             candle_core::bail!("linear: the input is a scalar, expected [.., D_in]");
         };
         let (mut layers, mut index, mut column) = (Vec::new(), 1, 0);
-        for &biased in &self.biased {
-            let &[width, inner] = dims[index] else {
+        for &has_bias in &self.has_bias {
+            let &[width, weight_columns] = dims[index] else {
                 candle_core::bail!(
                     "linear: a weight of shape {:?}, expected [D_out, D_in]",
                     dims[index]
                 );
             };
-            let bias = biased.then_some(index + 1);
-            if inner != d_in || bias.is_some_and(|bias| dims[bias] != [width]) {
+            let bias = has_bias.then_some(index + 1);
+            if weight_columns != d_in || bias.is_some_and(|bias| dims[bias] != [width]) {
                 candle_core::bail!(
                     "linear: weight {:?} does not fit input {:?}",
                     dims[index],
@@ -68,7 +68,7 @@ impl StackedLinear {
                 );
             }
             layers.push(Layer { weight: index, bias, column, width });
-            index += 1 + usize::from(biased);
+            index += 1 + usize::from(has_bias);
             column += width;
         }
         if layers.is_empty() || dims[0].contains(&0) {

@@ -60,13 +60,13 @@ const LANES: usize = 16;
 pub(crate) fn sum2(a: &[f32], b: &[f32], f: impl Fn(f32, f32) -> f32) -> f32 {
     let mut lanes = [0.0f32; LANES];
     let (a_blocks, b_blocks) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
-    let (a_rest, b_rest) = (a_blocks.remainder(), b_blocks.remainder());
+    let (a_remainder, b_remainder) = (a_blocks.remainder(), b_blocks.remainder());
     for (a, b) in a_blocks.zip(b_blocks) {
         for ((lane, &a), &b) in lanes.iter_mut().zip(a).zip(b) {
             *lane += f(a, b);
         }
     }
-    for ((lane, &a), &b) in lanes.iter_mut().zip(a_rest).zip(b_rest) {
+    for ((lane, &a), &b) in lanes.iter_mut().zip(a_remainder).zip(b_remainder) {
         *lane += f(a, b);
     }
     fold(lanes, |a, b| a + b)
@@ -83,19 +83,20 @@ pub(crate) fn sum(a: &[f32], f: impl Fn(f32) -> f32) -> f32 {
 pub(crate) fn max(a: &[f32]) -> f32 {
     let mut lanes = [f32::NEG_INFINITY; LANES];
     let blocks = a.chunks_exact(LANES);
-    let rest = blocks.remainder();
+    let remainder = blocks.remainder();
     for block in blocks {
         for (lane, &a) in lanes.iter_mut().zip(block) {
             *lane = if a > *lane { a } else { *lane };
         }
     }
-    for (lane, &a) in lanes.iter_mut().zip(rest) {
+    for (lane, &a) in lanes.iter_mut().zip(remainder) {
         *lane = if a > *lane { a } else { *lane };
     }
     fold(lanes, |a, b| if a > b { a } else { b })
 }
 
 #[inline(always)]
+/// Reduces the lanes to one value, in a fixed order.
 fn fold(mut lanes: [f32; LANES], f: impl Fn(f32, f32) -> f32) -> f32 {
     let mut width = LANES / 2;
     while width > 0 {
@@ -115,9 +116,9 @@ mod tests {
     fn exp_matches_the_standard_library() {
         for i in -8700..8800 {
             let x = i as f32 * 0.01;
-            let want = f64::from(x).exp();
-            let relative = (f64::from(exp(x)) - want).abs() / want;
-            assert!(relative < 3e-7, "exp({x}): {relative}");
+            let expected = f64::from(x).exp();
+            let relative_error = (f64::from(exp(x)) - expected).abs() / expected;
+            assert!(relative_error < 3e-7, "exp({x}): {relative_error}");
         }
         assert_eq!(exp(f32::NEG_INFINITY), 0.0);
         assert!(exp(f32::NAN).is_nan());
@@ -136,9 +137,9 @@ mod tests {
             (3.5, 0.999_999_256_901_627_7),
             (6.0, 1.0),
         ];
-        for (x, want) in reference {
-            assert!((f64::from(erf(x as f32)) - want).abs() < 3e-7, "erf({x})");
-            assert!((f64::from(erf(-x as f32)) + want).abs() < 3e-7, "erf(-{x})");
+        for (x, expected) in reference {
+            assert!((f64::from(erf(x as f32)) - expected).abs() < 3e-7, "erf({x})");
+            assert!((f64::from(erf(-x as f32)) + expected).abs() < 3e-7, "erf(-{x})");
         }
     }
 
@@ -146,13 +147,13 @@ mod tests {
     fn tanh_matches_the_standard_library() {
         for i in -1500..1500 {
             let x = i as f32 * 0.01;
-            let want = f64::from(x).tanh();
-            assert!((f64::from(tanh(x)) - want).abs() < 3e-7, "tanh({x})");
+            let expected = f64::from(x).tanh();
+            assert!((f64::from(tanh(x)) - expected).abs() < 3e-7, "tanh({x})");
         }
     }
 
     #[test]
-    fn sums_and_maxima_use_every_element() {
+    fn sums_and_maxima_include_the_elements_after_the_last_full_block() {
         let a: Vec<f32> = (0..37).map(|i| i as f32).collect();
         assert_eq!(sum(&a, |a| a), 666.0);
         assert_eq!(sum2(&a, &a, |a, b| a - b), 0.0);

@@ -34,6 +34,7 @@ impl<'a> Matrix<'a> {
         }
     }
 
+    /// Returns the length of the shortest slice that holds all elements.
     fn extent(&self) -> usize {
         match (self.rows, self.columns) {
             (0, _) | (_, 0) => 0,
@@ -43,7 +44,7 @@ impl<'a> Matrix<'a> {
 }
 
 /// Products with at most this many multiplications run on the calling thread.
-const PARALLEL_FROM: usize = 1 << 20;
+const MAX_SEQUENTIAL_MULTIPLICATIONS: usize = 1 << 20;
 
 /// Computes `out = alpha * a b + beta * out`, where `out` is row-major with rows `out_stride`
 /// apart.
@@ -62,7 +63,7 @@ pub(crate) fn matmul(
     out_stride: usize,
 ) {
     let threads = rayon::current_num_threads();
-    let parallel = threads > 1 && a.rows * b.columns * a.columns > PARALLEL_FROM;
+    let parallel = threads > 1 && a.rows * b.columns * a.columns > MAX_SEQUENTIAL_MULTIPLICATIONS;
     let parallelism = if parallel { Parallelism::Rayon(threads) } else { Parallelism::None };
     product((alpha, a, b), beta, (out, out_stride), parallelism);
 }
@@ -125,7 +126,7 @@ fn product(
 mod tests {
     use super::*;
 
-    fn numbers(count: usize, seed: u32) -> Vec<f32> {
+    fn random_values(count: usize, seed: u32) -> Vec<f32> {
         let mut state = seed;
         let next = || {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -135,10 +136,10 @@ mod tests {
     }
 
     #[test]
-    fn equals_the_triple_loop_with_strides_and_transposes() {
+    fn products_with_strides_and_transposes_equal_a_triple_loop() {
         for (m, n, k) in [(1, 1, 1), (3, 5, 7), (33, 17, 65), (128, 96, 40)] {
-            let (a, b) = (numbers(m * (k + 3), 1), numbers(n * (k + 2), 2));
-            let start = numbers(m * (n + 1), 3);
+            let (a, b) = (random_values(m * (k + 3), 1), random_values(n * (k + 2), 2));
+            let start = random_values(m * (n + 1), 3);
             let mut out = start.clone();
             let left = Matrix::strided(&a, m, k, k + 3);
             let right = Matrix::strided(&b, n, k, k + 2).t();
@@ -146,16 +147,19 @@ mod tests {
             for i in 0..m {
                 for j in 0..n {
                     let dot: f32 = (0..k).map(|l| a[i * (k + 3) + l] * b[j * (k + 2) + l]).sum();
-                    let want = 0.5 * dot + 2.0 * start[i * (n + 1) + j];
-                    let got = out[i * (n + 1) + j];
-                    assert!((got - want).abs() < 1e-4, "{m}x{n}x{k} at {i},{j}: {got} {want}");
+                    let expected = 0.5 * dot + 2.0 * start[i * (n + 1) + j];
+                    let actual = out[i * (n + 1) + j];
+                    assert!(
+                        (actual - expected).abs() < 1e-4,
+                        "{m}x{n}x{k} at {i},{j}: {actual} {expected}"
+                    );
                 }
             }
         }
     }
 
     #[test]
-    fn the_thread_count_does_not_change_a_bit() {
+    fn the_product_is_bit_identical_for_any_number_of_threads() {
         let run = |threads: usize| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             pool.install(|| {
@@ -163,7 +167,7 @@ mod tests {
                 for (m, n, k) in
                     [(200, 384, 384), (1024, 384, 1536), (384, 1536, 333), (64, 8, 4096)]
                 {
-                    let (a, b) = (numbers(m * k, 4), numbers(n * k, 5));
+                    let (a, b) = (random_values(m * k, 4), random_values(n * k, 5));
                     for transposed in [false, true] {
                         let mut out = vec![0.0; m * n];
                         let left = if transposed {
@@ -178,9 +182,9 @@ mod tests {
                 bits
             })
         };
-        let one = run(1);
+        let sequential = run(1);
         for threads in [2, 3, 4] {
-            assert!(one == run(threads), "{threads} threads");
+            assert!(sequential == run(threads), "{threads} threads");
         }
     }
 }

@@ -63,7 +63,7 @@ pub use pooling::span_mean;
 pub use residual::residual;
 pub use scaled_rows::scaled_rows;
 pub use segments::{Segments, Span};
-pub(crate) use softmax::log_sum;
+pub(crate) use softmax::log_sum_exp;
 pub use softmax::softmax;
 pub use unfold::unfold;
 pub use windows::Windows;

@@ -89,6 +89,7 @@ impl NormKernel {
         Ok(width)
     }
 
+    /// Returns the inputs by role.
     fn roles<'a>(&self, inputs: &[Input<'a>]) -> candle_core::Result<Roles<'a>> {
         let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
         let width = self.check(&dims)?;
@@ -119,7 +120,7 @@ impl Kernel for NormKernel {
             .enumerate()
             .for_each(|(block, (y, statistics))| {
                 let start = block * ROWS * width;
-                sums_into(&roles, self.dropout, start, y);
+                residual_sums(&roles, self.dropout, start, y);
                 normalise(&roles, self.epsilon, y, statistics);
             });
         self.statistics = statistics;
@@ -136,16 +137,18 @@ impl Kernel for NormKernel {
         let roles = self.roles(inputs)?;
         let width = roles.width;
         let num_residuals = usize::from(self.residual);
-        let is_trained = input_gradients[num_residuals + 1..].iter().any(Option::is_some);
+        let needs_parameter_gradients =
+            input_gradients[num_residuals + 1..].iter().any(Option::is_some);
         let mut ds = vec![0.0; roles.x.len()];
-        let partial: Vec<Option<[Vec<f32>; 2]>> = ds
+        let block_sums: Vec<Option<[Vec<f32>; 2]>> = ds
             .par_chunks_mut(ROWS * width)
             .zip(gradient.par_chunks(ROWS * width))
             .zip(self.statistics.par_chunks(ROWS))
             .enumerate()
             .map(|(block, ((ds, dy), statistics))| {
-                let mut sums = is_trained.then(|| [vec![0.0; width], vec![0.0; width]]);
-                sums_into(&roles, self.dropout, block * ROWS * width, ds);
+                let mut sums =
+                    needs_parameter_gradients.then(|| [vec![0.0; width], vec![0.0; width]]);
+                residual_sums(&roles, self.dropout, block * ROWS * width, ds);
                 row_gradients(&roles, statistics, dy, ds, &mut sums);
                 sums
             })
@@ -153,7 +156,7 @@ impl Kernel for NormKernel {
         for buffer in input_gradients[num_residuals + 1..].iter_mut().flatten() {
             buffer.as_sum();
         }
-        for [dw, db] in partial.iter().flatten() {
+        for [dw, db] in block_sums.iter().flatten() {
             if let Some(buffer) = &mut input_gradients[num_residuals + 1] {
                 add(dw, buffer.as_sum());
             }
@@ -161,7 +164,7 @@ impl Kernel for NormKernel {
                 add(db, buffer.as_sum());
             }
         }
-        let (dx, rest) = input_gradients.split_at_mut(1);
+        let (dx, other_gradients) = input_gradients.split_at_mut(1);
         if let Some(dx) = &mut dx[0] {
             let dx = dx.as_sum();
             let blocks = dx.par_chunks_mut(ROWS * width).zip(ds.par_chunks(ROWS * width));
@@ -170,7 +173,7 @@ impl Kernel for NormKernel {
                 Some(dropout) => add_masked_block(dropout, block * ROWS * width, ds, dx),
             });
         }
-        if let (true, Some(dr)) = (self.residual, &mut rest[0]) {
+        if let (true, Some(dr)) = (self.residual, &mut other_gradients[0]) {
             match dr.state {
                 // The gradient of the sum equals the residual's gradient: move the buffer.
                 BufferState::Zeros => dr.data = ds,
@@ -207,7 +210,7 @@ impl Kernel for NormKernel {
 vectorised! {
     /// Computes `out = residual + dropout(x)` for the block that starts at element `start`. A
     /// missing residual counts as 0.
-    fn sums_into(roles: &Roles<'_>, dropout: Option<Dropout>, start: usize, out: &mut [f32]) {
+    fn residual_sums(roles: &Roles<'_>, dropout: Option<Dropout>, start: usize, out: &mut [f32]) {
         let x = &roles.x[start..start + out.len()];
         match dropout {
             None => out.copy_from_slice(x),
@@ -247,8 +250,8 @@ vectorised! {
         }
     }
 
-    /// Replaces the results of `sums_into` in `ds` by their gradients. Adds the gradients of weight
-    /// and bias to `sums`; `None` if both are frozen.
+    /// Replaces the results of `residual_sums` in `ds` by their gradients. Adds the gradients of
+    /// weight and bias to `sums`; `None` if both are frozen.
     fn row_gradients(
         roles: &Roles<'_>,
         statistics: &[[f32; 2]],

@@ -140,7 +140,7 @@ pub(crate) fn apply<K: Kernel>(mut kernel: K, inputs: &[&Tensor]) -> candle_core
         relayed: Arc::default(),
     };
     match inputs.as_slice() {
-        [only] => only.apply_op1(node),
+        [input] => input.apply_op1(node),
         [first, second] => first.apply_op2(second, node),
         [first, rest @ ..] => {
             let chain = relay(rest, &node.relayed)?;
@@ -178,7 +178,7 @@ fn contiguous(inputs: &[&Tensor]) -> candle_core::Result<Vec<Tensor>> {
     inputs.iter().map(|x| x.contiguous()).collect()
 }
 
-/// Gradients stored for the relays of an operation's inputs, in input order.
+/// The gradients that the relays return, one for each input of an operation after the first.
 type Relayed = Arc<Mutex<Vec<Option<Tensor>>>>;
 
 /// A kernel as an operation of candle's graph.
@@ -191,6 +191,7 @@ struct Node<K> {
 }
 
 impl<K: Kernel> Node<K> {
+    /// Returns the output of the forward pass to candle.
     fn take_output(&self) -> candle_core::Result<(CpuStorage, Shape)> {
         let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
         match output.take() {
@@ -210,11 +211,11 @@ impl<K: Kernel> Node<K> {
         for (input, buffered) in self.inputs.iter().zip(&mut buffered) {
             input_gradients.push(if !input.track_op() {
                 None
-            } else if let Some((data, sum)) = take_buffer(input.id()) {
+            } else if let Some((data, accumulate)) = take_buffer(input.id()) {
                 *buffered = true;
                 Some(Gradient {
                     data,
-                    state: if sum { BufferState::Sum } else { BufferState::Stale },
+                    state: if accumulate { BufferState::Sum } else { BufferState::Stale },
                 })
             } else {
                 Some(Gradient { data: vec![0.0; input.elem_count()], state: BufferState::Zeros })
@@ -299,8 +300,8 @@ fn relay(inputs: &[Tensor], relayed: &Relayed) -> candle_core::Result<Tensor> {
     while start > 0 {
         let count = if start.is_multiple_of(2) { 2 } else { 1 };
         start -= count;
-        let end = Tensor::zeros(1, DType::F32, &Device::Cpu)?;
-        let next = chain.take().unwrap_or(end);
+        let last_link = Tensor::zeros(1, DType::F32, &Device::Cpu)?;
+        let next = chain.take().unwrap_or(last_link);
         let second = if count == 2 { inputs[start + 1].clone() } else { next.clone() };
         let link = Relay { first: start, count, relayed: relayed.clone() };
         chain = Some(inputs[start].apply_op3(&second, &next, link)?);
@@ -308,7 +309,8 @@ fn relay(inputs: &[Tensor], relayed: &Relayed) -> candle_core::Result<Tensor> {
     chain.ok_or_else(|| candle_core::Error::Msg("relay: no inputs".into()))
 }
 
-/// One link: input `first`, input `first + 1` if `count` is 2, then the next link.
+/// One link of the chain: relayed input `first`, relayed input `first + 1` if `count` is 2, and the
+/// next link.
 struct Relay {
     first: usize,
     count: usize,

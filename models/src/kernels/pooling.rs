@@ -22,12 +22,13 @@ struct SpanMean {
 }
 
 impl SpanMean {
+    /// Checks the spans and returns the width `D`.
     fn check(&self, dims: &[usize]) -> candle_core::Result<usize> {
         let &[rows, width] = dims else {
             candle_core::bail!("span mean: an input of shape {dims:?}, expected [T, D]");
         };
-        let outside = |s: &&Span| s.length == 0 || s.start.saturating_add(s.length) > rows;
-        if let Some(span) = self.spans.iter().find(outside) {
+        let is_invalid = |s: &&Span| s.length == 0 || s.start.saturating_add(s.length) > rows;
+        if let Some(span) = self.spans.iter().find(is_invalid) {
             candle_core::bail!("span mean: {span:?} is empty or beyond {rows} rows");
         }
         Ok(width)
@@ -65,9 +66,9 @@ impl Kernel for SpanMean {
             let dx = dx.as_sum();
             for (span, mean) in self.spans.iter().zip(gradient.chunks(width.max(1))) {
                 let scale = 1.0 / span.length as f32;
-                let share: Vec<f32> = mean.iter().map(|v| v * scale).collect();
+                let row_gradient: Vec<f32> = mean.iter().map(|v| v * scale).collect();
                 for row in dx[span.start * width..].chunks_mut(width).take(span.length) {
-                    add(&share, row);
+                    add(&row_gradient, row);
                 }
             }
         }

@@ -25,7 +25,7 @@ impl Residual {
     /// Adds `scale dropout(from)` to `to`.
     fn add_branch(&self, from: &[f32], to: &mut [f32]) {
         let blocks = to.par_chunks_mut(ELEMENTS).zip(from.par_chunks(ELEMENTS));
-        let dropout = self.dropout.map(|dropout| dropout.times(self.scale));
+        let dropout = self.dropout.map(|dropout| dropout.scaled_by(self.scale));
         blocks.enumerate().for_each(|(block, (to, from))| match dropout {
             None if self.scale == 1.0 => add(from, to),
             None => add_scaled(self.scale, from, to),
@@ -72,7 +72,7 @@ impl Kernel for Residual {
         match self.dropout {
             None => &inputs[0] + (&inputs[1] * f64::from(self.scale))?,
             Some(dropout) => {
-                let mask = dropout.times(self.scale).mask_like(&inputs[1])?;
+                let mask = dropout.scaled_by(self.scale).mask_like(&inputs[1])?;
                 &inputs[0] + inputs[1].mul(&mask)?
             }
         }

@@ -33,6 +33,7 @@ vectorised! {
 }
 
 vectorised! {
+    /// Adds the rows of a block to `sums`. Rows are `stride` elements apart.
     fn block_sums(block: &[f32], stride: usize, sums: &mut [f32]) {
         for row in block.chunks(stride) {
             for (sum, value) in sums.iter_mut().zip(row) {

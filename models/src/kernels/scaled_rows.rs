@@ -76,6 +76,7 @@ impl Kernel for ScaledRows {
 }
 
 vectorised! {
+    /// Adds each row of `dy`, times its weight, to `dx`.
     fn add_scaled(dy: &[f32], weights: &[f32], width: usize, dx: &mut [f32]) {
         for ((dx, dy), weight) in dx.chunks_mut(width).zip(dy.chunks(width)).zip(weights) {
             for (dx, dy) in dx.iter_mut().zip(dy) {
@@ -84,6 +85,7 @@ vectorised! {
         }
     }
 
+    /// Adds `Σ dy x` of each row to `dw`.
     fn add_products(dy: &[f32], x: &[f32], width: usize, dw: &mut [f32]) {
         for ((dw, dy), x) in dw.iter_mut().zip(dy.chunks(width)).zip(x.chunks(width)) {
             *dw += sum2(dy, x, |dy, x| dy * x);

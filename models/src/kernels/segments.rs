@@ -33,8 +33,9 @@ impl Segments {
         Self { queries, keys: consecutive(key_lengths).into(), branches: None }
     }
 
-    /// Query sequence `i` attends to span `i` of the keys. There may be unused rows between spans.
-    pub(crate) fn to_runs(query_lengths: &[usize], keys: Arc<[Span]>) -> Self {
+    /// Cross-attention from packed queries: query sequence `i` attends to span `i` of the keys.
+    /// There may be unused rows between spans.
+    pub(crate) fn to_key_spans(query_lengths: &[usize], keys: Arc<[Span]>) -> Self {
         Self { queries: consecutive(query_lengths).into(), keys, branches: None }
     }
 
@@ -47,7 +48,8 @@ impl Segments {
     /// A padded batch `[B, L]` flattened to `[B L]` rows. Every row is a query. Only the first
     /// `lengths[b]` rows of sequence `b` are keys.
     pub fn padded(length: usize, lengths: &[usize]) -> Self {
-        let span = |(b, &real): (usize, &usize)| Span { start: b * length, length: real };
+        let span =
+            |(b, &real_length): (usize, &usize)| Span { start: b * length, length: real_length };
         let keys = lengths.iter().enumerate().map(span).collect();
         let span = |b| Span { start: b * length, length };
         Self { queries: (0..lengths.len()).map(span).collect(), keys, branches: None }
@@ -83,9 +85,9 @@ impl Segments {
         keys: std::ops::Range<usize>,
     ) -> impl Iterator<Item = bool> {
         let branches = self.branches.as_deref();
-        let own = branches.map_or(0, |branches| branches[query]);
+        let query_branch = branches.map_or(0, |branches| branches[query]);
         let keys = branches.map_or(&[][..], |branches| &branches[keys]);
-        keys.iter().map(move |key| *key != 0 && *key != own)
+        keys.iter().map(move |key| *key != 0 && *key != query_branch)
     }
 
     /// Returns the query span and the key span of each segment.
@@ -98,9 +100,9 @@ impl Segments {
         let in_order = |spans: &[Span], rows: usize| {
             let mut end = 0;
             spans.iter().all(|span| {
-                let fits = span.start >= end;
+                let is_in_order = span.start >= end;
                 end = span.start.saturating_add(span.length);
-                fits
+                is_in_order
             }) && end <= rows
         };
         if self.queries.len() != self.keys.len()
@@ -123,6 +125,7 @@ impl Segments {
     }
 }
 
+/// Returns the spans of packed sequences.
 fn consecutive(lengths: &[usize]) -> Vec<Span> {
     let mut start = 0;
     let span = |&length: &usize| {
@@ -133,19 +136,20 @@ fn consecutive(lengths: &[usize]) -> Vec<Span> {
     lengths.iter().map(span).collect()
 }
 
-/// Returns the rows of each span of a matrix, so that each thread can write one span.
+/// Returns the rows of each span of a matrix with `stride` columns. Each thread can then write one
+/// span.
 pub(super) fn split_spans<'a>(
     mut data: &'a mut [f32],
     stride: usize,
     spans: &[Span],
 ) -> Vec<&'a mut [f32]> {
-    let (mut parts, mut position) = (Vec::with_capacity(spans.len()), 0);
+    let (mut parts, mut row) = (Vec::with_capacity(spans.len()), 0);
     for span in spans {
-        let (_, rest) = data.split_at_mut((span.start - position) * stride);
-        let (part, rest) = rest.split_at_mut(span.length * stride);
+        let (_, from_span) = data.split_at_mut((span.start - row) * stride);
+        let (part, after_span) = from_span.split_at_mut(span.length * stride);
         parts.push(part);
-        data = rest;
-        position = span.start + span.length;
+        data = after_span;
+        row = span.start + span.length;
     }
     parts
 }

@@ -62,7 +62,7 @@ impl Kernel for Softmax {
 
 vectorised! {
     /// Replaces a row by its softmax and returns its log-sum-exp. A row of minus infinities becomes
-    /// all zero and returns minus infinity.
+    /// zeros and returns minus infinity.
     pub(crate) fn softmax_row(row: &mut [f32]) -> f32 {
         let top = max(row);
         if top == f32::NEG_INFINITY && row.iter().all(|v| *v == top) {
@@ -81,15 +81,16 @@ vectorised! {
     }
 
     /// Returns the log-sum-exp of a row; NaN if all values are minus infinity.
-    pub(crate) fn log_sum(row: &[f32]) -> f32 {
+    pub(crate) fn log_sum_exp(row: &[f32]) -> f32 {
         let top = max(row);
         super::math::sum(row, |v| exp(v - top)).ln() + top
     }
 
+    /// Adds the gradient of a row's input to `dx`, given the softmax `y` and its gradient `dy`.
     fn row_gradient(y: &[f32], dy: &[f32], dx: &mut [f32]) {
-        let mean = sum2(y, dy, |y, dy| y * dy);
+        let mean_gradient = sum2(y, dy, |y, dy| y * dy);
         for ((dx, y), dy) in dx.iter_mut().zip(y).zip(dy) {
-            *dx = y.mul_add(dy - mean, *dx);
+            *dx = y.mul_add(dy - mean_gradient, *dx);
         }
     }
 }

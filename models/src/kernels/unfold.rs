@@ -39,10 +39,10 @@ impl Kernel for Unfold {
         let (x, channels, positions) =
             (inputs[0].data, geometry.channels, self.windows.kernel_positions());
         let width = channels * positions;
-        let mut output = vec![0.0; geometry.count() * width];
+        let mut output = vec![0.0; geometry.num_windows() * width];
         output.par_chunks_mut(ROWS * width).enumerate().for_each(|(block, windows)| {
             for (i, window) in windows.chunks_mut(width).enumerate() {
-                geometry.covered(block * ROWS + i, |position, element| {
+                geometry.for_each_covered_element(block * ROWS + i, |position, element| {
                     let from = &x[element * channels..][..channels];
                     for (value, to) in
                         from.iter().zip(window[position..].iter_mut().step_by(positions))
@@ -52,7 +52,7 @@ impl Kernel for Unfold {
                 });
             }
         });
-        Ok((output, Shape::from((geometry.count(), width))))
+        Ok((output, Shape::from((geometry.num_windows(), width))))
     }
 
     fn backward(
@@ -68,7 +68,7 @@ impl Kernel for Unfold {
         let Some(dx) = &mut input_gradients[0] else { return Ok(()) };
         dx.as_sum().par_chunks_mut(ROWS * channels).enumerate().for_each(|(block, elements)| {
             for (i, sums) in elements.chunks_mut(channels).enumerate() {
-                geometry.covering(block * ROWS + i, |position, window| {
+                geometry.for_each_covering_window(block * ROWS + i, |position, window| {
                     let dy = &gradient[window * width..][..width];
                     for (sum, value) in
                         sums.iter_mut().zip(dy[position..].iter().step_by(positions))
@@ -83,7 +83,7 @@ impl Kernel for Unfold {
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
         let geometry = self.geometry(inputs[0].dims())?;
-        let gathered = transposed(&geometry.gathered(&inputs[0])?)?;
-        gathered.reshape((geometry.count(), geometry.channels * self.windows.kernel_positions()))
+        let rows = transposed(&geometry.gather_elements(&inputs[0])?)?;
+        rows.reshape((geometry.num_windows(), geometry.channels * self.windows.kernel_positions()))
     }
 }

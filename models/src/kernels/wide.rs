@@ -1,23 +1,25 @@
 //! Probabilities of any magnitude, without logarithms.
 //!
-//! The probability of a path through thousands of frames is outside the range of f64. A [`Wide`]
-//! number stores its exponent separately. A sum or product costs a few vectorisable instructions. A
-//! sum in the log domain would cost three exponentials and a logarithm.
+//! The probability of a path through thousands of frames is outside the range of f64. A
+//! [`WideFloat`] stores its exponent separately. A sum or product costs a few vectorisable
+//! instructions. A sum in the log domain would cost three exponentials and a logarithm.
 
 use std::ops::{Add, Mul};
 
-/// The number `mantissa 2^exponent`, never negative.
+/// The number `mantissa 2^exponent`, never negative. After a product, the mantissa is 0 or in
+/// `[1, 2)`.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Wide {
+pub(crate) struct WideFloat {
     mantissa: f64,
     exponent: i64,
 }
 
 /// Logarithms below this are treated as minus infinity, so that exponents never overflow.
 const MIN_LOG: f64 = -1e12;
+/// A mask of the bits of an f64 mantissa.
 const MANTISSA_BITS: u64 = (1 << 52) - 1;
 
-impl Wide {
+impl WideFloat {
     /// Zero. Its exponent is below the exponent of any product of probabilities.
     pub const ZERO: Self = Self { mantissa: 0.0, exponent: -(1 << 61) };
     pub const ONE: Self = Self { mantissa: 1.0, exponent: 0 };
@@ -82,7 +84,7 @@ fn power_of_two(n: i64) -> f64 {
     f64::from_bits(((n + 1023) as u64) << 52)
 }
 
-impl Add for Wide {
+impl Add for WideFloat {
     type Output = Self;
 
     /// Returns the sum. Its mantissa may leave the range from 1 to 2 until the next product.
@@ -95,7 +97,7 @@ impl Add for Wide {
     }
 }
 
-impl Mul for Wide {
+impl Mul for WideFloat {
     type Output = Self;
 
     #[inline(always)]
@@ -110,9 +112,9 @@ impl Mul for Wide {
 
 vectorised! {
     /// Computes the exponentials of logarithms.
-    pub(crate) fn exponentials(logarithms: &[f64], out: &mut [Wide]) {
+    pub(crate) fn exponentials(logarithms: &[f64], out: &mut [WideFloat]) {
         for (out, x) in out.iter_mut().zip(logarithms) {
-            *out = Wide::exp(*x);
+            *out = WideFloat::exp(*x);
         }
     }
 }
@@ -122,42 +124,46 @@ mod tests {
     use super::*;
 
     #[test]
-    fn logarithms_invert_exponentials() {
+    fn the_logarithm_inverts_the_exponential_and_underflow_gives_zero() {
         for x in [0.0, -1e-9, -0.3, -0.35, -1.0, -87.4, -745.2, -123_456.7, -1e9, -9e11] {
-            let back = Wide::exp(x).ln();
-            assert!((back - x).abs() <= 1e-15 * x.abs().max(1.0), "{x}: {back}");
+            let logarithm = WideFloat::exp(x).ln();
+            assert!((logarithm - x).abs() <= 1e-15 * x.abs().max(1.0), "{x}: {logarithm}");
         }
         for x in [-1.1e12, f64::from(f32::MIN), f64::MIN, f64::NEG_INFINITY] {
-            assert_eq!(Wide::exp(x), Wide::ZERO);
+            assert_eq!(WideFloat::exp(x), WideFloat::ZERO);
         }
-        assert_eq!(Wide::ZERO.ln(), f64::NEG_INFINITY);
+        assert_eq!(WideFloat::ZERO.ln(), f64::NEG_INFINITY);
     }
 
     #[test]
-    fn sums_products_and_ratios_equal_f64() {
-        let to_wide = |x: f64| Wide::exp(x.ln());
+    fn sums_products_and_ratios_match_f64_and_work_beyond_its_range() {
+        let to_wide = |x: f64| WideFloat::exp(x.ln());
         let (a, b) = (to_wide(0.3), to_wide(0.001));
         assert!(((a + b).ln() - 0.301f64.ln()).abs() < 1e-15);
         assert!(((a * b).ln() - 0.0003f64.ln()).abs() < 1e-15);
         assert!(((a * b).ratio(a) - 0.001).abs() < 1e-17);
         // Numbers of very different size, and zero.
-        let far = Wide::exp(-1e11);
-        assert_eq!((far + a).ratio(a), 1.0);
-        assert_eq!(((far + far) * Wide::ONE).ratio(far), 2.0);
-        assert_eq!(Wide::ZERO.ratio(far), 0.0);
-        for zero in [Wide::ZERO * a, Wide::ZERO * Wide::ZERO, (Wide::ZERO + Wide::ZERO) * far] {
-            assert_eq!(zero, Wide::ZERO);
+        let tiny = WideFloat::exp(-1e11);
+        assert_eq!((tiny + a).ratio(a), 1.0);
+        assert_eq!(((tiny + tiny) * WideFloat::ONE).ratio(tiny), 2.0);
+        assert_eq!(WideFloat::ZERO.ratio(tiny), 0.0);
+        for zero in [
+            WideFloat::ZERO * a,
+            WideFloat::ZERO * WideFloat::ZERO,
+            (WideFloat::ZERO + WideFloat::ZERO) * tiny,
+        ] {
+            assert_eq!(zero, WideFloat::ZERO);
         }
-        assert_eq!((Wide::ZERO + far) * Wide::ONE, far * Wide::ONE);
-        assert!(far.ratio(a) < 1e-300);
+        assert_eq!((WideFloat::ZERO + tiny) * WideFloat::ONE, tiny * WideFloat::ONE);
+        assert!(tiny.ratio(a) < 1e-300);
     }
 
-    /// A path of a million improbable steps.
+    /// The product of a path of a million improbable steps.
     #[test]
-    fn long_products_neither_vanish_nor_drift() {
-        let step = Wide::exp(-50.3);
-        let product = (0..1_000_000).fold(Wide::ONE, |product, _| product * step);
-        let relative = product.ln() / -50.3e6 - 1.0;
-        assert!(relative.abs() < 1e-14, "{relative:e}");
+    fn a_long_product_does_not_underflow_or_lose_accuracy() {
+        let step = WideFloat::exp(-50.3);
+        let product = (0..1_000_000).fold(WideFloat::ONE, |product, _| product * step);
+        let relative_error = product.ln() / -50.3e6 - 1.0;
+        assert!(relative_error.abs() < 1e-14, "{relative_error:e}");
     }
 }

@@ -29,18 +29,21 @@ impl Windows {
 
     /// Returns the number of windows of a sequence of `length` rows; 0 if no window fits.
     pub fn of_length(&self, length: usize) -> usize {
-        self.along(0, length)
+        self.num_windows_along(0, length)
     }
 
     /// Returns the number of windows across `width` columns; 0 if no window fits.
     pub fn of_width(&self, width: usize) -> usize {
-        self.along(1, width)
+        self.num_windows_along(1, width)
     }
 
-    fn along(&self, axis: usize, length: usize) -> usize {
+    /// Returns the number of windows along an axis of this length.
+    fn num_windows_along(&self, axis: usize, length: usize) -> usize {
         let padded = length + 2 * self.padding[axis];
         match padded.checked_sub(self.size[axis]) {
-            Some(rest) if length > 0 => rest.checked_div(self.stride[axis]).map_or(0, |n| n + 1),
+            Some(last_start) if length > 0 => {
+                last_start.checked_div(self.stride[axis]).map_or(0, |n| n + 1)
+            }
             _ => 0,
         }
     }
@@ -66,15 +69,15 @@ impl Windows {
         if empty || lengths.iter().sum::<usize>() != rows {
             candle_core::bail!("{self:?} do not fit input {dims:?} with lengths {lengths:?}");
         }
-        let (mut row, mut window) = (0, 0);
+        let (mut first_row, mut first_window) = (0, 0);
         let to_sequence = |&length: &usize| {
             let count = self.of_length(length);
             let sequence = Sequence {
-                rows: Span { start: row, length },
-                windows: Span { start: window, length: count },
+                rows: Span { start: first_row, length },
+                windows: Span { start: first_window, length: count },
             };
-            row += length;
-            window += count;
+            first_row += length;
+            first_window += count;
             sequence
         };
         let sequences = lengths.iter().map(to_sequence).collect();
@@ -86,7 +89,7 @@ impl Windows {
             width,
             out_width,
             rows,
-            out_rows: window,
+            out_rows: first_window,
         })
     }
 }
@@ -113,19 +116,19 @@ pub(super) struct Geometry {
 
 impl Geometry {
     /// Returns the number of elements in the input.
-    pub(super) fn elements(&self) -> usize {
+    pub(super) fn num_elements(&self) -> usize {
         self.rows * self.width
     }
 
     /// Returns the number of windows.
-    pub(super) fn count(&self) -> usize {
+    pub(super) fn num_windows(&self) -> usize {
         self.out_rows * self.out_width
     }
 
-    /// Calls `f` with each position in a window that is not padding, and the element at that
-    /// position.
+    /// For each position of a window that is not padding: calls `f` with the position, and the
+    /// element at that position.
     #[inline(always)]
-    pub(super) fn covered(&self, window: usize, mut f: impl FnMut(usize, usize)) {
+    pub(super) fn for_each_covered_element(&self, window: usize, mut f: impl FnMut(usize, usize)) {
         let Windows { size, stride, padding } = self.windows;
         let (row, column) = (window / self.out_width, window % self.out_width);
         let sequence = self.sequence_of(row, |sequence| sequence.windows);
@@ -147,21 +150,21 @@ impl Geometry {
     /// For each window that covers an element: calls `f` with the element's position in the window,
     /// and the window's index.
     #[inline(always)]
-    pub(super) fn covering(&self, element: usize, mut f: impl FnMut(usize, usize)) {
+    pub(super) fn for_each_covering_window(&self, element: usize, mut f: impl FnMut(usize, usize)) {
         let Windows { size, stride, padding } = self.windows;
         let (row, column) = (element / self.width, element % self.width);
         let sequence = self.sequence_of(row, |sequence| sequence.rows);
         let (top, left) = (row - sequence.rows.start + padding[0], column + padding[1]);
         for i in 0..size[0].min(top + 1) {
-            let window = (top - i) / stride[0];
-            if !(top - i).is_multiple_of(stride[0]) || window >= sequence.windows.length {
+            let window_row = (top - i) / stride[0];
+            if !(top - i).is_multiple_of(stride[0]) || window_row >= sequence.windows.length {
                 continue;
             }
             for j in 0..size[1].min(left + 1) {
-                let across = (left - j) / stride[1];
-                if (left - j).is_multiple_of(stride[1]) && across < self.out_width {
-                    let row = sequence.windows.start + window;
-                    f(i * size[1] + j, row * self.out_width + across);
+                let window_column = (left - j) / stride[1];
+                if (left - j).is_multiple_of(stride[1]) && window_column < self.out_width {
+                    let row = sequence.windows.start + window_row;
+                    f(i * size[1] + j, row * self.out_width + window_column);
                 }
             }
         }
@@ -170,25 +173,31 @@ impl Geometry {
     /// Returns the sequence that contains a row (or a row of windows).
     #[inline(always)]
     fn sequence_of(&self, index: usize, span: impl Fn(&Sequence) -> Span) -> Sequence {
-        let next = self.sequences.partition_point(|sequence| {
+        let index_of_sequence = self.sequences.partition_point(|sequence| {
             let Span { start, length } = span(sequence);
             start + length <= index
         });
-        self.sequences[next]
+        self.sequences[index_of_sequence]
     }
 
     /// Gathers the elements of each window with candle's operations: `[windows, positions, C]`.
-    pub(super) fn gathered(&self, x: &Tensor) -> candle_core::Result<Tensor> {
+    pub(super) fn gather_elements(&self, x: &Tensor) -> candle_core::Result<Tensor> {
         let positions = self.windows.kernel_positions();
-        // The row after the last element is padding.
-        let mut from = vec![self.elements() as u32; self.count() * positions];
-        for (window, from) in from.chunks_mut(positions).enumerate() {
-            self.covered(window, |position, element| from[position] = element as u32);
+        // The index after the last element selects a row of zeros.
+        let mut elements = vec![self.num_elements() as u32; self.num_windows() * positions];
+        for (window, elements) in elements.chunks_mut(positions).enumerate() {
+            self.for_each_covered_element(window, |position, element| {
+                elements[position] = element as u32
+            });
         }
-        let count = from.len();
-        let from = Tensor::from_vec(from, count, x.device())?;
-        let x = x.reshape((self.elements(), self.channels))?.pad_with_zeros(0, 0, 1)?;
-        x.contiguous()?.index_select(&from, 0)?.reshape((self.count(), positions, self.channels))
+        let count = elements.len();
+        let elements = Tensor::from_vec(elements, count, x.device())?;
+        let x = x.reshape((self.num_elements(), self.channels))?.pad_with_zeros(0, 0, 1)?;
+        x.contiguous()?.index_select(&elements, 0)?.reshape((
+            self.num_windows(),
+            positions,
+            self.channels,
+        ))
     }
 
     /// Returns the shape of an output with one value per channel and window.
@@ -202,7 +211,7 @@ impl Geometry {
     }
 }
 
-/// `[.., A, B]` → `[.., B, A]`, contiguous.
+/// Returns a contiguous copy of the transpose: `[.., A, B]` → `[.., B, A]`.
 pub(super) fn transposed(x: &Tensor) -> candle_core::Result<Tensor> {
     x.transpose(D::Minus2, D::Minus1)?.contiguous()
 }

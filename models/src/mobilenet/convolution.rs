@@ -24,9 +24,9 @@ impl Convolution {
     pub(super) fn load(window: &Window, tensor: &str, weights: &Weights) -> Result<Self> {
         let (rows, columns) = window.kernel;
         let shape = [window.output.channels, window.input.channels, rows, columns];
-        let weight = tensor_of(weights, &format!("{tensor}.weight"), &shape)?;
+        let weight = load_tensor(weights, &format!("{tensor}.weight"), &shape)?;
         let weight = weight.permute((0, 2, 3, 1))?.flatten_all()?.to_vec1()?;
-        let bias = tensor_of(weights, &format!("{tensor}.bias"), &shape[..1])?.to_vec1()?;
+        let bias = load_tensor(weights, &format!("{tensor}.bias"), &shape[..1])?.to_vec1()?;
         Ok(Self { window: window.clone(), weight, bias })
     }
 
@@ -34,42 +34,50 @@ impl Convolution {
     pub(super) fn run(&self, input: &[f32]) -> Vec<f32> {
         let Window { kernel, stride, output, .. } = self.window;
         let (positions, channels) = (output.height * output.width, output.channels);
-        let inner = self.weight.len() / channels;
-        let mut result = Vec::with_capacity(positions * channels);
+        let window_size = self.weight.len() / channels;
+        let mut output_values = Vec::with_capacity(positions * channels);
         for _ in 0..positions {
-            result.extend_from_slice(&self.bias);
+            output_values.extend_from_slice(&self.bias);
         }
-        let gathered;
+        let unfolded;
         let rows = if kernel == (1, 1) && stride == 1 {
             input
         } else {
-            gathered = self.gather(input);
-            &gathered
+            unfolded = self.unfold_windows(input);
+            &unfolded
         };
-        let weight = Matrix::new(&self.weight, channels, inner).t();
-        matmul(1.0, Matrix::new(rows, positions, inner), weight, 1.0, &mut result, channels);
+        let weight = Matrix::new(&self.weight, channels, window_size).t();
+        matmul(
+            1.0,
+            Matrix::new(rows, positions, window_size),
+            weight,
+            1.0,
+            &mut output_values,
+            channels,
+        );
         if self.window.relu6 {
-            result.par_chunks_mut(1 << 14).for_each(apply_relu6);
+            output_values.par_chunks_mut(1 << 14).for_each(apply_relu6);
         }
-        result
+        output_values
     }
 
     /// Returns the kernel's input window at each output position, `[H_out W_out, rows * columns *
     /// C_in]`.
-    fn gather(&self, input: &[f32]) -> Vec<f32> {
-        let Window { input: from, output, kernel, stride, padding, .. } = self.window;
+    fn unfold_windows(&self, input: &[f32]) -> Vec<f32> {
+        let Window { input: input_shape, output, kernel, stride, padding, .. } = self.window;
         let mut unfolded =
-            vec![0.0; output.height * output.width * kernel.0 * kernel.1 * from.channels];
-        let mut patches = unfolded.chunks_exact_mut(from.channels);
+            vec![0.0; output.height * output.width * kernel.0 * kernel.1 * input_shape.channels];
+        let mut patches = unfolded.chunks_exact_mut(input_shape.channels);
         for y in 0..output.height {
             for x in 0..output.width {
                 for (dy, dx) in (0..kernel.0).flat_map(|dy| (0..kernel.1).map(move |dx| (dy, dx))) {
-                    let at = (y * stride + dy).checked_sub(padding.0);
-                    let at = at.zip((x * stride + dx).checked_sub(padding.1));
-                    let inside = at.filter(|(y, x)| *y < from.height && *x < from.width);
+                    let position = (y * stride + dy).checked_sub(padding.0);
+                    let position = position.zip((x * stride + dx).checked_sub(padding.1));
+                    let inside =
+                        position.filter(|(y, x)| *y < input_shape.height && *x < input_shape.width);
                     if let (Some(patch), Some((y, x))) = (patches.next(), inside) {
-                        let start = (y * from.width + x) * from.channels;
-                        patch.copy_from_slice(&input[start..start + from.channels]);
+                        let start = (y * input_shape.width + x) * input_shape.channels;
+                        patch.copy_from_slice(&input[start..start + input_shape.channels]);
                     }
                 }
             }
@@ -91,36 +99,38 @@ impl Depthwise {
     pub(super) fn load(window: &Window, tensor: &str, weights: &Weights) -> Result<Self> {
         let (rows, columns) = window.kernel;
         let shape = [window.output.channels, 1, rows, columns];
-        let weight = tensor_of(weights, &format!("{tensor}.weight"), &shape)?;
+        let weight = load_tensor(weights, &format!("{tensor}.weight"), &shape)?;
         let weight = weight.permute((2, 3, 0, 1))?.flatten_all()?.to_vec1()?;
-        let bias = tensor_of(weights, &format!("{tensor}.bias"), &shape[..1])?.to_vec1()?;
+        let bias = load_tensor(weights, &format!("{tensor}.bias"), &shape[..1])?.to_vec1()?;
         Ok(Self { window: window.clone(), weight, bias })
     }
 
     /// Applies the convolution: `[H, W, C]` → `[H_out, W_out, C]`.
     pub(super) fn run(&self, input: &[f32]) -> Vec<f32> {
         let Window { output, .. } = self.window;
-        let mut result = vec![0.0; output.height * output.width * output.channels];
-        let rows = result.par_chunks_mut(output.width * output.channels).enumerate();
+        let mut output_values = vec![0.0; output.height * output.width * output.channels];
+        let rows = output_values.par_chunks_mut(output.width * output.channels).enumerate();
         rows.for_each(|(y, row)| self.run_row(input, y, row));
-        result
+        output_values
     }
 
     /// Computes row `y` of the output.
     fn run_row(&self, input: &[f32], y: usize, row: &mut [f32]) {
-        let Window { input: from, kernel, stride, padding, relu6, .. } = self.window;
-        let channels = from.channels;
+        let Window { input: input_shape, kernel, stride, padding, relu6, .. } = self.window;
+        let channels = input_shape.channels;
         // For each kernel element: the offsets of its input and its weight. Elements outside the
         // image are skipped.
         let mut taps: Vec<(usize, usize)> = Vec::with_capacity(kernel.0 * kernel.1);
         for (x, sums_of_pixel) in row.chunks_exact_mut(channels).enumerate() {
             taps.clear();
             for (dy, dx) in (0..kernel.0).flat_map(|dy| (0..kernel.1).map(move |dx| (dy, dx))) {
-                let at = (y * stride + dy).checked_sub(padding.0);
-                let at = at.zip((x * stride + dx).checked_sub(padding.1));
-                if let Some((y, x)) = at.filter(|(y, x)| *y < from.height && *x < from.width) {
+                let position = (y * stride + dy).checked_sub(padding.0);
+                let position = position.zip((x * stride + dx).checked_sub(padding.1));
+                if let Some((y, x)) =
+                    position.filter(|(y, x)| *y < input_shape.height && *x < input_shape.width)
+                {
                     let weight = (dy * kernel.1 + dx) * channels;
-                    taps.push(((y * from.width + x) * channels, weight));
+                    taps.push(((y * input_shape.width + x) * channels, weight));
                 }
             }
             sum_of_taps(input, &self.weight, &self.bias, &taps, relu6, sums_of_pixel);
@@ -128,12 +138,13 @@ impl Depthwise {
     }
 }
 
-fn tensor_of(weights: &Weights, name: &str, shape: &[usize]) -> Result<candle_core::Tensor> {
+/// Reads a tensor in f32.
+fn load_tensor(weights: &Weights, name: &str, shape: &[usize]) -> Result<candle_core::Tensor> {
     weights.get(name, shape, DType::F32, &Device::Cpu)
 }
 
 vectorised! {
-    /// ReLU6.
+    /// Clamps each value to the range 0 to 6.
     fn apply_relu6(values: &mut [f32]) {
         for value in values {
             *value = value.clamp(0.0, 6.0);

@@ -66,13 +66,15 @@ pub(super) struct Graph {
     pub classifier: Option<(String, usize)>,
 }
 
+/// The content of the JSON file.
 #[derive(Deserialize)]
-struct Published {
+struct PublishedGraph {
     input_tensor: u64,
     input_shape: Vec<usize>,
     ops: Vec<Op>,
 }
 
+/// An operation of the JSON file.
 #[derive(Deserialize)]
 struct Op {
     op: String,
@@ -90,43 +92,49 @@ struct Op {
 pub(super) fn read(path: &Path) -> Result<Graph> {
     let text = std::fs::read(path)
         .map_err(|source| ModelError::Io { path: path.to_path_buf(), source })?;
-    let bad = |reason: String| ModelError::BadConfig { what: path.display().to_string(), reason };
-    let published: Published = serde_json::from_slice(&text)
-        .map_err(|error| bad(format!("not a graph of operations: {error}")))?;
-    parse(published).map_err(bad)
+    let bad_config =
+        |reason: String| ModelError::BadConfig { what: path.display().to_string(), reason };
+    let published: PublishedGraph = serde_json::from_slice(&text)
+        .map_err(|error| bad_config(format!("not a graph of operations: {error}")))?;
+    parse(published).map_err(bad_config)
 }
 
-fn parse(published: Published) -> std::result::Result<Graph, String> {
+/// Checks the operations and their shapes. Errors name the operation.
+fn parse(published: PublishedGraph) -> std::result::Result<Graph, String> {
     let input = shape_of(&published.input_shape)?;
     // Maps each tensor of the file to its index in the list of activations and its shape.
-    let mut known = HashMap::from([(published.input_tensor, (0, input))]);
+    let mut activations = HashMap::from([(published.input_tensor, (0, input))]);
     let mut graph = Graph { input, steps: Vec::new(), embedding_width: 0, classifier: None };
-    for (number, op) in published.ops.iter().enumerate() {
-        let named = |reason: String| format!("operation {number} ({}): {reason}", op.op);
+    for (index, op) in published.ops.iter().enumerate() {
+        let with_operation = |reason: String| format!("operation {index} ({}): {reason}", op.op);
         if graph.embedding_width > 0 {
             // After the pool: the classifier, then operations that turn its output into
             // probabilities.
             if op.op == "CONV_2D" && graph.classifier.is_none() {
-                let tensor = op.tensor.clone().ok_or_else(|| named("no `tensor`".to_owned()))?;
-                let classes = shape_of(&op.out_shape).map_err(named)?.channels;
+                let tensor =
+                    op.tensor.clone().ok_or_else(|| with_operation("no `tensor`".to_owned()))?;
+                let classes = shape_of(&op.out_shape).map_err(with_operation)?.channels;
                 graph.classifier = Some((tensor, classes));
             } else if !matches!(op.op.as_str(), "RESHAPE" | "SOFTMAX") {
-                return Err(named("not supported after the average pool".to_owned()));
+                return Err(with_operation("not supported after the average pool".to_owned()));
             }
             continue;
         }
-        let (step, shape) = op.step(&known).map_err(named)?;
-        if shape_of(&op.out_shape).map_err(named)? != shape {
-            return Err(named(format!("gives {shape:?}, but the file has {:?}", op.out_shape)));
+        let (step, shape) = op.step(&activations).map_err(with_operation)?;
+        if shape_of(&op.out_shape).map_err(with_operation)? != shape {
+            return Err(with_operation(format!(
+                "gives {shape:?}, but the file has {:?}",
+                op.out_shape
+            )));
         }
         if let Step::AveragePool { channels, .. } = step {
             graph.embedding_width = channels;
         }
         graph.steps.push(step);
         let &[output] = op.outputs.as_slice() else {
-            return Err(named("must have exactly one output".to_owned()));
+            return Err(with_operation("must have exactly one output".to_owned()));
         };
-        known.insert(output, (graph.steps.len(), shape));
+        activations.insert(output, (graph.steps.len(), shape));
     }
     match graph.embedding_width {
         0 => Err("the graph has no average pool, whose output is the embedding".to_owned()),
@@ -151,11 +159,14 @@ impl Op {
     /// Returns the step and the shape of its output.
     fn step(
         &self,
-        known: &HashMap<u64, (usize, Shape)>,
+        activations: &HashMap<u64, (usize, Shape)>,
     ) -> std::result::Result<(Step, Shape), String> {
         let input = |index: usize| {
             let tensor = self.inputs.get(index).ok_or("has too few inputs")?;
-            known.get(tensor).copied().ok_or("reads a tensor that no earlier operation computes")
+            activations
+                .get(tensor)
+                .copied()
+                .ok_or("reads a tensor that no earlier operation computes")
         };
         let (first, shape) = input(0)?;
         match self.op.as_str() {
@@ -189,7 +200,7 @@ impl Op {
         }
     }
 
-    /// Returns the window of a convolution of `input`, and the name of its tensor.
+    /// Returns the window of a convolution of `input`, and the name of its weight tensor.
     fn window(
         &self,
         input: Shape,
@@ -219,7 +230,7 @@ impl Op {
         };
         // The output's size, and the number of zeros before the first row. If the padding is odd,
         // TensorFlow puts the extra zero after the last row.
-        let along = |size: usize, kernel: usize| match self.padding.as_deref() {
+        let output_and_padding = |size: usize, kernel: usize| match self.padding.as_deref() {
             Some("SAME") => {
                 let output = size.div_ceil(stride);
                 let zeros = ((output - 1) * stride + kernel).saturating_sub(size);
@@ -228,8 +239,8 @@ impl Op {
             Some("VALID") if size >= kernel => Ok(((size - kernel) / stride + 1, 0)),
             other => Err(format!("padding {other:?} does not fit size {size}, kernel {kernel}")),
         };
-        let (height, above) = along(input.height, rows)?;
-        let (width, left) = along(input.width, columns)?;
+        let (height, above) = output_and_padding(input.height, rows)?;
+        let (width, left) = output_and_padding(input.width, columns)?;
         let output = Shape { height, width, channels };
         let (kernel, padding) = ((rows, columns), (above, left));
         Ok((Window { input, output, kernel, stride, padding, relu6 }, tensor))

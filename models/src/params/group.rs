@@ -23,25 +23,26 @@ impl ParameterGroup {
 /// Whether `name` matches `pattern`, in which `*` matches any characters but `.`, and `**` any
 /// characters.
 pub fn path_matches(pattern: &[u8], name: &[u8]) -> bool {
-    // For each `j`: whether the pattern up to `rest` matches the first `j` characters of `name`.
-    let mut fits = vec![false; name.len() + 1];
-    fits[0] = true;
-    let mut rest = pattern;
-    while let Some((&first, after)) = rest.split_first() {
+    // For each `j`: whether the pattern before `remaining` matches the first `j` characters of
+    // `name`.
+    let mut matches_prefix = vec![false; name.len() + 1];
+    matches_prefix[0] = true;
+    let mut remaining = pattern;
+    while let Some((&first, after)) = remaining.split_first() {
         let across_levels = first == b'*' && after.first() == Some(&b'*');
-        rest = if across_levels { &after[1..] } else { after };
+        remaining = if across_levels { &after[1..] } else { after };
         if first == b'*' {
             for (j, &c) in name.iter().enumerate() {
-                fits[j + 1] |= fits[j] && (across_levels || c != b'.');
+                matches_prefix[j + 1] |= matches_prefix[j] && (across_levels || c != b'.');
             }
         } else {
             for (j, &c) in name.iter().enumerate().rev() {
-                fits[j + 1] = fits[j] && c == first;
+                matches_prefix[j + 1] = matches_prefix[j] && c == first;
             }
-            fits[0] = false;
+            matches_prefix[0] = false;
         }
     }
-    fits[name.len()]
+    matches_prefix[name.len()]
 }
 
 #[cfg(test)]
@@ -50,13 +51,18 @@ mod tests {
 
     #[test]
     fn stars_match_within_or_across_levels() {
-        let m = |p: &str, n: &str| path_matches(p.as_bytes(), n.as_bytes());
-        assert!(m("encoder.**", "encoder.layer.0.weight"));
-        assert!(m("encoder.layer.*.weight", "encoder.layer.11.weight"));
-        assert!(!m("encoder.*", "encoder.layer.0"));
-        assert!(m("**.bias", "a.b.bias"));
-        assert!(!m("**.bias", "a.b.weight"));
-        assert!(m("a**c*", "a.b.cd") && !m("a**c*", "a.b.c.d") && m("", "") && !m("", "a"));
+        let matches = |p: &str, n: &str| path_matches(p.as_bytes(), n.as_bytes());
+        assert!(matches("encoder.**", "encoder.layer.0.weight"));
+        assert!(matches("encoder.layer.*.weight", "encoder.layer.11.weight"));
+        assert!(!matches("encoder.*", "encoder.layer.0"));
+        assert!(matches("**.bias", "a.b.bias"));
+        assert!(!matches("**.bias", "a.b.weight"));
+        assert!(
+            matches("a**c*", "a.b.cd")
+                && !matches("a**c*", "a.b.c.d")
+                && matches("", "")
+                && !matches("", "a")
+        );
     }
 
     #[test]

@@ -62,10 +62,11 @@ impl BaseStates {
     }
 }
 
+/// The encoder of texts and images.
 #[derive(Debug, Clone)]
 pub(super) struct BaseEncoder {
     config: RevealConfig,
-    shared: TokenTable,
+    token_table: TokenTable,
     bias: RelativeBias,
     layers: Vec<EncoderLayer>,
     image: ViT,
@@ -83,7 +84,7 @@ impl BaseEncoder {
         let width = config.image.hidden_size;
         let std = (width as f64).powf(-0.5);
         Ok(Self {
-            shared: TokenTable::new(&config.t5, &builder.pp("shared"))?,
+            token_table: TokenTable::new(&config.t5, &builder.pp("shared"))?,
             bias: RelativeBias::new(&config.t5, true, &blocks.pp(path))?,
             layers: layers
                 .map(|i| EncoderLayer::new(&config.t5, &blocks.pp(i)))
@@ -95,15 +96,19 @@ impl BaseEncoder {
     }
 
     /// The token embeddings, shared with the decoder.
-    pub(super) fn table(&self) -> &TokenTable {
-        &self.shared
+    pub(super) fn token_table(&self) -> &TokenTable {
+        &self.token_table
     }
 
     /// Returns the token embeddings `[T, D]`.
     pub(super) fn embed(&self, ids: &Arc<[u32]>) -> Result<Tensor> {
-        self.shared.forward(ids)
+        self.token_table.forward(ids)
     }
 
+    /// Returns the states of each text and its image.
+    ///
+    /// # Errors
+    /// [`ModelError::BadInput`] if `image_of` does not match the texts and images.
     pub(super) fn forward(&self, input: &RevealInput, mode: &Mode) -> Result<BaseStates> {
         let spans = input.tokens.sequences();
         if input.image_of.len() != spans.len() {
@@ -127,23 +132,23 @@ impl BaseEncoder {
         let states = Tensor::cat(&[&texts, &patches.reshape((images * count, width))?], 0)?;
         let (mut rows, mut lengths) = (Vec::new(), Vec::with_capacity(spans.len()));
         for (span, image) in spans.iter().zip(&input.image_of) {
-            let before = rows.len();
+            let first_row = rows.len();
             rows.extend((span.start..span.start + span.length).map(|row| row as u32));
             if let Some(image) = image {
                 let start = first_patch + *image as usize * count;
                 rows.extend((start..start + count).map(|row| row as u32));
             }
-            lengths.push(rows.len() - before);
+            lengths.push(rows.len() - first_row);
         }
         Ok(BaseStates { states: embedding_sum(&[(&states, rows.into())])?, lengths })
     }
 
     /// Returns the states of the texts after the lower T5 layers, `[T, D]`.
     fn texts(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Tensor> {
-        let longest = tokens.sequences().iter().map(|span| span.length).max().unwrap_or(1);
-        let bias = self.bias.forward(longest, longest)?;
-        let rate = mode.dropout(self.config.t5.dropout_rate);
-        let mut x = dropout(&mode.detach(self.shared.forward(&tokens.ids)?), rate)?;
+        let max_length = tokens.sequences().iter().map(|span| span.length).max().unwrap_or(1);
+        let bias = self.bias.forward(max_length, max_length)?;
+        let dropout_mask = mode.dropout(self.config.t5.dropout_rate);
+        let mut x = dropout(&mode.detach(self.token_table.forward(&tokens.ids)?), dropout_mask)?;
         for (i, layer) in self.layers.iter().enumerate() {
             x = mode.detach(layer.forward(&x, &bias, &tokens.segments, None, mode)?);
             if i + 1 == self.config.frozen_text_layers {
@@ -156,8 +161,8 @@ impl BaseEncoder {
     /// Returns the patches of the images, projected to `D` and scaled: `[I, P, D]`.
     fn patches(&self, pixels: &Tensor, mode: &Mode) -> Result<Tensor> {
         let frozen = self.config.frozen_image_layers;
-        let stop = (frozen > 0).then_some(frozen);
-        let patches = self.image.forward(pixels, stop, mode)?.patch_tokens;
+        let stop_gradient_after = (frozen > 0).then_some(frozen);
+        let patches = self.image.forward(pixels, stop_gradient_after, mode)?.patch_tokens;
         Ok((self.image_head.forward(&patches)? * self.config.token_scale)?)
     }
 }

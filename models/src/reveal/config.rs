@@ -42,7 +42,7 @@ pub struct RevealConfig {
 }
 
 /// The image encoder of the released code: no class token, flax's defaults.
-fn image(size: ViTConfig) -> ViTConfig {
+fn image_encoder(size: ViTConfig) -> ViTConfig {
     ViTConfig { class_token: false, hidden_act: Activation::GeluTanh, layer_norm_eps: 1e-6, ..size }
 }
 
@@ -51,7 +51,7 @@ impl RevealConfig {
     pub fn base(sources: usize) -> Self {
         Self {
             t5: T5Config { dropout_rate: 0.0, ..T5Config::base() },
-            image: image(ViTConfig::base_16()),
+            image: image_encoder(ViTConfig::base_16()),
             fusion_layers: 6,
             head_layers: 6,
             value_tokens: 32,
@@ -69,7 +69,7 @@ impl RevealConfig {
     pub fn large(sources: usize) -> Self {
         Self {
             t5: T5Config { dropout_rate: 0.0, ..T5Config::large() },
-            image: image(ViTConfig::large_16()),
+            image: image_encoder(ViTConfig::large_16()),
             fusion_layers: 8,
             head_layers: 8,
             value_tokens: 64,
@@ -104,11 +104,11 @@ impl RevealConfig {
             );
             return Err(bad_field("fusion_layers", reason));
         }
-        for (what, number) in
+        for (what, value) in
             [("score_ceiling", self.score_ceiling), ("token_scale", self.token_scale)]
         {
-            if !(number.is_finite() && number > 0.0) {
-                return Err(bad_field(what, format!("{number} is not positive and finite")));
+            if !(value.is_finite() && value > 0.0) {
+                return Err(bad_field(what, format!("{value} is not positive and finite")));
             }
         }
         if self.frozen_text_layers > self.text_layers() {

@@ -29,6 +29,7 @@ pub struct Retrieved<'a> {
     pub values: &'a Tensor,
 }
 
+/// The upper layers of the T5 encoder.
 #[derive(Debug, Clone)]
 pub(super) struct Fusion {
     config: RevealConfig,
@@ -53,6 +54,10 @@ impl Fusion {
         })
     }
 
+    /// Returns the states `[T, D]` of each query, followed by its values.
+    ///
+    /// # Errors
+    /// [`ModelError::BadInput`] if the retrieved entries do not match the queries.
     pub(super) fn forward(
         &self,
         query: &BaseStates,
@@ -67,8 +72,8 @@ impl Fusion {
             None => (query.states.clone(), query.lengths.clone(), None),
         };
         let joined = BaseStates { states: x.clone(), lengths };
-        let longest = joined.lengths.iter().copied().max().unwrap_or(1);
-        let (bias, segments) = (self.bias.forward(longest, longest)?, joined.segments());
+        let max_length = joined.lengths.iter().copied().max().unwrap_or(1);
+        let (bias, segments) = (self.bias.forward(max_length, max_length)?, joined.segments());
         for layer in &self.layers {
             x = mode.detach(layer.forward(&x, &bias, &segments, weights.as_ref(), mode)?);
         }
@@ -89,13 +94,13 @@ impl Fusion {
     ) -> Result<(Tensor, Vec<usize>, Tensor)> {
         let (counts, tokens) = (retrieved.counts, self.config.value_tokens);
         let (entries, query_rows) = (counts.iter().sum::<usize>(), query.states.dim(0)?);
-        let found = retrieved.values.dim(0)?;
+        let num_value_tokens = retrieved.values.dim(0)?;
         if counts.len() != query.lengths.len()
-            || found != entries * tokens
+            || num_value_tokens != entries * tokens
             || retrieved.prior.dims() != [entries]
         {
             return Err(ModelError::BadInput(format!(
-                "{} queries, but {entries} entries for {} queries, {found} value tokens \
+                "{} queries, but {entries} entries for {} queries, {num_value_tokens} value tokens \
                  and a prior of shape {:?}",
                 query.lengths.len(),
                 counts.len(),
@@ -104,15 +109,15 @@ impl Fusion {
         }
         // Row 0 of the weight table is 1, the weight of query rows. Row `1 + i` is the prior of
         // entry `i`.
-        let (mut rows, mut weight_of, mut lengths) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut rows, mut weight_rows, mut lengths) = (Vec::new(), Vec::new(), Vec::new());
         let mut entry = 0;
         for ((start, length), &count) in query.starts().zip(&query.lengths).zip(counts) {
             rows.extend((start..start + length).map(|row| row as u32));
-            weight_of.resize(rows.len(), 0u32);
+            weight_rows.resize(rows.len(), 0u32);
             for entry in entry..entry + count {
                 let first = query_rows + entry * tokens;
                 rows.extend((first..first + tokens).map(|row| row as u32));
-                weight_of.resize(rows.len(), 1 + entry as u32);
+                weight_rows.resize(rows.len(), 1 + entry as u32);
             }
             entry += count;
             lengths.push(length + count * tokens);
@@ -124,6 +129,6 @@ impl Fusion {
         let one = Tensor::ones(1, prior.dtype(), device)?;
         let weights = Tensor::cat(&[&one, &prior], 0)?.unsqueeze(1)?;
         let gather = |table: &Tensor, ids: Vec<u32>| embedding_sum(&[(table, Arc::from(ids))]);
-        Ok((gather(&states, rows)?, lengths, gather(&weights, weight_of)?))
+        Ok((gather(&states, rows)?, lengths, gather(&weights, weight_rows)?))
     }
 }

@@ -13,6 +13,7 @@ use crate::params::{Init, ParameterBuilder};
 /// The score of a padded slot without an entry, far below all real scores.
 const NO_ENTRY: f32 = -1e30;
 
+/// The weights of the sources, computed from a query.
 #[derive(Debug, Clone)]
 pub(super) struct CorpusGate {
     /// `None` if all sources have weight 1.
@@ -58,11 +59,11 @@ impl ScoreTransform {
     /// and `counts` is the number of entries of each query. The output `[ΣK]` is the softmax of
     /// each query's transformed scores, times the query's number of entries; its mean is 1.
     pub fn prior(&self, scores: &Tensor, counts: &[usize]) -> Result<Tensor> {
-        let (all, max_count) =
+        let (num_entries, max_count) =
             (counts.iter().sum::<usize>(), counts.iter().copied().max().unwrap_or(0));
-        if scores.dims() != [all] || all == 0 {
+        if scores.dims() != [num_entries] || num_entries == 0 {
             return Err(ModelError::BadInput(format!(
-                "scores of shape {:?} for {all} retrieved entries",
+                "scores of shape {:?} for {num_entries} retrieved entries",
                 scores.dims()
             )));
         }
@@ -71,25 +72,25 @@ impl ScoreTransform {
         let table = if counts.iter().all(|count| *count == max_count) {
             transformed.reshape((counts.len(), max_count))?
         } else {
-            let none = Tensor::full(NO_ENTRY, 1, scores.device())?.to_dtype(scores.dtype())?;
-            let padded = Tensor::cat(&[&transformed, &none], 0)?;
-            let mut next = 0;
+            let no_entry = Tensor::full(NO_ENTRY, 1, scores.device())?.to_dtype(scores.dtype())?;
+            let padded = Tensor::cat(&[&transformed, &no_entry], 0)?;
+            let mut next_entry = 0;
             let indices = counts.iter().flat_map(|&count| {
-                let first = next;
-                next += count;
-                (0..max_count).map(move |k| if k < count { first + k } else { all } as u32)
+                let first = next_entry;
+                next_entry += count;
+                (0..max_count).map(move |k| if k < count { first + k } else { num_entries } as u32)
             });
             let indices = Tensor::from_iter(indices.collect::<Vec<u32>>(), scores.device())?;
             padded.index_select(&indices, 0)?.reshape((counts.len(), max_count))?
         };
         let weights = softmax(&table)?;
-        let numbers: Vec<f32> = counts.iter().map(|count| *count as f32).collect();
-        let numbers = Tensor::from_vec(numbers, (counts.len(), 1), scores.device())?;
-        let weights = weights.broadcast_mul(&numbers.to_dtype(scores.dtype())?)?;
+        let counts_column: Vec<f32> = counts.iter().map(|count| *count as f32).collect();
+        let counts_column = Tensor::from_vec(counts_column, (counts.len(), 1), scores.device())?;
+        let weights = weights.broadcast_mul(&counts_column.to_dtype(scores.dtype())?)?;
         let rows = counts.iter().enumerate();
-        let present =
+        let entry_cells =
             rows.flat_map(|(row, &count)| (0..count).map(move |k| (row * max_count + k) as u32));
-        let present = Tensor::from_iter(present.collect::<Vec<u32>>(), scores.device())?;
-        Ok(weights.flatten_all()?.index_select(&present, D::Minus1)?)
+        let entry_cells = Tensor::from_iter(entry_cells.collect::<Vec<u32>>(), scores.device())?;
+        Ok(weights.flatten_all()?.index_select(&entry_cells, D::Minus1)?)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use candle_core::Tensor;
 
-use super::query_key_head::{row_norms, unit};
+use super::query_key_head::{normalise_rows, row_norms};
 use crate::compute::full_precision;
 use crate::error::{ModelError, Result};
 use crate::kernels::{CrossEntropy, cross_entropy, linear};
@@ -36,12 +36,12 @@ pub fn decorrelation(values: &Tensor, tokens: usize) -> Result<Tensor> {
     let entries = rows / tokens;
     let values = full_precision(values)?.reshape((entries, tokens, width))?;
     let centred = values.broadcast_sub(&values.mean_keepdim(1)?)?;
-    let unit = unit(&centred)?;
-    let squares = unit.matmul(&unit.transpose(1, 2)?.contiguous()?)?.sqr()?;
-    let below: Vec<f32> =
+    let unit_tokens = normalise_rows(&centred)?;
+    let squares = unit_tokens.matmul(&unit_tokens.transpose(1, 2)?.contiguous()?)?.sqr()?;
+    let below_diagonal: Vec<f32> =
         (0..tokens * tokens).map(|i| if i % tokens < i / tokens { 1.0 } else { 0.0 }).collect();
-    let below = Tensor::from_vec(below, (1, tokens, tokens), values.device())?;
-    Ok(squares.broadcast_mul(&below.to_dtype(values.dtype())?)?.mean_all()?)
+    let below_diagonal = Tensor::from_vec(below_diagonal, (1, tokens, tokens), values.device())?;
+    Ok(squares.broadcast_mul(&below_diagonal.to_dtype(values.dtype())?)?.mean_all()?)
 }
 
 /// Measures the difference between the norms of value tokens and query tokens, both `[.., D]`: `|1

@@ -28,8 +28,11 @@ pub struct PublishedWeights {
     pub vit: Option<PathBuf>,
 }
 
+/// The relative biases of the fusion, by their name in REVEAL.
 const FUSION_BIAS: &str = "fusion.relative_attention_bias.weight";
+/// The relative biases of the T5 encoder, by their published name.
 const ENCODER_BIAS: &str = "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight";
+/// The position embeddings of the ViT.
 const POSITIONS: &str = "embeddings.position_embeddings";
 
 impl PublishedWeights {
@@ -39,29 +42,29 @@ impl PublishedWeights {
     /// # Errors
     /// The errors of opening the files. [`MissingTensor`](crate::ModelError::MissingTensor),
     /// [`ShapeMismatch`](crate::ModelError::ShapeMismatch) and others, with file and tensor.
-    /// Parameters that were set before the error keep their new values, so an error has to end the
-    /// run.
+    /// Parameters that were set before the error keep their new values, so discard the model
+    /// after an error.
     pub fn load_into(&self, parameters: &Parameters) -> Result<Vec<String>> {
-        let open = |path: &Option<PathBuf>| path.as_deref().map(open).transpose();
+        let open = |path: &Option<PathBuf>| path.as_deref().map(open_weights).transpose();
         let (t5, vit) = (open(&self.t5)?, open(&self.vit)?);
-        let mut set = Vec::new();
+        let mut loaded_names = Vec::new();
         for parameter in parameters.iter() {
             let (name, shape) = (parameter.name(), parameter.tensor().dims());
             let value = match (t5_name(name), name.strip_prefix("image_encoder."), &t5, &vit) {
-                (Some(published_name), _, Some(t5), _) => read(t5, published_name, shape)?,
-                (_, Some(POSITIONS), _, Some(vit)) => positions(vit, shape)?,
-                (_, Some(published_name), _, Some(vit)) => read(vit, published_name, shape)?,
+                (Some(published_name), _, Some(t5), _) => read_tensor(t5, published_name, shape)?,
+                (_, Some(POSITIONS), _, Some(vit)) => patch_positions(vit, shape)?,
+                (_, Some(published_name), _, Some(vit)) => read_tensor(vit, published_name, shape)?,
                 _ => continue,
             };
             let value = value.flatten_all()?.to_vec1::<f32>()?;
             parameter.update(&mut |data| data.copy_from_slice(&value))?;
-            set.push(name.to_owned());
+            loaded_names.push(name.to_owned());
         }
-        Ok(set)
+        Ok(loaded_names)
     }
 }
 
-fn open(path: &Path) -> Result<Weights> {
+fn open_weights(path: &Path) -> Result<Weights> {
     Weights::open(path)?.with_optional_prefix("vit.")
 }
 
@@ -74,13 +77,13 @@ fn t5_name(name: &str) -> Option<&str> {
     }
 }
 
-fn read(weights: &Weights, name: &str, shape: &[usize]) -> Result<Tensor> {
+fn read_tensor(weights: &Weights, name: &str, shape: &[usize]) -> Result<Tensor> {
     weights.get(name, shape, DType::F32, &Device::Cpu)
 }
 
 /// Returns the positions of the patches, without the position of the class token.
-fn positions(vit: &Weights, shape: &[usize]) -> Result<Tensor> {
-    let &[one, patches, width] = shape else { return read(vit, POSITIONS, shape) };
-    let all = read(vit, POSITIONS, &[one, patches + 1, width])?;
-    Ok(all.narrow(1, 1, patches)?.contiguous()?)
+fn patch_positions(vit: &Weights, shape: &[usize]) -> Result<Tensor> {
+    let &[one, patches, width] = shape else { return read_tensor(vit, POSITIONS, shape) };
+    let all_positions = read_tensor(vit, POSITIONS, &[one, patches + 1, width])?;
+    Ok(all_positions.narrow(1, 1, patches)?.contiguous()?)
 }

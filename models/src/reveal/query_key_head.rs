@@ -15,6 +15,7 @@ use crate::t5::blocks::{EncoderLayer, RelativeBias};
 /// Added to the sum of squares before the square root, as in the released code.
 const EPSILON: f64 = 1e-10;
 
+/// The layers of the query head or the key head, without the shared projection.
 #[derive(Debug, Clone)]
 pub(super) struct QueryKeyHead {
     bias: RelativeBias,
@@ -35,26 +36,31 @@ impl QueryKeyHead {
     }
 
     /// Returns a unit vector for each sequence, `[B, key_dim]`, from the state of its first token.
-    pub(super) fn forward(&self, base: &BaseStates, out: &Linear, mode: &Mode) -> Result<Tensor> {
-        let longest = base.lengths.iter().copied().max().unwrap_or(1);
-        let bias = self.bias.forward(longest, longest)?;
-        let Some((last, before)) = self.layers.split_last() else {
+    pub(super) fn forward(
+        &self,
+        states: &BaseStates,
+        projection: &Linear,
+        mode: &Mode,
+    ) -> Result<Tensor> {
+        let max_length = states.lengths.iter().copied().max().unwrap_or(1);
+        let bias = self.bias.forward(max_length, max_length)?;
+        let Some((last_layer, lower_layers)) = self.layers.split_last() else {
             return Err(ModelError::BadInput("the head has no layers".into()));
         };
-        let segments = base.segments();
-        let mut x = base.states.clone();
-        for layer in before {
+        let segments = states.segments();
+        let mut x = states.states.clone();
+        for layer in lower_layers {
             x = mode.detach(layer.forward(&x, &bias, &segments, None, mode)?);
         }
         // Only the first token's state is used.
-        let first = last.first_rows(&x, &base.lengths, &bias, mode)?;
+        let first = last_layer.first_rows(&x, &states.lengths, &bias, mode)?;
         let pooled = self.final_norm.forward(&first)?;
-        unit(&out.forward(&pooled)?)
+        normalise_rows(&projection.forward(&pooled)?)
     }
 }
 
 /// Normalises rows to unit length.
-pub(super) fn unit(x: &Tensor) -> Result<Tensor> {
+pub(super) fn normalise_rows(x: &Tensor) -> Result<Tensor> {
     let x = full_precision(x)?;
     Ok(x.broadcast_div(&row_norms(&x)?)?)
 }

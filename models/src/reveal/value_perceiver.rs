@@ -9,10 +9,11 @@ use super::base_encoder::BaseStates;
 use super::config::RevealConfig;
 use crate::error::Result;
 use crate::kernels::{Mode, Segments, dropout, embedding_sum};
-use crate::layers::{CrossKeys, RmsNorm};
+use crate::layers::{CrossKeyValues, RmsNorm};
 use crate::params::{Init, ParameterBuilder};
 use crate::t5::blocks::{DecoderLayer, RelativeBias};
 
+/// The value head.
 #[derive(Debug, Clone)]
 pub(super) struct ValuePerceiver {
     norm: RmsNorm,
@@ -49,17 +50,17 @@ impl ValuePerceiver {
         let lengths = vec![tokens; entries];
         let segments = Segments::packed(&lengths);
         let cross = Segments::cross(&lengths, &base.lengths);
-        let rate = mode.dropout(self.dropout);
+        let dropout_mask = mode.dropout(self.dropout);
         let latents = embedding_sum(&[(&self.latents, rows)])?.to_dtype(states.dtype())?;
-        let mut x = dropout(&latents, rate)?;
+        let mut x = dropout(&latents, dropout_mask)?;
         for layer in &self.layers {
-            let (keys, values) = layer.cross_keys(&states)?;
+            let (keys, values) = layer.cross_key_values(&states)?;
             x = mode.detach(layer.forward(
                 &x,
                 &bias,
                 &segments,
                 false,
-                CrossKeys { keys: &keys, values: &values, segments: &cross },
+                CrossKeyValues { keys: &keys, values: &values, segments: &cross },
                 mode,
             )?);
         }

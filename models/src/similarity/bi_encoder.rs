@@ -42,11 +42,11 @@ impl BiEncoder {
         mode: &Mode,
     ) -> Result<Tensor> {
         let embeddings = self.embed(phrases, mode)?;
-        let side = |pick: fn(&(u32, u32)) -> u32| {
+        let vectors_of = |pick: fn(&(u32, u32)) -> u32| {
             let rows: Vec<u32> = pairs.iter().map(pick).collect();
             embedding_sum(&[(&embeddings, rows.into())])
         };
-        Ok((side(|p| p.0)? * side(|p| p.1)?)?.sum(D::Minus1)?)
+        Ok((vectors_of(|p| p.0)? * vectors_of(|p| p.1)?)?.sum(D::Minus1)?)
     }
 }
 

@@ -69,11 +69,11 @@ impl CrossEncoder {
         let (d, head) = (encoder.hidden_size(), builder.pp("head"));
         let features = if config.compare_anchor { 3 * d + 1 } else { d };
         let std = 1.0 / (features as f64).sqrt() / 3.0;
-        let make = if config.score_bias { Linear::new } else { Linear::without_bias };
+        let new_linear = if config.score_bias { Linear::new } else { Linear::without_bias };
         Ok(Self {
             encoder,
             pooler: SpanPooler::new(config.pooling, d, &head.pp("pooling"))?,
-            head: make(features, 1, std, &head.pp("score"))?,
+            head: new_linear(features, 1, std, &head.pp("score"))?,
             config,
         })
     }
@@ -113,8 +113,8 @@ mod tests {
         let x = Var::new(&[-2f32, 0.0, 3.0], &Device::Cpu)?;
         let y = absolute(x.as_tensor())?;
         assert_eq!(y.to_vec1::<f32>()?, [2.0, 0.0, 3.0]);
-        let store = y.sum_all()?.backward()?;
-        let gradient = store.get(x.as_tensor()).expect("a gradient").to_vec1::<f32>()?;
+        let gradients = y.sum_all()?.backward()?;
+        let gradient = gradients.get(x.as_tensor()).expect("a gradient").to_vec1::<f32>()?;
         assert_eq!(gradient, [-1.0, 0.0, 1.0]);
         Ok(())
     }

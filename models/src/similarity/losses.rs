@@ -63,8 +63,8 @@ impl PairLoss {
 
 /// `max(s, 0) - s y + ln(1 + e^-|s|)`, which never overflows.
 fn binary_cross_entropy(scores: &Tensor, gold: &Tensor) -> Result<Tensor> {
-    let tail = (scores.abs()?.neg()?.exp()? + 1.0)?.log()?;
-    Ok(((scores.relu()? - (scores * gold)?)? + tail)?.mean_all()?)
+    let log_term = (scores.abs()?.neg()?.exp()? + 1.0)?.log()?;
+    Ok(((scores.relu()? - (scores * gold)?)? + log_term)?.mean_all()?)
 }
 
 /// `1 - r`. The denominator is at least 1e-6, so constant scores give 1, not NaN.
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn values_match_their_formulas() -> Result<()> {
+    fn bce_cosent_and_pearson_losses_match_their_formulas() -> Result<()> {
         let scores = Tensor::from_slice(&SCORES, 5, &Device::Cpu)?;
         let value = |loss: PairLoss| {
             loss.loss(&scores, &GOLD)?.to_scalar::<f64>().map_err(ModelError::from)
@@ -164,15 +164,15 @@ mod tests {
             .sum::<f64>()
             / 5.0;
         assert!((value(PairLoss::Bce)? - bce).abs() < 1e-12);
-        let mut total = 1.0;
+        let mut sum_of_exponentials = 1.0;
         for (s_i, y_i) in pairs.clone() {
             for (s_j, y_j) in pairs.clone() {
                 if y_i < y_j {
-                    total += (20.0 * (s_i - s_j)).exp();
+                    sum_of_exponentials += (20.0 * (s_i - s_j)).exp();
                 }
             }
         }
-        assert!((value(PairLoss::Cosent)? - total.ln()).abs() < 1e-9);
+        assert!((value(PairLoss::Cosent)? - sum_of_exponentials.ln()).abs() < 1e-9);
         let (mean_s, mean_y) = (SCORES.iter().sum::<f64>() / 5.0, 0.45);
         let (mut product, mut s2, mut y2) = (0.0, 0.0, 0.0);
         for (s, y) in pairs {
@@ -188,14 +188,14 @@ mod tests {
     #[test]
     fn binary_cross_entropy_has_the_correct_gradient_at_0() -> Result<()> {
         let score = candle_core::Var::new(&[0f64], &Device::Cpu)?;
-        let store = PairLoss::Bce.loss(score.as_tensor(), &[0.25])?.backward()?;
-        let gradient = store.get(score.as_tensor()).expect("a gradient").to_vec1::<f64>()?;
+        let gradients = PairLoss::Bce.loss(score.as_tensor(), &[0.25])?.backward()?;
+        let gradient = gradients.get(score.as_tensor()).expect("a gradient").to_vec1::<f64>()?;
         assert_eq!(gradient, [0.25]);
         Ok(())
     }
 
     #[test]
-    fn equal_gold_scores_give_no_nan() -> Result<()> {
+    fn equal_gold_scores_give_a_finite_loss() -> Result<()> {
         let scores = Tensor::from_slice(&SCORES, 5, &Device::Cpu)?;
         for loss in [PairLoss::Pearson, PairLoss::Cosent] {
             let value = loss.loss(&scores, &[0.5; 5])?.to_scalar::<f64>()?;

@@ -30,12 +30,13 @@ use serde::de::DeserializeOwned;
 use crate::error::{ModelError, Result};
 
 /// Returns the error for the file `name`.
-fn bad(name: &str, reason: impl Into<String>) -> ModelError {
+fn bad_config(name: &str, reason: impl Into<String>) -> ModelError {
     ModelError::BadConfig { what: name.to_owned(), reason: reason.into() }
 }
 
-/// Parses JSON. Errors start with the file's `name` and contain `file`, the expected content.
-fn parse_json<T: DeserializeOwned>(text: &str, name: &str, file: &str) -> Result<T> {
-    serde_json::from_str(text)
-        .map_err(|error| bad(name, format!("not {file}: {error}; download the file again")))
+/// Parses JSON. Errors start with the file's `name` and say that the text is not `expected`.
+fn parse_json<T: DeserializeOwned>(text: &str, name: &str, expected: &str) -> Result<T> {
+    serde_json::from_str(text).map_err(|error| {
+        bad_config(name, format!("not {expected}: {error}; download the file again"))
+    })
 }

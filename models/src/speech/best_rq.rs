@@ -56,8 +56,8 @@ impl Default for BestRqConfig {
 pub struct BestRq {
     config: BestRqConfig,
     /// Frames per state.
-    stacked: usize,
-    /// `[code_dim, M stacked]`, with `M` mel bands.
+    frames_per_state: usize,
+    /// `[code_dim, M frames_per_state]`, with `M` mel bands.
     projection: Tensor,
     /// `[V, code_dim]`; only the directions matter.
     codebook: Tensor,
@@ -109,22 +109,25 @@ impl BestRq {
         builder: &ParameterBuilder,
     ) -> Result<Self> {
         config.validate()?;
-        let (stacked, size) = (encoder.subsampling_factor, config.code_dim);
+        let (frames_per_state, code_dim) = (encoder.subsampling_factor, config.code_dim);
         // A shorter span may not cover all frames of any state.
-        if config.mask_length + 1 < 2 * stacked {
-            let reason =
-                format!("{} cannot mask a whole state of {stacked} frames", config.mask_length);
+        if config.mask_length + 1 < 2 * frames_per_state {
+            let reason = format!(
+                "{} cannot mask a whole state of {frames_per_state} frames",
+                config.mask_length
+            );
             return Err(bad_field("mask_length", reason));
         }
-        let inputs = stacked * encoder.num_mel_bins;
+        let inputs = frames_per_state * encoder.num_mel_bins;
         // The bound of Xavier initialisation.
-        let bound = (6.0 / (inputs + size) as f64).sqrt();
-        let projection = builder.buffer("projection", &[size, inputs], Init::Uniform(bound))?;
-        let codebook = builder.buffer("codebook", &[config.num_codes, size], Init::Normal(1.0))?;
+        let bound = (6.0 / (inputs + code_dim) as f64).sqrt();
+        let projection = builder.buffer("projection", &[code_dim, inputs], Init::Uniform(bound))?;
+        let codebook =
+            builder.buffer("codebook", &[config.num_codes, code_dim], Init::Normal(1.0))?;
         let d = encoder.hidden_size;
         let std = (d as f64).powf(-0.5);
         let head = Linear::new(d, config.num_codes, std, &builder.pp("head"))?;
-        Ok(Self { config: config.clone(), stacked, projection, codebook, head })
+        Ok(Self { config: config.clone(), frames_per_state, projection, codebook, head })
     }
 
     /// Returns the code of each state of a clip: the nearest code by angle to the state's projected
@@ -134,26 +137,34 @@ impl BestRq {
     /// The errors of candle.
     pub fn codes(&self, frames: &Frames) -> Result<Vec<u32>> {
         // Read on every call: a trainer may have loaded other values into the parameters.
-        let (projection, mut codebook) = (numbers(&self.projection)?, numbers(&self.codebook)?);
+        let (projection, mut codebook) =
+            (f32_values(&self.projection)?, f32_values(&self.codebook)?);
         codebook.chunks_mut(self.config.code_dim).for_each(l2_normalise);
-        let (inputs, size) = (self.stacked * frames.bands, self.config.code_dim);
-        let count = frames.len().div_ceil(self.stacked);
-        let mut stacked = frames.values.clone();
-        stacked.resize(count * inputs, 0.0);
-        let mut projected = vec![0.0; count * size];
-        let projection = Matrix::new(&projection, size, inputs).t();
-        matmul(1.0, Matrix::new(&stacked, count, inputs), projection, 0.0, &mut projected, size);
+        let (inputs, code_dim) = (self.frames_per_state * frames.bands, self.config.code_dim);
+        let count = frames.len().div_ceil(self.frames_per_state);
+        let mut padded_frames = frames.values.clone();
+        padded_frames.resize(count * inputs, 0.0);
+        let mut projected = vec![0.0; count * code_dim];
+        let projection = Matrix::new(&projection, code_dim, inputs).t();
+        matmul(
+            1.0,
+            Matrix::new(&padded_frames, count, inputs),
+            projection,
+            0.0,
+            &mut projected,
+            code_dim,
+        );
         let nearest = |vector: &[f32]| {
             let mut best = (f32::NEG_INFINITY, 0);
-            for (code, entry) in codebook.chunks(size).enumerate() {
-                let cosine: f32 = vector.iter().zip(entry).map(|(a, b)| a * b).sum();
+            for (code, code_vector) in codebook.chunks(code_dim).enumerate() {
+                let cosine: f32 = vector.iter().zip(code_vector).map(|(a, b)| a * b).sum();
                 if cosine > best.0 {
                     best = (cosine, code as u32);
                 }
             }
             best.1
         };
-        Ok(projected.par_chunks(size).map(nearest).collect())
+        Ok(projected.par_chunks(code_dim).map(nearest).collect())
     }
 
     /// Replaces spans of the clips by noise, and returns the completely masked states with their
@@ -166,9 +177,9 @@ impl BestRq {
         rng: &mut ChaCha8Rng,
     ) -> MaskedStates {
         let mut masked = MaskedStates { states: Vec::new(), codes: Vec::new() };
-        let mut first = 0;
+        let mut first_state = 0;
         for (frames, codes) in clips.iter_mut().zip(codes) {
-            let is_masked = self.spans(frames.len(), rng);
+            let is_masked = self.draw_mask(frames.len(), rng);
             for (row, _) in frames
                 .values
                 .chunks_mut(frames.bands)
@@ -177,20 +188,21 @@ impl BestRq {
             {
                 row.iter_mut().for_each(|value| *value = self.noise(rng));
             }
-            for (state, (is_masked, code)) in is_masked.chunks(self.stacked).zip(codes).enumerate()
+            for (state, (is_masked, code)) in
+                is_masked.chunks(self.frames_per_state).zip(codes).enumerate()
             {
                 if is_masked.iter().all(|is_masked| *is_masked) {
-                    masked.states.push(first + state as u32);
+                    masked.states.push(first_state + state as u32);
                     masked.codes.push(*code);
                 }
             }
-            first += codes.len() as u32;
+            first_state += codes.len() as u32;
         }
         masked
     }
 
     /// Draws masked spans and returns, for each frame, whether it is masked.
-    fn spans(&self, count: usize, rng: &mut ChaCha8Rng) -> Vec<bool> {
+    fn draw_mask(&self, count: usize, rng: &mut ChaCha8Rng) -> Vec<bool> {
         let mut is_masked = vec![false; count];
         let length = self.config.mask_length;
         let starts: Vec<usize> =
@@ -199,8 +211,9 @@ impl BestRq {
             is_masked[start..(start + length).min(count)].fill(true);
         }
         let all_masked = |frames: &[bool]| frames.iter().all(|is_masked| *is_masked);
-        if count > 0 && !is_masked.chunks(self.stacked).any(all_masked) {
-            let start = self.stacked * rng.random_range(0..count.div_ceil(self.stacked));
+        if count > 0 && !is_masked.chunks(self.frames_per_state).any(all_masked) {
+            let start =
+                self.frames_per_state * rng.random_range(0..count.div_ceil(self.frames_per_state));
             is_masked[start..(start + length).min(count)].fill(true);
         }
         is_masked
@@ -233,7 +246,7 @@ impl BestRq {
     }
 }
 
-fn numbers(tensor: &Tensor) -> Result<Vec<f32>> {
+fn f32_values(tensor: &Tensor) -> Result<Vec<f32>> {
     Ok(tensor.to_dtype(DType::F32)?.flatten_all()?.to_vec1()?)
 }
 

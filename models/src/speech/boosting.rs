@@ -39,7 +39,7 @@ pub struct BoostTree {
 pub struct BoostState {
     node: u32,
     /// Whether the last token ended with a letter. No word begins directly after a letter.
-    inside: bool,
+    inside_word: bool,
 }
 
 /// The treatment of the bonus of a broken match.
@@ -52,6 +52,7 @@ pub enum BrokenMatch {
     KeepBonus,
 }
 
+/// A prefix of boosted words.
 #[derive(Debug, Clone, Default)]
 struct Node {
     /// Pairs of token and node, sorted by token.
@@ -67,6 +68,7 @@ struct Node {
     fallback: u32,
 }
 
+/// The node of the empty prefix.
 const ROOT: u32 = 0;
 
 impl WordBoundaries {
@@ -120,47 +122,48 @@ impl BoostTree {
         tree
     }
 
+    /// Adds the nodes of a sequence.
     fn insert(&mut self, sequence: &[u32], bonus: Bonus) {
-        let mut at = ROOT;
+        let mut current = ROOT;
         for token in sequence {
             let next = self.nodes.len() as u32;
-            let node = &mut self.nodes[at as usize];
-            at = match node.children.binary_search_by_key(token, |(token, _)| *token) {
+            let node = &mut self.nodes[current as usize];
+            current = match node.children.binary_search_by_key(token, |(token, _)| *token) {
                 Ok(index) => node.children[index].1,
                 Err(index) => {
                     node.children.insert(index, (*token, next));
-                    let token_bonus = if at == ROOT { bonus.begin } else { bonus.next };
+                    let token_bonus = if current == ROOT { bonus.begin } else { bonus.next };
                     let bonus = node.bonus + token_bonus;
                     self.nodes.push(Node { bonus, ..Node::default() });
                     next
                 }
             };
         }
-        self.nodes[at as usize].is_end = true;
+        self.nodes[current as usize].is_end = true;
     }
 
     /// Sets `completed_bonus` and `fallback` of the nodes of a sequence.
     fn set_fallbacks(&mut self, sequence: &[u32]) {
-        let (mut at, mut bonus_of_completed, mut completed_tokens) = (ROOT, 0.0, 0);
+        let (mut current, mut bonus_of_completed, mut completed_tokens) = (ROOT, 0.0, 0);
         for (index, token) in sequence.iter().enumerate() {
-            let before = &self.nodes[at as usize];
-            if before.is_end && !self.boundaries.continues_word(*token) {
-                (bonus_of_completed, completed_tokens) = (before.bonus, index);
+            let previous = &self.nodes[current as usize];
+            if previous.is_end && !self.boundaries.continues_word(*token) {
+                (bonus_of_completed, completed_tokens) = (previous.bonus, index);
             }
-            let Some(next) = self.child(at, *token) else { return };
-            at = next;
+            let Some(next) = self.child(current, *token) else { return };
+            current = next;
             let starts = completed_tokens.max(1)..=index;
-            let found = starts
+            let fallback = starts
                 .filter(|start| {
-                    let inside = self.boundaries.ends_in_word(sequence[start - 1]);
-                    self.may_begin(sequence[*start], inside)
+                    let inside_word = self.boundaries.ends_in_word(sequence[start - 1]);
+                    self.may_begin(sequence[*start], inside_word)
                 })
                 .find_map(|start| {
                     let mut end = sequence[start..=index].iter();
                     end.try_fold(ROOT, |node, token| self.child(node, *token))
                 });
-            let node = &mut self.nodes[at as usize];
-            (node.completed_bonus, node.fallback) = (bonus_of_completed, found.unwrap_or(ROOT));
+            let node = &mut self.nodes[current as usize];
+            (node.completed_bonus, node.fallback) = (bonus_of_completed, fallback.unwrap_or(ROOT));
         }
     }
 
@@ -171,9 +174,14 @@ impl BoostTree {
 
     /// Returns the state after one more token, and the token's bonus: negative if it subtracts the
     /// bonus of a broken match.
-    pub fn advance(&self, state: BoostState, token: u32, broken: BrokenMatch) -> (BoostState, f32) {
-        let (node, bonus) = self.step(state, Some(token), false, broken);
-        (BoostState { node, inside: self.boundaries.ends_in_word(token) }, bonus)
+    pub fn advance(
+        &self,
+        state: BoostState,
+        token: u32,
+        broken_match: BrokenMatch,
+    ) -> (BoostState, f32) {
+        let (node, bonus) = self.step(state, Some(token), false, broken_match);
+        (BoostState { node, inside_word: self.boundaries.ends_in_word(token) }, bonus)
     }
 
     /// Returns the bonus at the end of a text: 0, or negative to subtract the bonus of an
@@ -183,29 +191,30 @@ impl BoostTree {
     }
 
     /// Writes the bonus of each possible next token into `bonuses`, indexed by token id.
-    pub fn bonuses(&self, state: BoostState, broken: BrokenMatch, bonuses: &mut [f32]) {
-        let outside_bonus = |inside| self.step(state, None, inside, broken).1;
-        let (other, inside) = (outside_bonus(false), outside_bonus(true));
-        bonuses.fill(other);
-        if inside != other {
+    pub fn bonuses(&self, state: BoostState, broken_match: BrokenMatch, bonuses: &mut [f32]) {
+        let unmatched_bonus =
+            |continues_word| self.step(state, None, continues_word, broken_match).1;
+        let (new_word_bonus, same_word_bonus) = (unmatched_bonus(false), unmatched_bonus(true));
+        bonuses.fill(new_word_bonus);
+        if same_word_bonus != new_word_bonus {
             let tokens = bonuses.iter_mut().zip(&self.boundaries.continues_word);
             tokens
                 .filter(|(_, continues_word)| **continues_word)
-                .for_each(|(bonus, _)| *bonus = inside);
+                .for_each(|(bonus, _)| *bonus = same_word_bonus);
         }
-        let mut at = state.node;
+        let mut current = state.node;
         loop {
-            let node = &self.nodes[at as usize];
+            let node = &self.nodes[current as usize];
             for (token, _) in &node.children {
                 if let Some(bonus) = bonuses.get_mut(*token as usize) {
                     let continues_word = self.boundaries.continues_word(*token);
-                    *bonus = self.step(state, Some(*token), continues_word, broken).1;
+                    *bonus = self.step(state, Some(*token), continues_word, broken_match).1;
                 }
             }
-            if at == ROOT {
+            if current == ROOT {
                 break;
             }
-            at = node.fallback;
+            current = node.fallback;
         }
     }
 
@@ -216,37 +225,40 @@ impl BoostTree {
         state: BoostState,
         token: Option<u32>,
         continues_word: bool,
-        broken: BrokenMatch,
+        broken_match: BrokenMatch,
     ) -> (u32, f32) {
         let continues_word =
             token.map_or(continues_word, |token| self.boundaries.continues_word(token));
-        let (mut at, mut bonus) = (state.node, 0.0);
+        let (mut current, mut bonus) = (state.node, 0.0);
         loop {
-            let node = &self.nodes[at as usize];
-            let may = |token: &u32| at != ROOT || self.may_begin(*token, state.inside);
-            if let Some(next) = token.filter(may).and_then(|token| self.child(at, token)) {
+            let node = &self.nodes[current as usize];
+            let can_match =
+                |token: &u32| current != ROOT || self.may_begin(*token, state.inside_word);
+            if let Some(next) = token.filter(can_match).and_then(|token| self.child(current, token))
+            {
                 return (next, bonus + self.nodes[next as usize].bonus - node.bonus);
             }
-            if at == ROOT {
+            if current == ROOT {
                 return (ROOT, bonus);
             }
             if node.is_end && !continues_word {
-                at = ROOT;
+                current = ROOT;
                 continue;
             }
-            at = node.fallback;
-            if broken == BrokenMatch::ReturnBonus {
+            current = node.fallback;
+            if broken_match == BrokenMatch::ReturnBonus {
                 bonus -= node.bonus - node.completed_bonus;
-                bonus += self.nodes[at as usize].bonus;
+                bonus += self.nodes[current as usize].bonus;
             }
         }
     }
 
     /// Whether a word may begin with this token.
-    fn may_begin(&self, token: u32, inside: bool) -> bool {
-        !inside || !self.boundaries.continues_word(token)
+    fn may_begin(&self, token: u32, inside_word: bool) -> bool {
+        !inside_word || !self.boundaries.continues_word(token)
     }
 
+    /// Returns the child of a node for a token.
     fn child(&self, node: u32, token: u32) -> Option<u32> {
         let children = &self.nodes[node as usize].children;
         let index = children.binary_search_by_key(&token, |(token, _)| *token).ok()?;

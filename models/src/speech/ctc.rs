@@ -4,7 +4,7 @@ use candle_core::Tensor;
 
 use super::check_classes;
 use crate::kernels::lattice::{Lattice, lattice_loss};
-use crate::kernels::wide::Wide;
+use crate::kernels::wide::WideFloat;
 
 /// The clips and their target labels.
 #[derive(Debug, Clone)]
@@ -19,7 +19,7 @@ pub struct Ctc {
 
 impl Ctc {
     /// Returns the number of clips with too few frames for their target.
-    pub fn infeasible(&self) -> usize {
+    pub fn num_infeasible(&self) -> usize {
         let clips = self.lengths.iter().zip(&self.targets);
         clips.filter(|(frames, target)| !is_feasible(**frames, target)).count()
     }
@@ -63,16 +63,16 @@ struct CtcClip {
     /// The blank, then the labels.
     classes: Vec<u32>,
     /// `[W + 1]`: whether a path may go from label `i - 1` to label `i` without a blank.
-    joins: Vec<bool>,
+    may_skip_blank: Vec<bool>,
 }
 
 impl CtcClip {
     fn new(frames: usize, target: &[u32], blank: u32) -> Self {
-        let mut joins = vec![false; target.len() + 2];
-        for (join, pair) in joins.iter_mut().skip(2).zip(target.windows(2)) {
-            *join = pair[0] != pair[1];
+        let mut may_skip_blank = vec![false; target.len() + 2];
+        for (may_skip, pair) in may_skip_blank.iter_mut().skip(2).zip(target.windows(2)) {
+            *may_skip = pair[0] != pair[1];
         }
-        Self { frames, classes: [&[blank], target].concat(), joins }
+        Self { frames, classes: [&[blank], target].concat(), may_skip_blank }
     }
 }
 
@@ -87,34 +87,50 @@ impl Lattice for CtcClip {
         &self.classes
     }
 
-    fn forward(&self, emissions: &[Wide]) -> (Wide, Vec<Wide>) {
+    fn forward(&self, emissions: &[WideFloat]) -> (WideFloat, Vec<WideFloat>) {
         let width = self.classes.len();
-        let mut states = vec![Wide::ZERO; 2 * width * self.frames];
+        let mut states = vec![WideFloat::ZERO; 2 * width * self.frames];
         // The state before the first frame: a path starts before all labels.
-        let mut start = vec![Wide::ZERO; 2 * width];
-        start[0] = Wide::ONE;
+        let mut start = vec![WideFloat::ZERO; 2 * width];
+        start[0] = WideFloat::ONE;
         let mut last = &start[..];
         let frames = states.chunks_exact_mut(2 * width).zip(emissions.chunks_exact(width));
         for (next, emissions) in frames {
-            step(last.split_at(width), emissions, &self.joins, next.split_at_mut(width));
+            forward_step(
+                last.split_at(width),
+                emissions,
+                &self.may_skip_blank,
+                next.split_at_mut(width),
+            );
             last = next;
         }
         // The product normalises the mantissa of the sum.
-        ((last[width - 1] + last[2 * width - 1]) * Wide::ONE, states)
+        ((last[width - 1] + last[2 * width - 1]) * WideFloat::ONE, states)
     }
 
-    fn posteriors(&self, emissions: &[Wide], total: Wide, forward: &[Wide]) -> Vec<f64> {
+    fn posteriors(
+        &self,
+        emissions: &[WideFloat],
+        total: WideFloat,
+        forward: &[WideFloat],
+    ) -> Vec<f64> {
         let width = self.classes.len();
         let mut posteriors = vec![0.0; emissions.len()];
         // Each `β` includes the emission of its own frame. After the last frame, only `β` of the
         // last blank is 1.
         let mut later = SuffixProbabilities::new(width);
-        later.blanks[width - 1] = Wide::ONE;
+        later.blanks[width - 1] = WideFloat::ONE;
         let mut earlier = SuffixProbabilities::new(width);
         let frames = posteriors.chunks_exact_mut(width).zip(emissions.chunks_exact(width));
         for ((posteriors, emissions), states) in frames.zip(forward.chunks_exact(2 * width)).rev() {
             let states = (states.split_at(width), total);
-            step_back(&later, emissions, &self.joins, states, (&mut earlier, posteriors));
+            backward_step(
+                &later,
+                emissions,
+                &self.may_skip_blank,
+                states,
+                (&mut earlier, posteriors),
+            );
             std::mem::swap(&mut later, &mut earlier);
         }
         posteriors
@@ -124,48 +140,50 @@ impl Lattice for CtcClip {
 /// `β` of a frame: the probability of the rest of the path, from each state on.
 struct SuffixProbabilities {
     /// `[W]`
-    blanks: Vec<Wide>,
+    blanks: Vec<WideFloat>,
     /// `[W + 1]`
-    labels: Vec<Wide>,
+    labels: Vec<WideFloat>,
 }
 
 impl SuffixProbabilities {
     fn new(width: usize) -> Self {
-        Self { blanks: vec![Wide::ZERO; width], labels: vec![Wide::ZERO; width + 1] }
+        Self { blanks: vec![WideFloat::ZERO; width], labels: vec![WideFloat::ZERO; width + 1] }
     }
 }
 
 vectorised! {
     /// Computes `α` of a frame (blanks, labels) from `α` of the previous frame.
-    fn step(
-        (blanks, labels): (&[Wide], &[Wide]),
-        emissions: &[Wide],
-        joins: &[bool],
-        (next_blanks, next_labels): (&mut [Wide], &mut [Wide]),
+    fn forward_step(
+        (blanks, labels): (&[WideFloat], &[WideFloat]),
+        emissions: &[WideFloat],
+        may_skip_blank: &[bool],
+        (next_blanks, next_labels): (&mut [WideFloat], &mut [WideFloat]),
     ) {
         let width = emissions.len();
-        let (blanks, labels, joins) = (&blanks[..width], &labels[..width], &joins[..width]);
+        let (blanks, labels) = (&blanks[..width], &labels[..width]);
+        let may_skip_blank = &may_skip_blank[..width];
         let (next_blanks, next_labels) = (&mut next_blanks[..width], &mut next_labels[..width]);
         for i in 0..width {
             next_blanks[i] = (blanks[i] + labels[i]) * emissions[0];
         }
         for i in 1..width {
-            let joined = if joins[i] { labels[i - 1] } else { Wide::ZERO };
-            next_labels[i] = (labels[i] + blanks[i - 1] + joined) * emissions[i];
+            let without_blank = if may_skip_blank[i] { labels[i - 1] } else { WideFloat::ZERO };
+            next_labels[i] = (labels[i] + blanks[i - 1] + without_blank) * emissions[i];
         }
     }
 
     /// Computes `β` of a frame, with its emission, from `β` of the next frame. Also computes the
     /// posteriors of the frame's emissions.
-    fn step_back(
+    fn backward_step(
         later: &SuffixProbabilities,
-        emissions: &[Wide],
-        joins: &[bool],
-        ((blanks, labels), total): ((&[Wide], &[Wide]), Wide),
+        emissions: &[WideFloat],
+        may_skip_blank: &[bool],
+        ((blanks, labels), total): ((&[WideFloat], &[WideFloat]), WideFloat),
         (earlier, posteriors): (&mut SuffixProbabilities, &mut [f64]),
     ) {
         let width = emissions.len();
-        let (blanks, labels, joins) = (&blanks[..width], &labels[..width], &joins[..=width]);
+        let (blanks, labels) = (&blanks[..width], &labels[..width]);
+        let may_skip_blank = &may_skip_blank[..=width];
         let (later_blanks, later_labels) = (&later.blanks[..width], &later.labels[..=width]);
         let earlier_blanks = &mut earlier.blanks[..width];
         let earlier_labels = &mut earlier.labels[..width];
@@ -178,8 +196,9 @@ vectorised! {
         }
         posteriors[0] = blank;
         for i in 1..width {
-            let joined = if joins[i + 1] { later_labels[i + 1] } else { Wide::ZERO };
-            let after = later_labels[i] + later_blanks[i] + joined;
+            let without_blank =
+                if may_skip_blank[i + 1] { later_labels[i + 1] } else { WideFloat::ZERO };
+            let after = later_labels[i] + later_blanks[i] + without_blank;
             posteriors[i] = (labels[i] * after).ratio(total);
             earlier_labels[i] = after * emissions[i];
         }

@@ -17,8 +17,8 @@ use rayon::prelude::*;
 use super::boosting::{BoostState, BoostTree, BrokenMatch};
 use super::decode::{BestPath, clips, forced_alignment, greedy_path, rows};
 use crate::error::{ModelError, Result};
-use crate::generation::highest;
-use crate::kernels::log_sum;
+use crate::generation::top_k;
+use crate::kernels::log_sum_exp;
 
 /// The search options for a clip.
 #[derive(Debug, Clone)]
@@ -69,8 +69,8 @@ pub fn beam_search_paths(
             (0 | 1, Some(_)) => BOOSTED_BEAMS,
             (more, _) => more,
         };
-        let found = beam_search(rows, blank, num_beams, boost)?.into_iter().next();
-        let path = found.and_then(|text| forced_alignment(rows, &text.tokens, blank));
+        let best = beam_search(rows, blank, num_beams, boost)?.into_iter().next();
+        let path = best.and_then(|text| forced_alignment(rows, &text.tokens, blank));
         // The best hypothesis has a probability above 0, so it has a path.
         path.ok_or_else(nan_logits)
     };
@@ -99,14 +99,14 @@ pub fn beam_search(
     let mut prefixes = PrefixTree { nodes: vec![Node::default()], children: HashMap::new() };
     let mut beams = vec![Beam { blank: 0.0, ..Beam::default() }];
     for row in rows {
-        let total = f64::from(log_sum(row));
-        if !total.is_finite() {
+        let log_sum = f64::from(log_sum_exp(row));
+        if !log_sum.is_finite() {
             return Err(nan_logits());
         }
-        let state = State { row, total, blank_id: blank, num_beams: num_beams.max(1) };
+        let state = State { row, log_sum, blank_id: blank, num_beams: num_beams.max(1) };
         beams = state.advance(&beams, &mut prefixes, boost);
     }
-    let end = |beam: &Beam| {
+    let to_hypothesis = |beam: &Beam| {
         let node = &prefixes.nodes[beam.node];
         let final_bonus = boost.map_or(0.0, |tree| f64::from(tree.final_bonus(node.boost_state)));
         Hypothesis {
@@ -115,10 +115,10 @@ pub fn beam_search(
             bonus: node.bonus + final_bonus,
         }
     };
-    let mut found: Vec<Hypothesis> = beams.iter().map(end).collect();
+    let mut hypotheses: Vec<Hypothesis> = beams.iter().map(to_hypothesis).collect();
     let score = |text: &Hypothesis| text.log_probability + text.bonus;
-    found.sort_by(|a, b| descending(score(a), score(b)));
-    Ok(found)
+    hypotheses.sort_by(|a, b| descending(score(a), score(b)));
+    Ok(hypotheses)
 }
 
 fn nan_logits() -> ModelError {
@@ -139,6 +139,7 @@ struct PrefixTree {
     children: HashMap<(usize, u32), usize>,
 }
 
+/// A prefix, given by its last token and its parent.
 #[derive(Debug, Clone, Copy, Default)]
 struct Node {
     parent: usize,
@@ -148,18 +149,21 @@ struct Node {
     bonus: f64,
 }
 
+/// The node of the empty text.
 const EMPTY: usize = 0;
 
 impl PrefixTree {
+    /// Returns the index of a node, which is added if it is new.
     fn child(&mut self, node: Node) -> usize {
         let next = self.nodes.len();
-        let found = *self.children.entry((node.parent, node.token)).or_insert(next);
-        if found == next {
+        let node_index = *self.children.entry((node.parent, node.token)).or_insert(next);
+        if node_index == next {
             self.nodes.push(node);
         }
-        found
+        node_index
     }
 
+    /// Returns the tokens of a prefix.
     fn tokens(&self, mut node: usize) -> Vec<u32> {
         let mut tokens = Vec::new();
         while node != EMPTY {
@@ -189,6 +193,7 @@ impl Default for Beam {
 }
 
 impl Beam {
+    /// Returns the log probability of all paths of the prefix.
     fn total(&self) -> f64 {
         log_add(self.blank, self.label)
     }
@@ -205,10 +210,11 @@ struct Candidate {
     prefix: CandidatePrefix,
 }
 
+/// The prefix of a candidate.
 enum CandidatePrefix {
-    /// An existing beam.
+    /// The unchanged prefix of a beam, given by its node.
     Same(usize),
-    /// An extension of a beam.
+    /// A prefix that extends a beam by one token.
     New(Node),
 }
 
@@ -216,14 +222,15 @@ enum CandidatePrefix {
 struct State<'a> {
     row: &'a [f32],
     /// The log-sum-exp of the logits.
-    total: f64,
+    log_sum: f64,
     blank_id: u32,
     num_beams: usize,
 }
 
 impl State<'_> {
+    /// Returns the log probability of a class in this state; minus infinity for an unknown class.
     fn log_probability(&self, class: u32) -> f64 {
-        self.row.get(class as usize).map_or(f64::NEG_INFINITY, |v| f64::from(*v) - self.total)
+        self.row.get(class as usize).map_or(f64::NEG_INFINITY, |v| f64::from(*v) - self.log_sum)
     }
 
     /// Returns the beams after this state, best first.
@@ -236,18 +243,21 @@ impl State<'_> {
         let totals: Vec<f64> = beams.iter().map(Beam::total).collect();
         let mut candidates = Vec::new();
         // Beams whose extension by a token is itself a beam: the beam's index and the token.
-        let mut joins = Vec::new();
+        let mut merged = Vec::new();
         for (beam, total) in beams.iter().zip(&totals) {
             let node = prefixes.nodes[beam.node];
             let mut label = f64::NEG_INFINITY;
             if beam.node != EMPTY {
                 label = beam.label;
-                if let Some(before) = beams.iter().position(|other| other.node == node.parent) {
-                    joins.push((before, node.token));
+                if let Some(parent_beam) = beams.iter().position(|other| other.node == node.parent)
+                {
+                    merged.push((parent_beam, node.token));
                     let repeats =
                         prefixes.nodes[node.parent].token == node.token && node.parent != EMPTY;
-                    label =
-                        log_add(label, if repeats { beams[before].blank } else { totals[before] });
+                    label = log_add(
+                        label,
+                        if repeats { beams[parent_beam].blank } else { totals[parent_beam] },
+                    );
                 }
                 label += self.log_probability(node.token);
             }
@@ -266,7 +276,7 @@ impl State<'_> {
             if i == 0 || boost.is_some() {
                 likeliest = self.likeliest_tokens(node.boost_state, boost);
             }
-            for token in likeliest.iter().copied().filter(|token| !joins.contains(&(i, *token))) {
+            for token in likeliest.iter().copied().filter(|token| !merged.contains(&(i, *token))) {
                 let repeats = beam.node != EMPTY && node.token == token;
                 let label = if repeats { beam.blank } else { *total } + self.log_probability(token);
                 let (boost_state, token_bonus) = boost.map_or(Default::default(), |tree| {
@@ -302,12 +312,12 @@ impl State<'_> {
         if let Some(tree) = boost {
             tree.bonuses(state, BrokenMatch::ReturnBonus, &mut row);
         }
-        row.iter_mut().zip(self.row).for_each(|(boosted, logit)| *boosted += logit);
+        row.iter_mut().zip(self.row).for_each(|(score, logit)| *score += logit);
         if let Some(blank) = row.get_mut(self.blank_id as usize) {
             *blank = f32::NEG_INFINITY;
         }
-        let best = highest(&row, self.num_beams.saturating_add(1)).into_iter();
-        best.filter(|(boosted, _)| *boosted > f32::NEG_INFINITY).map(|(_, token)| token).collect()
+        let best = top_k(&row, self.num_beams.saturating_add(1)).into_iter();
+        best.filter(|(score, _)| *score > f32::NEG_INFINITY).map(|(_, token)| token).collect()
     }
 }
 

@@ -3,7 +3,7 @@
 use candle_core::{DType, Device, Tensor};
 
 use crate::error::Result;
-use crate::kernels::log_sum;
+use crate::kernels::log_sum_exp;
 
 /// A path through the encoder states of a clip, one class per state: the best path of all texts, or
 /// the best path of a given text.
@@ -38,13 +38,13 @@ pub(super) fn rows(logits: &Tensor) -> Result<Vec<Vec<f32>>> {
 
 /// Splits the rows by clip.
 pub(super) fn clips<'a>(rows: &'a [Vec<f32>], lengths: &[usize]) -> Vec<&'a [Vec<f32>]> {
-    let mut rest = rows;
-    let own = |length: &usize| {
-        let (own, following) = rest.split_at((*length).min(rest.len()));
-        rest = following;
-        own
+    let mut remaining = rows;
+    let next_clip = |length: &usize| {
+        let (clip, following) = remaining.split_at((*length).min(remaining.len()));
+        remaining = following;
+        clip
     };
-    lengths.iter().map(own).collect()
+    lengths.iter().map(next_clip).collect()
 }
 
 /// Returns the best path of a clip: the argmax of each state. Ties go to the lowest class.
@@ -74,7 +74,7 @@ pub fn forced_alignment(rows: &[Vec<f32>], tokens: &[u32], blank: u32) -> Option
     let may_skip = |position: usize| {
         position % 2 == 1 && position > 1 && class(position) != class(position - 2)
     };
-    let (mut scores, mut next) = (vec![f64::NEG_INFINITY; positions], vec![0.0; positions]);
+    let (mut scores, mut next_scores) = (vec![f64::NEG_INFINITY; positions], vec![0.0; positions]);
     // A path starts at the first blank.
     scores[0] = 0.0;
     // The number of positions that the best path advances, by state and position.
@@ -82,16 +82,16 @@ pub fn forced_alignment(rows: &[Vec<f32>], tokens: &[u32], blank: u32) -> Option
     for (row, moves) in rows.iter().zip(moves.chunks_exact_mut(positions)) {
         for position in 0..positions {
             let mut best = (scores[position], 0);
-            for by in 1..=(1 + usize::from(may_skip(position))).min(position) {
-                if scores[position - by] > best.0 {
-                    best = (scores[position - by], by);
+            for steps in 1..=(1 + usize::from(may_skip(position))).min(position) {
+                if scores[position - steps] > best.0 {
+                    best = (scores[position - steps], steps);
                 }
             }
             // The softmax denominator is the same for all classes of a state, so it is omitted.
             let logit = row.get(class(position) as usize).copied().unwrap_or(f32::NEG_INFINITY);
-            (next[position], moves[position]) = (best.0 + f64::from(logit), best.1 as u8);
+            (next_scores[position], moves[position]) = (best.0 + f64::from(logit), best.1 as u8);
         }
-        std::mem::swap(&mut scores, &mut next);
+        std::mem::swap(&mut scores, &mut next_scores);
     }
     let ends = [positions - 1, positions.saturating_sub(2)];
     let mut position = if scores[ends[1]] > scores[ends[0]] { ends[1] } else { ends[0] };
@@ -109,22 +109,22 @@ pub fn forced_alignment(rows: &[Vec<f32>], tokens: &[u32], blank: u32) -> Option
 /// Returns the path of these classes, one class per state.
 fn path_of_classes(rows: &[Vec<f32>], classes: impl Iterator<Item = u32>, blank: u32) -> BestPath {
     let mut path = BestPath { min_blank_probability: 1.0, ..BestPath::default() };
-    let (mut before, mut sum) = (blank, 0.0);
+    let (mut previous_class, mut sum) = (blank, 0.0);
     for (state, (row, class)) in rows.iter().zip(classes).enumerate() {
-        let total = log_sum(row);
-        let log_probability = row.get(class as usize).map_or(f32::NEG_INFINITY, |v| v - total);
+        let log_sum = log_sum_exp(row);
+        let log_probability = row.get(class as usize).map_or(f32::NEG_INFINITY, |v| v - log_sum);
         sum += log_probability;
         if let Some(logit) = row.get(blank as usize) {
-            path.min_blank_probability = path.min_blank_probability.min((logit - total).exp());
+            path.min_blank_probability = path.min_blank_probability.min((logit - log_sum).exp());
         }
-        if class != blank && class != before {
+        if class != blank && class != previous_class {
             path.tokens.push(class);
             path.states.push(state);
             path.log_probabilities.push(log_probability);
         } else if let Some(highest) = path.log_probabilities.last_mut().filter(|_| class != blank) {
             *highest = highest.max(log_probability);
         }
-        before = class;
+        previous_class = class;
     }
     path.mean_log_probability = sum / rows.len().max(1) as f32;
     path
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn repeats_are_one_token_unless_a_blank_is_between() -> Result<()> {
+    fn greedy_paths_merge_repeats_that_no_blank_separates() -> Result<()> {
         let path = [0u32, 0, 2, 0, 1, 1, 2, 2, 1];
         let rows: Vec<f32> =
             path.iter().flat_map(|best| (0..3).map(move |v| f32::from(v == *best as u8))).collect();
@@ -147,7 +147,7 @@ mod tests {
         let likeliest = 1.0 - (1f32.exp() + 2.0).ln();
         assert!((paths[0].mean_log_probability - likeliest).abs() < 1e-6);
         assert!((paths[0].min_blank_probability - 1.0 / (1f32.exp() + 2.0)).abs() < 1e-6);
-        assert!(paths[0].log_probabilities.iter().all(|own| (own - likeliest).abs() < 1e-6));
+        assert!(paths[0].log_probabilities.iter().all(|value| (value - likeliest).abs() < 1e-6));
         assert_eq!(paths[0].log_probabilities.len(), 2);
         assert_eq!((paths[1].mean_log_probability, paths[1].min_blank_probability), (0.0, 1.0));
         Ok(())

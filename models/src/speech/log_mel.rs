@@ -45,7 +45,7 @@ const POWER_EPSILON: f32 = 5.960_464_5e-8;
 /// Conformer: added to the standard deviation of a band.
 const EPSILON: f32 = 1e-5;
 /// Frames computed by one task.
-const FRAMES: usize = 64;
+const FRAMES_PER_TASK: usize = 64;
 
 /// Converts audio to log-mel frames.
 #[derive(Clone)]
@@ -113,6 +113,7 @@ impl LogMel {
         Self::with_scale(Scale::NormalisedLn, bands)
     }
 
+    /// Creates the transform with this scaling and this many bands.
     fn with_scale(scale: Scale, bands: usize) -> Result<Self> {
         // Whisper's window is periodic, the Conformer's is symmetric.
         let (transform, period) = match scale {
@@ -136,11 +137,11 @@ impl LogMel {
     /// Returns the weights of a band for the frequencies from 0 to 8 kHz; zeros if there is no such
     /// band.
     pub fn filter(&self, band: usize) -> Vec<f32> {
-        let mut all = vec![0.0; self.fourier.complex_len()];
+        let mut all_weights = vec![0.0; self.fourier.complex_len()];
         if let Some(Filter { first, weights }) = self.filters.get(band) {
-            all[*first..first + weights.len()].copy_from_slice(weights);
+            all_weights[*first..first + weights.len()].copy_from_slice(weights);
         }
-        all
+        all_weights
     }
 
     /// Computes the frames of samples at 16 kHz, one for every full 160 samples. Clips shorter than
@@ -151,11 +152,16 @@ impl LogMel {
         let mut values = vec![self.logarithm(0.0); count * bands];
         // Windows of later frames contain only padding.
         let occupied = count.min((samples.len() + WINDOW / 2).div_ceil(HOP));
-        values[..occupied * bands].par_chunks_mut(FRAMES * bands).enumerate().for_each(
+        values[..occupied * bands].par_chunks_mut(FRAMES_PER_TASK * bands).enumerate().for_each(
             |(block, values)| {
                 let mut buffers = Buffers::new(self.fourier.as_ref());
                 for (i, frame) in values.chunks_mut(bands).enumerate() {
-                    self.frame((block * FRAMES + i) * HOP, (samples, length), &mut buffers, frame);
+                    self.frame(
+                        (block * FRAMES_PER_TASK + i) * HOP,
+                        (samples, length),
+                        &mut buffers,
+                        frame,
+                    );
                 }
             },
         );
@@ -173,6 +179,7 @@ impl LogMel {
         Frames { values, bands }
     }
 
+    /// Returns the logarithm of a band's power.
     fn logarithm(&self, power: f32) -> f32 {
         match self.scale {
             Scale::ClampedLog10 => power.max(MIN_POWER).log10(),
@@ -182,12 +189,14 @@ impl LogMel {
 
     /// Returns a sample. The index may be before the start or after the end.
     fn sample(&self, index: isize, (samples, length): (&[f32], usize)) -> f32 {
-        let at = |index: usize| samples.get(index).copied().unwrap_or(0.0);
+        let sample_at = |index: usize| samples.get(index).copied().unwrap_or(0.0);
         match self.scale {
-            Scale::ClampedLog10 => at(mirrored(index, length)),
+            Scale::ClampedLog10 => sample_at(mirrored(index, length)),
             Scale::NormalisedLn => match usize::try_from(index) {
-                Ok(0) => at(0),
-                Ok(index) if index < length => at(index) - PREEMPHASIS * at(index - 1),
+                Ok(0) => sample_at(0),
+                Ok(index) if index < length => {
+                    sample_at(index) - PREEMPHASIS * sample_at(index - 1)
+                }
                 _ => 0.0,
             },
         }
@@ -254,8 +263,8 @@ fn mirrored(index: isize, length: usize) -> usize {
     match last {
         0 => 0,
         last => {
-            let around = index.unsigned_abs() % (2 * last);
-            around.min(2 * last - around)
+            let offset = index.unsigned_abs() % (2 * last);
+            offset.min(2 * last - offset)
         }
     }
 }
@@ -296,8 +305,11 @@ fn filters(bands: usize, transform: usize) -> Vec<Filter> {
     (0..bands).map(band_filter).collect()
 }
 
-/// Slaney's mel scale: linear below 1 kHz, logarithmic above.
+// Slaney's mel scale: linear below 1 kHz, logarithmic above.
+
+/// The step of the linear part, in Hz per mel.
 const HERTZ_PER_MEL: f64 = 200.0 / 3.0;
+/// The frequency in Hz at which the logarithmic part begins.
 const LOGARITHMIC_FROM: f64 = 1_000.0;
 /// The number of mels in which the frequency grows by a factor of `e`.
 const MELS_PER_NEPER: f64 = 14.545_078_505_785_56;
@@ -334,18 +346,18 @@ mod tests {
     }
 
     #[test]
-    fn silence_after_the_samples_changes_nothing() -> Result<()> {
+    fn padding_equals_appended_silence() -> Result<()> {
         let mel = LogMel::whisper(80)?;
         let samples: Vec<f32> = (0..5_000).map(|i| (i as f32 * 0.3).sin() * 0.1).collect();
-        let mut longer = samples.clone();
-        longer.resize(20_000, 0.0);
-        assert_eq!(mel.frames(&samples, 20_000), mel.frames(&longer, 0));
+        let mut with_silence = samples.clone();
+        with_silence.resize(20_000, 0.0);
+        assert_eq!(mel.frames(&samples, 20_000), mel.frames(&with_silence, 0));
         assert_eq!(mel.frames(&samples, 0).len(), 31);
         Ok(())
     }
 
     #[test]
-    fn the_shortest_clips_have_frames() -> Result<()> {
+    fn short_clips_have_one_finite_frame_per_full_160_samples() -> Result<()> {
         let mel = LogMel::whisper(80)?;
         for mel in [mel, LogMel::conformer(80)?] {
             for (samples, frames) in
@@ -361,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_numbers_of_bands_are_refused() {
+    fn invalid_numbers_of_bands_are_errors() {
         assert!(LogMel::whisper(0).is_err() && LogMel::whisper(202).is_err());
         assert!(LogMel::conformer(0).is_err() && LogMel::conformer(258).is_err());
     }

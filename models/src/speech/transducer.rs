@@ -4,7 +4,7 @@ use candle_core::Tensor;
 
 use super::check_classes;
 use crate::kernels::lattice::{Lattice, lattice_loss};
-use crate::kernels::wide::Wide;
+use crate::kernels::wide::WideFloat;
 
 /// The clips and their target labels.
 #[derive(Debug, Clone)]
@@ -19,7 +19,7 @@ pub struct Transducer {
 
 impl Transducer {
     /// Returns the number of clips without frames.
-    pub fn infeasible(&self) -> usize {
+    pub fn num_infeasible(&self) -> usize {
         self.lengths.iter().filter(|frames| **frames == 0).count()
     }
 }
@@ -75,41 +75,46 @@ impl Lattice for TransducerClip {
         &self.classes[row % self.classes.len()]
     }
 
-    fn forward(&self, emissions: &[Wide]) -> (Wide, Vec<Wide>) {
+    fn forward(&self, emissions: &[WideFloat]) -> (WideFloat, Vec<WideFloat>) {
         let width = self.classes.len();
-        let mut nodes = vec![Wide::ZERO; self.rows()];
+        let mut nodes = vec![WideFloat::ZERO; self.rows()];
         for i in 0..nodes.len() {
             let from_frame = match i.checked_sub(width) {
-                Some(before) => nodes[before] * emissions[2 * before],
-                None if i == 0 => Wide::ONE,
-                None => Wide::ZERO,
+                Some(previous) => nodes[previous] * emissions[2 * previous],
+                None if i == 0 => WideFloat::ONE,
+                None => WideFloat::ZERO,
             };
             let from_label = match i % width {
-                0 => Wide::ZERO,
+                0 => WideFloat::ZERO,
                 _ => nodes[i - 1] * emissions[2 * (i - 1) + 1],
             };
             // The product normalises the mantissa of the sum.
-            nodes[i] = (from_frame + from_label) * Wide::ONE;
+            nodes[i] = (from_frame + from_label) * WideFloat::ONE;
         }
         (nodes[nodes.len() - 1] * emissions[emissions.len() - 2], nodes)
     }
 
-    fn posteriors(&self, emissions: &[Wide], total: Wide, forward: &[Wide]) -> Vec<f64> {
+    fn posteriors(
+        &self,
+        emissions: &[WideFloat],
+        total: WideFloat,
+        forward: &[WideFloat],
+    ) -> Vec<f64> {
         let (rows, width) = (self.rows(), self.classes.len());
         let mut posteriors = vec![0.0; emissions.len()];
-        let mut later = vec![Wide::ZERO; rows];
+        let mut later = vec![WideFloat::ZERO; rows];
         for i in (0..rows).rev() {
             let to_frame = match i + width {
                 next if next < rows => later[next],
-                next if next == rows + width - 1 => Wide::ONE,
-                _ => Wide::ZERO,
+                next if next == rows + width - 1 => WideFloat::ONE,
+                _ => WideFloat::ZERO,
             };
-            let to_label = if i % width == width - 1 { Wide::ZERO } else { later[i + 1] };
+            let to_label = if i % width == width - 1 { WideFloat::ZERO } else { later[i + 1] };
             let blank = emissions[2 * i] * to_frame;
             let label = emissions[2 * i + 1] * to_label;
             posteriors[2 * i] = (forward[i] * blank).ratio(total);
             posteriors[2 * i + 1] = (forward[i] * label).ratio(total);
-            later[i] = (blank + label) * Wide::ONE;
+            later[i] = (blank + label) * WideFloat::ONE;
         }
         posteriors
     }

@@ -15,7 +15,7 @@ use crate::kernels::{
     Attention, AttentionBias, Chain, Mode, Segments, Value, attention, embedding_sum, residual,
     stacked_linear,
 };
-use crate::layers::{CrossKeys, Linear, RmsNorm};
+use crate::layers::{CrossKeyValues, Linear, RmsNorm};
 use crate::params::{Init, ParameterBuilder};
 
 /// A learned bias for each head and bucket of relative positions.
@@ -135,9 +135,9 @@ impl Projections {
         })
     }
 
-    /// Returns the projections as parts of one stacked linear layer.
+    /// Returns the weights of query, key and value, for one stacked linear layer.
     fn query_key_value(&self) -> [(&Tensor, Option<&Tensor>); 3] {
-        [self.query.as_part(), self.key.as_part(), self.value.as_part()]
+        [self.query.parameters(), self.key.parameters(), self.value.parameters()]
     }
 
     /// Self-attention within each segment: `[T, D]` → `[T, D]`.
@@ -150,7 +150,7 @@ impl Projections {
     ) -> Value {
         let qkv = chain.stacked_linear(x, &self.query_key_value());
         let context = chain.self_attention(qkv, Some(AttentionBias::Shared(bias)), options);
-        chain.stacked_linear(context, &[self.output.as_part()])
+        chain.stacked_linear(context, &[self.output.parameters()])
     }
 
     /// Cross-attention: `[T_q, D]`, keys and values `[T_k, H d_kv]` → `[T_q, D]`.
@@ -163,9 +163,9 @@ impl Projections {
         bias: Option<AttentionBias<'_>>,
         options: &Attention,
     ) -> Value {
-        let query = chain.stacked_linear(x, &[self.query.as_part()]);
+        let query = chain.stacked_linear(x, &[self.query.parameters()]);
         let context = chain.attention(query, k, v, bias, options);
-        chain.stacked_linear(context, &[self.output.as_part()])
+        chain.stacked_linear(context, &[self.output.parameters()])
     }
 }
 
@@ -182,12 +182,13 @@ impl FeedForward {
         })
     }
 
+    /// Adds the module and its residual sum to a chain: `[T, D]` → `[T, D]`.
     fn forward(&self, chain: &mut Chain, x: Value, config: &T5Config, mode: &Mode) -> Value {
         let normed = chain.norm(x, self.norm.as_norm());
-        let hidden = chain.stacked_linear(normed, &[self.gate.as_part(), self.up.as_part()]);
+        let hidden = chain.stacked_linear(normed, &[self.gate.parameters(), self.up.parameters()]);
         let hidden = chain.gated(hidden, config.activation());
         let hidden = chain.dropout(hidden, mode.dropout(config.dropout_rate));
-        let down = chain.stacked_linear(hidden, &[self.down.as_part()]);
+        let down = chain.stacked_linear(hidden, &[self.down.parameters()]);
         chain.residual(x, down, mode.dropout(config.dropout_rate))
     }
 }
@@ -254,10 +255,10 @@ impl EncoderLayer {
         mode: &Mode,
     ) -> Result<Tensor> {
         let mut starts = Vec::with_capacity(lengths.len());
-        let mut next = 0;
+        let mut next_start = 0;
         for length in lengths {
-            starts.push(next);
-            next += *length as u32;
+            starts.push(next_start);
+            next_start += *length as u32;
         }
         let first = embedding_sum(&[(x, starts.into())])?;
         let bias = bias.narrow(1, 0, 1)?.contiguous()?;
@@ -269,8 +270,8 @@ impl EncoderLayer {
         let normed = chain.norm(x, self.norm.as_norm());
         let normed_first = chain.norm(first, self.norm.as_norm());
         let projections = &self.attention;
-        let keys = chain.stacked_linear(normed, &[projections.key.as_part()]);
-        let values = chain.stacked_linear(normed, &[projections.value.as_part()]);
+        let keys = chain.stacked_linear(normed, &[projections.key.parameters()]);
+        let values = chain.stacked_linear(normed, &[projections.value.parameters()]);
         let bias = Some(AttentionBias::Shared(&bias));
         let attended =
             projections.cross_attention(&mut chain, normed_first, keys, values, bias, &options);
@@ -300,7 +301,7 @@ impl DecoderLayer {
     }
 
     /// Returns the keys and values of the encoder's states `[T_k, D]`, both `[T_k, H d_kv]`.
-    pub fn cross_keys(&self, states: &Tensor) -> Result<(Tensor, Tensor)> {
+    pub fn cross_key_values(&self, states: &Tensor) -> Result<(Tensor, Tensor)> {
         let projections = &self.cross_attention;
         Ok((projections.key.forward(states)?, projections.value.forward(states)?))
     }
@@ -314,7 +315,7 @@ impl DecoderLayer {
         bias: &Tensor,
         segments: &Segments,
         causal: bool,
-        cross: CrossKeys<'_>,
+        cross: CrossKeyValues<'_>,
         mode: &Mode,
     ) -> Result<Tensor> {
         let self_options = options(&self.config, segments, causal, mode);
@@ -335,7 +336,7 @@ impl DecoderLayer {
         bias: &Tensor,
         cache: &LayerCache,
         step: &Step,
-        cross: CrossKeys<'_>,
+        cross: CrossKeyValues<'_>,
         mode: &Mode,
     ) -> Result<Tensor> {
         let qkv = stacked_linear(&self.norm.forward(x)?, &self.attention.query_key_value())?;
@@ -355,7 +356,7 @@ impl DecoderLayer {
         &self,
         mut chain: Chain,
         x: Value,
-        cross: CrossKeys<'_>,
+        cross: CrossKeyValues<'_>,
         mode: &Mode,
     ) -> Result<Tensor> {
         let options = options(&self.config, cross.segments, false, mode);
@@ -374,7 +375,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_rows_equal_those_of_the_full_layer() -> Result<()> {
+    fn first_rows_equal_the_first_rows_of_the_full_layer() -> Result<()> {
         let builder = ParameterBuilder::on_cpu(3);
         let config = T5Config { d_model: 16, d_kv: 4, d_ff: 24, num_heads: 4, ..T5Config::small() };
         let layer = EncoderLayer::new(&config, &builder)?;
@@ -383,17 +384,17 @@ mod tests {
         let x: Vec<f32> = (0..9 * 16).map(|i| (i as f32 * 0.7).sin()).collect();
         let x = Tensor::from_vec(x, (9, 16), &candle_core::Device::Cpu)?;
         let mode = Mode::inference();
-        let all = layer.forward(&x, &bias, &Segments::packed(&lengths), None, &mode)?;
-        let all = embedding_sum(&[(&all, vec![0, 5, 6].into())])?;
+        let full = layer.forward(&x, &bias, &Segments::packed(&lengths), None, &mode)?;
+        let full = embedding_sum(&[(&full, vec![0, 5, 6].into())])?;
         let first = layer.first_rows(&x, &lengths, &bias, &mode)?;
-        let difference = (all - first)?.abs()?.max_all()?.to_scalar::<f32>()?;
+        let difference = (full - first)?.abs()?.max_all()?.to_scalar::<f32>()?;
         assert!(difference < 1e-5, "{difference}");
         Ok(())
     }
 
     /// Expected buckets: `tests/reference/t5.py`.
     #[test]
-    fn buckets_equal_the_published_models() -> Result<()> {
+    fn buckets_equal_the_reference() -> Result<()> {
         let text = include_str!("../../tests/fixtures/t5_buckets.json");
         let expected: serde_json::Value = serde_json::from_str(text).expect("JSON");
         for (kind, bidirectional) in [("bidirectional", true), ("causal", false)] {

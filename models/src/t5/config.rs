@@ -108,9 +108,10 @@ impl T5Config {
     /// is missing, or values contradict each other.
     pub fn read(path: &Path) -> Result<Self> {
         let mut fields: serde_json::Map<String, Value> = read_published(path, "t5")?;
-        let bad = |reason| ModelError::BadConfig { what: path.display().to_string(), reason };
+        let bad_config =
+            |reason| ModelError::BadConfig { what: path.display().to_string(), reason };
         if let Some(field) = REQUIRED_FIELDS.iter().find(|field| !fields.contains_key(**field)) {
-            return Err(bad(format!(
+            return Err(bad_config(format!(
                 "`{field}` is missing; only T5 v1.1 is supported, which has this field"
             )));
         }
@@ -120,7 +121,7 @@ impl T5Config {
             fields.insert("tie_word_embeddings".to_string(), Value::Bool(false));
         }
         let config: Self =
-            serde_json::from_value(Value::Object(fields)).map_err(|e| bad(e.to_string()))?;
+            serde_json::from_value(Value::Object(fields)).map_err(|e| bad_config(e.to_string()))?;
         in_file(path, config.validate())?;
         Ok(config)
     }

@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::generation::cache::KeyValueCache;
 use crate::generation::{GenerateOptions, Generated, NextTokens, search};
 use crate::kernels::{Mode, Segments, Span};
-use crate::layers::CrossKeys;
+use crate::layers::CrossKeyValues;
 use crate::packed::PackedTokens;
 
 impl T5 {
@@ -64,7 +64,7 @@ impl Decoder {
         super::check_rows(states, lengths)?;
         let states = states.detach();
         let keys_and_values = |layer: &super::DecoderLayer| {
-            let (keys, values) = layer.cross_keys(&states)?;
+            let (keys, values) = layer.cross_key_values(&states)?;
             Ok((keys.detach(), values.detach()))
         };
         let (slots, width) = (lengths.len() * options.num_beams, self.config.inner_size());
@@ -83,9 +83,13 @@ impl Decoder {
 impl NextTokens for DecodingState<'_> {
     fn step(&mut self, tokens: &[u32], slots: &[usize], counts: &[usize]) -> Result<Tensor> {
         let Decoder { bias, layers, final_norm, lm_head, .. } = self.decoder;
-        let open = || self.text_spans.iter().zip(counts).filter(|(_, count)| **count > 0);
-        let spans: Arc<[Span]> = open().map(|(span, _)| *span).collect();
-        let cross = Segments::to_runs(&open().map(|(_, count)| *count).collect::<Vec<_>>(), spans);
+        let unfinished_texts =
+            || self.text_spans.iter().zip(counts).filter(|(_, count)| **count > 0);
+        let spans: Arc<[Span]> = unfinished_texts().map(|(span, _)| *span).collect();
+        let cross = Segments::to_key_spans(
+            &unfinished_texts().map(|(_, count)| *count).collect::<Vec<_>>(),
+            spans,
+        );
         let step = self.cache.next(slots)?;
         let bias = bias.forward(1, self.cache.length())?.detach();
         let mut x = self.table.forward(&tokens.into())?.detach();
@@ -93,7 +97,7 @@ impl NextTokens for DecodingState<'_> {
         for ((layer, cache), (keys, values)) in
             layers.iter().zip(self.cache.layers()).zip(&self.keys)
         {
-            let cross = CrossKeys { keys, values, segments: &cross };
+            let cross = CrossKeyValues { keys, values, segments: &cross };
             x = layer.step(&x, &bias, cache, &step, cross, &mode)?.detach();
         }
         Ok(lm_head.forward(&final_norm.forward(&x)?)?.detach())

@@ -16,17 +16,19 @@ use crate::layers::Linear;
 use crate::params::{Init, ParameterBuilder};
 
 /// Side length of a convolution window, in pixels.
-const EDGE: usize = 3;
+const KERNEL_SIZE: usize = 3;
 
+/// The convolutions and the projection.
 #[derive(Debug, Clone)]
 pub(super) struct ConvolutionStem {
     layers: Vec<Layer>,
     /// Side length of a patch after the convolutions.
-    edge: usize,
+    patch_side: usize,
     /// The projection of a patch's values to the width `D`.
     projection: Linear,
 }
 
+/// One convolution.
 #[derive(Debug, Clone)]
 struct Layer {
     /// `[C_out, 3, 3, C]`.
@@ -42,25 +44,25 @@ impl ConvolutionStem {
         let channels = &config.stem_channels;
         let mut width = config.num_channels;
         let mut layers = Vec::with_capacity(channels.len());
-        for (i, &out) in channels.iter().enumerate() {
+        for (i, &out_channels) in channels.iter().enumerate() {
             let convolution_builder = builder.pp(i);
-            let std = (2.0 / (EDGE * EDGE * width) as f64).sqrt();
+            let std = (2.0 / (KERNEL_SIZE * KERNEL_SIZE * width) as f64).sqrt();
             layers.push(Layer {
                 weight: convolution_builder.get(
                     "weight",
-                    &[out, EDGE, EDGE, width],
+                    &[out_channels, KERNEL_SIZE, KERNEL_SIZE, width],
                     Init::Normal(std),
                 )?,
-                bias: convolution_builder.get("bias", &[out], Init::Zeros)?,
+                bias: convolution_builder.get("bias", &[out_channels], Init::Zeros)?,
             });
-            width = out;
+            width = out_channels;
         }
-        let (edge, d) = (config.patch_size >> channels.len(), config.hidden_size);
-        let inputs = edge * edge * width;
+        let (patch_side, d) = (config.patch_size >> channels.len(), config.hidden_size);
+        let inputs = patch_side * patch_side * width;
         let std = (inputs as f64).powf(-0.5);
         Ok(Self {
             layers,
-            edge,
+            patch_side,
             projection: Linear::new(inputs, d, std, &builder.pp("projection"))?,
         })
     }
@@ -69,10 +71,12 @@ impl ConvolutionStem {
     pub(super) fn num_parameters(config: &ViTConfig) -> usize {
         let channels = &config.stem_channels;
         let widths = std::iter::once(&config.num_channels).chain(channels);
-        let convolutions = widths.zip(channels).map(|(c, out)| out * (EDGE * EDGE * c + 1));
-        let edge = config.patch_size >> channels.len();
+        let convolutions = widths
+            .zip(channels)
+            .map(|(c, out_channels)| out_channels * (KERNEL_SIZE * KERNEL_SIZE * c + 1));
+        let patch_side = config.patch_size >> channels.len();
         let last = channels.last().unwrap_or(&config.num_channels);
-        convolutions.sum::<usize>() + config.hidden_size * (edge * edge * last + 1)
+        convolutions.sum::<usize>() + config.hidden_size * (patch_side * patch_side * last + 1)
     }
 
     /// Applies the stem to images: `[B, C, S, S]` → `[B, P, D]`, patches row by row.
@@ -83,12 +87,13 @@ impl ConvolutionStem {
             x = convolution(&x, &layer.weight, &layer.bias, windows)?;
         }
         let (batch, height, width, channels) = x.dims4()?;
-        let (down, across, edge) = (height / self.edge, width / self.edge, self.edge);
+        let (patch_rows, patch_columns, patch_side) =
+            (height / self.patch_side, width / self.patch_side, self.patch_side);
         let patches = x
-            .reshape(vec![batch, down, edge, across, edge, channels])?
+            .reshape(vec![batch, patch_rows, patch_side, patch_columns, patch_side, channels])?
             .permute(vec![0, 1, 3, 2, 4, 5])?
             .contiguous()?
-            .reshape((batch, down * across, edge * edge * channels))?;
+            .reshape((batch, patch_rows * patch_columns, patch_side * patch_side * channels))?;
         self.projection.forward(&patches)
     }
 }

@@ -27,15 +27,19 @@ fn parse(text: &str, name: &str) -> Result<BTreeMap<String, String>> {
     struct Index {
         weight_map: BTreeMap<String, String>,
     }
-    let bad = |reason: String| ModelError::BadConfig { what: name.to_owned(), reason };
-    let Index { weight_map } = serde_json::from_str(text)
-        .map_err(|e| bad(format!("not an index of weights files: {e}; download the file again")))?;
+    let bad_index = |reason: String| ModelError::BadConfig { what: name.to_owned(), reason };
+    let Index { weight_map } = serde_json::from_str(text).map_err(|e| {
+        bad_index(format!("not an index of weights files: {e}; download the file again"))
+    })?;
     if weight_map.is_empty() {
-        return Err(bad("lists no tensor; download the file again".to_owned()));
+        return Err(bad_index("lists no tensor; download the file again".to_owned()));
     }
-    let is_plain = |file: &&String| file.ends_with(".safetensors") && !file.contains(['/', '\\']);
-    match weight_map.values().find(|file| !is_plain(file)) {
-        Some(file) => Err(bad(format!("lists {file:?}; expected a safetensors file beside it"))),
+    let is_in_folder =
+        |file: &&String| file.ends_with(".safetensors") && !file.contains(['/', '\\']);
+    match weight_map.values().find(|file| !is_in_folder(file)) {
+        Some(file) => {
+            Err(bad_index(format!("lists {file:?}; expected a safetensors file beside it")))
+        }
         None => Ok(weight_map),
     }
 }
@@ -50,7 +54,10 @@ pub(super) fn open(index: &Path) -> Result<Vec<Shard>> {
     let mut shards = Vec::with_capacity(files.len());
     for file in files {
         let shard = Shard::open(&index.with_file_name(file))?;
-        let listed = weight_map.iter().filter(|(_, of)| *of == file).map(|(tensor, _)| tensor);
+        let listed = weight_map
+            .iter()
+            .filter(|(_, tensor_file)| *tensor_file == file)
+            .map(|(tensor, _)| tensor);
         for tensor in listed {
             if shard.header.info(tensor).is_none() {
                 let reason =
@@ -71,26 +78,28 @@ mod tests {
     use crate::weights::{Weights, save};
 
     #[test]
-    fn each_tensor_is_read_from_its_file() -> Result<()> {
+    fn each_tensor_is_read_from_its_file_and_invalid_indices_are_errors() -> Result<()> {
         let folder = tempfile::tempdir().expect("a folder");
-        let at = |name: &str| folder.path().join(name);
+        let path_of = |name: &str| folder.path().join(name);
         let (one, two) = (
             Tensor::ones(3, DType::F32, &Device::Cpu)?,
             Tensor::zeros(2, DType::F32, &Device::Cpu)?,
         );
-        save(&at("a.safetensors"), [("bert.one", &one)].into_iter())?;
-        save(&at("b.safetensors"), [("bert.two", &two)].into_iter())?;
-        let index = |map: &str| {
-            std::fs::write(at(INDEX_FILE), format!(r#"{{"weight_map": {map}}}"#)).expect("a file");
+        save(&path_of("a.safetensors"), [("bert.one", &one)].into_iter())?;
+        save(&path_of("b.safetensors"), [("bert.two", &two)].into_iter())?;
+        let open_with_map = |map: &str| {
+            std::fs::write(path_of(INDEX_FILE), format!(r#"{{"weight_map": {map}}}"#))
+                .expect("a file");
             Weights::open_folder(folder.path())
         };
-        let weights = index(r#"{"bert.one": "a.safetensors", "bert.two": "b.safetensors"}"#)?;
+        let weights =
+            open_with_map(r#"{"bert.one": "a.safetensors", "bert.two": "b.safetensors"}"#)?;
         let weights = weights.with_optional_prefix("bert.")?;
         weights.get("one", &[3], DType::F32, &Device::Cpu)?;
         weights.get("two", &[2], DType::F32, &Device::Cpu)?;
         let missing = weights.get("tw", &[2], DType::F32, &Device::Cpu).expect_err("none");
         assert!(missing.to_string().contains("`bert.two`"), "{missing}");
-        for (wrong, part) in [
+        for (invalid_map, expected) in [
             ("{}", "lists no tensor"),
             (r#"{"x": "../a.safetensors"}"#, "../a.safetensors"),
             (r#"{"x": "pytorch_model.bin"}"#, "pytorch_model.bin"),
@@ -98,8 +107,8 @@ mod tests {
             (r#"{"x": "c.safetensors"}"#, "c.safetensors"),
             ("3", INDEX_FILE),
         ] {
-            let error = index(wrong).err().expect(wrong).to_string();
-            assert!(error.contains(part), "{error}");
+            let error = open_with_map(invalid_map).err().expect(invalid_map).to_string();
+            assert!(error.contains(expected), "{error}");
         }
         Ok(())
     }

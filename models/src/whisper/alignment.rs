@@ -14,8 +14,8 @@ use super::config::WhisperConfig;
 use super::decoder::Decoder;
 use crate::config::bad_field;
 use crate::error::{ModelError, Result};
-use crate::kernels::{Segments, Span, log_sum};
-use crate::layers::CrossKeys;
+use crate::kernels::{Segments, Span, log_sum_exp};
+use crate::layers::CrossKeyValues;
 use crate::packed::PackedTokens;
 use crate::speech::AudioStates;
 use path::{cheapest_path, smooth};
@@ -32,15 +32,15 @@ pub struct AlignmentHeads {
 
 impl AlignmentHeads {
     /// Selects the heads `[layer, head]` in `alignment_heads` of a published
-    /// `generation_config.json`. If `named` is empty, selects all heads in the upper half of the
-    /// layers, as openai/whisper does.
+    /// `generation_config.json`. If `published` is empty, selects all heads in the upper half of
+    /// the layers, as openai/whisper does.
     ///
     /// # Errors
     /// [`ModelError::BadConfig`] if the model does not have one of the heads.
-    pub fn new(named: &[[usize; 2]], config: &WhisperConfig) -> Result<Self> {
+    pub fn new(published: &[[usize; 2]], config: &WhisperConfig) -> Result<Self> {
         let (layers, heads) = (config.decoder_layers, config.decoder_attention_heads);
         let exists = |[layer, head]: &[usize; 2]| *layer < layers && *head < heads;
-        if let Some([layer, head]) = named.iter().find(|head| !exists(head)) {
+        if let Some([layer, head]) = published.iter().find(|head| !exists(head)) {
             let reason = format!(
                 "the head [{layer}, {head}] does not exist: the decoder has {layers} layers of \
                  {heads} heads, counted from 0"
@@ -49,7 +49,7 @@ impl AlignmentHeads {
         }
         let upper =
             (layers / 2..layers).flat_map(|layer| (0..heads).map(move |head| [layer, head]));
-        Ok(Self { heads: if named.is_empty() { upper.collect() } else { named.to_vec() } })
+        Ok(Self { heads: if published.is_empty() { upper.collect() } else { published.to_vec() } })
     }
 }
 
@@ -82,8 +82,8 @@ struct TextAlignment<'a> {
     text: &'a [u32],
     /// The rows of prompt, text and end token in the decoder input.
     rows: Span,
-    /// The index of the last prompt token in `rows`.
-    first: usize,
+    /// The index of the last prompt token within `rows`.
+    last_prompt_index: usize,
     /// The encoder states of the text's clip, without padding.
     states: Span,
     weights: Vec<f64>,
@@ -137,19 +137,25 @@ impl Decoder {
             &clips.iter().map(|clip| sequence(texts[*clip].tokens)).collect::<Vec<_>>(),
         );
         inputs.check_positions(positions)?;
-        let all = Segments::packed(&audio.lengths);
+        let audio_segments = Segments::packed(&audio.lengths);
         let mut texts: Vec<TextAlignment<'_>> = clips
             .iter()
             .zip(inputs.sequences().iter())
             .map(|(clip, rows)| {
-                let Span { start, length } = all.keys()[*clip];
+                let Span { start, length } = audio_segments.keys()[*clip];
                 let AlignmentText { tokens: text, num_states } = texts[*clip];
                 let states = Span { start, length: num_states.clamp(1, length) };
                 let weights = vec![0.0; (text.len() + 1) * states.length];
-                TextAlignment { text, rows: *rows, first: prompt.len() - 1, states, weights }
+                TextAlignment {
+                    text,
+                    rows: *rows,
+                    last_prompt_index: prompt.len() - 1,
+                    states,
+                    weights,
+                }
             })
             .collect();
-        let clip_spans = clips.iter().map(|clip| all.keys()[*clip]).collect();
+        let clip_spans = clips.iter().map(|clip| audio_segments.keys()[*clip]).collect();
         let x = self.attend(&inputs, (&audio.states.detach(), clip_spans), heads, &mut texts)?;
         let probabilities = self.probabilities(&x, &texts, end_of_words)?;
         for ((clip, text), probabilities) in clips.into_iter().zip(texts).zip(probabilities) {
@@ -175,16 +181,16 @@ impl Decoder {
         texts: &mut [TextAlignment<'_>],
     ) -> Result<Tensor> {
         let lengths: Vec<usize> = inputs.sequences().iter().map(|rows| rows.length).collect();
-        let cross = Segments::to_runs(&lengths, clip_spans);
+        let cross = Segments::to_key_spans(&lengths, clip_spans);
         let width = self.config.d_model / self.config.decoder_attention_heads;
         let mut x = self.embed(inputs.ids.clone(), inputs.positions.clone())?.detach();
         for (i, layer) in self.layers.iter().enumerate() {
-            let (keys, values) = layer.cross_keys(states)?;
+            let (keys, values) = layer.cross_key_values(states)?;
             let (keys, values) = (keys.detach(), values.detach());
             let (next, queries) = layer.forward_with_queries(
                 &x,
                 &inputs.segments,
-                CrossKeys { keys: &keys, values: &values, segments: &cross },
+                CrossKeyValues { keys: &keys, values: &values, segments: &cross },
             )?;
             x = next.detach();
             let layer_heads: Vec<usize> =
@@ -221,22 +227,26 @@ impl Decoder {
         end_of_words: usize,
     ) -> Result<Vec<Vec<f32>>> {
         // Each token is predicted by the row before it.
-        let rows =
-            |text: &TextAlignment<'_>| x.narrow(0, text.rows.start + text.first, text.text.len());
+        let rows = |text: &TextAlignment<'_>| {
+            x.narrow(0, text.rows.start + text.last_prompt_index, text.text.len())
+        };
         let rows = Tensor::cat(&texts.iter().map(rows).collect::<Result<Vec<_>, _>>()?, 0)?;
         let tokens: Vec<u32> = texts.iter().flat_map(|text| text.text.iter().copied()).collect();
-        let mut all = Vec::with_capacity(tokens.len());
+        let mut probabilities = Vec::with_capacity(tokens.len());
         for (i, tokens) in tokens.chunks(ROWS_AT_ONCE).enumerate() {
             let rows = rows.narrow(0, i * ROWS_AT_ONCE, tokens.len())?;
             let logits = self.logits(&rows)?.detach().to_dtype(DType::F32)?.to_vec2::<f32>()?;
-            all.par_extend(logits.par_iter().zip(tokens).map(|(row, token)| {
+            probabilities.par_extend(logits.par_iter().zip(tokens).map(|(row, token)| {
                 let words = &row[..end_of_words.min(row.len())];
                 let logit = row.get(*token as usize).copied().unwrap_or(f32::NEG_INFINITY);
-                (logit - log_sum(words)).exp()
+                (logit - log_sum_exp(words)).exp()
             }));
         }
-        let mut rest = all.into_iter();
-        Ok(texts.iter().map(|text| rest.by_ref().take(text.text.len()).collect()).collect())
+        let mut probabilities = probabilities.into_iter();
+        Ok(texts
+            .iter()
+            .map(|text| probabilities.by_ref().take(text.text.len()).collect())
+            .collect())
     }
 }
 
@@ -256,7 +266,7 @@ impl TextAlignment<'_> {
                 *score = (*score - mean) * factor;
             }
         }
-        let rows = scores.chunks_exact(width).skip(self.first);
+        let rows = scores.chunks_exact(width).skip(self.last_prompt_index);
         for (sums, row) in self.weights.chunks_exact_mut(width).zip(rows) {
             for (sum, score) in sums.iter_mut().zip(smooth(row)) {
                 *sum += head_weight * score;
@@ -265,6 +275,7 @@ impl TextAlignment<'_> {
     }
 }
 
+/// Replaces a row by its softmax.
 fn softmax(row: &mut [f64]) {
     let top = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     row.iter_mut().for_each(|score| *score = (*score - top).exp());

@@ -126,9 +126,9 @@ impl WhisperConfig {
             let reason = "only false is supported".to_string();
             return Err(bad_field("scale_embedding", reason));
         }
-        let last = self.decoder_start_token_id.max(self.eos_token_id) as usize;
-        if last >= self.vocab_size {
-            let reason = format!("{} is too small for token {last}", self.vocab_size);
+        let largest = self.decoder_start_token_id.max(self.eos_token_id) as usize;
+        if largest >= self.vocab_size {
+            let reason = format!("{} is too small for token {largest}", self.vocab_size);
             return Err(bad_field("vocab_size", reason));
         }
         Ok(())

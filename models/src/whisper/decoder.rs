@@ -11,7 +11,7 @@ use crate::kernels::{
     Attention, Chain, Mode, Segments, Value, attention, dropout, embedding_sum, linear, residual,
     self_attention, stacked_linear,
 };
-use crate::layers::{CrossKeys, LayerNorm, Linear};
+use crate::layers::{CrossKeyValues, LayerNorm, Linear};
 use crate::packed::PackedTokens;
 use crate::params::{Init, ParameterBuilder};
 use crate::speech::AudioStates;
@@ -91,8 +91,8 @@ impl Decoder {
         let x = self.embed(tokens.ids.clone(), tokens.positions.clone())?;
         let mut x = dropout(&mode.detach(x), mode.dropout(self.config.dropout))?;
         for (i, layer) in self.layers.iter().enumerate() {
-            let (keys, values) = layer.cross_keys(&audio.states)?;
-            let cross = CrossKeys { keys: &keys, values: &values, segments: &cross };
+            let (keys, values) = layer.cross_key_values(&audio.states)?;
+            let cross = CrossKeyValues { keys: &keys, values: &values, segments: &cross };
             let next = layer.forward(&x, segments, cross, mode)?;
             x = mode.detach(adapters.apply(i, &x, next)?);
         }
@@ -132,12 +132,13 @@ impl Layer {
     }
 
     /// Returns the cross-attention keys and values of audio states `[T_k, D]`, both `[T_k, D]`.
-    pub fn cross_keys(&self, states: &Tensor) -> Result<(Tensor, Tensor)> {
+    pub fn cross_key_values(&self, states: &Tensor) -> Result<(Tensor, Tensor)> {
         let projections = &self.cross_attention;
         Ok((projections.key.forward(states)?, projections.value.forward(states)?))
     }
 
-    fn attention(&self, segments: &Segments, causal: bool, mode: &Mode) -> Attention {
+    /// Returns the options of an attention within these segments.
+    fn attention_options(&self, segments: &Segments, causal: bool, mode: &Mode) -> Attention {
         let num_heads = self.config.decoder_attention_heads;
         Attention {
             num_heads,
@@ -148,21 +149,24 @@ impl Layer {
         }
     }
 
+    /// Runs the layer: `[T, D]` → `[T, D]`. Rows attend to themselves and earlier rows of their
+    /// segment, and to the audio states according to `cross`.
     fn forward(
         &self,
         x: &Tensor,
         segments: &Segments,
-        cross: CrossKeys<'_>,
+        cross: CrossKeyValues<'_>,
         mode: &Mode,
     ) -> Result<Tensor> {
         let mut chain = Chain::new();
         let x = chain.input(x);
         let normed = chain.norm(x, self.norm.as_norm());
         let qkv = chain.stacked_linear(normed, &self.attention.query_key_value());
-        let context = chain.self_attention(qkv, None, &self.attention(segments, true, mode));
-        let attended = chain.stacked_linear(context, &[self.attention.output.as_part()]);
+        let context =
+            chain.self_attention(qkv, None, &self.attention_options(segments, true, mode));
+        let attended = chain.stacked_linear(context, &[self.attention.output.parameters()]);
         let x = chain.residual(x, attended, mode.dropout(self.config.dropout));
-        self.rest(chain, x, cross, mode)
+        self.finish_forward(chain, x, cross, mode)
     }
 
     /// Runs the layer for the next row of each sequence, `[S, D]` → `[S, D]`. The cache holds
@@ -172,18 +176,18 @@ impl Layer {
         x: &Tensor,
         cache: &LayerCache,
         step: &Step,
-        cross: CrossKeys<'_>,
+        cross: CrossKeyValues<'_>,
     ) -> Result<Tensor> {
         let mode = Mode::inference();
         let qkv = stacked_linear(&self.norm.forward(x)?, &self.attention.query_key_value())?;
         cache.write(&qkv, step)?;
         let query = qkv.narrow(1, 0, self.config.d_model)?;
-        let options = self.attention(&step.segments, false, &mode);
+        let options = self.attention_options(&step.segments, false, &mode);
         let context = attention(&query, &cache.keys, &cache.values, None, &options)?;
         let x = residual(x, &self.attention.output.forward(&context)?, None)?;
         let mut chain = Chain::new();
         let x = chain.input(&x);
-        self.rest(chain, x, cross, &mode)
+        self.finish_forward(chain, x, cross, &mode)
     }
 
     /// Runs a causal forward pass without dropout, `[T, D]` → `[T, D]`. Also returns the queries
@@ -192,35 +196,35 @@ impl Layer {
         &self,
         x: &Tensor,
         segments: &Segments,
-        cross: CrossKeys<'_>,
+        cross: CrossKeyValues<'_>,
     ) -> Result<(Tensor, Tensor)> {
         let mode = Mode::inference();
         let qkv = stacked_linear(&self.norm.forward(x)?, &self.attention.query_key_value())?;
-        let context = self_attention(&qkv, None, &self.attention(segments, true, &mode))?;
+        let context = self_attention(&qkv, None, &self.attention_options(segments, true, &mode))?;
         let x = residual(x, &self.attention.output.forward(&context)?, None)?;
         let queries = self.cross_attention.query.forward(&self.cross_norm.forward(&x)?)?;
         let mut chain = Chain::new();
         let x = chain.input(&x);
-        Ok((self.rest(chain, x, cross, &mode)?, queries))
+        Ok((self.finish_forward(chain, x, cross, &mode)?, queries))
     }
 
-    /// Computes the rest of the layer: cross-attention and feed-forward.
-    fn rest(
+    /// Runs the layer after its self-attention: cross-attention and feed-forward.
+    fn finish_forward(
         &self,
         mut chain: Chain,
         x: Value,
-        cross: CrossKeys<'_>,
+        cross: CrossKeyValues<'_>,
         mode: &Mode,
     ) -> Result<Tensor> {
         let (k, v) = (chain.input(cross.keys), chain.input(cross.values));
         let normed = chain.norm(x, self.cross_norm.as_norm());
-        let query = chain.stacked_linear(normed, &[self.cross_attention.query.as_part()]);
-        let options = self.attention(cross.segments, false, mode);
+        let query = chain.stacked_linear(normed, &[self.cross_attention.query.parameters()]);
+        let options = self.attention_options(cross.segments, false, mode);
         let context = chain.attention(query, k, v, None, &options);
-        let attended = chain.stacked_linear(context, &[self.cross_attention.output.as_part()]);
+        let attended = chain.stacked_linear(context, &[self.cross_attention.output.parameters()]);
         let x = chain.residual(x, attended, mode.dropout(self.config.dropout));
         let normed = chain.norm(x, self.feed_forward_norm.as_norm());
-        let (up, down) = (self.up.with_bias()?, self.down.with_bias()?);
+        let (up, down) = (self.up.weight_and_bias()?, self.down.weight_and_bias()?);
         let ffn_output = chain.feed_forward(normed, up, down, self.config.activation_function);
         chain.residual(x, ffn_output, mode.dropout(self.config.dropout));
         Ok(chain.finish()?)
@@ -238,7 +242,8 @@ impl Projections {
         })
     }
 
+    /// Returns the weights of query, key and value, for one stacked linear layer.
     fn query_key_value(&self) -> [(&Tensor, Option<&Tensor>); 3] {
-        [self.query.as_part(), self.key.as_part(), self.value.as_part()]
+        [self.query.parameters(), self.key.parameters(), self.value.parameters()]
     }
 }

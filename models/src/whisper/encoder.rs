@@ -42,8 +42,8 @@ impl Encoder {
         let (d, std) = (config.d_model, config.init_std);
         let positions = builder.pp("embed_positions");
         let shape = [config.max_source_positions, d];
-        let convolution = |from: usize, stride: usize, builder: &ParameterBuilder| {
-            Convolution::over_time(from, d, Windows::over_time(3, stride, 1), std, builder)
+        let convolution = |in_channels: usize, stride: usize, builder: &ParameterBuilder| {
+            Convolution::over_time(in_channels, d, Windows::over_time(3, stride, 1), std, builder)
         };
         let init_stds = InitStds { query_key_value: std, output: std, up: std, down: std };
         Ok(Self {
@@ -62,17 +62,17 @@ impl Encoder {
         })
     }
 
-    /// Returns the input of the blocks. Log-mel frames `[F, M]` of packed clips with `lengths`
-    /// frames each become one token per two frames. Its position embedding is added. You may insert
+    /// Returns the input of the blocks. Two log-mel frames of `[F, M]` become one token, to
+    /// which its position embedding is added. Clip `i` has `lengths[i]` frames. You may insert
     /// other tokens before calling [`Encoder::forward`].
     ///
     /// # Errors
     /// [`ModelError::BadInput`] if a clip has no frames or more frames than the model supports.
     pub fn embed(&self, frames: &Tensor, lengths: &[usize]) -> Result<AudioStates> {
-        let longest = 2 * self.config.max_source_positions;
-        if let Some(length) = lengths.iter().find(|length| !(1..=longest).contains(*length)) {
+        let max_frames = 2 * self.config.max_source_positions;
+        if let Some(length) = lengths.iter().find(|length| !(1..=max_frames).contains(*length)) {
             let reason =
-                format!("a clip has {length} frames, but this encoder takes 1 to {longest}");
+                format!("a clip has {length} frames, but this encoder takes 1 to {max_frames}");
             return Err(ModelError::BadInput(reason));
         }
         let frames = self.compute.activations(frames)?;

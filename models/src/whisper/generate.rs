@@ -9,8 +9,8 @@ use super::rules::DecodingRules;
 use crate::error::{ModelError, Result};
 use crate::generation::cache::KeyValueCache;
 use crate::generation::{GenerateOptions, Generated, NextTokens, search};
-use crate::kernels::{Segments, Span, log_sum};
-use crate::layers::CrossKeys;
+use crate::kernels::{Segments, Span, log_sum_exp};
+use crate::layers::CrossKeyValues;
 use crate::speech::AudioStates;
 use crate::speech::boosting::BoostTree;
 
@@ -35,9 +35,9 @@ struct DecodingState<'a> {
     cache: KeyValueCache,
     /// The index of `<|startoftranscript|>` in the prompt. The logits after this token give the
     /// probability of the no-speech token.
-    before_start: usize,
+    start_index: usize,
     /// The no-speech probability of each clip.
-    no_speech: Vec<f32>,
+    no_speech_probs: Vec<f32>,
 }
 
 impl Decoder {
@@ -55,11 +55,11 @@ impl Decoder {
         rules: &DecodingRules,
         options: &GenerateOptions,
     ) -> Result<Vec<WhisperTranscript>> {
-        let Some((last, before)) = prompt.split_last() else {
+        let Some((last_token, earlier_tokens)) = prompt.split_last() else {
             return Err(ModelError::BadInput("the prompt has no tokens".to_string()));
         };
         let options = GenerateOptions {
-            start_token_id: *last,
+            start_token_id: *last_token,
             eos_token_id: rules.tokens.end,
             ..options.clone()
         };
@@ -79,7 +79,7 @@ impl Decoder {
         }
         let states = audio.states.detach();
         let keys_and_values = |layer: &super::decoder::Layer| {
-            let (keys, values) = layer.cross_keys(&states)?;
+            let (keys, values) = layer.cross_key_values(&states)?;
             Ok((keys.detach(), values.detach()))
         };
         let (slots, width) = (clips * options.num_beams, self.config.d_model);
@@ -91,17 +91,17 @@ impl Decoder {
             keys: self.layers.iter().map(keys_and_values).collect::<Result<_>>()?,
             clip_spans: Segments::packed(&audio.lengths).keys().to_vec(),
             cache: KeyValueCache::new(self.layers.len(), slots, width, dtype, device)?,
-            before_start: start.unwrap_or(usize::MAX),
-            no_speech: Vec::new(),
+            start_index: start.unwrap_or(usize::MAX),
+            no_speech_probs: Vec::new(),
         };
         let first_slots: Vec<usize> = (0..clips).map(|clip| clip * options.num_beams).collect();
-        for token in before {
+        for token in earlier_tokens {
             state.forward_step(&vec![*token; clips], &first_slots, &vec![1; clips])?;
         }
         let texts = search(clips, &options, &mut state)?;
-        let mut no_speech = state.no_speech;
-        no_speech.resize(clips, 0.0);
-        let transcripts = texts.into_iter().zip(no_speech);
+        let mut no_speech_probs = state.no_speech_probs;
+        no_speech_probs.resize(clips, 0.0);
+        let transcripts = texts.into_iter().zip(no_speech_probs);
         Ok(transcripts
             .map(|(generated, no_speech_prob)| WhisperTranscript { generated, no_speech_prob })
             .collect())
@@ -116,29 +116,35 @@ impl DecodingState<'_> {
         slots: &[usize],
         counts: &[usize],
     ) -> Result<Tensor> {
-        let open = || self.clip_spans.iter().zip(counts).filter(|(_, count)| **count > 0);
-        let spans: Arc<[Span]> = open().map(|(span, _)| *span).collect();
-        let cross = Segments::to_runs(&open().map(|(_, count)| *count).collect::<Vec<_>>(), spans);
+        let unfinished_clips =
+            || self.clip_spans.iter().zip(counts).filter(|(_, count)| **count > 0);
+        let spans: Arc<[Span]> = unfinished_clips().map(|(span, _)| *span).collect();
+        let cross = Segments::to_key_spans(
+            &unfinished_clips().map(|(_, count)| *count).collect::<Vec<_>>(),
+            spans,
+        );
         let index = self.cache.length();
         let step = self.cache.next(slots)?;
         let positions = vec![index as u32; tokens.len()].into();
         let mut x = self.decoder.embed(tokens.into(), positions)?.detach();
         let layers = self.decoder.layers.iter().zip(self.cache.layers()).zip(&self.keys);
         for ((layer, cache), (keys, values)) in layers {
-            let cross = CrossKeys { keys, values, segments: &cross };
+            let cross = CrossKeyValues { keys, values, segments: &cross };
             x = layer.step(&x, cache, &step, cross)?.detach();
         }
-        if index == self.before_start {
-            self.no_speech = self.no_speech_probabilities(&x)?;
+        if index == self.start_index {
+            self.no_speech_probs = self.no_speech_probabilities(&x)?;
         }
         Ok(x)
     }
 
+    /// Returns the probability of the no-speech token for each clip; empty if the vocabulary has
+    /// none.
     fn no_speech_probabilities(&self, x: &Tensor) -> Result<Vec<f32>> {
         let Some(token) = self.rules.tokens.no_speech else { return Ok(Vec::new()) };
         let logits = self.decoder.logits(x)?.to_dtype(DType::F32)?.to_vec2::<f32>()?;
         let no_speech_probability = |row: &Vec<f32>| {
-            row.get(token as usize).map_or(0.0, |logit| (logit - log_sum(row)).exp())
+            row.get(token as usize).map_or(0.0, |logit| (logit - log_sum_exp(row)).exp())
         };
         Ok(logits.iter().map(no_speech_probability).collect())
     }

@@ -6,14 +6,14 @@
 use std::sync::Arc;
 
 use super::tokens::{TIMESTAMP_STEP, WhisperTokens};
-use crate::kernels::log_sum;
+use crate::kernels::log_sum_exp;
 use crate::speech::boosting::BoostTree;
 
 /// The first timestamp of a clip is at most this many seconds.
 const MAX_FIRST_TIMESTAMP: f64 = 1.0;
 
 /// The number of repetitions that counts as a loop; twice as many for a part of one or two tokens.
-const REPEATS: usize = 5;
+const MIN_REPEATS: usize = 5;
 
 /// The maximum length of a repeated part, in tokens.
 const MAX_REPEATED_TOKENS: usize = 12;
@@ -64,16 +64,17 @@ impl DecodingRules {
         let first = (self.tokens.first_timestamp() as usize).min(logits.len());
         let end = (self.tokens.end as usize).min(first);
         let is_timestamp = |token: &u32| *token as usize >= first;
-        let last_is = tokens.last().is_some_and(is_timestamp);
-        let second_last_is = tokens.len() < 2 || is_timestamp(&tokens[tokens.len() - 2]);
-        if last_is && second_last_is {
+        let last_is_timestamp = tokens.last().is_some_and(is_timestamp);
+        let second_last_is_timestamp = tokens.len() < 2 || is_timestamp(&tokens[tokens.len() - 2]);
+        if last_is_timestamp && second_last_is_timestamp {
             mask(&mut logits[first..]);
-        } else if last_is {
+        } else if last_is_timestamp {
             mask(&mut logits[..end]);
         }
         if let Some(latest) = tokens.iter().rfind(|token| is_timestamp(token)) {
             // Only the second timestamp of a pair may equal the first.
-            let next = *latest as usize + usize::from(!last_is || second_last_is);
+            let next =
+                *latest as usize + usize::from(!last_is_timestamp || second_last_is_timestamp);
             let next = next.min(logits.len());
             mask(&mut logits[first..next]);
         }
@@ -83,13 +84,14 @@ impl DecodingRules {
             mask(logits.iter_mut().skip(last_allowed));
         }
         let (texts, timestamps) = logits.split_at(first);
-        let likeliest = texts.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        if log_sum(timestamps) > likeliest {
+        let max_text_logit = texts.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        if log_sum_exp(timestamps) > max_text_logit {
             mask(&mut logits[..first]);
         }
     }
 }
 
+/// Sets logits to minus infinity.
 fn mask<'a>(logits: impl IntoIterator<Item = &'a mut f32>) {
     logits.into_iter().for_each(|logit| *logit = f32::NEG_INFINITY);
 }
@@ -98,7 +100,7 @@ fn mask<'a>(logits: impl IntoIterator<Item = &'a mut f32>) {
 pub fn has_repetition_loop(tokens: &[u32]) -> bool {
     (1..=MAX_REPEATED_TOKENS).any(|part| {
         // One or two tokens may repeat several times, as in "no, no, no" or a long number.
-        let count = part * if part < 3 { 2 * REPEATS } else { REPEATS };
+        let count = part * if part < 3 { 2 * MIN_REPEATS } else { MIN_REPEATS };
         tokens.len() >= count && {
             let end = &tokens[tokens.len() - count..];
             end[part..].iter().zip(end).all(|(later, earlier)| later == earlier)
@@ -134,7 +136,12 @@ mod tests {
         }
     }
 
-    fn allowed(rules: &DecodingRules, tokens: &[u32], changed: &[(usize, f32)]) -> Vec<usize> {
+    /// Returns the tokens that the rules allow after `tokens`. Logits are 0, except for `changed`.
+    fn allowed_tokens(
+        rules: &DecodingRules,
+        tokens: &[u32],
+        changed: &[(usize, f32)],
+    ) -> Vec<usize> {
         let mut logits = vec![0.0; 73];
         changed.iter().for_each(|(token, logit)| logits[*token] = *logit);
         rules.apply(0, tokens, &mut logits);
@@ -144,41 +151,44 @@ mod tests {
     #[test]
     fn texts_contain_only_words_and_the_end_token() {
         let rules = rules(false);
-        assert_eq!(allowed(&rules, &[], &[])[..3], [1, 2, 11]);
-        assert_eq!(allowed(&rules, &[1], &[])[..5], [0, 1, 2, 4, 11]);
+        assert_eq!(allowed_tokens(&rules, &[], &[])[..3], [1, 2, 11]);
+        assert_eq!(allowed_tokens(&rules, &[1], &[])[..5], [0, 1, 2, 4, 11]);
     }
 
     #[test]
     fn timestamps_come_in_pairs_and_never_decrease() {
         let rules = rules(true);
         // A text begins with a timestamp of at most one second.
-        assert_eq!(allowed(&rules, &[], &[]), (13..=63).collect::<Vec<_>>());
+        assert_eq!(allowed_tokens(&rules, &[], &[]), (13..=63).collect::<Vec<_>>());
         // A word follows the first timestamp. Here the word is likelier than all timestamps
         // together.
-        assert_eq!(allowed(&rules, &[20], &[(1, 9.0)]), [0, 1, 2, 4, 11]);
+        assert_eq!(allowed_tokens(&rules, &[20], &[(1, 9.0)]), [0, 1, 2, 4, 11]);
         // A later timestamp follows words.
-        assert_eq!(allowed(&rules, &[20, 1], &[]), (21..73).collect::<Vec<_>>());
+        assert_eq!(allowed_tokens(&rules, &[20, 1], &[]), (21..73).collect::<Vec<_>>());
         // The next token is the same timestamp, a later one, or the end.
-        let rest = allowed(&rules, &[20, 1, 30], &[(4, 9.0)]);
-        assert_eq!(rest, [&[4, 11][..], &(30..73).collect::<Vec<_>>()].concat());
+        let after_two_timestamps = allowed_tokens(&rules, &[20, 1, 30], &[(4, 9.0)]);
+        assert_eq!(after_two_timestamps, [&[4, 11][..], &(30..73).collect::<Vec<_>>()].concat());
         // A word follows a pair.
-        assert_eq!(allowed(&rules, &[20, 1, 30, 30], &[])[..5], [0, 1, 2, 4, 11]);
+        assert_eq!(allowed_tokens(&rules, &[20, 1, 30, 30], &[])[..5], [0, 1, 2, 4, 11]);
         // Timestamps that are together likelier than any word mask all words.
-        let close = [(1, 3.9), (0, -9.0), (2, -9.0), (4, -9.0), (11, -9.0)];
-        assert_eq!(allowed(&rules, &[20, 1], &close), (21..73).collect::<Vec<_>>());
-        let far = [(1, 4.1), (0, -9.0), (2, -9.0), (4, -9.0), (11, -9.0)];
-        assert!(allowed(&rules, &[20, 1], &far).contains(&1));
+        let below_timestamps = [(1, 3.9), (0, -9.0), (2, -9.0), (4, -9.0), (11, -9.0)];
+        assert_eq!(
+            allowed_tokens(&rules, &[20, 1], &below_timestamps),
+            (21..73).collect::<Vec<_>>()
+        );
+        let above_timestamps = [(1, 4.1), (0, -9.0), (2, -9.0), (4, -9.0), (11, -9.0)];
+        assert!(allowed_tokens(&rules, &[20, 1], &above_timestamps).contains(&1));
     }
 
     #[test]
     fn a_text_ends_if_it_is_too_long_or_loops() {
         let rules = rules(false);
-        let long: Vec<u32> = (0..30).map(|i| i % 13 % 3).collect();
-        assert_eq!(allowed(&rules, &long, &[]), [4]);
-        let round = [1, 2, 0].repeat(5);
-        assert_eq!(allowed(&rules, &round, &[]), [4]);
+        let long_text: Vec<u32> = (0..30).map(|i| i % 13 % 3).collect();
+        assert_eq!(allowed_tokens(&rules, &long_text, &[]), [4]);
+        let looping_text = [1, 2, 0].repeat(5);
+        assert_eq!(allowed_tokens(&rules, &looping_text, &[]), [4]);
         assert!(
-            !has_repetition_loop(&round[1..])
+            !has_repetition_loop(&looping_text[1..])
                 && !has_repetition_loop(&[1, 1, 1, 1, 1])
                 && has_repetition_loop(&[1; 10])
         );

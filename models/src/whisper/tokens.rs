@@ -34,8 +34,8 @@ impl WhisperTokens {
     /// [`ModelError::BadConfig`] if the vocabulary is not Whisper's.
     pub fn find(id_of: impl Fn(&str) -> Option<u32>) -> Result<Self> {
         let required = |name: &str| {
-            let missing = || format!("has no token `{name}`; is this a Whisper tokenizer?");
-            id_of(name).ok_or_else(|| bad_field("the tokenizer", missing()))
+            let reason = || format!("has no token `{name}`; is this a Whisper tokenizer?");
+            id_of(name).ok_or_else(|| bad_field("the tokenizer", reason()))
         };
         Ok(Self {
             start: required("<|startoftranscript|>")?,
@@ -71,8 +71,8 @@ impl WhisperTokens {
     /// Whether a special token may be a language token. Language tokens are between the start and
     /// task tokens.
     pub fn is_language(&self, token: u32) -> bool {
-        let tasks = [self.transcribe, self.translate].into_iter().flatten().min();
-        token > self.start && tasks.is_some_and(|first| token < first)
+        let first_task = [self.transcribe, self.translate].into_iter().flatten().min();
+        token > self.start && first_task.is_some_and(|task| token < task)
     }
 
     /// Returns the timestamp of 0 seconds. The other timestamps follow in steps of 20 ms.

@@ -63,29 +63,30 @@ pub fn assert_gradients(
     tensors: &HashMap<String, Tensor>,
     tolerance: f32,
 ) -> Result<()> {
-    let found: HashMap<String, Vec<f32>> = if loss.dtype() == DType::F32 {
+    let actual_gradients: HashMap<String, Vec<f32>> = if loss.dtype() == DType::F32 {
         let mut gradients = Gradients::new(parameters);
         gradients.backward(loss)?;
         let gradient_of = |name: &str| gradients.by_name(name).expect("a gradient").to_vec();
         parameters.trainable().map(|p| (p.name().to_owned(), gradient_of(p.name()))).collect()
     } else {
-        let store = loss.backward()?;
-        let gradient_of = |tensor: &Tensor| values(store.get(tensor).expect("a gradient"));
-        let named =
+        let candle_gradients = loss.backward()?;
+        let gradient_of =
+            |tensor: &Tensor| values(candle_gradients.get(tensor).expect("a gradient"));
+        let pairs =
             parameters.trainable().map(|p| Ok((p.name().to_owned(), gradient_of(p.tensor())?)));
-        named.collect::<Result<_>>()?
+        pairs.collect::<Result<_>>()?
     };
-    let mut names: Vec<&str> =
+    let mut expected_names: Vec<&str> =
         tensors.keys().filter_map(|name| name.strip_prefix("gradient.")).collect();
-    let mut ours: Vec<&str> = found.keys().map(String::as_str).collect();
-    names.sort_unstable();
-    ours.sort_unstable();
-    assert_eq!(ours, names, "{name}: parameters");
-    for parameter in names {
+    let mut actual_names: Vec<&str> = actual_gradients.keys().map(String::as_str).collect();
+    expected_names.sort_unstable();
+    actual_names.sort_unstable();
+    assert_eq!(actual_names, expected_names, "{name}: parameters");
+    for parameter in expected_names {
         let reference = values(&tensors[&format!("gradient.{parameter}")])?;
-        let difference = relative_difference(&found[parameter], &reference);
-        let kind = loss.dtype();
-        assert!(difference < tolerance, "{name} {kind:?}: {parameter}: {difference:e}");
+        let difference = relative_difference(&actual_gradients[parameter], &reference);
+        let dtype = loss.dtype();
+        assert!(difference < tolerance, "{name} {dtype:?}: {parameter}: {difference:e}");
     }
     Ok(())
 }

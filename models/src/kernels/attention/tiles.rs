@@ -17,7 +17,7 @@ pub(super) struct Sources<'a> {
     pub q: &'a [f32],
     pub k: &'a [f32],
     pub v: &'a [f32],
-    /// The elements from one row to the next in `q`, `k` and `v`.
+    /// The number of elements from one row to the next in `q`, `k` and `v`.
     pub stride: usize,
     pub width: usize,
     pub bias: Option<&'a [f32]>,
@@ -31,11 +31,12 @@ pub(super) struct Head {
     pub key: Span,
     /// The first column of the head.
     pub column: usize,
+    /// The number of columns `d` of the head.
     pub size: usize,
     /// The index of the first element of this head's bias, and its row stride.
     pub bias: (usize, usize),
     /// The index of this head's first score in the batch (for dropout).
-    pub scores: usize,
+    pub first_score: usize,
 }
 
 /// The gradients of one head of width `d`: q `[L_q, d]`, k `[L_k, d]`, v `[L_k, d]` and bias
@@ -50,8 +51,8 @@ pub(super) struct HeadGradients {
 impl Sources<'_> {
     /// Computes the scores of a tile before the softmax: `[rows, columns]`.
     fn tile_scores(&self, head: Head, tile: Tile, scores: &mut [f32]) {
-        let q = rows_of(self.q, self.stride, head.query, head, tile.i, tile.rows);
-        let k = rows_of(self.k, self.stride, head.key, head, tile.j, tile.columns);
+        let q = head_rows(self.q, self.stride, head.query, head, tile.i, tile.rows);
+        let k = head_rows(self.k, self.stride, head.key, head, tile.j, tile.columns);
         matmul(self.options.scale, q, k.t(), 0.0, scores, tile.columns);
         if let Some(bias) = self.bias {
             let (start, stride) = head.bias;
@@ -87,23 +88,30 @@ impl Sources<'_> {
         for i in (0..l_q).step_by(QUERY_TILE) {
             let rows = QUERY_TILE.min(l_q - i);
             let output = &mut output[i * size..(i + rows) * size];
-            let mut state = vec![(f32::NEG_INFINITY, 0.0f32); rows];
+            let mut maxima_and_sums = vec![(f32::NEG_INFINITY, 0.0f32); rows];
             let end = self.num_keys(head, i + rows - 1);
             for j in (0..end).step_by(KEY_TILE) {
                 let tile = Tile { i, rows, j, columns: KEY_TILE.min(end - j) };
                 let scores = &mut scores[..rows * tile.columns];
                 self.tile_scores(head, tile, scores);
-                weights_of_tile(head, tile, self.options.dropout, scores, &mut state, output);
-                let v = rows_of(self.v, self.stride, head.key, head, j, tile.columns);
+                scores_to_weights(
+                    head,
+                    tile,
+                    self.options.dropout,
+                    scores,
+                    &mut maxima_and_sums,
+                    output,
+                );
+                let v = head_rows(self.v, self.stride, head.key, head, j, tile.columns);
                 matmul(1.0, Matrix::new(scores, rows, tile.columns), v, 1.0, output, size);
             }
-            for (row, (top, total)) in state.iter().enumerate() {
+            for (row, (maximum, sum_of_weights)) in maxima_and_sums.iter().enumerate() {
                 // The sum is 0 if all keys are masked. A NaN sum gives NaN outputs, which the
                 // trainer detects.
-                if *total != 0.0 {
-                    let scale = 1.0 / total;
+                if *sum_of_weights != 0.0 {
+                    let scale = 1.0 / sum_of_weights;
                     output[row * size..(row + 1) * size].iter_mut().for_each(|v| *v *= scale);
-                    log_sums[i + row] = top + total.ln();
+                    log_sums[i + row] = maximum + sum_of_weights.ln();
                 }
             }
         }
@@ -121,7 +129,7 @@ impl Sources<'_> {
         needs_bias_gradient: bool,
     ) -> HeadGradients {
         let (l_q, l_k, size) = (head.query.length, head.key.length, head.size);
-        let mut d = HeadGradients {
+        let mut head_gradients = HeadGradients {
             q: vec![0.0; l_q * size],
             k: vec![0.0; l_k * size],
             v: vec![0.0; l_k * size],
@@ -133,8 +141,8 @@ impl Sources<'_> {
         for i in (0..l_q).step_by(QUERY_TILE) {
             let rows = QUERY_TILE.min(l_q - i);
             let means = row_products(output, gradient, self.width, head, i, rows);
-            let dy = rows_of(gradient, self.width, head.query, head, i, rows);
-            let q = rows_of(self.q, self.stride, head.query, head, i, rows);
+            let dy = head_rows(gradient, self.width, head.query, head, i, rows);
+            let q = head_rows(self.q, self.stride, head.query, head, i, rows);
             let end = self.num_keys(head, i + rows - 1);
             for j in (0..end).step_by(KEY_TILE) {
                 let tile = Tile { i, rows, j, columns: KEY_TILE.min(end - j) };
@@ -142,8 +150,8 @@ impl Sources<'_> {
                 let (weights, score_gradients) =
                     (&mut weights[..rows * columns], &mut score_gradients[..rows * columns]);
                 self.tile_scores(head, tile, weights);
-                let k = rows_of(self.k, self.stride, head.key, head, j, columns);
-                let v = rows_of(self.v, self.stride, head.key, head, j, columns);
+                let k = head_rows(self.k, self.stride, head.key, head, j, columns);
+                let v = head_rows(self.v, self.stride, head.key, head, j, columns);
                 matmul(1.0, dy, v.t(), 0.0, score_gradients, columns);
                 let row_values = RowValues { log_sums: &log_sums[i..], means: &means };
                 tile_score_gradients(
@@ -154,20 +162,22 @@ impl Sources<'_> {
                     weights,
                     score_gradients,
                 );
-                let (dk, dv) = (&mut d.k[j * size..], &mut d.v[j * size..]);
+                let (dk, dv) =
+                    (&mut head_gradients.k[j * size..], &mut head_gradients.v[j * size..]);
                 matmul(1.0, Matrix::new(weights, rows, columns).t(), dy, 1.0, dv, size);
                 if needs_bias_gradient {
                     for (row, score_gradients) in score_gradients.chunks(columns).enumerate() {
                         let start = (i + row) * l_k + j;
-                        d.bias[start..start + columns].copy_from_slice(score_gradients);
+                        head_gradients.bias[start..start + columns]
+                            .copy_from_slice(score_gradients);
                     }
                 }
                 let ds = Matrix::new(score_gradients, rows, columns);
-                matmul(self.options.scale, ds, k, 1.0, &mut d.q[i * size..], size);
+                matmul(self.options.scale, ds, k, 1.0, &mut head_gradients.q[i * size..], size);
                 matmul(self.options.scale, ds.t(), q, 1.0, dk, size);
             }
         }
-        d
+        head_gradients
     }
 
     /// Returns the number of keys that query row `i` attends to.
@@ -182,7 +192,7 @@ fn visible_keys(head: Head, i: usize) -> usize {
     (i + 1 + head.key.length).saturating_sub(head.query.length)
 }
 
-/// A tile of scores that starts at row `i` and column `j`.
+/// A tile of scores that starts at query row `i` and key row `j` of the segment.
 #[derive(Clone, Copy)]
 struct Tile {
     i: usize,
@@ -191,15 +201,15 @@ struct Tile {
     columns: usize,
 }
 
-/// Values of each query row for the backward pass.
+/// One value per query row, for the backward pass.
 struct RowValues<'a> {
     log_sums: &'a [f32],
     /// The results of [`row_products`].
     means: &'a [f32],
 }
 
-/// Returns `count` rows of a head, starting at row `first` of the span.
-fn rows_of(
+/// Returns `count` rows of a head: `[count, d]`, starting at row `first` of the span.
+fn head_rows(
     data: &[f32],
     stride: usize,
     span: Span,
@@ -214,35 +224,35 @@ fn rows_of(
 vectorised! {
     /// Replaces scores by unnormalised weights, updates the running maxima and sums, and rescales
     /// the partial output.
-    fn weights_of_tile(
+    fn scores_to_weights(
         head: Head,
         tile: Tile,
         dropout: Option<Dropout>,
         scores: &mut [f32],
-        state: &mut [(f32, f32)],
+        maxima_and_sums: &mut [(f32, f32)],
         output: &mut [f32],
     ) {
-        for (row, (scores, (top, total))) in
-            scores.chunks_mut(tile.columns).zip(state).enumerate()
+        for (row, (scores, (maximum, sum_of_weights))) in
+            scores.chunks_mut(tile.columns).zip(maxima_and_sums).enumerate()
         {
-            let new_top = top.max(max(scores));
-            if new_top == f32::NEG_INFINITY && scores.iter().all(|s| *s == new_top) {
+            let new_maximum = maximum.max(max(scores));
+            if new_maximum == f32::NEG_INFINITY && scores.iter().all(|s| *s == new_maximum) {
                 scores.fill(0.0);
                 continue;
             }
             for score in scores.iter_mut() {
-                *score = exp(*score - new_top);
+                *score = exp(*score - new_maximum);
             }
-            let shrink = exp(*top - new_top);
-            if shrink != 1.0 {
+            let rescale = exp(*maximum - new_maximum);
+            if rescale != 1.0 {
                 for v in &mut output[row * head.size..(row + 1) * head.size] {
-                    *v *= shrink;
+                    *v *= rescale;
                 }
             }
-            *total = total.mul_add(shrink, sum(scores, |v| v));
-            *top = new_top;
+            *sum_of_weights = sum_of_weights.mul_add(rescale, sum(scores, |v| v));
+            *maximum = new_maximum;
             if let Some(dropout) = dropout {
-                let start = head.scores + (tile.i + row) * head.key.length + tile.j;
+                let start = head.first_score + (tile.i + row) * head.key.length + tile.j;
                 for (j, score) in scores.iter_mut().enumerate() {
                     *score *= dropout.factor(start + j);
                 }
@@ -276,7 +286,7 @@ vectorised! {
                     }
                 }
                 Some(dropout) => {
-                    let start = head.scores + (tile.i + row) * head.key.length + tile.j;
+                    let start = head.first_score + (tile.i + row) * head.key.length + tile.j;
                     let pairs = weights.iter_mut().zip(score_gradients);
                     for (j, (weight, score_gradient)) in pairs.enumerate() {
                         let factor = dropout.factor(start + j);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use candle_core::Tensor;
 use serde::Deserialize;
 
-use super::{bad, parse_json};
+use super::{bad_config, parse_json};
 use crate::compute::Compute;
 use crate::config::check_sizes;
 use crate::error::Result;
@@ -37,6 +37,7 @@ pub enum DenseActivation {
     Relu6,
 }
 
+/// The activations by their class names in `torch.nn`.
 const ACTIVATIONS: [(&str, DenseActivation); 9] = [
     ("Identity", DenseActivation::Identity),
     ("Tanh", DenseActivation::Tanh),
@@ -70,7 +71,7 @@ impl Feature {
                     "a module from `{input}` to `{output}` is not supported; both must be \
                      sentence_embedding, or both token_embeddings"
                 );
-                Err(bad(name, reason))
+                Err(bad_config(name, reason))
             }
         }
     }
@@ -113,16 +114,16 @@ impl DenseConfig {
         let published: Published = parse_json(text, name, "the configuration of a Dense module")?;
         let sizes =
             [("in_features", published.in_features), ("out_features", published.out_features)];
-        check_sizes(&sizes).map_err(|error| bad(name, error.to_string()))?;
+        check_sizes(&sizes).map_err(|error| bad_config(name, error.to_string()))?;
         let activation = match published.activation_function.as_deref() {
             None => DenseActivation::Tanh,
             Some(class) => activation_of(class).ok_or_else(|| {
-                let known: Vec<&str> = ACTIVATIONS.iter().map(|(name, _)| *name).collect();
+                let supported: Vec<&str> = ACTIVATIONS.iter().map(|(name, _)| *name).collect();
                 let reason = format!(
                     "the activation `{class}` is not supported; use one of torch.nn: {}",
-                    known.join(", ")
+                    supported.join(", ")
                 );
-                bad(name, reason)
+                bad_config(name, reason)
             })?,
         };
         let (input, output) = (published.module_input_name, published.module_output_name);
@@ -137,9 +138,13 @@ impl DenseConfig {
     }
 }
 
+/// Returns the activation of a Python class path; `None` if it is not supported.
 fn activation_of(class: &str) -> Option<DenseActivation> {
     let name = class.strip_prefix("torch.nn.")?.rsplit('.').next()?;
-    ACTIVATIONS.iter().find(|(known, _)| *known == name).map(|(_, activation)| *activation)
+    ACTIVATIONS
+        .iter()
+        .find(|(class_name, _)| *class_name == name)
+        .map(|(_, activation)| *activation)
 }
 
 /// A Dense module with its weights.
@@ -154,19 +159,19 @@ pub(crate) struct Dense {
 impl Dense {
     /// Opens the weights of a Dense module.
     pub(crate) fn open(config: DenseConfig, weights: &Path) -> Result<Self> {
-        let builder = frozen(weights)?;
-        let (from, to) = (config.in_features, config.out_features);
-        let make = if config.bias { Linear::new } else { Linear::without_bias };
-        let linear = make(from, to, 0.0, &builder.pp("linear"))?;
-        let residual = if config.use_residual && from != to {
-            Some(Linear::without_bias(from, to, 0.0, &builder.pp("residual"))?)
+        let builder = frozen_builder(weights)?;
+        let (d_in, d_out) = (config.in_features, config.out_features);
+        let new_linear = if config.bias { Linear::new } else { Linear::without_bias };
+        let linear = new_linear(d_in, d_out, 0.0, &builder.pp("linear"))?;
+        let residual = if config.use_residual && d_in != d_out {
+            Some(Linear::without_bias(d_in, d_out, 0.0, &builder.pp("residual"))?)
         } else {
             None
         };
         Ok(Self { config, linear, residual })
     }
 
-    /// `[N, D_in]` → `[N, D_out]`.
+    /// Applies the module: `[N, D_in]` → `[N, D_out]`.
     pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let activated = self.linear.forward(x)?;
         let activated = match self.config.activation {
@@ -189,7 +194,7 @@ impl Dense {
 }
 
 /// Returns a builder of frozen parameters with a module's weights file.
-pub(crate) fn frozen(weights: &Path) -> Result<ParameterBuilder> {
+pub(crate) fn frozen_builder(weights: &Path) -> Result<ParameterBuilder> {
     let frozen = vec![ParameterGroup::all_frozen()];
     let builder = ParameterBuilder::new(0, frozen, &Compute::cpu());
     Ok(builder.with_weights(Arc::new(Weights::open(weights)?)))
@@ -200,20 +205,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unsupported_settings_are_refused_by_name() -> Result<()> {
-        let read = |rest: &str| {
-            let text = format!(r#"{{"in_features": 3, "out_features": 2{rest}}}"#);
+    fn errors_name_the_unsupported_setting() -> Result<()> {
+        let read = |other_fields: &str| {
+            let text = format!(r#"{{"in_features": 3, "out_features": 2{other_fields}}}"#);
             DenseConfig::parse(&text, "2_Dense/config.json")
         };
         assert_eq!(read("")?.activation, DenseActivation::Tanh);
-        let named = |class: &str| read(&format!(r#", "activation_function": "{class}""#));
+        let with_activation = |class: &str| read(&format!(r#", "activation_function": "{class}""#));
         assert_eq!(
-            named("torch.nn.modules.linear.Identity")?.activation,
+            with_activation("torch.nn.modules.linear.Identity")?.activation,
             DenseActivation::Identity
         );
-        assert_eq!(named("torch.nn.modules.activation.GELU")?.activation, DenseActivation::Gelu);
+        assert_eq!(
+            with_activation("torch.nn.modules.activation.GELU")?.activation,
+            DenseActivation::Gelu
+        );
         for other in ["torch.nn.modules.activation.PReLU", "my.Tanh", "torch.tanh"] {
-            let error = named(other).expect_err(other).to_string();
+            let error = with_activation(other).expect_err(other).to_string();
             assert!(error.contains(other) && error.starts_with("2_Dense/"), "{error}");
         }
         assert_eq!(read(r#", "module_input_name": "token_embeddings""#)?.feature, Feature::Tokens);

@@ -5,9 +5,9 @@ use std::path::Path;
 use candle_core::{D, Device, Tensor};
 use serde::Deserialize;
 
-use super::dense::{Dense, DenseConfig, Feature, frozen};
+use super::dense::{Dense, DenseConfig, Feature, frozen_builder};
 use super::pooling::PoolingConfig;
-use super::{bad, parse_json};
+use super::{bad_config, parse_json};
 use crate::error::Result;
 use crate::kernels::Mode;
 use crate::layers::LayerNorm;
@@ -27,6 +27,7 @@ pub struct SentenceModule {
     step: Step,
 }
 
+/// The operation of a module.
 #[derive(Debug, Clone)]
 enum Step {
     Pooling(PoolingConfig),
@@ -83,8 +84,8 @@ impl SentenceModule {
         let Published { dimension } =
             parse_json(config, name, "the configuration of a LayerNorm module")?;
         crate::config::check_sizes(&[("dimension", dimension)])
-            .map_err(|error| bad(name, error.to_string()))?;
-        let norm = LayerNorm::new(dimension, LAYER_NORM_EPS, &frozen(weights)?.pp("norm"))?;
+            .map_err(|error| bad_config(name, error.to_string()))?;
+        let norm = LayerNorm::new(dimension, LAYER_NORM_EPS, &frozen_builder(weights)?.pp("norm"))?;
         Ok(Self { name: name.to_owned(), step: Step::LayerNorm(norm, dimension) })
     }
 }
@@ -122,31 +123,35 @@ impl SentenceEncoder {
         let mut tokens = encoder.hidden_size();
         let mut sentence = None;
         for SentenceModule { name, step } in &modules {
-            let needs = |width: Option<usize>, expected: usize| match width {
+            let check_width = |width: Option<usize>, expected: usize| match width {
                 Some(width) if width == expected => Ok(()),
-                Some(width) => {
-                    Err(bad(name, format!("takes vectors of width {expected}, but gets {width}")))
-                }
-                None => Err(bad(name, "must come after the Pooling module")),
+                Some(width) => Err(bad_config(
+                    name,
+                    format!("takes vectors of width {expected}, but gets {width}"),
+                )),
+                None => Err(bad_config(name, "must come after the Pooling module")),
             };
             match step {
                 Step::Pooling(config) => sentence = Some(tokens * config.modes.len()),
                 Step::Dense(Dense { config, .. }) => match config.feature {
                     Feature::Tokens => {
-                        needs(Some(tokens), config.in_features)?;
+                        check_width(Some(tokens), config.in_features)?;
                         tokens = config.out_features;
                     }
                     Feature::Sentence => {
-                        needs(sentence, config.in_features)?;
+                        check_width(sentence, config.in_features)?;
                         sentence = Some(config.out_features);
                     }
                 },
-                Step::LayerNorm(_, dimension) => needs(sentence, *dimension)?,
+                Step::LayerNorm(_, dimension) => check_width(sentence, *dimension)?,
                 Step::Normalize(_) => {}
             }
         }
         let Some(width) = sentence else {
-            return Err(bad("modules.json", "has no Pooling module, so texts have no vector"));
+            return Err(bad_config(
+                "modules.json",
+                "has no Pooling module, so texts have no vector",
+            ));
         };
         let width = truncate_dim.map_or(width, |max_width| max_width.min(width));
         Ok(Self { encoder, modules, truncate_dim, width })
@@ -159,8 +164,10 @@ impl SentenceEncoder {
 
     /// Whether [`SentenceBatch::prompt_length`] matters, because a module does not pool the prompt.
     pub fn counts_prompt(&self) -> bool {
-        let excludes_prompt = |module: &SentenceModule| matches!(&module.step, Step::Pooling(config) if !config.include_prompt);
-        self.modules.iter().any(excludes_prompt)
+        self.modules.iter().any(|module| match &module.step {
+            Step::Pooling(config) => !config.include_prompt,
+            Step::Dense(_) | Step::Normalize(_) | Step::LayerNorm(..) => false,
+        })
     }
 
     /// Returns the vectors of `S` texts: `[S, D]`.
@@ -172,14 +179,14 @@ impl SentenceEncoder {
         let mut sentence: Option<Tensor> = None;
         for SentenceModule { step, .. } in &self.modules {
             match step {
-                Step::Pooling(config) => sentence = Some(pooled(config, &tokens, batch)?),
+                Step::Pooling(config) => sentence = Some(pool_texts(config, &tokens, batch)?),
                 Step::Dense(dense) => match (dense.config.feature, &sentence) {
                     (Feature::Sentence, Some(vectors)) => sentence = Some(dense.forward(vectors)?),
                     _ => tokens = dense.forward(&tokens)?,
                 },
-                Step::Normalize(Feature::Tokens) => tokens = unit(&tokens)?,
+                Step::Normalize(Feature::Tokens) => tokens = normalise_rows(&tokens)?,
                 Step::Normalize(Feature::Sentence) => {
-                    sentence = sentence.as_ref().map(unit).transpose()?;
+                    sentence = sentence.as_ref().map(normalise_rows).transpose()?;
                 }
                 Step::LayerNorm(norm, _) => {
                     sentence =
@@ -188,7 +195,8 @@ impl SentenceEncoder {
             }
         }
         // `new` has checked that a Pooling module exists.
-        let vectors = sentence.ok_or_else(|| bad("modules.json", "has no Pooling module"))?;
+        let vectors =
+            sentence.ok_or_else(|| bad_config("modules.json", "has no Pooling module"))?;
         match self.truncate_dim {
             Some(_) => Ok(vectors.narrow(D::Minus1, 0, self.width)?.contiguous()?),
             None => Ok(vectors),
@@ -197,20 +205,20 @@ impl SentenceEncoder {
 }
 
 /// Pools each text into one vector: states `[T, D]` → `[S, modes × D]`.
-fn pooled(config: &PoolingConfig, states: &Tensor, batch: &SentenceBatch) -> Result<Tensor> {
+fn pool_texts(config: &PoolingConfig, states: &Tensor, batch: &SentenceBatch) -> Result<Tensor> {
     let width = states.dim(D::Minus1)?;
     let states = states.flatten_all()?.to_vec1::<f32>()?;
     let spans = batch.tokens.sequences();
     let mut vectors = Vec::with_capacity(spans.len() * width * config.modes.len());
     for span in spans.iter() {
-        let own = &states[span.start * width..(span.start + span.length) * width];
-        vectors.extend(config.pool(own, width, batch.prompt_length));
+        let text_states = &states[span.start * width..(span.start + span.length) * width];
+        vectors.extend(config.pool(text_states, width, batch.prompt_length));
     }
     Ok(Tensor::from_vec(vectors, (spans.len(), width * config.modes.len()), &Device::Cpu)?)
 }
 
 /// Divides rows by their norm, like `torch.nn.functional.normalize`.
-fn unit(rows: &Tensor) -> Result<Tensor> {
+fn normalise_rows(rows: &Tensor) -> Result<Tensor> {
     let norm = rows.sqr()?.sum_keepdim(D::Minus1)?.sqrt()?;
     Ok(rows.broadcast_div(&norm.maximum(MIN_NORM)?)?)
 }

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{bad, parse_json};
+use super::{bad_config, parse_json};
 use crate::error::Result;
 
 /// The kind of a module.
@@ -69,7 +69,7 @@ pub fn parse(text: &str, name: &str) -> Result<Vec<Module>> {
                  Normalize, LayerNorm and Dropout",
                 type = r#type
             );
-            return Err(bad(name, reason));
+            return Err(bad_config(name, reason));
         };
         modules.push(Module { kind, path: plain_path(&path, name)? });
     }
@@ -80,7 +80,7 @@ pub fn parse(text: &str, name: &str) -> Result<Vec<Module>> {
         let reason = format!(
             "has {encoders} Transformer modules; it needs exactly one, and as the first module"
         );
-        return Err(bad(name, reason));
+        return Err(bad_config(name, reason));
     }
     Ok(modules)
 }
@@ -105,7 +105,7 @@ fn plain_path(path: &str, name: &str) -> Result<String> {
     let parts: Vec<&str> =
         path.split(['/', '\\']).filter(|part| !matches!(*part, "" | ".")).collect();
     if path.starts_with('/') || parts.iter().any(|part| *part == ".." || part.contains(':')) {
-        return Err(bad(name, format!("the path {path:?} leads out of the model's folder")));
+        return Err(bad_config(name, format!("the path {path:?} leads out of the model's folder")));
     }
     Ok(parts.join("/"))
 }
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_of_all_versions_are_known() {
+    fn class_paths_of_all_versions_are_read() {
         for (class, kind) in [
             ("sentence_transformers.models.Pooling", ModuleKind::Pooling),
             ("sentence_transformers.models.Pooling.Pooling", ModuleKind::Pooling),
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn unsupported_settings_are_refused_by_name() {
+    fn unsupported_modules_orders_and_paths_are_errors() {
         let first = ("sentence_transformers.models.Transformer", "");
         for other in [
             "sentence_transformers.models.WordWeights",
@@ -153,8 +153,8 @@ mod tests {
             assert!(error.contains(other) && error.starts_with("modules.json: "), "{error}");
         }
         let pooling = ("sentence_transformers.models.Pooling", "1_Pooling");
-        for wrong in [&[][..], &[pooling], &[pooling, first], &[first, first]] {
-            assert!(read(wrong).is_err(), "{wrong:?}");
+        for entries in [&[][..], &[pooling], &[pooling, first], &[first, first]] {
+            assert!(read(entries).is_err(), "{entries:?}");
         }
         for path in ["../x", "/x", "a/../../b", "C:\\x"] {
             assert!(read(&[(first.0, path)]).is_err(), "{path}");

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{bad, parse_json};
+use super::{bad_config, parse_json};
 use crate::error::Result;
 
 /// The pooling of token states into one vector.
@@ -71,14 +71,14 @@ impl PoolingConfig {
         let published: Published = parse_json(text, name, "the configuration of a Pooling module")?;
         let mut flags = Vec::new();
         for (key, value) in &published.others {
-            let known = MODES.iter().position(|(_, flag, _)| flag == key);
-            match (key.starts_with("pooling_mode_"), known, value.as_bool()) {
+            let mode_index = MODES.iter().position(|(_, flag, _)| flag == key);
+            match (key.starts_with("pooling_mode_"), mode_index, value.as_bool()) {
                 (false, ..) => {}
                 (true, Some(index), Some(is_on)) => flags.extend(is_on.then_some(index)),
                 (true, None, Some(false)) => {}
-                (true, None, _) => return Err(unknown(name, key)),
+                (true, None, _) => return Err(unsupported_mode(name, key)),
                 (true, Some(_), None) => {
-                    return Err(bad(name, format!("`{key}` is {value}, not true or false")));
+                    return Err(bad_config(name, format!("`{key}` is {value}, not true or false")));
                 }
             }
         }
@@ -93,7 +93,7 @@ impl PoolingConfig {
         };
         if modes.is_empty() || modes.len() > MODES.len() {
             let maximum = MODES.len();
-            return Err(bad(
+            return Err(bad_config(
                 name,
                 format!("`pooling_mode` has {} modes, not 1 to {maximum}", modes.len()),
             ));
@@ -111,7 +111,7 @@ impl PoolingConfig {
         for mode in &self.modes {
             // The index and the state of each row.
             let rows = (first..length).map(|row| (row, &states[row * width..][..width]));
-            let weighted = |weight: fn(usize) -> f64| {
+            let weighted_sums = |weight: fn(usize) -> f64| {
                 let mut sums = vec![0.0; width];
                 for (row, state) in rows.clone() {
                     sums.iter_mut()
@@ -121,8 +121,8 @@ impl PoolingConfig {
                 sums
             };
             let count = (length - first) as f64;
-            let divided = |sums: Vec<f64>, by: f64| {
-                sums.into_iter().map(move |sum| (sum / by) as f32).collect::<Vec<f32>>()
+            let divide = |sums: Vec<f64>, divisor: f64| {
+                sums.into_iter().map(move |sum| (sum / divisor) as f32).collect::<Vec<f32>>()
             };
             match mode {
                 PoolingMode::Cls => pooled.extend(&states[first * width..][..width]),
@@ -137,12 +137,14 @@ impl PoolingConfig {
                     }
                     pooled.extend(largest);
                 }
-                PoolingMode::Mean => pooled.extend(divided(weighted(|_| 1.0), count)),
-                PoolingMode::MeanSqrtLen => pooled.extend(divided(weighted(|_| 1.0), count.sqrt())),
+                PoolingMode::Mean => pooled.extend(divide(weighted_sums(|_| 1.0), count)),
+                PoolingMode::MeanSqrtLen => {
+                    pooled.extend(divide(weighted_sums(|_| 1.0), count.sqrt()))
+                }
                 PoolingMode::WeightedMean => {
                     // Weights depend on the token's position in the whole text, with the prompt.
                     let weights: f64 = (first..length).map(|row| row as f64 + 1.0).sum();
-                    pooled.extend(divided(weighted(|row| row as f64 + 1.0), weights));
+                    pooled.extend(divide(weighted_sums(|row| row as f64 + 1.0), weights));
                 }
             }
         }
@@ -150,16 +152,18 @@ impl PoolingConfig {
     }
 }
 
+/// Returns the mode with this name. `name` names the file in errors.
 fn mode_of(mode: &str, name: &str) -> Result<PoolingMode> {
-    let known = MODES.iter().find(|(known, ..)| *known == mode);
-    known.map(|(.., mode)| *mode).ok_or_else(|| unknown(name, mode))
+    let entry = MODES.iter().find(|(mode_name, ..)| *mode_name == mode);
+    entry.map(|(.., mode)| *mode).ok_or_else(|| unsupported_mode(name, mode))
 }
 
-fn unknown(name: &str, mode: &str) -> crate::error::ModelError {
-    let known: Vec<&str> = MODES.iter().map(|(known, ..)| *known).collect();
-    bad(
+/// Returns the error for a mode or flag that is not in [`MODES`].
+fn unsupported_mode(name: &str, mode: &str) -> crate::error::ModelError {
+    let supported: Vec<&str> = MODES.iter().map(|(mode_name, ..)| *mode_name).collect();
+    bad_config(
         name,
-        format!("the pooling mode `{mode}` is not supported; use one of {}", known.join(", ")),
+        format!("the pooling mode `{mode}` is not supported; use one of {}", supported.join(", ")),
     )
 }
 
@@ -168,16 +172,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn old_flags_and_new_names_are_read() {
+    fn flags_of_old_files_and_names_of_new_files_select_modes() {
         let read = |text: &str| PoolingConfig::parse(text, "config.json").expect(text).modes;
         assert_eq!(read("{}"), [PoolingMode::Mean]);
         assert_eq!(read(r#"{"pooling_mode": "cls"}"#), [PoolingMode::Cls]);
-        let both = r#"{"pooling_mode": ["mean", "cls"], "pooling_mode_max_tokens": true}"#;
-        assert_eq!(read(both), [PoolingMode::Mean, PoolingMode::Cls]);
-        let old = r#"{"pooling_mode_mean_tokens": true, "pooling_mode_cls_token": true}"#;
-        assert_eq!(read(old), [PoolingMode::Cls, PoolingMode::Mean]);
+        let names_and_flag =
+            r#"{"pooling_mode": ["mean", "cls"], "pooling_mode_max_tokens": true}"#;
+        assert_eq!(read(names_and_flag), [PoolingMode::Mean, PoolingMode::Cls]);
+        let flags = r#"{"pooling_mode_mean_tokens": true, "pooling_mode_cls_token": true}"#;
+        assert_eq!(read(flags), [PoolingMode::Cls, PoolingMode::Mean]);
         assert_eq!(read(r#"{"pooling_mode_cls_token": false}"#), [PoolingMode::Mean]);
-        for wrong in [
+        for invalid in [
             r#"{"pooling_mode": "attention"}"#,
             r#"{"pooling_mode": []}"#,
             r#"{"pooling_mode": 3}"#,
@@ -185,7 +190,8 @@ mod tests {
             r#"{"pooling_mode_cls_token": "yes"}"#,
             "[]",
         ] {
-            let error = PoolingConfig::parse(wrong, "p/config.json").expect_err(wrong).to_string();
+            let error =
+                PoolingConfig::parse(invalid, "p/config.json").expect_err(invalid).to_string();
             assert!(error.starts_with("p/config.json: "), "{error}");
         }
     }

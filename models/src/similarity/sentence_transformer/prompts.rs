@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{bad, parse_json};
+use super::{bad_config, parse_json};
 use crate::error::Result;
 
 /// The choice of the prompt that precedes texts.
@@ -31,7 +31,7 @@ impl PromptChoice {
 pub struct Prompts {
     prompts: BTreeMap<String, String>,
     default_name: Option<String>,
-    /// The number of leading components kept of each vector; `None` keeps all.
+    /// The number of leading components that each vector keeps; `None` keeps all.
     pub truncate_dim: Option<usize>,
     /// The similarity that the model was trained for; `None` for the cosine.
     pub other_similarity: Option<String>,
@@ -56,10 +56,10 @@ impl Prompts {
         let published: Published = parse_json(text, name, what)?;
         if let Some(other) = published.model_type.filter(|kind| kind != "SentenceTransformer") {
             let reason = format!("`model_type` is {other}; only SentenceTransformer is supported");
-            return Err(bad(name, reason));
+            return Err(bad_config(name, reason));
         }
         if published.truncate_dim == Some(0) {
-            return Err(bad(name, "`truncate_dim` is 0; give at least 1"));
+            return Err(bad_config(name, "`truncate_dim` is 0; give at least 1"));
         }
         let published_prompts = published.prompts.unwrap_or_default().into_iter();
         let prompts: BTreeMap<String, String> =
@@ -71,9 +71,9 @@ impl Prompts {
         {
             let reason = format!(
                 "`default_prompt_name` is {missing:?}, but `prompts` has {}",
-                listed(&prompts)
+                name_list(&prompts)
             );
-            return Err(bad(name, reason));
+            return Err(bad_config(name, reason));
         }
         let similarity = published.similarity_fn_name;
         Ok(Self {
@@ -96,18 +96,18 @@ impl Prompts {
     /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) if the model has no prompt with the
     /// name of [`PromptChoice::Named`].
     pub fn text(&self, choice: &PromptChoice, model: &str) -> Result<&str> {
-        let named = |name: &str| self.prompts.get(name).map(String::as_str);
+        let prompt_text = |name: &str| self.prompts.get(name).map(String::as_str);
         match choice {
             PromptChoice::Default => {
-                Ok(self.default_name.as_deref().and_then(named).unwrap_or_default())
+                Ok(self.default_name.as_deref().and_then(prompt_text).unwrap_or_default())
             }
-            PromptChoice::Query => Ok(named("query").unwrap_or_default()),
-            PromptChoice::Document => Ok(named("document").unwrap_or_default()),
+            PromptChoice::Query => Ok(prompt_text("query").unwrap_or_default()),
+            PromptChoice::Document => Ok(prompt_text("document").unwrap_or_default()),
             PromptChoice::Named(name) if name.is_empty() => Ok(""),
-            PromptChoice::Named(name) => named(name).ok_or_else(|| {
-                bad(
+            PromptChoice::Named(name) => prompt_text(name).ok_or_else(|| {
+                bad_config(
                     model,
-                    format!("has no prompt {name:?}; its prompts are {}", listed(&self.prompts)),
+                    format!("has no prompt {name:?}; its prompts are {}", name_list(&self.prompts)),
                 )
             }),
         }
@@ -122,7 +122,8 @@ impl Prompts {
     }
 }
 
-fn listed(prompts: &BTreeMap<String, String>) -> String {
+/// Returns the names of the prompts, for an error.
+fn name_list(prompts: &BTreeMap<String, String>) -> String {
     if prompts.is_empty() {
         "none".to_owned()
     } else {
@@ -135,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prompts_are_chosen_by_role_and_name() -> Result<()> {
+    fn prompts_are_selected_by_role_and_name_and_invalid_files_are_errors() -> Result<()> {
         let text = r#"{"prompts": {"query": "q: ", "passage": "p: ", "other": null},
                        "default_prompt_name": "passage", "similarity_fn_name": "dot"}"#;
         let prompts = Prompts::parse(text, "c.json")?;

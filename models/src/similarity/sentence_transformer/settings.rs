@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{PromptChoice, bad, parse_json};
+use super::{PromptChoice, bad_config, parse_json};
 use crate::error::Result;
 
 /// The settings of a Transformer module.
@@ -32,7 +32,7 @@ const FILES: [&str; 7] = [
 ];
 
 /// Settings of the Python loader that are ignored here.
-const HARMLESS: &[&str] = &[
+const IGNORED_SETTINGS: &[&str] = &[
     "add_pooling_layer",
     "attn_implementation",
     "cache_dir",
@@ -74,11 +74,11 @@ impl TransformerSettings {
     pub fn parse(text: &str, name: &str, is_clip: bool) -> Result<Self> {
         let what = "the configuration of a Transformer module";
         let published: Published = parse_json(text, name, what)?;
-        let refuse = |key: &str, value: &dyn std::fmt::Display| {
-            bad(name, format!("`{key}` is {value}, which is not supported"))
+        let unsupported = |key: &str, value: &dyn std::fmt::Display| {
+            bad_config(name, format!("`{key}` is {value}, which is not supported"))
         };
         if let Some(task) = published.transformer_task.filter(|task| task != "feature-extraction") {
-            return Err(refuse("transformer_task", &task));
+            return Err(unsupported("transformer_task", &task));
         }
         let (text_method, output) = if is_clip {
             ("get_text_features", "sentence_embedding")
@@ -86,11 +86,11 @@ impl TransformerSettings {
             ("forward", "token_embeddings")
         };
         if let Some(other) = published.module_output_name.filter(|name| name != output) {
-            return Err(refuse("module_output_name", &other));
+            return Err(unsupported("module_output_name", &other));
         }
-        for (modality, how) in published.modality_config.iter().flatten() {
-            let method = how.get("method").and_then(Value::as_str).unwrap_or_default();
-            let output_name = how.get("method_output_name").and_then(Value::as_str);
+        for (modality, method_config) in published.modality_config.iter().flatten() {
+            let method = method_config.get("method").and_then(Value::as_str).unwrap_or_default();
+            let output_name = method_config.get("method_output_name").and_then(Value::as_str);
             let is_known = match (modality.as_str(), is_clip) {
                 ("text", false) => {
                     method == text_method && output_name == Some("last_hidden_state")
@@ -105,25 +105,26 @@ impl TransformerSettings {
                 _ => false,
             };
             if !is_known {
-                return Err(refuse(&format!("modality_config.{modality}"), how));
+                return Err(unsupported(&format!("modality_config.{modality}"), method_config));
             }
         }
         let mut max_seq_length = published.max_seq_length;
         for (key, value) in &published.others {
             match key.as_str() {
                 "model_args" | "model_kwargs" | "config_args" | "config_kwargs" => {
-                    check_harmless(key, value, &refuse)?;
+                    check_ignored(key, value, &unsupported)?;
                 }
                 "tokenizer_args" | "processor_kwargs" => {
-                    let mut rest = value.as_object().cloned().unwrap_or_default();
-                    let longest = rest.remove("model_max_length");
-                    let longest = longest.as_ref().and_then(Value::as_u64);
-                    max_seq_length = longest.and_then(|n| n.try_into().ok()).or(max_seq_length);
-                    check_harmless(key, &Value::Object(rest), &refuse)?;
+                    let mut other_settings = value.as_object().cloned().unwrap_or_default();
+                    let model_max_length = other_settings.remove("model_max_length");
+                    let model_max_length = model_max_length.as_ref().and_then(Value::as_u64);
+                    max_seq_length =
+                        model_max_length.and_then(|n| n.try_into().ok()).or(max_seq_length);
+                    check_ignored(key, &Value::Object(other_settings), &unsupported)?;
                 }
                 "backend" if value.as_str() == Some("torch") => {}
-                "query_expansion" | "processing_kwargs" | "backend" if !is_nothing(value) => {
-                    return Err(refuse(key, value));
+                "query_expansion" | "processing_kwargs" | "backend" if !is_null_or_empty(value) => {
+                    return Err(unsupported(key, value));
                 }
                 _ => {}
             }
@@ -136,7 +137,7 @@ impl TransformerSettings {
         };
         let lengths = [settings.max_seq_length, settings.query_length, settings.document_length];
         if lengths.contains(&Some(0)) {
-            return Err(bad(name, "a length limit is 0; give at least 1 token"));
+            return Err(bad_config(name, "a length limit is 0; give at least 1 token"));
         }
         Ok(settings)
     }
@@ -153,18 +154,19 @@ impl TransformerSettings {
     }
 }
 
-fn is_nothing(value: &Value) -> bool {
+fn is_null_or_empty(value: &Value) -> bool {
     value.is_null() || value.as_object().is_some_and(Map::is_empty)
 }
 
-fn check_harmless(
+/// Returns an error if the object `value` has a setting that cannot be ignored.
+fn check_ignored(
     key: &str,
     value: &Value,
-    refuse: &dyn Fn(&str, &dyn std::fmt::Display) -> crate::error::ModelError,
+    unsupported: &dyn Fn(&str, &dyn std::fmt::Display) -> crate::error::ModelError,
 ) -> Result<()> {
-    for (inner, value) in value.as_object().into_iter().flatten() {
-        if !HARMLESS.contains(&inner.as_str()) && !value.is_null() {
-            return Err(refuse(&format!("{key}.{inner}"), value));
+    for (inner_key, value) in value.as_object().into_iter().flatten() {
+        if !IGNORED_SETTINGS.contains(&inner_key.as_str()) && !value.is_null() {
+            return Err(unsupported(&format!("{key}.{inner_key}"), value));
         }
     }
     Ok(())
@@ -191,8 +193,8 @@ mod tests {
     }
 
     #[test]
-    fn unsupported_settings_are_refused_by_name() {
-        for (text, part) in [
+    fn errors_name_the_unsupported_setting() {
+        for (text, expected) in [
             (r#"{"transformer_task": "fill-mask"}"#, "fill-mask"),
             (r#"{"query_expansion": {"length": 32}}"#, "query_expansion"),
             (r#"{"config_args": {"num_hidden_layers": 1}}"#, "num_hidden_layers"),
@@ -201,7 +203,7 @@ mod tests {
             (r#"{"max_seq_length": 0}"#, "0"),
         ] {
             let error = read(text).expect_err(text).to_string();
-            assert!(error.contains(part), "{error}");
+            assert!(error.contains(expected), "{error}");
         }
     }
 }

@@ -8,21 +8,22 @@ fn tree(words: &[&[u32]]) -> BoostTree {
 }
 
 /// Returns the bonus of each token of a text. Also checks that `bonuses` agrees with `advance`.
-fn token_bonuses(tree: &BoostTree, tokens: &[u32], broken: BrokenMatch) -> Vec<f32> {
+fn token_bonuses(tree: &BoostTree, tokens: &[u32], broken_match: BrokenMatch) -> Vec<f32> {
     let mut state = BoostState::default();
     let mut bonuses = vec![f32::NAN; TEXTS.len()];
-    let one = |token: &u32| {
-        tree.bonuses(state, broken, &mut bonuses);
+    let bonus_of_token = |token: &u32| {
+        tree.bonuses(state, broken_match, &mut bonuses);
         for (token, bonus) in (0..).zip(&bonuses) {
-            assert_eq!(*bonus, tree.advance(state, token, broken).1, "{token} in {tokens:?}");
+            assert_eq!(*bonus, tree.advance(state, token, broken_match).1, "{token} in {tokens:?}");
         }
-        let (next, bonus) = tree.advance(state, *token, broken);
+        let (next, bonus) = tree.advance(state, *token, broken_match);
         state = next;
         bonus
     };
-    tokens.iter().map(one).collect()
+    tokens.iter().map(bonus_of_token).collect()
 }
 
+/// Returns the bonus of each token, with the bonus of broken matches returned.
 fn with_returned_bonus(words: &[&[u32]], tokens: &[u32]) -> Vec<f32> {
     token_bonuses(&tree(words), tokens, BrokenMatch::ReturnBonus)
 }
@@ -47,7 +48,7 @@ fn a_broken_match_returns_its_bonus_unless_kept() {
 }
 
 #[test]
-fn a_word_may_begin_a_longer_one() {
+fn a_word_may_begin_a_longer_word() {
     let words: &[&[u32]] = &[&[6], &[6, 7, 8], &[0], &[0, 1, 3]];
     // `kin`, then `kind` (not in the list), then `kindness`.
     assert_eq!(with_returned_bonus(words, &[6, 3]), [1.0, 0.0]);

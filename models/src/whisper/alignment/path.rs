@@ -1,10 +1,11 @@
 //! Dynamic time warping of tokens and encoder states.
 
-/// Returns the cheapest path through `costs` `[R, C]` from the first to the last corner, as pairs
-/// of row and column. Each step advances a row, a column, or both. Empty if there are no rows or
+/// Returns the cheapest path through `costs` `[R, C]` from the first to the last cell, as pairs of
+/// row and column. Each step advances a row, a column, or both. Empty if there are no rows or
 /// columns.
 ///
-/// # Source   `dtw` of openai/whisper, `whisper/timing.py`; as there, ties advance a column
+/// # Source
+/// `dtw` of openai/whisper, `whisper/timing.py`. As there, ties advance a column.
 pub(super) fn cheapest_path(costs: &[f64], columns: usize) -> Vec<(usize, usize)> {
     let rows = costs.len().checked_div(columns).unwrap_or_default();
     if rows == 0 {
@@ -12,20 +13,20 @@ pub(super) fn cheapest_path(costs: &[f64], columns: usize) -> Vec<(usize, usize)
     }
     let mut steps = Vec::with_capacity(rows * columns);
     // The cost of the cheapest path to each column of the previous row.
-    let mut before = vec![f64::INFINITY; columns];
+    let mut costs_above = vec![f64::INFINITY; columns];
     for (i, row) in costs.chunks_exact(columns).enumerate() {
-        let (mut left, mut corner) = (f64::INFINITY, if i == 0 { 0.0 } else { f64::INFINITY });
-        for (cost, above) in row.iter().zip(&mut before) {
-            let (step, so_far) = if corner < *above && corner < left {
-                (Step::Both, corner)
-            } else if *above < corner && *above < left {
+        let (mut left, mut diagonal) = (f64::INFINITY, if i == 0 { 0.0 } else { f64::INFINITY });
+        for (cost, above) in row.iter().zip(&mut costs_above) {
+            let (step, cost_so_far) = if diagonal < *above && diagonal < left {
+                (Step::Both, diagonal)
+            } else if *above < diagonal && *above < left {
                 (Step::Row, *above)
             } else {
                 (Step::Column, left)
             };
             steps.push(step);
-            corner = *above;
-            left = cost + so_far;
+            diagonal = *above;
+            left = cost + cost_so_far;
             *above = left;
         }
     }
@@ -46,7 +47,7 @@ pub(super) fn cheapest_path(costs: &[f64], columns: usize) -> Vec<(usize, usize)
     path
 }
 
-/// The last step of a path to a position.
+/// The last step of a path to a cell.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Both,
@@ -57,22 +58,23 @@ enum Step {
 /// Applies a median filter with a width of 7. The ends are reflected. Fewer than four values are
 /// returned unchanged.
 ///
-/// # Source   `median_filter` of openai/whisper, `whisper/timing.py`
+/// # Source
+/// `median_filter` of openai/whisper, `whisper/timing.py`.
 pub(super) fn smooth(values: &[f64]) -> Vec<f64> {
-    const REACH: usize = 3;
+    const RADIUS: usize = 3;
     let count = values.len();
-    if count <= REACH {
+    if count <= RADIUS {
         return values.to_vec();
     }
-    let at = |position: usize| match position.checked_sub(REACH) {
-        None => values[REACH - position],
+    let value_at = |position: usize| match position.checked_sub(RADIUS) {
+        None => values[RADIUS - position],
         Some(i) if i < count => values[i],
         Some(i) => values[2 * (count - 1) - i],
     };
     let median = |i: usize| {
-        let mut window: [f64; 2 * REACH + 1] = std::array::from_fn(|j| at(i + j));
+        let mut window: [f64; 2 * RADIUS + 1] = std::array::from_fn(|j| value_at(i + j));
         window.sort_unstable_by(f64::total_cmp);
-        window[REACH]
+        window[RADIUS]
     };
     (0..count).map(median).collect()
 }
@@ -84,19 +86,19 @@ mod tests {
 
     use super::*;
 
-    /// Returns the cost of the cheapest path from a position to the last corner, over all paths.
+    /// Returns the cost of the cheapest path from a cell to the last cell, over all paths.
     fn lowest_cost(costs: &[f64], columns: usize, (i, j): (usize, usize)) -> f64 {
-        let (rows, own) = (costs.len() / columns, costs[i * columns + j]);
+        let (rows, cost) = (costs.len() / columns, costs[i * columns + j]);
         let next_positions = [(i + 1, j), (i, j + 1), (i + 1, j + 1)];
         let next_positions = next_positions.into_iter().filter(|(i, j)| *i < rows && *j < columns);
-        let rest = next_positions
+        let lowest_rest = next_positions
             .map(|position| lowest_cost(costs, columns, position))
             .fold(f64::INFINITY, f64::min);
-        if rest.is_finite() { own + rest } else { own }
+        if lowest_rest.is_finite() { cost + lowest_rest } else { cost }
     }
 
     #[test]
-    fn no_path_is_cheaper() {
+    fn the_path_is_valid_and_the_cheapest() {
         let mut random = ChaCha8Rng::seed_from_u64(4);
         for rows in 1..6 {
             for columns in 1..7 {
@@ -124,7 +126,7 @@ mod tests {
 
     /// `torch.nn.functional.pad(x, (3, 3), mode="reflect").unfold(-1, 7, 1).median(-1)`.
     #[test]
-    fn medians_are_of_seven_with_reflected_ends() {
+    fn smoothing_is_a_median_of_seven_values_with_reflected_ends() {
         let values = [5.0, 1.0, 9.0, 2.0, 8.0, 3.0, 7.0, 4.0];
         // The first window is 2, 9, 1, 5, 1, 9, 2.
         assert_eq!(smooth(&values), [2.0, 5.0, 3.0, 5.0, 4.0, 7.0, 4.0, 7.0]);
