@@ -1,4 +1,10 @@
-"""SPEECH SPEAKERS…: LibriSpeech's utterances of these speakers into libri.jsonl, all others, without texts, into unlabelled.jsonl."""
+"""Splits the utterances of a folder: LibriSpeech's utterances of some speakers, and all others.
+
+    python3 librispeech.py FOLDER SPEAKER...
+
+Reads FOLDER/utterances.tsv. Writes two manifests: libri.jsonl with the speakers' utterances and their texts, and
+unlabelled.jsonl with all other utterances, without texts.
+"""
 
 import csv
 import json

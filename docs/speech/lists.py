@@ -1,4 +1,10 @@
-"""CLIPS REF [unsaid]: for each sentence the names that are said in it (unsaid: without them) and 30 others."""
+"""Prints a list of words to boost for each sentence: the spoken names and 30 other names.
+
+    python3 lists.py CLIPS REFERENCES [unsaid]
+
+CLIPS is `clips.tsv` of data/assets/speech, and REFERENCES has lines of `id<TAB>text`. With `unsaid`, the lists have
+only the 30 other names.
+"""
 
 import json
 import random
@@ -9,8 +15,8 @@ rows = [line.rstrip("\n").split("\t") for line in open(sys.argv[1])]
 names = sorted({row[3] for row in rows if row[2] == "name"})
 for line in open(sys.argv[2]):
     id, text = line.rstrip("\n").split("\t")
-    said = [name for name in names if re.search(rf"\b{re.escape(name)}\b", text)]
-    listed = random.Random(id).sample([name for name in names if name not in said], 30)
+    spoken = [name for name in names if re.search(rf"\b{re.escape(name)}\b", text)]
+    listed = random.Random(id).sample([name for name in names if name not in spoken], 30)
     if sys.argv[3:] != ["unsaid"]:
-        listed += said
-    print(id, text, json.dumps(said), json.dumps(sorted(listed)), sep="\t")
+        listed += spoken
+    print(id, text, json.dumps(spoken), json.dumps(sorted(listed)), sep="\t")

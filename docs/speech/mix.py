@@ -1,4 +1,9 @@
-"""SOUNDS NOISES DB OUT: each sound of a folder under a recording of noise, drawn by its name, into another folder."""
+"""Mixes each recording of a folder with a recording of noise, and writes the mixtures to another folder.
+
+    python3 mix.py RECORDINGS NOISES SNR_DB OUT
+
+The file name of a recording seeds the choice of the noise, NOISES/noise1.wav to noise5.wav, and of its start.
+"""
 
 import array
 import math
@@ -7,7 +12,7 @@ import random
 import sys
 import wave
 
-sounds, noises, db, out = *sys.argv[1:3], float(sys.argv[3]), sys.argv[4]
+recordings, noises, snr_db, out = *sys.argv[1:3], float(sys.argv[3]), sys.argv[4]
 
 
 def read(folder, name):
@@ -15,13 +20,13 @@ def read(folder, name):
         return array.array("h", file.readframes(file.getnframes()))
 
 
-for name in sorted(os.listdir(sounds)):
-    drawn, sound = random.Random(name), read(sounds, name)
-    noise = read(noises, drawn.choice([f"noise{n}.wav" for n in range(1, 6)]))
-    begin = drawn.randrange(len(noise))
-    noise = [noise[(begin + i) % len(noise)] for i in range(len(sound))]
-    gain = math.sqrt(sum(s * s for s in sound) / sum(n * n for n in noise) / 10 ** (db / 10))
-    mixed = [s + gain * n for s, n in zip(sound, noise)]
+for name in sorted(os.listdir(recordings)):
+    generator, speech = random.Random(name), read(recordings, name)
+    noise = read(noises, generator.choice([f"noise{n}.wav" for n in range(1, 6)]))
+    start = generator.randrange(len(noise))
+    noise = [noise[(start + i) % len(noise)] for i in range(len(speech))]
+    gain = math.sqrt(sum(s * s for s in speech) / sum(n * n for n in noise) / 10 ** (snr_db / 10))
+    mixed = [s + gain * n for s, n in zip(speech, noise)]
     scale = min(1, 32767 / max(map(abs, mixed)))
     with wave.open(os.path.join(out, name), "wb") as file:
         file.setparams((1, 2, 16000, 0, "NONE", None))
