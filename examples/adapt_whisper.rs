@@ -24,7 +24,7 @@ const STEPS: usize = 30;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let weights = std::env::args().nth(1).ok_or("give a Whisper model")?;
-    let asr_model = AsrModel::open(&weights)?;
+    let asr_model = AsrModel::open(&weights, &Compute::cpu())?;
     let before = asr_model.parameters().fingerprint(|_| true)?;
 
     // This example has no images. The image projection is frozen; only the adapters are trained.

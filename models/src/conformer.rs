@@ -61,6 +61,11 @@ impl ConformerEncoder {
         &self.config
     }
 
+    /// The device and the dtype of the encoder's computation.
+    pub fn compute(&self) -> &Compute {
+        &self.compute
+    }
+
     /// Returns the audio tokens `[T, D]`, the input of the blocks: one per `subsampling_factor`
     /// frames. `frames` `[F, M]` holds packed clips with the given `lengths`. You may insert other
     /// tokens before calling [`ConformerEncoder::forward`].

@@ -52,6 +52,9 @@ struct TrainOptions {
     /// Change a value in the recipe, for example `optimiser.learning_rate=2e-5` (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
+    /// The device that trains: `cpu`, `cuda` or `cuda:N` (sets `compute.device`)
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<String>,
     /// Continue a stopped run (Ctrl-C stops a run after a checkpoint). The result is byte-identical
     /// to a run without a stop
     #[arg(long)]
@@ -143,7 +146,9 @@ impl TrainStudy {
             Self::Recipe { study, options } => (study, options),
             Self::Similarity(similarity) => return similarity.train(stop),
         };
-        let recipe_options = RecipeOptions { tiny: options.tiny, set: options.set };
+        let device = options.device.map(|device| format!("compute.device={device:?}"));
+        let set = options.set.into_iter().chain(device).collect();
+        let recipe_options = RecipeOptions { tiny: options.tiny, set };
         let mut recipe = Recipe::load(&options.recipe, &recipe_options)?;
         if options.resume && !options.run.join(RECIPE).is_file() {
             let run = options.run.display();

@@ -12,6 +12,8 @@ use std::path::Path;
 
 use engram_infer::digest;
 use engram_infer::finished_run::check_checksums;
+use engram_models::ModelError;
+use engram_models::compute::Compute;
 use engram_models::params::ParameterGroup;
 use engram_models::weights::Weights;
 use serde::Serialize;
@@ -24,8 +26,9 @@ use crate::schedule::Schedule;
 use document::Document;
 use settings::Body;
 pub use settings::{
-    AwpSettings, BatchSettings, CheckSettings, CheckpointSettings, EmaSettings, EvaluationSettings,
-    GradientCheckSettings, GroupSettings, LogSettings, OptimiserSettings, Phase, StartSettings,
+    AwpSettings, BatchSettings, CheckSettings, CheckpointSettings, ComputeSettings, EmaSettings,
+    EvaluationSettings, GradientCheckSettings, GroupSettings, LogSettings, OptimiserSettings,
+    Phase, StartSettings,
 };
 pub use variants::Variant;
 
@@ -161,6 +164,20 @@ impl Recipe {
         self.document.error(path, reason)
     }
 
+    /// Opens the device of `[compute]`.
+    ///
+    /// # Errors
+    /// [`TrainError::Recipe`] if the device or the precision does not exist.
+    pub fn compute(&self) -> Result<Compute> {
+        let ComputeSettings { device, precision } = &self.body.compute;
+        Compute::open(device, precision).map_err(|error| match error {
+            ModelError::BadConfig { what, reason } => {
+                self.error("compute", format!("{what}: {reason}"))
+            }
+            other => other.into(),
+        })
+    }
+
     /// The settings of `[start]`; `None` if the run does not start from another run's weights.
     pub fn start(&self) -> Option<&StartSettings> {
         self.body.start.as_ref()
@@ -274,8 +291,8 @@ impl Recipe {
         })
     }
 
-    /// The SHA-256 of the resolved recipe. If `[start]` has the hash of its weights, the path of
-    /// its run does not count.
+    /// The SHA-256 of the resolved recipe. The device does not count. If `[start]` has the hash of
+    /// its weights, the path of its run does not count.
     ///
     /// # Errors
     /// The errors of [`Recipe::resolved`].
@@ -284,13 +301,20 @@ impl Recipe {
     }
 }
 
-/// The identity of a resolved recipe: its text, without the path of the start run if `[start]` has
-/// a hash.
+/// The identity of a resolved recipe: its text, without the device, and without the path of the
+/// start run if `[start]` has a hash.
 pub(crate) fn identity(resolved: &str) -> String {
     let mut table = match resolved.parse::<Table>() {
-        Ok(table) if table.contains_key("start") => table,
+        Ok(table) if table.contains_key("start") || table.contains_key("compute") => table,
         _ => return resolved.to_owned(),
     };
+    if let Some(Value::Table(compute)) = table.get_mut("compute") {
+        compute.remove("device");
+        let precision = compute.get("precision").and_then(Value::as_str);
+        if precision == Some(ComputeSettings::default().precision.as_str()) {
+            table.remove("compute");
+        }
+    }
     if let Some(Value::Table(start)) = table.get_mut("start")
         && start.contains_key("sha256")
     {

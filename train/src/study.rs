@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use candle_core::Tensor;
-use engram_models::params::{ParameterGroup, Parameters};
+use engram_models::params::{ParameterBuilder, Parameters};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use sha2::{Digest, Sha256};
@@ -33,17 +33,12 @@ pub trait Study {
     /// The metric for selecting the best checkpoint and for early stopping.
     fn primary_metric(&self) -> MetricSpec;
 
-    /// Builds the model with these parameter groups, and returns it with its parameters.
+    /// Builds the model with the parameters of this builder.
     ///
     /// The trainer calls it at the start of each phase, because frozen parameters are plain tensors
-    /// and trainable parameters are variables. The trainer then copies values into the returned
-    /// parameters by name, from the previous phase or a checkpoint. The model shares these
-    /// parameters.
-    fn build(
-        &self,
-        groups: Vec<ParameterGroup>,
-        seed: u64,
-    ) -> StudyResult<(Self::Model, Parameters)>;
+    /// and trainable parameters are variables. The trainer then copies values into the
+    /// builder's parameters by name, from the previous phase or a checkpoint.
+    fn build(&self, builder: &ParameterBuilder) -> StudyResult<Self::Model>;
 
     /// Called when a phase starts or is resumed. A study can prepare the phase's data here.
     fn begin_phase(&mut self, _: &Phase) -> StudyResult<()> {

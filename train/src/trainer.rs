@@ -102,6 +102,7 @@ pub fn train<S: Study>(study: &mut S, recipe: &Recipe, options: &RunOptions) -> 
     if recipe.has_variants() {
         return Err(recipe.error("variant", "is not supported by this study; remove the variants"));
     }
+    recipe.compute()?;
     let recipe_text = recipe.resolved()?;
     let inputs = study.inputs().map_err(study_error(study, "inputs"))?;
     let folder = RunFolder::open(&options.run, options.resume, &recipe_text, &inputs)?;

@@ -11,6 +11,7 @@ use candle_core::{Device, Tensor};
 use engram_data::world::speech::{SAMPLE_RATE, voices};
 use engram_infer::InferError;
 use engram_infer::asr::{AsrModel, ConformerAsr, Padding, StreamOptions, TranscribeOptions};
+use engram_models::compute::Compute;
 use engram_models::weights::Weights;
 use engram_train::studies::speech::run::{SpeechSummary, train_speech};
 use engram_train::{Recipe, RecipeOptions, RunOptions, TrainError, write_checksums};
@@ -153,7 +154,9 @@ fn each_phase_trains_its_parameters_and_the_run_is_an_asr_model() {
 
     // The run opens like any ASR model.
     write_all_letters(&both);
-    let AsrModel::Conformer(conformer) = AsrModel::open(both.to_str().unwrap()).unwrap() else {
+    let AsrModel::Conformer(conformer) =
+        AsrModel::open(both.to_str().unwrap(), &Compute::cpu()).unwrap()
+    else {
         panic!("a run of this study is a Conformer");
     };
     let voice = voices().unwrap().pop().unwrap();
@@ -347,7 +350,7 @@ fn a_long_recording_is_transcribed_completely() {
     let run = folder.path().join("run");
     try_run(&run, &["phase.best_rq.steps=0".into()], RunOptions::default()).unwrap();
     write_all_letters(&run);
-    let asr_model = ConformerAsr::open(run.to_str().unwrap()).unwrap();
+    let asr_model = ConformerAsr::open(run.to_str().unwrap(), &Compute::cpu()).unwrap();
     let voice = voices().unwrap().remove(0);
     let mut rng = ChaCha8Rng::seed_from_u64(1);
     let mut samples = Vec::new();
@@ -399,7 +402,7 @@ fn a_stream_is_transcribed_completely() {
     let run = folder.path().join("run");
     try_run(&run, &["phase.best_rq.steps=0".into()], RunOptions::default()).unwrap();
     write_all_letters(&run);
-    let asr_model = AsrModel::open(run.to_str().unwrap()).unwrap();
+    let asr_model = AsrModel::open(run.to_str().unwrap(), &Compute::cpu()).unwrap();
     let voice = voices().unwrap().remove(0);
     let mut rng = ChaCha8Rng::seed_from_u64(1);
     let mut samples = Vec::new();

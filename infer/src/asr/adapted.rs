@@ -8,7 +8,6 @@ use candle_core::{Device, Tensor};
 use engram_data::image::DecodedImage;
 use engram_models::ModelError;
 use engram_models::avformer::{Avformer, AvformerConfig, FrozenAsrModel, VisualTokens};
-use engram_models::compute::Compute;
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup};
 use engram_models::speech::log_mel::seconds_to_samples;
@@ -158,7 +157,7 @@ pub fn open_avformer(
     weights: &Path,
 ) -> Result<Avformer> {
     let frozen = vec![ParameterGroup::all_frozen()];
-    let builder = ParameterBuilder::new(0, frozen, &Compute::cpu());
+    let builder = ParameterBuilder::new(0, frozen, asr_model.compute());
     let builder = builder.with_weights(Arc::new(Weights::open(weights)?));
     let avformer = Avformer::new(asr_model, config, image_width, &builder)?;
     for parameter in builder.finish()?.iter() {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use engram_data::hub::{HubSettings, WeightsLocation};
+use engram_models::compute::Compute;
 use engram_models::speech::boosting::BoostTree;
 use serde::Deserialize;
 
@@ -24,7 +25,7 @@ impl AsrModel {
     ///
     /// # Errors
     /// The errors of [`WhisperAsr::open`] and [`ConformerAsr::open`].
-    pub fn open(location: &str) -> Result<Self> {
+    pub fn open(location: &str, compute: &Compute) -> Result<Self> {
         #[derive(Deserialize)]
         struct Kind {
             model_type: String,
@@ -35,9 +36,9 @@ impl AsrModel {
         let kind = kind.and_then(|file| std::fs::read(file).ok());
         let kind = kind.and_then(|bytes| serde_json::from_slice::<Kind>(&bytes).ok());
         if kind.is_some_and(|kind| kind.model_type == "parakeet_ctc") {
-            Ok(Self::Conformer(Box::new(ConformerAsr::open(location)?)))
+            Ok(Self::Conformer(Box::new(ConformerAsr::open(location, compute)?)))
         } else {
-            Ok(Self::Whisper(Box::new(WhisperAsr::open(location)?)))
+            Ok(Self::Whisper(Box::new(WhisperAsr::open(location, compute)?)))
         }
     }
 

@@ -70,7 +70,7 @@ impl ConformerAsr {
     /// # Errors
     /// [`InferError::Data`] for missing files; [`InferError::Model`] for a model that is unknown or
     /// does not match its weights; [`InferError::Transcribe`] for the tokenizer of another model.
-    pub fn open(location: &str) -> Result<Self> {
+    pub fn open(location: &str, compute: &Compute) -> Result<Self> {
         let folder = PretrainedFolder::open(location)?;
         let config = ConformerCtcConfig::read(&folder.file("config.json")?)?;
         let tokenizer = SpeechTokenizer::from_file(&folder.tokenizer()?)?;
@@ -84,7 +84,7 @@ impl ConformerAsr {
         }
         let weights = folder.weights_path()?;
         let frozen = vec![ParameterGroup::all_frozen()];
-        let builder = ParameterBuilder::new(0, frozen, &Compute::cpu());
+        let builder = ParameterBuilder::new(0, frozen, compute);
         let builder = builder.with_weights(Arc::new(Weights::open(&weights)?));
         let model = ConformerCtc::new(&config, &builder)?;
         Ok(Self {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use candle_core::{D, Device, Tensor};
+use candle_core::{D, DType, Device, Tensor};
 use engram_memory::Row;
 use engram_memory::search::Hit;
 use engram_models::kernels::{Mode, embedding_sum};
@@ -185,7 +185,8 @@ impl Forward<'_> {
             EntryRef::Fresh(_) => None,
         });
         // Fresh entries precede stored entries in both tables.
-        let (key_table, value_table) = self.tables(fresh, &stored.collect::<Vec<Row>>())?;
+        let (key_table, value_table) =
+            self.tables(fresh, &stored.collect::<Vec<Row>>(), queries.device())?;
         let mut next_stored = fresh.map_or(0, |fresh| fresh.read) as u32;
         let row = |(read, _): &(EntryRef, u32)| match read {
             EntryRef::Fresh(index) => fresh.map_or(0, |fresh| fresh.row_of[index]),
@@ -209,7 +210,7 @@ impl Forward<'_> {
         let gate_of = query_of.iter().zip(&entries);
         let gate_of: Vec<u32> =
             gate_of.map(|(query, (_, source))| query * sources + source).collect();
-        let gate_of = Tensor::from_vec(gate_of, entries.len(), &Device::Cpu)?;
+        let gate_of = Tensor::from_vec(gate_of, entries.len(), gates.device())?;
         let gate = gates.flatten_all()?.index_select(&gate_of, 0)?;
         let keys = embedding_sum(&[(&key_table, rows.into())])?;
         let of_query = embedding_sum(&[(queries, query_of.into())])?;
@@ -219,20 +220,28 @@ impl Forward<'_> {
     }
 
     /// Returns keys and values: first of the fresh entries, then of the stored entries.
-    fn tables(&self, fresh: Option<&Fresh>, rows: &[Row]) -> Result<(Tensor, Tensor)> {
+    fn tables(
+        &self,
+        fresh: Option<&Fresh>,
+        rows: &[Row],
+        device: &Device,
+    ) -> Result<(Tensor, Tensor)> {
         let config = self.model.config();
         let stored = match (self.retriever, rows.is_empty()) {
             (Some(retriever), false) => {
                 let (keys, values) = retriever.read(rows)?;
                 let (n, m) = (rows.len(), rows.len() * config.value_tokens);
-                let keys = Tensor::from_vec(keys, (n, config.key_dim), &Device::Cpu)?;
-                let values = Tensor::from_vec(values, (m, config.t5.d_model), &Device::Cpu)?;
+                let keys = Tensor::from_vec(keys, (n, config.key_dim), device)?;
+                let values = Tensor::from_vec(values, (m, config.t5.d_model), device)?;
                 Some((keys, values))
             }
             _ => None,
         };
         let fresh = match fresh.filter(|fresh| fresh.read > 0) {
-            Some(fresh) => Some((fresh.keys.narrow(0, 0, fresh.read)?, fresh.values.clone())),
+            Some(fresh) => {
+                let values = fresh.values.to_dtype(DType::F32)?;
+                Some((fresh.keys.narrow(0, 0, fresh.read)?, values))
+            }
             None => None,
         };
         match (fresh, stored) {

@@ -10,6 +10,7 @@ use engram_memory::search::{Filter, Index, Queries, SearchResults};
 use engram_memory::{
     Batch, Generation, Memory, MemoryError, MemoryFormat, Row, ValueDtype, ValueFormat, Writer,
 };
+use engram_models::compute::to_host;
 use engram_models::kernels::Mode;
 use engram_models::reveal::{Reveal, RevealConfig, RevealInput};
 
@@ -175,8 +176,8 @@ impl Retriever {
         k: usize,
         filter: Filter,
     ) -> Result<SearchResults> {
-        let keys = queries.flatten_all()?.to_vec1::<f32>()?;
-        let gates = gates.flatten_all()?.to_vec1::<f32>()?;
+        let keys = to_host(queries)?;
+        let gates = to_host(gates)?;
         let sources = filter.sources.clone().or_else(|| self.sources.clone());
         let filter = Filter { gates: Some(gates), sources, ..filter };
         let found = Exact.search(&self.generation(), Queries { keys: &keys, k }, &filter)?;
@@ -218,8 +219,8 @@ impl Retriever {
 pub fn encode(model: &Reveal, entries: &RevealInput) -> Result<(Vec<f32>, Vec<f32>)> {
     let mode = Mode::inference();
     let states = model.encode(entries, &mode)?;
-    let keys = model.key(&states, &mode)?.flatten_all()?.to_vec1()?;
-    let values = model.value(&states, &mode)?.flatten_all()?.to_vec1()?;
+    let keys = to_host(&model.key(&states, &mode)?)?;
+    let values = to_host(&model.value(&states, &mode)?)?;
     Ok((keys, values))
 }
 

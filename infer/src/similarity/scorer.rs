@@ -7,7 +7,7 @@ use engram_data::patent::PhrasePair;
 use engram_models::ModelError;
 use engram_models::compute::Compute;
 use engram_models::kernels::Mode;
-use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
+use engram_models::params::{ParameterBuilder, ParameterGroup};
 use engram_models::similarity::{BiEncoder, CrossEncoder, CrossEncoderConfig, PairLoss};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -38,13 +38,11 @@ impl Scorer {
     pub fn build(
         files: &EncoderFiles,
         settings: &ScorerSettings,
-        groups: Vec<ParameterGroup>,
-        seed: u64,
-    ) -> Result<(Self, Parameters)> {
-        let builder = ParameterBuilder::new(seed, groups, &Compute::cpu());
-        let encoder = files.build(&builder)?;
+        builder: &ParameterBuilder,
+    ) -> Result<Self> {
+        let encoder = files.build(builder)?;
         let scorer = if settings.layout == Layout::BiEncoder {
-            Self::Bi(BiEncoder::new(settings.pooling, encoder, &builder)?)
+            Self::Bi(BiEncoder::new(settings.pooling, encoder, builder)?)
         } else {
             let config = CrossEncoderConfig {
                 pooling: settings.pooling,
@@ -52,9 +50,9 @@ impl Scorer {
                 head_dropout: settings.head_dropout,
                 score_bias: settings.loss != PairLoss::Pearson,
             };
-            Self::Cross(CrossEncoder::new(config, encoder, &builder)?)
+            Self::Cross(CrossEncoder::new(config, encoder, builder)?)
         };
-        Ok((scorer, builder.finish()?))
+        Ok(scorer)
     }
 
     /// Builds the model with all parameters frozen, and loads their values from a weights file.
@@ -63,8 +61,9 @@ impl Scorer {
     /// [`InferError::Model`](crate::InferError::Model), also if the file lacks a parameter.
     pub fn open(sequencer: &Sequencer, weights: &Path) -> Result<Self> {
         let frozen = vec![ParameterGroup::all_frozen()];
-        let (scorer, parameters) = Self::build(sequencer.files(), sequencer.settings(), frozen, 0)?;
-        parameters.load(weights)?;
+        let builder = ParameterBuilder::new(0, frozen, &Compute::cpu());
+        let scorer = Self::build(sequencer.files(), sequencer.settings(), &builder)?;
+        builder.finish()?.load(weights)?;
         Ok(scorer)
     }
 

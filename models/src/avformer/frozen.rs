@@ -5,6 +5,7 @@ use std::sync::Arc;
 use candle_core::Tensor;
 
 use crate::adapter::Adapters;
+use crate::compute::Compute;
 use crate::conformer::ConformerCtc;
 use crate::error::{ModelError, Result};
 use crate::kernels::{CrossEntropy, Mode, Span, cross_entropy, span_mean};
@@ -47,6 +48,14 @@ impl FrozenAsrModel {
         match self {
             Self::Whisper { model, .. } => model.config().encoder_layers,
             Self::Conformer(model) => model.config().encoder_config.num_hidden_layers,
+        }
+    }
+
+    /// The device and the dtype of the model's computation.
+    pub fn compute(&self) -> &Compute {
+        match self {
+            Self::Whisper { model, .. } => model.encoder().compute(),
+            Self::Conformer(model) => model.encoder().compute(),
         }
     }
 

@@ -62,6 +62,11 @@ impl Encoder {
         })
     }
 
+    /// The device and the dtype of the encoder's computation.
+    pub fn compute(&self) -> &Compute {
+        &self.compute
+    }
+
     /// Returns the input of the blocks. Two log-mel frames of `[F, M]` become one token, to
     /// which its position embedding is added. Clip `i` has `lengths[i]` frames. You may insert
     /// other tokens before calling [`Encoder::forward`].

@@ -15,6 +15,7 @@ use engram_eval::wer::tokens::TokenUnit;
 use engram_infer::asr::{
     AdaptedAsrModel, AdaptedClip, AsrModel, AvformerRunConfig, TranscribeOptions, Word,
 };
+use engram_models::compute::Compute;
 use engram_models::speech::log_mel::samples_to_seconds;
 use engram_train::registry::ExplorerTab;
 use engram_train::studies::avformer::settings::{AvformerData, EVALUATED_VIEWS};
@@ -107,8 +108,10 @@ impl FromRun for AvformerRun {
             run.display(),
             run.display()
         );
-        let mut adapted =
-            AdaptedAsrModel::new(AsrModel::open(&AvformerRunConfig::read(run)?.asr_model)?);
+        let mut adapted = AdaptedAsrModel::new(AsrModel::open(
+            &AvformerRunConfig::read(run)?.asr_model,
+            &Compute::cpu(),
+        )?);
         adapted.add(ADAPTERS, run, None)?;
         adapted.activate(Some(ADAPTERS))?;
         let world = Audiovisual::new(data.names, data.world_seed)?;

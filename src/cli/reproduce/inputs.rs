@@ -1,5 +1,6 @@
 //! Checks the options and their files before training.
 
+use engram_models::compute::Compute;
 use std::fs::File;
 use std::path::PathBuf;
 
@@ -67,7 +68,8 @@ impl Reproduce {
             );
         }
         if let Some(whisper) = &self.whisper {
-            let is_whisper = matches!(AsrModel::open(whisper)?, AsrModel::Whisper(_));
+            let is_whisper =
+                matches!(AsrModel::open(whisper, &Compute::cpu())?, AsrModel::Whisper(_));
             anyhow::ensure!(
                 is_whisper,
                 "{whisper}: is not a Whisper model; give another --whisper"

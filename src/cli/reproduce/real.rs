@@ -1,5 +1,6 @@
 //! Claims on real data: if `--data` has the data and published weights are available offline.
 
+use engram_models::compute::Compute;
 use std::path::Path;
 
 use engram_data::audio::read_audio;
@@ -143,7 +144,7 @@ impl Reproduce {
             [read(SPEECH.files[0])?, read(SPEECH.files[1])?];
         let references = parse_texts(&references_file, &references, TextFormat::Tsv)?;
         let theirs = parse_texts(&theirs_file, &theirs, TextFormat::Tsv)?;
-        let asr_model = AsrModel::open(whisper)?;
+        let asr_model = AsrModel::open(whisper, &Compute::cpu())?;
         let mut ours = Vec::with_capacity(references.len());
         for batch in references.chunks(BATCH) {
             let audio = batch.iter().map(|utterance| {

@@ -7,6 +7,7 @@ use engram_data::DataError;
 use engram_data::speech::manifest::{Clip, ClipReader};
 use engram_infer::InferError;
 use engram_infer::asr::{AsrModel, Segment, StreamResult, TranscribeOptions, Transcript};
+use engram_models::compute::Compute;
 use engram_models::speech::log_mel::SAMPLE_RATE;
 use indicatif::HumanDuration;
 use rayon::prelude::*;
@@ -72,7 +73,8 @@ impl Transcribe {
             anyhow::bail!("--word-times needs --format jsonl; give both, or leave it out");
         }
         let lists = self.boost.read(clips)?;
-        let asr_model = log::stage("loaded the model", || AsrModel::open(&self.model))?;
+        let asr_model =
+            log::stage("loaded the model", || AsrModel::open(&self.model, &Compute::cpu()))?;
         let options = self.decoding.options(subtitles);
         asr_model.check(&options)?;
         let stream = self.streaming.options(asr_model.max_seconds())?;

@@ -32,6 +32,30 @@ impl Default for BatchSettings {
     }
 }
 
+/// `[compute]`: the device that trains the model, and the precision of its activations.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ComputeSettings {
+    /// The device: `"cpu"`, `"cuda"` or `"cuda:N"` for the GPU with number `N`. A run can be
+    /// resumed on another device. CUDA needs a program that is built with the feature `cuda`.
+    pub device: String,
+    /// The precision of activations: `"f32"` or `"bf16"`. Trained parameters, their gradients and
+    /// the optimiser's state are f32 with both.
+    pub precision: String,
+}
+
+impl Default for ComputeSettings {
+    fn default() -> Self {
+        Self { device: "cpu".into(), precision: "f32".into() }
+    }
+}
+
+impl ComputeSettings {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// `[optimiser]`: the update rule, the learning rate and gradient clipping.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -261,6 +285,8 @@ pub(super) struct Body {
     #[serde(default)]
     #[schemars(with = "OfStudy")]
     pub memory: Table,
+    #[serde(default, skip_serializing_if = "ComputeSettings::is_default")]
+    pub compute: ComputeSettings,
     #[serde(default)]
     pub batch: BatchSettings,
     #[serde(default)]

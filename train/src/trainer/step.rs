@@ -1,5 +1,6 @@
 //! One optimiser step: micro-batches, checks, clipping, optimiser, EMA.
 
+use engram_models::compute::to_host;
 use engram_models::gradients::{GradientFault, Gradients};
 use engram_models::params::{Parameters, path_matches};
 
@@ -139,7 +140,7 @@ impl Stepper {
             let found = study.loss(model, batch, &context);
             let found = found.map_err(super::phase::study_error(study, "loss"))?;
             let examples = found.examples.max(1);
-            let loss = candle(found.loss.flatten_all().and_then(|loss| loss.to_vec1::<f32>()))?;
+            let loss = candle(to_host(&found.loss))?;
             let [loss] = loss[..] else {
                 let reason = format!("the loss has shape {:?}, not one value", found.loss.dims());
                 return Err(super::phase::study_error(study, "loss")(reason.into()));

@@ -1,5 +1,6 @@
 //! Both phases, a crashed run, and the finished run as adapters.
 
+use engram_models::compute::Compute;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -174,7 +175,8 @@ fn no_image_is_encoded_during_training() {
         let mut recipe = frozen.recipe("whisper", &set).unwrap();
         let (data, model) = (recipe.data().unwrap(), recipe.model().unwrap());
         let (feeds, batch) = (recipe.feed().unwrap(), recipe.batch().clone());
-        let mut study = AvformerStudy::new(data, model, feeds, batch, true).unwrap();
+        let mut study =
+            AvformerStudy::new(data, model, feeds, batch, &Compute::cpu(), true).unwrap();
         let hidden = frozen.path("hidden");
         std::fs::create_dir(&hidden).unwrap();
         let names: Vec<String> =
@@ -245,7 +247,7 @@ fn adapters_are_switched_on_and_off_by_name() {
         image.unwrap().save(&path).unwrap();
         path
     };
-    let whisper = || AsrModel::open(&frozen.text("whisper")).unwrap();
+    let whisper = || AsrModel::open(&frozen.text("whisper"), &Compute::cpu()).unwrap();
     let mut adapted = AdaptedAsrModel::new(whisper());
     adapted.add("names", &frozen.path("run"), None).unwrap();
     assert_eq!(adapted.frames(), 0);
@@ -282,7 +284,11 @@ fn adapters_are_switched_on_and_off_by_name() {
         assert!(message.contains(expected), "{message}");
     };
     write_whisper(&frozen.path("other"), 8);
-    refused(AsrModel::open(&frozen.text("other")).unwrap(), None, "trained for the ASR model");
+    refused(
+        AsrModel::open(&frozen.text("other"), &Compute::cpu()).unwrap(),
+        None,
+        "trained for the ASR model",
+    );
     train_image_encoder(&frozen.path("other-clip"), 2);
     refused(whisper(), Some(&frozen.text("other-clip")), "trained for the image encoder");
     refused(whisper(), Some(&frozen.text("no-clip")), "no-clip");
@@ -297,7 +303,7 @@ fn a_modified_run_is_refused() {
     let frozen = Frozen::new();
     frozen.run("run", "whisper", &["data.sweep_clips=0", "data.frozen_baseline=false"]);
     let run = frozen.path("run");
-    let asr_model = AsrModel::open(&frozen.text("whisper")).unwrap();
+    let asr_model = AsrModel::open(&frozen.text("whisper"), &Compute::cpu()).unwrap();
     let mut adapted = AdaptedAsrModel::new(asr_model);
     let mut add = || adapted.add("x", &run, None).map_err(|error| error.to_string());
     add().unwrap();
@@ -348,7 +354,8 @@ fn adapters_without_frames_ignore_images() {
     let summary = frozen.run("alone", "whisper", &set);
     let all = AvformerRunConfig::read(&frozen.path("alone")).unwrap();
     assert_eq!((all.frames, all.image_encoder_sha256.as_str()), (0, ""));
-    let mut adapted = AdaptedAsrModel::new(AsrModel::open(&frozen.text("whisper")).unwrap());
+    let mut adapted =
+        AdaptedAsrModel::new(AsrModel::open(&frozen.text("whisper"), &Compute::cpu()).unwrap());
     adapted.add("alone", &frozen.path("alone"), None).unwrap();
     adapted.activate(Some("alone")).unwrap();
     assert_eq!(adapted.frames(), 0);

@@ -6,8 +6,7 @@ use std::path::Path;
 use candle_core::{DType, Device, Tensor};
 use engram_eval::items::{Item, Statistic};
 use engram_eval::metric::{MetricInfo, Unit};
-use engram_models::compute::Compute;
-use engram_models::params::{Init, ParameterBuilder, ParameterGroup, Parameters};
+use engram_models::params::{Init, ParameterBuilder};
 use engram_train::grid::{AblationStudy, Column, Filter, Grid, MetricQuery};
 use engram_train::recipe::reference::{NoKeys, RecipeSchema};
 use engram_train::registry::{RunReport, StudyDefinition};
@@ -62,10 +61,8 @@ impl Study for Median {
         MetricSpec::lower("error")
     }
 
-    fn build(&self, groups: Vec<ParameterGroup>, seed: u64) -> StudyResult<(Tensor, Parameters)> {
-        let builder = ParameterBuilder::new(seed, groups, &Compute::cpu());
-        let guess = builder.get("guess", &[1], Init::Constant(f64::from(self.model.start)))?;
-        Ok((guess, builder.finish()?))
+    fn build(&self, builder: &ParameterBuilder) -> StudyResult<Tensor> {
+        Ok(builder.get("guess", &[1], Init::Constant(f64::from(self.model.start)))?)
     }
 
     fn batches(&self, _: &Phase, _: &mut ChaCha8Rng) -> StudyResult<Vec<f32>> {

@@ -4,8 +4,7 @@ use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
 use candle_core::{Device, Tensor};
-use engram_models::compute::Compute;
-use engram_models::params::{Init, ParameterBuilder, ParameterGroup, Parameters};
+use engram_models::params::{Init, ParameterBuilder, Parameters};
 use engram_train::{
     BatchLoss, Evaluation, EvaluationContext, MetricSpec, Phase, Recipe, RecipeOptions, RunOptions,
     RunSummary, StepContext, Stop, Study, StudyResult, TrainError,
@@ -154,8 +153,7 @@ impl Study for Toy {
         MetricSpec::lower("mse")
     }
 
-    fn build(&self, groups: Vec<ParameterGroup>, seed: u64) -> StudyResult<(Model, Parameters)> {
-        let builder = ParameterBuilder::new(seed, groups, &Compute::cpu());
+    fn build(&self, builder: &ParameterBuilder) -> StudyResult<Model> {
         let (body, head) = (builder.pp("body"), builder.pp("head"));
         let weights = [
             body.get("weight", &[INPUTS, HIDDEN], Init::Normal(0.5))?,
@@ -163,8 +161,7 @@ impl Study for Toy {
             head.get("weight", &[HIDDEN, 1], Init::Normal(0.5))?,
             head.get("bias", &[1], Init::Zeros)?,
         ];
-        let parameters = builder.finish()?;
-        Ok((Model { parameters: parameters.clone(), weights }, parameters))
+        Ok(Model { parameters: builder.finish()?, weights })
     }
 
     fn batches(&self, _: &Phase, rng: &mut ChaCha8Rng) -> StudyResult<Vec<Self::Batch>> {

@@ -33,7 +33,7 @@ impl WhisperAsr {
     /// [`InferError::Data`] for missing files; [`InferError::Transcribe`] for a CTranslate2 folder,
     /// with the remedy, and for an invalid `generation_config.json`; [`InferError::Model`] for a
     /// model that is unknown or does not match its weights.
-    pub fn open(location: &str) -> Result<Self> {
+    pub fn open(location: &str, compute: &Compute) -> Result<Self> {
         let parsed = WeightsLocation::parse(location)?;
         if let WeightsLocation::Folder(folder) = &parsed
             && folder.join("model.bin").is_file()
@@ -52,7 +52,7 @@ impl WhisperAsr {
         let tokenizer = SpeechTokenizer::from_file(&folder.tokenizer()?)?;
         let path = folder.weights_path()?;
         let frozen = vec![ParameterGroup::all_frozen()];
-        let builder = ParameterBuilder::new(0, frozen, &Compute::cpu());
+        let builder = ParameterBuilder::new(0, frozen, compute);
         let weights = std::sync::Arc::new(Weights::open(&path)?);
         let whisper = Whisper::new(&config, &builder.with_weights(weights))?;
         let parameters = builder.finish()?;

@@ -66,7 +66,7 @@ pub fn train_avformer(recipe: &mut Recipe, options: &RunOptions) -> Result<Avfor
     recipe.fill_start_hash()?;
     let (data, model, feeds) = complete_settings(recipe)?;
     let batch = recipe.batch().clone();
-    let study = AvformerStudy::new(data, model, feeds, batch, options.quiet);
+    let study = AvformerStudy::new(data, model, feeds, batch, &recipe.compute()?, options.quiet);
     let mut study = study.map_err(TrainError::in_study(NAME, "reading the data"))?;
     check_start(&study, recipe)?;
     let frozen = |study: &AvformerStudy| study.asr_model().parameters().fingerprint(|_| true);

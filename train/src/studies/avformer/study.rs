@@ -4,7 +4,7 @@ use engram_data::messages::counted;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use candle_core::{Device, Tensor};
+use candle_core::Tensor;
 use engram_data::world::questions::Split;
 use engram_data::world::speech::SAMPLE_RATE;
 use engram_eval::normalise::Normaliser;
@@ -14,8 +14,9 @@ use engram_infer::digest;
 use engram_infer::encode::Encoder;
 use engram_models::avformer::{Avformer, FrozenAsrModel, VisualTokens};
 use engram_models::compute::Compute;
+use engram_models::compute::to_host;
 use engram_models::kernels::Mode;
-use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
+use engram_models::params::{ParameterBuilder, ParameterGroup};
 use engram_models::speech::AudioStates;
 use engram_models::speech::ctc::is_feasible;
 use rand::seq::{SliceRandom, index};
@@ -89,9 +90,10 @@ impl AvformerStudy {
         model: AvformerModel,
         feeds: Vec<AvformerFeed>,
         batch: BatchSettings,
+        compute: &Compute,
         quiet: bool,
     ) -> StudyResult<Self> {
-        let asr_model = AsrModel::open(&model.asr_model)?;
+        let asr_model = AsrModel::open(&model.asr_model, compute)?;
         let frozen_model = asr_model.frozen()?;
         // If no phase shows frames, the test shows none either.
         let shows_frames = feeds.iter().any(|feed| feed.frames);
@@ -260,7 +262,7 @@ impl AvformerStudy {
                 vec![ClipWithFrames { samples, ..ClipWithFrames::default() }]
             }
         };
-        Ok(Some(self.embed(&clips)?.states.mean(0)?.to_vec1()?))
+        Ok(Some(to_host(&self.embed(&clips)?.states.mean(0)?)?))
     }
 
     fn embedded_clip(&self, drawn: &DrawnExample) -> &Embedded {
@@ -290,20 +292,15 @@ impl Study for AvformerStudy {
         MetricSpec::lower("wer")
     }
 
-    fn build(
-        &self,
-        groups: Vec<ParameterGroup>,
-        seed: u64,
-    ) -> StudyResult<(Self::Model, Parameters)> {
-        let builder = ParameterBuilder::new(seed, groups, &Compute::cpu());
-        let avformer = self.avformer(&builder)?;
+    fn build(&self, builder: &ParameterBuilder) -> StudyResult<Self::Model> {
+        let avformer = self.avformer(builder)?;
         let parameters = builder.finish()?;
         if let (Some(first), Some(bias)) =
             (self.projection_bias()?, parameters.get("projection.bias"))
         {
             bias.update(&mut |values| values.copy_from_slice(&first))?;
         }
-        Ok((avformer, parameters))
+        Ok(avformer)
     }
 
     fn begin_phase(&mut self, phase: &Phase) -> StudyResult<()> {
@@ -371,7 +368,7 @@ impl Study for AvformerStudy {
             0 => (audio.states.sum_all()? * 0.0)?,
             all if all == batch.len() => losses.mean_all()?,
             _ => losses
-                .index_select(&Tensor::new(feasible.as_slice(), &Device::Cpu)?, 0)?
+                .index_select(&Tensor::new(feasible.as_slice(), losses.device())?, 0)?
                 .mean_all()?,
         };
         let mut parts = Vec::new();

@@ -1,5 +1,7 @@
 //! The time of a training step, with and without cached frozen computations.
 
+use engram_models::compute::Compute;
+use engram_models::params::ParameterBuilder;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -41,8 +43,9 @@ pub fn step_times(
     let feed = AvformerFeed { frames: true, ..AvformerFeed::default() };
     let encoder = Encoder::open(&model.image_encoder)?;
     let frames = data.frames;
-    let mut study = AvformerStudy::new(data, model, vec![feed.clone()], batch, true)?;
-    let (avformer, _) = study.build(Vec::new(), 1)?;
+    let mut study =
+        AvformerStudy::new(data, model, vec![feed.clone()], batch, &Compute::cpu(), true)?;
+    let avformer = study.build(&ParameterBuilder::on_cpu(1))?;
     let phase = Phase {
         name: "timing".into(),
         index: 0,

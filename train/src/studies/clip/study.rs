@@ -114,18 +114,12 @@ impl Study for ClipStudy {
         MetricSpec::higher("accuracy")
     }
 
-    fn build(
-        &self,
-        groups: Vec<ParameterGroup>,
-        seed: u64,
-    ) -> StudyResult<(Self::Model, Parameters)> {
-        let builder = ParameterBuilder::new(seed, groups, &Compute::cpu());
+    fn build(&self, builder: &ParameterBuilder) -> StudyResult<Self::Model> {
         let start = Init::Constant(self.model.logit_scale_init_value);
-        let tower = Tower {
-            vision: ClipVision::new(&self.vision_config(), &builder)?,
+        Ok(Tower {
+            vision: ClipVision::new(&self.vision_config(), builder)?,
             logit_scale: builder.get(LOGIT_SCALE, &[], start)?,
-        };
-        Ok((tower, builder.finish()?))
+        })
     }
 
     /// The batches of an epoch: each image once, in a new order and with a new view.

@@ -7,7 +7,7 @@ use engram_infer::digest;
 use engram_infer::similarity::scorer::Scorer;
 use engram_infer::similarity::sequences::{BatchLimits, RowBatch, Sequencer};
 use engram_models::kernels::Mode;
-use engram_models::params::{ParameterGroup, Parameters};
+use engram_models::params::ParameterBuilder;
 use rand_chacha::ChaCha8Rng;
 
 use super::corpus::hash_of_rows;
@@ -56,12 +56,8 @@ impl Study for PatentStudy {
         MetricSpec::higher("pearson")
     }
 
-    fn build(
-        &self,
-        groups: Vec<ParameterGroup>,
-        seed: u64,
-    ) -> StudyResult<(Self::Model, Parameters)> {
-        Ok(Scorer::build(self.sequencer.files(), self.sequencer.settings(), groups, seed)?)
+    fn build(&self, builder: &ParameterBuilder) -> StudyResult<Self::Model> {
+        Ok(Scorer::build(self.sequencer.files(), self.sequencer.settings(), builder)?)
     }
 
     fn batches(&self, _: &Phase, rng: &mut ChaCha8Rng) -> StudyResult<Vec<RowBatch>> {

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use candle_core::Tensor;
+use candle_core::{DType, Tensor};
 use engram_data::text_to_text::T5Tokenizer;
 use engram_infer::digest;
 use engram_infer::reveal::answers::Answers;
@@ -16,9 +16,8 @@ use engram_infer::reveal::images::Images;
 use engram_infer::reveal::retriever::Retriever;
 use engram_infer::reveal::sequences::Sequencer;
 use engram_memory::Entry;
-use engram_models::compute::Compute;
 use engram_models::kernels::Mode;
-use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
+use engram_models::params::{ParameterBuilder, Parameters};
 use engram_models::reveal::{BaseStates, Reveal};
 use rand::Rng;
 use rand::seq::SliceRandom;
@@ -237,7 +236,8 @@ impl RevealStudy {
                 let texts = vec![[self.encoding.sequencer.tokens().begin]; views.len()];
                 let views: Vec<_> = views.iter().copied().map(Some).collect();
                 let input = self.encoding.sequencer.input(corpus, &texts, &views)?;
-                vectors.extend(head(model, &model.encode(&input, &mode)?, &mode)?.to_vec2()?);
+                let encoded = head(model, &model.encode(&input, &mode)?, &mode)?;
+                vectors.extend(encoded.to_dtype(DType::F32)?.to_vec2()?);
             }
             Ok(vectors)
         };
@@ -304,16 +304,10 @@ impl Study for RevealStudy {
         )
     }
 
-    fn build(
-        &self,
-        groups: Vec<ParameterGroup>,
-        seed: u64,
-    ) -> StudyResult<(Self::Model, Parameters)> {
-        let builder = ParameterBuilder::new(seed, groups, &Compute::cpu());
-        let model = Reveal::new(&self.encoding.config, &builder)?;
-        let parameters = builder.finish()?;
-        self.published.weights.load_into(&parameters)?;
-        Ok((model, parameters))
+    fn build(&self, builder: &ParameterBuilder) -> StudyResult<Self::Model> {
+        let model = Reveal::new(&self.encoding.config, builder)?;
+        self.published.weights.load_into(&builder.finish()?)?;
+        Ok(model)
     }
 
     fn before_step(&mut self, step: &StepContext<'_>, parameters: &Parameters) -> StudyResult<()> {

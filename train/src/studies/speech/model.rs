@@ -6,7 +6,7 @@ use std::sync::Arc;
 use engram_models::Result;
 use engram_models::compute::Compute;
 use engram_models::conformer::{ConformerConfig, ConformerCtc, ConformerCtcConfig};
-use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
+use engram_models::params::{ParameterBuilder, ParameterGroup};
 use engram_models::speech::best_rq::{BestRq, BestRqConfig};
 use engram_models::weights::Weights;
 
@@ -24,17 +24,6 @@ impl SpeechModules {
     ///
     /// # Errors
     /// Errors of the modules; a group whose pattern matches no parameter.
-    pub fn build(
-        encoder: &ConformerConfig,
-        best_rq: &BestRqConfig,
-        vocabulary: usize,
-        groups: Vec<ParameterGroup>,
-        seed: u64,
-    ) -> Result<(Self, Parameters)> {
-        let builder = ParameterBuilder::new(seed, groups, &Compute::cpu());
-        Ok((Self::new(encoder, best_rq, vocabulary, &builder)?, builder.finish()?))
-    }
-
     /// Loads a model from a file, frozen.
     ///
     /// # Errors
@@ -51,7 +40,11 @@ impl SpeechModules {
         Self::new(encoder, best_rq, vocabulary, &builder.with_weights(weights))
     }
 
-    fn new(
+    /// Builds a model. Its classes are the vocabulary and the blank of CTC.
+    ///
+    /// # Errors
+    /// Errors of the modules.
+    pub fn new(
         encoder: &ConformerConfig,
         best_rq: &BestRqConfig,
         vocabulary: usize,

@@ -9,7 +9,7 @@ use engram_eval::wer::count_word_errors;
 use engram_infer::digest;
 use engram_models::adapter::Adapters;
 use engram_models::kernels::Mode;
-use engram_models::params::{ParameterGroup, Parameters};
+use engram_models::params::ParameterBuilder;
 use engram_models::speech::AudioStates;
 use engram_models::speech::best_rq::MaskedStates;
 use engram_models::speech::ctc::{Ctc, ctc_loss, is_feasible};
@@ -252,7 +252,7 @@ impl SpeechStudy {
         } else {
             let lengths = audio.lengths.clone();
             let losses = ctc_loss(&logits, Ctc { lengths, targets, blank })?;
-            let feasible = Tensor::new(feasible.as_slice(), &Device::Cpu)?;
+            let feasible = Tensor::new(feasible.as_slice(), losses.device())?;
             losses.index_select(&feasible, 0)?.mean_all()?
         };
         let too_short = 1.0 - feasible.len() as f64 / frames.len() as f64;
@@ -300,14 +300,10 @@ impl Study for SpeechStudy {
         }
     }
 
-    fn build(
-        &self,
-        groups: Vec<ParameterGroup>,
-        seed: u64,
-    ) -> StudyResult<(Self::Model, Parameters)> {
+    fn build(&self, builder: &ParameterBuilder) -> StudyResult<Self::Model> {
         let vocabulary = self.tokenizer.vocabulary_size();
         let (encoder, best_rq) = (&self.model.encoder(), &self.model.best_rq);
-        Ok(SpeechModules::build(encoder, best_rq, vocabulary, groups, seed)?)
+        Ok(SpeechModules::new(encoder, best_rq, vocabulary, builder)?)
     }
 
     fn batches(&self, _: &Phase, rng: &mut ChaCha8Rng) -> StudyResult<Vec<Batch>> {

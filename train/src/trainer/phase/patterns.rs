@@ -2,7 +2,7 @@
 //! usually a typo.
 
 use engram_models::ModelError;
-use engram_models::params::{ParameterGroup, Parameters, path_matches};
+use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters, path_matches};
 
 use super::study_error;
 use crate::error::{Result, StudyError};
@@ -16,10 +16,16 @@ pub(super) fn build<S: Study>(
     study: &S,
     phase: &Phase,
 ) -> Result<(S::Model, Parameters)> {
-    let built = study.build(recipe.groups(phase), recipe.seed());
+    let compute = recipe.compute()?;
+    let build = |groups| {
+        let builder = ParameterBuilder::new(recipe.seed(), groups, &compute);
+        let model = study.build(&builder)?;
+        Ok((model, builder.finish()?))
+    };
+    let built = build(recipe.groups(phase));
     if built.as_ref().is_err_and(is_unused_pattern) {
         // Built without groups, to get the parameter names.
-        let without = study.build(vec![ParameterGroup::all_frozen()], recipe.seed());
+        let without = build(vec![ParameterGroup::all_frozen()]);
         check(recipe, &without.map_err(study_error(study, "build"))?.1)?;
     }
     let (model, parameters) = built.map_err(study_error(study, "build"))?;
