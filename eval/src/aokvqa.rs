@@ -140,7 +140,7 @@ pub fn parse_questions<'a>(file: &str, text: &'a str) -> Result<Vec<Question<'a>
         Some(questions) => questions,
         None => {
             let questions: Vec<Object<Question<'a>>> = parse(file, text, remedy)?;
-            questions.into_iter().map(|Object(row)| row).collect()
+            questions.into_iter().map(|Object(question)| question).collect()
         }
     };
     let malformed = |reason: String| EvalError::Malformed {
@@ -151,12 +151,12 @@ pub fn parse_questions<'a>(file: &str, text: &'a str) -> Result<Vec<Question<'a>
     if questions.is_empty() {
         return Err(malformed("has no questions".to_owned()));
     }
-    let mut seen = HashMap::new();
-    for (row, question) in questions.iter().enumerate() {
+    let mut entry_by_id = HashMap::new();
+    for (entry, question) in questions.iter().enumerate() {
         let id = || shortened(&question.question_id.0, 60);
-        if let Some(first) = seen.insert(&question.question_id, row) {
-            let (id, first, row) = (id(), first + 1, row + 1);
-            let reason = format!("has the question `{id}` twice (entries {first} and {row})");
+        if let Some(first) = entry_by_id.insert(&question.question_id, entry) {
+            let (id, first, entry) = (id(), first + 1, entry + 1);
+            let reason = format!("has the question `{id}` twice (entries {first} and {entry})");
             return Err(malformed(reason));
         }
         let (index, choices) = (question.correct_choice_idx, question.choices.len());
@@ -212,22 +212,22 @@ pub fn evaluate(
             rows: predictions.len(),
         });
     }
-    let prediction = |question: &Question<'_>| predictions.get(&*question.question_id.0);
-    let (mut direct, mut choice, mut missing) = (Vec::new(), Vec::new(), 0usize);
-    let mut all = Vec::new();
+    let prediction_of = |question: &Question<'_>| predictions.get(&*question.question_id.0);
+    let (mut direct_scores, mut choice_scores, mut missing) = (Vec::new(), Vec::new(), 0usize);
+    let mut scored = Vec::new();
     for question in questions {
         let id = &*question.question_id.0;
-        let given = prediction(question);
+        let prediction = prediction_of(question);
         let mut direct_accuracy = None;
-        missing += usize::from(given.is_none());
+        missing += usize::from(prediction.is_none());
         if !question.difficult_direct_answer {
-            let answer = given.and_then(|given| given.direct_answer.as_ref());
+            let answer = prediction.and_then(|prediction| prediction.direct_answer.as_ref());
             let matches = question.direct_answers.iter().filter(|human| Some(*human) == answer);
             let accuracy = 100.0 * (matches.count() as f64 / 3.0).min(1.0);
             direct_accuracy = Some(accuracy);
-            direct.push((id, accuracy));
+            direct_scores.push((id, accuracy));
         }
-        let chosen = given.and_then(|given| given.multiple_choice.as_ref());
+        let chosen = prediction.and_then(|prediction| prediction.multiple_choice.as_ref());
         if let Some(chosen) = chosen.filter(|chosen| !question.choices.contains(chosen)) {
             return Err(EvalError::Malformed {
                 location: Location::new(file, None),
@@ -239,18 +239,19 @@ pub fn evaluate(
                 remedy: "copy the text of one choice exactly",
             });
         }
-        let right = chosen.is_some() && chosen == question.choices.get(question.correct_choice_idx);
-        let choice_accuracy = if right { 100.0 } else { 0.0 };
-        choice.push((id, choice_accuracy));
-        all.push((question, given, direct_accuracy, choice_accuracy));
+        let correct =
+            chosen.is_some() && chosen == question.choices.get(question.correct_choice_idx);
+        let choice_accuracy = if correct { 100.0 } else { 0.0 };
+        choice_scores.push((id, choice_accuracy));
+        scored.push((question, prediction, direct_accuracy, choice_accuracy));
     }
-    let any = |has: fn(&Prediction<'_>) -> bool| predictions.values().any(has);
+    let any_prediction = |has: fn(&Prediction<'_>) -> bool| predictions.values().any(has);
     let mut scores_by_metric = Vec::new();
-    if any(|given| given.direct_answer.is_some()) {
-        scores_by_metric.push((DIRECT_ANSWER, direct));
+    if any_prediction(|prediction| prediction.direct_answer.is_some()) {
+        scores_by_metric.push((DIRECT_ANSWER, direct_scores));
     }
-    if any(|given| given.multiple_choice.is_some()) {
-        scores_by_metric.push((MULTIPLE_CHOICE, choice));
+    if any_prediction(|prediction| prediction.multiple_choice.is_some()) {
+        scores_by_metric.push((MULTIPLE_CHOICE, choice_scores));
     }
     if scores_by_metric.is_empty() {
         return Err(EvalError::Malformed {
@@ -281,38 +282,48 @@ pub fn evaluate(
     let primary = measures.remove(0);
     let (provenance, sources) = (Provenance::default(), options.sources.clone());
     let evaluation = Evaluation::new(primary, measures, Vec::new(), provenance, sources);
-    let worst = worst(all, evaluation.primary.metric == DIRECT_ANSWER.name, options.worst);
+    let worst = worst(scored, evaluation.primary.metric == DIRECT_ANSWER.name, options.worst);
     Ok(AokvqaReport { evaluation, warnings, items, worst })
 }
 
 /// A question, its prediction, and the accuracies of its direct answer and its selected choice.
-type Scored<'s, 'a> = (&'s Question<'a>, Option<&'s Prediction<'a>>, Option<f64>, f64);
+type ScoredQuestion<'s, 'a> = (&'s Question<'a>, Option<&'s Prediction<'a>>, Option<f64>, f64);
 
 /// The questions with the lowest accuracy, by direct answer or by choice.
-fn worst(all: Vec<Scored<'_, '_>>, by_direct_answer: bool, count: usize) -> Vec<WrongAnswer> {
-    let value = |(_, _, direct, choice): &Scored<'_, '_>| {
+fn worst(
+    scored_questions: Vec<ScoredQuestion<'_, '_>>,
+    by_direct_answer: bool,
+    count: usize,
+) -> Vec<WrongAnswer> {
+    let accuracy = |(_, _, direct, choice): &ScoredQuestion<'_, '_>| {
         if by_direct_answer { *direct } else { Some(*choice) }
     };
-    let mut wrong: Vec<(f64, Scored<'_, '_>)> =
-        all.into_iter().filter_map(|scored| Some((value(&scored)?, scored))).collect();
-    wrong.retain(|(value, _)| *value < 100.0);
+    let mut wrong: Vec<(f64, ScoredQuestion<'_, '_>)> = scored_questions
+        .into_iter()
+        .filter_map(|scored| Some((accuracy(&scored)?, scored)))
+        .collect();
+    wrong.retain(|(accuracy, _)| *accuracy < 100.0);
     wrong.sort_by(|(a, _), (b, _)| a.total_cmp(b));
     wrong.truncate(count);
-    let listed =
-        |(_, (question, given, direct_accuracy, choice_accuracy)): (f64, Scored<'_, '_>)| {
-            let text = |answer: Option<&Cow<'_, str>>| answer.map(|answer| answer.to_string());
-            WrongAnswer {
-                id: question.question_id.0.to_string(),
-                question: question.question.to_string(),
-                direct_answer: text(given.and_then(|given| given.direct_answer.as_ref())),
-                direct_accuracy,
-                choice: text(given.and_then(|given| given.multiple_choice.as_ref())),
-                choice_accuracy,
-                correct_choice: question.choices[question.correct_choice_idx].to_string(),
-                human_answers: with_counts(question.direct_answers.iter().map(|answer| &**answer)),
-            }
-        };
-    wrong.into_iter().map(listed).collect()
+    let wrong_answer = |(_, (question, prediction, direct_accuracy, choice_accuracy)): (
+        f64,
+        ScoredQuestion<'_, '_>,
+    )| {
+        let text = |answer: Option<&Cow<'_, str>>| answer.map(|answer| answer.to_string());
+        WrongAnswer {
+            id: question.question_id.0.to_string(),
+            question: question.question.to_string(),
+            direct_answer: text(
+                prediction.and_then(|prediction| prediction.direct_answer.as_ref()),
+            ),
+            direct_accuracy,
+            choice: text(prediction.and_then(|prediction| prediction.multiple_choice.as_ref())),
+            choice_accuracy,
+            correct_choice: question.choices[question.correct_choice_idx].to_string(),
+            human_answers: with_counts(question.direct_answers.iter().map(|answer| &**answer)),
+        }
+    };
+    wrong.into_iter().map(wrong_answer).collect()
 }
 
 impl AokvqaReport {

@@ -130,7 +130,7 @@ impl Items {
                 _ => {}
             }
             if let Some(first) = items.first()
-                && !alike(first, &item)
+                && !same_metric(first, &item)
             {
                 let reason = "has a different metric, version or normaliser than the first line";
                 return Err(malformed(Some(line), reason.to_owned()));
@@ -164,7 +164,7 @@ pub fn json_lines(items: &[Item]) -> String {
 }
 
 /// Whether two items have the same metric, version, normaliser and kind of statistic.
-pub(crate) fn alike(a: &Item, b: &Item) -> bool {
+pub(crate) fn same_metric(a: &Item, b: &Item) -> bool {
     let kind = std::mem::discriminant(&a.statistic) == std::mem::discriminant(&b.statistic);
     kind && a.metric == b.metric && a.version == b.version && a.normaliser == b.normaliser
 }

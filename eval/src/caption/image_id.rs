@@ -1,4 +1,4 @@
-//! Image ids. COCO and NoCaps have integers; other data sets may have names.
+//! Image ids. COCO and NoCaps have integers; other data sets may have strings.
 
 use std::fmt;
 

@@ -69,7 +69,7 @@ pub struct CaptionResults {
     pub results: Vec<CaptionResult>,
 }
 
-/// Which images are evaluated.
+/// The images to evaluate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum EvaluatedImages {
     /// All annotated images; a missing result is an error.
@@ -93,7 +93,7 @@ pub enum DomainFrequency {
 /// Options for [`evaluate`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CaptionOptions {
-    /// Which images are evaluated.
+    /// The images to evaluate.
     pub images: EvaluatedImages,
     /// External document frequencies for CIDEr-D and CIDEr; `None` counts them in the given
     /// references.
@@ -208,22 +208,22 @@ pub fn evaluate(
     results: &CaptionResults,
     options: &CaptionOptions,
 ) -> Result<CaptionScores, EvalError> {
-    Ok(prepare(annotations, results, options)?.scores(options))
+    Ok(tokenize_captions(annotations, results, options)?.scores(options))
 }
 
 /// The tokenized captions. The metrics need no other texts.
-struct Prepared {
+struct TokenizedCaptions {
     corpus: CaptionCorpus,
     /// Id and domain of each image.
     images: Vec<(ImageId, Option<String>)>,
     warnings: Vec<String>,
 }
 
-fn prepare(
+fn tokenize_captions(
     annotations: &CaptionAnnotations,
     results: &CaptionResults,
     options: &CaptionOptions,
-) -> Result<Prepared, EvalError> {
+) -> Result<TokenizedCaptions, EvalError> {
     let pairs = joined(annotations, results, options.images)?;
     let mut warnings = Vec::new();
     let corpus = corpus(&pairs, [&annotations.file, &results.file], &mut warnings)?;
@@ -241,33 +241,35 @@ fn prepare(
                 .to_owned(),
         );
     }
-    let head = |(image, _): &(&AnnotatedImage, &str)| (image.id.clone(), image.domain.clone());
-    Ok(Prepared { corpus, images: pairs.iter().map(head).collect(), warnings })
+    let id_and_domain =
+        |(image, _): &(&AnnotatedImage, &str)| (image.id.clone(), image.domain.clone());
+    Ok(TokenizedCaptions { corpus, images: pairs.iter().map(id_and_domain).collect(), warnings })
 }
 
-impl Prepared {
+impl TokenizedCaptions {
     fn scores(self, options: &CaptionOptions) -> CaptionScores {
         let Self { corpus, images, mut warnings } = self;
         let frequency = options.document_frequency.as_ref();
-        let own_frequency =
+        let count_per_domain =
             frequency.is_none() && options.domain_frequency == DomainFrequency::OwnImages;
         let (cider_d, cider) = cider::cider_d_and_cider(&corpus, frequency);
         let bleu = bleu(&corpus);
         let rouge_l = rouge_l(&corpus);
         // Frees the corpus early unless the domains need it.
-        let corpus = own_frequency.then_some(corpus);
-        let of_image = |(position, (id, domain)): (usize, (ImageId, Option<String>))| ImageScores {
-            id,
-            domain,
-            metrics: CaptionMetrics {
-                bleu: bleu.images[position],
-                rouge_l: rouge_l[position],
-                cider_d: cider_d[position],
-                cider: cider[position],
-            },
-            bleu_statistics: bleu.statistics[position],
-        };
-        let images: Vec<ImageScores> = images.into_iter().enumerate().map(of_image).collect();
+        let corpus = count_per_domain.then_some(corpus);
+        let image_scores =
+            |(position, (id, domain)): (usize, (ImageId, Option<String>))| ImageScores {
+                id,
+                domain,
+                metrics: CaptionMetrics {
+                    bleu: bleu.images[position],
+                    rouge_l: rouge_l[position],
+                    cider_d: cider_d[position],
+                    cider: cider[position],
+                },
+                bleu_statistics: bleu.statistics[position],
+            };
+        let images: Vec<ImageScores> = images.into_iter().enumerate().map(image_scores).collect();
         let metrics = CaptionMetrics {
             bleu: bleu.corpus,
             rouge_l: mean(&rouge_l),
@@ -289,9 +291,9 @@ fn corpus(
     let references = pairs.iter().flat_map(|(image, _)| &image.references);
     let references: Vec<&str> = references.map(String::as_str).collect();
     let captions: Vec<&str> = pairs.iter().map(|(_, caption)| *caption).collect();
-    let all = || references.iter().chain(&captions);
-    let bytes = all().map(|caption| caption.len()).sum();
-    let mut sentences = Sentences::with_capacity(all().count(), bytes);
+    let all_captions = || references.iter().chain(&captions);
+    let bytes = all_captions().map(|caption| caption.len()).sum();
+    let mut sentences = Sentences::with_capacity(all_captions().count(), bytes);
     for (captions, file) in [&references, &captions].into_iter().zip(files) {
         warn_of_line_ends(captions, file, warnings);
         let end = sentences.len() + captions.len();

@@ -83,19 +83,19 @@ struct FrequencyFile {
 /// # Errors
 /// [`EvalError::Malformed`]
 pub fn parse_annotations(file: &str, bytes: &[u8]) -> Result<CaptionAnnotations, EvalError> {
-    let (image_entries, caption_entries) = match lists(bytes, PART) {
+    let (image_entries, caption_entries) = match parse_lists(bytes, PART) {
         Some(lists) => lists,
         None => {
             let Object(parsed): Object<AnnotationFile<'_>> = parse(file, bytes, ANNOTATION_SHAPE)?;
-            let bare = |Object(image)| image;
-            let images = parsed.images.map(|list| vec![list.into_iter().map(bare).collect()]);
+            let unwrapped = |Object(image)| image;
+            let images = parsed.images.map(|list| vec![list.into_iter().map(unwrapped).collect()]);
             (images, vec![parsed.annotations])
         }
     };
     let malformed = |reason| malformed(file, reason, ANNOTATION_SHAPE);
     let mut images: Vec<AnnotatedImage> = Vec::new();
     let mut index = HashMap::new();
-    let listed = image_entries.is_some();
+    let has_image_list = image_entries.is_some();
     for (entry, image) in image_entries.into_iter().flatten().flatten().enumerate() {
         let entry = entry + 1;
         let Some(id) = image.id else {
@@ -113,10 +113,10 @@ pub fn parse_annotations(file: &str, bytes: &[u8]) -> Result<CaptionAnnotations,
     }
     for (entry, annotation) in caption_entries.into_iter().flatten().enumerate() {
         let entry_name = || format!("entry {} of `annotations`", entry + 1);
-        let (id, caption) = complete(annotation, entry_name).map_err(malformed)?;
+        let (id, caption) = id_and_caption(annotation, entry_name).map_err(malformed)?;
         let position = match index.get(&id) {
             Some(&position) => position,
-            None if listed => {
+            None if has_image_list => {
                 let (id, entry_name) = (id.brief(), entry_name());
                 return Err(malformed(format!("{entry_name} is for image {id}, not in `images`")));
             }
@@ -146,12 +146,12 @@ pub fn parse_results(file: &str, bytes: &[u8]) -> Result<CaptionResults, EvalErr
             entries.into_iter().map(|Object(entry)| entry).collect()
         }
     };
-    let complete = |(entry, result): (usize, CaptionEntry<'_>)| {
-        let (image_id, caption) = complete(result, || format!("entry {}", entry + 1))
+    let result = |(entry, result): (usize, CaptionEntry<'_>)| {
+        let (image_id, caption) = id_and_caption(result, || format!("entry {}", entry + 1))
             .map_err(|reason| malformed(file, reason, RESULT_SHAPE))?;
         Ok::<_, EvalError>(CaptionResult { image_id, caption })
     };
-    let results = entries.into_iter().enumerate().map(complete).collect::<Result<Vec<_>, _>>()?;
+    let results = entries.into_iter().enumerate().map(result).collect::<Result<Vec<_>, _>>()?;
     if results.is_empty() {
         return Err(malformed(file, "has no results".to_owned(), RESULT_SHAPE));
     }
@@ -170,13 +170,13 @@ pub fn parse_document_frequency(file: &str, bytes: &[u8]) -> Result<DocumentFreq
     if !(documents.is_finite() && documents >= 1.0) {
         return refuse(format!("`num_documents` is {documents}, but must be at least 1"));
     }
-    // Reports the alphabetically first n-gram, so that the message is deterministic.
+    // Reports the alphabetically first n-gram, so that the message is always the same.
     let DistinctKeys(counts) = parsed.document_frequency;
-    let bad = counts
+    let invalid = counts
         .iter()
         .filter(|&(_, &count)| !(0.0..=documents).contains(&count))
         .min_by_key(|n| n.0);
-    if let Some((ngram, count)) = bad {
+    if let Some((ngram, count)) = invalid {
         let ngram = shortened(ngram, 60);
         return refuse(format!("`{ngram}` is in {count} of {documents} documents"));
     }
@@ -185,7 +185,7 @@ pub fn parse_document_frequency(file: &str, bytes: &[u8]) -> Result<DocumentFreq
 
 /// Reads both lists of an annotation file in parallel. `None` asks the caller to parse the file
 /// serially, for example to get the error.
-fn lists(bytes: &[u8], part: usize) -> Option<Lists<'_>> {
+fn parse_lists(bytes: &[u8], part: usize) -> Option<Lists<'_>> {
     let mut cursor = Cursor::new(text(bytes)?, part);
     let (mut images, mut annotations) = (None, None);
     cursor.object(|key, cursor| {
@@ -204,7 +204,7 @@ fn lists(bytes: &[u8], part: usize) -> Option<Lists<'_>> {
 type Lists<'a> = (Option<Parts<ImageEntry>>, Parts<CaptionEntry<'a>>);
 
 /// Returns the id and the caption of an entry; `entry_name` names the entry in messages.
-fn complete(
+fn id_and_caption(
     entry: CaptionEntry<'_>,
     entry_name: impl Fn() -> String,
 ) -> Result<(ImageId, String), String> {
@@ -219,10 +219,10 @@ fn complete(
 
 /// The text of a file without its byte order mark; `None` if the file is not UTF-8.
 fn text(bytes: &[u8]) -> Option<&str> {
-    str::from_utf8(without_mark(bytes)).ok()
+    str::from_utf8(without_byte_order_mark(bytes)).ok()
 }
 
-fn without_mark(bytes: &[u8]) -> &[u8] {
+fn without_byte_order_mark(bytes: &[u8]) -> &[u8] {
     bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes)
 }
 
@@ -231,7 +231,7 @@ fn parse<'a, T: Deserialize<'a>>(
     bytes: &'a [u8],
     shape: &'static str,
 ) -> Result<T, EvalError> {
-    serde_json::from_slice(without_mark(bytes)).map_err(|error| EvalError::Malformed {
+    serde_json::from_slice(without_byte_order_mark(bytes)).map_err(|error| EvalError::Malformed {
         location: Location::new(file, (error.line() > 0).then_some(error.line() as u64)),
         reason: message(&error),
         remedy: shape,

@@ -43,7 +43,7 @@ type Rewrite = (Regex, &'static str);
 
 /// Compiles all patterns, or returns the first error.
 fn compile(rewrites: &[(&str, &'static str)]) -> Result<Vec<Rewrite>, regex::Error> {
-    rewrites.iter().map(|(pattern, with)| Ok((Regex::new(pattern)?, *with))).collect()
+    rewrites.iter().map(|(pattern, replacement)| Ok((Regex::new(pattern)?, *replacement))).collect()
 }
 
 /// Whether a reply contains the token "yes", and whether it contains "no".
@@ -56,8 +56,8 @@ pub(super) fn contains_yes_no(response: &str) -> Result<(bool, bool), regex::Err
         return Ok((false, false));
     }
     let mut text = Cow::Borrowed(lower.as_str());
-    for (pattern, with) in REWRITES.as_ref().map_err(Clone::clone)? {
-        if let Cow::Owned(rewritten) = pattern.replace_all(&text, *with) {
+    for (pattern, replacement) in REWRITES.as_ref().map_err(Clone::clone)? {
+        if let Cow::Owned(rewritten) = pattern.replace_all(&text, *replacement) {
             text = Cow::Owned(rewritten);
         }
     }
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_rewrites_are_patterns() {
+    fn every_rewrite_compiles() {
         assert_eq!(REWRITES.as_ref().map(Vec::len), Ok(12));
         assert!(compile(&[("a", "b"), ("(", "c")]).is_err(), "an invalid pattern is an error");
     }

@@ -37,7 +37,7 @@ impl RowScale {
     }
 
     fn position(&self, value: f64) -> f64 {
-        self.at_share(self.axis.share(value))
+        self.at_share(self.axis.position(value))
     }
 
     fn view(&self) -> String {
@@ -183,7 +183,7 @@ fn bars(values: &[f64]) -> Option<(Axis, Vec<Bar>, bool)> {
         .collect();
     let last = bars.len().checked_sub(1)?;
     for value in &sorted {
-        let bin = (axis.share(*value) * bars.len() as f64 + 1e-9) as usize;
+        let bin = (axis.position(*value) * bars.len() as f64 + 1e-9) as usize;
         bars[bin.min(last)].count += 1;
     }
     let beyond = max > axis.high();
@@ -204,7 +204,7 @@ impl Histogram<'_> {
         // Bars of single values at the ends need space beyond the ticks.
         let (inner, width) = (LEFT + 8.0, right - LEFT - 16.0);
         let x = |value: f64| inner + (value - axis.low()) / (axis.high() - axis.low()) * width;
-        let y = |count: f64| bottom - counts.share(count) * (bottom - ABOVE);
+        let y = |count: f64| bottom - counts.position(count) * (bottom - ABOVE);
         let view = format!("0 0 {} {}", PLOT.0, PLOT.1);
         let name = format!("Histogram: {}, {} {}", self.quantity, size(total), self.items);
         let attributes =
@@ -243,7 +243,7 @@ impl Histogram<'_> {
             if let Some((name, value)) = self.overall.filter(|(_, value)| value.is_finite()) {
                 let at = x(value.clamp(axis.low(), axis.high()));
                 line(html, "overall", (at, ABOVE - 4.0), (at, bottom));
-                let side = if axis.share(value) > 0.6 { "end" } else { "start" };
+                let side = if axis.position(value) > 0.6 { "end" } else { "start" };
                 label(html, side, (at, ABOVE - 8.0), &format!("{name} {}", format_value(value)));
             }
         });
