@@ -32,7 +32,7 @@ use crate::error::{EvalError, Location};
 use crate::ids::Id;
 use crate::items::{Item, Statistic};
 use crate::json::DistinctKeys;
-use crate::json::cursor::{PART, parse_list};
+use crate::json::cursor::{PART_BYTES, parse_list};
 use crate::metric::{MetricInfo, Unit};
 use crate::result::{Evaluation, Measure, Provenance, SourceFile};
 use crate::text::{metrics, sources};
@@ -136,7 +136,7 @@ pub struct WrongAnswer {
 /// [`EvalError::Malformed`]
 pub fn parse_questions<'a>(file: &str, text: &'a str) -> Result<Vec<Question<'a>>, EvalError> {
     let remedy = "give a split of A-OKVQA that has answers, such as aokvqa_v1p0_val.json";
-    let questions: Vec<Question<'a>> = match parse_list(text, PART) {
+    let questions: Vec<Question<'a>> = match parse_list(text, PART_BYTES) {
         Some(questions) => questions,
         None => {
             let questions: Vec<Object<Question<'a>>> = parse(file, text, remedy)?;

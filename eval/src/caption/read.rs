@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::{AnnotatedImage, CaptionAnnotations, CaptionResult, CaptionResults, ImageId};
 use crate::error::{EvalError, Location};
-use crate::json::cursor::{Cursor, PART, Parts, parse_list};
+use crate::json::cursor::{Cursor, PART_BYTES, Parts, parse_list};
 use crate::json::{DistinctKeys, Text, objects};
 use crate::metric::caption::cider::DocumentFrequency;
 
@@ -83,7 +83,7 @@ struct FrequencyFile {
 /// # Errors
 /// [`EvalError::Malformed`]
 pub fn parse_annotations(file: &str, bytes: &[u8]) -> Result<CaptionAnnotations, EvalError> {
-    let (image_entries, caption_entries) = match parse_lists(bytes, PART) {
+    let (image_entries, caption_entries) = match parse_lists(bytes, PART_BYTES) {
         Some(lists) => lists,
         None => {
             let Object(parsed): Object<AnnotationFile<'_>> = parse(file, bytes, ANNOTATION_SHAPE)?;
@@ -139,7 +139,7 @@ pub fn parse_annotations(file: &str, bytes: &[u8]) -> Result<CaptionAnnotations,
 /// # Errors
 /// [`EvalError::Malformed`]
 pub fn parse_results(file: &str, bytes: &[u8]) -> Result<CaptionResults, EvalError> {
-    let entries = match text(bytes).and_then(|text| parse_list(text, PART)) {
+    let entries = match text(bytes).and_then(|text| parse_list(text, PART_BYTES)) {
         Some(entries) => entries,
         None => {
             let entries: Vec<Object<CaptionEntry<'_>>> = parse(file, bytes, RESULT_SHAPE)?;

@@ -1,6 +1,6 @@
 //! A page of claims: each with its published value, its measured value and its verdict.
 
-use super::forest::{Forest, Row, forest, star_note};
+use super::forest::{ForestOptions, Row, forest, star_note};
 use super::numbers::{decimals, fixed, limits, size};
 use super::page::Page;
 use super::writer::Html;
@@ -68,7 +68,7 @@ pub fn claims_page(title: &str, lead: &str, claims: &[ClaimCard<'_>], notes: &[S
     page.into_html()
 }
 
-/// A table with one row per claim: claim, published, measured.
+/// A table of all measured claims, one row per claim.
 fn summary(html: &mut Html, claims: &[&ClaimCard<'_>]) {
     list(html, &["claim", "published", "measured here", "n", "verdict"], claims, |html, claim| {
         let Some(measure) = claim.measure else { return };
@@ -86,18 +86,21 @@ fn summary(html: &mut Html, claims: &[&ClaimCard<'_>]) {
     });
 }
 
-/// A table whose first columns are the claim and the published value.
+/// A table whose first columns are the claim and the published value; `more_cells` writes the other
+/// cells of a row.
 fn list(
     html: &mut Html,
-    heads: &[&str],
+    headings: &[&str],
     claims: &[&ClaimCard<'_>],
-    rest: impl Fn(&mut Html, &ClaimCard<'_>),
+    more_cells: impl Fn(&mut Html, &ClaimCard<'_>),
 ) {
     html.node("div", &[("class", "scroll")], |html| {
         html.node("table", &[("class", "list claims")], |html| {
             html.node("thead", &[], |html| {
                 html.node("tr", &[], |html| {
-                    heads.iter().for_each(|head| html.leaf("th", &[("scope", "col")], head));
+                    headings
+                        .iter()
+                        .for_each(|heading| html.leaf("th", &[("scope", "col")], heading));
                 });
             });
             html.node("tbody", &[], |html| {
@@ -114,7 +117,7 @@ fn list(
                             }
                         });
                         labelled(html, "published", |html| html.text(claim.published));
-                        rest(html, claim);
+                        more_cells(html, claim);
                     });
                 }
             });
@@ -147,13 +150,13 @@ fn measures(html: &mut Html, claim: &ClaimCard<'_>) {
         published => format!(" Published: {published}."),
     };
     html.leaf("p", &[("class", "note")], &format!("{}.{published}", claim.claim));
-    let own = claim.measure.into_iter().map(|measure| (spelling(&measure.metric), measure));
+    let measured = claim.measure.into_iter().map(|measure| (spelling(&measure.metric), measure));
     let compared = claim.compared.iter().map(|(name, measure)| (name.clone(), measure));
     let rows: Vec<Row<'_>> = compared
-        .chain(own)
+        .chain(measured)
         .map(|(name, measure)| Row { name, ..Row::of_measure(measure) })
         .collect();
-    forest(html, "metric", &rows, &Forest { overall: None, n: true });
+    forest(html, "metric", &rows, &ForestOptions { overall: None, show_n: true });
     star_note(html, &rows);
     html.node("p", &[("class", "note")], |html| html.leaf("code", &[], claim.command));
 }

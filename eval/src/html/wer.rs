@@ -1,7 +1,7 @@
-//! The page of an ASR model: counts, confusions, rare words, alignments.
+//! The page for word and character error rates: counts, confusions, rare words, alignments.
 
-use super::cases::{Cases, Cell, Column, Kind, cut};
-use super::forest::{Forest, Row, forest};
+use super::cases::{Cases, Cell, Column, Kind, truncated};
+use super::forest::{ForestOptions, Row, forest};
 use super::numbers::{count, format_value, percent, size};
 use super::page::Page;
 use super::plots::share_bar;
@@ -65,13 +65,13 @@ impl WerReport {
         if let Some(confusions) = &self.confusions {
             page.section("Most frequent confusions", |html| most_frequent(html, confusions));
         }
-        let mut steps = MAX_STEPS;
+        let mut steps_left = MAX_STEPS;
         Cases {
             items: "utterances with errors",
             total: if values.is_empty() { self.worst.len() } else { values.len() - correct },
             order: "by number of errors",
             columns: &COLUMNS,
-            rows: self.worst.iter().map(|pair| cells(self, pair, unit, &mut steps)).collect(),
+            rows: self.worst.iter().map(|pair| cells(self, pair, unit, &mut steps_left)).collect(),
             legend: legend(),
         }
         .write(&mut page);
@@ -121,7 +121,7 @@ impl WerReport {
         }
         if let Some(rare) = &self.rare_words {
             html.leaf("h3", &[], "Rare words");
-            let sides = [
+            let word_groups = [
                 ("rare (B-WER)", rare.b_wer, rare.rare),
                 ("others (U-WER)", rare.u_wer, rare.others),
             ];
@@ -139,7 +139,7 @@ impl WerReport {
             };
             let headings = ["words", "rate", "reference", "sub.", "del.", "ins."];
             html.node("div", &[("class", "scroll"), ("tabindex", "0")], |html| {
-                sections::plain_table(html, &headings, &sides.map(row));
+                sections::plain_table(html, &headings, &word_groups.map(row));
             });
         }
     }
@@ -148,20 +148,25 @@ impl WerReport {
         if self.normalisers.is_empty() {
             return;
         }
-        let row = |of_one: &'_ crate::wer::report::NormaliserValue| of_one.normaliser.clone();
+        let name = |value: &'_ crate::wer::report::NormaliserValue| value.normaliser.clone();
         let rows: Vec<Row<'_>> = self
             .normalisers
             .iter()
-            .map(|one| Row { name: row(one), up: None, ..Row::of_measure(&one.measure) })
+            .map(|value| Row {
+                name: name(value),
+                higher_is_better: None,
+                ..Row::of_measure(&value.measure)
+            })
             .collect();
-        forest(html, "normaliser", &rows, &Forest { overall: None, n: false });
+        forest(html, "normaliser", &rows, &ForestOptions { overall: None, show_n: false });
     }
 }
 
 fn most_frequent(html: &mut Html, confusions: &Confusions) {
     let Confusions { substitutions, deletions, insertions } = confusions;
-    let word =
-        |html: &mut Html, word: &str| html.foreign("bdi", "", &cut(&visible(word), TOKEN_WIDTH));
+    let word = |html: &mut Html, word: &str| {
+        html.foreign("bdi", "", &truncated(&visible(word), TOKEN_WIDTH))
+    };
     let pair = |(reference, hypothesis, n): &(String, String, u64)| {
         let mut html = Html::default();
         word(&mut html, reference);
@@ -195,7 +200,12 @@ fn most_frequent(html: &mut Html, confusions: &Confusions) {
     });
 }
 
-fn cells(report: &WerReport, pair: &WorstPair, unit: TokenUnit, steps: &mut usize) -> Vec<Cell> {
+fn cells(
+    report: &WerReport,
+    pair: &WorstPair,
+    unit: TokenUnit,
+    steps_left: &mut usize,
+) -> Vec<Cell> {
     let counts = &pair.counts;
     let numbers = [
         counts.errors(),
@@ -206,16 +216,16 @@ fn cells(report: &WerReport, pair: &WorstPair, unit: TokenUnit, steps: &mut usiz
     ];
     let mut cells = vec![Cell::text(&pair.id), Cell::number(counts.error_rate())];
     cells.extend(numbers.map(Cell::count));
-    cells.push(Cell::Rich(alignment(columns(pair, unit, report.alignment), unit, steps)));
+    cells.push(Cell::Rich(alignment(columns(pair, unit, report.alignment), unit, steps_left)));
     cells
 }
 
-/// Shows the reference above the hypothesis; `steps` is the number of alignment steps that the page
-/// may still show.
-fn alignment(columns: Vec<text::Column<'_>>, unit: TokenUnit, steps: &mut usize) -> Html {
+/// Shows the reference above the hypothesis; `steps_left` is the number of alignment steps that
+/// the page may still show.
+fn alignment(columns: Vec<text::Column<'_>>, unit: TokenUnit, steps_left: &mut usize) -> Html {
     let mut html = Html::default();
-    let shown = columns.len().min(MAX_PAIR_STEPS).min(*steps);
-    *steps -= shown;
+    let shown = columns.len().min(MAX_PAIR_STEPS).min(*steps_left);
+    *steps_left -= shown;
     let class = match unit {
         TokenUnit::Word => "alignment",
         TokenUnit::Char => "alignment chars",
@@ -243,15 +253,15 @@ fn step(html: &mut Html, edit: Edit, reference: &str, hypothesis: &str) {
         Edit::Deletion => ("c d", "deletion"),
         Edit::Insertion => ("c i", "insertion"),
     };
-    let (above, below) = match edit {
+    let (reference_tag, hypothesis_tag) = match edit {
         Edit::Hit => ("span", "span"),
         _ => ("del", "ins"),
     };
     let attributes = [("class", class), ("title", title)];
     let attributes = if edit == Edit::Hit { &attributes[..1] } else { &attributes[..] };
     html.node("span", attributes, |html| {
-        html.leaf(above, &[], &cut(reference, TOKEN_WIDTH));
-        html.leaf(below, &[], &cut(hypothesis, TOKEN_WIDTH));
+        html.leaf(reference_tag, &[], &truncated(reference, TOKEN_WIDTH));
+        html.leaf(hypothesis_tag, &[], &truncated(hypothesis, TOKEN_WIDTH));
     });
 }
 

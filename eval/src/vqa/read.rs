@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::human_answers::{HumanAnswer, deserialize_answers};
 use crate::error::{EvalError, Location};
 use crate::ids::Id;
-use crate::json::cursor::{PART, parse_list, parse_list_under_key};
+use crate::json::cursor::{PART_BYTES, parse_list, parse_list_under_key};
 use crate::json::objects;
 
 /// A question with its human answers.
@@ -51,7 +51,7 @@ struct Answer<'a> {
 pub fn parse_annotations<'a>(file: &str, text: &'a str) -> Result<Vec<Annotation<'a>>, EvalError> {
     let remedy = "give the annotations of VQA v2 or OK-VQA: {\"annotations\": [{\"question_id\", \
                   \"answers\": [{\"answer\"}]}]}";
-    let annotations = match parse_list_under_key("annotations", text, PART) {
+    let annotations = match parse_list_under_key("annotations", text, PART_BYTES) {
         Some(annotations) => annotations,
         None => parse::<Object<Annotations<'a>>>(file, text, remedy)?.0.annotations,
     };
@@ -80,7 +80,7 @@ pub fn parse_results<'a>(
     text: &'a str,
 ) -> Result<HashMap<Id<'a>, Cow<'a, str>>, EvalError> {
     let remedy = "give results as [{\"question_id\": …, \"answer\": \"…\"}]";
-    let read: Vec<Answer<'a>> = match parse_list(text, PART) {
+    let read: Vec<Answer<'a>> = match parse_list(text, PART_BYTES) {
         Some(answers) => answers,
         None => {
             let answers: Vec<Object<Answer<'a>>> = parse(file, text, remedy)?;
@@ -114,7 +114,7 @@ struct Question<'a> {
 /// [`EvalError::Malformed`]
 pub fn parse_questions<'a>(file: &str, text: &'a str) -> Result<Questions<'a>, EvalError> {
     let remedy = "give questions as {\"questions\": [{\"question_id\", \"question\"}]}";
-    let questions = match parse_list_under_key("questions", text, PART) {
+    let questions = match parse_list_under_key("questions", text, PART_BYTES) {
         Some(questions) => questions,
         None => parse::<Object<QuestionFile<'a>>>(file, text, remedy)?.0.questions,
     };

@@ -119,23 +119,24 @@ struct Buffers<K> {
     hypothesis: Counts<K>,
     reference: Counts<K>,
     /// For each n-gram of the hypothesis, its highest count in one reference.
-    most: Vec<u32>,
+    highest_counts: Vec<u32>,
 }
 
 impl<K: Key> Buffers<K> {
     fn new() -> Self {
-        Self { hypothesis: Counts::new(), reference: Counts::new(), most: Vec::new() }
+        Self { hypothesis: Counts::new(), reference: Counts::new(), highest_counts: Vec::new() }
     }
 
     fn statistics(&mut self, corpus: &CaptionCorpus, image: usize) -> BleuStatistics {
         let length = corpus.hypothesis(image).tokens.len() as u64;
         let lengths = corpus.references(image).map(|reference| reference.tokens.len() as u64);
-        let closest = lengths.min_by_key(|other| (other.abs_diff(length), *other));
+        let closest = lengths
+            .min_by_key(|reference_length| (reference_length.abs_diff(length), *reference_length));
         BleuStatistics {
             hypothesis_length: length,
             reference_length: closest.unwrap_or(0),
-            ngrams: std::array::from_fn(|shorter| length.saturating_sub(shorter as u64)),
-            matched: std::array::from_fn(|shorter| self.matched(corpus, image, shorter + 1)),
+            ngrams: std::array::from_fn(|index| length.saturating_sub(index as u64)),
+            matched: std::array::from_fn(|index| self.matched(corpus, image, index + 1)),
         }
     }
 
@@ -143,17 +144,17 @@ impl<K: Key> Buffers<K> {
     fn matched(&mut self, corpus: &CaptionCorpus, image: usize, order: usize) -> u64 {
         self.hypothesis.count(corpus.hypothesis(image).tokens, order);
         let hypothesis = &self.hypothesis.counts;
-        self.most.clear();
-        self.most.resize(hypothesis.len(), 0);
+        self.highest_counts.clear();
+        self.highest_counts.resize(hypothesis.len(), 0);
         for reference in corpus.references(image) {
             self.reference.count(reference.tokens, order);
             let reference = &self.reference.counts;
             for_common(hypothesis, reference, |ours, theirs| {
-                self.most[ours] = self.most[ours].max(reference[theirs].1);
+                self.highest_counts[ours] = self.highest_counts[ours].max(reference[theirs].1);
             });
         }
-        let clipped = |(most, (_, count)): (&u32, &(K, u32))| u64::from(*most.min(count));
-        self.most.iter().zip(hypothesis).map(clipped).sum()
+        let clipped = |(highest, (_, count)): (&u32, &(K, u32))| u64::from(*highest.min(count));
+        self.highest_counts.iter().zip(hypothesis).map(clipped).sum()
     }
 }
 
@@ -163,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn golden_values() {
+    fn scores_equal_pycocoevalcap() {
         let bleu = bleu(&golden());
         let expected =
             [0.8749999999453126, 0.8604560507552892, 0.8398127380023935, 0.8065008589354788];
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_captions_have_values() {
+    fn scores_of_empty_captions_are_finite() {
         let corpus = CaptionCorpus::new(&["", "a"], &[["a b"], [""]]).unwrap();
         let bleu = bleu(&corpus);
         assert!(bleu.corpus.iter().chain(bleu.images.iter().flatten()).all(|v| v.is_finite()));

@@ -80,18 +80,18 @@ fn scores_by<K: Key>(
             None => Weights::<K>::of_references(corpus, images, order),
             Some(frequency) => Weights::of_external(corpus, frequency, order),
         };
-        let rows = images.par_iter().zip(&mut sums);
-        rows.for_each_init(Buffers::new, |buffers, (image, sums)| {
-            let (d, plain) = buffers.similarity(corpus, *image, order, &weights);
-            *sums = (sums.0 + d, sums.1 + plain);
+        let images_and_sums = images.par_iter().zip(&mut sums);
+        images_and_sums.for_each_init(Buffers::new, |buffers, (image, sums)| {
+            let (cider_d, cider) = buffers.summed_similarities(corpus, *image, order, &weights);
+            *sums = (sums.0 + cider_d, sums.1 + cider);
         });
     }
     let score = |(sum, image): (f64, &usize)| {
         sum / MAX_NGRAM_ORDER as f64 / corpus.references(*image).count() as f64 * 10.0
     };
-    let (d, plain): (Vec<f64>, Vec<f64>) = sums.into_iter().unzip();
+    let (cider_d, cider): (Vec<f64>, Vec<f64>) = sums.into_iter().unzip();
     let scores = |sums: Vec<f64>| sums.into_iter().zip(images).map(score).collect();
-    (scores(d), scores(plain))
+    (scores(cider_d), scores(cider))
 }
 
 /// Buffers, reused from image to image.
@@ -108,7 +108,7 @@ impl<K: Key> Buffers<K> {
 
     /// The similarities of a hypothesis to its references for n-grams of `order` words, summed over
     /// the references. Returns the sum for CIDEr-D and the sum for plain CIDEr.
-    fn similarity(
+    fn summed_similarities(
         &mut self,
         corpus: &CaptionCorpus,
         image: usize,
@@ -118,7 +118,7 @@ impl<K: Key> Buffers<K> {
         let hypothesis = corpus.hypothesis(image);
         self.counts.count(hypothesis.tokens, order);
         let hypothesis_norm = weigh(&self.counts, weights, &mut self.hypothesis);
-        let (mut d, mut plain) = (0.0, 0.0);
+        let (mut cider_d, mut cider) = (0.0, 0.0);
         for reference in corpus.references(image) {
             self.counts.count(reference.tokens, order);
             let reference_norm = weigh(&self.counts, weights, &mut self.reference);
@@ -132,10 +132,10 @@ impl<K: Key> Buffers<K> {
             if norms != 0.0 {
                 (clipped, product) = (clipped / norms, product / norms);
             }
-            d += clipped * penalty(hypothesis, reference);
-            plain += product;
+            cider_d += clipped * penalty(hypothesis, reference);
+            cider += product;
         }
-        (d, plain)
+        (cider_d, cider)
     }
 }
 
@@ -161,7 +161,7 @@ mod tests {
     use crate::metric::mean::mean;
 
     #[test]
-    fn golden_values() {
+    fn cider_d_equals_pycocoevalcap() {
         let values = cider_d(&golden(), None);
         let expected = [3.7905395709024643, 1.2953060131319978, 10.0];
         for (ours, expected) in values.iter().zip(expected) {
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn one_image_has_no_weights() {
+    fn one_image_scores_0_without_external_frequencies() {
         let corpus = CaptionCorpus::new(&["a man"], &[["a man"]]).unwrap();
         assert_eq!(cider_d(&corpus, None), [0.0]);
         assert_eq!(of_subset(&golden(), &[2, 9]), (vec![0.0], vec![0.0]));
@@ -182,9 +182,8 @@ mod tests {
         assert!((cider(&corpus, Some(&external))[0] - 5.0).abs() < 1e-12);
     }
 
-    /// External frequencies that equal the frequencies in the references change nothing.
     #[test]
-    fn external_frequencies_replace_the_reference_frequencies() {
+    fn external_frequencies_equal_to_those_of_the_references_change_no_score() {
         let hypotheses = ["a b", "a c"];
         let references = [vec!["a b", "b"], vec!["a c d"]];
         let corpus = CaptionCorpus::new(&hypotheses, &references).unwrap();

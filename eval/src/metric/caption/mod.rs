@@ -99,13 +99,13 @@ impl CaptionCorpus {
     }
 
     fn references(&self, image: usize) -> impl Iterator<Item = Sentence<'_>> + Clone {
-        let start = image.checked_sub(1).map_or(0, |before| self.ends[before]);
+        let start = image.checked_sub(1).map_or(0, |previous| self.ends[previous]);
         (start..self.ends[image]).map(|sentence| self.sentences.get(sentence))
     }
 
     /// Whether n-grams fit into `u64` keys.
     fn has_short_keys(&self) -> bool {
-        self.sentences.vocabulary().len() <= u64::WORDS
+        self.sentences.vocabulary().len() <= u64::MAX_WORDS
     }
 }
 
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn images_without_references_are_refused() {
+    fn missing_references_and_unequal_lengths_are_refused() {
         let none: [&str; 0] = [];
         let error = CaptionCorpus::new(&["a", "b"], &[&["a"][..], &none[..]]).unwrap_err();
         assert!(matches!(error, MetricError::NoReference { image: 1 }), "{error}");
