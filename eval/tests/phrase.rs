@@ -233,7 +233,10 @@ fn unmatched_rows_are_named() {
         failure(&[], &predictions),
         "gold: has no rows; expected a header line and one line per row"
     );
-    assert_eq!(failure(&gold[..1], &predictions[..1]), "pearson: needs at least 2 rows, got 1");
+    assert_eq!(
+        failure(&gold[..1], &predictions[..1]),
+        "pearson: needs at least 2 rows, got 1; add rows"
+    );
 }
 
 #[test]

@@ -232,7 +232,7 @@ impl Histogram<'_> {
                     html.leaf("rect", &[("class", "hover"), x, y, width, height], "");
                     let (y, height) = (("y", top.as_str()), ("height", bar_height.as_str()));
                     let bar_attributes = [("class", "bar"), x, y, width, height];
-                    html.leaf("rect", &solid, "");
+                    html.leaf("rect", &bar_attributes, "");
                 });
             }
             line(html, "axis", (LEFT_MARGIN, bottom), (right, bottom));

@@ -122,12 +122,12 @@ fn ngrams<'t>(
         text.chars().filter(|c| !is_space(*c)).map(|c| u128::from(u32::from(c)) + 1).collect();
     let mut orders: Vec<_> = (1..=CHAR_ORDER).map(|n| sorted_ngrams(&chars, n, 21)).collect();
     if word_order > 0 {
-        let mut numbered = Vec::new();
+        let mut word_numbers = Vec::new();
         for word in text.split(is_space).filter(|word| !word.is_empty()).flat_map(split_mark) {
             let next = words.len() as u128 + 1;
-            numbered.push(*words.entry(word).or_insert(next));
+            word_numbers.push(*words.entry(word).or_insert(next));
         }
-        orders.extend((1..=word_order).map(|n| sorted_ngrams(&numbered, n, 64)));
+        orders.extend((1..=word_order).map(|n| sorted_ngrams(&word_numbers, n, 64)));
     }
     orders
 }
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_texts_score_0() {
+    fn texts_without_common_ngrams_score_0() {
         for (hypothesis, reference) in
             [("", ""), ("a", ""), ("", "a"), ("a", "b"), (" \u{1c}", "a")]
         {

@@ -46,7 +46,7 @@ fn first_slot(word: &str, slots: usize) -> usize {
             (Some(&first), Some(&last)) => {
                 (u32::from_le_bytes(first).into(), u32::from_le_bytes(last).into())
             }
-            _ => (bytes.iter().fold(0, |all, &byte| all << 8 | u64::from(byte)), 0),
+            _ => (bytes.iter().fold(0, |key, &byte| key << 8 | u64::from(byte)), 0),
         },
     };
     let mixed =

@@ -154,7 +154,7 @@ pub fn evaluate(
     let evaluation = Evaluation::new(
         primary,
         secondary,
-        breakdown::all(&sample, options),
+        breakdown::breakdowns(&sample, options),
         options.provenance.clone(),
         vec![
             source("gold", &options.gold_file, gold.len()),

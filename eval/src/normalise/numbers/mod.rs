@@ -41,7 +41,7 @@ impl Token<'_> {
 
 /// Writes the words, separated by single spaces, with numbers as digits.
 pub(super) fn write_numbers(text: &str, words: &[Span], out: &mut String) {
-    let mut machine = Machine { out, value: Value::default(), prefix: None };
+    let mut conversion = Conversion { out, value: Value::default(), prefix: None };
     let mut previous = Token::Other;
     let mut next = words.first().map(|span| classify(&text[span.clone()]));
     let mut skip = false;
@@ -52,17 +52,17 @@ pub(super) fn write_numbers(text: &str, words: &[Span], out: &mut String) {
         if !std::mem::take(&mut skip) {
             let word = &text[span.clone()];
             match current {
-                Token::Other => machine.other(word),
-                Token::Written { prefix, number } => machine.written(word, prefix, number),
+                Token::Other => conversion.other(word),
+                Token::Written { prefix, number } => conversion.written(word, prefix, number),
                 Token::Word(meaning) => {
                     let context = Context { previous, word, next, next_word };
-                    skip = machine.number_word(meaning, context);
+                    skip = conversion.number_word(meaning, context);
                 }
             }
         }
         previous = current;
     }
-    machine.flush();
+    conversion.flush();
 }
 
 fn classify(word: &str) -> Token<'_> {
@@ -100,14 +100,14 @@ struct Context<'a> {
 }
 
 /// The state of the conversion: the output, and the number that is being read (the pending number).
-struct Machine<'a> {
+struct Conversion<'a> {
     out: &'a mut String,
     value: Value,
     /// Sign or currency symbol of the pending number; `None` without one.
     prefix: Option<char>,
 }
 
-impl Machine<'_> {
+impl Conversion<'_> {
     /// Writes a word after the prefix, if any. Clears the pending number and the prefix.
     fn write(&mut self, text: &str, suffix: &str) {
         start_word(self.out, self.prefix.take());
@@ -198,7 +198,7 @@ impl Machine<'_> {
                 }
             }
             NumberWord::And | NumberWord::Repeat(_) | NumberWord::Point => {
-                return self.special(meaning, context);
+                return self.word_before_number(meaning, context);
             }
         }
         false
@@ -243,7 +243,7 @@ impl Machine<'_> {
     }
 
     /// Processes `and`, `double`, `triple` and `point`, which need a number after them.
-    fn special(&mut self, meaning: NumberWord, context: Context<'_>) -> bool {
+    fn word_before_number(&mut self, meaning: NumberWord, context: Context<'_>) -> bool {
         let Some(next) = context.next.filter(|next| next.can_be_numeric()) else {
             self.other(context.word);
             return false;
