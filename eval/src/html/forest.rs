@@ -6,7 +6,7 @@ use super::plots::{Mark, RowScale, interval_axis, interval_row};
 use super::writer::Html;
 use crate::metric::registry::spelling;
 use crate::result::{Interval, MIN_UNITS, Measure};
-use crate::text::level;
+use crate::text::interval_heading;
 
 /// Number of axis steps.
 const STEPS: usize = 4;
@@ -90,7 +90,7 @@ pub(super) fn forest(html: &mut Html, name: &str, rows: &[Row<'_>], options: &Fo
                         }
                         html.leaf("th", &[("scope", "col"), ("class", "number")], "value");
                         if let Some(interval) = interval {
-                            html.leaf("th", &[("scope", "col")], &level(interval));
+                            html.leaf("th", &[("scope", "col")], &interval_heading(interval));
                         }
                         html.leaf("th", &[("scope", "col"), ("class", "plot")], "");
                     });

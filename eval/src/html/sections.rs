@@ -8,7 +8,7 @@ use super::writer::Html;
 use crate::items::{Item, Statistic};
 use crate::metric::registry::spelling;
 use crate::result::{Breakdown, Evaluation, Measure};
-use crate::text::level;
+use crate::text::interval_heading;
 
 /// Maximum number of groups listed in a breakdown.
 const MAX_GROUPS: usize = 200;
@@ -69,7 +69,7 @@ fn headline(html: &mut Html, primary: &Measure) {
             html.leaf("span", &[("class", "unit")], primary.unit.label());
         }
         if let Some(interval) = &primary.interval {
-            let text = format!("{} {}", level(interval), limits(interval, decimals));
+            let text = format!("{} {}", interval_heading(interval), limits(interval, decimals));
             html.leaf("span", &[("class", "limits")], &text);
         }
         if let Some(reason) = &primary.reason {
@@ -97,7 +97,7 @@ fn method(html: &mut Html, evaluation: &Evaluation, words: Words<'_>) {
         pair(words.items, &size(primary.n));
         pair("normaliser", &evaluation.normaliser);
         if let Some(interval) = &primary.interval {
-            pair("intervals", &format!("{}, {}", level(interval), interval.method));
+            pair("intervals", &format!("{}, {}", interval_heading(interval), interval.method));
             let undefined = match interval.undefined_resamples {
                 0 => String::new(),
                 n => format!(" ({} undefined)", size(n)),

@@ -27,8 +27,8 @@ const MAX_CLASSES: usize = 20;
 /// All breakdowns: `score` (if the scores are classes), `rating` (if given), `section`, `anchor`.
 ///
 /// Within one score class the gold scores are equal, so a correlation is undefined. Instead, the
-/// table has the mean prediction of each class, which shows whether the classes are in order. Anchors are
-/// sorted by Pearson's `r`, lowest first, undefined last.
+/// table has the mean prediction of each class, which shows whether the classes are in order.
+/// Anchors are sorted by Pearson's `r`, lowest first, undefined last.
 pub(super) fn breakdowns(sample: &Sample, options: &PhraseOptions) -> Vec<Breakdown> {
     use PhraseMetric::{MeanAbsoluteError, MeanPrediction, Pearson, Spearman};
     let partition = |label: &dyn Fn(&GoldRow) -> String| Partition::new(sample, label);

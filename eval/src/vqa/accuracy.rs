@@ -3,8 +3,9 @@
 use super::answer::{Normaliser, without_line_ends};
 use super::human_answers::HumanAnswer;
 
-/// The number of earlier answers that are searched for an equal text, to normalise it only once.
-const FEW: usize = 16;
+/// Maximum number of earlier answers searched for an equal text, so that most texts are normalised
+/// only once.
+const MAX_SEARCHED: usize = 16;
 
 /// Returns the accuracy of an answer, from 0 to 1. For each human answer, the score is
 /// `min(1, m / 3)`, where `m` is the number of other human answers that equal the given answer. The
@@ -20,8 +21,8 @@ pub fn accuracy(given: &str, answers: &[HumanAnswer<'_>]) -> f64 {
 /// Computes [`accuracy`] with reusable buffers, for many questions.
 #[derive(Debug, Default)]
 pub(super) struct Scorer {
-    given: Normaliser,
-    human: Normaliser,
+    given_normaliser: Normaliser,
+    human_normaliser: Normaliser,
     matching: Vec<bool>,
     /// For the first of several answers that are equal in all fields: the number of them that
     /// match.
@@ -41,8 +42,9 @@ impl Scorer {
         }
         // The script compares an answer neither with itself nor with an answer equal in all fields.
         let score = |(answer, matching): (&HumanAnswer<'_>, &bool)| -> f64 {
-            let same = if *matching { self.copies.get(answer.first_equal as usize) } else { None };
-            let others = matches - same.copied().unwrap_or(0);
+            let copies =
+                if *matching { self.copies.get(answer.first_equal as usize) } else { None };
+            let others = matches - copies.copied().unwrap_or(0);
             (others as f64 / 3.0).min(1.0)
         };
         let total = answers.iter().zip(&self.matching).map(score).sum::<f64>();
@@ -52,21 +54,22 @@ impl Scorer {
     /// Marks the human answers that match.
     fn compare(&mut self, given: &str, answers: &[HumanAnswer<'_>]) {
         self.matching.clear();
-        let Some((first, rest)) = answers.split_first() else { return };
+        let Some((first, others)) = answers.split_first() else { return };
         let (given, first_text) = (without_line_ends(given), without_line_ends(&first.answer));
         let differs = |other: &HumanAnswer<'_>| {
             other.answer != first.answer && without_line_ends(&other.answer) != first_text
         };
-        if !rest.iter().any(differs) {
+        if !others.iter().any(differs) {
             self.matching.resize(answers.len(), given == first_text);
             return;
         }
-        let given = self.given.normalise(&given);
+        let given = self.given_normaliser.normalise(&given);
         for (index, human) in answers.iter().enumerate() {
-            let same = |earlier: &HumanAnswer<'_>| earlier.answer == human.answer;
-            let matching = match answers[..index.min(FEW)].iter().position(same) {
+            let has_equal_text = |earlier: &HumanAnswer<'_>| earlier.answer == human.answer;
+            let matching = match answers[..index.min(MAX_SEARCHED)].iter().position(has_equal_text)
+            {
                 Some(earlier) => self.matching[earlier],
-                None => self.human.normalise(&without_line_ends(&human.answer)) == given,
+                None => self.human_normaliser.normalise(&without_line_ends(&human.answer)) == given,
             };
             self.matching.push(matching);
         }
@@ -99,8 +102,8 @@ mod tests {
         assert_eq!(accuracy("Yes", &answers(&["yes"; 10])), 0.0);
         assert_eq!(accuracy(" yes\n", &answers(&["yes"; 10])), 1.0);
         // Without ids the ten answers are equal in all fields, so no other answer remains.
-        let mut same = answers(&["yes"; 10]);
-        same.iter_mut().for_each(|answer| answer.first_equal = 0);
-        assert_eq!(accuracy("yes", &same), 0.0);
+        let mut without_ids = answers(&["yes"; 10]);
+        without_ids.iter_mut().for_each(|answer| answer.first_equal = 0);
+        assert_eq!(accuracy("yes", &without_ids), 0.0);
     }
 }

@@ -140,8 +140,10 @@ mod tests {
     #[test]
     fn tokens_end_at_any_white_space_and_words_at_single_spaces() {
         let sentences = from_texts(&["3\u{A0}1/2 x", "", " ", "a  b", "x"]);
-        let lengths: Vec<_> =
-            words_and_tokens(&sentences).iter().map(|(w, p)| (w.len(), p.len())).collect();
+        let lengths: Vec<_> = words_and_tokens(&sentences)
+            .iter()
+            .map(|(words, tokens)| (words.len(), tokens.len()))
+            .collect();
         assert_eq!(lengths, [(2, 3), (1, 0), (2, 0), (3, 2), (1, 1)]);
         assert_eq!(sentences.get(0).words[1], sentences.get(4).words[0]);
     }

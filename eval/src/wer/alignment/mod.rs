@@ -35,7 +35,7 @@ const HALVED_BYTES: usize = 1 << 20;
 const HALVED_COLUMNS: usize = 65;
 const HALVED_ROWS: usize = 10;
 /// Number of hypothesis tokens per piece in the estimate of a distance.
-const PIECE: usize = 1024;
+const PIECE_TOKENS: usize = 1024;
 
 /// Aligns token sequences; reuses its buffers from pair to pair.
 #[derive(Debug, Default)]
@@ -53,7 +53,7 @@ impl Aligner {
     pub fn align(&mut self, reference: &[u32], hypothesis: &[u32], vocabulary: usize) -> &[Edit] {
         self.edits.clear();
         self.patterns.reserve(vocabulary);
-        self.part(reference, hypothesis, None);
+        self.align_part(reference, hypothesis, None);
         &self.edits
     }
 
@@ -72,7 +72,7 @@ impl Aligner {
 
     /// Appends the edits of a part of the texts. `distance` is the edit distance; `None` if
     /// unknown.
-    fn part(&mut self, reference: &[u32], hypothesis: &[u32], distance: Option<usize>) {
+    fn align_part(&mut self, reference: &[u32], hypothesis: &[u32], distance: Option<usize>) {
         let equal = |(a, b): &(&u32, &u32)| a == b;
         let prefix = reference.iter().zip(hypothesis).take_while(equal).count();
         let (reference, hypothesis) = (&reference[prefix..], &hypothesis[prefix..]);
@@ -99,7 +99,7 @@ impl Aligner {
             self.matrix.trace_back(reference, hypothesis, &mut self.edits);
         } else {
             let max = distance.unwrap_or_else(|| self.upper_bound(reference, hypothesis));
-            self.halves(reference, hypothesis, max);
+            self.align_halves(reference, hypothesis, max);
         }
         self.push(Edit::Hit, suffix);
     }
@@ -109,49 +109,50 @@ impl Aligner {
     }
 
     /// Appends the edits above the middle row, then the edits below it. The reference is divided at
-    /// the first column where an optimal alignment (with at most `max` edits) passes the middle
+    /// the first column where an optimal alignment (with at most `max_edits` edits) passes the middle
     /// row.
-    fn halves(&mut self, reference: &[u32], hypothesis: &[u32], max: usize) {
+    fn align_halves(&mut self, reference: &[u32], hypothesis: &[u32], max_edits: usize) {
         let (above, below) = hypothesis.split_at(hypothesis.len() / 2);
-        let band = Band::new(reference.len(), hypothesis.len(), max);
-        let mut other = Self::default();
-        other.patterns.reserve(self.patterns.vocabulary());
+        let band = Band::new(reference.len(), hypothesis.len(), max_edits);
+        let mut second = Self::default();
+        second.patterns.reserve(self.patterns.vocabulary());
         let reversed = |tokens: &[u32]| -> Vec<u32> { tokens.iter().rev().copied().collect() };
-        let (to, from) = rayon::join(
+        let (costs_above, costs_below) = rayon::join(
             || self.last_row(reference, above, band),
-            || other.last_row(&reversed(reference), &reversed(below), band),
+            || second.last_row(&reversed(reference), &reversed(below), band),
         );
-        let distance_through =
-            |column: &usize| to[*column].saturating_add(from[reference.len() - column]);
+        let distance_through = |column: &usize| {
+            costs_above[*column].saturating_add(costs_below[reference.len() - column])
+        };
         let column = (0..=reference.len()).min_by_key(distance_through).unwrap_or(0);
         let (left, right) = reference.split_at(column);
         rayon::join(
-            || self.part(left, above, Some(to[column])),
-            || other.part(right, below, Some(from[reference.len() - column])),
+            || self.align_part(left, above, Some(costs_above[column])),
+            || second.align_part(right, below, Some(costs_below[reference.len() - column])),
         );
-        self.edits.append(&mut other.edits);
+        self.edits.append(&mut second.edits);
     }
 
     /// An upper bound of the distance. Aligns pieces of the hypothesis one after the other: each
     /// starts at the reference column where the previous piece ended, and ends at the column with
     /// the lowest cost.
     fn upper_bound(&mut self, reference: &[u32], hypothesis: &[u32]) -> usize {
-        let (mut rest, mut edits) = (reference, 0);
-        for piece in hypothesis.chunks(PIECE) {
-            let window = &rest[..rest.len().min(2 * PIECE)];
-            let whole = Band::new(window.len(), piece.len(), usize::MAX);
+        let (mut remaining, mut edits) = (reference, 0);
+        for piece in hypothesis.chunks(PIECE_TOKENS) {
+            let window = &remaining[..remaining.len().min(2 * PIECE_TOKENS)];
+            let full_band = Band::new(window.len(), piece.len(), usize::MAX);
             let row = if window.is_empty() {
                 vec![piece.len()]
             } else {
-                self.last_row(window, piece, whole)
+                self.last_row(window, piece, full_band)
             };
             let Some((column, distance)) = row.iter().enumerate().min_by_key(|(_, d)| **d) else {
                 break;
             };
-            rest = &rest[column..];
+            remaining = &remaining[column..];
             edits += distance;
         }
-        (edits + rest.len()).min(reference.len().max(hypothesis.len()))
+        (edits + remaining.len()).min(reference.len().max(hypothesis.len()))
     }
 
     /// The last row of the edit matrix: `reference.len() + 1` distances, `usize::MAX` outside the
@@ -211,7 +212,7 @@ mod tests {
     }
 
     /// Pseudo-random numbers, the same in every run.
-    fn numbers(seed: u64) -> impl FnMut(u64) -> u64 {
+    fn random_numbers(seed: u64) -> impl FnMut(u64) -> u64 {
         let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
         move |below| {
             state = state
@@ -223,15 +224,15 @@ mod tests {
 
     /// A reference and a hypothesis with `errors` percent errors.
     fn pair(seed: u64, length: u64, vocabulary: u64, errors: u64) -> (Vec<u32>, Vec<u32>) {
-        let mut next = numbers(seed);
-        let reference: Vec<u32> = (0..length).map(|_| next(vocabulary) as u32).collect();
+        let mut random = random_numbers(seed);
+        let reference: Vec<u32> = (0..length).map(|_| random(vocabulary) as u32).collect();
         let mut hypothesis = Vec::new();
         for token in &reference {
-            match next(100) {
+            match random(100) {
                 roll if roll >= errors => hypothesis.push(*token),
                 roll if roll % 3 == 0 => {}
-                roll if roll % 3 == 1 => hypothesis.push(next(vocabulary) as u32),
-                _ => hypothesis.extend([*token, next(vocabulary) as u32]),
+                roll if roll % 3 == 1 => hypothesis.push(random(vocabulary) as u32),
+                _ => hypothesis.extend([*token, random(vocabulary) as u32]),
             }
         }
         (reference, hypothesis)
@@ -241,14 +242,14 @@ mod tests {
     fn every_alignment_equals_the_full_matrix_alignment() {
         let mut aligner = Aligner::default();
         for seed in 0..4000 {
-            let mut next = numbers(seed + 1);
-            let (length, vocabulary, errors) = (next(180), 2 + next(60), next(101));
+            let mut random = random_numbers(seed + 1);
+            let (length, vocabulary, errors) = (random(180), 2 + random(60), random(101));
             let (reference, mut hypothesis) = pair(seed, length, vocabulary, errors);
             if seed % 7 == 0 {
-                hypothesis = pair(seed + 9999, next(150), vocabulary, errors).1;
+                hypothesis = pair(seed + 9999, random(150), vocabulary, errors).1;
             }
-            let found = aligner.align(&reference, &hypothesis, vocabulary as usize).to_vec();
-            assert_eq!(found, by_full_matrix(&reference, &hypothesis), "seed {seed}");
+            let edits = aligner.align(&reference, &hypothesis, vocabulary as usize).to_vec();
+            assert_eq!(edits, by_full_matrix(&reference, &hypothesis), "seed {seed}");
         }
     }
 
@@ -263,7 +264,7 @@ mod tests {
             let distance = expected.iter().filter(|edit| **edit != Edit::Hit).count();
             for max in [None, Some(distance)] {
                 aligner.edits.clear();
-                aligner.part(&reference, &hypothesis, max);
+                aligner.align_part(&reference, &hypothesis, max);
                 assert_eq!(aligner.edits, expected, "seed {seed}, {max:?}");
             }
         }
@@ -278,8 +279,8 @@ mod tests {
             let mut aligner = Aligner::default();
             let edits = aligner.align(&reference, &hypothesis, 300).to_vec();
             let count = |expected: Edit| edits.iter().filter(|edit| **edit == expected).count();
-            let whole = by_full_matrix(&reference, &hypothesis);
-            let distance = whole.iter().filter(|edit| **edit != Edit::Hit).count();
+            let expected_edits = by_full_matrix(&reference, &hypothesis);
+            let distance = expected_edits.iter().filter(|edit| **edit != Edit::Hit).count();
             assert_eq!(edits.len() - count(Edit::Hit), distance);
             assert_eq!(edits.len() - count(Edit::Insertion), reference.len());
             assert_eq!(edits.len() - count(Edit::Deletion), hypothesis.len());

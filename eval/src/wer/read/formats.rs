@@ -8,10 +8,10 @@ use crate::error::EvalError;
 use crate::wer::sclite::{Lattice, has_markup};
 
 /// The remedy for invalid markup.
-pub(super) const BRACES: &str =
+pub(super) const MARKUP_REMEDY: &str =
     "write alternatives as `{ a b / c / @ }`, or give --format tsv and a file of id<TAB>text";
 /// The remedy for a text that is too long for sclite's alignment.
-pub(crate) const SHORTER: &str = "divide it into shorter utterances";
+pub(crate) const LENGTH_REMEDY: &str = "divide it into shorter utterances";
 
 /// Parses sclite's `text (id)`. The parentheses at the end of a line hold the id. A line that
 /// begins with `;;` is a comment.
@@ -25,7 +25,7 @@ pub(super) fn trn<'a>(file: &str, text: &'a str) -> Result<Vec<Utterance<'a>>, E
         let text = spoken.trim();
         let markup = has_markup(text);
         if markup {
-            Lattice::parse(text).map_err(|reason| malformed(file, line, reason, BRACES))?;
+            Lattice::parse(text).map_err(|reason| malformed(file, line, reason, MARKUP_REMEDY))?;
         }
         Ok(Utterance { markup, ..Utterance::plain(Some(id), text, line) })
     };
