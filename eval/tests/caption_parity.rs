@@ -60,8 +60,10 @@ fn equal_to_pycocoevalcap() {
 }
 
 #[test]
-fn threads_do_not_change_a_bit() {
-    let Some(folder) = fixtures("threads_do_not_change_a_bit") else { return };
+fn scores_are_bit_identical_for_any_number_of_threads() {
+    let Some(folder) = fixtures("scores_are_bit_identical_for_any_number_of_threads") else {
+        return;
+    };
     let run = |threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         pool.install(|| scores(&folder, "synth"))

@@ -41,7 +41,7 @@ fn equal_to_scipy_on_the_committed_fixture() {
     for case in cases {
         let name = case["name"].as_str().unwrap();
         let (x, y) = (numbers(&case["x"]), numbers(&case["y"]));
-        let once = vec![1; x.len()];
+        let ones = vec![1; x.len()];
 
         if case["pearson"] == "error" {
             assert!(pearson(&x, &y).is_err(), "{name}");
@@ -49,17 +49,17 @@ fn equal_to_scipy_on_the_committed_fixture() {
             let reference = number(&case["pearson"]);
             assert_equal(name, "pearson", pearson(&x, &y).unwrap(), reference);
             let weighted = WeightedPearson::new(&x, &y).unwrap();
-            assert_equal(name, "weighted pearson", weighted.value(&once), reference);
+            assert_equal(name, "weighted pearson", weighted.value(&ones), reference);
         }
         let reference = number(&case["spearman"]);
         assert_equal(name, "spearman", spearman(&x, &y).unwrap(), reference);
         let weighted = WeightedSpearman::new(&x, &y).unwrap();
-        assert_equal(name, "weighted spearman", weighted.value(&once), reference);
+        assert_equal(name, "weighted spearman", weighted.value(&ones), reference);
 
         let reference = number(&case["kendall"]);
         assert_equal(name, "kendall", kendall_tau_b(&x, &y).unwrap(), reference);
         let weighted = WeightedKendall::new(&x, &y).unwrap();
-        assert_equal(name, "weighted kendall", weighted.value(&once), reference);
+        assert_equal(name, "weighted kendall", weighted.value(&ones), reference);
     }
 }
 

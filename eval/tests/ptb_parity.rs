@@ -43,8 +43,8 @@ fn equal_on_tricky_strings() {
     // In the fixture, `tokens` are from all captions as one file, and `raw` from each caption
     // followed by a line in lower case.
     let tokens = tokenize(&captions);
-    let spaced: Vec<&str> = captions.iter().flat_map(|caption| [*caption, "x"]).collect();
-    let raw = tokenize_raw(&spaced);
+    let with_next_lines: Vec<&str> = captions.iter().flat_map(|caption| [*caption, "x"]).collect();
+    let raw = tokenize_raw(&with_next_lines);
     for (index, item) in expected.iter().enumerate() {
         assert_eq!(item["id"], lines[index]["id"]);
         assert_eq!(tokens[index], text(&item["tokens"]), "{:?}", captions[index]);
@@ -79,15 +79,16 @@ fn equal_on_captions() {
         let results = json(&folder, &format!("captions_{set}.results.json.gz"));
         let expected = json(&folder, &format!("captions_{set}.tokenized.json.gz"));
         for (name, captions) in [("refs", &annotations["annotations"]), ("hyp", &results)] {
-            let mut of_image: HashMap<String, Vec<&str>> = HashMap::new();
+            let mut captions_by_image: HashMap<String, Vec<&str>> = HashMap::new();
             for caption in captions.as_array().unwrap() {
-                let of_image = of_image.entry(caption["image_id"].to_string()).or_default();
-                of_image.push(text(&caption["caption"]));
+                let image_captions =
+                    captions_by_image.entry(caption["image_id"].to_string()).or_default();
+                image_captions.push(text(&caption["caption"]));
             }
             let (mut ours, mut theirs): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
             for image in annotations["images"].as_array().unwrap() {
                 let id = image["id"].to_string();
-                ours.extend(&of_image[&id]);
+                ours.extend(&captions_by_image[&id]);
                 match &expected[name][&id] {
                     Value::Array(captions) => theirs.extend(captions.iter().map(text)),
                     caption => theirs.push(text(caption)),

@@ -54,15 +54,15 @@ fn accuracies_equal_the_official_script() {
     for (digits, key) in [(2, "accuracy_n2"), (10, "accuracy_n10")] {
         let expected_value = &expected[key];
         let detail = &report.evaluation.detail;
-        let close = |found: &Value, expected_value: &Value, what: &str| {
-            let (found, expected_value) =
-                (found.as_f64().expect("a number"), expected_value.as_f64().expect("a number"));
+        let assert_close = |ours: &Value, expected_value: &Value, what: &str| {
+            let (ours, expected_value) =
+                (ours.as_f64().expect("a number"), expected_value.as_f64().expect("a number"));
             assert!(
-                (rounded(found, digits) - expected_value).abs() < 1e-9,
-                "{what}: {found}, {expected_value}"
+                (rounded(ours, digits) - expected_value).abs() < 1e-9,
+                "{what}: {ours}, {expected_value}"
             );
         };
-        close(&detail["accuracy"], &expected_value["overall"], "overall");
+        assert_close(&detail["accuracy"], &expected_value["overall"], "overall");
         for (ours, theirs) in
             [("per_question_type", "perQuestionType"), ("per_answer_type", "perAnswerType")]
         {
@@ -71,7 +71,7 @@ fn accuracies_equal_the_official_script() {
             assert_eq!(ours.as_object().map(|types| types.len()), Some(theirs.len()));
             theirs
                 .iter()
-                .for_each(|(name, expected_value)| close(&ours[name], expected_value, name));
+                .for_each(|(name, expected_value)| assert_close(&ours[name], expected_value, name));
         }
     }
 }
@@ -98,24 +98,24 @@ fn retrieval_metrics_equal_trec_eval() {
     let options = RetrievalOptions { items: true, ..RetrievalOptions::default() };
     let report = evaluate_retrieval(&queries, &options).expect("a report");
     let expected = json(&folder, "recall.expected.json.gz");
-    let names = |name: &str| match name {
+    let our_name = |name: &str| match name {
         "recip_rank" => "mrr".to_owned(),
         name => name.replace("ndcg_cut", "ndcg").replace('_', "@"),
     };
     for (name, expected_value) in expected["corpus"].as_object().expect("metrics") {
-        let found = report.evaluation.detail[&names(name)].as_f64().expect("a number");
+        let ours = report.evaluation.detail[&our_name(name)].as_f64().expect("a number");
         let expected_value = expected_value.as_f64().expect("a number");
         assert!(
-            (found - expected_value).abs() < 1e-9 * expected_value,
-            "{name}: {found}, {expected_value}"
+            (ours - expected_value).abs() < 1e-9 * expected_value,
+            "{name}: {ours}, {expected_value}"
         );
     }
     let columns = expected["columns"].as_array().expect("columns");
-    let at = columns.iter().position(|name| name == "recall_10").expect("recall_10");
+    let column = columns.iter().position(|name| name == "recall_10").expect("recall_10");
     for (item, row) in report.items.iter().zip(expected["items"].as_array().expect("rows")) {
         let engram_eval::items::Statistic::Mean { value } = item.statistic else {
             panic!("a mean");
         };
-        assert!((value - row[at].as_f64().expect("a number")).abs() < 1e-12, "{}", item.id);
+        assert!((value - row[column].as_f64().expect("a number")).abs() < 1e-12, "{}", item.id);
     }
 }

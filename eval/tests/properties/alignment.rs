@@ -5,11 +5,11 @@ use super::*;
 /// The edit distance by its definition.
 fn distance(reference: &[&str], hypothesis: &[&str]) -> u64 {
     let mut row: Vec<u64> = (0..=reference.len() as u64).collect();
-    for hypothesis_words in hypothesis {
+    for hypothesis_word in hypothesis {
         let mut diagonal = row[0];
         row[0] += 1;
-        for (column, reference_words) in reference.iter().enumerate() {
-            let substituted = diagonal + u64::from(reference_words != hypothesis_words);
+        for (column, reference_word) in reference.iter().enumerate() {
+            let substituted = diagonal + u64::from(reference_word != hypothesis_word);
             diagonal = row[column + 1];
             row[column + 1] = substituted.min(diagonal + 1).min(row[column] + 1);
         }
@@ -75,11 +75,13 @@ fn long_alignments_have_the_fewest_edits_too() {
 fn the_distance_is_a_metric() {
     holds(cases(500), (sentence(12), sentence(12), sentence(12)), |(a, b, c)| {
         for unit in [TokenUnit::Word, TokenUnit::Char] {
-            let of = |x: &str, y: &str| errors(unit, x, y);
-            assert_eq!(of(&a, &b), of(&b, &a));
-            assert!(of(&a, &c) <= of(&a, &b) + of(&b, &c));
-            assert_eq!(of(&a, &a), 0);
-            assert_eq!(of(&a, &b) == 0, a == b);
+            let distance_between = |x: &str, y: &str| errors(unit, x, y);
+            assert_eq!(distance_between(&a, &b), distance_between(&b, &a));
+            assert!(
+                distance_between(&a, &c) <= distance_between(&a, &b) + distance_between(&b, &c)
+            );
+            assert_eq!(distance_between(&a, &a), 0);
+            assert_eq!(distance_between(&a, &b) == 0, a == b);
         }
     });
 }
@@ -87,18 +89,21 @@ fn the_distance_is_a_metric() {
 #[test]
 fn counts_of_pairs_add_up() {
     let pairs = vec((text(12), text(12)), 0..20);
-    holds(cases(150), (pairs, any::<Index>()), |(pairs, at)| {
+    holds(cases(150), (pairs, any::<Index>()), |(pairs, split)| {
         let (references, hypotheses): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
-        let at = at.index(references.len() + 1);
+        let split = split.index(references.len() + 1);
         for unit in [TokenUnit::Word, TokenUnit::Char] {
-            let of = |from: usize, to: usize| {
+            let counts_between = |from: usize, to: usize| {
                 count_errors(unit, &references[from..to], &hypotheses[from..to]).expect("as many")
             };
-            let (mut first, second, all) =
-                (of(0, at), of(at, references.len()), of(0, references.len()));
+            let (mut first, second, whole) = (
+                counts_between(0, split),
+                counts_between(split, references.len()),
+                counts_between(0, references.len()),
+            );
             first.total += second.total;
             first.pairs.extend(second.pairs);
-            assert_eq!(first, all);
+            assert_eq!(first, whole);
         }
     });
 }

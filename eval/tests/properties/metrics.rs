@@ -24,11 +24,11 @@ fn a_perfect_caption_has_perfect_scores() {
         // If each caption equals its only reference, CIDEr-D and plain CIDEr are equal.
         let (mut annotations, results) = self::captions(&captions, &captions);
         annotations.images.iter_mut().for_each(|image| image.references.truncate(1));
-        let scores =
-            evaluate_captions(&annotations, &results, &CaptionOptions::default()).expect("fit");
+        let scores = evaluate_captions(&annotations, &results, &CaptionOptions::default())
+            .expect("the ids match");
         for image in scores.images {
-            let (d, plain) = (image.metrics.cider_d, image.metrics.cider);
-            assert!(d <= 10.0 + 1e-9 && (d - plain).abs() < 1e-9, "{d} {plain}");
+            let (cider_d, cider) = (image.metrics.cider_d, image.metrics.cider);
+            assert!(cider_d <= 10.0 + 1e-9 && (cider_d - cider).abs() < 1e-9, "{cider_d} {cider}");
         }
     });
 }
@@ -55,20 +55,23 @@ fn the_order_of_the_items_changes_no_score() {
         );
         assert_eq!(a.evaluation.detail, b.evaluation.detail);
         assert_eq!((a.counts, a.confusions), (b.counts, b.confusions));
-        let of = |references: &[String], hypotheses: &[String]| {
+        let corpus_values = |references: &[String], hypotheses: &[String]| {
             caption_scores(references, hypotheses).corpus.values()
         };
-        let (a, b) = (of(&references, &hypotheses), of(&other_references, &other_hypotheses));
+        let (a, b) = (
+            corpus_values(&references, &hypotheses),
+            corpus_values(&other_references, &other_hypotheses),
+        );
         assert!(a.iter().zip(b).all(|(a, b)| close(*a, b)), "{a:?} {b:?}");
-        let of = |rows: &str| {
+        let report_values = |rows: &str| {
             let report = retrieval_report(rows).evaluation;
-            let all = [&report.primary].into_iter().chain(&report.secondary);
-            all.map(|measure| measure.value).collect::<Vec<f64>>()
+            let measures = [&report.primary].into_iter().chain(&report.secondary);
+            measures.map(|measure| measure.value).collect::<Vec<f64>>()
         };
         let rows = queries(&references, &hypotheses);
         let lines: Vec<&str> = rows.lines().collect();
-        let other = permuted(&lines, &keys).join("\n");
-        let (a, b) = (of(&rows), of(&other));
+        let permuted_rows = permuted(&lines, &keys).join("\n");
+        let (a, b) = (report_values(&rows), report_values(&permuted_rows));
         assert!(a.iter().zip(&b).all(|(a, b)| close(*a, *b)), "{a:?} {b:?}");
     });
 }
@@ -79,8 +82,8 @@ fn larger_cut_offs_never_lower_recall() {
         let (relevant, ranked): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
         let detail = retrieval_report(&queries(&relevant, &ranked)).evaluation.detail;
         for name in ["recall", "success"] {
-            let of = |k: &usize| detail[&format!("{name}@{k}")].as_f64();
-            assert!([1, 2, 3, 5, usize::MAX].map(|k| of(&k)).is_sorted(), "{detail:?}");
+            let value_at = |k: &usize| detail[&format!("{name}@{k}")].as_f64();
+            assert!([1, 2, 3, 5, usize::MAX].map(|k| value_at(&k)).is_sorted(), "{detail:?}");
         }
         assert!(detail.values().all(|value| (0.0..=1.0).contains(&value.as_f64().unwrap_or(-1.0))));
         // A ranking of exactly the relevant entries is perfect.
@@ -115,8 +118,8 @@ fn perfect_results_have_perfect_scores() {
         let results = serde_json::Value::from(results).to_string();
         let annotations = vqa::read::parse_annotations("a", &annotations).expect("annotations");
         let results = vqa::read::parse_results("r", &results).expect("results");
-        let found = vqa::evaluate("a", &annotations, "r", &results, &Default::default());
-        assert_eq!(found.expect("the ids match").evaluation.primary.value, 100.0);
+        let report = vqa::evaluate("a", &annotations, "r", &results, &Default::default());
+        assert_eq!(report.expect("the ids match").evaluation.primary.value, 100.0);
 
         let questions: Vec<_> = texts
             .iter()
@@ -135,8 +138,8 @@ fn perfect_results_have_perfect_scores() {
             (question.question_id.0.to_string(), prediction)
         };
         let predictions = questions.iter().map(prediction).collect();
-        let found = aokvqa::evaluate(&questions, "p", &predictions, &Default::default());
-        let detail = found.expect("the ids match").evaluation.detail;
+        let report = aokvqa::evaluate(&questions, "p", &predictions, &Default::default());
+        let detail = report.expect("the ids match").evaluation.detail;
         assert_eq!(
             (&detail["direct_answer"], &detail["multiple_choice"]),
             (&100.0.into(), &100.0.into())
@@ -161,17 +164,17 @@ fn accuracy_by_pairs(given: &str, annotators: &[Annotator]) -> f64 {
 fn vqa_accuracy_equals_the_definition() {
     let annotators = vec((select(vec!["cat", "dog", "2"]), 0..4_u8, any::<bool>()), 1..40);
     holds(cases(500), annotators, |annotators| {
-        let answer = |(answer, id, sure): &Annotator| {
-            let sure = if *sure { "yes" } else { "no" };
-            serde_json::json!({"answer": answer, "answer_id": id, "answer_confidence": sure})
+        let answer = |(answer, id, confidence): &Annotator| {
+            let confidence = if *confidence { "yes" } else { "no" };
+            serde_json::json!({"answer": answer, "answer_id": id, "answer_confidence": confidence})
         };
         let answers: Vec<_> = annotators.iter().map(answer).collect();
         let question = serde_json::json!({"question_id": 1, "answers": answers});
         let text = serde_json::json!({"annotations": [question]}).to_string();
         let annotations = vqa::read::parse_annotations("a", &text).expect("annotations");
         for given in ["cat", "dog", "none"] {
-            let found = vqa::accuracy(given, &annotations[0].answers);
-            assert!((found - accuracy_by_pairs(given, &annotators)).abs() < 1e-12, "{given}");
+            let accuracy = vqa::accuracy(given, &annotations[0].answers);
+            assert!((accuracy - accuracy_by_pairs(given, &annotators)).abs() < 1e-12, "{given}");
         }
     });
 }

@@ -17,20 +17,21 @@ enum Change {
     Cut(Index),
     Flip(Index, u8),
     Insert(Index, String),
-    Double(Index, Index),
+    Repeat(Index, Index),
     Remove(Index, Index),
 }
 
 fn change() -> impl Strategy<Value = Change> {
-    let piece = select(vec![
+    let fragment = select(vec![
         "\"", "{", "}", "[", "]", ":", ",", "\t", "\n", "\r", "null", "-1", "1e999", "\\ud800",
         "\u{feff}", "\0", "id", "(", ")", "'", "\\", "true", "1.5", " ",
     ]);
     prop_oneof![
         any::<Index>().prop_map(Change::Cut),
         (any::<Index>(), any::<u8>()).prop_map(|(at, bits)| Change::Flip(at, bits)),
-        (any::<Index>(), piece).prop_map(|(at, piece)| Change::Insert(at, piece.to_owned())),
-        any::<(Index, Index)>().prop_map(|(from, to)| Change::Double(from, to)),
+        (any::<Index>(), fragment)
+            .prop_map(|(at, fragment)| Change::Insert(at, fragment.to_owned())),
+        any::<(Index, Index)>().prop_map(|(from, to)| Change::Repeat(from, to)),
         any::<(Index, Index)>().prop_map(|(from, to)| Change::Remove(from, to)),
     ]
 }
@@ -50,14 +51,14 @@ fn changed(mut bytes: Vec<u8>, changes: &[Change]) -> Vec<u8> {
                     *byte ^= bits;
                 }
             }
-            Change::Insert(at, piece) => {
+            Change::Insert(at, fragment) => {
                 let at = position(at, &bytes);
-                bytes.splice(at..at, piece.bytes());
+                bytes.splice(at..at, fragment.bytes());
             }
-            Change::Double(from, to) => {
-                let again = bytes[range(from, to, &bytes)].to_vec();
-                if bytes.len() + again.len() < 8000 {
-                    bytes.extend(again);
+            Change::Repeat(from, to) => {
+                let copy = bytes[range(from, to, &bytes)].to_vec();
+                if bytes.len() + copy.len() < 8000 {
+                    bytes.extend(copy);
                 }
             }
             Change::Remove(from, to) => {

@@ -4,11 +4,11 @@ use super::*;
 
 /// Runs a function on a pool of one thread and on a pool of three, and compares the results.
 fn on_pools<T: PartialEq + std::fmt::Debug + Send>(run: impl Fn() -> T + Sync) {
-    let on = |threads| {
+    let run_on = |threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
         pool.install(&run)
     };
-    assert_eq!(on(1), on(3));
+    assert_eq!(run_on(1), run_on(3));
 }
 
 #[test]

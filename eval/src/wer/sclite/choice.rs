@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::lattice::{Arc, Arcs, align};
+use super::lattice::{Arc, EncodedLattice, align};
 use super::markup::{Lattice, optional};
 use super::too_long;
 use crate::normalise::Normaliser;
@@ -34,11 +34,11 @@ pub(crate) fn choose(
         NormalisedLattice::new(lattice, normaliser, optional_deletions, &mut token_indices)
     };
     let (reference, hypothesis) = (normalised(reference), normalised(hypothesis));
-    if too_long(reference.arcs.arcs.len(), hypothesis.arcs.arcs.len()) {
+    if too_long(reference.encoded.arcs.len(), hypothesis.encoded.arcs.len()) {
         return None;
     }
     let (mut reference_words, mut hypothesis_words) = (Vec::new(), Vec::new());
-    for (i, j) in align(&reference.arcs, &hypothesis.arcs) {
+    for (i, j) in align(&reference.encoded, &hypothesis.encoded) {
         let optional_word = match (i, j) {
             (Some(i), None) => reference.in_parentheses[i],
             (None, Some(j)) => hypothesis.in_parentheses[j],
@@ -60,7 +60,7 @@ pub(crate) fn choose(
 
 /// A lattice after normalisation.
 struct NormalisedLattice<'a> {
-    arcs: Arcs,
+    encoded: EncodedLattice,
     /// For the first arc of each original word: the word, without the parentheses if it is
     /// optional.
     written: Vec<Option<&'a str>>,
@@ -76,7 +76,10 @@ impl<'a> NormalisedLattice<'a> {
         token_indices: &mut HashMap<String, u32>,
     ) -> Self {
         let mut normalised = Self {
-            arcs: Arcs { nodes: vec![Vec::new(); lattice.nodes.len()], ..Arcs::default() },
+            encoded: EncodedLattice {
+                nodes: vec![Vec::new(); lattice.nodes.len()],
+                ..EncodedLattice::default()
+            },
             written: Vec::new(),
             in_parentheses: Vec::new(),
         };
@@ -100,19 +103,19 @@ impl<'a> NormalisedLattice<'a> {
             let mut from = word.from;
             for (index, token) in tokens.into_iter().enumerate() {
                 if index > 0 {
-                    from = normalised.arcs.nodes.len();
-                    normalised.arcs.nodes.push(vec![normalised.arcs.arcs.len() - 1]);
+                    from = normalised.encoded.nodes.len();
+                    normalised.encoded.nodes.push(vec![normalised.encoded.arcs.len() - 1]);
                 }
-                normalised.arcs.arcs.push(Arc { token, optional: inner.is_some(), from });
+                normalised.encoded.arcs.push(Arc { token, optional: inner.is_some(), from });
                 normalised.written.push(written.filter(|_| index == 0));
                 normalised.in_parentheses.push(text.filter(|_| index == 0 && inner.is_some()));
             }
-            last_arcs.push(normalised.arcs.arcs.len() - 1);
+            last_arcs.push(normalised.encoded.arcs.len() - 1);
         }
         for (node, words) in lattice.nodes.iter().enumerate() {
-            normalised.arcs.nodes[node] = words.iter().map(|word| last_arcs[*word]).collect();
+            normalised.encoded.nodes[node] = words.iter().map(|word| last_arcs[*word]).collect();
         }
-        normalised.arcs.end = lattice.end;
+        normalised.encoded.end = lattice.end;
         normalised
     }
 }

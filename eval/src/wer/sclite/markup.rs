@@ -119,10 +119,10 @@ impl<'a> Lattice<'a> {
 
 /// Whether a text contains markup.
 pub(crate) fn has_markup(text: &str) -> bool {
-    let marked = |word: &str| {
+    let is_marked = |word: &str| {
         word == "@" || optional(word).is_some() || (word.len() > 1 && word.ends_with('*'))
     };
-    text.contains(['{', '}', ';', '\\']) || text.split(is_space).any(marked)
+    text.contains(['{', '}', ';', '\\']) || text.split(is_space).any(is_marked)
 }
 
 /// The word inside the parentheses of an optionally deletable word; `None` without parentheses.
@@ -188,22 +188,22 @@ mod tests {
     fn words_and_predecessors(text: &str) -> Vec<(String, Vec<String>)> {
         let lattice = Lattice::parse(text).unwrap();
         let name = |word: &Word<'_>| word.text.as_deref().unwrap_or("@").to_owned();
-        let before = |node: usize| {
+        let predecessors = |node: usize| {
             lattice.nodes[node].iter().map(|word| name(&lattice.words[*word])).collect::<Vec<_>>()
         };
-        let rows = lattice.words.iter().map(|word| (name(word), before(word.from)));
-        rows.chain([("END".to_owned(), before(lattice.end))]).collect()
+        let rows = lattice.words.iter().map(|word| (name(word), predecessors(word.from)));
+        rows.chain([("END".to_owned(), predecessors(lattice.end))]).collect()
     }
 
     #[test]
-    fn alternatives_lead_from_one_node_to_another() {
-        let of = |rows: &[(&str, &[&str])]| -> Vec<(String, Vec<String>)> {
-            let own = |words: &[&str]| words.iter().map(|word| word.to_string()).collect();
-            rows.iter().map(|(word, before)| (word.to_string(), own(before))).collect()
+    fn alternatives_share_their_first_and_their_last_node() {
+        let owned = |rows: &[(&str, &[&str])]| -> Vec<(String, Vec<String>)> {
+            let strings = |words: &[&str]| words.iter().map(|word| word.to_string()).collect();
+            rows.iter().map(|(word, before)| (word.to_string(), strings(before))).collect()
         };
         assert_eq!(
             words_and_predecessors("i {going to/gonna} go"),
-            of(&[
+            owned(&[
                 ("i", &[]),
                 ("going", &["i"]),
                 ("to", &["going"]),
@@ -214,7 +214,7 @@ mod tests {
         );
         assert_eq!(
             words_and_predecessors("{ a / { b / @ } c / }d"),
-            of(&[
+            owned(&[
                 ("a", &[]),
                 ("b", &[]),
                 ("@", &[]),
@@ -223,7 +223,7 @@ mod tests {
                 ("END", &["d"]),
             ])
         );
-        assert_eq!(words_and_predecessors(""), of(&[("END", &[])]));
+        assert_eq!(words_and_predecessors(""), owned(&[("END", &[])]));
     }
 
     #[test]
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn invalid_braces_are_refused() {
         let deep = format!("{}a{}", "{".repeat(40), "}".repeat(40));
-        for (text, fault) in [
+        for (text, expected) in [
             ("{ a", "has a `{` without a `}`"),
             ("{ a { b }", "has a `{` without a `}`"),
             ("a }", "has a `}` without a `{`"),
@@ -256,7 +256,7 @@ mod tests {
             ("{ / }", "has `{ }` without an alternative"),
             (&deep, "has alternatives more than 32 deep"),
         ] {
-            assert_eq!(Lattice::parse(text), Err(fault), "{text}");
+            assert_eq!(Lattice::parse(text), Err(expected), "{text}");
         }
     }
 }

@@ -13,7 +13,7 @@ mod lattice;
 mod markup;
 
 use super::alignment::Edit;
-use lattice::{Arcs, align};
+use lattice::{EncodedLattice, align};
 
 pub(crate) use choice::choose;
 pub(crate) use markup::{Lattice, has_markup};
@@ -34,5 +34,8 @@ pub(crate) fn edits(reference: &[u32], hypothesis: &[u32]) -> Vec<Edit> {
         (Some(_), None) => Edit::Deletion,
         (None, _) => Edit::Insertion,
     };
-    align(&Arcs::row(reference), &Arcs::row(hypothesis)).into_iter().map(edit).collect()
+    align(&EncodedLattice::row(reference), &EncodedLattice::row(hypothesis))
+        .into_iter()
+        .map(edit)
+        .collect()
 }
