@@ -408,7 +408,7 @@ mod tests {
         assert!(error(&crossed) > 5.0 * error(&by_question));
         // A grouping with one group is ignored.
         let one = Resampling::by_crossed_groups(["question", "run"], &questions, &[0; 300]);
-        assert_eq!((one.unit_name(), error(&one)), ("question", error(&alone)));
+        assert_eq!((one.unit_name(), error(&one)), ("question", error(&by_question)));
         let one = Resampling::by_crossed_groups(["question", "run"], &[0; 300], &runs);
         assert_eq!((one.unit_name(), one.units_per_resample()), ("run", 3));
     }

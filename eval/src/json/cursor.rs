@@ -340,7 +340,7 @@ mod tests {
                 let mut text = format!("{{\"a\": 1, \"annotations\": [{}]}}", elements.join(", "));
                 for (index, fragment) in insertions {
                     let starts: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
-                    text.insert_str(*index.get(&starts), piece);
+                    text.insert_str(*index.get(&starts), fragment);
                 }
                 check_agreement::<Row>(&text, part);
                 let list = text.find('[').map_or("", |at| &text[at..text.len() - 1]);
