@@ -94,8 +94,8 @@ fn is_percentage(value: f64) -> bool {
 
 fn source(bytes: &[u8]) {
     // The fuzzer's inputs are too small to exceed the limit on decompressed data.
-    let read = Input::new(FILE, bytes).and_then(Input::read_bytes);
-    if let Some(decompressed) = check(read.map_err(EvalError::from)) {
+    let result = Input::new(FILE, bytes).and_then(Input::read_bytes);
+    if let Some(decompressed) = check(result.map_err(EvalError::from)) {
         text(&decompressed);
     }
 }
@@ -455,9 +455,10 @@ fn haystack(bytes: &[u8]) {
 fn items(bytes: &[u8]) {
     let Some(text) = text(bytes) else { return };
     let Some(items) = check(Items::parse(FILE, &text)) else { return };
-    let again = Items::parse(FILE, &items.to_json_lines()).expect("written items can be read back");
-    assert_eq!(again, items);
-    if let Ok(comparison) = compare_items(&items, &again, &FEW_RESAMPLES) {
+    let read_back =
+        Items::parse(FILE, &items.to_json_lines()).expect("written items can be read back");
+    assert_eq!(read_back, items);
+    if let Ok(comparison) = compare_items(&items, &read_back, &FEW_RESAMPLES) {
         comparison.to_text();
         let difference = comparison.difference.value;
         assert!(difference == 0.0 || difference.is_nan(), "{difference}");

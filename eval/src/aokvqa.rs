@@ -201,8 +201,9 @@ pub fn evaluate(
     if questions.is_empty() {
         return Err(EvalError::NothingToEvaluate { items: "questions" });
     }
-    let known: HashSet<&str> = questions.iter().map(|question| &*question.question_id.0).collect();
-    let extra = predictions.keys().filter(|id| !known.contains(id.as_str()));
+    let question_ids: HashSet<&str> =
+        questions.iter().map(|question| &*question.question_id.0).collect();
+    let extra = predictions.keys().filter(|id| !question_ids.contains(id.as_str()));
     if let Some(first) = extra.clone().min() {
         return Err(EvalError::ExtraPrediction {
             location: Location::new(file, None),
@@ -355,15 +356,15 @@ mod tests {
 
     #[test]
     fn difficult_questions_count_for_multiple_choice_only() {
-        let found = report(
+        let report = report(
             r#"{"a": {"direct_answer": "x", "multiple_choice": "x"},
                 "b": {"direct_answer": "y", "multiple_choice": "x"}}"#,
         )
         .unwrap();
-        assert_eq!((found.evaluation.primary.value, found.evaluation.primary.n), (50.0, 2));
-        let choice = &found.evaluation.secondary[0];
+        assert_eq!((report.evaluation.primary.value, report.evaluation.primary.n), (50.0, 2));
+        let choice = &report.evaluation.secondary[0];
         assert!((choice.value - 100.0 / 3.0).abs() < 1e-12 && choice.n == 3);
-        assert_eq!(found.warnings, ["1 of 3 questions have no prediction and score 0"]);
+        assert_eq!(report.warnings, ["1 of 3 questions have no prediction and score 0"]);
     }
 
     #[test]
@@ -371,8 +372,8 @@ mod tests {
         let difficult = QUESTIONS.replace("false", "true");
         let predictions = parse_predictions("p", r#"{"a": {"direct_answer": "x"}}"#).unwrap();
         let questions = parse_questions("q", &difficult).unwrap();
-        let found = evaluate(&questions, "p", &predictions, &AokvqaOptions::default()).unwrap();
-        let primary = found.evaluation.primary;
+        let report = evaluate(&questions, "p", &predictions, &AokvqaOptions::default()).unwrap();
+        let primary = report.evaluation.primary;
         assert!(primary.value.is_nan() && primary.interval.is_none());
         assert_eq!(
             primary.reason.as_deref(),
@@ -383,25 +384,30 @@ mod tests {
 
     #[test]
     fn bad_questions_are_refused() {
-        let refused = |text: &str| parse_questions("q", text).unwrap_err().to_string();
+        let error_message = |text: &str| parse_questions("q", text).unwrap_err().to_string();
         let index = QUESTIONS.replace("\"correct_choice_idx\": 1", "\"correct_choice_idx\": 2");
-        assert!(refused(&index).starts_with("q: question `b` has no choice 2: it has 2 choices"));
-        let doubled = QUESTIONS.replace("\"c\"", "\"a\"");
-        assert!(refused(&doubled).starts_with("q: has the question `a` twice (entries 1 and 3)"));
-        assert!(refused("[[\"a\", [], 0, [], true]]").contains("expected an object"));
+        assert!(
+            error_message(&index).starts_with("q: question `b` has no choice 2: it has 2 choices")
+        );
+        let duplicated = QUESTIONS.replace("\"c\"", "\"a\"");
+        assert!(
+            error_message(&duplicated)
+                .starts_with("q: has the question `a` twice (entries 1 and 3)")
+        );
+        assert!(error_message("[[\"a\", [], 0, [], true]]").contains("expected an object"));
     }
 
     #[test]
     fn bad_predictions_are_refused() {
-        let refused = |predictions: &str| report(predictions).unwrap_err().to_string();
-        assert!(refused(r#"{"d": {}}"#).starts_with("p: id `d` is not in the questions"));
-        assert!(refused(r#"{"a": {"multiple_choice": "z"}}"#).contains("no such choice"));
-        assert!(refused(r#"{"a": {}}"#).contains("has no `direct_answer`"));
+        let error_message = |predictions: &str| report(predictions).unwrap_err().to_string();
+        assert!(error_message(r#"{"d": {}}"#).starts_with("p: id `d` is not in the questions"));
+        assert!(error_message(r#"{"a": {"multiple_choice": "z"}}"#).contains("no such choice"));
+        assert!(error_message(r#"{"a": {}}"#).contains("has no `direct_answer`"));
         assert!(
-            refused("{\"a\": {},\n\"a\": {}}")
+            error_message("{\"a\": {},\n\"a\": {}}")
                 .starts_with("p:2: is not as expected: `a` appears twice")
         );
-        assert!(refused(r#"{"a": ["x", "x"]}"#).contains("expected an object"));
-        assert!(refused(r#"{"a": {"answer": "x"}}"#).starts_with("p:1: is not as expected"));
+        assert!(error_message(r#"{"a": ["x", "x"]}"#).contains("expected an object"));
+        assert!(error_message(r#"{"a": {"answer": "x"}}"#).starts_with("p:1: is not as expected"));
     }
 }

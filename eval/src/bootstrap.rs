@@ -378,11 +378,11 @@ mod tests {
     fn whole_groups_are_drawn() {
         let resampling = Resampling::by_group("speaker", &["a", "b", "a", "c", "b", "a"]);
         assert_eq!((resampling.unit_name(), resampling.units_per_resample()), ("speaker", 3));
-        let whole = bootstrap(&resampling, &BootstrapOptions::default(), |c| {
+        let is_whole = bootstrap(&resampling, &BootstrapOptions::default(), |c| {
             let sum = c[0] + c[1] + c[3];
             f64::from(u8::from(c[0] == c[2] && c[2] == c[5] && c[1] == c[4] && sum == 3))
         });
-        assert_eq!(whole.quantile(0.0), 1.0);
+        assert_eq!(is_whole.quantile(0.0), 1.0);
         assert_eq!(Resampling::by_group("speaker", &["a", "a"]).unit_name(), "row");
     }
 
@@ -418,12 +418,12 @@ mod tests {
         for level in [0.0, 1.0, -1.0, f64::NAN, f64::INFINITY] {
             assert!(BootstrapOptions { level, ..Default::default() }.validate().is_err());
         }
-        let many = BootstrapOptions { resamples: usize::MAX, ..Default::default() };
-        let error = many.validate().unwrap_err().to_string();
+        let too_many = BootstrapOptions { resamples: usize::MAX, ..Default::default() };
+        let error = too_many.validate().unwrap_err().to_string();
         assert!(error.starts_with("option `resamples` is 18446744073709551615"), "{error}");
         // One resample has no spread, so its interval would be a point.
-        let one = BootstrapOptions { resamples: 1, ..Default::default() };
-        assert!(one.validate().is_err());
+        let too_few = BootstrapOptions { resamples: 1, ..Default::default() };
+        assert!(too_few.validate().is_err());
     }
 
     #[test]

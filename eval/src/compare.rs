@@ -442,17 +442,20 @@ mod tests {
             comparison.p_value.unwrap() < 0.01 && comparison.permutation_p_value.unwrap() < 0.01
         );
 
-        let refused = |b: &Items| compare_items(&a, b, &options).unwrap_err().to_string();
+        let error_message = |b: &Items| compare_items(&a, b, &options).unwrap_err().to_string();
         assert!(
-            refused(&results("b", &better, "basic"))
+            error_message(&results("b", &better, "basic"))
                 .contains("b (wer, version 1, normaliser basic)")
         );
         assert!(
-            refused(&results("b", &better[..99], "none"))
+            error_message(&results("b", &better[..99], "none"))
                 .starts_with("b: no prediction for id `99`")
         );
-        let more: Vec<u64> = vec![1; 101];
-        assert!(refused(&results("b", &more, "none")).starts_with("b:101: id `100` is not in a"));
+        let one_more: Vec<u64> = vec![1; 101];
+        assert!(
+            error_message(&results("b", &one_more, "none"))
+                .starts_with("b:101: id `100` is not in a")
+        );
     }
 
     #[test]

@@ -309,22 +309,26 @@ mod tests {
     #[test]
     fn errors_name_the_line_of_an_invalid_item() {
         let ratio = Statistic::Ratio { numerator: 2.0, denominator: 10.0 };
-        let refused = |items: &[Item]| {
+        let error_message = |items: &[Item]| {
             let text = Items { file: "f".to_owned(), items: items.to_vec() }.to_json_lines();
             Items::parse("f", &text).unwrap_err().to_string()
         };
-        assert!(refused(&[]).starts_with("f: has no items"));
+        assert!(error_message(&[]).starts_with("f: has no items"));
         assert!(
-            refused(&[item("a", ratio.clone()), item("a", ratio.clone())])
+            error_message(&[item("a", ratio.clone()), item("a", ratio.clone())])
                 .starts_with("f:2: id `a`")
         );
         let mean = item("b", Statistic::Mean { value: 1.0 });
-        assert!(refused(&[item("a", ratio), mean]).starts_with("f:2: has a different metric"));
+        assert!(
+            error_message(&[item("a", ratio), mean]).starts_with("f:2: has a different metric")
+        );
         let error = Items::parse("f", "\n{\"metric\":1}").unwrap_err().to_string();
         assert!(error.starts_with("f:2: is not an item of a result: invalid type"), "{error}");
         assert!(error.contains("(column 11)") && !error.contains("at line"), "{error}");
         let negative = Statistic::Ratio { numerator: 1.0, denominator: -1.0 };
-        assert!(refused(&[item("a", negative)]).starts_with("f:1: has a negative ratio: 1 to -1"));
+        assert!(
+            error_message(&[item("a", negative)]).starts_with("f:1: has a negative ratio: 1 to -1")
+        );
     }
 
     #[test]

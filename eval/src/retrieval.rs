@@ -411,22 +411,26 @@ mod tests {
 
     #[test]
     fn errors_name_the_line_of_an_invalid_query() {
-        let refused = |text: &str| parse_queries("q", text).unwrap_err().to_string();
+        let error_message = |text: &str| parse_queries("q", text).unwrap_err().to_string();
         let twice = r#"{"id": 1, "ranked": ["a", "a"], "relevant": []}"#;
-        assert!(refused(twice).starts_with("q:1: retrieves `a` twice"));
+        assert!(error_message(twice).starts_with("q:1: retrieves `a` twice"));
         let line = r#"{"id": 1, "ranked": [], "relevant": []}"#;
-        assert!(refused(&format!("{line}\n{line}")).starts_with("q:2: id `1` was already given"));
-        assert!(refused("").starts_with("q: has no queries"));
-        assert!(refused("{}").starts_with("q:1: is not as expected: missing field `ranked`"));
+        assert!(
+            error_message(&format!("{line}\n{line}")).starts_with("q:2: id `1` was already given")
+        );
+        assert!(error_message("").starts_with("q: has no queries"));
+        assert!(error_message("{}").starts_with("q:1: is not as expected: missing field `ranked`"));
         let relevant =
-            |relevant: &str| refused(&format!(r#"{{"ranked": [], "relevant": {relevant}}}"#));
+            |relevant: &str| error_message(&format!(r#"{{"ranked": [], "relevant": {relevant}}}"#));
         assert!(
             relevant(r#"["a", "a"]"#).starts_with("q:1: is not as expected: `a` appears twice")
         );
         assert!(relevant(r#"{"a": 1, "a": 2}"#).contains("`a` appears twice"));
         assert!(relevant(r#"{"a": 1e300}"#).contains("the gain 1e300 of `a` is above 1e15"));
         assert!(relevant("7").contains("expected a list of ids, or an object with the gain"));
-        assert!(refused("[1, [], []]").contains("invalid type: sequence, expected an object"));
+        assert!(
+            error_message("[1, [], []]").contains("invalid type: sequence, expected an object")
+        );
         assert!(evaluate(&[], &RetrievalOptions::default()).is_err());
         let options = RetrievalOptions { cutoffs: vec![0], ..RetrievalOptions::default() };
         assert!(evaluate(&parse_queries("q", line).unwrap(), &options).is_err());
@@ -437,7 +441,7 @@ mod tests {
             measures,
             "recall@5 recall@1 success@5 success@1 mrr map ndcg@3".split(' ').count()
         );
-        let warned = report(line, &RetrievalOptions::default());
-        assert_eq!(warned.warnings, ["1 queries have no relevant entry and score 0"]);
+        let report_with_warning = report(line, &RetrievalOptions::default());
+        assert_eq!(report_with_warning.warnings, ["1 queries have no relevant entry and score 0"]);
     }
 }

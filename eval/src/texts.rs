@@ -249,7 +249,7 @@ impl TextsReport {
             let mut text = format!("Worst lines, by {metric}\n");
             for line in &self.worst {
                 let WorstText { id, value, hypothesis, references } = line;
-                let scored = ScoredText {
+                let scored_text = ScoredText {
                     kind: "line",
                     id,
                     metric: &metric,
@@ -258,7 +258,7 @@ impl TextsReport {
                     text: hypothesis,
                     references,
                 };
-                text += &scored.to_table();
+                text += &scored_text.to_table();
             }
             paragraphs.push(text);
         }

@@ -30,8 +30,8 @@ fn scores(folder: &Path, set: &str) -> CaptionScores {
 
 fn assert_close(ours: f64, reference: &Value, what: &str) {
     let reference = reference.as_f64().expect("a number in the fixture");
-    let close = (ours - reference).abs() <= TOLERANCE * reference.abs();
-    assert!(close || ours == reference, "{what}: {ours}, the reference has {reference}");
+    let is_close = (ours - reference).abs() <= TOLERANCE * reference.abs();
+    assert!(is_close || ours == reference, "{what}: {ours}, the reference has {reference}");
 }
 
 #[test]
@@ -51,8 +51,8 @@ fn equal_to_pycocoevalcap() {
         for (index, (image, item)) in ours.images.iter().zip(items).enumerate() {
             assert_eq!(image.id.to_string(), expected["image_ids"][index].to_string());
             for (column, value) in image.metrics.values().into_iter().enumerate() {
-                let what = format!("{set} image {} {}", image.id, COLUMNS[column]);
-                assert_close(value, &item[column], &what);
+                let description = format!("{set} image {} {}", image.id, COLUMNS[column]);
+                assert_close(value, &item[column], &description);
             }
         }
         println!("{set}: {} values are equal", (items.len() + 1) * COLUMNS.len());

@@ -54,8 +54,8 @@ fn images_keep_their_order_and_domains_are_parts_of_the_whole() {
     let mut results = parse_results("r.json", RESULTS.as_bytes()).unwrap();
     annotations.images.retain(|image| image.domain.as_deref() == Some("in-domain"));
     results.results.retain(|r| matches!(r.image_id, ImageId::Number(1 | 2)));
-    let alone = evaluate(&annotations, &results, &CaptionOptions::default()).unwrap();
-    assert_eq!(own_frequencies.domains[0].metrics, alone.corpus);
+    let domain_alone = evaluate(&annotations, &results, &CaptionOptions::default()).unwrap();
+    assert_eq!(own_frequencies.domains[0].metrics, domain_alone.corpus);
     assert_eq!(
         own_frequencies.warnings,
         ["CIDEr-D and CIDEr of out-domain are 0: it has one image"]
@@ -100,7 +100,7 @@ fn invalid_results_are_refused() {
         "r.json, entry 1: id `\"01\"` is not in a.json, 1 of 5 predictions have no gold row; \
          check that both files belong to the same split"
     );
-    let shape = "; expected [{\"image_id\": 1, \"caption\": \"a dog\"}, …]";
+    let remedy = "; expected [{\"image_id\": 1, \"caption\": \"a dog\"}, …]";
     for (text, reason) in [
         ("[]", "r.json: has no results"),
         (r#"[{"caption": "b"}]"#, "r.json: entry 1 has no `image_id`"),
@@ -114,7 +114,7 @@ fn invalid_results_are_refused() {
         ),
         ("", "r.json:1: EOF while parsing a value at line 1 column 0"),
     ] {
-        assert_eq!(refusal(text), format!("{reason}{shape}"), "{text}");
+        assert_eq!(refusal(text), format!("{reason}{remedy}"), "{text}");
     }
     for text in [
         r#"[{"image_id": 1, "caption": ["a"]}]"#,
@@ -124,7 +124,7 @@ fn invalid_results_are_refused() {
         "[1]",
         "[{\"image_id\": 1, \"caption\": \"a\"}",
     ] {
-        assert!(refusal(text).ends_with(shape), "{}", refusal(text));
+        assert!(refusal(text).ends_with(remedy), "{}", refusal(text));
     }
     let binary = parse_results("r.json", b"[{\"image_id\": 1, \"caption\": \"\xFF\"}]");
     assert!(binary.is_err());
@@ -149,9 +149,9 @@ fn invalid_annotations_are_refused() {
             "a.json: entry 2 of `annotations` (image 1) has no `caption`",
         ),
     ] {
-        let shape = "; expected {\"images\": [{\"id\": 1}, …], \"annotations\": [{\"image_id\": 1, \
+        let remedy = "; expected {\"images\": [{\"id\": 1}, …], \"annotations\": [{\"image_id\": 1, \
                      \"caption\": \"a dog\"}, …]}";
-        assert_eq!(annotation_refusal(text), format!("{reason}{shape}"), "{text}");
+        assert_eq!(annotation_refusal(text), format!("{reason}{remedy}"), "{text}");
     }
     let without_caption =
         r#"{"images": [{"id": 1}, {"id": 2}], "annotations": [{"image_id": 1, "caption": "a"}]}"#;
@@ -172,7 +172,8 @@ fn invalid_annotations_are_refused() {
 
 #[test]
 fn invalid_document_frequencies_are_refused() {
-    let shape = "; expected {\"num_documents\": 5000, \"document_frequency\": {\"a dog\": 120, …}}";
+    let remedy =
+        "; expected {\"num_documents\": 5000, \"document_frequency\": {\"a dog\": 120, …}}";
     for (text, reason) in [
         (
             r#"{"num_documents": 0, "df": {}}"#,
@@ -186,7 +187,7 @@ fn invalid_document_frequencies_are_refused() {
         (r#"{"df": {}}"#, "df.json:1: missing field `num_documents` at line 1 column 10"),
     ] {
         let error = parse_document_frequency("df.json", text.as_bytes()).unwrap_err();
-        assert_eq!(error.to_string(), format!("{reason}{shape}"));
+        assert_eq!(error.to_string(), format!("{reason}{remedy}"));
     }
 }
 

@@ -85,8 +85,8 @@ fn answers_are_normalised_byte_for_byte() {
     for pair in pairs {
         let (raw, expected_value) =
             (pair[0].as_str().expect("text"), pair[1].as_str().expect("text"));
-        let tidy = raw.replace(['\n', '\t'], " ");
-        assert_eq!(normalise_answer(tidy.trim()), expected_value, "{raw:?}");
+        let without_line_ends = raw.replace(['\n', '\t'], " ");
+        assert_eq!(normalise_answer(without_line_ends.trim()), expected_value, "{raw:?}");
     }
 }
 

@@ -68,13 +68,13 @@ fn every_count_equals_jiwer() {
             let rows = expected["items"][key].as_array().expect("one row per pair");
             assert_eq!(rows.len(), counts.pairs.len());
             for ((row, counts), id) in rows.iter().zip(&counts.pairs).zip(&pairs.ids) {
-                let what = format!("{pairs_file}, {key}, id {id}");
-                assert_eq!(*counts, counts_of(row), "{what}");
-                assert_close(counts.error_rate(), &row[4], &what);
+                let description = format!("{pairs_file}, {key}, id {id}");
+                assert_eq!(*counts, counts_of(row), "{description}");
+                assert_close(counts.error_rate(), &row[4], &description);
                 if unit == TokenUnit::Word {
-                    assert_close(counts.match_error_rate(), &row[5], &what);
-                    assert_close(counts.information_lost(), &row[6], &what);
-                    assert_close(counts.information_preserved(), &row[7], &what);
+                    assert_close(counts.match_error_rate(), &row[5], &description);
+                    assert_close(counts.information_lost(), &row[6], &description);
+                    assert_close(counts.information_preserved(), &row[7], &description);
                 }
             }
             let corpus = &expected["corpus"][key];

@@ -159,11 +159,11 @@ fn by_domain(scores: &CaptionScores, options: &BootstrapOptions) -> Vec<Breakdow
             images_by_domain.entry(domain).or_default().push(image);
         }
     }
-    let of_domain = |domain: &super::DomainScores| {
+    let domain_measures = |domain: &super::DomainScores| {
         let images = images_by_domain.get(domain.name.as_str()).map_or(&[][..], Vec::as_slice);
         (domain.name.clone(), measures(scores, images, &domain.metrics, options))
     };
-    let domains: Vec<(String, Vec<Measure>)> = scores.domains.iter().map(of_domain).collect();
+    let domains: Vec<(String, Vec<Measure>)> = scores.domains.iter().map(domain_measures).collect();
     let table = |metric: usize| {
         let rows = domains.iter().map(|(name, measures)| (name.clone(), measures[metric].clone()));
         Breakdown::new("domain", &CaptionMetrics::INFO[metric], rows.collect())
@@ -222,8 +222,8 @@ fn worst_images(worst: &[WorstImage]) -> String {
     for WorstImage { id, metrics, caption, references } in worst {
         let value = metrics.cider_d;
         let (kind, metric, role) = ("image", "CIDEr-D", "caption");
-        let scored = ScoredText { kind, id, metric, value, role, text: caption, references };
-        text += &scored.to_table();
+        let scored_text = ScoredText { kind, id, metric, value, role, text: caption, references };
+        text += &scored_text.to_table();
     }
     text
 }

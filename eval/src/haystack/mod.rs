@@ -199,8 +199,8 @@ fn breakdown(
     options: &HaystackOptions,
 ) -> Breakdown {
     let parts = ["yes", "no", "both", "neither"].into_iter().filter_map(|part| {
-        let of_label = labels.iter().zip(correct).filter(|(label, _)| **label == part);
-        let values: Vec<f64> = of_label.map(|(_, correct)| *correct).collect();
+        let with_label = labels.iter().zip(correct).filter(|(label, _)| **label == part);
+        let values: Vec<f64> = with_label.map(|(_, correct)| *correct).collect();
         let measure = || measure_of_mean(&PLAIN, "question", &values, &options.bootstrap);
         (!values.is_empty()).then(|| (part.to_owned(), measure()))
     });

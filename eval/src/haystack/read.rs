@@ -58,7 +58,7 @@ struct ReplyResult<'a> {
 /// [`EvalError::Malformed`] with the line; [`EvalError::Text`] for a duplicate id
 pub fn parse_replies<'a>(file: &str, text: &'a str) -> Result<Vec<Reply<'a>>, EvalError> {
     let lines = json_lines(file, text, ONE_OBJECT, |line, reply: ReplyLine<'a>| (line, reply))?;
-    let (mut replies, mut seen) = (Vec::new(), UniqueIds::with_capacity(0));
+    let (mut replies, mut ids) = (Vec::new(), UniqueIds::with_capacity(0));
     for (line, reply_line) in lines.into_iter().flatten() {
         let malformed = |reason: String| malformed(file, Some(line), reason);
         let id = reply_line.id.map_or_else(|| line.to_string().into(), |id| id.0);
@@ -79,7 +79,7 @@ pub fn parse_replies<'a>(file: &str, text: &'a str) -> Result<Vec<Reply<'a>>, Ev
         };
         let question = if reply_line.question.is_empty() { first_turn } else { None }
             .unwrap_or(reply_line.question);
-        seen.add(id.clone(), Location::new(file, line))?;
+        ids.add(id.clone(), Location::new(file, line))?;
         replies.push(Reply { id, yes, question, response });
     }
     if replies.is_empty() {
@@ -111,12 +111,16 @@ mod tests {
 
     #[test]
     fn bad_lines_are_named() {
-        let refused = |text: &str| parse_replies("f", text).unwrap_err().to_string();
-        assert!(refused(r#"{"response": "no"}"#).starts_with("f:1: has no `answer`"));
-        assert!(refused(r#"{"answer": "no"}"#).starts_with("f:1: has no `response`"));
-        assert!(refused(r#"{"answer": "maybe", "response": "no"}"#).contains("answer `maybe`"));
-        assert!(refused("").starts_with("f: has no replies"));
+        let error_message = |text: &str| parse_replies("f", text).unwrap_err().to_string();
+        assert!(error_message(r#"{"response": "no"}"#).starts_with("f:1: has no `answer`"));
+        assert!(error_message(r#"{"answer": "no"}"#).starts_with("f:1: has no `response`"));
+        assert!(
+            error_message(r#"{"answer": "maybe", "response": "no"}"#).contains("answer `maybe`")
+        );
+        assert!(error_message("").starts_with("f: has no replies"));
         let row = r#"{"id": 1, "answer": "no", "response": ""}"#;
-        assert!(refused(&format!("{row}\n{row}")).starts_with("f:2: id `1` was already given"));
+        assert!(
+            error_message(&format!("{row}\n{row}")).starts_with("f:2: id `1` was already given")
+        );
     }
 }

@@ -61,8 +61,8 @@ pub(super) fn contains_yes_no(response: &str) -> Result<(bool, bool), regex::Err
             text = Cow::Owned(rewritten);
         }
     }
-    let has = |word: &str| text.split(is_space).any(|token| token == word);
-    Ok((has("yes"), has("no")))
+    let contains = |word: &str| text.split(is_space).any(|token| token == word);
+    Ok((contains("yes"), contains("no")))
 }
 
 #[cfg(test)]

@@ -30,10 +30,10 @@ pub(super) fn fixed(value: f64, decimals: usize) -> String {
         return format!("{value:.3e}").replace('-', MINUS);
     }
     let digits = format!("{:.decimals$}", value.abs());
-    let (whole, fraction) = digits.split_at(digits.find('.').unwrap_or(digits.len()));
+    let (integer_part, fraction) = digits.split_at(digits.find('.').unwrap_or(digits.len()));
     let is_zero = digits.bytes().all(|digit| matches!(digit, b'0' | b'.'));
     let sign = if value < 0.0 && !is_zero { MINUS } else { "" };
-    format!("{sign}{}{fraction}", grouped(whole))
+    format!("{sign}{}{fraction}", grouped(integer_part))
 }
 
 /// Formats a count with grouped digits.

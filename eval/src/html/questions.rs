@@ -42,12 +42,12 @@ impl VqaReport {
         sections::opening(&mut page, evaluation, &[], WORDS);
         let values: Vec<f64> = self.items.iter().map(sections::item_value).collect();
         // As in `VqaReport::worst`, a question is wrong if its accuracy is below 100.
-        let wrong = values.iter().filter(|value| **value < 100.0).count();
+        let wrong_count = values.iter().filter(|value| **value < 100.0).count();
         distribution(&mut page, &values, evaluation.primary.value);
         sections::breakdowns(&mut page, evaluation);
         Cases {
             items: "questions below 100 per cent",
-            total: wrong,
+            total: wrong_count,
             order: "by accuracy",
             columns: &VQA_COLUMNS,
             rows: self.worst.iter().map(vqa_cells).collect(),
@@ -68,10 +68,10 @@ impl AokvqaReport {
         sections::opening(&mut page, evaluation, &self.warnings, WORDS);
         let values: Vec<f64> = self.items.iter().map(sections::item_value).collect();
         distribution(&mut page, &values, evaluation.primary.value);
-        let wrong = values.iter().filter(|value| **value < 100.0).count();
+        let wrong_count = values.iter().filter(|value| **value < 100.0).count();
         Cases {
             items: "questions below 100 per cent",
-            total: wrong,
+            total: wrong_count,
             order: "by the primary metric",
             columns: &AOKVQA_COLUMNS,
             rows: self.worst.iter().map(aokvqa_cells).collect(),

@@ -188,9 +188,9 @@ impl<'a> Cursor<'a> {
 
     /// Skips JSON white space.
     fn skip_space(&mut self) {
-        let rest = self.text.as_bytes()[self.position..].iter();
+        let remaining = self.text.as_bytes()[self.position..].iter();
         self.position +=
-            rest.take_while(|byte| matches!(byte, b' ' | b'\n' | b'\t' | b'\r')).count();
+            remaining.take_while(|byte| matches!(byte, b' ' | b'\n' | b'\t' | b'\r')).count();
     }
 }
 

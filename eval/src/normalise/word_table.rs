@@ -27,8 +27,8 @@ impl<V: Copy> WordTable<V> {
         let mut slot = first_slot(word, self.slots.len());
         loop {
             let number = usize::from(*self.slots.get(slot)?);
-            let (known, value) = *self.entries.get(number.checked_sub(1)?)?;
-            if known == word {
+            let (entry_word, value) = *self.entries.get(number.checked_sub(1)?)?;
+            if entry_word == word {
                 return Some(value);
             }
             slot = (slot + 1) % self.slots.len();

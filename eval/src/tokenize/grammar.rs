@@ -182,8 +182,8 @@ fn add_numbers(rules: &mut Rules) {
 
     let part = || digit().times(1, 4);
     let slash = text("\\").optional() + text("/") | any_of("\u{2044}");
-    let whole = part() + any_of("- \u{A0}");
-    rules.add(whole.optional() + part() + slash.clone() + part(), Rewrite::JoinSpaces);
+    let integer_part = part() + any_of("- \u{A0}");
+    rules.add(integer_part.optional() + part() + slash.clone() + part(), Rewrite::JoinSpaces);
     rules.add(any_of("\u{BC}-\u{BE}\u{2153}-\u{215E}"), Rewrite::Fraction);
 
     let ampersand = || words("& &amp;");

@@ -131,8 +131,8 @@ where
         for (start, (part, extends)) in starts.iter().zip(parts) {
             if extends {
                 // A token extends into the next part: tokenize the rest on one thread.
-                let rest = &lines[*start..];
-                return take(tokenize_part(&mut Lexer::new(), rest, &[], collect).0);
+                let remaining_lines = &lines[*start..];
+                return take(tokenize_part(&mut Lexer::new(), remaining_lines, &[], collect).0);
             }
             take(part);
         }

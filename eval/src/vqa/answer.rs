@@ -175,7 +175,7 @@ mod tests {
         ] {
             assert_eq!(normalise_answer(answer), expected, "{answer:?}");
         }
-        let stops = normalise_answer(&"x. ".repeat(40));
-        assert_eq!(stops.matches('.').count(), 8);
+        let normalised = normalise_answer(&"x. ".repeat(40));
+        assert_eq!(normalised.matches('.').count(), 8);
     }
 }

@@ -191,9 +191,9 @@ fn check_questions<'a>(
         });
     }
     if results.len() > annotations.len() {
-        let known: std::collections::HashSet<_> =
+        let question_ids: std::collections::HashSet<_> =
             annotations.iter().map(|annotation| &annotation.question_id).collect();
-        let extra = results.keys().filter(|id| !known.contains(id));
+        let extra = results.keys().filter(|id| !question_ids.contains(id));
         return Err(EvalError::ExtraPrediction {
             location: Location::new(result_file, None),
             gold: annotation_file.to_owned(),

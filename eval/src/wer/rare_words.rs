@@ -167,10 +167,10 @@ mod tests {
     fn a_word_list_has_one_word_per_line() {
         let words = parse_word_list("f", "a\r\n\n b \na\n").unwrap();
         assert_eq!(words, HashSet::from(["a", "b"].map(str::to_owned)));
-        let refused = |text: &str| parse_word_list("f", text).unwrap_err().to_string();
-        assert!(refused(" \n\n").starts_with("f: has no words; give one word per line"));
-        assert!(refused("a\nnew york\n").starts_with("f:2: has more than one word"));
-        assert!(refused("a\rb\r").starts_with("f:1: ends its lines with a carriage return"));
+        let error_message = |text: &str| parse_word_list("f", text).unwrap_err().to_string();
+        assert!(error_message(" \n\n").starts_with("f: has no words; give one word per line"));
+        assert!(error_message("a\nnew york\n").starts_with("f:2: has more than one word"));
+        assert!(error_message("a\rb\r").starts_with("f:1: ends its lines with a carriage return"));
     }
 
     #[test]
@@ -178,12 +178,16 @@ mod tests {
         let lists = parse_biasing_lists("f", "u1\ta b\t[\"b\"]\n\n u2 \t\t[]\tmore\n").unwrap();
         assert_eq!(lists.of_pair["u1"], HashSet::from(["b".to_owned()]));
         assert!(lists.of_pair["u2"].is_empty());
-        let refused = |text: &str| parse_biasing_lists("f", text).unwrap_err().to_string();
-        assert!(refused("").starts_with("f: has no lines; give a line for each utterance"));
-        assert!(refused("\nu1\tx\n").starts_with("f:2: has no third field"));
-        assert!(refused("u1\tx\t[1]\n").starts_with("f:1: has no list of words: invalid type"));
-        assert!(refused("u1\tx\t[]\nu1\tx\t[]\n").starts_with("f:2: id `u1` was already given"));
-        assert!(refused("\tx\t[]\n").starts_with("f:1: id is empty"));
+        let error_message = |text: &str| parse_biasing_lists("f", text).unwrap_err().to_string();
+        assert!(error_message("").starts_with("f: has no lines; give a line for each utterance"));
+        assert!(error_message("\nu1\tx\n").starts_with("f:2: has no third field"));
+        assert!(
+            error_message("u1\tx\t[1]\n").starts_with("f:1: has no list of words: invalid type")
+        );
+        assert!(
+            error_message("u1\tx\t[]\nu1\tx\t[]\n").starts_with("f:2: id `u1` was already given")
+        );
+        assert!(error_message("\tx\t[]\n").starts_with("f:1: id is empty"));
     }
 
     #[test]

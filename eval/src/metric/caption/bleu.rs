@@ -171,8 +171,8 @@ mod tests {
         for (ours, expected) in bleu.corpus.iter().zip(expected) {
             assert!((ours - expected).abs() < 1e-13, "{ours} {expected}");
         }
-        let of_images = [0.999999999479, 8.40896414984e-05, 0.999999999596];
-        for (ours, expected) in bleu.images.iter().zip(of_images) {
+        let image_values = [0.999999999479, 8.40896414984e-05, 0.999999999596];
+        for (ours, expected) in bleu.images.iter().zip(image_values) {
             assert!((ours[3] / expected - 1.0).abs() < 1e-11, "{ours:?} {expected}");
         }
         assert_eq!(bleu.of_resample(&[1, 1, 1]), bleu.corpus);
@@ -185,8 +185,8 @@ mod tests {
         let bleu = bleu(&corpus);
         assert!(bleu.corpus.iter().chain(bleu.images.iter().flatten()).all(|v| v.is_finite()));
         assert_eq!(bleu.images[0], [0.0; 4]);
-        let none: [&str; 0] = [];
-        let empty = CaptionCorpus::new(&none, &[[""]; 0]).unwrap();
+        let no_texts: [&str; 0] = [];
+        let empty = CaptionCorpus::new(&no_texts, &[[""]; 0]).unwrap();
         assert!(super::bleu(&empty).corpus.iter().all(|v| v.is_finite()));
     }
 }

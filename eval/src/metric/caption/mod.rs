@@ -131,8 +131,8 @@ mod tests {
 
     #[test]
     fn missing_references_and_unequal_lengths_are_refused() {
-        let none: [&str; 0] = [];
-        let error = CaptionCorpus::new(&["a", "b"], &[&["a"][..], &none[..]]).unwrap_err();
+        let no_texts: [&str; 0] = [];
+        let error = CaptionCorpus::new(&["a", "b"], &[&["a"][..], &no_texts[..]]).unwrap_err();
         assert!(matches!(error, MetricError::NoReference { image: 1 }), "{error}");
         let error = CaptionCorpus::new(&["a"], &[["a"], ["b"]]).unwrap_err();
         assert!(matches!(error, MetricError::LengthMismatch { first: 1, second: 2, .. }));

@@ -162,8 +162,8 @@ mod tests {
                     expected[column / WORD] |= 1 << (column % WORD);
                 }
                 assert_eq!(patterns.of(token, words.clone()), &expected[words.clone()], "{token}");
-                let two = patterns.of_two([3 - token, token], words.clone());
-                assert_eq!(two[1], &expected[words], "{token}");
+                let both = patterns.of_two([3 - token, token], words.clone());
+                assert_eq!(both[1], &expected[words], "{token}");
             }
         }
         patterns.clear(&reference);

@@ -9,7 +9,7 @@ fn texts(text: &str, format: TextFormat) -> Vec<(String, String)> {
     utterances.into_iter().map(id_and_text).collect()
 }
 
-fn refused(text: &str, format: TextFormat) -> String {
+fn error_message(text: &str, format: TextFormat) -> String {
     parse_texts("f", text, format).unwrap_err().to_string()
 }
 
@@ -21,8 +21,8 @@ fn texts_in_memory_are_numbered_pairs() {
         (pairs.ids, pairs.hypotheses),
         (vec!["1".into(), "2".into()], vec!["a".into(), "c".into()])
     );
-    let refused = Pairs::new(&["a"], &["a", "b"]).unwrap_err();
-    assert!(matches!(refused, EvalError::LengthMismatch { references: 1, hypotheses: 2 }));
+    let error = Pairs::new(&["a"], &["a", "b"]).unwrap_err();
+    assert!(matches!(error, EvalError::LengthMismatch { references: 1, hypotheses: 2 }));
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn empty_lines_are_texts_too() {
     let utterances = texts("a b\r\n\nc\n\n", TextFormat::Lines);
     let texts: Vec<&str> = utterances.iter().map(|(_, text)| text.as_str()).collect();
     assert_eq!(texts, ["a b", "", "c", ""]);
-    assert!(refused("", TextFormat::Lines).starts_with("f: has no texts"));
+    assert!(error_message("", TextFormat::Lines).starts_with("f: has no texts"));
 }
 
 #[test]
@@ -57,28 +57,33 @@ fn ids_are_read_from_every_format_with_ids() {
 
 #[test]
 fn errors_name_the_line() {
-    assert!(refused("a (1)\nb\n", TextFormat::Trn).starts_with("f:2: has no id at its end"));
-    assert!(refused("1 a\n", TextFormat::Tsv).starts_with("f:1: has no tab"));
-    let header = refused("id\twav\n", TextFormat::Tsv);
+    assert!(error_message("a (1)\nb\n", TextFormat::Trn).starts_with("f:2: has no id at its end"));
+    assert!(error_message("1 a\n", TextFormat::Tsv).starts_with("f:1: has no tab"));
+    let header = error_message("id\twav\n", TextFormat::Tsv);
     assert!(header.starts_with("f:1: has no column of references; it has: id, wav"), "{header}");
-    let doubled = refused("id\ttext\ttext\n", TextFormat::Tsv);
-    assert!(doubled.starts_with("f:1: column `text` occurs twice"), "{doubled}");
-    let tab = refused("id\ttext\nu\ta\tb\n", TextFormat::Tsv);
+    let duplicatedted = error_message("id\ttext\ttext\n", TextFormat::Tsv);
+    assert!(duplicatedted.starts_with("f:1: column `text` occurs twice"), "{duplicatedted}");
+    let tab = error_message("id\ttext\nu\ta\tb\n", TextFormat::Tsv);
     assert!(tab.starts_with("f:2: 3 fields where the header has 2"), "{tab}");
-    assert!(refused("a\rb", TextFormat::Lines).starts_with("f:1: ends its lines with"));
-    assert!(refused("1 a\n1 b\n", TextFormat::Kaldi).starts_with("f:2: id `1` was already"));
-    let list = refused("[\"1\", \"a\"]\n", TextFormat::Jsonl);
+    assert!(error_message("a\rb", TextFormat::Lines).starts_with("f:1: ends its lines with"));
+    assert!(error_message("1 a\n1 b\n", TextFormat::Kaldi).starts_with("f:2: id `1` was already"));
+    let list = error_message("[\"1\", \"a\"]\n", TextFormat::Jsonl);
     assert!(list.contains("invalid type: sequence, expected an object"), "{list}");
-    assert!(refused("1\ta\n\n1\tb\n", TextFormat::Tsv).starts_with("f:3: id `1` was already"));
     assert!(
-        refused("{\"id\":1}\n", TextFormat::Jsonl).contains("f:1: has no column of references")
+        error_message("1\ta\n\n1\tb\n", TextFormat::Tsv).starts_with("f:3: id `1` was already")
+    );
+    assert!(
+        error_message("{\"id\":1}\n", TextFormat::Jsonl)
+            .contains("f:1: has no column of references")
     );
     let json = |text| parse_pairs("f", text, TextFormat::Jsonl, &Columns::default());
-    let doubled =
+    let duplicatedted =
         json("{\"id\":1,\"ref\":\"\",\"hyp\":\"\"}\n{\"id\":\"1\",\"ref\":\"\",\"hyp\":\"\"}");
-    assert!(doubled.unwrap_err().to_string().starts_with("f:2: id `1` was already given at f:1"));
+    assert!(
+        duplicatedted.unwrap_err().to_string().starts_with("f:2: id `1` was already given at f:1")
+    );
     let long = format!("a\n{}\n", "b ".repeat(MAX_TEXT_BYTES / 2 + 1));
-    let long = refused(&long, TextFormat::Lines);
+    let long = error_message(&long, TextFormat::Lines);
     assert!(long.starts_with("f:2: has a text of 4194306 bytes, more than 4194304; "), "{long}");
     let float = json("{\"id\":1.5,\"ref\":\"\",\"hyp\":\"\"}").unwrap_err().to_string();
     assert!(float.contains("f:1: `id` is not a string or an integer"), "{float}");
@@ -91,7 +96,7 @@ fn columns_have_usual_names_or_names_given_by_the_user() {
         let id_and_text = |u: Utterance<'_>| format!("{}={}", u.id.unwrap_or_default(), u.text);
         Ok::<_, String>(utterances.into_iter().map(id_and_text).collect::<Vec<_>>().join(" "))
     };
-    let usual = Columns::default();
+    let usual_names = Columns::default();
     let nemo = "{\"audio_filepath\": \"a.wav\", \"duration\": 1.5, \"text\": \"x\", \
                 \"pred_text\": \"y\"}\n";
     let common_voice = "client_id\tpath\tsentence\nc\ta.mp3\tx\nc\tb.mp3\ty\n";
@@ -103,30 +108,55 @@ fn columns_have_usual_names_or_names_given_by_the_user() {
         (csv, TextFormat::Csv, Side::Reference, "u1=a, b u2="),
         ("id,reference,hypothesis\n1,a,b\n", TextFormat::Csv, Side::Hypothesis, "1=b"),
     ] {
-        assert_eq!(joined_texts(text, format, side, &usual).as_deref(), Ok(expected), "{text}");
+        assert_eq!(
+            joined_texts(text, format, side, &usual_names).as_deref(),
+            Ok(expected),
+            "{text}"
+        );
     }
-    let named =
+    let given_names =
         Columns { id: Some("Nr".into()), reference: Some("Satz".into()), ..Columns::default() };
     let text = "Nr,Satz,text\n1,a,b\n";
-    assert_eq!(joined_texts(text, TextFormat::Csv, Side::Reference, &named).as_deref(), Ok("1=a"));
     assert_eq!(
-        joined_texts("{\"Nr\":1,\"Satz\":\"a\"}", TextFormat::Jsonl, Side::Reference, &named)
+        joined_texts(text, TextFormat::Csv, Side::Reference, &given_names).as_deref(),
+        Ok("1=a")
+    );
+    assert_eq!(
+        joined_texts("{\"Nr\":1,\"Satz\":\"a\"}", TextFormat::Jsonl, Side::Reference, &given_names)
             .as_deref(),
         Ok("1=a")
     );
-    let later = format!("{nemo}{{\"audio_filepath\": \"b.wav\", \"text\": \"x\"}}\n");
+    let without_prediction = format!("{nemo}{{\"audio_filepath\": \"b.wav\", \"text\": \"x\"}}\n");
     for (text, format, side, columns, expected) in [
-        (&*later, TextFormat::Jsonl, Side::Hypothesis, &usual, "f:2: `pred_text` is missing; "),
+        (
+            &*without_prediction,
+            TextFormat::Jsonl,
+            Side::Hypothesis,
+            &usual_names,
+            "f:2: `pred_text` is missing; ",
+        ),
         (
             "id,wav\n1,a\n",
             TextFormat::Csv,
             Side::Hypothesis,
-            &usual,
+            &usual_names,
             "f:1: has no column of hypotheses; it has: id, wav; name it with --hyp-column",
         ),
-        ("u1,a b\n", TextFormat::Csv, Side::Reference, &usual, "f:1: has no column of refe"),
-        ("a,text\n1,x\n", TextFormat::Csv, Side::Reference, &usual, "f:2: has no id; name the"),
-        ("id,text\n1,x\n", TextFormat::Csv, Side::Reference, &named, "f:1: has no `Nr`; it has"),
+        ("u1,a b\n", TextFormat::Csv, Side::Reference, &usual_names, "f:1: has no column of refe"),
+        (
+            "a,text\n1,x\n",
+            TextFormat::Csv,
+            Side::Reference,
+            &usual_names,
+            "f:2: has no id; name the",
+        ),
+        (
+            "id,text\n1,x\n",
+            TextFormat::Csv,
+            Side::Reference,
+            &given_names,
+            "f:1: has no `Nr`; it has",
+        ),
     ] {
         let error = joined_texts(text, format, side, columns).unwrap_err();
         assert!(error.starts_with(expected), "{error}");
