@@ -36,8 +36,8 @@ use crate::json::cursor::{PART_BYTES, parse_list};
 use crate::metric::{MetricInfo, Unit};
 use crate::result::{Evaluation, Measure, Provenance, SourceFile};
 use crate::text::{metrics, sources};
+use crate::vqa::count_answers;
 use crate::vqa::read::parse;
-use crate::vqa::with_counts;
 
 /// The mean accuracy of direct answers.
 pub const DIRECT_ANSWER: MetricInfo = MetricInfo::higher("direct_answer", Unit::Percent);
@@ -283,7 +283,8 @@ pub fn evaluate(
     let primary = measures.remove(0);
     let (provenance, sources) = (Provenance::default(), options.sources.clone());
     let evaluation = Evaluation::new(primary, measures, Vec::new(), provenance, sources);
-    let worst = worst(scored, evaluation.primary.metric == DIRECT_ANSWER.name, options.worst);
+    let worst =
+        worst_questions(scored, evaluation.primary.metric == DIRECT_ANSWER.name, options.worst);
     Ok(AokvqaReport { evaluation, warnings, items, worst })
 }
 
@@ -291,7 +292,7 @@ pub fn evaluate(
 type ScoredQuestion<'s, 'a> = (&'s Question<'a>, Option<&'s Prediction<'a>>, Option<f64>, f64);
 
 /// The questions with the lowest accuracy, by direct answer or by choice.
-fn worst(
+fn worst_questions(
     scored_questions: Vec<ScoredQuestion<'_, '_>>,
     by_direct_answer: bool,
     count: usize,
@@ -321,7 +322,7 @@ fn worst(
             choice: text(prediction.and_then(|prediction| prediction.multiple_choice.as_ref())),
             choice_accuracy,
             correct_choice: question.choices[question.correct_choice_idx].to_string(),
-            human_answers: with_counts(question.direct_answers.iter().map(|answer| &**answer)),
+            human_answers: count_answers(question.direct_answers.iter().map(|answer| &**answer)),
         }
     };
     wrong.into_iter().map(wrong_answer).collect()

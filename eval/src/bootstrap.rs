@@ -95,7 +95,7 @@ impl Resampling {
     /// With fewer than two groups, every resample would equal the sample. Single rows are drawn
     /// instead, and [`unit_name`](Self::unit_name) returns `row`.
     pub fn by_group<L: Hash + Eq>(unit: &str, labels: &[L]) -> Self {
-        let groups = groups(labels);
+        let groups = group_rows(labels);
         if groups.len() < 2 {
             return Self::by_row(labels.len());
         }
@@ -116,7 +116,7 @@ impl Resampling {
         labels: &[L],
         crossed: &[M],
     ) -> Self {
-        let (first, second) = (groups(labels), groups(crossed));
+        let (first, second) = (group_rows(labels), group_rows(crossed));
         match (first.len() < 2, second.len() < 2) {
             (_, true) => Self::by_group(units[0], labels),
             (true, false) => Self::by_group(units[1], crossed),
@@ -182,7 +182,7 @@ impl Resampling {
 }
 
 /// The rows of each label.
-fn groups<L: Hash + Eq>(labels: &[L]) -> Vec<Vec<u32>> {
+fn group_rows<L: Hash + Eq>(labels: &[L]) -> Vec<Vec<u32>> {
     let rows = |(_, rows): (&L, Vec<usize>)| rows.into_iter().map(|row| row as u32).collect();
     rows_by_label(labels).into_iter().map(rows).collect()
 }

@@ -122,8 +122,8 @@ pub fn compare_pearson(
     resampling: &Resampling,
     options: &BootstrapOptions,
 ) -> Result<Comparison, EvalError> {
-    let value_a = correlation(gold, a, "system A")?;
-    let value_b = correlation(gold, b, "system B")?;
+    let value_a = pearson_or_reason(gold, a, "system A")?;
+    let value_b = pearson_or_reason(gold, b, "system B")?;
     let statistics = |system: &[f64]| -> Vec<Statistic> {
         let pair = |(gold, prediction): (&f64, &f64)| Statistic::Correlation {
             gold: *gold,
@@ -132,7 +132,7 @@ pub fn compare_pearson(
         gold.iter().zip(system).map(pair).collect()
     };
     let systems = [statistics(a), statistics(b)];
-    paired(&pearson::INFO, [value_a, value_b], &systems, resampling, options)
+    compare_paired(&pearson::INFO, [value_a, value_b], &systems, resampling, options)
 }
 
 /// Compares two systems by their items. Items are joined by id, in the order of A. The sampling
@@ -173,7 +173,7 @@ pub fn compare_items(
         Ok(if value.is_finite() { Ok(value) } else { Err(reason()) })
     };
     let values = [value(&systems[0])?, value(&systems[1])?];
-    let mut comparison = paired(&first.info(), values, &systems, &resampling, options)?;
+    let mut comparison = compare_paired(&first.info(), values, &systems, &resampling, options)?;
     comparison.systems = [a.file.clone(), b.file.clone()];
     Ok(comparison)
 }
@@ -219,7 +219,7 @@ fn describe_metric(file: &str, item: &Item) -> String {
 /// Compares two systems, given each system's metric (or the reason why it is undefined) and one
 /// statistic per row. A metric of sums must be listed in
 /// [`METRICS`](crate::metric::registry::METRICS).
-fn paired(
+fn compare_paired(
     info: &MetricInfo,
     values: [Result<f64, String>; 2],
     systems: &[Vec<Statistic>; 2],
@@ -253,7 +253,7 @@ fn paired(
     };
     let permutation_p_value = match (&difference, options.resamples) {
         (Err(_), _) | (_, 0) => None,
-        (Ok(difference), _) => permutation_p(metric, *difference, systems, resampling, options),
+        (Ok(difference), _) => permutation_test(metric, *difference, systems, resampling, options),
     };
     let difference_distribution = distributions
         .as_ref()
@@ -285,7 +285,7 @@ fn paired(
 /// The p-value of the permutation test. In each sampling unit, the statistics of the two systems
 /// are swapped with probability 1/2. One is added to the numerator and the denominator, so the
 /// p-value is never 0.
-fn permutation_p(
+fn permutation_test(
     metric: &str,
     difference: f64,
     systems: &[Vec<Statistic>; 2],
@@ -316,7 +316,11 @@ fn permutation_p(
 }
 
 /// Pearson's `r`, or the reason why it is undefined.
-fn correlation(gold: &[f64], system: &[f64], name: &str) -> Result<Result<f64, String>, EvalError> {
+fn pearson_or_reason(
+    gold: &[f64],
+    system: &[f64],
+    name: &str,
+) -> Result<Result<f64, String>, EvalError> {
     let r = pearson(gold, system)?;
     let reason = || undefined_reason(gold, system, "the gold score", name);
     Ok(if r.is_nan() { Err(reason()) } else { Ok(r) })

@@ -330,7 +330,7 @@ pub fn evaluate(
     };
     let (provenance, sources) = (Provenance::default(), options.sources.clone());
     let evaluation = Evaluation::new(primary, measures, Vec::new(), provenance, sources);
-    let worst = worst(queries, &rankings, &scores_by_metric[0].1, options.worst);
+    let worst = worst_queries(queries, &rankings, &scores_by_metric[0].1, options.worst);
     Ok(RetrievalReport { evaluation, warnings, items, worst })
 }
 
@@ -342,7 +342,7 @@ fn distinct(cutoffs: &[usize]) -> Vec<usize> {
 
 /// The queries with the lowest scores, without those that score 1. Of equal scores, the query with
 /// the worse rank of the first relevant entry is first; then file order decides.
-fn worst(
+fn worst_queries(
     queries: &[Query<'_>],
     rankings: &[Ranking],
     values: &[f64],

@@ -203,7 +203,7 @@ pub fn evaluate(texts: &Texts<'_>, options: &TextsOptions) -> Result<TextsReport
         Item::new(info, &evaluation.normaliser, id, None, statistic)
     };
     let mut items: Vec<Item> = texts.ids.iter().zip(statistics).map(item).collect();
-    let worst = worst(texts, &items, options.worst);
+    let worst = worst_texts(texts, &items, options.worst);
     if !options.items {
         items.clear();
     }
@@ -212,7 +212,7 @@ pub fn evaluate(texts: &Texts<'_>, options: &TextsOptions) -> Result<TextsReport
 }
 
 /// The texts with the worst scores; ties in file order.
-fn worst(texts: &Texts<'_>, items: &[Item], count: usize) -> Vec<WorstText> {
+fn worst_texts(texts: &Texts<'_>, items: &[Item], count: usize) -> Vec<WorstText> {
     let values: Vec<f64> = items.iter().map(Item::value).collect();
     let higher_is_better = items.first().and_then(|item| item.higher_is_better).unwrap_or(true);
     let range = items.first().and_then(|item| find(&item.metric)).map(|metric| metric.range);

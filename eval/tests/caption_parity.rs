@@ -35,8 +35,8 @@ fn assert_close(ours: f64, reference: &Value, what: &str) {
 }
 
 #[test]
-fn equal_to_pycocoevalcap() {
-    let Some(folder) = fixtures("equal_to_pycocoevalcap") else { return };
+fn scores_equal_pycocoevalcap() {
+    let Some(folder) = fixtures("scores_equal_pycocoevalcap") else { return };
     for set in ["coco", "fakecap", "synth"] {
         let ours = scores(&folder, set);
         let bytes = read_bytes(folder.join(format!("captions_{set}.expected.json.gz"))).unwrap();

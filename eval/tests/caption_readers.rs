@@ -25,11 +25,11 @@ fn scores(results: &str, options: &CaptionOptions) -> Result<CaptionScores, Eval
     evaluate(&annotations, &parse_results("r.json", results.as_bytes())?, options)
 }
 
-fn refusal(results: &str) -> String {
+fn error_message(results: &str) -> String {
     scores(results, &CaptionOptions::default()).expect_err("a refusal").to_string()
 }
 
-fn annotation_refusal(text: &str) -> String {
+fn annotation_error(text: &str) -> String {
     parse_annotations("a.json", text.as_bytes()).expect_err("a refusal").to_string()
 }
 
@@ -66,7 +66,7 @@ fn images_keep_their_order_and_domains_are_parts_of_the_whole() {
 fn missing_results_are_accepted_only_on_request() {
     let partial_results = r#"[{"image_id": 2, "caption": "a red bus"}]"#;
     assert_eq!(
-        refusal(partial_results),
+        error_message(partial_results),
         "r.json: no prediction for id `3` (a.json), 3 of 4 ids are missing; give one row per gold row"
     );
     let options = CaptionOptions { images: EvaluatedImages::WithResult, ..Default::default() };
@@ -87,16 +87,16 @@ fn missing_results_are_accepted_only_on_request() {
 fn invalid_results_are_refused() {
     let with_entry = |entry: &str| RESULTS.replacen('[', &format!("[{entry}, "), 1);
     assert_eq!(
-        refusal(&with_entry(r#"{"image_id": 1, "caption": "b"}"#)),
+        error_message(&with_entry(r#"{"image_id": 1, "caption": "b"}"#)),
         "r.json: entries 1 and 4 are both for image 1; give one caption per image"
     );
     // The string "1" equals the integer 1; "01" does not.
     assert_eq!(
-        refusal(&with_entry(r#"{"image_id": "1", "caption": "b"}"#)),
+        error_message(&with_entry(r#"{"image_id": "1", "caption": "b"}"#)),
         "r.json: entries 1 and 4 are both for image 1; give one caption per image"
     );
     assert_eq!(
-        refusal(&with_entry(r#"{"image_id": "01", "caption": "b"}"#)),
+        error_message(&with_entry(r#"{"image_id": "01", "caption": "b"}"#)),
         "r.json, entry 1: id `\"01\"` is not in a.json, 1 of 5 predictions have no gold row; \
          check that both files belong to the same split"
     );
@@ -114,7 +114,7 @@ fn invalid_results_are_refused() {
         ),
         ("", "r.json:1: EOF while parsing a value at line 1 column 0"),
     ] {
-        assert_eq!(refusal(text), format!("{reason}{remedy}"), "{text}");
+        assert_eq!(error_message(text), format!("{reason}{remedy}"), "{text}");
     }
     for text in [
         r#"[{"image_id": 1, "caption": ["a"]}]"#,
@@ -124,7 +124,7 @@ fn invalid_results_are_refused() {
         "[1]",
         "[{\"image_id\": 1, \"caption\": \"a\"}",
     ] {
-        assert!(refusal(text).ends_with(remedy), "{}", refusal(text));
+        assert!(error_message(text).ends_with(remedy), "{}", error_message(text));
     }
     let binary = parse_results("r.json", b"[{\"image_id\": 1, \"caption\": \"\xFF\"}]");
     assert!(binary.is_err());
@@ -151,7 +151,7 @@ fn invalid_annotations_are_refused() {
     ] {
         let remedy = "; expected {\"images\": [{\"id\": 1}, …], \"annotations\": [{\"image_id\": 1, \
                      \"caption\": \"a dog\"}, …]}";
-        assert_eq!(annotation_refusal(text), format!("{reason}{remedy}"), "{text}");
+        assert_eq!(annotation_error(text), format!("{reason}{remedy}"), "{text}");
     }
     let without_caption =
         r#"{"images": [{"id": 1}, {"id": 2}], "annotations": [{"image_id": 1, "caption": "a"}]}"#;

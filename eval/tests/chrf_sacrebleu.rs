@@ -44,7 +44,7 @@ fn cases() -> Vec<Case> {
 }
 
 #[test]
-fn equal_to_sacrebleu() {
+fn scores_equal_sacrebleu() {
     let cases = cases();
     assert!(cases.iter().map(|case| case.hypotheses.len()).sum::<usize>() > 130);
     for case in cases {

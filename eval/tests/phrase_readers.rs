@@ -68,7 +68,7 @@ fn empty_files_are_refused() {
 }
 
 #[test]
-fn columns_are_checked() {
+fn missing_and_duplicate_columns_are_refused() {
     assert_eq!(
         gold_error("id,anchor,target,score\na1,x,y,1\n"),
         "g.csv:1: column `context` is missing; the header has: id, anchor, target, score; rename or add the column"

@@ -34,7 +34,7 @@ fn assert_equal(case: &str, metric: &str, ours: f64, reference: f64) {
 }
 
 #[test]
-fn equal_to_scipy_on_the_committed_fixture() {
+fn correlations_equal_scipy_on_the_committed_fixture() {
     let cases: Value = serde_json::from_str(include_str!("reference/phrase_scipy.json")).unwrap();
     let cases = cases.as_array().unwrap();
     assert!(cases.len() > 30);
@@ -64,7 +64,7 @@ fn equal_to_scipy_on_the_committed_fixture() {
 }
 
 #[test]
-fn equal_to_scipy_on_the_shared_fixture() {
+fn correlations_equal_scipy_on_the_shared_fixture() {
     let Some(data) = std::env::var_os("ENGRAM_DATA") else {
         eprintln!("skipped: ENGRAM_DATA is not set");
         return;

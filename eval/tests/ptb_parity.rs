@@ -27,8 +27,8 @@ fn text(value: &Value) -> &str {
 }
 
 #[test]
-fn equal_on_tricky_strings() {
-    let Some(folder) = fixtures("equal_on_tricky_strings") else { return };
+fn tokens_equal_the_reference_on_tricky_strings() {
+    let Some(folder) = fixtures("tokens_equal_the_reference_on_tricky_strings") else { return };
     let bytes = read_bytes(folder.join("ptb.jsonl")).unwrap();
     let lines: Vec<Value> = bytes
         .split(|&byte| byte == b'\n')
@@ -71,8 +71,8 @@ fn equal_on_tricky_strings() {
 }
 
 #[test]
-fn equal_on_captions() {
-    let Some(folder) = fixtures("equal_on_captions") else { return };
+fn tokens_equal_the_reference_on_captions() {
+    let Some(folder) = fixtures("tokens_equal_the_reference_on_captions") else { return };
     let mut compared = 0;
     for set in ["coco", "fakecap", "synth"] {
         let annotations = json(&folder, &format!("captions_{set}.annotations.json.gz"));

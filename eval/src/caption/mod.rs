@@ -224,9 +224,9 @@ fn tokenize_captions(
     results: &CaptionResults,
     options: &CaptionOptions,
 ) -> Result<TokenizedCaptions, EvalError> {
-    let pairs = joined(annotations, results, options.images)?;
+    let pairs = join_results(annotations, results, options.images)?;
     let mut warnings = Vec::new();
-    let corpus = corpus(&pairs, [&annotations.file, &results.file], &mut warnings)?;
+    let corpus = tokenized_corpus(&pairs, [&annotations.file, &results.file], &mut warnings)?;
     if pairs.len() < annotations.images.len() {
         warnings.push(format!(
             "{} of {} annotated images have no result and are skipped",
@@ -276,14 +276,14 @@ impl TokenizedCaptions {
             cider_d: mean(&cider_d),
             cider: mean(&cider),
         };
-        let domains = by_domain(&images, corpus.as_ref(), &mut warnings);
+        let domains = domain_scores(&images, corpus.as_ref(), &mut warnings);
         CaptionScores { corpus: metrics, domains, warnings, images }
     }
 }
 
 /// Tokenizes the reference captions and the results; `files` are the names of their files, for
 /// warnings.
-fn corpus(
+fn tokenized_corpus(
     pairs: &[(&AnnotatedImage, &str)],
     files: [&str; 2],
     warnings: &mut Vec<String>,
@@ -304,7 +304,7 @@ fn corpus(
 }
 
 /// The evaluated images, each with its predicted caption.
-fn joined<'a>(
+fn join_results<'a>(
     annotations: &'a CaptionAnnotations,
     results: &'a CaptionResults,
     evaluated: EvaluatedImages,
@@ -318,7 +318,7 @@ fn joined<'a>(
                     "entries {} and {} are both for image {}",
                     first + 1,
                     entry + 1,
-                    result.image_id.brief()
+                    result.image_id.for_message()
                 ),
                 remedy: "give one caption per image",
             });
@@ -336,7 +336,7 @@ fn joined<'a>(
         return Err(EvalError::ExtraPrediction {
             location: Location::new(format!("{}, entry {}", results.file, entry + 1), None),
             gold: annotations.file.clone(),
-            id: id.brief(),
+            id: id.for_message(),
             extra: entries.len(),
             rows: results.results.len(),
         });
@@ -347,7 +347,7 @@ fn joined<'a>(
         return Err(EvalError::MissingPrediction {
             predictions: results.file.clone(),
             gold: Location::new(&annotations.file, None),
-            id: first.brief(),
+            id: first.for_message(),
             missing: missing.len(),
             rows: annotations.images.len(),
         });
@@ -355,7 +355,7 @@ fn joined<'a>(
     if let Some((image, _)) = pairs.iter().find(|(image, _)| image.references.is_empty()) {
         return Err(EvalError::Malformed {
             location: Location::new(&annotations.file, None),
-            reason: format!("image {} has no captions", image.id.brief()),
+            reason: format!("image {} has no captions", image.id.for_message()),
             remedy: "give at least one entry of `annotations` for every image",
         });
     }
@@ -365,7 +365,7 @@ fn joined<'a>(
 /// The metrics of each domain. If `corpus` is given, CIDEr counts document frequencies in the
 /// images of the domain; with `None`, the scores of the images are averaged. Images without a
 /// domain are ignored.
-fn by_domain(
+fn domain_scores(
     images: &[ImageScores],
     corpus: Option<&CaptionCorpus>,
     warnings: &mut Vec<String>,

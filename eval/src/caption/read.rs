@@ -104,7 +104,7 @@ pub fn parse_annotations(file: &str, bytes: &[u8]) -> Result<CaptionAnnotations,
         if let Some(first) = index.insert(id.clone(), images.len()) {
             let reason = format!(
                 "entry {entry} of `images` has the same id {} as entry {}",
-                id.brief(),
+                id.for_message(),
                 first + 1
             );
             return Err(malformed(reason));
@@ -117,7 +117,7 @@ pub fn parse_annotations(file: &str, bytes: &[u8]) -> Result<CaptionAnnotations,
         let position = match index.get(&id) {
             Some(&position) => position,
             None if has_image_list => {
-                let (id, entry_name) = (id.brief(), entry_name());
+                let (id, entry_name) = (id.for_message(), entry_name());
                 return Err(malformed(format!("{entry_name} is for image {id}, not in `images`")));
             }
             None => {
@@ -188,15 +188,15 @@ pub fn parse_document_frequency(file: &str, bytes: &[u8]) -> Result<DocumentFreq
 fn parse_lists(bytes: &[u8], part: usize) -> Option<Lists<'_>> {
     let mut cursor = Cursor::new(text(bytes)?, part);
     let (mut images, mut annotations) = (None, None);
-    cursor.object(|key, cursor| {
+    cursor.parse_object(|key, cursor| {
         let first = match key {
-            "images" => images.replace(cursor.list()?).is_none(),
-            "annotations" => annotations.replace(cursor.list()?).is_none(),
-            _ => return cursor.skip(),
+            "images" => images.replace(cursor.parse_parts()?).is_none(),
+            "annotations" => annotations.replace(cursor.parse_parts()?).is_none(),
+            _ => return cursor.skip_value(),
         };
         first.then_some(())
     })?;
-    cursor.end()?;
+    cursor.expect_end()?;
     Some((images, annotations?))
 }
 
@@ -212,7 +212,7 @@ fn id_and_caption(
         (Some(image_id), Some(Text(caption))) => Ok((image_id, caption.into_owned())),
         (None, _) => Err(format!("{} has no `image_id`", entry_name())),
         (Some(id), None) => {
-            Err(format!("{} (image {}) has no `caption`", entry_name(), id.brief()))
+            Err(format!("{} (image {}) has no `caption`", entry_name(), id.for_message()))
         }
     }
 }

@@ -82,7 +82,7 @@ pub fn report(
     let all_images: Vec<usize> = (0..scores.images.len()).collect();
     let mut measures = measures(&scores, &all_images, &scores.corpus, &options.bootstrap);
     let primary = measures.remove(CIDER_D);
-    let breakdowns = by_domain(&scores, &options.bootstrap);
+    let breakdowns = domain_breakdowns(&scores, &options.bootstrap);
     let (provenance, sources) = (Provenance::default(), options.sources.clone());
     let mut evaluation = Evaluation::new(primary, measures, breakdowns, provenance, sources);
     evaluation.normaliser = "ptb, Stanford CoreNLP 3.4.1 as in pycocoevalcap 1.2".to_owned();
@@ -107,7 +107,7 @@ pub fn report(
     };
     Ok(CaptionReport {
         worst: texts.map_or_else(Vec::new, |(annotations, results)| {
-            worst(&annotations, &results, &scores, options.worst)
+            worst_images(&annotations, &results, &scores, options.worst)
         }),
         warnings: scores.warnings,
         items,
@@ -149,7 +149,7 @@ fn measures(
 }
 
 /// One table per metric, with one row per domain.
-fn by_domain(scores: &CaptionScores, options: &BootstrapOptions) -> Vec<Breakdown> {
+fn domain_breakdowns(scores: &CaptionScores, options: &BootstrapOptions) -> Vec<Breakdown> {
     if scores.domains.is_empty() {
         return Vec::new();
     }
@@ -172,7 +172,7 @@ fn by_domain(scores: &CaptionScores, options: &BootstrapOptions) -> Vec<Breakdow
     order.map(table).collect()
 }
 
-fn worst(
+fn worst_images(
     annotations: &CaptionAnnotations,
     results: &CaptionResults,
     scores: &CaptionScores,
@@ -211,13 +211,13 @@ impl CaptionReport {
         paragraphs.extend(self.warnings.iter().map(|warning| format!("Warning: {warning}.\n")));
         paragraphs.extend(evaluation.breakdowns.iter().map(breakdown));
         if !self.worst.is_empty() {
-            paragraphs.push(worst_images(&self.worst));
+            paragraphs.push(worst_images_text(&self.worst));
         }
         paragraphs.join("\n")
     }
 }
 
-fn worst_images(worst: &[WorstImage]) -> String {
+fn worst_images_text(worst: &[WorstImage]) -> String {
     let mut text = String::from("Lowest-scoring images, by CIDEr-D\n");
     for WorstImage { id, metrics, caption, references } in worst {
         let value = metrics.cider_d;

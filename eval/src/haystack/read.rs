@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_lines_are_named() {
+    fn errors_name_the_line() {
         let error_message = |text: &str| parse_replies("f", text).unwrap_err().to_string();
         assert!(error_message(r#"{"response": "no"}"#).starts_with("f:1: has no `answer`"));
         assert!(error_message(r#"{"answer": "no"}"#).starts_with("f:1: has no `response`"));

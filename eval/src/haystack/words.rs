@@ -77,7 +77,7 @@ mod tests {
 
     /// Expected values are from nltk 3.9.2 with its English sentence model.
     #[test]
-    fn words_equal_nltk() {
+    fn answer_words_equal_nltk() {
         let (yes, no, both, neither) = ((true, false), (false, true), (true, true), (false, false));
         for (response, expected) in [
             ("Yes.", yes),

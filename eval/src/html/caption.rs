@@ -25,7 +25,7 @@ impl CaptionReport {
         let lead =
             format!("{} images, tokens by {}", size(evaluation.primary.n), evaluation.normaliser);
         let mut page = Page::new("Captions", &lead);
-        sections::opening(&mut page, evaluation, &self.warnings, WORDS);
+        sections::first_sections(&mut page, evaluation, &self.warnings, WORDS);
         let values: Vec<f64> = self.items.iter().map(sections::item_value).collect();
         let zero_count = values.iter().filter(|value| **value == 0.0).count();
         let remark = (zero_count > 0).then(|| {

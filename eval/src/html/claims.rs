@@ -46,7 +46,7 @@ pub fn claims_page(title: &str, lead: &str, claims: &[ClaimCard<'_>], notes: &[S
     for group in tested.chunk_by(|one, next| one.group == next.group) {
         page.section(group[0].group, |html| {
             for claim in group {
-                measures(html, claim);
+                claim_values(html, claim);
             }
         });
     }
@@ -54,8 +54,8 @@ pub fn claims_page(title: &str, lead: &str, claims: &[ClaimCard<'_>], notes: &[S
         page.section("Not tested here", |html| {
             html.node("details", &[], |html| {
                 html.leaf("summary", &[], &format!("{} claims", untested.len()));
-                list(html, &["claim", "published", "command"], &untested, |html, claim| {
-                    labelled(html, "command", |html| html.leaf("code", &[], claim.command));
+                claims_table(html, &["claim", "published", "command"], &untested, |html, claim| {
+                    labelled_cell(html, "command", |html| html.leaf("code", &[], claim.command));
                 });
             });
         });
@@ -70,25 +70,30 @@ pub fn claims_page(title: &str, lead: &str, claims: &[ClaimCard<'_>], notes: &[S
 
 /// A table of all measured claims, one row per claim.
 fn summary(html: &mut Html, claims: &[&ClaimCard<'_>]) {
-    list(html, &["claim", "published", "measured here", "n", "verdict"], claims, |html, claim| {
-        let Some(measure) = claim.measure else { return };
-        labelled(html, "measured", |html| {
-            let decimals = decimals([measure.value]);
-            let interval = measure.interval.as_ref().map(|interval| limits(interval, decimals));
-            html.node("span", &[("class", "measured")], |html| {
-                html.leaf("strong", &[], &fixed(measure.value, decimals));
-                html.text(&format!(" {}", interval.unwrap_or_default()));
+    claims_table(
+        html,
+        &["claim", "published", "measured here", "n", "verdict"],
+        claims,
+        |html, claim| {
+            let Some(measure) = claim.measure else { return };
+            labelled_cell(html, "measured", |html| {
+                let decimals = decimals([measure.value]);
+                let interval = measure.interval.as_ref().map(|interval| limits(interval, decimals));
+                html.node("span", &[("class", "measured")], |html| {
+                    html.leaf("strong", &[], &fixed(measure.value, decimals));
+                    html.text(&format!(" {}", interval.unwrap_or_default()));
+                });
+                html.leaf("div", &[("class", "label")], &spelling(&measure.metric));
             });
-            html.leaf("div", &[("class", "label")], &spelling(&measure.metric));
-        });
-        labelled(html, "n", |html| html.text(&size(measure.n)));
-        labelled(html, "verdict", |html| verdict(html, claim));
-    });
+            labelled_cell(html, "n", |html| html.text(&size(measure.n)));
+            labelled_cell(html, "verdict", |html| verdict(html, claim));
+        },
+    );
 }
 
 /// A table whose first columns are the claim and the published value; `more_cells` writes the other
 /// cells of a row.
-fn list(
+fn claims_table(
     html: &mut Html,
     headings: &[&str],
     claims: &[&ClaimCard<'_>],
@@ -116,7 +121,7 @@ fn list(
                                 None => html.leaf("span", &[("class", "label")], claim.id),
                             }
                         });
-                        labelled(html, "published", |html| html.text(claim.published));
+                        labelled_cell(html, "published", |html| html.text(claim.published));
                         more_cells(html, claim);
                     });
                 }
@@ -126,7 +131,7 @@ fn list(
 }
 
 /// A cell that shows its own label on narrow screens.
-fn labelled(html: &mut Html, label: &str, inside: impl FnOnce(&mut Html)) {
+fn labelled_cell(html: &mut Html, label: &str, inside: impl FnOnce(&mut Html)) {
     html.node("td", &[("class", "code"), ("data-label", label)], inside);
 }
 
@@ -140,7 +145,7 @@ fn verdict(html: &mut Html, claim: &ClaimCard<'_>) {
 }
 
 /// The values of a claim, drawn on one axis.
-fn measures(html: &mut Html, claim: &ClaimCard<'_>) {
+fn claim_values(html: &mut Html, claim: &ClaimCard<'_>) {
     html.node("h3", &[("id", claim.id)], |html| {
         html.text(&format!("{} ", claim.id));
         verdict(html, claim);

@@ -30,7 +30,7 @@ impl HaystackReport {
             format_value(self.standard_deviation)
         );
         let mut page = Page::new("Visual Haystacks", &lead);
-        sections::opening(&mut page, evaluation, &[], WORDS);
+        sections::first_sections(&mut page, evaluation, &[], WORDS);
         sections::breakdowns(&mut page, evaluation);
         Cases {
             items: "replies that are wrong or contain both words",

@@ -29,7 +29,7 @@ impl PhraseReport {
         let rows = evaluation.primary.n;
         let lead = format!("{} rows, {} anchors", size(rows), size(self.anchors));
         let mut page = Page::new("Phrase similarity", &lead);
-        sections::opening(&mut page, evaluation, &self.warnings, WORDS);
+        sections::first_sections(&mut page, evaluation, &self.warnings, WORDS);
         let differences = self.differences();
         let near_count = differences.iter().filter(|difference| difference.abs() <= 0.5).count();
         let remark = format!(

@@ -39,7 +39,7 @@ impl VqaReport {
             evaluation.normaliser
         );
         let mut page = Page::new("Visual questions", &lead);
-        sections::opening(&mut page, evaluation, &[], WORDS);
+        sections::first_sections(&mut page, evaluation, &[], WORDS);
         let values: Vec<f64> = self.items.iter().map(sections::item_value).collect();
         // As in `VqaReport::worst`, a question is wrong if its accuracy is below 100.
         let wrong_count = values.iter().filter(|value| **value < 100.0).count();
@@ -65,7 +65,7 @@ impl AokvqaReport {
         let evaluation = &self.evaluation;
         let lead = format!("Accuracy in per cent, {} questions", size(evaluation.primary.n));
         let mut page = Page::new("Visual questions, A-OKVQA", &lead);
-        sections::opening(&mut page, evaluation, &self.warnings, WORDS);
+        sections::first_sections(&mut page, evaluation, &self.warnings, WORDS);
         let values: Vec<f64> = self.items.iter().map(sections::item_value).collect();
         distribution(&mut page, &values, evaluation.primary.value);
         let wrong_count = values.iter().filter(|value| **value < 100.0).count();

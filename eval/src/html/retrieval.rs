@@ -30,7 +30,7 @@ impl RetrievalReport {
         let primary = evaluation.primary.metric.as_str();
         let value_name = format!("{primary} of a query");
         let words = Words { value_name: &value_name, items: "queries" };
-        sections::opening(&mut page, evaluation, &self.warnings, words);
+        sections::first_sections(&mut page, evaluation, &self.warnings, words);
         let values: Vec<f64> = self.items.iter().map(sections::item_value).collect();
         let zero_count = values.iter().filter(|value| **value == 0.0).count();
         let remark = (zero_count > 0).then(|| {

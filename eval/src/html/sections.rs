@@ -33,7 +33,7 @@ pub(super) fn item_value(item: &Item) -> f64 {
 }
 
 /// Adds the first sections of every page: warnings, metrics, files and method.
-pub(super) fn opening(
+pub(super) fn first_sections(
     page: &mut Page,
     evaluation: &Evaluation,
     warnings: &[String],

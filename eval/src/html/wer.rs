@@ -52,18 +52,18 @@ impl WerReport {
         );
         let words = Words { value_name, items: "utterances" };
         let mut page = Page::new(title, &lead);
-        sections::opening(&mut page, evaluation, &[], words);
-        page.section("Errors", |html| self.errors(html, tokens));
+        sections::first_sections(&mut page, evaluation, &[], words);
+        page.section("Errors", |html| self.error_table(html, tokens));
         let values: Vec<f64> = self.items.iter().map(sections::item_value).collect();
         let correct = values.iter().filter(|value| **value == 0.0).count();
         let remark =
             format!("{} have no error.", sections::part_of(correct, values.len(), words.items));
         let overall = Some(("overall", evaluation.primary.value));
         sections::distribution(&mut page, &values, words, overall, Some(remark));
-        page.section("By normaliser", |html| self.by_normaliser(html));
+        page.section("By normaliser", |html| self.normaliser_table(html));
         sections::breakdowns(&mut page, evaluation);
         if let Some(confusions) = &self.confusions {
-            page.section("Most frequent confusions", |html| most_frequent(html, confusions));
+            page.section("Most frequent confusions", |html| confusion_tables(html, confusions));
         }
         let mut steps_left = MAX_STEPS;
         Cases {
@@ -78,7 +78,7 @@ impl WerReport {
         page.into_html()
     }
 
-    fn errors(&self, html: &mut Html, tokens: &str) {
+    fn error_table(&self, html: &mut Html, tokens: &str) {
         let counts = &self.counts;
         let reference = counts.reference_tokens();
         let heading = format!("of reference {tokens}");
@@ -144,7 +144,7 @@ impl WerReport {
         }
     }
 
-    fn by_normaliser(&self, html: &mut Html) {
+    fn normaliser_table(&self, html: &mut Html) {
         if self.normalisers.is_empty() {
             return;
         }
@@ -162,7 +162,7 @@ impl WerReport {
     }
 }
 
-fn most_frequent(html: &mut Html, confusions: &Confusions) {
+fn confusion_tables(html: &mut Html, confusions: &Confusions) {
     let Confusions { substitutions, deletions, insertions } = confusions;
     let word = |html: &mut Html, word: &str| {
         html.foreign("bdi", "", &truncated(&visible(word), TOKEN_WIDTH))
@@ -232,7 +232,7 @@ fn alignment(columns: Vec<text::Column<'_>>, unit: TokenUnit, steps_left: &mut u
     };
     html.node("div", &[("class", class), ("dir", "auto")], |html| {
         for column in &columns[..shown] {
-            step(html, column.edit, column.reference, column.hypothesis);
+            alignment_step(html, column.edit, column.reference, column.hypothesis);
             // Allows a line break here, and puts a space into copied text.
             if unit == TokenUnit::Word {
                 html.text(" ");
@@ -246,7 +246,7 @@ fn alignment(columns: Vec<text::Column<'_>>, unit: TokenUnit, steps_left: &mut u
     html
 }
 
-fn step(html: &mut Html, edit: Edit, reference: &str, hypothesis: &str) {
+fn alignment_step(html: &mut Html, edit: Edit, reference: &str, hypothesis: &str) {
     let (class, title) = match edit {
         Edit::Hit => ("c", ""),
         Edit::Substitution => ("c s", "substitution"),
@@ -275,7 +275,7 @@ fn legend() -> Html {
             (Edit::Insertion, "", "hypothesis", "insertion"),
         ] {
             html.node("span", &[], |html| {
-                step(html, edit, reference, hypothesis);
+                alignment_step(html, edit, reference, hypothesis);
                 html.leaf("span", &[], name);
             });
         }

@@ -26,8 +26,8 @@ where
     T: Deserialize<'a> + Send,
 {
     let mut cursor = Cursor::new(text, part_bytes);
-    let elements = cursor.list()?;
-    cursor.end()?;
+    let elements = cursor.parse_parts()?;
+    cursor.expect_end()?;
     Some(elements.into_iter().flatten().collect())
 }
 
@@ -42,15 +42,15 @@ where
     T: Deserialize<'a> + Send,
 {
     let (mut cursor, mut list) = (Cursor::new(text, part_bytes), None);
-    cursor.object(|member_key, cursor| {
+    cursor.parse_object(|member_key, cursor| {
         if member_key != key {
-            return cursor.skip();
+            return cursor.skip_value();
         }
-        let elements = cursor.list()?;
+        let elements = cursor.parse_parts()?;
         // For a duplicate key, the result is `None`: the serial reader reports the error.
         list.replace(elements).is_none().then_some(())
     })?;
-    cursor.end()?;
+    cursor.expect_end()?;
     Some(list?.into_iter().flatten().collect())
 }
 
@@ -79,7 +79,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Parses an object; `member` parses or skips each value.
-    pub(crate) fn object(
+    pub(crate) fn parse_object(
         &mut self,
         mut member: impl FnMut(&str, &mut Self) -> Option<()>,
     ) -> Option<()> {
@@ -88,7 +88,7 @@ impl<'a> Cursor<'a> {
             return Some(());
         }
         loop {
-            let key: Text<'_> = self.value()?;
+            let key: Text<'_> = self.parse_value()?;
             self.take(b':')?;
             member(&key.0, self)?;
             if self.take(b',').is_none() {
@@ -98,7 +98,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Parses a list of objects.
-    pub(crate) fn list<T: Deserialize<'a> + Send>(&mut self) -> Option<Parts<T>> {
+    pub(crate) fn parse_parts<T: Deserialize<'a> + Send>(&mut self) -> Option<Parts<T>> {
         self.take(b'[')?;
         if self.take(b']').is_some() {
             return Some(Vec::new());
@@ -106,7 +106,7 @@ impl<'a> Cursor<'a> {
         let cuts = self.cuts();
         let parse_part = |index: usize| {
             Self { position: cuts[index], ..*self }
-                .part(cuts.get(index + 1).copied().unwrap_or(usize::MAX))
+                .parse_elements(cuts.get(index + 1).copied().unwrap_or(usize::MAX))
         };
         let parts: Vec<Option<Part<T>>> = (0..cuts.len()).into_par_iter().map(parse_part).collect();
         let mut elements = Vec::with_capacity(parts.len());
@@ -122,12 +122,12 @@ impl<'a> Cursor<'a> {
     }
 
     /// Skips any value.
-    pub(crate) fn skip(&mut self) -> Option<()> {
-        self.value().map(|IgnoredAny| ())
+    pub(crate) fn skip_value(&mut self) -> Option<()> {
+        self.parse_value().map(|IgnoredAny| ())
     }
 
     /// Checks that only white space is left.
-    pub(crate) fn end(mut self) -> Option<()> {
+    pub(crate) fn expect_end(mut self) -> Option<()> {
         self.skip_space();
         (self.position == self.text.len()).then_some(())
     }
@@ -156,10 +156,10 @@ impl<'a> Cursor<'a> {
     }
 
     /// Parses the elements up to the cut `until`, or to the end of the list.
-    fn part<T: Deserialize<'a>>(mut self, until: usize) -> Option<Part<T>> {
+    fn parse_elements<T: Deserialize<'a>>(mut self, until: usize) -> Option<Part<T>> {
         let mut elements = Vec::new();
         loop {
-            let Object(element) = self.value()?;
+            let Object(element) = self.parse_value()?;
             elements.push(element);
             if self.take(b',').is_none() {
                 self.take(b']')?;
@@ -173,7 +173,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Parses the value at this position.
-    fn value<T: Deserialize<'a>>(&mut self) -> Option<T> {
+    fn parse_value<T: Deserialize<'a>>(&mut self) -> Option<T> {
         let mut values = Deserializer::from_str(self.text.get(self.position..)?).into_iter();
         let value = values.next()?.ok()?;
         self.position += values.byte_offset();

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_name_the_caller_s_inputs() {
+    fn messages_have_the_names_that_the_caller_gives() {
         let warning = InputWarning::Constant { side: Side::Second, value: 0.5 };
         assert!(warning.is_undefined());
         assert_eq!(

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn equals_the_definition_with_many_ties() {
+    fn tau_equals_the_definition_with_many_ties() {
         let x: Vec<f64> = (0..97).map(|i| f64::from(i * 37 % 11)).collect();
         let y: Vec<f64> = (0..97).map(|i| f64::from(i * i % 23)).collect();
         assert!((kendall_tau_b(&x, &y).unwrap() - by_definition(&x, &y)).abs() < 1e-14);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn weighted_equals_the_expanded_resample() {
+    fn a_weighted_value_equals_that_of_the_expanded_resample() {
         let (x, y) = ([0.0, 0.5, 0.5, 1.0], [2.0, 1.0, 3.0, 3.0]);
         let weighted = WeightedKendall::new(&x, &y).unwrap();
         let expected = by_definition(&[0.0, 0.0, 0.5, 1.0, 1.0], &[2.0, 2.0, 3.0, 3.0, 3.0]);

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn weighted_equals_the_expanded_resample() {
+    fn a_weighted_value_equals_that_of_the_expanded_resample() {
         let x = [0.0, 0.25, 0.5, 0.75, 1.0, 0.25];
         let y = [3.0, 1.0, 4.0, 1.0, 5.0, 9.0];
         let counts = [2, 0, 1, 3, 0, 1];

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn weighted_equals_the_expanded_resample() {
+    fn a_weighted_value_equals_that_of_the_expanded_resample() {
         let (x, y) = ([0.0, 0.5, 0.5, 1.0], [2.0, 1.0, 3.0, 3.0]);
         let weighted = WeightedSpearman::new(&x, &y).unwrap();
         let expected = spearman(&[0.0, 0.0, 0.5, 1.0, 1.0], &[2.0, 2.0, 3.0, 3.0, 3.0]).unwrap();

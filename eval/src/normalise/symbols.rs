@@ -29,7 +29,7 @@ pub(super) fn remove_symbols(text: &str, out: &mut String) -> bool {
 /// Replaces symbols and punctuation by spaces and removes diacritics.
 pub(super) fn remove_symbols_and_diacritics(text: &str, out: &mut String) {
     for character in text.chars() {
-        fold(character, |_| false, out);
+        write_decomposed(character, |_| false, out);
     }
 }
 
@@ -95,7 +95,7 @@ pub(super) fn keep_number_symbols(text: &str, out: &mut String) {
                 if consumed_digit != Some(at) && decimal_digit(character).is_some() {
                     digit_end = Some(end);
                 }
-                fold(character, is_number_symbol, out);
+                write_decomposed(character, is_number_symbol, out);
                 at = end;
             }
         }
@@ -107,7 +107,7 @@ pub(super) fn keep_number_symbols(text: &str, out: &mut String) {
 ///
 /// Canonical reordering is skipped: it moves only marks, which are deleted or replaced by
 /// spaces.
-fn fold(character: char, keep: impl Fn(char) -> bool, out: &mut String) {
+fn write_decomposed(character: char, keep: impl Fn(char) -> bool, out: &mut String) {
     if is_assigned_later(character) {
         out.push(character);
         return;

@@ -20,8 +20,8 @@ pub(super) fn render(report: &PhraseReport) -> String {
     let tables = &evaluation.breakdowns;
     for grouping in tables.chunk_by(|a, b| a.name == b.name) {
         paragraphs.push(match grouping {
-            [anchors] if anchors.name == "anchor" => worst_and_best(anchors),
-            tables => side_by_side(tables, evaluation.primary.interval.as_ref()),
+            [anchors] if anchors.name == "anchor" => worst_and_best_anchors(anchors),
+            tables => metrics_table(tables, evaluation.primary.interval.as_ref()),
         });
     }
     if !report.worst_rows.is_empty() {
@@ -41,7 +41,7 @@ fn heading(report: &PhraseReport) -> String {
 ///
 /// An interval gets a star if it has too few sampling units. It also gets a star if its group has a
 /// single anchor: it then resamples rows, although `overall` resamples anchors.
-fn side_by_side(tables: &[Breakdown], overall: Option<&Interval>) -> String {
+fn metrics_table(tables: &[Breakdown], overall: Option<&Interval>) -> String {
     let limits_with_star = |interval: &Interval| {
         let other_method = overall.is_some_and(|overall| overall.method != interval.method);
         let star = if other_method && interval.units >= MIN_UNITS { "*" } else { "" };
@@ -64,7 +64,7 @@ fn side_by_side(tables: &[Breakdown], overall: Option<&Interval>) -> String {
     format!("By {}\n{text}", tables[0].name)
 }
 
-fn worst_and_best(table: &Breakdown) -> String {
+fn worst_and_best_anchors(table: &Breakdown) -> String {
     let (undefined, defined): (Vec<&BreakdownRow>, Vec<&BreakdownRow>) =
         table.rows.iter().partition(|row| row.value.is_nan());
     let metric = words(&table.metric);

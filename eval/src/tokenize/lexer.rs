@@ -59,7 +59,7 @@ impl<S: AsRef<str>> Text<'_, S> {
     }
 
     /// The position before `position`.
-    fn before(&self, position: usize) -> usize {
+    fn previous_position(&self, position: usize) -> usize {
         let is_first_byte = |&distance: &usize| {
             position.checked_sub(distance).is_some_and(|at| !matches!(self.bytes[at], 0x80..0xC0))
         };
@@ -205,7 +205,7 @@ impl Lexer {
         match self.automaton.split(rule) {
             Split::Whole => match_end,
             Split::ContextLength(units) => {
-                (0..units).fold(match_end, |position, _| text.before(position))
+                (0..units).fold(match_end, |position, _| text.previous_position(position))
             }
             Split::TokenLength(units) => (0..units)
                 .fold(start, |position, _| text.unit(position).map_or(position, |(_, next)| next)),
@@ -249,7 +249,7 @@ impl Lexer {
             if token_ends.last() == Some(&position) && self.automaton.matched(state).is_some() {
                 break;
             }
-            position = text.before(position);
+            position = text.previous_position(position);
             let Some((unit, _)) = text.unit(position) else {
                 break;
             };

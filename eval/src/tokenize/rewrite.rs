@@ -70,9 +70,11 @@ impl Rewrite {
             Self::Fraction => push_lower(fraction(matched), output),
             Self::Currency => push_lower(currency(matched), output),
             Self::Ampersand => push_lower(&plain_ampersands(matched), output),
-            Self::JoinSpaces => push_lower(&without_spaces(matched), output),
+            Self::JoinSpaces => push_lower(&with_no_break_spaces(matched), output),
             Self::Brackets => push_lower(&named_brackets(matched), output),
-            Self::TelephoneNumber => push_lower(&named_brackets(&without_spaces(matched)), output),
+            Self::TelephoneNumber => {
+                push_lower(&named_brackets(&with_no_break_spaces(matched)), output)
+            }
             Self::AcronymEndsSentence if matched.len() == 2 => {
                 push_lower(matched.trim_end_matches('.'), output);
             }
@@ -149,7 +151,7 @@ fn plain_ampersands(token: &str) -> String {
     output
 }
 
-fn without_spaces(token: &str) -> String {
+fn with_no_break_spaces(token: &str) -> String {
     token.replace(' ', "\u{A0}")
 }
 

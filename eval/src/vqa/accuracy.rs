@@ -31,7 +31,7 @@ pub(super) struct Scorer {
 
 impl Scorer {
     pub(super) fn accuracy(&mut self, given: &str, answers: &[HumanAnswer<'_>]) -> f64 {
-        self.compare(given, answers);
+        self.mark_matches(given, answers);
         let matches = self.matching.iter().filter(|matching| **matching).count();
         self.copies.clear();
         self.copies.resize(answers.len(), 0);
@@ -52,7 +52,7 @@ impl Scorer {
     }
 
     /// Marks the human answers that match.
-    fn compare(&mut self, given: &str, answers: &[HumanAnswer<'_>]) {
+    fn mark_matches(&mut self, given: &str, answers: &[HumanAnswer<'_>]) {
         self.matching.clear();
         let Some((first, others)) = answers.split_first() else { return };
         let (given, first_text) = (without_line_ends(given), without_line_ends(&first.answer));

@@ -56,7 +56,7 @@ impl Normaliser {
         lowercase_into(text, &mut self.lower);
         self.words.clear();
         let words = self.lower.split(is_space).filter(|word| !word.is_empty());
-        for word in words.filter_map(rewritten) {
+        for word in words.filter_map(rewrite_word) {
             if !self.words.is_empty() {
                 self.words.push(' ');
             }
@@ -128,7 +128,7 @@ fn remove_full_stops<'a>(text: &'a str, out: &'a mut String) -> &'a str {
 
 /// Rewrites a word: numbers up to ten become digits, and contractions get their apostrophe. Other
 /// words are unchanged. Returns `None` for an article.
-fn rewritten(word: &str) -> Option<&str> {
+fn rewrite_word(word: &str) -> Option<&str> {
     Some(match word {
         "none" | "zero" => "0",
         "one" => "1",

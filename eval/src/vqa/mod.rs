@@ -168,7 +168,7 @@ pub fn evaluate<'n, 'a>(
     } else {
         Vec::new()
     };
-    let worst = worst(annotations, &scores, &predicted, options);
+    let worst = worst_questions(annotations, &scores, &predicted, options);
     Ok(VqaReport { evaluation, worst, items })
 }
 
@@ -206,7 +206,7 @@ fn check_questions<'a>(
 }
 
 /// The distinct answers with their counts, most frequent first.
-pub(crate) fn with_counts<'a>(answers: impl Iterator<Item = &'a str>) -> Vec<(String, u64)> {
+pub(crate) fn count_answers<'a>(answers: impl Iterator<Item = &'a str>) -> Vec<(String, u64)> {
     let mut counts: Vec<(String, u64)> = Vec::new();
     let mut index: HashMap<&str, usize> = HashMap::new();
     for answer in answers {
@@ -220,7 +220,7 @@ pub(crate) fn with_counts<'a>(answers: impl Iterator<Item = &'a str>) -> Vec<(St
     counts
 }
 
-fn worst(
+fn worst_questions(
     annotations: &[Annotation<'_>],
     scores: &[f64],
     predicted: &[&str],
@@ -239,7 +239,7 @@ fn worst(
                 .get(&annotation.question_id)
                 .map_or_else(String::new, |question| question.to_string()),
             answer: predicted[row].to_owned(),
-            human_answers: with_counts(annotation.answers.iter().map(|human| &*human.answer)),
+            human_answers: count_answers(annotation.answers.iter().map(|human| &*human.answer)),
         }
     };
     order.into_iter().map(question).collect()

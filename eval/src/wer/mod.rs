@@ -185,14 +185,14 @@ impl<'a> PairAligner<'a> {
         let (reference_tokens, hypothesis_tokens) = (self.reference.len(), self.hypothesis.len());
         let vocabulary = self.vocabulary.size(unit);
         let limit = match is_sclite {
-            true if sclite::too_long(reference_tokens, hypothesis_tokens) => {
+            true if sclite::is_too_long(reference_tokens, hypothesis_tokens) => {
                 sclite::MAX_CELLS as u64
             }
             false if reference_tokens as u64 * hypothesis_tokens as u64 <= MAX_CELLS => {
                 return None;
             }
             false
-                if self.aligner.cells(&self.reference, &self.hypothesis, vocabulary)
+                if self.aligner.estimate_cells(&self.reference, &self.hypothesis, vocabulary)
                     > MAX_CELLS =>
             {
                 MAX_CELLS
@@ -213,7 +213,7 @@ impl<'a> PairAligner<'a> {
     fn align(&mut self, unit: TokenUnit, reference: &'a str, hypothesis: &'a str) -> &[Edit] {
         self.encode(unit, reference, hypothesis);
         if (self.alignment, unit) == (Alignment::Sclite, TokenUnit::Word) {
-            self.edits = sclite::edits(&self.reference, &self.hypothesis);
+            self.edits = sclite::align_without_markup(&self.reference, &self.hypothesis);
             return &self.edits;
         }
         let vocabulary = self.vocabulary.size(unit);

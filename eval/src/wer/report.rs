@@ -218,7 +218,7 @@ pub fn evaluate(pairs: &Pairs<'_>, options: &WerOptions) -> Result<WerReport, Ev
         normalisers,
         confusions: (options.confusions > 0)
             .then(|| confusions(pairs, options.unit, options.confusions)),
-        worst: worst(pairs, chosen, options.worst),
+        worst: worst_pairs(pairs, chosen, options.worst),
         items: if options.items { items(pairs, &info, chosen, options) } else { Vec::new() },
         evaluation,
     })
@@ -357,7 +357,7 @@ fn empty_references(words: &ErrorCounts) -> EmptyReferences {
 }
 
 /// The pairs with the most errors. Ties: the higher rate first, then the earlier pair.
-fn worst(pairs: &Pairs<'_>, errors: &ErrorCounts, count: usize) -> Vec<WorstPair> {
+fn worst_pairs(pairs: &Pairs<'_>, errors: &ErrorCounts, count: usize) -> Vec<WorstPair> {
     let mut order: Vec<usize> = (0..errors.pairs.len()).collect();
     order.retain(|pair| errors.pairs[*pair].errors() > 0);
     order.sort_by(|a, b| {

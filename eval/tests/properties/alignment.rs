@@ -17,17 +17,17 @@ fn distance(reference: &[&str], hypothesis: &[&str]) -> u64 {
     row[reference.len()]
 }
 
-fn errors(unit: TokenUnit, reference: &str, hypothesis: &str) -> u64 {
+fn error_count(unit: TokenUnit, reference: &str, hypothesis: &str) -> u64 {
     EditCounts::of(&align(unit, reference, hypothesis)).errors()
 }
 
 #[test]
 fn an_alignment_has_the_fewest_edits() {
-    holds(cases(600), (sentence(90), sentence(90)), |(reference, hypothesis)| {
+    check_property(cases(600), (sentence(90), sentence(90)), |(reference, hypothesis)| {
         let (reference_words, hypothesis_words): (Vec<_>, Vec<_>) =
             (words(&reference).collect(), words(&hypothesis).collect());
         assert_eq!(
-            errors(TokenUnit::Word, &reference, &hypothesis),
+            error_count(TokenUnit::Word, &reference, &hypothesis),
             distance(&reference_words, &hypothesis_words)
         );
         targets::check_alignment(&reference, &hypothesis);
@@ -48,7 +48,7 @@ fn an_alignment_has_the_fewest_edits() {
 
 #[test]
 fn the_counts_of_any_alignment_are_consistent() {
-    holds(cases(400), (text(40), text(40)), |(reference, hypothesis)| {
+    check_property(cases(400), (text(40), text(40)), |(reference, hypothesis)| {
         targets::check_alignment(&reference, &hypothesis);
     });
 }
@@ -57,7 +57,7 @@ fn the_counts_of_any_alignment_are_consistent() {
 #[test]
 fn long_alignments_have_the_fewest_edits_too() {
     let long = || vec(0..40_u8, 3000..3600);
-    holds(cases(2), (long(), long()), |(reference, hypothesis)| {
+    check_property(cases(2), (long(), long()), |(reference, hypothesis)| {
         let text = |numbers: &[u8]| {
             numbers.iter().map(|number| format!("w{number}")).collect::<Vec<_>>().join(" ")
         };
@@ -65,7 +65,7 @@ fn long_alignments_have_the_fewest_edits_too() {
         let (reference_words, hypothesis_words): (Vec<_>, Vec<_>) =
             (words(&reference).collect(), words(&hypothesis).collect());
         assert_eq!(
-            errors(TokenUnit::Word, &reference, &hypothesis),
+            error_count(TokenUnit::Word, &reference, &hypothesis),
             distance(&reference_words, &hypothesis_words)
         );
     });
@@ -73,9 +73,9 @@ fn long_alignments_have_the_fewest_edits_too() {
 
 #[test]
 fn the_distance_is_a_metric() {
-    holds(cases(500), (sentence(12), sentence(12), sentence(12)), |(a, b, c)| {
+    check_property(cases(500), (sentence(12), sentence(12), sentence(12)), |(a, b, c)| {
         for unit in [TokenUnit::Word, TokenUnit::Char] {
-            let distance_between = |x: &str, y: &str| errors(unit, x, y);
+            let distance_between = |x: &str, y: &str| error_count(unit, x, y);
             assert_eq!(distance_between(&a, &b), distance_between(&b, &a));
             assert!(
                 distance_between(&a, &c) <= distance_between(&a, &b) + distance_between(&b, &c)
@@ -89,7 +89,7 @@ fn the_distance_is_a_metric() {
 #[test]
 fn counts_of_pairs_add_up() {
     let pairs = vec((text(12), text(12)), 0..20);
-    holds(cases(150), (pairs, any::<Index>()), |(pairs, split)| {
+    check_property(cases(150), (pairs, any::<Index>()), |(pairs, split)| {
         let (references, hypotheses): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
         let split = split.index(references.len() + 1);
         for unit in [TokenUnit::Word, TokenUnit::Char] {

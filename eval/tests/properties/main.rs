@@ -42,7 +42,7 @@ use proptest::sample::{Index, select};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 /// Tests `property` on `cases` random inputs; a failure prints the smallest failing input found.
-fn holds<S: Strategy>(cases: u32, inputs: S, property: impl Fn(S::Value)) {
+fn check_property<S: Strategy>(cases: u32, inputs: S, property: impl Fn(S::Value)) {
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let random = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
     let mut runner = TestRunner::new_with_rng(config, random);

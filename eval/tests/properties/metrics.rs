@@ -5,7 +5,7 @@ use super::*;
 
 #[test]
 fn caption_scores_stay_within_their_limits() {
-    holds(cases(150), vec((text(20), text(20)), 1..12), |pairs| {
+    check_property(cases(150), vec((text(20), text(20)), 1..12), |pairs| {
         let (references, hypotheses): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
         let (annotations, results) = captions(&references, &hypotheses);
         targets::evaluate_captions(&annotations, &results, &CaptionOptions::default());
@@ -15,7 +15,7 @@ fn caption_scores_stay_within_their_limits() {
 #[test]
 fn a_perfect_caption_has_perfect_scores() {
     let long = vec(select(vec!["a", "dog", "runs", "in", "the", "park"]), 4..12);
-    holds(cases(150), vec(long.prop_map(|words| words.join(" ")), 2..9), |captions| {
+    check_property(cases(150), vec(long.prop_map(|words| words.join(" ")), 2..9), |captions| {
         let scores = caption_scores(&captions, &captions);
         for bleu in scores.corpus.bleu {
             assert!((bleu - 1.0).abs() < 1e-6, "{bleu}");
@@ -45,7 +45,7 @@ fn the_order_of_the_items_changes_no_score() {
     let close =
         |a: f64, b: f64| (a - b).abs() <= 1e-9 * (1.0 + a.abs()) || a.is_nan() && b.is_nan();
     let rows = vec((sentence(9), sentence(9)), 2..15);
-    holds(cases(120), (rows, vec(any::<u32>(), 15)), |(rows, keys)| {
+    check_property(cases(120), (rows, vec(any::<u32>(), 15)), |(rows, keys)| {
         let (references, hypotheses): (Vec<_>, Vec<_>) = rows.iter().cloned().unzip();
         let (other_references, other_hypotheses): (Vec<_>, Vec<_>) =
             permuted(&rows, &keys).into_iter().unzip();
@@ -78,7 +78,7 @@ fn the_order_of_the_items_changes_no_score() {
 
 #[test]
 fn larger_cut_offs_never_lower_recall() {
-    holds(cases(200), vec((sentence(9), sentence(9)), 1..9), |rows| {
+    check_property(cases(200), vec((sentence(9), sentence(9)), 1..9), |rows| {
         let (relevant, ranked): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
         let detail = retrieval_report(&queries(&relevant, &ranked)).evaluation.detail;
         for name in ["recall", "success"] {
@@ -97,7 +97,7 @@ fn larger_cut_offs_never_lower_recall() {
 
 #[test]
 fn perfect_results_have_perfect_scores() {
-    holds(cases(150), vec(sentence(9), 1..9), |texts| {
+    check_property(cases(150), vec(sentence(9), 1..9), |texts| {
         let report = wer_report(&texts, &texts);
         assert_eq!(report.evaluation.primary.value, 0.0);
         assert_eq!(report.evaluation.detail["wip"], 1.0);
@@ -163,7 +163,7 @@ fn accuracy_by_pairs(given: &str, annotators: &[Annotator]) -> f64 {
 #[test]
 fn vqa_accuracy_equals_the_definition() {
     let annotators = vec((select(vec!["cat", "dog", "2"]), 0..4_u8, any::<bool>()), 1..40);
-    holds(cases(500), annotators, |annotators| {
+    check_property(cases(500), annotators, |annotators| {
         let answer = |(answer, id, confidence): &Annotator| {
             let confidence = if *confidence { "yes" } else { "no" };
             serde_json::json!({"answer": answer, "answer_id": id, "answer_confidence": confidence})
@@ -185,7 +185,7 @@ fn correlations_stay_within_their_limits() {
         select(vec![0.0, -0.0, 0.25, 1.0, 1e308, -1e308, 5e-324, 1e-300]),
         any::<f64>().prop_filter("finite", |score| score.is_finite()),
     ];
-    holds(cases(300), vec((0..3_u8, score.clone(), score), 1..12), |rows| {
+    check_property(cases(300), vec((0..3_u8, score.clone(), score), 1..12), |rows| {
         let gold: Vec<_> = rows
             .iter()
             .enumerate()

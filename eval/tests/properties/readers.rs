@@ -36,7 +36,7 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-fn changed(mut bytes: Vec<u8>, changes: &[Change]) -> Vec<u8> {
+fn apply_changes(mut bytes: Vec<u8>, changes: &[Change]) -> Vec<u8> {
     for change in changes {
         let position = |index: &Index, bytes: &[u8]| index.index(bytes.len() + 1);
         let range = |from: &Index, to: &Index, bytes: &[u8]| {
@@ -72,14 +72,14 @@ fn changed(mut bytes: Vec<u8>, changes: &[Change]) -> Vec<u8> {
 
 #[test]
 fn readers_survive_any_bytes() {
-    holds(cases(400), vec(any::<u8>(), 0..200), |bytes| {
+    check_property(cases(400), vec(any::<u8>(), 0..200), |bytes| {
         targets::TARGETS.iter().for_each(|(_, target)| target(&bytes));
     });
 }
 
 #[test]
 fn readers_survive_any_text() {
-    holds(cases(400), text(40), |text| {
+    check_property(cases(400), text(40), |text| {
         targets::TARGETS.iter().for_each(|(_, target)| target(text.as_bytes()));
     });
 }
@@ -91,7 +91,9 @@ fn readers_survive_changed_files() {
     for (name, _) in targets::TARGETS {
         let corpus: Vec<_> = corpus(name).into_iter().filter(|file| file.len() < 1500).collect();
         let files = (select(corpus), vec(change(), 1..4));
-        holds(cases(600), files, |(file, changes)| targets::run(name, &changed(file, &changes)));
+        check_property(cases(600), files, |(file, changes)| {
+            targets::run(name, &apply_changes(file, &changes))
+        });
     }
 }
 

@@ -14,7 +14,7 @@ fn on_pools<T: PartialEq + std::fmt::Debug + Send>(run: impl Fn() -> T + Sync) {
 #[test]
 fn no_score_depends_on_the_threads() {
     let pairs = vec((sentence(9), sentence(9)), 150..260);
-    holds(cases(4), pairs, |pairs| {
+    check_property(cases(4), pairs, |pairs| {
         let (references, hypotheses): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
         on_pools(|| format!("{:?}", wer_report(&references, &hypotheses)));
         on_pools(|| Normaliser::WhisperEnglish.normalise_all(&references));

@@ -160,12 +160,12 @@ impl<K: Key> Buffers<K> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests_data::golden;
+    use super::super::tests_data::scored_images;
     use super::*;
 
     #[test]
     fn scores_equal_pycocoevalcap() {
-        let bleu = bleu(&golden());
+        let bleu = bleu(&scored_images());
         let expected =
             [0.8749999999453126, 0.8604560507552892, 0.8398127380023935, 0.8065008589354788];
         for (ours, expected) in bleu.corpus.iter().zip(expected) {

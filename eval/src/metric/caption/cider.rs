@@ -62,14 +62,14 @@ fn scores(
     frequency: Option<&DocumentFrequency>,
 ) -> (Vec<f64>, Vec<f64>) {
     if corpus.has_short_keys() {
-        scores_by::<u64>(corpus, images, frequency)
+        scores_with_keys::<u64>(corpus, images, frequency)
     } else {
-        scores_by::<u128>(corpus, images, frequency)
+        scores_with_keys::<u128>(corpus, images, frequency)
     }
 }
 
 /// Processes one n-gram order after the other, so that the weights of only one order are in memory.
-fn scores_by<K: Key>(
+fn scores_with_keys<K: Key>(
     corpus: &CaptionCorpus,
     images: &[usize],
     frequency: Option<&DocumentFrequency>,
@@ -117,11 +117,11 @@ impl<K: Key> Buffers<K> {
     ) -> (f64, f64) {
         let hypothesis = corpus.hypothesis(image);
         self.counts.count(hypothesis.tokens, order);
-        let hypothesis_norm = weigh(&self.counts, weights, &mut self.hypothesis);
+        let hypothesis_norm = weigh_ngrams(&self.counts, weights, &mut self.hypothesis);
         let (mut cider_d, mut cider) = (0.0, 0.0);
         for reference in corpus.references(image) {
             self.counts.count(reference.tokens, order);
-            let reference_norm = weigh(&self.counts, weights, &mut self.reference);
+            let reference_norm = weigh_ngrams(&self.counts, weights, &mut self.reference);
             let (mut clipped, mut product) = (0.0, 0.0);
             for_common(&self.hypothesis, &self.reference, |ours, theirs| {
                 let (ours, theirs) = (self.hypothesis[ours].1, self.reference[theirs].1);
@@ -132,7 +132,7 @@ impl<K: Key> Buffers<K> {
             if norms != 0.0 {
                 (clipped, product) = (clipped / norms, product / norms);
             }
-            cider_d += clipped * penalty(hypothesis, reference);
+            cider_d += clipped * length_penalty(hypothesis, reference);
             cider += product;
         }
         (cider_d, cider)
@@ -140,7 +140,11 @@ impl<K: Key> Buffers<K> {
 }
 
 /// Multiplies the count of each n-gram by its weight; returns the norm.
-fn weigh<K: Key>(counts: &Counts<K>, weights: &Weights<K>, weighted: &mut Vec<(K, f64)>) -> f64 {
+fn weigh_ngrams<K: Key>(
+    counts: &Counts<K>,
+    weights: &Weights<K>,
+    weighted: &mut Vec<(K, f64)>,
+) -> f64 {
     weighted.clear();
     let weight = |(key, count): &(K, u32)| (*key, f64::from(*count) * weights.of(key));
     weighted.extend(counts.counts.iter().map(weight));
@@ -148,7 +152,7 @@ fn weigh<K: Key>(counts: &Counts<K>, weights: &Weights<K>, weighted: &mut Vec<(K
 }
 
 /// The length penalty of CIDEr-D.
-fn penalty(hypothesis: Sentence<'_>, reference: Sentence<'_>) -> f64 {
+fn length_penalty(hypothesis: Sentence<'_>, reference: Sentence<'_>) -> f64 {
     let bigrams = |sentence: Sentence<'_>| sentence.tokens.len().saturating_sub(1) as f64;
     let difference = bigrams(hypothesis) - bigrams(reference);
     (-(difference * difference) / (2.0 * SIGMA * SIGMA)).exp()
@@ -156,13 +160,13 @@ fn penalty(hypothesis: Sentence<'_>, reference: Sentence<'_>) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests_data::golden;
+    use super::super::tests_data::scored_images;
     use super::*;
     use crate::metric::mean::mean;
 
     #[test]
     fn cider_d_equals_pycocoevalcap() {
-        let values = cider_d(&golden(), None);
+        let values = cider_d(&scored_images(), None);
         let expected = [3.7905395709024643, 1.2953060131319978, 10.0];
         for (ours, expected) in values.iter().zip(expected) {
             assert!((ours - expected).abs() < 1e-13, "{ours} {expected}");
@@ -174,7 +178,7 @@ mod tests {
     fn one_image_scores_0_without_external_frequencies() {
         let corpus = CaptionCorpus::new(&["a man"], &[["a man"]]).unwrap();
         assert_eq!(cider_d(&corpus, None), [0.0]);
-        assert_eq!(of_subset(&golden(), &[2, 9]), (vec![0.0], vec![0.0]));
+        assert_eq!(of_subset(&scored_images(), &[2, 9]), (vec![0.0], vec![0.0]));
         let counts = [("a".to_owned(), 90.0), ("a man".to_owned(), 10.0)].into_iter().collect();
         let external = DocumentFrequency { documents: 100.0, counts };
         // Orders 1 and 2 have a cosine of 1, orders 3 and 4 have no n-grams.

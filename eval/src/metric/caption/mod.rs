@@ -114,7 +114,7 @@ mod tests_data {
     use super::CaptionCorpus;
 
     /// Three images, scored with pycocoevalcap 1.2.
-    pub(super) fn golden() -> CaptionCorpus {
+    pub(super) fn scored_images() -> CaptionCorpus {
         let hypotheses = ["a man riding a wave", "a dog in the grass", "a red bus on the street"];
         let references = [
             vec!["a man riding a wave on top of a surfboard", "a man rides a wave"],

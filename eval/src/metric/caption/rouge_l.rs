@@ -20,10 +20,12 @@ const BETA: f64 = 1.2;
 /// # Source   C.-Y. Lin, 2004; pycocoevalcap `rouge/rouge.py`
 pub fn rouge_l(corpus: &CaptionCorpus) -> Vec<f64> {
     let images = (0..corpus.len()).into_par_iter();
-    images.map_init(Buffers::default, |buffers, image| of_image(corpus, image, buffers)).collect()
+    images
+        .map_init(Buffers::default, |buffers, image| image_rouge_l(corpus, image, buffers))
+        .collect()
 }
 
-fn of_image(corpus: &CaptionCorpus, image: usize, buffers: &mut Buffers) -> f64 {
+fn image_rouge_l(corpus: &CaptionCorpus, image: usize, buffers: &mut Buffers) -> f64 {
     let hypothesis = corpus.hypothesis(image).words;
     let (mut precision, mut recall) = (0.0_f64, 0.0_f64);
     for reference in corpus.references(image) {
@@ -90,14 +92,14 @@ impl Buffers {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests_data::golden;
+    use super::super::tests_data::scored_images;
     use super::*;
     use crate::metric::mean::mean;
     use crate::random::SplitMix64;
 
     #[test]
     fn rouge_l_equals_pycocoevalcap() {
-        let values = rouge_l(&golden());
+        let values = rouge_l(&scored_images());
         let expected = [0.8714285714285713, 0.5366568914956013, 1.0];
         for (ours, expected) in values.iter().zip(expected) {
             assert!((ours - expected).abs() < 1e-15, "{ours} {expected}");
@@ -106,7 +108,7 @@ mod tests {
     }
 
     /// The textbook algorithm, cell by cell.
-    fn by_cells(a: &[u32], b: &[u32]) -> usize {
+    fn by_textbook(a: &[u32], b: &[u32]) -> usize {
         let mut row = vec![0; b.len() + 1];
         for word in a {
             let mut diagonal = 0;
@@ -131,7 +133,11 @@ mod tests {
                         (0..length).map(|_| random.below(vocabulary_size) as u32).collect()
                     };
                     let (a, b) = (sentence(), sentence());
-                    assert_eq!(buffers.common_subsequence(&a, &b), by_cells(&a, &b), "{a:?} {b:?}");
+                    assert_eq!(
+                        buffers.common_subsequence(&a, &b),
+                        by_textbook(&a, &b),
+                        "{a:?} {b:?}"
+                    );
                 }
             }
         }

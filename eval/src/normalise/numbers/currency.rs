@@ -4,7 +4,7 @@ use super::super::characters::{character_at, is_word, is_word_at};
 
 /// Applies the three patterns of `postprocess` to `text`. `spare` is a buffer for intermediate
 /// text.
-pub(in super::super) fn finish(text: &mut String, spare: &mut String) {
+pub(in super::super) fn postprocess(text: &mut String, spare: &mut String) {
     if text.contains('¢') {
         spare.clear();
         join_cents(text, spare);
@@ -128,7 +128,7 @@ mod tests {
 
     fn finished(text: &str) -> String {
         let (mut text, mut spare) = (text.to_owned(), String::new());
-        finish(&mut text, &mut spare);
+        postprocess(&mut text, &mut spare);
         text
     }
 

@@ -12,8 +12,8 @@ mod value;
 mod words;
 
 use super::characters::decimal_digit;
-pub(super) use currency::finish;
-pub(super) use tokens::{replace_halves, split};
+pub(super) use currency::postprocess;
+pub(super) use tokens::{replace_halves, split_words};
 use value::Value;
 use words::{NumberWord, number_word};
 
@@ -52,8 +52,8 @@ pub(super) fn write_numbers(text: &str, words: &[Span], out: &mut String) {
         if !std::mem::take(&mut skip) {
             let word = &text[span.clone()];
             match current {
-                Token::Other => conversion.other(word),
-                Token::Written { prefix, number } => conversion.written(word, prefix, number),
+                Token::Other => conversion.write_other(word),
+                Token::Written { prefix, number } => conversion.read_digits(word, prefix, number),
                 Token::Word(meaning) => {
                     let context = Context { previous, word, next, next_word };
                     skip = conversion.number_word(meaning, context);
@@ -130,12 +130,12 @@ impl Conversion<'_> {
         }
     }
 
-    fn other(&mut self, word: &str) {
+    fn write_other(&mut self, word: &str) {
         self.flush();
         self.write(word, "");
     }
 
-    fn written(&mut self, word: &str, prefix: Option<char>, number: &str) {
+    fn read_digits(&mut self, word: &str, prefix: Option<char>, number: &str) {
         if self.value.ends_in_point() {
             self.value.append(word);
             return;
@@ -152,19 +152,19 @@ impl Conversion<'_> {
                 self.value.start_text();
                 self.value.append("0");
             }
-            NumberWord::Ones(ones) => self.ones(ones, context.previous),
+            NumberWord::Ones(ones) => self.add_ones(ones, context.previous),
             NumberWord::OnesSuffixed(ones, suffix) => {
-                self.ones(ones, context.previous);
+                self.add_ones(ones, context.previous);
                 self.write_value(suffix);
             }
-            NumberWord::Tens(tens) => self.tens(tens),
+            NumberWord::Tens(tens) => self.add_tens(tens),
             NumberWord::TensSuffixed(tens, suffix) => {
-                self.tens(tens);
+                self.add_tens(tens);
                 self.write_value(suffix);
             }
-            NumberWord::Multiplier(zeros) => self.multiplier(zeros),
+            NumberWord::Multiplier(zeros) => self.multiply(zeros),
             NumberWord::MultiplierSuffixed(zeros, suffix) => {
-                self.multiplier(zeros);
+                self.multiply(zeros);
                 self.write_value(suffix);
             }
             NumberWord::Sign(sign) => {
@@ -188,7 +188,7 @@ impl Conversion<'_> {
                     self.write_value("%");
                     return true;
                 }
-                self.other(context.word);
+                self.write_other(context.word);
             }
             NumberWord::Percent => {
                 if self.value.is_absent() {
@@ -204,7 +204,7 @@ impl Conversion<'_> {
         false
     }
 
-    fn ones(&mut self, ones: u8, previous: Token<'_>) {
+    fn add_ones(&mut self, ones: u8, previous: Token<'_>) {
         let value = &mut self.value;
         if value.is_absent() {
             value.set_integer(ones, 0);
@@ -219,7 +219,7 @@ impl Conversion<'_> {
         }
     }
 
-    fn tens(&mut self, tens: u8) {
+    fn add_tens(&mut self, tens: u8) {
         if self.value.is_absent() {
             self.value.set_integer(tens, 0);
         } else if self.value.is_text() {
@@ -229,7 +229,7 @@ impl Conversion<'_> {
         }
     }
 
-    fn multiplier(&mut self, zeros: u8) {
+    fn multiply(&mut self, zeros: u8) {
         if self.value.is_text() {
             if !self.value.scale_exactly(zeros) {
                 self.write_value("");
@@ -245,7 +245,7 @@ impl Conversion<'_> {
     /// Processes `and`, `double`, `triple` and `point`, which need a number after them.
     fn word_before_number(&mut self, meaning: NumberWord, context: Context<'_>) -> bool {
         let Some(next) = context.next.filter(|next| next.can_be_numeric()) else {
-            self.other(context.word);
+            self.write_other(context.word);
             return false;
         };
         match meaning {
@@ -254,7 +254,7 @@ impl Conversion<'_> {
                     Token::Word(NumberWord::Zero) => 0,
                     Token::Word(NumberWord::Ones(ones)) => ones,
                     _ => {
-                        self.other(context.word);
+                        self.write_other(context.word);
                         return false;
                     }
                 };
@@ -274,7 +274,7 @@ impl Conversion<'_> {
             }
             _ => {
                 if !matches!(context.previous, Token::Word(NumberWord::Multiplier(_))) {
-                    self.other(context.word);
+                    self.write_other(context.word);
                 }
             }
         }

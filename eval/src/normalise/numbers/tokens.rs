@@ -57,7 +57,7 @@ fn half_end(text: &str, start: usize) -> Option<usize> {
 /// Words end at white space and between a Latin letter and a digit. An ordinal or plural ending,
 /// even a detached one, belongs to the digit before it: "5th", "5 th" and "1960s" are one word,
 /// "2x" is two.
-pub(in super::super) fn split(text: &str, out: &mut String, words: &mut Vec<Span>) {
+pub(in super::super) fn split_words(text: &str, out: &mut String, words: &mut Vec<Span>) {
     let mut at = 0;
     loop {
         at = skip_space(text, at);
@@ -71,7 +71,10 @@ pub(in super::super) fn split(text: &str, out: &mut String, words: &mut Vec<Span
         let first = out.len();
         out.push_str(token);
         match words.last_mut() {
-            Some(last) if out.as_bytes()[first - 1].is_ascii_digit() && has_ending(token) => {
+            Some(last)
+                if out.as_bytes()[first - 1].is_ascii_digit()
+                    && has_ordinal_or_plural_ending(token) =>
+            {
                 last.end = out.len();
             }
             _ => words.push(first..out.len()),
@@ -112,7 +115,7 @@ fn is_space_start(text: &str, at: usize, byte: u8) -> bool {
 }
 
 /// Whether a token matches `^(st|nd|rd|th|s)\b`.
-fn has_ending(token: &str) -> bool {
+fn has_ordinal_or_plural_ending(token: &str) -> bool {
     ["st", "nd", "rd", "th", "s"]
         .iter()
         .any(|ending| token.starts_with(ending) && !is_word_at(token, ending.len()))
@@ -124,7 +127,7 @@ mod tests {
 
     fn words(text: &str) -> Vec<String> {
         let (mut out, mut words) = (String::new(), Vec::new());
-        split(text, &mut out, &mut words);
+        split_words(text, &mut out, &mut words);
         words.into_iter().map(|span| out[span].to_owned()).collect()
     }
 

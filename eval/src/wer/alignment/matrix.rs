@@ -125,7 +125,7 @@ impl Matrix {
         self.recorded.clear();
         self.recorded.reserve(hypothesis.len() * band.words().min(self.row.len()));
         for (row, token) in hypothesis.iter().enumerate() {
-            self.enter(row..row + 1, band);
+            self.move_to(row..row + 1, band);
             let (mut carry_plus, mut carry_minus) = (1, 0);
             let matches = patterns.of(*token, self.first..self.last + 1);
             self.rows.push(RecordedRow { first: self.first, start: self.recorded.len() });
@@ -149,7 +149,7 @@ impl Matrix {
         self.start(columns);
         let mut row = 0;
         for tokens in hypothesis.chunks(2) {
-            self.enter(row..row + tokens.len(), band);
+            self.move_to(row..row + tokens.len(), band);
             row += tokens.len();
             let words = self.first..self.last + 1;
             match tokens {
@@ -173,7 +173,7 @@ impl Matrix {
 
     /// Moves to the words that the band covers in `rows`, the next rows. `before` becomes the
     /// distance before these words in the last of `rows`.
-    fn enter(&mut self, rows: Range<usize>, band: Band) {
+    fn move_to(&mut self, rows: Range<usize>, band: Band) {
         let end = self.row.len() - 1;
         let first = (rows.start.saturating_sub(band.below) / WORD).min(end);
         self.last = ((rows.end - 1).saturating_add(band.above) / WORD).min(end);
@@ -199,7 +199,7 @@ impl Matrix {
     }
 
     /// Whether the recorded difference of a column (from 0) in a row is 1, and whether it is -1.
-    fn bits(&self, row: usize, column: usize) -> (bool, bool) {
+    fn difference_signs(&self, row: usize, column: usize) -> (bool, bool) {
         let RecordedRow { first, start } = self.rows[row];
         let end = self.rows.get(row + 1).map_or(self.recorded.len(), |next| next.start);
         // A cell outside the band is larger than the previous cell of the traceback.
@@ -217,13 +217,13 @@ impl Matrix {
         let start = edits.len();
         let (mut row, mut column) = (hypothesis.len(), reference.len());
         while row > 0 && column > 0 {
-            if self.bits(row - 1, column - 1).0 {
+            if self.difference_signs(row - 1, column - 1).0 {
                 column -= 1;
                 edits.push(Edit::Deletion);
                 continue;
             }
             row -= 1;
-            if row > 0 && self.bits(row - 1, column - 1).1 {
+            if row > 0 && self.difference_signs(row - 1, column - 1).1 {
                 edits.push(Edit::Insertion);
                 continue;
             }

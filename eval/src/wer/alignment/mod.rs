@@ -59,7 +59,7 @@ impl Aligner {
 
     /// Estimates the number of cells of an alignment: the number of rows times the width of the
     /// band. Similar texts need few cells, even if they are long.
-    pub(crate) fn cells(
+    pub(crate) fn estimate_cells(
         &mut self,
         reference: &[u32],
         hypothesis: &[u32],

@@ -147,7 +147,7 @@ pub(super) struct Record<'a> {
 }
 
 /// Reads the rows of a table with a header.
-pub(super) fn table<'a>(
+pub(super) fn read_table<'a>(
     mut table: Table<'_>,
     sides: &[Side],
     columns: &Columns,
@@ -169,7 +169,7 @@ pub(super) fn table<'a>(
 
 /// Reads JSON Lines. The keys of the first object determine the keys that are read from all
 /// objects.
-pub(super) fn objects<'a>(
+pub(super) fn read_objects<'a>(
     file: &str,
     text: &'a str,
     sides: &[Side],

@@ -15,7 +15,7 @@ pub(crate) const LENGTH_REMEDY: &str = "divide it into shorter utterances";
 
 /// Parses sclite's `text (id)`. The parentheses at the end of a line hold the id. A line that
 /// begins with `;;` is a comment.
-pub(super) fn trn<'a>(file: &str, text: &'a str) -> Result<Vec<Utterance<'a>>, EvalError> {
+pub(super) fn parse_trn<'a>(file: &str, text: &'a str) -> Result<Vec<Utterance<'a>>, EvalError> {
     let utterance = |(line, row): (u64, &'a str)| {
         let ends = row.trim_end().strip_suffix(')').and_then(|text| text.rsplit_once('('));
         let Some((spoken, id)) = ends else {
@@ -33,7 +33,7 @@ pub(super) fn trn<'a>(file: &str, text: &'a str) -> Result<Vec<Utterance<'a>>, E
 }
 
 /// Parses Kaldi's `id text`; the text may be empty.
-pub(super) fn kaldi(text: &str) -> Vec<Utterance<'_>> {
+pub(super) fn parse_kaldi(text: &str) -> Vec<Utterance<'_>> {
     let utterance = |(line, row): (u64, _)| {
         let (id, text) = detect_format::first_token(row);
         Utterance::plain(Some(id), text.trim(), line)
@@ -51,7 +51,7 @@ pub(super) fn has_header(text: &str) -> bool {
 }
 
 /// Parses `id<TAB>text` without a header. Fields after the text are ignored.
-pub(super) fn tsv<'a>(file: &str, text: &'a str) -> Result<Vec<Utterance<'a>>, EvalError> {
+pub(super) fn parse_tsv<'a>(file: &str, text: &'a str) -> Result<Vec<Utterance<'a>>, EvalError> {
     let utterance = |(line, row): (u64, &'a str)| {
         let mut fields = row.split('\t');
         let id = fields.next();

@@ -118,10 +118,10 @@ pub fn parse_side<'a>(
         TextFormat::Lines => {
             lines(text).map(|(line, text)| Utterance::plain(None, text, line)).collect()
         }
-        TextFormat::Trn => formats::trn(file, text)?,
-        TextFormat::Kaldi => formats::kaldi(text),
+        TextFormat::Trn => formats::parse_trn(file, text)?,
+        TextFormat::Kaldi => formats::parse_kaldi(text),
         TextFormat::Tsv if !columns.are_given() && !formats::has_header(text) => {
-            formats::tsv(file, text)?
+            formats::parse_tsv(file, text)?
         }
         TextFormat::Tsv | TextFormat::Csv | TextFormat::Jsonl => {
             let utterance = |Record { line, id, texts }: Record<'a>| {
@@ -196,9 +196,9 @@ fn records<'a>(
 ) -> Result<Vec<Record<'a>>, EvalError> {
     let input = || Input::new(file, text.as_bytes());
     match format {
-        TextFormat::Tsv => columns::table(Table::tsv(input()?, false)?, sides, columns),
-        TextFormat::Csv => columns::table(Table::csv(input()?)?, sides, columns),
-        TextFormat::Jsonl => columns::objects(file, text, sides, columns),
+        TextFormat::Tsv => columns::read_table(Table::tsv(input()?, false)?, sides, columns),
+        TextFormat::Csv => columns::read_table(Table::csv(input()?)?, sides, columns),
+        TextFormat::Jsonl => columns::read_objects(file, text, sides, columns),
         TextFormat::Lines | TextFormat::Trn | TextFormat::Kaldi => Err(EvalError::InvalidOption {
             option: "format",
             found: format!("{format:?}").to_lowercase(),

@@ -3,9 +3,9 @@
 
 use std::collections::HashMap;
 
+use super::is_too_long;
 use super::lattice::{Arc, EncodedLattice, align};
-use super::markup::{Lattice, optional};
-use super::too_long;
+use super::markup::{Lattice, optional_word};
 use crate::normalise::Normaliser;
 use crate::wer::tokens::words;
 
@@ -34,7 +34,7 @@ pub(crate) fn choose(
         NormalisedLattice::new(lattice, normaliser, optional_deletions, &mut token_indices)
     };
     let (reference, hypothesis) = (normalised(reference), normalised(hypothesis));
-    if too_long(reference.encoded.arcs.len(), hypothesis.encoded.arcs.len()) {
+    if is_too_long(reference.encoded.arcs.len(), hypothesis.encoded.arcs.len()) {
         return None;
     }
     let (mut reference_words, mut hypothesis_words) = (Vec::new(), Vec::new());
@@ -87,7 +87,7 @@ impl<'a> NormalisedLattice<'a> {
         let mut last_arcs = Vec::with_capacity(lattice.words.len());
         for word in &lattice.words {
             let text = word.text.as_deref();
-            let inner = text.filter(|_| optional_deletions).and_then(optional);
+            let inner = text.filter(|_| optional_deletions).and_then(optional_word);
             let written = inner.or(text);
             let normalised_text =
                 written.map(|text| normaliser.normalise(text)).unwrap_or_default();

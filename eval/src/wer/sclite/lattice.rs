@@ -34,7 +34,7 @@ pub(crate) struct EncodedLattice {
 
 impl EncodedLattice {
     /// A linear sequence of words.
-    pub(crate) fn row(tokens: &[u32]) -> Self {
+    pub(crate) fn linear(tokens: &[u32]) -> Self {
         let arc = |(from, token): (usize, &u32)| Arc { token: Some(*token), optional: false, from };
         Self {
             arcs: tokens.iter().enumerate().map(arc).collect(),
@@ -57,7 +57,7 @@ pub(crate) type Step = (Option<usize>, Option<usize>);
 /// sclite. Of several predecessors, the first is preferred. A pair of words is preferred to an
 /// insertion, and an insertion to a deletion.
 pub(crate) fn align(reference: &EncodedLattice, hypothesis: &EncodedLattice) -> Vec<Step> {
-    let matrix = Matrix::fill(reference, hypothesis);
+    let matrix = Matrix::new(reference, hypothesis);
     let mut steps = Vec::new();
     let (mut row, mut column) =
         matrix.cheapest(reference.rows(reference.end), || hypothesis.rows(hypothesis.end));
@@ -80,7 +80,7 @@ struct Matrix<'a> {
 }
 
 impl<'a> Matrix<'a> {
-    fn fill(reference: &'a EncodedLattice, hypothesis: &'a EncodedLattice) -> Self {
+    fn new(reference: &'a EncodedLattice, hypothesis: &'a EncodedLattice) -> Self {
         let columns = hypothesis.arcs.len() + 1;
         let mut matrix = Self { reference, hypothesis, columns, costs: vec![0.0] };
         matrix.costs.reserve((reference.arcs.len() + 1) * columns - 1);
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn a_linear_sequence_of_words_is_aligned() {
         let steps = |reference: &[u32], hypothesis: &[u32]| {
-            align(&EncodedLattice::row(reference), &EncodedLattice::row(hypothesis))
+            align(&EncodedLattice::linear(reference), &EncodedLattice::linear(hypothesis))
         };
         assert_eq!(
             steps(&[1, 2], &[1, 3, 2]),

@@ -42,7 +42,7 @@ impl<'a> Lattice<'a> {
     /// alternative
     pub(crate) fn parse(text: &'a str) -> Result<Self, &'static str> {
         let mut lattice = Self { words: Vec::new(), nodes: vec![Vec::new()], end: 0 };
-        lattice.end = lattice.sequence(text, 0, 0)?;
+        lattice.end = lattice.parse_sequence(text, 0, 0)?;
         Ok(lattice)
     }
 
@@ -56,7 +56,7 @@ impl<'a> Lattice<'a> {
     }
 
     /// Adds the words and alternatives of a text after node `from`; returns the last node.
-    fn sequence(
+    fn parse_sequence(
         &mut self,
         text: &'a str,
         from: usize,
@@ -67,7 +67,7 @@ impl<'a> Lattice<'a> {
         while !rest.is_empty() {
             let length = if rest.starts_with('{') {
                 let length = alternatives_length(rest)?;
-                node = self.alternatives(&rest[1..length - 1], node, depth)?;
+                node = self.parse_alternatives(&rest[1..length - 1], node, depth)?;
                 length
             } else {
                 let length = rest.find(is_space).unwrap_or(rest.len());
@@ -87,7 +87,7 @@ impl<'a> Lattice<'a> {
     }
 
     /// Adds alternatives, separated by `/`; skips empty alternatives.
-    fn alternatives(
+    fn parse_alternatives(
         &mut self,
         text: &'a str,
         from: usize,
@@ -99,7 +99,7 @@ impl<'a> Lattice<'a> {
         let mut ends = Vec::new();
         for alternative in split_alternatives(text) {
             if !alternative.trim_matches(is_space).is_empty() {
-                let end = self.sequence(alternative, from, depth + 1)?;
+                let end = self.parse_sequence(alternative, from, depth + 1)?;
                 ends.extend_from_slice(&self.nodes[end]);
             }
         }
@@ -120,13 +120,13 @@ impl<'a> Lattice<'a> {
 /// Whether a text contains markup.
 pub(crate) fn has_markup(text: &str) -> bool {
     let is_marked = |word: &str| {
-        word == "@" || optional(word).is_some() || (word.len() > 1 && word.ends_with('*'))
+        word == "@" || optional_word(word).is_some() || (word.len() > 1 && word.ends_with('*'))
     };
     text.contains(['{', '}', ';', '\\']) || text.split(is_space).any(is_marked)
 }
 
 /// The word inside the parentheses of an optionally deletable word; `None` without parentheses.
-pub(crate) fn optional(word: &str) -> Option<&str> {
+pub(crate) fn optional_word(word: &str) -> Option<&str> {
     word.strip_prefix('(')?.strip_suffix(')')
 }
 
