@@ -61,7 +61,7 @@ pub const TARGETS: [Target; 16] = [
 
 /// Runs the target with the given name.
 pub fn run(name: &str, bytes: &[u8]) {
-    let target = TARGETS.iter().find(|(known, _)| *known == name);
+    let target = TARGETS.iter().find(|(target_name, _)| *target_name == name);
     target.expect("a known target").1(bytes);
 }
 

@@ -28,10 +28,10 @@ fn scores(folder: &Path, set: &str) -> CaptionScores {
     evaluate(&annotations, &results, &CaptionOptions::default()).expect("matching fixtures")
 }
 
-fn assert_close(ours: f64, reference: &Value, what: &str) {
+fn assert_close(ours: f64, reference: &Value, description: &str) {
     let reference = reference.as_f64().expect("a number in the fixture");
     let is_close = (ours - reference).abs() <= TOLERANCE * reference.abs();
-    assert!(is_close || ours == reference, "{what}: {ours}, the reference has {reference}");
+    assert!(is_close || ours == reference, "{description}: {ours}, the reference has {reference}");
 }
 
 #[test]

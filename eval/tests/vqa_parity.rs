@@ -54,12 +54,12 @@ fn accuracies_equal_the_official_script() {
     for (digits, key) in [(2, "accuracy_n2"), (10, "accuracy_n10")] {
         let expected_value = &expected[key];
         let detail = &report.evaluation.detail;
-        let assert_close = |ours: &Value, expected_value: &Value, what: &str| {
+        let assert_close = |ours: &Value, expected_value: &Value, description: &str| {
             let (ours, expected_value) =
                 (ours.as_f64().expect("a number"), expected_value.as_f64().expect("a number"));
             assert!(
                 (rounded(ours, digits) - expected_value).abs() < 1e-9,
-                "{what}: {ours}, {expected_value}"
+                "{description}: {ours}, {expected_value}"
             );
         };
         assert_close(&detail["accuracy"], &expected_value["overall"], "overall");

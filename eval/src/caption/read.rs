@@ -185,8 +185,8 @@ pub fn parse_document_frequency(file: &str, bytes: &[u8]) -> Result<DocumentFreq
 
 /// Reads both lists of an annotation file in parallel. `None` asks the caller to parse the file
 /// serially, for example to get the error.
-fn parse_lists(bytes: &[u8], part: usize) -> Option<Lists<'_>> {
-    let mut cursor = Cursor::new(text(bytes)?, part);
+fn parse_lists(bytes: &[u8], part_bytes: usize) -> Option<Lists<'_>> {
+    let mut cursor = Cursor::new(text(bytes)?, part_bytes);
     let (mut images, mut annotations) = (None, None);
     cursor.parse_object(|key, cursor| {
         let first = match key {

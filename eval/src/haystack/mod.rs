@@ -198,13 +198,13 @@ fn breakdown(
     correct: &[f64],
     options: &HaystackOptions,
 ) -> Breakdown {
-    let parts = ["yes", "no", "both", "neither"].into_iter().filter_map(|part| {
-        let with_label = labels.iter().zip(correct).filter(|(label, _)| **label == part);
+    let rows = ["yes", "no", "both", "neither"].into_iter().filter_map(|label_name| {
+        let with_label = labels.iter().zip(correct).filter(|(label, _)| **label == label_name);
         let values: Vec<f64> = with_label.map(|(_, correct)| *correct).collect();
         let measure = || measure_of_mean(&PLAIN, "question", &values, &options.bootstrap);
-        (!values.is_empty()).then(|| (part.to_owned(), measure()))
+        (!values.is_empty()).then(|| (label_name.to_owned(), measure()))
     });
-    Breakdown::new(name, &PLAIN, parts.collect())
+    Breakdown::new(name, &PLAIN, rows.collect())
 }
 
 impl HaystackReport {

@@ -70,11 +70,11 @@ impl Axis {
         })
     }
 
-    /// The lower and upper ends of bins: each interval between ticks has `parts` bins.
-    pub(super) fn bins(&self, parts: usize) -> Vec<(f64, f64)> {
-        let width = self.step / parts as f64;
+    /// The lower and upper ends of bins: each interval between ticks has `bins_per_step` bins.
+    pub(super) fn bins(&self, bins_per_step: usize) -> Vec<(f64, f64)> {
+        let width = self.step / bins_per_step as f64;
         let end = |bin: usize| self.low + bin as f64 * width;
-        (0..self.steps * parts).map(|bin| (end(bin), end(bin + 1))).collect()
+        (0..self.steps * bins_per_step).map(|bin| (end(bin), end(bin + 1))).collect()
     }
 
     /// The label of a value, with enough decimals for the ends of bins.

@@ -43,7 +43,7 @@ pub fn claims_page(title: &str, lead: &str, claims: &[ClaimCard<'_>], notes: &[S
     if !tested.is_empty() {
         page.section("All claims", |html| summary(html, &tested));
     }
-    for group in tested.chunk_by(|one, next| one.group == next.group) {
+    for group in tested.chunk_by(|claim, next| claim.group == next.group) {
         page.section(group[0].group, |html| {
             for claim in group {
                 claim_values(html, claim);

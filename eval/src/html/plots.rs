@@ -57,8 +57,8 @@ fn line(html: &mut Html, class: &str, from: (f64, f64), to: (f64, f64)) {
     html.leaf("line", &attributes, "");
 }
 
-fn label(html: &mut Html, anchor: &str, at: (f64, f64), text: &str) {
-    let (x, y) = (length(at.0), length(at.1));
+fn label(html: &mut Html, anchor: &str, position: (f64, f64), text: &str) {
+    let (x, y) = (length(position.0), length(position.1));
     html.leaf("text", &[("x", &x), ("y", &y), ("text-anchor", anchor)], text);
 }
 

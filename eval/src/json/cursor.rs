@@ -224,12 +224,14 @@ mod tests {
 
     /// Asserts that parallel and serial parsing agree. Returns whether the parallel reader
     /// succeeded.
-    fn check_agreement<T>(text: &str, part: usize) -> bool
+    fn check_agreement<T>(text: &str, part_bytes: usize) -> bool
     where
         T: for<'a> Deserialize<'a> + Send + PartialEq + std::fmt::Debug,
     {
-        let (list, list_under_key) =
-            (parse_list::<T>(text, part), parse_list_under_key("annotations", text, part));
+        let (list, list_under_key) = (
+            parse_list::<T>(text, part_bytes),
+            parse_list_under_key("annotations", text, part_bytes),
+        );
         if let Some(rows) = &list {
             let whole: Vec<Object<T>> =
                 serde_json::from_str(text).expect("a list accepted in parts");
@@ -252,10 +254,11 @@ mod tests {
             r#"[{"text": "\u00e9, {\"text\": \"", "id": 1}, {"id": 2}]"#,
         ] {
             let file = format!("{{\"a\": [{{\"b\": 1}}], \"annotations\":{list}, \"c\": -1.5e3}}");
-            for part in 1..100 {
+            for part_bytes in 1..100 {
                 assert!(
-                    check_agreement::<Row>(list, part) && check_agreement::<Row>(&file, part),
-                    "{list} {part}"
+                    check_agreement::<Row>(list, part_bytes)
+                        && check_agreement::<Row>(&file, part_bytes),
+                    "{list} {part_bytes}"
                 );
             }
         }
@@ -294,10 +297,10 @@ mod tests {
             r#"[], a: 1"#,
             r#"[], "a": 1 "b": 2"#,
         ] {
-            for part in [1, 8, 1000] {
+            for part_bytes in [1, 8, 1000] {
                 assert!(
-                    !check_agreement::<Row>(list, part)
-                        && !check_agreement::<Row>(&file(list), part),
+                    !check_agreement::<Row>(list, part_bytes)
+                        && !check_agreement::<Row>(&file(list), part_bytes),
                     "{list}"
                 );
             }
@@ -336,15 +339,15 @@ mod tests {
         let random = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
         let outcome = TestRunner::new_with_rng(config, random).run(
             &inputs,
-            |(elements, insertions, part)| {
+            |(elements, insertions, part_bytes)| {
                 let mut text = format!("{{\"a\": 1, \"annotations\": [{}]}}", elements.join(", "));
                 for (index, fragment) in insertions {
                     let starts: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
                     text.insert_str(*index.get(&starts), fragment);
                 }
-                check_agreement::<Row>(&text, part);
+                check_agreement::<Row>(&text, part_bytes);
                 let list = text.find('[').map_or("", |at| &text[at..text.len() - 1]);
-                check_agreement::<Row>(list, part);
+                check_agreement::<Row>(list, part_bytes);
                 Ok(())
             },
         );
@@ -361,9 +364,9 @@ mod tests {
             for entry in fs::read_dir(corpus.join(name)).expect("a corpus") {
                 let bytes = fs::read(entry.expect("an entry").path()).expect("an input");
                 let text = String::from_utf8_lossy(&bytes);
-                for part in [1, 30, 1000] {
+                for part_bytes in [1, 30, 1000] {
                     parsed_in_parts +=
-                        usize::from(check_agreement::<Map<String, Value>>(&text, part));
+                        usize::from(check_agreement::<Map<String, Value>>(&text, part_bytes));
                 }
             }
         }

@@ -68,8 +68,8 @@ static ASCII_CLASSES: [u8; 128] = {
     table
 };
 
-fn has_ascii_class(byte: u8, bit: u8) -> bool {
-    byte < 128 && ASCII_CLASSES[usize::from(byte)] & bit != 0
+fn has_ascii_class(byte: u8, class: u8) -> bool {
+    byte < 128 && ASCII_CLASSES[usize::from(byte)] & class != 0
 }
 
 /// Whether an ASCII character is a word character in Python.

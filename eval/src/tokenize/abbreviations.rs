@@ -10,12 +10,12 @@ use super::pattern::{Pattern, any_of, capitalised_words, text, words};
 /// Letters separated by periods, without the last period: `u.s`, `p.m`, or a pair of countries such
 /// as `Sino-U.S`.
 ///
-/// If `single` is true, a single letter is also an acronym.
-pub(super) fn dotted_letters(single: bool) -> Pattern {
+/// If `allow_single_letter` is true, a single letter is also an acronym.
+pub(super) fn dotted_letters(allow_single_letter: bool) -> Pattern {
     let letter = any_of("A-Za-z");
     let more_letters = any_of(".") + letter.clone();
     let more_letters =
-        if single { more_letters.any_number() } else { more_letters.at_least_once() };
+        if allow_single_letter { more_letters.any_number() } else { more_letters.at_least_once() };
     let countries = words("Canada Sino Korean EU Japan non") + text("-U.S");
     letter + more_letters | countries | text("U.S.-") + words("U.K U.S.S.R")
 }

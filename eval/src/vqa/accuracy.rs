@@ -8,20 +8,20 @@ use super::human_answers::HumanAnswer;
 const MAX_SEARCHED: usize = 16;
 
 /// Returns the accuracy of an answer, from 0 to 1. For each human answer, the score is
-/// `min(1, m / 3)`, where `m` is the number of other human answers that equal the given answer. The
-/// accuracy is the mean of these scores; without human answers it is 0.
+/// `min(1, m / 3)`, where `m` is the number of other human answers that equal the predicted answer.
+/// The accuracy is the mean of these scores; without human answers it is 0.
 ///
 /// If the human answers differ, [`normalise_answer`](super::answer::normalise_answer) is applied
 /// to all answers first. If all are equal, answers are compared without normalisation, so `Yes`
 /// matches none of ten answers `yes`.
-pub fn accuracy(given: &str, answers: &[HumanAnswer<'_>]) -> f64 {
-    Scorer::default().accuracy(given, answers)
+pub fn accuracy(predicted: &str, answers: &[HumanAnswer<'_>]) -> f64 {
+    Scorer::default().accuracy(predicted, answers)
 }
 
 /// Computes [`accuracy`] with reusable buffers, for many questions.
 #[derive(Debug, Default)]
 pub(super) struct Scorer {
-    given_normaliser: Normaliser,
+    predicted_normaliser: Normaliser,
     human_normaliser: Normaliser,
     matching: Vec<bool>,
     /// For the first of several answers that are equal in all fields: the number of them that
@@ -30,8 +30,8 @@ pub(super) struct Scorer {
 }
 
 impl Scorer {
-    pub(super) fn accuracy(&mut self, given: &str, answers: &[HumanAnswer<'_>]) -> f64 {
-        self.mark_matches(given, answers);
+    pub(super) fn accuracy(&mut self, predicted: &str, answers: &[HumanAnswer<'_>]) -> f64 {
+        self.mark_matches(predicted, answers);
         let matches = self.matching.iter().filter(|matching| **matching).count();
         self.copies.clear();
         self.copies.resize(answers.len(), 0);
@@ -52,24 +52,27 @@ impl Scorer {
     }
 
     /// Marks the human answers that match.
-    fn mark_matches(&mut self, given: &str, answers: &[HumanAnswer<'_>]) {
+    fn mark_matches(&mut self, predicted: &str, answers: &[HumanAnswer<'_>]) {
         self.matching.clear();
         let Some((first, others)) = answers.split_first() else { return };
-        let (given, first_text) = (without_line_ends(given), without_line_ends(&first.answer));
+        let (predicted, first_text) =
+            (without_line_ends(predicted), without_line_ends(&first.answer));
         let differs = |other: &HumanAnswer<'_>| {
             other.answer != first.answer && without_line_ends(&other.answer) != first_text
         };
         if !others.iter().any(differs) {
-            self.matching.resize(answers.len(), given == first_text);
+            self.matching.resize(answers.len(), predicted == first_text);
             return;
         }
-        let given = self.given_normaliser.normalise(&given);
+        let predicted = self.predicted_normaliser.normalise(&predicted);
         for (index, human) in answers.iter().enumerate() {
             let has_equal_text = |earlier: &HumanAnswer<'_>| earlier.answer == human.answer;
             let matching = match answers[..index.min(MAX_SEARCHED)].iter().position(has_equal_text)
             {
                 Some(earlier) => self.matching[earlier],
-                None => self.human_normaliser.normalise(&without_line_ends(&human.answer)) == given,
+                None => {
+                    self.human_normaliser.normalise(&without_line_ends(&human.answer)) == predicted
+                }
             };
             self.matching.push(matching);
         }

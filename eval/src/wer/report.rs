@@ -191,7 +191,8 @@ pub fn evaluate(pairs: &Pairs<'_>, options: &WerOptions) -> Result<WerReport, Ev
         TokenUnit::Char => (chars, CER, "reference_characters"),
     };
     let mut measures = scores.measures(options);
-    let breakdowns = options.by.iter().map(|by| breakdown(by, &info, chosen, options)).collect();
+    let breakdowns =
+        options.by.iter().map(|grouping| breakdown(grouping, &info, chosen, options)).collect();
     let (provenance, sources) = (Provenance::default(), options.sources.clone());
     let primary = measures.remove(0);
     let mut evaluation = Evaluation::new(primary, measures, breakdowns, provenance, sources);
@@ -322,12 +323,12 @@ fn rates(chosen: &ErrorCounts, other: &ErrorCounts, counts: &[u32]) -> [f64; 6] 
 }
 
 fn breakdown(
-    by: &Labels,
+    grouping: &Labels,
     info: &MetricInfo,
     errors: &ErrorCounts,
     options: &WerOptions,
 ) -> Breakdown {
-    let mut groups = rows_by_label(by.of_pair.iter().map(String::as_str));
+    let mut groups = rows_by_label(grouping.of_pair.iter().map(String::as_str));
     groups.sort_unstable();
     let measure = |(label, rows): &(&str, Vec<usize>)| {
         let pairs: Vec<EditCounts> = rows.iter().map(|pair| errors.pairs[*pair]).collect();
@@ -345,7 +346,7 @@ fn breakdown(
         });
         ((*label).to_owned(), Measure::new(info, pairs.len(), Ok(value), interval))
     };
-    Breakdown::new(&by.name, info, groups.iter().map(measure).collect())
+    Breakdown::new(&grouping.name, info, groups.iter().map(measure).collect())
 }
 
 fn empty_references(words: &ErrorCounts) -> EmptyReferences {

@@ -150,12 +150,12 @@ fn perfect_results_have_perfect_scores() {
 /// The answer of one annotator: answer, id and confidence.
 type Annotator = (&'static str, u8, bool);
 
-/// The accuracy as the official script defines it: for each human answer, the given answer is
+/// The accuracy as the official script defines it: for each human answer, the predicted answer is
 /// compared with the answers of all other annotators.
-fn accuracy_by_pairs(given: &str, annotators: &[Annotator]) -> f64 {
+fn accuracy_by_pairs(predicted: &str, annotators: &[Annotator]) -> f64 {
     let score = |annotator: &Annotator| {
         let others = annotators.iter().filter(|other| *other != annotator);
-        (others.filter(|other| other.0 == given).count() as f64 / 3.0).min(1.0)
+        (others.filter(|other| other.0 == predicted).count() as f64 / 3.0).min(1.0)
     };
     annotators.iter().map(score).sum::<f64>() / annotators.len() as f64
 }
@@ -172,9 +172,12 @@ fn vqa_accuracy_equals_the_definition() {
         let question = serde_json::json!({"question_id": 1, "answers": answers});
         let text = serde_json::json!({"annotations": [question]}).to_string();
         let annotations = vqa::read::parse_annotations("a", &text).expect("annotations");
-        for given in ["cat", "dog", "none"] {
-            let accuracy = vqa::accuracy(given, &annotations[0].answers);
-            assert!((accuracy - accuracy_by_pairs(given, &annotators)).abs() < 1e-12, "{given}");
+        for predicted in ["cat", "dog", "none"] {
+            let accuracy = vqa::accuracy(predicted, &annotations[0].answers);
+            assert!(
+                (accuracy - accuracy_by_pairs(predicted, &annotators)).abs() < 1e-12,
+                "{predicted}"
+            );
         }
     });
 }

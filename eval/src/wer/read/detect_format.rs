@@ -216,8 +216,9 @@ fn is_trn(rows: &[&str]) -> bool {
 /// `file channel start duration word …`.
 fn is_timed(row: &str) -> bool {
     let fields: Vec<&str> = row.split_whitespace().collect();
-    let number = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok());
-    let are_times = |at| number(at).zip(number(at + 1)).is_some_and(|(a, b)| a >= 0.0 && b >= 0.0);
+    let number = |index: usize| fields.get(index).and_then(|field| field.parse::<f64>().ok());
+    let are_times =
+        |index| number(index).zip(number(index + 1)).is_some_and(|(a, b)| a >= 0.0 && b >= 0.0);
     let channel = fields.get(1).is_some_and(|channel| channel.len() == 1);
     channel && (are_times(3) || (are_times(2) && fields.len() <= 6))
 }
