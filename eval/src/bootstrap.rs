@@ -333,9 +333,9 @@ impl Distribution {
 mod tests {
     use super::*;
 
-    fn noise(n: usize) -> Vec<f64> {
+    fn noise(count: usize) -> Vec<f64> {
         let mut random = SplitMix64::stream(7, 0);
-        (0..n).map(|_| random.below(1000) as f64 / 1000.0).collect()
+        (0..count).map(|_| random.below(1000) as f64 / 1000.0).collect()
     }
 
     #[test]

@@ -331,11 +331,11 @@ mod tests {
     use super::*;
     use crate::wer::report::WER;
 
-    /// `n` gold values and the predictions of two systems, with noise of size `noise_a` and
+    /// `row_count` gold values and the predictions of two systems, with noise of size `noise_a` and
     /// `noise_b`.
-    fn systems(n: usize, noise_a: f64, noise_b: f64) -> [Vec<f64>; 3] {
+    fn systems(row_count: usize, noise_a: f64, noise_b: f64) -> [Vec<f64>; 3] {
         let wave = |row: usize, step: f64| (row as f64 * step).sin();
-        let gold: Vec<f64> = (0..n).map(|row| wave(row, 12.9898)).collect();
+        let gold: Vec<f64> = (0..row_count).map(|row| wave(row, 12.9898)).collect();
         let noisy = |noise: f64, step: f64| -> Vec<f64> {
             gold.iter().enumerate().map(|(row, g)| g + noise * wave(row, step)).collect()
         };

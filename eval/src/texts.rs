@@ -163,16 +163,16 @@ pub struct WorstText {
 /// [`EvalError::LengthMismatch`]
 pub fn evaluate(texts: &Texts<'_>, options: &TextsOptions) -> Result<TextsReport, EvalError> {
     options.bootstrap.validate()?;
-    let n = texts.ids.len();
-    if n == 0 {
+    let text_count = texts.ids.len();
+    if text_count == 0 {
         return Err(EvalError::NothingToEvaluate { items: "texts" });
     }
-    if texts.hypotheses.len() != n || texts.references.len() != n {
+    if texts.hypotheses.len() != text_count || texts.references.len() != text_count {
         let (references, hypotheses) = (texts.references.len(), texts.hypotheses.len());
         return Err(EvalError::LengthMismatch { references, hypotheses });
     }
     let texts = &*texts.normalised(options.normaliser);
-    let resampling = Resampling::by_named_row("line", n);
+    let resampling = Resampling::by_named_row("line", text_count);
     let (mut measures, mut primary_metric) = (Vec::new(), None);
     for (metric, _, of_text) in text_metrics() {
         let sums = |(hypothesis, references): (&Cow<'_, str>, &Vec<Cow<'_, str>>)| {
@@ -183,8 +183,8 @@ pub fn evaluate(texts: &Texts<'_>, options: &TextsOptions) -> Result<TextsReport
         let statistics: Vec<Statistic> = lines.map(sums).collect();
         let pooled = PooledMetric::new(&metric.info.name, &statistics)?;
         let interval = interval(&resampling, &options.bootstrap, |counts| pooled.value(counts));
-        let value = Ok(pooled.value(&vec![1; n]));
-        let measure = Measure::new(&metric.info, n, value, interval);
+        let value = Ok(pooled.value(&vec![1; text_count]));
+        let measure = Measure::new(&metric.info, text_count, value, interval);
         if metric.info.name == options.metric {
             primary_metric = Some((&metric.info, measure, statistics))
         } else {

@@ -12,9 +12,9 @@ use crate::json::cursor::{Cursor, PART_BYTES, Parts, parse_list};
 use crate::json::{DistinctKeys, Text, objects};
 use crate::metric::caption::cider::DocumentFrequency;
 
-const ANNOTATION_SHAPE: &str = "expected {\"images\": [{\"id\": 1}, …], \"annotations\": [{\"image_id\": 1, \"caption\": \"a dog\"}, …]}";
-const RESULT_SHAPE: &str = "expected [{\"image_id\": 1, \"caption\": \"a dog\"}, …]";
-const FREQUENCY_SHAPE: &str =
+const ANNOTATION_REMEDY: &str = "expected {\"images\": [{\"id\": 1}, …], \"annotations\": [{\"image_id\": 1, \"caption\": \"a dog\"}, …]}";
+const RESULT_REMEDY: &str = "expected [{\"image_id\": 1, \"caption\": \"a dog\"}, …]";
+const FREQUENCY_REMEDY: &str =
     "expected {\"num_documents\": 5000, \"document_frequency\": {\"a dog\": 120, …}}";
 
 /// Reads annotations of COCO, or of NoCaps, which gives each image a `domain`.
@@ -86,13 +86,13 @@ pub fn parse_annotations(file: &str, bytes: &[u8]) -> Result<CaptionAnnotations,
     let (image_entries, caption_entries) = match parse_lists(bytes, PART_BYTES) {
         Some(lists) => lists,
         None => {
-            let Object(parsed): Object<AnnotationFile<'_>> = parse(file, bytes, ANNOTATION_SHAPE)?;
+            let Object(parsed): Object<AnnotationFile<'_>> = parse(file, bytes, ANNOTATION_REMEDY)?;
             let unwrapped = |Object(image)| image;
             let images = parsed.images.map(|list| vec![list.into_iter().map(unwrapped).collect()]);
             (images, vec![parsed.annotations])
         }
     };
-    let malformed = |reason| malformed(file, reason, ANNOTATION_SHAPE);
+    let malformed = |reason| malformed(file, reason, ANNOTATION_REMEDY);
     let mut images: Vec<AnnotatedImage> = Vec::new();
     let mut index = HashMap::new();
     let has_image_list = image_entries.is_some();
@@ -142,18 +142,18 @@ pub fn parse_results(file: &str, bytes: &[u8]) -> Result<CaptionResults, EvalErr
     let entries = match text(bytes).and_then(|text| parse_list(text, PART_BYTES)) {
         Some(entries) => entries,
         None => {
-            let entries: Vec<Object<CaptionEntry<'_>>> = parse(file, bytes, RESULT_SHAPE)?;
+            let entries: Vec<Object<CaptionEntry<'_>>> = parse(file, bytes, RESULT_REMEDY)?;
             entries.into_iter().map(|Object(entry)| entry).collect()
         }
     };
     let result = |(entry, result): (usize, CaptionEntry<'_>)| {
         let (image_id, caption) = id_and_caption(result, || format!("entry {}", entry + 1))
-            .map_err(|reason| malformed(file, reason, RESULT_SHAPE))?;
+            .map_err(|reason| malformed(file, reason, RESULT_REMEDY))?;
         Ok::<_, EvalError>(CaptionResult { image_id, caption })
     };
     let results = entries.into_iter().enumerate().map(result).collect::<Result<Vec<_>, _>>()?;
     if results.is_empty() {
-        return Err(malformed(file, "has no results".to_owned(), RESULT_SHAPE));
+        return Err(malformed(file, "has no results".to_owned(), RESULT_REMEDY));
     }
     Ok(CaptionResults { file: file.to_owned(), results })
 }
@@ -164,9 +164,9 @@ pub fn parse_results(file: &str, bytes: &[u8]) -> Result<CaptionResults, EvalErr
 /// # Errors
 /// [`EvalError::Malformed`]
 pub fn parse_document_frequency(file: &str, bytes: &[u8]) -> Result<DocumentFrequency, EvalError> {
-    let Object(parsed): Object<FrequencyFile> = parse(file, bytes, FREQUENCY_SHAPE)?;
+    let Object(parsed): Object<FrequencyFile> = parse(file, bytes, FREQUENCY_REMEDY)?;
     let documents = parsed.num_documents;
-    let refuse = |reason| Err(malformed(file, reason, FREQUENCY_SHAPE));
+    let refuse = |reason| Err(malformed(file, reason, FREQUENCY_REMEDY));
     if !(documents.is_finite() && documents >= 1.0) {
         return refuse(format!("`num_documents` is {documents}, but must be at least 1"));
     }
@@ -229,15 +229,15 @@ fn without_byte_order_mark(bytes: &[u8]) -> &[u8] {
 fn parse<'a, T: Deserialize<'a>>(
     file: &str,
     bytes: &'a [u8],
-    shape: &'static str,
+    remedy: &'static str,
 ) -> Result<T, EvalError> {
     serde_json::from_slice(without_byte_order_mark(bytes)).map_err(|error| EvalError::Malformed {
         location: Location::new(file, (error.line() > 0).then_some(error.line() as u64)),
         reason: message(&error),
-        remedy: shape,
+        remedy,
     })
 }
 
-fn malformed(file: &str, reason: String, shape: &'static str) -> EvalError {
-    EvalError::Malformed { location: Location::new(file, None), reason, remedy: shape }
+fn malformed(file: &str, reason: String, remedy: &'static str) -> EvalError {
+    EvalError::Malformed { location: Location::new(file, None), reason, remedy }
 }

@@ -132,9 +132,9 @@ fn ngrams<'t>(
     orders
 }
 
-fn sorted_ngrams(tokens: &[u128], n: usize, bits: u32) -> Vec<u128> {
+fn sorted_ngrams(tokens: &[u128], order: usize, bits: u32) -> Vec<u128> {
     let key = |ngram: &[u128]| ngram.iter().fold(0, |key, token| key << bits | token);
-    let mut keys: Vec<u128> = tokens.windows(n).map(key).collect();
+    let mut keys: Vec<u128> = tokens.windows(order).map(key).collect();
     keys.sort_unstable();
     keys
 }

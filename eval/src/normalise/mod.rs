@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn hostile_text_takes_linear_time() {
-        let n = 100_000;
+        let repetitions = 100_000;
         for piece in [
             "1",
             "[",
@@ -325,7 +325,7 @@ mod tests {
             " s",
             "1 s",
         ] {
-            let text = piece.repeat(n);
+            let text = piece.repeat(repetitions);
             for normaliser in Normaliser::ALL {
                 let _ = normaliser.normalise(&text);
             }

@@ -179,19 +179,19 @@ pub(super) fn capitalised_words(words: &str) -> Pattern {
 }
 
 /// The character in upper and lower case, and other characters that Unicode folds to it.
-fn either_case(c: char) -> CharacterSet {
-    let folded = match c.to_ascii_lowercase() {
+fn either_case(character: char) -> CharacterSet {
+    let folded = match character.to_ascii_lowercase() {
         'i' => "\u{130}\u{131}",
         'k' => "\u{212A}",
         's' => "\u{17F}",
         _ => "",
     };
     // A set of single characters: a hyphen is not a range.
-    let units = [c.to_ascii_lowercase(), c.to_ascii_uppercase()];
+    let units = [character.to_ascii_lowercase(), character.to_ascii_uppercase()];
     let ranges: Vec<(u16, u16)> = units
         .into_iter()
         .chain(folded.chars())
-        .map(|c| (c as u32 as u16, c as u32 as u16))
+        .map(|character| (character as u32 as u16, character as u32 as u16))
         .collect();
     CharacterSet::of_ranges(&ranges)
 }

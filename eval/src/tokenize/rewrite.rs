@@ -102,8 +102,8 @@ fn push_lower(token: &str, output: &mut String) {
 fn quotes(token: &str, single: &str, double: &str) -> String {
     let plain = token.replace("&apos;", "'").replace("&quot;", "\"");
     let mut output = String::with_capacity(plain.len() + double.len());
-    for c in plain.chars() {
-        match c {
+    for character in plain.chars() {
+        match character {
             '\'' => output.push_str(single),
             '"' => output.push_str(double),
             '\u{91}' | '\u{2018}' | '\u{201B}' | '\u{2039}' => output.push('`'),

@@ -35,10 +35,11 @@ struct WrittenAnswer<'a> {
 }
 
 /// The fields that distinguish two equal answers: id, confidence, and the raw answer.
-type OtherFields<'w, 'a> = (&'w Option<Id<'a>>, &'w Option<Text<'a>>, &'w Option<Text<'a>>);
+type DistinguishingFields<'w, 'a> =
+    (&'w Option<Id<'a>>, &'w Option<Text<'a>>, &'w Option<Text<'a>>);
 
 impl<'a> WrittenAnswer<'a> {
-    fn other_fields(&self) -> OtherFields<'_, 'a> {
+    fn distinguishing_fields(&self) -> DistinguishingFields<'_, 'a> {
         (&self.answer_id, &self.answer_confidence, &self.raw_answer)
     }
 }
@@ -55,12 +56,13 @@ pub(super) fn deserialize_answers<'de: 'a, 'a, D: Deserializer<'de>>(
         .collect())
 }
 
-/// For each answer, the index of the first answer with the same other fields.
+/// For each answer, the index of the first answer with the same id, confidence and raw answer.
 fn first_equal(written: &[WrittenAnswer<'_>]) -> Vec<u32> {
     if written.len() <= MAX_LINEAR_SEARCH {
         let first_index = |(index, answer): (usize, &WrittenAnswer<'_>)| {
-            let has_equal_fields =
-                |earlier: &WrittenAnswer<'_>| earlier.other_fields() == answer.other_fields();
+            let has_equal_fields = |earlier: &WrittenAnswer<'_>| {
+                earlier.distinguishing_fields() == answer.distinguishing_fields()
+            };
             written[..index].iter().position(has_equal_fields).unwrap_or(index) as u32
         };
         return written.iter().enumerate().map(first_index).collect();
@@ -68,7 +70,9 @@ fn first_equal(written: &[WrittenAnswer<'_>]) -> Vec<u32> {
     let mut first_indices = HashMap::with_capacity(written.len());
     let indexed_answers = written.iter().zip(0..);
     indexed_answers
-        .map(|(answer, index)| *first_indices.entry(answer.other_fields()).or_insert(index))
+        .map(|(answer, index)| {
+            *first_indices.entry(answer.distinguishing_fields()).or_insert(index)
+        })
         .collect()
 }
 
@@ -90,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_distinguished_by_all_other_fields() {
+    fn answers_are_distinguished_by_id_confidence_and_raw_answer() {
         let written = [
             r#"{"answer": "a"}"#,
             r#"{"answer": "b", "answer_id": 1}"#,

@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_would_take_minutes_are_refused() {
+    fn pairs_that_need_too_many_cells_are_refused() {
         let (reference, hypothesis) = (noise(1, 400_000), noise(2, 400_000));
         let options = WerOptions { unit: TokenUnit::Char, ..WerOptions::default() };
         let pairs = Pairs::new(std::slice::from_ref(&reference), std::slice::from_ref(&hypothesis));

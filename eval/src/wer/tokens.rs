@@ -54,8 +54,8 @@ fn first_gap(text: &str) -> (usize, usize) {
         let run = &text[at..];
         let mut end = 0;
         let mut count = 0;
-        for c in run.chars().take_while(|c| is_space(*c)) {
-            end += c.len_utf8();
+        for character in run.chars().take_while(|character| is_space(*character)) {
+            end += character.len_utf8();
             count += 1;
         }
         if count > 1 || bytes[at] == b' ' {

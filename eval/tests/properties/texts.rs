@@ -43,7 +43,7 @@ fn normalisers_keep_their_guarantees() {
 /// for hours.
 #[test]
 fn hostile_text_takes_linear_time() {
-    let n = 20_000;
+    let repetitions = 20_000;
     for piece in [
         "<a b=\"",
         "<a b='\" ",
@@ -87,7 +87,7 @@ fn hostile_text_takes_linear_time() {
         "\\*",
         "www.a.",
     ] {
-        let text = piece.repeat(n);
+        let text = piece.repeat(repetitions);
         for normaliser in Normaliser::ALL {
             normaliser.normalise(&text);
         }

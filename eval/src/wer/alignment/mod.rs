@@ -173,36 +173,38 @@ mod tests {
     fn by_full_matrix(reference: &[u32], hypothesis: &[u32]) -> Vec<Edit> {
         let equal = |(a, b): &(&u32, &u32)| a == b;
         let prefix = reference.iter().zip(hypothesis).take_while(equal).count();
-        let (r, h) = (&reference[prefix..], &hypothesis[prefix..]);
-        let suffix = r.iter().rev().zip(h.iter().rev()).take_while(equal).count();
-        let (r, h) = (&r[..r.len() - suffix], &h[..h.len() - suffix]);
-        let mut d = vec![vec![0usize; r.len() + 1]; h.len() + 1];
-        for i in 0..=h.len() {
-            for j in 0..=r.len() {
-                d[i][j] = match (i, j) {
+        let (reference, hypothesis) = (&reference[prefix..], &hypothesis[prefix..]);
+        let suffix = reference.iter().rev().zip(hypothesis.iter().rev()).take_while(equal).count();
+        let (reference, hypothesis) =
+            (&reference[..reference.len() - suffix], &hypothesis[..hypothesis.len() - suffix]);
+        let mut distances = vec![vec![0usize; reference.len() + 1]; hypothesis.len() + 1];
+        for i in 0..=hypothesis.len() {
+            for j in 0..=reference.len() {
+                distances[i][j] = match (i, j) {
                     (0, j) => j,
                     (i, 0) => i,
-                    _ => (d[i - 1][j - 1] + usize::from(h[i - 1] != r[j - 1]))
-                        .min(d[i - 1][j] + 1)
-                        .min(d[i][j - 1] + 1),
+                    _ => (distances[i - 1][j - 1]
+                        + usize::from(hypothesis[i - 1] != reference[j - 1]))
+                    .min(distances[i - 1][j] + 1)
+                    .min(distances[i][j - 1] + 1),
                 };
             }
         }
         let mut edits = vec![Edit::Hit; suffix];
-        let (mut i, mut j) = (h.len(), r.len());
+        let (mut i, mut j) = (hypothesis.len(), reference.len());
         while i > 0 && j > 0 {
-            if d[i][j] == d[i][j - 1] + 1 {
+            if distances[i][j] == distances[i][j - 1] + 1 {
                 j -= 1;
                 edits.push(Edit::Deletion);
                 continue;
             }
             i -= 1;
-            if i > 0 && d[i][j] + 1 == d[i][j - 1] {
+            if i > 0 && distances[i][j] + 1 == distances[i][j - 1] {
                 edits.push(Edit::Insertion);
                 continue;
             }
             j -= 1;
-            edits.push(if r[j] == h[i] { Edit::Hit } else { Edit::Substitution });
+            edits.push(if reference[j] == hypothesis[i] { Edit::Hit } else { Edit::Substitution });
         }
         edits.extend(vec![Edit::Deletion; j]);
         edits.extend(vec![Edit::Insertion; i]);

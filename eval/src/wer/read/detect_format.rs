@@ -331,18 +331,24 @@ mod tests {
 
     #[test]
     fn equal_first_words_are_kaldi_ids() {
-        let format_of = |a: &str, b: &str| of_pair([("r", a), ("h", b)]).map_err(|e| e.to_string());
-        for (a, b) in [
+        let format_of = |reference: &str, hypothesis: &str| {
+            of_pair([("r", reference), ("h", hypothesis)]).map_err(|e| e.to_string())
+        };
+        for (reference, hypothesis) in [
             ("spk1-u1 a b\nspk1-u2 c\n", "spk1-u1 a\nspk1-u2 c d\n"),
             ("utt1 a b\n", "utt1 a\n"),
             ("0001 a\n0002 b\n", "0001 a\n0002\n"),
             ("1272-12 a\n1180-3 b\n", "1272-12 a\n1180-3 b\n"),
             ("anna_a a\nanna_b b\n", "anna_b b\nanna_a a\n"),
         ] {
-            assert_eq!(format_of(a, b), Ok(TextFormat::Kaldi), "{a:?} {b:?}");
+            assert_eq!(
+                format_of(reference, hypothesis),
+                Ok(TextFormat::Kaldi),
+                "{reference:?} {hypothesis:?}"
+            );
         }
         let twenty: String = (0..20).rev().map(|i| format!("a{} b\n", "x".repeat(i))).collect();
-        for (a, b) in [
+        for (reference, hypothesis) in [
             // Words without digits, in a different order in each file.
             ("anna a\nbert b\n", "bert b\nanna a\n"),
             ("anna a\nbert b\ncarl c\ndora d\nemil e\n", "anna x\nbert\ncarl c\ndora d\nemil e\n"),
@@ -352,12 +358,12 @@ mod tests {
             ("uh-huh a\nmm-hm b\n", "uh-huh a\nmm-hm b\n"),
             (&*twenty, &*twenty),
         ] {
-            let error = format_of(a, b).unwrap_err();
+            let error = format_of(reference, hypothesis).unwrap_err();
             assert!(error.starts_with("r: looks like Kaldi's `text`"), "{error}");
         }
         let csv = format_of("u1,a b\nu2,c\n", "u1,a b\nu2,c\n").unwrap_err();
         assert!(csv.starts_with("r: looks like comma-separated values"), "{csv}");
-        for (a, b) in [
+        for (reference, hypothesis) in [
             ("", ""),
             ("hello you\nyes\n", "hello you\nyes\n"),
             ("the cat\nthe dog\n", "the cat\nthe dog\n"),
@@ -365,7 +371,11 @@ mod tests {
             ("uh-huh yes\n", "uh-huh yes\n"),
             ("so it is\nand then\nbut no\nwell\na dog\n", "so it is\nand then\nbut no\nwell\na\n"),
         ] {
-            assert_eq!(format_of(a, b), Ok(TextFormat::Lines), "{a:?} {b:?}");
+            assert_eq!(
+                format_of(reference, hypothesis),
+                Ok(TextFormat::Lines),
+                "{reference:?} {hypothesis:?}"
+            );
         }
     }
 }

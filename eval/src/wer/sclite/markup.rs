@@ -131,8 +131,8 @@ pub(crate) fn optional_word(word: &str) -> Option<&str> {
 }
 
 /// White space in sclite.
-fn is_space(c: char) -> bool {
-    matches!(c, ' ' | '\t'..='\r')
+fn is_space(character: char) -> bool {
+    matches!(character, ' ' | '\t'..='\r')
 }
 
 /// The length of the alternatives at the start of a text, including the braces.
