@@ -407,10 +407,10 @@ mod tests {
         assert_eq!(crossed.method(), "percentile bootstrap by question and run");
         assert!(error(&crossed) > 5.0 * error(&by_question));
         // A grouping with one group is ignored.
-        let one = Resampling::by_crossed_groups(["question", "run"], &questions, &[0; 300]);
-        assert_eq!((one.unit_name(), error(&one)), ("question", error(&by_question)));
-        let one = Resampling::by_crossed_groups(["question", "run"], &[0; 300], &runs);
-        assert_eq!((one.unit_name(), one.units_per_resample()), ("run", 3));
+        let one_run = Resampling::by_crossed_groups(["question", "run"], &questions, &[0; 300]);
+        assert_eq!((one_run.unit_name(), error(&one_run)), ("question", error(&by_question)));
+        let one_question = Resampling::by_crossed_groups(["question", "run"], &[0; 300], &runs);
+        assert_eq!((one_question.unit_name(), one_question.units_per_resample()), ("run", 3));
     }
 
     #[test]

@@ -284,7 +284,7 @@ fn compare_paired(
 
 /// The p-value of the permutation test. In each sampling unit, the statistics of the two systems
 /// are swapped with probability 1/2. One is added to the numerator and the denominator, so the
-/// p-value is never 0.
+/// p-value is never 0. `None` if the metric rejects the swapped statistics.
 fn permutation_test(
     metric: &str,
     difference: f64,
@@ -309,9 +309,9 @@ fn permutation_test(
         // The tolerance is for rounding: the order of summation changes the last bits.
         Ok((a - b).abs() >= difference.abs() * (1.0 - 1e-12))
     };
-    let count: Result<Vec<bool>, EvalError> =
+    let outcomes: Result<Vec<bool>, EvalError> =
         (0..options.resamples as u64).into_par_iter().map(at_least_observed).collect();
-    let count = count.ok()?.into_iter().filter(|at_least_observed| *at_least_observed).count();
+    let count = outcomes.ok()?.into_iter().filter(|at_least_observed| *at_least_observed).count();
     Some((count + 1) as f64 / (options.resamples + 1) as f64)
 }
 

@@ -101,11 +101,11 @@ pub fn parse_annotations(file: &str, bytes: &[u8]) -> Result<CaptionAnnotations,
         let Some(id) = image.id else {
             return Err(malformed(format!("entry {entry} of `images` has no `id`")));
         };
-        if let Some(first) = index.insert(id.clone(), images.len()) {
+        if let Some(first_index) = index.insert(id.clone(), images.len()) {
             let reason = format!(
                 "entry {entry} of `images` has the same id {} as entry {}",
                 id.for_message(),
-                first + 1
+                first_index + 1
             );
             return Err(malformed(reason));
         }
@@ -175,7 +175,7 @@ pub fn parse_document_frequency(file: &str, bytes: &[u8]) -> Result<DocumentFreq
     let invalid = counts
         .iter()
         .filter(|&(_, &count)| !(0.0..=documents).contains(&count))
-        .min_by_key(|n| n.0);
+        .min_by_key(|&(ngram, _)| ngram);
     if let Some((ngram, count)) = invalid {
         let ngram = shortened(ngram, 60);
         return refuse(format!("`{ngram}` is in {count} of {documents} documents"));
@@ -189,12 +189,12 @@ fn parse_lists(bytes: &[u8], part_bytes: usize) -> Option<Lists<'_>> {
     let mut cursor = Cursor::new(text(bytes)?, part_bytes);
     let (mut images, mut annotations) = (None, None);
     cursor.parse_object(|key, cursor| {
-        let first = match key {
+        let is_first = match key {
             "images" => images.replace(cursor.parse_parts()?).is_none(),
             "annotations" => annotations.replace(cursor.parse_parts()?).is_none(),
             _ => return cursor.skip_value(),
         };
-        first.then_some(())
+        is_first.then_some(())
     })?;
     cursor.expect_end()?;
     Some((images, annotations?))

@@ -123,10 +123,11 @@ impl<K: Key> Buffers<K> {
             self.counts.count(reference.tokens, order);
             let reference_norm = weigh_ngrams(&self.counts, weights, &mut self.reference);
             let (mut clipped, mut product) = (0.0, 0.0);
-            for_common(&self.hypothesis, &self.reference, |ours, theirs| {
-                let (ours, theirs) = (self.hypothesis[ours].1, self.reference[theirs].1);
-                clipped += theirs * ours.min(theirs);
-                product += theirs * ours;
+            for_common(&self.hypothesis, &self.reference, |index, reference_index| {
+                let weight = self.hypothesis[index].1;
+                let reference_weight = self.reference[reference_index].1;
+                clipped += reference_weight * weight.min(reference_weight);
+                product += reference_weight * weight;
             });
             let norms = hypothesis_norm * reference_norm;
             if norms != 0.0 {

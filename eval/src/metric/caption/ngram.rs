@@ -51,18 +51,18 @@ impl<K: Key> Counts<K> {
     }
 }
 
-/// Calls `both` with the two indices of each n-gram that is in both lists. Both lists are in
+/// Calls `on_common` with the two indices of each n-gram that is in both lists. Both lists are in
 /// ascending order of keys.
 pub(super) fn for_common<K: Key, A, B>(
     a: &[(K, A)],
     b: &[(K, B)],
-    mut both: impl FnMut(usize, usize),
+    mut on_common: impl FnMut(usize, usize),
 ) {
     let (mut index_a, mut index_b) = (0, 0);
-    while let (Some((key, _)), Some((other, _))) = (a.get(index_a), b.get(index_b)) {
-        let order = key.cmp(other);
+    while let (Some((key_a, _)), Some((key_b, _))) = (a.get(index_a), b.get(index_b)) {
+        let order = key_a.cmp(key_b);
         if order.is_eq() {
-            both(index_a, index_b);
+            on_common(index_a, index_b);
         }
         index_a += usize::from(order.is_le());
         index_b += usize::from(order.is_ge());

@@ -78,19 +78,19 @@ fn first_words(texts: [&str; 2]) -> FirstWords {
     }
     let in_common = reference_set.intersection(&hypothesis_set).count();
     let sorted = reference_ids.is_sorted() && hypothesis_ids.is_sorted();
-    let all_ids = |holds: &dyn Fn(&str) -> bool| {
-        reference_set.iter().chain(&hypothesis_set).all(|id| holds(id))
+    let holds_for_all = |condition: &dyn Fn(&str) -> bool| {
+        reference_set.iter().chain(&hypothesis_set).all(|id| condition(id))
     };
     let is_number = |id: &str| id.bytes().all(|byte| byte.is_ascii_digit());
     // A single line is weaker evidence than several.
-    let several = count > 1 || all_ids(&has_letter_and_digit);
+    let enough_evidence = count > 1 || holds_for_all(&has_letter_and_digit);
     let same_ids = in_common == count && in_common == hypothesis_ids.len();
-    if same_ids && several && all_ids(&is_certainly_id) {
+    if same_ids && enough_evidence && holds_for_all(&is_certainly_id) {
         return FirstWords::Ids;
     }
     // Sorted numbers are ids; unsorted short numbers may be words.
-    let may_be_ids =
-        several && all_ids(&|id| may_be_id(id) && (!is_number(id) || sorted || id.len() > 3));
+    let may_be_ids = enough_evidence
+        && holds_for_all(&|id| may_be_id(id) && (!is_number(id) || sorted || id.len() > 3));
     let min_lines = if sorted { 5 } else { 20 };
     let unclear = (may_be_ids && 2 * in_common >= count.min(hypothesis_ids.len()))
         || (same_ids && (reference_ids != hypothesis_ids || count >= min_lines));

@@ -143,8 +143,8 @@ pub fn join<'a>(
     let joined = match (has_ids(&references), has_ids(&hypotheses)) {
         (false, false) => join_by_line(reference_file, references, hypothesis_file, hypotheses),
         (true, true) => join_by_id(reference_file, references, hypothesis_file, hypotheses),
-        (with_ids, _) => {
-            let (file_with_ids, file_without_ids) = if with_ids {
+        (references_have_ids, _) => {
+            let (file_with_ids, file_without_ids) = if references_have_ids {
                 (reference_file, hypothesis_file)
             } else {
                 (hypothesis_file, reference_file)
