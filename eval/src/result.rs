@@ -69,8 +69,8 @@ pub struct Measure {
 impl Measure {
     /// Creates a measure from a value, or from the reason why it is undefined. A value that is not
     /// finite is undefined. An undefined value has no interval. If all resamples are equal, the
-    /// interval becomes exact binomial for a proportion of 0 or 1, and follows the rule of three
-    /// for any other metric.
+    /// interval becomes exact binomial for a proportion of 0 or 1, and otherwise follows the rule
+    /// of three.
     pub fn new(
         metric: &MetricInfo,
         n: usize,

@@ -80,8 +80,8 @@ fn best_sums(hypothesis: &str, references: &[&str], word_order: usize) -> Vec<f6
     let mut best = (-1.0, vec![0.0; 3 * (CHAR_ORDER + word_order)]);
     for reference in references {
         let reference = ngrams(reference, word_order, &mut words);
-        let orders = hypothesis.iter().zip(&reference);
-        let sums: Vec<f64> = orders.flat_map(|(h, r)| order_sums(h, r)).collect();
+        let ngrams_by_order = hypothesis.iter().zip(&reference);
+        let sums: Vec<f64> = ngrams_by_order.flat_map(|(h, r)| order_sums(h, r)).collect();
         let score = chrf(&sums);
         if score > best.0 {
             best = (score, sums);

@@ -118,7 +118,7 @@ fn standardised(values: &[f64]) -> Vec<f64> {
 
 /// Weighted `r` in two passes: first the means, then the centred sums.
 pub(super) fn weighted_pearson(x: &[f64], y: &[f64], counts: &[u32]) -> f64 {
-    let Some(first) = x.iter().zip(counts).position(|(_, &count)| count > 0) else {
+    let Some(first_row) = x.iter().zip(counts).position(|(_, &count)| count > 0) else {
         return f64::NAN;
     };
     let rows = || x.iter().zip(y).zip(counts).map(|((&x, &y), &count)| (x, y, f64::from(count)));
@@ -128,8 +128,8 @@ pub(super) fn weighted_pearson(x: &[f64], y: &[f64], counts: &[u32]) -> f64 {
         total += weight;
         x_sum += weight * x_row;
         y_sum += weight * y_row;
-        x_varies |= (weight > 0.0) & (x_row != x[first]);
-        y_varies |= (weight > 0.0) & (y_row != y[first]);
+        x_varies |= (weight > 0.0) & (x_row != x[first_row]);
+        y_varies |= (weight > 0.0) & (y_row != y[first_row]);
     }
     if !(x_varies && y_varies) {
         return f64::NAN;

@@ -3,9 +3,9 @@
 //! All sampling units can have the same result: all answers are correct, or two systems give the
 //! same answers. Every resample then gives the value of the sample, and the percentile interval is
 //! a point. But the sample is finite, so other units may differ. A proportion of 0 or 1 gets its
-//! exact interval (Clopper and Pearson). Any other metric gets the rule of three: with 95 %
-//! confidence, at most 3 of `n` units differ from the sample, each by at most the range of the
-//! metric. (For another level, the 3 is `-ln(1 - level)`.)
+//! exact interval (Clopper and Pearson). Any other value gets the rule of three: with 95 %
+//! confidence, at most a share of `3 / n` of all units differs from the `n` units of the sample,
+//! each by at most the range of the metric. (For another level, the 3 is `-ln(1 - level)`.)
 
 use super::registry::find;
 use crate::result::Interval;

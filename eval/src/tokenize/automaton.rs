@@ -177,15 +177,15 @@ fn distinct(mut nodes: Vec<u32>) -> Vec<u32> {
 /// each unit and the classes of each set.
 fn classes(sets: &[CharacterSet]) -> (Vec<u8>, Vec<[u64; 4]>) {
     let mut signatures = vec![0_u32; 1 << 16];
-    let mut count = 1;
+    let mut signature_count = 1;
     for set in sets {
         // Two units stay in one class if both are in the set or both are not.
         let mut signature_inside = HashMap::new();
         for &(low, high) in set.ranges() {
             for signature in &mut signatures[usize::from(low)..=usize::from(high)] {
                 *signature = *signature_inside.entry(*signature).or_insert_with(|| {
-                    count += 1;
-                    count - 1
+                    signature_count += 1;
+                    signature_count - 1
                 });
             }
         }

@@ -212,7 +212,7 @@ pub fn evaluate(pairs: &Pairs<'_>, options: &WerOptions) -> Result<WerReport, Ev
         None => None,
     };
     Ok(WerReport {
-        empty_references: empty_references(words),
+        empty_references: count_empty_references(words),
         counts,
         alignment: pairs.alignment,
         rare_words,
@@ -349,9 +349,9 @@ fn breakdown(
     Breakdown::new(&grouping.name, info, groups.iter().map(measure).collect())
 }
 
-fn empty_references(words: &ErrorCounts) -> EmptyReferences {
-    let empty = words.pairs.iter().filter(|pair| pair.reference_tokens() == 0);
-    empty.fold(EmptyReferences::default(), |sum, pair| EmptyReferences {
+fn count_empty_references(words: &ErrorCounts) -> EmptyReferences {
+    let empty_pairs = words.pairs.iter().filter(|pair| pair.reference_tokens() == 0);
+    empty_pairs.fold(EmptyReferences::default(), |sum, pair| EmptyReferences {
         pairs: sum.pairs + 1,
         insertions: sum.insertions + pair.insertions,
     })

@@ -67,18 +67,18 @@ impl CaptionCorpus {
     }
 
     /// Builds a corpus from sentences: the references of all images, then the hypotheses.
-    /// `references` gives the number of references of each image.
+    /// `reference_counts` gives the number of references of each image.
     pub(crate) fn of(
         sentences: Sentences,
-        references: impl Iterator<Item = usize>,
+        reference_counts: impl Iterator<Item = usize>,
     ) -> Result<Self, MetricError> {
-        let mut ends = Vec::with_capacity(references.size_hint().0);
+        let mut ends = Vec::with_capacity(reference_counts.size_hint().0);
         let mut end = 0;
-        for (image, references) in references.enumerate() {
-            if references == 0 {
+        for (image, count) in reference_counts.enumerate() {
+            if count == 0 {
                 return Err(MetricError::NoReference { image });
             }
-            end += references;
+            end += count;
             ends.push(end);
         }
         Ok(Self { sentences, ends })
