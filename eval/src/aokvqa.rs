@@ -190,7 +190,8 @@ pub fn parse_predictions<'a>(
 /// # Errors
 /// [`EvalError::ExtraPrediction`] for a prediction without a question;
 /// [`EvalError::Malformed`] for a choice that the question does not have, and for predictions
-/// without any answer; [`EvalError::NothingToEvaluate`] without questions; [`EvalError::InvalidOption`]
+/// without any answer; [`EvalError::NothingToEvaluate`] without questions;
+/// [`EvalError::InvalidOption`]
 pub fn evaluate(
     questions: &[Question<'_>],
     file: &str,

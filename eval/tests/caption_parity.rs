@@ -28,10 +28,13 @@ fn scores(folder: &Path, set: &str) -> CaptionScores {
     evaluate(&annotations, &results, &CaptionOptions::default()).expect("matching fixtures")
 }
 
-fn assert_close(ours: f64, reference: &Value, description: &str) {
+fn assert_close(computed: f64, reference: &Value, description: &str) {
     let reference = reference.as_f64().expect("a number in the fixture");
-    let is_close = (ours - reference).abs() <= TOLERANCE * reference.abs();
-    assert!(is_close || ours == reference, "{description}: {ours}, the reference has {reference}");
+    let is_close = (computed - reference).abs() <= TOLERANCE * reference.abs();
+    assert!(
+        is_close || computed == reference,
+        "{description}: {computed}, the reference has {reference}"
+    );
 }
 
 #[test]

@@ -40,11 +40,11 @@ fn counts_of(row: &Value) -> EditCounts {
     }
 }
 
-fn assert_close(ours: f64, expected: &Value, description: &str) {
+fn assert_close(computed: f64, expected: &Value, description: &str) {
     let expected = expected.as_f64().unwrap_or_else(|| panic!("{description}: no number"));
     assert!(
-        (ours - expected).abs() <= 1e-12 * expected.abs().max(1.0),
-        "{description}: {ours}, {expected}"
+        (computed - expected).abs() <= 1e-12 * expected.abs().max(1.0),
+        "{description}: {computed}, {expected}"
     );
 }
 

@@ -12,8 +12,8 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// An axis over all values between −1e12 and 1e12, with about `steps` steps of 1, 2 or 5 times a
-    /// power of ten. `None` if there are no such values.
+    /// An axis over all values between −1e12 and 1e12, with about `steps` steps of 1, 2 or 5 times
+    /// a power of ten. `None` if there are no such values.
     pub(super) fn over(values: impl IntoIterator<Item = f64>, steps: usize) -> Option<Self> {
         let in_range = values.into_iter().filter(|value| value.abs() < 1e12);
         let (low, high) = in_range

@@ -143,8 +143,8 @@ struct Bar {
     name: String,
 }
 
-/// Returns the axis, the bars, and whether the last bar is open-ended: it includes all values beyond
-/// the axis. `None` if no value is finite.
+/// Returns the axis, the bars, and whether the last bar is open-ended: it includes all values
+/// beyond the axis. `None` if no value is finite.
 fn bars(values: &[f64]) -> Option<(Axis, Vec<Bar>, bool)> {
     let mut sorted: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
     sorted.sort_unstable_by(f64::total_cmp);

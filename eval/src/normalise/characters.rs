@@ -217,15 +217,15 @@ pub(crate) fn lowercase_into(text: &str, out: &mut String) {
     }
     // For the rule of the final sigma, an unassigned character ends the word like the end of the
     // text.
-    let mut rest = text;
-    while let Some(at) = rest.find(is_assigned_later) {
-        let (before, after) = rest.split_at(at);
+    let mut remaining = text;
+    while let Some(at) = remaining.find(is_assigned_later) {
+        let (before, after) = remaining.split_at(at);
         out.push_str(&before.to_lowercase());
         let length = after.chars().next().map_or(0, char::len_utf8);
         out.push_str(&after[..length]);
-        rest = &after[length..];
+        remaining = &after[length..];
     }
-    out.push_str(&rest.to_lowercase());
+    out.push_str(&remaining.to_lowercase());
 }
 
 /// Replaces each run of white space by one space: `re.sub(r"\s+", " ", text)`.
@@ -259,15 +259,15 @@ pub(super) fn compose_compatible(text: &str) -> Cow<'_, str> {
     }
     // An unassigned character neither decomposes nor composes, and no character moves across it.
     let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find(is_assigned_later) {
-        let (before, after) = rest.split_at(at);
+    let mut remaining = text;
+    while let Some(at) = remaining.find(is_assigned_later) {
+        let (before, after) = remaining.split_at(at);
         out.extend(before.nfkc());
         let length = after.chars().next().map_or(0, char::len_utf8);
         out.push_str(&after[..length]);
-        rest = &after[length..];
+        remaining = &after[length..];
     }
-    out.extend(rest.nfkc());
+    out.extend(remaining.nfkc());
     Cow::Owned(out)
 }
 

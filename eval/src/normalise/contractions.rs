@@ -138,8 +138,8 @@ fn word_replacement(word: &str) -> Option<&'static str> {
     })
 }
 
-/// Perfect tenses after an apostrophe, which are matched before the shorter forms. The reference has
-/// replaced `gotta` by `got to` before it matches them.
+/// Perfect tenses after an apostrophe, which are matched before the shorter forms. The reference
+/// has replaced `gotta` by `got to` before it matches them.
 const PERFECT: [(&str, &str); 7] = [
     ("d been", " had been"),
     ("s been", " has been"),
@@ -153,14 +153,14 @@ const PERFECT: [(&str, &str); 7] = [
 /// Expands the apostrophe before byte `at` and the letters after it; returns the number of bytes
 /// consumed.
 fn expand_tail(text: &str, at: usize, out: &mut String) -> usize {
-    let rest = &text[at..];
+    let after_apostrophe = &text[at..];
     for (tail, expansion) in PERFECT {
-        if rest.starts_with(tail) && !is_word_at(text, at + tail.len()) {
+        if after_apostrophe.starts_with(tail) && !is_word_at(text, at + tail.len()) {
             out.push_str(expansion);
             return tail.len();
         }
     }
-    if rest.starts_with('t') && out.ends_with('n') && !is_word_at(text, at + 1) {
+    if after_apostrophe.starts_with('t') && out.ends_with('n') && !is_word_at(text, at + 1) {
         out.pop();
         out.push_str(" not");
         return 1;
@@ -174,7 +174,7 @@ fn expand_tail(text: &str, at: usize, out: &mut String) -> usize {
         ("ve", " have"),
         ("m", " am"),
     ] {
-        if rest.starts_with(tail) && ends_short_form(text, at + tail.len()) {
+        if after_apostrophe.starts_with(tail) && ends_short_form(text, at + tail.len()) {
             out.push_str(expansion);
             return tail.len();
         }

@@ -29,8 +29,8 @@ pub(super) fn standardize(text: &str, buffers: &mut Buffers, out: &mut String) {
 
 /// Expands contractions anywhere in the text, also within a word.
 fn expand_contractions(text: &str, out: &mut String) {
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once('\'') {
+    let mut remaining = text;
+    while let Some((before, after)) = remaining.split_once('\'') {
         out.push_str(before);
         // The reference applies the patterns one after the other. The letters that a pattern needs
         // before an apostrophe never come from another replacement, so one pass gives the same
@@ -64,9 +64,9 @@ fn expand_contractions(text: &str, out: &mut String) {
         };
         out.truncate(out.len() - before_length);
         out.push_str(expansion);
-        rest = &after[after_length..];
+        remaining = &after[after_length..];
     }
-    out.push_str(rest);
+    out.push_str(remaining);
 }
 
 /// Replaces by one space: each ASCII white-space character, and each run of two or more white-space

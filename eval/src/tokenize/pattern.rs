@@ -28,16 +28,16 @@ impl CharacterSet {
     pub(super) fn of(characters: &str) -> Self {
         let units: Vec<u16> = characters.encode_utf16().collect();
         let mut ranges = Vec::new();
-        let mut rest = units.as_slice();
-        while let Some((&low, after)) = rest.split_first() {
-            if let [hyphen, high, tail @ ..] = after
+        let mut remaining = units.as_slice();
+        while let Some((&low, after)) = remaining.split_first() {
+            if let [hyphen, high, after_range @ ..] = after
                 && *hyphen == u16::from(b'-')
             {
                 ranges.push((low, *high));
-                rest = tail;
+                remaining = after_range;
             } else {
                 ranges.push((low, low));
-                rest = after;
+                remaining = after;
             }
         }
         Self::of_ranges(&ranges)
@@ -164,8 +164,8 @@ pub(super) fn text(text: &str) -> Pattern {
 /// `word`, ignoring case except for the first letter.
 pub(super) fn capitalised(word: &str) -> Pattern {
     let split = word.chars().next().map_or(0, char::len_utf8);
-    let (first, rest) = word.split_at(split);
-    any_of(first) + text(rest)
+    let (first, after_first) = word.split_at(split);
+    any_of(first) + text(after_first)
 }
 
 /// One of the words in `words`, separated by spaces; ignores case.

@@ -67,7 +67,7 @@ pub(crate) fn tokenize_into<S, R>(
     S: AsRef<str> + Sync,
     R: Default + Send,
 {
-    let collect = |part: Split<'_, char>| {
+    let collect_part = |part: Split<'_, char>| {
         let (mut collected, mut filtered) = (R::default(), String::new());
         for line in part {
             write_kept_tokens(line, &mut filtered);
@@ -75,7 +75,7 @@ pub(crate) fn tokenize_into<S, R>(
         }
         collected
     };
-    tokenize_parts(lines, PART_LINES, &collect, take);
+    tokenize_parts(lines, PART_LINES, &collect_part, take);
 }
 
 /// The tokens of each line with punctuation, joined by spaces.
@@ -104,7 +104,7 @@ where
     S: AsRef<str> + Sync,
     F: Fn(&str) -> String + Sync,
 {
-    let collect = |part: Split<'_, char>| part.map(finish).collect::<Vec<_>>();
+    let collect_part = |part: Split<'_, char>| part.map(finish).collect::<Vec<_>>();
     let mut tokenized = Vec::with_capacity(lines.len());
     tokenize_parts(lines, part_lines, &collect, |part| tokenized.extend(part));
     tokenized.resize(lines.len(), String::new());
@@ -303,7 +303,7 @@ mod tests {
             "he",
         ];
         let raw = |line: &str| line.to_owned();
-        let collect = |part: Split<'_, char>| part.map(raw).collect::<Vec<_>>();
+        let collect_part = |part: Split<'_, char>| part.map(raw).collect::<Vec<_>>();
         let whole = tokenize_part(&mut Lexer::new(), &lines, &[], &collect).0;
         for part_lines in 1..lines.len() {
             let parts = tokenize_all(&lines, part_lines, &raw);

@@ -140,13 +140,13 @@ fn currency(sign: &str) -> &str {
 fn plain_ampersands(token: &str) -> String {
     const ENTITY: &str = "&amp;";
     let mut output = String::with_capacity(token.len());
-    let mut rest = token;
-    while let Some(c) = rest.chars().next() {
+    let mut remaining = token;
+    while let Some(c) = remaining.chars().next() {
         let is_entity =
-            rest.get(..ENTITY.len()).is_some_and(|head| head.eq_ignore_ascii_case(ENTITY));
+            remaining.get(..ENTITY.len()).is_some_and(|head| head.eq_ignore_ascii_case(ENTITY));
         output.push(c);
         let length = if is_entity { ENTITY.len() } else { c.len_utf8() };
-        rest = rest.get(length..).unwrap_or_default();
+        remaining = remaining.get(length..).unwrap_or_default();
     }
     output
 }

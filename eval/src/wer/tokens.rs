@@ -26,14 +26,14 @@ pub enum TokenUnit {
 /// assert_eq!(tokens, ["one\ttwo", "three", "four"]);
 /// ```
 pub fn words(text: &str) -> impl Iterator<Item = &str> {
-    let mut rest = strip(text);
+    let mut remaining = strip(text);
     std::iter::from_fn(move || {
-        if rest.is_empty() {
+        if remaining.is_empty() {
             return None;
         }
-        let (end, next) = first_gap(rest);
-        let word = &rest[..end];
-        rest = &rest[next..];
+        let (end, next) = first_gap(remaining);
+        let word = &remaining[..end];
+        remaining = &remaining[next..];
         Some(word)
     })
 }

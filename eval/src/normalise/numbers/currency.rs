@@ -31,12 +31,10 @@ fn join_cents(text: &str, out: &mut String) {
         if integer_end == amount {
             continue;
         }
-        let rest = &text[integer_end..];
-        let Some(rest) = rest.strip_prefix(' ') else { continue };
-        let Some(rest) = rest.strip_prefix("and ").unwrap_or(rest).strip_prefix('¢') else {
-            continue;
-        };
-        let cents = text.len() - rest.len();
+        let Some(after_space) = text[integer_end..].strip_prefix(' ') else { continue };
+        let after_and = after_space.strip_prefix("and ").unwrap_or(after_space);
+        let Some(after_symbol) = after_and.strip_prefix('¢') else { continue };
+        let cents = text.len() - after_symbol.len();
         if let Some(end) = cents_end(text, cents) {
             out.push_str(&text[copied..integer_end]);
             out.push('.');

@@ -46,7 +46,7 @@ impl Value {
         self.kind == Kind::Text
     }
 
-    /// The digits; empty if no number is pending.
+    /// The number as text; empty if no number is pending.
     pub(super) fn as_str(&self) -> &str {
         &self.text
     }

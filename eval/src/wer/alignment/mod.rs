@@ -82,9 +82,9 @@ impl Aligner {
         self.push(Edit::Hit, prefix);
 
         let (columns, rows) = (reference.len(), hypothesis.len());
-        let max = distance.unwrap_or(columns.max(rows));
+        let max_edits = distance.unwrap_or(columns.max(rows));
         // The row width in RapidFuzz, in bits: it determines which matrices are halved.
-        let width = columns.min(2 * max + 1);
+        let width = columns.min(2 * max_edits + 1);
         if columns == 0 || rows == 0 {
             self.push(Edit::Deletion, columns);
             self.push(Edit::Insertion, rows);
@@ -92,14 +92,14 @@ impl Aligner {
             || columns < HALVED_COLUMNS
             || rows < HALVED_ROWS
         {
-            let band = Band::new(columns, rows, max);
+            let band = Band::new(columns, rows, max_edits);
             self.patterns.set(reference);
             self.matrix.record(columns, hypothesis, band, &mut self.patterns);
             self.patterns.clear(reference);
             self.matrix.trace_back(reference, hypothesis, &mut self.edits);
         } else {
-            let max = distance.unwrap_or_else(|| self.upper_bound(reference, hypothesis));
-            self.align_halves(reference, hypothesis, max);
+            let max_edits = distance.unwrap_or_else(|| self.upper_bound(reference, hypothesis));
+            self.align_halves(reference, hypothesis, max_edits);
         }
         self.push(Edit::Hit, suffix);
     }
@@ -109,8 +109,8 @@ impl Aligner {
     }
 
     /// Appends the edits above the middle row, then the edits below it. The reference is divided at
-    /// the first column where an optimal alignment (with at most `max_edits` edits) passes the middle
-    /// row.
+    /// the first column where an optimal alignment (with at most `max_edits` edits) passes the
+    /// middle row.
     fn align_halves(&mut self, reference: &[u32], hypothesis: &[u32], max_edits: usize) {
         let (above, below) = hypothesis.split_at(hypothesis.len() / 2);
         let band = Band::new(reference.len(), hypothesis.len(), max_edits);
@@ -266,7 +266,7 @@ mod tests {
             let distance = expected.iter().filter(|edit| **edit != Edit::Hit).count();
             for max in [None, Some(distance)] {
                 aligner.edits.clear();
-                aligner.align_part(&reference, &hypothesis, max);
+                aligner.align_part(&reference, &hypothesis, max_edits);
                 assert_eq!(aligner.edits, expected, "seed {seed}, {max:?}");
             }
         }

@@ -29,8 +29,8 @@ pub fn check(file: &str, text: &str, format: TextFormat) -> Result<(), EvalError
 /// The format of a file without a known extension: JSON Lines if the first line is an object with
 /// the key `audio_filepath` (a NeMo manifest), otherwise plain lines.
 pub fn of_content(text: &str) -> TextFormat {
-    let first = not_blank(text).next().map(|(_, line)| serde_json::from_str(line));
-    match first {
+    let first_value = not_blank(text).next().map(|(_, line)| serde_json::from_str(line));
+    match first_value {
         Some(Ok(Value::Object(fields))) if fields.contains_key("audio_filepath") => {
             TextFormat::Jsonl
         }

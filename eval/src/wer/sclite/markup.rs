@@ -63,15 +63,15 @@ impl<'a> Lattice<'a> {
         depth: usize,
     ) -> Result<usize, &'static str> {
         let mut node = from;
-        let mut rest = text.trim_start_matches(is_space);
-        while !rest.is_empty() {
-            let length = if rest.starts_with('{') {
-                let length = alternatives_length(rest)?;
-                node = self.parse_alternatives(&rest[1..length - 1], node, depth)?;
+        let mut remaining = text.trim_start_matches(is_space);
+        while !remaining.is_empty() {
+            let length = if remaining.starts_with('{') {
+                let length = alternatives_length(remaining)?;
+                node = self.parse_alternatives(&remaining[1..length - 1], node, depth)?;
                 length
             } else {
-                let length = rest.find(is_space).unwrap_or(rest.len());
-                let word = &rest[..length];
+                let length = remaining.find(is_space).unwrap_or(remaining.len());
+                let word = &remaining[..length];
                 if word.contains('{') {
                     return Err("has a `{` inside a word");
                 }
@@ -81,7 +81,7 @@ impl<'a> Lattice<'a> {
                 node = self.push(plain_word(word), node);
                 length
             };
-            rest = rest[length..].trim_start_matches(is_space);
+            remaining = remaining[length..].trim_start_matches(is_space);
         }
         Ok(node)
     }
