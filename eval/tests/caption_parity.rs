@@ -41,17 +41,17 @@ fn assert_close(computed: f64, reference: &Value, description: &str) {
 fn scores_equal_pycocoevalcap() {
     let Some(folder) = fixtures("scores_equal_pycocoevalcap") else { return };
     for set in ["coco", "fakecap", "synth"] {
-        let ours = scores(&folder, set);
+        let computed = scores(&folder, set);
         let bytes = read_bytes(folder.join(format!("captions_{set}.expected.json.gz"))).unwrap();
         let expected: Value = serde_json::from_slice(&bytes).unwrap();
-        for (column, value) in COLUMNS.iter().zip(ours.corpus.values()) {
+        for (column, value) in COLUMNS.iter().zip(computed.corpus.values()) {
             assert_close(value, &expected["corpus"][*column], &format!("{set} {column}"));
         }
         let columns = expected["columns"].as_array().unwrap();
         assert!(columns.iter().eq(&COLUMNS));
         let items = expected["items"].as_array().unwrap();
-        assert_eq!(ours.images.len(), items.len());
-        for (index, (image, item)) in ours.images.iter().zip(items).enumerate() {
+        assert_eq!(computed.images.len(), items.len());
+        for (index, (image, item)) in computed.images.iter().zip(items).enumerate() {
             assert_eq!(image.id.to_string(), expected["image_ids"][index].to_string());
             for (column, value) in image.metrics.values().into_iter().enumerate() {
                 let description = format!("{set} image {} {}", image.id, COLUMNS[column]);

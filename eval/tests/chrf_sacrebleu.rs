@@ -57,20 +57,20 @@ fn scores_equal_sacrebleu() {
                     "chrf" => chrf_sums(hypothesis, &references),
                     _ => chrf_plus_plus_sums(hypothesis, &references),
                 };
-                let (ours, theirs) = (chrf(&sums), expected.sentences[row]);
+                let (score, expected_score) = (chrf(&sums), expected.sentences[row]);
                 assert!(
-                    (ours - theirs).abs() < TOLERANCE,
-                    "{}: {metric} of {hypothesis:?}: {ours}, sacrebleu gives {theirs}",
+                    (score - expected_score).abs() < TOLERANCE,
+                    "{}: {metric} of {hypothesis:?}: {score}, sacrebleu gives {expected_score}",
                     case.name
                 );
             }
             let options = TextsOptions { metric: metric.to_owned(), ..TextsOptions::default() };
-            let ours = evaluate(&case.texts(), &options).expect("texts").evaluation.primary;
+            let measure = evaluate(&case.texts(), &options).expect("texts").evaluation.primary;
             assert!(
-                (ours.value - expected.corpus).abs() < TOLERANCE,
+                (measure.value - expected.corpus).abs() < TOLERANCE,
                 "{}: {metric} is {}, sacrebleu gives {}",
                 case.name,
-                ours.value,
+                measure.value,
                 expected.corpus
             );
         }

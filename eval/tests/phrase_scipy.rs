@@ -25,12 +25,13 @@ fn numbers(values: &Value) -> Vec<f64> {
     values.as_array().expect("a fixture number").iter().map(number).collect()
 }
 
-fn assert_equal(case: &str, metric: &str, ours: f64, reference: f64) {
+fn assert_equal(case: &str, metric: &str, computed: f64, reference: f64) {
     // `WeightedPearson` centres the values twice, which corrects the rounding of the mean in scipy.
     let corrected = metric == "weighted pearson" && case.starts_with("nearly_constant");
     let tolerance = if corrected { 1e-5 } else { TOLERANCE };
-    let equal = (ours - reference).abs() <= tolerance || (ours.is_nan() && reference.is_nan());
-    assert!(equal, "{case}: {metric} is {ours}, scipy gives {reference}");
+    let equal =
+        (computed - reference).abs() <= tolerance || (computed.is_nan() && reference.is_nan());
+    assert!(equal, "{case}: {metric} is {computed}, scipy gives {reference}");
 }
 
 #[test]
@@ -86,14 +87,14 @@ fn correlations_equal_scipy_on_the_shared_fixture() {
         let (gold, predicted) = &sets[name];
         assert_eq!(reference["n"], gold.len(), "{name}");
         if gold.len() > 1 {
-            let ours = pearson(gold, predicted).unwrap();
-            assert_equal(name, "pearson", ours, number(&reference["pearson"]["r"]));
+            let computed = pearson(gold, predicted).unwrap();
+            assert_equal(name, "pearson", computed, number(&reference["pearson"]["r"]));
         } else {
             assert!(pearson(gold, predicted).is_err(), "{name}");
         }
-        let ours = spearman(gold, predicted).unwrap();
-        assert_equal(name, "spearman", ours, number(&reference["spearman"]["r"]));
-        let ours = kendall_tau_b(gold, predicted).unwrap();
-        assert_equal(name, "kendall", ours, number(&reference["kendall_tau_b"]["r"]));
+        let computed = spearman(gold, predicted).unwrap();
+        assert_equal(name, "spearman", computed, number(&reference["spearman"]["r"]));
+        let computed = kendall_tau_b(gold, predicted).unwrap();
+        assert_equal(name, "kendall", computed, number(&reference["kendall_tau_b"]["r"]));
     }
 }

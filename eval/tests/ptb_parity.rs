@@ -85,17 +85,18 @@ fn tokens_equal_the_reference_on_captions() {
                     captions_by_image.entry(caption["image_id"].to_string()).or_default();
                 image_captions.push(text(&caption["caption"]));
             }
-            let (mut ours, mut theirs): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
+            let (mut set_captions, mut expected_tokens): (Vec<&str>, Vec<&str>) =
+                (Vec::new(), Vec::new());
             for image in annotations["images"].as_array().unwrap() {
                 let id = image["id"].to_string();
-                ours.extend(&captions_by_image[&id]);
+                set_captions.extend(&captions_by_image[&id]);
                 match &expected[name][&id] {
-                    Value::Array(captions) => theirs.extend(captions.iter().map(text)),
-                    caption => theirs.push(text(caption)),
+                    Value::Array(captions) => expected_tokens.extend(captions.iter().map(text)),
+                    caption => expected_tokens.push(text(caption)),
                 }
             }
-            assert_eq!(tokenize(&ours), theirs, "{set} {name}");
-            compared += theirs.len();
+            assert_eq!(tokenize(&set_captions), expected_tokens, "{set} {name}");
+            compared += expected_tokens.len();
         }
     }
     assert!(compared > 10_000, "{compared}");

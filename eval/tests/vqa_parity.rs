@@ -52,26 +52,26 @@ fn accuracies_equal_the_official_script() {
     let rounded =
         |value: f64, digits: i32| (value * 10f64.powi(digits)).round() / 10f64.powi(digits);
     for (digits, key) in [(2, "accuracy_n2"), (10, "accuracy_n10")] {
-        let expected_value = &expected[key];
+        let expected_values = &expected[key];
         let detail = &report.evaluation.detail;
-        let assert_close = |ours: &Value, expected_value: &Value, description: &str| {
-            let (ours, expected_value) =
-                (ours.as_f64().expect("a number"), expected_value.as_f64().expect("a number"));
+        let assert_close = |computed: &Value, expected_value: &Value, description: &str| {
+            let computed = computed.as_f64().expect("a number");
+            let expected_value = expected_value.as_f64().expect("a number");
             assert!(
-                (rounded(ours, digits) - expected_value).abs() < 1e-9,
-                "{description}: {ours}, {expected_value}"
+                (rounded(computed, digits) - expected_value).abs() < 1e-9,
+                "{description}: {computed}, {expected_value}"
             );
         };
-        assert_close(&detail["accuracy"], &expected_value["overall"], "overall");
-        for (ours, theirs) in
+        assert_close(&detail["accuracy"], &expected_values["overall"], "overall");
+        for (detail_key, expected_key) in
             [("per_question_type", "perQuestionType"), ("per_answer_type", "perAnswerType")]
         {
-            let (ours, theirs) =
-                (&detail[ours], expected_value[theirs].as_object().expect("types"));
-            assert_eq!(ours.as_object().map(|types| types.len()), Some(theirs.len()));
-            theirs
-                .iter()
-                .for_each(|(name, expected_value)| assert_close(&ours[name], expected_value, name));
+            let by_type = &detail[detail_key];
+            let expected_by_type = expected_values[expected_key].as_object().expect("types");
+            assert_eq!(by_type.as_object().map(|types| types.len()), Some(expected_by_type.len()));
+            for (name, expected_value) in expected_by_type {
+                assert_close(&by_type[name], expected_value, name);
+            }
         }
     }
 }
@@ -103,11 +103,11 @@ fn retrieval_metrics_equal_trec_eval() {
         name => name.replace("ndcg_cut", "ndcg").replace('_', "@"),
     };
     for (name, expected_value) in expected["corpus"].as_object().expect("metrics") {
-        let ours = report.evaluation.detail[&our_name(name)].as_f64().expect("a number");
+        let computed = report.evaluation.detail[&our_name(name)].as_f64().expect("a number");
         let expected_value = expected_value.as_f64().expect("a number");
         assert!(
-            (ours - expected_value).abs() < 1e-9 * expected_value,
-            "{name}: {ours}, {expected_value}"
+            (computed - expected_value).abs() < 1e-9 * expected_value,
+            "{name}: {computed}, {expected_value}"
         );
     }
     let columns = expected["columns"].as_array().expect("columns");

@@ -123,9 +123,9 @@ fn published_values_are_reproduced_to_all_digits() {
             let per_cent = 100.0 * counts.errors() as f64 / counts.reference_tokens() as f64;
             assert_eq!(per_cent.to_string(), expected.to_string(), "{file}");
         }
-        let ours = [report.evaluation.primary.value, rates.u_wer, rates.b_wer];
-        for (ours, expected) in ours.into_iter().zip([wer, u_wer, b_wer]) {
-            assert!((ours * 100.0 - expected).abs() < 1e-12, "{file}");
+        let rates = [report.evaluation.primary.value, rates.u_wer, rates.b_wer];
+        for (rate, expected) in rates.into_iter().zip([wer, u_wer, b_wer]) {
+            assert!((rate * 100.0 - expected).abs() < 1e-12, "{file}");
         }
         assert_eq!(report.counts.reference_tokens(), 52_343);
     }

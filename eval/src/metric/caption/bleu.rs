@@ -149,8 +149,9 @@ impl<K: Key> Buffers<K> {
         for reference in corpus.references(image) {
             self.reference.count(reference.tokens, order);
             let reference = &self.reference.counts;
-            for_common(hypothesis, reference, |ours, theirs| {
-                self.highest_counts[ours] = self.highest_counts[ours].max(reference[theirs].1);
+            for_common(hypothesis, reference, |index, reference_index| {
+                let highest = &mut self.highest_counts[index];
+                *highest = (*highest).max(reference[reference_index].1);
             });
         }
         let clipped = |(highest, (_, count)): (&u32, &(K, u32))| u64::from(*highest.min(count));
@@ -168,12 +169,12 @@ mod tests {
         let bleu = bleu(&scored_images());
         let expected =
             [0.8749999999453126, 0.8604560507552892, 0.8398127380023935, 0.8065008589354788];
-        for (ours, expected) in bleu.corpus.iter().zip(expected) {
-            assert!((ours - expected).abs() < 1e-13, "{ours} {expected}");
+        for (value, expected) in bleu.corpus.iter().zip(expected) {
+            assert!((value - expected).abs() < 1e-13, "{value} {expected}");
         }
         let image_values = [0.999999999479, 8.40896414984e-05, 0.999999999596];
-        for (ours, expected) in bleu.images.iter().zip(image_values) {
-            assert!((ours[3] / expected - 1.0).abs() < 1e-11, "{ours:?} {expected}");
+        for (scores, expected) in bleu.images.iter().zip(image_values) {
+            assert!((scores[3] / expected - 1.0).abs() < 1e-11, "{scores:?} {expected}");
         }
         assert_eq!(bleu.of_resample(&[1, 1, 1]), bleu.corpus);
         assert_eq!(bleu.of_resample(&[0, 1, 0]), bleu.images[1]);

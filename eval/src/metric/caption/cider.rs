@@ -169,8 +169,8 @@ mod tests {
     fn cider_d_equals_pycocoevalcap() {
         let values = cider_d(&scored_images(), None);
         let expected = [3.7905395709024643, 1.2953060131319978, 10.0];
-        for (ours, expected) in values.iter().zip(expected) {
-            assert!((ours - expected).abs() < 1e-13, "{ours} {expected}");
+        for (value, expected) in values.iter().zip(expected) {
+            assert!((value - expected).abs() < 1e-13, "{value} {expected}");
         }
         assert!((mean(&values) - 5.028615194678154).abs() < 1e-13);
     }

@@ -101,8 +101,8 @@ mod tests {
     fn rouge_l_equals_pycocoevalcap() {
         let values = rouge_l(&scored_images());
         let expected = [0.8714285714285713, 0.5366568914956013, 1.0];
-        for (ours, expected) in values.iter().zip(expected) {
-            assert!((ours - expected).abs() < 1e-15, "{ours} {expected}");
+        for (value, expected) in values.iter().zip(expected) {
+            assert!((value - expected).abs() < 1e-15, "{value} {expected}");
         }
         assert!((mean(&values) - 0.8026951543080575).abs() < 1e-15);
     }
