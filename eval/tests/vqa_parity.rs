@@ -83,10 +83,9 @@ fn answers_are_normalised_byte_for_byte() {
     let pairs = expected["normalized_when_answers_differ"].as_array().expect("pairs");
     assert!(pairs.len() > 100);
     for pair in pairs {
-        let (raw, expected_value) =
-            (pair[0].as_str().expect("text"), pair[1].as_str().expect("text"));
+        let (raw, normalised) = (pair[0].as_str().expect("text"), pair[1].as_str().expect("text"));
         let without_line_ends = raw.replace(['\n', '\t'], " ");
-        assert_eq!(normalise_answer(without_line_ends.trim()), expected_value, "{raw:?}");
+        assert_eq!(normalise_answer(without_line_ends.trim()), normalised, "{raw:?}");
     }
 }
 

@@ -127,14 +127,14 @@ fn measures(
     };
     let bleu: Vec<BleuStatistics> =
         images.iter().map(|image| scores.images[*image].bleu_statistics).collect();
-    let means: Vec<Vec<f64>> = (METRICS - 3..METRICS).map(image_values).collect();
+    let mean_metrics: Vec<Vec<f64>> = (METRICS - 3..METRICS).map(image_values).collect();
     let resampling = Resampling::by_named_row("image", images.len());
     let distributions = (options.resamples > 0).then(|| {
         bootstrap_many(&resampling, options, |counts| {
             let [bleu_1, bleu_2, bleu_3, bleu_4] =
                 BleuStatistics::of_resample(&bleu, counts).scores();
             let [rouge_l, cider_d, cider] =
-                [0, 1, 2].map(|metric| weighted_mean(&means[metric], counts));
+                [0, 1, 2].map(|metric| weighted_mean(&mean_metrics[metric], counts));
             [bleu_1, bleu_2, bleu_3, bleu_4, rouge_l, cider_d, cider]
         })
     });
