@@ -17,10 +17,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         input.split_terminator('\n').map(serde_json::from_str).collect::<Result<_, _>>()?;
 
     let start = Instant::now();
-    let (mut buffers, mut all, mut ends) = (Buffers::default(), String::new(), Vec::new());
+    let (mut buffers, mut normalised, mut ends) = (Buffers::default(), String::new(), Vec::new());
     for text in &texts {
-        normaliser.normalise_into(text, &mut buffers, &mut all);
-        ends.push(all.len());
+        normaliser.normalise_into(text, &mut buffers, &mut normalised);
+        ends.push(normalised.len());
     }
     let seconds = start.elapsed().as_secs_f64();
     eprintln!("{name}: {} strings, {:.0} per second", texts.len(), texts.len() as f64 / seconds);
@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut out = BufWriter::new(stdout().lock());
     let mut begin = 0;
     for end in ends {
-        writeln!(out, "{}", serde_json::to_string(&all[begin..end])?)?;
+        writeln!(out, "{}", serde_json::to_string(&normalised[begin..end])?)?;
         begin = end;
     }
     out.flush()?;

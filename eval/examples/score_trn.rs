@@ -13,7 +13,7 @@ use engram_textfile::read_text;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [reference, hypothesis, rest @ ..] = arguments.as_slice() else {
+    let [reference, hypothesis, flags @ ..] = arguments.as_slice() else {
         return Err("usage: score_trn REF HYP [-D]".into());
     };
     let (reference_text, hypothesis_text) =
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         hypothesis,
         parse_texts(hypothesis, &hypothesis_text, TextFormat::Trn)?,
     )?;
-    pairs.markup.optional_deletions = rest.iter().any(|option| option == "-D");
+    pairs.markup.optional_deletions = flags.iter().any(|option| option == "-D");
     pairs.alignment = Alignment::Sclite;
     let options = WerOptions {
         worst: usize::MAX,

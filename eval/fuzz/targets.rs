@@ -31,10 +31,10 @@ use engram_textfile::{Input, decode};
 const FILE: &str = "input.file";
 
 /// Few resamples, which are enough to cover the code.
-const FEW: BootstrapOptions = BootstrapOptions { resamples: 3, level: 0.95, seed: 1 };
+const FEW_RESAMPLES: BootstrapOptions = BootstrapOptions { resamples: 3, level: 0.95, seed: 1 };
 
-/// Maximum input length for functions with quadratic run time.
-const SMALL: usize = 20_000;
+/// Maximum input length in bytes for functions with quadratic run time.
+const MAX_QUADRATIC_BYTES: usize = 20_000;
 
 /// The name of a target and of its corpus, and the function that runs it.
 pub type Target = (&'static str, fn(&[u8]));
@@ -61,7 +61,7 @@ pub const TARGETS: [Target; 16] = [
 
 /// Runs the target with the given name.
 pub fn run(name: &str, bytes: &[u8]) {
-    let target = TARGETS.iter().find(|(known, _)| *known == name);
+    let target = TARGETS.iter().find(|(target_name, _)| *target_name == name);
     target.expect("a known target").1(bytes);
 }
 
@@ -74,7 +74,7 @@ fn check<T>(result: Result<T, EvalError>) -> Option<T> {
     };
     assert!(error.starts_with(FILE), "{error:?} names no file");
     assert!(error.contains("; "), "{error:?} has no remedy");
-    assert!(error.chars().count() < 700, "{} characters: {error:.700}", error.len());
+    assert!(error.chars().count() < 700, "over 700 characters: {error:.700}");
     assert!(!error.contains(char::is_control), "{error:?} holds control characters");
     None
 }
@@ -94,8 +94,8 @@ fn is_percentage(value: f64) -> bool {
 
 fn source(bytes: &[u8]) {
     // The fuzzer's inputs are too small to exceed the limit on decompressed data.
-    let read = Input::new(FILE, bytes).and_then(Input::read_bytes);
-    if let Some(decompressed) = check(read.map_err(EvalError::from)) {
+    let result = Input::new(FILE, bytes).and_then(Input::read_bytes);
+    if let Some(decompressed) = check(result.map_err(EvalError::from)) {
         text(&decompressed);
     }
 }
@@ -118,7 +118,7 @@ fn wer_texts(bytes: &[u8]) {
             assert!(texts.windows(2).all(|two| two[0].line < two[1].line));
             let pairs = join(FILE, texts.clone(), FILE, texts).expect("the ids match");
             assert_eq!(pairs.references, pairs.hypotheses);
-            if pairs.markup.references && text.len() < SMALL {
+            if pairs.markup.references && text.len() < MAX_QUADRATIC_BYTES {
                 check_markup(pairs);
             }
         }
@@ -127,11 +127,11 @@ fn wer_texts(bytes: &[u8]) {
     let pairs = check(parse_pairs(FILE, &text, TextFormat::Jsonl, &columns));
     let Some(pairs) = pairs else { return };
     assert!(pairs.ids.len() == pairs.references.len() && pairs.ids.len() == pairs.hypotheses.len());
-    if text.len() < SMALL {
+    if text.len() < MAX_QUADRATIC_BYTES {
         for unit in [TokenUnit::Word, TokenUnit::Char] {
             let options = WerOptions {
                 unit,
-                bootstrap: FEW,
+                bootstrap: FEW_RESAMPLES,
                 worst: 3,
                 confusions: 3,
                 items: true,
@@ -150,7 +150,7 @@ fn wer_texts(bytes: &[u8]) {
 fn check_markup(mut pairs: Pairs<'_>) {
     for optional_deletions in [false, true] {
         pairs.markup.optional_deletions = optional_deletions;
-        let options = WerOptions { bootstrap: FEW, worst: 3, ..WerOptions::default() };
+        let options = WerOptions { bootstrap: FEW_RESAMPLES, worst: 3, ..WerOptions::default() };
         let report = report::evaluate(&pairs, &options).expect("parsed markup");
         assert_eq!(report.evaluation.primary.value, 0.0);
         let chosen = pairs.without_markup(Normaliser::None).expect("parsed markup");
@@ -178,8 +178,8 @@ fn wer_rare_words(bytes: &[u8]) {
     let list = check(rare_words::parse_word_list(FILE, &text)).map(RareWords::List);
     let lists = check(rare_words::parse_biasing_lists(FILE, &text)).map(RareWords::PerPair);
     for rare in list.into_iter().chain(lists) {
-        if let Some(found) = check(rare_words::rare_word_errors(&pairs, &rare)) {
-            assert_eq!(found.rare.errors() + found.others.errors(), 2);
+        if let Some(errors) = check(rare_words::rare_word_errors(&pairs, &rare)) {
+            assert_eq!(errors.rare.errors() + errors.others.errors(), 2);
         }
     }
 }
@@ -190,33 +190,33 @@ fn wer_tokens(bytes: &[u8]) {
     check_alignment(reference, hypothesis);
     // Words contain no U+0020, and no white space at their ends. If they are joined and split
     // again, they do not change.
-    let of = |text: &str| words(text).map(str::to_owned).collect::<Vec<_>>();
-    let found = of(&text);
-    assert!(found.iter().all(|word| !word.is_empty() && !word.contains(' ')));
-    assert_eq!(of(&found.join(" ")), found);
-    assert!(found.len() <= text.chars().count());
+    let words_of = |text: &str| words(text).map(str::to_owned).collect::<Vec<_>>();
+    let tokens = words_of(&text);
+    assert!(tokens.iter().all(|word| !word.is_empty() && !word.contains(' ')));
+    assert_eq!(words_of(&tokens.join(" ")), tokens);
+    assert!(tokens.len() <= text.chars().count());
 }
 
 /// Checks the invariants of the alignment of two texts, in words and in characters.
 pub fn check_alignment(reference: &str, hypothesis: &str) {
     for unit in [TokenUnit::Word, TokenUnit::Char] {
-        if reference.len().max(hypothesis.len()) > SMALL {
+        if reference.len().max(hypothesis.len()) > MAX_QUADRATIC_BYTES {
             return;
         }
         let counts = EditCounts::of(&align(unit, reference, hypothesis));
-        let back = EditCounts::of(&align(unit, hypothesis, reference));
-        assert_eq!(counts.errors(), back.errors(), "{reference:?} {hypothesis:?}");
-        let measured = count_errors(unit, &[reference], &[hypothesis]).expect("one pair");
-        assert_eq!(measured.total, counts);
-        let of = |text: &str| {
-            let own = EditCounts::of(&align(unit, text, text));
-            assert_eq!(own.errors(), 0, "{text:?}");
-            own.hits
+        let reversed = EditCounts::of(&align(unit, hypothesis, reference));
+        assert_eq!(counts.errors(), reversed.errors(), "{reference:?} {hypothesis:?}");
+        let error_counts = count_errors(unit, &[reference], &[hypothesis]).expect("one pair");
+        assert_eq!(error_counts.total, counts);
+        let token_count = |text: &str| {
+            let self_counts = EditCounts::of(&align(unit, text, text));
+            assert_eq!(self_counts.errors(), 0, "{text:?}");
+            self_counts.hits
         };
-        assert_eq!(counts.reference_tokens(), of(reference));
-        assert_eq!(counts.hypothesis_tokens(), of(hypothesis));
+        assert_eq!(counts.reference_tokens(), token_count(reference));
+        assert_eq!(counts.hypothesis_tokens(), token_count(hypothesis));
         if unit == TokenUnit::Word {
-            assert_eq!(of(reference), words(reference).count() as u64);
+            assert_eq!(token_count(reference), words(reference).count() as u64);
         }
         assert!(is_share(counts.match_error_rate()) && is_share(counts.information_lost()));
         assert!(align(unit, "", hypothesis).iter().all(|edit| *edit == Edit::Insertion));
@@ -245,19 +245,22 @@ pub fn check_ptb(lines: &[&str]) {
 fn normalise(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     for normaliser in Normaliser::ALL {
-        let found = normaliser.normalise(&text);
+        let normalised = normaliser.normalise(&text);
         if !matches!(normaliser, Normaliser::None | Normaliser::Lowercase) {
-            assert!(!found.contains("  "), "{normaliser}: {text:?} gives {found:?}");
+            assert!(!normalised.contains("  "), "{normaliser}: {text:?} gives {normalised:?}");
         }
-        assert_eq!(normaliser.normalise_all(&[&*text])[0], found);
+        assert_eq!(normaliser.normalise_all(&[&*text])[0], normalised);
     }
 }
 
 fn vqa_answer(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
-    let found = vqa::answer::normalise_answer(&text);
-    assert_eq!(found.trim(), found);
-    assert!(!found.contains("  ") && !found.contains(';'), "{text:?} gives {found:?}");
+    let normalised = vqa::answer::normalise_answer(&text);
+    assert_eq!(normalised.trim(), normalised);
+    assert!(
+        !normalised.contains("  ") && !normalised.contains(';'),
+        "{text:?} gives {normalised:?}"
+    );
     let human = vqa::human_answers::HumanAnswer { answer: text.clone(), first_equal: 0 };
     assert!(is_share(vqa::accuracy(&text, &[human.clone(), human])));
     assert_eq!(vqa::accuracy(&text, &[]), 0.0);
@@ -270,13 +273,13 @@ fn caption(bytes: &[u8]) {
         evaluate_captions(&two_images(), &results_of(&two_images()), &options);
     }
     if let Some(annotations) = check(caption::parse_annotations(FILE, bytes))
-        && bytes.len() < SMALL
+        && bytes.len() < MAX_QUADRATIC_BYTES
         && annotations.images.iter().all(|image| !image.references.is_empty())
     {
         evaluate_captions(&annotations, &results_of(&annotations), &CaptionOptions::default());
     }
     if let Some(results) = check(caption::parse_results(FILE, bytes))
-        && bytes.len() < SMALL
+        && bytes.len() < MAX_QUADRATIC_BYTES
     {
         let image = |result: &CaptionResult| caption::AnnotatedImage {
             id: result.image_id.clone(),
@@ -317,7 +320,7 @@ pub fn evaluate_captions(
 ) {
     let options = caption::report::ReportOptions {
         captions: options.clone(),
-        bootstrap: FEW,
+        bootstrap: FEW_RESAMPLES,
         worst: 2,
         items: true,
         sources: Vec::new(),
@@ -342,14 +345,20 @@ fn chrf(bytes: &[u8]) {
     let references: Vec<&str> = lines.collect();
     for sums_of in [chrf_sums, chrf_plus_plus_sums] {
         let score = |references: &[&str]| chrf::chrf(&sums_of(hypothesis, references));
-        let (best, own) = (score(&references), score(&[hypothesis]));
-        assert!(is_percentage(best) && best <= own, "{text:?} scores {best}, itself {own}");
-        assert!(own == 100.0 || own == 0.0, "{hypothesis:?} scores {own} against itself");
-        assert!(references.iter().all(|reference| score(&[reference]) <= best), "{text:?}");
+        let (best_score, self_score) = (score(&references), score(&[hypothesis]));
+        assert!(
+            is_percentage(best_score) && best_score <= self_score,
+            "{text:?} scores {best_score}, itself {self_score}"
+        );
+        assert!(
+            self_score == 100.0 || self_score == 0.0,
+            "{hypothesis:?} scores {self_score} against itself"
+        );
+        assert!(references.iter().all(|reference| score(&[reference]) <= best_score), "{text:?}");
         let matches = |sums: Vec<f64>| sums.chunks(3).map(|order| order[2]).sum::<f64>();
         for reference in &references {
-            let back = matches(sums_of(reference, &[hypothesis]));
-            assert_eq!(matches(sums_of(hypothesis, &[reference])), back, "{text:?}");
+            let reversed = matches(sums_of(reference, &[hypothesis]));
+            assert_eq!(matches(sums_of(hypothesis, &[reference])), reversed, "{text:?}");
         }
     }
     let texts = Texts {
@@ -357,12 +366,13 @@ fn chrf(bytes: &[u8]) {
         hypotheses: vec![hypothesis.into()],
         references: vec![references.iter().map(|text| (*text).into()).collect()],
     };
-    let options = TextsOptions { bootstrap: FEW, items: true, worst: 1, ..TextsOptions::default() };
-    let found = texts::evaluate(&texts, &options).expect("one text");
-    found.to_text();
-    let items = engram_eval::items::json_lines(&found.items);
+    let options =
+        TextsOptions { bootstrap: FEW_RESAMPLES, items: true, worst: 1, ..TextsOptions::default() };
+    let report = texts::evaluate(&texts, &options).expect("one text");
+    report.to_text();
+    let items = engram_eval::items::json_lines(&report.items);
     let items = Items::parse(FILE, &items).expect("written items can be read back");
-    assert_eq!(items.items[0].value(), found.evaluation.primary.value);
+    assert_eq!(items.items[0].value(), report.evaluation.primary.value);
 }
 
 fn vqa(bytes: &[u8]) {
@@ -374,7 +384,8 @@ fn vqa(bytes: &[u8]) {
         .iter()
         .map(|annotation| (annotation.question_id.clone(), annotation.answers[0].answer.clone()))
         .collect();
-    let options = vqa::VqaOptions { bootstrap: FEW, worst: 3, items: true, ..Default::default() };
+    let options =
+        vqa::VqaOptions { bootstrap: FEW_RESAMPLES, worst: 3, items: true, ..Default::default() };
     let report =
         vqa::evaluate(FILE, &annotations, FILE, &results, &options).expect("the ids match");
     report.to_text();
@@ -393,8 +404,12 @@ fn aokvqa(bytes: &[u8]) {
         (question.question_id.0.to_string(), prediction)
     };
     let predictions = questions.iter().map(prediction).collect();
-    let options =
-        aokvqa::AokvqaOptions { bootstrap: FEW, items: true, worst: 3, sources: Vec::new() };
+    let options = aokvqa::AokvqaOptions {
+        bootstrap: FEW_RESAMPLES,
+        items: true,
+        worst: 3,
+        sources: Vec::new(),
+    };
     let report = aokvqa::evaluate(&questions, FILE, &predictions, &options).expect("the ids match");
     report.to_text();
     assert!(is_percentage(report.evaluation.primary.value));
@@ -406,15 +421,15 @@ fn retrieval(bytes: &[u8]) {
     let options = RetrievalOptions {
         cutoffs: vec![1, 2, 3, usize::MAX],
         ndcg_cutoffs: vec![1, 10, usize::MAX],
-        bootstrap: FEW,
+        bootstrap: FEW_RESAMPLES,
         items: true,
         worst: 3,
         sources: Vec::new(),
     };
     let report = retrieval::evaluate(&queries, &options).expect("queries can be scored");
     report.to_text();
-    let all = [&report.evaluation.primary].into_iter().chain(&report.evaluation.secondary);
-    all.for_each(|measure| assert!(is_share(measure.value), "{measure:?}"));
+    let measures = [&report.evaluation.primary].into_iter().chain(&report.evaluation.secondary);
+    measures.for_each(|measure| assert!(is_share(measure.value), "{measure:?}"));
     let recall = |k: usize| report.evaluation.detail[&format!("recall@{k}")].as_f64();
     assert!(recall(1) <= recall(2) && recall(2) <= recall(3) && recall(3) <= recall(usize::MAX));
 }
@@ -422,8 +437,12 @@ fn retrieval(bytes: &[u8]) {
 fn haystack(bytes: &[u8]) {
     let Some(text) = text(bytes) else { return };
     let Some(replies) = check(haystack::read::parse_replies(FILE, &text)) else { return };
-    let options =
-        HaystackOptions { bootstrap: FEW, items: true, worst: usize::MAX, sources: Vec::new() };
+    let options = HaystackOptions {
+        bootstrap: FEW_RESAMPLES,
+        items: true,
+        worst: usize::MAX,
+        sources: Vec::new(),
+    };
     let report = haystack::evaluate(&replies, &options).expect("replies can be scored");
     report.to_text();
     report.to_html();
@@ -436,9 +455,10 @@ fn haystack(bytes: &[u8]) {
 fn items(bytes: &[u8]) {
     let Some(text) = text(bytes) else { return };
     let Some(items) = check(Items::parse(FILE, &text)) else { return };
-    let again = Items::parse(FILE, &items.to_json_lines()).expect("written items can be read back");
-    assert_eq!(again, items);
-    if let Ok(comparison) = compare_items(&items, &again, &FEW) {
+    let read_back =
+        Items::parse(FILE, &items.to_json_lines()).expect("written items can be read back");
+    assert_eq!(read_back, items);
+    if let Ok(comparison) = compare_items(&items, &read_back, &FEW_RESAMPLES) {
         comparison.to_text();
         let difference = comparison.difference.value;
         assert!(difference == 0.0 || difference.is_nan(), "{difference}");
@@ -451,7 +471,7 @@ fn phrase(bytes: &[u8]) {
     let prediction =
         |row: &phrase::GoldRow| Prediction { id: row.id.clone(), score: row.score, line: row.line };
     let predictions: Vec<Prediction> = gold.iter().map(prediction).collect();
-    let options = PhraseOptions { bootstrap: FEW, ..PhraseOptions::default() };
+    let options = PhraseOptions { bootstrap: FEW_RESAMPLES, ..PhraseOptions::default() };
     if let Ok(report) = phrase::evaluate(&gold, &predictions, &options) {
         report.to_text();
         let r = report.evaluation.primary.value;

@@ -32,12 +32,12 @@ use crate::error::{EvalError, Location};
 use crate::ids::Id;
 use crate::items::{Item, Statistic};
 use crate::json::DistinctKeys;
-use crate::json::cursor::{PART, parse_list};
+use crate::json::cursor::{PART_BYTES, parse_list};
 use crate::metric::{MetricInfo, Unit};
 use crate::result::{Evaluation, Measure, Provenance, SourceFile};
 use crate::text::{metrics, sources};
+use crate::vqa::count_answers;
 use crate::vqa::read::parse;
-use crate::vqa::with_counts;
 
 /// The mean accuracy of direct answers.
 pub const DIRECT_ANSWER: MetricInfo = MetricInfo::higher("direct_answer", Unit::Percent);
@@ -136,11 +136,11 @@ pub struct WrongAnswer {
 /// [`EvalError::Malformed`]
 pub fn parse_questions<'a>(file: &str, text: &'a str) -> Result<Vec<Question<'a>>, EvalError> {
     let remedy = "give a split of A-OKVQA that has answers, such as aokvqa_v1p0_val.json";
-    let questions: Vec<Question<'a>> = match parse_list(text, PART) {
+    let questions: Vec<Question<'a>> = match parse_list(text, PART_BYTES) {
         Some(questions) => questions,
         None => {
             let questions: Vec<Object<Question<'a>>> = parse(file, text, remedy)?;
-            questions.into_iter().map(|Object(row)| row).collect()
+            questions.into_iter().map(|Object(question)| question).collect()
         }
     };
     let malformed = |reason: String| EvalError::Malformed {
@@ -151,12 +151,12 @@ pub fn parse_questions<'a>(file: &str, text: &'a str) -> Result<Vec<Question<'a>
     if questions.is_empty() {
         return Err(malformed("has no questions".to_owned()));
     }
-    let mut seen = HashMap::new();
-    for (row, question) in questions.iter().enumerate() {
+    let mut entry_by_id = HashMap::new();
+    for (entry, question) in questions.iter().enumerate() {
         let id = || shortened(&question.question_id.0, 60);
-        if let Some(first) = seen.insert(&question.question_id, row) {
-            let (id, first, row) = (id(), first + 1, row + 1);
-            let reason = format!("has the question `{id}` twice (entries {first} and {row})");
+        if let Some(first) = entry_by_id.insert(&question.question_id, entry) {
+            let (id, first, entry) = (id(), first + 1, entry + 1);
+            let reason = format!("has the question `{id}` twice (entries {first} and {entry})");
             return Err(malformed(reason));
         }
         let (index, choices) = (question.correct_choice_idx, question.choices.len());
@@ -190,7 +190,8 @@ pub fn parse_predictions<'a>(
 /// # Errors
 /// [`EvalError::ExtraPrediction`] for a prediction without a question;
 /// [`EvalError::Malformed`] for a choice that the question does not have, and for predictions
-/// without any answer; [`EvalError::NothingToEvaluate`] without questions; [`EvalError::InvalidOption`]
+/// without any answer; [`EvalError::NothingToEvaluate`] without questions;
+/// [`EvalError::InvalidOption`]
 pub fn evaluate(
     questions: &[Question<'_>],
     file: &str,
@@ -201,8 +202,9 @@ pub fn evaluate(
     if questions.is_empty() {
         return Err(EvalError::NothingToEvaluate { items: "questions" });
     }
-    let known: HashSet<&str> = questions.iter().map(|question| &*question.question_id.0).collect();
-    let extra = predictions.keys().filter(|id| !known.contains(id.as_str()));
+    let question_ids: HashSet<&str> =
+        questions.iter().map(|question| &*question.question_id.0).collect();
+    let extra = predictions.keys().filter(|id| !question_ids.contains(id.as_str()));
     if let Some(first) = extra.clone().min() {
         return Err(EvalError::ExtraPrediction {
             location: Location::new(file, None),
@@ -212,22 +214,22 @@ pub fn evaluate(
             rows: predictions.len(),
         });
     }
-    let prediction = |question: &Question<'_>| predictions.get(&*question.question_id.0);
-    let (mut direct, mut choice, mut missing) = (Vec::new(), Vec::new(), 0usize);
-    let mut all = Vec::new();
+    let prediction_of = |question: &Question<'_>| predictions.get(&*question.question_id.0);
+    let (mut direct_scores, mut choice_scores, mut missing) = (Vec::new(), Vec::new(), 0usize);
+    let mut scored = Vec::new();
     for question in questions {
         let id = &*question.question_id.0;
-        let given = prediction(question);
+        let prediction = prediction_of(question);
         let mut direct_accuracy = None;
-        missing += usize::from(given.is_none());
+        missing += usize::from(prediction.is_none());
         if !question.difficult_direct_answer {
-            let answer = given.and_then(|given| given.direct_answer.as_ref());
+            let answer = prediction.and_then(|prediction| prediction.direct_answer.as_ref());
             let matches = question.direct_answers.iter().filter(|human| Some(*human) == answer);
             let accuracy = 100.0 * (matches.count() as f64 / 3.0).min(1.0);
             direct_accuracy = Some(accuracy);
-            direct.push((id, accuracy));
+            direct_scores.push((id, accuracy));
         }
-        let chosen = given.and_then(|given| given.multiple_choice.as_ref());
+        let chosen = prediction.and_then(|prediction| prediction.multiple_choice.as_ref());
         if let Some(chosen) = chosen.filter(|chosen| !question.choices.contains(chosen)) {
             return Err(EvalError::Malformed {
                 location: Location::new(file, None),
@@ -239,18 +241,19 @@ pub fn evaluate(
                 remedy: "copy the text of one choice exactly",
             });
         }
-        let right = chosen.is_some() && chosen == question.choices.get(question.correct_choice_idx);
-        let choice_accuracy = if right { 100.0 } else { 0.0 };
-        choice.push((id, choice_accuracy));
-        all.push((question, given, direct_accuracy, choice_accuracy));
+        let correct =
+            chosen.is_some() && chosen == question.choices.get(question.correct_choice_idx);
+        let choice_accuracy = if correct { 100.0 } else { 0.0 };
+        choice_scores.push((id, choice_accuracy));
+        scored.push((question, prediction, direct_accuracy, choice_accuracy));
     }
-    let any = |has: fn(&Prediction<'_>) -> bool| predictions.values().any(has);
+    let any_prediction = |has: fn(&Prediction<'_>) -> bool| predictions.values().any(has);
     let mut scores_by_metric = Vec::new();
-    if any(|given| given.direct_answer.is_some()) {
-        scores_by_metric.push((DIRECT_ANSWER, direct));
+    if any_prediction(|prediction| prediction.direct_answer.is_some()) {
+        scores_by_metric.push((DIRECT_ANSWER, direct_scores));
     }
-    if any(|given| given.multiple_choice.is_some()) {
-        scores_by_metric.push((MULTIPLE_CHOICE, choice));
+    if any_prediction(|prediction| prediction.multiple_choice.is_some()) {
+        scores_by_metric.push((MULTIPLE_CHOICE, choice_scores));
     }
     if scores_by_metric.is_empty() {
         return Err(EvalError::Malformed {
@@ -281,38 +284,49 @@ pub fn evaluate(
     let primary = measures.remove(0);
     let (provenance, sources) = (Provenance::default(), options.sources.clone());
     let evaluation = Evaluation::new(primary, measures, Vec::new(), provenance, sources);
-    let worst = worst(all, evaluation.primary.metric == DIRECT_ANSWER.name, options.worst);
+    let worst =
+        worst_questions(scored, evaluation.primary.metric == DIRECT_ANSWER.name, options.worst);
     Ok(AokvqaReport { evaluation, warnings, items, worst })
 }
 
 /// A question, its prediction, and the accuracies of its direct answer and its selected choice.
-type Scored<'s, 'a> = (&'s Question<'a>, Option<&'s Prediction<'a>>, Option<f64>, f64);
+type ScoredQuestion<'s, 'a> = (&'s Question<'a>, Option<&'s Prediction<'a>>, Option<f64>, f64);
 
 /// The questions with the lowest accuracy, by direct answer or by choice.
-fn worst(all: Vec<Scored<'_, '_>>, by_direct_answer: bool, count: usize) -> Vec<WrongAnswer> {
-    let value = |(_, _, direct, choice): &Scored<'_, '_>| {
+fn worst_questions(
+    scored_questions: Vec<ScoredQuestion<'_, '_>>,
+    by_direct_answer: bool,
+    count: usize,
+) -> Vec<WrongAnswer> {
+    let accuracy = |(_, _, direct, choice): &ScoredQuestion<'_, '_>| {
         if by_direct_answer { *direct } else { Some(*choice) }
     };
-    let mut wrong: Vec<(f64, Scored<'_, '_>)> =
-        all.into_iter().filter_map(|scored| Some((value(&scored)?, scored))).collect();
-    wrong.retain(|(value, _)| *value < 100.0);
+    let mut wrong: Vec<(f64, ScoredQuestion<'_, '_>)> = scored_questions
+        .into_iter()
+        .filter_map(|scored| Some((accuracy(&scored)?, scored)))
+        .collect();
+    wrong.retain(|(accuracy, _)| *accuracy < 100.0);
     wrong.sort_by(|(a, _), (b, _)| a.total_cmp(b));
     wrong.truncate(count);
-    let listed =
-        |(_, (question, given, direct_accuracy, choice_accuracy)): (f64, Scored<'_, '_>)| {
-            let text = |answer: Option<&Cow<'_, str>>| answer.map(|answer| answer.to_string());
-            WrongAnswer {
-                id: question.question_id.0.to_string(),
-                question: question.question.to_string(),
-                direct_answer: text(given.and_then(|given| given.direct_answer.as_ref())),
-                direct_accuracy,
-                choice: text(given.and_then(|given| given.multiple_choice.as_ref())),
-                choice_accuracy,
-                correct_choice: question.choices[question.correct_choice_idx].to_string(),
-                human_answers: with_counts(question.direct_answers.iter().map(|answer| &**answer)),
-            }
-        };
-    wrong.into_iter().map(listed).collect()
+    let wrong_answer = |(_, (question, prediction, direct_accuracy, choice_accuracy)): (
+        f64,
+        ScoredQuestion<'_, '_>,
+    )| {
+        let text = |answer: Option<&Cow<'_, str>>| answer.map(|answer| answer.to_string());
+        WrongAnswer {
+            id: question.question_id.0.to_string(),
+            question: question.question.to_string(),
+            direct_answer: text(
+                prediction.and_then(|prediction| prediction.direct_answer.as_ref()),
+            ),
+            direct_accuracy,
+            choice: text(prediction.and_then(|prediction| prediction.multiple_choice.as_ref())),
+            choice_accuracy,
+            correct_choice: question.choices[question.correct_choice_idx].to_string(),
+            human_answers: count_answers(question.direct_answers.iter().map(|answer| &**answer)),
+        }
+    };
+    wrong.into_iter().map(wrong_answer).collect()
 }
 
 impl AokvqaReport {
@@ -344,15 +358,15 @@ mod tests {
 
     #[test]
     fn difficult_questions_count_for_multiple_choice_only() {
-        let found = report(
+        let report = report(
             r#"{"a": {"direct_answer": "x", "multiple_choice": "x"},
                 "b": {"direct_answer": "y", "multiple_choice": "x"}}"#,
         )
         .unwrap();
-        assert_eq!((found.evaluation.primary.value, found.evaluation.primary.n), (50.0, 2));
-        let choice = &found.evaluation.secondary[0];
+        assert_eq!((report.evaluation.primary.value, report.evaluation.primary.n), (50.0, 2));
+        let choice = &report.evaluation.secondary[0];
         assert!((choice.value - 100.0 / 3.0).abs() < 1e-12 && choice.n == 3);
-        assert_eq!(found.warnings, ["1 of 3 questions have no prediction and score 0"]);
+        assert_eq!(report.warnings, ["1 of 3 questions have no prediction and score 0"]);
     }
 
     #[test]
@@ -360,8 +374,8 @@ mod tests {
         let difficult = QUESTIONS.replace("false", "true");
         let predictions = parse_predictions("p", r#"{"a": {"direct_answer": "x"}}"#).unwrap();
         let questions = parse_questions("q", &difficult).unwrap();
-        let found = evaluate(&questions, "p", &predictions, &AokvqaOptions::default()).unwrap();
-        let primary = found.evaluation.primary;
+        let report = evaluate(&questions, "p", &predictions, &AokvqaOptions::default()).unwrap();
+        let primary = report.evaluation.primary;
         assert!(primary.value.is_nan() && primary.interval.is_none());
         assert_eq!(
             primary.reason.as_deref(),
@@ -372,25 +386,30 @@ mod tests {
 
     #[test]
     fn bad_questions_are_refused() {
-        let refused = |text: &str| parse_questions("q", text).unwrap_err().to_string();
+        let error_message = |text: &str| parse_questions("q", text).unwrap_err().to_string();
         let index = QUESTIONS.replace("\"correct_choice_idx\": 1", "\"correct_choice_idx\": 2");
-        assert!(refused(&index).starts_with("q: question `b` has no choice 2: it has 2 choices"));
-        let doubled = QUESTIONS.replace("\"c\"", "\"a\"");
-        assert!(refused(&doubled).starts_with("q: has the question `a` twice (entries 1 and 3)"));
-        assert!(refused("[[\"a\", [], 0, [], true]]").contains("expected an object"));
+        assert!(
+            error_message(&index).starts_with("q: question `b` has no choice 2: it has 2 choices")
+        );
+        let duplicated = QUESTIONS.replace("\"c\"", "\"a\"");
+        assert!(
+            error_message(&duplicated)
+                .starts_with("q: has the question `a` twice (entries 1 and 3)")
+        );
+        assert!(error_message("[[\"a\", [], 0, [], true]]").contains("expected an object"));
     }
 
     #[test]
     fn bad_predictions_are_refused() {
-        let refused = |predictions: &str| report(predictions).unwrap_err().to_string();
-        assert!(refused(r#"{"d": {}}"#).starts_with("p: id `d` is not in the questions"));
-        assert!(refused(r#"{"a": {"multiple_choice": "z"}}"#).contains("no such choice"));
-        assert!(refused(r#"{"a": {}}"#).contains("has no `direct_answer`"));
+        let error_message = |predictions: &str| report(predictions).unwrap_err().to_string();
+        assert!(error_message(r#"{"d": {}}"#).starts_with("p: id `d` is not in the questions"));
+        assert!(error_message(r#"{"a": {"multiple_choice": "z"}}"#).contains("no such choice"));
+        assert!(error_message(r#"{"a": {}}"#).contains("has no `direct_answer`"));
         assert!(
-            refused("{\"a\": {},\n\"a\": {}}")
+            error_message("{\"a\": {},\n\"a\": {}}")
                 .starts_with("p:2: is not as expected: `a` appears twice")
         );
-        assert!(refused(r#"{"a": ["x", "x"]}"#).contains("expected an object"));
-        assert!(refused(r#"{"a": {"answer": "x"}}"#).starts_with("p:1: is not as expected"));
+        assert!(error_message(r#"{"a": ["x", "x"]}"#).contains("expected an object"));
+        assert!(error_message(r#"{"a": {"answer": "x"}}"#).starts_with("p:1: is not as expected"));
     }
 }

@@ -16,7 +16,7 @@ use crate::metric::mean::{mean, weighted_mean};
 use crate::random::SplitMix64;
 use crate::result::{Interval, Measure};
 
-/// Maximum number of resamples. More of them would take memory without a visible effect.
+/// Maximum number of resamples. More would take memory without a visible effect on an interval.
 const MAX_RESAMPLES: usize = 10_000_000;
 
 /// Options of the bootstrap: number of resamples, confidence level and seed.
@@ -95,7 +95,7 @@ impl Resampling {
     /// With fewer than two groups, every resample would equal the sample. Single rows are drawn
     /// instead, and [`unit_name`](Self::unit_name) returns `row`.
     pub fn by_group<L: Hash + Eq>(unit: &str, labels: &[L]) -> Self {
-        let groups = groups(labels);
+        let groups = group_rows(labels);
         if groups.len() < 2 {
             return Self::by_row(labels.len());
         }
@@ -116,7 +116,7 @@ impl Resampling {
         labels: &[L],
         crossed: &[M],
     ) -> Self {
-        let (first, second) = (groups(labels), groups(crossed));
+        let (first, second) = (group_rows(labels), group_rows(crossed));
         match (first.len() < 2, second.len() < 2) {
             (_, true) => Self::by_group(units[0], labels),
             (true, false) => Self::by_group(units[1], crossed),
@@ -153,7 +153,7 @@ impl Resampling {
         units
     }
 
-    /// The method as stored with an interval.
+    /// The text of [`Interval::method`], such as `percentile bootstrap by speaker`.
     pub fn method(&self) -> String {
         format!("percentile bootstrap by {}", self.unit)
     }
@@ -172,17 +172,17 @@ impl Resampling {
             }
         }
         if let Some(crossed) = &self.crossed {
-            let mut times = vec![0; crossed.len()];
-            (0..crossed.len()).for_each(|_| times[random.below(crossed.len())] += 1);
-            for (rows, times) in crossed.iter().zip(times) {
-                rows.iter().for_each(|row| counts[*row as usize] *= times);
+            let mut group_counts = vec![0; crossed.len()];
+            (0..crossed.len()).for_each(|_| group_counts[random.below(crossed.len())] += 1);
+            for (rows, group_count) in crossed.iter().zip(group_counts) {
+                rows.iter().for_each(|row| counts[*row as usize] *= group_count);
             }
         }
     }
 }
 
 /// The rows of each label.
-fn groups<L: Hash + Eq>(labels: &[L]) -> Vec<Vec<u32>> {
+fn group_rows<L: Hash + Eq>(labels: &[L]) -> Vec<Vec<u32>> {
     let rows = |(_, rows): (&L, Vec<usize>)| rows.into_iter().map(|row| row as u32).collect();
     rows_by_label(labels).into_iter().map(rows).collect()
 }
@@ -230,8 +230,8 @@ where
         )
         .collect();
     std::array::from_fn(|statistic| {
-        let of_one = values.iter().map(|values| values[statistic]);
-        let mut defined: Vec<f64> = of_one.filter(|value| !value.is_nan()).collect();
+        let resampled = values.iter().map(|values| values[statistic]);
+        let mut defined: Vec<f64> = resampled.filter(|value| !value.is_nan()).collect();
         defined.sort_unstable_by(f64::total_cmp);
         Distribution { undefined: options.resamples - defined.len(), values: defined }
     })
@@ -273,7 +273,7 @@ pub(crate) fn measure_of_mean(
     options: &BootstrapOptions,
 ) -> Measure {
     let resampling = Resampling::by_named_row(unit, values.len());
-    let interval = interval(&resampling, options, |times| weighted_mean(values, times));
+    let interval = interval(&resampling, options, |counts| weighted_mean(values, counts));
     Measure::new(info, values.len(), Ok(mean(values)), interval)
 }
 
@@ -333,9 +333,9 @@ impl Distribution {
 mod tests {
     use super::*;
 
-    fn noise(n: usize) -> Vec<f64> {
+    fn noise(count: usize) -> Vec<f64> {
         let mut random = SplitMix64::stream(7, 0);
-        (0..n).map(|_| random.below(1000) as f64 / 1000.0).collect()
+        (0..count).map(|_| random.below(1000) as f64 / 1000.0).collect()
     }
 
     #[test]
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_do_not_change_a_bit() {
+    fn the_result_is_bit_identical_for_any_number_of_threads() {
         let values = noise(500);
         let labels: Vec<usize> = (0..500).map(|row| row % 31).collect();
         for resampling in [Resampling::by_row(500), Resampling::by_group("x", &labels)] {
@@ -378,11 +378,11 @@ mod tests {
     fn whole_groups_are_drawn() {
         let resampling = Resampling::by_group("speaker", &["a", "b", "a", "c", "b", "a"]);
         assert_eq!((resampling.unit_name(), resampling.units_per_resample()), ("speaker", 3));
-        let whole = bootstrap(&resampling, &BootstrapOptions::default(), |c| {
+        let is_whole = bootstrap(&resampling, &BootstrapOptions::default(), |c| {
             let sum = c[0] + c[1] + c[3];
             f64::from(u8::from(c[0] == c[2] && c[2] == c[5] && c[1] == c[4] && sum == 3))
         });
-        assert_eq!(whole.quantile(0.0), 1.0);
+        assert_eq!(is_whole.quantile(0.0), 1.0);
         assert_eq!(Resampling::by_group("speaker", &["a", "a"]).unit_name(), "row");
     }
 
@@ -402,15 +402,15 @@ mod tests {
             let options = BootstrapOptions::default();
             bootstrap(resampling, &options, |c| weighted_mean(&values, c)).standard_error()
         };
-        let alone = Resampling::by_group("question", &questions);
+        let by_question = Resampling::by_group("question", &questions);
         let crossed = Resampling::by_crossed_groups(["question", "run"], &questions, &runs);
         assert_eq!(crossed.method(), "percentile bootstrap by question and run");
-        assert!(error(&crossed) > 5.0 * error(&alone));
-        // A grouping with one run is ignored.
-        let one = Resampling::by_crossed_groups(["question", "run"], &questions, &[0; 300]);
-        assert_eq!((one.unit_name(), error(&one)), ("question", error(&alone)));
-        let one = Resampling::by_crossed_groups(["question", "run"], &[0; 300], &runs);
-        assert_eq!((one.unit_name(), one.units_per_resample()), ("run", 3));
+        assert!(error(&crossed) > 5.0 * error(&by_question));
+        // A grouping with one group is ignored.
+        let one_run = Resampling::by_crossed_groups(["question", "run"], &questions, &[0; 300]);
+        assert_eq!((one_run.unit_name(), error(&one_run)), ("question", error(&by_question)));
+        let one_question = Resampling::by_crossed_groups(["question", "run"], &[0; 300], &runs);
+        assert_eq!((one_question.unit_name(), one_question.units_per_resample()), ("run", 3));
     }
 
     #[test]
@@ -418,35 +418,41 @@ mod tests {
         for level in [0.0, 1.0, -1.0, f64::NAN, f64::INFINITY] {
             assert!(BootstrapOptions { level, ..Default::default() }.validate().is_err());
         }
-        let many = BootstrapOptions { resamples: usize::MAX, ..Default::default() };
-        let error = many.validate().unwrap_err().to_string();
+        let too_many = BootstrapOptions { resamples: usize::MAX, ..Default::default() };
+        let error = too_many.validate().unwrap_err().to_string();
         assert!(error.starts_with("option `resamples` is 18446744073709551615"), "{error}");
         // One resample has no spread, so its interval would be a point.
-        let one = BootstrapOptions { resamples: 1, ..Default::default() };
-        assert!(one.validate().is_err());
+        let too_few = BootstrapOptions { resamples: 1, ..Default::default() };
+        assert!(too_few.validate().is_err());
     }
 
     #[test]
     fn undefined_resamples_are_counted_and_ignored() {
         let options = BootstrapOptions { resamples: 200, ..Default::default() };
         let resampling = Resampling::by_row(3);
-        let some = bootstrap(&resampling, &options, |c| if c[0] == 0 { f64::NAN } else { 1.0 });
-        assert!(some.undefined > 20 && some.values.len() + some.undefined == 200);
-        assert_eq!(some.interval(&resampling, &options).low, 1.0);
-        let none = bootstrap(&resampling, &options, |_| f64::NAN);
-        assert!(none.interval(&resampling, &options).high.is_nan() && none.p_value().is_nan());
+        let partly_defined =
+            bootstrap(&resampling, &options, |c| if c[0] == 0 { f64::NAN } else { 1.0 });
+        assert!(
+            partly_defined.undefined > 20
+                && partly_defined.values.len() + partly_defined.undefined == 200
+        );
+        assert_eq!(partly_defined.interval(&resampling, &options).low, 1.0);
+        let undefined = bootstrap(&resampling, &options, |_| f64::NAN);
+        assert!(
+            undefined.interval(&resampling, &options).high.is_nan() && undefined.p_value().is_nan()
+        );
         assert!(
             interval(&resampling, &BootstrapOptions { resamples: 0, ..options }, |_| 0.0).is_none()
         );
     }
 
     #[test]
-    fn quantiles_and_p_values() {
-        let of = |values: &[f64]| Distribution { values: values.to_vec(), undefined: 0 };
-        assert_eq!(of(&[0.0, 1.0, 2.0, 10.0]).quantile(0.5), 1.5);
-        assert_eq!(of(&[0.0, 1.0, 2.0, 10.0]).quantile(1.0), 10.0);
-        assert_eq!(of(&[1.0; 99]).p_value(), 0.02);
-        assert_eq!(of(&[-1.0, 1.0]).p_value(), 1.0);
-        assert_eq!(of(&[0.0; 5]).p_value(), 1.0);
+    fn quantiles_are_interpolated_and_p_values_are_never_0() {
+        let distribution = |values: &[f64]| Distribution { values: values.to_vec(), undefined: 0 };
+        assert_eq!(distribution(&[0.0, 1.0, 2.0, 10.0]).quantile(0.5), 1.5);
+        assert_eq!(distribution(&[0.0, 1.0, 2.0, 10.0]).quantile(1.0), 10.0);
+        assert_eq!(distribution(&[1.0; 99]).p_value(), 0.02);
+        assert_eq!(distribution(&[-1.0, 1.0]).p_value(), 1.0);
+        assert_eq!(distribution(&[0.0; 5]).p_value(), 1.0);
     }
 }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bootstrap::{BootstrapOptions, Resampling, bootstrap_many};
 use crate::error::{EvalError, Location};
-use crate::items::{Item, Items, PooledMetric, Statistic, alike};
+use crate::items::{Item, Items, PooledMetric, Statistic, same_metric};
 use crate::metric::pearson::{self, pearson};
 use crate::metric::{MetricInfo, undefined_reason};
 use crate::random::SplitMix64;
@@ -73,17 +73,17 @@ impl Comparison {
             (Some(p), Some(permutation)) => {
                 let (p, permutation) = (number(p), number(permutation));
                 let (units, unit) = (self.units, &self.unit);
-                let rest = match self.detectable_difference {
-                    Some(detectable) => format!(
+                let detectable = match self.detectable_difference {
+                    Some(difference) => format!(
                         "{units} {unit}s detect a true difference of {} with 80 % power",
-                        number(detectable)
+                        number(difference)
                     ),
                     None => format!(
                         "all resamples of the {units} {unit}s are equal, so the interval uses the \
                          rule of three"
                     ),
                 };
-                format!("Two-sided p {p} (bootstrap), {permutation} (permutation); {rest}.\n")
+                format!("Two-sided p {p} (bootstrap), {permutation} (permutation); {detectable}.\n")
             }
             _ => String::new(),
         };
@@ -95,8 +95,8 @@ impl Comparison {
 
 /// Compares two systems by Pearson's `r` between their predictions and the same gold values.
 ///
-/// The p-value is twice the share of resamples whose difference is 0 or has the opposite sign. It
-/// is about 0.05 when a limit of the 95 % interval is 0.
+/// The p-value is that of [`Distribution::p_value`](crate::bootstrap::Distribution::p_value). It is
+/// about 0.05 when a limit of the 95 % interval is 0.
 ///
 /// # Errors
 /// [`EvalError::Metric`] for unequal lengths or fewer than 2 rows;
@@ -122,8 +122,8 @@ pub fn compare_pearson(
     resampling: &Resampling,
     options: &BootstrapOptions,
 ) -> Result<Comparison, EvalError> {
-    let value_a = correlation(gold, a, "system A")?;
-    let value_b = correlation(gold, b, "system B")?;
+    let value_a = pearson_or_reason(gold, a, "system A")?;
+    let value_b = pearson_or_reason(gold, b, "system B")?;
     let statistics = |system: &[f64]| -> Vec<Statistic> {
         let pair = |(gold, prediction): (&f64, &f64)| Statistic::Correlation {
             gold: *gold,
@@ -132,7 +132,7 @@ pub fn compare_pearson(
         gold.iter().zip(system).map(pair).collect()
     };
     let systems = [statistics(a), statistics(b)];
-    paired(&pearson::INFO, [value_a, value_b], &systems, resampling, options)
+    compare_paired(&pearson::INFO, [value_a, value_b], &systems, resampling, options)
 }
 
 /// Compares two systems by their items. Items are joined by id, in the order of A. The sampling
@@ -147,14 +147,14 @@ pub fn compare_items(
     b: &Items,
     options: &BootstrapOptions,
 ) -> Result<Comparison, EvalError> {
-    let others = matching_items(a, b)?;
-    let (Some(first), Some(other)) = (a.items.first(), others.first()) else {
+    let b_items = matching_items(a, b)?;
+    let (Some(first), Some(other)) = (a.items.first(), b_items.first()) else {
         return Err(EvalError::Empty { file: a.file.clone() });
     };
-    if !alike(first, other) {
+    if !same_metric(first, other) {
         return Err(EvalError::Incomparable {
-            a: described(&a.file, first),
-            b: described(&b.file, other),
+            a: describe_metric(&a.file, first),
+            b: describe_metric(&b.file, other),
         });
     }
     let resampling =
@@ -164,16 +164,16 @@ pub fn compare_items(
         };
     let systems = [
         a.items.iter().map(|item| item.statistic.clone()).collect::<Vec<_>>(),
-        others.iter().map(|item| item.statistic.clone()).collect(),
+        b_items.iter().map(|item| item.statistic.clone()).collect(),
     ];
-    let once = vec![1; a.items.len()];
+    let ones = vec![1; a.items.len()];
     let value = |statistics: &[Statistic]| -> Result<Result<f64, String>, EvalError> {
-        let value = PooledMetric::new(&first.metric, statistics)?.value(&once);
+        let value = PooledMetric::new(&first.metric, statistics)?.value(&ones);
         let reason = || "undefined over these items".to_owned();
         Ok(if value.is_finite() { Ok(value) } else { Err(reason()) })
     };
     let values = [value(&systems[0])?, value(&systems[1])?];
-    let mut comparison = paired(&first.info(), values, &systems, &resampling, options)?;
+    let mut comparison = compare_paired(&first.info(), values, &systems, &resampling, options)?;
     comparison.systems = [a.file.clone(), b.file.clone()];
     Ok(comparison)
 }
@@ -182,10 +182,10 @@ pub fn compare_items(
 fn matching_items<'b>(a: &Items, b: &'b Items) -> Result<Vec<&'b Item>, EvalError> {
     let mut by_id: HashMap<&str, (usize, &Item)> = HashMap::with_capacity(b.items.len());
     by_id.extend(b.items.iter().enumerate().map(|(row, item)| (item.id.as_str(), (row, item))));
-    let (mut others, mut missing) = (Vec::with_capacity(a.items.len()), Vec::new());
+    let (mut b_items, mut missing) = (Vec::with_capacity(a.items.len()), Vec::new());
     for (row, item) in a.items.iter().enumerate() {
         match by_id.remove(item.id.as_str()) {
-            Some((_, other)) => others.push(other),
+            Some((_, other)) => b_items.push(other),
             None => missing.push((row, &item.id)),
         }
     }
@@ -207,11 +207,11 @@ fn matching_items<'b>(a: &Items, b: &'b Items) -> Result<Vec<&'b Item>, EvalErro
             rows: b.items.len(),
         });
     }
-    Ok(others)
+    Ok(b_items)
 }
 
 /// Describes the metric of a result, for messages.
-fn described(file: &str, item: &Item) -> String {
+fn describe_metric(file: &str, item: &Item) -> String {
     let [metric, normaliser] = [&item.metric, &item.normaliser].map(|name| shortened(name, 60));
     format!("{file} ({metric}, version {}, normaliser {normaliser})", item.version)
 }
@@ -219,7 +219,7 @@ fn described(file: &str, item: &Item) -> String {
 /// Compares two systems, given each system's metric (or the reason why it is undefined) and one
 /// statistic per row. A metric of sums must be listed in
 /// [`METRICS`](crate::metric::registry::METRICS).
-fn paired(
+fn compare_paired(
     info: &MetricInfo,
     values: [Result<f64, String>; 2],
     systems: &[Vec<Statistic>; 2],
@@ -240,36 +240,43 @@ fn paired(
     let metric = &info.name;
     let metrics =
         [PooledMetric::new(metric, &systems[0])?, PooledMetric::new(metric, &systems[1])?];
-    let drawn = (options.resamples > 0).then(|| {
-        bootstrap_many(resampling, options, |times| {
-            let [a, b] = [metrics[0].value(times), metrics[1].value(times)];
+    let distributions = (options.resamples > 0).then(|| {
+        bootstrap_many(resampling, options, |counts| {
+            let [a, b] = [metrics[0].value(counts), metrics[1].value(counts)];
             [a, b, a - b]
         })
     });
-    let interval =
-        |system: usize| drawn.as_ref().map(|drawn| drawn[system].interval(resampling, options));
+    let interval = |system: usize| {
+        distributions
+            .as_ref()
+            .map(|distributions| distributions[system].interval(resampling, options))
+    };
     let permutation_p_value = match (&difference, options.resamples) {
         (Err(_), _) | (_, 0) => None,
-        (Ok(difference), _) => permutation_p(metric, *difference, systems, resampling, options),
+        (Ok(difference), _) => permutation_test(metric, *difference, systems, resampling, options),
     };
-    let paired = drawn.as_ref().filter(|_| difference.is_ok()).map(|drawn| &drawn[2]);
+    let difference_distribution = distributions
+        .as_ref()
+        .filter(|_| difference.is_ok())
+        .map(|distributions| &distributions[2]);
     let finite = |value: f64| value.is_finite().then_some(value);
-    let alone = |value, system| Measure::new(info, rows, value, interval(system));
-    let of_difference = info.renamed(format!("{metric}_difference"));
-    let drawn_difference = interval(2);
+    let measure = |value, system| Measure::new(info, rows, value, interval(system));
+    let difference_info = info.renamed(format!("{metric}_difference"));
+    let difference_interval = interval(2);
     // Equal resamples say nothing about the variance.
-    let constant = drawn_difference.as_ref().is_some_and(|drawn| drawn.low == drawn.high);
+    let constant =
+        difference_interval.as_ref().is_some_and(|interval| interval.low == interval.high);
     Ok(Comparison {
         schema_version: SCHEMA_VERSION,
         systems: ["A", "B"].map(str::to_owned),
-        p_value: paired.and_then(|paired| finite(paired.p_value())),
+        p_value: difference_distribution.and_then(|distribution| finite(distribution.p_value())),
         permutation_p_value,
-        detectable_difference: paired
+        detectable_difference: difference_distribution
             .filter(|_| !constant)
-            .and_then(|paired| finite(2.8 * paired.standard_error())),
-        a: alone(value_a, 0),
-        b: alone(value_b, 1),
-        difference: Measure::new(&of_difference, rows, difference, drawn_difference),
+            .and_then(|distribution| finite(2.8 * distribution.standard_error())),
+        a: measure(value_a, 0),
+        b: measure(value_b, 1),
+        difference: Measure::new(&difference_info, rows, difference, difference_interval),
         unit: resampling.unit_name().to_owned(),
         units: resampling.units_per_resample(),
     })
@@ -277,39 +284,43 @@ fn paired(
 
 /// The p-value of the permutation test. In each sampling unit, the statistics of the two systems
 /// are swapped with probability 1/2. One is added to the numerator and the denominator, so the
-/// p-value is never 0.
-fn permutation_p(
+/// p-value is never 0. `None` if the metric rejects the swapped statistics.
+fn permutation_test(
     metric: &str,
     difference: f64,
     systems: &[Vec<Statistic>; 2],
     resampling: &Resampling,
     options: &BootstrapOptions,
 ) -> Option<f64> {
-    let once = vec![1; systems[0].len()];
+    let ones = vec![1; systems[0].len()];
     let units = resampling.unit_of_row();
-    let as_large = |exchange: u64| -> Result<bool, EvalError> {
+    let at_least_observed = |permutation: u64| -> Result<bool, EvalError> {
         // Another seed than the bootstrap's: its random streams are independent.
-        let mut random = SplitMix64::stream(!options.seed, exchange);
-        let exchanged: Vec<bool> =
+        let mut random = SplitMix64::stream(!options.seed, permutation);
+        let swapped: Vec<bool> =
             (0..resampling.units_per_resample()).map(|_| random.below(2) == 1).collect();
-        let value = |side: usize| -> Result<f64, EvalError> {
+        let value = |system: usize| -> Result<f64, EvalError> {
             let rows = units.iter().enumerate();
-            let picked =
-                rows.map(|(row, unit)| &systems[side ^ usize::from(exchanged[*unit])][row]);
-            Ok(PooledMetric::new(metric, picked)?.value(&once))
+            let statistics =
+                rows.map(|(row, unit)| &systems[system ^ usize::from(swapped[*unit])][row]);
+            Ok(PooledMetric::new(metric, statistics)?.value(&ones))
         };
         let [a, b] = [value(0)?, value(1)?];
         // The tolerance is for rounding: the order of summation changes the last bits.
         Ok((a - b).abs() >= difference.abs() * (1.0 - 1e-12))
     };
-    let count: Result<Vec<bool>, EvalError> =
-        (0..options.resamples as u64).into_par_iter().map(as_large).collect();
-    let count = count.ok()?.into_iter().filter(|as_large| *as_large).count();
+    let outcomes: Result<Vec<bool>, EvalError> =
+        (0..options.resamples as u64).into_par_iter().map(at_least_observed).collect();
+    let count = outcomes.ok()?.into_iter().filter(|at_least_observed| *at_least_observed).count();
     Some((count + 1) as f64 / (options.resamples + 1) as f64)
 }
 
 /// Pearson's `r`, or the reason why it is undefined.
-fn correlation(gold: &[f64], system: &[f64], name: &str) -> Result<Result<f64, String>, EvalError> {
+fn pearson_or_reason(
+    gold: &[f64],
+    system: &[f64],
+    name: &str,
+) -> Result<Result<f64, String>, EvalError> {
     let r = pearson(gold, system)?;
     let reason = || undefined_reason(gold, system, "the gold score", name);
     Ok(if r.is_nan() { Err(reason()) } else { Ok(r) })
@@ -320,11 +331,11 @@ mod tests {
     use super::*;
     use crate::wer::report::WER;
 
-    /// `n` gold values and the predictions of two systems, with noise of size `noise_a` and
+    /// `row_count` gold values and the predictions of two systems, with noise of size `noise_a` and
     /// `noise_b`.
-    fn systems(n: usize, noise_a: f64, noise_b: f64) -> [Vec<f64>; 3] {
+    fn systems(row_count: usize, noise_a: f64, noise_b: f64) -> [Vec<f64>; 3] {
         let wave = |row: usize, step: f64| (row as f64 * step).sin();
-        let gold: Vec<f64> = (0..n).map(|row| wave(row, 12.9898)).collect();
+        let gold: Vec<f64> = (0..row_count).map(|row| wave(row, 12.9898)).collect();
         let noisy = |noise: f64, step: f64| -> Vec<f64> {
             gold.iter().enumerate().map(|(row, g)| g + noise * wave(row, step)).collect()
         };
@@ -422,26 +433,33 @@ mod tests {
         let mut b = results("b", &better, "none");
         b.items.reverse();
         let options = BootstrapOptions::default();
-        let found = compare_items(&a, &b, &options).unwrap();
-        assert!((found.a.value - 0.299).abs() < 1e-12 && (found.b.value - 0.15).abs() < 1e-12);
+        let comparison = compare_items(&a, &b, &options).unwrap();
+        assert!(
+            (comparison.a.value - 0.299).abs() < 1e-12 && (comparison.b.value - 0.15).abs() < 1e-12
+        );
         assert_eq!(
-            (found.a.metric.as_str(), found.unit.as_str(), found.units),
+            (comparison.a.metric.as_str(), comparison.unit.as_str(), comparison.units),
             ("wer", "group", 20)
         );
-        assert_eq!(found.difference.metric, "wer_difference");
-        assert!(found.p_value.unwrap() < 0.01 && found.permutation_p_value.unwrap() < 0.01);
-
-        let refused = |b: &Items| compare_items(&a, b, &options).unwrap_err().to_string();
+        assert_eq!(comparison.difference.metric, "wer_difference");
         assert!(
-            refused(&results("b", &better, "basic"))
+            comparison.p_value.unwrap() < 0.01 && comparison.permutation_p_value.unwrap() < 0.01
+        );
+
+        let error_message = |b: &Items| compare_items(&a, b, &options).unwrap_err().to_string();
+        assert!(
+            error_message(&results("b", &better, "basic"))
                 .contains("b (wer, version 1, normaliser basic)")
         );
         assert!(
-            refused(&results("b", &better[..99], "none"))
+            error_message(&results("b", &better[..99], "none"))
                 .starts_with("b: no prediction for id `99`")
         );
-        let more: Vec<u64> = vec![1; 101];
-        assert!(refused(&results("b", &more, "none")).starts_with("b:101: id `100` is not in a"));
+        let one_more: Vec<u64> = vec![1; 101];
+        assert!(
+            error_message(&results("b", &one_more, "none"))
+                .starts_with("b:101: id `100` is not in a")
+        );
     }
 
     #[test]

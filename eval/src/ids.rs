@@ -6,8 +6,8 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{Deserializer, Visitor};
 
-/// The first integers as text, so that ids such as the answer numbers 1 to 10 need no allocation.
-const FIRST: [&str; 11] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10"];
+/// Small integers as text, so that ids such as the answer numbers 1 to 10 need no allocation.
+const SMALL_INTEGERS: [&str; 11] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10"];
 
 /// An id. A string and an integer with the same digits are the same id.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,8 +32,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Id<'a> {
             }
 
             fn visit_u64<E>(self, id: u64) -> Result<Id<'de>, E> {
-                let first = usize::try_from(id).ok().and_then(|id| FIRST.get(id));
-                Ok(Id(first.map_or_else(|| id.to_string().into(), |id| Cow::Borrowed(*id))))
+                let small = usize::try_from(id).ok().and_then(|id| SMALL_INTEGERS.get(id));
+                Ok(Id(small.map_or_else(|| id.to_string().into(), |id| Cow::Borrowed(*id))))
             }
 
             fn visit_i64<E>(self, id: i64) -> Result<Id<'de>, E> {

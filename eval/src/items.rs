@@ -41,7 +41,7 @@ pub struct Item {
     pub statistic: Statistic,
 }
 
-/// How a metric is computed from its items.
+/// The contribution of one item to a metric, by kind of metric.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Statistic {
@@ -101,9 +101,9 @@ impl Items {
             reason,
             remedy: "give a file that `engram eval … --items FILE` wrote",
         };
-        let (mut items, mut seen) = (Vec::<Item>::new(), HashMap::new());
-        for (line, row) in not_blank(text) {
-            let Object(item): Object<Item> = serde_json::from_str(row).map_err(|error| {
+        let (mut items, mut line_by_id) = (Vec::<Item>::new(), HashMap::new());
+        for (line, json) in not_blank(text) {
+            let Object(item): Object<Item> = serde_json::from_str(json).map_err(|error| {
                 malformed(
                     Some(line),
                     format!("is not an item of a result: {}", message_in_line(&error)),
@@ -130,12 +130,12 @@ impl Items {
                 _ => {}
             }
             if let Some(first) = items.first()
-                && !alike(first, &item)
+                && !same_metric(first, &item)
             {
                 let reason = "has a different metric, version or normaliser than the first line";
                 return Err(malformed(Some(line), reason.to_owned()));
             }
-            if let Some(first) = seen.insert(item.id.clone(), line) {
+            if let Some(first) = line_by_id.insert(item.id.clone(), line) {
                 let (location, first) = (Location::new(file, line), Location::new(file, first));
                 return Err(EvalError::DuplicateId {
                     location,
@@ -164,9 +164,9 @@ pub fn json_lines(items: &[Item]) -> String {
 }
 
 /// Whether two items have the same metric, version, normaliser and kind of statistic.
-pub(crate) fn alike(a: &Item, b: &Item) -> bool {
-    let kind = std::mem::discriminant(&a.statistic) == std::mem::discriminant(&b.statistic);
-    kind && a.metric == b.metric && a.version == b.version && a.normaliser == b.normaliser
+pub(crate) fn same_metric(a: &Item, b: &Item) -> bool {
+    let same_kind = std::mem::discriminant(&a.statistic) == std::mem::discriminant(&b.statistic);
+    same_kind && a.metric == b.metric && a.version == b.version && a.normaliser == b.normaliser
 }
 
 impl Item {
@@ -198,12 +198,12 @@ impl Item {
 
     /// Name, version, direction and unit of the item's metric.
     pub fn info(&self) -> MetricInfo {
-        let listed = || find(&self.metric).map(|metric| metric.info.unit);
+        let registered_unit = || find(&self.metric).map(|metric| metric.info.unit);
         MetricInfo {
             name: self.metric.clone().into(),
             version: self.version,
             higher_is_better: self.higher_is_better,
-            unit: self.unit.or_else(listed).unwrap_or_default(),
+            unit: self.unit.or_else(registered_unit).unwrap_or_default(),
         }
     }
 }
@@ -215,7 +215,7 @@ pub(crate) enum PooledMetric {
         /// Number of sums.
         count: usize,
         /// `count` sums per item, item after item.
-        of_items: Vec<f64>,
+        item_sums: Vec<f64>,
         /// The metric's value from the totals.
         value: fn(&[f64]) -> f64,
     },
@@ -248,34 +248,34 @@ impl PooledMetric {
             Some(Statistic::Ratio { .. }) => (2, ratio),
             Some(Statistic::Mean { .. }) | None => (2, |sums| sums[0] / sums[1]),
         };
-        let mut of_items = Vec::with_capacity(count * statistics.size_hint().0);
+        let mut item_sums = Vec::with_capacity(count * statistics.size_hint().0);
         for statistic in statistics {
             match statistic {
                 Statistic::Ratio { numerator, denominator } => {
-                    of_items.extend([*numerator, *denominator]);
+                    item_sums.extend([*numerator, *denominator]);
                 }
-                Statistic::Mean { value } => of_items.extend([*value, 1.0]),
-                Statistic::Sums { sums } if sums.len() == count => of_items.extend(sums),
+                Statistic::Mean { value } => item_sums.extend([*value, 1.0]),
+                Statistic::Sums { sums } if sums.len() == count => item_sums.extend(sums),
                 Statistic::Sums { .. } | Statistic::Correlation { .. } => {
-                    of_items.extend(std::iter::repeat_n(f64::NAN, count));
+                    item_sums.extend(std::iter::repeat_n(f64::NAN, count));
                 }
             }
         }
-        Ok(Self::Sums { count, of_items, value })
+        Ok(Self::Sums { count, item_sums, value })
     }
 
-    /// The value of the metric with item `i` repeated `times[i]` times.
-    pub(crate) fn value(&self, times: &[u32]) -> f64 {
+    /// The metric of a resample in which item `i` occurs `counts[i]` times.
+    pub(crate) fn value(&self, counts: &[u32]) -> f64 {
         match self {
-            Self::Sums { count, of_items, value } => {
-                let mut totals = vec![0.0; *count];
-                for (sums, times) in of_items.chunks_exact(*count).zip(times) {
-                    let times = f64::from(*times);
+            Self::Sums { count: sum_count, item_sums, value } => {
+                let mut totals = vec![0.0; *sum_count];
+                for (sums, count) in item_sums.chunks_exact(*sum_count).zip(counts) {
+                    let times = f64::from(*count);
                     totals.iter_mut().zip(sums).for_each(|(total, sum)| *total += sum * times);
                 }
                 value(&totals)
             }
-            Self::Correlation(pearson) => pearson.value(times),
+            Self::Correlation(pearson) => pearson.value(counts),
         }
     }
 }
@@ -307,28 +307,32 @@ mod tests {
     }
 
     #[test]
-    fn invalid_item_lines_are_named() {
+    fn errors_name_the_line_of_an_invalid_item() {
         let ratio = Statistic::Ratio { numerator: 2.0, denominator: 10.0 };
-        let refused = |items: &[Item]| {
+        let error_message = |items: &[Item]| {
             let text = Items { file: "f".to_owned(), items: items.to_vec() }.to_json_lines();
             Items::parse("f", &text).unwrap_err().to_string()
         };
-        assert!(refused(&[]).starts_with("f: has no items"));
+        assert!(error_message(&[]).starts_with("f: has no items"));
         assert!(
-            refused(&[item("a", ratio.clone()), item("a", ratio.clone())])
+            error_message(&[item("a", ratio.clone()), item("a", ratio.clone())])
                 .starts_with("f:2: id `a`")
         );
         let mean = item("b", Statistic::Mean { value: 1.0 });
-        assert!(refused(&[item("a", ratio), mean]).starts_with("f:2: has a different metric"));
+        assert!(
+            error_message(&[item("a", ratio), mean]).starts_with("f:2: has a different metric")
+        );
         let error = Items::parse("f", "\n{\"metric\":1}").unwrap_err().to_string();
         assert!(error.starts_with("f:2: is not an item of a result: invalid type"), "{error}");
         assert!(error.contains("(column 11)") && !error.contains("at line"), "{error}");
         let negative = Statistic::Ratio { numerator: 1.0, denominator: -1.0 };
-        assert!(refused(&[item("a", negative)]).starts_with("f:1: has a negative ratio: 1 to -1"));
+        assert!(
+            error_message(&[item("a", negative)]).starts_with("f:1: has a negative ratio: 1 to -1")
+        );
     }
 
     #[test]
-    fn items_without_a_unit_stay_readable() {
+    fn items_without_a_unit_have_the_unit_of_their_metric() {
         let line = r#"{"metric":"METRIC","version":1,"higher_is_better":true,"normaliser":"none",
             "id":"a","statistic":{"kind":"mean","value":40.0}}"#
             .replace('\n', " ");
@@ -341,18 +345,18 @@ mod tests {
 
     #[test]
     fn sums_of_an_unknown_metric_are_refused() {
-        let refused = |metric: &str, version: u32, count: usize| {
+        let parsed = |metric: &str, version: u32, count: usize| {
             let statistic = Statistic::Sums { sums: vec![1.0; count] };
             let item = Item { metric: metric.to_owned(), version, ..item("a", statistic) };
             Items::parse("f", &json_lines(&[item])).map_err(|error| error.to_string())
         };
-        assert!(refused("chrf", 1, 18).is_ok());
+        assert!(parsed("chrf", 1, 18).is_ok());
         assert_eq!(
-            refused("bleu", 1, 10).unwrap_err(),
+            parsed("bleu", 1, 10).unwrap_err(),
             "f:1: has 10 sums of `bleu` version 1, which cannot be computed; give a file that \
              `engram eval … --items FILE` wrote"
         );
-        assert!(refused("chrf", 1, 24).is_err() && refused("chrf", 2, 18).is_err());
+        assert!(parsed("chrf", 1, 24).is_err() && parsed("chrf", 2, 18).is_err());
         let statistic = Statistic::Sums { sums: vec![1.0] };
         assert!(PooledMetric::new("chrf", [&statistic]).is_err());
     }

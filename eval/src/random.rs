@@ -2,7 +2,8 @@
 
 /// The SplitMix64 generator: the same numbers on every machine and in every version.
 ///
-/// # Source   G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014
+/// # Source   G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom number generators",
+/// OOPSLA 2014
 pub(crate) struct SplitMix64 {
     state: u64,
 }
@@ -51,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_is_equally_likely() {
+    fn numbers_below_a_bound_are_equally_likely() {
         let mut random = SplitMix64::stream(3, 5);
         let mut counts = [0u32; 7];
         (0..70_000).for_each(|_| counts[random.below(7)] += 1);
@@ -60,9 +61,9 @@ mod tests {
 
     #[test]
     fn streams_differ_by_seed_and_by_number() {
-        let starts: std::collections::HashSet<u64> = (0..50)
+        let first_numbers: std::collections::HashSet<u64> = (0..50)
             .flat_map(|seed| (0..50).map(move |number| SplitMix64::stream(seed, number).next()))
             .collect();
-        assert_eq!(starts.len(), 2500);
+        assert_eq!(first_numbers.len(), 2500);
     }
 }

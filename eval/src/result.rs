@@ -69,8 +69,8 @@ pub struct Measure {
 impl Measure {
     /// Creates a measure from a value, or from the reason why it is undefined. A value that is not
     /// finite is undefined. An undefined value has no interval. If all resamples are equal, the
-    /// interval becomes exact binomial for a proportion of 0 or 1, and follows the rule of three
-    /// for any other metric.
+    /// interval becomes exact binomial for a proportion of 0 or 1, and otherwise follows the rule
+    /// of three.
     pub fn new(
         metric: &MetricInfo,
         n: usize,
@@ -85,13 +85,14 @@ impl Measure {
             }
         };
         let value = value.and_then(finite);
-        let interval = interval
-            .and_then(|drawn| Some(interval_or_exact(&metric.name, *value.as_ref().ok()?, drawn)));
-        let defined = |limit: f64| limit.is_finite().then_some(limit);
+        let interval = interval.and_then(|bootstrap_interval| {
+            Some(interval_or_exact(&metric.name, *value.as_ref().ok()?, bootstrap_interval))
+        });
+        let finite_limit = |limit: f64| limit.is_finite().then_some(limit);
         let ci95 = interval
             .as_ref()
             .filter(|interval| interval.level == 0.95)
-            .map(|interval| [defined(interval.low), defined(interval.high)]);
+            .map(|interval| [finite_limit(interval.low), finite_limit(interval.high)]);
         Self {
             metric: metric.name.to_string(),
             version: metric.version,
@@ -143,7 +144,7 @@ pub struct Breakdown {
 
 impl Breakdown {
     /// Builds a table from the name and the value of each group. All values must be of `metric`.
-    pub fn new(name: &str, metric: &MetricInfo, parts: Vec<(String, Measure)>) -> Self {
+    pub fn new(name: &str, metric: &MetricInfo, groups: Vec<(String, Measure)>) -> Self {
         let row = |(name, measure): (String, Measure)| BreakdownRow {
             name,
             n: measure.n,
@@ -157,7 +158,7 @@ impl Breakdown {
             version: metric.version,
             higher_is_better: metric.higher_is_better,
             unit: metric.unit,
-            rows: parts.into_iter().map(row).collect(),
+            rows: groups.into_iter().map(row).collect(),
         }
     }
 }
@@ -268,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn nan_is_null_with_a_reason_and_comes_back() {
+    fn nan_is_written_as_null_with_a_reason_and_read_back() {
         let primary =
             Measure::new(&pearson::INFO, 3, Err("constant".to_owned()), Some(interval(0.95)));
         let error = Measure::new(&mean_absolute_error::INFO, 3, Ok(0.5), Some(interval(0.95)));

@@ -74,7 +74,7 @@ struct QueryLine<'a> {
 struct Relevant<'a>(HashMap<Id<'a>, f64>);
 
 /// Upper limit on a gain, so that sums of gains stay finite.
-const LARGEST_GAIN: f64 = 1e15;
+const MAX_GAIN: f64 = 1e15;
 
 impl<'de: 'a, 'a> Deserialize<'de> for Relevant<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -101,10 +101,10 @@ impl<'de: 'a, 'a> Deserialize<'de> for Relevant<'a> {
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Relevant<'de>, A::Error> {
                 let DistinctKeys(gains) =
                     DistinctKeys::<f64>::deserialize(MapAccessDeserializer::new(map))?;
-                if let Some((id, gain)) = gains.iter().find(|(_, gain)| **gain > LARGEST_GAIN) {
+                if let Some((id, gain)) = gains.iter().find(|(_, gain)| **gain > MAX_GAIN) {
                     let id = shortened(id, 60);
                     return Err(A::Error::custom(format!(
-                        "the gain {gain:e} of `{id}` is above {LARGEST_GAIN:e}"
+                        "the gain {gain:e} of `{id}` is above {MAX_GAIN:e}"
                     )));
                 }
                 let positive = gains.into_iter().filter(|(_, gain)| *gain > 0.0);
@@ -198,12 +198,12 @@ pub fn parse_queries<'a>(file: &str, text: &'a str) -> Result<Vec<Query<'a>>, Ev
     if queries.is_empty() {
         return Err(malformed(None, "has no queries".into(), "give one JSON object per line"));
     }
-    let mut seen = UniqueIds::with_capacity(queries.len());
+    let mut ids = UniqueIds::with_capacity(queries.len());
     for query in &queries {
-        seen.add(&*query.id, Location::new(file, query.line))?;
+        ids.add(&*query.id, Location::new(file, query.line))?;
         let mut retrieved = HashSet::with_capacity(query.ranked.len());
-        if let Some(twice) = query.ranked.iter().find(|id| !retrieved.insert(*id)) {
-            let reason = format!("retrieves `{}` twice", shortened(&twice.0, 60));
+        if let Some(duplicate) = query.ranked.iter().find(|id| !retrieved.insert(*id)) {
+            let reason = format!("retrieves `{}` twice", shortened(&duplicate.0, 60));
             return Err(malformed(Some(query.line), reason, "keep the better of its ranks"));
         }
     }
@@ -213,50 +213,50 @@ pub fn parse_queries<'a>(file: &str, text: &'a str) -> Result<Vec<Query<'a>>, Ev
 /// The ranks and gains of the relevant entries of a query.
 struct Ranking {
     /// Rank (starting at 1) and gain of each relevant entry retrieved, best first.
-    found: Vec<(usize, f64)>,
+    hits: Vec<(usize, f64)>,
     /// Gains of all relevant entries, largest first.
-    ideal: Vec<f64>,
+    ideal_gains: Vec<f64>,
 }
 
 impl Ranking {
     fn new(query: &Query<'_>) -> Self {
         let gain = |(rank, id): (usize, &Id<'_>)| Some((rank + 1, *query.relevant.get(id)?));
-        let mut ideal: Vec<f64> = query.relevant.values().copied().collect();
-        ideal.sort_by(|a, b| b.total_cmp(a));
-        Self { found: query.ranked.iter().enumerate().filter_map(gain).collect(), ideal }
+        let mut ideal_gains: Vec<f64> = query.relevant.values().copied().collect();
+        ideal_gains.sort_by(|a, b| b.total_cmp(a));
+        Self { hits: query.ranked.iter().enumerate().filter_map(gain).collect(), ideal_gains }
     }
 
-    fn found_within(&self, cutoff: usize) -> usize {
-        self.found.iter().take_while(|(rank, _)| *rank <= cutoff).count()
+    fn hit_count(&self, cutoff: usize) -> usize {
+        self.hits.iter().take_while(|(rank, _)| *rank <= cutoff).count()
     }
 
     /// The share of relevant entries among the first `cutoff`; 0 if no entry is relevant.
     fn recall(&self, cutoff: usize) -> f64 {
-        self.found_within(cutoff) as f64 / self.ideal.len().max(1) as f64
+        self.hit_count(cutoff) as f64 / self.ideal_gains.len().max(1) as f64
     }
 
     /// 1 if any relevant entry is among the first `cutoff`, otherwise 0.
     fn success(&self, cutoff: usize) -> f64 {
-        f64::from(u8::from(self.found_within(cutoff) > 0))
+        f64::from(u8::from(self.hit_count(cutoff) > 0))
     }
 
     fn reciprocal_rank(&self) -> f64 {
-        self.found.first().map_or(0.0, |(rank, _)| 1.0 / *rank as f64)
+        self.hits.first().map_or(0.0, |(rank, _)| 1.0 / *rank as f64)
     }
 
     fn average_precision(&self) -> f64 {
-        let precisions = self.found.iter().enumerate();
+        let precisions = self.hits.iter().enumerate();
         let sum: f64 = precisions.map(|(i, (rank, _))| (i + 1) as f64 / *rank as f64).sum();
-        sum / self.ideal.len().max(1) as f64
+        sum / self.ideal_gains.len().max(1) as f64
     }
 
     /// The sum of gains divided by `log2(1 + rank)`, relative to the ideal ranking.
     fn ndcg(&self, cutoff: usize) -> f64 {
         let discounted = |(rank, gain): (usize, f64)| gain / (1.0 + rank as f64).log2();
-        let found = self.found.iter().take_while(|(rank, _)| *rank <= cutoff);
-        let ideal = (1..=cutoff).zip(&self.ideal).map(|(rank, gain)| (rank, *gain));
-        let best: f64 = ideal.map(discounted).sum();
-        if best == 0.0 { 0.0 } else { found.copied().map(discounted).sum::<f64>() / best }
+        let hits = self.hits.iter().take_while(|(rank, _)| *rank <= cutoff);
+        let ideal = (1..=cutoff).zip(&self.ideal_gains).map(|(rank, gain)| (rank, *gain));
+        let ideal_sum: f64 = ideal.map(discounted).sum();
+        if ideal_sum == 0.0 { 0.0 } else { hits.copied().map(discounted).sum::<f64>() / ideal_sum }
     }
 }
 
@@ -274,56 +274,63 @@ pub fn evaluate(
     if queries.is_empty() {
         return Err(EvalError::NothingToEvaluate { items: "queries" });
     }
-    let cutoffs = [&options.cutoffs[..], &options.ndcg_cutoffs].concat();
-    if options.cutoffs.is_empty() || cutoffs.contains(&0) {
+    let all_cutoffs = [&options.cutoffs[..], &options.ndcg_cutoffs].concat();
+    if options.cutoffs.is_empty() || all_cutoffs.contains(&0) {
         return Err(EvalError::InvalidOption {
             option: "k",
-            found: format!("{cutoffs:?}"),
+            found: format!("{all_cutoffs:?}"),
             expected: "at least one cut-off, each at least 1",
         });
     }
     let rankings: Vec<Ranking> = queries.par_iter().map(Ranking::new).collect();
-    let first = options.cutoffs.iter().filter(|k| **k <= 10).max();
-    let first = first.or(options.cutoffs.iter().min()).copied().unwrap_or(1);
-    let mut columns: Vec<(MetricInfo, Vec<f64>)> = Vec::new();
-    let mut column = |info: MetricInfo, metric: &dyn Fn(&Ranking) -> f64| {
-        columns.push((info, rankings.iter().map(metric).collect()));
+    let primary_cutoff = options.cutoffs.iter().filter(|k| **k <= 10).max();
+    let primary_cutoff = primary_cutoff.or(options.cutoffs.iter().min()).copied().unwrap_or(1);
+    let mut scores_by_metric: Vec<(MetricInfo, Vec<f64>)> = Vec::new();
+    let mut add_metric = |info: MetricInfo, metric: &dyn Fn(&Ranking) -> f64| {
+        scores_by_metric.push((info, rankings.iter().map(metric).collect()));
     };
-    let at = |info: MetricInfo, k: usize| info.renamed(format!("{}@{k}", info.name));
-    column(at(RECALL, first), &|ranking| ranking.recall(first));
-    let (once, ndcg_once) = (distinct(&options.cutoffs), distinct(&options.ndcg_cutoffs));
-    for k in once.iter().filter(|k| **k != first) {
-        column(at(RECALL, *k), &|ranking| ranking.recall(*k));
+    let at_cutoff = |info: MetricInfo, k: usize| info.renamed(format!("{}@{k}", info.name));
+    add_metric(at_cutoff(RECALL, primary_cutoff), &|ranking| ranking.recall(primary_cutoff));
+    let (distinct_cutoffs, distinct_ndcg_cutoffs) =
+        (distinct(&options.cutoffs), distinct(&options.ndcg_cutoffs));
+    for k in distinct_cutoffs.iter().filter(|k| **k != primary_cutoff) {
+        add_metric(at_cutoff(RECALL, *k), &|ranking| ranking.recall(*k));
     }
-    for k in &once {
-        column(at(SUCCESS, *k), &|ranking| ranking.success(*k));
+    for k in &distinct_cutoffs {
+        add_metric(at_cutoff(SUCCESS, *k), &|ranking| ranking.success(*k));
     }
-    column(MRR, &Ranking::reciprocal_rank);
-    column(MAP, &Ranking::average_precision);
-    for k in &ndcg_once {
-        column(at(NDCG, *k), &|ranking| ranking.ndcg(*k));
+    add_metric(MRR, &Ranking::reciprocal_rank);
+    add_metric(MAP, &Ranking::average_precision);
+    for k in &distinct_ndcg_cutoffs {
+        add_metric(at_cutoff(NDCG, *k), &|ranking| ranking.ndcg(*k));
     }
     let measure = |(info, values): &(MetricInfo, Vec<f64>)| {
         measure_of_mean(info, "query", values, &options.bootstrap)
     };
-    let mut measures: Vec<Measure> = columns.iter().map(measure).collect();
+    let mut measures: Vec<Measure> = scores_by_metric.iter().map(measure).collect();
     let primary = measures.remove(0);
     let item = |(query, value): (&Query<'_>, &f64)| {
-        Item::new(&columns[0].0, "none", &query.id, None, Statistic::Mean { value: *value })
+        Item::new(
+            &scores_by_metric[0].0,
+            "none",
+            &query.id,
+            None,
+            Statistic::Mean { value: *value },
+        )
     };
     let items = if options.items {
-        queries.iter().zip(&columns[0].1).map(item).collect()
+        queries.iter().zip(&scores_by_metric[0].1).map(item).collect()
     } else {
         Vec::new()
     };
-    let without = rankings.iter().filter(|ranking| ranking.ideal.is_empty()).count();
-    let warnings = match without {
+    let without_relevant = rankings.iter().filter(|ranking| ranking.ideal_gains.is_empty()).count();
+    let warnings = match without_relevant {
         0 => Vec::new(),
         n => vec![format!("{n} queries have no relevant entry and score 0")],
     };
     let (provenance, sources) = (Provenance::default(), options.sources.clone());
     let evaluation = Evaluation::new(primary, measures, Vec::new(), provenance, sources);
-    let worst = worst(queries, &rankings, &columns[0].1, options.worst);
+    let worst = worst_queries(queries, &rankings, &scores_by_metric[0].1, options.worst);
     Ok(RetrievalReport { evaluation, warnings, items, worst })
 }
 
@@ -335,7 +342,7 @@ fn distinct(cutoffs: &[usize]) -> Vec<usize> {
 
 /// The queries with the lowest scores, without those that score 1. Of equal scores, the query with
 /// the worse rank of the first relevant entry is first; then file order decides.
-fn worst(
+fn worst_queries(
     queries: &[Query<'_>],
     rankings: &[Ranking],
     values: &[f64],
@@ -348,7 +355,7 @@ fn worst(
         values[*a].total_cmp(&values[*b]).then(by_rank)
     });
     order.truncate(count);
-    let listed = |index: usize| {
+    let worst_query = |index: usize| {
         let (query, ranking) = (&queries[index], &rankings[index]);
         let retrieved: HashSet<&Id<'_>> = query.ranked.iter().collect();
         let missed = query.relevant.keys().filter(|id| !retrieved.contains(id));
@@ -356,18 +363,18 @@ fn worst(
         missed.sort_unstable();
         let missed_total = missed.len();
         missed.truncate(LISTED_ENTRIES);
-        let shown = |id: &Id<'_>| (id.0.to_string(), query.relevant.contains_key(id));
+        let with_relevance = |id: &Id<'_>| (id.0.to_string(), query.relevant.contains_key(id));
         WorstQuery {
             id: query.id.to_string(),
             value: values[index],
-            first_rank: ranking.found.first().map(|(rank, _)| *rank),
-            relevant: ranking.ideal.len(),
-            retrieved: query.ranked.iter().take(LISTED_ENTRIES).map(shown).collect(),
+            first_rank: ranking.hits.first().map(|(rank, _)| *rank),
+            relevant: ranking.ideal_gains.len(),
+            retrieved: query.ranked.iter().take(LISTED_ENTRIES).map(with_relevance).collect(),
             missed,
             missed_total,
         }
     };
-    order.into_iter().map(listed).collect()
+    order.into_iter().map(worst_query).collect()
 }
 
 impl RetrievalReport {
@@ -403,23 +410,27 @@ mod tests {
     }
 
     #[test]
-    fn bad_queries_are_named() {
-        let refused = |text: &str| parse_queries("q", text).unwrap_err().to_string();
+    fn errors_name_the_line_of_an_invalid_query() {
+        let error_message = |text: &str| parse_queries("q", text).unwrap_err().to_string();
         let twice = r#"{"id": 1, "ranked": ["a", "a"], "relevant": []}"#;
-        assert!(refused(twice).starts_with("q:1: retrieves `a` twice"));
+        assert!(error_message(twice).starts_with("q:1: retrieves `a` twice"));
         let line = r#"{"id": 1, "ranked": [], "relevant": []}"#;
-        assert!(refused(&format!("{line}\n{line}")).starts_with("q:2: id `1` was already given"));
-        assert!(refused("").starts_with("q: has no queries"));
-        assert!(refused("{}").starts_with("q:1: is not as expected: missing field `ranked`"));
+        assert!(
+            error_message(&format!("{line}\n{line}")).starts_with("q:2: id `1` was already given")
+        );
+        assert!(error_message("").starts_with("q: has no queries"));
+        assert!(error_message("{}").starts_with("q:1: is not as expected: missing field `ranked`"));
         let relevant =
-            |relevant: &str| refused(&format!(r#"{{"ranked": [], "relevant": {relevant}}}"#));
+            |relevant: &str| error_message(&format!(r#"{{"ranked": [], "relevant": {relevant}}}"#));
         assert!(
             relevant(r#"["a", "a"]"#).starts_with("q:1: is not as expected: `a` appears twice")
         );
         assert!(relevant(r#"{"a": 1, "a": 2}"#).contains("`a` appears twice"));
         assert!(relevant(r#"{"a": 1e300}"#).contains("the gain 1e300 of `a` is above 1e15"));
         assert!(relevant("7").contains("expected a list of ids, or an object with the gain"));
-        assert!(refused("[1, [], []]").contains("invalid type: sequence, expected an object"));
+        assert!(
+            error_message("[1, [], []]").contains("invalid type: sequence, expected an object")
+        );
         assert!(evaluate(&[], &RetrievalOptions::default()).is_err());
         let options = RetrievalOptions { cutoffs: vec![0], ..RetrievalOptions::default() };
         assert!(evaluate(&parse_queries("q", line).unwrap(), &options).is_err());
@@ -430,7 +441,7 @@ mod tests {
             measures,
             "recall@5 recall@1 success@5 success@1 mrr map ndcg@3".split(' ').count()
         );
-        let warned = report(line, &RetrievalOptions::default());
-        assert_eq!(warned.warnings, ["1 queries have no relevant entry and score 0"]);
+        let report_with_warning = report(line, &RetrievalOptions::default());
+        assert_eq!(report_with_warning.warnings, ["1 queries have no relevant entry and score 0"]);
     }
 }

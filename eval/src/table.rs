@@ -48,10 +48,10 @@ impl fmt::Display for TextTable {
                 .zip(&self.align)
                 .map(|((cell, &width), align)| {
                     // `format!` panics for a width above 65,535.
-                    let fill = " ".repeat(width - cell.chars().count());
+                    let padding = " ".repeat(width - cell.chars().count());
                     match align {
-                        Align::Left => format!("{cell}{fill}"),
-                        Align::Right => format!("{fill}{cell}"),
+                        Align::Left => format!("{cell}{padding}"),
+                        Align::Right => format!("{padding}{cell}"),
                     }
                 })
                 .collect();
@@ -69,9 +69,9 @@ pub(crate) fn number(value: f64) -> String {
 /// Formats an interval as `[low, high]`, with a star if it has too few sampling units. Empty for
 /// `None`.
 pub(crate) fn limits(interval: Option<&Interval>) -> String {
-    interval.map_or_else(String::new, |i| {
-        let star = if i.units < MIN_UNITS { "*" } else { "" };
-        format!("[{}, {}]{star}", number(i.low), number(i.high))
+    interval.map_or_else(String::new, |interval| {
+        let star = if interval.units < MIN_UNITS { "*" } else { "" };
+        format!("[{}, {}]{star}", number(interval.low), number(interval.high))
     })
 }
 

@@ -24,8 +24,8 @@ pub(crate) fn sources(evaluation: &Evaluation) -> String {
 /// Formats the values with their intervals as a table, followed by the method of the intervals.
 pub(crate) fn metrics(evaluation: &Evaluation) -> String {
     let measures = || std::iter::once(&evaluation.primary).chain(&evaluation.secondary);
-    let with_interval = measures().find_map(|measure| measure.interval.as_ref());
-    let interval_heading = with_interval.map_or_else(|| "interval".to_owned(), level);
+    let first_interval = measures().find_map(|measure| measure.interval.as_ref());
+    let interval_heading = first_interval.map_or_else(|| "interval".to_owned(), interval_heading);
     let mut columns = vec![
         ("metric", Align::Left),
         ("value", Align::Right),
@@ -39,7 +39,8 @@ pub(crate) fn metrics(evaluation: &Evaluation) -> String {
     }
     let mut table = TextTable::new(&columns);
     for measure in measures() {
-        let better = measure.higher_is_better.map_or("", |up| if up { "higher" } else { "lower" });
+        let better =
+            measure.higher_is_better.map_or("", |higher| if higher { "higher" } else { "lower" });
         let mut cells = vec![
             words(&measure.metric),
             number(measure.value),
@@ -57,12 +58,12 @@ pub(crate) fn metrics(evaluation: &Evaluation) -> String {
             methods.push(method);
         }
     }
-    let method = match with_interval {
-        Some(i) => format!(
-            "Intervals: {}, {} resamples, seed {}; * rough: too few units.\n",
+    let method = match first_interval {
+        Some(interval) => format!(
+            "Intervals: {}, {} resamples, seed {}; * rough: too few sampling units.\n",
             methods.join(" and "),
-            i.resamples,
-            i.seed
+            interval.resamples,
+            interval.seed
         ),
         None => String::new(),
     };
@@ -122,7 +123,7 @@ pub(crate) fn words(metric: &str) -> String {
 }
 
 /// The heading `95 % interval`.
-pub(crate) fn level(interval: &Interval) -> String {
+pub(crate) fn interval_heading(interval: &Interval) -> String {
     let percent = (interval.level * 1e6).round() / 1e4;
     format!("{percent} % interval")
 }

@@ -53,7 +53,7 @@ impl<'a> Texts<'a> {
     /// of the files
     pub fn combine(files: Vec<(&str, Pairs<'a>)>) -> Result<Self, EvalError> {
         let mut texts = Self::default();
-        for (number, (file, pairs)) in files.into_iter().enumerate() {
+        for (index, (file, pairs)) in files.into_iter().enumerate() {
             let malformed = |reason: String, remedy| EvalError::Malformed {
                 location: Location::new(file, None),
                 reason,
@@ -63,7 +63,7 @@ impl<'a> Texts<'a> {
                 let reason = "has sclite's markup, or its hypotheses have".to_owned();
                 return Err(malformed(reason, "write plain texts, for example as id<TAB>text"));
             }
-            if number == 0 {
+            if index == 0 {
                 texts.ids = pairs.ids;
                 texts.hypotheses = pairs.hypotheses;
                 texts.references = pairs.references.into_iter().map(|text| vec![text]).collect();
@@ -85,13 +85,13 @@ impl<'a> Texts<'a> {
         if normaliser == Normaliser::None {
             return Cow::Borrowed(self);
         }
-        let all = |texts: &[Cow<'a, str>]| -> Vec<Cow<'a, str>> {
+        let normalise = |texts: &[Cow<'a, str>]| -> Vec<Cow<'a, str>> {
             normaliser.normalise_all(texts).into_iter().map(Cow::Owned).collect()
         };
         Cow::Owned(Self {
             ids: self.ids.clone(),
-            hypotheses: all(&self.hypotheses),
-            references: self.references.iter().map(|references| all(references)).collect(),
+            hypotheses: normalise(&self.hypotheses),
+            references: self.references.iter().map(|references| normalise(references)).collect(),
         })
     }
 }
@@ -163,17 +163,17 @@ pub struct WorstText {
 /// [`EvalError::LengthMismatch`]
 pub fn evaluate(texts: &Texts<'_>, options: &TextsOptions) -> Result<TextsReport, EvalError> {
     options.bootstrap.validate()?;
-    let n = texts.ids.len();
-    if n == 0 {
+    let text_count = texts.ids.len();
+    if text_count == 0 {
         return Err(EvalError::NothingToEvaluate { items: "texts" });
     }
-    if texts.hypotheses.len() != n || texts.references.len() != n {
+    if texts.hypotheses.len() != text_count || texts.references.len() != text_count {
         let (references, hypotheses) = (texts.references.len(), texts.hypotheses.len());
         return Err(EvalError::LengthMismatch { references, hypotheses });
     }
     let texts = &*texts.normalised(options.normaliser);
-    let resampling = Resampling::by_named_row("line", n);
-    let (mut measures, mut chosen) = (Vec::new(), None);
+    let resampling = Resampling::by_named_row("line", text_count);
+    let (mut measures, mut primary_metric) = (Vec::new(), None);
     for (metric, _, of_text) in text_metrics() {
         let sums = |(hypothesis, references): (&Cow<'_, str>, &Vec<Cow<'_, str>>)| {
             let references: Vec<&str> = references.iter().map(|text| &**text).collect();
@@ -182,16 +182,16 @@ pub fn evaluate(texts: &Texts<'_>, options: &TextsOptions) -> Result<TextsReport
         let lines = texts.hypotheses.par_iter().zip(&texts.references).with_min_len(16);
         let statistics: Vec<Statistic> = lines.map(sums).collect();
         let pooled = PooledMetric::new(&metric.info.name, &statistics)?;
-        let interval = interval(&resampling, &options.bootstrap, |times| pooled.value(times));
-        let value = Ok(pooled.value(&vec![1; n]));
-        let measure = Measure::new(&metric.info, n, value, interval);
+        let interval = interval(&resampling, &options.bootstrap, |counts| pooled.value(counts));
+        let value = Ok(pooled.value(&vec![1; text_count]));
+        let measure = Measure::new(&metric.info, text_count, value, interval);
         if metric.info.name == options.metric {
-            chosen = Some((&metric.info, measure, statistics))
+            primary_metric = Some((&metric.info, measure, statistics))
         } else {
             measures.push(measure)
         }
     }
-    let (info, primary, statistics) = chosen.ok_or_else(|| EvalError::InvalidOption {
+    let (info, primary, statistics) = primary_metric.ok_or_else(|| EvalError::InvalidOption {
         option: "metric",
         found: options.metric.clone(),
         expected: "the name of a metric of texts, such as chrf",
@@ -203,7 +203,7 @@ pub fn evaluate(texts: &Texts<'_>, options: &TextsOptions) -> Result<TextsReport
         Item::new(info, &evaluation.normaliser, id, None, statistic)
     };
     let mut items: Vec<Item> = texts.ids.iter().zip(statistics).map(item).collect();
-    let worst = worst(texts, &items, options.worst);
+    let worst = worst_texts(texts, &items, options.worst);
     if !options.items {
         items.clear();
     }
@@ -212,7 +212,7 @@ pub fn evaluate(texts: &Texts<'_>, options: &TextsOptions) -> Result<TextsReport
 }
 
 /// The texts with the worst scores; ties in file order.
-fn worst(texts: &Texts<'_>, items: &[Item], count: usize) -> Vec<WorstText> {
+fn worst_texts(texts: &Texts<'_>, items: &[Item], count: usize) -> Vec<WorstText> {
     let values: Vec<f64> = items.iter().map(Item::value).collect();
     let higher_is_better = items.first().and_then(|item| item.higher_is_better).unwrap_or(true);
     let range = items.first().and_then(|item| find(&item.metric)).map(|metric| metric.range);
@@ -223,13 +223,13 @@ fn worst(texts: &Texts<'_>, items: &[Item], count: usize) -> Vec<WorstText> {
         if higher_is_better { ascending } else { ascending.reverse() }
     });
     order.truncate(count);
-    let listed = |row: usize| WorstText {
+    let worst_text = |row: usize| WorstText {
         id: texts.ids[row].to_string(),
         value: values[row],
         hypothesis: texts.hypotheses[row].to_string(),
         references: texts.references[row].iter().map(|text| text.to_string()).collect(),
     };
-    order.into_iter().map(listed).collect()
+    order.into_iter().map(worst_text).collect()
 }
 
 impl TextsReport {
@@ -249,7 +249,7 @@ impl TextsReport {
             let mut text = format!("Worst lines, by {metric}\n");
             for line in &self.worst {
                 let WorstText { id, value, hypothesis, references } = line;
-                let scored = ScoredText {
+                let scored_text = ScoredText {
                     kind: "line",
                     id,
                     metric: &metric,
@@ -258,7 +258,7 @@ impl TextsReport {
                     text: hypothesis,
                     references,
                 };
-                text += &scored.to_table();
+                text += &scored_text.to_table();
             }
             paragraphs.push(text);
         }

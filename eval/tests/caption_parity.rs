@@ -28,31 +28,34 @@ fn scores(folder: &Path, set: &str) -> CaptionScores {
     evaluate(&annotations, &results, &CaptionOptions::default()).expect("matching fixtures")
 }
 
-fn assert_close(ours: f64, reference: &Value, what: &str) {
+fn assert_close(computed: f64, reference: &Value, description: &str) {
     let reference = reference.as_f64().expect("a number in the fixture");
-    let close = (ours - reference).abs() <= TOLERANCE * reference.abs();
-    assert!(close || ours == reference, "{what}: {ours}, the reference has {reference}");
+    let is_close = (computed - reference).abs() <= TOLERANCE * reference.abs();
+    assert!(
+        is_close || computed == reference,
+        "{description}: {computed}, the reference has {reference}"
+    );
 }
 
 #[test]
-fn equal_to_pycocoevalcap() {
-    let Some(folder) = fixtures("equal_to_pycocoevalcap") else { return };
+fn scores_equal_pycocoevalcap() {
+    let Some(folder) = fixtures("scores_equal_pycocoevalcap") else { return };
     for set in ["coco", "fakecap", "synth"] {
-        let ours = scores(&folder, set);
+        let computed = scores(&folder, set);
         let bytes = read_bytes(folder.join(format!("captions_{set}.expected.json.gz"))).unwrap();
         let expected: Value = serde_json::from_slice(&bytes).unwrap();
-        for (column, value) in COLUMNS.iter().zip(ours.corpus.values()) {
+        for (column, value) in COLUMNS.iter().zip(computed.corpus.values()) {
             assert_close(value, &expected["corpus"][*column], &format!("{set} {column}"));
         }
         let columns = expected["columns"].as_array().unwrap();
         assert!(columns.iter().eq(&COLUMNS));
         let items = expected["items"].as_array().unwrap();
-        assert_eq!(ours.images.len(), items.len());
-        for (index, (image, item)) in ours.images.iter().zip(items).enumerate() {
+        assert_eq!(computed.images.len(), items.len());
+        for (index, (image, item)) in computed.images.iter().zip(items).enumerate() {
             assert_eq!(image.id.to_string(), expected["image_ids"][index].to_string());
             for (column, value) in image.metrics.values().into_iter().enumerate() {
-                let what = format!("{set} image {} {}", image.id, COLUMNS[column]);
-                assert_close(value, &item[column], &what);
+                let description = format!("{set} image {} {}", image.id, COLUMNS[column]);
+                assert_close(value, &item[column], &description);
             }
         }
         println!("{set}: {} values are equal", (items.len() + 1) * COLUMNS.len());
@@ -60,8 +63,10 @@ fn equal_to_pycocoevalcap() {
 }
 
 #[test]
-fn threads_do_not_change_a_bit() {
-    let Some(folder) = fixtures("threads_do_not_change_a_bit") else { return };
+fn scores_are_bit_identical_for_any_number_of_threads() {
+    let Some(folder) = fixtures("scores_are_bit_identical_for_any_number_of_threads") else {
+        return;
+    };
     let run = |threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         pool.install(|| scores(&folder, "synth"))

@@ -25,47 +25,52 @@ fn scores(results: &str, options: &CaptionOptions) -> Result<CaptionScores, Eval
     evaluate(&annotations, &parse_results("r.json", results.as_bytes())?, options)
 }
 
-fn refusal(results: &str) -> String {
+fn error_message(results: &str) -> String {
     scores(results, &CaptionOptions::default()).expect_err("a refusal").to_string()
 }
 
-fn annotation_refusal(text: &str) -> String {
+fn annotation_error(text: &str) -> String {
     parse_annotations("a.json", text.as_bytes()).expect_err("a refusal").to_string()
 }
 
 #[test]
 fn images_keep_their_order_and_domains_are_parts_of_the_whole() {
-    let all = scores(RESULTS, &CaptionOptions::default()).unwrap();
-    let ids: Vec<String> = all.images.iter().map(|image| image.id.to_string()).collect();
+    let all_scores = scores(RESULTS, &CaptionOptions::default()).unwrap();
+    let ids: Vec<String> = all_scores.images.iter().map(|image| image.id.to_string()).collect();
     assert_eq!(ids, ["3", "1", "\"x\"", "2"]);
-    let domains: Vec<_> = all.domains.iter().map(|d| (d.name.as_str(), d.images)).collect();
+    let domains: Vec<_> = all_scores.domains.iter().map(|d| (d.name.as_str(), d.images)).collect();
     assert_eq!(domains, [("in-domain", 2), ("out-domain", 1)]);
-    assert!(all.warnings.is_empty(), "{:?}", all.warnings);
-    let expected = mean(&[all.images[1].metrics.cider_d, all.images[3].metrics.cider_d]);
-    assert_eq!(all.domains[0].metrics.cider_d, expected);
-    assert_eq!(all.domains[1].metrics.bleu, all.images[0].metrics.bleu);
+    assert!(all_scores.warnings.is_empty(), "{:?}", all_scores.warnings);
+    let expected =
+        mean(&[all_scores.images[1].metrics.cider_d, all_scores.images[3].metrics.cider_d]);
+    assert_eq!(all_scores.domains[0].metrics.cider_d, expected);
+    assert_eq!(all_scores.domains[1].metrics.bleu, all_scores.images[0].metrics.bleu);
 
     // With its own document frequencies, a domain is scored as if its images were evaluated alone.
-    let own = CaptionOptions { domain_frequency: DomainFrequency::OwnImages, ..Default::default() };
-    let own = scores(RESULTS, &own).unwrap();
+    let options =
+        CaptionOptions { domain_frequency: DomainFrequency::OwnImages, ..Default::default() };
+    let own_frequencies = scores(RESULTS, &options).unwrap();
     let mut annotations = parse_annotations("a.json", ANNOTATIONS.as_bytes()).unwrap();
     let mut results = parse_results("r.json", RESULTS.as_bytes()).unwrap();
     annotations.images.retain(|image| image.domain.as_deref() == Some("in-domain"));
     results.results.retain(|r| matches!(r.image_id, ImageId::Number(1 | 2)));
-    let alone = evaluate(&annotations, &results, &CaptionOptions::default()).unwrap();
-    assert_eq!(own.domains[0].metrics, alone.corpus);
-    assert_eq!(own.warnings, ["CIDEr-D and CIDEr of out-domain are 0: it has one image"]);
+    let domain_alone = evaluate(&annotations, &results, &CaptionOptions::default()).unwrap();
+    assert_eq!(own_frequencies.domains[0].metrics, domain_alone.corpus);
+    assert_eq!(
+        own_frequencies.warnings,
+        ["CIDEr-D and CIDEr of out-domain are 0: it has one image"]
+    );
 }
 
 #[test]
 fn missing_results_are_accepted_only_on_request() {
-    let part = r#"[{"image_id": 2, "caption": "a red bus"}]"#;
+    let partial_results = r#"[{"image_id": 2, "caption": "a red bus"}]"#;
     assert_eq!(
-        refusal(part),
+        error_message(partial_results),
         "r.json: no prediction for id `3` (a.json), 3 of 4 ids are missing; give one row per gold row"
     );
     let options = CaptionOptions { images: EvaluatedImages::WithResult, ..Default::default() };
-    let scored = scores(part, &options).unwrap();
+    let scored = scores(partial_results, &options).unwrap();
     assert_eq!((scored.images.len(), scored.corpus.cider_d), (1, 0.0));
     assert_eq!(scored.warnings.len(), 2);
     assert!(scored.warnings[0].starts_with("3 of 4 annotated images have no result"));
@@ -74,28 +79,28 @@ fn missing_results_are_accepted_only_on_request() {
     let frequency = r#"{"ref_len": 100, "df": {"a": 90, "bus": 10, "red bus": 2}}"#;
     let frequency = parse_document_frequency("df.json", frequency.as_bytes()).unwrap();
     let options = CaptionOptions { document_frequency: Some(frequency), ..options };
-    let scored = scores(part, &options).unwrap();
+    let scored = scores(partial_results, &options).unwrap();
     assert!(scored.corpus.cider_d > 0.0 && scored.warnings.len() == 1);
 }
 
 #[test]
 fn invalid_results_are_refused() {
-    let with = |entry: &str| RESULTS.replacen('[', &format!("[{entry}, "), 1);
+    let with_entry = |entry: &str| RESULTS.replacen('[', &format!("[{entry}, "), 1);
     assert_eq!(
-        refusal(&with(r#"{"image_id": 1, "caption": "b"}"#)),
+        error_message(&with_entry(r#"{"image_id": 1, "caption": "b"}"#)),
         "r.json: entries 1 and 4 are both for image 1; give one caption per image"
     );
     // The string "1" equals the integer 1; "01" does not.
     assert_eq!(
-        refusal(&with(r#"{"image_id": "1", "caption": "b"}"#)),
+        error_message(&with_entry(r#"{"image_id": "1", "caption": "b"}"#)),
         "r.json: entries 1 and 4 are both for image 1; give one caption per image"
     );
     assert_eq!(
-        refusal(&with(r#"{"image_id": "01", "caption": "b"}"#)),
+        error_message(&with_entry(r#"{"image_id": "01", "caption": "b"}"#)),
         "r.json, entry 1: id `\"01\"` is not in a.json, 1 of 5 predictions have no gold row; \
          check that both files belong to the same split"
     );
-    let shape = "; expected [{\"image_id\": 1, \"caption\": \"a dog\"}, …]";
+    let remedy = "; expected [{\"image_id\": 1, \"caption\": \"a dog\"}, …]";
     for (text, reason) in [
         ("[]", "r.json: has no results"),
         (r#"[{"caption": "b"}]"#, "r.json: entry 1 has no `image_id`"),
@@ -109,7 +114,7 @@ fn invalid_results_are_refused() {
         ),
         ("", "r.json:1: EOF while parsing a value at line 1 column 0"),
     ] {
-        assert_eq!(refusal(text), format!("{reason}{shape}"), "{text}");
+        assert_eq!(error_message(text), format!("{reason}{remedy}"), "{text}");
     }
     for text in [
         r#"[{"image_id": 1, "caption": ["a"]}]"#,
@@ -119,7 +124,7 @@ fn invalid_results_are_refused() {
         "[1]",
         "[{\"image_id\": 1, \"caption\": \"a\"}",
     ] {
-        assert!(refusal(text).ends_with(shape), "{}", refusal(text));
+        assert!(error_message(text).ends_with(remedy), "{}", error_message(text));
     }
     let binary = parse_results("r.json", b"[{\"image_id\": 1, \"caption\": \"\xFF\"}]");
     assert!(binary.is_err());
@@ -144,29 +149,31 @@ fn invalid_annotations_are_refused() {
             "a.json: entry 2 of `annotations` (image 1) has no `caption`",
         ),
     ] {
-        let shape = "; expected {\"images\": [{\"id\": 1}, …], \"annotations\": [{\"image_id\": 1, \
+        let remedy = "; expected {\"images\": [{\"id\": 1}, …], \"annotations\": [{\"image_id\": 1, \
                      \"caption\": \"a dog\"}, …]}";
-        assert_eq!(annotation_refusal(text), format!("{reason}{shape}"), "{text}");
+        assert_eq!(annotation_error(text), format!("{reason}{remedy}"), "{text}");
     }
-    let empty =
+    let without_caption =
         r#"{"images": [{"id": 1}, {"id": 2}], "annotations": [{"image_id": 1, "caption": "a"}]}"#;
-    let annotations = parse_annotations("a.json", empty.as_bytes()).unwrap();
+    let annotations = parse_annotations("a.json", without_caption.as_bytes()).unwrap();
     let results = r#"[{"image_id": 1, "caption": "a"}, {"image_id": 2, "caption": "a"}]"#;
     let results = parse_results("r.json", results.as_bytes()).unwrap();
     let error = evaluate(&annotations, &results, &CaptionOptions::default()).unwrap_err();
     assert!(error.to_string().starts_with("a.json: image 2 has no captions"), "{error}");
 
     // Without `images`, images are ordered by their first caption.
-    let listless = r#"{"annotations": [{"image_id": 5, "caption": "a"}, {"image_id": 1, "caption": "b"},
+    let without_image_list = r#"{"annotations": [{"image_id": 5, "caption": "a"}, {"image_id": 1, "caption": "b"},
         {"image_id": 5, "caption": "c"}]}"#;
-    let listless = parse_annotations("a.json", listless.as_bytes()).unwrap();
-    let ids: Vec<_> = listless.images.iter().map(|i| (i.id.clone(), i.references.len())).collect();
+    let without_image_list = parse_annotations("a.json", without_image_list.as_bytes()).unwrap();
+    let ids: Vec<_> =
+        without_image_list.images.iter().map(|i| (i.id.clone(), i.references.len())).collect();
     assert_eq!(ids, [(ImageId::Number(5), 2), (ImageId::Number(1), 1)]);
 }
 
 #[test]
 fn invalid_document_frequencies_are_refused() {
-    let shape = "; expected {\"num_documents\": 5000, \"document_frequency\": {\"a dog\": 120, …}}";
+    let remedy =
+        "; expected {\"num_documents\": 5000, \"document_frequency\": {\"a dog\": 120, …}}";
     for (text, reason) in [
         (
             r#"{"num_documents": 0, "df": {}}"#,
@@ -180,7 +187,7 @@ fn invalid_document_frequencies_are_refused() {
         (r#"{"df": {}}"#, "df.json:1: missing field `num_documents` at line 1 column 10"),
     ] {
         let error = parse_document_frequency("df.json", text.as_bytes()).unwrap_err();
-        assert_eq!(error.to_string(), format!("{reason}{shape}"));
+        assert_eq!(error.to_string(), format!("{reason}{remedy}"));
     }
 }
 
@@ -195,11 +202,11 @@ fn line_ends_in_captions_give_a_warning() {
 #[test]
 fn damaged_files_do_not_panic() {
     for text in [ANNOTATIONS, RESULTS] {
-        for cut in 0..text.len() {
-            let mut bytes = text.as_bytes()[..cut].to_vec();
+        for position in 0..text.len() {
+            let mut bytes = text.as_bytes()[..position].to_vec();
             let _ = (parse_annotations("f", &bytes), parse_results("f", &bytes));
             bytes = text.as_bytes().to_vec();
-            bytes[cut] ^= 1 << (cut % 8);
+            bytes[position] ^= 1 << (position % 8);
             if let (Ok(annotations), Ok(results)) =
                 (parse_annotations("f", ANNOTATIONS.as_bytes()), parse_results("f", &bytes))
             {

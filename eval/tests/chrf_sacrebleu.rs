@@ -44,7 +44,7 @@ fn cases() -> Vec<Case> {
 }
 
 #[test]
-fn equal_to_sacrebleu() {
+fn scores_equal_sacrebleu() {
     let cases = cases();
     assert!(cases.iter().map(|case| case.hypotheses.len()).sum::<usize>() > 130);
     for case in cases {
@@ -57,20 +57,20 @@ fn equal_to_sacrebleu() {
                     "chrf" => chrf_sums(hypothesis, &references),
                     _ => chrf_plus_plus_sums(hypothesis, &references),
                 };
-                let (ours, theirs) = (chrf(&sums), expected.sentences[row]);
+                let (score, expected_score) = (chrf(&sums), expected.sentences[row]);
                 assert!(
-                    (ours - theirs).abs() < TOLERANCE,
-                    "{}: {metric} of {hypothesis:?}: {ours}, sacrebleu gives {theirs}",
+                    (score - expected_score).abs() < TOLERANCE,
+                    "{}: {metric} of {hypothesis:?}: {score}, sacrebleu gives {expected_score}",
                     case.name
                 );
             }
             let options = TextsOptions { metric: metric.to_owned(), ..TextsOptions::default() };
-            let ours = evaluate(&case.texts(), &options).expect("texts").evaluation.primary;
+            let measure = evaluate(&case.texts(), &options).expect("texts").evaluation.primary;
             assert!(
-                (ours.value - expected.corpus).abs() < TOLERANCE,
+                (measure.value - expected.corpus).abs() < TOLERANCE,
                 "{}: {metric} is {}, sacrebleu gives {}",
                 case.name,
-                ours.value,
+                measure.value,
                 expected.corpus
             );
         }
@@ -90,18 +90,20 @@ fn items_give_the_same_value_and_interval() {
         let written = engram_eval::items::json_lines(&items);
         Items::parse("items", &written).expect("items")
     };
-    let mine = items(texts.hypotheses.clone());
-    let perfect = items(texts.references.iter().map(|references| references[0].clone()).collect());
-    let found = compare_items(&mine, &perfect, &BootstrapOptions::default()).expect("items");
+    let system_items = items(texts.hypotheses.clone());
+    let perfect_items =
+        items(texts.references.iter().map(|references| references[0].clone()).collect());
+    let comparison =
+        compare_items(&system_items, &perfect_items, &BootstrapOptions::default()).expect("items");
     let primary = &report.evaluation.primary;
-    assert_eq!(found.a.value, primary.value);
+    assert_eq!(comparison.a.value, primary.value);
     let limits = |measure: &engram_eval::result::Measure| {
         let interval = measure.interval.clone().expect("an interval");
         (interval.low, interval.high)
     };
-    assert_eq!(limits(&found.a), limits(primary));
-    assert_eq!((found.b.value, found.difference.value), (100.0, primary.value - 100.0));
-    assert_eq!(found.difference.metric, "chrf_difference");
-    assert!(found.p_value.expect("a p-value") < 0.01);
-    assert!(found.permutation_p_value.expect("a p-value") < 0.01);
+    assert_eq!(limits(&comparison.a), limits(primary));
+    assert_eq!((comparison.b.value, comparison.difference.value), (100.0, primary.value - 100.0));
+    assert_eq!(comparison.difference.metric, "chrf_difference");
+    assert!(comparison.p_value.expect("a p-value") < 0.01);
+    assert!(comparison.permutation_p_value.expect("a p-value") < 0.01);
 }

@@ -32,7 +32,7 @@ fn every_corpus_has_a_target() {
     for entry in fs::read_dir(corpus).expect("a corpus") {
         let name = entry.expect("an entry").file_name();
         assert!(
-            targets::TARGETS.iter().any(|(known, _)| name.to_str() == Some(*known)),
+            targets::TARGETS.iter().any(|(target_name, _)| name.to_str() == Some(*target_name)),
             "{name:?}"
         );
         let program = format!("fuzz/fuzz_targets/{}.rs", name.display());

@@ -8,9 +8,11 @@ use engram_textfile::read_text;
 use serde_json::Value;
 
 #[test]
-fn equal_to_whisper_on_the_shared_fixture() {
+fn normalisers_equal_whisper_on_the_shared_fixture() {
     let Some(data) = std::env::var_os("ENGRAM_DATA") else {
-        eprintln!("SKIPPED: equal_to_whisper_on_the_shared_fixture: ENGRAM_DATA is not set");
+        eprintln!(
+            "SKIPPED: normalisers_equal_whisper_on_the_shared_fixture: ENGRAM_DATA is not set"
+        );
         return;
     };
     let folder = Path::new(&data).join("metrics");

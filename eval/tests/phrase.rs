@@ -14,7 +14,7 @@ const CONTEXTS: [&str; 3] = ["A47", "G06", "H01"];
 
 /// Returns rows with predictions: `anchors` anchors with ten rows each. A prediction is the gold
 /// score times a slope, which differs per anchor, plus an error, which differs per row.
-fn study(anchors: usize) -> (Vec<GoldRow>, Vec<Prediction>) {
+fn sample(anchors: usize) -> (Vec<GoldRow>, Vec<Prediction>) {
     let wave = |i: usize, step: f64| (i as f64 * step).sin();
     let rows = (0..anchors * 10).map(|i| {
         let anchor = i / 10;
@@ -40,13 +40,13 @@ fn table<'a>(report: &'a PhraseReport, name: &str, metric: &str) -> &'a Breakdow
     tables.iter().find(|table| table.name == name && table.metric == metric).expect("in the report")
 }
 
-fn part<'a>(table: &'a Breakdown, name: &str) -> &'a BreakdownRow {
+fn row_named<'a>(table: &'a Breakdown, name: &str) -> &'a BreakdownRow {
     table.rows.iter().find(|row| row.name == name).expect("in the report")
 }
 
 #[test]
 fn the_order_of_the_predictions_does_not_matter() {
-    let (gold, mut predictions) = study(12);
+    let (gold, mut predictions) = sample(12);
     let options = PhraseOptions::default();
     let report = evaluate(&gold, &predictions, &options).unwrap();
     predictions.reverse();
@@ -59,7 +59,7 @@ fn the_order_of_the_predictions_does_not_matter() {
 
 #[test]
 fn intervals_by_anchor_are_wider_than_by_row() {
-    let (gold, predictions) = study(40);
+    let (gold, predictions) = sample(40);
     let interval = |unit| {
         let options = PhraseOptions { unit, ..PhraseOptions::default() };
         let report = evaluate(&gold, &predictions, &options).unwrap();
@@ -77,7 +77,7 @@ fn intervals_by_anchor_are_wider_than_by_row() {
 
 #[test]
 fn breakdowns_hold_every_row_once() {
-    let (mut gold, predictions) = study(12);
+    let (mut gold, predictions) = sample(12);
     for (i, row) in gold.iter_mut().enumerate() {
         row.rating = (i % 4 > 0).then(|| "synonym".to_owned());
     }
@@ -93,11 +93,11 @@ fn breakdowns_hold_every_row_once() {
     assert_eq!(names("section", "pearson"), ["A Human Necessities", "G Physics", "H Electricity"]);
 
     let in_section: Vec<usize> = (0..120).filter(|i| gold[*i].context == "G06").collect();
-    let column = |value: &dyn Fn(usize) -> f64| -> Vec<f64> {
+    let values = |value: &dyn Fn(usize) -> f64| -> Vec<f64> {
         in_section.iter().map(|&i| value(i)).collect()
     };
-    let expected = pearson(&column(&|i| gold[i].score), &column(&|i| predictions[i].score));
-    let section = part(table(&report, "section", "pearson"), "G Physics");
+    let expected = pearson(&values(&|i| gold[i].score), &values(&|i| predictions[i].score));
+    let section = row_named(table(&report, "section", "pearson"), "G Physics");
     assert_eq!(section.value, expected.unwrap());
 
     let anchors = &table(&report, "anchor", "pearson").rows;
@@ -107,7 +107,7 @@ fn breakdowns_hold_every_row_once() {
 
 #[test]
 fn the_worst_rows_account_for_one_minus_r() {
-    let (gold, mut predictions) = study(12);
+    let (gold, mut predictions) = sample(12);
     predictions[33].score += 9.0;
     let options = PhraseOptions { worst_rows: usize::MAX, ..PhraseOptions::default() };
     let report = evaluate(&gold, &predictions, &options).unwrap();
@@ -115,13 +115,13 @@ fn the_worst_rows_account_for_one_minus_r() {
     assert_eq!((worst.len(), worst[0].id.as_str()), (120, "id33"));
     assert!(worst[0].difference > 0.0);
     let mean_square = worst.iter().map(|row| row.difference.powi(2)).sum::<f64>() / 120.0;
-    let missing = 2.0 * (1.0 - report.evaluation.primary.value);
-    assert!((mean_square - missing).abs() < 1e-12);
+    let expected = 2.0 * (1.0 - report.evaluation.primary.value);
+    assert!((mean_square - expected).abs() < 1e-12);
 }
 
 #[test]
 fn constant_predictions_give_null_with_a_reason() {
-    let (gold, mut predictions) = study(3);
+    let (gold, mut predictions) = sample(3);
     predictions.iter_mut().for_each(|row| row.score = 0.5);
     let report = evaluate(&gold, &predictions, &PhraseOptions::default()).unwrap();
     let json = serde_json::to_value(&report).unwrap();
@@ -136,7 +136,7 @@ fn constant_predictions_give_null_with_a_reason() {
 
 #[test]
 fn resamples_without_a_correlation_are_reported() {
-    let (mut gold, predictions) = study(12);
+    let (mut gold, predictions) = sample(12);
     for row in &mut gold[1..] {
         row.score = 0.0;
     }
@@ -151,8 +151,8 @@ fn resamples_without_a_correlation_are_reported() {
 }
 
 #[test]
-fn json_has_the_stable_names_and_reads_back() {
-    let (gold, predictions) = study(4);
+fn json_has_stable_names_and_can_be_read_back() {
+    let (gold, predictions) = sample(4);
     let report = evaluate(&gold, &predictions, &PhraseOptions::default()).unwrap();
     let json = serde_json::to_value(&report).unwrap();
     let keys: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
@@ -170,7 +170,7 @@ fn json_has_the_stable_names_and_reads_back() {
 
 #[test]
 fn the_text_has_every_table_and_aligned_columns() {
-    let (mut gold, predictions) = study(12);
+    let (mut gold, predictions) = sample(12);
     gold[0].rating = Some("synonym".to_owned());
     let report = evaluate(&gold, &predictions, &PhraseOptions::default()).unwrap();
     let text = report.to_text();
@@ -194,11 +194,11 @@ fn the_text_has_every_table_and_aligned_columns() {
 
 #[test]
 fn reports_without_resamples_have_no_intervals() {
-    let (gold, predictions) = study(9);
-    let with = evaluate(&gold, &predictions, &PhraseOptions::default()).unwrap();
-    assert_eq!(with.warnings, ["only 9 sampling units: intervals are rough"]);
-    assert!(with.to_text().contains("]*"));
-    assert!(!with.to_text().contains("]**"));
+    let (gold, predictions) = sample(9);
+    let with_intervals = evaluate(&gold, &predictions, &PhraseOptions::default()).unwrap();
+    assert_eq!(with_intervals.warnings, ["only 9 sampling units: intervals are rough"]);
+    assert!(with_intervals.to_text().contains("]*"));
+    assert!(!with_intervals.to_text().contains("]**"));
     let bootstrap = BootstrapOptions { resamples: 0, ..BootstrapOptions::default() };
     let options = PhraseOptions { bootstrap, ..PhraseOptions::default() };
     let report = evaluate(&gold, &predictions, &options).unwrap();
@@ -209,8 +209,8 @@ fn reports_without_resamples_have_no_intervals() {
 }
 
 #[test]
-fn unmatched_rows_are_named() {
-    let (gold, predictions) = study(2);
+fn errors_name_unmatched_and_invalid_rows() {
+    let (gold, predictions) = sample(2);
     let failure = |gold: &[GoldRow], predictions: &[Prediction]| {
         evaluate(gold, predictions, &PhraseOptions::default()).unwrap_err().to_string()
     };
@@ -223,9 +223,9 @@ fn unmatched_rows_are_named() {
         "predictions: id `id17` is not in gold, 3 of 20 predictions have no gold row; \
          check that both files belong to the same split"
     );
-    let mut doubled = predictions.clone();
-    doubled[5].id = "id4".to_owned();
-    assert!(failure(&gold, &doubled).starts_with("predictions: id `id4` was already given"));
+    let mut duplicated = predictions.clone();
+    duplicated[5].id = "id4".to_owned();
+    assert!(failure(&gold, &duplicated).starts_with("predictions: id `id4` was already given"));
     let mut infinite = predictions.clone();
     infinite[5].score = f64::INFINITY;
     assert!(failure(&gold, &infinite).contains("id `id5`: score `inf` is not a finite number"));
@@ -233,12 +233,15 @@ fn unmatched_rows_are_named() {
         failure(&[], &predictions),
         "gold: has no rows; expected a header line and one line per row"
     );
-    assert_eq!(failure(&gold[..1], &predictions[..1]), "pearson: needs at least 2 rows, got 1");
+    assert_eq!(
+        failure(&gold[..1], &predictions[..1]),
+        "pearson: needs at least 2 rows, got 1; add rows"
+    );
 }
 
 #[test]
 fn a_level_outside_0_to_1_is_refused() {
-    let (gold, predictions) = study(2);
+    let (gold, predictions) = sample(2);
     for level in [0.0, 1.0, 95.0, f64::NAN] {
         let bootstrap = BootstrapOptions { level, ..BootstrapOptions::default() };
         let options = PhraseOptions { bootstrap, ..PhraseOptions::default() };
@@ -249,7 +252,7 @@ fn a_level_outside_0_to_1_is_refused() {
 
 #[test]
 fn the_error_that_both_systems_share_cancels_out() {
-    let (gold, predictions) = study(40);
+    let (gold, predictions) = sample(40);
     let mut better = predictions.clone();
     for (row, gold) in better.iter_mut().zip(&gold) {
         row.score += 0.1 * gold.score;

@@ -18,14 +18,14 @@ fn prediction_error(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn quoting_windows_line_ends_and_byte_order_mark() {
-    let plain = parse_gold("g.csv", GOLD.as_bytes()).unwrap();
-    assert_eq!(plain.len(), 2);
-    assert_eq!(plain[0].target, "act, of \"abating\"");
-    assert_eq!((plain[0].score, plain[0].line, plain[1].line), (0.75, Some(2), Some(3)));
+fn quotes_windows_line_ends_and_a_byte_order_mark_are_read() {
+    let unix = parse_gold("g.csv", GOLD.as_bytes()).unwrap();
+    assert_eq!(unix.len(), 2);
+    assert_eq!(unix[0].target, "act, of \"abating\"");
+    assert_eq!((unix[0].score, unix[0].line, unix[1].line), (0.75, Some(2), Some(3)));
     let windows = format!("\u{FEFF}{}", GOLD.replace('\n', "\r\n"));
-    assert_eq!(parse_gold("g.csv", windows.as_bytes()).unwrap(), plain);
-    assert_eq!(parse_gold("g.csv", GOLD.trim_end().as_bytes()).unwrap(), plain);
+    assert_eq!(parse_gold("g.csv", windows.as_bytes()).unwrap(), unix);
+    assert_eq!(parse_gold("g.csv", GOLD.trim_end().as_bytes()).unwrap(), unix);
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn empty_files_are_refused() {
 }
 
 #[test]
-fn columns_are_checked() {
+fn missing_and_duplicate_columns_are_refused() {
     assert_eq!(
         gold_error("id,anchor,target,score\na1,x,y,1\n"),
         "g.csv:1: column `context` is missing; the header has: id, anchor, target, score; rename or add the column"
@@ -119,7 +119,7 @@ fn text_that_is_not_csv_is_refused() {
 }
 
 #[test]
-fn files_are_named_as_given() {
+fn errors_name_the_path_as_given() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("gold.csv");
     let missing = read_gold(&path).unwrap_err().to_string();

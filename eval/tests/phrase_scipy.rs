@@ -25,23 +25,24 @@ fn numbers(values: &Value) -> Vec<f64> {
     values.as_array().expect("a fixture number").iter().map(number).collect()
 }
 
-fn assert_equal(case: &str, metric: &str, ours: f64, reference: f64) {
+fn assert_equal(case: &str, metric: &str, computed: f64, reference: f64) {
     // `WeightedPearson` centres the values twice, which corrects the rounding of the mean in scipy.
     let corrected = metric == "weighted pearson" && case.starts_with("nearly_constant");
     let tolerance = if corrected { 1e-5 } else { TOLERANCE };
-    let equal = (ours - reference).abs() <= tolerance || (ours.is_nan() && reference.is_nan());
-    assert!(equal, "{case}: {metric} is {ours}, scipy gives {reference}");
+    let equal =
+        (computed - reference).abs() <= tolerance || (computed.is_nan() && reference.is_nan());
+    assert!(equal, "{case}: {metric} is {computed}, scipy gives {reference}");
 }
 
 #[test]
-fn equal_to_scipy_on_the_committed_fixture() {
+fn correlations_equal_scipy_on_the_committed_fixture() {
     let cases: Value = serde_json::from_str(include_str!("reference/phrase_scipy.json")).unwrap();
     let cases = cases.as_array().unwrap();
     assert!(cases.len() > 30);
     for case in cases {
         let name = case["name"].as_str().unwrap();
         let (x, y) = (numbers(&case["x"]), numbers(&case["y"]));
-        let once = vec![1; x.len()];
+        let ones = vec![1; x.len()];
 
         if case["pearson"] == "error" {
             assert!(pearson(&x, &y).is_err(), "{name}");
@@ -49,22 +50,22 @@ fn equal_to_scipy_on_the_committed_fixture() {
             let reference = number(&case["pearson"]);
             assert_equal(name, "pearson", pearson(&x, &y).unwrap(), reference);
             let weighted = WeightedPearson::new(&x, &y).unwrap();
-            assert_equal(name, "weighted pearson", weighted.value(&once), reference);
+            assert_equal(name, "weighted pearson", weighted.value(&ones), reference);
         }
         let reference = number(&case["spearman"]);
         assert_equal(name, "spearman", spearman(&x, &y).unwrap(), reference);
         let weighted = WeightedSpearman::new(&x, &y).unwrap();
-        assert_equal(name, "weighted spearman", weighted.value(&once), reference);
+        assert_equal(name, "weighted spearman", weighted.value(&ones), reference);
 
         let reference = number(&case["kendall"]);
         assert_equal(name, "kendall", kendall_tau_b(&x, &y).unwrap(), reference);
         let weighted = WeightedKendall::new(&x, &y).unwrap();
-        assert_equal(name, "weighted kendall", weighted.value(&once), reference);
+        assert_equal(name, "weighted kendall", weighted.value(&ones), reference);
     }
 }
 
 #[test]
-fn equal_to_scipy_on_the_shared_fixture() {
+fn correlations_equal_scipy_on_the_shared_fixture() {
     let Some(data) = std::env::var_os("ENGRAM_DATA") else {
         eprintln!("skipped: ENGRAM_DATA is not set");
         return;
@@ -86,14 +87,14 @@ fn equal_to_scipy_on_the_shared_fixture() {
         let (gold, predicted) = &sets[name];
         assert_eq!(reference["n"], gold.len(), "{name}");
         if gold.len() > 1 {
-            let ours = pearson(gold, predicted).unwrap();
-            assert_equal(name, "pearson", ours, number(&reference["pearson"]["r"]));
+            let computed = pearson(gold, predicted).unwrap();
+            assert_equal(name, "pearson", computed, number(&reference["pearson"]["r"]));
         } else {
             assert!(pearson(gold, predicted).is_err(), "{name}");
         }
-        let ours = spearman(gold, predicted).unwrap();
-        assert_equal(name, "spearman", ours, number(&reference["spearman"]["r"]));
-        let ours = kendall_tau_b(gold, predicted).unwrap();
-        assert_equal(name, "kendall", ours, number(&reference["kendall_tau_b"]["r"]));
+        let computed = spearman(gold, predicted).unwrap();
+        assert_equal(name, "spearman", computed, number(&reference["spearman"]["r"]));
+        let computed = kendall_tau_b(gold, predicted).unwrap();
+        assert_equal(name, "kendall", computed, number(&reference["kendall_tau_b"]["r"]));
     }
 }

@@ -27,8 +27,8 @@ fn text(value: &Value) -> &str {
 }
 
 #[test]
-fn equal_on_tricky_strings() {
-    let Some(folder) = fixtures("equal_on_tricky_strings") else { return };
+fn tokens_equal_the_reference_on_tricky_strings() {
+    let Some(folder) = fixtures("tokens_equal_the_reference_on_tricky_strings") else { return };
     let bytes = read_bytes(folder.join("ptb.jsonl")).unwrap();
     let lines: Vec<Value> = bytes
         .split(|&byte| byte == b'\n')
@@ -43,8 +43,8 @@ fn equal_on_tricky_strings() {
     // In the fixture, `tokens` are from all captions as one file, and `raw` from each caption
     // followed by a line in lower case.
     let tokens = tokenize(&captions);
-    let spaced: Vec<&str> = captions.iter().flat_map(|caption| [*caption, "x"]).collect();
-    let raw = tokenize_raw(&spaced);
+    let with_next_lines: Vec<&str> = captions.iter().flat_map(|caption| [*caption, "x"]).collect();
+    let raw = tokenize_raw(&with_next_lines);
     for (index, item) in expected.iter().enumerate() {
         assert_eq!(item["id"], lines[index]["id"]);
         assert_eq!(tokens[index], text(&item["tokens"]), "{:?}", captions[index]);
@@ -71,30 +71,32 @@ fn equal_on_tricky_strings() {
 }
 
 #[test]
-fn equal_on_captions() {
-    let Some(folder) = fixtures("equal_on_captions") else { return };
+fn tokens_equal_the_reference_on_captions() {
+    let Some(folder) = fixtures("tokens_equal_the_reference_on_captions") else { return };
     let mut compared = 0;
     for set in ["coco", "fakecap", "synth"] {
         let annotations = json(&folder, &format!("captions_{set}.annotations.json.gz"));
         let results = json(&folder, &format!("captions_{set}.results.json.gz"));
         let expected = json(&folder, &format!("captions_{set}.tokenized.json.gz"));
         for (name, captions) in [("refs", &annotations["annotations"]), ("hyp", &results)] {
-            let mut of_image: HashMap<String, Vec<&str>> = HashMap::new();
+            let mut captions_by_image: HashMap<String, Vec<&str>> = HashMap::new();
             for caption in captions.as_array().unwrap() {
-                let of_image = of_image.entry(caption["image_id"].to_string()).or_default();
-                of_image.push(text(&caption["caption"]));
+                let image_captions =
+                    captions_by_image.entry(caption["image_id"].to_string()).or_default();
+                image_captions.push(text(&caption["caption"]));
             }
-            let (mut ours, mut theirs): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
+            let (mut set_captions, mut expected_tokens): (Vec<&str>, Vec<&str>) =
+                (Vec::new(), Vec::new());
             for image in annotations["images"].as_array().unwrap() {
                 let id = image["id"].to_string();
-                ours.extend(&of_image[&id]);
+                set_captions.extend(&captions_by_image[&id]);
                 match &expected[name][&id] {
-                    Value::Array(captions) => theirs.extend(captions.iter().map(text)),
-                    caption => theirs.push(text(caption)),
+                    Value::Array(captions) => expected_tokens.extend(captions.iter().map(text)),
+                    caption => expected_tokens.push(text(caption)),
                 }
             }
-            assert_eq!(tokenize(&ours), theirs, "{set} {name}");
-            compared += theirs.len();
+            assert_eq!(tokenize(&set_captions), expected_tokens, "{set} {name}");
+            compared += expected_tokens.len();
         }
     }
     assert!(compared > 10_000, "{compared}");

@@ -42,16 +42,16 @@ fn every_pair_has_the_counts_of_sclite() {
     for row in rows.clone() {
         let fields: Vec<&str> = row.split('\t').collect();
         let [reference, hypothesis] = [fields[0], fields[1]].map(|text| format!("{text} (u-1)\n"));
-        for (counts, optional_deletions, normaliser) in [
+        for (expected, optional_deletions, normaliser) in [
             (fields[2], false, Normaliser::Lowercase),
             (fields[3], true, Normaliser::Lowercase),
             (fields[4], false, Normaliser::None),
         ] {
-            let found = score(&reference, &hypothesis, optional_deletions, normaliser).counts;
-            let EditCounts { hits, substitutions, deletions, insertions } = found;
-            let found = format!("{hits} {substitutions} {deletions} {insertions}");
-            if found != counts {
-                failed.push(format!("{row}: {found}, -D {optional_deletions}, {normaliser}"));
+            let counts = score(&reference, &hypothesis, optional_deletions, normaliser).counts;
+            let EditCounts { hits, substitutions, deletions, insertions } = counts;
+            let counts = format!("{hits} {substitutions} {deletions} {insertions}");
+            if counts != expected {
+                failed.push(format!("{row}: {counts}, -D {optional_deletions}, {normaliser}"));
             }
         }
     }
@@ -83,7 +83,7 @@ fn alternatives_are_chosen_after_the_normaliser() {
 }
 
 #[test]
-fn invalid_markup_is_named() {
+fn errors_name_invalid_markup() {
     for (text, reason) in [
         ("a { b (u1)", "has a `{` without a `}`"),
         ("a b } (u1)", "has a `}` without a `{`"),

@@ -52,26 +52,26 @@ fn accuracies_equal_the_official_script() {
     let rounded =
         |value: f64, digits: i32| (value * 10f64.powi(digits)).round() / 10f64.powi(digits);
     for (digits, key) in [(2, "accuracy_n2"), (10, "accuracy_n10")] {
-        let expected_value = &expected[key];
+        let expected_values = &expected[key];
         let detail = &report.evaluation.detail;
-        let close = |found: &Value, expected_value: &Value, what: &str| {
-            let (found, expected_value) =
-                (found.as_f64().expect("a number"), expected_value.as_f64().expect("a number"));
+        let assert_close = |computed: &Value, expected_value: &Value, description: &str| {
+            let computed = computed.as_f64().expect("a number");
+            let expected_value = expected_value.as_f64().expect("a number");
             assert!(
-                (rounded(found, digits) - expected_value).abs() < 1e-9,
-                "{what}: {found}, {expected_value}"
+                (rounded(computed, digits) - expected_value).abs() < 1e-9,
+                "{description}: {computed}, {expected_value}"
             );
         };
-        close(&detail["accuracy"], &expected_value["overall"], "overall");
-        for (ours, theirs) in
+        assert_close(&detail["accuracy"], &expected_values["overall"], "overall");
+        for (detail_key, expected_key) in
             [("per_question_type", "perQuestionType"), ("per_answer_type", "perAnswerType")]
         {
-            let (ours, theirs) =
-                (&detail[ours], expected_value[theirs].as_object().expect("types"));
-            assert_eq!(ours.as_object().map(|types| types.len()), Some(theirs.len()));
-            theirs
-                .iter()
-                .for_each(|(name, expected_value)| close(&ours[name], expected_value, name));
+            let by_type = &detail[detail_key];
+            let expected_by_type = expected_values[expected_key].as_object().expect("types");
+            assert_eq!(by_type.as_object().map(|types| types.len()), Some(expected_by_type.len()));
+            for (name, expected_value) in expected_by_type {
+                assert_close(&by_type[name], expected_value, name);
+            }
         }
     }
 }
@@ -83,10 +83,9 @@ fn answers_are_normalised_byte_for_byte() {
     let pairs = expected["normalized_when_answers_differ"].as_array().expect("pairs");
     assert!(pairs.len() > 100);
     for pair in pairs {
-        let (raw, expected_value) =
-            (pair[0].as_str().expect("text"), pair[1].as_str().expect("text"));
-        let tidy = raw.replace(['\n', '\t'], " ");
-        assert_eq!(normalise_answer(tidy.trim()), expected_value, "{raw:?}");
+        let (raw, normalised) = (pair[0].as_str().expect("text"), pair[1].as_str().expect("text"));
+        let without_line_ends = raw.replace(['\n', '\t'], " ");
+        assert_eq!(normalise_answer(without_line_ends.trim()), normalised, "{raw:?}");
     }
 }
 
@@ -98,24 +97,24 @@ fn retrieval_metrics_equal_trec_eval() {
     let options = RetrievalOptions { items: true, ..RetrievalOptions::default() };
     let report = evaluate_retrieval(&queries, &options).expect("a report");
     let expected = json(&folder, "recall.expected.json.gz");
-    let names = |name: &str| match name {
+    let our_name = |name: &str| match name {
         "recip_rank" => "mrr".to_owned(),
         name => name.replace("ndcg_cut", "ndcg").replace('_', "@"),
     };
     for (name, expected_value) in expected["corpus"].as_object().expect("metrics") {
-        let found = report.evaluation.detail[&names(name)].as_f64().expect("a number");
+        let computed = report.evaluation.detail[&our_name(name)].as_f64().expect("a number");
         let expected_value = expected_value.as_f64().expect("a number");
         assert!(
-            (found - expected_value).abs() < 1e-9 * expected_value,
-            "{name}: {found}, {expected_value}"
+            (computed - expected_value).abs() < 1e-9 * expected_value,
+            "{name}: {computed}, {expected_value}"
         );
     }
     let columns = expected["columns"].as_array().expect("columns");
-    let at = columns.iter().position(|name| name == "recall_10").expect("recall_10");
+    let column = columns.iter().position(|name| name == "recall_10").expect("recall_10");
     for (item, row) in report.items.iter().zip(expected["items"].as_array().expect("rows")) {
         let engram_eval::items::Statistic::Mean { value } = item.statistic else {
             panic!("a mean");
         };
-        assert!((value - row[at].as_f64().expect("a number")).abs() < 1e-12, "{}", item.id);
+        assert!((value - row[column].as_f64().expect("a number")).abs() < 1e-12, "{}", item.id);
     }
 }

@@ -40,58 +40,58 @@ fn counts_of(row: &Value) -> EditCounts {
     }
 }
 
-fn close(found: f64, expected: &Value, what: &str) {
-    let expected = expected.as_f64().unwrap_or_else(|| panic!("{what}: no number"));
+fn assert_close(computed: f64, expected: &Value, description: &str) {
+    let expected = expected.as_f64().unwrap_or_else(|| panic!("{description}: no number"));
     assert!(
-        (found - expected).abs() <= 1e-12 * expected.abs().max(1.0),
-        "{what}: {found}, {expected}"
+        (computed - expected).abs() <= 1e-12 * expected.abs().max(1.0),
+        "{description}: {computed}, {expected}"
     );
 }
 
 #[test]
 fn every_count_equals_jiwer() {
     let Some(folder) = data().map(|folder| folder.join("metrics")) else { return };
-    for (pairs, expected) in [
+    for (pairs_file, expected_file) in [
         ("wer.jsonl.gz", "wer.expected.json.gz"),
         ("wer_edge.jsonl", "wer_edge.expected.json"),
         ("wer_long.jsonl.gz", "wer_long.expected.json"),
     ] {
-        let pairs_text = text(&folder.join(pairs));
-        let read = parse_pairs(pairs, &pairs_text, TextFormat::Jsonl, &Columns::default())
+        let pairs_text = text(&folder.join(pairs_file));
+        let pairs = parse_pairs(pairs_file, &pairs_text, TextFormat::Jsonl, &Columns::default())
             .unwrap_or_else(|error| panic!("{error}"));
-        let expected = json(&folder.join(expected));
+        let expected = json(&folder.join(expected_file));
         for (unit, key, rate) in
             [(TokenUnit::Word, "words", "wer"), (TokenUnit::Char, "chars", "cer")]
         {
-            let found = count_errors(unit, &read.references, &read.hypotheses)
+            let counts = count_errors(unit, &pairs.references, &pairs.hypotheses)
                 .unwrap_or_else(|error| panic!("{error}"));
             let rows = expected["items"][key].as_array().expect("one row per pair");
-            assert_eq!(rows.len(), found.pairs.len());
-            for ((row, counts), id) in rows.iter().zip(&found.pairs).zip(&read.ids) {
-                let what = format!("{pairs}, {key}, id {id}");
-                assert_eq!(*counts, counts_of(row), "{what}");
-                close(counts.error_rate(), &row[4], &what);
+            assert_eq!(rows.len(), counts.pairs.len());
+            for ((row, counts), id) in rows.iter().zip(&counts.pairs).zip(&pairs.ids) {
+                let description = format!("{pairs_file}, {key}, id {id}");
+                assert_eq!(*counts, counts_of(row), "{description}");
+                assert_close(counts.error_rate(), &row[4], &description);
                 if unit == TokenUnit::Word {
-                    close(counts.match_error_rate(), &row[5], &what);
-                    close(counts.information_lost(), &row[6], &what);
-                    close(counts.information_preserved(), &row[7], &what);
+                    assert_close(counts.match_error_rate(), &row[5], &description);
+                    assert_close(counts.information_lost(), &row[6], &description);
+                    assert_close(counts.information_preserved(), &row[7], &description);
                 }
             }
             let corpus = &expected["corpus"][key];
             for (name, count) in [
-                ("hits", found.total.hits),
-                ("substitutions", found.total.substitutions),
-                ("deletions", found.total.deletions),
-                ("insertions", found.total.insertions),
+                ("hits", counts.total.hits),
+                ("substitutions", counts.total.substitutions),
+                ("deletions", counts.total.deletions),
+                ("insertions", counts.total.insertions),
             ] {
-                assert_eq!(corpus[name], count, "{pairs}, {key}, {name}");
+                assert_eq!(corpus[name], count, "{pairs_file}, {key}, {name}");
             }
-            close(found.total.error_rate(), &corpus[rate], pairs);
+            assert_close(counts.total.error_rate(), &corpus[rate], pairs_file);
         }
     }
 }
 
-fn libri<'a>(reference: &'a str, hypothesis: &'a str) -> Pairs<'a> {
+fn libri_pairs<'a>(reference: &'a str, hypothesis: &'a str) -> Pairs<'a> {
     let parse = |text| parse_texts("libri", text, TextFormat::Tsv).expect("a table");
     join("libri", parse(reference), "libri", parse(hypothesis)).expect("the same ids")
 }
@@ -114,7 +114,7 @@ fn published_values_are_reproduced_to_all_digits() {
         let hypothesis = text(&folder.join(format!("libri_test_other.{file}.hyp.tsv")));
         let mut options = WerOptions { rare_words: Some(rare.clone()), ..WerOptions::default() };
         options.bootstrap.resamples = 0;
-        let report = evaluate(&libri(&reference, &hypothesis), &options).expect("a report");
+        let report = evaluate(&libri_pairs(&reference, &hypothesis), &options).expect("a report");
         let rates = report.rare_words.expect("rare words");
         let counts = [report.counts, rates.others, rates.rare];
         for (counts, expected) in counts.into_iter().zip([wer, u_wer, b_wer]) {
@@ -123,9 +123,9 @@ fn published_values_are_reproduced_to_all_digits() {
             let per_cent = 100.0 * counts.errors() as f64 / counts.reference_tokens() as f64;
             assert_eq!(per_cent.to_string(), expected.to_string(), "{file}");
         }
-        let found = [report.evaluation.primary.value, rates.u_wer, rates.b_wer];
-        for (found, expected) in found.into_iter().zip([wer, u_wer, b_wer]) {
-            assert!((found * 100.0 - expected).abs() < 1e-12, "{file}");
+        let rates = [report.evaluation.primary.value, rates.u_wer, rates.b_wer];
+        for (rate, expected) in rates.into_iter().zip([wer, u_wer, b_wer]) {
+            assert!((rate * 100.0 - expected).abs() < 1e-12, "{file}");
         }
         assert_eq!(report.counts.reference_tokens(), 52_343);
     }

@@ -2,8 +2,9 @@
 
 Usage: compare.py ROUNDS
        compare.py make FOLDER      (writes the input files; the first form calls it)
-Each row has median wall times over ROUNDS processes on the same file: Engram with all threads, Engram with one
-thread, the reference tool (peer). The ratios, the size of the input and the peak memory follow.
+Each line of the table has median wall times over ROUNDS processes on the same file: Engram with all
+threads, Engram with one thread, the reference tool (peer). The ratios, the size of the input and the
+peak memory follow.
 """
 import gzip
 import json
@@ -38,13 +39,13 @@ def long_pair():
 def repeated_captions(count):
     """COCO's images under new ids; the last caption of each image is the result."""
     rows = json.loads(read("coco_captions_val2017.json.gz"))
-    of_image = {}
+    captions_by_image = {}
     for row in rows["annotations"]:
-        of_image.setdefault(row["image_id"], []).append(row["caption"])
-    images = list(of_image.values())
+        captions_by_image.setdefault(row["image_id"], []).append(row["caption"])
+    caption_lists = list(captions_by_image.values())
     annotations, results = {"images": [], "annotations": []}, []
     for i in range(count):
-        captions = images[i % len(images)]
+        captions = caption_lists[i % len(caption_lists)]
         annotations["images"].append({"id": i})
         for caption in captions[:-1]:
             entry = {"image_id": i, "id": len(annotations["annotations"]), "caption": caption}
@@ -57,10 +58,10 @@ def repeated_questions(count):
     annotations = json.loads(read("vqa.annotations.json.gz"))
     questions = json.loads(read("vqa.questions.json.gz"))
     results = {row["question_id"]: row["answer"] for row in json.loads(read("vqa.results.json.gz"))}
-    first, by_id = annotations["annotations"], {q["question_id"]: q for q in questions["questions"]}
+    rows, by_id = annotations["annotations"], {q["question_id"]: q for q in questions["questions"]}
     new_annotations, new_questions, new_results = [], [], []
     for i in range(count):
-        row = first[i % len(first)]
+        row = rows[i % len(rows)]
         new_annotations.append({**row, "question_id": i})
         new_questions.append({**by_id[row["question_id"]], "question_id": i})
         new_results.append({"question_id": i, "answer": results[row["question_id"]]})
@@ -76,7 +77,7 @@ def repeated_strings(count):
 
 
 def run(command, stdin=None):
-    """Wall seconds and peak MB of a process."""
+    """Runs a process. Returns its wall time in seconds and its peak memory in MiB."""
     before = time.perf_counter()
     with open(stdin or os.devnull) as source:
         process = subprocess.Popen(
@@ -88,7 +89,8 @@ def run(command, stdin=None):
     return seconds, usage.ru_maxrss / 1024
 
 
-def row(name, engram, peer, files, stdin=None):
+def print_row(name, engram, peer, files, stdin=None):
+    """Times one task and prints its line of the table. `files` are the inputs whose size is given."""
     times = {"all": [], "one": [], "peer": []}
     memory = {}
     commands = {
@@ -108,8 +110,9 @@ def row(name, engram, peer, files, stdin=None):
           f"{memory['peer']:.0f} |", flush=True)
 
 
-def has(module):
-    code = f"import sys; sys.path.insert(0, {str(HERE)!r}); import peer; peer.{module}()"
+def peer_loads(function):
+    """Whether a function of peer.py without arguments succeeds."""
+    code = f"import sys; sys.path.insert(0, {str(HERE)!r}); import peer; peer.{function}()"
     return subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
 
 
@@ -134,30 +137,31 @@ def make(folder):
 def main():
     folder = tempfile.mkdtemp()
     subprocess.run([sys.executable, __file__, "make", folder], check=True)
-    pairs, pair, a, q, r, texts, refs, captions = (
+    pairs, long, annotations, questions, results, texts, references, captions = (
         f"{folder}/{name}" for name in ("pairs.jsonl", "long.jsonl", "vqa_a.json", "vqa_q.json", "vqa_r.json",
                                         "texts.txt", "cap_a.json", "cap_r.json"))
-    print("| task | ms | ms, 1 thread | peer, ms | peer / ours | peer / 1 thread | input, MB "
-          "| peak, MB | peer's peak, MB |")
+    print("| task | ms | ms, 1 thread | peer, ms | peer / ours | peer / 1 thread | input, MiB "
+          "| peak, MiB | peer's peak, MiB |")
     print("|---|---|---|---|---|---|---|---|---|")
-    plain = ["--json", "--resamples", "0"]
-    row("WER and CER, 100,000 pairs (jiwer 4.0.0)",
-        ["eval", "wer", "--pairs", pairs, *plain], ["wer", pairs], [pairs])
-    row("the same with intervals of 1,000 resamples",
-        ["eval", "wer", "--pairs", pairs, "--json"], ["wer", pairs], [pairs])
-    row("WER and CER, a 10,000-word pair (jiwer 4.0.0)",
-        ["eval", "wer", "--pairs", pair, *plain], ["wer", pair], [pair])
-    row("VQA, 100,000 questions (the official script's steps, Python 3)",
-        ["eval", "vqa", "--ref", a, "--hyp", r, *plain], ["vqa", a, q, r], [a, r])
-    if has("whisper"):
-        row("Whisper normaliser, 100,000 strings (openai-whisper 20250625)",
-            ["eval", "normalize", "--normalizer", "whisper-en"], ["normalize"], [texts], texts)
+    no_intervals = ["--json", "--resamples", "0"]
+    print_row("WER and CER, 100,000 pairs (jiwer 4.0.0)",
+              ["eval", "wer", "--pairs", pairs, *no_intervals], ["wer", pairs], [pairs])
+    print_row("the same with intervals of 1,000 resamples",
+              ["eval", "wer", "--pairs", pairs, "--json"], ["wer", pairs], [pairs])
+    print_row("WER and CER, a 10,000-word pair (jiwer 4.0.0)",
+              ["eval", "wer", "--pairs", long, *no_intervals], ["wer", long], [long])
+    print_row("VQA, 100,000 questions (the official script's steps, Python 3)",
+              ["eval", "vqa", "--ref", annotations, "--hyp", results, *no_intervals],
+              ["vqa", annotations, questions, results], [annotations, results])
+    if peer_loads("whisper"):
+        print_row("Whisper normaliser, 100,000 strings (openai-whisper 20250625)",
+                  ["eval", "normalize", "--normalizer", "whisper-en"], ["normalize"], [texts], texts)
     else:
         print("SKIPPED: the Whisper normaliser; openai-whisper is not installed")
     if subprocess.run(["java", "-version"], capture_output=True).returncode == 0:
-        row("captions, 25,000 images (pycocoevalcap 1.2: PTBTokenizer, BLEU, ROUGE-L, CIDEr)",
-            ["eval", "caption", "--ref", refs, "--hyp", captions, *plain],
-            ["caption", refs, captions], [refs, captions])
+        print_row("captions, 25,000 images (pycocoevalcap 1.2: PTBTokenizer, BLEU, ROUGE-L, CIDEr)",
+                  ["eval", "caption", "--ref", references, "--hyp", captions, *no_intervals],
+                  ["caption", references, captions], [references, captions])
     else:
         print("SKIPPED: captions; Java is not installed")
 

@@ -1,4 +1,4 @@
-"""The reference tools on one file, as `compare.py` times them.
+"""Runs one reference tool on its input files. `compare.py` times this script.
 
 Usage: peer.py wer PAIRS | vqa ANNOTATIONS QUESTIONS RESULTS | normalize < LINES | caption REFERENCES RESULTS
 """

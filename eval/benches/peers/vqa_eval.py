@@ -1,6 +1,6 @@
 """The steps of the official VQA script (GT-Vision-Lab/VQA a013f00) in Python 3.
 
-No package contains the script. The table of contractions is read from Engram's source, so that there is only one.
+No package contains the script. The table of contractions is read from Engram's source, so that both use the same one.
 """
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ STOP = re.compile(r"(?!<=\d)(\.)(?!\d)")
 COMMA = re.compile(r"(\d)(,)(\d)")
 
 
-def without_punctuation(text):
+def process_punctuation(text):
     out = text
     for mark in PUNCTUATION:
         if mark + " " in text or " " + mark in text or COMMA.search(text) is not None:
@@ -25,7 +25,7 @@ def without_punctuation(text):
     return STOP.sub("", out, re.UNICODE)
 
 
-def without_articles(text):
+def process_digit_article(text):
     words = [NUMBERS.get(word, word) for word in text.lower().split()]
     words = [word for word in words if word not in ("a", "an", "the")]
     return " ".join(CONTRACTIONS.get(word, word) for word in words)
@@ -37,17 +37,17 @@ def without_line_ends(text):
 
 def accuracy(annotations, questions, results):
     """Overall accuracy in per cent, and by question type and answer type."""
-    given = {row["question_id"]: row["answer"] for row in results}
+    predicted = {row["question_id"]: row["answer"] for row in results}
     question_ids = {row["question_id"] for row in questions["questions"]}
     scores, by_question, by_answer = [], {}, {}
     for row in annotations["annotations"]:
         assert row["question_id"] in question_ids
         answers = [dict(answer, answer=without_line_ends(answer["answer"])) for answer in row["answers"]]
-        result = without_line_ends(given[row["question_id"]])
+        result = without_line_ends(predicted[row["question_id"]])
         if len({answer["answer"] for answer in answers}) > 1:
             for answer in answers:
-                answer["answer"] = without_articles(without_punctuation(answer["answer"]))
-            result = without_articles(without_punctuation(result))
+                answer["answer"] = process_digit_article(process_punctuation(answer["answer"]))
+            result = process_digit_article(process_punctuation(result))
         answer_scores = []
         for answer in answers:
             others = [other for other in answers if other != answer]

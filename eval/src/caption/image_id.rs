@@ -1,4 +1,4 @@
-//! Image ids. COCO and NoCaps have integers; other data sets may have names.
+//! Image ids. COCO and NoCaps have integers; other data sets may have strings.
 
 use std::fmt;
 
@@ -29,7 +29,7 @@ impl fmt::Display for ImageId {
 
 impl ImageId {
     /// The id for a message: on one line, shortened to 60 characters.
-    pub(super) fn brief(&self) -> String {
+    pub(super) fn for_message(&self) -> String {
         shortened(&self.to_string(), 60)
     }
 }

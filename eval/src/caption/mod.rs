@@ -69,7 +69,7 @@ pub struct CaptionResults {
     pub results: Vec<CaptionResult>,
 }
 
-/// Which images are evaluated.
+/// The images to evaluate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum EvaluatedImages {
     /// All annotated images; a missing result is an error.
@@ -93,7 +93,7 @@ pub enum DomainFrequency {
 /// Options for [`evaluate`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CaptionOptions {
-    /// Which images are evaluated.
+    /// The images to evaluate.
     pub images: EvaluatedImages,
     /// External document frequencies for CIDEr-D and CIDEr; `None` counts them in the given
     /// references.
@@ -208,25 +208,25 @@ pub fn evaluate(
     results: &CaptionResults,
     options: &CaptionOptions,
 ) -> Result<CaptionScores, EvalError> {
-    Ok(prepare(annotations, results, options)?.scores(options))
+    Ok(tokenize_captions(annotations, results, options)?.scores(options))
 }
 
 /// The tokenized captions. The metrics need no other texts.
-struct Prepared {
+struct TokenizedCaptions {
     corpus: CaptionCorpus,
     /// Id and domain of each image.
     images: Vec<(ImageId, Option<String>)>,
     warnings: Vec<String>,
 }
 
-fn prepare(
+fn tokenize_captions(
     annotations: &CaptionAnnotations,
     results: &CaptionResults,
     options: &CaptionOptions,
-) -> Result<Prepared, EvalError> {
-    let pairs = joined(annotations, results, options.images)?;
+) -> Result<TokenizedCaptions, EvalError> {
+    let pairs = join_results(annotations, results, options.images)?;
     let mut warnings = Vec::new();
-    let corpus = corpus(&pairs, [&annotations.file, &results.file], &mut warnings)?;
+    let corpus = tokenized_corpus(&pairs, [&annotations.file, &results.file], &mut warnings)?;
     if pairs.len() < annotations.images.len() {
         warnings.push(format!(
             "{} of {} annotated images have no result and are skipped",
@@ -241,47 +241,49 @@ fn prepare(
                 .to_owned(),
         );
     }
-    let head = |(image, _): &(&AnnotatedImage, &str)| (image.id.clone(), image.domain.clone());
-    Ok(Prepared { corpus, images: pairs.iter().map(head).collect(), warnings })
+    let id_and_domain =
+        |(image, _): &(&AnnotatedImage, &str)| (image.id.clone(), image.domain.clone());
+    Ok(TokenizedCaptions { corpus, images: pairs.iter().map(id_and_domain).collect(), warnings })
 }
 
-impl Prepared {
+impl TokenizedCaptions {
     fn scores(self, options: &CaptionOptions) -> CaptionScores {
         let Self { corpus, images, mut warnings } = self;
         let frequency = options.document_frequency.as_ref();
-        let own_frequency =
+        let count_per_domain =
             frequency.is_none() && options.domain_frequency == DomainFrequency::OwnImages;
         let (cider_d, cider) = cider::cider_d_and_cider(&corpus, frequency);
         let bleu = bleu(&corpus);
         let rouge_l = rouge_l(&corpus);
         // Frees the corpus early unless the domains need it.
-        let corpus = own_frequency.then_some(corpus);
-        let of_image = |(position, (id, domain)): (usize, (ImageId, Option<String>))| ImageScores {
-            id,
-            domain,
-            metrics: CaptionMetrics {
-                bleu: bleu.images[position],
-                rouge_l: rouge_l[position],
-                cider_d: cider_d[position],
-                cider: cider[position],
-            },
-            bleu_statistics: bleu.statistics[position],
-        };
-        let images: Vec<ImageScores> = images.into_iter().enumerate().map(of_image).collect();
+        let corpus = count_per_domain.then_some(corpus);
+        let image_scores =
+            |(position, (id, domain)): (usize, (ImageId, Option<String>))| ImageScores {
+                id,
+                domain,
+                metrics: CaptionMetrics {
+                    bleu: bleu.images[position],
+                    rouge_l: rouge_l[position],
+                    cider_d: cider_d[position],
+                    cider: cider[position],
+                },
+                bleu_statistics: bleu.statistics[position],
+            };
+        let images: Vec<ImageScores> = images.into_iter().enumerate().map(image_scores).collect();
         let metrics = CaptionMetrics {
             bleu: bleu.corpus,
             rouge_l: mean(&rouge_l),
             cider_d: mean(&cider_d),
             cider: mean(&cider),
         };
-        let domains = by_domain(&images, corpus.as_ref(), &mut warnings);
+        let domains = domain_scores(&images, corpus.as_ref(), &mut warnings);
         CaptionScores { corpus: metrics, domains, warnings, images }
     }
 }
 
 /// Tokenizes the reference captions and the results; `files` are the names of their files, for
 /// warnings.
-fn corpus(
+fn tokenized_corpus(
     pairs: &[(&AnnotatedImage, &str)],
     files: [&str; 2],
     warnings: &mut Vec<String>,
@@ -289,9 +291,9 @@ fn corpus(
     let references = pairs.iter().flat_map(|(image, _)| &image.references);
     let references: Vec<&str> = references.map(String::as_str).collect();
     let captions: Vec<&str> = pairs.iter().map(|(_, caption)| *caption).collect();
-    let all = || references.iter().chain(&captions);
-    let bytes = all().map(|caption| caption.len()).sum();
-    let mut sentences = Sentences::with_capacity(all().count(), bytes);
+    let all_captions = || references.iter().chain(&captions);
+    let bytes = all_captions().map(|caption| caption.len()).sum();
+    let mut sentences = Sentences::with_capacity(all_captions().count(), bytes);
     for (captions, file) in [&references, &captions].into_iter().zip(files) {
         warn_of_line_ends(captions, file, warnings);
         let end = sentences.len() + captions.len();
@@ -302,7 +304,7 @@ fn corpus(
 }
 
 /// The evaluated images, each with its predicted caption.
-fn joined<'a>(
+fn join_results<'a>(
     annotations: &'a CaptionAnnotations,
     results: &'a CaptionResults,
     evaluated: EvaluatedImages,
@@ -316,7 +318,7 @@ fn joined<'a>(
                     "entries {} and {} are both for image {}",
                     first + 1,
                     entry + 1,
-                    result.image_id.brief()
+                    result.image_id.for_message()
                 ),
                 remedy: "give one caption per image",
             });
@@ -334,7 +336,7 @@ fn joined<'a>(
         return Err(EvalError::ExtraPrediction {
             location: Location::new(format!("{}, entry {}", results.file, entry + 1), None),
             gold: annotations.file.clone(),
-            id: id.brief(),
+            id: id.for_message(),
             extra: entries.len(),
             rows: results.results.len(),
         });
@@ -345,7 +347,7 @@ fn joined<'a>(
         return Err(EvalError::MissingPrediction {
             predictions: results.file.clone(),
             gold: Location::new(&annotations.file, None),
-            id: first.brief(),
+            id: first.for_message(),
             missing: missing.len(),
             rows: annotations.images.len(),
         });
@@ -353,7 +355,7 @@ fn joined<'a>(
     if let Some((image, _)) = pairs.iter().find(|(image, _)| image.references.is_empty()) {
         return Err(EvalError::Malformed {
             location: Location::new(&annotations.file, None),
-            reason: format!("image {} has no captions", image.id.brief()),
+            reason: format!("image {} has no captions", image.id.for_message()),
             remedy: "give at least one entry of `annotations` for every image",
         });
     }
@@ -363,7 +365,7 @@ fn joined<'a>(
 /// The metrics of each domain. If `corpus` is given, CIDEr counts document frequencies in the
 /// images of the domain; with `None`, the scores of the images are averaged. Images without a
 /// domain are ignored.
-fn by_domain(
+fn domain_scores(
     images: &[ImageScores],
     corpus: Option<&CaptionCorpus>,
     warnings: &mut Vec<String>,

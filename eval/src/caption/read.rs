@@ -8,13 +8,13 @@ use serde::Deserialize;
 
 use super::{AnnotatedImage, CaptionAnnotations, CaptionResult, CaptionResults, ImageId};
 use crate::error::{EvalError, Location};
-use crate::json::cursor::{Cursor, PART, Parts, parse_list};
+use crate::json::cursor::{Cursor, PART_BYTES, Parts, parse_list};
 use crate::json::{DistinctKeys, Text, objects};
 use crate::metric::caption::cider::DocumentFrequency;
 
-const ANNOTATION_SHAPE: &str = "expected {\"images\": [{\"id\": 1}, …], \"annotations\": [{\"image_id\": 1, \"caption\": \"a dog\"}, …]}";
-const RESULT_SHAPE: &str = "expected [{\"image_id\": 1, \"caption\": \"a dog\"}, …]";
-const FREQUENCY_SHAPE: &str =
+const ANNOTATION_REMEDY: &str = "expected {\"images\": [{\"id\": 1}, …], \"annotations\": [{\"image_id\": 1, \"caption\": \"a dog\"}, …]}";
+const RESULT_REMEDY: &str = "expected [{\"image_id\": 1, \"caption\": \"a dog\"}, …]";
+const FREQUENCY_REMEDY: &str =
     "expected {\"num_documents\": 5000, \"document_frequency\": {\"a dog\": 120, …}}";
 
 /// Reads annotations of COCO, or of NoCaps, which gives each image a `domain`.
@@ -83,29 +83,29 @@ struct FrequencyFile {
 /// # Errors
 /// [`EvalError::Malformed`]
 pub fn parse_annotations(file: &str, bytes: &[u8]) -> Result<CaptionAnnotations, EvalError> {
-    let (image_entries, caption_entries) = match lists(bytes, PART) {
+    let (image_entries, caption_entries) = match parse_lists(bytes, PART_BYTES) {
         Some(lists) => lists,
         None => {
-            let Object(parsed): Object<AnnotationFile<'_>> = parse(file, bytes, ANNOTATION_SHAPE)?;
-            let bare = |Object(image)| image;
-            let images = parsed.images.map(|list| vec![list.into_iter().map(bare).collect()]);
+            let Object(parsed): Object<AnnotationFile<'_>> = parse(file, bytes, ANNOTATION_REMEDY)?;
+            let unwrapped = |Object(image)| image;
+            let images = parsed.images.map(|list| vec![list.into_iter().map(unwrapped).collect()]);
             (images, vec![parsed.annotations])
         }
     };
-    let malformed = |reason| malformed(file, reason, ANNOTATION_SHAPE);
+    let malformed = |reason| malformed(file, reason, ANNOTATION_REMEDY);
     let mut images: Vec<AnnotatedImage> = Vec::new();
     let mut index = HashMap::new();
-    let listed = image_entries.is_some();
+    let has_image_list = image_entries.is_some();
     for (entry, image) in image_entries.into_iter().flatten().flatten().enumerate() {
         let entry = entry + 1;
         let Some(id) = image.id else {
             return Err(malformed(format!("entry {entry} of `images` has no `id`")));
         };
-        if let Some(first) = index.insert(id.clone(), images.len()) {
+        if let Some(first_index) = index.insert(id.clone(), images.len()) {
             let reason = format!(
                 "entry {entry} of `images` has the same id {} as entry {}",
-                id.brief(),
-                first + 1
+                id.for_message(),
+                first_index + 1
             );
             return Err(malformed(reason));
         }
@@ -113,11 +113,11 @@ pub fn parse_annotations(file: &str, bytes: &[u8]) -> Result<CaptionAnnotations,
     }
     for (entry, annotation) in caption_entries.into_iter().flatten().enumerate() {
         let entry_name = || format!("entry {} of `annotations`", entry + 1);
-        let (id, caption) = complete(annotation, entry_name).map_err(malformed)?;
+        let (id, caption) = id_and_caption(annotation, entry_name).map_err(malformed)?;
         let position = match index.get(&id) {
             Some(&position) => position,
-            None if listed => {
-                let (id, entry_name) = (id.brief(), entry_name());
+            None if has_image_list => {
+                let (id, entry_name) = (id.for_message(), entry_name());
                 return Err(malformed(format!("{entry_name} is for image {id}, not in `images`")));
             }
             None => {
@@ -139,21 +139,21 @@ pub fn parse_annotations(file: &str, bytes: &[u8]) -> Result<CaptionAnnotations,
 /// # Errors
 /// [`EvalError::Malformed`]
 pub fn parse_results(file: &str, bytes: &[u8]) -> Result<CaptionResults, EvalError> {
-    let entries = match text(bytes).and_then(|text| parse_list(text, PART)) {
+    let entries = match text(bytes).and_then(|text| parse_list(text, PART_BYTES)) {
         Some(entries) => entries,
         None => {
-            let entries: Vec<Object<CaptionEntry<'_>>> = parse(file, bytes, RESULT_SHAPE)?;
+            let entries: Vec<Object<CaptionEntry<'_>>> = parse(file, bytes, RESULT_REMEDY)?;
             entries.into_iter().map(|Object(entry)| entry).collect()
         }
     };
-    let complete = |(entry, result): (usize, CaptionEntry<'_>)| {
-        let (image_id, caption) = complete(result, || format!("entry {}", entry + 1))
-            .map_err(|reason| malformed(file, reason, RESULT_SHAPE))?;
+    let result = |(entry, result): (usize, CaptionEntry<'_>)| {
+        let (image_id, caption) = id_and_caption(result, || format!("entry {}", entry + 1))
+            .map_err(|reason| malformed(file, reason, RESULT_REMEDY))?;
         Ok::<_, EvalError>(CaptionResult { image_id, caption })
     };
-    let results = entries.into_iter().enumerate().map(complete).collect::<Result<Vec<_>, _>>()?;
+    let results = entries.into_iter().enumerate().map(result).collect::<Result<Vec<_>, _>>()?;
     if results.is_empty() {
-        return Err(malformed(file, "has no results".to_owned(), RESULT_SHAPE));
+        return Err(malformed(file, "has no results".to_owned(), RESULT_REMEDY));
     }
     Ok(CaptionResults { file: file.to_owned(), results })
 }
@@ -164,19 +164,19 @@ pub fn parse_results(file: &str, bytes: &[u8]) -> Result<CaptionResults, EvalErr
 /// # Errors
 /// [`EvalError::Malformed`]
 pub fn parse_document_frequency(file: &str, bytes: &[u8]) -> Result<DocumentFrequency, EvalError> {
-    let Object(parsed): Object<FrequencyFile> = parse(file, bytes, FREQUENCY_SHAPE)?;
+    let Object(parsed): Object<FrequencyFile> = parse(file, bytes, FREQUENCY_REMEDY)?;
     let documents = parsed.num_documents;
-    let refuse = |reason| Err(malformed(file, reason, FREQUENCY_SHAPE));
+    let refuse = |reason| Err(malformed(file, reason, FREQUENCY_REMEDY));
     if !(documents.is_finite() && documents >= 1.0) {
         return refuse(format!("`num_documents` is {documents}, but must be at least 1"));
     }
-    // Reports the alphabetically first n-gram, so that the message is deterministic.
+    // Reports the alphabetically first n-gram, so that the message is always the same.
     let DistinctKeys(counts) = parsed.document_frequency;
-    let bad = counts
+    let invalid = counts
         .iter()
         .filter(|&(_, &count)| !(0.0..=documents).contains(&count))
-        .min_by_key(|n| n.0);
-    if let Some((ngram, count)) = bad {
+        .min_by_key(|&(ngram, _)| ngram);
+    if let Some((ngram, count)) = invalid {
         let ngram = shortened(ngram, 60);
         return refuse(format!("`{ngram}` is in {count} of {documents} documents"));
     }
@@ -185,18 +185,18 @@ pub fn parse_document_frequency(file: &str, bytes: &[u8]) -> Result<DocumentFreq
 
 /// Reads both lists of an annotation file in parallel. `None` asks the caller to parse the file
 /// serially, for example to get the error.
-fn lists(bytes: &[u8], part: usize) -> Option<Lists<'_>> {
-    let mut cursor = Cursor::new(text(bytes)?, part);
+fn parse_lists(bytes: &[u8], part_bytes: usize) -> Option<Lists<'_>> {
+    let mut cursor = Cursor::new(text(bytes)?, part_bytes);
     let (mut images, mut annotations) = (None, None);
-    cursor.object(|key, cursor| {
-        let first = match key {
-            "images" => images.replace(cursor.list()?).is_none(),
-            "annotations" => annotations.replace(cursor.list()?).is_none(),
-            _ => return cursor.skip(),
+    cursor.parse_object(|key, cursor| {
+        let is_first = match key {
+            "images" => images.replace(cursor.parse_parts()?).is_none(),
+            "annotations" => annotations.replace(cursor.parse_parts()?).is_none(),
+            _ => return cursor.skip_value(),
         };
-        first.then_some(())
+        is_first.then_some(())
     })?;
-    cursor.end()?;
+    cursor.expect_end()?;
     Some((images, annotations?))
 }
 
@@ -204,7 +204,7 @@ fn lists(bytes: &[u8], part: usize) -> Option<Lists<'_>> {
 type Lists<'a> = (Option<Parts<ImageEntry>>, Parts<CaptionEntry<'a>>);
 
 /// Returns the id and the caption of an entry; `entry_name` names the entry in messages.
-fn complete(
+fn id_and_caption(
     entry: CaptionEntry<'_>,
     entry_name: impl Fn() -> String,
 ) -> Result<(ImageId, String), String> {
@@ -212,32 +212,32 @@ fn complete(
         (Some(image_id), Some(Text(caption))) => Ok((image_id, caption.into_owned())),
         (None, _) => Err(format!("{} has no `image_id`", entry_name())),
         (Some(id), None) => {
-            Err(format!("{} (image {}) has no `caption`", entry_name(), id.brief()))
+            Err(format!("{} (image {}) has no `caption`", entry_name(), id.for_message()))
         }
     }
 }
 
 /// The text of a file without its byte order mark; `None` if the file is not UTF-8.
 fn text(bytes: &[u8]) -> Option<&str> {
-    str::from_utf8(without_mark(bytes)).ok()
+    str::from_utf8(without_byte_order_mark(bytes)).ok()
 }
 
-fn without_mark(bytes: &[u8]) -> &[u8] {
+fn without_byte_order_mark(bytes: &[u8]) -> &[u8] {
     bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes)
 }
 
 fn parse<'a, T: Deserialize<'a>>(
     file: &str,
     bytes: &'a [u8],
-    shape: &'static str,
+    remedy: &'static str,
 ) -> Result<T, EvalError> {
-    serde_json::from_slice(without_mark(bytes)).map_err(|error| EvalError::Malformed {
+    serde_json::from_slice(without_byte_order_mark(bytes)).map_err(|error| EvalError::Malformed {
         location: Location::new(file, (error.line() > 0).then_some(error.line() as u64)),
         reason: message(&error),
-        remedy: shape,
+        remedy,
     })
 }
 
-fn malformed(file: &str, reason: String, shape: &'static str) -> EvalError {
-    EvalError::Malformed { location: Location::new(file, None), reason, remedy: shape }
+fn malformed(file: &str, reason: String, remedy: &'static str) -> EvalError {
+    EvalError::Malformed { location: Location::new(file, None), reason, remedy }
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{
     CaptionAnnotations, CaptionMetrics, CaptionOptions, CaptionResults, CaptionScores, METRICS,
-    prepare,
+    tokenize_captions,
 };
 use crate::bootstrap::{BootstrapOptions, Resampling, bootstrap_many};
 use crate::error::EvalError;
@@ -75,14 +75,14 @@ pub fn report(
     options: &ReportOptions,
 ) -> Result<CaptionReport, EvalError> {
     options.bootstrap.validate()?;
-    let prepared = prepare(&annotations, &results, &options.captions)?;
+    let captions = tokenize_captions(&annotations, &results, &options.captions)?;
     // Keeps the texts only if the report lists images: they take half of the memory.
     let texts = (options.worst > 0).then_some((annotations, results));
-    let scores = prepared.scores(&options.captions);
-    let all: Vec<usize> = (0..scores.images.len()).collect();
-    let mut measures = measures(&scores, &all, &scores.corpus, &options.bootstrap);
+    let scores = captions.scores(&options.captions);
+    let all_images: Vec<usize> = (0..scores.images.len()).collect();
+    let mut measures = measures(&scores, &all_images, &scores.corpus, &options.bootstrap);
     let primary = measures.remove(CIDER_D);
-    let breakdowns = by_domain(&scores, &options.bootstrap);
+    let breakdowns = domain_breakdowns(&scores, &options.bootstrap);
     let (provenance, sources) = (Provenance::default(), options.sources.clone());
     let mut evaluation = Evaluation::new(primary, measures, breakdowns, provenance, sources);
     evaluation.normaliser = "ptb, Stanford CoreNLP 3.4.1 as in pycocoevalcap 1.2".to_owned();
@@ -107,7 +107,7 @@ pub fn report(
     };
     Ok(CaptionReport {
         worst: texts.map_or_else(Vec::new, |(annotations, results)| {
-            worst(&annotations, &results, &scores, options.worst)
+            worst_images(&annotations, &results, &scores, options.worst)
         }),
         warnings: scores.warnings,
         items,
@@ -115,53 +115,55 @@ pub fn report(
     })
 }
 
-/// Adds the interval over `images` to each of their `metrics`.
+/// The `metrics` of `images`, each with its interval.
 fn measures(
     scores: &CaptionScores,
     images: &[usize],
     metrics: &CaptionMetrics,
     options: &BootstrapOptions,
 ) -> Vec<Measure> {
-    let of = |metric: usize| -> Vec<f64> {
+    let image_values = |metric: usize| -> Vec<f64> {
         images.iter().map(|image| scores.images[*image].metrics.values()[metric]).collect()
     };
     let bleu: Vec<BleuStatistics> =
         images.iter().map(|image| scores.images[*image].bleu_statistics).collect();
-    let means: Vec<Vec<f64>> = (METRICS - 3..METRICS).map(of).collect();
+    let mean_metrics: Vec<Vec<f64>> = (METRICS - 3..METRICS).map(image_values).collect();
     let resampling = Resampling::by_named_row("image", images.len());
-    let drawn = (options.resamples > 0).then(|| {
-        bootstrap_many(&resampling, options, |times| {
+    let distributions = (options.resamples > 0).then(|| {
+        bootstrap_many(&resampling, options, |counts| {
             let [bleu_1, bleu_2, bleu_3, bleu_4] =
-                BleuStatistics::of_resample(&bleu, times).scores();
+                BleuStatistics::of_resample(&bleu, counts).scores();
             let [rouge_l, cider_d, cider] =
-                [0, 1, 2].map(|metric| weighted_mean(&means[metric], times));
+                [0, 1, 2].map(|metric| weighted_mean(&mean_metrics[metric], counts));
             [bleu_1, bleu_2, bleu_3, bleu_4, rouge_l, cider_d, cider]
         })
     });
     let values = metrics.values();
     let measure = |metric: usize| {
-        let interval = drawn.as_ref().map(|drawn| drawn[metric].interval(&resampling, options));
+        let interval = distributions
+            .as_ref()
+            .map(|distributions| distributions[metric].interval(&resampling, options));
         Measure::new(&CaptionMetrics::INFO[metric], images.len(), Ok(values[metric]), interval)
     };
     (0..METRICS).map(measure).collect()
 }
 
 /// One table per metric, with one row per domain.
-fn by_domain(scores: &CaptionScores, options: &BootstrapOptions) -> Vec<Breakdown> {
+fn domain_breakdowns(scores: &CaptionScores, options: &BootstrapOptions) -> Vec<Breakdown> {
     if scores.domains.is_empty() {
         return Vec::new();
     }
-    let mut inside: HashMap<&str, Vec<usize>> = HashMap::new();
+    let mut images_by_domain: HashMap<&str, Vec<usize>> = HashMap::new();
     for (image, scored) in scores.images.iter().enumerate() {
         if let Some(domain) = &scored.domain {
-            inside.entry(domain).or_default().push(image);
+            images_by_domain.entry(domain).or_default().push(image);
         }
     }
-    let of_domain = |domain: &super::DomainScores| {
-        let images = inside.get(domain.name.as_str()).map_or(&[][..], Vec::as_slice);
+    let domain_measures = |domain: &super::DomainScores| {
+        let images = images_by_domain.get(domain.name.as_str()).map_or(&[][..], Vec::as_slice);
         (domain.name.clone(), measures(scores, images, &domain.metrics, options))
     };
-    let domains: Vec<(String, Vec<Measure>)> = scores.domains.iter().map(of_domain).collect();
+    let domains: Vec<(String, Vec<Measure>)> = scores.domains.iter().map(domain_measures).collect();
     let table = |metric: usize| {
         let rows = domains.iter().map(|(name, measures)| (name.clone(), measures[metric].clone()));
         Breakdown::new("domain", &CaptionMetrics::INFO[metric], rows.collect())
@@ -170,7 +172,7 @@ fn by_domain(scores: &CaptionScores, options: &BootstrapOptions) -> Vec<Breakdow
     order.map(table).collect()
 }
 
-fn worst(
+fn worst_images(
     annotations: &CaptionAnnotations,
     results: &CaptionResults,
     scores: &CaptionScores,
@@ -187,7 +189,7 @@ fn worst(
         annotations.images.iter().map(|annotated| (&annotated.id, annotated)).collect();
     let results: HashMap<_, _> =
         results.results.iter().map(|result| (&result.image_id, result)).collect();
-    let listed = |image: usize| {
+    let worst_image = |image: usize| {
         let image = &scores.images[image];
         let (annotated, result) = (annotated.get(&image.id), results.get(&image.id));
         WorstImage {
@@ -197,7 +199,7 @@ fn worst(
             references: annotated.map(|image| image.references.clone()).unwrap_or_default(),
         }
     };
-    order.into_iter().map(listed).collect()
+    order.into_iter().map(worst_image).collect()
 }
 
 impl CaptionReport {
@@ -209,19 +211,19 @@ impl CaptionReport {
         paragraphs.extend(self.warnings.iter().map(|warning| format!("Warning: {warning}.\n")));
         paragraphs.extend(evaluation.breakdowns.iter().map(breakdown));
         if !self.worst.is_empty() {
-            paragraphs.push(worst_images(&self.worst));
+            paragraphs.push(worst_images_text(&self.worst));
         }
         paragraphs.join("\n")
     }
 }
 
-fn worst_images(worst: &[WorstImage]) -> String {
+fn worst_images_text(worst: &[WorstImage]) -> String {
     let mut text = String::from("Lowest-scoring images, by CIDEr-D\n");
     for WorstImage { id, metrics, caption, references } in worst {
         let value = metrics.cider_d;
         let (kind, metric, role) = ("image", "CIDEr-D", "caption");
-        let scored = ScoredText { kind, id, metric, value, role, text: caption, references };
-        text += &scored.to_table();
+        let scored_text = ScoredText { kind, id, metric, value, role, text: caption, references };
+        text += &scored_text.to_table();
     }
     text
 }

@@ -117,35 +117,41 @@ pub fn evaluate(
 ) -> Result<HaystackReport, EvalError> {
     options.bootstrap.validate()?;
     let replies_in_parallel = replies.par_iter().with_min_len(64);
-    let found: Vec<(bool, bool)> = replies_in_parallel
+    let words_found: Vec<(bool, bool)> = replies_in_parallel
         .map(|reply| contains_yes_no(&reply.response))
         .collect::<Result<_, _>>()?;
-    let column = |score: &dyn Fn(bool, (bool, bool)) -> bool| -> Vec<f64> {
-        let scores = replies.iter().zip(&found).map(|(reply, words)| score(reply.yes, *words));
-        scores.map(|correct| f64::from(u8::from(correct))).collect()
+    let scores = |score: &dyn Fn(bool, (bool, bool)) -> bool| -> Vec<f64> {
+        let replies =
+            replies.iter().zip(&words_found).map(|(reply, words)| score(reply.yes, *words));
+        replies.map(|correct| f64::from(u8::from(correct))).collect()
     };
-    let correct = column(&|is_yes, (yes, no)| if is_yes { yes } else { no });
-    let strict = column(&|is_yes, (yes, no)| if is_yes { yes && !no } else { no && !yes });
-    let compliance = column(&|_, (yes, no)| yes || no);
+    let correct = scores(&|is_yes, (yes, no)| if is_yes { yes } else { no });
+    let strict = scores(&|is_yes, (yes, no)| if is_yes { yes && !no } else { no && !yes });
+    let compliance = scores(&|_, (yes, no)| yes || no);
     let resampling = Resampling::by_named_row("question", replies.len());
-    let published = BootstrapOptions { resamples: PUBLISHED_RESAMPLES, ..options.bootstrap };
-    let drawn = bootstrap(&resampling, &published, |times| weighted_mean(&correct, times)).values;
-    let accuracy = mean(&drawn);
-    let squares: Vec<f64> = drawn.iter().map(|value| (value - accuracy).powi(2)).collect();
-    let plain = |info: &MetricInfo, values: &[f64]| {
+    let published_options =
+        BootstrapOptions { resamples: PUBLISHED_RESAMPLES, ..options.bootstrap };
+    let resampled =
+        bootstrap(&resampling, &published_options, |counts| weighted_mean(&correct, counts)).values;
+    let accuracy = mean(&resampled);
+    let squares: Vec<f64> = resampled.iter().map(|value| (value - accuracy).powi(2)).collect();
+    let measure = |info: &MetricInfo, values: &[f64]| {
         measure_of_mean(info, "question", values, &options.bootstrap)
     };
-    let secondary =
-        vec![plain(&PLAIN, &correct), plain(&STRICT, &strict), plain(&COMPLIANCE, &compliance)];
+    let secondary = vec![
+        measure(&PLAIN, &correct),
+        measure(&STRICT, &strict),
+        measure(&COMPLIANCE, &compliance),
+    ];
     let item = |(reply, correct): (&Reply<'_>, &f64)| {
         Item::new(&PLAIN, "none", &reply.id, None, Statistic::Mean { value: *correct })
     };
     let items =
         if options.items { replies.iter().zip(&correct).map(item).collect() } else { Vec::new() };
-    let primary = Measure { value: accuracy, ..plain(&ACCURACY, &correct) };
+    let primary = Measure { value: accuracy, ..measure(&ACCURACY, &correct) };
     let (provenance, sources) = (Provenance::default(), options.sources.clone());
     let answers: Vec<&str> = replies.iter().map(answer_name).collect();
-    let words: Vec<&str> = found.iter().copied().map(answer_words).collect();
+    let words: Vec<&str> = words_found.iter().copied().map(answer_words).collect();
     let breakdowns = vec![
         breakdown("correct answer", &answers, &correct, options),
         breakdown("answer words", &words, &correct, options),
@@ -153,10 +159,10 @@ pub fn evaluate(
     let mut evaluation = Evaluation::new(primary, secondary, breakdowns, provenance, sources);
     let standard_deviation = mean(&squares).sqrt();
     evaluation.detail.insert("standard_deviation".to_owned(), standard_deviation.into());
-    let mut wrong: Vec<_> = replies.iter().zip(&found).collect();
-    wrong.retain(|(reply, words)| **words != (reply.yes, !reply.yes));
-    wrong.sort_by_key(|(_, words)| **words == (true, true));
-    let listed = |(reply, words): &(&Reply<'_>, &(bool, bool))| WrongReply {
+    let mut wrong_or_both: Vec<_> = replies.iter().zip(&words_found).collect();
+    wrong_or_both.retain(|(reply, words)| **words != (reply.yes, !reply.yes));
+    wrong_or_both.sort_by_key(|(_, words)| **words == (true, true));
+    let wrong_reply = |(reply, words): &(&Reply<'_>, &(bool, bool))| WrongReply {
         id: reply.id.to_string(),
         question: reply.question.to_string(),
         answer: answer_name(reply).to_owned(),
@@ -167,8 +173,8 @@ pub fn evaluate(
         evaluation,
         standard_deviation,
         items,
-        worst: wrong.iter().take(options.worst).map(listed).collect(),
-        wrong_total: wrong.len(),
+        worst: wrong_or_both.iter().take(options.worst).map(wrong_reply).collect(),
+        wrong_total: wrong_or_both.len(),
     })
 }
 
@@ -192,13 +198,13 @@ fn breakdown(
     correct: &[f64],
     options: &HaystackOptions,
 ) -> Breakdown {
-    let parts = ["yes", "no", "both", "neither"].into_iter().filter_map(|part| {
-        let of_part = labels.iter().zip(correct).filter(|(label, _)| **label == part);
-        let values: Vec<f64> = of_part.map(|(_, correct)| *correct).collect();
+    let rows = ["yes", "no", "both", "neither"].into_iter().filter_map(|label_name| {
+        let with_label = labels.iter().zip(correct).filter(|(label, _)| **label == label_name);
+        let values: Vec<f64> = with_label.map(|(_, correct)| *correct).collect();
         let measure = || measure_of_mean(&PLAIN, "question", &values, &options.bootstrap);
-        (!values.is_empty()).then(|| (part.to_owned(), measure()))
+        (!values.is_empty()).then(|| (label_name.to_owned(), measure()))
     });
-    Breakdown::new(name, &PLAIN, parts.collect())
+    Breakdown::new(name, &PLAIN, rows.collect())
 }
 
 impl HaystackReport {
@@ -207,11 +213,11 @@ impl HaystackReport {
         let evaluation = &self.evaluation;
         let questions = evaluation.primary.n;
         let heading = format!("Visual Haystacks, {questions} questions\n{}", sources(evaluation));
-        let deviation_line = format!(
+        let accuracy_note = format!(
             "Accuracy is the mean over {PUBLISHED_RESAMPLES} resamples, standard deviation {:.4}\n",
             self.standard_deviation
         );
-        let mut paragraphs = vec![heading, metrics(evaluation), deviation_line];
+        let mut paragraphs = vec![heading, metrics(evaluation), accuracy_note];
         paragraphs.extend(evaluation.breakdowns.iter().map(text::breakdown));
         paragraphs.join("\n")
     }

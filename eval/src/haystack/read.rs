@@ -51,19 +51,20 @@ struct ReplyResult<'a> {
     response: Cow<'a, str>,
 }
 
-/// Reads JSON lines with `answer` (`yes` or `no`) and `response`, or the benchmark's `conversations` and `result`.
+/// Reads JSON lines with `answer` (`yes` or `no`) and `response`, or with the `conversations` and
+/// `result` of the benchmark's scripts.
 ///
 /// # Errors
 /// [`EvalError::Malformed`] with the line; [`EvalError::Text`] for a duplicate id
 pub fn parse_replies<'a>(file: &str, text: &'a str) -> Result<Vec<Reply<'a>>, EvalError> {
     let lines = json_lines(file, text, ONE_OBJECT, |line, reply: ReplyLine<'a>| (line, reply))?;
-    let (mut replies, mut seen) = (Vec::new(), UniqueIds::with_capacity(0));
-    for (line, row) in lines.into_iter().flatten() {
+    let (mut replies, mut ids) = (Vec::new(), UniqueIds::with_capacity(0));
+    for (line, reply_line) in lines.into_iter().flatten() {
         let malformed = |reason: String| malformed(file, Some(line), reason);
-        let id = row.id.map_or_else(|| line.to_string().into(), |id| id.0);
-        let mut turns = row.conversations.into_iter().map(|turn| turn.value);
-        let (asked, answered) = (turns.next(), turns.next());
-        let Some(answer) = row.answer.or(answered) else {
+        let id = reply_line.id.map_or_else(|| line.to_string().into(), |id| id.0);
+        let mut turns = reply_line.conversations.into_iter().map(|turn| turn.value);
+        let (first_turn, second_turn) = (turns.next(), turns.next());
+        let Some(answer) = reply_line.answer.or(second_turn) else {
             return Err(malformed("has no `answer`".to_owned()));
         };
         let yes = match answer.trim().to_lowercase().as_str() {
@@ -71,11 +72,14 @@ pub fn parse_replies<'a>(file: &str, text: &'a str) -> Result<Vec<Reply<'a>>, Ev
             "no" => false,
             other => return Err(malformed(format!("has the answer `{}`", shortened(other, 40)))),
         };
-        let Some(response) = row.response.or(row.result.map(|result| result.response)) else {
+        let Some(response) =
+            reply_line.response.or(reply_line.result.map(|result| result.response))
+        else {
             return Err(malformed("has no `response`".to_owned()));
         };
-        let question = if row.question.is_empty() { asked } else { None }.unwrap_or(row.question);
-        seen.add(id.clone(), Location::new(file, line))?;
+        let question = if reply_line.question.is_empty() { first_turn } else { None }
+            .unwrap_or(reply_line.question);
+        ids.add(id.clone(), Location::new(file, line))?;
         replies.push(Reply { id, yes, question, response });
     }
     if replies.is_empty() {
@@ -94,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_benchmarks_own_entries_are_read() {
+    fn lines_of_the_benchmark_are_read() {
         let turns =
             r#""conversations": [{"from": "human", "value": "is there?"}, {"value": "no"}]"#;
         for reply in [r#""response": "No""#, r#""result": {"response": "No", "log": 1}"#] {
@@ -106,13 +110,17 @@ mod tests {
     }
 
     #[test]
-    fn bad_lines_are_named() {
-        let refused = |text: &str| parse_replies("f", text).unwrap_err().to_string();
-        assert!(refused(r#"{"response": "no"}"#).starts_with("f:1: has no `answer`"));
-        assert!(refused(r#"{"answer": "no"}"#).starts_with("f:1: has no `response`"));
-        assert!(refused(r#"{"answer": "maybe", "response": "no"}"#).contains("answer `maybe`"));
-        assert!(refused("").starts_with("f: has no replies"));
+    fn errors_name_the_line() {
+        let error_message = |text: &str| parse_replies("f", text).unwrap_err().to_string();
+        assert!(error_message(r#"{"response": "no"}"#).starts_with("f:1: has no `answer`"));
+        assert!(error_message(r#"{"answer": "no"}"#).starts_with("f:1: has no `response`"));
+        assert!(
+            error_message(r#"{"answer": "maybe", "response": "no"}"#).contains("answer `maybe`")
+        );
+        assert!(error_message("").starts_with("f: has no replies"));
         let row = r#"{"id": 1, "answer": "no", "response": ""}"#;
-        assert!(refused(&format!("{row}\n{row}")).starts_with("f:2: id `1` was already given"));
+        assert!(
+            error_message(&format!("{row}\n{row}")).starts_with("f:2: id `1` was already given")
+        );
     }
 }

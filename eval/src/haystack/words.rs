@@ -43,7 +43,7 @@ type Rewrite = (Regex, &'static str);
 
 /// Compiles all patterns, or returns the first error.
 fn compile(rewrites: &[(&str, &'static str)]) -> Result<Vec<Rewrite>, regex::Error> {
-    rewrites.iter().map(|(pattern, with)| Ok((Regex::new(pattern)?, *with))).collect()
+    rewrites.iter().map(|(pattern, replacement)| Ok((Regex::new(pattern)?, *replacement))).collect()
 }
 
 /// Whether a reply contains the token "yes", and whether it contains "no".
@@ -56,13 +56,13 @@ pub(super) fn contains_yes_no(response: &str) -> Result<(bool, bool), regex::Err
         return Ok((false, false));
     }
     let mut text = Cow::Borrowed(lower.as_str());
-    for (pattern, with) in REWRITES.as_ref().map_err(Clone::clone)? {
-        if let Cow::Owned(rewritten) = pattern.replace_all(&text, *with) {
+    for (pattern, replacement) in REWRITES.as_ref().map_err(Clone::clone)? {
+        if let Cow::Owned(rewritten) = pattern.replace_all(&text, *replacement) {
             text = Cow::Owned(rewritten);
         }
     }
-    let has = |word: &str| text.split(is_space).any(|token| token == word);
-    Ok((has("yes"), has("no")))
+    let contains = |word: &str| text.split(is_space).any(|token| token == word);
+    Ok((contains("yes"), contains("no")))
 }
 
 #[cfg(test)]
@@ -70,14 +70,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_rewrites_are_patterns() {
+    fn every_rewrite_compiles() {
         assert_eq!(REWRITES.as_ref().map(Vec::len), Ok(12));
         assert!(compile(&[("a", "b"), ("(", "c")]).is_err(), "an invalid pattern is an error");
     }
 
     /// Expected values are from nltk 3.9.2 with its English sentence model.
     #[test]
-    fn words_equal_nltk() {
+    fn answer_words_equal_nltk() {
         let (yes, no, both, neither) = ((true, false), (false, true), (true, true), (false, false));
         for (response, expected) in [
             ("Yes.", yes),

@@ -12,29 +12,30 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// An axis over all finite values below 1e12, with about `steps` steps of 1, 2 or 5 times a
-    /// power of ten. `None` if there are no such values.
+    /// An axis over all values between −1e12 and 1e12, with about `steps` steps of 1, 2 or 5 times
+    /// a power of ten. `None` if there are no such values.
     pub(super) fn over(values: impl IntoIterator<Item = f64>, steps: usize) -> Option<Self> {
-        let shown = values.into_iter().filter(|value| value.abs() < 1e12);
-        let (low, high) = shown.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
-            (low.min(value), high.max(value))
-        });
+        let in_range = values.into_iter().filter(|value| value.abs() < 1e12);
+        let (low, high) = in_range
+            .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
+                (low.min(value), high.max(value))
+            });
         if low > high {
             return None;
         }
         // A single value gets space on both sides.
-        let room = if low == high { (0.1 * low.abs()).max(1e-3) } else { 0.0 };
-        let (low, high) = (low - room, high + room);
+        let margin = if low == high { (0.1 * low.abs()).max(1e-3) } else { 0.0 };
+        let (low, high) = (low - margin, high + margin);
         // A smaller span would vanish in floating-point rounding.
         let span = (high - low).max(high.abs().max(low.abs()) * 1e-6).max(1e-9);
-        let rough = span / steps.max(1) as f64;
-        let power = rough.log10().floor();
+        let raw_step = span / steps.max(1) as f64;
+        let power = raw_step.log10().floor();
         let unit = 10f64.powf(power);
         // Tolerance for rounding, so that a quarter of 1.1 − 0.9 does not exceed 0.05.
-        let (step, power) = match rough / unit - 1e-9 {
-            share if share <= 1.0 => (unit, power),
-            share if share <= 2.0 => (2.0 * unit, power),
-            share if share <= 5.0 => (5.0 * unit, power),
+        let (step, power) = match raw_step / unit - 1e-9 {
+            ratio if ratio <= 1.0 => (unit, power),
+            ratio if ratio <= 2.0 => (2.0 * unit, power),
+            ratio if ratio <= 5.0 => (5.0 * unit, power),
             _ => (10.0 * unit, power + 1.0),
         };
         // Tolerance for rounding, so that 0.3 does not exceed three steps of 0.1.
@@ -57,7 +58,7 @@ impl Axis {
     }
 
     /// The position of a value between the ends, from 0 to 1.
-    pub(super) fn share(&self, value: f64) -> f64 {
+    pub(super) fn position(&self, value: f64) -> f64 {
         ((value - self.low) / (self.high() - self.low)).clamp(0.0, 1.0)
     }
 
@@ -69,11 +70,11 @@ impl Axis {
         })
     }
 
-    /// The lower and upper ends of bins: each interval between ticks has `parts` bins.
-    pub(super) fn bins(&self, parts: usize) -> Vec<(f64, f64)> {
-        let width = self.step / parts as f64;
+    /// The lower and upper ends of bins: each interval between ticks has `bins_per_step` bins.
+    pub(super) fn bins(&self, bins_per_step: usize) -> Vec<(f64, f64)> {
+        let width = self.step / bins_per_step as f64;
         let end = |bin: usize| self.low + bin as f64 * width;
-        (0..self.steps * parts).map(|bin| (end(bin), end(bin + 1))).collect()
+        (0..self.steps * bins_per_step).map(|bin| (end(bin), end(bin + 1))).collect()
     }
 
     /// The label of a value, with enough decimals for the ends of bins.

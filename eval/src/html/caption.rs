@@ -25,11 +25,14 @@ impl CaptionReport {
         let lead =
             format!("{} images, tokens by {}", size(evaluation.primary.n), evaluation.normaliser);
         let mut page = Page::new("Captions", &lead);
-        sections::opening(&mut page, evaluation, &self.warnings, WORDS);
+        sections::first_sections(&mut page, evaluation, &self.warnings, WORDS);
         let values: Vec<f64> = self.items.iter().map(sections::item_value).collect();
-        let zero = values.iter().filter(|value| **value == 0.0).count();
-        let remark = (zero > 0).then(|| {
-            format!("{} have a CIDEr-D of 0.", sections::part_of(zero, values.len(), WORDS.items))
+        let zero_count = values.iter().filter(|value| **value == 0.0).count();
+        let remark = (zero_count > 0).then(|| {
+            format!(
+                "{} have a CIDEr-D of 0.",
+                sections::part_of(zero_count, values.len(), WORDS.items)
+            )
         });
         let overall = Some(("overall", evaluation.primary.value));
         sections::distribution(&mut page, &values, WORDS, overall, remark);

@@ -49,9 +49,9 @@ impl Cell {
         Self::Number(count as f64, super::numbers::count(count))
     }
 
-    /// A text, shortened to a readable length.
+    /// A text, shortened to 400 characters.
     pub(super) fn text(text: &str) -> Self {
-        Self::Text(cut(text, 400))
+        Self::Text(truncated(text, 400))
     }
 }
 
@@ -110,14 +110,16 @@ impl Cases<'_> {
                 html.node("select", &[("class", "order")], |html| {
                     html.leaf("option", &[("value", "")], "worst first");
                     for (index, column) in self.columns.iter().enumerate() {
-                        let ways = match column.kind {
+                        let direction_names = match column.kind {
                             Kind::Reading => continue,
                             Kind::Name | Kind::Code => ["A to Z", "Z to A"],
                             Kind::Number => ["ascending", "descending"],
                         };
-                        for (direction, way) in ["up", "down"].into_iter().zip(ways) {
+                        for (direction, direction_name) in
+                            ["up", "down"].into_iter().zip(direction_names)
+                        {
                             let value = format!("{index} {direction}");
-                            let text = format!("{}, {way}", column.heading);
+                            let text = format!("{}, {direction_name}", column.heading);
                             html.leaf("option", &[("value", &value)], &text);
                         }
                     }
@@ -163,22 +165,22 @@ fn class(kind: Kind) -> &'static str {
 fn write_cell(html: &mut Html, cell: &Cell, column: &Column<'_>) {
     let (class, label) = (("class", class(column.kind)), ("data-label", column.heading));
     match cell {
-        Cell::Number(value, shown) => {
+        Cell::Number(value, displayed) => {
             let value = if value.is_finite() { value.to_string() } else { String::new() };
-            html.leaf("td", &[class, label, ("data-value", &value)], shown);
+            html.leaf("td", &[class, label, ("data-value", &value)], displayed);
         }
         Cell::Text(text) => html.leaf("td", &[class, label, ("dir", "auto")], text),
         Cell::Rich(inside) => html.node("td", &[class, label], |html| html.append(inside)),
     }
 }
 
-/// The text of a system above its references.
-pub(super) fn with_references(given: &str, references: &[String]) -> Html {
+/// A system's text above its references.
+pub(super) fn with_references(text: &str, references: &[String]) -> Html {
     let mut html = Html::default();
-    html.foreign("p", "given", &cut(given, TEXT_WIDTH));
+    html.foreign("p", "given", &truncated(text, TEXT_WIDTH));
     html.node("ul", &[], |html| {
         for reference in references.iter().take(MAX_REFERENCES) {
-            html.foreign("li", "", &cut(reference, TEXT_WIDTH));
+            html.foreign("li", "", &truncated(reference, TEXT_WIDTH));
         }
     });
     if let Some(more @ 1..) = references.len().checked_sub(MAX_REFERENCES) {
@@ -188,7 +190,7 @@ pub(super) fn with_references(given: &str, references: &[String]) -> Html {
 }
 
 /// Shortens a text to at most `max_length` characters, with an ellipsis.
-pub(super) fn cut(text: &str, max_length: usize) -> String {
+pub(super) fn truncated(text: &str, max_length: usize) -> String {
     match text.char_indices().nth(max_length) {
         None => text.to_owned(),
         Some((end, _)) => format!("{}…", &text[..end]),

@@ -1,6 +1,6 @@
 //! A page of claims: each with its published value, its measured value and its verdict.
 
-use super::forest::{Forest, Row, forest, star_note};
+use super::forest::{ForestOptions, Row, forest, star_note};
 use super::numbers::{decimals, fixed, limits, size};
 use super::page::Page;
 use super::writer::Html;
@@ -43,10 +43,10 @@ pub fn claims_page(title: &str, lead: &str, claims: &[ClaimCard<'_>], notes: &[S
     if !tested.is_empty() {
         page.section("All claims", |html| summary(html, &tested));
     }
-    for group in tested.chunk_by(|one, next| one.group == next.group) {
+    for group in tested.chunk_by(|claim, next| claim.group == next.group) {
         page.section(group[0].group, |html| {
             for claim in group {
-                measures(html, claim);
+                claim_values(html, claim);
             }
         });
     }
@@ -54,8 +54,8 @@ pub fn claims_page(title: &str, lead: &str, claims: &[ClaimCard<'_>], notes: &[S
         page.section("Not tested here", |html| {
             html.node("details", &[], |html| {
                 html.leaf("summary", &[], &format!("{} claims", untested.len()));
-                list(html, &["claim", "published", "command"], &untested, |html, claim| {
-                    labelled(html, "command", |html| html.leaf("code", &[], claim.command));
+                claims_table(html, &["claim", "published", "command"], &untested, |html, claim| {
+                    labelled_cell(html, "command", |html| html.leaf("code", &[], claim.command));
                 });
             });
         });
@@ -68,36 +68,44 @@ pub fn claims_page(title: &str, lead: &str, claims: &[ClaimCard<'_>], notes: &[S
     page.into_html()
 }
 
-/// A table with one row per claim: claim, published, measured.
+/// A table of all measured claims, one row per claim.
 fn summary(html: &mut Html, claims: &[&ClaimCard<'_>]) {
-    list(html, &["claim", "published", "measured here", "n", "verdict"], claims, |html, claim| {
-        let Some(measure) = claim.measure else { return };
-        labelled(html, "measured", |html| {
-            let decimals = decimals([measure.value]);
-            let interval = measure.interval.as_ref().map(|interval| limits(interval, decimals));
-            html.node("span", &[("class", "measured")], |html| {
-                html.leaf("strong", &[], &fixed(measure.value, decimals));
-                html.text(&format!(" {}", interval.unwrap_or_default()));
+    claims_table(
+        html,
+        &["claim", "published", "measured here", "n", "verdict"],
+        claims,
+        |html, claim| {
+            let Some(measure) = claim.measure else { return };
+            labelled_cell(html, "measured", |html| {
+                let decimals = decimals([measure.value]);
+                let interval = measure.interval.as_ref().map(|interval| limits(interval, decimals));
+                html.node("span", &[("class", "measured")], |html| {
+                    html.leaf("strong", &[], &fixed(measure.value, decimals));
+                    html.text(&format!(" {}", interval.unwrap_or_default()));
+                });
+                html.leaf("div", &[("class", "label")], &spelling(&measure.metric));
             });
-            html.leaf("div", &[("class", "label")], &spelling(&measure.metric));
-        });
-        labelled(html, "n", |html| html.text(&size(measure.n)));
-        labelled(html, "verdict", |html| verdict(html, claim));
-    });
+            labelled_cell(html, "n", |html| html.text(&size(measure.n)));
+            labelled_cell(html, "verdict", |html| verdict(html, claim));
+        },
+    );
 }
 
-/// A table whose first columns are the claim and the published value.
-fn list(
+/// A table whose first columns are the claim and the published value; `more_cells` writes the other
+/// cells of a row.
+fn claims_table(
     html: &mut Html,
-    heads: &[&str],
+    headings: &[&str],
     claims: &[&ClaimCard<'_>],
-    rest: impl Fn(&mut Html, &ClaimCard<'_>),
+    more_cells: impl Fn(&mut Html, &ClaimCard<'_>),
 ) {
     html.node("div", &[("class", "scroll")], |html| {
         html.node("table", &[("class", "list claims")], |html| {
             html.node("thead", &[], |html| {
                 html.node("tr", &[], |html| {
-                    heads.iter().for_each(|head| html.leaf("th", &[("scope", "col")], head));
+                    headings
+                        .iter()
+                        .for_each(|heading| html.leaf("th", &[("scope", "col")], heading));
                 });
             });
             html.node("tbody", &[], |html| {
@@ -113,8 +121,8 @@ fn list(
                                 None => html.leaf("span", &[("class", "label")], claim.id),
                             }
                         });
-                        labelled(html, "published", |html| html.text(claim.published));
-                        rest(html, claim);
+                        labelled_cell(html, "published", |html| html.text(claim.published));
+                        more_cells(html, claim);
                     });
                 }
             });
@@ -123,7 +131,7 @@ fn list(
 }
 
 /// A cell that shows its own label on narrow screens.
-fn labelled(html: &mut Html, label: &str, inside: impl FnOnce(&mut Html)) {
+fn labelled_cell(html: &mut Html, label: &str, inside: impl FnOnce(&mut Html)) {
     html.node("td", &[("class", "code"), ("data-label", label)], inside);
 }
 
@@ -137,7 +145,7 @@ fn verdict(html: &mut Html, claim: &ClaimCard<'_>) {
 }
 
 /// The values of a claim, drawn on one axis.
-fn measures(html: &mut Html, claim: &ClaimCard<'_>) {
+fn claim_values(html: &mut Html, claim: &ClaimCard<'_>) {
     html.node("h3", &[("id", claim.id)], |html| {
         html.text(&format!("{} ", claim.id));
         verdict(html, claim);
@@ -147,13 +155,13 @@ fn measures(html: &mut Html, claim: &ClaimCard<'_>) {
         published => format!(" Published: {published}."),
     };
     html.leaf("p", &[("class", "note")], &format!("{}.{published}", claim.claim));
-    let own = claim.measure.into_iter().map(|measure| (spelling(&measure.metric), measure));
+    let measured = claim.measure.into_iter().map(|measure| (spelling(&measure.metric), measure));
     let compared = claim.compared.iter().map(|(name, measure)| (name.clone(), measure));
     let rows: Vec<Row<'_>> = compared
-        .chain(own)
+        .chain(measured)
         .map(|(name, measure)| Row { name, ..Row::of_measure(measure) })
         .collect();
-    forest(html, "metric", &rows, &Forest { overall: None, n: true });
+    forest(html, "metric", &rows, &ForestOptions { overall: None, show_n: true });
     star_note(html, &rows);
     html.node("p", &[("class", "note")], |html| html.leaf("code", &[], claim.command));
 }

@@ -6,7 +6,7 @@ use super::plots::{Mark, RowScale, interval_axis, interval_row};
 use super::writer::Html;
 use crate::metric::registry::spelling;
 use crate::result::{Interval, MIN_UNITS, Measure};
-use crate::text::level;
+use crate::text::interval_heading;
 
 /// Number of axis steps.
 const STEPS: usize = 4;
@@ -19,7 +19,8 @@ const NARROW_PLOT: f64 = 192.0;
 #[derive(Debug, Clone)]
 pub(super) struct Row<'a> {
     pub(super) name: String,
-    pub(super) up: Option<bool>,
+    /// Draws an arrow beside the name; `None` for no arrow.
+    pub(super) higher_is_better: Option<bool>,
     pub(super) n: usize,
     pub(super) value: f64,
     pub(super) reason: Option<&'a str>,
@@ -30,7 +31,7 @@ impl<'a> Row<'a> {
     pub(super) fn of_measure(measure: &'a Measure) -> Self {
         Self {
             name: spelling(&measure.metric),
-            up: measure.higher_is_better,
+            higher_is_better: measure.higher_is_better,
             n: measure.n,
             value: measure.value,
             reason: measure.reason.as_deref(),
@@ -45,35 +46,35 @@ impl<'a> Row<'a> {
 
 /// Optional parts of a forest table.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Forest {
+pub(super) struct ForestOptions {
     /// The overall value, drawn as a dashed line; `None` for no line.
     pub(super) overall: Option<f64>,
-    /// Whether to show each row's count; the table is then narrower.
-    pub(super) n: bool,
+    /// Whether to show each row's count; the plot is then narrower.
+    pub(super) show_n: bool,
 }
 
 /// The properties shared by all rows.
 struct Table<'a> {
-    options: &'a Forest,
+    options: &'a ForestOptions,
     scale: Option<RowScale>,
     /// Whether any row has an interval.
-    intervals: bool,
+    has_intervals: bool,
     /// Number of decimals, the same in all rows.
     decimals: usize,
 }
 
 /// Writes a table of values with intervals, drawn on one axis.
-pub(super) fn forest(html: &mut Html, name: &str, rows: &[Row<'_>], options: &Forest) {
+pub(super) fn forest(html: &mut Html, name: &str, rows: &[Row<'_>], options: &ForestOptions) {
     let numbers = || rows.iter().flat_map(|row| row.mark().numbers());
     let overall = options.overall.filter(|value| value.is_finite());
     let axis = Axis::over(numbers().chain(overall), STEPS);
     let (width, class) =
-        if options.n { (NARROW_PLOT, "forest") } else { (WIDE_PLOT, "forest wide") };
+        if options.show_n { (NARROW_PLOT, "forest") } else { (WIDE_PLOT, "forest wide") };
     let interval = rows.iter().find_map(|row| row.interval);
     let table = Table {
         options,
         scale: axis.map(|axis| RowScale { axis, width }),
-        intervals: interval.is_some(),
+        has_intervals: interval.is_some(),
         decimals: decimals(numbers()),
     };
     html.node(
@@ -84,12 +85,12 @@ pub(super) fn forest(html: &mut Html, name: &str, rows: &[Row<'_>], options: &Fo
                 html.node("thead", &[], |html| {
                     html.node("tr", &[], |html| {
                         html.leaf("th", &[("scope", "col")], name);
-                        if options.n {
+                        if options.show_n {
                             html.leaf("th", &[("scope", "col"), ("class", "number")], "n");
                         }
                         html.leaf("th", &[("scope", "col"), ("class", "number")], "value");
                         if let Some(interval) = interval {
-                            html.leaf("th", &[("scope", "col")], &level(interval));
+                            html.leaf("th", &[("scope", "col")], &interval_heading(interval));
                         }
                         html.leaf("th", &[("scope", "col"), ("class", "plot")], "");
                     });
@@ -102,9 +103,9 @@ pub(super) fn forest(html: &mut Html, name: &str, rows: &[Row<'_>], options: &Fo
                 if let Some(scale) = &table.scale {
                     html.node("tfoot", &[], |html| {
                         html.node("tr", &[], |html| {
-                            let before =
-                                2 + usize::from(options.n) + usize::from(interval.is_some());
-                            html.leaf("td", &[("colspan", &before.to_string())], "");
+                            let columns_before_plot =
+                                2 + usize::from(options.show_n) + usize::from(interval.is_some());
+                            html.leaf("td", &[("colspan", &columns_before_plot.to_string())], "");
                             html.node("td", &[("class", "plot")], |html| {
                                 interval_axis(html, scale)
                             });
@@ -118,14 +119,17 @@ pub(super) fn forest(html: &mut Html, name: &str, rows: &[Row<'_>], options: &Fo
 
 fn forest_row(html: &mut Html, row: &Row<'_>, table: &Table<'_>) {
     html.node("th", &[("scope", "row"), ("dir", "auto")], |html| {
-        html.text(&super::cases::cut(&row.name, 120));
-        if let Some(up) = row.up {
-            let (arrow, title) =
-                if up { (" ↑", "higher is better") } else { (" ↓", "lower is better") };
+        html.text(&super::cases::truncated(&row.name, 120));
+        if let Some(higher_is_better) = row.higher_is_better {
+            let (arrow, title) = if higher_is_better {
+                (" ↑", "higher is better")
+            } else {
+                (" ↓", "lower is better")
+            };
             html.leaf("span", &[("class", "direction"), ("title", title)], arrow);
         }
     });
-    if table.options.n {
+    if table.options.show_n {
         html.leaf("td", &[("class", "number n")], &size(row.n));
     }
     let value = fixed(row.value, table.decimals);
@@ -136,7 +140,7 @@ fn forest_row(html: &mut Html, row: &Row<'_>, table: &Table<'_>) {
         None => html.leaf("td", &[("class", "number")], &value),
     }
     let limits = row.interval.map(|interval| limits(interval, table.decimals));
-    if table.intervals {
+    if table.has_intervals {
         html.leaf("td", &[("class", "limits")], limits.as_deref().unwrap_or(""));
     }
     html.node("td", &[("class", "plot")], |html| {

@@ -1,6 +1,6 @@
 //! The page for Visual Haystacks: replies that are wrong or contain both "yes" and "no".
 
-use super::cases::{Cases, Cell, Column, Kind, cut};
+use super::cases::{Cases, Cell, Column, Kind, truncated};
 use super::numbers::{format_value, size};
 use super::page::Page;
 use super::sections::{self, Words};
@@ -30,7 +30,7 @@ impl HaystackReport {
             format_value(self.standard_deviation)
         );
         let mut page = Page::new("Visual Haystacks", &lead);
-        sections::opening(&mut page, evaluation, &[], WORDS);
+        sections::first_sections(&mut page, evaluation, &[], WORDS);
         sections::breakdowns(&mut page, evaluation);
         Cases {
             items: "replies that are wrong or contain both words",
@@ -48,12 +48,12 @@ impl HaystackReport {
 fn cells(reply: &WrongReply) -> Vec<Cell> {
     let mut html = Html::default();
     if !reply.question.is_empty() {
-        html.foreign("p", "", &cut(&reply.question, TEXT_WIDTH));
+        html.foreign("p", "", &truncated(&reply.question, TEXT_WIDTH));
     }
     if reply.response.trim().is_empty() {
         html.leaf("p", &[("class", "times")], "(empty)")
     } else {
-        html.foreign("p", "given", &cut(&reply.response, TEXT_WIDTH))
+        html.foreign("p", "given", &truncated(&reply.response, TEXT_WIDTH))
     }
     let (id, answer, words) = (&reply.id, &reply.answer, &reply.answer_words);
     vec![Cell::text(id), Cell::text(answer), Cell::text(words), Cell::Rich(html)]

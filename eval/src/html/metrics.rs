@@ -1,6 +1,6 @@
 //! A page with tables of values and intervals, each on one axis.
 
-use super::forest::{Forest, Row, forest, star_note};
+use super::forest::{ForestOptions, Row, forest, star_note};
 use super::page::Page;
 use crate::result::Measure;
 
@@ -36,15 +36,21 @@ pub struct MetricTable<'a> {
 pub fn metrics_page(title: &str, lead: &str, tables: &[MetricTable<'_>]) -> String {
     let mut page = Page::new(title, lead);
     for table in tables {
-        let named = table.rows.iter();
-        let named =
-            named.map(|(name, measure)| Row { name: name.clone(), ..Row::of_measure(measure) });
-        let rows: Vec<Row<'_>> = named.collect();
+        let rows: Vec<Row<'_>> = table
+            .rows
+            .iter()
+            .map(|(name, measure)| Row { name: name.clone(), ..Row::of_measure(measure) })
+            .collect();
         page.section(table.heading, |html| {
             if !table.note.is_empty() {
                 html.leaf("p", &[("class", "note")], table.note);
             }
-            forest(html, table.row_heading, &rows, &Forest { overall: table.reference, n: false });
+            forest(
+                html,
+                table.row_heading,
+                &rows,
+                &ForestOptions { overall: table.reference, show_n: false },
+            );
             star_note(html, &rows);
         });
     }

@@ -11,12 +11,12 @@ pub(super) fn format_value(value: f64) -> String {
     fixed(value, decimals([value]))
 }
 
-/// The common number of decimals for several values.
+/// The common number of decimals for several values: four, or fewer if a value is large.
 pub(super) fn decimals(values: impl IntoIterator<Item = f64>) -> usize {
     match values.into_iter().map(f64::abs).fold(0.0, f64::max) {
-        size if size < 10.0 => 4,
-        size if size <= 100.0 => 2,
-        size if size < 1000.0 => 1,
+        largest if largest < 10.0 => 4,
+        largest if largest <= 100.0 => 2,
+        largest if largest < 1000.0 => 1,
         _ => 0,
     }
 }
@@ -30,10 +30,10 @@ pub(super) fn fixed(value: f64, decimals: usize) -> String {
         return format!("{value:.3e}").replace('-', MINUS);
     }
     let digits = format!("{:.decimals$}", value.abs());
-    let (whole, rest) = digits.split_at(digits.find('.').unwrap_or(digits.len()));
-    let zero = digits.bytes().all(|digit| matches!(digit, b'0' | b'.'));
-    let sign = if value < 0.0 && !zero { MINUS } else { "" };
-    format!("{sign}{}{rest}", grouped(whole))
+    let (integer_part, fraction) = digits.split_at(digits.find('.').unwrap_or(digits.len()));
+    let is_zero = digits.bytes().all(|digit| matches!(digit, b'0' | b'.'));
+    let sign = if value < 0.0 && !is_zero { MINUS } else { "" };
+    format!("{sign}{}{fraction}", grouped(integer_part))
 }
 
 /// Formats a count with grouped digits.
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_have_four_significant_digits() {
+    fn large_values_have_fewer_decimals_and_grouped_digits() {
         for (value, expected) in [
             (0.054_321, "0.0543"),
             (-0.5, "−0.5000"),

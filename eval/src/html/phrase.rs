@@ -29,12 +29,12 @@ impl PhraseReport {
         let rows = evaluation.primary.n;
         let lead = format!("{} rows, {} anchors", size(rows), size(self.anchors));
         let mut page = Page::new("Phrase similarity", &lead);
-        sections::opening(&mut page, evaluation, &self.warnings, WORDS);
+        sections::first_sections(&mut page, evaluation, &self.warnings, WORDS);
         let differences = self.differences();
-        let near = differences.iter().filter(|difference| difference.abs() <= 0.5).count();
+        let near_count = differences.iter().filter(|difference| difference.abs() <= 0.5).count();
         let remark = format!(
             "Positive: the prediction is too high. {} lie within 0.5 standard deviations.",
-            sections::part_of(near, differences.len(), WORDS.items)
+            sections::part_of(near_count, differences.len(), WORDS.items)
         );
         sections::distribution(&mut page, &differences, WORDS, None, Some(remark));
         sections::breakdowns(&mut page, evaluation);

@@ -32,12 +32,12 @@ pub(super) struct RowScale {
 }
 
 impl RowScale {
-    fn at_share(&self, share: f64) -> f64 {
-        ROW_MARGIN + share * (self.width - 2.0 * ROW_MARGIN)
+    fn x_at(&self, position: f64) -> f64 {
+        ROW_MARGIN + position * (self.width - 2.0 * ROW_MARGIN)
     }
 
-    fn position(&self, value: f64) -> f64 {
-        self.at_share(self.axis.share(value))
+    fn x_of(&self, value: f64) -> f64 {
+        self.x_at(self.axis.position(value))
     }
 
     fn view(&self) -> String {
@@ -57,12 +57,12 @@ fn line(html: &mut Html, class: &str, from: (f64, f64), to: (f64, f64)) {
     html.leaf("line", &attributes, "");
 }
 
-fn label(html: &mut Html, anchor: &str, at: (f64, f64), text: &str) {
-    let (x, y) = (length(at.0), length(at.1));
+fn label(html: &mut Html, anchor: &str, position: (f64, f64), text: &str) {
+    let (x, y) = (length(position.0), length(position.1));
     html.leaf("text", &[("x", &x), ("y", &y), ("text-anchor", anchor)], text);
 }
 
-/// Draws one value with its interval as a table row; `overall` is a dashed line.
+/// Draws one value with its interval, for a row of a table; `overall` is drawn as a dashed line.
 pub(super) fn interval_row(
     html: &mut Html,
     scale: &RowScale,
@@ -77,24 +77,24 @@ pub(super) fn interval_row(
         // Extends the hover area beyond the mark.
         let (width, height) = (length(scale.width), length(ROW_HEIGHT));
         html.leaf("rect", &[("class", "hover"), ("width", &width), ("height", &height)], "");
-        for (share, _) in scale.axis.ticks() {
-            let x = scale.at_share(share);
+        for (position, _) in scale.axis.ticks() {
+            let x = scale.x_at(position);
             line(html, "grid", (x, 0.0), (x, ROW_HEIGHT));
         }
         if let Some(overall) = overall.filter(|overall| overall.is_finite()) {
-            let x = scale.position(overall);
+            let x = scale.x_of(overall);
             line(html, "overall", (x, 0.0), (x, ROW_HEIGHT));
         }
         let middle = ROW_HEIGHT / 2.0;
         if let Some((low, high)) = mark.limits.filter(|(a, b)| a.is_finite() && b.is_finite()) {
-            let (low, high) = (scale.position(low), scale.position(high));
+            let (low, high) = (scale.x_of(low), scale.x_of(high));
             line(html, "whisker", (low, middle), (high, middle));
             for end in [low, high] {
                 line(html, "whisker", (end, middle - 4.0), (end, middle + 4.0));
             }
         }
         if mark.value.is_finite() {
-            let (x, y) = (length(scale.position(mark.value)), length(middle));
+            let (x, y) = (length(scale.x_of(mark.value)), length(middle));
             html.leaf("circle", &[("class", "mark"), ("cx", &x), ("cy", &y), ("r", "4")], "");
         }
     });
@@ -105,9 +105,9 @@ pub(super) fn interval_axis(html: &mut Html, scale: &RowScale) {
     let view = scale.view();
     let attributes = [("class", "row"), ("viewBox", view.as_str()), ("aria-hidden", "true")];
     html.node("svg", &attributes, |html| {
-        line(html, "axis", (scale.at_share(0.0), 0.5), (scale.at_share(1.0), 0.5));
-        for (share, text) in scale.axis.ticks() {
-            let x = scale.at_share(share);
+        line(html, "axis", (scale.x_at(0.0), 0.5), (scale.x_at(1.0), 0.5));
+        for (position, text) in scale.axis.ticks() {
+            let x = scale.x_at(position);
             line(html, "axis", (x, 0.0), (x, 4.0));
             label(html, "middle", (x, 15.0), &text);
         }
@@ -126,12 +126,12 @@ pub(super) struct Histogram<'a> {
     pub(super) overall: Option<(&'a str, f64)>,
 }
 
-/// Size of a histogram, and its margins: left, right, above, below.
-const PLOT: (f64, f64) = (560.0, 270.0);
-const LEFT: f64 = 58.0;
-const RIGHT: f64 = 14.0;
-const ABOVE: f64 = 42.0;
-const BELOW: f64 = 46.0;
+/// Width and height of a histogram, then its margins.
+const PLOT_SIZE: (f64, f64) = (560.0, 270.0);
+const LEFT_MARGIN: f64 = 58.0;
+const RIGHT_MARGIN: f64 = 14.0;
+const TOP_MARGIN: f64 = 42.0;
+const BOTTOM_MARGIN: f64 = 46.0;
 
 /// With at most this number of distinct values, each value has its own bar.
 const MAX_VALUE_BARS: usize = 12;
@@ -143,36 +143,37 @@ struct Bar {
     name: String,
 }
 
-/// Returns the axis, the bars, and whether the last bar includes all values beyond the axis. `None`
-/// if no value is finite.
+/// Returns the axis, the bars, and whether the last bar is open-ended: it includes all values
+/// beyond the axis. `None` if no value is finite.
 fn bars(values: &[f64]) -> Option<(Axis, Vec<Bar>, bool)> {
     let mut sorted: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
     sorted.sort_unstable_by(f64::total_cmp);
     let (min, max) = (*sorted.first()?, *sorted.last()?);
     // The last bar collects outliers. Otherwise a few of them would squeeze all other values into
     // one bar.
-    let usual = sorted[((sorted.len() - 1) * 995).div_ceil(1000)];
-    let has_outliers = max - min > 2.0 * (usual - min) && usual > min;
-    let end = if has_outliers { usual } else { max };
-    let zero = if min >= 0.0 { 0.0 } else { min };
-    let axis = Axis::over([zero, min, end], 5)?;
+    let high_percentile = sorted[((sorted.len() - 1) * 995).div_ceil(1000)];
+    let has_outliers = max - min > 2.0 * (high_percentile - min) && high_percentile > min;
+    let end = if has_outliers { high_percentile } else { max };
+    let start = if min >= 0.0 { 0.0 } else { min };
+    let axis = Axis::over([start, min, end], 5)?;
     let mut distinct = sorted.clone();
     distinct.dedup_by(|a, b| (*a - *b).abs() < 1e-9);
     if distinct.len() <= MAX_VALUE_BARS && distinct.len() > 1 && !has_outliers {
-        let narrowest = distinct.windows(2).map(|pair| pair[1] - pair[0]).fold(f64::MAX, f64::min);
+        let smallest_gap =
+            distinct.windows(2).map(|pair| pair[1] - pair[0]).fold(f64::MAX, f64::min);
         let span = axis.high() - axis.low();
-        let half = (0.4 * narrowest).clamp(0.008 * span, 0.03 * span);
+        let half_width = (0.4 * smallest_gap).clamp(0.008 * span, 0.03 * span);
         let bar = |value: &f64| Bar {
-            low: value - half,
-            high: value + half,
-            count: sorted.iter().filter(|found| (*found - value).abs() < 1e-9).count(),
+            low: value - half_width,
+            high: value + half_width,
+            count: sorted.iter().filter(|other| (*other - value).abs() < 1e-9).count(),
             name: format_value(*value),
         };
         return Some((axis, distinct.iter().map(bar).collect(), false));
     }
-    let parts = (30 / axis.steps()).max(1);
-    let ends = axis.bins(parts);
-    let mut bars: Vec<Bar> = ends
+    let bins_per_step = (30 / axis.steps()).max(1);
+    let bin_limits = axis.bins(bins_per_step);
+    let mut bars: Vec<Bar> = bin_limits
         .iter()
         .map(|(low, high)| Bar {
             low: *low,
@@ -183,68 +184,76 @@ fn bars(values: &[f64]) -> Option<(Axis, Vec<Bar>, bool)> {
         .collect();
     let last = bars.len().checked_sub(1)?;
     for value in &sorted {
-        let bin = (axis.share(*value) * bars.len() as f64 + 1e-9) as usize;
+        let bin = (axis.position(*value) * bars.len() as f64 + 1e-9) as usize;
         bars[bin.min(last)].count += 1;
     }
-    let beyond = max > axis.high();
-    if beyond {
+    let open_ended = max > axis.high();
+    if open_ended {
         bars[last].name = format!("{} or more", axis.label(bars[last].low));
     }
-    Some((axis, bars, beyond))
+    Some((axis, bars, open_ended))
 }
 
 impl Histogram<'_> {
     /// Draws the plot, unless no value is finite.
     pub(super) fn draw(&self, html: &mut Html) {
-        let Some((axis, bars, beyond)) = bars(self.values) else { return };
+        let Some((axis, bars, open_ended)) = bars(self.values) else { return };
         let total: usize = bars.iter().map(|bar| bar.count).sum();
         let max = bars.iter().map(|bar| bar.count).max().unwrap_or(0);
         let Some(counts) = Axis::over([0.0, max.max(1) as f64], max.clamp(1, 4)) else { return };
-        let (bottom, right) = (PLOT.1 - BELOW, PLOT.0 - RIGHT);
+        let (bottom, right) = (PLOT_SIZE.1 - BOTTOM_MARGIN, PLOT_SIZE.0 - RIGHT_MARGIN);
         // Bars of single values at the ends need space beyond the ticks.
-        let (inner, width) = (LEFT + 8.0, right - LEFT - 16.0);
-        let x = |value: f64| inner + (value - axis.low()) / (axis.high() - axis.low()) * width;
-        let y = |count: f64| bottom - counts.share(count) * (bottom - ABOVE);
-        let view = format!("0 0 {} {}", PLOT.0, PLOT.1);
+        let (plot_left, width) = (LEFT_MARGIN + 8.0, right - LEFT_MARGIN - 16.0);
+        let x = |value: f64| plot_left + (value - axis.low()) / (axis.high() - axis.low()) * width;
+        let y = |count: f64| bottom - counts.position(count) * (bottom - TOP_MARGIN);
+        let view = format!("0 0 {} {}", PLOT_SIZE.0, PLOT_SIZE.1);
         let name = format!("Histogram: {}, {} {}", self.quantity, size(total), self.items);
         let attributes =
             [("class", "histogram"), ("viewBox", &view), ("role", "img"), ("aria-label", &name)];
         html.node("svg", &attributes, |html| {
-            for (share, text) in counts.ticks() {
-                let y = bottom - share * (bottom - ABOVE);
-                line(html, "grid", (LEFT, y), (right, y));
-                label(html, "end", (LEFT - 6.0, y + 4.0), &text);
+            for (position, text) in counts.ticks() {
+                let y = bottom - position * (bottom - TOP_MARGIN);
+                line(html, "grid", (LEFT_MARGIN, y), (right, y));
+                label(html, "end", (LEFT_MARGIN - 6.0, y + 4.0), &text);
             }
             for bar in &bars {
-                let (low, high) = (x(bar.low).max(LEFT), x(bar.high).min(right));
-                let [left, wide] = [low + 0.5, (high - low - 1.0).max(1.0)].map(length);
-                let [top, tall] = [y(bar.count as f64), bottom - y(bar.count as f64)].map(length);
-                let of_all = percent(bar.count as f64, total as f64);
-                let title = format!("{}: {} {} ({of_all})", bar.name, size(bar.count), self.items);
+                let (low, high) = (x(bar.low).max(LEFT_MARGIN), x(bar.high).min(right));
+                let [left, bar_width] = [low + 0.5, (high - low - 1.0).max(1.0)].map(length);
+                let [top, bar_height] =
+                    [y(bar.count as f64), bottom - y(bar.count as f64)].map(length);
+                let percentage = percent(bar.count as f64, total as f64);
+                let title =
+                    format!("{}: {} {} ({percentage})", bar.name, size(bar.count), self.items);
                 html.node("g", &[("class", "bin")], |html| {
                     html.leaf("title", &[], &title);
-                    let [above, whole] = [ABOVE, bottom - ABOVE].map(length);
-                    let column = [("x", &*left), ("y", &*above), ("width", &*wide)];
-                    let [a, b, c] = column;
-                    html.leaf("rect", &[("class", "hover"), a, b, c, ("height", &whole)], "");
-                    let solid = [("class", "bar"), a, ("y", &*top), c, ("height", tall.as_str())];
-                    html.leaf("rect", &solid, "");
+                    let [plot_top, plot_height] = [TOP_MARGIN, bottom - TOP_MARGIN].map(length);
+                    let (x, width) = (("x", left.as_str()), ("width", bar_width.as_str()));
+                    let (y, height) = (("y", plot_top.as_str()), ("height", plot_height.as_str()));
+                    html.leaf("rect", &[("class", "hover"), x, y, width, height], "");
+                    let (y, height) = (("y", top.as_str()), ("height", bar_height.as_str()));
+                    let bar_attributes = [("class", "bar"), x, y, width, height];
+                    html.leaf("rect", &bar_attributes, "");
                 });
             }
-            line(html, "axis", (LEFT, bottom), (right, bottom));
-            for (share, text) in axis.ticks() {
-                let x = inner + share * width;
+            line(html, "axis", (LEFT_MARGIN, bottom), (right, bottom));
+            for (position, text) in axis.ticks() {
+                let x = plot_left + position * width;
                 line(html, "axis", (x, bottom), (x, bottom + 4.0));
-                let more = if beyond && share == 1.0 { "+" } else { "" };
-                label(html, "middle", (x, bottom + 17.0), &(text + more));
+                let suffix = if open_ended && position == 1.0 { "+" } else { "" };
+                label(html, "middle", (x, bottom + 17.0), &(text + suffix));
             }
-            label(html, "middle", ((LEFT + right) / 2.0, PLOT.1 - 8.0), self.quantity);
+            label(html, "middle", ((LEFT_MARGIN + right) / 2.0, PLOT_SIZE.1 - 8.0), self.quantity);
             label(html, "start", (4.0, 15.0), self.items);
             if let Some((name, value)) = self.overall.filter(|(_, value)| value.is_finite()) {
-                let at = x(value.clamp(axis.low(), axis.high()));
-                line(html, "overall", (at, ABOVE - 4.0), (at, bottom));
-                let side = if axis.share(value) > 0.6 { "end" } else { "start" };
-                label(html, side, (at, ABOVE - 8.0), &format!("{name} {}", format_value(value)));
+                let overall_x = x(value.clamp(axis.low(), axis.high()));
+                line(html, "overall", (overall_x, TOP_MARGIN - 4.0), (overall_x, bottom));
+                let anchor = if axis.position(value) > 0.6 { "end" } else { "start" };
+                label(
+                    html,
+                    anchor,
+                    (overall_x, TOP_MARGIN - 8.0),
+                    &format!("{name} {}", format_value(value)),
+                );
             }
         });
     }
@@ -253,9 +262,13 @@ impl Histogram<'_> {
 /// Draws a bar whose length is proportional to its share.
 pub(super) fn share_bar(html: &mut Html, class: &str, share: f64) {
     let width = length(100.0 * share.clamp(0.0, 1.0));
-    let view = [("class", "share"), ("viewBox", "0 0 100 10"), ("aria-hidden", "true")];
-    let stretched = [view[0], view[1], view[2], ("preserveAspectRatio", "none")];
-    html.node("svg", &stretched, |html| {
+    let attributes = [
+        ("class", "share"),
+        ("viewBox", "0 0 100 10"),
+        ("aria-hidden", "true"),
+        ("preserveAspectRatio", "none"),
+    ];
+    html.node("svg", &attributes, |html| {
         html.leaf("rect", &[("class", class), ("width", &width), ("height", "10")], "");
     });
 }
@@ -275,9 +288,9 @@ mod tests {
         }
         assert!(bars(&with_outlier).unwrap().1.last().unwrap().name.ends_with("or more"));
         assert!(bars(&[f64::NAN]).is_none());
-        let few = bars(&[0.0, 30.0, 100.0]).unwrap().1;
+        let value_bars = bars(&[0.0, 30.0, 100.0]).unwrap().1;
         assert_eq!(
-            few.iter().map(|bar| &*bar.name).collect::<Vec<_>>(),
+            value_bars.iter().map(|bar| &*bar.name).collect::<Vec<_>>(),
             ["0.0000", "30.00", "100.00"]
         );
     }

@@ -1,6 +1,6 @@
 //! The pages of visual question answering: predicted answers beside human answers.
 
-use super::cases::{Cases, Cell, Column, Kind, cut};
+use super::cases::{Cases, Cell, Column, Kind, truncated};
 use super::numbers::{count, fixed, size};
 use super::page::Page;
 use super::sections::{self, Words};
@@ -39,15 +39,15 @@ impl VqaReport {
             evaluation.normaliser
         );
         let mut page = Page::new("Visual questions", &lead);
-        sections::opening(&mut page, evaluation, &[], WORDS);
+        sections::first_sections(&mut page, evaluation, &[], WORDS);
         let values: Vec<f64> = self.items.iter().map(sections::item_value).collect();
         // As in `VqaReport::worst`, a question is wrong if its accuracy is below 100.
-        let wrong = values.iter().filter(|value| **value < 100.0).count();
+        let wrong_count = values.iter().filter(|value| **value < 100.0).count();
         distribution(&mut page, &values, evaluation.primary.value);
         sections::breakdowns(&mut page, evaluation);
         Cases {
             items: "questions below 100 per cent",
-            total: wrong,
+            total: wrong_count,
             order: "by accuracy",
             columns: &VQA_COLUMNS,
             rows: self.worst.iter().map(vqa_cells).collect(),
@@ -65,13 +65,13 @@ impl AokvqaReport {
         let evaluation = &self.evaluation;
         let lead = format!("Accuracy in per cent, {} questions", size(evaluation.primary.n));
         let mut page = Page::new("Visual questions, A-OKVQA", &lead);
-        sections::opening(&mut page, evaluation, &self.warnings, WORDS);
+        sections::first_sections(&mut page, evaluation, &self.warnings, WORDS);
         let values: Vec<f64> = self.items.iter().map(sections::item_value).collect();
         distribution(&mut page, &values, evaluation.primary.value);
-        let wrong = values.iter().filter(|value| **value < 100.0).count();
+        let wrong_count = values.iter().filter(|value| **value < 100.0).count();
         Cases {
             items: "questions below 100 per cent",
-            total: wrong,
+            total: wrong_count,
             order: "by the primary metric",
             columns: &AOKVQA_COLUMNS,
             rows: self.worst.iter().map(aokvqa_cells).collect(),
@@ -83,13 +83,13 @@ impl AokvqaReport {
 }
 
 fn distribution(page: &mut Page, values: &[f64], overall: f64) {
-    let right = values.iter().filter(|value| **value > 100.0 - 1e-9).count();
-    let wrong = values.iter().filter(|value| **value == 0.0).count();
+    let full_count = values.iter().filter(|value| **value > 100.0 - 1e-9).count();
+    let zero_count = values.iter().filter(|value| **value == 0.0).count();
     let total = values.len();
     let remark = format!(
         "{} score 100; {} score 0.",
-        sections::part_of(right, total, WORDS.items),
-        sections::part_of(wrong, total, WORDS.items)
+        sections::part_of(full_count, total, WORDS.items),
+        sections::part_of(zero_count, total, WORDS.items)
     );
     sections::distribution(page, values, WORDS, Some(("mean", overall)), Some(remark));
 }
@@ -124,14 +124,15 @@ fn aokvqa_cells(worst: &WrongAnswer) -> Vec<Cell> {
     ]
 }
 
-/// The accuracy of a question is a multiple of 1/3 or 1/10: one decimal distinguishes all values.
+/// An accuracy in per cent. As a fraction it is a multiple of 1/3 or 1/10, so one decimal
+/// distinguishes all values.
 fn accuracy(value: f64) -> Cell {
     Cell::Number(value, fixed(value, 1))
 }
 
 fn question(html: &mut Html, question: &str) {
     if !question.is_empty() {
-        html.foreign("p", "", &cut(question, TEXT_WIDTH));
+        html.foreign("p", "", &truncated(question, TEXT_WIDTH));
     }
 }
 
@@ -142,7 +143,7 @@ fn answer(html: &mut Html, class: &str, label: &str, answer: &str) {
         if answer.trim().is_empty() {
             html.leaf("span", &[("class", "times")], "(empty)")
         } else {
-            html.foreign("span", class.trim_end(), &cut(answer, TEXT_WIDTH))
+            html.foreign("span", class.trim_end(), &truncated(answer, TEXT_WIDTH))
         }
     });
 }
@@ -150,10 +151,10 @@ fn answer(html: &mut Html, class: &str, label: &str, answer: &str) {
 fn human_answers(html: &mut Html, answers: &[(String, u64)]) {
     html.node("p", &[], |html| {
         html.leaf("span", &[("class", "label")], "human answers ");
-        for (index, (answer, times)) in answers.iter().take(MAX_ANSWERS).enumerate() {
+        for (index, (answer, frequency)) in answers.iter().take(MAX_ANSWERS).enumerate() {
             html.text(if index == 0 { "" } else { ", " });
-            html.foreign("span", "", &cut(answer, TEXT_WIDTH));
-            html.leaf("span", &[("class", "times")], &format!(" ×{}", count(*times)));
+            html.foreign("span", "", &truncated(answer, TEXT_WIDTH));
+            html.leaf("span", &[("class", "times")], &format!(" ×{}", count(*frequency)));
         }
         if let Some(more @ 1..) = answers.len().checked_sub(MAX_ANSWERS) {
             html.text(&format!(" and {} more", size(more)));

@@ -1,6 +1,6 @@
 //! The page for retrieval: the first retrieved entries, and the relevant entries that were missed.
 
-use super::cases::{Cases, Cell, Column, Kind, cut};
+use super::cases::{Cases, Cell, Column, Kind, truncated};
 use super::numbers::{count, size};
 use super::page::Page;
 use super::sections::{self, Words};
@@ -14,7 +14,7 @@ fn columns(primary: &str) -> [Column<'_>; 5] {
     [
         Column { heading: "query", kind: Kind::Name },
         Column { heading: primary, kind: Kind::Number },
-        Column { heading: "first rank", kind: Kind::Number },
+        Column { heading: "first relevant rank", kind: Kind::Number },
         Column { heading: "relevant", kind: Kind::Number },
         Column { heading: "retrieved and missed", kind: Kind::Reading },
     ]
@@ -30,11 +30,11 @@ impl RetrievalReport {
         let primary = evaluation.primary.metric.as_str();
         let value_name = format!("{primary} of a query");
         let words = Words { value_name: &value_name, items: "queries" };
-        sections::opening(&mut page, evaluation, &self.warnings, words);
+        sections::first_sections(&mut page, evaluation, &self.warnings, words);
         let values: Vec<f64> = self.items.iter().map(sections::item_value).collect();
-        let none = values.iter().filter(|value| **value == 0.0).count();
-        let remark = (none > 0).then(|| {
-            let queries = sections::part_of(none, values.len(), words.items);
+        let zero_count = values.iter().filter(|value| **value == 0.0).count();
+        let remark = (zero_count > 0).then(|| {
+            let queries = sections::part_of(zero_count, values.len(), words.items);
             format!("{queries} have a {primary} of 0.")
         });
         let overall = Some(("mean", evaluation.primary.value));
@@ -59,7 +59,7 @@ fn cells(query: &WorstQuery) -> Vec<Cell> {
             html.leaf("span", &[("class", "label")], &format!("{label} "));
             for (index, (class, id)) in ids.iter().enumerate() {
                 html.text(if index == 0 { "" } else { ", " });
-                html.foreign("span", class, &cut(id, ID_WIDTH));
+                html.foreign("span", class, &truncated(id, ID_WIDTH));
             }
             if ids.is_empty() {
                 html.leaf("span", &[("class", "times")], "none");
@@ -69,9 +69,9 @@ fn cells(query: &WorstQuery) -> Vec<Cell> {
             }
         });
     };
-    let mark =
+    let with_class =
         |(id, relevant): &'_ (String, bool)| (if *relevant { "right" } else { "" }, id.clone());
-    let retrieved: Vec<(&str, String)> = query.retrieved.iter().map(mark).collect();
+    let retrieved: Vec<(&str, String)> = query.retrieved.iter().map(with_class).collect();
     let retrieved: Vec<(&str, &str)> =
         retrieved.iter().map(|(class, id)| (*class, &**id)).collect();
     list(&mut html, "first retrieved", &retrieved, 0);

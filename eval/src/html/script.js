@@ -3,20 +3,20 @@
   const root = document.documentElement;
   const button = document.getElementById("theme");
   const system = matchMedia("(prefers-color-scheme: dark)");
-  const stored = () => { try { return localStorage.getItem("engram-theme"); } catch { return null; } };
-  const store = (theme) => { try { localStorage.setItem("engram-theme", theme); } catch { /* no storage */ } };
-  const dark = () => (root.dataset.theme ?? (system.matches ? "dark" : "light")) === "dark";
-  const show = () => { button.textContent = dark() ? "Light" : "Dark"; };
-  const theme = stored();
+  const loadTheme = () => { try { return localStorage.getItem("engram-theme"); } catch { return null; } };
+  const saveTheme = (theme) => { try { localStorage.setItem("engram-theme", theme); } catch { /* no storage */ } };
+  const isDark = () => (root.dataset.theme ?? (system.matches ? "dark" : "light")) === "dark";
+  const showLabel = () => { button.textContent = isDark() ? "Light" : "Dark"; };
+  const theme = loadTheme();
   if (theme === "dark" || theme === "light") root.dataset.theme = theme;
   button.hidden = false;
   button.addEventListener("click", () => {
-    root.dataset.theme = dark() ? "light" : "dark";
-    store(root.dataset.theme);
-    show();
+    root.dataset.theme = isDark() ? "light" : "dark";
+    saveTheme(root.dataset.theme);
+    showLabel();
   });
-  system.addEventListener("change", show);
-  show();
+  system.addEventListener("change", showLabel);
+  showLabel();
 
   // Collapsed tables are opened for printing.
   let collapsed = [];
@@ -40,13 +40,13 @@
   for (const cases of document.querySelectorAll(".cases")) {
     const body = cases.querySelector("tbody");
     const rows = [...body.rows];
-    const heads = [...cases.querySelectorAll("thead th")];
+    const headings = [...cases.querySelectorAll("thead th")];
     const filter = cases.querySelector(".filter");
     const order = cases.querySelector(".order");
-    const shown = cases.querySelector(".shown");
+    const status = cases.querySelector(".shown");
     const texts = new Map();
 
-    const apply = () => {
+    const applyFilter = () => {
       const query = filter.value.trim().toLowerCase();
       let count = 0;
       for (const row of rows) {
@@ -54,12 +54,12 @@
         row.hidden = query !== "" && !texts.get(row).includes(query);
         count += row.hidden ? 0 : 1;
       }
-      shown.textContent = query ? `${count} of ${rows.length} shown` : "";
+      status.textContent = query ? `${count} of ${rows.length} shown` : "";
     };
     const sort = () => {
       const [column, direction] = order.value.split(" ");
       const sorted = [...rows];
-      heads.forEach((head) => head.removeAttribute("aria-sort"));
+      headings.forEach((heading) => heading.removeAttribute("aria-sort"));
       if (column !== "") {
         const sign = direction === "up" ? 1 : -1;
         const cell = (row) => row.cells[Number(column)];
@@ -73,26 +73,26 @@
           if (x === "" || y === "") return (x === "") - (y === "");
           return sign * (Number(x) - Number(y));
         });
-        heads[Number(column)].setAttribute("aria-sort", sign > 0 ? "ascending" : "descending");
+        headings[Number(column)].setAttribute("aria-sort", sign > 0 ? "ascending" : "descending");
       }
       body.append(...sorted);
     };
 
-    heads.forEach((head, column) => {
-      if (head.classList.contains("reading")) return;
-      const name = head.textContent;
+    headings.forEach((heading, column) => {
+      if (heading.classList.contains("reading")) return;
+      const name = heading.textContent;
       const button = document.createElement("button");
       button.type = "button";
       button.textContent = name;
-      head.replaceChildren(button);
-      const first = head.classList.contains("number") ? "down" : "up";
+      heading.replaceChildren(button);
+      const first = heading.classList.contains("number") ? "down" : "up";
       button.addEventListener("click", () => {
-        const other = first === "up" ? "down" : "up";
-        order.value = order.value === `${column} ${first}` ? `${column} ${other}` : `${column} ${first}`;
+        const opposite = first === "up" ? "down" : "up";
+        order.value = order.value === `${column} ${first}` ? `${column} ${opposite}` : `${column} ${first}`;
         sort();
       });
     });
-    filter.addEventListener("input", apply);
+    filter.addEventListener("input", applyFilter);
     order.addEventListener("change", sort);
     cases.querySelector(".controls").hidden = false;
   }

@@ -1,6 +1,6 @@
 //! Sections common to all pages: metrics, files and method, breakdowns, distribution, warnings.
 
-use super::forest::{Forest, Row, forest, star_note};
+use super::forest::{ForestOptions, Row, forest, star_note};
 use super::numbers::{decimals, fixed, format_value, limits, size};
 use super::page::Page;
 use super::plots::Histogram;
@@ -8,7 +8,7 @@ use super::writer::Html;
 use crate::items::{Item, Statistic};
 use crate::metric::registry::spelling;
 use crate::result::{Breakdown, Evaluation, Measure};
-use crate::text::level;
+use crate::text::interval_heading;
 
 /// Maximum number of groups listed in a breakdown.
 const MAX_GROUPS: usize = 200;
@@ -24,7 +24,7 @@ pub(super) struct Words<'a> {
     pub(super) items: &'static str,
 }
 
-/// The value of a single item.
+/// The value of one item; for a correlation, prediction − gold value.
 pub(super) fn item_value(item: &Item) -> f64 {
     match item.statistic {
         Statistic::Correlation { gold, prediction } => prediction - gold,
@@ -33,7 +33,7 @@ pub(super) fn item_value(item: &Item) -> f64 {
 }
 
 /// Adds the first sections of every page: warnings, metrics, files and method.
-pub(super) fn opening(
+pub(super) fn first_sections(
     page: &mut Page,
     evaluation: &Evaluation,
     warnings: &[String],
@@ -53,7 +53,7 @@ pub(super) fn opening(
         headline(html, &evaluation.primary);
         let measures = || std::iter::once(&evaluation.primary).chain(&evaluation.secondary);
         let rows: Vec<Row<'_>> = measures().map(Row::of_measure).collect();
-        forest(html, "metric", &rows, &Forest { overall: None, n: false });
+        forest(html, "metric", &rows, &ForestOptions { overall: None, show_n: false });
         star_note(html, &rows);
     });
     page.section("Method", |html| method(html, evaluation, words));
@@ -69,14 +69,15 @@ fn headline(html: &mut Html, primary: &Measure) {
             html.leaf("span", &[("class", "unit")], primary.unit.label());
         }
         if let Some(interval) = &primary.interval {
-            let text = format!("{} {}", level(interval), limits(interval, decimals));
+            let text = format!("{} {}", interval_heading(interval), limits(interval, decimals));
             html.leaf("span", &[("class", "limits")], &text);
         }
         if let Some(reason) = &primary.reason {
             html.leaf("span", &[("class", "limits")], reason);
         }
-        if let Some(up) = primary.higher_is_better {
-            let text = if up { "↑ higher is better" } else { "↓ lower is better" };
+        if let Some(higher_is_better) = primary.higher_is_better {
+            let text =
+                if higher_is_better { "↑ higher is better" } else { "↓ lower is better" };
             html.leaf("span", &[("class", "direction")], text);
         }
     });
@@ -96,7 +97,7 @@ fn method(html: &mut Html, evaluation: &Evaluation, words: Words<'_>) {
         pair(words.items, &size(primary.n));
         pair("normaliser", &evaluation.normaliser);
         if let Some(interval) = &primary.interval {
-            pair("intervals", &format!("{}, {}", level(interval), interval.method));
+            pair("intervals", &format!("{}, {}", interval_heading(interval), interval.method));
             let undefined = match interval.undefined_resamples {
                 0 => String::new(),
                 n => format!(" ({} undefined)", size(n)),
@@ -111,13 +112,13 @@ fn method(html: &mut Html, evaluation: &Evaluation, words: Words<'_>) {
         let version = format!("{} version {}", spelling(&primary.metric), primary.version);
         pair("definition", &version);
         let provenance = &evaluation.provenance;
-        let known = [
+        let provenance_rows = [
             ("recipe", provenance.recipe_hash.clone()),
             ("code", provenance.code_commit.clone()),
             ("training seed", provenance.seed.map(|seed| seed.to_string())),
             ("training threads", provenance.threads.map(|threads| threads.to_string())),
         ];
-        for (name, value) in known {
+        for (name, value) in provenance_rows {
             if let Some(value) = value {
                 pair(name, &value);
             }
@@ -129,12 +130,12 @@ fn method(html: &mut Html, evaluation: &Evaluation, words: Words<'_>) {
 pub(super) fn breakdowns(page: &mut Page, evaluation: &Evaluation) {
     let overall = |table: &Breakdown| {
         let measures = std::iter::once(&evaluation.primary).chain(&evaluation.secondary);
-        let mut same = measures.filter(|measure| measure.metric == table.metric);
-        same.next().map(|measure| measure.value)
+        let mut matching = measures.filter(|measure| measure.metric == table.metric);
+        matching.next().map(|measure| measure.value)
     };
     for grouping in evaluation.breakdowns.chunk_by(|a, b| a.name == b.name) {
         let Some(first) = grouping.first().filter(|table| !table.rows.is_empty()) else { continue };
-        page.section(&format!("By {}", super::cases::cut(&first.name, 60)), |html| {
+        page.section(&format!("By {}", super::cases::truncated(&first.name, 60)), |html| {
             html.node("div", &[("class", "tables")], |html| {
                 for table in grouping {
                     html.node("div", &[], |html| breakdown(html, table, overall(table)));
@@ -147,8 +148,9 @@ pub(super) fn breakdowns(page: &mut Page, evaluation: &Evaluation) {
 fn breakdown(html: &mut Html, table: &Breakdown, overall: Option<f64>) {
     html.node("h3", &[], |html| {
         html.text(&spelling(&table.metric));
-        if let Some(up) = table.higher_is_better {
-            let text = if up { " ↑ higher is better" } else { " ↓ lower is better" };
+        if let Some(higher_is_better) = table.higher_is_better {
+            let text =
+                if higher_is_better { " ↑ higher is better" } else { " ↓ lower is better" };
             html.leaf("span", &[("class", "direction")], text);
         }
     });
@@ -159,11 +161,11 @@ fn breakdown(html: &mut Html, table: &Breakdown, overall: Option<f64>) {
         .map(|group| {
             let name = if group.name.is_empty() { "(none)" } else { &group.name }.to_owned();
             let (reason, interval) = (group.reason.as_deref(), group.interval.as_ref());
-            Row { name, up: None, n: group.n, value: group.value, reason, interval }
+            Row { name, higher_is_better: None, n: group.n, value: group.value, reason, interval }
         })
         .collect();
     let write = |html: &mut Html| {
-        forest(html, &table.name, &rows, &Forest { overall, n: true });
+        forest(html, &table.name, &rows, &ForestOptions { overall, show_n: true });
         star_note(html, &rows);
         if let Some(overall) = overall {
             let text = format!("Dashed line: the overall value, {}.", format_value(overall));
@@ -206,10 +208,10 @@ pub(super) fn distribution(
     });
 }
 
-/// Formats a part of a total, like `1 234 of 2 939 utterances`.
+/// Formats a part of a total, like `1234 of 2939 utterances (42.0 %)`.
 pub(super) fn part_of(part: usize, whole: usize, items: &str) -> String {
-    let share = super::numbers::percent(part as f64, whole.max(1) as f64);
-    format!("{} of {} {items} ({share})", size(part), size(whole))
+    let percentage = super::numbers::percent(part as f64, whole.max(1) as f64);
+    format!("{} of {} {items} ({percentage})", size(part), size(whole))
 }
 
 /// The name of a row, and its formatted numbers.

@@ -23,7 +23,7 @@ impl TextsReport {
         let (value_name, order) = (format!("{metric} of a line"), format!("by {metric}"));
         let words = Words { value_name: &value_name, items: "lines" };
         let mut page = Page::new("Texts", &lead);
-        sections::opening(&mut page, &self.evaluation, &[], words);
+        sections::first_sections(&mut page, &self.evaluation, &[], words);
         let values: Vec<f64> = self.items.iter().map(sections::item_value).collect();
         sections::distribution(&mut page, &values, words, Some(("overall", primary.value)), None);
         let columns = [

@@ -1,7 +1,7 @@
-//! The page of an ASR model: counts, confusions, rare words, alignments.
+//! The page for word and character error rates: counts, confusions, rare words, alignments.
 
-use super::cases::{Cases, Cell, Column, Kind, cut};
-use super::forest::{Forest, Row, forest};
+use super::cases::{Cases, Cell, Column, Kind, truncated};
+use super::forest::{ForestOptions, Row, forest};
 use super::numbers::{count, format_value, percent, size};
 use super::page::Page;
 use super::plots::share_bar;
@@ -52,33 +52,33 @@ impl WerReport {
         );
         let words = Words { value_name, items: "utterances" };
         let mut page = Page::new(title, &lead);
-        sections::opening(&mut page, evaluation, &[], words);
-        page.section("Errors", |html| self.errors(html, tokens));
+        sections::first_sections(&mut page, evaluation, &[], words);
+        page.section("Errors", |html| self.error_table(html, tokens));
         let values: Vec<f64> = self.items.iter().map(sections::item_value).collect();
         let correct = values.iter().filter(|value| **value == 0.0).count();
         let remark =
             format!("{} have no error.", sections::part_of(correct, values.len(), words.items));
         let overall = Some(("overall", evaluation.primary.value));
         sections::distribution(&mut page, &values, words, overall, Some(remark));
-        page.section("By normaliser", |html| self.by_normaliser(html));
+        page.section("By normaliser", |html| self.normaliser_table(html));
         sections::breakdowns(&mut page, evaluation);
         if let Some(confusions) = &self.confusions {
-            page.section("Most frequent confusions", |html| most_frequent(html, confusions));
+            page.section("Most frequent confusions", |html| confusion_tables(html, confusions));
         }
-        let mut steps = MAX_STEPS;
+        let mut steps_left = MAX_STEPS;
         Cases {
             items: "utterances with errors",
             total: if values.is_empty() { self.worst.len() } else { values.len() - correct },
             order: "by number of errors",
             columns: &COLUMNS,
-            rows: self.worst.iter().map(|pair| cells(self, pair, unit, &mut steps)).collect(),
+            rows: self.worst.iter().map(|pair| cells(self, pair, unit, &mut steps_left)).collect(),
             legend: legend(),
         }
         .write(&mut page);
         page.into_html()
     }
 
-    fn errors(&self, html: &mut Html, tokens: &str) {
+    fn error_table(&self, html: &mut Html, tokens: &str) {
         let counts = &self.counts;
         let reference = counts.reference_tokens();
         let heading = format!("of reference {tokens}");
@@ -121,7 +121,7 @@ impl WerReport {
         }
         if let Some(rare) = &self.rare_words {
             html.leaf("h3", &[], "Rare words");
-            let sides = [
+            let word_groups = [
                 ("rare (B-WER)", rare.b_wer, rare.rare),
                 ("others (U-WER)", rare.u_wer, rare.others),
             ];
@@ -139,29 +139,34 @@ impl WerReport {
             };
             let headings = ["words", "rate", "reference", "sub.", "del.", "ins."];
             html.node("div", &[("class", "scroll"), ("tabindex", "0")], |html| {
-                sections::plain_table(html, &headings, &sides.map(row));
+                sections::plain_table(html, &headings, &word_groups.map(row));
             });
         }
     }
 
-    fn by_normaliser(&self, html: &mut Html) {
+    fn normaliser_table(&self, html: &mut Html) {
         if self.normalisers.is_empty() {
             return;
         }
-        let row = |of_one: &'_ crate::wer::report::NormaliserValue| of_one.normaliser.clone();
+        let name = |value: &'_ crate::wer::report::NormaliserValue| value.normaliser.clone();
         let rows: Vec<Row<'_>> = self
             .normalisers
             .iter()
-            .map(|one| Row { name: row(one), up: None, ..Row::of_measure(&one.measure) })
+            .map(|value| Row {
+                name: name(value),
+                higher_is_better: None,
+                ..Row::of_measure(&value.measure)
+            })
             .collect();
-        forest(html, "normaliser", &rows, &Forest { overall: None, n: false });
+        forest(html, "normaliser", &rows, &ForestOptions { overall: None, show_n: false });
     }
 }
 
-fn most_frequent(html: &mut Html, confusions: &Confusions) {
+fn confusion_tables(html: &mut Html, confusions: &Confusions) {
     let Confusions { substitutions, deletions, insertions } = confusions;
-    let word =
-        |html: &mut Html, word: &str| html.foreign("bdi", "", &cut(&visible(word), TOKEN_WIDTH));
+    let word = |html: &mut Html, word: &str| {
+        html.foreign("bdi", "", &truncated(&visible(word), TOKEN_WIDTH))
+    };
     let pair = |(reference, hypothesis, n): &(String, String, u64)| {
         let mut html = Html::default();
         word(&mut html, reference);
@@ -195,7 +200,12 @@ fn most_frequent(html: &mut Html, confusions: &Confusions) {
     });
 }
 
-fn cells(report: &WerReport, pair: &WorstPair, unit: TokenUnit, steps: &mut usize) -> Vec<Cell> {
+fn cells(
+    report: &WerReport,
+    pair: &WorstPair,
+    unit: TokenUnit,
+    steps_left: &mut usize,
+) -> Vec<Cell> {
     let counts = &pair.counts;
     let numbers = [
         counts.errors(),
@@ -206,23 +216,23 @@ fn cells(report: &WerReport, pair: &WorstPair, unit: TokenUnit, steps: &mut usiz
     ];
     let mut cells = vec![Cell::text(&pair.id), Cell::number(counts.error_rate())];
     cells.extend(numbers.map(Cell::count));
-    cells.push(Cell::Rich(alignment(columns(pair, unit, report.alignment), unit, steps)));
+    cells.push(Cell::Rich(alignment(columns(pair, unit, report.alignment), unit, steps_left)));
     cells
 }
 
-/// Shows the reference above the hypothesis; `steps` is the number of alignment steps that the page
-/// may still show.
-fn alignment(columns: Vec<text::Column<'_>>, unit: TokenUnit, steps: &mut usize) -> Html {
+/// Shows the reference above the hypothesis; `steps_left` is the number of alignment steps that
+/// the page may still show.
+fn alignment(columns: Vec<text::Column<'_>>, unit: TokenUnit, steps_left: &mut usize) -> Html {
     let mut html = Html::default();
-    let shown = columns.len().min(MAX_PAIR_STEPS).min(*steps);
-    *steps -= shown;
+    let shown = columns.len().min(MAX_PAIR_STEPS).min(*steps_left);
+    *steps_left -= shown;
     let class = match unit {
         TokenUnit::Word => "alignment",
         TokenUnit::Char => "alignment chars",
     };
     html.node("div", &[("class", class), ("dir", "auto")], |html| {
         for column in &columns[..shown] {
-            step(html, column.edit, column.reference, column.hypothesis);
+            alignment_step(html, column.edit, column.reference, column.hypothesis);
             // Allows a line break here, and puts a space into copied text.
             if unit == TokenUnit::Word {
                 html.text(" ");
@@ -236,22 +246,22 @@ fn alignment(columns: Vec<text::Column<'_>>, unit: TokenUnit, steps: &mut usize)
     html
 }
 
-fn step(html: &mut Html, edit: Edit, reference: &str, hypothesis: &str) {
+fn alignment_step(html: &mut Html, edit: Edit, reference: &str, hypothesis: &str) {
     let (class, title) = match edit {
         Edit::Hit => ("c", ""),
         Edit::Substitution => ("c s", "substitution"),
         Edit::Deletion => ("c d", "deletion"),
         Edit::Insertion => ("c i", "insertion"),
     };
-    let (above, below) = match edit {
+    let (reference_tag, hypothesis_tag) = match edit {
         Edit::Hit => ("span", "span"),
         _ => ("del", "ins"),
     };
     let attributes = [("class", class), ("title", title)];
     let attributes = if edit == Edit::Hit { &attributes[..1] } else { &attributes[..] };
     html.node("span", attributes, |html| {
-        html.leaf(above, &[], &cut(reference, TOKEN_WIDTH));
-        html.leaf(below, &[], &cut(hypothesis, TOKEN_WIDTH));
+        html.leaf(reference_tag, &[], &truncated(reference, TOKEN_WIDTH));
+        html.leaf(hypothesis_tag, &[], &truncated(hypothesis, TOKEN_WIDTH));
     });
 }
 
@@ -265,7 +275,7 @@ fn legend() -> Html {
             (Edit::Insertion, "", "hypothesis", "insertion"),
         ] {
             html.node("span", &[], |html| {
-                step(html, edit, reference, hypothesis);
+                alignment_step(html, edit, reference, hypothesis);
                 html.leaf("span", &[], name);
             });
         }

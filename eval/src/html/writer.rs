@@ -75,15 +75,15 @@ impl Html {
 ///
 /// Invisible characters and characters that change the text direction are shown by name.
 fn escape(text: &str, out: &mut String) {
-    for letter in text.chars() {
-        match letter {
+    for character in text.chars() {
+        match character {
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            '\t' | '\n' => out.push(letter),
-            '\0'..='\x1f' => out.extend(char::from_u32(0x2400 + u32::from(letter))),
+            '\t' | '\n' => out.push(character),
+            '\0'..='\x1f' => out.extend(char::from_u32(0x2400 + u32::from(character))),
             '\x7f' => out.push('\u{2421}'),
             '\u{80}'..='\u{9f}'
             | '\u{202a}'..='\u{202e}'
@@ -92,9 +92,9 @@ fn escape(text: &str, out: &mut String) {
             | '\u{2029}'
             | '\u{fffe}'
             | '\u{ffff}' => {
-                let _ = write!(out, "[U+{:04X}]", u32::from(letter));
+                let _ = write!(out, "[U+{:04X}]", u32::from(character));
             }
-            _ => out.push(letter),
+            _ => out.push(character),
         }
     }
 }

@@ -15,38 +15,42 @@ use serde_json::Deserializer;
 use super::{Object, Text};
 
 /// Approximate size in bytes of a part that a thread parses.
-pub(crate) const PART: usize = 1 << 16;
+pub(crate) const PART_BYTES: usize = 1 << 16;
 
 /// Maximum length of the text that marks the start of an element.
-const LONGEST_MARK: usize = 64;
+const MAX_MARK_LENGTH: usize = 64;
 
 /// Parses a text that is one list of objects. `None` asks the caller to parse it serially.
-pub(crate) fn parse_list<'a, T>(text: &'a str, part: usize) -> Option<Vec<T>>
+pub(crate) fn parse_list<'a, T>(text: &'a str, part_bytes: usize) -> Option<Vec<T>>
 where
     T: Deserialize<'a> + Send,
 {
-    let mut cursor = Cursor::new(text, part);
-    let rows = cursor.list()?;
-    cursor.end()?;
-    Some(rows.into_iter().flatten().collect())
+    let mut cursor = Cursor::new(text, part_bytes);
+    let elements = cursor.parse_parts()?;
+    cursor.expect_end()?;
+    Some(elements.into_iter().flatten().collect())
 }
 
 /// Parses the list of objects under `key`, in a text that is one object. `None` asks the caller to
 /// parse the text serially.
-pub(crate) fn parse_list_under_key<'a, T>(key: &str, text: &'a str, part: usize) -> Option<Vec<T>>
+pub(crate) fn parse_list_under_key<'a, T>(
+    key: &str,
+    text: &'a str,
+    part_bytes: usize,
+) -> Option<Vec<T>>
 where
     T: Deserialize<'a> + Send,
 {
-    let (mut cursor, mut list) = (Cursor::new(text, part), None);
-    cursor.object(|found, cursor| {
-        if found != key {
-            return cursor.skip();
+    let (mut cursor, mut list) = (Cursor::new(text, part_bytes), None);
+    cursor.parse_object(|member_key, cursor| {
+        if member_key != key {
+            return cursor.skip_value();
         }
-        let rows = cursor.list()?;
+        let elements = cursor.parse_parts()?;
         // For a duplicate key, the result is `None`: the serial reader reports the error.
-        list.replace(rows).is_none().then_some(())
+        list.replace(elements).is_none().then_some(())
     })?;
-    cursor.end()?;
+    cursor.expect_end()?;
     Some(list?.into_iter().flatten().collect())
 }
 
@@ -54,8 +58,8 @@ where
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cursor<'a> {
     text: &'a str,
-    at: usize,
-    part: usize,
+    position: usize,
+    part_bytes: usize,
 }
 
 /// The elements of a list, grouped by the parts that were parsed together.
@@ -63,19 +67,19 @@ pub(crate) type Parts<T> = Vec<Vec<T>>;
 
 /// The elements parsed from one cut.
 struct Part<T> {
-    rows: Vec<T>,
+    elements: Vec<T>,
     /// Position after the end of the list; `None` if the list continues after this part.
     end: Option<usize>,
 }
 
 impl<'a> Cursor<'a> {
-    /// Starts at the beginning of `text`; lists are parsed in parts of `part` bytes.
-    pub(crate) fn new(text: &'a str, part: usize) -> Self {
-        Self { text, at: 0, part }
+    /// Starts at the beginning of `text`; lists are parsed in parts of about `part_bytes` bytes.
+    pub(crate) fn new(text: &'a str, part_bytes: usize) -> Self {
+        Self { text, position: 0, part_bytes }
     }
 
     /// Parses an object; `member` parses or skips each value.
-    pub(crate) fn object(
+    pub(crate) fn parse_object(
         &mut self,
         mut member: impl FnMut(&str, &mut Self) -> Option<()>,
     ) -> Option<()> {
@@ -84,7 +88,7 @@ impl<'a> Cursor<'a> {
             return Some(());
         }
         loop {
-            let key: Text<'_> = self.value()?;
+            let key: Text<'_> = self.parse_value()?;
             self.take(b':')?;
             member(&key.0, self)?;
             if self.take(b',').is_none() {
@@ -94,98 +98,99 @@ impl<'a> Cursor<'a> {
     }
 
     /// Parses a list of objects.
-    pub(crate) fn list<T: Deserialize<'a> + Send>(&mut self) -> Option<Parts<T>> {
+    pub(crate) fn parse_parts<T: Deserialize<'a> + Send>(&mut self) -> Option<Parts<T>> {
         self.take(b'[')?;
         if self.take(b']').is_some() {
             return Some(Vec::new());
         }
         let cuts = self.cuts();
-        let read = |index: usize| {
-            Self { at: cuts[index], ..*self }
-                .part(cuts.get(index + 1).copied().unwrap_or(usize::MAX))
+        let parse_part = |index: usize| {
+            Self { position: cuts[index], ..*self }
+                .parse_elements(cuts.get(index + 1).copied().unwrap_or(usize::MAX))
         };
-        let parts: Vec<Option<Part<T>>> = (0..cuts.len()).into_par_iter().map(read).collect();
-        let mut rows = Vec::with_capacity(parts.len());
+        let parts: Vec<Option<Part<T>>> = (0..cuts.len()).into_par_iter().map(parse_part).collect();
+        let mut elements = Vec::with_capacity(parts.len());
         for part in parts {
             let part = part?;
-            rows.push(part.rows);
+            elements.push(part.elements);
             if let Some(end) = part.end {
-                self.at = end;
-                return Some(rows);
+                self.position = end;
+                return Some(elements);
             }
         }
         None
     }
 
     /// Skips any value.
-    pub(crate) fn skip(&mut self) -> Option<()> {
-        self.value().map(|IgnoredAny| ())
+    pub(crate) fn skip_value(&mut self) -> Option<()> {
+        self.parse_value().map(|IgnoredAny| ())
     }
 
     /// Checks that only white space is left.
-    pub(crate) fn end(mut self) -> Option<()> {
-        self.space();
-        (self.at == self.text.len()).then_some(())
+    pub(crate) fn expect_end(mut self) -> Option<()> {
+        self.skip_space();
+        (self.position == self.text.len()).then_some(())
     }
 
     /// The start of the first element, and for each further part a likely start of an element.
     fn cuts(&mut self) -> Vec<usize> {
-        self.space();
-        let mut cuts = vec![self.at];
+        self.skip_space();
+        let mut cuts = vec![self.position];
         let bytes = self.text.as_bytes();
-        let first = &bytes[self.at..bytes.len().min(self.at + LONGEST_MARK)];
+        let first = &bytes[self.position..bytes.len().min(self.position + MAX_MARK_LENGTH)];
         // For example `{"question_id":`.
         let mark =
             first.iter().position(|byte| *byte == b':').and_then(|colon| first.get(..=colon));
         let Some(mark) = mark.filter(|mark| mark.starts_with(b"{")) else { return cuts };
-        for from in (self.at..bytes.len()).step_by(self.part).skip(1) {
-            let window = &bytes[from..bytes.len().min(from + self.part)];
-            let begins = |at: &usize| {
+        for from in (self.position..bytes.len()).step_by(self.part_bytes).skip(1) {
+            let window = &bytes[from..bytes.len().min(from + self.part_bytes)];
+            let is_element_start = |at: &usize| {
                 window[*at..].starts_with(mark)
                     && bytes[..from + at].trim_ascii_end().ends_with(b",")
             };
             // A part without a start of an element is probably beyond the end of the list.
-            let Some(at) = (0..window.len()).find(begins) else { break };
+            let Some(at) = (0..window.len()).find(is_element_start) else { break };
             cuts.push(from + at);
         }
         cuts
     }
 
     /// Parses the elements up to the cut `until`, or to the end of the list.
-    fn part<T: Deserialize<'a>>(mut self, until: usize) -> Option<Part<T>> {
-        let mut rows = Vec::new();
+    fn parse_elements<T: Deserialize<'a>>(mut self, until: usize) -> Option<Part<T>> {
+        let mut elements = Vec::new();
         loop {
-            let Object(row) = self.value()?;
-            rows.push(row);
+            let Object(element) = self.parse_value()?;
+            elements.push(element);
             if self.take(b',').is_none() {
                 self.take(b']')?;
-                return Some(Part { rows, end: Some(self.at) });
+                return Some(Part { elements, end: Some(self.position) });
             }
-            self.space();
-            if self.at >= until {
-                return (self.at == until).then_some(Part { rows, end: None });
+            self.skip_space();
+            if self.position >= until {
+                return (self.position == until).then_some(Part { elements, end: None });
             }
         }
     }
 
-    /// Parses the value at this position strictly.
-    fn value<T: Deserialize<'a>>(&mut self) -> Option<T> {
-        let mut values = Deserializer::from_str(self.text.get(self.at..)?).into_iter();
+    /// Parses the value at this position.
+    fn parse_value<T: Deserialize<'a>>(&mut self) -> Option<T> {
+        let mut values = Deserializer::from_str(self.text.get(self.position..)?).into_iter();
         let value = values.next()?.ok()?;
-        self.at += values.byte_offset();
+        self.position += values.byte_offset();
         Some(value)
     }
 
     /// Consumes `byte` after optional white space.
     fn take(&mut self, byte: u8) -> Option<()> {
-        self.space();
-        (self.text.as_bytes().get(self.at) == Some(&byte)).then(|| self.at += 1)
+        self.skip_space();
+        (self.text.as_bytes().get(self.position) == Some(&byte)).then(|| self.position += 1)
     }
 
     /// Skips JSON white space.
-    fn space(&mut self) {
-        let rest = self.text.as_bytes()[self.at..].iter();
-        self.at += rest.take_while(|byte| matches!(byte, b' ' | b'\n' | b'\t' | b'\r')).count();
+    fn skip_space(&mut self) {
+        let remaining = self.text.as_bytes()[self.position..].iter();
+        self.position +=
+            remaining.take_while(|byte| matches!(byte, b' ' | b'\n' | b'\t' | b'\r')).count();
     }
 }
 
@@ -219,23 +224,25 @@ mod tests {
 
     /// Asserts that parallel and serial parsing agree. Returns whether the parallel reader
     /// succeeded.
-    fn agree<T>(text: &str, part: usize) -> bool
+    fn check_agreement<T>(text: &str, part_bytes: usize) -> bool
     where
         T: for<'a> Deserialize<'a> + Send + PartialEq + std::fmt::Debug,
     {
-        let (alone, under) =
-            (parse_list::<T>(text, part), parse_list_under_key("annotations", text, part));
-        if let Some(rows) = &alone {
+        let (list, list_under_key) = (
+            parse_list::<T>(text, part_bytes),
+            parse_list_under_key("annotations", text, part_bytes),
+        );
+        if let Some(rows) = &list {
             let whole: Vec<Object<T>> =
                 serde_json::from_str(text).expect("a list accepted in parts");
             assert!(whole.iter().map(|Object(row)| row).eq(rows), "{text}");
         }
-        if let Some(rows) = &under {
+        if let Some(rows) = &list_under_key {
             let Object(whole): Object<File<T>> =
                 serde_json::from_str(text).expect("an object accepted in parts");
             assert_eq!(whole.annotations, *rows, "{text}");
         }
-        alone.is_some() || under.is_some()
+        list.is_some() || list_under_key.is_some()
     }
 
     #[test]
@@ -247,13 +254,21 @@ mod tests {
             r#"[{"text": "\u00e9, {\"text\": \"", "id": 1}, {"id": 2}]"#,
         ] {
             let file = format!("{{\"a\": [{{\"b\": 1}}], \"annotations\":{list}, \"c\": -1.5e3}}");
-            for part in 1..100 {
-                assert!(agree::<Row>(list, part) && agree::<Row>(&file, part), "{list} {part}");
+            for part_bytes in 1..100 {
+                assert!(
+                    check_agreement::<Row>(list, part_bytes)
+                        && check_agreement::<Row>(&file, part_bytes),
+                    "{list} {part_bytes}"
+                );
             }
         }
         // The cut falls inside the first element, where no other element starts.
         let nested = r#"[{"id": 1, "rows": [{"id": 2}, {"id": 3}]}, {"id": 4}]"#;
-        assert!(!agree::<Row>(nested, 25) && agree::<Row>(nested, 45) && agree::<Row>(nested, 90));
+        assert!(
+            !check_agreement::<Row>(nested, 25)
+                && check_agreement::<Row>(nested, 45)
+                && check_agreement::<Row>(nested, 90)
+        );
     }
 
     #[test]
@@ -282,8 +297,12 @@ mod tests {
             r#"[], a: 1"#,
             r#"[], "a": 1 "b": 2"#,
         ] {
-            for part in [1, 8, 1000] {
-                assert!(!agree::<Row>(list, part) && !agree::<Row>(&file(list), part), "{list}");
+            for part_bytes in [1, 8, 1000] {
+                assert!(
+                    !check_agreement::<Row>(list, part_bytes)
+                        && !check_agreement::<Row>(&file(list), part_bytes),
+                    "{list}"
+                );
             }
         }
     }
@@ -291,7 +310,7 @@ mod tests {
     /// Valid lists with fragments inserted at random positions.
     #[test]
     fn parallel_and_serial_reading_agree_on_damaged_lists() {
-        let pieces = [
+        let fragments = [
             r#"{"id": 1}"#,
             r#"{"id": 2, "text": "a"}"#,
             r#"{"text": "[{\"id\": 1}, "}"#,
@@ -313,24 +332,26 @@ mod tests {
             "null",
             "é",
         ];
-        let element = select(pieces[..6].to_vec());
-        let broken = vec((any::<Index>(), select(pieces.to_vec())), 0..3);
-        let inputs = (vec(element, 0..12), broken, 1..60_usize);
+        let element = select(fragments[..6].to_vec());
+        let insertions = vec((any::<Index>(), select(fragments.to_vec())), 0..3);
+        let inputs = (vec(element, 0..12), insertions, 1..60_usize);
         let config = Config { cases: 4000, failure_persistence: None, ..Config::default() };
         let random = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
-        let found =
-            TestRunner::new_with_rng(config, random).run(&inputs, |(elements, broken, part)| {
+        let outcome = TestRunner::new_with_rng(config, random).run(
+            &inputs,
+            |(elements, insertions, part_bytes)| {
                 let mut text = format!("{{\"a\": 1, \"annotations\": [{}]}}", elements.join(", "));
-                for (index, piece) in broken {
+                for (index, fragment) in insertions {
                     let starts: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
-                    text.insert_str(*index.get(&starts), piece);
+                    text.insert_str(*index.get(&starts), fragment);
                 }
-                agree::<Row>(&text, part);
+                check_agreement::<Row>(&text, part_bytes);
                 let list = text.find('[').map_or("", |at| &text[at..text.len() - 1]);
-                agree::<Row>(list, part);
+                check_agreement::<Row>(list, part_bytes);
                 Ok(())
-            });
-        if let Err(failure) = found {
+            },
+        );
+        if let Err(failure) = outcome {
             panic!("{failure}");
         }
     }
@@ -338,16 +359,17 @@ mod tests {
     #[test]
     fn parallel_and_serial_reading_agree_on_the_fuzz_corpus() {
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");
-        let mut read = 0;
+        let mut parsed_in_parts = 0;
         for name in ["vqa", "caption", "aokvqa"] {
             for entry in fs::read_dir(corpus.join(name)).expect("a corpus") {
                 let bytes = fs::read(entry.expect("an entry").path()).expect("an input");
                 let text = String::from_utf8_lossy(&bytes);
-                for part in [1, 30, 1000] {
-                    read += usize::from(agree::<Map<String, Value>>(&text, part));
+                for part_bytes in [1, 30, 1000] {
+                    parsed_in_parts +=
+                        usize::from(check_agreement::<Map<String, Value>>(&text, part_bytes));
                 }
             }
         }
-        assert!(read > 20, "{read} of the inputs were read in parts");
+        assert!(parsed_in_parts > 20, "{parsed_in_parts} of the inputs were read in parts");
     }
 }

@@ -80,8 +80,8 @@ fn best_sums(hypothesis: &str, references: &[&str], word_order: usize) -> Vec<f6
     let mut best = (-1.0, vec![0.0; 3 * (CHAR_ORDER + word_order)]);
     for reference in references {
         let reference = ngrams(reference, word_order, &mut words);
-        let orders = hypothesis.iter().zip(&reference);
-        let sums: Vec<f64> = orders.flat_map(|(h, r)| order_sums(h, r)).collect();
+        let ngrams_by_order = hypothesis.iter().zip(&reference);
+        let sums: Vec<f64> = ngrams_by_order.flat_map(|(h, r)| order_sums(h, r)).collect();
         let score = chrf(&sums);
         if score > best.0 {
             best = (score, sums);
@@ -122,19 +122,19 @@ fn ngrams<'t>(
         text.chars().filter(|c| !is_space(*c)).map(|c| u128::from(u32::from(c)) + 1).collect();
     let mut orders: Vec<_> = (1..=CHAR_ORDER).map(|n| sorted_ngrams(&chars, n, 21)).collect();
     if word_order > 0 {
-        let mut numbered = Vec::new();
+        let mut word_numbers = Vec::new();
         for word in text.split(is_space).filter(|word| !word.is_empty()).flat_map(split_mark) {
             let next = words.len() as u128 + 1;
-            numbered.push(*words.entry(word).or_insert(next));
+            word_numbers.push(*words.entry(word).or_insert(next));
         }
-        orders.extend((1..=word_order).map(|n| sorted_ngrams(&numbered, n, 64)));
+        orders.extend((1..=word_order).map(|n| sorted_ngrams(&word_numbers, n, 64)));
     }
     orders
 }
 
-fn sorted_ngrams(tokens: &[u128], n: usize, bits: u32) -> Vec<u128> {
+fn sorted_ngrams(tokens: &[u128], order: usize, bits: u32) -> Vec<u128> {
     let key = |ngram: &[u128]| ngram.iter().fold(0, |key, token| key << bits | token);
-    let mut keys: Vec<u128> = tokens.windows(n).map(key).collect();
+    let mut keys: Vec<u128> = tokens.windows(order).map(key).collect();
     keys.sort_unstable();
     keys
 }
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_texts_score_0() {
+    fn texts_without_common_ngrams_score_0() {
         for (hypothesis, reference) in
             [("", ""), ("a", ""), ("", "a"), ("a", "b"), (" \u{1c}", "a")]
         {

@@ -83,8 +83,8 @@ pub fn input_warning(x: &[f64], y: &[f64]) -> Option<InputWarning> {
     let nearly_constant = || {
         sides.iter().find_map(|&(side, values)| {
             let (mean, norm) = centred_norm(values);
-            let doubtful = norm < f64::EPSILON.powf(0.75) * mean.abs();
-            doubtful.then_some(InputWarning::NearlyConstant { side })
+            let is_nearly_constant = norm < f64::EPSILON.powf(0.75) * mean.abs();
+            is_nearly_constant.then_some(InputWarning::NearlyConstant { side })
         })
     };
     not_a_number.or_else(constant).or_else(nearly_constant)
@@ -100,8 +100,8 @@ pub(crate) fn undefined_reason(x: &[f64], y: &[f64], first: &str, second: &str) 
 
 /// The common value of `values`; `None` if the values differ or if there are none.
 pub(super) fn constant_value(values: &[f64]) -> Option<f64> {
-    let (&first, rest) = values.split_first()?;
-    rest.iter().all(|&v| v == first).then_some(first)
+    let (&first, others) = values.split_first()?;
+    others.iter().all(|&v| v == first).then_some(first)
 }
 
 #[cfg(test)]
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_most_serious_finding_is_given() {
+    fn the_most_serious_warning_is_returned() {
         let varied = [1.0, 2.0, 3.0];
         assert_eq!(input_warning(&varied, &varied), None);
         assert_eq!(
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_name_the_caller_s_inputs() {
+    fn messages_have_the_names_that_the_caller_gives() {
         let warning = InputWarning::Constant { side: Side::Second, value: 0.5 };
         assert!(warning.is_undefined());
         assert_eq!(

@@ -73,19 +73,21 @@ impl WeightedKendall {
             return f64::NAN;
         }
 
-        let mut seen = CountTree::new(inner.distinct);
+        let mut added_rows = CountTree::new(inner.distinct);
         let (mut discordant, mut joint_ties) = (0, 0);
         for tied in order.chunk_by(|&a, &b| outer.ranks[a as usize] == outer.ranks[b as usize]) {
             for &row in tied {
                 if count(row) > 0 {
-                    discordant += count(row) * seen.above(inner.ranks[row as usize]);
+                    discordant += count(row) * added_rows.above(inner.ranks[row as usize]);
                 }
             }
-            for same in tied.chunk_by(|&a, &b| inner.ranks[a as usize] == inner.ranks[b as usize]) {
-                let rows = same.iter().map(|&row| count(row)).sum();
+            for equal_rows in
+                tied.chunk_by(|&a, &b| inner.ranks[a as usize] == inner.ranks[b as usize])
+            {
+                let rows = equal_rows.iter().map(|&row| count(row)).sum();
                 joint_ties += pairs(rows);
                 if rows > 0 {
-                    seen.add(inner.ranks[same[0] as usize], rows);
+                    added_rows.add(inner.ranks[equal_rows[0] as usize], rows);
                 }
             }
         }
@@ -126,12 +128,12 @@ impl CountTree {
     /// Number of rows added so far whose rank is greater than `rank`.
     fn above(&self, rank: u32) -> u64 {
         let mut node = rank as usize + 1;
-        let mut up_to = 0;
+        let mut at_most_rank = 0;
         while node > 0 {
-            up_to += self.nodes[node];
+            at_most_rank += self.nodes[node];
             node &= node - 1;
         }
-        self.total - up_to
+        self.total - at_most_rank
     }
 }
 
@@ -155,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn equals_the_definition_with_many_ties() {
+    fn tau_equals_the_definition_with_many_ties() {
         let x: Vec<f64> = (0..97).map(|i| f64::from(i * 37 % 11)).collect();
         let y: Vec<f64> = (0..97).map(|i| f64::from(i * i % 23)).collect();
         assert!((kendall_tau_b(&x, &y).unwrap() - by_definition(&x, &y)).abs() < 1e-14);
@@ -163,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn weighted_equals_the_expanded_resample() {
+    fn a_weighted_value_equals_that_of_the_expanded_resample() {
         let (x, y) = ([0.0, 0.5, 0.5, 1.0], [2.0, 1.0, 3.0, 3.0]);
         let weighted = WeightedKendall::new(&x, &y).unwrap();
         let expected = by_definition(&[0.0, 0.0, 0.5, 1.0, 1.0], &[2.0, 2.0, 3.0, 3.0, 3.0]);
@@ -173,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn undefined_is_nan() {
+    fn undefined_correlations_are_nan_and_unequal_lengths_are_an_error() {
         assert!(kendall_tau_b(&[], &[]).unwrap().is_nan());
         assert!(kendall_tau_b(&[1.0], &[1.0]).unwrap().is_nan());
         assert!(kendall_tau_b(&[1.0, 1.0], &[1.0, 2.0]).unwrap().is_nan());

@@ -2,7 +2,7 @@
 
 use super::{MetricInfo, Unit};
 
-/// The mean prediction over the rows of a class: a descriptive value without a direction.
+/// The mean prediction over the rows of a score class: a descriptive value without a direction.
 pub const MEAN_PREDICTION: MetricInfo = MetricInfo::descriptive("mean_prediction", Unit::Points);
 /// The mean of any values.
 pub const MEAN: MetricInfo = MetricInfo::descriptive("mean", Unit::Points);
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_are_weights() {
+    fn counts_are_weights_and_a_mean_of_nothing_is_nan() {
         assert_eq!(mean(&[1.0, 2.0, 6.0]), 3.0);
         assert_eq!(weighted_mean(&[1.0, 2.0, 6.0], &[2, 1, 0]), 4.0 / 3.0);
         assert!(mean(&[]).is_nan());

@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_the_mean_distance() {
+    fn the_error_is_the_mean_absolute_difference() {
         assert_eq!(mean_absolute_error(&[0.0, 1.0], &[0.5, 0.75]).unwrap(), 0.375);
         assert!(mean_absolute_error(&[0.0], &[]).is_err());
     }

@@ -45,7 +45,7 @@ pub enum MetricError {
         second: usize,
     },
     /// The metric needs more rows.
-    #[error("{metric}: needs at least {needed} rows, got {found}")]
+    #[error("{metric}: needs at least {needed} rows, got {found}; add rows")]
     TooFewRows {
         /// Name of the metric.
         metric: Cow<'static, str>,

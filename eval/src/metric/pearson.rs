@@ -68,15 +68,15 @@ fn pairwise_sum(start: usize, end: usize, term: &impl Fn(usize) -> f64) -> f64 {
         return pairwise_sum(start, middle, term) + pairwise_sum(middle, end, term);
     }
     let mut lanes: [f64; LANES] = std::array::from_fn(|lane| term(start + lane));
-    let whole = end - count % LANES;
-    for base in (start + LANES..whole).step_by(LANES) {
+    let lanes_end = end - count % LANES;
+    for base in (start + LANES..lanes_end).step_by(LANES) {
         for (lane, sum) in lanes.iter_mut().enumerate() {
             *sum += term(base + lane);
         }
     }
     let [a, b, c, d, e, f, g, h] = lanes;
     let sum = ((a + b) + (c + d)) + ((e + f) + (g + h));
-    (whole..end).map(term).fold(sum, |sum, value| sum + value)
+    (lanes_end..end).map(term).fold(sum, |sum, value| sum + value)
 }
 
 /// Pearson's `r` of a resample in which row `i` occurs `counts[i]` times.
@@ -118,7 +118,7 @@ fn standardised(values: &[f64]) -> Vec<f64> {
 
 /// Weighted `r` in two passes: first the means, then the centred sums.
 pub(super) fn weighted_pearson(x: &[f64], y: &[f64], counts: &[u32]) -> f64 {
-    let Some(first) = x.iter().zip(counts).position(|(_, &count)| count > 0) else {
+    let Some(first_row) = x.iter().zip(counts).position(|(_, &count)| count > 0) else {
         return f64::NAN;
     };
     let rows = || x.iter().zip(y).zip(counts).map(|((&x, &y), &count)| (x, y, f64::from(count)));
@@ -128,8 +128,8 @@ pub(super) fn weighted_pearson(x: &[f64], y: &[f64], counts: &[u32]) -> f64 {
         total += weight;
         x_sum += weight * x_row;
         y_sum += weight * y_row;
-        x_varies |= (weight > 0.0) & (x_row != x[first]);
-        y_varies |= (weight > 0.0) & (y_row != y[first]);
+        x_varies |= (weight > 0.0) & (x_row != x[first_row]);
+        y_varies |= (weight > 0.0) & (y_row != y[first_row]);
     }
     if !(x_varies && y_varies) {
         return f64::NAN;
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn golden_value_and_two_rows() {
+    fn r_equals_scipy_and_is_exactly_plus_or_minus_1_for_two_rows() {
         let r = pearson(&[0.0, 0.25, 0.5, 0.75, 1.0], &[0.1, 0.2, 0.2, 0.9, 0.8]).unwrap();
         assert_eq!(r, 0.8780541105074453);
         assert_eq!(pearson(&[1.0, 2.0], &[0.3, 0.1]).unwrap(), -1.0);
@@ -170,15 +170,15 @@ mod tests {
     }
 
     #[test]
-    fn weighted_equals_the_expanded_resample() {
+    fn a_weighted_value_equals_that_of_the_expanded_resample() {
         let x = [0.0, 0.25, 0.5, 0.75, 1.0, 0.25];
         let y = [3.0, 1.0, 4.0, 1.0, 5.0, 9.0];
         let counts = [2, 0, 1, 3, 0, 1];
-        let written_out = |values: &[f64]| -> Vec<f64> {
+        let expanded = |values: &[f64]| -> Vec<f64> {
             let copies = values.iter().zip(counts);
             copies.flat_map(|(&v, count)| std::iter::repeat_n(v, count as usize)).collect()
         };
-        let expected = pearson(&written_out(&x), &written_out(&y)).unwrap();
+        let expected = pearson(&expanded(&x), &expanded(&y)).unwrap();
         let weighted = WeightedPearson::new(&x, &y).unwrap();
         assert!((weighted.value(&counts) - expected).abs() < 1e-12);
         assert!(weighted.value(&[0; 6]).is_nan());

@@ -3,9 +3,9 @@
 //! All sampling units can have the same result: all answers are correct, or two systems give the
 //! same answers. Every resample then gives the value of the sample, and the percentile interval is
 //! a point. But the sample is finite, so other units may differ. A proportion of 0 or 1 gets its
-//! exact interval (Clopper and Pearson). Any other metric gets the rule of three: with 95 %
-//! confidence, at most 3 of `n` units differ from the sample, each by at most the range of the
-//! metric. (For another level, the 3 is `-ln(1 - level)`.)
+//! exact interval (Clopper and Pearson). Any other value gets the rule of three: with 95 %
+//! confidence, at most a share of `3 / n` of all units differs from the `n` units of the sample,
+//! each by at most the range of the metric. (For another level, the 3 is `-ln(1 - level)`.)
 
 use super::registry::find;
 use crate::result::Interval;
@@ -51,29 +51,33 @@ impl Range {
     }
 }
 
-/// The interval of a value: the bootstrap interval `drawn` if the resamples differ, otherwise an
+/// The interval of a value: `bootstrap_interval` if the resamples differ, otherwise an
 /// interval computed from the number of units.
-pub(crate) fn interval_or_exact(metric: &str, value: f64, drawn: Interval) -> Interval {
-    let Interval { low, high, level, units, .. } = drawn;
+pub(crate) fn interval_or_exact(
+    metric: &str,
+    value: f64,
+    bootstrap_interval: Interval,
+) -> Interval {
+    let Interval { low, high, level, units, .. } = bootstrap_interval;
     // The tolerance is for rounding: correlations of 1 differ in the last bits.
-    let same = (high - low).abs() <= 1e-12 * value.abs().max(1.0);
-    if !same || units == 0 {
-        return drawn;
+    let is_point = (high - low).abs() <= 1e-12 * value.abs().max(1.0);
+    if !is_point || units == 0 {
+        return bootstrap_interval;
     }
     let range = Range::of(metric);
-    let exact = range.proportion && (value == range.low || value == range.high);
+    let is_exact = range.proportion && (value == range.low || value == range.high);
     let n = units as f64;
-    let (share, name) = if exact {
+    let (share, name) = if is_exact {
         (1.0 - ((1.0 - level) / 2.0).powf(1.0 / n), "exact binomial")
     } else {
         ((-(1.0 - level).ln() / n).min(1.0), "rule of three")
     };
-    let (_, unit) = drawn.method.split_once(" by ").unwrap_or(("", "row"));
+    let (_, unit) = bootstrap_interval.method.split_once(" by ").unwrap_or(("", "row"));
     Interval {
         low: value - share * (value - range.low).max(0.0),
         high: value + share * (range.high - value).max(0.0),
         method: format!("{name} by {unit}"),
-        ..drawn
+        ..bootstrap_interval
     }
 }
 
@@ -81,7 +85,7 @@ pub(crate) fn interval_or_exact(metric: &str, value: f64, drawn: Interval) -> In
 mod tests {
     use super::*;
 
-    fn drawn(value: f64, units: usize) -> Interval {
+    fn point_interval(value: f64, units: usize) -> Interval {
         Interval {
             low: value,
             high: value,
@@ -104,14 +108,25 @@ mod tests {
             (276, 0.013_276_583_505_416_486),
             (100_000, 3.688_811_415_754_905e-5),
         ] {
-            let none = interval_or_exact("exact_match", 0.0, drawn(0.0, units));
-            assert_eq!((none.low, none.method.as_str()), (0.0, "exact binomial by question"));
-            assert!((none.high / high - 1.0).abs() < 1e-9, "{units}: {}", none.high);
-            let all = interval_or_exact("multiple_choice", 100.0, drawn(100.0, units));
-            assert!((all.low - 100.0 * (1.0 - high)).abs() < 1e-9 && all.high == 100.0);
+            let none_correct = interval_or_exact("exact_match", 0.0, point_interval(0.0, units));
+            assert_eq!(
+                (none_correct.low, none_correct.method.as_str()),
+                (0.0, "exact binomial by question")
+            );
+            assert!(
+                (none_correct.high / high - 1.0).abs() < 1e-9,
+                "{units}: {}",
+                none_correct.high
+            );
+            let all_correct =
+                interval_or_exact("multiple_choice", 100.0, point_interval(100.0, units));
+            assert!(
+                (all_correct.low - 100.0 * (1.0 - high)).abs() < 1e-9 && all_correct.high == 100.0
+            );
         }
-        let narrow = interval_or_exact("success@5", 0.0, Interval { level: 0.9, ..drawn(0.0, 10) });
-        assert!((narrow.high - 0.258_865_55).abs() < 1e-6, "{}", narrow.high);
+        let level_90 =
+            interval_or_exact("success@5", 0.0, Interval { level: 0.9, ..point_interval(0.0, 10) });
+        assert!((level_90.high - 0.258_865_55).abs() < 1e-6, "{}", level_90.high);
     }
 
     #[test]
@@ -130,18 +145,18 @@ mod tests {
             ("chrf", 0.0, 0.0, 2.99573),
             ("chrf++_difference", 0.0, -2.99573, 2.99573),
         ] {
-            let found = interval_or_exact(metric, value, drawn(value, 100));
-            assert_eq!(found.method, "rule of three by question");
-            assert!((found.low - low).abs() < 1e-5, "{metric}: {}", found.low);
-            assert!((found.high - high).abs() < 1e-5, "{metric}: {}", found.high);
+            let interval = interval_or_exact(metric, value, point_interval(value, 100));
+            assert_eq!(interval.method, "rule of three by question");
+            assert!((interval.low - low).abs() < 1e-5, "{metric}: {}", interval.low);
+            assert!((interval.high - high).abs() < 1e-5, "{metric}: {}", interval.high);
         }
         // With fewer than three units, the interval is the whole range.
-        assert_eq!(interval_or_exact("wer", 0.0, drawn(0.0, 2)).high, 1.0);
+        assert_eq!(interval_or_exact("wer", 0.0, point_interval(0.0, 2)).high, 1.0);
     }
 
     #[test]
     fn an_interval_of_different_limits_is_unchanged() {
-        let wide = Interval { low: 0.1, high: 0.2, ..drawn(0.0, 50) };
-        assert_eq!(interval_or_exact("wer", 0.15, wide.clone()), wide);
+        let interval = Interval { low: 0.1, high: 0.2, ..point_interval(0.0, 50) };
+        assert_eq!(interval_or_exact("wer", 0.15, interval.clone()), interval);
     }
 }

@@ -22,8 +22,8 @@ pub fn spearman(x: &[f64], y: &[f64]) -> Result<f64, MetricError> {
     let (Some(x), Some(y)) = (DenseRanks::new(x), DenseRanks::new(y)) else {
         return Ok(f64::NAN);
     };
-    let once = vec![1; x.ranks.len()];
-    pearson(&x.average_ranks(&once), &y.average_ranks(&once))
+    let ones = vec![1; x.ranks.len()];
+    pearson(&x.average_ranks(&ones), &y.average_ranks(&ones))
 }
 
 /// Spearman's `ρ` of a resample in which row `i` occurs `counts[i]` times, in linear time.
@@ -63,14 +63,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_order_matters() {
+    fn only_the_order_of_the_values_matters() {
         let x = [1.0, 2.0, 3.0, 4.0];
         assert_eq!(spearman(&x, &[1.0, 10.0, 100.0, f64::INFINITY]).unwrap(), 1.0);
         assert_eq!(spearman(&x, &[4.0, 3.0, 2.0, 1.0]).unwrap(), -1.0);
     }
 
     #[test]
-    fn undefined_is_nan() {
+    fn undefined_correlations_are_nan_and_unequal_lengths_are_an_error() {
         assert!(spearman(&[1.0], &[1.0]).unwrap().is_nan());
         assert!(spearman(&[], &[]).unwrap().is_nan());
         assert!(spearman(&[1.0, 1.0], &[1.0, 2.0]).unwrap().is_nan());
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn weighted_equals_the_expanded_resample() {
+    fn a_weighted_value_equals_that_of_the_expanded_resample() {
         let (x, y) = ([0.0, 0.5, 0.5, 1.0], [2.0, 1.0, 3.0, 3.0]);
         let weighted = WeightedSpearman::new(&x, &y).unwrap();
         let expected = spearman(&[0.0, 0.0, 0.5, 1.0, 1.0], &[2.0, 2.0, 3.0, 3.0, 3.0]).unwrap();

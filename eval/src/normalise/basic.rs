@@ -94,8 +94,8 @@ fn write_ascii(text: &str, split_letters: bool, out: &mut String) {
 
 /// Inserts a space between grapheme clusters.
 ///
-/// The clusters follow Unicode 17, like Python's `regex` module at the time of that version. Newer
-/// versions of `regex` also join the marks of Unicode 18.
+/// The clusters follow Unicode 17. Versions of Python's `regex` module with the tables of Unicode
+/// 18 also join its new marks.
 fn split_letters(text: &str, out: &mut String) {
     for (position, letter) in text.graphemes(true).enumerate() {
         if position > 0 {

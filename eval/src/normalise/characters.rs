@@ -44,13 +44,13 @@ const ZEROS: [u32; 65] = [
     0x1D7D8, 0x1D7E2, 0x1D7EC, 0x1D7F6, 0x1E140, 0x1E2F0, 0x1E950, 0x1FBF0,
 ];
 
-/// Bits of the classes in [`ASCII`].
+/// Bits of the classes in [`ASCII_CLASSES`].
 const SPACE: u8 = 1;
 const WORD: u8 = 2;
 const SYMBOL: u8 = 4;
 
-/// The class of each ASCII character.
-static ASCII: [u8; 128] = {
+/// The classes of each ASCII character, as bits.
+static ASCII_CLASSES: [u8; 128] = {
     let mut table = [0; 128];
     let mut byte = 0;
     while byte < 128 {
@@ -68,23 +68,23 @@ static ASCII: [u8; 128] = {
     table
 };
 
-fn ascii(byte: u8, bit: u8) -> bool {
-    byte < 128 && ASCII[usize::from(byte)] & bit != 0
+fn has_ascii_class(byte: u8, class: u8) -> bool {
+    byte < 128 && ASCII_CLASSES[usize::from(byte)] & class != 0
 }
 
 /// Whether an ASCII character is a word character in Python.
 pub(super) fn is_ascii_word(byte: u8) -> bool {
-    ascii(byte, WORD)
+    has_ascii_class(byte, WORD)
 }
 
 /// Whether an ASCII character is white space in Python.
 pub(super) fn is_ascii_space(byte: u8) -> bool {
-    ascii(byte, SPACE)
+    has_ascii_class(byte, SPACE)
 }
 
 /// Whether an ASCII character is punctuation or a symbol (category P or S).
 pub(super) fn is_ascii_symbol(byte: u8) -> bool {
-    ascii(byte, SYMBOL)
+    has_ascii_class(byte, SYMBOL)
 }
 
 /// Whether each block of 256 code points contains a code point of [`ASSIGNED_LATER`], up to the
@@ -127,7 +127,7 @@ pub(super) fn category(character: char) -> GeneralCategory {
 /// Whether a character matches `\s`, like `str.isspace`.
 pub(crate) fn is_space(character: char) -> bool {
     match u8::try_from(character) {
-        Ok(byte) if byte.is_ascii() => ascii(byte, SPACE),
+        Ok(byte) if byte.is_ascii() => has_ascii_class(byte, SPACE),
         _ => character.is_whitespace(),
     }
 }
@@ -139,7 +139,7 @@ pub(super) fn is_word(character: char) -> bool {
         TitlecaseLetter, UppercaseLetter,
     };
     match u8::try_from(character) {
-        Ok(byte) if byte.is_ascii() => ascii(byte, WORD),
+        Ok(byte) if byte.is_ascii() => has_ascii_class(byte, WORD),
         _ => matches!(
             category(character),
             UppercaseLetter
@@ -170,10 +170,10 @@ pub(super) fn character_at(text: &str, at: usize) -> Option<char> {
 }
 
 /// Whether a `\w` starts at byte `at`; false at the end.
-pub(super) fn word_at(text: &str, at: usize) -> bool {
+pub(super) fn is_word_at(text: &str, at: usize) -> bool {
     match text.as_bytes().get(at) {
         None => false,
-        Some(&byte) if byte.is_ascii() => ascii(byte, WORD),
+        Some(&byte) if byte.is_ascii() => has_ascii_class(byte, WORD),
         Some(_) => character_at(text, at).is_some_and(is_word),
     }
 }
@@ -184,7 +184,7 @@ pub(super) fn word_end(text: &str, start: usize) -> usize {
     let mut at = start;
     while let Some(&byte) = bytes.get(at) {
         if byte.is_ascii() {
-            if !ascii(byte, WORD) {
+            if !has_ascii_class(byte, WORD) {
                 break;
             }
             at += 1;
@@ -217,15 +217,15 @@ pub(crate) fn lowercase_into(text: &str, out: &mut String) {
     }
     // For the rule of the final sigma, an unassigned character ends the word like the end of the
     // text.
-    let mut rest = text;
-    while let Some(at) = rest.find(is_assigned_later) {
-        let (known, unknown) = rest.split_at(at);
-        out.push_str(&known.to_lowercase());
-        let length = unknown.chars().next().map_or(0, char::len_utf8);
-        out.push_str(&unknown[..length]);
-        rest = &unknown[length..];
+    let mut remaining = text;
+    while let Some(at) = remaining.find(is_assigned_later) {
+        let (before, after) = remaining.split_at(at);
+        out.push_str(&before.to_lowercase());
+        let length = after.chars().next().map_or(0, char::len_utf8);
+        out.push_str(&after[..length]);
+        remaining = &after[length..];
     }
-    out.push_str(&rest.to_lowercase());
+    out.push_str(&remaining.to_lowercase());
 }
 
 /// Replaces each run of white space by one space: `re.sub(r"\s+", " ", text)`.
@@ -259,15 +259,15 @@ pub(super) fn compose_compatible(text: &str) -> Cow<'_, str> {
     }
     // An unassigned character neither decomposes nor composes, and no character moves across it.
     let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find(is_assigned_later) {
-        let (known, unknown) = rest.split_at(at);
-        out.extend(known.nfkc());
-        let length = unknown.chars().next().map_or(0, char::len_utf8);
-        out.push_str(&unknown[..length]);
-        rest = &unknown[length..];
+    let mut remaining = text;
+    while let Some(at) = remaining.find(is_assigned_later) {
+        let (before, after) = remaining.split_at(at);
+        out.extend(before.nfkc());
+        let length = after.chars().next().map_or(0, char::len_utf8);
+        out.push_str(&after[..length]);
+        remaining = &after[length..];
     }
-    out.extend(rest.nfkc());
+    out.extend(remaining.nfkc());
     Cow::Owned(out)
 }
 
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn words_have_numbers_but_no_marks() {
+    fn word_characters_include_numbers_but_no_marks() {
         for word in ['a', '_', 'é', '½', '²', 'Ⅷ', '٣', '漢'] {
             assert!(is_word(word), "{word:?}");
         }

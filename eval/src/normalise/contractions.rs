@@ -6,7 +6,7 @@
 //! with its neighbours. No replacement creates a new match for a later pattern, except where a
 //! comment says so.
 
-use super::characters::{character_at, is_ascii_word, is_space, is_word, word_at, word_end};
+use super::characters::{character_at, is_ascii_word, is_space, is_word, is_word_at, word_end};
 
 /// Deletes hesitations such as `um`, and white space before apostrophes.
 pub(super) fn delete_fillers(text: &str, out: &mut String) {
@@ -20,12 +20,12 @@ pub(super) fn delete_fillers(text: &str, out: &mut String) {
             out.push_str(word);
         }
         let gap = &text[at..gap_end(text, at)];
-        for (position, piece) in gap.split('\'').enumerate() {
+        for (position, part) in gap.split('\'').enumerate() {
             if position > 0 {
                 out.truncate(out.trim_end_matches(is_space).len());
                 out.push('\'');
             }
-            out.push_str(piece);
+            out.push_str(part);
         }
         at += gap.len();
     }
@@ -40,14 +40,14 @@ pub(super) fn expand_contractions(text: &str, out: &mut String) {
         at = word_end(text, at);
         if start < at {
             let word = &text[start..at];
-            if let Some((tail, full)) = with_apostrophe(word)
+            if let Some((tail, expansion)) = contraction(word)
                 && text[at..].starts_with(tail)
-                && !word_at(text, at + tail.len())
+                && !is_word_at(text, at + tail.len())
             {
-                out.push_str(full);
+                out.push_str(expansion);
                 at += tail.len();
             } else {
-                out.push_str(full_word(word).unwrap_or(word));
+                out.push_str(word_replacement(word).unwrap_or(word));
             }
         }
         // In a contraction, a letter follows the apostrophe. So in a run of non-word characters,
@@ -86,7 +86,7 @@ fn gap_end(text: &str, start: usize) -> usize {
 
 /// For a word that begins a contraction: the text that must follow it, up to a word boundary, and
 /// the replacement of the word and this text. `None` for other words.
-fn with_apostrophe(word: &str) -> Option<(&'static str, &'static str)> {
+fn contraction(word: &str) -> Option<(&'static str, &'static str)> {
     Some(match word.as_bytes() {
         b"won" => ("'t", "will not"),
         b"can" => ("'t", "can not"),
@@ -101,7 +101,7 @@ fn with_apostrophe(word: &str) -> Option<(&'static str, &'static str)> {
 
 /// The replacement of a word that is always replaced, with a space after a title; `None` for other
 /// words.
-fn full_word(word: &str) -> Option<&'static str> {
+fn word_replacement(word: &str) -> Option<&'static str> {
     if !(2..=7).contains(&word.len()) {
         return None;
     }
@@ -138,8 +138,8 @@ fn full_word(word: &str) -> Option<&'static str> {
     })
 }
 
-/// Perfect tenses after an apostrophe, which are matched before the shorter forms. `gotta` has
-/// become `got to` before.
+/// Perfect tenses after an apostrophe, which are matched before the shorter forms. The reference
+/// has replaced `gotta` by `got to` before it matches them.
 const PERFECT: [(&str, &str); 7] = [
     ("d been", " had been"),
     ("s been", " has been"),
@@ -150,22 +150,22 @@ const PERFECT: [(&str, &str); 7] = [
     ("s gotta", " has got to"),
 ];
 
-/// Expands the apostrophe before byte `at` and the letters after it; returns the number of letters
-/// used.
+/// Expands the apostrophe before byte `at` and the letters after it; returns the number of bytes
+/// consumed.
 fn expand_tail(text: &str, at: usize, out: &mut String) -> usize {
-    let rest = &text[at..];
-    for (tail, full) in PERFECT {
-        if rest.starts_with(tail) && !word_at(text, at + tail.len()) {
-            out.push_str(full);
+    let after_apostrophe = &text[at..];
+    for (tail, expansion) in PERFECT {
+        if after_apostrophe.starts_with(tail) && !is_word_at(text, at + tail.len()) {
+            out.push_str(expansion);
             return tail.len();
         }
     }
-    if rest.starts_with('t') && out.ends_with('n') && !word_at(text, at + 1) {
+    if after_apostrophe.starts_with('t') && out.ends_with('n') && !is_word_at(text, at + 1) {
         out.pop();
         out.push_str(" not");
         return 1;
     }
-    for (tail, full) in [
+    for (tail, expansion) in [
         ("re", " are"),
         ("s", " is"),
         ("d", " would"),
@@ -174,8 +174,8 @@ fn expand_tail(text: &str, at: usize, out: &mut String) -> usize {
         ("ve", " have"),
         ("m", " am"),
     ] {
-        if rest.starts_with(tail) && ends_short_form(text, at + tail.len()) {
-            out.push_str(full);
+        if after_apostrophe.starts_with(tail) && ends_short_form(text, at + tail.len()) {
+            out.push_str(expansion);
             return tail.len();
         }
     }
@@ -185,7 +185,7 @@ fn expand_tail(text: &str, at: usize, out: &mut String) -> usize {
 
 /// Whether a word ends at byte `at`, possibly after `n't` there is replaced by ` not`.
 fn ends_short_form(text: &str, at: usize) -> bool {
-    !word_at(text, at) || (text[at..].starts_with("n't") && !word_at(text, at + "n't".len()))
+    !is_word_at(text, at) || (text[at..].starts_with("n't") && !is_word_at(text, at + "n't".len()))
 }
 
 #[cfg(test)]
@@ -193,9 +193,9 @@ mod tests {
     use super::*;
 
     fn expanded(text: &str) -> String {
-        let (mut joined, mut out) = (String::new(), String::new());
-        delete_fillers(text, &mut joined);
-        expand_contractions(&joined, &mut out);
+        let (mut without_fillers, mut out) = (String::new(), String::new());
+        delete_fillers(text, &mut without_fillers);
+        expand_contractions(&without_fillers, &mut out);
         out
     }
 

@@ -117,7 +117,8 @@ impl Normaliser {
         }
     }
 
-    /// Name and version of the reference tool whose output this normaliser reproduces.
+    /// The version of the output: the reference tool that it equals, or the version of Unicode. `1`
+    /// for [`Normaliser::None`].
     pub fn version(self) -> &'static str {
         match self {
             Self::None => "1",
@@ -135,7 +136,7 @@ impl Normaliser {
         }
     }
 
-    /// Returns the normaliser with the given name, in upper or lower case.
+    /// Returns the normaliser with the given name; upper and lower case are equal.
     ///
     /// ```
     /// use engram_eval::normalise::Normaliser;
@@ -258,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn whisper_english_gives_the_golden_vectors() {
+    fn whisper_english_equals_the_reference() {
         for (text, expected) in [
             ("I can't believe it's two and a half percent", "i can not believe it is 2.5%"),
             (
@@ -283,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn basic_has_its_options() {
+    fn the_options_of_basic_can_be_combined() {
         let basic = |remove_diacritics, split_letters| {
             Normaliser::Basic(BasicOptions { remove_diacritics, split_letters })
         };
@@ -296,7 +297,7 @@ mod tests {
 
     #[test]
     fn hostile_text_takes_linear_time() {
-        let n = 100_000;
+        let repetitions = 100_000;
         for piece in [
             "1",
             "[",
@@ -324,7 +325,7 @@ mod tests {
             " s",
             "1 s",
         ] {
-            let text = piece.repeat(n);
+            let text = piece.repeat(repetitions);
             for normaliser in Normaliser::ALL {
                 let _ = normaliser.normalise(&text);
             }

@@ -14,7 +14,7 @@ static TABLE: LazyLock<WordTable<&'static str>> = LazyLock::new(|| {
 });
 
 /// The American spelling of a word; the word itself if it is not in the list.
-pub(super) fn american(word: &str) -> &str {
+pub(super) fn american_spelling(word: &str) -> &str {
     // The shortest word in the list has three letters.
     if word.len() < 3 { word } else { TABLE.get(word).unwrap_or(word) }
 }
@@ -29,10 +29,10 @@ mod tests {
         assert_eq!(pairs.len(), 1739);
         for (british, us) in pairs {
             assert!(british.len() >= 3, "{british}");
-            assert_eq!(american(british), us);
+            assert_eq!(american_spelling(british), us);
         }
-        assert_eq!(american("colour"), "color");
-        assert_eq!(american("color"), "color");
-        assert_eq!(american("archaeology"), "archeology</span>");
+        assert_eq!(american_spelling("colour"), "color");
+        assert_eq!(american_spelling("color"), "color");
+        assert_eq!(american_spelling("archaeology"), "archeology</span>");
     }
 }

@@ -29,7 +29,7 @@ pub(super) fn remove_symbols(text: &str, out: &mut String) -> bool {
 /// Replaces symbols and punctuation by spaces and removes diacritics.
 pub(super) fn remove_symbols_and_diacritics(text: &str, out: &mut String) {
     for character in text.chars() {
-        fold(character, |_| false, out);
+        write_decomposed(character, |_| false, out);
     }
 }
 
@@ -47,11 +47,11 @@ pub(super) fn keep_number_symbols(text: &str, out: &mut String) {
     // The end of a digit that may precede a comma. A match consumes the digit after the comma, so
     // that digit cannot precede the next comma: "1,2,3" becomes "12 3".
     let mut digit_end = None;
-    let mut taken_digit = None;
+    let mut consumed_digit = None;
     while let Some(&byte) = bytes.get(at) {
         match byte {
             b'0'..=b'9' => {
-                if taken_digit != Some(at) {
+                if consumed_digit != Some(at) {
                     digit_end = Some(at + 1);
                 }
                 out.push(char::from(byte));
@@ -60,7 +60,7 @@ pub(super) fn keep_number_symbols(text: &str, out: &mut String) {
             b',' => {
                 let next = character_at(text, at + 1).and_then(decimal_digit);
                 if digit_end == Some(at) && next.is_some() {
-                    taken_digit = Some(at + 1);
+                    consumed_digit = Some(at + 1);
                 } else {
                     out.push(' ');
                 }
@@ -92,22 +92,22 @@ pub(super) fn keep_number_symbols(text: &str, out: &mut String) {
             _ => {
                 let Some(character) = character_at(text, at) else { return };
                 let end = at + character.len_utf8();
-                if taken_digit != Some(at) && decimal_digit(character).is_some() {
+                if consumed_digit != Some(at) && decimal_digit(character).is_some() {
                     digit_end = Some(end);
                 }
-                fold(character, is_number_symbol, out);
+                write_decomposed(character, is_number_symbol, out);
                 at = end;
             }
         }
     }
 }
 
-/// Decomposes a character and writes the rest: nothing for a diacritic, a space for a symbol that
-/// is not kept.
+/// Decomposes a character and writes its parts: nothing for a diacritic, and a space for a symbol
+/// for which `keep` is false.
 ///
 /// Canonical reordering is skipped: it moves only marks, which are deleted or replaced by
 /// spaces.
-fn fold(character: char, keep: impl Fn(char) -> bool, out: &mut String) {
+fn write_decomposed(character: char, keep: impl Fn(char) -> bool, out: &mut String) {
     if is_assigned_later(character) {
         out.push(character);
         return;
@@ -178,7 +178,7 @@ fn is_symbol_or_mark(character: char) -> bool {
 mod tests {
     use super::*;
 
-    fn english(text: &str) -> String {
+    fn with_number_symbols(text: &str) -> String {
         let mut out = String::new();
         keep_number_symbols(text, &mut out);
         out
@@ -186,19 +186,22 @@ mod tests {
 
     #[test]
     fn each_digit_joins_at_one_comma_only() {
-        assert_eq!(english("1,000,000 1,2,3,4 a,b 1, 2"), "1000000 12 34 a b 1  2");
-        assert_eq!(english("٣,5,6"), "٣5 6");
+        assert_eq!(with_number_symbols("1,000,000 1,2,3,4 a,b 1, 2"), "1000000 12 34 a b 1  2");
+        assert_eq!(with_number_symbols("٣,5,6"), "٣5 6");
     }
 
     #[test]
     fn a_period_stays_before_a_digit_or_as_the_second_of_two() {
-        assert_eq!(english("1.5 a.b .. ... .٣ 5."), "1.5 a b  .  .   ٣ 5 ");
+        assert_eq!(with_number_symbols("1.5 a.b .. ... .٣ 5."), "1.5 a b  .  .   ٣ 5 ");
     }
 
     #[test]
     fn letters_lose_their_diacritics() {
-        assert_eq!(english("café ǿ æœ ﬁ Å ½ 5％ €3 \u{a3}"), "cafe o aeoe fi A 1 2 5% €3 £");
-        assert_eq!(english("が \u{93f} a\u{20dd}b \u{1C89}"), "か   a b \u{1C89}");
+        assert_eq!(
+            with_number_symbols("café ǿ æœ ﬁ Å ½ 5％ €3 \u{a3}"),
+            "cafe o aeoe fi A 1 2 5% €3 £"
+        );
+        assert_eq!(with_number_symbols("が \u{93f} a\u{20dd}b \u{1C89}"), "か   a b \u{1C89}");
     }
 
     #[test]

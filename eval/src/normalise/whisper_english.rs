@@ -4,8 +4,8 @@ use super::Buffers;
 use super::brackets::{delete_brackets, delete_parentheses};
 use super::characters::lowercase_into;
 use super::contractions::{delete_fillers, expand_contractions};
-use super::numbers::{finish, replace_halves, split, write_numbers};
-use super::spelling::american;
+use super::numbers::{postprocess, replace_halves, split_words, write_numbers};
+use super::spelling::american_spelling;
 use super::symbols::{is_number_symbol, keep_number_symbols};
 
 /// Normalises English text as for Whisper's word error rates, byte-identical to openai-whisper
@@ -47,10 +47,10 @@ pub(super) fn normalise(text: &str, buffers: &mut Buffers, out: &mut String) {
     }
     spare.clear();
     words.clear();
-    split(current, spare, words);
+    split_words(current, spare, words);
     current.clear();
     write_numbers(spare, words, current);
-    finish(current, spare);
+    postprocess(current, spare);
 
     if current.contains(is_number_symbol) {
         spare.clear();
@@ -71,7 +71,7 @@ fn write_american(text: &str, out: &mut String) {
             out.push(' ');
         }
         is_first = false;
-        out.push_str(american(word));
+        out.push_str(american_spelling(word));
     }
 }
 

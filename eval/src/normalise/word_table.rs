@@ -27,8 +27,8 @@ impl<V: Copy> WordTable<V> {
         let mut slot = first_slot(word, self.slots.len());
         loop {
             let number = usize::from(*self.slots.get(slot)?);
-            let (known, value) = *self.entries.get(number.checked_sub(1)?)?;
-            if known == word {
+            let (entry_word, value) = *self.entries.get(number.checked_sub(1)?)?;
+            if entry_word == word {
                 return Some(value);
             }
             slot = (slot + 1) % self.slots.len();
@@ -46,7 +46,7 @@ fn first_slot(word: &str, slots: usize) -> usize {
             (Some(&first), Some(&last)) => {
                 (u32::from_le_bytes(first).into(), u32::from_le_bytes(last).into())
             }
-            _ => (bytes.iter().fold(0, |all, &byte| all << 8 | u64::from(byte)), 0),
+            _ => (bytes.iter().fold(0, |key, &byte| key << 8 | u64::from(byte)), 0),
         },
     };
     let mixed =

@@ -27,30 +27,30 @@ const MAX_CLASSES: usize = 20;
 /// All breakdowns: `score` (if the scores are classes), `rating` (if given), `section`, `anchor`.
 ///
 /// Within one score class the gold scores are equal, so a correlation is undefined. Instead, the
-/// mean prediction of each class is given; it shows whether the classes are in order. Anchors are
-/// sorted by Pearson's `r`, lowest first, undefined last.
-pub(super) fn all(sample: &Sample, options: &PhraseOptions) -> Vec<Breakdown> {
+/// table has the mean prediction of each class, which shows whether the classes are in order.
+/// Anchors are sorted by Pearson's `r`, lowest first, undefined last.
+pub(super) fn breakdowns(sample: &Sample, options: &PhraseOptions) -> Vec<Breakdown> {
     use PhraseMetric::{MeanAbsoluteError, MeanPrediction, Pearson, Spearman};
-    let divide = |label: &dyn Fn(&GoldRow) -> String| Division::new(sample, label);
+    let partition = |label: &dyn Fn(&GoldRow) -> String| Partition::new(sample, label);
     let mut tables = Vec::new();
 
-    let mut scores = divide(&|row| (row.score + 0.0).to_string());
+    let mut scores = partition(&|row| (row.score + 0.0).to_string());
     if scores.parts.len() <= MAX_CLASSES {
         scores.parts.sort_by(|(_, a), (_, b)| a.gold()[0].total_cmp(&b.gold()[0]));
         tables.extend(scores.tables("score", &[MeanPrediction, MeanAbsoluteError], options));
     }
     if sample.rows().iter().any(|row| row.rating.is_some()) {
-        let ratings = divide(&|row| row.rating.clone().unwrap_or_else(|| "(none)".to_owned()));
+        let ratings = partition(&|row| row.rating.clone().unwrap_or_else(|| "(none)".to_owned()));
         tables.extend(ratings.tables(
             "rating",
             &[Pearson, MeanPrediction, MeanAbsoluteError],
             options,
         ));
     }
-    let sections = divide(&|row| section(&row.context));
+    let sections = partition(&|row| section(&row.context));
     tables.extend(sections.tables("section", &[Pearson, Spearman, MeanAbsoluteError], options));
 
-    let anchors = divide(&|row| row.anchor.clone());
+    let anchors = partition(&|row| row.anchor.clone());
     for mut table in anchors.tables("anchor", &[Pearson], options) {
         table.rows.sort_by(|a, b| {
             let undefined_last = a.value.is_nan().cmp(&b.value.is_nan());
@@ -75,11 +75,11 @@ fn section(context: &str) -> String {
 }
 
 /// The parts of a sample by label, in the order of the labels.
-struct Division<'a> {
+struct Partition<'a> {
     parts: Vec<(String, Sample<'a>)>,
 }
 
-impl<'a> Division<'a> {
+impl<'a> Partition<'a> {
     fn new(sample: &Sample<'a>, label: &dyn Fn(&GoldRow) -> String) -> Self {
         let mut positions: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (position, row) in sample.rows().iter().enumerate() {

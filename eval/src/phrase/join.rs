@@ -54,7 +54,7 @@ pub(super) fn checked_index<'a, R: Row>(
         if !row.score().is_finite() {
             let (id, score) = (shortened(row.id(), 60), row.score());
             let reason = format!("id `{id}`: score `{score}` is not a finite number");
-            return Err(EvalError::Malformed { location, reason, remedy: "correct the score" });
+            return Err(EvalError::Malformed { location, reason, remedy: "give a finite score" });
         }
     }
     let index = rows.iter().map(|row| (row.id(), row)).collect();

@@ -140,7 +140,7 @@ pub fn evaluate(
     predictions: &[Prediction],
     options: &PhraseOptions,
 ) -> Result<PhraseReport, EvalError> {
-    let sample = joined(gold, predictions, options)?;
+    let sample = joined_sample(gold, predictions, options)?;
     let measure = |metric| sample.measure(metric, options);
     let primary = measure(PhraseMetric::Pearson);
     let secondary =
@@ -154,7 +154,7 @@ pub fn evaluate(
     let evaluation = Evaluation::new(
         primary,
         secondary,
-        breakdown::all(&sample, options),
+        breakdown::breakdowns(&sample, options),
         options.provenance.clone(),
         vec![
             source("gold", &options.gold_file, gold.len()),
@@ -190,11 +190,11 @@ pub fn measure(
     predictions: &[Prediction],
     options: &PhraseOptions,
 ) -> Result<Measure, EvalError> {
-    Ok(joined(gold, predictions, options)?.measure(PhraseMetric::Pearson, options))
+    Ok(joined_sample(gold, predictions, options)?.measure(PhraseMetric::Pearson, options))
 }
 
 /// Joins gold rows and predictions, and runs all checks that precede the metrics.
-fn joined<'a>(
+fn joined_sample<'a>(
     gold: &'a [GoldRow],
     predictions: &[Prediction],
     options: &PhraseOptions,

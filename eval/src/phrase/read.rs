@@ -15,7 +15,7 @@ use crate::error::EvalError;
 /// # Errors
 /// [`EvalError::Text`]
 pub fn read_gold(path: impl AsRef<Path>) -> Result<Vec<GoldRow>, EvalError> {
-    gold(Input::open(path)?)
+    gold_rows(Input::open(path)?)
 }
 
 /// Reads predictions: columns `id` and `score`; other columns are ignored.
@@ -23,7 +23,7 @@ pub fn read_gold(path: impl AsRef<Path>) -> Result<Vec<GoldRow>, EvalError> {
 /// # Errors
 /// [`EvalError::Text`]
 pub fn read_predictions(path: impl AsRef<Path>) -> Result<Vec<Prediction>, EvalError> {
-    predictions(Input::open(path)?)
+    prediction_rows(Input::open(path)?)
 }
 
 /// Like [`read_gold`], but from bytes; `file` is the name for error messages.
@@ -31,7 +31,7 @@ pub fn read_predictions(path: impl AsRef<Path>) -> Result<Vec<Prediction>, EvalE
 /// # Errors
 /// [`EvalError::Text`]
 pub fn parse_gold(file: &str, bytes: &[u8]) -> Result<Vec<GoldRow>, EvalError> {
-    gold(Input::new(file, bytes)?)
+    gold_rows(Input::new(file, bytes)?)
 }
 
 /// Like [`read_predictions`], but from bytes; `file` is the name for error messages.
@@ -39,10 +39,10 @@ pub fn parse_gold(file: &str, bytes: &[u8]) -> Result<Vec<GoldRow>, EvalError> {
 /// # Errors
 /// [`EvalError::Text`]
 pub fn parse_predictions(file: &str, bytes: &[u8]) -> Result<Vec<Prediction>, EvalError> {
-    predictions(Input::new(file, bytes)?)
+    prediction_rows(Input::new(file, bytes)?)
 }
 
-fn gold(input: Input<'_>) -> Result<Vec<GoldRow>, EvalError> {
+fn gold_rows(input: Input<'_>) -> Result<Vec<GoldRow>, EvalError> {
     let rows = read_phrases(input, true, PhraseColumns::default())?.into_iter();
     Ok(rows
         .map(|row| GoldRow {
@@ -57,7 +57,7 @@ fn gold(input: Input<'_>) -> Result<Vec<GoldRow>, EvalError> {
         .collect())
 }
 
-fn predictions(input: Input<'_>) -> Result<Vec<Prediction>, EvalError> {
+fn prediction_rows(input: Input<'_>) -> Result<Vec<Prediction>, EvalError> {
     let mut table = Table::csv(input)?;
     let [id, score] = table.columns(["id", "score"])?;
     let mut rows = Vec::new();

@@ -35,7 +35,7 @@ impl PhraseMetric {
 }
 
 /// A metric's value, and a function that recomputes it on a resample.
-type Prepared = (f64, Box<dyn Fn(&[u32]) -> f64 + Sync>);
+type ValueAndFunction = (f64, Box<dyn Fn(&[u32]) -> f64 + Sync>);
 
 /// Gold rows with their predicted scores, in the same order.
 #[derive(Debug)]
@@ -90,7 +90,7 @@ impl<'a> Sample<'a> {
     /// Computes the metric with its interval, or the reason why it is undefined.
     pub(super) fn measure(&self, metric: PhraseMetric, options: &PhraseOptions) -> Measure {
         let (info, n) = (metric.info(), self.rows.len());
-        match self.prepare(metric) {
+        match self.value_and_function(metric) {
             Err(error) => Measure::new(&info, n, Err(format!("undefined: {error}")), None),
             Ok((value, _)) if value.is_nan() => {
                 let names = ("the gold score", "the prediction");
@@ -105,7 +105,7 @@ impl<'a> Sample<'a> {
         }
     }
 
-    fn prepare(&self, metric: PhraseMetric) -> Result<Prepared, MetricError> {
+    fn value_and_function(&self, metric: PhraseMetric) -> Result<ValueAndFunction, MetricError> {
         let (gold, predicted) = (self.gold.as_slice(), self.predicted.as_slice());
         Ok(match metric {
             PhraseMetric::Pearson => {

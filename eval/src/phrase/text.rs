@@ -20,8 +20,8 @@ pub(super) fn render(report: &PhraseReport) -> String {
     let tables = &evaluation.breakdowns;
     for grouping in tables.chunk_by(|a, b| a.name == b.name) {
         paragraphs.push(match grouping {
-            [anchors] if anchors.name == "anchor" => worst_and_best(anchors),
-            tables => side_by_side(tables, evaluation.primary.interval.as_ref()),
+            [anchors] if anchors.name == "anchor" => worst_and_best_anchors(anchors),
+            tables => metrics_table(tables, evaluation.primary.interval.as_ref()),
         });
     }
     if !report.worst_rows.is_empty() {
@@ -41,8 +41,8 @@ fn heading(report: &PhraseReport) -> String {
 ///
 /// An interval gets a star if it has too few sampling units. It also gets a star if its group has a
 /// single anchor: it then resamples rows, although `overall` resamples anchors.
-fn side_by_side(tables: &[Breakdown], overall: Option<&Interval>) -> String {
-    let starred = |interval: &Interval| {
+fn metrics_table(tables: &[Breakdown], overall: Option<&Interval>) -> String {
+    let limits_with_star = |interval: &Interval| {
         let other_method = overall.is_some_and(|overall| overall.method != interval.method);
         let star = if other_method && interval.units >= MIN_UNITS { "*" } else { "" };
         limits(Some(interval)) + star
@@ -56,7 +56,7 @@ fn side_by_side(tables: &[Breakdown], overall: Option<&Interval>) -> String {
     for (position, group) in tables[0].rows.iter().enumerate() {
         let mut cells = vec![shortened(&group.name, PHRASE_WIDTH + 8), group.n.to_string()];
         for row in tables.iter().filter_map(|table| table.rows.get(position)) {
-            let limits = row.interval.as_ref().map_or_else(String::new, starred);
+            let limits = row.interval.as_ref().map_or_else(String::new, limits_with_star);
             cells.extend([number(row.value), limits]);
         }
         text.push(cells);
@@ -64,7 +64,7 @@ fn side_by_side(tables: &[Breakdown], overall: Option<&Interval>) -> String {
     format!("By {}\n{text}", tables[0].name)
 }
 
-fn worst_and_best(table: &Breakdown) -> String {
+fn worst_and_best_anchors(table: &Breakdown) -> String {
     let (undefined, defined): (Vec<&BreakdownRow>, Vec<&BreakdownRow>) =
         table.rows.iter().partition(|row| row.value.is_nan());
     let metric = words(&table.metric);
@@ -74,9 +74,9 @@ fn worst_and_best(table: &Breakdown) -> String {
         (metric.as_str(), Align::Right),
         ("interval", Align::Left),
     ]);
-    let best_from = defined.len().saturating_sub(ANCHORS_SHOWN).max(ANCHORS_SHOWN);
+    let best_start = defined.len().saturating_sub(ANCHORS_SHOWN).max(ANCHORS_SHOWN);
     let worst = defined.iter().take(ANCHORS_SHOWN);
-    for row in worst.chain(defined.iter().skip(best_from)) {
+    for row in worst.chain(defined.iter().skip(best_start)) {
         text.push(vec![
             shortened(&row.name, PHRASE_WIDTH),
             row.n.to_string(),

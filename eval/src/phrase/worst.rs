@@ -63,6 +63,7 @@ pub(super) fn worst_rows(sample: &Sample, count: usize) -> Vec<WorstRow> {
 pub(crate) fn z_scores(values: &[f64]) -> Option<Vec<f64>> {
     let mean_value = mean(values);
     let squares: Vec<f64> = values.iter().map(|v| (v - mean_value).powi(2)).collect();
-    let deviation = mean(&squares).sqrt();
-    (deviation > 0.0).then(|| values.iter().map(|v| (v - mean_value) / deviation).collect())
+    let standard_deviation = mean(&squares).sqrt();
+    (standard_deviation > 0.0)
+        .then(|| values.iter().map(|v| (v - mean_value) / standard_deviation).collect())
 }

@@ -10,13 +10,14 @@ use super::pattern::{Pattern, any_of, capitalised_words, text, words};
 /// Letters separated by periods, without the last period: `u.s`, `p.m`, or a pair of countries such
 /// as `Sino-U.S`.
 ///
-/// If `single` is true, a single letter is also an acronym.
-pub(super) fn dotted_letters(single: bool) -> Pattern {
+/// If `allow_single_letter` is true, a single letter is also an acronym.
+pub(super) fn dotted_letters(allow_single_letter: bool) -> Pattern {
     let letter = any_of("A-Za-z");
-    let more = any_of(".") + letter.clone();
-    let more = if single { more.any_number() } else { more.at_least_once() };
+    let more_letters = any_of(".") + letter.clone();
+    let more_letters =
+        if allow_single_letter { more_letters.any_number() } else { more_letters.at_least_once() };
     let countries = words("Canada Sino Korean EU Japan non") + text("-U.S");
-    letter + more | countries | text("U.S.-") + words("U.K U.S.S.R")
+    letter + more_letters | countries | text("U.S.-") + words("U.K U.S.S.R")
 }
 
 /// Abbreviations usually followed by a lower-case word. Before a capital letter, the period also

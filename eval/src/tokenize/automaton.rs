@@ -1,4 +1,4 @@
-//! All rules as one finite automaton over UTF-16 units. Each state is built when a text first
+//! All rules as one finite automaton over UTF-16 code units. Each state is built when a text first
 //! reaches it.
 
 use std::collections::HashMap;
@@ -56,7 +56,7 @@ struct Blueprint {
     nodes: Vec<Node>,
     /// Lists of start nodes: one list for all rules together, then two lists (token and context)
     /// for each [`Split::Search`].
-    entries: Vec<Vec<u32>>,
+    start_nodes: Vec<Vec<u32>>,
     rewrites: Vec<Rewrite>,
     splits: Vec<Split>,
 }
@@ -67,7 +67,7 @@ impl Blueprint {
     fn new(rules: &[Rule]) -> Self {
         let mut builder = Builder::default();
         let mut start = Vec::new();
-        let mut searches = Vec::new();
+        let mut search_starts = Vec::new();
         let mut splits = Vec::new();
         for (index, rule) in rules.iter().enumerate() {
             let end = builder.node(Node::Match(index as u16));
@@ -85,20 +85,20 @@ impl Blueprint {
                         Split::TokenLength(length)
                     } else {
                         let end = builder.node(Node::Match(index as u16));
-                        let token = searches.len() as State + 1;
-                        searches.push(builder.compile(&rule.pattern, &[end]));
-                        searches.push(builder.compile(&context.reversed(), &[end]));
+                        let token = search_starts.len() as State + 1;
+                        search_starts.push(builder.compile(&rule.pattern, &[end]));
+                        search_starts.push(builder.compile(&context.reversed(), &[end]));
                         Split::Search { token, context: token + 1 }
                     }
                 }
             });
         }
-        let mut entries = vec![start];
-        entries.append(&mut searches);
+        let mut start_nodes = vec![start];
+        start_nodes.append(&mut search_starts);
         let (class_of_unit, sets) = classes(&builder.sets);
         let classes = class_of_unit.iter().max().map_or(0, |&class| usize::from(class) + 1);
         let rewrites = rules.iter().map(|rule| rule.rewrite).collect();
-        Self { class_of_unit, classes, sets, nodes: builder.nodes, entries, rewrites, splits }
+        Self { class_of_unit, classes, sets, nodes: builder.nodes, start_nodes, rewrites, splits }
     }
 
     fn contains(&self, set: usize, class: u8) -> bool {
@@ -145,23 +145,23 @@ impl Builder {
             Pattern::Repeated(part) => {
                 // The successors of the part include its own first nodes, which are known only
                 // after compilation. A marker node represents them until then.
-                let mark = self.node(Node::Match(NO_RULE));
-                let first_new = self.nodes.len();
+                let marker = self.node(Node::Match(NO_RULE));
+                let first_new_node = self.nodes.len();
                 let mut ends = after.to_vec();
-                ends.push(mark);
-                let mut begins = self.compile(part, &ends);
-                begins.retain(|&node| node != mark);
-                for node in &mut self.nodes[first_new..] {
+                ends.push(marker);
+                let mut first_nodes = self.compile(part, &ends);
+                first_nodes.retain(|&node| node != marker);
+                for node in &mut self.nodes[first_new_node..] {
                     if let Node::Read { next, .. } = node
-                        && next.contains(&mark)
+                        && next.contains(&marker)
                     {
-                        next.retain(|&node| node != mark);
-                        next.extend(&begins);
+                        next.retain(|&node| node != marker);
+                        next.extend(&first_nodes);
                         *next = distinct(std::mem::take(next));
                     }
                 }
-                begins.extend(after);
-                distinct(begins)
+                first_nodes.extend(after);
+                distinct(first_nodes)
             }
         }
     }
@@ -177,37 +177,37 @@ fn distinct(mut nodes: Vec<u32>) -> Vec<u32> {
 /// each unit and the classes of each set.
 fn classes(sets: &[CharacterSet]) -> (Vec<u8>, Vec<[u64; 4]>) {
     let mut signatures = vec![0_u32; 1 << 16];
-    let mut count = 1;
+    let mut signature_count = 1;
     for set in sets {
         // Two units stay in one class if both are in the set or both are not.
-        let mut inside = HashMap::new();
+        let mut signature_inside = HashMap::new();
         for &(low, high) in set.ranges() {
             for signature in &mut signatures[usize::from(low)..=usize::from(high)] {
-                *signature = *inside.entry(*signature).or_insert_with(|| {
-                    count += 1;
-                    count - 1
+                *signature = *signature_inside.entry(*signature).or_insert_with(|| {
+                    signature_count += 1;
+                    signature_count - 1
                 });
             }
         }
     }
-    let mut numbers = HashMap::new();
+    let mut class_of_signature = HashMap::new();
     let class_of_unit: Vec<u8> = signatures
         .iter()
         .map(|signature| {
-            let next = numbers.len();
-            *numbers.entry(signature).or_insert(next) as u8
+            let next = class_of_signature.len();
+            *class_of_signature.entry(signature).or_insert(next) as u8
         })
         .collect();
-    let members = |set: &CharacterSet| {
-        let mut members = [0; 4];
+    let class_bits = |set: &CharacterSet| {
+        let mut class_bits = [0; 4];
         for &(low, high) in set.ranges() {
             for &class in &class_of_unit[usize::from(low)..=usize::from(high)] {
-                members[usize::from(class) / 64] |= 1 << (class % 64);
+                class_bits[usize::from(class) / 64] |= 1 << (class % 64);
             }
         }
-        members
+        class_bits
     };
-    let sets = sets.iter().map(members).collect();
+    let sets = sets.iter().map(class_bits).collect();
     (class_of_unit, sets)
 }
 
@@ -215,9 +215,10 @@ fn classes(sets: &[CharacterSet]) -> (Vec<u8>, Vec<[u64; 4]>) {
 #[derive(Debug)]
 pub(super) struct Automaton {
     blueprint: &'static Blueprint,
-    /// `states × classes`
+    /// The next state by state and class; [`UNKNOWN`] if it is not built yet.
     transitions: Vec<State>,
-    matches: Vec<u16>,
+    /// The first rule that matches in each state, or [`NO_RULE`].
+    rule_of_state: Vec<u16>,
     nodes_of_state: Vec<Arc<[u32]>>,
     state_of_nodes: HashMap<Arc<[u32]>, State>,
 }
@@ -227,23 +228,23 @@ impl Automaton {
         let mut automaton = Self {
             blueprint: &BLUEPRINT,
             transitions: Vec::new(),
-            matches: Vec::new(),
+            rule_of_state: Vec::new(),
             nodes_of_state: Vec::new(),
             state_of_nodes: HashMap::new(),
         };
-        for entry in &automaton.blueprint.entries {
-            automaton.state(distinct(entry.clone()));
+        for nodes in &automaton.blueprint.start_nodes {
+            automaton.state(distinct(nodes.clone()));
         }
         automaton
     }
 
-    /// The state after reading one UTF-16 unit.
+    /// The state after reading one UTF-16 code unit.
     #[inline]
     pub(super) fn step(&mut self, state: State, unit: u16) -> State {
         let class = self.blueprint.class_of_unit[usize::from(unit)];
         let transition = usize::from(state) * self.blueprint.classes + usize::from(class);
         match self.transitions[transition] {
-            UNKNOWN => self.make(state, class, transition),
+            UNKNOWN => self.build_transition(state, class, transition),
             known => known,
         }
     }
@@ -251,7 +252,7 @@ impl Automaton {
     /// The first rule that matches in this state; `None` if no rule does.
     #[inline]
     pub(super) fn matched(&self, state: State) -> Option<u16> {
-        let rule = self.matches[usize::from(state)];
+        let rule = self.rule_of_state[usize::from(state)];
         (rule != NO_RULE).then_some(rule)
     }
 
@@ -264,7 +265,7 @@ impl Automaton {
     }
 
     #[cold]
-    fn make(&mut self, state: State, class: u8, transition: usize) -> State {
+    fn build_transition(&mut self, state: State, class: u8, transition: usize) -> State {
         let mut nodes = Vec::new();
         for &node in &*self.nodes_of_state[usize::from(state)] {
             if let Node::Read { set, next } = &self.blueprint.nodes[node as usize]
@@ -284,12 +285,12 @@ impl Automaton {
         if let Some(&state) = self.state_of_nodes.get(&nodes) {
             return state;
         }
-        let state = self.matches.len() as State;
+        let state = self.rule_of_state.len() as State;
         let rule = |&node: &u32| match self.blueprint.nodes[node as usize] {
             Node::Match(rule) => Some(rule),
             Node::Read { .. } => None,
         };
-        self.matches.push(nodes.iter().filter_map(rule).min().unwrap_or(NO_RULE));
+        self.rule_of_state.push(nodes.iter().filter_map(rule).min().unwrap_or(NO_RULE));
         self.transitions.resize(self.transitions.len() + self.blueprint.classes, UNKNOWN);
         self.nodes_of_state.push(nodes.clone());
         self.state_of_nodes.insert(nodes, state);
@@ -303,7 +304,7 @@ mod tests {
 
     /// State numbers have 16 bits; the rules are fixed, so the number of states is fixed too.
     #[test]
-    fn the_whole_automaton_is_small() {
+    fn the_automaton_has_few_states() {
         let mut automaton = Automaton::new();
         let classes = automaton.blueprint.classes;
         assert!(classes <= 255);
@@ -312,12 +313,12 @@ mod tests {
             units[usize::from(class)] = unit as u16;
         }
         let mut state = 0;
-        while usize::from(state) < automaton.matches.len() {
+        while usize::from(state) < automaton.rule_of_state.len() {
             for &unit in &units {
                 automaton.step(state, unit);
             }
             state += 1;
         }
-        assert!(automaton.matches.len() < 20_000, "{} states", automaton.matches.len());
+        assert!(automaton.rule_of_state.len() < 20_000, "{} states", automaton.rule_of_state.len());
     }
 }

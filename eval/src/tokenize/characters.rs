@@ -51,9 +51,9 @@ pub(super) fn word_letter() -> Pattern {
 /// A capital letter or a capital symbol.
 pub(super) fn upper_case() -> Pattern {
     // In Unicode 6.1, Cherokee letters have no case.
-    let cased = |unit: u16| !(0x13A0..=0x13F5).contains(&unit);
+    let has_case = |unit: u16| !(0x13A0..=0x13F5).contains(&unit);
     let capital = |unit: &u16| {
-        cased(*unit) && char::from_u32(u32::from(*unit)).is_some_and(char::is_uppercase)
+        has_case(*unit) && char::from_u32(u32::from(*unit)).is_some_and(char::is_uppercase)
     };
     let capitals = LETTERS.iter().flat_map(|&(low, high)| (low..=high).filter(capital));
     let mut ranges: Vec<(u16, u16)> = capitals.map(|unit| (unit, unit)).collect();

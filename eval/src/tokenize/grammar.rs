@@ -120,13 +120,14 @@ fn add_words(rules: &mut Rules) {
     let one_letter = any_of("A-HJ-XZn") + inner_apostrophe() + letter() + letter();
     let two_vowels =
         letter().at_least_once() + any_of("aeiouyAEIOUY") + inner_apostrophe() + any_of("aeiouA-Z");
-    let inside = words("nor'easter c'mon e'er s'mores ev'ry li'l nat'l cont'd cont'd.")
-        | text("O") + inner_apostrophe() + text("o");
+    let with_inner_apostrophe =
+        words("nor'easter c'mon e'er s'mores ev'ry li'l nat'l cont'd cont'd.")
+            | text("O") + inner_apostrophe() + text("o");
     rules.add(
         ends_in_apostrophe + apostrophe()
             | apostrophe() + begins_with_apostrophe
             | (one_letter | two_vowels) + letter().any_number()
-            | inside,
+            | with_inner_apostrophe,
         Rewrite::Keep,
     );
     rules.add_before(text("y") + apostrophe(), letter(), Rewrite::Keep);
@@ -134,19 +135,19 @@ fn add_words(rules: &mut Rules) {
 
 /// Adds the rules for web and mail addresses, social media names and tags, then for the clitics.
 fn add_addresses(rules: &mut Rules) {
-    let first = none_of(" \t\n\u{C}\r\"<>|(){}").at_least_once();
-    let last = none_of(" \t\n\u{C}\r\"<>|.!?(){},-");
+    let url_start = none_of(" \t\n\u{C}\r\"<>|(){}").at_least_once();
+    let url_end = none_of(" \t\n\u{C}\r\"<>|.!?(){},-");
     let scheme = text("http") + text("s").optional() + text("://");
-    rules.add(scheme + first + last.clone(), Rewrite::Keep);
+    rules.add(scheme + url_start + url_end.clone(), Rewrite::Keep);
 
     let www = text("www.")
         + (none_of(" \t\n\u{C}\r\"<>|.!?(){},").at_least_once() + text(".")).at_least_once()
         + any_of("a-zA-Z").times(2, 4);
-    // `,-_` is a range in the reference, so these names have no digits and no capital letters.
+    // `,-_` is a range in the reference, so these host names have no digits and no capital letters.
     let host = (none_of(" \t\n\u{C}\r\"`'<>|.!?(){},-_$").at_least_once() + text("."))
         .at_least_once()
         + words("com net org edu");
-    let path = text("/") + none_of(" \t\n\u{C}\r\"<>|()").at_least_once() + last;
+    let path = text("/") + none_of(" \t\n\u{C}\r\"<>|()").at_least_once() + url_end;
     rules.add((www | host) + path.optional(), Rewrite::Keep);
 
     let mailbox = any_of("a-zA-Z0-9") + none_of(" \t\n\u{C}\r\"<>|()\u{A0}{}").any_number();
@@ -166,20 +167,23 @@ fn add_addresses(rules: &mut Rules) {
 
 /// Adds the rules for dates, numbers, fractions, currency amounts and words with slashes.
 fn add_numbers(rules: &mut Rules) {
-    let short = || digit().times(1, 2);
+    let one_or_two_digits = || digit().times(1, 2);
     let dash = || any_of("-/");
-    rules.add(short() + dash() + short() + dash() + digit().times(2, 4), Rewrite::Keep);
+    rules.add(
+        one_or_two_digits() + dash() + one_or_two_digits() + dash() + digit().times(2, 4),
+        Rewrite::Keep,
+    );
     rules.add(any_of("-+").optional() + number(), Rewrite::Word);
 
-    let raised = any_of("\u{2070}\u{B9}\u{B2}\u{B3}\u{2074}-\u{2079}").at_least_once();
-    let lowered = any_of("\u{2080}-\u{2089}").at_least_once();
+    let superscripts = any_of("\u{2070}\u{B9}\u{B2}\u{B3}\u{2074}-\u{2079}").at_least_once();
+    let subscripts = any_of("\u{2080}-\u{2089}").at_least_once();
     let sign = any_of("\u{207A}\u{207B}\u{208A}\u{208B}");
-    rules.add(sign.optional() + (raised | lowered), Rewrite::Keep);
+    rules.add(sign.optional() + (superscripts | subscripts), Rewrite::Keep);
 
     let part = || digit().times(1, 4);
     let slash = text("\\").optional() + text("/") | any_of("\u{2044}");
-    let whole = part() + any_of("- \u{A0}");
-    rules.add(whole.optional() + part() + slash.clone() + part(), Rewrite::JoinSpaces);
+    let integer_part = part() + any_of("- \u{A0}");
+    rules.add(integer_part.optional() + part() + slash.clone() + part(), Rewrite::JoinSpaces);
     rules.add(any_of("\u{BC}-\u{BE}\u{2153}-\u{215E}"), Rewrite::Fraction);
 
     let ampersand = || words("& &amp;");
@@ -229,8 +233,8 @@ fn add_abbreviations(rules: &mut Rules) {
     );
     let sentence_end = space_or_newline() + (space_or_newline() | upper_case() | tag());
     rules.add_before(mid_sentence(), sentence_end, Rewrite::EndsSentence);
-    let anything = || none_of("");
-    rules.add_before(mid_sentence(), anything() + anything(), Rewrite::Keep);
+    let any_unit = || none_of("");
+    rules.add_before(mid_sentence(), any_unit() + any_unit(), Rewrite::Keep);
     // Rules for the end of the text, where fewer than two characters follow.
     rules.add(mid_sentence(), Rewrite::EndsSentence);
     rules.add(before_name() + text("."), Rewrite::Keep);
@@ -341,9 +345,9 @@ fn add_compounds(rules: &mut Rules) {
     let prefix = any_of("dDoOlL") + inner_apostrophe() + alphanumeric();
     let part = prefix.optional() + (alphanumeric().at_least_once());
     let hyphen = any_of("-_\u{58A}\u{2010}\u{2011}");
-    let thing = part.clone() + (hyphen + part).any_number();
-    rules.add_before(thing.clone() + text("."), clause_mark(), Rewrite::Keep);
-    rules.add(thing, Rewrite::Keep);
+    let compound = part.clone() + (hyphen + part).any_number();
+    rules.add_before(compound.clone() + text("."), clause_mark(), Rewrite::Keep);
+    rules.add(compound, Rewrite::Keep);
 
     let capitals = || any_of("A-Z").at_least_once();
     let company = capitals() + ((any_of("+&") | text("&amp;")) + capitals()).at_least_once();
@@ -355,11 +359,11 @@ fn add_compounds(rules: &mut Rules) {
 fn add_quotes_and_symbols(rules: &mut Rules) {
     rules.add_before(text("'"), any_of("A-Za-z") + none_of(" \t\n\r\u{A0}"), Rewrite::OpeningQuote);
     rules.add(clitic() | negation(), Rewrite::ClosingQuote);
-    let typeset = any_of(
+    let typographic_quotes = any_of(
         "`\u{2018}\u{2019}\u{201A}\u{201B}\u{201C}\u{201D}\u{91}\u{92}\u{93}\u{94}\u{201E}\u{201F}\
          \u{2039}\u{203A}\u{AB}\u{BB}",
     );
-    rules.add(apostrophe() | text("''") | typeset.times(1, 2), Rewrite::ClosingQuote);
+    rules.add(apostrophe() | text("''") | typographic_quotes.times(1, 2), Rewrite::ClosingQuote);
     rules.add(words("<< >>"), Rewrite::Keep);
     rules.add(
         any_of(

@@ -1,4 +1,4 @@
-//! The letters of the Basic Multilingual Plane, as inclusive ranges of UTF-16 units.
+//! The letters of the Basic Multilingual Plane, as inclusive ranges of UTF-16 code units.
 //!
 //! The set is from Unicode 6.1, as in the reference tokenizer. Newer letters count as non-letters.
 

@@ -9,7 +9,7 @@ use super::rewrite::Rewrite;
 /// A scan records dead ends only if it continues for this number of units after the best match.
 const DEAD_END_DISTANCE: usize = 64;
 
-/// Of this number of positions without a match, one is recorded as a dead end.
+/// Only positions that are multiples of this number are recorded as dead ends.
 const DEAD_END_INTERVAL: usize = 16;
 
 /// A lexer, reusable for several texts.
@@ -31,7 +31,8 @@ struct Text<'a, S> {
 }
 
 impl<S: AsRef<str>> Text<'_, S> {
-    /// The UTF-16 unit at `position` and the position after it; `None` at the end of the last line.
+    /// The UTF-16 code unit at `position` and the position after it; `None` at the end of the last
+    /// line.
     ///
     /// A character outside the Basic Multilingual Plane has two units of two bytes each, so every
     /// unit has a position.
@@ -58,11 +59,11 @@ impl<S: AsRef<str>> Text<'_, S> {
     }
 
     /// The position before `position`.
-    fn before(&self, position: usize) -> usize {
-        let lead = |&distance: &usize| {
+    fn previous_position(&self, position: usize) -> usize {
+        let is_first_byte = |&distance: &usize| {
             position.checked_sub(distance).is_some_and(|at| !matches!(self.bytes[at], 0x80..0xC0))
         };
-        match (1..=4).find(lead) {
+        match (1..=4).find(is_first_byte) {
             Some(4) => position - 2,
             Some(distance) => position - distance,
             None => position.saturating_sub(1),
@@ -161,14 +162,14 @@ impl Lexer {
             }
         }
         if position > best_end + DEAD_END_DISTANCE {
-            self.remember_dead_ends(text, start, best_end, position);
+            self.record_dead_ends(text, start, best_end, position);
         }
         best
     }
 
     /// Repeats the scan from `start` and records its states between `best_end` and `end`.
     #[cold]
-    fn remember_dead_ends<S: AsRef<str>>(
+    fn record_dead_ends<S: AsRef<str>>(
         &mut self,
         text: &mut Text<'_, S>,
         start: usize,
@@ -204,7 +205,7 @@ impl Lexer {
         match self.automaton.split(rule) {
             Split::Whole => match_end,
             Split::ContextLength(units) => {
-                (0..units).fold(match_end, |position, _| text.before(position))
+                (0..units).fold(match_end, |position, _| text.previous_position(position))
             }
             Split::TokenLength(units) => (0..units)
                 .fold(start, |position, _| text.unit(position).map_or(position, |(_, next)| next)),
@@ -214,6 +215,7 @@ impl Lexer {
         }
     }
 
+    /// The end of the token for [`Split::Search`].
     fn search_split<S: AsRef<str>>(
         &mut self,
         text: &mut Text<'_, S>,
@@ -247,7 +249,7 @@ impl Lexer {
             if token_ends.last() == Some(&position) && self.automaton.matched(state).is_some() {
                 break;
             }
-            position = text.before(position);
+            position = text.previous_position(position);
             let Some((unit, _)) = text.unit(position) else {
                 break;
             };

@@ -11,6 +11,6 @@ pub mod ptb;
 mod rewrite;
 
 /// Whether a character is white space in Python's `str.isspace`.
-pub(crate) fn is_white_space(c: char) -> bool {
-    c.is_whitespace() || matches!(c, '\u{1C}'..='\u{1F}')
+pub(crate) fn is_white_space(character: char) -> bool {
+    character.is_whitespace() || matches!(character, '\u{1C}'..='\u{1F}')
 }

@@ -3,7 +3,7 @@
 
 use std::ops::{Add, BitOr};
 
-/// A set of UTF-16 units, as sorted ranges that do not touch or overlap.
+/// A set of UTF-16 code units, as sorted ranges that do not touch or overlap.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct CharacterSet(Vec<(u16, u16)>);
 
@@ -28,16 +28,16 @@ impl CharacterSet {
     pub(super) fn of(characters: &str) -> Self {
         let units: Vec<u16> = characters.encode_utf16().collect();
         let mut ranges = Vec::new();
-        let mut rest = units.as_slice();
-        while let Some((&low, after)) = rest.split_first() {
-            if let [hyphen, high, tail @ ..] = after
+        let mut remaining = units.as_slice();
+        while let Some((&low, after)) = remaining.split_first() {
+            if let [hyphen, high, after_range @ ..] = after
                 && *hyphen == u16::from(b'-')
             {
                 ranges.push((low, *high));
-                rest = tail;
+                remaining = after_range;
             } else {
                 ranges.push((low, low));
-                rest = after;
+                remaining = after;
             }
         }
         Self::of_ranges(&ranges)
@@ -164,8 +164,8 @@ pub(super) fn text(text: &str) -> Pattern {
 /// `word`, ignoring case except for the first letter.
 pub(super) fn capitalised(word: &str) -> Pattern {
     let split = word.chars().next().map_or(0, char::len_utf8);
-    let (first, rest) = word.split_at(split);
-    any_of(first) + text(rest)
+    let (first, after_first) = word.split_at(split);
+    any_of(first) + text(after_first)
 }
 
 /// One of the words in `words`, separated by spaces; ignores case.
@@ -179,17 +179,20 @@ pub(super) fn capitalised_words(words: &str) -> Pattern {
 }
 
 /// The character in upper and lower case, and other characters that Unicode folds to it.
-fn either_case(c: char) -> CharacterSet {
-    let more = match c.to_ascii_lowercase() {
+fn either_case(character: char) -> CharacterSet {
+    let folded = match character.to_ascii_lowercase() {
         'i' => "\u{130}\u{131}",
         'k' => "\u{212A}",
         's' => "\u{17F}",
         _ => "",
     };
     // A set of single characters: a hyphen is not a range.
-    let units = [c.to_ascii_lowercase(), c.to_ascii_uppercase()];
-    let ranges: Vec<(u16, u16)> =
-        units.into_iter().chain(more.chars()).map(|c| (c as u32 as u16, c as u32 as u16)).collect();
+    let units = [character.to_ascii_lowercase(), character.to_ascii_uppercase()];
+    let ranges: Vec<(u16, u16)> = units
+        .into_iter()
+        .chain(folded.chars())
+        .map(|character| (character as u32 as u16, character as u32 as u16))
+        .collect();
     CharacterSet::of_ranges(&ranges)
 }
 
@@ -198,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sets() {
+    fn sets_merge_their_ranges_and_have_complements() {
         let set = CharacterSet::of("-a-cx");
         let units = |text: &str| text.encode_utf16().collect::<Vec<_>>();
         let (hyphen, a, c, x) = (units("-")[0], units("a")[0], units("c")[0], units("x")[0]);
@@ -209,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths() {
+    fn a_length_is_fixed_if_all_matches_have_it() {
         assert_eq!((text("ab") | (any_of("x") + any_of("y"))).fixed_length(), Some(2));
         assert_eq!((text("ab") | any_of("x")).fixed_length(), None);
         assert_eq!(text("a").times(1, 2).fixed_length(), None);

@@ -26,11 +26,11 @@ use super::is_white_space;
 use super::lexer::Lexer;
 
 /// Number of lines in a part, which one thread tokenizes at a time.
-const LINES_AT_ONCE: usize = 2048;
+const PART_LINES: usize = 2048;
 
 /// Tokens that pycocoevalcap drops. The names of brackets are listed in upper case but written in
 /// lower case, so they stay, as in pycocoevalcap.
-const DROPPED: [&str; 17] = [
+const DROPPED_TOKENS: [&str; 17] = [
     "''", "'", "``", "`", "-LRB-", "-RRB-", "-LCB-", "-RCB-", ".", "?", "!", ",", ":", "-", "--",
     "...", ";",
 ];
@@ -50,7 +50,7 @@ const DROPPED: [&str; 17] = [
 /// assert_eq!(tokenize(&["the plan b.", "two dogs"])[0], "the plan b.");
 /// ```
 pub fn tokenize<S: AsRef<str> + Sync>(lines: &[S]) -> Vec<String> {
-    tokenize_all(lines, LINES_AT_ONCE, &without_punctuation)
+    tokenize_all(lines, PART_LINES, &without_punctuation)
 }
 
 /// Tokenizes `lines` in parts. `collect` adds the tokens of a line to the result of its part;
@@ -67,15 +67,15 @@ pub(crate) fn tokenize_into<S, R>(
     S: AsRef<str> + Sync,
     R: Default + Send,
 {
-    let collect = |part: Split<'_, char>| {
+    let collect_part = |part: Split<'_, char>| {
         let (mut collected, mut filtered) = (R::default(), String::new());
         for line in part {
-            keep_words(line, &mut filtered);
+            write_kept_tokens(line, &mut filtered);
             collect(&mut collected, &filtered);
         }
         collected
     };
-    tokenize_parts(lines, LINES_AT_ONCE, &collect, take);
+    tokenize_parts(lines, PART_LINES, &collect_part, take);
 }
 
 /// The tokens of each line with punctuation, joined by spaces.
@@ -86,7 +86,7 @@ pub(crate) fn tokenize_into<S, R>(
 /// assert_eq!(tokenize_raw(&["The clock says \"4:45pm\"?!"]), ["the clock says `` 4:45 pm '' ?!"]);
 /// ```
 pub fn tokenize_raw<S: AsRef<str> + Sync>(lines: &[S]) -> Vec<String> {
-    tokenize_all(lines, LINES_AT_ONCE, &|line: &str| line.to_owned())
+    tokenize_all(lines, PART_LINES, &|line: &str| line.to_owned())
 }
 
 /// Whether a caption contains a line end of the tokenizer. Such a character shifts all later
@@ -104,7 +104,7 @@ where
     S: AsRef<str> + Sync,
     F: Fn(&str) -> String + Sync,
 {
-    let collect = |part: Split<'_, char>| part.map(finish).collect::<Vec<_>>();
+    let collect_part = |part: Split<'_, char>| part.map(finish).collect::<Vec<_>>();
     let mut tokenized = Vec::with_capacity(lines.len());
     tokenize_parts(lines, part_lines, &collect, |part| tokenized.extend(part));
     tokenized.resize(lines.len(), String::new());
@@ -123,16 +123,16 @@ where
     let threads = rayon::current_num_threads().min(starts.len());
     let mut lexers: Vec<Lexer> = (0..threads).map(|_| Lexer::new()).collect();
     for starts in starts.chunks(threads.max(1)) {
-        let of_part = |(lexer, start): (&mut Lexer, &usize)| {
+        let tokenized_part = |(lexer, start): (&mut Lexer, &usize)| {
             let (part, following) = lines[*start..].split_at(part_lines.min(lines.len() - start));
             tokenize_part(lexer, part, following, collect)
         };
-        let parts: Vec<(R, bool)> = lexers.par_iter_mut().zip(starts).map(of_part).collect();
+        let parts: Vec<(R, bool)> = lexers.par_iter_mut().zip(starts).map(tokenized_part).collect();
         for (start, (part, extends)) in starts.iter().zip(parts) {
             if extends {
                 // A token extends into the next part: tokenize the rest on one thread.
-                let rest = &lines[*start..];
-                return take(tokenize_part(&mut Lexer::new(), rest, &[], collect).0);
+                let remaining_lines = &lines[*start..];
+                return take(tokenize_part(&mut Lexer::new(), remaining_lines, &[], collect).0);
             }
             take(part);
         }
@@ -158,16 +158,17 @@ fn tokenize_part<S: AsRef<str>, R>(
 /// The tokens of a raw line that pycocoevalcap keeps, joined by spaces.
 fn without_punctuation(line: &str) -> String {
     let mut filtered = String::with_capacity(line.len());
-    keep_words(line, &mut filtered);
+    write_kept_tokens(line, &mut filtered);
     filtered
 }
 
-fn keep_words(line: &str, filtered: &mut String) {
+/// Replaces `filtered` by the tokens of a raw line that pycocoevalcap keeps.
+fn write_kept_tokens(line: &str, filtered: &mut String) {
     filtered.clear();
     let tokens = line.trim_end_matches(is_white_space).split(' ');
     // A quick test first, because most tokens are words.
     let is_word = |token: &str| token.starts_with(|c: char| c.is_ascii_lowercase());
-    let tokens = tokens.filter(|token| is_word(token) || !DROPPED.contains(token));
+    let tokens = tokens.filter(|token| is_word(token) || !DROPPED_TOKENS.contains(token));
     for (index, token) in tokens.enumerate() {
         if index > 0 {
             filtered.push(' ');
@@ -181,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn golden_vectors() {
+    fn tokens_equal_the_reference() {
         let next_line = |line: &str, next: &str| tokenize_raw(&[line, next])[0].clone();
         for (line, next, expected) in [
             ("The plan b.", "A dog", "the plan b ."),
@@ -302,7 +303,7 @@ mod tests {
             "he",
         ];
         let raw = |line: &str| line.to_owned();
-        let collect = |part: Split<'_, char>| part.map(raw).collect::<Vec<_>>();
+        let collect_part = |part: Split<'_, char>| part.map(raw).collect::<Vec<_>>();
         let whole = tokenize_part(&mut Lexer::new(), &lines, &[], &collect).0;
         for part_lines in 1..lines.len() {
             let parts = tokenize_all(&lines, part_lines, &raw);
@@ -322,8 +323,8 @@ mod tests {
             "www.".repeat(400_000),
             "-a".repeat(800_000),
         ];
-        let begun = std::time::Instant::now();
+        let start = std::time::Instant::now();
         assert_eq!(tokenize(&lines).len(), lines.len());
-        assert!(begun.elapsed().as_secs() < 60, "{:?}", begun.elapsed());
+        assert!(start.elapsed().as_secs() < 60, "{:?}", start.elapsed());
     }
 }

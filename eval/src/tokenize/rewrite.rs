@@ -70,9 +70,11 @@ impl Rewrite {
             Self::Fraction => push_lower(fraction(matched), output),
             Self::Currency => push_lower(currency(matched), output),
             Self::Ampersand => push_lower(&plain_ampersands(matched), output),
-            Self::JoinSpaces => push_lower(&without_spaces(matched), output),
+            Self::JoinSpaces => push_lower(&with_no_break_spaces(matched), output),
             Self::Brackets => push_lower(&named_brackets(matched), output),
-            Self::TelephoneNumber => push_lower(&named_brackets(&without_spaces(matched)), output),
+            Self::TelephoneNumber => {
+                push_lower(&named_brackets(&with_no_break_spaces(matched)), output)
+            }
             Self::AcronymEndsSentence if matched.len() == 2 => {
                 push_lower(matched.trim_end_matches('.'), output);
             }
@@ -100,8 +102,8 @@ fn push_lower(token: &str, output: &mut String) {
 fn quotes(token: &str, single: &str, double: &str) -> String {
     let plain = token.replace("&apos;", "'").replace("&quot;", "\"");
     let mut output = String::with_capacity(plain.len() + double.len());
-    for c in plain.chars() {
-        match c {
+    for character in plain.chars() {
+        match character {
             '\'' => output.push_str(single),
             '"' => output.push_str(double),
             '\u{91}' | '\u{2018}' | '\u{201B}' | '\u{2039}' => output.push('`'),
@@ -138,18 +140,18 @@ fn currency(sign: &str) -> &str {
 fn plain_ampersands(token: &str) -> String {
     const ENTITY: &str = "&amp;";
     let mut output = String::with_capacity(token.len());
-    let mut rest = token;
-    while let Some(c) = rest.chars().next() {
+    let mut remaining = token;
+    while let Some(c) = remaining.chars().next() {
         let is_entity =
-            rest.get(..ENTITY.len()).is_some_and(|head| head.eq_ignore_ascii_case(ENTITY));
+            remaining.get(..ENTITY.len()).is_some_and(|head| head.eq_ignore_ascii_case(ENTITY));
         output.push(c);
         let length = if is_entity { ENTITY.len() } else { c.len_utf8() };
-        rest = rest.get(length..).unwrap_or_default();
+        remaining = remaining.get(length..).unwrap_or_default();
     }
     output
 }
 
-fn without_spaces(token: &str) -> String {
+fn with_no_break_spaces(token: &str) -> String {
     token.replace(' ', "\u{A0}")
 }
 

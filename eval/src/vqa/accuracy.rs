@@ -3,25 +3,26 @@
 use super::answer::{Normaliser, without_line_ends};
 use super::human_answers::HumanAnswer;
 
-/// The number of earlier answers that are searched for an equal text, to normalise it only once.
-const FEW: usize = 16;
+/// Maximum number of earlier answers searched for an equal text, so that most texts are normalised
+/// only once.
+const MAX_SEARCHED: usize = 16;
 
 /// Returns the accuracy of an answer, from 0 to 1. For each human answer, the score is
-/// `min(1, m / 3)`, where `m` is the number of other human answers that equal the given answer. The
-/// accuracy is the mean of these scores; without human answers it is 0.
+/// `min(1, m / 3)`, where `m` is the number of other human answers that equal the predicted answer.
+/// The accuracy is the mean of these scores; without human answers it is 0.
 ///
 /// If the human answers differ, [`normalise_answer`](super::answer::normalise_answer) is applied
 /// to all answers first. If all are equal, answers are compared without normalisation, so `Yes`
 /// matches none of ten answers `yes`.
-pub fn accuracy(given: &str, answers: &[HumanAnswer<'_>]) -> f64 {
-    Scorer::default().accuracy(given, answers)
+pub fn accuracy(predicted: &str, answers: &[HumanAnswer<'_>]) -> f64 {
+    Scorer::default().accuracy(predicted, answers)
 }
 
 /// Computes [`accuracy`] with reusable buffers, for many questions.
 #[derive(Debug, Default)]
 pub(super) struct Scorer {
-    given: Normaliser,
-    human: Normaliser,
+    predicted_normaliser: Normaliser,
+    human_normaliser: Normaliser,
     matching: Vec<bool>,
     /// For the first of several answers that are equal in all fields: the number of them that
     /// match.
@@ -29,8 +30,8 @@ pub(super) struct Scorer {
 }
 
 impl Scorer {
-    pub(super) fn accuracy(&mut self, given: &str, answers: &[HumanAnswer<'_>]) -> f64 {
-        self.compare(given, answers);
+    pub(super) fn accuracy(&mut self, predicted: &str, answers: &[HumanAnswer<'_>]) -> f64 {
+        self.mark_matches(predicted, answers);
         let matches = self.matching.iter().filter(|matching| **matching).count();
         self.copies.clear();
         self.copies.resize(answers.len(), 0);
@@ -41,8 +42,9 @@ impl Scorer {
         }
         // The script compares an answer neither with itself nor with an answer equal in all fields.
         let score = |(answer, matching): (&HumanAnswer<'_>, &bool)| -> f64 {
-            let same = if *matching { self.copies.get(answer.first_equal as usize) } else { None };
-            let others = matches - same.copied().unwrap_or(0);
+            let copies =
+                if *matching { self.copies.get(answer.first_equal as usize) } else { None };
+            let others = matches - copies.copied().unwrap_or(0);
             (others as f64 / 3.0).min(1.0)
         };
         let total = answers.iter().zip(&self.matching).map(score).sum::<f64>();
@@ -50,23 +52,27 @@ impl Scorer {
     }
 
     /// Marks the human answers that match.
-    fn compare(&mut self, given: &str, answers: &[HumanAnswer<'_>]) {
+    fn mark_matches(&mut self, predicted: &str, answers: &[HumanAnswer<'_>]) {
         self.matching.clear();
-        let Some((first, rest)) = answers.split_first() else { return };
-        let (given, first_text) = (without_line_ends(given), without_line_ends(&first.answer));
+        let Some((first, others)) = answers.split_first() else { return };
+        let (predicted, first_text) =
+            (without_line_ends(predicted), without_line_ends(&first.answer));
         let differs = |other: &HumanAnswer<'_>| {
             other.answer != first.answer && without_line_ends(&other.answer) != first_text
         };
-        if !rest.iter().any(differs) {
-            self.matching.resize(answers.len(), given == first_text);
+        if !others.iter().any(differs) {
+            self.matching.resize(answers.len(), predicted == first_text);
             return;
         }
-        let given = self.given.normalise(&given);
+        let predicted = self.predicted_normaliser.normalise(&predicted);
         for (index, human) in answers.iter().enumerate() {
-            let same = |earlier: &HumanAnswer<'_>| earlier.answer == human.answer;
-            let matching = match answers[..index.min(FEW)].iter().position(same) {
+            let has_equal_text = |earlier: &HumanAnswer<'_>| earlier.answer == human.answer;
+            let matching = match answers[..index.min(MAX_SEARCHED)].iter().position(has_equal_text)
+            {
                 Some(earlier) => self.matching[earlier],
-                None => self.human.normalise(&without_line_ends(&human.answer)) == given,
+                None => {
+                    self.human_normaliser.normalise(&without_line_ends(&human.answer)) == predicted
+                }
             };
             self.matching.push(matching);
         }
@@ -99,8 +105,8 @@ mod tests {
         assert_eq!(accuracy("Yes", &answers(&["yes"; 10])), 0.0);
         assert_eq!(accuracy(" yes\n", &answers(&["yes"; 10])), 1.0);
         // Without ids the ten answers are equal in all fields, so no other answer remains.
-        let mut same = answers(&["yes"; 10]);
-        same.iter_mut().for_each(|answer| answer.first_equal = 0);
-        assert_eq!(accuracy("yes", &same), 0.0);
+        let mut without_ids = answers(&["yes"; 10]);
+        without_ids.iter_mut().for_each(|answer| answer.first_equal = 0);
+        assert_eq!(accuracy("yes", &without_ids), 0.0);
     }
 }

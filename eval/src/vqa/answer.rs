@@ -11,10 +11,10 @@ use crate::normalise::characters::{decimal_digit, is_space, lowercase_into};
 const PUNCTUATION: [u8; 21] = *b";/[]\"{}()=+\\_-><@`,?!";
 
 /// The script passes a regex flag as the replacement count, so it removes at most 32 full stops.
-const MOST_STOPS: usize = 32;
+const MAX_REMOVED_STOPS: usize = 32;
 
-fn is_digit(letter: char) -> bool {
-    decimal_digit(letter).is_some()
+fn is_digit(character: char) -> bool {
+    decimal_digit(character).is_some()
 }
 
 /// Replaces line ends and tabs by spaces, and trims white space.
@@ -56,7 +56,7 @@ impl Normaliser {
         lowercase_into(text, &mut self.lower);
         self.words.clear();
         let words = self.lower.split(is_space).filter(|word| !word.is_empty());
-        for word in words.filter_map(rewritten) {
+        for word in words.filter_map(rewrite_word) {
             if !self.words.is_empty() {
                 self.words.push(' ');
             }
@@ -70,9 +70,11 @@ impl Normaliser {
 /// comma stands between two digits, removes all marks. Other marks become spaces.
 fn remove_punctuation<'a>(answer: &'a str, out: &'a mut String) -> &'a str {
     let bytes = answer.as_bytes();
-    let (mut found, mut is_removed) = (false, [false; PUNCTUATION.len()]);
-    for (at, mark) in bytes.iter().enumerate().filter_map(|(at, byte)| Some((at, mark(*byte)?))) {
-        found = true;
+    let (mut has_marks, mut is_removed) = (false, [false; PUNCTUATION.len()]);
+    for (at, mark) in
+        bytes.iter().enumerate().filter_map(|(at, byte)| Some((at, mark_index(*byte)?)))
+    {
+        has_marks = true;
         is_removed[mark] |= bytes.get(at + 1) == Some(&b' ') || answer[..at].ends_with(' ');
         if PUNCTUATION[mark] == b','
             && answer[..at].ends_with(is_digit)
@@ -81,20 +83,22 @@ fn remove_punctuation<'a>(answer: &'a str, out: &'a mut String) -> &'a str {
             is_removed = [true; PUNCTUATION.len()];
         }
     }
-    if !found {
+    if !has_marks {
         return answer;
     }
     out.clear();
-    let kept = answer.chars().filter_map(|letter| match u8::try_from(letter).ok().and_then(mark) {
-        None => Some(letter),
-        Some(mark) => (!is_removed[mark]).then_some(' '),
+    let characters = answer.chars().filter_map(|character| {
+        match u8::try_from(character).ok().and_then(mark_index) {
+            None => Some(character),
+            Some(mark) => (!is_removed[mark]).then_some(' '),
+        }
     });
-    out.extend(kept);
+    out.extend(characters);
     out
 }
 
 /// Index of a punctuation mark in [`PUNCTUATION`]; `None` for other bytes.
-fn mark(byte: u8) -> Option<usize> {
+fn mark_index(byte: u8) -> Option<usize> {
     if byte.is_ascii_alphanumeric() || byte == b' ' {
         return None;
     }
@@ -107,14 +111,16 @@ fn remove_full_stops<'a>(text: &'a str, out: &'a mut String) -> &'a str {
         return text;
     }
     out.clear();
-    let mut left = MOST_STOPS;
-    let mut letters = text.chars().peekable();
-    while let Some(letter) = letters.next() {
-        let stop = letter == '.' && left > 0 && !letters.peek().is_some_and(|next| is_digit(*next));
-        if stop {
-            left -= 1;
+    let mut removals_left = MAX_REMOVED_STOPS;
+    let mut characters = text.chars().peekable();
+    while let Some(character) = characters.next() {
+        let is_removed = character == '.'
+            && removals_left > 0
+            && !characters.peek().is_some_and(|next| is_digit(*next));
+        if is_removed {
+            removals_left -= 1;
         } else {
-            out.push(letter);
+            out.push(character);
         }
     }
     out
@@ -122,7 +128,7 @@ fn remove_full_stops<'a>(text: &'a str, out: &'a mut String) -> &'a str {
 
 /// Rewrites a word: numbers up to ten become digits, and contractions get their apostrophe. Other
 /// words are unchanged. Returns `None` for an article.
-fn rewritten(word: &str) -> Option<&str> {
+fn rewrite_word(word: &str) -> Option<&str> {
     Some(match word {
         "none" | "zero" => "0",
         "one" => "1",
@@ -169,7 +175,7 @@ mod tests {
         ] {
             assert_eq!(normalise_answer(answer), expected, "{answer:?}");
         }
-        let stops = normalise_answer(&"x. ".repeat(40));
-        assert_eq!(stops.matches('.').count(), 8);
+        let normalised = normalise_answer(&"x. ".repeat(40));
+        assert_eq!(normalised.matches('.').count(), 8);
     }
 }

@@ -126,8 +126,8 @@ const CONTRACTIONS: [(&str, &str); 116] = [
 
 /// The replacement for a lower-case word; `None` if it is not in the table.
 pub(super) fn contraction(word: &str) -> Option<&'static str> {
-    let found = CONTRACTIONS.binary_search_by_key(&word, |(key, _)| key).ok();
-    found.map(|index| CONTRACTIONS[index].1)
+    let index = CONTRACTIONS.binary_search_by_key(&word, |(key, _)| key).ok();
+    index.map(|index| CONTRACTIONS[index].1)
 }
 
 #[cfg(test)]
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_sorted_and_found() {
+    fn words_are_found_in_the_sorted_table() {
         assert!(CONTRACTIONS.is_sorted());
         assert_eq!(contraction("dont"), Some("don't"));
         assert_eq!(contraction("somebody'd"), Some("somebodyd"));

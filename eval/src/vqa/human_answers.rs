@@ -9,7 +9,7 @@ use crate::ids::Id;
 use crate::json::{Text, objects};
 
 /// Up to this number of answers, a linear search is faster than a hash table.
-const FEW: usize = 16;
+const MAX_LINEAR_SEARCH: usize = 16;
 
 /// One human answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct HumanAnswer<'a> {
 
 /// An answer as written in the file.
 #[derive(Deserialize)]
-struct Written<'a> {
+struct WrittenAnswer<'a> {
     #[serde(borrow)]
     answer: Cow<'a, str>,
     #[serde(borrow, default)]
@@ -35,10 +35,11 @@ struct Written<'a> {
 }
 
 /// The fields that distinguish two equal answers: id, confidence, and the raw answer.
-type OtherFields<'w, 'a> = (&'w Option<Id<'a>>, &'w Option<Text<'a>>, &'w Option<Text<'a>>);
+type DistinguishingFields<'w, 'a> =
+    (&'w Option<Id<'a>>, &'w Option<Text<'a>>, &'w Option<Text<'a>>);
 
-impl<'a> Written<'a> {
-    fn other_fields(&self) -> OtherFields<'_, 'a> {
+impl<'a> WrittenAnswer<'a> {
+    fn distinguishing_fields(&self) -> DistinguishingFields<'_, 'a> {
         (&self.answer_id, &self.answer_confidence, &self.raw_answer)
     }
 }
@@ -47,7 +48,7 @@ impl<'a> Written<'a> {
 pub(super) fn deserialize_answers<'de: 'a, 'a, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Box<[HumanAnswer<'a>]>, D::Error> {
-    let written: Vec<Written<'a>> = objects(deserializer)?;
+    let written: Vec<WrittenAnswer<'a>> = objects(deserializer)?;
     let first_equal = first_equal(&written);
     let answers = written.into_iter().zip(first_equal);
     Ok(answers
@@ -55,18 +56,23 @@ pub(super) fn deserialize_answers<'de: 'a, 'a, D: Deserializer<'de>>(
         .collect())
 }
 
-/// For each answer, the index of the first answer with the same other fields.
-fn first_equal(written: &[Written<'_>]) -> Vec<u32> {
-    if written.len() <= FEW {
-        let first = |(index, answer): (usize, &Written<'_>)| {
-            let same = |earlier: &Written<'_>| earlier.other_fields() == answer.other_fields();
-            written[..index].iter().position(same).unwrap_or(index) as u32
+/// For each answer, the index of the first answer with the same id, confidence and raw answer.
+fn first_equal(written: &[WrittenAnswer<'_>]) -> Vec<u32> {
+    if written.len() <= MAX_LINEAR_SEARCH {
+        let first_index = |(index, answer): (usize, &WrittenAnswer<'_>)| {
+            let has_equal_fields = |earlier: &WrittenAnswer<'_>| {
+                earlier.distinguishing_fields() == answer.distinguishing_fields()
+            };
+            written[..index].iter().position(has_equal_fields).unwrap_or(index) as u32
         };
-        return written.iter().enumerate().map(first).collect();
+        return written.iter().enumerate().map(first_index).collect();
     }
     let mut first_indices = HashMap::with_capacity(written.len());
-    let rows = written.iter().zip(0..);
-    rows.map(|(answer, index)| *first_indices.entry(answer.other_fields()).or_insert(index))
+    let indexed_answers = written.iter().zip(0..);
+    indexed_answers
+        .map(|(answer, index)| {
+            *first_indices.entry(answer.distinguishing_fields()).or_insert(index)
+        })
         .collect()
 }
 
@@ -88,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_distinguished_by_all_other_fields() {
+    fn answers_are_distinguished_by_id_confidence_and_raw_answer() {
         let written = [
             r#"{"answer": "a"}"#,
             r#"{"answer": "b", "answer_id": 1}"#,
@@ -99,7 +105,7 @@ mod tests {
             r#"{"answer": "g", "other": 5}"#,
         ];
         assert_eq!(first_indices(&written), [0, 1, 1, 3, 4, 4, 0]);
-        // More than `FEW` answers: uses the hash table.
+        // More than `MAX_LINEAR_SEARCH` answers: uses the hash table.
         let long = first_indices(&written.repeat(5));
         assert_eq!(long[..7], [0, 1, 1, 3, 4, 4, 0]);
         assert_eq!(long[28..], long[..7]);

@@ -121,31 +121,32 @@ pub fn evaluate<'n, 'a>(
     }
     check_questions(annotation_file, annotations, result_file, results)?;
     let answers = annotations.iter().map(|annotation| results.get(&annotation.question_id));
-    let given: Vec<&str> = answers.map(|answer| answer.map_or("", |answer| answer)).collect();
+    let predicted: Vec<&str> = answers.map(|answer| answer.map_or("", |answer| answer)).collect();
     let scores: Vec<f64> = annotations
         .par_iter()
-        .zip(&given)
+        .zip(&predicted)
         .with_min_len(64)
-        .map_init(Scorer::default, |scorer, (annotation, given)| {
-            100.0 * scorer.accuracy(given, &annotation.answers)
+        .map_init(Scorer::default, |scorer, (annotation, predicted)| {
+            100.0 * scorer.accuracy(predicted, &annotation.answers)
         })
         .collect();
     let measure = |scores: &[f64]| measure_of_mean(&INFO, "question", scores, &options.bootstrap);
-    let by = |name: &str, label: fn(&'n Annotation<'a>) -> &'n str| {
-        let measured = |(label, rows): (&str, Vec<usize>)| {
+    let breakdown_by = |name: &str, label: fn(&'n Annotation<'a>) -> &'n str| {
+        let group_measure = |(label, rows): (&str, Vec<usize>)| {
             let scores: Vec<f64> = rows.into_iter().map(|row| scores[row]).collect();
             (label.to_owned(), measure(&scores))
         };
-        let parts = rows_by_label(annotations.iter().map(label));
-        Breakdown::new(name, &INFO, parts.into_iter().map(measured).collect())
+        let groups = rows_by_label(annotations.iter().map(label));
+        Breakdown::new(name, &INFO, groups.into_iter().map(group_measure).collect())
     };
     let breakdowns = vec![
-        by("question type", |annotation| &annotation.question_type),
-        by("answer type", |annotation| &annotation.answer_type),
+        breakdown_by("question type", |annotation| &annotation.question_type),
+        breakdown_by("answer type", |annotation| &annotation.answer_type),
     ];
     let accuracies = |table: &Breakdown| -> Value {
-        let part = |row: &crate::result::BreakdownRow| (row.name.clone(), Value::from(row.value));
-        table.rows.iter().map(part).collect::<Map<String, Value>>().into()
+        let named_value =
+            |row: &crate::result::BreakdownRow| (row.name.clone(), Value::from(row.value));
+        table.rows.iter().map(named_value).collect::<Map<String, Value>>().into()
     };
     let (by_question, by_answer) = (accuracies(&breakdowns[0]), accuracies(&breakdowns[1]));
     let (primary, sources) = (measure(&scores), options.sources.clone());
@@ -167,7 +168,7 @@ pub fn evaluate<'n, 'a>(
     } else {
         Vec::new()
     };
-    let worst = worst(annotations, &scores, &given, options);
+    let worst = worst_questions(annotations, &scores, &predicted, options);
     Ok(VqaReport { evaluation, worst, items })
 }
 
@@ -178,7 +179,8 @@ fn check_questions<'a>(
     result_file: &str,
     results: &HashMap<Id<'a>, Cow<'a, str>>,
 ) -> Result<(), EvalError> {
-    let missing = annotations.iter().filter(|a| !results.contains_key(&a.question_id));
+    let missing =
+        annotations.iter().filter(|annotation| !results.contains_key(&annotation.question_id));
     if let Some(first) = missing.clone().next() {
         return Err(EvalError::MissingPrediction {
             predictions: result_file.to_owned(),
@@ -189,9 +191,9 @@ fn check_questions<'a>(
         });
     }
     if results.len() > annotations.len() {
-        let known: std::collections::HashSet<_> =
+        let question_ids: std::collections::HashSet<_> =
             annotations.iter().map(|annotation| &annotation.question_id).collect();
-        let extra = results.keys().filter(|id| !known.contains(id));
+        let extra = results.keys().filter(|id| !question_ids.contains(id));
         return Err(EvalError::ExtraPrediction {
             location: Location::new(result_file, None),
             gold: annotation_file.to_owned(),
@@ -204,24 +206,24 @@ fn check_questions<'a>(
 }
 
 /// The distinct answers with their counts, most frequent first.
-pub(crate) fn with_counts<'a>(answers: impl Iterator<Item = &'a str>) -> Vec<(String, u64)> {
+pub(crate) fn count_answers<'a>(answers: impl Iterator<Item = &'a str>) -> Vec<(String, u64)> {
     let mut counts: Vec<(String, u64)> = Vec::new();
     let mut index: HashMap<&str, usize> = HashMap::new();
     for answer in answers {
         let position = *index.entry(answer).or_insert(counts.len());
         match counts.get_mut(position) {
-            Some((_, times)) => *times += 1,
+            Some((_, count)) => *count += 1,
             None => counts.push((answer.to_owned(), 1)),
         }
     }
-    counts.sort_by_key(|(_, times)| std::cmp::Reverse(*times));
+    counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     counts
 }
 
-fn worst(
+fn worst_questions(
     annotations: &[Annotation<'_>],
     scores: &[f64],
-    given: &[&str],
+    predicted: &[&str],
     options: &VqaOptions<'_>,
 ) -> Vec<WorstQuestion> {
     let mut order: Vec<usize> = (0..scores.len()).filter(|row| scores[*row] < 100.0).collect();
@@ -236,8 +238,8 @@ fn worst(
                 .questions
                 .get(&annotation.question_id)
                 .map_or_else(String::new, |question| question.to_string()),
-            answer: given[row].to_owned(),
-            human_answers: with_counts(annotation.answers.iter().map(|human| &*human.answer)),
+            answer: predicted[row].to_owned(),
+            human_answers: count_answers(annotation.answers.iter().map(|human| &*human.answer)),
         }
     };
     order.into_iter().map(question).collect()
@@ -257,7 +259,8 @@ impl VqaReport {
         if !self.worst.is_empty() {
             let line = |worst: &WorstQuestion| {
                 let human = worst.human_answers.iter().take(ANSWERS_SHOWN);
-                let human = human.map(|(a, n)| format!("{:?} ×{n}", shortened(a, ANSWER_WIDTH)));
+                let human =
+                    human.map(|(answer, n)| format!("{:?} ×{n}", shortened(answer, ANSWER_WIDTH)));
                 let human = human.collect::<Vec<_>>().join(", ");
                 let (id, accuracy) = (shortened(&worst.id, ANSWER_WIDTH), worst.accuracy);
                 let question = shortened(&worst.question, 2 * ANSWER_WIDTH);

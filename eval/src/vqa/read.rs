@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::human_answers::{HumanAnswer, deserialize_answers};
 use crate::error::{EvalError, Location};
 use crate::ids::Id;
-use crate::json::cursor::{PART, parse_list, parse_list_under_key};
+use crate::json::cursor::{PART_BYTES, parse_list, parse_list_under_key};
 use crate::json::objects;
 
 /// A question with its human answers.
@@ -51,23 +51,26 @@ struct Answer<'a> {
 pub fn parse_annotations<'a>(file: &str, text: &'a str) -> Result<Vec<Annotation<'a>>, EvalError> {
     let remedy = "give the annotations of VQA v2 or OK-VQA: {\"annotations\": [{\"question_id\", \
                   \"answers\": [{\"answer\"}]}]}";
-    let annotations = match parse_list_under_key("annotations", text, PART) {
+    let annotations = match parse_list_under_key("annotations", text, PART_BYTES) {
         Some(annotations) => annotations,
         None => parse::<Object<Annotations<'a>>>(file, text, remedy)?.0.annotations,
     };
-    let empty = |reason: String| EvalError::Malformed {
+    let malformed = |reason: String| EvalError::Malformed {
         location: Location::new(file, None),
         reason,
         remedy: "give every question at least one answer",
     };
     if annotations.is_empty() {
-        return Err(empty("has no annotations".to_owned()));
+        return Err(malformed("has no annotations".to_owned()));
     }
-    let without = annotations.iter().find(|annotation| annotation.answers.is_empty());
-    if let Some(Annotation { question_id, .. }) = without {
-        return Err(empty(format!("question `{}` has no answers", shortened(&question_id.0, 60))));
+    let unanswered = annotations.iter().find(|annotation| annotation.answers.is_empty());
+    if let Some(Annotation { question_id, .. }) = unanswered {
+        return Err(malformed(format!(
+            "question `{}` has no answers",
+            shortened(&question_id.0, 60)
+        )));
     }
-    refuse_doubles(file, annotations.iter().map(|annotation| &annotation.question_id))?;
+    refuse_duplicates(file, annotations.iter().map(|annotation| &annotation.question_id))?;
     Ok(annotations)
 }
 
@@ -80,15 +83,15 @@ pub fn parse_results<'a>(
     text: &'a str,
 ) -> Result<HashMap<Id<'a>, Cow<'a, str>>, EvalError> {
     let remedy = "give results as [{\"question_id\": …, \"answer\": \"…\"}]";
-    let read: Vec<Answer<'a>> = match parse_list(text, PART) {
+    let answers: Vec<Answer<'a>> = match parse_list(text, PART_BYTES) {
         Some(answers) => answers,
         None => {
             let answers: Vec<Object<Answer<'a>>> = parse(file, text, remedy)?;
             answers.into_iter().map(|Object(answer)| answer).collect()
         }
     };
-    refuse_doubles(file, read.iter().map(|answer| &answer.question_id))?;
-    Ok(read.into_iter().map(|answer| (answer.question_id, answer.answer)).collect())
+    refuse_duplicates(file, answers.iter().map(|answer| &answer.question_id))?;
+    Ok(answers.into_iter().map(|answer| (answer.question_id, answer.answer)).collect())
 }
 
 /// The text of each question, by its id.
@@ -114,11 +117,11 @@ struct Question<'a> {
 /// [`EvalError::Malformed`]
 pub fn parse_questions<'a>(file: &str, text: &'a str) -> Result<Questions<'a>, EvalError> {
     let remedy = "give questions as {\"questions\": [{\"question_id\", \"question\"}]}";
-    let questions = match parse_list_under_key("questions", text, PART) {
+    let questions = match parse_list_under_key("questions", text, PART_BYTES) {
         Some(questions) => questions,
         None => parse::<Object<QuestionFile<'a>>>(file, text, remedy)?.0.questions,
     };
-    refuse_doubles(file, questions.iter().map(|question| &question.question_id))?;
+    refuse_duplicates(file, questions.iter().map(|question| &question.question_id))?;
     Ok(questions.into_iter().map(|question| (question.question_id, question.question)).collect())
 }
 
@@ -134,20 +137,20 @@ pub(crate) fn parse<'a, T: Deserialize<'a>>(
     })
 }
 
-fn refuse_doubles<'i, 'a: 'i>(
+fn refuse_duplicates<'i, 'a: 'i>(
     file: &str,
     ids: impl Iterator<Item = &'i Id<'a>>,
 ) -> Result<(), EvalError> {
-    let mut seen = HashMap::new();
-    for (row, id) in ids.enumerate() {
-        if let Some(first) = seen.insert(id, row) {
+    let mut entry_by_id = HashMap::new();
+    for (entry, id) in ids.enumerate() {
+        if let Some(first) = entry_by_id.insert(id, entry) {
             return Err(EvalError::Malformed {
                 location: Location::new(file, None),
                 reason: format!(
                     "has the question `{}` twice (entries {} and {})",
                     shortened(&id.0, 60),
                     first + 1,
-                    row + 1
+                    entry + 1
                 ),
                 remedy: "keep one of them",
             });

@@ -85,10 +85,10 @@ pub fn confusions(pairs: &Pairs<'_>, unit: TokenUnit, count: usize) -> Confusion
 }
 
 fn most_frequent<K: Ord + Copy>(counts: HashMap<K, u64>, count: usize) -> Vec<(K, u64)> {
-    let mut all: Vec<(K, u64)> = counts.into_iter().collect();
-    all.sort_unstable_by_key(|(key, n)| (Reverse(*n), *key));
-    all.truncate(count);
-    all
+    let mut sorted: Vec<(K, u64)> = counts.into_iter().collect();
+    sorted.sort_unstable_by_key(|(key, n)| (Reverse(*n), *key));
+    sorted.truncate(count);
+    sorted
 }
 
 #[cfg(test)]
@@ -103,11 +103,11 @@ mod tests {
             hypotheses: vec!["a z c".into(), "a z y x".into()],
             ..Pairs::default()
         };
-        let found = confusions(&pairs, TokenUnit::Word, 5);
+        let result = confusions(&pairs, TokenUnit::Word, 5);
         let substitutions = [("b".into(), "y".into(), 1), ("b".into(), "z".into(), 1)];
-        assert_eq!(found.substitutions, substitutions);
+        assert_eq!(result.substitutions, substitutions);
         assert_eq!(
-            (found.deletions, found.insertions),
+            (result.deletions, result.insertions),
             (vec![("d".into(), 1)], vec![("z".into(), 1)])
         );
     }

@@ -32,11 +32,11 @@ impl EditCounts {
         counts
     }
 
-    /// The sum over pairs, with pair `i` counted `times[i]` times.
-    pub fn sum(pairs: &[Self], times: &[u32]) -> Self {
+    /// The sum over a resample in which pair `i` occurs `counts[i]` times.
+    pub fn sum(pairs: &[Self], counts: &[u32]) -> Self {
         let mut sum = Self::default();
-        for (pair, times) in pairs.iter().zip(times) {
-            let times = u64::from(*times);
+        for (pair, count) in pairs.iter().zip(counts) {
+            let times = u64::from(*count);
             sum.hits += pair.hits * times;
             sum.substitutions += pair.substitutions * times;
             sum.deletions += pair.deletions * times;

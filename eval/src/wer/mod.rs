@@ -169,7 +169,7 @@ impl<'a> PairAligner<'a> {
     }
 
     /// The reason why the alignment of a pair would take too long; `None` if it would not.
-    fn too_long(
+    fn too_long_reason(
         &mut self,
         unit: TokenUnit,
         reference: &'a str,
@@ -177,22 +177,22 @@ impl<'a> PairAligner<'a> {
     ) -> Option<String> {
         // A text never has more tokens than bytes.
         let bytes = reference.len() as u64 * hypothesis.len() as u64;
-        let sclite = (self.alignment, unit) == (Alignment::Sclite, TokenUnit::Word);
+        let is_sclite = (self.alignment, unit) == (Alignment::Sclite, TokenUnit::Word);
         if bytes <= MAX_CELLS.min(sclite::MAX_CELLS as u64) {
             return None;
         }
         self.encode(unit, reference, hypothesis);
         let (reference_tokens, hypothesis_tokens) = (self.reference.len(), self.hypothesis.len());
         let vocabulary = self.vocabulary.size(unit);
-        let limit = match sclite {
-            true if sclite::too_long(reference_tokens, hypothesis_tokens) => {
+        let limit = match is_sclite {
+            true if sclite::is_too_long(reference_tokens, hypothesis_tokens) => {
                 sclite::MAX_CELLS as u64
             }
             false if reference_tokens as u64 * hypothesis_tokens as u64 <= MAX_CELLS => {
                 return None;
             }
             false
-                if self.aligner.cells(&self.reference, &self.hypothesis, vocabulary)
+                if self.aligner.estimate_cells(&self.reference, &self.hypothesis, vocabulary)
                     > MAX_CELLS =>
             {
                 MAX_CELLS
@@ -203,16 +203,17 @@ impl<'a> PairAligner<'a> {
             TokenUnit::Word => "words",
             TokenUnit::Char => "characters",
         };
-        let few = if sclite { "" } else { ", with little in common" };
+        let qualifier = if is_sclite { "" } else { ", with little in common" };
         Some(format!(
-            "has {reference_tokens} and {hypothesis_tokens} {tokens}{few}: needs more than {limit} cells"
+            "has {reference_tokens} and {hypothesis_tokens} {tokens}{qualifier}: needs more \
+             than {limit} cells"
         ))
     }
 
     fn align(&mut self, unit: TokenUnit, reference: &'a str, hypothesis: &'a str) -> &[Edit] {
         self.encode(unit, reference, hypothesis);
         if (self.alignment, unit) == (Alignment::Sclite, TokenUnit::Word) {
-            self.edits = sclite::edits(&self.reference, &self.hypothesis);
+            self.edits = sclite::align_without_markup(&self.reference, &self.hypothesis);
             return &self.edits;
         }
         let vocabulary = self.vocabulary.size(unit);

@@ -19,7 +19,7 @@ use super::read::{Pairs, check_ids};
 use super::tokens::{TokenUnit, words};
 use crate::error::{EvalError, Location};
 
-const BIASING_SHAPE: &str =
+const BIASING_REMEDY: &str =
     "give a line for each utterance: id<TAB>text<TAB>JSON list of its rare words";
 
 /// The definition of rare words.
@@ -86,7 +86,7 @@ pub fn parse_biasing_lists(file: &str, text: &str) -> Result<BiasingLists, EvalE
     let malformed = |line: Option<u64>, reason: String| EvalError::Malformed {
         location: Location::new(file, line),
         reason,
-        remedy: BIASING_SHAPE,
+        remedy: BIASING_REMEDY,
     };
     check_line_ends(file, text)?;
     let mut lists: Vec<(&str, u64, HashSet<String>)> = Vec::new();
@@ -123,23 +123,25 @@ pub fn rare_word_errors(
     }
     let mut aligner = PairAligner::new(pairs.alignment);
     let (mut rare, mut others) = (EditCounts::default(), EditCounts::default());
-    let rows = pairs.ids.iter().zip(&pairs.references).zip(&pairs.hypotheses);
-    for ((id, reference), hypothesis) in rows {
-        let own = match rare_words {
+    let texts = pairs.ids.iter().zip(&pairs.references).zip(&pairs.hypotheses);
+    for ((id, reference), hypothesis) in texts {
+        let pair_list = match rare_words {
             RareWords::PerPair(lists) => {
                 let id = id.trim();
                 Some(lists.of_pair.get(id).ok_or_else(|| EvalError::Malformed {
                     location: Location::new(&lists.file, None),
                     reason: format!("has no line for the utterance `{}`", shortened(id, 60)),
-                    remedy: BIASING_SHAPE,
+                    remedy: BIASING_REMEDY,
                 })?)
             }
             _ => None,
         };
-        let is_rare = |word: &str| match (rare_words, own) {
+        let is_rare = |word: &str| match (rare_words, pair_list) {
             (RareWords::List(list), _) => list.contains(word),
             (RareWords::MaxCount(max), _) => frequencies.get(word).copied().unwrap_or(0) <= *max,
-            (RareWords::PerPair(_), own) => own.is_some_and(|own| own.contains(word)),
+            (RareWords::PerPair(_), pair_list) => {
+                pair_list.is_some_and(|pair_list| pair_list.contains(word))
+            }
         };
         let (reference_tokens, hypothesis_tokens) =
             (tokens(reference, TokenUnit::Word), tokens(hypothesis, TokenUnit::Word));
@@ -147,8 +149,8 @@ pub fn rare_word_errors(
         for edit in aligner.align(TokenUnit::Word, reference, hypothesis) {
             let word =
                 if *edit == Edit::Insertion { hypothesis_tokens[j] } else { reference_tokens[i] };
-            let side = if is_rare(word) { &mut rare } else { &mut others };
-            *side += EditCounts::of(&[*edit]);
+            let counts = if is_rare(word) { &mut rare } else { &mut others };
+            *counts += EditCounts::of(&[*edit]);
             i += usize::from(*edit != Edit::Insertion);
             j += usize::from(*edit != Edit::Deletion);
         }
@@ -162,13 +164,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_has_one_word_a_line() {
+    fn a_word_list_has_one_word_per_line() {
         let words = parse_word_list("f", "a\r\n\n b \na\n").unwrap();
         assert_eq!(words, HashSet::from(["a", "b"].map(str::to_owned)));
-        let refused = |text: &str| parse_word_list("f", text).unwrap_err().to_string();
-        assert!(refused(" \n\n").starts_with("f: has no words; give one word per line"));
-        assert!(refused("a\nnew york\n").starts_with("f:2: has more than one word"));
-        assert!(refused("a\rb\r").starts_with("f:1: ends its lines with a carriage return"));
+        let error_message = |text: &str| parse_word_list("f", text).unwrap_err().to_string();
+        assert!(error_message(" \n\n").starts_with("f: has no words; give one word per line"));
+        assert!(error_message("a\nnew york\n").starts_with("f:2: has more than one word"));
+        assert!(error_message("a\rb\r").starts_with("f:1: ends its lines with a carriage return"));
     }
 
     #[test]
@@ -176,12 +178,16 @@ mod tests {
         let lists = parse_biasing_lists("f", "u1\ta b\t[\"b\"]\n\n u2 \t\t[]\tmore\n").unwrap();
         assert_eq!(lists.of_pair["u1"], HashSet::from(["b".to_owned()]));
         assert!(lists.of_pair["u2"].is_empty());
-        let refused = |text: &str| parse_biasing_lists("f", text).unwrap_err().to_string();
-        assert!(refused("").starts_with("f: has no lines; give a line for each utterance"));
-        assert!(refused("\nu1\tx\n").starts_with("f:2: has no third field"));
-        assert!(refused("u1\tx\t[1]\n").starts_with("f:1: has no list of words: invalid type"));
-        assert!(refused("u1\tx\t[]\nu1\tx\t[]\n").starts_with("f:2: id `u1` was already given"));
-        assert!(refused("\tx\t[]\n").starts_with("f:1: id is empty"));
+        let error_message = |text: &str| parse_biasing_lists("f", text).unwrap_err().to_string();
+        assert!(error_message("").starts_with("f: has no lines; give a line for each utterance"));
+        assert!(error_message("\nu1\tx\n").starts_with("f:2: has no third field"));
+        assert!(
+            error_message("u1\tx\t[1]\n").starts_with("f:1: has no list of words: invalid type")
+        );
+        assert!(
+            error_message("u1\tx\t[]\nu1\tx\t[]\n").starts_with("f:2: id `u1` was already given")
+        );
+        assert!(error_message("\tx\t[]\n").starts_with("f:1: id is empty"));
     }
 
     #[test]

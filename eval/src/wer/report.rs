@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::confusions::{Confusions, confusions};
 use super::counts::EditCounts;
 use super::rare_words::{RareWordErrors, RareWords, rare_word_errors};
-use super::read::{Pairs, SHORTER};
+use super::read::{LENGTH_REMEDY, Pairs};
 use super::tokens::TokenUnit;
 use super::{Alignment, ErrorCounts, PairAligner, count_errors_aligned};
 use crate::bootstrap::{BootstrapOptions, Distribution, Resampling, bootstrap_many};
@@ -166,32 +166,33 @@ pub fn evaluate(pairs: &Pairs<'_>, options: &WerOptions) -> Result<WerReport, Ev
     }
     let rows = pairs.references.len();
     let labels = options.cluster.iter().chain(&options.by).map(|labels| labels.of_pair.len());
-    for (option, found) in
+    for (option, value_count) in
         [("ids", pairs.ids.len())].into_iter().chain(labels.map(|n| ("labels", n)))
     {
-        if found != rows {
+        if value_count != rows {
             return Err(EvalError::InvalidOption {
                 option,
-                found: format!("{found} values for {rows} references"),
+                found: format!("{value_count} values for {rows} references"),
                 expected: "one value per reference",
             });
         }
     }
     let mut normalisers = Vec::new();
     for normaliser in &options.other_normalisers {
-        let measured = Measured::new(&*resolve_and_normalise(pairs, *normaliser)?, options)?;
-        let measure = measured.measures(options).swap_remove(0);
+        let scores = Scores::new(&*resolve_and_normalise(pairs, *normaliser)?, options)?;
+        let measure = scores.measures(options).swap_remove(0);
         normalisers.push(NormaliserValue { normaliser: normaliser.name_and_version(), measure });
     }
     let pairs = &*resolve_and_normalise(pairs, options.normaliser)?;
-    let measured = Measured::new(pairs, options)?;
-    let Measured { words, chars, .. } = &measured;
-    let (chosen, info, length) = match options.unit {
+    let scores = Scores::new(pairs, options)?;
+    let Scores { words, chars, .. } = &scores;
+    let (chosen, info, length_name) = match options.unit {
         TokenUnit::Word => (words, WER, "reference_words"),
         TokenUnit::Char => (chars, CER, "reference_characters"),
     };
-    let mut measures = measured.measures(options);
-    let breakdowns = options.by.iter().map(|by| breakdown(by, &info, chosen, options)).collect();
+    let mut measures = scores.measures(options);
+    let breakdowns =
+        options.by.iter().map(|grouping| breakdown(grouping, &info, chosen, options)).collect();
     let (provenance, sources) = (Provenance::default(), options.sources.clone());
     let primary = measures.remove(0);
     let mut evaluation = Evaluation::new(primary, measures, breakdowns, provenance, sources);
@@ -202,7 +203,7 @@ pub fn evaluate(pairs: &Pairs<'_>, options: &WerOptions) -> Result<WerReport, Ev
         ("substitutions", counts.substitutions),
         ("deletions", counts.deletions),
         ("insertions", counts.insertions),
-        (length, counts.reference_tokens()),
+        (length_name, counts.reference_tokens()),
     ] {
         evaluation.detail.insert(name.to_owned(), Value::from(count));
     }
@@ -211,14 +212,14 @@ pub fn evaluate(pairs: &Pairs<'_>, options: &WerOptions) -> Result<WerReport, Ev
         None => None,
     };
     Ok(WerReport {
-        empty_references: empty_references(words),
+        empty_references: count_empty_references(words),
         counts,
         alignment: pairs.alignment,
         rare_words,
         normalisers,
         confusions: (options.confusions > 0)
             .then(|| confusions(pairs, options.unit, options.confusions)),
-        worst: worst(pairs, chosen, options.worst),
+        worst: worst_pairs(pairs, chosen, options.worst),
         items: if options.items { items(pairs, &info, chosen, options) } else { Vec::new() },
         evaluation,
     })
@@ -246,9 +247,9 @@ fn check_lengths(pairs: &Pairs<'_>) -> Result<(), EvalError> {
     let texts = pairs.ids.iter().zip(pairs.references.iter().zip(&pairs.hypotheses));
     for (id, (reference, hypothesis)) in texts {
         for unit in [TokenUnit::Word, TokenUnit::Char] {
-            if let Some(reason) = aligner.too_long(unit, reference, hypothesis) {
+            if let Some(reason) = aligner.too_long_reason(unit, reference, hypothesis) {
                 let location = Location::new(format!("utterance {}", shortened(id, 60)), None);
-                return Err(EvalError::Malformed { location, reason, remedy: SHORTER });
+                return Err(EvalError::Malformed { location, reason, remedy: LENGTH_REMEDY });
             }
         }
     }
@@ -256,13 +257,13 @@ fn check_lengths(pairs: &Pairs<'_>) -> Result<(), EvalError> {
 }
 
 /// The edit counts of all pairs, and the resampling of the intervals.
-struct Measured {
+struct Scores {
     words: ErrorCounts,
     chars: ErrorCounts,
     resampling: Resampling,
 }
 
-impl Measured {
+impl Scores {
     fn new(pairs: &Pairs<'_>, options: &WerOptions) -> Result<Self, EvalError> {
         let (references, hypotheses) = (&pairs.references, &pairs.hypotheses);
         let measure = |unit| count_errors_aligned(pairs.alignment, unit, references, hypotheses);
@@ -287,75 +288,77 @@ impl Measured {
         let pairs = chosen.0.pairs.len();
         let infos = [chosen.1, other.1, MER, WIL, WIP, SENTENCE_ERROR_RATE];
         let values = rates(chosen.0, other.0, &vec![1; pairs]);
-        let drawn = (options.bootstrap.resamples > 0).then(|| {
-            bootstrap_many(&self.resampling, &options.bootstrap, |times| {
-                rates(chosen.0, other.0, times)
+        let distributions = (options.bootstrap.resamples > 0).then(|| {
+            bootstrap_many(&self.resampling, &options.bootstrap, |counts| {
+                rates(chosen.0, other.0, counts)
             })
         });
         let measure = |(metric, info): (usize, &MetricInfo)| {
-            let of = |drawn: &[Distribution; 6]| {
-                drawn[metric].interval(&self.resampling, &options.bootstrap)
+            let interval = |distributions: &[Distribution; 6]| {
+                distributions[metric].interval(&self.resampling, &options.bootstrap)
             };
-            Measure::new(info, pairs, Ok(values[metric]), drawn.as_ref().map(of))
+            Measure::new(info, pairs, Ok(values[metric]), distributions.as_ref().map(interval))
         };
         infos.iter().enumerate().map(measure).collect()
     }
 }
 
-/// The rates in the order of the measures; pair `i` counts `times[i]` times.
-fn rates(chosen: &ErrorCounts, other: &ErrorCounts, times: &[u32]) -> [f64; 6] {
-    let counts = EditCounts::sum(&chosen.pairs, times);
-    let (mut wrong, mut drawn) = (0u64, 0u64);
-    for (pair, times) in chosen.pairs.iter().zip(times) {
-        drawn += u64::from(*times);
-        wrong += u64::from(*times) * u64::from(pair.errors() > 0);
+/// The rates of a resample in which pair `i` occurs `counts[i]` times, in the order of the
+/// measures.
+fn rates(chosen: &ErrorCounts, other: &ErrorCounts, counts: &[u32]) -> [f64; 6] {
+    let edits = EditCounts::sum(&chosen.pairs, counts);
+    let (mut wrong_pairs, mut all_pairs) = (0u64, 0u64);
+    for (pair, count) in chosen.pairs.iter().zip(counts) {
+        all_pairs += u64::from(*count);
+        wrong_pairs += u64::from(*count) * u64::from(pair.errors() > 0);
     }
     [
-        counts.error_rate(),
-        EditCounts::sum(&other.pairs, times).error_rate(),
-        counts.match_error_rate(),
-        counts.information_lost(),
-        counts.information_preserved(),
-        wrong as f64 / drawn as f64,
+        edits.error_rate(),
+        EditCounts::sum(&other.pairs, counts).error_rate(),
+        edits.match_error_rate(),
+        edits.information_lost(),
+        edits.information_preserved(),
+        wrong_pairs as f64 / all_pairs as f64,
     ]
 }
 
 fn breakdown(
-    by: &Labels,
+    grouping: &Labels,
     info: &MetricInfo,
     errors: &ErrorCounts,
     options: &WerOptions,
 ) -> Breakdown {
-    let mut groups = rows_by_label(by.of_pair.iter().map(String::as_str));
+    let mut groups = rows_by_label(grouping.of_pair.iter().map(String::as_str));
     groups.sort_unstable();
     let measure = |(label, rows): &(&str, Vec<usize>)| {
         let pairs: Vec<EditCounts> = rows.iter().map(|pair| errors.pairs[*pair]).collect();
         let value = pairs.iter().copied().sum::<EditCounts>().error_rate();
         let resampling = match &options.cluster {
             Some(labels) => {
-                let own: Vec<&String> = rows.iter().map(|pair| &labels.of_pair[*pair]).collect();
-                Resampling::by_group(&labels.name, &own)
+                let group_labels: Vec<&String> =
+                    rows.iter().map(|pair| &labels.of_pair[*pair]).collect();
+                Resampling::by_group(&labels.name, &group_labels)
             }
             None => Resampling::by_named_row("utterance", pairs.len()),
         };
-        let interval = crate::bootstrap::interval(&resampling, &options.bootstrap, |times| {
-            EditCounts::sum(&pairs, times).error_rate()
+        let interval = crate::bootstrap::interval(&resampling, &options.bootstrap, |counts| {
+            EditCounts::sum(&pairs, counts).error_rate()
         });
         ((*label).to_owned(), Measure::new(info, pairs.len(), Ok(value), interval))
     };
-    Breakdown::new(&by.name, info, groups.iter().map(measure).collect())
+    Breakdown::new(&grouping.name, info, groups.iter().map(measure).collect())
 }
 
-fn empty_references(words: &ErrorCounts) -> EmptyReferences {
-    let empty = words.pairs.iter().filter(|pair| pair.reference_tokens() == 0);
-    empty.fold(EmptyReferences::default(), |sum, pair| EmptyReferences {
+fn count_empty_references(words: &ErrorCounts) -> EmptyReferences {
+    let empty_pairs = words.pairs.iter().filter(|pair| pair.reference_tokens() == 0);
+    empty_pairs.fold(EmptyReferences::default(), |sum, pair| EmptyReferences {
         pairs: sum.pairs + 1,
         insertions: sum.insertions + pair.insertions,
     })
 }
 
 /// The pairs with the most errors. Ties: the higher rate first, then the earlier pair.
-fn worst(pairs: &Pairs<'_>, errors: &ErrorCounts, count: usize) -> Vec<WorstPair> {
+fn worst_pairs(pairs: &Pairs<'_>, errors: &ErrorCounts, count: usize) -> Vec<WorstPair> {
     let mut order: Vec<usize> = (0..errors.pairs.len()).collect();
     order.retain(|pair| errors.pairs[*pair].errors() > 0);
     order.sort_by(|a, b| {
@@ -364,13 +367,13 @@ fn worst(pairs: &Pairs<'_>, errors: &ErrorCounts, count: usize) -> Vec<WorstPair
         b.errors().cmp(&a.errors()).then(by_rate)
     });
     order.truncate(count);
-    let listed = |pair: usize| WorstPair {
+    let worst_pair = |pair: usize| WorstPair {
         id: pairs.ids[pair].to_string(),
         counts: errors.pairs[pair],
         reference: pairs.references[pair].to_string(),
         hypothesis: pairs.hypotheses[pair].to_string(),
     };
-    order.into_iter().map(listed).collect()
+    order.into_iter().map(worst_pair).collect()
 }
 
 fn items(
@@ -400,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_would_take_minutes_are_refused() {
+    fn pairs_that_need_too_many_cells_are_refused() {
         let (reference, hypothesis) = (noise(1, 400_000), noise(2, 400_000));
         let options = WerOptions { unit: TokenUnit::Char, ..WerOptions::default() };
         let pairs = Pairs::new(std::slice::from_ref(&reference), std::slice::from_ref(&hypothesis));
@@ -411,9 +414,9 @@ mod tests {
              40000000000 cells; divide it into shorter utterances"
         );
         // Long similar texts are accepted.
-        let alike = reference.replacen("ab", "x", 400);
-        let pairs = Pairs::new(std::slice::from_ref(&reference), std::slice::from_ref(&alike));
-        let found = evaluate(&pairs.unwrap(), &options).unwrap().counts;
-        assert_eq!((found.substitutions, found.deletions), (400, 400));
+        let similar = reference.replacen("ab", "x", 400);
+        let pairs = Pairs::new(std::slice::from_ref(&reference), std::slice::from_ref(&similar));
+        let counts = evaluate(&pairs.unwrap(), &options).unwrap().counts;
+        assert_eq!((counts.substitutions, counts.deletions), (400, 400));
     }
 }

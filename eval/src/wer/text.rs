@@ -30,12 +30,12 @@ impl WerReport {
     /// Formats the report as aligned plain text. `unit` must be the unit of the evaluation.
     pub fn to_text(&self, unit: TokenUnit, colour: Colour) -> String {
         let evaluation = &self.evaluation;
-        let what = match unit {
+        let title = match unit {
             TokenUnit::Word => "Word error rate",
             TokenUnit::Char => "Character error rate",
         };
         let heading = format!(
-            "{what}, {} utterances, normaliser {}\n{}",
+            "{title}, {} utterances, normaliser {}\n{}",
             evaluation.primary.n,
             evaluation.normaliser,
             sources(evaluation)
@@ -82,9 +82,10 @@ impl WerReport {
             }
             table.to_string()
         }));
-        paragraphs.extend(self.confusions.as_ref().map(most_frequent));
-        paragraphs
-            .extend(self.worst.iter().map(|pair| aligned(pair, unit, self.alignment, colour)));
+        paragraphs.extend(self.confusions.as_ref().map(confusions_table));
+        paragraphs.extend(
+            self.worst.iter().map(|pair| alignment_text(pair, unit, self.alignment, colour)),
+        );
         paragraphs.join("\n")
     }
 
@@ -109,7 +110,7 @@ impl WerReport {
     }
 }
 
-fn most_frequent(confusions: &Confusions) -> String {
+fn confusions_table(confusions: &Confusions) -> String {
     let mut table = TextTable::new(&[
         ("substitutions", Align::Left),
         ("n", Align::Right),
@@ -126,15 +127,15 @@ fn most_frequent(confusions: &Confusions) -> String {
             Some((token, n)) => [word(token), n.to_string()],
             None => [String::new(), String::new()],
         };
-        let [deletion, deleted] = single(deletions);
-        let [insertion, inserted] = single(insertions);
+        let [deletion, deletion_count] = single(deletions);
+        let [insertion, insertion_count] = single(insertions);
         table.push(vec![
             substitution.map_or_else(String::new, |(a, b, _)| format!("{} → {}", word(a), word(b))),
             substitution.map_or_else(String::new, |(_, _, n)| n.to_string()),
             deletion,
-            deleted,
+            deletion_count,
             insertion,
-            inserted,
+            insertion_count,
         ]);
     }
     format!("Most frequent confusions\n{table}")
@@ -142,15 +143,15 @@ fn most_frequent(confusions: &Confusions) -> String {
 
 /// A token in visible form: `␣` for a space, `U+200D` for an invisible character.
 pub(crate) fn visible(token: &str) -> Cow<'_, str> {
-    let unseen = |letter: char| {
+    let is_invisible = |character: char| {
         use GeneralCategory::{Control, Format, LineSeparator, ParagraphSeparator, SpaceSeparator};
-        let category = get_general_category(letter);
+        let category = get_general_category(character);
         matches!(category, Control | Format | LineSeparator | ParagraphSeparator | SpaceSeparator)
     };
     if token == " " {
         return "␣".into();
     }
-    if token.chars().all(unseen) {
+    if token.chars().all(is_invisible) {
         let codes: Vec<_> = token.chars().map(|c| format!("U+{:04X}", u32::from(c))).collect();
         codes.join(" ").into()
     } else {
@@ -186,7 +187,12 @@ pub(crate) fn columns(pair: &WorstPair, unit: TokenUnit, alignment: Alignment) -
 
 /// Formats an alignment: the reference above the hypothesis, with a letter below each error. Long
 /// alignments are wrapped.
-fn aligned(pair: &WorstPair, unit: TokenUnit, alignment: Alignment, colour: Colour) -> String {
+fn alignment_text(
+    pair: &WorstPair,
+    unit: TokenUnit,
+    alignment: Alignment,
+    colour: Colour,
+) -> String {
     let counts = &pair.counts;
     let mut text = format!(
         "{}: {} of {} wrong ({} substituted, {} deleted, {} inserted)\n",
@@ -202,13 +208,13 @@ fn aligned(pair: &WorstPair, unit: TokenUnit, alignment: Alignment, colour: Colo
     for column in columns(pair, unit, alignment) {
         let [reference, hypothesis] =
             [column.reference, column.hypothesis].map(|token| shortened(token, 60));
-        let letters = [&reference, &hypothesis].map(|token| token.chars().count());
-        let wide = letters[0].max(letters[1]);
-        if width > 0 && width + wide + 1 > LINE_WIDTH {
+        let lengths = [&reference, &hypothesis].map(|token| token.chars().count());
+        let cell_width = lengths[0].max(lengths[1]);
+        if width > 0 && width + cell_width + 1 > LINE_WIDTH {
             push_lines(&mut text, &mut lines);
             width = 0;
         }
-        width += wide + 1;
+        width += cell_width + 1;
         let (escape, letter) = match column.edit {
             Edit::Hit => ("", ""),
             Edit::Substitution => ("\u{1b}[33m", "S"),
@@ -217,16 +223,16 @@ fn aligned(pair: &WorstPair, unit: TokenUnit, alignment: Alignment, colour: Colo
         };
         for (line, cell) in lines.iter_mut().zip([reference.as_str(), hypothesis.as_str(), letter])
         {
-            let fill = " ".repeat(wide - cell.chars().count());
+            let padding = " ".repeat(cell_width - cell.chars().count());
             *line += " ";
             match colour {
                 Colour::Ansi if !escape.is_empty() => *line += &format!("{escape}{cell}\u{1b}[0m"),
-                _ if cell.is_empty() && !escape.is_empty() => *line += &"*".repeat(wide),
+                _ if cell.is_empty() && !escape.is_empty() => *line += &"*".repeat(cell_width),
                 _ => *line += cell,
             }
             let is_starred = colour == Colour::Never && cell.is_empty() && !escape.is_empty();
             if !is_starred {
-                *line += &fill;
+                *line += &padding;
             }
         }
     }
@@ -275,10 +281,10 @@ mod tests {
             "      D          I\n",
         ];
         assert_eq!(
-            aligned(&pair, TokenUnit::Word, Alignment::Jiwer, Colour::Never),
+            alignment_text(&pair, TokenUnit::Word, Alignment::Jiwer, Colour::Never),
             expected.join("\n")
         );
-        let coloured = aligned(&pair, TokenUnit::Word, Alignment::Jiwer, Colour::Ansi);
+        let coloured = alignment_text(&pair, TokenUnit::Word, Alignment::Jiwer, Colour::Ansi);
         assert!(coloured.contains("\u{1b}[31mcat\u{1b}[0m"), "{coloured}");
     }
 }

@@ -22,18 +22,18 @@ pub enum TokenUnit {
 /// ```
 /// use engram_eval::wer::tokens::words;
 ///
-/// let found: Vec<&str> = words(" one\ttwo  three \u{a0}four ").collect();
-/// assert_eq!(found, ["one\ttwo", "three", "four"]);
+/// let tokens: Vec<&str> = words(" one\ttwo  three \u{a0}four ").collect();
+/// assert_eq!(tokens, ["one\ttwo", "three", "four"]);
 /// ```
 pub fn words(text: &str) -> impl Iterator<Item = &str> {
-    let mut rest = strip(text);
+    let mut remaining = strip(text);
     std::iter::from_fn(move || {
-        if rest.is_empty() {
+        if remaining.is_empty() {
             return None;
         }
-        let (end, next) = first_gap(rest);
-        let word = &rest[..end];
-        rest = &rest[next..];
+        let (end, next) = first_gap(remaining);
+        let word = &remaining[..end];
+        remaining = &remaining[next..];
         Some(word)
     })
 }
@@ -54,8 +54,8 @@ fn first_gap(text: &str) -> (usize, usize) {
         let run = &text[at..];
         let mut end = 0;
         let mut count = 0;
-        for c in run.chars().take_while(|c| is_space(*c)) {
-            end += c.len_utf8();
+        for character in run.chars().take_while(|character| is_space(*character)) {
+            end += character.len_utf8();
             count += 1;
         }
         if count > 1 || bytes[at] == b' ' {
@@ -75,7 +75,7 @@ pub struct Vocabulary<'a> {
 }
 
 /// Integers below this number stand for ASCII characters, with the same code.
-const ASCII: u32 = 128;
+const ASCII_COUNT: u32 = 128;
 
 /// A table with more capacity is not reused, because the time to clear it grows with its capacity.
 const MAX_REUSED_CAPACITY: usize = 1024;
@@ -93,19 +93,19 @@ impl<'a> Vocabulary<'a> {
         self.chars.clear();
     }
 
-    /// Writes the integers of the tokens of a text to `numbers`.
-    pub fn encode(&mut self, text: &'a str, unit: TokenUnit, numbers: &mut Vec<u32>) {
-        numbers.clear();
+    /// Writes the integers of the tokens of a text to `integers`.
+    pub fn encode(&mut self, text: &'a str, unit: TokenUnit, integers: &mut Vec<u32>) {
+        integers.clear();
         match unit {
-            TokenUnit::Word => numbers.extend(words(text).map(|word| {
+            TokenUnit::Word => integers.extend(words(text).map(|word| {
                 let next = self.words.len() as u32;
                 *self.words.entry(word).or_insert(next)
             })),
-            TokenUnit::Char => numbers.extend(strip(text).chars().map(|c| {
+            TokenUnit::Char => integers.extend(strip(text).chars().map(|c| {
                 if c.is_ascii() {
                     return c as u32;
                 }
-                let next = ASCII + self.chars.len() as u32;
+                let next = ASCII_COUNT + self.chars.len() as u32;
                 *self.chars.entry(c).or_insert(next)
             })),
         }
@@ -115,7 +115,7 @@ impl<'a> Vocabulary<'a> {
     pub fn size(&self, unit: TokenUnit) -> usize {
         match unit {
             TokenUnit::Word => self.words.len(),
-            TokenUnit::Char => ASCII as usize + self.chars.len(),
+            TokenUnit::Char => ASCII_COUNT as usize + self.chars.len(),
         }
     }
 }
@@ -141,17 +141,17 @@ mod tests {
     }
 
     #[test]
-    fn equal_tokens_have_equal_numbers() {
+    fn equal_tokens_have_equal_integers() {
         let mut vocabulary = Vocabulary::default();
-        let mut numbers = Vec::new();
-        vocabulary.encode("to be or not to be", TokenUnit::Word, &mut numbers);
-        assert_eq!(numbers, [0, 1, 2, 3, 0, 1]);
+        let mut integers = Vec::new();
+        vocabulary.encode("to be or not to be", TokenUnit::Word, &mut integers);
+        assert_eq!(integers, [0, 1, 2, 3, 0, 1]);
         assert_eq!(vocabulary.size(TokenUnit::Word), 4);
-        vocabulary.encode(" aé éa ", TokenUnit::Char, &mut numbers);
-        assert_eq!(numbers, [97, 128, 32, 128, 97]);
+        vocabulary.encode(" aé éa ", TokenUnit::Char, &mut integers);
+        assert_eq!(integers, [97, 128, 32, 128, 97]);
         assert_eq!(vocabulary.size(TokenUnit::Char), 129);
         vocabulary.clear();
-        vocabulary.encode("be", TokenUnit::Word, &mut numbers);
-        assert_eq!(numbers, [0]);
+        vocabulary.encode("be", TokenUnit::Word, &mut integers);
+        assert_eq!(integers, [0]);
     }
 }

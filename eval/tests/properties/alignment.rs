@@ -5,11 +5,11 @@ use super::*;
 /// The edit distance by its definition.
 fn distance(reference: &[&str], hypothesis: &[&str]) -> u64 {
     let mut row: Vec<u64> = (0..=reference.len() as u64).collect();
-    for hypothesis_words in hypothesis {
+    for hypothesis_word in hypothesis {
         let mut diagonal = row[0];
         row[0] += 1;
-        for (column, reference_words) in reference.iter().enumerate() {
-            let substituted = diagonal + u64::from(reference_words != hypothesis_words);
+        for (column, reference_word) in reference.iter().enumerate() {
+            let substituted = diagonal + u64::from(reference_word != hypothesis_word);
             diagonal = row[column + 1];
             row[column + 1] = substituted.min(diagonal + 1).min(row[column] + 1);
         }
@@ -17,17 +17,17 @@ fn distance(reference: &[&str], hypothesis: &[&str]) -> u64 {
     row[reference.len()]
 }
 
-fn errors(unit: TokenUnit, reference: &str, hypothesis: &str) -> u64 {
+fn error_count(unit: TokenUnit, reference: &str, hypothesis: &str) -> u64 {
     EditCounts::of(&align(unit, reference, hypothesis)).errors()
 }
 
 #[test]
 fn an_alignment_has_the_fewest_edits() {
-    holds(cases(600), (sentence(90), sentence(90)), |(reference, hypothesis)| {
+    check_property(cases(600), (sentence(90), sentence(90)), |(reference, hypothesis)| {
         let (reference_words, hypothesis_words): (Vec<_>, Vec<_>) =
             (words(&reference).collect(), words(&hypothesis).collect());
         assert_eq!(
-            errors(TokenUnit::Word, &reference, &hypothesis),
+            error_count(TokenUnit::Word, &reference, &hypothesis),
             distance(&reference_words, &hypothesis_words)
         );
         targets::check_alignment(&reference, &hypothesis);
@@ -48,7 +48,7 @@ fn an_alignment_has_the_fewest_edits() {
 
 #[test]
 fn the_counts_of_any_alignment_are_consistent() {
-    holds(cases(400), (text(40), text(40)), |(reference, hypothesis)| {
+    check_property(cases(400), (text(40), text(40)), |(reference, hypothesis)| {
         targets::check_alignment(&reference, &hypothesis);
     });
 }
@@ -57,7 +57,7 @@ fn the_counts_of_any_alignment_are_consistent() {
 #[test]
 fn long_alignments_have_the_fewest_edits_too() {
     let long = || vec(0..40_u8, 3000..3600);
-    holds(cases(2), (long(), long()), |(reference, hypothesis)| {
+    check_property(cases(2), (long(), long()), |(reference, hypothesis)| {
         let text = |numbers: &[u8]| {
             numbers.iter().map(|number| format!("w{number}")).collect::<Vec<_>>().join(" ")
         };
@@ -65,7 +65,7 @@ fn long_alignments_have_the_fewest_edits_too() {
         let (reference_words, hypothesis_words): (Vec<_>, Vec<_>) =
             (words(&reference).collect(), words(&hypothesis).collect());
         assert_eq!(
-            errors(TokenUnit::Word, &reference, &hypothesis),
+            error_count(TokenUnit::Word, &reference, &hypothesis),
             distance(&reference_words, &hypothesis_words)
         );
     });
@@ -73,13 +73,15 @@ fn long_alignments_have_the_fewest_edits_too() {
 
 #[test]
 fn the_distance_is_a_metric() {
-    holds(cases(500), (sentence(12), sentence(12), sentence(12)), |(a, b, c)| {
+    check_property(cases(500), (sentence(12), sentence(12), sentence(12)), |(a, b, c)| {
         for unit in [TokenUnit::Word, TokenUnit::Char] {
-            let of = |x: &str, y: &str| errors(unit, x, y);
-            assert_eq!(of(&a, &b), of(&b, &a));
-            assert!(of(&a, &c) <= of(&a, &b) + of(&b, &c));
-            assert_eq!(of(&a, &a), 0);
-            assert_eq!(of(&a, &b) == 0, a == b);
+            let distance_between = |x: &str, y: &str| error_count(unit, x, y);
+            assert_eq!(distance_between(&a, &b), distance_between(&b, &a));
+            assert!(
+                distance_between(&a, &c) <= distance_between(&a, &b) + distance_between(&b, &c)
+            );
+            assert_eq!(distance_between(&a, &a), 0);
+            assert_eq!(distance_between(&a, &b) == 0, a == b);
         }
     });
 }
@@ -87,18 +89,21 @@ fn the_distance_is_a_metric() {
 #[test]
 fn counts_of_pairs_add_up() {
     let pairs = vec((text(12), text(12)), 0..20);
-    holds(cases(150), (pairs, any::<Index>()), |(pairs, at)| {
+    check_property(cases(150), (pairs, any::<Index>()), |(pairs, split)| {
         let (references, hypotheses): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
-        let at = at.index(references.len() + 1);
+        let split = split.index(references.len() + 1);
         for unit in [TokenUnit::Word, TokenUnit::Char] {
-            let of = |from: usize, to: usize| {
+            let counts_between = |from: usize, to: usize| {
                 count_errors(unit, &references[from..to], &hypotheses[from..to]).expect("as many")
             };
-            let (mut first, second, all) =
-                (of(0, at), of(at, references.len()), of(0, references.len()));
+            let (mut first, second, whole) = (
+                counts_between(0, split),
+                counts_between(split, references.len()),
+                counts_between(0, references.len()),
+            );
             first.total += second.total;
             first.pairs.extend(second.pairs);
-            assert_eq!(first, all);
+            assert_eq!(first, whole);
         }
     });
 }

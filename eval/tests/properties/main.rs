@@ -42,24 +42,24 @@ use proptest::sample::{Index, select};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 /// Tests `property` on `cases` random inputs; a failure prints the smallest failing input found.
-fn holds<S: Strategy>(cases: u32, inputs: S, property: impl Fn(S::Value)) {
+fn check_property<S: Strategy>(cases: u32, inputs: S, property: impl Fn(S::Value)) {
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let random = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
     let mut runner = TestRunner::new_with_rng(config, random);
-    let found = runner.run(&inputs, |input| {
+    let outcome = runner.run(&inputs, |input| {
         property(input);
         Ok(())
     });
-    if let Err(failure) = found {
+    if let Err(failure) = outcome {
         panic!("{failure}");
     }
 }
 
-/// The number of cases of a property: `usual`, multiplied by the environment variable
+/// The number of cases of a property: `base`, multiplied by the environment variable
 /// `PROPERTY_FACTOR` if it is set.
-fn cases(usual: u32) -> u32 {
+fn cases(base: u32) -> u32 {
     let factor = std::env::var("PROPERTY_FACTOR").ok().and_then(|factor| factor.parse().ok());
-    usual.saturating_mul(factor.unwrap_or(1))
+    base.saturating_mul(factor.unwrap_or(1))
 }
 
 /// Pieces of text for which a tokenizer, normaliser or reader has a special rule.
@@ -204,17 +204,17 @@ fn caption_scores(
 /// JSON lines with a query for each index: the words of `relevant` are its relevant ids, the words
 /// of `ranked` its retrieved ids.
 fn queries(relevant: &[String], ranked: &[String]) -> String {
-    let once = |text: &String| {
-        let mut seen = Vec::new();
+    let distinct_words = |text: &String| {
+        let mut words = Vec::new();
         text.split(' ').for_each(|word| {
-            if !seen.contains(&word) {
-                seen.push(word);
+            if !words.contains(&word) {
+                words.push(word);
             }
         });
-        seen.into_iter().map(str::to_owned).collect::<Vec<_>>()
+        words.into_iter().map(str::to_owned).collect::<Vec<_>>()
     };
     let line = |(row, (relevant, ranked)): (usize, (&String, &String))| {
-        let (relevant, ranked) = (once(relevant), once(ranked));
+        let (relevant, ranked) = (distinct_words(relevant), distinct_words(ranked));
         serde_json::json!({"id": row, "ranked": ranked, "relevant": relevant}).to_string() + "\n"
     };
     relevant.iter().zip(ranked).enumerate().map(line).collect()

@@ -5,7 +5,7 @@ use super::*;
 
 #[test]
 fn caption_scores_stay_within_their_limits() {
-    holds(cases(150), vec((text(20), text(20)), 1..12), |pairs| {
+    check_property(cases(150), vec((text(20), text(20)), 1..12), |pairs| {
         let (references, hypotheses): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
         let (annotations, results) = captions(&references, &hypotheses);
         targets::evaluate_captions(&annotations, &results, &CaptionOptions::default());
@@ -15,7 +15,7 @@ fn caption_scores_stay_within_their_limits() {
 #[test]
 fn a_perfect_caption_has_perfect_scores() {
     let long = vec(select(vec!["a", "dog", "runs", "in", "the", "park"]), 4..12);
-    holds(cases(150), vec(long.prop_map(|words| words.join(" ")), 2..9), |captions| {
+    check_property(cases(150), vec(long.prop_map(|words| words.join(" ")), 2..9), |captions| {
         let scores = caption_scores(&captions, &captions);
         for bleu in scores.corpus.bleu {
             assert!((bleu - 1.0).abs() < 1e-6, "{bleu}");
@@ -24,11 +24,11 @@ fn a_perfect_caption_has_perfect_scores() {
         // If each caption equals its only reference, CIDEr-D and plain CIDEr are equal.
         let (mut annotations, results) = self::captions(&captions, &captions);
         annotations.images.iter_mut().for_each(|image| image.references.truncate(1));
-        let scores =
-            evaluate_captions(&annotations, &results, &CaptionOptions::default()).expect("fit");
+        let scores = evaluate_captions(&annotations, &results, &CaptionOptions::default())
+            .expect("the ids match");
         for image in scores.images {
-            let (d, plain) = (image.metrics.cider_d, image.metrics.cider);
-            assert!(d <= 10.0 + 1e-9 && (d - plain).abs() < 1e-9, "{d} {plain}");
+            let (cider_d, cider) = (image.metrics.cider_d, image.metrics.cider);
+            assert!(cider_d <= 10.0 + 1e-9 && (cider_d - cider).abs() < 1e-9, "{cider_d} {cider}");
         }
     });
 }
@@ -45,7 +45,7 @@ fn the_order_of_the_items_changes_no_score() {
     let close =
         |a: f64, b: f64| (a - b).abs() <= 1e-9 * (1.0 + a.abs()) || a.is_nan() && b.is_nan();
     let rows = vec((sentence(9), sentence(9)), 2..15);
-    holds(cases(120), (rows, vec(any::<u32>(), 15)), |(rows, keys)| {
+    check_property(cases(120), (rows, vec(any::<u32>(), 15)), |(rows, keys)| {
         let (references, hypotheses): (Vec<_>, Vec<_>) = rows.iter().cloned().unzip();
         let (other_references, other_hypotheses): (Vec<_>, Vec<_>) =
             permuted(&rows, &keys).into_iter().unzip();
@@ -55,32 +55,35 @@ fn the_order_of_the_items_changes_no_score() {
         );
         assert_eq!(a.evaluation.detail, b.evaluation.detail);
         assert_eq!((a.counts, a.confusions), (b.counts, b.confusions));
-        let of = |references: &[String], hypotheses: &[String]| {
+        let corpus_values = |references: &[String], hypotheses: &[String]| {
             caption_scores(references, hypotheses).corpus.values()
         };
-        let (a, b) = (of(&references, &hypotheses), of(&other_references, &other_hypotheses));
+        let (a, b) = (
+            corpus_values(&references, &hypotheses),
+            corpus_values(&other_references, &other_hypotheses),
+        );
         assert!(a.iter().zip(b).all(|(a, b)| close(*a, b)), "{a:?} {b:?}");
-        let of = |rows: &str| {
+        let report_values = |rows: &str| {
             let report = retrieval_report(rows).evaluation;
-            let all = [&report.primary].into_iter().chain(&report.secondary);
-            all.map(|measure| measure.value).collect::<Vec<f64>>()
+            let measures = [&report.primary].into_iter().chain(&report.secondary);
+            measures.map(|measure| measure.value).collect::<Vec<f64>>()
         };
         let rows = queries(&references, &hypotheses);
         let lines: Vec<&str> = rows.lines().collect();
-        let other = permuted(&lines, &keys).join("\n");
-        let (a, b) = (of(&rows), of(&other));
+        let permuted_rows = permuted(&lines, &keys).join("\n");
+        let (a, b) = (report_values(&rows), report_values(&permuted_rows));
         assert!(a.iter().zip(&b).all(|(a, b)| close(*a, *b)), "{a:?} {b:?}");
     });
 }
 
 #[test]
 fn larger_cut_offs_never_lower_recall() {
-    holds(cases(200), vec((sentence(9), sentence(9)), 1..9), |rows| {
+    check_property(cases(200), vec((sentence(9), sentence(9)), 1..9), |rows| {
         let (relevant, ranked): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
         let detail = retrieval_report(&queries(&relevant, &ranked)).evaluation.detail;
         for name in ["recall", "success"] {
-            let of = |k: &usize| detail[&format!("{name}@{k}")].as_f64();
-            assert!([1, 2, 3, 5, usize::MAX].map(|k| of(&k)).is_sorted(), "{detail:?}");
+            let value_at = |k: &usize| detail[&format!("{name}@{k}")].as_f64();
+            assert!([1, 2, 3, 5, usize::MAX].map(|k| value_at(&k)).is_sorted(), "{detail:?}");
         }
         assert!(detail.values().all(|value| (0.0..=1.0).contains(&value.as_f64().unwrap_or(-1.0))));
         // A ranking of exactly the relevant entries is perfect.
@@ -94,7 +97,7 @@ fn larger_cut_offs_never_lower_recall() {
 
 #[test]
 fn perfect_results_have_perfect_scores() {
-    holds(cases(150), vec(sentence(9), 1..9), |texts| {
+    check_property(cases(150), vec(sentence(9), 1..9), |texts| {
         let report = wer_report(&texts, &texts);
         assert_eq!(report.evaluation.primary.value, 0.0);
         assert_eq!(report.evaluation.detail["wip"], 1.0);
@@ -115,8 +118,8 @@ fn perfect_results_have_perfect_scores() {
         let results = serde_json::Value::from(results).to_string();
         let annotations = vqa::read::parse_annotations("a", &annotations).expect("annotations");
         let results = vqa::read::parse_results("r", &results).expect("results");
-        let found = vqa::evaluate("a", &annotations, "r", &results, &Default::default());
-        assert_eq!(found.expect("the ids match").evaluation.primary.value, 100.0);
+        let report = vqa::evaluate("a", &annotations, "r", &results, &Default::default());
+        assert_eq!(report.expect("the ids match").evaluation.primary.value, 100.0);
 
         let questions: Vec<_> = texts
             .iter()
@@ -135,8 +138,8 @@ fn perfect_results_have_perfect_scores() {
             (question.question_id.0.to_string(), prediction)
         };
         let predictions = questions.iter().map(prediction).collect();
-        let found = aokvqa::evaluate(&questions, "p", &predictions, &Default::default());
-        let detail = found.expect("the ids match").evaluation.detail;
+        let report = aokvqa::evaluate(&questions, "p", &predictions, &Default::default());
+        let detail = report.expect("the ids match").evaluation.detail;
         assert_eq!(
             (&detail["direct_answer"], &detail["multiple_choice"]),
             (&100.0.into(), &100.0.into())
@@ -147,12 +150,12 @@ fn perfect_results_have_perfect_scores() {
 /// The answer of one annotator: answer, id and confidence.
 type Annotator = (&'static str, u8, bool);
 
-/// The accuracy as the official script defines it: for each human answer, the given answer is
+/// The accuracy as the official script defines it: for each human answer, the predicted answer is
 /// compared with the answers of all other annotators.
-fn accuracy_by_pairs(given: &str, annotators: &[Annotator]) -> f64 {
+fn accuracy_by_pairs(predicted: &str, annotators: &[Annotator]) -> f64 {
     let score = |annotator: &Annotator| {
         let others = annotators.iter().filter(|other| *other != annotator);
-        (others.filter(|other| other.0 == given).count() as f64 / 3.0).min(1.0)
+        (others.filter(|other| other.0 == predicted).count() as f64 / 3.0).min(1.0)
     };
     annotators.iter().map(score).sum::<f64>() / annotators.len() as f64
 }
@@ -160,18 +163,21 @@ fn accuracy_by_pairs(given: &str, annotators: &[Annotator]) -> f64 {
 #[test]
 fn vqa_accuracy_equals_the_definition() {
     let annotators = vec((select(vec!["cat", "dog", "2"]), 0..4_u8, any::<bool>()), 1..40);
-    holds(cases(500), annotators, |annotators| {
-        let answer = |(answer, id, sure): &Annotator| {
-            let sure = if *sure { "yes" } else { "no" };
-            serde_json::json!({"answer": answer, "answer_id": id, "answer_confidence": sure})
+    check_property(cases(500), annotators, |annotators| {
+        let answer = |(answer, id, confidence): &Annotator| {
+            let confidence = if *confidence { "yes" } else { "no" };
+            serde_json::json!({"answer": answer, "answer_id": id, "answer_confidence": confidence})
         };
         let answers: Vec<_> = annotators.iter().map(answer).collect();
         let question = serde_json::json!({"question_id": 1, "answers": answers});
         let text = serde_json::json!({"annotations": [question]}).to_string();
         let annotations = vqa::read::parse_annotations("a", &text).expect("annotations");
-        for given in ["cat", "dog", "none"] {
-            let found = vqa::accuracy(given, &annotations[0].answers);
-            assert!((found - accuracy_by_pairs(given, &annotators)).abs() < 1e-12, "{given}");
+        for predicted in ["cat", "dog", "none"] {
+            let accuracy = vqa::accuracy(predicted, &annotations[0].answers);
+            assert!(
+                (accuracy - accuracy_by_pairs(predicted, &annotators)).abs() < 1e-12,
+                "{predicted}"
+            );
         }
     });
 }
@@ -182,7 +188,7 @@ fn correlations_stay_within_their_limits() {
         select(vec![0.0, -0.0, 0.25, 1.0, 1e308, -1e308, 5e-324, 1e-300]),
         any::<f64>().prop_filter("finite", |score| score.is_finite()),
     ];
-    holds(cases(300), vec((0..3_u8, score.clone(), score), 1..12), |rows| {
+    check_property(cases(300), vec((0..3_u8, score.clone(), score), 1..12), |rows| {
         let gold: Vec<_> = rows
             .iter()
             .enumerate()

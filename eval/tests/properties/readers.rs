@@ -17,25 +17,26 @@ enum Change {
     Cut(Index),
     Flip(Index, u8),
     Insert(Index, String),
-    Double(Index, Index),
+    Repeat(Index, Index),
     Remove(Index, Index),
 }
 
 fn change() -> impl Strategy<Value = Change> {
-    let piece = select(vec![
+    let fragment = select(vec![
         "\"", "{", "}", "[", "]", ":", ",", "\t", "\n", "\r", "null", "-1", "1e999", "\\ud800",
         "\u{feff}", "\0", "id", "(", ")", "'", "\\", "true", "1.5", " ",
     ]);
     prop_oneof![
         any::<Index>().prop_map(Change::Cut),
         (any::<Index>(), any::<u8>()).prop_map(|(at, bits)| Change::Flip(at, bits)),
-        (any::<Index>(), piece).prop_map(|(at, piece)| Change::Insert(at, piece.to_owned())),
-        any::<(Index, Index)>().prop_map(|(from, to)| Change::Double(from, to)),
+        (any::<Index>(), fragment)
+            .prop_map(|(at, fragment)| Change::Insert(at, fragment.to_owned())),
+        any::<(Index, Index)>().prop_map(|(from, to)| Change::Repeat(from, to)),
         any::<(Index, Index)>().prop_map(|(from, to)| Change::Remove(from, to)),
     ]
 }
 
-fn changed(mut bytes: Vec<u8>, changes: &[Change]) -> Vec<u8> {
+fn apply_changes(mut bytes: Vec<u8>, changes: &[Change]) -> Vec<u8> {
     for change in changes {
         let position = |index: &Index, bytes: &[u8]| index.index(bytes.len() + 1);
         let range = |from: &Index, to: &Index, bytes: &[u8]| {
@@ -50,14 +51,14 @@ fn changed(mut bytes: Vec<u8>, changes: &[Change]) -> Vec<u8> {
                     *byte ^= bits;
                 }
             }
-            Change::Insert(at, piece) => {
+            Change::Insert(at, fragment) => {
                 let at = position(at, &bytes);
-                bytes.splice(at..at, piece.bytes());
+                bytes.splice(at..at, fragment.bytes());
             }
-            Change::Double(from, to) => {
-                let again = bytes[range(from, to, &bytes)].to_vec();
-                if bytes.len() + again.len() < 8000 {
-                    bytes.extend(again);
+            Change::Repeat(from, to) => {
+                let copy = bytes[range(from, to, &bytes)].to_vec();
+                if bytes.len() + copy.len() < 8000 {
+                    bytes.extend(copy);
                 }
             }
             Change::Remove(from, to) => {
@@ -71,14 +72,14 @@ fn changed(mut bytes: Vec<u8>, changes: &[Change]) -> Vec<u8> {
 
 #[test]
 fn readers_survive_any_bytes() {
-    holds(cases(400), vec(any::<u8>(), 0..200), |bytes| {
+    check_property(cases(400), vec(any::<u8>(), 0..200), |bytes| {
         targets::TARGETS.iter().for_each(|(_, target)| target(&bytes));
     });
 }
 
 #[test]
 fn readers_survive_any_text() {
-    holds(cases(400), text(40), |text| {
+    check_property(cases(400), text(40), |text| {
         targets::TARGETS.iter().for_each(|(_, target)| target(text.as_bytes()));
     });
 }
@@ -90,7 +91,9 @@ fn readers_survive_changed_files() {
     for (name, _) in targets::TARGETS {
         let corpus: Vec<_> = corpus(name).into_iter().filter(|file| file.len() < 1500).collect();
         let files = (select(corpus), vec(change(), 1..4));
-        holds(cases(600), files, |(file, changes)| targets::run(name, &changed(file, &changes)));
+        check_property(cases(600), files, |(file, changes)| {
+            targets::run(name, &apply_changes(file, &changes))
+        });
     }
 }
 

@@ -4,37 +4,37 @@ use super::*;
 
 #[test]
 fn tokenizers_keep_their_guarantees() {
-    holds(cases(400), vec(text(25), 1..5), |lines| {
+    check_property(cases(400), vec(text(25), 1..5), |lines| {
         let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
         targets::check_ptb(&lines);
     });
-    holds(cases(800), text(30), |text| {
+    check_property(cases(800), text(30), |text| {
         // The words are together no longer than the text. If they are joined and split again, they
         // do not change.
-        let found: Vec<&str> = words(&text).collect();
-        assert!(found.iter().map(|word| word.len()).sum::<usize>() <= text.len());
-        assert_eq!(words(&found.join(" ")).collect::<Vec<_>>(), found);
+        let tokens: Vec<&str> = words(&text).collect();
+        assert!(tokens.iter().map(|word| word.len()).sum::<usize>() <= text.len());
+        assert_eq!(words(&tokens.join(" ")).collect::<Vec<_>>(), tokens);
         // U+0020 at the ends has no effect.
-        assert_eq!(words(&format!("  {text} ")).collect::<Vec<_>>(), found);
+        assert_eq!(words(&format!("  {text} ")).collect::<Vec<_>>(), tokens);
     });
     // Plain words are single tokens.
-    holds(cases(200), sentence(12), |text| {
+    check_property(cases(200), sentence(12), |text| {
         assert_eq!(ptb::tokenize(&[&text]), [text]);
     });
 }
 
 #[test]
 fn normalisers_keep_their_guarantees() {
-    holds(cases(800), text(30), |text| targets::run("normalise", text.as_bytes()));
+    check_property(cases(800), text(30), |text| targets::run("normalise", text.as_bytes()));
     // Text without capitals, symbols and apostrophes stays unchanged, and normalisation is
     // idempotent.
-    holds(cases(400), sentence(12), |text| {
+    check_property(cases(400), sentence(12), |text| {
         for normaliser in Normaliser::ALL {
             if normaliser != Normaliser::WhisperEnglish && !normaliser.name().contains('+') {
                 assert_eq!(normaliser.normalise(&text), text, "{normaliser}");
             }
-            let once = normaliser.normalise(&text);
-            assert_eq!(normaliser.normalise(&once), once, "{normaliser}");
+            let normalised = normaliser.normalise(&text);
+            assert_eq!(normaliser.normalise(&normalised), normalised, "{normaliser}");
         }
     });
 }
@@ -42,8 +42,8 @@ fn normalisers_keep_their_guarantees() {
 /// Every input must take about linear time. An input with quadratic time would make this test run
 /// for hours.
 #[test]
-fn hostile_text_is_read_to_its_end() {
-    let n = 20_000;
+fn hostile_text_takes_linear_time() {
+    let repetitions = 20_000;
     for piece in [
         "<a b=\"",
         "<a b='\" ",
@@ -87,7 +87,7 @@ fn hostile_text_is_read_to_its_end() {
         "\\*",
         "www.a.",
     ] {
-        let text = piece.repeat(n);
+        let text = piece.repeat(repetitions);
         for normaliser in Normaliser::ALL {
             normaliser.normalise(&text);
         }

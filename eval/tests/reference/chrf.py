@@ -21,11 +21,11 @@ WORDS = (
 SPACES = [" "] * 12 + ["  ", "\t", "\u00a0", "\u3000", "\u2009", "\u001c", "\u0085"]
 
 
-def text(rng, words):
+def text(rng, word_count):
     pieces = [rng.choice(WORDS)]
-    for _ in range(words - 1):
+    for _ in range(word_count - 1):
         pieces += [rng.choice(SPACES), rng.choice(WORDS)]
-    return "".join(pieces) if words else ""
+    return "".join(pieces) if word_count else ""
 
 
 def edited(rng, reference):
@@ -45,13 +45,13 @@ def edited(rng, reference):
     return " ".join(words)
 
 
-def random_case(name, seed, texts, references):
+def random_case(name, seed, text_count, reference_count):
     rng = random.Random(seed)
     hypotheses, all_references = [], []
-    for _ in range(texts):
+    for _ in range(text_count):
         source = text(rng, rng.choice([0, 1, 1, 2, 3, 5, 8, 13, 21]))
         hypotheses.append(edited(rng, source))
-        all_references.append([source] + [edited(rng, source) for _ in range(references - 1)])
+        all_references.append([source] + [edited(rng, source) for _ in range(reference_count - 1)])
     return name, hypotheses, all_references
 
 
@@ -77,11 +77,11 @@ def scores(metric, hypotheses, references):
     return {"corpus": metric.corpus_score(hypotheses, streams).score, "sentences": sentences}
 
 
-made = []
+lines = []
 for name, hypotheses, references in CASES:
     case = {"name": name, "hypotheses": hypotheses, "references": references}
     for key, word_order in [("chrf", 0), ("chrf++", 2)]:
         case[key] = scores(CHRF(word_order=word_order), hypotheses, references)
-    made.append(json.dumps(case, ensure_ascii=True))
+    lines.append(json.dumps(case, ensure_ascii=True))
 path = pathlib.Path(__file__).with_suffix(".json")
-path.write_text("[\n" + ",\n".join(made) + "\n]\n")
+path.write_text("[\n" + ",\n".join(lines) + "\n]\n")

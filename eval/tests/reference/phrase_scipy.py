@@ -67,10 +67,10 @@ def cases():
     yield "infinite", [0.1, 0.2, 0.3, 0.4], [1, 2, math.inf, -math.inf]
 
 
-made = []
+lines = []
 for name, x, y in cases():
     x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
     case = {"name": name, "x": [exact(v) for v in x], "y": [exact(v) for v in y]}
-    made.append(json.dumps(case | correlations(x, y)))
+    lines.append(json.dumps(case | correlations(x, y)))
 path = pathlib.Path(__file__).with_suffix(".json")
-path.write_text("[\n" + ",\n".join(made) + "\n]\n")
+path.write_text("[\n" + ",\n".join(lines) + "\n]\n")

@@ -119,23 +119,24 @@ struct Buffers<K> {
     hypothesis: Counts<K>,
     reference: Counts<K>,
     /// For each n-gram of the hypothesis, its highest count in one reference.
-    most: Vec<u32>,
+    highest_counts: Vec<u32>,
 }
 
 impl<K: Key> Buffers<K> {
     fn new() -> Self {
-        Self { hypothesis: Counts::new(), reference: Counts::new(), most: Vec::new() }
+        Self { hypothesis: Counts::new(), reference: Counts::new(), highest_counts: Vec::new() }
     }
 
     fn statistics(&mut self, corpus: &CaptionCorpus, image: usize) -> BleuStatistics {
         let length = corpus.hypothesis(image).tokens.len() as u64;
         let lengths = corpus.references(image).map(|reference| reference.tokens.len() as u64);
-        let closest = lengths.min_by_key(|other| (other.abs_diff(length), *other));
+        let closest = lengths
+            .min_by_key(|reference_length| (reference_length.abs_diff(length), *reference_length));
         BleuStatistics {
             hypothesis_length: length,
             reference_length: closest.unwrap_or(0),
-            ngrams: std::array::from_fn(|shorter| length.saturating_sub(shorter as u64)),
-            matched: std::array::from_fn(|shorter| self.matched(corpus, image, shorter + 1)),
+            ngrams: std::array::from_fn(|index| length.saturating_sub(index as u64)),
+            matched: std::array::from_fn(|index| self.matched(corpus, image, index + 1)),
         }
     }
 
@@ -143,49 +144,50 @@ impl<K: Key> Buffers<K> {
     fn matched(&mut self, corpus: &CaptionCorpus, image: usize, order: usize) -> u64 {
         self.hypothesis.count(corpus.hypothesis(image).tokens, order);
         let hypothesis = &self.hypothesis.counts;
-        self.most.clear();
-        self.most.resize(hypothesis.len(), 0);
+        self.highest_counts.clear();
+        self.highest_counts.resize(hypothesis.len(), 0);
         for reference in corpus.references(image) {
             self.reference.count(reference.tokens, order);
             let reference = &self.reference.counts;
-            for_common(hypothesis, reference, |ours, theirs| {
-                self.most[ours] = self.most[ours].max(reference[theirs].1);
+            for_common(hypothesis, reference, |index, reference_index| {
+                let highest = &mut self.highest_counts[index];
+                *highest = (*highest).max(reference[reference_index].1);
             });
         }
-        let clipped = |(most, (_, count)): (&u32, &(K, u32))| u64::from(*most.min(count));
-        self.most.iter().zip(hypothesis).map(clipped).sum()
+        let clipped = |(highest, (_, count)): (&u32, &(K, u32))| u64::from(*highest.min(count));
+        self.highest_counts.iter().zip(hypothesis).map(clipped).sum()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests_data::golden;
+    use super::super::tests_data::scored_images;
     use super::*;
 
     #[test]
-    fn golden_values() {
-        let bleu = bleu(&golden());
+    fn scores_equal_pycocoevalcap() {
+        let bleu = bleu(&scored_images());
         let expected =
             [0.8749999999453126, 0.8604560507552892, 0.8398127380023935, 0.8065008589354788];
-        for (ours, expected) in bleu.corpus.iter().zip(expected) {
-            assert!((ours - expected).abs() < 1e-13, "{ours} {expected}");
+        for (value, expected) in bleu.corpus.iter().zip(expected) {
+            assert!((value - expected).abs() < 1e-13, "{value} {expected}");
         }
-        let of_images = [0.999999999479, 8.40896414984e-05, 0.999999999596];
-        for (ours, expected) in bleu.images.iter().zip(of_images) {
-            assert!((ours[3] / expected - 1.0).abs() < 1e-11, "{ours:?} {expected}");
+        let image_values = [0.999999999479, 8.40896414984e-05, 0.999999999596];
+        for (scores, expected) in bleu.images.iter().zip(image_values) {
+            assert!((scores[3] / expected - 1.0).abs() < 1e-11, "{scores:?} {expected}");
         }
         assert_eq!(bleu.of_resample(&[1, 1, 1]), bleu.corpus);
         assert_eq!(bleu.of_resample(&[0, 1, 0]), bleu.images[1]);
     }
 
     #[test]
-    fn empty_captions_have_values() {
+    fn scores_of_empty_captions_are_finite() {
         let corpus = CaptionCorpus::new(&["", "a"], &[["a b"], [""]]).unwrap();
         let bleu = bleu(&corpus);
         assert!(bleu.corpus.iter().chain(bleu.images.iter().flatten()).all(|v| v.is_finite()));
         assert_eq!(bleu.images[0], [0.0; 4]);
-        let none: [&str; 0] = [];
-        let empty = CaptionCorpus::new(&none, &[[""]; 0]).unwrap();
+        let no_texts: [&str; 0] = [];
+        let empty = CaptionCorpus::new(&no_texts, &[[""]; 0]).unwrap();
         assert!(super::bleu(&empty).corpus.iter().all(|v| v.is_finite()));
     }
 }

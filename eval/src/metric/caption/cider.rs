@@ -62,14 +62,14 @@ fn scores(
     frequency: Option<&DocumentFrequency>,
 ) -> (Vec<f64>, Vec<f64>) {
     if corpus.has_short_keys() {
-        scores_by::<u64>(corpus, images, frequency)
+        scores_with_keys::<u64>(corpus, images, frequency)
     } else {
-        scores_by::<u128>(corpus, images, frequency)
+        scores_with_keys::<u128>(corpus, images, frequency)
     }
 }
 
 /// Processes one n-gram order after the other, so that the weights of only one order are in memory.
-fn scores_by<K: Key>(
+fn scores_with_keys<K: Key>(
     corpus: &CaptionCorpus,
     images: &[usize],
     frequency: Option<&DocumentFrequency>,
@@ -80,18 +80,18 @@ fn scores_by<K: Key>(
             None => Weights::<K>::of_references(corpus, images, order),
             Some(frequency) => Weights::of_external(corpus, frequency, order),
         };
-        let rows = images.par_iter().zip(&mut sums);
-        rows.for_each_init(Buffers::new, |buffers, (image, sums)| {
-            let (d, plain) = buffers.similarity(corpus, *image, order, &weights);
-            *sums = (sums.0 + d, sums.1 + plain);
+        let images_and_sums = images.par_iter().zip(&mut sums);
+        images_and_sums.for_each_init(Buffers::new, |buffers, (image, sums)| {
+            let (cider_d, cider) = buffers.summed_similarities(corpus, *image, order, &weights);
+            *sums = (sums.0 + cider_d, sums.1 + cider);
         });
     }
     let score = |(sum, image): (f64, &usize)| {
         sum / MAX_NGRAM_ORDER as f64 / corpus.references(*image).count() as f64 * 10.0
     };
-    let (d, plain): (Vec<f64>, Vec<f64>) = sums.into_iter().unzip();
+    let (cider_d, cider): (Vec<f64>, Vec<f64>) = sums.into_iter().unzip();
     let scores = |sums: Vec<f64>| sums.into_iter().zip(images).map(score).collect();
-    (scores(d), scores(plain))
+    (scores(cider_d), scores(cider))
 }
 
 /// Buffers, reused from image to image.
@@ -108,7 +108,7 @@ impl<K: Key> Buffers<K> {
 
     /// The similarities of a hypothesis to its references for n-grams of `order` words, summed over
     /// the references. Returns the sum for CIDEr-D and the sum for plain CIDEr.
-    fn similarity(
+    fn summed_similarities(
         &mut self,
         corpus: &CaptionCorpus,
         image: usize,
@@ -117,30 +117,35 @@ impl<K: Key> Buffers<K> {
     ) -> (f64, f64) {
         let hypothesis = corpus.hypothesis(image);
         self.counts.count(hypothesis.tokens, order);
-        let hypothesis_norm = weigh(&self.counts, weights, &mut self.hypothesis);
-        let (mut d, mut plain) = (0.0, 0.0);
+        let hypothesis_norm = weigh_ngrams(&self.counts, weights, &mut self.hypothesis);
+        let (mut cider_d, mut cider) = (0.0, 0.0);
         for reference in corpus.references(image) {
             self.counts.count(reference.tokens, order);
-            let reference_norm = weigh(&self.counts, weights, &mut self.reference);
+            let reference_norm = weigh_ngrams(&self.counts, weights, &mut self.reference);
             let (mut clipped, mut product) = (0.0, 0.0);
-            for_common(&self.hypothesis, &self.reference, |ours, theirs| {
-                let (ours, theirs) = (self.hypothesis[ours].1, self.reference[theirs].1);
-                clipped += theirs * ours.min(theirs);
-                product += theirs * ours;
+            for_common(&self.hypothesis, &self.reference, |index, reference_index| {
+                let weight = self.hypothesis[index].1;
+                let reference_weight = self.reference[reference_index].1;
+                clipped += reference_weight * weight.min(reference_weight);
+                product += reference_weight * weight;
             });
             let norms = hypothesis_norm * reference_norm;
             if norms != 0.0 {
                 (clipped, product) = (clipped / norms, product / norms);
             }
-            d += clipped * penalty(hypothesis, reference);
-            plain += product;
+            cider_d += clipped * length_penalty(hypothesis, reference);
+            cider += product;
         }
-        (d, plain)
+        (cider_d, cider)
     }
 }
 
 /// Multiplies the count of each n-gram by its weight; returns the norm.
-fn weigh<K: Key>(counts: &Counts<K>, weights: &Weights<K>, weighted: &mut Vec<(K, f64)>) -> f64 {
+fn weigh_ngrams<K: Key>(
+    counts: &Counts<K>,
+    weights: &Weights<K>,
+    weighted: &mut Vec<(K, f64)>,
+) -> f64 {
     weighted.clear();
     let weight = |(key, count): &(K, u32)| (*key, f64::from(*count) * weights.of(key));
     weighted.extend(counts.counts.iter().map(weight));
@@ -148,7 +153,7 @@ fn weigh<K: Key>(counts: &Counts<K>, weights: &Weights<K>, weighted: &mut Vec<(K
 }
 
 /// The length penalty of CIDEr-D.
-fn penalty(hypothesis: Sentence<'_>, reference: Sentence<'_>) -> f64 {
+fn length_penalty(hypothesis: Sentence<'_>, reference: Sentence<'_>) -> f64 {
     let bigrams = |sentence: Sentence<'_>| sentence.tokens.len().saturating_sub(1) as f64;
     let difference = bigrams(hypothesis) - bigrams(reference);
     (-(difference * difference) / (2.0 * SIGMA * SIGMA)).exp()
@@ -156,25 +161,25 @@ fn penalty(hypothesis: Sentence<'_>, reference: Sentence<'_>) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests_data::golden;
+    use super::super::tests_data::scored_images;
     use super::*;
     use crate::metric::mean::mean;
 
     #[test]
-    fn golden_values() {
-        let values = cider_d(&golden(), None);
+    fn cider_d_equals_pycocoevalcap() {
+        let values = cider_d(&scored_images(), None);
         let expected = [3.7905395709024643, 1.2953060131319978, 10.0];
-        for (ours, expected) in values.iter().zip(expected) {
-            assert!((ours - expected).abs() < 1e-13, "{ours} {expected}");
+        for (value, expected) in values.iter().zip(expected) {
+            assert!((value - expected).abs() < 1e-13, "{value} {expected}");
         }
         assert!((mean(&values) - 5.028615194678154).abs() < 1e-13);
     }
 
     #[test]
-    fn one_image_has_no_weights() {
+    fn one_image_scores_0_without_external_frequencies() {
         let corpus = CaptionCorpus::new(&["a man"], &[["a man"]]).unwrap();
         assert_eq!(cider_d(&corpus, None), [0.0]);
-        assert_eq!(of_subset(&golden(), &[2, 9]), (vec![0.0], vec![0.0]));
+        assert_eq!(of_subset(&scored_images(), &[2, 9]), (vec![0.0], vec![0.0]));
         let counts = [("a".to_owned(), 90.0), ("a man".to_owned(), 10.0)].into_iter().collect();
         let external = DocumentFrequency { documents: 100.0, counts };
         // Orders 1 and 2 have a cosine of 1, orders 3 and 4 have no n-grams.
@@ -182,9 +187,8 @@ mod tests {
         assert!((cider(&corpus, Some(&external))[0] - 5.0).abs() < 1e-12);
     }
 
-    /// External frequencies that equal the frequencies in the references change nothing.
     #[test]
-    fn external_frequencies_replace_the_reference_frequencies() {
+    fn external_frequencies_equal_to_those_of_the_references_change_no_score() {
         let hypotheses = ["a b", "a c"];
         let references = [vec!["a b", "b"], vec!["a c d"]];
         let corpus = CaptionCorpus::new(&hypotheses, &references).unwrap();

@@ -67,18 +67,18 @@ impl CaptionCorpus {
     }
 
     /// Builds a corpus from sentences: the references of all images, then the hypotheses.
-    /// `references` gives the number of references of each image.
+    /// `reference_counts` gives the number of references of each image.
     pub(crate) fn of(
         sentences: Sentences,
-        references: impl Iterator<Item = usize>,
+        reference_counts: impl Iterator<Item = usize>,
     ) -> Result<Self, MetricError> {
-        let mut ends = Vec::with_capacity(references.size_hint().0);
+        let mut ends = Vec::with_capacity(reference_counts.size_hint().0);
         let mut end = 0;
-        for (image, references) in references.enumerate() {
-            if references == 0 {
+        for (image, count) in reference_counts.enumerate() {
+            if count == 0 {
                 return Err(MetricError::NoReference { image });
             }
-            end += references;
+            end += count;
             ends.push(end);
         }
         Ok(Self { sentences, ends })
@@ -99,13 +99,13 @@ impl CaptionCorpus {
     }
 
     fn references(&self, image: usize) -> impl Iterator<Item = Sentence<'_>> + Clone {
-        let start = image.checked_sub(1).map_or(0, |before| self.ends[before]);
+        let start = image.checked_sub(1).map_or(0, |previous| self.ends[previous]);
         (start..self.ends[image]).map(|sentence| self.sentences.get(sentence))
     }
 
     /// Whether n-grams fit into `u64` keys.
     fn has_short_keys(&self) -> bool {
-        self.sentences.vocabulary().len() <= u64::WORDS
+        self.sentences.vocabulary().len() <= u64::MAX_WORDS
     }
 }
 
@@ -114,7 +114,7 @@ mod tests_data {
     use super::CaptionCorpus;
 
     /// Three images, scored with pycocoevalcap 1.2.
-    pub(super) fn golden() -> CaptionCorpus {
+    pub(super) fn scored_images() -> CaptionCorpus {
         let hypotheses = ["a man riding a wave", "a dog in the grass", "a red bus on the street"];
         let references = [
             vec!["a man riding a wave on top of a surfboard", "a man rides a wave"],
@@ -130,9 +130,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn images_without_references_are_refused() {
-        let none: [&str; 0] = [];
-        let error = CaptionCorpus::new(&["a", "b"], &[&["a"][..], &none[..]]).unwrap_err();
+    fn missing_references_and_unequal_lengths_are_refused() {
+        let no_texts: [&str; 0] = [];
+        let error = CaptionCorpus::new(&["a", "b"], &[&["a"][..], &no_texts[..]]).unwrap_err();
         assert!(matches!(error, MetricError::NoReference { image: 1 }), "{error}");
         let error = CaptionCorpus::new(&["a"], &[["a"], ["b"]]).unwrap_err();
         assert!(matches!(error, MetricError::LengthMismatch { first: 1, second: 2, .. }));

@@ -5,14 +5,14 @@ use std::hash::{BuildHasherDefault, Hash, Hasher};
 /// The key of an n-gram of one to four words. Within one order, equal keys mean equal n-grams.
 pub(super) trait Key: Copy + Ord + Hash + Send + Sync {
     /// Number of different words that fit.
-    const WORDS: usize;
+    const MAX_WORDS: usize;
 
     /// The key of the given words.
     fn of(words: &[u32]) -> Self;
 }
 
 impl Key for u64 {
-    const WORDS: usize = 1 << 16;
+    const MAX_WORDS: usize = 1 << 16;
 
     fn of(words: &[u32]) -> Self {
         words.iter().fold(0, |key, word| key << 16 | Self::from(*word))
@@ -20,7 +20,7 @@ impl Key for u64 {
 }
 
 impl Key for u128 {
-    const WORDS: usize = 1 << 32;
+    const MAX_WORDS: usize = 1 << 32;
 
     fn of(words: &[u32]) -> Self {
         words.iter().fold(0, |key, word| key << 32 | Self::from(*word))
@@ -46,33 +46,34 @@ impl<K: Key> Counts<K> {
         self.keys.extend(tokens.windows(order).map(K::of));
         self.keys.sort_unstable();
         self.counts.clear();
-        let same = self.keys.chunk_by(|a, b| a == b);
-        self.counts.extend(same.map(|same| (same[0], same.len() as u32)));
+        let equal_keys = self.keys.chunk_by(|a, b| a == b);
+        self.counts.extend(equal_keys.map(|keys| (keys[0], keys.len() as u32)));
     }
 }
 
-/// Calls `both` with the two indices of each n-gram that is in both lists. Both lists are in
+/// Calls `on_common` with the two indices of each n-gram that is in both lists. Both lists are in
 /// ascending order of keys.
 pub(super) fn for_common<K: Key, A, B>(
     a: &[(K, A)],
     b: &[(K, B)],
-    mut both: impl FnMut(usize, usize),
+    mut on_common: impl FnMut(usize, usize),
 ) {
-    let (mut of_a, mut of_b) = (0, 0);
-    while let (Some((key, _)), Some((other, _))) = (a.get(of_a), b.get(of_b)) {
-        let order = key.cmp(other);
+    let (mut index_a, mut index_b) = (0, 0);
+    while let (Some((key_a, _)), Some((key_b, _))) = (a.get(index_a), b.get(index_b)) {
+        let order = key_a.cmp(key_b);
         if order.is_eq() {
-            both(of_a, of_b);
+            on_common(index_a, index_b);
         }
-        of_a += usize::from(order.is_le());
-        of_b += usize::from(order.is_ge());
+        index_a += usize::from(order.is_le());
+        index_b += usize::from(order.is_ge());
     }
 }
 
 /// The hasher of tables of n-grams.
 pub(super) type BuildKeyHasher = BuildHasherDefault<KeyHasher>;
 
-/// Mixes a key. The word indices are assigned here, so input cannot force collisions.
+/// Mixes a key. A key consists of word indices in order of first occurrence, so input cannot force
+/// collisions.
 #[derive(Debug, Clone, Default)]
 pub(super) struct KeyHasher(u64);
 
@@ -111,22 +112,27 @@ mod tests {
 
     #[test]
     fn repeated_ngrams_are_counted() {
-        let all = |order| {
+        let counts_of_order = |order| {
             let tokens = [0, 65535, 0, 65535, 0];
-            let found = counts::<u64>(&tokens, order);
-            assert_eq!(found, counts::<u128>(&tokens, order));
-            found
+            let by_short_keys = counts::<u64>(&tokens, order);
+            assert_eq!(by_short_keys, counts::<u128>(&tokens, order));
+            by_short_keys
         };
-        assert_eq!([1, 2, 3, 4].map(all), [vec![3, 2], vec![2, 2], vec![2, 1], vec![1, 1]]);
+        assert_eq!(
+            [1, 2, 3, 4].map(counts_of_order),
+            [vec![3, 2], vec![2, 2], vec![2, 1], vec![1, 1]]
+        );
         assert_eq!(counts::<u64>(&[1, 2], 3), [0; 0]);
     }
 
     #[test]
     fn common_ngrams_are_found() {
-        let of = |keys: &[u64]| keys.iter().map(|key| (*key, ())).collect::<Vec<_>>();
-        let mut found = Vec::new();
-        for_common(&of(&[1, 2, 4, 9]), &of(&[0, 2, 3, 4, 5]), |a, b| found.push((a, b)));
-        assert_eq!(found, [(1, 1), (2, 3)]);
+        let with_units = |keys: &[u64]| keys.iter().map(|key| (*key, ())).collect::<Vec<_>>();
+        let mut common = Vec::new();
+        for_common(&with_units(&[1, 2, 4, 9]), &with_units(&[0, 2, 3, 4, 5]), |a, b| {
+            common.push((a, b))
+        });
+        assert_eq!(common, [(1, 1), (2, 3)]);
     }
 
     #[test]

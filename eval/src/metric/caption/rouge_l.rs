@@ -20,10 +20,12 @@ const BETA: f64 = 1.2;
 /// # Source   C.-Y. Lin, 2004; pycocoevalcap `rouge/rouge.py`
 pub fn rouge_l(corpus: &CaptionCorpus) -> Vec<f64> {
     let images = (0..corpus.len()).into_par_iter();
-    images.map_init(Buffers::default, |buffers, image| of_image(corpus, image, buffers)).collect()
+    images
+        .map_init(Buffers::default, |buffers, image| image_rouge_l(corpus, image, buffers))
+        .collect()
 }
 
-fn of_image(corpus: &CaptionCorpus, image: usize, buffers: &mut Buffers) -> f64 {
+fn image_rouge_l(corpus: &CaptionCorpus, image: usize, buffers: &mut Buffers) -> f64 {
     let hypothesis = corpus.hypothesis(image).words;
     let (mut precision, mut recall) = (0.0_f64, 0.0_f64);
     for reference in corpus.references(image) {
@@ -58,17 +60,17 @@ impl Buffers {
         for words in a.chunks(64) {
             self.find_positions(words);
             // One bit per word; 0 where the subsequence grows by one.
-            let mut same = u64::MAX;
+            let mut bits = u64::MAX;
             for (word, carry) in b.iter().zip(&mut self.carries) {
-                let found = self.positions.binary_search_by_key(word, |(word, _)| *word);
-                let positions = found.map_or(0, |found| self.positions[found].1);
-                let (sum, over) = same.overflowing_add(same & positions);
-                let (sum, over_again) = sum.overflowing_add(u64::from(*carry));
-                *carry = over || over_again;
-                same = sum | (same & !positions);
+                let entry = self.positions.binary_search_by_key(word, |(word, _)| *word);
+                let positions = entry.map_or(0, |entry| self.positions[entry].1);
+                let (sum, overflow) = bits.overflowing_add(bits & positions);
+                let (sum, carry_overflow) = sum.overflowing_add(u64::from(*carry));
+                *carry = overflow || carry_overflow;
+                bits = sum | (bits & !positions);
             }
-            let used = u64::MAX >> (64 - words.len());
-            length += (!same & used).count_ones() as usize;
+            let used_bits = u64::MAX >> (64 - words.len());
+            length += (!bits & used_bits).count_ones() as usize;
         }
         length
     }
@@ -78,35 +80,35 @@ impl Buffers {
         self.positions
             .extend(words.iter().enumerate().map(|(position, word)| (*word, 1 << position)));
         self.positions.sort_unstable();
-        self.positions.dedup_by(|later, kept| {
-            let same = later.0 == kept.0;
-            if same {
-                kept.1 |= later.1;
+        self.positions.dedup_by(|later, earlier| {
+            let is_same_word = later.0 == earlier.0;
+            if is_same_word {
+                earlier.1 |= later.1;
             }
-            same
+            is_same_word
         });
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests_data::golden;
+    use super::super::tests_data::scored_images;
     use super::*;
     use crate::metric::mean::mean;
     use crate::random::SplitMix64;
 
     #[test]
-    fn golden_values() {
-        let values = rouge_l(&golden());
+    fn rouge_l_equals_pycocoevalcap() {
+        let values = rouge_l(&scored_images());
         let expected = [0.8714285714285713, 0.5366568914956013, 1.0];
-        for (ours, expected) in values.iter().zip(expected) {
-            assert!((ours - expected).abs() < 1e-15, "{ours} {expected}");
+        for (value, expected) in values.iter().zip(expected) {
+            assert!((value - expected).abs() < 1e-15, "{value} {expected}");
         }
         assert!((mean(&values) - 0.8026951543080575).abs() < 1e-15);
     }
 
     /// The textbook algorithm, cell by cell.
-    fn by_cells(a: &[u32], b: &[u32]) -> usize {
+    fn by_textbook(a: &[u32], b: &[u32]) -> usize {
         let mut row = vec![0; b.len() + 1];
         for word in a {
             let mut diagonal = 0;
@@ -123,22 +125,26 @@ mod tests {
     fn subsequences_equal_the_textbook_algorithm() {
         let mut random = SplitMix64::stream(3, 0);
         let mut buffers = Buffers::default();
-        for words in [2, 5, 40] {
-            for most in [4, 70, 300] {
+        for vocabulary_size in [2, 5, 40] {
+            for max_length in [4, 70, 300] {
                 for _ in 0..200 {
                     let mut sentence = || -> Vec<u32> {
-                        let length = random.below(most);
-                        (0..length).map(|_| random.below(words) as u32).collect()
+                        let length = random.below(max_length);
+                        (0..length).map(|_| random.below(vocabulary_size) as u32).collect()
                     };
                     let (a, b) = (sentence(), sentence());
-                    assert_eq!(buffers.common_subsequence(&a, &b), by_cells(&a, &b), "{a:?} {b:?}");
+                    assert_eq!(
+                        buffers.common_subsequence(&a, &b),
+                        by_textbook(&a, &b),
+                        "{a:?} {b:?}"
+                    );
                 }
             }
         }
     }
 
     #[test]
-    fn empty_equals_empty() {
+    fn an_empty_caption_matches_only_an_empty_reference() {
         let corpus = CaptionCorpus::new(&["", "", "a"], &[[""], ["a"], [""]]).unwrap();
         assert_eq!(rouge_l(&corpus), [1.0, 0.0, 0.0]);
     }

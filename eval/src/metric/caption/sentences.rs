@@ -44,7 +44,7 @@ impl Sentences {
     }
 
     pub(super) fn get(&self, sentence: usize) -> Sentence<'_> {
-        let start = sentence.checked_sub(1).map_or(0, |before| self.ends[before]);
+        let start = sentence.checked_sub(1).map_or(0, |previous| self.ends[previous]);
         let words = &self.words[start..self.ends[sentence]];
         Sentence { words, tokens: self.tokens.get(&sentence).map_or(words, |tokens| tokens) }
     }
@@ -55,14 +55,14 @@ impl Sentences {
 
     /// Adds a tokenized caption.
     pub(crate) fn push(&mut self, text: &str) {
-        let mut has_own_tokens = false;
+        let mut tokens_differ = false;
         for word in text.split(' ') {
-            has_own_tokens |= word.is_empty() || word.contains(is_white_space);
-            self.words.push(self.vocabulary.number(word));
+            tokens_differ |= word.is_empty() || word.contains(is_white_space);
+            self.words.push(self.vocabulary.get_or_insert(word));
         }
-        if has_own_tokens {
+        if tokens_differ {
             let tokens = text.split(is_white_space).filter(|word| !word.is_empty());
-            let tokens = tokens.map(|word| self.vocabulary.number(word)).collect();
+            let tokens = tokens.map(|word| self.vocabulary.get_or_insert(word)).collect();
             self.tokens.insert(self.ends.len(), tokens);
         }
         self.ends.push(self.words.len());
@@ -70,13 +70,13 @@ impl Sentences {
 
     /// Appends the sentences of `other`, with the same word indices as if each were pushed.
     pub(crate) fn append(&mut self, other: &Self) {
-        let (sentences, words) = (self.ends.len(), self.words.len());
-        let numbers = self.vocabulary.merge(&other.vocabulary);
-        let renumbered = |word: &u32| numbers[*word as usize];
-        self.words.extend(other.words.iter().map(renumbered));
-        self.ends.extend(other.ends.iter().map(|end| words + end));
+        let (sentence_offset, word_offset) = (self.ends.len(), self.words.len());
+        let new_indices = self.vocabulary.merge(&other.vocabulary);
+        let new_index = |word: &u32| new_indices[*word as usize];
+        self.words.extend(other.words.iter().map(new_index));
+        self.ends.extend(other.ends.iter().map(|end| word_offset + end));
         for (sentence, tokens) in &other.tokens {
-            self.tokens.insert(sentences + sentence, tokens.iter().map(renumbered).collect());
+            self.tokens.insert(sentence_offset + sentence, tokens.iter().map(new_index).collect());
         }
     }
 
@@ -102,9 +102,10 @@ impl Vocabulary {
         self.0.get(word).copied()
     }
 
-    fn number(&mut self, word: &str) -> u32 {
-        if let Some(&number) = self.0.get(word) {
-            return number;
+    /// The index of a word, which is added if it is new.
+    fn get_or_insert(&mut self, word: &str) -> u32 {
+        if let Some(&index) = self.0.get(word) {
+            return index;
         }
         let next = self.0.len() as u32;
         self.0.insert(word.into(), next);
@@ -114,10 +115,10 @@ impl Vocabulary {
     /// Adds the words of `other`; returns the new index of each index in `other`.
     fn merge(&mut self, other: &Self) -> Vec<u32> {
         let mut words = vec![""; other.0.len()];
-        for (word, number) in &other.0 {
-            words[*number as usize] = word;
+        for (word, index) in &other.0 {
+            words[*index as usize] = word;
         }
-        words.into_iter().map(|word| self.number(word)).collect()
+        words.into_iter().map(|word| self.get_or_insert(word)).collect()
     }
 }
 
@@ -125,21 +126,24 @@ impl Vocabulary {
 mod tests {
     use super::*;
 
-    fn of(texts: &[&str]) -> Sentences {
+    fn from_texts(texts: &[&str]) -> Sentences {
         let mut sentences = Sentences::default();
         texts.iter().for_each(|text| sentences.push(text));
         sentences
     }
 
-    fn all(sentences: &Sentences) -> Vec<(&[u32], &[u32])> {
+    fn words_and_tokens(sentences: &Sentences) -> Vec<(&[u32], &[u32])> {
         let both = |sentence| (sentences.get(sentence).words, sentences.get(sentence).tokens);
         (0..sentences.len()).map(both).collect()
     }
 
     #[test]
-    fn no_break_spaces_split_words_for_all_but_rouge() {
-        let sentences = of(&["3\u{A0}1/2 x", "", " ", "a  b", "x"]);
-        let lengths: Vec<_> = all(&sentences).iter().map(|(w, p)| (w.len(), p.len())).collect();
+    fn tokens_end_at_any_white_space_and_words_at_single_spaces() {
+        let sentences = from_texts(&["3\u{A0}1/2 x", "", " ", "a  b", "x"]);
+        let lengths: Vec<_> = words_and_tokens(&sentences)
+            .iter()
+            .map(|(words, tokens)| (words.len(), tokens.len()))
+            .collect();
         assert_eq!(lengths, [(2, 3), (1, 0), (2, 0), (3, 2), (1, 1)]);
         assert_eq!(sentences.get(0).words[1], sentences.get(4).words[0]);
     }
@@ -147,20 +151,20 @@ mod tests {
     #[test]
     fn appended_parts_have_the_word_indices_of_the_whole() {
         let texts = ["a b a", "", "c b", "a\u{A0}d e", "b e"];
-        let whole = of(&texts);
-        for cut in 0..=texts.len() {
-            let mut parts = of(&texts[..cut]);
-            parts.append(&of(&texts[cut..]));
-            assert_eq!(all(&parts), all(&whole), "{cut}");
+        let whole = from_texts(&texts);
+        for split in 0..=texts.len() {
+            let mut parts = from_texts(&texts[..split]);
+            parts.append(&from_texts(&texts[split..]));
+            assert_eq!(words_and_tokens(&parts), words_and_tokens(&whole), "{split}");
             assert_eq!(parts.vocabulary.len(), 7);
         }
     }
 
     #[test]
     fn resizing_drops_or_adds_sentences() {
-        let mut sentences = of(&["a", "a\u{A0}b", "c"]);
+        let mut sentences = from_texts(&["a", "a\u{A0}b", "c"]);
         sentences.resize(1);
-        assert_eq!(all(&sentences), [(&[0][..], &[0][..])]);
+        assert_eq!(words_and_tokens(&sentences), [(&[0][..], &[0][..])]);
         sentences.resize(3);
         assert_eq!(sentences.len(), 3);
         assert!(sentences.get(2).tokens.is_empty() && sentences.get(2).words.len() == 1);

@@ -1,10 +1,10 @@
 //! The last step of the number normaliser: joins dollars and cents, and spells "1" as "one".
 
-use super::super::characters::{character_at, is_word, word_at};
+use super::super::characters::{character_at, is_word, is_word_at};
 
 /// Applies the three patterns of `postprocess` to `text`. `spare` is a buffer for intermediate
 /// text.
-pub(in super::super) fn finish(text: &mut String, spare: &mut String) {
+pub(in super::super) fn postprocess(text: &mut String, spare: &mut String) {
     if text.contains('¢') {
         spare.clear();
         join_cents(text, spare);
@@ -31,12 +31,10 @@ fn join_cents(text: &str, out: &mut String) {
         if integer_end == amount {
             continue;
         }
-        let rest = &text[integer_end..];
-        let Some(rest) = rest.strip_prefix(' ') else { continue };
-        let Some(rest) = rest.strip_prefix("and ").unwrap_or(rest).strip_prefix('¢') else {
-            continue;
-        };
-        let cents = text.len() - rest.len();
+        let Some(after_space) = text[integer_end..].strip_prefix(' ') else { continue };
+        let after_and = after_space.strip_prefix("and ").unwrap_or(after_space);
+        let Some(after_symbol) = after_and.strip_prefix('¢') else { continue };
+        let cents = text.len() - after_symbol.len();
         if let Some(end) = cents_end(text, cents) {
             out.push_str(&text[copied..integer_end]);
             out.push('.');
@@ -60,9 +58,9 @@ fn extract_cents(text: &str, out: &mut String) {
         if !text[amount..].starts_with('0') {
             continue;
         }
-        let Some(any) = character_at(text, amount + 1) else { continue };
-        let cents = amount + 1 + any.len_utf8();
-        if any != '\n'
+        let Some(separator) = character_at(text, amount + 1) else { continue };
+        let cents = amount + 1 + separator.len_utf8();
+        if separator != '\n'
             && let Some(end) = cents_end(text, cents)
         {
             out.push_str(&text[copied..start]);
@@ -88,8 +86,8 @@ fn spell_one(text: &str, out: &mut String) {
             continue;
         }
         let after = &text[at + 1..];
-        let is_one = !word_at(after, 0);
-        let is_plural = after.starts_with('s') && !word_at(after, 1);
+        let is_one = !is_word_at(after, 0);
+        let is_plural = after.starts_with('s') && !is_word_at(after, 1);
         if is_one || is_plural {
             out.push_str(&text[copied..at]);
             out.push_str("one");
@@ -101,8 +99,8 @@ fn spell_one(text: &str, out: &mut String) {
 
 /// The start and the end of the next `[€£$]` at or after byte `from`.
 fn currency(text: &str, from: usize) -> Option<(usize, usize)> {
-    let found = text[from..].find(['€', '£', '$'])?;
-    let start = from + found;
+    let offset = text[from..].find(['€', '£', '$'])?;
+    let start = from + offset;
     Some((start, start + character_at(text, start)?.len_utf8()))
 }
 
@@ -119,7 +117,7 @@ fn cents_end(text: &str, start: usize) -> Option<usize> {
         return None;
     }
     let end = if is_digit(start + 1) { start + 2 } else { start + 1 };
-    (!word_at(text, end)).then_some(end)
+    (!is_word_at(text, end)).then_some(end)
 }
 
 #[cfg(test)]
@@ -128,7 +126,7 @@ mod tests {
 
     fn finished(text: &str) -> String {
         let (mut text, mut spare) = (text.to_owned(), String::new());
-        finish(&mut text, &mut spare);
+        postprocess(&mut text, &mut spare);
         text
     }
 

@@ -12,8 +12,8 @@ mod value;
 mod words;
 
 use super::characters::decimal_digit;
-pub(super) use currency::finish;
-pub(super) use tokens::{replace_halves, split};
+pub(super) use currency::postprocess;
+pub(super) use tokens::{replace_halves, split_words};
 use value::Value;
 use words::{NumberWord, number_word};
 
@@ -41,7 +41,7 @@ impl Token<'_> {
 
 /// Writes the words, separated by single spaces, with numbers as digits.
 pub(super) fn write_numbers(text: &str, words: &[Span], out: &mut String) {
-    let mut machine = Machine { out, value: Value::default(), prefix: None };
+    let mut conversion = Conversion { out, value: Value::default(), prefix: None };
     let mut previous = Token::Other;
     let mut next = words.first().map(|span| classify(&text[span.clone()]));
     let mut skip = false;
@@ -52,17 +52,17 @@ pub(super) fn write_numbers(text: &str, words: &[Span], out: &mut String) {
         if !std::mem::take(&mut skip) {
             let word = &text[span.clone()];
             match current {
-                Token::Other => machine.other(word),
-                Token::Written { prefix, number } => machine.written(word, prefix, number),
+                Token::Other => conversion.write_other(word),
+                Token::Written { prefix, number } => conversion.read_digits(word, prefix, number),
                 Token::Word(meaning) => {
                     let context = Context { previous, word, next, next_word };
-                    skip = machine.number_word(meaning, context);
+                    skip = conversion.number_word(meaning, context);
                 }
             }
         }
         previous = current;
     }
-    machine.flush();
+    conversion.flush();
 }
 
 fn classify(word: &str) -> Token<'_> {
@@ -100,14 +100,14 @@ struct Context<'a> {
 }
 
 /// The state of the conversion: the output, and the number that is being read (the pending number).
-struct Machine<'a> {
+struct Conversion<'a> {
     out: &'a mut String,
     value: Value,
     /// Sign or currency symbol of the pending number; `None` without one.
     prefix: Option<char>,
 }
 
-impl Machine<'_> {
+impl Conversion<'_> {
     /// Writes a word after the prefix, if any. Clears the pending number and the prefix.
     fn write(&mut self, text: &str, suffix: &str) {
         start_word(self.out, self.prefix.take());
@@ -130,12 +130,12 @@ impl Machine<'_> {
         }
     }
 
-    fn other(&mut self, word: &str) {
+    fn write_other(&mut self, word: &str) {
         self.flush();
         self.write(word, "");
     }
 
-    fn written(&mut self, word: &str, prefix: Option<char>, number: &str) {
+    fn read_digits(&mut self, word: &str, prefix: Option<char>, number: &str) {
         if self.value.ends_in_point() {
             self.value.append(word);
             return;
@@ -152,19 +152,19 @@ impl Machine<'_> {
                 self.value.start_text();
                 self.value.append("0");
             }
-            NumberWord::Ones(ones) => self.ones(ones, context.previous),
+            NumberWord::Ones(ones) => self.add_ones(ones, context.previous),
             NumberWord::OnesSuffixed(ones, suffix) => {
-                self.ones(ones, context.previous);
+                self.add_ones(ones, context.previous);
                 self.write_value(suffix);
             }
-            NumberWord::Tens(tens) => self.tens(tens),
+            NumberWord::Tens(tens) => self.add_tens(tens),
             NumberWord::TensSuffixed(tens, suffix) => {
-                self.tens(tens);
+                self.add_tens(tens);
                 self.write_value(suffix);
             }
-            NumberWord::Multiplier(zeros) => self.multiplier(zeros),
+            NumberWord::Multiplier(zeros) => self.multiply(zeros),
             NumberWord::MultiplierSuffixed(zeros, suffix) => {
-                self.multiplier(zeros);
+                self.multiply(zeros);
                 self.write_value(suffix);
             }
             NumberWord::Sign(sign) => {
@@ -188,7 +188,7 @@ impl Machine<'_> {
                     self.write_value("%");
                     return true;
                 }
-                self.other(context.word);
+                self.write_other(context.word);
             }
             NumberWord::Percent => {
                 if self.value.is_absent() {
@@ -198,13 +198,13 @@ impl Machine<'_> {
                 }
             }
             NumberWord::And | NumberWord::Repeat(_) | NumberWord::Point => {
-                return self.special(meaning, context);
+                return self.word_before_number(meaning, context);
             }
         }
         false
     }
 
-    fn ones(&mut self, ones: u8, previous: Token<'_>) {
+    fn add_ones(&mut self, ones: u8, previous: Token<'_>) {
         let value = &mut self.value;
         if value.is_absent() {
             value.set_integer(ones, 0);
@@ -219,7 +219,7 @@ impl Machine<'_> {
         }
     }
 
-    fn tens(&mut self, tens: u8) {
+    fn add_tens(&mut self, tens: u8) {
         if self.value.is_absent() {
             self.value.set_integer(tens, 0);
         } else if self.value.is_text() {
@@ -229,7 +229,7 @@ impl Machine<'_> {
         }
     }
 
-    fn multiplier(&mut self, zeros: u8) {
+    fn multiply(&mut self, zeros: u8) {
         if self.value.is_text() {
             if !self.value.scale_exactly(zeros) {
                 self.write_value("");
@@ -243,9 +243,9 @@ impl Machine<'_> {
     }
 
     /// Processes `and`, `double`, `triple` and `point`, which need a number after them.
-    fn special(&mut self, meaning: NumberWord, context: Context<'_>) -> bool {
+    fn word_before_number(&mut self, meaning: NumberWord, context: Context<'_>) -> bool {
         let Some(next) = context.next.filter(|next| next.can_be_numeric()) else {
-            self.other(context.word);
+            self.write_other(context.word);
             return false;
         };
         match meaning {
@@ -254,7 +254,7 @@ impl Machine<'_> {
                     Token::Word(NumberWord::Zero) => 0,
                     Token::Word(NumberWord::Ones(ones)) => ones,
                     _ => {
-                        self.other(context.word);
+                        self.write_other(context.word);
                         return false;
                     }
                 };
@@ -274,7 +274,7 @@ impl Machine<'_> {
             }
             _ => {
                 if !matches!(context.previous, Token::Word(NumberWord::Multiplier(_))) {
-                    self.other(context.word);
+                    self.write_other(context.word);
                 }
             }
         }

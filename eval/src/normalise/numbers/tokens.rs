@@ -1,6 +1,6 @@
 //! Splits text into the words of the number normaliser.
 
-use super::super::characters::{is_ascii_space, is_space, is_word, space_end, word_at};
+use super::super::characters::{is_ascii_space, is_space, is_word, is_word_at, space_end};
 use super::Span;
 use super::words::can_have_a_half;
 
@@ -15,21 +15,21 @@ pub(in super::super) fn replace_halves(text: &str, out: &mut String) {
         pieces += 1;
         out.push_str(piece);
     };
-    let mut rest = 0;
+    let mut segment_start = 0;
     let mut at = 0;
-    while let Some(found) = text[at..].find("and") {
-        let start = at + found;
+    while let Some(offset) = text[at..].find("and") {
+        let start = at + offset;
         at = start + "and".len();
         let Some(end) = half_end(text, start) else { continue };
-        let segment = &text[rest..start];
-        rest = end;
+        let segment = &text[segment_start..start];
+        segment_start = end;
         at = end;
         if let Some(last) = segment.split(is_space).rfind(|w| !w.is_empty()) {
             write(segment);
             write(if can_have_a_half(last) { "point five" } else { "and a half" });
         }
     }
-    let segment = &text[rest..];
+    let segment = &text[segment_start..];
     if space_end(segment, 0) < segment.len() {
         write(segment);
     }
@@ -49,7 +49,7 @@ fn half_end(text: &str, start: usize) -> Option<usize> {
         }
         at = gap + word.len();
     }
-    (!word_at(text, at)).then_some(at)
+    (!is_word_at(text, at)).then_some(at)
 }
 
 /// Writes the words to `out` and their byte ranges in `out` to `words`.
@@ -57,7 +57,7 @@ fn half_end(text: &str, start: usize) -> Option<usize> {
 /// Words end at white space and between a Latin letter and a digit. An ordinal or plural ending,
 /// even a detached one, belongs to the digit before it: "5th", "5 th" and "1960s" are one word,
 /// "2x" is two.
-pub(in super::super) fn split(text: &str, out: &mut String, words: &mut Vec<Span>) {
+pub(in super::super) fn split_words(text: &str, out: &mut String, words: &mut Vec<Span>) {
     let mut at = 0;
     loop {
         at = skip_space(text, at);
@@ -71,7 +71,10 @@ pub(in super::super) fn split(text: &str, out: &mut String, words: &mut Vec<Span
         let first = out.len();
         out.push_str(token);
         match words.last_mut() {
-            Some(last) if out.as_bytes()[first - 1].is_ascii_digit() && has_ending(token) => {
+            Some(last)
+                if out.as_bytes()[first - 1].is_ascii_digit()
+                    && has_ordinal_or_plural_ending(token) =>
+            {
                 last.end = out.len();
             }
             _ => words.push(first..out.len()),
@@ -112,10 +115,10 @@ fn is_space_start(text: &str, at: usize, byte: u8) -> bool {
 }
 
 /// Whether a token matches `^(st|nd|rd|th|s)\b`.
-fn has_ending(token: &str) -> bool {
+fn has_ordinal_or_plural_ending(token: &str) -> bool {
     ["st", "nd", "rd", "th", "s"]
         .iter()
-        .any(|ending| token.starts_with(ending) && !word_at(token, ending.len()))
+        .any(|ending| token.starts_with(ending) && !is_word_at(token, ending.len()))
 }
 
 #[cfg(test)]
@@ -124,7 +127,7 @@ mod tests {
 
     fn words(text: &str) -> Vec<String> {
         let (mut out, mut words) = (String::new(), Vec::new());
-        split(text, &mut out, &mut words);
+        split_words(text, &mut out, &mut words);
         words.into_iter().map(|span| out[span].to_owned()).collect()
     }
 
@@ -139,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_half_after_a_number() {
+    fn a_half_after_a_number_is_point_five() {
         let halves = |text: &str| {
             let mut out = String::new();
             replace_halves(text, &mut out);

@@ -46,7 +46,7 @@ impl Value {
         self.kind == Kind::Text
     }
 
-    /// The digits; empty if no number is pending.
+    /// The number as text; empty if no number is pending.
     pub(super) fn as_str(&self) -> &str {
         &self.text
     }
@@ -127,18 +127,19 @@ impl Value {
     /// Multiplies the last three digits of an integer by a power of ten and adds the product to the
     /// rest: `value // 1000 * 1000 + value % 1000 * 10 ** zeros`.
     pub(super) fn scale_last_three(&mut self, zeros: u8) {
-        let number =
-            |digits: &str| digits.bytes().fold(0, |all, byte| all * 10 + u128::from(byte - b'0'));
+        let number = |digits: &str| {
+            digits.bytes().fold(0, |number, byte| number * 10 + u128::from(byte - b'0'))
+        };
         let residual = number(&self.text[self.text.len().saturating_sub(3)..]);
         if residual == 0 {
             return;
         }
         // Only the tail is computed, so that the cost does not depend on the length.
-        let split = self.text.len().saturating_sub(TAIL_DIGITS as usize);
+        let tail_start = self.text.len().saturating_sub(TAIL_DIGITS as usize);
         let scaled = residual.saturating_mul(10u128.saturating_pow(zeros.into()));
-        let sum = number(&self.text[split..]) - residual + scaled;
-        self.text.truncate(split);
-        if split == 0 {
+        let sum = number(&self.text[tail_start..]) - residual + scaled;
+        self.text.truncate(tail_start);
+        if tail_start == 0 {
             self.text.push_str(&sum.to_string());
             return;
         }
@@ -183,8 +184,8 @@ impl Value {
         // Decimals beyond the zeros of the power are zeros and are removed.
         self.text.truncate(self.text.len() - decimal_count.saturating_sub(zeros));
         self.text.extend(std::iter::repeat_n('0', zeros.saturating_sub(decimal_count)));
-        let leading = self.text.len() - self.text.trim_start_matches('0').len();
-        self.text.drain(..leading.min(self.text.len().saturating_sub(1)));
+        let leading_zeros = self.text.len() - self.text.trim_start_matches('0').len();
+        self.text.drain(..leading_zeros.min(self.text.len().saturating_sub(1)));
         self.kind = Kind::Integer;
         true
     }

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_word_is_in_the_table_and_fits() {
+    fn every_word_is_found_and_is_not_too_long() {
         for (word, meaning) in WORDS {
             assert!(word.len() <= MAX_LENGTH, "{word}");
             assert_eq!(number_word(word), Some(meaning), "{word}");

@@ -53,9 +53,9 @@ fn advance_two(row: &mut [Differences], above: &[u64], below: &[u64]) {
     let (end, above) = (row.len() - 1, &above[..row.len()]);
     let (mut plus, mut minus) = ([1, 1], [0, 0]);
     let mut upper = row[0].advance(above[0], &mut plus[0], &mut minus[0]);
-    for (at, below) in below[..end].iter().enumerate() {
-        let next = row[at + 1].advance(above[at + 1], &mut plus[0], &mut minus[0]);
-        row[at] = upper.advance(*below, &mut plus[1], &mut minus[1]);
+    for (word, below) in below[..end].iter().enumerate() {
+        let next = row[word + 1].advance(above[word + 1], &mut plus[0], &mut minus[0]);
+        row[word] = upper.advance(*below, &mut plus[1], &mut minus[1]);
         upper = next;
     }
     row[end] = upper.advance(below[end], &mut plus[1], &mut minus[1]);
@@ -86,13 +86,13 @@ impl Band {
     }
 }
 
-/// The place of a row in the recorded differences.
+/// The position of a row in the recorded differences.
 #[derive(Debug, Clone, Copy, Default)]
-struct Recorded {
+struct RecordedRow {
     /// The first word of the band in this row.
     first: usize,
     /// Start of the differences of this row in `recorded`.
-    at: usize,
+    start: usize,
 }
 
 /// The current row of differences, and the recorded rows.
@@ -102,7 +102,7 @@ pub(super) struct Matrix {
     row: Vec<Differences>,
     /// The recorded differences: for each row, the words of its band.
     recorded: Vec<Differences>,
-    rows: Vec<Recorded>,
+    rows: Vec<RecordedRow>,
     /// The first and the last word of the band in the current row, and the distance before the
     /// first column of the band.
     first: usize,
@@ -125,10 +125,10 @@ impl Matrix {
         self.recorded.clear();
         self.recorded.reserve(hypothesis.len() * band.words().min(self.row.len()));
         for (row, token) in hypothesis.iter().enumerate() {
-            self.enter(row..row + 1, band);
+            self.move_to(row..row + 1, band);
             let (mut carry_plus, mut carry_minus) = (1, 0);
             let matches = patterns.of(*token, self.first..self.last + 1);
-            self.rows.push(Recorded { first: self.first, at: self.recorded.len() });
+            self.rows.push(RecordedRow { first: self.first, start: self.recorded.len() });
             let words = self.row[self.first..=self.last].iter_mut().zip(matches);
             self.recorded.extend(words.map(|(word, matches)| {
                 *word = word.advance(*matches, &mut carry_plus, &mut carry_minus);
@@ -149,7 +149,7 @@ impl Matrix {
         self.start(columns);
         let mut row = 0;
         for tokens in hypothesis.chunks(2) {
-            self.enter(row..row + tokens.len(), band);
+            self.move_to(row..row + tokens.len(), band);
             row += tokens.len();
             let words = self.first..self.last + 1;
             match tokens {
@@ -157,7 +157,7 @@ impl Matrix {
                     let [above, below] = patterns.of_two([*upper, *lower], words.clone());
                     advance_two(&mut self.row[words], above, below);
                 }
-                rest => rest.iter().for_each(|token| {
+                single => single.iter().for_each(|token| {
                     advance_one(&mut self.row[words.clone()], patterns.of(*token, words.clone()));
                 }),
             }
@@ -173,7 +173,7 @@ impl Matrix {
 
     /// Moves to the words that the band covers in `rows`, the next rows. `before` becomes the
     /// distance before these words in the last of `rows`.
-    fn enter(&mut self, rows: Range<usize>, band: Band) {
+    fn move_to(&mut self, rows: Range<usize>, band: Band) {
         let end = self.row.len() - 1;
         let first = (rows.start.saturating_sub(band.below) / WORD).min(end);
         self.last = ((rows.end - 1).saturating_add(band.above) / WORD).min(end);
@@ -199,13 +199,13 @@ impl Matrix {
     }
 
     /// Whether the recorded difference of a column (from 0) in a row is 1, and whether it is -1.
-    fn bits(&self, row: usize, column: usize) -> (bool, bool) {
-        let Recorded { first, at } = self.rows[row];
-        let end = self.rows.get(row + 1).map_or(self.recorded.len(), |next| next.at);
+    fn difference_signs(&self, row: usize, column: usize) -> (bool, bool) {
+        let RecordedRow { first, start } = self.rows[row];
+        let end = self.rows.get(row + 1).map_or(self.recorded.len(), |next| next.start);
         // A cell outside the band is larger than the previous cell of the traceback.
-        let word = (column / WORD).checked_sub(first).filter(|word| at + word < end);
+        let word = (column / WORD).checked_sub(first).filter(|word| start + word < end);
         let Some(word) = word else { return (false, false) };
-        let Differences { plus, minus } = self.recorded[at + word];
+        let Differences { plus, minus } = self.recorded[start + word];
         let bit = column % WORD;
         (plus >> bit & 1 == 1, minus >> bit & 1 == 1)
     }
@@ -217,19 +217,19 @@ impl Matrix {
         let start = edits.len();
         let (mut row, mut column) = (hypothesis.len(), reference.len());
         while row > 0 && column > 0 {
-            if self.bits(row - 1, column - 1).0 {
+            if self.difference_signs(row - 1, column - 1).0 {
                 column -= 1;
                 edits.push(Edit::Deletion);
                 continue;
             }
             row -= 1;
-            if row > 0 && self.bits(row - 1, column - 1).1 {
+            if row > 0 && self.difference_signs(row - 1, column - 1).1 {
                 edits.push(Edit::Insertion);
                 continue;
             }
             column -= 1;
-            let same = reference[column] == hypothesis[row];
-            edits.push(if same { Edit::Hit } else { Edit::Substitution });
+            let is_hit = reference[column] == hypothesis[row];
+            edits.push(if is_hit { Edit::Hit } else { Edit::Substitution });
         }
         edits.extend(std::iter::repeat_n(Edit::Deletion, column));
         edits.extend(std::iter::repeat_n(Edit::Insertion, row));

@@ -35,7 +35,7 @@ const HALVED_BYTES: usize = 1 << 20;
 const HALVED_COLUMNS: usize = 65;
 const HALVED_ROWS: usize = 10;
 /// Number of hypothesis tokens per piece in the estimate of a distance.
-const PIECE: usize = 1024;
+const PIECE_TOKENS: usize = 1024;
 
 /// Aligns token sequences; reuses its buffers from pair to pair.
 #[derive(Debug, Default)]
@@ -53,13 +53,13 @@ impl Aligner {
     pub fn align(&mut self, reference: &[u32], hypothesis: &[u32], vocabulary: usize) -> &[Edit] {
         self.edits.clear();
         self.patterns.reserve(vocabulary);
-        self.part(reference, hypothesis, None);
+        self.align_part(reference, hypothesis, None);
         &self.edits
     }
 
     /// Estimates the number of cells of an alignment: the number of rows times the width of the
     /// band. Similar texts need few cells, even if they are long.
-    pub(crate) fn cells(
+    pub(crate) fn estimate_cells(
         &mut self,
         reference: &[u32],
         hypothesis: &[u32],
@@ -72,7 +72,7 @@ impl Aligner {
 
     /// Appends the edits of a part of the texts. `distance` is the edit distance; `None` if
     /// unknown.
-    fn part(&mut self, reference: &[u32], hypothesis: &[u32], distance: Option<usize>) {
+    fn align_part(&mut self, reference: &[u32], hypothesis: &[u32], distance: Option<usize>) {
         let equal = |(a, b): &(&u32, &u32)| a == b;
         let prefix = reference.iter().zip(hypothesis).take_while(equal).count();
         let (reference, hypothesis) = (&reference[prefix..], &hypothesis[prefix..]);
@@ -82,9 +82,9 @@ impl Aligner {
         self.push(Edit::Hit, prefix);
 
         let (columns, rows) = (reference.len(), hypothesis.len());
-        let max = distance.unwrap_or(columns.max(rows));
+        let max_edits = distance.unwrap_or(columns.max(rows));
         // The row width in RapidFuzz, in bits: it determines which matrices are halved.
-        let width = columns.min(2 * max + 1);
+        let width = columns.min(2 * max_edits + 1);
         if columns == 0 || rows == 0 {
             self.push(Edit::Deletion, columns);
             self.push(Edit::Insertion, rows);
@@ -92,14 +92,14 @@ impl Aligner {
             || columns < HALVED_COLUMNS
             || rows < HALVED_ROWS
         {
-            let band = Band::new(columns, rows, max);
+            let band = Band::new(columns, rows, max_edits);
             self.patterns.set(reference);
             self.matrix.record(columns, hypothesis, band, &mut self.patterns);
             self.patterns.clear(reference);
             self.matrix.trace_back(reference, hypothesis, &mut self.edits);
         } else {
-            let max = distance.unwrap_or_else(|| self.upper_bound(reference, hypothesis));
-            self.halves(reference, hypothesis, max);
+            let max_edits = distance.unwrap_or_else(|| self.upper_bound(reference, hypothesis));
+            self.align_halves(reference, hypothesis, max_edits);
         }
         self.push(Edit::Hit, suffix);
     }
@@ -109,49 +109,50 @@ impl Aligner {
     }
 
     /// Appends the edits above the middle row, then the edits below it. The reference is divided at
-    /// the first column where an optimal alignment (with at most `max` edits) passes the middle
-    /// row.
-    fn halves(&mut self, reference: &[u32], hypothesis: &[u32], max: usize) {
+    /// the first column where an optimal alignment (with at most `max_edits` edits) passes the
+    /// middle row.
+    fn align_halves(&mut self, reference: &[u32], hypothesis: &[u32], max_edits: usize) {
         let (above, below) = hypothesis.split_at(hypothesis.len() / 2);
-        let band = Band::new(reference.len(), hypothesis.len(), max);
-        let mut other = Self::default();
-        other.patterns.reserve(self.patterns.vocabulary());
+        let band = Band::new(reference.len(), hypothesis.len(), max_edits);
+        let mut second = Self::default();
+        second.patterns.reserve(self.patterns.vocabulary());
         let reversed = |tokens: &[u32]| -> Vec<u32> { tokens.iter().rev().copied().collect() };
-        let (to, from) = rayon::join(
+        let (costs_above, costs_below) = rayon::join(
             || self.last_row(reference, above, band),
-            || other.last_row(&reversed(reference), &reversed(below), band),
+            || second.last_row(&reversed(reference), &reversed(below), band),
         );
-        let distance_through =
-            |column: &usize| to[*column].saturating_add(from[reference.len() - column]);
+        let distance_through = |column: &usize| {
+            costs_above[*column].saturating_add(costs_below[reference.len() - column])
+        };
         let column = (0..=reference.len()).min_by_key(distance_through).unwrap_or(0);
         let (left, right) = reference.split_at(column);
         rayon::join(
-            || self.part(left, above, Some(to[column])),
-            || other.part(right, below, Some(from[reference.len() - column])),
+            || self.align_part(left, above, Some(costs_above[column])),
+            || second.align_part(right, below, Some(costs_below[reference.len() - column])),
         );
-        self.edits.append(&mut other.edits);
+        self.edits.append(&mut second.edits);
     }
 
     /// An upper bound of the distance. Aligns pieces of the hypothesis one after the other: each
     /// starts at the reference column where the previous piece ended, and ends at the column with
     /// the lowest cost.
     fn upper_bound(&mut self, reference: &[u32], hypothesis: &[u32]) -> usize {
-        let (mut rest, mut edits) = (reference, 0);
-        for piece in hypothesis.chunks(PIECE) {
-            let window = &rest[..rest.len().min(2 * PIECE)];
-            let whole = Band::new(window.len(), piece.len(), usize::MAX);
+        let (mut remaining, mut edits) = (reference, 0);
+        for piece in hypothesis.chunks(PIECE_TOKENS) {
+            let window = &remaining[..remaining.len().min(2 * PIECE_TOKENS)];
+            let full_band = Band::new(window.len(), piece.len(), usize::MAX);
             let row = if window.is_empty() {
                 vec![piece.len()]
             } else {
-                self.last_row(window, piece, whole)
+                self.last_row(window, piece, full_band)
             };
             let Some((column, distance)) = row.iter().enumerate().min_by_key(|(_, d)| **d) else {
                 break;
             };
-            rest = &rest[column..];
+            remaining = &remaining[column..];
             edits += distance;
         }
-        (edits + rest.len()).min(reference.len().max(hypothesis.len()))
+        (edits + remaining.len()).min(reference.len().max(hypothesis.len()))
     }
 
     /// The last row of the edit matrix: `reference.len() + 1` distances, `usize::MAX` outside the
@@ -172,36 +173,38 @@ mod tests {
     fn by_full_matrix(reference: &[u32], hypothesis: &[u32]) -> Vec<Edit> {
         let equal = |(a, b): &(&u32, &u32)| a == b;
         let prefix = reference.iter().zip(hypothesis).take_while(equal).count();
-        let (r, h) = (&reference[prefix..], &hypothesis[prefix..]);
-        let suffix = r.iter().rev().zip(h.iter().rev()).take_while(equal).count();
-        let (r, h) = (&r[..r.len() - suffix], &h[..h.len() - suffix]);
-        let mut d = vec![vec![0usize; r.len() + 1]; h.len() + 1];
-        for i in 0..=h.len() {
-            for j in 0..=r.len() {
-                d[i][j] = match (i, j) {
+        let (reference, hypothesis) = (&reference[prefix..], &hypothesis[prefix..]);
+        let suffix = reference.iter().rev().zip(hypothesis.iter().rev()).take_while(equal).count();
+        let (reference, hypothesis) =
+            (&reference[..reference.len() - suffix], &hypothesis[..hypothesis.len() - suffix]);
+        let mut distances = vec![vec![0usize; reference.len() + 1]; hypothesis.len() + 1];
+        for i in 0..=hypothesis.len() {
+            for j in 0..=reference.len() {
+                distances[i][j] = match (i, j) {
                     (0, j) => j,
                     (i, 0) => i,
-                    _ => (d[i - 1][j - 1] + usize::from(h[i - 1] != r[j - 1]))
-                        .min(d[i - 1][j] + 1)
-                        .min(d[i][j - 1] + 1),
+                    _ => (distances[i - 1][j - 1]
+                        + usize::from(hypothesis[i - 1] != reference[j - 1]))
+                    .min(distances[i - 1][j] + 1)
+                    .min(distances[i][j - 1] + 1),
                 };
             }
         }
         let mut edits = vec![Edit::Hit; suffix];
-        let (mut i, mut j) = (h.len(), r.len());
+        let (mut i, mut j) = (hypothesis.len(), reference.len());
         while i > 0 && j > 0 {
-            if d[i][j] == d[i][j - 1] + 1 {
+            if distances[i][j] == distances[i][j - 1] + 1 {
                 j -= 1;
                 edits.push(Edit::Deletion);
                 continue;
             }
             i -= 1;
-            if i > 0 && d[i][j] + 1 == d[i][j - 1] {
+            if i > 0 && distances[i][j] + 1 == distances[i][j - 1] {
                 edits.push(Edit::Insertion);
                 continue;
             }
             j -= 1;
-            edits.push(if r[j] == h[i] { Edit::Hit } else { Edit::Substitution });
+            edits.push(if reference[j] == hypothesis[i] { Edit::Hit } else { Edit::Substitution });
         }
         edits.extend(vec![Edit::Deletion; j]);
         edits.extend(vec![Edit::Insertion; i]);
@@ -211,7 +214,7 @@ mod tests {
     }
 
     /// Pseudo-random numbers, the same in every run.
-    fn numbers(seed: u64) -> impl FnMut(u64) -> u64 {
+    fn random_numbers(seed: u64) -> impl FnMut(u64) -> u64 {
         let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
         move |below| {
             state = state
@@ -223,15 +226,15 @@ mod tests {
 
     /// A reference and a hypothesis with `errors` percent errors.
     fn pair(seed: u64, length: u64, vocabulary: u64, errors: u64) -> (Vec<u32>, Vec<u32>) {
-        let mut next = numbers(seed);
-        let reference: Vec<u32> = (0..length).map(|_| next(vocabulary) as u32).collect();
+        let mut random = random_numbers(seed);
+        let reference: Vec<u32> = (0..length).map(|_| random(vocabulary) as u32).collect();
         let mut hypothesis = Vec::new();
         for token in &reference {
-            match next(100) {
+            match random(100) {
                 roll if roll >= errors => hypothesis.push(*token),
                 roll if roll % 3 == 0 => {}
-                roll if roll % 3 == 1 => hypothesis.push(next(vocabulary) as u32),
-                _ => hypothesis.extend([*token, next(vocabulary) as u32]),
+                roll if roll % 3 == 1 => hypothesis.push(random(vocabulary) as u32),
+                _ => hypothesis.extend([*token, random(vocabulary) as u32]),
             }
         }
         (reference, hypothesis)
@@ -241,14 +244,14 @@ mod tests {
     fn every_alignment_equals_the_full_matrix_alignment() {
         let mut aligner = Aligner::default();
         for seed in 0..4000 {
-            let mut next = numbers(seed + 1);
-            let (length, vocabulary, errors) = (next(180), 2 + next(60), next(101));
+            let mut random = random_numbers(seed + 1);
+            let (length, vocabulary, errors) = (random(180), 2 + random(60), random(101));
             let (reference, mut hypothesis) = pair(seed, length, vocabulary, errors);
             if seed % 7 == 0 {
-                hypothesis = pair(seed + 9999, next(150), vocabulary, errors).1;
+                hypothesis = pair(seed + 9999, random(150), vocabulary, errors).1;
             }
-            let found = aligner.align(&reference, &hypothesis, vocabulary as usize).to_vec();
-            assert_eq!(found, by_full_matrix(&reference, &hypothesis), "seed {seed}");
+            let edits = aligner.align(&reference, &hypothesis, vocabulary as usize).to_vec();
+            assert_eq!(edits, by_full_matrix(&reference, &hypothesis), "seed {seed}");
         }
     }
 
@@ -263,7 +266,7 @@ mod tests {
             let distance = expected.iter().filter(|edit| **edit != Edit::Hit).count();
             for max in [None, Some(distance)] {
                 aligner.edits.clear();
-                aligner.part(&reference, &hypothesis, max);
+                aligner.align_part(&reference, &hypothesis, max_edits);
                 assert_eq!(aligner.edits, expected, "seed {seed}, {max:?}");
             }
         }
@@ -278,8 +281,8 @@ mod tests {
             let mut aligner = Aligner::default();
             let edits = aligner.align(&reference, &hypothesis, 300).to_vec();
             let count = |expected: Edit| edits.iter().filter(|edit| **edit == expected).count();
-            let whole = by_full_matrix(&reference, &hypothesis);
-            let distance = whole.iter().filter(|edit| **edit != Edit::Hit).count();
+            let expected_edits = by_full_matrix(&reference, &hypothesis);
+            let distance = expected_edits.iter().filter(|edit| **edit != Edit::Hit).count();
             assert_eq!(edits.len() - count(Edit::Hit), distance);
             assert_eq!(edits.len() - count(Edit::Insertion), reference.len());
             assert_eq!(edits.len() - count(Edit::Deletion), hypothesis.len());

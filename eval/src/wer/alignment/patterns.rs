@@ -6,9 +6,9 @@ use super::matrix::WORD;
 
 /// For each token, the reference columns that contain it, as bits.
 ///
-/// The bits of frequent tokens, which occur in more than one of 64 columns, are precomputed; there
-/// are at most 64 such tokens. The bits of other tokens are computed on demand, so memory is linear
-/// in the length of the reference.
+/// The bits of frequent tokens, which occur at least once per 64 columns on average, are
+/// precomputed; there are at most 64 such tokens. The bits of other tokens are computed on demand,
+/// so memory is linear in the length of the reference.
 #[derive(Debug, Default)]
 pub(super) struct Patterns {
     /// For each token: the end of its run in `columns`, or 0 if it does not occur.
@@ -31,8 +31,8 @@ struct Sparse {
     token: Option<u32>,
     /// The requested range of words.
     words: Range<usize>,
-    /// The sorted columns whose bits are set.
-    set: Range<usize>,
+    /// The range of [`Patterns::columns`] whose bits are set.
+    set_columns: Range<usize>,
 }
 
 impl Patterns {
@@ -57,7 +57,7 @@ impl Patterns {
         for sparse in &mut self.sparse {
             sparse.bits.clear();
             sparse.bits.resize(words, 0);
-            (sparse.token, sparse.set) = (None, 0..0);
+            (sparse.token, sparse.set_columns) = (None, 0..0);
         }
         for token in reference {
             self.counts[*token as usize] += 1;
@@ -99,18 +99,18 @@ impl Patterns {
 
     /// The bit words of two tokens in the range `words`.
     pub(super) fn of_two(&mut self, tokens: [u32; 2], words: Range<usize>) -> [&[u64]; 2] {
-        self.look_up(tokens[0], &words, 0);
-        self.look_up(tokens[1], &words, 1);
+        self.compute_sparse_bits(tokens[0], &words, 0);
+        self.compute_sparse_bits(tokens[1], &words, 1);
         [self.bits(tokens[0], words.clone(), 0), self.bits(tokens[1], words, 1)]
     }
 
     /// The bit words of a token in the range `words`.
     pub(super) fn of(&mut self, token: u32, words: Range<usize>) -> &[u64] {
-        self.look_up(token, &words, 0);
+        self.compute_sparse_bits(token, &words, 0);
         self.bits(token, words, 0)
     }
 
-    /// The bits that [`Patterns::look_up`] prepared.
+    /// The bits that [`Patterns::compute_sparse_bits`] prepared.
     fn bits(&self, token: u32, words: Range<usize>, slot: usize) -> &[u64] {
         match self.dense_starts[token as usize] as usize {
             0 => &self.sparse[slot].bits[words],
@@ -119,23 +119,27 @@ impl Patterns {
     }
 
     /// Computes the bits of a token without precomputed bits.
-    fn look_up(&mut self, token: u32, words: &Range<usize>, slot: usize) {
-        let Sparse { bits, token: last, words: last_words, set } = &mut self.sparse[slot];
-        if self.dense_starts[token as usize] > 0 || (*last == Some(token) && last_words == words) {
+    fn compute_sparse_bits(&mut self, token: u32, words: &Range<usize>, slot: usize) {
+        let Sparse { bits, token: last_token, words: last_words, set_columns } =
+            &mut self.sparse[slot];
+        if self.dense_starts[token as usize] > 0
+            || (*last_token == Some(token) && last_words == words)
+        {
             return;
         }
-        for column in &self.columns[set.clone()] {
+        for column in &self.columns[set_columns.clone()] {
             bits[*column as usize / WORD] = 0;
         }
         let (end, count) = (self.ends[token as usize] as usize, self.counts[token as usize]);
         let run = end.saturating_sub(1 + count as usize)..end.saturating_sub(1);
         let columns = &self.columns[run.clone()];
-        let before = |word: usize| columns.partition_point(|c| (*c as usize) < word * WORD);
-        *set = run.start + before(words.start)..run.start + before(words.end);
-        for column in &self.columns[set.clone()] {
+        let columns_before = |word: usize| columns.partition_point(|c| (*c as usize) < word * WORD);
+        *set_columns =
+            run.start + columns_before(words.start)..run.start + columns_before(words.end);
+        for column in &self.columns[set_columns.clone()] {
             bits[*column as usize / WORD] |= 1 << (*column as usize % WORD);
         }
-        (*last, *last_words) = (Some(token), words.clone());
+        (*last_token, *last_words) = (Some(token), words.clone());
     }
 }
 
@@ -158,8 +162,8 @@ mod tests {
                     expected[column / WORD] |= 1 << (column % WORD);
                 }
                 assert_eq!(patterns.of(token, words.clone()), &expected[words.clone()], "{token}");
-                let two = patterns.of_two([3 - token, token], words.clone());
-                assert_eq!(two[1], &expected[words], "{token}");
+                let both = patterns.of_two([3 - token, token], words.clone());
+                assert_eq!(both[1], &expected[words], "{token}");
             }
         }
         patterns.clear(&reference);

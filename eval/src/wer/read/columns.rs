@@ -38,7 +38,7 @@ pub struct Columns {
 }
 
 /// Usual names of id columns, the most specific first.
-const IDS: [&str; 12] = [
+const ID_NAMES: [&str; 12] = [
     "id",
     "utterance_id",
     "utt_id",
@@ -53,21 +53,21 @@ const IDS: [&str; 12] = [
     "audio",
 ];
 /// Usual names of columns with references, and of columns with hypotheses.
-const REFERENCES: [&str; 2] = ["reference", "ref"];
-const HYPOTHESES: [&str; 4] = ["hypothesis", "hyp", "pred_text", "prediction"];
+const REFERENCE_NAMES: [&str; 2] = ["reference", "ref"];
+const HYPOTHESIS_NAMES: [&str; 4] = ["hypothesis", "hyp", "pred_text", "prediction"];
 /// Usual names of columns that hold references in one file and hypotheses in another.
-const TEXTS: [&str; 7] =
+const TEXT_NAMES: [&str; 7] =
     ["text", "transcript", "transcription", "sentence", "raw_text", "normalized_text", "words"];
 
 impl Side {
     /// The usual names of the columns with texts of this side. In a file with both sides, a column
-    /// named in [`TEXTS`] holds references.
+    /// named in [`TEXT_NAMES`] holds references.
     fn names(self, has_both: bool) -> Vec<&'static str> {
-        let (own, texts): (&[_], &[_]) = match self {
-            Self::Reference => (&REFERENCES, &TEXTS),
-            Self::Hypothesis => (&HYPOTHESES, if has_both { &[] } else { &TEXTS }),
+        let (side_names, text_names): (&[_], &[_]) = match self {
+            Self::Reference => (&REFERENCE_NAMES, &TEXT_NAMES),
+            Self::Hypothesis => (&HYPOTHESIS_NAMES, if has_both { &[] } else { &TEXT_NAMES }),
         };
-        [own, texts].concat()
+        [side_names, text_names].concat()
     }
 }
 
@@ -93,24 +93,24 @@ impl Columns {
         header: &[&str],
         index: impl Fn(&str) -> Result<Option<usize>, EvalError>,
     ) -> Result<(Option<usize>, Vec<usize>), EvalError> {
-        let has = || shortened(&header.join(", "), 200);
-        let named = |name: &str| {
-            let reason = || format!("has no `{}`; it has: {}", shortened(name, 60), has());
+        let names_found = || shortened(&header.join(", "), 200);
+        let index_of_named = |name: &str| {
+            let reason = || format!("has no `{}`; it has: {}", shortened(name, 60), names_found());
             index(name)?
                 .ok_or_else(|| malformed(file, line, &reason(), "check the names of the columns"))
         };
-        let first = |names: &[&str]| names.iter().find_map(|name| index(name).transpose());
+        let first_index = |names: &[&str]| names.iter().find_map(|name| index(name).transpose());
         let id = match self.id.as_deref() {
-            Some(name) => Some(named(name)?),
-            None => first(&IDS).transpose()?,
+            Some(name) => Some(index_of_named(name)?),
+            None => first_index(&ID_NAMES).transpose()?,
         };
         let mut texts = Vec::with_capacity(sides.len());
         for side in sides {
-            let found = match self.text(*side) {
-                Some(name) => Some(named(name)?),
-                None => first(&side.names(sides.len() > 1)).transpose()?,
+            let column = match self.text(*side) {
+                Some(name) => Some(index_of_named(name)?),
+                None => first_index(&side.names(sides.len() > 1)).transpose()?,
             };
-            texts.push(found.ok_or_else(|| {
+            texts.push(column.ok_or_else(|| {
                 let (texts, remedy) = match side {
                     Side::Reference => ("references", "name it with --ref-column"),
                     Side::Hypothesis => ("hypotheses", "name it with --hyp-column"),
@@ -118,7 +118,7 @@ impl Columns {
                 malformed(
                     file,
                     line,
-                    &format!("has no column of {texts}; it has: {}", has()),
+                    &format!("has no column of {texts}; it has: {}", names_found()),
                     remedy,
                 )
             })?);
@@ -132,9 +132,9 @@ pub(super) fn is_header<'a>(fields: impl Iterator<Item = &'a str>) -> bool {
     let (mut id, mut text) = (false, false);
     for field in fields {
         let name = field.trim().trim_matches('"').to_ascii_lowercase();
-        let is = |names: &[&str]| names.contains(&name.as_str());
-        id |= is(&IDS) || name == "client_id";
-        text |= is(&REFERENCES) || is(&HYPOTHESES) || is(&TEXTS);
+        let is_in = |names: &[&str]| names.contains(&name.as_str());
+        id |= is_in(&ID_NAMES) || name == "client_id";
+        text |= is_in(&REFERENCE_NAMES) || is_in(&HYPOTHESIS_NAMES) || is_in(&TEXT_NAMES);
     }
     id && text
 }
@@ -147,7 +147,7 @@ pub(super) struct Record<'a> {
 }
 
 /// Reads the rows of a table with a header.
-pub(super) fn table<'a>(
+pub(super) fn read_table<'a>(
     mut table: Table<'_>,
     sides: &[Side],
     columns: &Columns,
@@ -169,7 +169,7 @@ pub(super) fn table<'a>(
 
 /// Reads JSON Lines. The keys of the first object determine the keys that are read from all
 /// objects.
-pub(super) fn objects<'a>(
+pub(super) fn read_objects<'a>(
     file: &str,
     text: &'a str,
     sides: &[Side],
@@ -182,21 +182,21 @@ pub(super) fn objects<'a>(
     let (id, texts) = columns.find(sides, (file, line), &header, index)?;
     let id = id.map_or("id", |key| header[key]);
     let record = |line: u64, mut fields: Fields<'a>| {
-        let fault = |key: &str, reason: &str| {
+        let error = |key: &str, reason: &str| {
             malformed(file, line, &format!("`{}` {reason}", shortened(key, 60)), ONE_OBJECT)
         };
-        let found = match fields.take(id) {
+        let record_id = match fields.take(id) {
             None => None,
             Some(Field::Text(id) | Field::Integer(id)) => Some(id),
-            Some(Field::Other) => return Err(fault(id, "is not a string or an integer")),
+            Some(Field::Other) => return Err(error(id, "is not a string or an integer")),
         };
         let text = |key: &usize| match fields.take(header[*key]) {
             Some(Field::Text(text)) => Ok(text),
-            Some(_) => Err(fault(header[*key], "is not a string")),
-            None => Err(fault(header[*key], "is missing")),
+            Some(_) => Err(error(header[*key], "is not a string")),
+            None => Err(error(header[*key], "is missing")),
         };
         let texts = texts.iter().map(text).collect::<Result<_, _>>()?;
-        Ok(Record { line, id: found, texts })
+        Ok(Record { line, id: record_id, texts })
     };
     json_lines(file, text, ONE_OBJECT, record)?.into_iter().flatten().collect()
 }
@@ -213,8 +213,8 @@ enum Field<'a> {
 
 impl<'a> Fields<'a> {
     fn take(&mut self, key: &str) -> Option<Field<'a>> {
-        let at = self.0.iter().position(|(found, _)| found == key)?;
-        Some(self.0.swap_remove(at).1)
+        let index = self.0.iter().position(|(name, _)| name == key)?;
+        Some(self.0.swap_remove(index).1)
     }
 }
 
@@ -231,7 +231,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields<'de>, A::Error> {
                 let mut fields: Vec<(Cow<'de, str>, Field<'de>)> = Vec::new();
                 while let Some((Id(key), value)) = map.next_entry::<Id<'de>, _>()? {
-                    if fields.iter().any(|(found, _)| *found == key) {
+                    if fields.iter().any(|(name, _)| *name == key) {
                         return Err(duplicate_key_error(&key));
                     }
                     fields.push((key, value));

@@ -19,8 +19,8 @@ use crate::error::EvalError;
 /// [`EvalError::Malformed`] with the detected format and the remedy
 pub fn check(file: &str, text: &str, format: TextFormat) -> Result<(), EvalError> {
     let fault = match format {
-        TextFormat::Lines => plain(text),
-        TextFormat::Tsv | TextFormat::Kaldi => alternatives(text),
+        TextFormat::Lines => other_format(text),
+        TextFormat::Tsv | TextFormat::Kaldi => unsupported_alternatives(text),
         TextFormat::Trn | TextFormat::Csv | TextFormat::Jsonl => None,
     };
     fault.map_or(Ok(()), |fault| refuse(file, fault))
@@ -29,8 +29,8 @@ pub fn check(file: &str, text: &str, format: TextFormat) -> Result<(), EvalError
 /// The format of a file without a known extension: JSON Lines if the first line is an object with
 /// the key `audio_filepath` (a NeMo manifest), otherwise plain lines.
 pub fn of_content(text: &str) -> TextFormat {
-    let first = not_blank(text).next().map(|(_, line)| serde_json::from_str(line));
-    match first {
+    let first_value = not_blank(text).next().map(|(_, line)| serde_json::from_str(line));
+    match first_value {
         Some(Ok(Value::Object(fields))) if fields.contains_key("audio_filepath") => {
             TextFormat::Jsonl
         }
@@ -44,17 +44,17 @@ pub fn of_content(text: &str) -> TextFormat {
 /// # Errors
 /// [`EvalError::Malformed`] if it is unclear whether the first words are ids, and for other formats
 pub fn of_pair(files: [(&str, &str); 2]) -> Result<TextFormat, EvalError> {
-    let mut like_kaldi = false;
+    let mut looks_like_kaldi = false;
     for (file, text) in files {
-        match plain(text) {
+        match other_format(text) {
             None => {}
-            Some(KALDI) => like_kaldi = true,
+            Some(KALDI) => looks_like_kaldi = true,
             Some(fault) => return refuse(file, fault),
         }
     }
     match first_words(files.map(|(_, text)| text)) {
         FirstWords::Ids => Ok(TextFormat::Kaldi),
-        FirstWords::Words if !like_kaldi => Ok(TextFormat::Lines),
+        FirstWords::Words if !looks_like_kaldi => Ok(TextFormat::Lines),
         FirstWords::Words | FirstWords::Unclear => refuse(files[0].0, KALDI),
     }
 }
@@ -67,29 +67,33 @@ enum FirstWords {
 }
 
 fn first_words(texts: [&str; 2]) -> FirstWords {
-    let first = |text| not_blank(text).map(|(_, row)| first_token(row).0).collect::<Vec<&str>>();
-    let [reference_ids, hypothesis_ids] = texts.map(first);
-    let [ids, others] =
+    let first_tokens =
+        |text| not_blank(text).map(|(_, row)| first_token(row).0).collect::<Vec<&str>>();
+    let [reference_ids, hypothesis_ids] = texts.map(first_tokens);
+    let [reference_set, hypothesis_set] =
         [&reference_ids, &hypothesis_ids].map(|ids| ids.iter().copied().collect::<HashSet<_>>());
     let count = reference_ids.len();
-    if count == 0 || ids.len() != count || others.len() != hypothesis_ids.len() {
+    if count == 0 || reference_set.len() != count || hypothesis_set.len() != hypothesis_ids.len() {
         return FirstWords::Words;
     }
-    let in_common = ids.intersection(&others).count();
+    let in_common = reference_set.intersection(&hypothesis_set).count();
     let sorted = reference_ids.is_sorted() && hypothesis_ids.is_sorted();
-    let all = |is: &dyn Fn(&str) -> bool| ids.iter().chain(&others).all(|id| is(id));
-    let number = |id: &str| id.bytes().all(|byte| byte.is_ascii_digit());
+    let holds_for_all = |condition: &dyn Fn(&str) -> bool| {
+        reference_set.iter().chain(&hypothesis_set).all(|id| condition(id))
+    };
+    let is_number = |id: &str| id.bytes().all(|byte| byte.is_ascii_digit());
     // A single line is weaker evidence than several.
-    let several = count > 1 || all(&has_letter_and_digit);
-    let same = in_common == count && in_common == hypothesis_ids.len();
-    if same && several && all(&is_id) {
+    let enough_evidence = count > 1 || holds_for_all(&has_letter_and_digit);
+    let same_ids = in_common == count && in_common == hypothesis_ids.len();
+    if same_ids && enough_evidence && holds_for_all(&is_certainly_id) {
         return FirstWords::Ids;
     }
     // Sorted numbers are ids; unsorted short numbers may be words.
-    let like_ids = several && all(&|id| like_id(id) && (!number(id) || sorted || id.len() > 3));
-    let enough = if sorted { 5 } else { 20 };
-    let unclear = (like_ids && 2 * in_common >= count.min(hypothesis_ids.len()))
-        || (same && (reference_ids != hypothesis_ids || count >= enough));
+    let may_be_ids = enough_evidence
+        && holds_for_all(&|id| may_be_id(id) && (!is_number(id) || sorted || id.len() > 3));
+    let min_lines = if sorted { 5 } else { 20 };
+    let unclear = (may_be_ids && 2 * in_common >= count.min(hypothesis_ids.len()))
+        || (same_ids && (reference_ids != hypothesis_ids || count >= min_lines));
     if unclear { FirstWords::Unclear } else { FirstWords::Words }
 }
 
@@ -108,7 +112,7 @@ fn refuse<T>(file: &str, (line, reason, remedy): Fault) -> Result<T, EvalError> 
 }
 
 /// An error if a file of plain lines looks like another format, otherwise `None`.
-fn plain(text: &str) -> Option<Fault> {
+fn other_format(text: &str) -> Option<Fault> {
     let rows: Vec<(u64, &str)> = not_blank(text).collect();
     let (line, first) = *rows.first()?;
     let is_json = |text: &str| {
@@ -130,9 +134,9 @@ fn plain(text: &str) -> Option<Fault> {
                       give --format lines";
         return Some((None, "looks like comma-separated values", remedy));
     }
-    let spoken: Vec<&str> =
+    let without_comments: Vec<&str> =
         rows.iter().map(|(_, row)| *row).filter(|row| !row.starts_with(";;")).collect();
-    if is_trn(&spoken) {
+    if is_trn(&without_comments) {
         let remedy = "give --format trn; as plain text, give --format lines";
         return Some((
             None,
@@ -140,7 +144,7 @@ fn plain(text: &str) -> Option<Fault> {
             remedy,
         ));
     }
-    if !spoken.is_empty() && spoken.iter().all(|row| is_timed(row)) {
+    if !without_comments.is_empty() && without_comments.iter().all(|row| is_timed(row)) {
         let remedy = "convert it to .trn, `text (id)`; as plain text, give --format lines";
         return Some((None, "looks like an stm or ctm file: each line has times", remedy));
     }
@@ -149,20 +153,22 @@ fn plain(text: &str) -> Option<Fault> {
                       lines";
         return Some((Some(*line), "looks like subtitles", remedy));
     }
-    let ids = spoken.iter().map(|row| Some(first_token(row).0));
-    if spoken.len() > 1 && distinct(ids.map(|id| id.filter(|id| has_letter_and_digit(id)))) {
+    let ids = without_comments.iter().map(|row| Some(first_token(row).0));
+    if without_comments.len() > 1
+        && distinct(ids.map(|id| id.filter(|id| has_letter_and_digit(id))))
+    {
         return Some(KALDI);
     }
-    alternatives(text)
+    unsupported_alternatives(text)
 }
 
 /// An error if a line has sclite's alternatives in a format without markup, otherwise `None`.
-fn alternatives(text: &str) -> Option<Fault> {
-    let marked = |row: &str| {
-        let mut rest = row.split_whitespace();
-        ["{", "/", "}"].iter().all(|brace| rest.any(|word| word == *brace))
+fn unsupported_alternatives(text: &str) -> Option<Fault> {
+    let has_alternatives = |row: &str| {
+        let mut words = row.split_whitespace();
+        ["{", "/", "}"].iter().all(|brace| words.any(|word| word == *brace))
     };
-    let (line, _) = lines(text).find(|(_, row)| marked(row))?;
+    let (line, _) = lines(text).find(|(_, row)| has_alternatives(row))?;
     let remedy = "give the texts as .trn, `text (id)`; to count the braces as words, give --format";
     Some((Some(line), "has sclite's alternatives `{ a / b }`, supported only in .trn", remedy))
 }
@@ -202,7 +208,7 @@ fn is_trn(rows: &[&str]) -> bool {
     };
     let ids: Option<HashSet<String>> = rows.iter().map(id).collect();
     ids.is_some_and(|ids| {
-        ids.len() == rows.len() && (ids.len() > 1 || ids.iter().all(|id| like_id(id)))
+        ids.len() == rows.len() && (ids.len() > 1 || ids.iter().all(|id| may_be_id(id)))
     })
 }
 
@@ -210,10 +216,11 @@ fn is_trn(rows: &[&str]) -> bool {
 /// `file channel start duration word …`.
 fn is_timed(row: &str) -> bool {
     let fields: Vec<&str> = row.split_whitespace().collect();
-    let number = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok());
-    let times = |at| number(at).zip(number(at + 1)).is_some_and(|(a, b)| a >= 0.0 && b >= 0.0);
+    let number = |index: usize| fields.get(index).and_then(|field| field.parse::<f64>().ok());
+    let are_times =
+        |index| number(index).zip(number(index + 1)).is_some_and(|(a, b)| a >= 0.0 && b >= 0.0);
     let channel = fields.get(1).is_some_and(|channel| channel.len() == 1);
-    channel && (times(3) || (times(2) && fields.len() <= 6))
+    channel && (are_times(3) || (are_times(2) && fields.len() <= 6))
 }
 
 /// Whether a line is a cue timing of SubRip or WebVTT.
@@ -232,13 +239,13 @@ pub(super) fn first_token(row: &str) -> (&str, &str) {
 }
 
 /// Whether a word may be an id: it contains a digit, an underscore or an inner hyphen.
-fn like_id(word: &str) -> bool {
+fn may_be_id(word: &str) -> bool {
     word.contains(|c: char| c.is_ascii_digit() || c == '_') || word.trim_matches('-').contains('-')
 }
 
 /// Whether a word is certainly an id: it contains an underscore, or a letter and a digit, or it has
 /// a digit and is longer than three bytes.
-fn is_id(word: &str) -> bool {
+fn is_certainly_id(word: &str) -> bool {
     let has_digit = word.contains(|c: char| c.is_ascii_digit());
     has_letter_and_digit(word) || (has_digit && word.len() > 3) || word.contains('_')
 }
@@ -252,7 +259,7 @@ fn has_letter_and_digit(word: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn found(text: &str, format: TextFormat) -> String {
+    fn error_message(text: &str, format: TextFormat) -> String {
         check("f", text, format).err().map_or_else(String::new, |error| error.to_string())
     }
 
@@ -279,7 +286,7 @@ mod tests {
             ("spk1-u1 hello\nspk1-u2 you\n", "f: looks like Kaldi's `text`"),
             ("a\ni am { going to / gonna } go\n", "f:2: has sclite's alternatives"),
         ] {
-            let message = found(text, TextFormat::Lines);
+            let message = error_message(text, TextFormat::Lines);
             assert!(message.starts_with(expected), "{text:?}: {message:?}");
             assert!(message.contains("--format") || message.contains("--pairs"), "{message}");
         }
@@ -303,15 +310,15 @@ mod tests {
             "mp3 files\nother files\n",
             "we met at 3 5 6\nthen 1 2 3 4 5\n",
         ] {
-            assert_eq!(found(text, TextFormat::Lines), "", "{text:?}");
+            assert_eq!(error_message(text, TextFormat::Lines), "", "{text:?}");
         }
     }
 
     #[test]
     fn alternatives_in_other_formats_are_refused() {
         let trn = "u1\tam { going to / gonna } go\n";
-        assert!(found(trn, TextFormat::Tsv).starts_with("f:1: has sclite's alternatives"));
-        assert_eq!(found("u1\ta {b} / c\n", TextFormat::Tsv), "");
+        assert!(error_message(trn, TextFormat::Tsv).starts_with("f:1: has sclite's alternatives"));
+        assert_eq!(error_message("u1\ta {b} / c\n", TextFormat::Tsv), "");
     }
 
     #[test]
@@ -324,18 +331,24 @@ mod tests {
 
     #[test]
     fn equal_first_words_are_kaldi_ids() {
-        let of = |a: &str, b: &str| of_pair([("r", a), ("h", b)]).map_err(|e| e.to_string());
-        for (a, b) in [
+        let format_of = |reference: &str, hypothesis: &str| {
+            of_pair([("r", reference), ("h", hypothesis)]).map_err(|e| e.to_string())
+        };
+        for (reference, hypothesis) in [
             ("spk1-u1 a b\nspk1-u2 c\n", "spk1-u1 a\nspk1-u2 c d\n"),
             ("utt1 a b\n", "utt1 a\n"),
             ("0001 a\n0002 b\n", "0001 a\n0002\n"),
             ("1272-12 a\n1180-3 b\n", "1272-12 a\n1180-3 b\n"),
             ("anna_a a\nanna_b b\n", "anna_b b\nanna_a a\n"),
         ] {
-            assert_eq!(of(a, b), Ok(TextFormat::Kaldi), "{a:?} {b:?}");
+            assert_eq!(
+                format_of(reference, hypothesis),
+                Ok(TextFormat::Kaldi),
+                "{reference:?} {hypothesis:?}"
+            );
         }
         let twenty: String = (0..20).rev().map(|i| format!("a{} b\n", "x".repeat(i))).collect();
-        for (a, b) in [
+        for (reference, hypothesis) in [
             // Words without digits, in a different order in each file.
             ("anna a\nbert b\n", "bert b\nanna a\n"),
             ("anna a\nbert b\ncarl c\ndora d\nemil e\n", "anna x\nbert\ncarl c\ndora d\nemil e\n"),
@@ -345,12 +358,12 @@ mod tests {
             ("uh-huh a\nmm-hm b\n", "uh-huh a\nmm-hm b\n"),
             (&*twenty, &*twenty),
         ] {
-            let error = of(a, b).unwrap_err();
+            let error = format_of(reference, hypothesis).unwrap_err();
             assert!(error.starts_with("r: looks like Kaldi's `text`"), "{error}");
         }
-        let csv = of("u1,a b\nu2,c\n", "u1,a b\nu2,c\n").unwrap_err();
+        let csv = format_of("u1,a b\nu2,c\n", "u1,a b\nu2,c\n").unwrap_err();
         assert!(csv.starts_with("r: looks like comma-separated values"), "{csv}");
-        for (a, b) in [
+        for (reference, hypothesis) in [
             ("", ""),
             ("hello you\nyes\n", "hello you\nyes\n"),
             ("the cat\nthe dog\n", "the cat\nthe dog\n"),
@@ -358,7 +371,11 @@ mod tests {
             ("uh-huh yes\n", "uh-huh yes\n"),
             ("so it is\nand then\nbut no\nwell\na dog\n", "so it is\nand then\nbut no\nwell\na\n"),
         ] {
-            assert_eq!(of(a, b), Ok(TextFormat::Lines), "{a:?} {b:?}");
+            assert_eq!(
+                format_of(reference, hypothesis),
+                Ok(TextFormat::Lines),
+                "{reference:?} {hypothesis:?}"
+            );
         }
     }
 }

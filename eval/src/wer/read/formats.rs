@@ -8,14 +8,14 @@ use crate::error::EvalError;
 use crate::wer::sclite::{Lattice, has_markup};
 
 /// The remedy for invalid markup.
-pub(super) const BRACES: &str =
+pub(super) const MARKUP_REMEDY: &str =
     "write alternatives as `{ a b / c / @ }`, or give --format tsv and a file of id<TAB>text";
 /// The remedy for a text that is too long for sclite's alignment.
-pub(crate) const SHORTER: &str = "divide it into shorter utterances";
+pub(crate) const LENGTH_REMEDY: &str = "divide it into shorter utterances";
 
 /// Parses sclite's `text (id)`. The parentheses at the end of a line hold the id. A line that
 /// begins with `;;` is a comment.
-pub(super) fn trn<'a>(file: &str, text: &'a str) -> Result<Vec<Utterance<'a>>, EvalError> {
+pub(super) fn parse_trn<'a>(file: &str, text: &'a str) -> Result<Vec<Utterance<'a>>, EvalError> {
     let utterance = |(line, row): (u64, &'a str)| {
         let ends = row.trim_end().strip_suffix(')').and_then(|text| text.rsplit_once('('));
         let Some((spoken, id)) = ends else {
@@ -25,7 +25,7 @@ pub(super) fn trn<'a>(file: &str, text: &'a str) -> Result<Vec<Utterance<'a>>, E
         let text = spoken.trim();
         let markup = has_markup(text);
         if markup {
-            Lattice::parse(text).map_err(|reason| malformed(file, line, reason, BRACES))?;
+            Lattice::parse(text).map_err(|reason| malformed(file, line, reason, MARKUP_REMEDY))?;
         }
         Ok(Utterance { markup, ..Utterance::plain(Some(id), text, line) })
     };
@@ -33,7 +33,7 @@ pub(super) fn trn<'a>(file: &str, text: &'a str) -> Result<Vec<Utterance<'a>>, E
 }
 
 /// Parses Kaldi's `id text`; the text may be empty.
-pub(super) fn kaldi(text: &str) -> Vec<Utterance<'_>> {
+pub(super) fn parse_kaldi(text: &str) -> Vec<Utterance<'_>> {
     let utterance = |(line, row): (u64, _)| {
         let (id, text) = detect_format::first_token(row);
         Utterance::plain(Some(id), text.trim(), line)
@@ -51,7 +51,7 @@ pub(super) fn has_header(text: &str) -> bool {
 }
 
 /// Parses `id<TAB>text` without a header. Fields after the text are ignored.
-pub(super) fn tsv<'a>(file: &str, text: &'a str) -> Result<Vec<Utterance<'a>>, EvalError> {
+pub(super) fn parse_tsv<'a>(file: &str, text: &'a str) -> Result<Vec<Utterance<'a>>, EvalError> {
     let utterance = |(line, row): (u64, &'a str)| {
         let mut fields = row.split('\t');
         let id = fields.next();

@@ -18,7 +18,7 @@ mod formats;
 mod pairs;
 
 pub use columns::{Columns, Side};
-pub(crate) use formats::SHORTER;
+pub(crate) use formats::LENGTH_REMEDY;
 pub use pairs::{Markup, Pairs, join};
 
 use std::borrow::Cow;
@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{EvalError, Location};
 
 /// Maximum length of a text, in bytes: about three days of speech.
-const LONGEST: usize = 4 << 20;
+const MAX_TEXT_BYTES: usize = 4 << 20;
 
 /// The format of a text file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,10 +118,10 @@ pub fn parse_side<'a>(
         TextFormat::Lines => {
             lines(text).map(|(line, text)| Utterance::plain(None, text, line)).collect()
         }
-        TextFormat::Trn => formats::trn(file, text)?,
-        TextFormat::Kaldi => formats::kaldi(text),
+        TextFormat::Trn => formats::parse_trn(file, text)?,
+        TextFormat::Kaldi => formats::parse_kaldi(text),
         TextFormat::Tsv if !columns.are_given() && !formats::has_header(text) => {
-            formats::tsv(file, text)?
+            formats::parse_tsv(file, text)?
         }
         TextFormat::Tsv | TextFormat::Csv | TextFormat::Jsonl => {
             let utterance = |Record { line, id, texts }: Record<'a>| {
@@ -138,7 +138,8 @@ pub fn parse_side<'a>(
     if utterances.is_empty() {
         return Err(malformed(file, None, "has no texts", "give one text per line"));
     }
-    let ids = utterances.iter().filter_map(|u| Some((u.id.as_deref()?, u.line)));
+    let ids =
+        utterances.iter().filter_map(|utterance| Some((utterance.id.as_deref()?, utterance.line)));
     check_ids(file, ids)?;
     check_lengths(file, utterances.iter().map(|utterance| (&*utterance.text, utterance.line)))?;
     Ok(utterances)
@@ -159,11 +160,11 @@ pub fn parse_pairs<'a>(
     let records = records(file, text, format, &sides, columns)?;
     let mut pairs = Pairs::with_capacity(records.len());
     let mut lines = Vec::with_capacity(records.len());
-    let (mut with_id, mut first_without) = (0, None);
+    let (mut id_count, mut first_without_id) = (0, None);
     for Record { line, id, texts } in records {
         match id {
-            Some(_) => with_id += 1,
-            None => first_without = first_without.or(Some(line)),
+            Some(_) => id_count += 1,
+            None => first_without_id = first_without_id.or(Some(line)),
         }
         lines.push(line);
         pairs.ids.push(id.unwrap_or_else(|| line.to_string().into()));
@@ -174,9 +175,9 @@ pub fn parse_pairs<'a>(
     if lines.is_empty() {
         return Err(malformed(file, None, "has no pairs", "give one JSON object per line"));
     }
-    if with_id > 0 && first_without.is_some() {
+    if id_count > 0 && first_without_id.is_some() {
         let remedy = "give an `id` to every pair, or to none";
-        return Err(malformed(file, first_without, "has no `id`, but others do", remedy));
+        return Err(malformed(file, first_without_id, "has no `id`, but others do", remedy));
     }
     check_ids(file, pairs.ids.iter().map(|id| &**id).zip(lines.iter().copied()))?;
     for texts in [&pairs.references, &pairs.hypotheses] {
@@ -195,9 +196,9 @@ fn records<'a>(
 ) -> Result<Vec<Record<'a>>, EvalError> {
     let input = || Input::new(file, text.as_bytes());
     match format {
-        TextFormat::Tsv => columns::table(Table::tsv(input()?, false)?, sides, columns),
-        TextFormat::Csv => columns::table(Table::csv(input()?)?, sides, columns),
-        TextFormat::Jsonl => columns::objects(file, text, sides, columns),
+        TextFormat::Tsv => columns::read_table(Table::tsv(input()?, false)?, sides, columns),
+        TextFormat::Csv => columns::read_table(Table::csv(input()?)?, sides, columns),
+        TextFormat::Jsonl => columns::read_objects(file, text, sides, columns),
         TextFormat::Lines | TextFormat::Trn | TextFormat::Kaldi => Err(EvalError::InvalidOption {
             option: "format",
             found: format!("{format:?}").to_lowercase(),
@@ -211,9 +212,9 @@ pub(super) fn check_ids<'a>(
     file: &str,
     ids: impl Iterator<Item = (&'a str, u64)>,
 ) -> Result<(), EvalError> {
-    let mut seen = UniqueIds::with_capacity(ids.size_hint().0);
+    let mut unique_ids = UniqueIds::with_capacity(ids.size_hint().0);
     for (id, line) in ids {
-        seen.add(id, Location::new(file, line))?;
+        unique_ids.add(id, Location::new(file, line))?;
     }
     Ok(())
 }
@@ -224,8 +225,10 @@ fn check_lengths<'a>(
     file: &str,
     mut texts: impl Iterator<Item = (&'a str, u64)>,
 ) -> Result<(), EvalError> {
-    let Some((text, line)) = texts.find(|(text, _)| text.len() > LONGEST) else { return Ok(()) };
-    let reason = format!("has a text of {} bytes, more than {LONGEST}", text.len());
+    let Some((text, line)) = texts.find(|(text, _)| text.len() > MAX_TEXT_BYTES) else {
+        return Ok(());
+    };
+    let reason = format!("has a text of {} bytes, more than {MAX_TEXT_BYTES}", text.len());
     Err(malformed(file, line, &reason, "write each utterance on its own line"))
 }
 

@@ -8,12 +8,12 @@ use engram_textfile::shortened;
 use super::super::Alignment;
 use super::super::sclite::{self, Lattice, has_markup};
 use super::super::tokens;
-use super::formats::BRACES;
-use super::{SHORTER, Utterance, malformed};
+use super::formats::MARKUP_REMEDY;
+use super::{LENGTH_REMEDY, Utterance, malformed};
 use crate::error::{EvalError, Location};
 use crate::normalise::Normaliser;
 
-/// Which texts have sclite markup, and how it is scored.
+/// The sclite markup of the texts, and its scoring.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Markup {
     /// Whether the references have markup.
@@ -78,13 +78,13 @@ impl<'a> Pairs<'a> {
         if normaliser == Normaliser::None {
             return self.clone();
         }
-        let all = |texts: &[Cow<'a, str>]| {
+        let normalise = |texts: &[Cow<'a, str>]| {
             normaliser.normalise_all(texts).into_iter().map(Cow::Owned).collect()
         };
         Self {
             ids: self.ids.clone(),
-            references: all(&self.references),
-            hypotheses: all(&self.hypotheses),
+            references: normalise(&self.references),
+            hypotheses: normalise(&self.hypotheses),
             ..*self
         }
     }
@@ -103,12 +103,12 @@ impl<'a> Pairs<'a> {
             if !(references && has_markup(reference) || hypotheses && has_markup(hypothesis)) {
                 continue;
             }
-            let fault = |reason: &str, remedy| {
+            let error = |reason: &str, remedy| {
                 malformed(&format!("utterance {}", shortened(id, 60)), None, reason, remedy)
             };
             let lattice = |text, markup| {
                 if markup {
-                    Lattice::parse(text).map_err(|reason| fault(reason, BRACES))
+                    Lattice::parse(text).map_err(|reason| error(reason, MARKUP_REMEDY))
                 } else {
                     Ok(Lattice::plain(tokens::words(text)))
                 }
@@ -116,7 +116,7 @@ impl<'a> Pairs<'a> {
             let (reference, hypothesis) =
                 (lattice(reference, references)?, lattice(hypothesis, hypotheses)?);
             let chosen = sclite::choose(&reference, &hypothesis, normaliser, optional_deletions)
-                .ok_or_else(|| fault("is too long for a choice of alternatives", SHORTER))?;
+                .ok_or_else(|| error("is too long for a choice of alternatives", LENGTH_REMEDY))?;
             pairs.references[pair] = chosen.reference.into();
             pairs.hypotheses[pair] = chosen.hypothesis.into();
         }
@@ -138,26 +138,33 @@ pub fn join<'a>(
 ) -> Result<Pairs<'a>, EvalError> {
     let has_ids = |utterances: &[Utterance<'_>]| utterances.iter().any(|u| u.id.is_some());
     let has_markup = |utterances: &[Utterance<'_>]| utterances.iter().any(|u| u.markup);
-    let (in_references, in_hypotheses) = (has_markup(&references), has_markup(&hypotheses));
+    let (references_have_markup, hypotheses_have_markup) =
+        (has_markup(&references), has_markup(&hypotheses));
     let joined = match (has_ids(&references), has_ids(&hypotheses)) {
         (false, false) => join_by_line(reference_file, references, hypothesis_file, hypotheses),
         (true, true) => join_by_id(reference_file, references, hypothesis_file, hypotheses),
-        (with_ids, _) => {
-            let (with, without) = if with_ids {
+        (references_have_ids, _) => {
+            let (file_with_ids, file_without_ids) = if references_have_ids {
                 (reference_file, hypothesis_file)
             } else {
                 (hypothesis_file, reference_file)
             };
-            let reason = format!("has no ids, but {with} has");
+            let reason = format!("has no ids, but {file_with_ids} has");
             let remedy = "write both in the same format, and set --format if the file name \
                           does not show it";
-            Err(malformed(without, None, &reason, remedy))
+            Err(malformed(file_without_ids, None, &reason, remedy))
         }
     };
-    let alignment =
-        if in_references || in_hypotheses { Alignment::Sclite } else { Alignment::Jiwer };
-    let markup =
-        Markup { references: in_references, hypotheses: in_hypotheses, ..Markup::default() };
+    let alignment = if references_have_markup || hypotheses_have_markup {
+        Alignment::Sclite
+    } else {
+        Alignment::Jiwer
+    };
+    let markup = Markup {
+        references: references_have_markup,
+        hypotheses: hypotheses_have_markup,
+        ..Markup::default()
+    };
     Ok(Pairs { markup, alignment, ..joined? })
 }
 
@@ -167,13 +174,14 @@ fn join_by_line<'a>(
     hypothesis_file: &str,
     hypotheses: Vec<Utterance<'a>>,
 ) -> Result<Pairs<'a>, EvalError> {
-    let (wanted, found) = (references.len(), hypotheses.len());
-    if wanted != found {
-        let reason = format!("has {found} lines, but {reference_file} has {wanted}");
+    let (reference_count, hypothesis_count) = (references.len(), hypotheses.len());
+    if reference_count != hypothesis_count {
+        let reason =
+            format!("has {hypothesis_count} lines, but {reference_file} has {reference_count}");
         let remedy = "line i of one file must match line i of the other, including empty lines";
         return Err(malformed(hypothesis_file, None, &reason, remedy));
     }
-    let mut pairs = Pairs::with_capacity(wanted);
+    let mut pairs = Pairs::with_capacity(reference_count);
     for (reference, hypothesis) in references.into_iter().zip(hypotheses) {
         pairs.ids.push(reference.line.to_string().into());
         pairs.references.push(reference.text);
@@ -188,13 +196,14 @@ fn join_by_id<'a>(
     hypothesis_file: &str,
     hypotheses: Vec<Utterance<'a>>,
 ) -> Result<Pairs<'a>, EvalError> {
-    let rows = hypotheses.len();
-    let mut by_id: HashMap<Cow<'a, str>, (Cow<'a, str>, u64)> = HashMap::with_capacity(rows);
+    let hypothesis_count = hypotheses.len();
+    let mut by_id: HashMap<Cow<'a, str>, (Cow<'a, str>, u64)> =
+        HashMap::with_capacity(hypothesis_count);
     for Utterance { id, text, line, .. } in hypotheses {
         by_id.insert(id.unwrap_or_default(), (text, line));
     }
-    let total = references.len();
-    let (mut pairs, mut missing) = (Pairs::with_capacity(total), Vec::new());
+    let reference_count = references.len();
+    let (mut pairs, mut missing) = (Pairs::with_capacity(reference_count), Vec::new());
     for Utterance { id, text, line, .. } in references {
         let id = id.unwrap_or_default();
         match by_id.remove(&id) {
@@ -212,7 +221,7 @@ fn join_by_id<'a>(
             gold: Location::new(reference_file, *line),
             id: shortened(id, 60),
             missing: missing.len(),
-            rows: total,
+            rows: reference_count,
         });
     }
     if let Some((id, (_, line))) = by_id.iter().min_by_key(|(_, (_, line))| *line) {
@@ -221,7 +230,7 @@ fn join_by_id<'a>(
             gold: reference_file.to_owned(),
             id: shortened(id, 60),
             extra: by_id.len(),
-            rows,
+            rows: hypothesis_count,
         });
     }
     Ok(pairs)

@@ -3,12 +3,13 @@
 use super::*;
 
 fn texts(text: &str, format: TextFormat) -> Vec<(String, String)> {
-    let found = parse_texts("f", text, format).unwrap();
-    let own = |u: Utterance<'_>| (u.id.unwrap_or_default().into_owned(), u.text.into_owned());
-    found.into_iter().map(own).collect()
+    let utterances = parse_texts("f", text, format).unwrap();
+    let id_and_text =
+        |u: Utterance<'_>| (u.id.unwrap_or_default().into_owned(), u.text.into_owned());
+    utterances.into_iter().map(id_and_text).collect()
 }
 
-fn refused(text: &str, format: TextFormat) -> String {
+fn error_message(text: &str, format: TextFormat) -> String {
     parse_texts("f", text, format).unwrap_err().to_string()
 }
 
@@ -20,77 +21,82 @@ fn texts_in_memory_are_numbered_pairs() {
         (pairs.ids, pairs.hypotheses),
         (vec!["1".into(), "2".into()], vec!["a".into(), "c".into()])
     );
-    let refused = Pairs::new(&["a"], &["a", "b"]).unwrap_err();
-    assert!(matches!(refused, EvalError::LengthMismatch { references: 1, hypotheses: 2 }));
+    let error = Pairs::new(&["a"], &["a", "b"]).unwrap_err();
+    assert!(matches!(error, EvalError::LengthMismatch { references: 1, hypotheses: 2 }));
 }
 
 #[test]
 fn empty_lines_are_texts_too() {
-    let found = texts("a b\r\n\nc\n\n", TextFormat::Lines);
-    let found: Vec<&str> = found.iter().map(|(_, text)| text.as_str()).collect();
-    assert_eq!(found, ["a b", "", "c", ""]);
-    assert!(refused("", TextFormat::Lines).starts_with("f: has no texts"));
+    let utterances = texts("a b\r\n\nc\n\n", TextFormat::Lines);
+    let texts: Vec<&str> = utterances.iter().map(|(_, text)| text.as_str()).collect();
+    assert_eq!(texts, ["a b", "", "c", ""]);
+    assert!(error_message("", TextFormat::Lines).starts_with("f: has no texts"));
 }
 
 #[test]
-fn ids_come_from_trn_tsv_and_json() {
-    let of = |rows: &[(&str, &str)]| -> Vec<(String, String)> {
+fn ids_are_read_from_every_format_with_ids() {
+    let owned = |rows: &[(&str, &str)]| -> Vec<(String, String)> {
         rows.iter().map(|(id, text)| (id.to_string(), text.to_string())).collect()
     };
     assert_eq!(
         texts("hello (laughs) you (s1-2)\n(s1-3)\n", TextFormat::Trn),
-        of(&[("s1-2", "hello (laughs) you"), ("s1-3", "")])
+        owned(&[("s1-2", "hello (laughs) you"), ("s1-3", "")])
     );
     assert_eq!(
         texts("s1-2 hello  you\n\ns1-3\ns1-4\ta\n", TextFormat::Kaldi),
-        of(&[("s1-2", "hello  you"), ("s1-3", ""), ("s1-4", "a")])
+        owned(&[("s1-2", "hello  you"), ("s1-3", ""), ("s1-4", "a")])
     );
-    assert_eq!(texts(";; a comment\na (1)\n;; another\n", TextFormat::Trn), of(&[("1", "a")]));
-    assert_eq!(texts("1\ta b\t[\"x\"]\n2\t\n", TextFormat::Tsv), of(&[("1", "a b"), ("2", "")]));
-    assert_eq!(texts("id\twav\ttext\nu\tu.wav\ta b\n", TextFormat::Tsv), of(&[("u", "a b")]));
+    assert_eq!(texts(";; a comment\na (1)\n;; another\n", TextFormat::Trn), owned(&[("1", "a")]));
+    assert_eq!(texts("1\ta b\t[\"x\"]\n2\t\n", TextFormat::Tsv), owned(&[("1", "a b"), ("2", "")]));
+    assert_eq!(texts("id\twav\ttext\nu\tu.wav\ta b\n", TextFormat::Tsv), owned(&[("u", "a b")]));
     assert_eq!(
         texts("{\"id\":7,\"text\":\"a\\n\"}\n{\"id\":\"x\",\"text\":\"\"}", TextFormat::Jsonl),
-        of(&[("7", "a\n"), ("x", "")])
+        owned(&[("7", "a\n"), ("x", "")])
     );
 }
 
 #[test]
-fn bad_lines_are_named() {
-    assert!(refused("a (1)\nb\n", TextFormat::Trn).starts_with("f:2: has no id at its end"));
-    assert!(refused("1 a\n", TextFormat::Tsv).starts_with("f:1: has no tab"));
-    let header = refused("id\twav\n", TextFormat::Tsv);
+fn errors_name_the_line() {
+    assert!(error_message("a (1)\nb\n", TextFormat::Trn).starts_with("f:2: has no id at its end"));
+    assert!(error_message("1 a\n", TextFormat::Tsv).starts_with("f:1: has no tab"));
+    let header = error_message("id\twav\n", TextFormat::Tsv);
     assert!(header.starts_with("f:1: has no column of references; it has: id, wav"), "{header}");
-    let doubled = refused("id\ttext\ttext\n", TextFormat::Tsv);
-    assert!(doubled.starts_with("f:1: column `text` occurs twice"), "{doubled}");
-    let tab = refused("id\ttext\nu\ta\tb\n", TextFormat::Tsv);
+    let duplicatedted = error_message("id\ttext\ttext\n", TextFormat::Tsv);
+    assert!(duplicatedted.starts_with("f:1: column `text` occurs twice"), "{duplicatedted}");
+    let tab = error_message("id\ttext\nu\ta\tb\n", TextFormat::Tsv);
     assert!(tab.starts_with("f:2: 3 fields where the header has 2"), "{tab}");
-    assert!(refused("a\rb", TextFormat::Lines).starts_with("f:1: ends its lines with"));
-    assert!(refused("1 a\n1 b\n", TextFormat::Kaldi).starts_with("f:2: id `1` was already"));
-    let list = refused("[\"1\", \"a\"]\n", TextFormat::Jsonl);
+    assert!(error_message("a\rb", TextFormat::Lines).starts_with("f:1: ends its lines with"));
+    assert!(error_message("1 a\n1 b\n", TextFormat::Kaldi).starts_with("f:2: id `1` was already"));
+    let list = error_message("[\"1\", \"a\"]\n", TextFormat::Jsonl);
     assert!(list.contains("invalid type: sequence, expected an object"), "{list}");
-    assert!(refused("1\ta\n\n1\tb\n", TextFormat::Tsv).starts_with("f:3: id `1` was already"));
     assert!(
-        refused("{\"id\":1}\n", TextFormat::Jsonl).contains("f:1: has no column of references")
+        error_message("1\ta\n\n1\tb\n", TextFormat::Tsv).starts_with("f:3: id `1` was already")
+    );
+    assert!(
+        error_message("{\"id\":1}\n", TextFormat::Jsonl)
+            .contains("f:1: has no column of references")
     );
     let json = |text| parse_pairs("f", text, TextFormat::Jsonl, &Columns::default());
-    let doubled =
+    let duplicatedted =
         json("{\"id\":1,\"ref\":\"\",\"hyp\":\"\"}\n{\"id\":\"1\",\"ref\":\"\",\"hyp\":\"\"}");
-    assert!(doubled.unwrap_err().to_string().starts_with("f:2: id `1` was already given at f:1"));
-    let long = format!("a\n{}\n", "b ".repeat(LONGEST / 2 + 1));
-    let long = refused(&long, TextFormat::Lines);
+    assert!(
+        duplicatedted.unwrap_err().to_string().starts_with("f:2: id `1` was already given at f:1")
+    );
+    let long = format!("a\n{}\n", "b ".repeat(MAX_TEXT_BYTES / 2 + 1));
+    let long = error_message(&long, TextFormat::Lines);
     assert!(long.starts_with("f:2: has a text of 4194306 bytes, more than 4194304; "), "{long}");
     let float = json("{\"id\":1.5,\"ref\":\"\",\"hyp\":\"\"}").unwrap_err().to_string();
     assert!(float.contains("f:1: `id` is not a string or an integer"), "{float}");
 }
 
 #[test]
-fn columns_are_found_by_usual_names_or_named() {
-    let of = |text, format, side, columns: &Columns| {
-        let found = parse_side("f", text, format, side, columns).map_err(|e| e.to_string())?;
-        let own = |u: Utterance<'_>| format!("{}={}", u.id.unwrap_or_default(), u.text);
-        Ok::<_, String>(found.into_iter().map(own).collect::<Vec<_>>().join(" "))
+fn columns_have_usual_names_or_names_given_by_the_user() {
+    let joined_texts = |text, format, side, columns: &Columns| {
+        let utterances = parse_side("f", text, format, side, columns).map_err(|e| e.to_string())?;
+        let id_and_text = |u: Utterance<'_>| format!("{}={}", u.id.unwrap_or_default(), u.text);
+        Ok::<_, String>(utterances.into_iter().map(id_and_text).collect::<Vec<_>>().join(" "))
     };
-    let usual = Columns::default();
+    let usual_names = Columns::default();
     let nemo = "{\"audio_filepath\": \"a.wav\", \"duration\": 1.5, \"text\": \"x\", \
                 \"pred_text\": \"y\"}\n";
     let common_voice = "client_id\tpath\tsentence\nc\ta.mp3\tx\nc\tb.mp3\ty\n";
@@ -102,43 +108,69 @@ fn columns_are_found_by_usual_names_or_named() {
         (csv, TextFormat::Csv, Side::Reference, "u1=a, b u2="),
         ("id,reference,hypothesis\n1,a,b\n", TextFormat::Csv, Side::Hypothesis, "1=b"),
     ] {
-        assert_eq!(of(text, format, side, &usual).as_deref(), Ok(expected), "{text}");
+        assert_eq!(
+            joined_texts(text, format, side, &usual_names).as_deref(),
+            Ok(expected),
+            "{text}"
+        );
     }
-    let named =
+    let given_names =
         Columns { id: Some("Nr".into()), reference: Some("Satz".into()), ..Columns::default() };
     let text = "Nr,Satz,text\n1,a,b\n";
-    assert_eq!(of(text, TextFormat::Csv, Side::Reference, &named).as_deref(), Ok("1=a"));
     assert_eq!(
-        of("{\"Nr\":1,\"Satz\":\"a\"}", TextFormat::Jsonl, Side::Reference, &named).as_deref(),
+        joined_texts(text, TextFormat::Csv, Side::Reference, &given_names).as_deref(),
         Ok("1=a")
     );
-    let later = format!("{nemo}{{\"audio_filepath\": \"b.wav\", \"text\": \"x\"}}\n");
+    assert_eq!(
+        joined_texts("{\"Nr\":1,\"Satz\":\"a\"}", TextFormat::Jsonl, Side::Reference, &given_names)
+            .as_deref(),
+        Ok("1=a")
+    );
+    let without_prediction = format!("{nemo}{{\"audio_filepath\": \"b.wav\", \"text\": \"x\"}}\n");
     for (text, format, side, columns, expected) in [
-        (&*later, TextFormat::Jsonl, Side::Hypothesis, &usual, "f:2: `pred_text` is missing; "),
+        (
+            &*without_prediction,
+            TextFormat::Jsonl,
+            Side::Hypothesis,
+            &usual_names,
+            "f:2: `pred_text` is missing; ",
+        ),
         (
             "id,wav\n1,a\n",
             TextFormat::Csv,
             Side::Hypothesis,
-            &usual,
+            &usual_names,
             "f:1: has no column of hypotheses; it has: id, wav; name it with --hyp-column",
         ),
-        ("u1,a b\n", TextFormat::Csv, Side::Reference, &usual, "f:1: has no column of refe"),
-        ("a,text\n1,x\n", TextFormat::Csv, Side::Reference, &usual, "f:2: has no id; name the"),
-        ("id,text\n1,x\n", TextFormat::Csv, Side::Reference, &named, "f:1: has no `Nr`; it has"),
+        ("u1,a b\n", TextFormat::Csv, Side::Reference, &usual_names, "f:1: has no column of refe"),
+        (
+            "a,text\n1,x\n",
+            TextFormat::Csv,
+            Side::Reference,
+            &usual_names,
+            "f:2: has no id; name the",
+        ),
+        (
+            "id,text\n1,x\n",
+            TextFormat::Csv,
+            Side::Reference,
+            &given_names,
+            "f:1: has no `Nr`; it has",
+        ),
     ] {
-        let error = of(text, format, side, columns).unwrap_err();
+        let error = joined_texts(text, format, side, columns).unwrap_err();
         assert!(error.starts_with(expected), "{error}");
     }
 }
 
 #[test]
-fn one_file_has_both_sides() {
+fn one_file_can_have_both_sides() {
     let pairs = |text, format| parse_pairs("f", text, format, &Columns::default());
     let nemo = "{\"audio_filepath\": \"a\", \"text\": \"x\", \"pred_text\": \"y\"}\n";
-    let found = pairs(nemo, TextFormat::Jsonl).unwrap();
-    assert_eq!((&*found.ids[0], &*found.references[0], &*found.hypotheses[0]), ("a", "x", "y"));
-    let found = pairs("reference,hypothesis\na b,a\n", TextFormat::Csv).unwrap();
-    assert_eq!((&*found.ids[0], &*found.hypotheses[0]), ("2", "a"));
+    let pair = pairs(nemo, TextFormat::Jsonl).unwrap();
+    assert_eq!((&*pair.ids[0], &*pair.references[0], &*pair.hypotheses[0]), ("a", "x", "y"));
+    let pair = pairs("reference,hypothesis\na b,a\n", TextFormat::Csv).unwrap();
+    assert_eq!((&*pair.ids[0], &*pair.hypotheses[0]), ("2", "a"));
     let error = pairs("id,text,transcript\n1,a,b\n", TextFormat::Csv).unwrap_err().to_string();
     assert!(error.starts_with("f:1: has no column of hypotheses"), "{error}");
     let error = pairs("a (1)\n", TextFormat::Trn).unwrap_err().to_string();

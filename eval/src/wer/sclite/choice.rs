@@ -3,9 +3,9 @@
 
 use std::collections::HashMap;
 
-use super::lattice::{Arc, Arcs, align};
-use super::markup::{Lattice, optional};
-use super::too_long;
+use super::is_too_long;
+use super::lattice::{Arc, EncodedLattice, align};
+use super::markup::{Lattice, optional_word};
 use crate::normalise::Normaliser;
 use crate::wer::tokens::words;
 
@@ -29,14 +29,16 @@ pub(crate) fn choose(
     normaliser: Normaliser,
     optional_deletions: bool,
 ) -> Option<ChosenPair> {
-    let mut numbers = HashMap::new();
-    let mut side = |lattice| Side::new(lattice, normaliser, optional_deletions, &mut numbers);
-    let (reference, hypothesis) = (side(reference), side(hypothesis));
-    if too_long(reference.arcs.arcs.len(), hypothesis.arcs.arcs.len()) {
+    let mut token_indices = HashMap::new();
+    let mut normalised = |lattice| {
+        NormalisedLattice::new(lattice, normaliser, optional_deletions, &mut token_indices)
+    };
+    let (reference, hypothesis) = (normalised(reference), normalised(hypothesis));
+    if is_too_long(reference.encoded.arcs.len(), hypothesis.encoded.arcs.len()) {
         return None;
     }
     let (mut reference_words, mut hypothesis_words) = (Vec::new(), Vec::new());
-    for (i, j) in align(&reference.arcs, &hypothesis.arcs) {
+    for (i, j) in align(&reference.encoded, &hypothesis.encoded) {
         let optional_word = match (i, j) {
             (Some(i), None) => reference.in_parentheses[i],
             (None, Some(j)) => hypothesis.in_parentheses[j],
@@ -57,8 +59,8 @@ pub(crate) fn choose(
 }
 
 /// A lattice after normalisation.
-struct Side<'a> {
-    arcs: Arcs,
+struct NormalisedLattice<'a> {
+    encoded: EncodedLattice,
     /// For the first arc of each original word: the word, without the parentheses if it is
     /// optional.
     written: Vec<Option<&'a str>>,
@@ -66,50 +68,54 @@ struct Side<'a> {
     in_parentheses: Vec<Option<&'a str>>,
 }
 
-impl<'a> Side<'a> {
+impl<'a> NormalisedLattice<'a> {
     fn new(
         lattice: &'a Lattice<'a>,
         normaliser: Normaliser,
         optional_deletions: bool,
-        numbers: &mut HashMap<String, u32>,
+        token_indices: &mut HashMap<String, u32>,
     ) -> Self {
-        let mut side = Self {
-            arcs: Arcs { nodes: vec![Vec::new(); lattice.nodes.len()], ..Arcs::default() },
+        let mut normalised = Self {
+            encoded: EncodedLattice {
+                nodes: vec![Vec::new(); lattice.nodes.len()],
+                ..EncodedLattice::default()
+            },
             written: Vec::new(),
             in_parentheses: Vec::new(),
         };
         // The last arc of each original word.
-        let mut last = Vec::with_capacity(lattice.words.len());
+        let mut last_arcs = Vec::with_capacity(lattice.words.len());
         for word in &lattice.words {
             let text = word.text.as_deref();
-            let inner = text.filter(|_| optional_deletions).and_then(optional);
+            let inner = text.filter(|_| optional_deletions).and_then(optional_word);
             let written = inner.or(text);
-            let normal = written.map(|text| normaliser.normalise(text)).unwrap_or_default();
-            let mut tokens: Vec<Option<u32>> = words(&normal)
+            let normalised_text =
+                written.map(|text| normaliser.normalise(text)).unwrap_or_default();
+            let mut tokens: Vec<Option<u32>> = words(&normalised_text)
                 .map(|token| {
-                    let next = numbers.len() as u32;
-                    Some(*numbers.entry(token.to_owned()).or_insert(next))
+                    let next = token_indices.len() as u32;
+                    Some(*token_indices.entry(token.to_owned()).or_insert(next))
                 })
                 .collect();
             if tokens.is_empty() {
                 tokens.push(None);
             }
             let mut from = word.from;
-            for (at, token) in tokens.into_iter().enumerate() {
-                if at > 0 {
-                    from = side.arcs.nodes.len();
-                    side.arcs.nodes.push(vec![side.arcs.arcs.len() - 1]);
+            for (index, token) in tokens.into_iter().enumerate() {
+                if index > 0 {
+                    from = normalised.encoded.nodes.len();
+                    normalised.encoded.nodes.push(vec![normalised.encoded.arcs.len() - 1]);
                 }
-                side.arcs.arcs.push(Arc { token, optional: inner.is_some(), from });
-                side.written.push(written.filter(|_| at == 0));
-                side.in_parentheses.push(text.filter(|_| at == 0 && inner.is_some()));
+                normalised.encoded.arcs.push(Arc { token, optional: inner.is_some(), from });
+                normalised.written.push(written.filter(|_| index == 0));
+                normalised.in_parentheses.push(text.filter(|_| index == 0 && inner.is_some()));
             }
-            last.push(side.arcs.arcs.len() - 1);
+            last_arcs.push(normalised.encoded.arcs.len() - 1);
         }
         for (node, words) in lattice.nodes.iter().enumerate() {
-            side.arcs.nodes[node] = words.iter().map(|word| last[*word]).collect();
+            normalised.encoded.nodes[node] = words.iter().map(|word| last_arcs[*word]).collect();
         }
-        side.arcs.end = lattice.end;
-        side
+        normalised.encoded.end = lattice.end;
+        normalised
     }
 }

@@ -23,7 +23,7 @@ pub(crate) struct Arc {
 
 /// A lattice with words as integers.
 #[derive(Debug, Default)]
-pub(crate) struct Arcs {
+pub(crate) struct EncodedLattice {
     /// The words, in topological order.
     pub(crate) arcs: Vec<Arc>,
     /// For each node, the words that end there.
@@ -32,9 +32,9 @@ pub(crate) struct Arcs {
     pub(crate) end: usize,
 }
 
-impl Arcs {
+impl EncodedLattice {
     /// A linear sequence of words.
-    pub(crate) fn row(tokens: &[u32]) -> Self {
+    pub(crate) fn linear(tokens: &[u32]) -> Self {
         let arc = |(from, token): (usize, &u32)| Arc { token: Some(*token), optional: false, from };
         Self {
             arcs: tokens.iter().enumerate().map(arc).collect(),
@@ -56,8 +56,8 @@ pub(crate) type Step = (Option<usize>, Option<usize>);
 /// Returns the steps of the alignment with the lowest cost, in text order. Ties are broken as in
 /// sclite. Of several predecessors, the first is preferred. A pair of words is preferred to an
 /// insertion, and an insertion to a deletion.
-pub(crate) fn align(reference: &Arcs, hypothesis: &Arcs) -> Vec<Step> {
-    let matrix = Matrix::fill(reference, hypothesis);
+pub(crate) fn align(reference: &EncodedLattice, hypothesis: &EncodedLattice) -> Vec<Step> {
+    let matrix = Matrix::new(reference, hypothesis);
     let mut steps = Vec::new();
     let (mut row, mut column) =
         matrix.cheapest(reference.rows(reference.end), || hypothesis.rows(hypothesis.end));
@@ -73,20 +73,20 @@ pub(crate) fn align(reference: &Arcs, hypothesis: &Arcs) -> Vec<Step> {
 /// For each pair of a reference word and a hypothesis word, the lowest cost of an alignment that
 /// ends with these words.
 struct Matrix<'a> {
-    reference: &'a Arcs,
-    hypothesis: &'a Arcs,
+    reference: &'a EncodedLattice,
+    hypothesis: &'a EncodedLattice,
     columns: usize,
     costs: Vec<f32>,
 }
 
 impl<'a> Matrix<'a> {
-    fn fill(reference: &'a Arcs, hypothesis: &'a Arcs) -> Self {
+    fn new(reference: &'a EncodedLattice, hypothesis: &'a EncodedLattice) -> Self {
         let columns = hypothesis.arcs.len() + 1;
         let mut matrix = Self { reference, hypothesis, columns, costs: vec![0.0] };
         matrix.costs.reserve((reference.arcs.len() + 1) * columns - 1);
         for row in 0..=reference.arcs.len() {
             for column in usize::from(row == 0)..columns {
-                let cost = matrix.best(row, column).0;
+                let cost = matrix.cheapest_step(row, column).0;
                 matrix.costs.push(cost);
             }
         }
@@ -109,29 +109,31 @@ impl<'a> Matrix<'a> {
     }
 
     /// The cost of a cell, its last step and the previous cell.
-    fn best(&self, row: usize, column: usize) -> (f32, Step, (usize, usize)) {
+    fn cheapest_step(&self, row: usize, column: usize) -> (f32, Step, (usize, usize)) {
         let reference = row.checked_sub(1).map(|arc| (arc, self.reference.arcs[arc]));
         let hypothesis = column.checked_sub(1).map(|arc| (arc, self.hypothesis.arcs[arc]));
         let deletion = reference.map(|(arc, word)| {
-            let from = self.cheapest(self.reference.rows(word.from), || std::iter::once(column));
-            (self.cost(from) + one_sided_cost(word), (Some(arc), None), from)
+            let previous =
+                self.cheapest(self.reference.rows(word.from), || std::iter::once(column));
+            (self.cost(previous) + one_sided_cost(word), (Some(arc), None), previous)
         });
         let insertion = hypothesis.map(|(arc, word)| {
-            let from = self.cheapest(std::iter::once(row), || self.hypothesis.rows(word.from));
-            (self.cost(from) + one_sided_cost(word), (None, Some(arc)), from)
+            let previous = self.cheapest(std::iter::once(row), || self.hypothesis.rows(word.from));
+            (self.cost(previous) + one_sided_cost(word), (None, Some(arc)), previous)
         });
         let pair = reference.zip(hypothesis).map(|((i, reference), (j, hypothesis))| {
             let columns = || self.hypothesis.rows(hypothesis.from);
-            let from = self.cheapest(self.reference.rows(reference.from), columns);
-            (self.cost(from) + pair_cost(reference, hypothesis), (Some(i), Some(j)), from)
+            let previous = self.cheapest(self.reference.rows(reference.from), columns);
+            (self.cost(previous) + pair_cost(reference, hypothesis), (Some(i), Some(j)), previous)
         });
         let steps = [pair, insertion, deletion].into_iter().flatten();
         steps.min_by(|(a, ..), (b, ..)| a.total_cmp(b)).unwrap_or((0.0, (None, None), (0, 0)))
     }
 
+    /// The last step of a cell, and the previous cell.
     fn step(&self, row: usize, column: usize) -> (Step, (usize, usize)) {
-        let (_, step, from) = self.best(row, column);
-        (step, from)
+        let (_, step, previous) = self.cheapest_step(row, column);
+        (step, previous)
     }
 }
 
@@ -157,16 +159,16 @@ mod tests {
 
     #[test]
     fn a_linear_sequence_of_words_is_aligned() {
-        let of = |reference: &[u32], hypothesis: &[u32]| {
-            align(&Arcs::row(reference), &Arcs::row(hypothesis))
+        let steps = |reference: &[u32], hypothesis: &[u32]| {
+            align(&EncodedLattice::linear(reference), &EncodedLattice::linear(hypothesis))
         };
         assert_eq!(
-            of(&[1, 2], &[1, 3, 2]),
+            steps(&[1, 2], &[1, 3, 2]),
             [(Some(0), Some(0)), (None, Some(1)), (Some(1), Some(2))]
         );
         // Two substitutions cost 8; a deletion, a hit and an insertion cost 6.
-        assert_eq!(of(&[1, 2], &[2, 3]), [(Some(0), None), (Some(1), Some(0)), (None, Some(1))]);
-        assert_eq!(of(&[], &[]), []);
-        assert_eq!(of(&[1], &[]), [(Some(0), None)]);
+        assert_eq!(steps(&[1, 2], &[2, 3]), [(Some(0), None), (Some(1), Some(0)), (None, Some(1))]);
+        assert_eq!(steps(&[], &[]), []);
+        assert_eq!(steps(&[1], &[]), [(Some(0), None)]);
     }
 }

@@ -42,7 +42,7 @@ impl<'a> Lattice<'a> {
     /// alternative
     pub(crate) fn parse(text: &'a str) -> Result<Self, &'static str> {
         let mut lattice = Self { words: Vec::new(), nodes: vec![Vec::new()], end: 0 };
-        lattice.end = lattice.sequence(text, 0, 0)?;
+        lattice.end = lattice.parse_sequence(text, 0, 0)?;
         Ok(lattice)
     }
 
@@ -56,22 +56,22 @@ impl<'a> Lattice<'a> {
     }
 
     /// Adds the words and alternatives of a text after node `from`; returns the last node.
-    fn sequence(
+    fn parse_sequence(
         &mut self,
         text: &'a str,
         from: usize,
         depth: usize,
     ) -> Result<usize, &'static str> {
         let mut node = from;
-        let mut rest = text.trim_start_matches(is_space);
-        while !rest.is_empty() {
-            let length = if rest.starts_with('{') {
-                let length = alternatives_length(rest)?;
-                node = self.alternatives(&rest[1..length - 1], node, depth)?;
+        let mut remaining = text.trim_start_matches(is_space);
+        while !remaining.is_empty() {
+            let length = if remaining.starts_with('{') {
+                let length = alternatives_length(remaining)?;
+                node = self.parse_alternatives(&remaining[1..length - 1], node, depth)?;
                 length
             } else {
-                let length = rest.find(is_space).unwrap_or(rest.len());
-                let word = &rest[..length];
+                let length = remaining.find(is_space).unwrap_or(remaining.len());
+                let word = &remaining[..length];
                 if word.contains('{') {
                     return Err("has a `{` inside a word");
                 }
@@ -81,13 +81,13 @@ impl<'a> Lattice<'a> {
                 node = self.push(plain_word(word), node);
                 length
             };
-            rest = rest[length..].trim_start_matches(is_space);
+            remaining = remaining[length..].trim_start_matches(is_space);
         }
         Ok(node)
     }
 
     /// Adds alternatives, separated by `/`; skips empty alternatives.
-    fn alternatives(
+    fn parse_alternatives(
         &mut self,
         text: &'a str,
         from: usize,
@@ -99,7 +99,7 @@ impl<'a> Lattice<'a> {
         let mut ends = Vec::new();
         for alternative in split_alternatives(text) {
             if !alternative.trim_matches(is_space).is_empty() {
-                let end = self.sequence(alternative, from, depth + 1)?;
+                let end = self.parse_sequence(alternative, from, depth + 1)?;
                 ends.extend_from_slice(&self.nodes[end]);
             }
         }
@@ -119,20 +119,20 @@ impl<'a> Lattice<'a> {
 
 /// Whether a text contains markup.
 pub(crate) fn has_markup(text: &str) -> bool {
-    let marked = |word: &str| {
-        word == "@" || optional(word).is_some() || (word.len() > 1 && word.ends_with('*'))
+    let is_marked = |word: &str| {
+        word == "@" || optional_word(word).is_some() || (word.len() > 1 && word.ends_with('*'))
     };
-    text.contains(['{', '}', ';', '\\']) || text.split(is_space).any(marked)
+    text.contains(['{', '}', ';', '\\']) || text.split(is_space).any(is_marked)
 }
 
 /// The word inside the parentheses of an optionally deletable word; `None` without parentheses.
-pub(crate) fn optional(word: &str) -> Option<&str> {
+pub(crate) fn optional_word(word: &str) -> Option<&str> {
     word.strip_prefix('(')?.strip_suffix(')')
 }
 
 /// White space in sclite.
-fn is_space(c: char) -> bool {
-    matches!(c, ' ' | '\t'..='\r')
+fn is_space(character: char) -> bool {
+    matches!(character, ' ' | '\t'..='\r')
 }
 
 /// The length of the alternatives at the start of a text, including the braces.
@@ -188,22 +188,22 @@ mod tests {
     fn words_and_predecessors(text: &str) -> Vec<(String, Vec<String>)> {
         let lattice = Lattice::parse(text).unwrap();
         let name = |word: &Word<'_>| word.text.as_deref().unwrap_or("@").to_owned();
-        let before = |node: usize| {
+        let predecessors = |node: usize| {
             lattice.nodes[node].iter().map(|word| name(&lattice.words[*word])).collect::<Vec<_>>()
         };
-        let rows = lattice.words.iter().map(|word| (name(word), before(word.from)));
-        rows.chain([("END".to_owned(), before(lattice.end))]).collect()
+        let rows = lattice.words.iter().map(|word| (name(word), predecessors(word.from)));
+        rows.chain([("END".to_owned(), predecessors(lattice.end))]).collect()
     }
 
     #[test]
-    fn alternatives_lead_from_one_node_to_another() {
-        let of = |rows: &[(&str, &[&str])]| -> Vec<(String, Vec<String>)> {
-            let own = |words: &[&str]| words.iter().map(|word| word.to_string()).collect();
-            rows.iter().map(|(word, before)| (word.to_string(), own(before))).collect()
+    fn alternatives_share_their_first_and_their_last_node() {
+        let owned = |rows: &[(&str, &[&str])]| -> Vec<(String, Vec<String>)> {
+            let strings = |words: &[&str]| words.iter().map(|word| word.to_string()).collect();
+            rows.iter().map(|(word, before)| (word.to_string(), strings(before))).collect()
         };
         assert_eq!(
             words_and_predecessors("i {going to/gonna} go"),
-            of(&[
+            owned(&[
                 ("i", &[]),
                 ("going", &["i"]),
                 ("to", &["going"]),
@@ -214,7 +214,7 @@ mod tests {
         );
         assert_eq!(
             words_and_predecessors("{ a / { b / @ } c / }d"),
-            of(&[
+            owned(&[
                 ("a", &[]),
                 ("b", &[]),
                 ("@", &[]),
@@ -223,7 +223,7 @@ mod tests {
                 ("END", &["d"]),
             ])
         );
-        assert_eq!(words_and_predecessors(""), of(&[("END", &[])]));
+        assert_eq!(words_and_predecessors(""), owned(&[("END", &[])]));
     }
 
     #[test]
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn invalid_braces_are_refused() {
         let deep = format!("{}a{}", "{".repeat(40), "}".repeat(40));
-        for (text, fault) in [
+        for (text, expected) in [
             ("{ a", "has a `{` without a `}`"),
             ("{ a { b }", "has a `{` without a `}`"),
             ("a }", "has a `}` without a `{`"),
@@ -256,7 +256,7 @@ mod tests {
             ("{ / }", "has `{ }` without an alternative"),
             (&deep, "has alternatives more than 32 deep"),
         ] {
-            assert_eq!(Lattice::parse(text), Err(fault), "{text}");
+            assert_eq!(Lattice::parse(text), Err(expected), "{text}");
         }
     }
 }

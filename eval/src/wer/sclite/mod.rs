@@ -13,7 +13,7 @@ mod lattice;
 mod markup;
 
 use super::alignment::Edit;
-use lattice::{Arcs, align};
+use lattice::{EncodedLattice, align};
 
 pub(crate) use choice::choose;
 pub(crate) use markup::{Lattice, has_markup};
@@ -22,17 +22,20 @@ pub(crate) use markup::{Lattice, has_markup};
 pub(super) const MAX_CELLS: usize = 1 << 25;
 
 /// Whether texts with these numbers of words are too long for the alignment.
-pub(crate) fn too_long(reference: usize, hypothesis: usize) -> bool {
+pub(crate) fn is_too_long(reference: usize, hypothesis: usize) -> bool {
     (reference + 1).saturating_mul(hypothesis + 1) > MAX_CELLS
 }
 
 /// Aligns two texts without markup.
-pub(crate) fn edits(reference: &[u32], hypothesis: &[u32]) -> Vec<Edit> {
+pub(crate) fn align_without_markup(reference: &[u32], hypothesis: &[u32]) -> Vec<Edit> {
     let edit = |step| match step {
         (Some(i), Some(j)) if reference[i] == hypothesis[j] => Edit::Hit,
         (Some(_), Some(_)) => Edit::Substitution,
         (Some(_), None) => Edit::Deletion,
         (None, _) => Edit::Insertion,
     };
-    align(&Arcs::row(reference), &Arcs::row(hypothesis)).into_iter().map(edit).collect()
+    align(&EncodedLattice::linear(reference), &EncodedLattice::linear(hypothesis))
+        .into_iter()
+        .map(edit)
+        .collect()
 }
