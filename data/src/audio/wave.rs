@@ -60,7 +60,7 @@ struct Chunk {
 
 impl WaveBlocks {
     /// Whether a file begins with the header of one of these formats.
-    pub(super) fn is_head(head: &[u8]) -> bool {
+    pub(super) fn has_header(head: &[u8]) -> bool {
         Kind::of(head).is_some()
     }
 
