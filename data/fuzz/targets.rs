@@ -103,7 +103,9 @@ fn check_message(error: &str) {
 }
 
 fn edges(bytes: &[u8]) {
-    check(bytes, &|input, to| wikidata::read_triples(input, &TripleOptions::default(), to));
+    check(bytes, &|input, collector| {
+        wikidata::read_triples(input, &TripleOptions::default(), collector)
+    });
     let mut counts = ObjectCounts::default();
     let mut labels = Labels::default();
     let label_lines = "Q1\tone\nP1\tis\n";
@@ -117,7 +119,7 @@ fn edges(bytes: &[u8]) {
             reverse: Some(&counts),
             ..TripleOptions::default()
         };
-        check(bytes, &|input, to| wikidata::read_triples(input, &options, to));
+        check(bytes, &|input, collector| wikidata::read_triples(input, &options, collector));
     }
 }
 
@@ -146,21 +148,21 @@ fn tokenizer(bytes: &[u8]) {
 }
 
 fn labels(bytes: &[u8]) {
-    check(bytes, &|input, to| wikidata::read_descriptions(input, "wikidata", to));
-    check(bytes, &|input, to| Labels::default().read(input, to));
+    check(bytes, &|input, collector| wikidata::read_descriptions(input, "wikidata", collector));
+    check(bytes, &|input, collector| Labels::default().read(input, collector));
 }
 
 fn wit(bytes: &[u8]) {
     for language in [None, Some("en".to_owned())] {
         let options = WitOptions { language, ..WitOptions::default() };
-        check(bytes, &|input, to| wit::read(input, &options, to));
+        check(bytes, &|input, collector| wit::read(input, &options, collector));
     }
 }
 
 fn web(bytes: &[u8]) {
     for (caption_first, min_characters) in [(false, 0), (true, 5)] {
         let options = WebOptions { caption_first, min_characters, ..WebOptions::default() };
-        check(bytes, &|input, to| web::read(input, &options, to));
+        check(bytes, &|input, collector| web::read(input, &options, collector));
     }
 }
 
@@ -168,9 +170,9 @@ fn coco(bytes: &[u8]) {
     for (join, splits) in [(false, vec![]), (true, vec![]), (true, vec!["train".to_owned()])] {
         let folder = Some("images/".to_owned());
         let options = CocoOptions { folder, join, splits, ..CocoOptions::default() };
-        check(bytes, &|input, to| coco::read(input, &options, to));
-        check(bytes, &|input, to| {
-            coco::read(Input::new(format!("{FILE}.csv"), input)?, &options, to)
+        check(bytes, &|input, collector| coco::read(input, &options, collector));
+        check(bytes, &|input, collector| {
+            coco::read(Input::new(format!("{FILE}.csv"), input)?, &options, collector)
         });
     }
 }
@@ -187,15 +189,15 @@ fn vqa(bytes: &[u8]) {
     let questions = parts.next().unwrap_or_default();
     let annotations = parts.next().unwrap_or(questions);
     for options in vqa_options() {
-        check(questions, &|input, to| {
-            vqa::read(input, Input::new(FILE, annotations)?, &options, to)
+        check(questions, &|input, collector| {
+            vqa::read(input, Input::new(FILE, annotations)?, &options, collector)
         });
     }
 }
 
 fn aokvqa(bytes: &[u8]) {
     for options in vqa_options() {
-        check(bytes, &|input, to| vqa::read_aokvqa(input, &options, to));
+        check(bytes, &|input, collector| vqa::read_aokvqa(input, &options, collector));
     }
 }
 

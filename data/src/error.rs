@@ -131,12 +131,18 @@ pub enum DataError {
     MissingFile { location: String, file: String },
 
     /// The file is not in the cache, and the run is offline.
-    #[error("{location}: {file} is not in the cache, and this run is offline; run once online, or put the file at {put}", put = put.display())]
-    Offline { location: String, file: String, put: PathBuf },
+    #[error("{location}: {file} is not in the cache, and this run is offline; run once online, or put the file at {cache_path}", cache_path = cache_path.display())]
+    Offline { location: String, file: String, cache_path: PathBuf },
 
     /// The hub cannot be reached, or all retries failed.
-    #[error("{location}: cannot download {file} from {endpoint}: {reason}; run again when online (the download resumes), or put the file at {put}", put = put.display())]
-    NoNetwork { location: String, file: String, endpoint: String, reason: String, put: PathBuf },
+    #[error("{location}: cannot download {file} from {endpoint}: {reason}; run again when online (the download resumes), or put the file at {cache_path}", cache_path = cache_path.display())]
+    NoNetwork {
+        location: String,
+        file: String,
+        endpoint: String,
+        reason: String,
+        cache_path: PathBuf,
+    },
 
     /// The hub requires an access token, or rejects the one given.
     #[error(

@@ -21,7 +21,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 
 use crate::DataError;
 use crate::messages::message;
-use cache::{Cached, CachedModel};
+use cache::{CacheState, CachedModel};
 use download::{Effort, download};
 pub use metadata::FileMetadata;
 use names::{is_plain_name, is_repository};
@@ -81,14 +81,14 @@ impl WeightsLocation {
             Self::Hub { repository, revision } => CachedModel::new(repository, revision, settings),
         };
         match model.lookup(name) {
-            Cached::File(path) => Ok(path),
-            Cached::Absent => Err(self.missing_file(name)),
-            Cached::Unknown if settings.offline => Err(DataError::Offline {
+            CacheState::File(path) => Ok(path),
+            CacheState::Absent => Err(self.missing_file(name)),
+            CacheState::Unknown if settings.offline => Err(DataError::Offline {
                 location: self.to_string(),
                 file: name.to_owned(),
-                put: model.snapshot().join(name),
+                cache_path: model.snapshot().join(name),
             }),
-            Cached::Unknown => download(self, &model, name, settings, Effort::Full),
+            CacheState::Unknown => download(self, &model, name, settings, Effort::Full),
         }
     }
 
@@ -109,7 +109,7 @@ impl WeightsLocation {
             && name.split('/').all(is_plain_name)
         {
             let model = CachedModel::new(repository, revision, settings);
-            let is_unknown = matches!(model.lookup(name), Cached::Unknown);
+            let is_unknown = matches!(model.lookup(name), CacheState::Unknown);
             if is_unknown && model.has_files() && !model.mentions(name) {
                 return self.download_optional(name, &model, settings);
             }

@@ -7,16 +7,16 @@
 //! use engram_data::knowledge::{Collector, Input, Reason, web};
 //!
 //! let table = "http://a.example/1.jpg\ta dog runs\nhttp://a.example/2.jpg\ta\n";
-//! let mut found = Vec::new();
-//! let mut to = Collector::new(|entry| {
-//!     found.push(entry);
+//! let mut entries = Vec::new();
+//! let mut collector = Collector::new(|entry| {
+//!     entries.push(entry);
 //!     Ok(())
 //! });
 //! let options = web::WebOptions { min_characters: 5, ..Default::default() };
-//! web::read(Input::new("cc12m.tsv", table.as_bytes())?, &options, &mut to)?;
-//! assert_eq!(to.counts().skipped[&Reason::TooShort], 1);
-//! drop(to);
-//! assert_eq!(found.len(), 1);
+//! web::read(Input::new("cc12m.tsv", table.as_bytes())?, &options, &mut collector)?;
+//! assert_eq!(collector.counts().skipped[&Reason::TooShort], 1);
+//! drop(collector);
+//! assert_eq!(entries.len(), 1);
 //! # Ok::<(), engram_data::DataError>(())
 //! ```
 

@@ -72,7 +72,7 @@ struct Annotation<'a> {
     caption: Cow<'a, str>,
 }
 
-/// Passes each caption with its image to `to`, or each image with all its captions. The document of
+/// Passes each caption with its image to `collector`, or each image with all its captions. The document of
 /// an entry is the image id. Entries are in the order of the images, and the counts have one row
 /// per caption.
 ///
@@ -81,23 +81,25 @@ struct Annotation<'a> {
 pub fn read(
     input: Input<'_>,
     options: &CocoOptions,
-    to: &mut Collector<'_>,
+    collector: &mut Collector<'_>,
 ) -> Result<(), DataError> {
     let file = input.file().to_owned();
     if table::is_table(&file) {
-        return table::read(input, options, to);
+        return table::read(input, options, collector);
     }
     let mut official = Official::default();
     let mut is_karpathy = false;
     let found = read_lists(input, &LISTS, &mut |item| {
         if item.list == "annotations" {
-            return official.annotation(item, to);
+            return official.annotation(item, collector);
         }
-        let Some(image) = to.accept(item.parse_object::<Image<'_>>())? else { return Ok(()) };
+        let Some(image) = collector.accept(item.parse_object::<Image<'_>>())? else {
+            return Ok(());
+        };
         is_karpathy |= image.sentences.is_some();
         match image.sentences {
-            Some(_) => give_karpathy(item, image, options, to),
-            None => official.image(item, image, to),
+            Some(_) => give_karpathy(item, image, options, collector),
+            None => official.image(item, image, collector),
         }
     })?;
     match LISTS.wanted.iter().find(|list| !found.contains(list)) {
@@ -109,33 +111,33 @@ pub fn read(
         let remedy = "request no split, or use Karpathy's dataset_coco.json";
         return Err(TextError::malformed(file, None, "has no splits", remedy).into());
     }
-    official.give(options, to)
+    official.give(options, collector)
 }
 
 fn give_karpathy(
     item: &Item<'_>,
     image: Image<'_>,
     options: &CocoOptions,
-    to: &mut Collector<'_>,
+    collector: &mut Collector<'_>,
 ) -> Result<(), DataError> {
     let sentences = image.sentences.unwrap_or_default();
-    sentences.iter().for_each(|_| to.row());
+    sentences.iter().for_each(|_| collector.count_record());
     let split = image.split.as_deref().unwrap_or_default();
     if !options.splits.is_empty() && !options.splits.iter().any(|wanted| wanted == split) {
-        sentences.iter().for_each(|_| to.skip(Reason::OtherSplit));
+        sentences.iter().for_each(|_| collector.skip(Reason::OtherSplit));
         return Ok(());
     }
     let known = match (image.cocoid.or(image.imgid), image.filename) {
         (Some(id), Some(name)) => Ok((id, name)),
         _ => Err(item.error("has no `cocoid` (or `imgid`) or no `filename`")),
     };
-    let Some((id, name)) = to.accept(known)? else { return Ok(()) };
+    let Some((id, name)) = collector.accept(known)? else { return Ok(()) };
     let name = match image.filepath.as_deref().unwrap_or_default() {
         "" => name.into_owned(),
         folder => format!("{folder}/{name}"),
     };
     let captions = sentences.into_iter().map(|sentence| sentence.raw.into_owned()).collect();
-    give(&id, &name, captions, options, to)
+    give(&id, &name, captions, options, collector)
 }
 
 /// The content of the official file, collected until the end.
@@ -152,7 +154,7 @@ impl Official {
         &mut self,
         item: &Item<'_>,
         image: Image<'_>,
-        to: &mut Collector<'_>,
+        collector: &mut Collector<'_>,
     ) -> Result<(), DataError> {
         let read = match (image.id, image.file_name) {
             (Some(id), Some(name)) => match self.places.get(&id) {
@@ -165,46 +167,54 @@ impl Official {
             },
             _ => Err(item.error("has no `id` or no `file_name`")),
         };
-        if let Some((id, name)) = to.accept(read)? {
+        if let Some((id, name)) = collector.accept(read)? {
             self.places.insert(id.clone(), item.index);
             self.images.push((id, name));
         }
         Ok(())
     }
 
-    fn annotation(&mut self, item: &Item<'_>, to: &mut Collector<'_>) -> Result<(), DataError> {
-        to.row();
-        if let Some(Annotation { image_id, caption }) = to.accept(item.parse_object())? {
+    fn annotation(
+        &mut self,
+        item: &Item<'_>,
+        collector: &mut Collector<'_>,
+    ) -> Result<(), DataError> {
+        collector.count_record();
+        if let Some(Annotation { image_id, caption }) = collector.accept(item.parse_object())? {
             self.captions.entry(image_id).or_default().push(caption.into_owned());
         }
         Ok(())
     }
 
-    fn give(mut self, options: &CocoOptions, to: &mut Collector<'_>) -> Result<(), DataError> {
+    fn give(
+        mut self,
+        options: &CocoOptions,
+        collector: &mut Collector<'_>,
+    ) -> Result<(), DataError> {
         for (id, name) in self.images {
             let captions = self.captions.remove(&id).unwrap_or_default();
-            give(&id, &name, captions, options, to)?;
+            give(&id, &name, captions, options, collector)?;
         }
-        self.captions.into_values().flatten().for_each(|_| to.skip(Reason::NoImage));
+        self.captions.into_values().flatten().for_each(|_| collector.skip(Reason::NoImage));
         Ok(())
     }
 }
 
-/// Passes the captions of an image to `to`.
+/// Passes the captions of an image to `collector`.
 fn give(
     id: &Id,
     name: &str,
     captions: Vec<String>,
     options: &CocoOptions,
-    to: &mut Collector<'_>,
+    collector: &mut Collector<'_>,
 ) -> Result<(), DataError> {
     if captions.is_empty() {
-        to.skip(Reason::NoText);
+        collector.skip(Reason::NoText);
     }
     let mut texts = Vec::with_capacity(captions.len());
     for caption in captions {
         match caption.trim() {
-            "" => to.skip(Reason::NoText),
+            "" => collector.skip(Reason::NoText),
             caption => texts.push(caption.to_owned()),
         }
     }
@@ -216,6 +226,6 @@ fn give(
         folder => format!("{}/{name}", folder.trim_end_matches('/')),
     };
     texts.into_iter().try_for_each(|text| {
-        to.give(Entry::image_text(&options.source, &image, text).of_document(&*id.0))
+        collector.emit(Entry::image_text(&options.source, &image, text).of_document(&*id.0))
     })
 }

@@ -158,7 +158,7 @@ impl<'s> Collector<'s> {
             match &read {
                 Ok(false) => return Ok(false),
                 Err(error) if !error.is_row_error() => return read.map_err(Into::into),
-                _ => self.row(),
+                _ => self.count_record(),
             }
             if self.accept(read)?.is_some() {
                 return Ok(true);

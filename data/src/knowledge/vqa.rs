@@ -147,19 +147,19 @@ pub struct VisualQuestion {
 }
 
 /// Passes each question of VQA v1, VQA v2 or OK-VQA with its answers to `each`, in the order of the
-/// questions. `to` only counts rows and receives no entries.
+/// questions. `collector` only counts rows and receives no entries.
 ///
 /// # Errors
 /// as [`read`]
 pub fn read_questions(
     questions: Input<'_>,
     annotations: Input<'_>,
-    to: &mut Collector<'_>,
+    collector: &mut Collector<'_>,
     each: &mut dyn FnMut(VisualQuestion),
 ) -> Result<(), DataError> {
     let options = VqaOptions::default();
     let mut entries = Entries { each: Some(each), ..Entries::new(&options) };
-    give_all(questions, annotations, &mut entries, to)
+    give_all(questions, annotations, &mut entries, collector)
 }
 
 /// Passes each question of A-OKVQA with its direct answers to `each`; see [`read_questions`].
@@ -168,15 +168,15 @@ pub fn read_questions(
 /// as [`read`]
 pub fn read_aokvqa_questions(
     input: Input<'_>,
-    to: &mut Collector<'_>,
+    collector: &mut Collector<'_>,
     each: &mut dyn FnMut(VisualQuestion),
 ) -> Result<(), DataError> {
     let options = VqaOptions::default();
     let mut entries = Entries { each: Some(each), ..Entries::new(&options) };
-    give_aokvqa(input, &mut entries, to)
+    give_aokvqa(input, &mut entries, collector)
 }
 
-/// Passes the questions of VQA v1, VQA v2 or OK-VQA with their answers to `to`, in the order of the
+/// Passes the questions of VQA v1, VQA v2 or OK-VQA with their answers to `collector`, in the order of the
 /// questions. With `per_image`, entries are in the order of the images' first questions. The
 /// document of an entry is the image id. The counts have one row per question.
 ///
@@ -186,18 +186,18 @@ pub fn read(
     questions: Input<'_>,
     annotations: Input<'_>,
     options: &VqaOptions,
-    to: &mut Collector<'_>,
+    collector: &mut Collector<'_>,
 ) -> Result<(), DataError> {
     let mut entries = Entries::new(options);
-    give_all(questions, annotations, &mut entries, to)?;
-    entries.finish(to)
+    give_all(questions, annotations, &mut entries, collector)?;
+    entries.finish(collector)
 }
 
 fn give_all(
     questions: Input<'_>,
     annotations: Input<'_>,
     entries: &mut Entries<'_>,
-    to: &mut Collector<'_>,
+    collector: &mut Collector<'_>,
 ) -> Result<(), DataError> {
     let file = annotations.file().to_owned();
     let mut answers = HashMap::new();
@@ -206,7 +206,7 @@ fn give_all(
             refuse_second(item, &question_id, !answers.contains_key(&question_id))?;
             Ok((question_id, distinct(given.iter().map(|given| &*given.answer))))
         });
-        if let Some((id, given)) = to.accept(read)? {
+        if let Some((id, given)) = collector.accept(read)? {
             answers.insert(id, given);
         }
         Ok(())
@@ -216,36 +216,36 @@ fn give_all(
     }
     let file = questions.file().to_owned();
     let found = read_lists(questions, &QUESTIONS, &mut |item| {
-        entries.question(item, to, |question| answers.remove(&question.question_id))
+        entries.question(item, collector, |question| answers.remove(&question.question_id))
     })?;
     if found.is_empty() {
         return Err(missing_list(&file, "questions", QUESTIONS.remedy));
     }
-    answers.into_keys().for_each(|_| to.skip(Reason::NoQuestion));
+    answers.into_keys().for_each(|_| collector.skip(Reason::NoQuestion));
     Ok(())
 }
 
-/// Passes the questions of A-OKVQA with their direct answers to `to`; see [`read`].
+/// Passes the questions of A-OKVQA with their direct answers to `collector`; see [`read`].
 ///
 /// # Errors
 /// `Malformed`, `Text`; the errors of the collector
 pub fn read_aokvqa(
     input: Input<'_>,
     options: &VqaOptions,
-    to: &mut Collector<'_>,
+    collector: &mut Collector<'_>,
 ) -> Result<(), DataError> {
     let mut entries = Entries::new(options);
-    give_aokvqa(input, &mut entries, to)?;
-    entries.finish(to)
+    give_aokvqa(input, &mut entries, collector)?;
+    entries.finish(collector)
 }
 
 fn give_aokvqa(
     input: Input<'_>,
     entries: &mut Entries<'_>,
-    to: &mut Collector<'_>,
+    collector: &mut Collector<'_>,
 ) -> Result<(), DataError> {
     read_lists(input, &AOKVQA, &mut |item| {
-        entries.question(item, to, |question| {
+        entries.question(item, collector, |question| {
             Some(distinct(question.direct_answers.iter().flatten().map(|answer| &**answer)))
         })
     })
@@ -294,24 +294,24 @@ impl<'o> Entries<'o> {
     fn question(
         &mut self,
         item: &Item<'_>,
-        to: &mut Collector<'_>,
+        collector: &mut Collector<'_>,
         answers: impl FnOnce(&Question<'_>) -> Option<Vec<String>>,
     ) -> Result<(), DataError> {
-        to.row();
+        collector.count_record();
         let read = item.parse_object().and_then(|question: Question<'_>| {
             refuse_second(item, &question.question_id, !self.seen.contains(&question.question_id))?;
             let image = self.image(&question.image_id);
             Ok((question, image.map_err(|reason| item.error(reason))?))
         });
-        let Some((question, image)) = to.accept(read)? else { return Ok(()) };
+        let Some((question, image)) = collector.accept(read)? else { return Ok(()) };
         let answer = answers(&question).unwrap_or_default();
         let Question { question_id, image_id, question, .. } = question;
         self.seen.insert(question_id.clone());
         let question = question.trim();
         if question.is_empty() {
-            to.skip(Reason::NoText);
+            collector.skip(Reason::NoText);
         } else if answer.is_empty() {
-            to.skip(Reason::NoAnswer);
+            collector.skip(Reason::NoAnswer);
         } else if let Some(each) = &mut self.each {
             let (id, image_id) = (question_id.0.to_string(), image_id.0.to_string());
             each(VisualQuestion { id, image_id, text: question.to_owned(), answers: answer });
@@ -326,19 +326,19 @@ impl<'o> Entries<'o> {
             text.push_str(SEPARATOR);
         } else {
             let entry = Entry::question_answer(&self.options.source, image, question, answer);
-            to.give(entry.of_document(image_id.0))?;
+            collector.emit(entry.of_document(image_id.0))?;
         }
         Ok(())
     }
 
-    fn finish(mut self, to: &mut Collector<'_>) -> Result<(), DataError> {
+    fn finish(mut self, collector: &mut Collector<'_>) -> Result<(), DataError> {
         for (id, text) in std::mem::take(&mut self.images) {
             let VqaOptions { source, image_name, .. } = &self.options;
             let entry = match image_name.as_ref().and_then(|name| name.of(&id.0)) {
                 Some(image) => Entry::image_text(source, image, text),
                 None => Entry::passage(source, text),
             };
-            to.give(entry.of_document(id.0))?;
+            collector.emit(entry.of_document(id.0))?;
         }
         Ok(())
     }

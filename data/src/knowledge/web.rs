@@ -30,7 +30,7 @@ impl Default for WebOptions {
     }
 }
 
-/// Passes each line to `to`, as an image (by its URL) with its caption. The document of an entry is
+/// Passes each line to `collector`, as an image (by its URL) with its caption. The document of an entry is
 /// the URL.
 ///
 /// # Errors
@@ -38,21 +38,22 @@ impl Default for WebOptions {
 pub fn read(
     input: Input<'_>,
     options: &WebOptions,
-    to: &mut Collector<'_>,
+    collector: &mut Collector<'_>,
 ) -> Result<(), DataError> {
     let mut lines = Lines::new(input);
-    while to.advance(|| lines.advance())? {
-        let Some((image, caption)) = to.accept(pair(&lines, options.caption_first))? else {
+    while collector.next_record(|| lines.advance())? {
+        let Some((image, caption)) = collector.accept(pair(&lines, options.caption_first))? else {
             continue;
         };
         if image.is_empty() {
-            to.skip(Reason::NoImage);
+            collector.skip(Reason::NoImage);
         } else if caption.is_empty() {
-            to.skip(Reason::NoText);
+            collector.skip(Reason::NoText);
         } else if caption.chars().take(options.min_characters).count() < options.min_characters {
-            to.skip(Reason::TooShort);
+            collector.skip(Reason::TooShort);
         } else {
-            to.give(Entry::image_text(&options.source, image, caption).of_document(image))?;
+            collector
+                .emit(Entry::image_text(&options.source, image, caption).of_document(image))?;
         }
     }
     Ok(())

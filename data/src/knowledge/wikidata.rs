@@ -40,16 +40,20 @@ pub struct Labels {
 }
 
 impl Labels {
-    /// Adds the labels of a file. If an id has several labels, the first is used. `to` only counts
+    /// Adds the labels of a file. If an id has several labels, the first is used. `collector` only counts
     /// rows and receives no entries.
     ///
     /// # Errors
     /// `Malformed`, `Text`
-    pub fn read(&mut self, input: Input<'_>, to: &mut Collector<'_>) -> Result<(), DataError> {
-        read_labels(input, to, &mut |id, label, to| {
+    pub fn read(
+        &mut self,
+        input: Input<'_>,
+        collector: &mut Collector<'_>,
+    ) -> Result<(), DataError> {
+        read_labels(input, collector, &mut |id, label, collector| {
             match (label.label, self.labels.entry(id.into_owned())) {
-                (None, _) => to.skip(Reason::NoText),
-                (Some(_), hash_map::Entry::Occupied(_)) => to.skip(Reason::SecondLabel),
+                (None, _) => collector.skip(Reason::NoText),
+                (Some(_), hash_map::Entry::Occupied(_)) => collector.skip(Reason::SecondLabel),
                 (Some(label), hash_map::Entry::Vacant(place)) => {
                     place.insert(label.into_owned());
                 }
@@ -74,7 +78,7 @@ impl Labels {
     }
 }
 
-/// Passes each label with a description to `to`, as a passage `label: description`. The document of
+/// Passes each label with a description to `collector`, as a passage `label: description`. The document of
 /// an entry is the id.
 ///
 /// # Errors
@@ -82,18 +86,18 @@ impl Labels {
 pub fn read_descriptions(
     input: Input<'_>,
     source: &str,
-    to: &mut Collector<'_>,
+    collector: &mut Collector<'_>,
 ) -> Result<(), DataError> {
-    read_labels(input, to, &mut |id, label, to| {
+    read_labels(input, collector, &mut |id, label, collector| {
         let Some(description) = label.description else {
-            to.skip(Reason::NoDescription);
+            collector.skip(Reason::NoDescription);
             return Ok(());
         };
         if label.label.is_none() {
-            to.note(Note::EntityWithoutLabel);
+            collector.note(Note::EntityWithoutLabel);
         }
         let text = format!("{}: {description}", label.label.as_ref().unwrap_or(&id));
-        to.give(Entry::passage(source, text).of_document(id))
+        collector.emit(Entry::passage(source, text).of_document(id))
     })
 }
 
@@ -108,8 +112,12 @@ impl ObjectCounts {
     ///
     /// # Errors
     /// `Malformed`, `Text`
-    pub fn read(&mut self, input: Input<'_>, to: &mut Collector<'_>) -> Result<(), DataError> {
-        read_edges(input, to, &mut |edge, _| {
+    pub fn read(
+        &mut self,
+        input: Input<'_>,
+        collector: &mut Collector<'_>,
+    ) -> Result<(), DataError> {
+        read_edges(input, collector, &mut |edge, _| {
             if edge.subject != edge.object {
                 *self.counts.entry(edge.relation_and_object()).or_default() += 1;
             }
@@ -143,28 +151,28 @@ impl Default for TripleOptions<'_> {
     }
 }
 
-/// Passes each edge to `to`, as a triple. The document of an entry is the subject's id.
+/// Passes each edge to `collector`, as a triple. The document of an entry is the subject's id.
 ///
 /// # Errors
 /// `Malformed`, also for an entity without a label; `Text`; the errors of the collector
 pub fn read_triples(
     input: Input<'_>,
     options: &TripleOptions<'_>,
-    to: &mut Collector<'_>,
+    collector: &mut Collector<'_>,
 ) -> Result<(), DataError> {
     let unknown = |edge: &Edge<'_>| options.unknown_entity(edge);
-    read_known_edges(input, &unknown, to, &mut |edge, to| {
+    read_known_edges(input, &unknown, collector, &mut |edge, collector| {
         if edge.subject == edge.object {
-            to.skip(Reason::SelfLoop);
+            collector.skip(Reason::SelfLoop);
             return Ok(());
         }
-        let subject = options.label(&edge.subject, Note::EntityWithoutLabel, to);
-        let relation = options.label(&edge.relation, Note::RelationWithoutLabel, to);
-        let object = options.label(&edge.object, Note::EntityWithoutLabel, to);
+        let subject = options.label(&edge.subject, Note::EntityWithoutLabel, collector);
+        let relation = options.label(&edge.relation, Note::RelationWithoutLabel, collector);
+        let object = options.label(&edge.object, Note::EntityWithoutLabel, collector);
         let reverse = match options.reverse.map(|counts| counts.get(edge)) {
             None => None,
             Some(count) if count >= TOO_FREQUENT => {
-                to.note(Note::TooFrequentToReverse);
+                collector.note(Note::TooFrequentToReverse);
                 None
             }
             Some(_) => {
@@ -172,8 +180,8 @@ pub fn read_triples(
             }
         };
         let triple = Entry::triple(options.source, subject, relation, object);
-        to.give(triple.of_document(&*edge.subject))?;
-        reverse.map_or(Ok(()), |triple| to.give(triple.of_document(&*edge.object)))
+        collector.emit(triple.of_document(&*edge.subject))?;
+        reverse.map_or(Ok(()), |triple| collector.emit(triple.of_document(&*edge.object)))
     })
 }
 
@@ -186,10 +194,10 @@ impl TripleOptions<'_> {
         Some(format!("the {what} {} has no label", shortened(id, 60)))
     }
 
-    fn label(&self, id: &str, without: Note, to: &mut Collector<'_>) -> String {
+    fn label(&self, id: &str, without: Note, collector: &mut Collector<'_>) -> String {
         let label = self.labels.and_then(|labels| labels.get(id));
         if label.is_none() && self.labels.is_some() {
-            to.note(without);
+            collector.note(without);
         }
         label.unwrap_or(id).to_owned()
     }
@@ -217,23 +225,23 @@ type EachEdge<'e> = &'e mut dyn FnMut(&Edge<'_>, &mut Collector<'_>) -> Result<(
 
 fn read_edges(
     input: Input<'_>,
-    to: &mut Collector<'_>,
+    collector: &mut Collector<'_>,
     each: EachEdge<'_>,
 ) -> Result<(), DataError> {
-    read_known_edges(input, &|_| None, to, each)
+    read_known_edges(input, &|_| None, collector, each)
 }
 
 /// Reads edges. An edge for which `unknown` returns a message is malformed.
 fn read_known_edges(
     mut input: Input<'_>,
     unknown: &dyn Fn(&Edge<'_>) -> Option<String>,
-    to: &mut Collector<'_>,
+    collector: &mut Collector<'_>,
     each: EachEdge<'_>,
 ) -> Result<(), DataError> {
     if matches!(input.first_byte()?, b'[' | b'{') {
         let lists = Lists { wanted: &[WHOLE], remedy: EDGE };
         return read_lists(input, &lists, &mut |item| {
-            to.row();
+            collector.count_record();
             let known = edge_of_item(item).and_then(|edge| match unknown(&edge) {
                 None => Ok(edge),
                 Some(reason) => Err(match item.error(reason) {
@@ -243,21 +251,21 @@ fn read_known_edges(
                     other => other,
                 }),
             });
-            match to.accept(known)? {
-                Some(edge) => each(&edge, to),
+            match collector.accept(known)? {
+                Some(edge) => each(&edge, collector),
                 None => Ok(()),
             }
         })
         .map(drop);
     }
     let mut lines = Lines::new(input);
-    while to.advance(|| lines.advance())? {
+    while collector.next_record(|| lines.advance())? {
         let known = edge_of_line(&lines).and_then(|edge| match unknown(&edge) {
             None => Ok(edge),
             Some(reason) => Err(lines.error(reason, UNLABELLED)),
         });
-        if let Some(edge) = to.accept(known)? {
-            each(&edge, to)?;
+        if let Some(edge) = collector.accept(known)? {
+            each(&edge, collector)?;
         }
     }
     Ok(())
@@ -301,22 +309,22 @@ type EachLabel<'e> =
 
 fn read_labels(
     mut input: Input<'_>,
-    to: &mut Collector<'_>,
+    collector: &mut Collector<'_>,
     each: EachLabel<'_>,
 ) -> Result<(), DataError> {
     if matches!(input.first_byte()?, b'[' | b'{') {
         return read_members(input, LABEL, &mut |item| {
-            to.row();
-            match to.accept(label_of_item(item))? {
-                Some((id, label)) => each(Cow::Borrowed(id), label, to),
+            collector.count_record();
+            match collector.accept(label_of_item(item))? {
+                Some((id, label)) => each(Cow::Borrowed(id), label, collector),
                 None => Ok(()),
             }
         });
     }
     let mut lines = Lines::new(input);
-    while to.advance(|| lines.advance())? {
-        if let Some((id, label)) = to.accept(label_of_line(&lines))? {
-            each(Cow::Borrowed(id), label, to)?;
+    while collector.next_record(|| lines.advance())? {
+        if let Some((id, label)) = collector.accept(label_of_line(&lines))? {
+            each(Cow::Borrowed(id), label, collector)?;
         }
     }
     Ok(())

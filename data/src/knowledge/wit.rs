@@ -61,7 +61,7 @@ impl Columns {
     }
 }
 
-/// Passes each row to `to`, as an image (by its URL) with its text. The document of an entry is the
+/// Passes each row to `collector`, as an image (by its URL) with its text. The document of an entry is the
 /// page.
 ///
 /// # Errors
@@ -69,28 +69,28 @@ impl Columns {
 pub fn read(
     input: Input<'_>,
     options: &WitOptions,
-    to: &mut Collector<'_>,
+    collector: &mut Collector<'_>,
 ) -> Result<(), DataError> {
     let mut table = Table::tsv(input, true)?;
     let columns = Columns::find(&table)?;
-    while to.advance(|| table.advance())? {
+    while collector.next_record(|| table.advance())? {
         let row = &table;
         let language = row.field(columns.language);
         if options.language.as_deref().is_some_and(|wanted| wanted != language) {
-            to.skip(Reason::OtherLanguage);
+            collector.skip(Reason::OtherLanguage);
             continue;
         }
         let image = row.field(columns.image_url).trim();
         if image.is_empty() {
-            to.skip(Reason::NoImage);
+            collector.skip(Reason::NoImage);
             continue;
         }
         let Some(text) = columns.text(row) else {
-            to.skip(Reason::NoText);
+            collector.skip(Reason::NoText);
             continue;
         };
         let entry = Entry::image_text(&options.source, image, text);
-        to.give(match row.field(columns.page_url).trim() {
+        collector.emit(match row.field(columns.page_url).trim() {
             "" => entry,
             page => entry.of_document(page),
         })?;

@@ -117,10 +117,10 @@ fn a_hand_filled_cache_needs_no_network() {
     let mut hub = Hub::start();
     hub.settings.offline = true;
     let empty = hub.fetch("config.json").unwrap_err();
-    let DataError::Offline { put, .. } = empty else { panic!("{empty}") };
-    fs::create_dir_all(put.parent().unwrap()).unwrap();
-    fs::write(&put, "{}").unwrap();
-    assert_eq!(hub.fetch("config.json").unwrap(), put);
+    let DataError::Offline { cache_path, .. } = empty else { panic!("{empty}") };
+    fs::create_dir_all(cache_path.parent().unwrap()).unwrap();
+    fs::write(&cache_path, "{}").unwrap();
+    assert_eq!(hub.fetch("config.json").unwrap(), cache_path);
 }
 
 #[test]

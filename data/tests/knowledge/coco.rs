@@ -14,7 +14,8 @@ const COCO: &str = r#"{"info": {"deep": [[1]]}, "annotations": [
 #[test]
 fn captions_become_images_with_texts() {
     let mut options = CocoOptions { folder: Some("val2017".to_owned()), ..CocoOptions::default() };
-    let (lines, counts) = read(false, |to| coco::read(input(COCO), &options, to)).unwrap();
+    let (lines, counts) =
+        read(false, |collector| coco::read(input(COCO), &options, collector)).unwrap();
     assert_eq!(
         lines,
         [
@@ -26,10 +27,13 @@ fn captions_become_images_with_texts() {
     assert_eq!(counts.records, 4);
     assert_eq!(counts.skipped, skipped([(Reason::NoText, 1), (Reason::NoImage, 1)]));
     options.join = true;
-    let (lines, _) = read(false, |to| coco::read(input(COCO), &options, to)).unwrap();
+    let (lines, _) = read(false, |collector| coco::read(input(COCO), &options, collector)).unwrap();
     assert!(lines[1].ends_with(r#""text":"a dog <extra_id_99> two dogs"}"#), "{lines:?}");
     options.splits = vec!["val".to_owned()];
-    refused(read(false, |to| coco::read(input(COCO), &options, to)), "data.file: has no splits");
+    refused(
+        read(false, |collector| coco::read(input(COCO), &options, collector)),
+        "data.file: has no splits",
+    );
 }
 
 #[test]
@@ -38,7 +42,7 @@ fn a_table_has_images_captions_and_splits() {
                 two dogs,1.jpg,train\n,3.jpg,train\n";
     let table = |text, options: &CocoOptions| {
         let input = Input::new("c.csv", str::as_bytes(text)).unwrap();
-        read(false, |to| coco::read(input, options, to))
+        read(false, |collector| coco::read(input, options, collector))
     };
     let mut options = CocoOptions { folder: Some("images".to_owned()), ..CocoOptions::default() };
     let (lines, counts) = table(file, &options).unwrap();
@@ -70,7 +74,7 @@ fn karpathys_file_has_splits() {
     let coco = |splits: &[&str]| {
         let splits = splits.iter().map(ToString::to_string).collect();
         let options = CocoOptions { splits, ..CocoOptions::default() };
-        read(false, |to| coco::read(input(file), &options, to)).unwrap()
+        read(false, |collector| coco::read(input(file), &options, collector)).unwrap()
     };
     let (lines, counts) = coco(&["train", "restval"]);
     assert_eq!(
@@ -84,7 +88,9 @@ fn karpathys_file_has_splits() {
 
 #[test]
 fn bad_caption_files_are_reported() {
-    let coco = |file: &str| read(false, |to| coco::read(input(file), &CocoOptions::default(), to));
+    let coco = |file: &str| {
+        read(false, |collector| coco::read(input(file), &CocoOptions::default(), collector))
+    };
     refused(coco(r#"{"images": []}"#), "data.file: has no list `annotations`");
     refused(coco(r#"{"annotations": []}"#), "data.file: has no list `images`");
     refused(coco(r#"{"images": [], "images": []}"#), "`images` appears twice");
@@ -101,7 +107,8 @@ fn real_captions() {
     let Some(folder) = real("coco-captions") else { return };
     let coco = |name: &str, join| {
         let options = CocoOptions { join, ..CocoOptions::default() };
-        read(false, |to| coco::read(Input::open(folder.join(name))?, &options, to)).unwrap()
+        read(false, |collector| coco::read(Input::open(folder.join(name))?, &options, collector))
+            .unwrap()
     };
     let (lines, counts) = coco("captions_val2017.json", false);
     assert_eq!((lines.len(), counts.records, counts.skipped.len()), (25_014, 25_014, 0));

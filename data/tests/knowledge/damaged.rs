@@ -21,7 +21,9 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 fn gzip_is_unpacked_and_a_broken_file_is_reported() {
     let text = "http://a\tb\n".repeat(1000);
     let web = |bytes: &[u8]| {
-        read(true, |to| web::read(Input::new("data.file", bytes)?, &WebOptions::default(), to))
+        read(true, |collector| {
+            web::read(Input::new("data.file", bytes)?, &WebOptions::default(), collector)
+        })
     };
     let packed = gzip(text.as_bytes());
     assert_eq!(web(&packed).unwrap().0.len(), 1000);
@@ -48,11 +50,13 @@ fn a_bomb_does_not_fill_the_memory() {
     }
     let packed = encoder.finish().unwrap();
     assert!(packed.len() < 3 << 20, "{}", packed.len());
-    let result = read(false, |to| coco::read(input(&packed), &CocoOptions::default(), to));
+    let result =
+        read(false, |collector| coco::read(input(&packed), &CocoOptions::default(), collector));
     refused(result, "data.file: unpacks to more than 256 MiB and 100 times its size");
     let long = format!("[\"{}\"]", "a".repeat(17 << 20));
-    let result =
-        read(true, |to| wikidata::read_triples(input(&long), &TripleOptions::default(), to));
+    let result = read(true, |collector| {
+        wikidata::read_triples(input(&long), &TripleOptions::default(), collector)
+    });
     refused(result, "data.file: an item of more than 16 MiB");
 }
 

@@ -17,14 +17,14 @@ pub fn read(
     read: impl FnOnce(&mut Collector<'_>) -> Result<(), DataError>,
 ) -> Result<(Vec<String>, Counts), String> {
     let mut lines = Vec::new();
-    let mut to = Collector::new(|entry: EntryLine| {
+    let mut collector = Collector::new(|entry: EntryLine| {
         lines.push(serde_json::to_string(&entry).unwrap());
         Ok(())
     })
     .skipping_bad_rows(skip);
-    let result = read(&mut to);
-    let counts = to.counts().clone();
-    drop(to);
+    let result = read(&mut collector);
+    let counts = collector.counts().clone();
+    drop(collector);
     result.map(|()| (lines, counts)).map_err(|error| error.to_string())
 }
 

@@ -20,7 +20,8 @@ fn questions_come_with_their_answers() {
     let name = Some("COCO_val2014_%012d.jpg".parse().unwrap());
     let mut options = VqaOptions { image_name: name, ..VqaOptions::default() };
     let vqa = |options: &VqaOptions| {
-        read(false, |to| vqa::read(input(QUESTIONS), input(ANSWERS), options, to)).unwrap()
+        read(false, |collector| vqa::read(input(QUESTIONS), input(ANSWERS), options, collector))
+            .unwrap()
     };
     let (lines, counts) = vqa(&options);
     assert_eq!(
@@ -51,7 +52,7 @@ fn questions_come_with_their_answers() {
 fn bad_question_files_are_reported() {
     let options = VqaOptions::default();
     let vqa = |questions: &str, answers: &str| {
-        read(false, |to| vqa::read(input(questions), input(answers), &options, to))
+        read(false, |collector| vqa::read(input(questions), input(answers), &options, collector))
     };
     refused(vqa(QUESTIONS, QUESTIONS), "has no list `annotations`");
     refused(vqa(ANSWERS, ANSWERS), "has no list `questions`");
@@ -61,7 +62,7 @@ fn bad_question_files_are_reported() {
     refused(vqa(QUESTIONS, &doubled), "item 3 of `annotations`: question 1 appears twice");
     let named = VqaOptions { image_name: Some("%d".parse().unwrap()), ..options.clone() };
     let odd = QUESTIONS.replace("7", "\"x\"");
-    let result = read(false, |to| vqa::read(input(&odd), input(ANSWERS), &named, to));
+    let result = read(false, |collector| vqa::read(input(&odd), input(ANSWERS), &named, collector));
     refused(result, "item 2 of `questions`: image id x is not a number");
 }
 
@@ -71,7 +72,8 @@ fn aokvqa_is_one_list() {
         "choices": ["x"], "correct_choice_idx": 0, "direct_answers": ["x", "y", "y"]},
         {"image_id": 1, "question_id": "b", "question": "Who?"}]"#;
     let options = VqaOptions { source: "aokvqa".to_owned(), ..VqaOptions::default() };
-    let (lines, counts) = read(false, |to| vqa::read_aokvqa(input(file), &options, to)).unwrap();
+    let (lines, counts) =
+        read(false, |collector| vqa::read_aokvqa(input(file), &options, collector)).unwrap();
     assert_eq!(
         lines,
         [r#"{"source":"aokvqa","document":"1","question":"What?","answer":["y","x"]}"#]
@@ -86,7 +88,7 @@ fn real_questions() {
             let image_name = Some("val2017/%012d.jpg".parse().unwrap());
             let options = VqaOptions { image_name, per_image, ..VqaOptions::default() };
             let input = Input::open(folder.join(name)).unwrap();
-            read(false, |to| vqa::read_aokvqa(input, &options, to)).unwrap()
+            read(false, |collector| vqa::read_aokvqa(input, &options, collector)).unwrap()
         };
         assert_eq!(aokvqa("aokvqa_v1p0_val.json", false).0.len(), 1_145);
         assert_eq!(aokvqa("aokvqa_v1p0_val.json", true).0.len(), 1_122);
@@ -107,7 +109,8 @@ fn real_questions() {
             let options = VqaOptions { per_image, ..VqaOptions::default() };
             let questions = Input::open(&path).unwrap();
             let (lines, counts) =
-                read(false, |to| vqa::read(questions, input(&answers), &options, to)).unwrap();
+                read(false, |collector| vqa::read(questions, input(&answers), &options, collector))
+                    .unwrap();
             assert_eq!((lines.len(), counts.skipped.len()), (entries, 0));
         }
     }

@@ -9,7 +9,9 @@ use crate::reading::{input, read, refused, skipped};
 #[test]
 fn web_pairs_become_images_with_captions() {
     let file = "http://a/1.jpg\ta dog\r\nhttp://a/2.jpg\t\n\thttp\nhttp://a/3.jpg\té\"é\n\n";
-    let web = |text, options: &WebOptions| read(false, |to| web::read(input(text), options, to));
+    let web = |text, options: &WebOptions| {
+        read(false, |collector| web::read(input(text), options, collector))
+    };
     let (lines, counts) = web(file, &WebOptions::default()).unwrap();
     assert_eq!(
         lines,
@@ -36,7 +38,8 @@ fn web_pairs_become_images_with_captions() {
 #[test]
 fn lines_that_are_not_utf8_are_reported_or_counted() {
     let file = b"http://a\tb\nhttp://c\t\xff\nhttp://d\te\n";
-    let web = |skip| read(skip, |to| web::read(input(file), &WebOptions::default(), to));
+    let web =
+        |skip| read(skip, |collector| web::read(input(file), &WebOptions::default(), collector));
     refused(web(false), "data.file:2: is not UTF-8");
     let (lines, counts) = web(true).unwrap();
     assert_eq!((lines.len(), counts.records), (2, 3));
@@ -47,7 +50,7 @@ proptest! {
     #[test]
     fn web_pairs_round_trip(pairs in prop::collection::vec(("[a-z/.:%é]{1,20}", "[^\t\r\n\u{0}-\u{1f}]{0,40}"), 1..30)) {
         let file: String = pairs.iter().map(|(image, caption)| format!("{image}\tx{caption}x\n")).collect();
-        let (lines, counts) = read(false, |to| web::read(input(&file), &WebOptions::default(), to)).unwrap();
+        let (lines, counts) = read(false, |collector| web::read(input(&file), &WebOptions::default(), collector)).unwrap();
         prop_assert_eq!(counts.records, pairs.len() as u64);
         let found: Vec<EntryLine> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
         for ((image, caption), found) in pairs.into_iter().zip(found) {

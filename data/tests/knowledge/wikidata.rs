@@ -15,23 +15,30 @@ const EDGES: [&str; 3] = [
 #[test]
 fn edges_become_triples_with_labels() {
     let mut labels = Labels::default();
-    let mut to = Collector::new(|_| Ok(()));
-    labels.read(input("Q1\tAda\tAda L.\nQ1\tAgain\nQ9\t\nP31\tis a\n"), &mut to).unwrap();
-    assert_eq!(to.counts().skipped, skipped([(Reason::NoText, 1), (Reason::SecondLabel, 1)]));
+    let mut collector = Collector::new(|_| Ok(()));
+    labels.read(input("Q1\tAda\tAda L.\nQ1\tAgain\nQ9\t\nP31\tis a\n"), &mut collector).unwrap();
+    assert_eq!(
+        collector.counts().skipped,
+        skipped([(Reason::NoText, 1), (Reason::SecondLabel, 1)])
+    );
     assert_eq!((labels.len(), labels.get("Q1")), (2, Some("Ada")));
     labels
-        .read(input(r#"{"Q5": {"label": "human", "description": null}, "Q2": "Bob"}"#), &mut to)
+        .read(
+            input(r#"{"Q5": {"label": "human", "description": null}, "Q2": "Bob"}"#),
+            &mut collector,
+        )
         .unwrap();
     for edges in EDGES {
         let mut counts = ObjectCounts::default();
-        counts.read(input(edges), &mut to).unwrap();
+        counts.read(input(edges), &mut collector).unwrap();
         let options = TripleOptions {
             labels: Some(&labels),
             reverse: Some(&counts),
             ..TripleOptions::default()
         };
         let (lines, counts) =
-            read(false, |to| wikidata::read_triples(input(edges), &options, to)).unwrap();
+            read(false, |collector| wikidata::read_triples(input(edges), &options, collector))
+                .unwrap();
         assert_eq!(
             lines,
             [
@@ -54,7 +61,8 @@ fn ids_without_labels_are_counted() {
     let options =
         TripleOptions { labels: Some(&labels), keep_ids: true, ..TripleOptions::default() };
     let (lines, counts) =
-        read(false, |to| wikidata::read_triples(input(EDGES[0]), &options, to)).unwrap();
+        read(false, |collector| wikidata::read_triples(input(EDGES[0]), &options, collector))
+            .unwrap();
     assert!(lines[0].ends_with(r#""subject":"Ada","relation":"P31","object":"Q5"}"#), "{lines:?}");
     let notes = [(Note::EntityWithoutLabel, 3), (Note::RelationWithoutLabel, 2)];
     assert_eq!(counts.notes, notes.into());
@@ -66,7 +74,9 @@ fn a_triple_with_an_unknown_entity_is_reported_or_counted() {
     labels.read(input("Q1\tAda\nQ5\thuman\n"), &mut Collector::new(|_| Ok(()))).unwrap();
     let options = TripleOptions { labels: Some(&labels), ..TripleOptions::default() };
     for edges in EDGES {
-        let triples = |skips| read(skips, |to| wikidata::read_triples(input(edges), &options, to));
+        let triples = |skips| {
+            read(skips, |collector| wikidata::read_triples(input(edges), &options, collector))
+        };
         let error = triples(false).unwrap_err().to_string();
         assert!(error.contains("the subject Q2 has no label"), "{error}");
         assert!(error.contains("item 2") || error.contains("data.file:"), "{error}");
@@ -85,7 +95,8 @@ fn frequent_objects_get_no_reverse_edge() {
         counts.read(input(&edges), &mut Collector::new(|_| Ok(()))).unwrap();
         let options = TripleOptions { reverse: Some(&counts), ..TripleOptions::default() };
         let (_, counts) =
-            read(false, |to| wikidata::read_triples(input(&edges), &options, to)).unwrap();
+            read(false, |collector| wikidata::read_triples(input(&edges), &options, collector))
+                .unwrap();
         assert_eq!(counts.entries, count + 2 + reverse);
         let noted = counts.notes.get(&Note::TooFrequentToReverse).copied();
         assert_eq!(noted.unwrap_or(0), count - reverse);
@@ -97,7 +108,8 @@ fn descriptions_become_passages() {
     let labels = r#"{"Q1": {"label": "Bern", "description": "capital"}, "Q2": {"label": "x"},
         "Q3": {"description": "nameless"}, "Q4": "y"}"#;
     let (lines, counts) =
-        read(false, |to| wikidata::read_descriptions(input(labels), "wikidata", to)).unwrap();
+        read(false, |collector| wikidata::read_descriptions(input(labels), "wikidata", collector))
+            .unwrap();
     assert_eq!(
         lines,
         [
@@ -122,7 +134,7 @@ fn bad_edges_and_labels_are_reported_or_counted() {
     ] {
         let triples = |skip| {
             let options = TripleOptions::default();
-            read(skip, |to| wikidata::read_triples(input(edges), &options, to))
+            read(skip, |collector| wikidata::read_triples(input(edges), &options, collector))
         };
         refused(triples(false), expected);
         let (lines, counts) = triples(true).unwrap();
@@ -136,10 +148,14 @@ fn bad_edges_and_labels_are_reported_or_counted() {
         (r#"{"a": 1}"#, "invalid type: map, expected a list"),
     ] {
         let options = TripleOptions::default();
-        refused(read(true, |to| wikidata::read_triples(input(edges), &options, to)), expected);
+        refused(
+            read(true, |collector| wikidata::read_triples(input(edges), &options, collector)),
+            expected,
+        );
     }
     let labels = "{\"Q1\": \"a\",\n \"Q2\": 5}";
-    let result = read(false, |to| wikidata::read_descriptions(input(labels), "w", to));
+    let result =
+        read(false, |collector| wikidata::read_descriptions(input(labels), "w", collector));
     refused(result, "data.file, entry `Q2`: expected an object, found 5");
 }
 
@@ -152,7 +168,7 @@ proptest! {
             let mut counts = ObjectCounts::default();
             counts.read(input(text), &mut Collector::new(|_| Ok(()))).unwrap();
             let options = TripleOptions { reverse: Some(&counts), ..TripleOptions::default() };
-            read(false, |to| wikidata::read_triples(input(text), &options, to)).unwrap()
+            read(false, |collector| wikidata::read_triples(input(text), &options, collector)).unwrap()
         };
         let (found, counts) = triples(&lines);
         let loops = edges.iter().filter(|(s, _, o)| s == o).count();
@@ -168,8 +184,10 @@ fn real_labels() {
     let mut labels = Labels::default();
     labels.read(Input::open(&path).unwrap(), &mut Collector::new(|_| Ok(()))).unwrap();
     assert_eq!((labels.len(), labels.get("/m/010016")), (14_515, Some("Denton")));
-    let (lines, counts) =
-        read(false, |to| wikidata::read_descriptions(Input::open(&path)?, "wikidata", to)).unwrap();
+    let (lines, counts) = read(false, |collector| {
+        wikidata::read_descriptions(Input::open(&path)?, "wikidata", collector)
+    })
+    .unwrap();
     assert_eq!((lines.len(), counts.records), (13_666, 14_515));
     assert_eq!(counts.skipped, skipped([(Reason::NoDescription, 849)]));
     let first = r#"{"source":"wikidata","document":"/m/010016","text":"Denton: city in Texas, United States"}"#;

@@ -58,7 +58,8 @@ fn wit_rows_become_images_with_six_texts() {
         ],
     ]);
     let options = WitOptions { language: Some("en".to_owned()), ..WitOptions::default() };
-    let (lines, counts) = read(false, |to| wit::read(input(&file), &options, to)).unwrap();
+    let (lines, counts) =
+        read(false, |collector| wit::read(input(&file), &options, collector)).unwrap();
     assert_eq!(
         lines,
         [concat!(
@@ -70,13 +71,16 @@ fn wit_rows_become_images_with_six_texts() {
     assert_eq!((counts.records, counts.entries), (3, 1));
     assert_eq!(counts.skipped, skipped([(Reason::OtherLanguage, 1), (Reason::NoImage, 1)]));
     let (_, counts) =
-        read(false, |to| wit::read(input(&file), &WitOptions::default(), to)).unwrap();
+        read(false, |collector| wit::read(input(&file), &WitOptions::default(), collector))
+            .unwrap();
     assert_eq!(counts.skipped, skipped([(Reason::NoText, 1), (Reason::NoImage, 1)]));
 }
 
 #[test]
 fn bad_wit_files_are_reported() {
-    let wit = |file: &str| read(false, |to| wit::read(input(file), &WitOptions::default(), to));
+    let wit = |file: &str| {
+        read(false, |collector| wit::read(input(file), &WitOptions::default(), collector))
+    };
     refused(
         wit("language\tpage_url\n"),
         ":1: column `image_url` is missing; the header has: language, page_url",

@@ -20,7 +20,7 @@ pub(super) fn is_table(file: &str) -> bool {
 pub(super) fn read(
     input: Input<'_>,
     options: &CocoOptions,
-    to: &mut Collector<'_>,
+    collector: &mut Collector<'_>,
 ) -> Result<(), DataError> {
     let mut table = Table::csv(input)?;
     let [image, caption] = table.columns(["image", "caption"])?;
@@ -32,12 +32,12 @@ pub(super) fn read(
         );
     }
     let (mut images, mut index_of) = (Vec::<(String, Vec<String>)>::new(), HashMap::new());
-    while to.advance(|| table.advance())? {
+    while collector.next_record(|| table.advance())? {
         let of_split = split.map(|column| table.field(column).trim());
         if of_split.is_some_and(|found| {
             !options.splits.is_empty() && !options.splits.iter().any(|wanted| wanted == found)
         }) {
-            to.skip(Reason::OtherSplit);
+            collector.skip(Reason::OtherSplit);
             continue;
         }
         let name = table.field(image).trim();
@@ -47,14 +47,14 @@ pub(super) fn read(
             Ok(name.to_owned())
         };
         let caption = table.field(caption).to_owned();
-        let Some(name) = to.accept(checked)? else { continue };
+        let Some(name) = collector.accept(checked)? else { continue };
         let index = *index_of.entry(name.clone()).or_insert(images.len());
         if index == images.len() {
             images.push((name, Vec::new()));
         }
         images[index].1.push(caption);
     }
-    images
-        .into_iter()
-        .try_for_each(|(name, captions)| give(&Id(name.clone()), &name, captions, options, to))
+    images.into_iter().try_for_each(|(name, captions)| {
+        give(&Id(name.clone()), &name, captions, options, collector)
+    })
 }
