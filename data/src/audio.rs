@@ -127,7 +127,7 @@ impl AudioReader {
         })
     }
 
-    /// Appends the next block of samples to `samples`; returns `false` at the end of the file.
+    /// Appends the next block of samples to `samples`; returns `false` if it was the last.
     ///
     /// # Errors
     /// `Audio` for samples that cannot be decoded, for a truncated file, and for samples

@@ -34,8 +34,8 @@ pub enum DataError {
     Frames { clip: String, reason: String },
 
     /// The audio files of some clips are missing.
-    #[error("{path}: {missing} of {clips} clips have no audio file: {named}; download these files, correct the folder, or skip clips without audio", path = path.display())]
-    MissingAudio { path: PathBuf, missing: usize, clips: usize, named: String },
+    #[error("{path}: {missing} of {clips} clips have no audio file: {examples}; download these files, correct the folder, or skip clips without audio", path = path.display())]
+    MissingAudio { path: PathBuf, missing: usize, clips: usize, examples: String },
 
     // Phrase pairs
     /// A context has no title.

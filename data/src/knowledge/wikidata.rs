@@ -8,8 +8,8 @@
 //! # Source   `data/wikidata/data_util.py` of REVEAL's released code (google-research/scenic,
 //! `projects/knowledge_visual_language`, commit 0cce82d): edges from an entity to itself are
 //! skipped. Reverse edges append `_R` to the relation; they are not made if a relation and an
-//! object occur together 10,000 times. That code does not define how an edge becomes text. Unlike
-//! that code, an edge that occurs twice in the file gives two entries.
+//! object occur together 10,000 times. The released code does not define how an edge becomes text.
+//! Unlike there, an edge that occurs twice in the file gives two entries.
 
 use std::borrow::Cow;
 use std::collections::hash_map::{self, HashMap};
@@ -25,12 +25,12 @@ use crate::DataError;
 /// (`MAX_REL_PER_ENTITY`).
 pub const TOO_FREQUENT: u64 = 10_000;
 
-const EDGE: &str = "use edges as [[subject, relation, object], …] or as lines \
+const EDGE_REMEDY: &str = "use edges as [[subject, relation, object], …] or as lines \
                     `subject<TAB>relation<TAB>object`, none of the three empty";
-const LABEL: &str = "use labels as {id: label}, as {id: {\"label\": …, \"description\": …}} or as \
+const LABEL_REMEDY: &str = "use labels as {id: label}, as {id: {\"label\": …, \"description\": …}} or as \
                      lines `id<TAB>label`";
 
-const UNLABELLED: &str = "add its label, keep ids (--keep-ids), or skip such edges \
+const UNLABELLED_REMEDY: &str = "add its label, keep ids (--keep-ids), or skip such edges \
                           (--skip-bad-lines)";
 
 /// The labels of entities and relations, by id.
@@ -41,7 +41,7 @@ pub struct Labels {
 
 impl Labels {
     /// Adds the labels of a file. If an id has several labels, the first is used. `collector` only counts
-    /// rows and receives no entries.
+    /// records and receives no entries.
     ///
     /// # Errors
     /// `Malformed`, `Text`
@@ -54,8 +54,8 @@ impl Labels {
             match (label.label, self.labels.entry(id.into_owned())) {
                 (None, _) => collector.skip(Reason::NoText),
                 (Some(_), hash_map::Entry::Occupied(_)) => collector.skip(Reason::SecondLabel),
-                (Some(label), hash_map::Entry::Vacant(place)) => {
-                    place.insert(label.into_owned());
+                (Some(label), hash_map::Entry::Vacant(entry)) => {
+                    entry.insert(label.into_owned());
                 }
             }
             Ok(())
@@ -160,8 +160,8 @@ pub fn read_triples(
     options: &TripleOptions<'_>,
     collector: &mut Collector<'_>,
 ) -> Result<(), DataError> {
-    let unknown = |edge: &Edge<'_>| options.unknown_entity(edge);
-    read_known_edges(input, &unknown, collector, &mut |edge, collector| {
+    let problem = |edge: &Edge<'_>| options.unlabelled_entity(edge);
+    read_checked_edges(input, &problem, collector, &mut |edge, collector| {
         if edge.subject == edge.object {
             collector.skip(Reason::SelfLoop);
             return Ok(());
@@ -186,18 +186,20 @@ pub fn read_triples(
 }
 
 impl TripleOptions<'_> {
-    /// Returns the error message for an edge with an unlabelled entity; `None` if all have labels.
-    fn unknown_entity(&self, edge: &Edge<'_>) -> Option<String> {
+    /// Returns the error message for an edge with an unlabelled entity; `None` if the edge is valid.
+    fn unlabelled_entity(&self, edge: &Edge<'_>) -> Option<String> {
         let labels = self.labels.filter(|_| !self.keep_ids && edge.subject != edge.object)?;
         let mut ids = [("subject", &edge.subject), ("object", &edge.object)].into_iter();
-        let (what, id) = ids.find(|(_, id)| labels.get(id).is_none())?;
-        Some(format!("the {what} {} has no label", shortened(id, 60)))
+        let (role, id) = ids.find(|(_, id)| labels.get(id).is_none())?;
+        Some(format!("the {role} {} has no label", shortened(id, 60)))
     }
 
-    fn label(&self, id: &str, without: Note, collector: &mut Collector<'_>) -> String {
+    /// Returns the label of an id, or the id if it has no label or no labels are used. Counts
+    /// `if_missing` for an id without a label.
+    fn label(&self, id: &str, if_missing: Note, collector: &mut Collector<'_>) -> String {
         let label = self.labels.and_then(|labels| labels.get(id));
         if label.is_none() && self.labels.is_some() {
-            collector.note(without);
+            collector.note(if_missing);
         }
         label.unwrap_or(id).to_owned()
     }
@@ -228,30 +230,30 @@ fn read_edges(
     collector: &mut Collector<'_>,
     each: EachEdge<'_>,
 ) -> Result<(), DataError> {
-    read_known_edges(input, &|_| None, collector, each)
+    read_checked_edges(input, &|_| None, collector, each)
 }
 
-/// Reads edges. An edge for which `unknown` returns a message is malformed.
-fn read_known_edges(
+/// Reads edges. An edge for which `problem` returns a message is malformed.
+fn read_checked_edges(
     mut input: Input<'_>,
-    unknown: &dyn Fn(&Edge<'_>) -> Option<String>,
+    problem: &dyn Fn(&Edge<'_>) -> Option<String>,
     collector: &mut Collector<'_>,
     each: EachEdge<'_>,
 ) -> Result<(), DataError> {
     if matches!(input.first_byte()?, b'[' | b'{') {
-        let lists = Lists { wanted: &[WHOLE], remedy: EDGE };
+        let lists = Lists { names: &[WHOLE], remedy: EDGE_REMEDY };
         return read_lists(input, &lists, &mut |item| {
             collector.count_record();
-            let known = edge_of_item(item).and_then(|edge| match unknown(&edge) {
+            let checked = edge_of_item(item).and_then(|edge| match problem(&edge) {
                 None => Ok(edge),
                 Some(reason) => Err(match item.error(reason) {
                     DataError::Malformed { path, place, reason, .. } => {
-                        DataError::Malformed { path, place, reason, remedy: UNLABELLED }
+                        DataError::Malformed { path, place, reason, remedy: UNLABELLED_REMEDY }
                     }
                     other => other,
                 }),
             });
-            match collector.accept(known)? {
+            match collector.accept(checked)? {
                 Some(edge) => each(&edge, collector),
                 None => Ok(()),
             }
@@ -260,11 +262,11 @@ fn read_known_edges(
     }
     let mut lines = Lines::new(input);
     while collector.next_record(|| lines.advance())? {
-        let known = edge_of_line(&lines).and_then(|edge| match unknown(&edge) {
+        let checked = edge_of_line(&lines).and_then(|edge| match problem(&edge) {
             None => Ok(edge),
-            Some(reason) => Err(lines.error(reason, UNLABELLED)),
+            Some(reason) => Err(lines.error(reason, UNLABELLED_REMEDY)),
         });
-        if let Some(edge) = collector.accept(known)? {
+        if let Some(edge) = collector.accept(checked)? {
             each(&edge, collector)?;
         }
     }
@@ -292,8 +294,8 @@ fn edge_of_line<'a>(lines: &'a Lines<'_>) -> Result<Edge<'a>, TextError> {
             Ok(Edge { subject, relation, object })
         }
         _ => {
-            let found = lines.text().split('\t').filter(|field| !field.trim().is_empty()).count();
-            Err(lines.error(format!("expected 3 tab-separated ids, found {found}"), EDGE))
+            let count = lines.text().split('\t').filter(|field| !field.trim().is_empty()).count();
+            Err(lines.error(format!("expected 3 tab-separated ids, found {count}"), EDGE_REMEDY))
         }
     }
 }
@@ -313,7 +315,7 @@ fn read_labels(
     each: EachLabel<'_>,
 ) -> Result<(), DataError> {
     if matches!(input.first_byte()?, b'[' | b'{') {
-        return read_members(input, LABEL, &mut |item| {
+        return read_members(input, LABEL_REMEDY, &mut |item| {
             collector.count_record();
             match collector.accept(label_of_item(item))? {
                 Some((id, label)) => each(Cow::Borrowed(id), label, collector),
@@ -351,8 +353,9 @@ fn label_of_item<'a>(item: &Item<'a>) -> Result<(&'a str, Label<'a>), DataError>
         let Described { label, description } = item.parse_object()?;
         (label, description)
     };
-    let said = |text: Option<Text<'a>>| text.map(|text| trimmed(text.0)).filter(|t| !t.is_empty());
-    Ok((id, Label { label: said(label), description: said(description) }))
+    let non_blank =
+        |text: Option<Text<'a>>| text.map(|text| trimmed(text.0)).filter(|text| !text.is_empty());
+    Ok((id, Label { label: non_blank(label), description: non_blank(description) }))
 }
 
 fn label_of_line<'a>(lines: &'a Lines<'_>) -> Result<(&'a str, Label<'a>), TextError> {
@@ -361,7 +364,7 @@ fn label_of_line<'a>(lines: &'a Lines<'_>) -> Result<(&'a str, Label<'a>), TextE
             let label = labels.split('\t').next().map(str::trim).filter(|label| !label.is_empty());
             Ok((id.trim(), Label { label: label.map(Cow::Borrowed), description: None }))
         }
-        _ => Err(lines.error("expected an id, a tab and a label", LABEL)),
+        _ => Err(lines.error("expected an id, a tab and a label", LABEL_REMEDY)),
     }
 }
 

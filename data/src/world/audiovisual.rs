@@ -9,9 +9,9 @@ use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 
 use super::images::{self, WorldImage};
-use super::of_split;
 use super::questions::Split;
 use super::speech::{self, SAMPLE_RATE, SpokenClip, Voice};
+use super::split_rng;
 use crate::DataError;
 use crate::audio::mixing::{add_noise, power};
 use crate::audio::noise::NoiseKind;
@@ -178,7 +178,7 @@ impl Audiovisual {
     }
 
     fn rng(&self, what: &str, split: Split, number: usize) -> ChaCha8Rng {
-        of_split(self.seed, split, what, number)
+        split_rng(self.seed, split, what, number)
     }
 }
 

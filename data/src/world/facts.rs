@@ -11,7 +11,7 @@ use rand::seq::IndexedRandom;
 
 use super::attributes::{ATTRIBUTES, Attribute, Source};
 use super::images::WorldImage;
-use super::seeded;
+use super::seeded_rng;
 
 /// The number of ids reserved for the facts of each image; it exceeds the number of attributes.
 const IDS_PER_IMAGE: usize = 16;
@@ -59,7 +59,7 @@ pub(super) fn facts_of(image: &WorldImage, image_index: usize, seed: u64) -> Vec
 
 /// Draws the answer. It depends only on the seed, the image and the attribute.
 fn made_up_answer(image: &WorldImage, attribute: &Attribute, seed: u64) -> Vec<String> {
-    let mut rng = seeded(seed, &["answer", &image.slug, attribute.name]);
+    let mut rng = seeded_rng(seed, &["answer", &image.slug, attribute.name]);
     attribute.answers.choose(&mut rng).map(|answer| (*answer).to_owned()).into_iter().collect()
 }
 
@@ -94,7 +94,7 @@ fn state(
     answers: &[String],
     seed: u64,
 ) -> Entry {
-    let mut rng = seeded(seed, &["statement", &image.slug, attribute.name]);
+    let mut rng = seeded_rng(seed, &["statement", &image.slug, attribute.name]);
     let statement = attribute.statements.choose(&mut rng).copied().unwrap_or_default();
     let thing = thing(image, attribute);
     let answer = answers.join(", ");

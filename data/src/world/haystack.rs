@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::attributes::{ATTRIBUTES, Attribute};
 use super::facts::Fact;
 use super::questions::{EVALUATION_VIEW, Split};
-use super::{World, seeded};
+use super::{World, seeded_rng};
 use crate::DataError;
 
 /// The numbers of needles and other images in the standard tasks; a world with fewer images has
@@ -143,7 +143,7 @@ impl World {
         for turn in 0..options.tasks {
             let (attribute, wordings) = attributes[turn / 2 % attributes.len()];
             let names = [needles, distractors, turn].map(|number| number.to_string());
-            let mut rng = seeded(options.seed, &["haystack", &names[0], &names[1], &names[2]]);
+            let mut rng = seeded_rng(options.seed, &["haystack", &names[0], &names[1], &names[2]]);
             let yes = turn % 2 == 0;
             let Some((asked_answer, found)) = self.draw_needles(attribute, needles, yes, &mut rng)
             else {

@@ -14,7 +14,7 @@ use unicode_normalization::char::is_combining_mark;
 
 use super::countries::{Country, countries};
 use super::questions::Split;
-use super::{of_split, view_augmentation};
+use super::{split_rng, view_augmentation};
 use crate::DataError;
 
 /// Selects the coloured form of a character; only some emoji contain it.
@@ -61,7 +61,7 @@ impl WorldImage {
         number: usize,
         size: u32,
     ) -> Result<RgbImage, DataError> {
-        let mut rng = of_split(seed, split, &self.slug, number);
+        let mut rng = split_rng(seed, split, &self.slug, number);
         view_augmentation(size).apply(&self.image, &mut rng)
     }
 }

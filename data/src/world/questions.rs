@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::attributes::Source;
 use super::facts::{Fact, thing};
 use super::images::WorldImage;
-use super::seeded;
+use super::seeded_rng;
 
 /// The fraction of images in training. One in three of the other images is for validation.
 const TRAINING_FRACTION: f64 = 0.7;
@@ -116,7 +116,7 @@ pub(super) fn image_splits(images: &[WorldImage], seed: u64) -> Vec<Split> {
     for group in groups {
         let of_group = images.iter().enumerate().filter(|(_, image)| image.group == group);
         let mut indices: Vec<usize> = of_group.map(|(index, _)| index).collect();
-        indices.shuffle(&mut seeded(seed, &["split", group]));
+        indices.shuffle(&mut seeded_rng(seed, &["split", group]));
         let training = (indices.len() as f64 * TRAINING_FRACTION).round() as usize;
         for (turn, index) in indices.into_iter().skip(training).enumerate() {
             splits[index] = if turn % 3 == 0 { Split::Validation } else { Split::Test };
@@ -133,7 +133,7 @@ pub(super) fn questions_of(
     seed: u64,
 ) -> Vec<Question> {
     let attribute = fact.attribute;
-    let mut rng = seeded(seed, &["question", &image.slug, attribute.name]);
+    let mut rng = seeded_rng(seed, &["question", &image.slug, attribute.name]);
     // The order differs between facts, so that training and evaluation use different wordings.
     let mut wordings = attribute.questions.to_vec();
     wordings.shuffle(&mut rng);

@@ -7,7 +7,7 @@ use rand::seq::{IndexedRandom, SliceRandom};
 
 use super::facts::Fact;
 use super::questions::{Question, Split};
-use super::{World, seeded};
+use super::{World, seeded_rng};
 use crate::DataError;
 
 /// The changed facts, and the questions about them.
@@ -42,7 +42,7 @@ impl World {
             let (what, value) = ("the number of facts to swap", count.to_string());
             return Err(DataError::OutOfRange { what, value, wanted });
         }
-        ids.shuffle(&mut seeded(seed, &["swap"]));
+        ids.shuffle(&mut seeded_rng(seed, &["swap"]));
         ids.truncate(count);
         ids.sort_unstable();
         let facts: Vec<Fact> = ids
@@ -50,7 +50,8 @@ impl World {
             .filter_map(|id| self.fact(*id))
             .filter_map(|fact| {
                 let image = &self.images[fact.image];
-                let mut rng = seeded(seed, &["swapped answer", &image.slug, fact.attribute.name]);
+                let mut rng =
+                    seeded_rng(seed, &["swapped answer", &image.slug, fact.attribute.name]);
                 let others: Vec<&str> = fact
                     .attribute
                     .answers
