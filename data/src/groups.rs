@@ -52,7 +52,8 @@ pub enum Grouping {
     Anchor,
 }
 
-/// Returns the rows (indices in `pairs`) of each group. Groups and rows are in order of first appearance.
+/// Returns the rows (indices in `pairs`) of each group. Groups and rows are in order of first
+/// appearance.
 pub fn grouped_rows(pairs: &[PhrasePair], grouping: Grouping) -> Vec<Vec<usize>> {
     let mut group_of_key: HashMap<(&str, &str), usize> = HashMap::new();
     let mut groups: Vec<Vec<usize>> = Vec::new();

@@ -19,7 +19,8 @@ use crate::DataError;
 use crate::guard::guarded;
 pub use preprocessing::{Filter, Preprocessing, Resize};
 
-/// The maximum number of pixels of an image. Above this limit, Pillow warns of a decompression bomb.
+/// The maximum number of pixels of an image. Above this limit, Pillow warns of a decompression
+/// bomb.
 pub const MAX_PIXELS: u64 = 89_478_485;
 /// The maximum file size, in bytes.
 const MAX_BYTES: u64 = 1 << 29;

@@ -107,9 +107,9 @@ pub struct SpeechSource {
     /// searched, too. If files differ only in their extension, the first extension in the order
     /// WAV, FLAC, MP3, … is used.
     pub audio: Option<PathBuf>,
-    /// A folder with a subfolder of JPEG or PNG files per clip, named by the id of the clip or of its
-    /// recording; `None` for clips without images. Every clip of a recording gets all images of the
-    /// recording, sorted by the number at the end of their names.
+    /// A folder with a subfolder of JPEG or PNG files per clip, named by the id of the clip or of
+    /// its recording; `None` for clips without images. Every clip of a recording gets all images of
+    /// the recording, sorted by the number at the end of their names.
     pub frames: Option<PathBuf>,
     /// The frame rate of images that are numbered from 0: the time of an image in seconds is its
     /// number divided by this rate. Use 1 if the numbers are seconds. Each clip then gets only the

@@ -226,9 +226,9 @@ impl SegmentTokenizer {
     }
 }
 
-/// Returns the number of tokens to keep of each segment, so that all fit into `budget`. Longest-first
-/// truncation removes one token at a time from the longest segment (if several are equally long,
-/// from the last).
+/// Returns the number of tokens to keep of each segment, so that all fit into `budget`.
+/// Longest-first truncation removes one token at a time from the longest segment (if several are
+/// equally long, from the last).
 pub fn longest_first(lengths: &[usize], budget: usize) -> Vec<usize> {
     if lengths.iter().sum::<usize>() <= budget {
         return lengths.to_vec();

@@ -133,7 +133,8 @@ impl WordVectors {
         PhraseVector { mean, found: found_count as f32 / word_count.max(1) as f32 }
     }
 
-    /// Returns the cosine similarity of two phrases' mean vectors; 0 if one of them has no known word.
+    /// Returns the cosine similarity of two phrases' mean vectors; 0 if one of them has no known
+    /// word.
     pub fn similarity(&self, left: &str, right: &str) -> f32 {
         cosine(&self.phrase(left).mean, &self.phrase(right).mean)
     }

@@ -50,7 +50,8 @@ pub enum NoiseKind {
 }
 
 impl NoiseKind {
-    /// Makes `samples` samples of noise at 16 kHz, with a random loudness. The same random state gives the same noise.
+    /// Makes `samples` samples of noise at 16 kHz, with a random loudness. The same random state
+    /// gives the same noise.
     pub fn make(self, samples: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
         match self {
             Self::Coloured => coloured(samples, rng),

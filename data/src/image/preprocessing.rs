@@ -40,8 +40,8 @@ pub struct Preprocessing {
     pub resize: Option<Resize>,
     /// The resampling filter.
     pub filter: Filter,
-    /// Height and width of the centre crop, in pixels; a smaller image is padded with black. `None` keeps the
-    /// whole image.
+    /// Height and width of the centre crop, in pixels; a smaller image is padded with black. `None`
+    /// keeps the whole image.
     pub crop: Option<(u32, u32)>,
     /// The factor by which pixel values (0 to 255) are multiplied.
     pub rescale: f32,
@@ -52,8 +52,8 @@ pub struct Preprocessing {
 }
 
 impl Preprocessing {
-    /// Returns the preprocessing of MobileNetV2: 224 x 224 pixels with the bilinear filter, values from -1
-    /// to 1.
+    /// Returns the preprocessing of MobileNetV2: 224 x 224 pixels with the bilinear filter, values
+    /// from -1 to 1.
     pub fn mobilenet() -> Self {
         Self {
             resize: Some(Resize::Exact { height: 224, width: 224 }),

@@ -72,9 +72,9 @@ struct Annotation<'a> {
     caption: Cow<'a, str>,
 }
 
-/// Passes each caption with its image to `collector`, or each image with all its captions. The document of
-/// an entry is the image id. Entries are in the order of the images, and each caption is
-/// one record of the counts.
+/// Passes each caption with its image to `collector`, or each image with all its captions. The
+/// document of an entry is the image id. Entries are in the order of the images, and each caption
+/// is one record of the counts.
 ///
 /// # Errors
 /// `Malformed`, `Text`; the errors of the collector

@@ -176,8 +176,8 @@ pub fn read_aokvqa_questions(
     add_aokvqa(input, &mut entries, collector)
 }
 
-/// Passes the questions of VQA v1, VQA v2 or OK-VQA with their answers to `collector`, in the order of the
-/// questions. With `per_image`, entries are in the order of the images' first questions. The
+/// Passes the questions of VQA v1, VQA v2 or OK-VQA with their answers to `collector`, in the order
+/// of the questions. With `per_image`, entries are in the order of the images' first questions. The
 /// document of an entry is the image id. Each question is one record of the counts.
 ///
 /// # Errors

@@ -30,8 +30,8 @@ impl Default for WebOptions {
     }
 }
 
-/// Passes each line to `collector`, as an image (by its URL) with its caption. The document of an entry is
-/// the URL.
+/// Passes each line to `collector`, as an image (by its URL) with its caption. The document of an
+/// entry is the URL.
 ///
 /// # Errors
 /// `Text`; the errors of the collector

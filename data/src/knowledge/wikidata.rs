@@ -40,8 +40,8 @@ pub struct Labels {
 }
 
 impl Labels {
-    /// Adds the labels of a file. If an id has several labels, the first is used. `collector` only counts
-    /// records and receives no entries.
+    /// Adds the labels of a file. If an id has several labels, the first is used. `collector` only
+    /// counts records and receives no entries.
     ///
     /// # Errors
     /// `Malformed`, `Text`
@@ -78,8 +78,8 @@ impl Labels {
     }
 }
 
-/// Passes each label with a description to `collector`, as a passage `label: description`. The document of
-/// an entry is the id.
+/// Passes each label with a description to `collector`, as a passage `label: description`. The
+/// document of an entry is the id.
 ///
 /// # Errors
 /// `Malformed`, `Text`; the errors of the collector
@@ -186,7 +186,8 @@ pub fn read_triples(
 }
 
 impl TripleOptions<'_> {
-    /// Returns the error message for an edge with an unlabelled entity; `None` if the edge is valid.
+    /// Returns the error message for an edge with an unlabelled entity; `None` if the edge is
+    /// valid.
     fn unlabelled_entity(&self, edge: &Edge<'_>) -> Option<String> {
         let labels = self.labels.filter(|_| !self.keep_ids && edge.subject != edge.object)?;
         let mut ids = [("subject", &edge.subject), ("object", &edge.object)].into_iter();

@@ -140,8 +140,8 @@ impl<'s> ClipCollector<'s> {
         self.output.missing.push(MissingAudio { id, position, expected_file, clips });
     }
 
-    /// Returns the images of the clip's folder if it exists, otherwise of its recording's folder. With a frame
-    /// rate, only images of the recording within the clip's time are returned.
+    /// Returns the images of the clip's folder if it exists, otherwise of its recording's folder.
+    /// With a frame rate, only images of the recording within the clip's time are returned.
     fn frames_of(&mut self, clip: &Clip, recording: &str) -> Result<Vec<Frame>, DataError> {
         let Some(folder) = &self.source.frames else { return Ok(Vec::new()) };
         // An id from a file must not lead out of the folder.

@@ -52,20 +52,21 @@ impl World {
                 let image = &self.images[fact.image];
                 let mut rng =
                     seeded_rng(seed, &["swapped answer", &image.slug, fact.attribute.name]);
-                let others: Vec<&str> = fact
+                let other_answers: Vec<&str> = fact
                     .attribute
                     .answers
                     .iter()
                     .copied()
                     .filter(|answer| fact.answers[0] != *answer)
                     .collect();
-                let answer = others.choose(&mut rng)?;
+                let answer = other_answers.choose(&mut rng)?;
                 Some(fact.with_answer(image, answer, self.options.seed))
             })
             .collect();
-        let changed: HashMap<i64, &Fact> = facts.iter().map(|fact| (fact.entry.id, fact)).collect();
+        let changed_facts: HashMap<i64, &Fact> =
+            facts.iter().map(|fact| (fact.entry.id, fact)).collect();
         let questions = self.questions.iter().filter_map(|question| {
-            let answers = changed.get(&question.entry)?.answers.clone();
+            let answers = changed_facts.get(&question.entry)?.answers.clone();
             Some(Question { answers, ..question.clone() })
         });
         let questions = questions.collect();
