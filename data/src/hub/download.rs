@@ -2,8 +2,8 @@
 //!
 //! 1. The hub is asked for a file's metadata (commit, etag, size). The metadata is validated before
 //!    it becomes part of a path.
-//! 2. The bytes go to a partial file, never more than the announced size. An interrupted download is
-//!    resumed, in this run or the next.
+//! 2. The bytes go to a partial file, never more than the announced size. An interrupted download
+//!    is resumed, in this run or the next.
 //! 3. A partial file with the right size and checksum moves to the blobs, and is linked into its
 //!    snapshot.
 

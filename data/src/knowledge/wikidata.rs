@@ -26,12 +26,12 @@ use crate::DataError;
 pub const TOO_FREQUENT: u64 = 10_000;
 
 const EDGE_REMEDY: &str = "use edges as [[subject, relation, object], …] or as lines \
-                    `subject<TAB>relation<TAB>object`, none of the three empty";
-const LABEL_REMEDY: &str = "use labels as {id: label}, as {id: {\"label\": …, \"description\": …}} or as \
-                     lines `id<TAB>label`";
+                           `subject<TAB>relation<TAB>object`, none of the three empty";
+const LABEL_REMEDY: &str = "use labels as {id: label}, as {id: {\"label\": …, \
+                            \"description\": …}} or as lines `id<TAB>label`";
 
 const UNLABELLED_REMEDY: &str = "add its label, keep ids (--keep-ids), or skip such edges \
-                          (--skip-bad-lines)";
+                                 (--skip-bad-lines)";
 
 /// The labels of entities and relations, by id.
 #[derive(Debug, Clone, Default)]

@@ -210,8 +210,8 @@ impl<'s> ClipCollector<'s> {
         let has_frames = output.clips.iter().any(|clip| !clip.frames.is_empty());
         match &self.source.frames {
             Some(frames) if !self.has_images && !has_frames => {
-                let remedy = "use a folder with a subfolder of JPEG or PNG files for each clip or recording, \
-                              named by its id";
+                let remedy = "use a folder with a subfolder of JPEG or PNG files for each clip or \
+                              recording, named by its id";
                 Err(file_error(frames, "no clip has images here", remedy))
             }
             _ => Ok(output),
