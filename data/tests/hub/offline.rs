@@ -27,8 +27,8 @@ fn cache_with(files: &[(&str, &str)]) -> (TempDir, HubSettings) {
     (cache, settings)
 }
 
-/// Returns an address without a server. Each test needs its own address, because unreachable hubs are
-/// remembered.
+/// Returns an address without a server. Each test needs its own address, because unreachable hubs
+/// are remembered.
 fn unreachable_endpoint(port: u16) -> String {
     format!("http://127.0.0.1:{port}")
 }

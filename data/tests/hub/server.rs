@@ -75,8 +75,8 @@ impl Server {
     }
 }
 
-/// Responds to one request. Big files are on a CDN, as on the hub: a redirect with the metadata, then
-/// the bytes.
+/// Responds to one request. Big files are on a CDN, as on the hub: the hub sends a redirect with
+/// the metadata, and the CDN sends the bytes.
 fn respond(stream: TcpStream, state: &Mutex<State>, endpoint: &str) -> std::io::Result<()> {
     let Request { path, range, authorization, .. } = Request::read(&stream)?;
     let mut out = stream;
