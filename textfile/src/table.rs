@@ -9,9 +9,8 @@ use crate::{Input, Location, TextError, shortened};
 ///
 /// A field that begins with a quote may contain separators, line ends and doubled quotes, as in
 /// Python's `csv`. A quote in the middle of an unquoted field is an ordinary character. An unclosed
-/// quote, text after a closing quote, and a row with more or fewer
-/// fields than the header are errors. Blank
-/// lines are skipped.
+/// quote, text after a closing quote, and a row with more or fewer fields than the header are
+/// errors. Blank lines are skipped.
 pub struct Table<'r> {
     reader: LineReader<'r>,
     delimiter: u8,

@@ -228,7 +228,7 @@ pub(super) fn is_audio_file(path: &Path) -> bool {
 /// Returns the index of a file's extension in [`EXTENSIONS`]; `None` for other extensions.
 pub(super) fn extension_rank(path: &Path) -> Option<usize> {
     let extension = path.extension()?;
-    EXTENSIONS.iter().position(|candidate| extension.eq_ignore_ascii_case(known))
+    EXTENSIONS.iter().position(|candidate| extension.eq_ignore_ascii_case(candidate))
 }
 
 /// A streaming reader of a clip.
