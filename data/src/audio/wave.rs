@@ -107,7 +107,8 @@ impl WaveBlocks {
                                 && extra > declared / 10 =>
                         {
                             Err(format!(
-                                "has {extra} bytes after the {declared} bytes that its header declares"
+                                "has {extra} bytes after the {declared} bytes that its header \
+                                 declares"
                             ))
                         }
                         _ => Ok(false),
