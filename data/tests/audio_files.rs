@@ -69,9 +69,9 @@ fn a_wav_of_unknown_size_is_read_to_the_end_of_the_file() {
     assert!(error.contains("is truncated: 10000 of 10500 samples are present"), "{error}");
     let declared = decode(wav(136, 100)).map(|samples| samples.len());
     assert_eq!(declared, Ok(50), "less than a second follows the declared samples");
-    let mut long = wav(136, 1_000);
-    long.extend([1; 40_000]);
-    let error = decode(long).expect_err("a wrong size");
+    let mut with_extra_bytes = wav(136, 1_000);
+    with_extra_bytes.extend([1; 40_000]);
+    let error = decode(with_extra_bytes).expect_err("a wrong size");
     assert!(error.contains("59000 bytes after the 1000"), "{error}");
 }
 

@@ -286,8 +286,8 @@ fn published_configurations_are_read() {
     assert_eq!((clip.resize, clip.filter), (Some(Resize::ShortestEdge(224)), Filter::Bicubic));
     assert_eq!((clip.output_size(), clip.rescale), (Some((224, 224)), 1.0 / 255.0));
     // transformers 5 writes the same content inside processor_config.json.
-    let inside = format!(r#"{{"image_processor": {new}, "processor_class": "CLIPProcessor"}}"#);
-    assert_eq!(clip, read(&inside).unwrap());
+    let nested = format!(r#"{{"image_processor": {new}, "processor_class": "CLIPProcessor"}}"#);
+    assert_eq!(clip, read(&nested).unwrap());
     // A null field has the default of its class.
     let null = new.replace(r#""do_center_crop": true"#, r#""do_center_crop": null"#);
     assert_eq!(clip, read(&null).unwrap());

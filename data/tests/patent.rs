@@ -191,12 +191,12 @@ fn the_error_for_an_unknown_context_names_the_nearest() {
         .map(|(code, title)| (code.to_owned(), title.to_owned()))
         .into_iter()
         .collect();
-    let bad = write_file(format!("{HEADER}1,a,t,A47,1\n2,a,t,b80,1\n"));
+    let unknown = write_file(format!("{HEADER}1,a,t,A47,1\n2,a,t,b80,1\n"));
     let message =
-        read_pairs_with_titles(&bad.path, Labels::Required, &titles).unwrap_err().to_string();
+        read_pairs_with_titles(&unknown.path, Labels::Required, &titles).unwrap_err().to_string();
     assert_has(&message, &[":3: ", "\"b80\"", "nearest is \"B08\""]);
-    let good = write_file(format!("{HEADER}1,a,t,A47,1\n"));
-    assert!(read_pairs_with_titles(&good.path, Labels::Required, &titles).is_ok());
+    let known = write_file(format!("{HEADER}1,a,t,A47,1\n"));
+    assert!(read_pairs_with_titles(&known.path, Labels::Required, &titles).is_ok());
 }
 
 /// Truncation and bit flips: an error or fewer rows, never a panic.
@@ -234,9 +234,9 @@ fn written_pairs_can_be_read() {
 fn all_three_formats_of_title_lists_are_read() {
     let ours = "code\ttitle\trows_in_train\r\nA47\tFURNITURE; \"COFFEE\" MILLS\t7\r\n";
     let kaggle = "code,title,section,class,subclass,group,main_group\nA47,\"FURNITURE; \"\"COFFEE\"\" MILLS\",A,47,,,\n";
-    let list =
+    let office_list =
         "\u{feff}A\t\tHUMAN NECESSITIES\nA47\t\tFURNITURE; \"COFFEE\" MILLS\nA47B1/00\t0\tTables\n";
-    for text in [ours, kaggle, list] {
+    for text in [ours, kaggle, office_list] {
         let titles = ClassTitles::read(&write_file(text).path).unwrap();
         assert_eq!(titles.title("A47"), Some("FURNITURE; \"COFFEE\" MILLS"), "{text}");
         assert_eq!(titles.title("A48"), None);

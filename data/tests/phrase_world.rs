@@ -125,8 +125,8 @@ fn written_files_can_be_read_and_every_word_has_an_id() {
         ("test.csv", &world.test),
     ] {
         let path = folder.path().join(name);
-        let read = read_pairs_with_titles(path, Labels::Required, &titles).unwrap();
-        assert_eq!(&read, pairs);
+        let pairs_of_file = read_pairs_with_titles(path, Labels::Required, &titles).unwrap();
+        assert_eq!(&pairs_of_file, pairs);
     }
 
     let bytes = phrase_tokenizer();

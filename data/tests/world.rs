@@ -78,9 +78,9 @@ fn answers_occur_in_no_other_text() {
     assert_eq!(sources, Source::ALL, "all sources occur, in order");
 
     let assert_no_answer = |text: &str| {
-        let found: Vec<String> =
+        let found_answers: Vec<String> =
             words(text).into_iter().filter(|word| answers.contains_key(word)).collect();
-        assert!(found.is_empty(), "{text}: {found:?}");
+        assert!(found_answers.is_empty(), "{text}: {found_answers:?}");
     };
     for image in images().unwrap() {
         assert_no_answer(&image.name);
@@ -226,8 +226,9 @@ fn held_out_facts_are_not_asked_in_training() {
                 assert_ne!(wordings[&question.entry], question.text, "another wording");
             }
         }
-        let asked: HashSet<i64> = world.questions.iter().map(|question| question.entry).collect();
-        assert_eq!(asked.len(), world.facts.len(), "every fact is asked");
+        let asked_facts: HashSet<i64> =
+            world.questions.iter().map(|question| question.entry).collect();
+        assert_eq!(asked_facts.len(), world.facts.len(), "every fact is asked");
         let facts = world.facts.len() as f64;
         for (split, part, fraction) in [
             (Split::Train, Part::Seen, 0.63),

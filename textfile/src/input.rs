@@ -116,18 +116,18 @@ impl<'r> Input<'r> {
     /// [`Input::error`]
     pub fn first_byte(&mut self) -> Result<u8, TextError> {
         let mut start = Vec::new();
-        let mut found = None;
+        let mut first_byte = None;
         let mut bytes = self.reader.by_ref().take(MAX_LEADING_SPACE_BYTES).bytes();
-        while found.is_none()
+        while first_byte.is_none()
             && let Some(byte) = bytes.next()
         {
             let byte = byte.map_err(|error| read_error(&self.file, self.is_gzip, error))?;
             start.push(byte);
-            found = (!byte.is_ascii_whitespace()).then_some(byte);
+            first_byte = (!byte.is_ascii_whitespace()).then_some(byte);
         }
         let reader = std::mem::replace(&mut self.reader, Box::new(io::empty()));
         self.reader = Box::new(Cursor::new(start).chain(reader));
-        found.ok_or_else(|| TextError::Empty { file: self.file.clone() })
+        first_byte.ok_or_else(|| TextError::Empty { file: self.file.clone() })
     }
 
     /// Reads all bytes.
@@ -206,8 +206,8 @@ pub fn decode(file: &str, mut bytes: Vec<u8>) -> Result<String, TextError> {
         bytes.drain(..BYTE_ORDER_MARK.len());
     }
     String::from_utf8(bytes).map_err(|error| {
-        let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-        let line = 1 + before.iter().filter(|byte| **byte == b'\n').count() as u64;
+        let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = 1 + valid.iter().filter(|byte| **byte == b'\n').count() as u64;
         TextError::NotUtf8 { location: Location::new(file, line) }
     })
 }
@@ -321,12 +321,12 @@ mod tests {
     #[test]
     fn a_gzip_file_above_the_limit_is_refused() {
         let packed = gzip(&[b'a'; 3 << 20]);
-        let read = |mib: u64| {
+        let read_with_limit = |mib: u64| {
             let input = Input::with_limit(Path::new("f"), &*packed, mib << 20);
             input.and_then(Input::read_bytes).map(|bytes| bytes.len())
         };
-        assert_eq!(read(3).unwrap(), 3 << 20);
-        let error = read(2).unwrap_err().to_string();
+        assert_eq!(read_with_limit(3).unwrap(), 3 << 20);
+        let error = read_with_limit(2).unwrap_err().to_string();
         assert!(error.starts_with("f: unpacks to more than 2 MiB and 100 times its size; write"));
         // A false size in the gzip trailer does not allocate memory.
         let mut with_false_size = packed.clone();
@@ -343,8 +343,8 @@ mod tests {
         let error = text(b"\xef\xbb\xbfone\ntwo\xff\n").unwrap_err();
         assert_eq!(error, "f:2: is not UTF-8; convert the file to UTF-8");
         assert_eq!(text(b"\xef\xbb\xbfone").unwrap(), "one");
-        for short in [&b""[..], b"\xef\xbb\xbf", b"e", b"\xc3\xa9"] {
-            assert!(text(short).is_ok(), "{short:?}");
+        for short_text in [&b""[..], b"\xef\xbb\xbf", b"e", b"\xc3\xa9"] {
+            assert!(text(short_text).is_ok(), "{short_text:?}");
         }
     }
 

@@ -190,22 +190,22 @@ fn read_moov(input: &mut Input) -> std::io::Result<Option<Vec<u8>>> {
 
 /// Iterates over the boxes in a body, with their names.
 fn boxes(body: &[u8]) -> impl Iterator<Item = ([u8; 4], &[u8])> {
-    let mut rest = body;
+    let mut remaining = body;
     std::iter::from_fn(move || {
-        let name = *rest.get(4..8)?.first_chunk()?;
-        let size = match number(rest, 0, 4) {
-            0 => rest.len(),
-            size => (size as usize).min(rest.len()),
+        let name = *remaining.get(4..8)?.first_chunk()?;
+        let size = match number(remaining, 0, 4) {
+            0 => remaining.len(),
+            size => (size as usize).min(remaining.len()),
         };
-        let body = rest.get(8..size)?;
-        rest = &rest[size..];
+        let body = remaining.get(8..size)?;
+        remaining = &remaining[size..];
         Some((name, body))
     })
 }
 
 /// Reads a big-endian number of `length` bytes; returns 0 if they are missing.
-fn number(bytes: &[u8], at: usize, length: usize) -> u64 {
-    let bytes = bytes.get(at..at + length).unwrap_or_default();
+fn number(bytes: &[u8], offset: usize, length: usize) -> u64 {
+    let bytes = bytes.get(offset..offset + length).unwrap_or_default();
     bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 

@@ -66,11 +66,12 @@ impl MpegBlocks {
         let first = frames.next()?;
         let mut seconds = None;
         if let Some(FrameEvent::Frame(header, frame)) = &first {
-            let counted = Info::parse(header, frame).and_then(|info| info.frames);
-            let counted = counted.map(|frames| frames as f64).filter(|frames| *frames > 0.0);
+            let frame_count = Info::parse(header, frame).and_then(|info| info.frames);
+            let frame_count =
+                frame_count.map(|frames| frames as f64).filter(|frames| *frames > 0.0);
             let estimated = frames.length().map(|length| length as f64 / header.length as f64);
             let seconds_per_frame = header.samples as f64 / f64::from(header.rate);
-            seconds = counted.or(estimated).map(|frames| frames * seconds_per_frame);
+            seconds = frame_count.or(estimated).map(|frames| frames * seconds_per_frame);
         }
         Ok(Ok(Self {
             frames,

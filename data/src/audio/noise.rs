@@ -108,12 +108,12 @@ fn loudness_curve(length: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
     let depth = rng.random_range(DEPTHS);
     let points: Vec<f32> =
         (0..length / interval as usize + 2).map(|_| depth * rng.random_range(-0.5..=0.5)).collect();
-    let at = |i: usize| {
+    let loudness_at = |i: usize| {
         let position = i as f32 / interval;
         let (left, fraction) = (position as usize, position.fract());
         points[left] * (1.0 - fraction) + points[left + 1] * fraction
     };
-    (0..length).map(at).collect()
+    (0..length).map(loudness_at).collect()
 }
 
 /// Returns the amplitude factor of a gain in decibels.

@@ -49,9 +49,9 @@ impl Resampler {
         samples: impl Iterator<Item = f32>,
         out: &mut Vec<f32>,
     ) -> Result<(), String> {
-        let before = self.waiting.len();
+        let old_length = self.waiting.len();
         self.waiting.extend(samples);
-        self.read += (self.waiting.len() - before) as u64;
+        self.read += (self.waiting.len() - old_length) as u64;
         let mut used = 0;
         while self.waiting.len() - used >= self.inner.input_frames_next() {
             used += self.convert(used, None, out)?;
@@ -64,10 +64,10 @@ impl Resampler {
     pub fn finish(&mut self, out: &mut Vec<f32>) -> Result<(), String> {
         let expected = (self.read as f64 * self.ratio).round() as u64;
         while self.written < expected {
-            let before = (self.written, self.delay);
+            let old_state = (self.written, self.delay);
             self.convert(0, Some(self.waiting.len()), out)?;
             self.waiting.clear();
-            if before == (self.written, self.delay) {
+            if old_state == (self.written, self.delay) {
                 return Err("its sample rate cannot be converted".to_string());
             }
         }

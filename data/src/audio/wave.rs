@@ -261,8 +261,8 @@ fn number(bytes: &[u8], is_big_endian: bool) -> u64 {
 
 /// Reads the sample format from a `fmt ` chunk.
 fn read_format(bytes: &[u8], is_big_endian: bool) -> Result<(Pcm, Format), String> {
-    let field = |at: usize, length: usize| {
-        bytes.get(at..at + length).map(|bytes| number(bytes, is_big_endian))
+    let field = |offset: usize, length: usize| {
+        bytes.get(offset..offset + length).map(|bytes| number(bytes, is_big_endian))
     };
     let fields = (field(0, 2), field(2, 2), field(4, 4), field(12, 2));
     let (Some(mut tag), Some(channels), Some(rate), Some(block_bytes)) = fields else {

@@ -230,8 +230,8 @@ impl CachedModel {
             durable::remove_leftovers(folder, &[name])
                 .map_err(|source| disk_error(folder, source))?;
         }
-        let up = "../".repeat(snapshot.split('/').count() + file.split('/').count());
-        let target = PathBuf::from(format!("{up}blobs/{}", metadata.etag));
+        let parents = "../".repeat(snapshot.split('/').count() + file.split('/').count());
+        let target = PathBuf::from(format!("{parents}blobs/{}", metadata.etag));
         let result = match durable::write_link(&target, &path) {
             // Some disks do not support links; there, the snapshot holds the file itself.
             Err(error) if is_link_unsupported(&error) => {

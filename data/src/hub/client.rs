@@ -314,9 +314,10 @@ mod tests {
         };
         assert_eq!(target("/x"), Ok("https://hub.example/x".to_owned()));
         assert_eq!(target("https://u:p@other/x"), Ok("https://other/x".to_owned()));
-        for bad in ["file:///etc/passwd", "http://hub.example/a", "ftp://x/", "data:,x", "https://"]
+        for invalid in
+            ["file:///etc/passwd", "http://hub.example/a", "ftp://x/", "data:,x", "https://"]
         {
-            assert!(target(bad).is_err(), "{bad}");
+            assert!(target(invalid).is_err(), "{invalid}");
         }
     }
 }

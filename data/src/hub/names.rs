@@ -58,7 +58,7 @@ mod tests {
         assert_eq!(commit(&format!(" {sha1}\n")), Some(sha1.to_lowercase()));
         assert_eq!(etag(&format!("W/\"{sha1}\"")), Some(sha1.to_lowercase()));
         assert_eq!(etag(&format!("\"{sha256}\"")), Some(sha256.clone()));
-        for bad in [
+        for invalid in [
             "",
             "..",
             "/etc/passwd",
@@ -70,23 +70,23 @@ mod tests {
             &format!("{}\0", &sha1[1..]),
             &format!("{}é", &sha1[2..]),
         ] {
-            assert_eq!(commit(bad), None, "{bad:?}");
-            assert_eq!(etag(bad), None, "{bad:?}");
+            assert_eq!(commit(invalid), None, "{invalid:?}");
+            assert_eq!(etag(invalid), None, "{invalid:?}");
         }
         assert_eq!(commit(&sha256), None);
     }
 
     #[test]
     fn only_valid_repository_names_are_accepted() {
-        for good in ["gpt2", "owner/name", "Foo-BAR_foo.bar123", "a/b-c_d.e"] {
-            assert!(is_repository(good), "{good}");
+        for valid in ["gpt2", "owner/name", "Foo-BAR_foo.bar123", "a/b-c_d.e"] {
+            assert!(is_repository(valid), "{valid}");
         }
         let too_long = "a".repeat(97);
-        for bad in [
+        for invalid in [
             "", "/", "a/", "/a", "a/b/c", "..", "a/..", "a--b/c", "a/b..c", ".a", "a.", "-a", "a-",
             "a/b.git", "a b", "a\\b", "a\0b", "a:b", &too_long,
         ] {
-            assert!(!is_repository(bad), "{bad:?}");
+            assert!(!is_repository(invalid), "{invalid:?}");
         }
     }
 }

@@ -163,8 +163,9 @@ impl Resize {
         match self {
             Self::Exact { height, width } => (height, width),
             Self::ShortestEdge(edge) => {
-                let (short, long) = (image.height.min(image.width), image.height.max(image.width));
-                let scaled = u64::from(edge) * u64::from(long) / u64::from(short);
+                let (shorter, longer) =
+                    (image.height.min(image.width), image.height.max(image.width));
+                let scaled = u64::from(edge) * u64::from(longer) / u64::from(shorter);
                 let scaled = u32::try_from(scaled).unwrap_or(u32::MAX);
                 if image.height <= image.width { (edge, scaled) } else { (scaled, edge) }
             }

@@ -287,11 +287,11 @@ impl ClipReader {
         if self.ended {
             return Ok(false);
         }
-        let before = samples.len();
+        let old_length = samples.len();
         let has_more = self.reader.read(samples)?;
-        let block = samples.len() - before;
+        let block = samples.len() - old_length;
         let too_early = self.start.saturating_sub(self.num_read).min(block);
-        samples.drain(before..before + too_early);
+        samples.drain(old_length..old_length + too_early);
         self.num_read += block;
         self.ended = !has_more;
         if let Some(end) = self.end.filter(|end| *end <= self.num_read) {
@@ -299,7 +299,7 @@ impl ClipReader {
             samples.truncate(samples.len() - too_late);
             self.ended = true;
         }
-        self.num_returned += samples.len() - before;
+        self.num_returned += samples.len() - old_length;
         if self.ended && self.num_returned == 0 {
             let seconds = |samples: usize| samples as f64 / f64::from(self.rate);
             let (length, start) = (seconds(self.num_read), seconds(self.start));

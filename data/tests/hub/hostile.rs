@@ -32,7 +32,7 @@ fn unsafe_names_in_headers_are_refused() {
     let victim = victim.to_str().unwrap();
     let relative = format!("{}{victim}", "../".repeat(12));
     let sha1 = "0".repeat(40);
-    for bad in [
+    for invalid in [
         victim,
         &relative,
         "..",
@@ -49,7 +49,7 @@ fn unsafe_names_in_headers_are_refused() {
         &format!("{}é", &sha1[2..]),
     ] {
         for is_etag in [true, false] {
-            let name = bad.to_owned();
+            let name = invalid.to_owned();
             let server = ScriptedServer::start(move |request, out| {
                 let size = BODY.len().to_string();
                 let etag = if is_etag { name.clone() } else { etag_of(BODY) };
@@ -62,14 +62,17 @@ fn unsafe_names_in_headers_are_refused() {
             });
             let cache = TestCache::new(&server.endpoint);
             cache.assert_refused(&["check HF_ENDPOINT"]);
-            assert!(!cache.settings.cache.exists(), "{bad:?} is refused before any path is made");
+            assert!(
+                !cache.settings.cache.exists(),
+                "{invalid:?} is refused before any path is made"
+            );
         }
     }
 }
 
 #[test]
 fn unsafe_names_from_the_user_are_refused() {
-    for bad in [
+    for invalid in [
         "hf://../x",
         "hf:///etc/passwd",
         "hf://a\\b",
@@ -78,16 +81,16 @@ fn unsafe_names_from_the_user_are_refused() {
         "hf://a--b/c",
         "hf://a/b\0",
     ] {
-        assert!(WeightsLocation::parse(bad).is_err(), "{bad:?}");
+        assert!(WeightsLocation::parse(invalid).is_err(), "{invalid:?}");
     }
     let server = ScriptedServer::start(correct_hub);
     let cache = TestCache::new(&server.endpoint);
-    for bad in
+    for invalid in
         ["../../../outside/victim", "/etc/passwd", "a/../../x", "a\\b", "a\0b", "", "a//b", "."]
     {
-        let error = model().file(bad, &cache.settings).unwrap_err();
-        assert!(matches!(error, DataError::MissingFile { .. }), "{bad:?}: {error}");
-        assert_eq!(model().optional_file(bad, &cache.settings).unwrap(), None);
+        let error = model().file(invalid, &cache.settings).unwrap_err();
+        assert!(matches!(error, DataError::MissingFile { .. }), "{invalid:?}: {error}");
+        assert_eq!(model().optional_file(invalid, &cache.settings).unwrap(), None);
     }
     assert!(server.requests().is_empty());
 }

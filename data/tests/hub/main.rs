@@ -328,8 +328,8 @@ fn locations_are_parsed() {
             "{folder}"
         );
     }
-    for bad in ["hf://", "hf://a/b/c", "hf://a/", "hf://../x", "hf://a/b@", "hf://a/b@../c"] {
-        let message = WeightsLocation::parse(bad).unwrap_err().to_string();
-        assert_has(&message, &[bad, "write hf://owner/name"]);
+    for invalid in ["hf://", "hf://a/b/c", "hf://a/", "hf://../x", "hf://a/b@", "hf://a/b@../c"] {
+        let message = WeightsLocation::parse(invalid).unwrap_err().to_string();
+        assert_has(&message, &[invalid, "write hf://owner/name"]);
     }
 }

@@ -56,9 +56,9 @@ fn a_decompression_bomb_does_not_fill_the_memory() {
     let result =
         read(false, |collector| coco::read(input(&compressed), &CocoOptions::default(), collector));
     assert_refused(result, "data.file: unpacks to more than 256 MiB and 100 times its size");
-    let long = format!("[\"{}\"]", "a".repeat(17 << 20));
+    let overlong = format!("[\"{}\"]", "a".repeat(17 << 20));
     let result = read(true, |collector| {
-        wikidata::read_triples(input(&long), &TripleOptions::default(), collector)
+        wikidata::read_triples(input(&overlong), &TripleOptions::default(), collector)
     });
     assert_refused(result, "data.file: an item of more than 16 MiB");
 }

@@ -38,7 +38,7 @@ fn howto100m_names_captions_by_their_index() {
 fn bad_howto100m_files_are_reported() {
     let files = Files::new([("audio/v.wav", "x")]);
     let source = files.with_audio("caption.json");
-    let good = r#""u": {"start": [0], "end": [1], "text": ["a"]}"#;
+    let valid_video = r#""u": {"start": [0], "end": [1], "text": ["a"]}"#;
     for (video, expected) in [
         (r#"{"start": [0, 1], "end": [1], "text": ["a"]}"#, &["2 starts, 1 ends and 1 texts"][..]),
         (r#"{"start": [0], "end": [1], "text": ["a", "b"]}"#, &["1 ends and 2 texts"]),
@@ -55,7 +55,7 @@ fn bad_howto100m_files_are_reported() {
         // An error is reported whether or not the audio exists.
         for name in ["v", "gone"] {
             let video = video.replace("\"v\"", &format!("\"{name}\""));
-            files.write("caption.json", format!("{{{good}, \"{name}\": {video}}}"));
+            files.write("caption.json", format!("{{{valid_video}, \"{name}\": {video}}}"));
             assert_refused(
                 "howto100m",
                 &source,

@@ -124,20 +124,20 @@ fn clips_are_written_as_a_manifest() {
 fn a_failed_manifest_leaves_the_previous_file() {
     let files = Files::new([("m.jsonl", "before")]);
     let path = files.path("m.jsonl");
-    let good = Clip { id: "a".to_owned(), audio: files.path("a.wav"), ..Clip::default() };
-    for (bad, reason) in [
-        (good.clone(), "not unique"),
-        (Clip { id: String::new(), ..good.clone() }, "the id is empty"),
-        (Clip { id: "b\tc".to_owned(), ..good.clone() }, "control character"),
-        (Clip { id: "b".to_owned(), end: Some(0.0), ..good.clone() }, "not after start"),
-        (Clip { id: "b".to_owned(), start: f64::NAN, ..good.clone() }, "not a time"),
+    let valid = Clip { id: "a".to_owned(), audio: files.path("a.wav"), ..Clip::default() };
+    for (invalid, reason) in [
+        (valid.clone(), "not unique"),
+        (Clip { id: String::new(), ..valid.clone() }, "the id is empty"),
+        (Clip { id: "b\tc".to_owned(), ..valid.clone() }, "control character"),
+        (Clip { id: "b".to_owned(), end: Some(0.0), ..valid.clone() }, "not after start"),
+        (Clip { id: "b".to_owned(), start: f64::NAN, ..valid.clone() }, "not a time"),
     ] {
-        let error = write_manifest(&path, &[good.clone(), bad]).unwrap_err().to_string();
+        let error = write_manifest(&path, &[valid.clone(), invalid]).unwrap_err().to_string();
         assert!(error.contains(reason) && error.contains("m.jsonl, clip \""), "{error}");
         assert_eq!(fs::read_to_string(&path).unwrap(), "before");
     }
     assert_eq!(fs::read_dir(files.0.path()).unwrap().count(), 1, "no other file remains");
-    write_manifest(&path, &[good]).unwrap();
+    write_manifest(&path, &[valid]).unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap(), "{\"id\":\"a\",\"audio\":\"a.wav\"}\n");
     assert!(write_manifest(&files.path("no/m.jsonl"), &[]).is_err());
 }

@@ -81,19 +81,19 @@ fn bad_visspeech_files_are_reported() {
 
 #[test]
 fn the_real_list_of_visspeech_is_read() {
-    let list = std::env::var_os("ENGRAM_DATA")
+    let table = std::env::var_os("ENGRAM_DATA")
         .map(|root| PathBuf::from(root).join("visspeech/VisSpeech.csv"));
-    let Some(list) = list.filter(|list| list.exists()) else {
+    let Some(table) = table.filter(|table| table.exists()) else {
         let text = b"SKIPPED: set ENGRAM_DATA to the folder that holds visspeech/VisSpeech.csv\n";
         std::io::stderr().write_all(text).unwrap();
         return;
     };
     let files = Files::new([]);
     fs::create_dir(files.path("audio")).unwrap();
-    for video in fs::read_to_string(&list).unwrap().lines().skip(1) {
+    for video in fs::read_to_string(&table).unwrap().lines().skip(1) {
         files.write(&format!("audio/{}.m4a", video.split(',').nth(1).unwrap()), "x");
     }
-    let source = SpeechSource { audio: Some(files.path("audio")), ..SpeechSource::new(&list) };
+    let source = SpeechSource { audio: Some(files.path("audio")), ..SpeechSource::new(&table) };
     // A spreadsheet replaced the ids of three of the 508 clips in this copy.
     assert_refused(
         "visspeech",

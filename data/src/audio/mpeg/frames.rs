@@ -94,8 +94,8 @@ impl Frames {
     /// Skips bytes that belong to no frame. Returns the number of lost frames, or `None` if the
     /// bytes are not audio.
     fn skip_junk(&mut self) -> io::Result<Option<FrameEvent>> {
-        let found = self.search(1, NEXT_WITHIN)?;
-        let skipped = found.unwrap_or(self.remaining().len());
+        let next_frame = self.search(1, NEXT_WITHIN)?;
+        let skipped = next_frame.unwrap_or(self.remaining().len());
         // Zeros are padding.
         let junk = self.remaining()[..skipped].iter().filter(|byte| **byte != 0).count();
         self.skip(skipped);
@@ -103,7 +103,7 @@ impl Frames {
             return Ok(None);
         }
         self.junk += junk as u64;
-        let last = self.last.filter(|_| found.is_some() && skipped <= MAX_LOST_BYTES);
+        let last = self.last.filter(|_| next_frame.is_some() && skipped <= MAX_LOST_BYTES);
         Ok(last.map(|last| FrameEvent::Lost((skipped + last.length / 2) / last.length)))
     }
 
@@ -121,29 +121,29 @@ impl Frames {
 
     /// Returns the offset of the next frame, at `from` or later and before `end`.
     fn search(&mut self, from: usize, end: usize) -> io::Result<Option<usize>> {
-        let mut at = from;
-        while at < end && self.fill(at + HEADER_BYTES)? {
-            if self.remaining()[at] == 0xff
-                && let Some(header) = self.parse_header(at)?
-                && self.is_followed(at, &header)?
+        let mut offset = from;
+        while offset < end && self.fill(offset + HEADER_BYTES)? {
+            if self.remaining()[offset] == 0xff
+                && let Some(header) = self.parse_header(offset)?
+                && self.is_followed(offset, &header)?
             {
-                return Ok(Some(at));
+                return Ok(Some(offset));
             }
-            at += 1;
+            offset += 1;
         }
         Ok(None)
     }
 
-    fn parse_header(&mut self, at: usize) -> io::Result<Option<Header>> {
-        self.fill(at + HEADER_BYTES)?;
-        Ok(self.remaining().get(at..).and_then(Header::parse))
+    fn parse_header(&mut self, offset: usize) -> io::Result<Option<Header>> {
+        self.fill(offset + HEADER_BYTES)?;
+        Ok(self.remaining().get(offset..).and_then(Header::parse))
     }
 
     /// Whether another frame, a tag or the end of the file follows. A frame of a new kind, and the
     /// first frame of the file, must be followed by two frames or by a tag.
-    fn is_followed(&mut self, at: usize, header: &Header) -> io::Result<bool> {
+    fn is_followed(&mut self, offset: usize, header: &Header) -> io::Result<bool> {
         let is_new = self.last.is_none_or(|last| !header.is_same_kind(&last));
-        let mut end = at + header.length;
+        let mut end = offset + header.length;
         for _ in 0..if is_new { 2 } else { 1 } {
             if !self.fill(end + HEADER_BYTES)? {
                 // A frame of a new kind must end at the end of the file.

@@ -41,7 +41,7 @@ impl Header {
     /// free-format frames, which are not supported.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let word = u32::from_be_bytes(*bytes.first_chunk()?);
-        let bits = |at: u32, count: u32| (word >> at) & ((1 << count) - 1);
+        let bits = |offset: u32, count: u32| (word >> offset) & ((1 << count) - 1);
         let version = bits(19, 2);
         if bits(21, 11) != 0x7ff || version == 1 || bits(17, 2) == 0 {
             return None;
@@ -100,8 +100,9 @@ impl Info {
         if header.layer != 3 {
             return None;
         }
-        let number =
-            |at: usize| frame.get(at..at + 4)?.first_chunk().copied().map(u32::from_be_bytes);
+        let number = |offset: usize| {
+            frame.get(offset..offset + 4)?.first_chunk().copied().map(u32::from_be_bytes)
+        };
         if frame.get(36..40) == Some(b"VBRI") {
             return Some(Self { frames: number(36 + 14).map(u64::from), ..Self::default() });
         }
@@ -110,19 +111,19 @@ impl Info {
             (true, _) | (false, 2) => 17,
             (false, _) => 9,
         };
-        let mut at = HEADER_BYTES + side_info_bytes;
-        if !matches!(frame.get(at..at + 4)?, b"Xing" | b"Info") {
+        let mut offset = HEADER_BYTES + side_info_bytes;
+        if !matches!(frame.get(offset..offset + 4)?, b"Xing" | b"Info") {
             return None;
         }
-        let flags = number(at + 4).unwrap_or(0);
-        at += 8;
-        let frames = (flags & 1 != 0).then(|| number(at)).flatten().map(u64::from);
+        let flags = number(offset + 4).unwrap_or(0);
+        offset += 8;
+        let frames = (flags & 1 != 0).then(|| number(offset)).flatten().map(u64::from);
         // Frames, bytes, the table of contents and the quality.
         for (bit, length) in [(1, 4), (2, 4), (4, 100), (8, 4)] {
-            at += if flags & bit != 0 { length } else { 0 };
+            offset += if flags & bit != 0 { length } else { 0 };
         }
-        let is_lame = matches!(frame.get(at..at + 4), Some(b"LAME" | b"Lavf" | b"Lavc"));
-        let trim = number(at + 21).filter(|_| is_lame).map(|trim| trim >> 8);
+        let is_lame = matches!(frame.get(offset..offset + 4), Some(b"LAME" | b"Lavf" | b"Lavc"));
+        let trim = number(offset + 21).filter(|_| is_lame).map(|trim| trim >> 8);
         let (trim_start, trim_end) = trim.map_or((0, 0), |trim| {
             (DECODER_DELAY + (trim >> 12), (trim & 0xfff).saturating_sub(DECODER_DELAY))
         });
