@@ -1,8 +1,8 @@
 //! Seeded image augmentation, for training and for the images of the embedded world.
 //!
 //! The steps are, in this order: crop, rotate, resize, flip, colour jitter, noise and occlusion.
-//! [`Augmentation::none`] switches off all steps except resizing. Pixels outside the
-//! image, and transparent pixels, get the background colour.
+//! [`Augmentation::none`] switches off all steps except resizing. Pixels outside the image, and
+//! transparent pixels, get the background colour.
 //!
 //! Resizing uses the `image` crate. `fast_image_resize` is faster on photographs, but its
 //! arithmetic depends on the processor. A seed must give the same bytes on all processors.

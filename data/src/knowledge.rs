@@ -1,7 +1,7 @@
 //! Readers of published data sets, which make the entries of a memory.
 //!
 //! A reader takes an [`Input`] (plain or gzip) and passes its entries to a [`Collector`], which
-//! counts the skipped rows by reason. This example skips a caption that is too short:
+//! counts the skipped records by reason. This example skips a caption that is too short:
 //!
 //! ```
 //! use engram_data::knowledge::{Collector, Input, Reason, web};

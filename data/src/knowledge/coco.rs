@@ -31,7 +31,7 @@ pub struct CocoOptions {
     /// Whether all captions of an image become one entry, joined by [`SEPARATOR`].
     pub join: bool,
     /// The splits to keep, for Karpathy's file (`train`, `restval`, `val`, `test`) and for a CSV
-    /// with a column `split`. If it is empty, all are kept.
+    /// with a column `split`. An empty list keeps all splits.
     pub splits: Vec<String>,
 }
 

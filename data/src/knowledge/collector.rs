@@ -106,7 +106,8 @@ impl<'s> Collector<'s> {
         Self { sink: Box::new(sink), skips_bad_rows: false, counts: Counts::default() }
     }
 
-    /// Sets whether malformed rows are skipped and counted. By default, the first one is an error.
+    /// Sets whether malformed records are skipped and counted. By default, the first one is an
+    /// error.
     #[must_use]
     pub fn skipping_bad_rows(self, skips_bad_rows: bool) -> Self {
         Self { skips_bad_rows, ..self }

@@ -9,7 +9,7 @@
 //! `projects/knowledge_visual_language`, commit 0cce82d): edges from an entity to itself are
 //! skipped. Reverse edges append `_R` to the relation; they are not made if a relation and an
 //! object occur together 10,000 times. The released code does not define how an edge becomes text.
-//! Unlike there, an edge that occurs twice in the file gives two entries.
+//! Unlike in that code, an edge that occurs twice in the file gives two entries.
 
 use std::borrow::Cow;
 use std::collections::hash_map::{self, HashMap};
@@ -217,8 +217,8 @@ struct Edge<'a> {
 }
 
 impl Edge<'_> {
-    /// The relation and the object, separated by a tab. Ids from lines cannot contain a tab, and
-    /// valid ids in JSON do not.
+    /// Returns the relation and the object, separated by a tab. Ids from lines cannot contain a
+    /// tab, and valid ids in JSON do not.
     fn relation_and_object(&self) -> String {
         format!("{}\t{}", self.relation, self.object)
     }

@@ -13,7 +13,7 @@ use super::attributes::{ATTRIBUTES, Attribute, Source};
 use super::images::WorldImage;
 use super::seeded_rng;
 
-/// The number of ids reserved for the facts of each image; it exceeds the number of attributes.
+/// The number of ids reserved for the facts of each image; it is at least the number of attributes.
 const IDS_PER_IMAGE: usize = 16;
 const _: () = assert!(ATTRIBUTES.len() <= IDS_PER_IMAGE);
 

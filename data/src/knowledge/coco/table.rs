@@ -16,7 +16,7 @@ pub(super) fn is_table(file: &str) -> bool {
     file.ends_with(".csv") || file.ends_with(".csv.gz")
 }
 
-/// Reads the rows; an image may have several. The document of an entry is the image name.
+/// Reads the rows; an image may have several rows. The document of an entry is the image name.
 pub(super) fn read(
     input: Input<'_>,
     options: &CocoOptions,
