@@ -37,26 +37,26 @@ pub const TARGETS: [Target; 11] = [
     ("wit", wit),
 ];
 
-/// Runs the target with a name.
+/// Runs the target called `name`.
 pub fn run(name: &str, bytes: &[u8]) {
-    let target = TARGETS.iter().find(|(known, _)| *known == name);
+    let target = TARGETS.iter().find(|(target_name, _)| *target_name == name);
     target.expect("a known target").1(bytes);
 }
 
 type Reader<'r> = &'r dyn Fn(Input<'_>, &mut Collector<'_>) -> Result<(), DataError>;
 
-/// Reads the input twice, with malformed rows as errors and with malformed rows skipped, and checks
-/// both results.
+/// Reads the input twice, with malformed rows as errors (strict) and with malformed rows skipped
+/// (lenient), and checks both results.
 fn check(bytes: &[u8], read: Reader<'_>) {
     let strict = read_all(bytes, false, read);
     let lenient = read_all(bytes, true, read);
-    if let Some((found, counts)) = &lenient {
-        assert_eq!(found.len() as u64, counts.entries);
-        for entry in found {
+    if let Some((entries, counts)) = &lenient {
+        assert_eq!(entries.len() as u64, counts.entries);
+        for entry in entries {
             let line = serde_json::to_string(entry).expect("entries can be written");
             assert!(!line.contains('\n'));
-            let again: EntryLine = serde_json::from_str(&line).expect("and read again");
-            assert_eq!(again, *entry);
+            let read_back: EntryLine = serde_json::from_str(&line).expect("an entry");
+            assert_eq!(read_back, *entry);
         }
     }
     match (strict, lenient) {
@@ -69,19 +69,23 @@ fn check(bytes: &[u8], read: Reader<'_>) {
     }
 }
 
-fn read_all(bytes: &[u8], skip: bool, read: Reader<'_>) -> Option<(Vec<EntryLine>, Counts)> {
-    let mut found = Vec::new();
-    let mut to = Collector::new(|entry| {
-        found.push(entry);
+fn read_all(
+    bytes: &[u8],
+    skip_malformed: bool,
+    read: Reader<'_>,
+) -> Option<(Vec<EntryLine>, Counts)> {
+    let mut entries = Vec::new();
+    let mut collector = Collector::new(|entry| {
+        entries.push(entry);
         Ok(())
     })
-    .skipping_bad_rows(skip);
+    .skipping_bad_rows(skip_malformed);
     let input = Input::new(FILE, bytes).map_err(DataError::from);
-    let result = input.and_then(|input| read(input, &mut to));
-    let counts = to.counts().clone();
-    drop(to);
+    let result = input.and_then(|input| read(input, &mut collector));
+    let counts = collector.counts().clone();
+    drop(collector);
     match result {
-        Ok(()) => Some((found, counts)),
+        Ok(()) => Some((entries, counts)),
         Err(error) => {
             check_message(&error.to_string());
             None
@@ -94,26 +98,28 @@ fn read_all(bytes: &[u8], skip: bool, read: Reader<'_>) -> Option<(Vec<EntryLine
 fn check_message(error: &str) {
     assert!(error.starts_with(FILE), "{error:?} names no file");
     assert!(error.contains("; "), "{error:?} has no remedy");
-    assert!(error.chars().count() < 1000, "{} characters: {error:.700}", error.len());
+    assert!(error.chars().count() < 1000, "{} bytes: {error:.700}", error.len());
     assert!(!error.contains(char::is_control), "{error:?} holds control characters");
 }
 
 fn edges(bytes: &[u8]) {
-    check(bytes, &|input, to| wikidata::read_triples(input, &TripleOptions::default(), to));
+    check(bytes, &|input, collector| {
+        wikidata::read_triples(input, &TripleOptions::default(), collector)
+    });
     let mut counts = ObjectCounts::default();
     let mut labels = Labels::default();
-    let names = "Q1\tone\nP1\tis\n";
-    let mut ignored = Collector::new(|_| Ok(())).skipping_bad_rows(true);
-    let input = Input::new(FILE, names.as_bytes()).expect("lines");
-    labels.read(input, &mut ignored).expect("labels");
+    let label_lines = "Q1\tone\nP1\tis\n";
+    let mut discarding = Collector::new(|_| Ok(())).skipping_bad_rows(true);
+    let input = Input::new(FILE, label_lines.as_bytes()).expect("lines");
+    labels.read(input, &mut discarding).expect("labels");
     let Ok(input) = Input::new(FILE, bytes) else { return };
-    if counts.read(input, &mut ignored).is_ok() {
+    if counts.read(input, &mut discarding).is_ok() {
         let options = TripleOptions {
             labels: Some(&labels),
             reverse: Some(&counts),
             ..TripleOptions::default()
         };
-        check(bytes, &|input, to| wikidata::read_triples(input, &options, to));
+        check(bytes, &|input, collector| wikidata::read_triples(input, &options, collector));
     }
 }
 
@@ -142,21 +148,21 @@ fn tokenizer(bytes: &[u8]) {
 }
 
 fn labels(bytes: &[u8]) {
-    check(bytes, &|input, to| wikidata::read_descriptions(input, "wikidata", to));
-    check(bytes, &|input, to| Labels::default().read(input, to));
+    check(bytes, &|input, collector| wikidata::read_descriptions(input, "wikidata", collector));
+    check(bytes, &|input, collector| Labels::default().read(input, collector));
 }
 
 fn wit(bytes: &[u8]) {
     for language in [None, Some("en".to_owned())] {
         let options = WitOptions { language, ..WitOptions::default() };
-        check(bytes, &|input, to| wit::read(input, &options, to));
+        check(bytes, &|input, collector| wit::read(input, &options, collector));
     }
 }
 
 fn web(bytes: &[u8]) {
     for (caption_first, min_characters) in [(false, 0), (true, 5)] {
         let options = WebOptions { caption_first, min_characters, ..WebOptions::default() };
-        check(bytes, &|input, to| web::read(input, &options, to));
+        check(bytes, &|input, collector| web::read(input, &options, collector));
     }
 }
 
@@ -164,9 +170,9 @@ fn coco(bytes: &[u8]) {
     for (join, splits) in [(false, vec![]), (true, vec![]), (true, vec!["train".to_owned()])] {
         let folder = Some("images/".to_owned());
         let options = CocoOptions { folder, join, splits, ..CocoOptions::default() };
-        check(bytes, &|input, to| coco::read(input, &options, to));
-        check(bytes, &|input, to| {
-            coco::read(Input::new(format!("{FILE}.csv"), input)?, &options, to)
+        check(bytes, &|input, collector| coco::read(input, &options, collector));
+        check(bytes, &|input, collector| {
+            coco::read(Input::new(format!("{FILE}.csv"), input)?, &options, collector)
         });
     }
 }
@@ -183,15 +189,15 @@ fn vqa(bytes: &[u8]) {
     let questions = parts.next().unwrap_or_default();
     let annotations = parts.next().unwrap_or(questions);
     for options in vqa_options() {
-        check(questions, &|input, to| {
-            vqa::read(input, Input::new(FILE, annotations)?, &options, to)
+        check(questions, &|input, collector| {
+            vqa::read(input, Input::new(FILE, annotations)?, &options, collector)
         });
     }
 }
 
 fn aokvqa(bytes: &[u8]) {
     for options in vqa_options() {
-        check(bytes, &|input, to| vqa::read_aokvqa(input, &options, to));
+        check(bytes, &|input, collector| vqa::read_aokvqa(input, &options, collector));
     }
 }
 
@@ -199,9 +205,9 @@ fn aokvqa(bytes: &[u8]) {
 /// variables and addresses.
 fn hub(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
-    let value = |name: &str, mark: char| {
-        let lines = text.lines().filter_map(|line| line.split_once(mark));
-        let mut values = lines.filter(|(known, _)| known.trim() == name);
+    let value = |name: &str, separator: char| {
+        let lines = text.lines().filter_map(|line| line.split_once(separator));
+        let mut values = lines.filter(|(key, _)| key.trim() == name);
         values.next().map(|(_, value)| value.trim())
     };
     let is_hexadecimal = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -225,17 +231,21 @@ fn hub(bytes: &[u8]) {
 
 /// The maximum number of samples per input byte. A FLAC frame of silence has 65,535 samples of 8
 /// channels in 20 bytes, and resampling from 1,000 Hz to 16,000 Hz multiplies them by 16.
-const MAX_SAMPLES: usize = 1 << 16;
+const MAX_SAMPLES_PER_BYTE: usize = 1 << 16;
 
 fn audio(bytes: &[u8]) {
-    let mut all = 0;
+    let mut sample_count = 0;
     let mut samples = Vec::new();
     let mut read = || -> Result<(), DataError> {
         let mut reader = AudioReader::from_bytes(FILE, bytes.to_vec(), 16_000)?;
         while reader.read(&mut samples)? {
             assert!(samples.iter().all(|sample| sample.is_finite()));
-            all += samples.len();
-            assert!(all <= MAX_SAMPLES * bytes.len(), "{all} samples of {} bytes", bytes.len());
+            sample_count += samples.len();
+            assert!(
+                sample_count <= MAX_SAMPLES_PER_BYTE * bytes.len(),
+                "{sample_count} samples of {} bytes",
+                bytes.len()
+            );
             samples.clear();
         }
         Ok(())

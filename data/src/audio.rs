@@ -36,23 +36,26 @@ const SPEEDS: std::ops::RangeInclusive<f64> = 0.5..=2.0;
 /// Valid sample rates of a file, in Hz. Other rates mean a damaged header.
 const RATES: std::ops::RangeInclusive<u32> = 1_000..=768_000;
 
-/// Changes the speed of samples; above 1 is faster. The pitch and the length change, too.
+/// Changes the speed of samples by the factor `speed`: values above 1 are faster. The pitch changes
+/// too. `rate` is the sample rate of input and output, in Hz.
 ///
 /// # Errors
 /// `Audio` for a speed that is not between 0.5 and 2
 pub fn change_speed(samples: &[f32], rate: u32, speed: f64) -> Result<Vec<f32>, DataError> {
-    let bad = |reason| DataError::Audio { path: PathBuf::from(format!("speed {speed}")), reason };
+    let audio_error =
+        |reason| DataError::Audio { path: PathBuf::from(format!("speed {speed}")), reason };
     if !SPEEDS.contains(&speed) {
-        return Err(bad("is not between 0.5 and 2".to_string()));
+        return Err(audio_error("is not between 0.5 and 2".to_string()));
     }
     let from = (f64::from(rate) * speed).round() as u32;
     if from == rate {
         return Ok(samples.to_vec());
     }
-    let (mut resampler, mut played) = (Resampler::new(from, rate).map_err(bad)?, Vec::new());
-    resampler.push(samples.iter().copied(), &mut played).map_err(bad)?;
-    resampler.finish(&mut played).map_err(bad)?;
-    Ok(played)
+    let (mut resampler, mut output) =
+        (Resampler::new(from, rate).map_err(audio_error)?, Vec::new());
+    resampler.push(samples.iter().copied(), &mut output).map_err(audio_error)?;
+    resampler.finish(&mut output).map_err(audio_error)?;
+    Ok(output)
 }
 
 /// A streaming reader of an audio file.
@@ -61,8 +64,11 @@ pub struct AudioReader {
     blocks: Box<dyn Blocks>,
     /// The format of the preceding samples; `None` before the first sample.
     format: Option<Format>,
+    /// `None` if the file has the target sample rate.
     resampler: Option<Resampler>,
+    /// The target sample rate, in Hz.
     rate: u32,
+    /// The decoded block, before its channels are averaged.
     interleaved: Vec<f32>,
     ended: bool,
 }
@@ -78,7 +84,7 @@ impl AudioReader {
         let file = File::open(path).map_err(io)?;
         let metadata = file.metadata().map_err(io)?;
         if metadata.is_dir() {
-            return Err(bad(path, "is a folder".to_string()));
+            return Err(audio_error(path, "is a folder".to_string()));
         }
         if metadata.is_file() && metadata.len() == 0 {
             return Err(DataError::EmptyFile { path: path.into() });
@@ -112,7 +118,7 @@ impl AudioReader {
         let blocks = blocks::open(Input::new(source, length), &hint);
         Ok(Self {
             path: path.into(),
-            blocks: blocks.map_err(|reason| bad(path, reason))?,
+            blocks: blocks.map_err(|reason| audio_error(path, reason))?,
             format: None,
             resampler: None,
             rate,
@@ -121,22 +127,26 @@ impl AudioReader {
         })
     }
 
-    /// Appends the next block of samples to `samples`; returns `false` at the end of the file.
+    /// Appends the next block of samples to `samples`; returns `false` if it was the last.
     ///
     /// # Errors
     /// `Audio` for samples that cannot be decoded, for a truncated file, and for samples
     /// that are NaN, infinite or far too large
     pub fn read(&mut self, samples: &mut Vec<f32>) -> Result<bool, DataError> {
         while !self.ended {
-            match self.blocks.next(&mut self.interleaved).map_err(|reason| self.bad(reason))? {
+            match self
+                .blocks
+                .next(&mut self.interleaved)
+                .map_err(|reason| self.audio_error(reason))?
+            {
                 Some(_) if self.interleaved.is_empty() => {}
                 Some(format) => {
-                    self.start(format, samples)?;
+                    self.start_format(format, samples)?;
                     self.convert(format, samples)?;
                     return Ok(true);
                 }
                 None => {
-                    self.finish(samples)?;
+                    self.flush_resampler(samples)?;
                     self.ended = true;
                 }
             }
@@ -144,20 +154,23 @@ impl AudioReader {
         Ok(false)
     }
 
-    /// Starts a new format: the file's first, or the format of the next joined file.
-    fn start(&mut self, format: Format, samples: &mut Vec<f32>) -> Result<(), DataError> {
+    /// Prepares for a new format: the first of the file, or another one if several files were
+    /// joined.
+    fn start_format(&mut self, format: Format, samples: &mut Vec<f32>) -> Result<(), DataError> {
         if self.format == Some(format) {
             return Ok(());
         }
         let Format { rate, channels } = format;
         if !RATES.contains(&rate) || channels == 0 {
-            return Err(self.bad(format!("has {channels} channels at {rate} Hz in its header")));
+            return Err(
+                self.audio_error(format!("has {channels} channels at {rate} Hz in its header"))
+            );
         }
-        if self.format.is_none_or(|before| before.rate != rate) {
-            self.finish(samples)?;
+        if self.format.is_none_or(|previous| previous.rate != rate) {
+            self.flush_resampler(samples)?;
             if rate != self.rate {
                 let resampler = Resampler::new(rate, self.rate);
-                self.resampler = Some(resampler.map_err(|reason| self.bad(reason))?);
+                self.resampler = Some(resampler.map_err(|reason| self.audio_error(reason))?);
             }
         }
         self.format = Some(format);
@@ -168,7 +181,9 @@ impl AudioReader {
     fn convert(&mut self, format: Format, samples: &mut Vec<f32>) -> Result<(), DataError> {
         let is_valid = |sample: &f32| sample.is_finite() && sample.abs() < MAX_MAGNITUDE;
         if let Some(sample) = self.interleaved.iter().find(|sample| !is_valid(sample)) {
-            return Err(self.bad(format!("has a sample of {sample}; samples must be from -1 to 1")));
+            return Err(
+                self.audio_error(format!("has a sample of {sample}; samples must be from -1 to 1"))
+            );
         }
         let weight = 1.0 / format.channels as f32;
         let mono = self.interleaved.chunks_exact(format.channels).map(|frame| match frame {
@@ -178,24 +193,24 @@ impl AudioReader {
         match &mut self.resampler {
             None => samples.extend(mono),
             Some(resampler) => {
-                resampler.push(mono, samples).map_err(|reason| bad(&self.path, reason))?;
+                resampler.push(mono, samples).map_err(|reason| audio_error(&self.path, reason))?;
             }
         }
         Ok(())
     }
 
     /// Appends the remaining samples of the resampler.
-    fn finish(&mut self, samples: &mut Vec<f32>) -> Result<(), DataError> {
+    fn flush_resampler(&mut self, samples: &mut Vec<f32>) -> Result<(), DataError> {
         match self.resampler.take() {
             Some(mut resampler) => {
-                resampler.finish(samples).map_err(|reason| bad(&self.path, reason))
+                resampler.finish(samples).map_err(|reason| audio_error(&self.path, reason))
             }
             None => Ok(()),
         }
     }
 
-    fn bad(&self, reason: String) -> DataError {
-        bad(&self.path, reason)
+    fn audio_error(&self, reason: String) -> DataError {
+        audio_error(&self.path, reason)
     }
 
     /// Returns the approximate duration in seconds, or `None` if it is unknown.
@@ -208,7 +223,7 @@ impl AudioReader {
 /// -1 to 1.
 const MAX_MAGNITUDE: f32 = 1e6;
 
-fn bad(path: &Path, reason: String) -> DataError {
+fn audio_error(path: &Path, reason: String) -> DataError {
     DataError::Audio { path: path.into(), reason }
 }
 
@@ -220,7 +235,11 @@ pub fn read_audio(path: impl AsRef<Path>, rate: u32) -> Result<Vec<f32>, DataErr
     let mut reader = AudioReader::open(&path, rate)?;
     let mut samples = Vec::new();
     while reader.read(&mut samples)? {}
-    if samples.is_empty() { Err(reader.bad("has no samples".to_string())) } else { Ok(samples) }
+    if samples.is_empty() {
+        Err(reader.audio_error("has no samples".to_string()))
+    } else {
+        Ok(samples)
+    }
 }
 
 #[cfg(test)]
@@ -236,8 +255,9 @@ mod tests {
         WavSpec { channels, sample_rate, bits_per_sample, sample_format }
     }
 
-    /// A second of 440 Hz with half amplitude; later channels are silent.
-    fn write(path: &Path, spec: WavSpec) {
+    /// Writes one second of a 440 Hz tone of amplitude 0.5 to the first channel. Other channels are
+    /// silent.
+    fn write_tone(path: &Path, spec: WavSpec) {
         let mut writer = WavWriter::create(path, spec).expect("a file");
         for i in 0..spec.sample_rate {
             let phase = f64::from(i) / f64::from(spec.sample_rate) * 440.0 * std::f64::consts::TAU;
@@ -254,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn every_width_rate_and_channel_count_gives_the_same_tone() {
+    fn every_bit_depth_rate_and_channel_count_gives_the_same_tone() {
         let folder = tempfile::tempdir().expect("a folder");
         for (channels, rate, bits) in [
             (1, 16_000, 16),
@@ -268,7 +288,7 @@ mod tests {
             (1, 47_999, 16),
         ] {
             let path = folder.path().join(format!("{channels}-{rate}-{bits}.wav"));
-            write(&path, spec(channels, rate, bits));
+            write_tone(&path, spec(channels, rate, bits));
             let samples = read_audio(&path, RATE).expect("audio");
             assert_eq!(samples.len(), 16_000, "{path:?}");
             let amplitude = 0.5 / f32::from(channels);
@@ -286,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn sixteen_bits_are_multiples_of_2_to_the_minus_15() {
+    fn sixteen_bit_samples_are_divided_by_32768() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a.wav");
         let mut writer = WavWriter::create(&path, spec(1, RATE, 16)).expect("a file");
@@ -298,33 +318,34 @@ mod tests {
     }
 
     #[test]
-    fn files_without_audio_are_refused_by_name() {
+    fn invalid_audio_files_are_refused() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a.wav");
-        let refusal = |bytes: &[u8]| {
+        let error_for = |bytes: &[u8]| {
             std::fs::write(&path, bytes).expect("a file");
-            read_audio(&path, RATE).expect_err("a refusal").to_string()
+            read_audio(&path, RATE).expect_err("an error").to_string()
         };
-        assert!(refusal(b"").contains("empty"));
-        assert!(refusal(b"this is a text and not audio").contains("a.wav"));
-        write(&path, spec(1, RATE, 16));
+        assert!(error_for(b"").contains("empty"));
+        assert!(error_for(b"this is a text and not audio").contains("a.wav"));
+        write_tone(&path, spec(1, RATE, 16));
         let whole = std::fs::read(&path).expect("a file");
-        let cut = refusal(&whole[..whole.len() / 2]);
-        assert!(cut.contains("is truncated: ") && cut.contains("of 16000 samples"), "{cut}");
-        assert!(refusal(&whole[..44]).contains("is truncated: 0 of 16000"));
-        let mut silent = whole[..44].to_vec();
-        silent[40..44].fill(0);
-        assert!(refusal(&silent).contains("has no samples"), "{}", refusal(&silent));
+        let truncated = error_for(&whole[..whole.len() / 2]);
+        assert!(truncated.contains("is truncated: "), "{truncated}");
+        assert!(truncated.contains("of 16000 samples"), "{truncated}");
+        assert!(error_for(&whole[..44]).contains("is truncated: 0 of 16000"));
+        let mut empty = whole[..44].to_vec();
+        empty[40..44].fill(0);
+        assert!(error_for(&empty).contains("has no samples"), "{}", error_for(&empty));
         for rate in [RATE, 44_100] {
             let mut writer = WavWriter::create(&path, spec(1, rate, 32)).expect("a file");
             [0.0, f32::NAN].iter().for_each(|value| writer.write_sample(*value).expect("a sample"));
             writer.finalize().expect("a header");
-            let error = read_audio(&path, RATE).expect_err("a refusal").to_string();
+            let error = read_audio(&path, RATE).expect_err("an error").to_string();
             assert!(error.contains("a sample of NaN"), "{error}");
         }
         assert!(
             read_audio(folder.path(), RATE)
-                .expect_err("a refusal")
+                .expect_err("an error")
                 .to_string()
                 .contains("is a folder")
         );
@@ -337,7 +358,7 @@ mod tests {
     fn damaged_files_do_not_panic() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a.wav");
-        write(&path, spec(2, 8_000, 16));
+        write_tone(&path, spec(2, 8_000, 16));
         let whole = std::fs::read(&path).expect("a file");
         for position in 0..60 {
             for value in [0, 1, 0x7f, 0xff] {

@@ -1,8 +1,8 @@
-//! Seeded image augmentation, for training and for visual questions.
+//! Seeded image augmentation, for training and for the images of the embedded world.
 //!
 //! The steps are, in this order: crop, rotate, resize, flip, colour jitter, noise and occlusion.
-//! [`Augmentation::none`] has the values that switch off each step but resizing. Pixels outside the
-//! image, and transparent pixels, get the background colour.
+//! [`Augmentation::none`] switches off all steps except resizing. Pixels outside the image, and
+//! transparent pixels, get the background colour.
 //!
 //! Resizing uses the `image` crate. `fast_image_resize` is faster on photographs, but its
 //! arithmetic depends on the processor. A seed must give the same bytes on all processors.
@@ -160,7 +160,7 @@ impl Augmentation {
         };
         let crop = self.draw_crop(width, height, rng);
         let flip = rng.random_bool(self.flip);
-        let mut view = crop.of(image, background);
+        let mut view = crop.extract(image, background);
         if view.dimensions() != (self.size, self.size) {
             view = imageops::resize(&view, self.size, self.size, FilterType::Triangle);
         }
@@ -168,18 +168,20 @@ impl Augmentation {
             imageops::flip_horizontal_in_place(&mut view);
         }
         self.change_colours(&mut view, rng);
-        self.cover(&mut view, rng);
+        self.occlude(&mut view, rng);
         Ok(view)
     }
 
+    /// Draws a crop within the ranges of the settings.
+    ///
     /// # Source   torchvision `RandomResizedCrop.get_params`
     fn draw_crop(&self, width: u32, height: u32, rng: &mut ChaCha8Rng) -> Crop {
         let angle = self.rotation * rng.random_range(-1.0..=1.0);
         let image_area = width as f32 * height as f32;
-        let [narrowest, widest] = self.ratio.map(f32::ln);
+        let [min_log_ratio, max_log_ratio] = self.ratio.map(f32::ln);
         for _ in 0..CROP_ATTEMPTS {
             let area = image_area * rng.random_range(self.scale[0]..=self.scale[1]);
-            let ratio = rng.random_range(narrowest..=widest).exp();
+            let ratio = rng.random_range(min_log_ratio..=max_log_ratio).exp();
             let crop_width = (area * ratio).sqrt().round() as u32;
             let crop_height = (area / ratio).sqrt().round() as u32;
             if (1..=width).contains(&crop_width) && (1..=height).contains(&crop_height) {
@@ -197,16 +199,18 @@ impl Augmentation {
         Crop { left, top, width: crop_width, height: crop_height, angle }
     }
 
+    /// Changes brightness, contrast and saturation, and adds noise.
+    ///
     /// # Source   torchvision `ColorJitter`, in the order brightness, contrast, saturation
     fn change_colours(&self, view: &mut RgbImage, rng: &mut ChaCha8Rng) {
         let [brightness, contrast, saturation] = [self.brightness, self.contrast, self.saturation]
             .map(|change| 1.0 + change * rng.random_range(-1.0..=1.0));
-        let jitter = self.brightness > 0.0 || self.contrast > 0.0 || self.saturation > 0.0;
-        if !jitter && self.noise == 0.0 {
+        let has_jitter = self.brightness > 0.0 || self.contrast > 0.0 || self.saturation > 0.0;
+        if !has_jitter && self.noise == 0.0 {
             return;
         }
-        let lightness: f32 = view.pixels().map(|pixel| luminance(pixel.0.map(f32::from))).sum();
-        let grey = brightness * lightness / (view.width() as f32 * view.height() as f32);
+        let luminance_sum: f32 = view.pixels().map(|pixel| luminance(pixel.0.map(f32::from))).sum();
+        let grey = brightness * luminance_sum / (view.width() as f32 * view.height() as f32);
         let mut noise = Normal::new(rng);
         for pixel in view.pixels_mut() {
             let colour =
@@ -222,8 +226,8 @@ impl Augmentation {
         }
     }
 
-    /// Covers a rectangle with grey.
-    fn cover(&self, view: &mut RgbImage, rng: &mut ChaCha8Rng) {
+    /// Fills a random rectangle with grey.
+    fn occlude(&self, view: &mut RgbImage, rng: &mut ChaCha8Rng) {
         let side = |rng: &mut ChaCha8Rng| {
             let fraction = self.occlusion * rng.random_range(0.0..=1.0);
             (fraction * self.size as f32) as u32
@@ -249,21 +253,22 @@ struct Crop {
 }
 
 impl Crop {
-    fn of(&self, image: &RgbaImage, background: [u8; 3]) -> RgbImage {
+    /// Returns the pixels of the crop, in its size.
+    fn extract(&self, image: &RgbaImage, background: [u8; 3]) -> RgbImage {
         if self.angle == 0.0 {
             return RgbImage::from_fn(self.width, self.height, |x, y| {
-                let at = (i64::from(self.left + x), i64::from(self.top + y));
-                Rgb(colour_at(image, at, background).map(|value| value.round() as u8))
+                let position = (i64::from(self.left + x), i64::from(self.top + y));
+                Rgb(colour_at(image, position, background).map(|value| value.round() as u8))
             });
         }
         let (sin, cos) = self.angle.to_radians().sin_cos();
         let (half_width, half_height) = (self.width as f32 / 2.0, self.height as f32 / 2.0);
-        let middle = (self.left as f32 + half_width, self.top as f32 + half_height);
+        let centre = (self.left as f32 + half_width, self.top as f32 + half_height);
         RgbImage::from_fn(self.width, self.height, |x, y| {
             // Pixel centres are at half-integer coordinates.
             let (right, down) = (x as f32 + 0.5 - half_width, y as f32 + 0.5 - half_height);
-            let source_x = middle.0 + right * cos - down * sin - 0.5;
-            let source_y = middle.1 + right * sin + down * cos - 0.5;
+            let source_x = centre.0 + right * cos - down * sin - 0.5;
+            let source_y = centre.1 + right * sin + down * cos - 0.5;
             Rgb(interpolate(image, source_x, source_y, background))
         })
     }
@@ -276,8 +281,8 @@ fn interpolate(image: &RgbaImage, x: f32, y: f32, background: [u8; 3]) -> [u8; 3
     let mut sum = [0.0; 3];
     for (dy, vertical) in [(0, 1.0 - lower_weight), (1, lower_weight)] {
         for (dx, horizontal) in [(0, 1.0 - right_weight), (1, right_weight)] {
-            let at = (left as i64 + dx, top as i64 + dy);
-            let colour = colour_at(image, at, background);
+            let position = (left as i64 + dx, top as i64 + dy);
+            let colour = colour_at(image, position, background);
             for (sum, value) in sum.iter_mut().zip(colour) {
                 *sum += vertical * horizontal * value;
             }
@@ -304,6 +309,7 @@ fn luminance(colour: [f32; 3]) -> f32 {
 /// A generator of normally distributed numbers (Box-Muller).
 pub(crate) struct Normal<'a> {
     rng: &'a mut ChaCha8Rng,
+    /// The second number of the last pair; `None` if it has been returned.
     second: Option<f32>,
 }
 
@@ -332,15 +338,15 @@ impl<'a> Normal<'a> {
 /// use engram_data::augmentation::channels_first;
 ///
 /// let view = image::RgbImage::from_pixel(2, 1, image::Rgb([0, 255, 0]));
-/// let numbers = channels_first(&view, 1.0 / 255.0, [0.5; 3], [0.5; 3]);
-/// assert_eq!(numbers, [-1.0, -1.0, 1.0, 1.0, -1.0, -1.0]);
+/// let values = channels_first(&view, 1.0 / 255.0, [0.5; 3], [0.5; 3]);
+/// assert_eq!(values, [-1.0, -1.0, 1.0, 1.0, -1.0, -1.0]);
 /// ```
 pub fn channels_first(view: &RgbImage, rescale: f32, mean: [f32; 3], std: [f32; 3]) -> Vec<f32> {
     let channels = mean.into_iter().zip(std).enumerate();
-    let number = |value: u8, mean, std| (f32::from(value) * rescale - mean) / std;
+    let normalise = |value: u8, mean, std| (f32::from(value) * rescale - mean) / std;
     channels
         .flat_map(|(channel, (mean, std))| {
-            view.pixels().map(move |pixel| number(pixel.0[channel], mean, std))
+            view.pixels().map(move |pixel| normalise(pixel.0[channel], mean, std))
         })
         .collect()
 }

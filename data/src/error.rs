@@ -1,5 +1,5 @@
-//! The error type of this crate. Each message names the file and line, the problem, the expected
-//! value, and the next step for the user.
+//! The error type of this crate. A message names the file and the line, if any, then the problem
+//! and the next step for the user.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use engram_textfile::{Location, TextError};
 /// An error in external data.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs)] // The field names are self-explanatory, and the message uses each field.
+#[allow(missing_docs)] // The message of a variant explains its fields.
 pub enum DataError {
     // Files
     /// A text file cannot be read, or a line of it has the wrong format.
@@ -34,14 +34,14 @@ pub enum DataError {
     Frames { clip: String, reason: String },
 
     /// The audio files of some clips are missing.
-    #[error("{path}: {missing} of {clips} clips have no audio file: {named}; download these files, correct the folder, or skip clips without audio", path = path.display())]
-    MissingAudio { path: PathBuf, missing: usize, clips: usize, named: String },
+    #[error("{path}: {missing} of {clips} clips have no audio file: {examples}; download these files, correct the folder, or skip clips without audio", path = path.display())]
+    MissingAudio { path: PathBuf, missing: usize, clips: usize, examples: String },
 
     // Phrase pairs
     /// A context has no title.
     #[error(
         "{location}: context {context:?} is not in the list of class titles{}; correct the context, or use a title list that contains it",
-        nearest.as_ref().map(|n| format!(", the nearest is {n:?}")).unwrap_or_default()
+        nearest.as_ref().map(|title| format!(", the nearest is {title:?}")).unwrap_or_default()
     )]
     UnknownContext { location: Location, context: String, nearest: Option<String> },
 
@@ -50,11 +50,11 @@ pub enum DataError {
     #[error("{groups} groups cannot fill {parts} parts; use at most {groups} folds, or more data")]
     TooFewGroups { groups: usize, parts: usize },
 
-    /// Fewer than two folds, or a held-out fraction outside (0, 1).
+    /// The number of folds is below two, or the held-out fraction is outside (0, 1).
     #[error("{what} is {value}; {wanted}")]
     Split { what: &'static str, value: f64, wanted: &'static str },
 
-    /// Two columns of a data set differ in length.
+    /// Two columns of a data set have different lengths.
     #[error("{left} {left_name} but {right} {right_name}; each row needs one of each")]
     LengthMismatch { left_name: &'static str, left: usize, right_name: &'static str, right: usize },
 
@@ -131,12 +131,18 @@ pub enum DataError {
     MissingFile { location: String, file: String },
 
     /// The file is not in the cache, and the run is offline.
-    #[error("{location}: {file} is not in the cache, and this run is offline; run once online, or put the file at {put}", put = put.display())]
-    Offline { location: String, file: String, put: PathBuf },
+    #[error("{location}: {file} is not in the cache, and this run is offline; run once online, or put the file at {cache_path}", cache_path = cache_path.display())]
+    Offline { location: String, file: String, cache_path: PathBuf },
 
     /// The hub cannot be reached, or all retries failed.
-    #[error("{location}: cannot download {file} from {endpoint}: {reason}; run again when online (the download resumes), or put the file at {put}", put = put.display())]
-    NoNetwork { location: String, file: String, endpoint: String, reason: String, put: PathBuf },
+    #[error("{location}: cannot download {file} from {endpoint}: {reason}; run again when online (the download resumes), or put the file at {cache_path}", cache_path = cache_path.display())]
+    NoNetwork {
+        location: String,
+        file: String,
+        endpoint: String,
+        reason: String,
+        cache_path: PathBuf,
+    },
 
     /// The hub requires an access token, or rejects the one given.
     #[error(
@@ -162,7 +168,7 @@ pub enum DataError {
     )]
     WrongChecksum { location: String, file: String, hash: &'static str },
 
-    /// A file is larger than the free disk space.
+    /// The missing bytes of a file exceed the free disk space.
     #[error(
         "{location}: {file} has {size} bytes on the hub, but {path} has {free} bytes free; free some space, or set HF_HUB_CACHE to a folder on a larger disk",
         path = path.display()

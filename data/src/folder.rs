@@ -31,37 +31,37 @@ pub struct SkippedFiles {
     pub others: usize,
 }
 
-/// Finds the files of a folder and its subfolders for which `is_wanted` returns true. Links to
+/// Finds the files of a folder and its subfolders for which `matches` returns true. Links to
 /// folders are not followed.
 ///
 /// # Errors
 /// `Io`
-pub fn files(folder: &Path, is_wanted: &dyn Fn(&Path) -> bool) -> Result<FolderFiles, DataError> {
-    let mut found = FolderFiles::default();
-    walk(folder, is_wanted, &mut found)?;
-    found.files.sort();
-    Ok(found)
+pub fn files(folder: &Path, matches: &dyn Fn(&Path) -> bool) -> Result<FolderFiles, DataError> {
+    let mut listing = FolderFiles::default();
+    walk(folder, matches, &mut listing)?;
+    listing.files.sort();
+    Ok(listing)
 }
 
 fn walk(
     folder: &Path,
-    is_wanted: &dyn Fn(&Path) -> bool,
-    found: &mut FolderFiles,
+    matches: &dyn Fn(&Path) -> bool,
+    listing: &mut FolderFiles,
 ) -> Result<(), DataError> {
     let io = |source| DataError::Io { path: folder.into(), source };
     for entry in std::fs::read_dir(folder).map_err(io)? {
         let entry = entry.map_err(io)?;
         let path = entry.path();
         if is_hidden(&entry.file_name()) {
-            found.skipped.hidden += 1;
+            listing.skipped.hidden += 1;
         } else if path.is_dir() {
             if !path.is_symlink() {
-                walk(&path, is_wanted, found)?;
+                walk(&path, matches, listing)?;
             }
-        } else if is_wanted(&path) {
-            found.files.push(path);
+        } else if matches(&path) {
+            listing.files.push(path);
         } else {
-            found.skipped.others += 1;
+            listing.skipped.others += 1;
         }
     }
     Ok(())
@@ -81,17 +81,17 @@ mod tests {
         let root = tempfile::tempdir().expect("a folder");
         // The root folder may itself be hidden.
         let folder = root.path().join(".data");
-        for below in ["a/.cache", "__MACOSX"] {
-            std::fs::create_dir_all(folder.join(below)).expect("a folder");
+        for subfolder in ["a/.cache", "__MACOSX"] {
+            std::fs::create_dir_all(folder.join(subfolder)).expect("a folder");
         }
         for name in ["b.wav", "._b.wav", "a/c.wav", "a/.cache/d.wav", "__MACOSX/._b.wav", "a/n.txt"]
         {
             std::fs::write(folder.join(name), b"x").expect("a file");
         }
-        let is_wav = |path: &Path| path.extension().is_some_and(|ending| ending == "wav");
-        let found = files(&folder, &is_wav).expect("files");
-        assert_eq!(found.files, [folder.join("a/c.wav"), folder.join("b.wav")]);
-        assert_eq!(found.skipped, SkippedFiles { hidden: 3, others: 1 });
+        let is_wav = |path: &Path| path.extension().is_some_and(|extension| extension == "wav");
+        let listing = files(&folder, &is_wav).expect("files");
+        assert_eq!(listing.files, [folder.join("a/c.wav"), folder.join("b.wav")]);
+        assert_eq!(listing.skipped, SkippedFiles { hidden: 3, others: 1 });
         assert!(files(&folder.join("none"), &is_wav).is_err());
     }
 }

@@ -1,6 +1,6 @@
 //! Stratified group folds: all rows of a group are in one fold, and each fold has about the same
-//! fraction of each class. The greedy algorithm is that of scikit-learn's `StratifiedGroupKFold`:
-//! it starts with the groups that have the most uneven class counts, and puts each into the fold
+//! fraction of each class. The greedy algorithm follows scikit-learn's `StratifiedGroupKFold`: it
+//! starts with the groups that have the most uneven class counts, and puts each into the fold
 //! that keeps the class fractions most even. [`hold_out`] draws random held-out sets instead, and
 //! takes the set with the most even class fractions.
 
@@ -51,22 +51,22 @@ pub fn stratified_group_folds(
             wanted: "use 2 or more",
         });
     }
-    let mut counted = count_classes(classes, groups, folds)?;
-    let totals = total_counts(&counted);
+    let mut group_counts = count_classes(classes, groups, folds)?;
+    let totals = total_counts(&group_counts);
     if let Some(seed) = seed {
-        counted.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
+        group_counts.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
     }
     // The sort is stable: ties stay in the (shuffled) order.
-    counted.sort_by(|left, right| {
+    group_counts.sort_by(|left, right| {
         standard_deviation(&right.counts).total_cmp(&standard_deviation(&left.counts))
     });
 
     let mut counts_of_fold = vec![vec![0.0; totals.len()]; folds];
     let mut fold_of_group = HashMap::new();
-    for group in &counted {
+    for group in &group_counts {
         let fold = best_fold(&counts_of_fold, &group.counts, &totals);
         add(&mut counts_of_fold[fold], &group.counts);
-        fold_of_group.insert(group.group, fold);
+        fold_of_group.insert(group.label, fold);
     }
     Ok(groups.iter().map(|group| fold_of_group[group]).collect())
 }
@@ -95,27 +95,28 @@ pub fn hold_out(
             wanted: "use a number between 0 and 1, such as 0.1",
         });
     }
-    let mut counted = count_classes(classes, groups, 2)?;
-    let totals = total_counts(&counted);
+    let mut group_counts = count_classes(classes, groups, 2)?;
+    let totals = total_counts(&group_counts);
     // The mean absolute difference between the held-out fraction of each class and the requested
     // fraction.
     let distance = |counts: &[f64]| {
         let fractions = counts.iter().zip(&totals).map(|(count, total)| count / total);
-        fractions.map(|of_class| (of_class - fraction).abs()).sum::<f64>() / totals.len() as f64
+        fractions.map(|class_fraction| (class_fraction - fraction).abs()).sum::<f64>()
+            / totals.len() as f64
     };
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut best = (f64::INFINITY, HashSet::new());
     for _ in 0..HOLD_OUT_TRIALS {
-        counted.shuffle(&mut rng);
+        group_counts.shuffle(&mut rng);
         // The first group is always held out and the last never, so neither side is empty.
-        let mut counts = counted[0].counts.clone();
-        let mut held_out = HashSet::from([counted[0].group]);
-        for group in &counted[1..counted.len() - 1] {
-            let mut with = counts.clone();
-            add(&mut with, &group.counts);
-            if distance(&with) < distance(&counts) {
-                counts = with;
-                held_out.insert(group.group);
+        let mut counts = group_counts[0].counts.clone();
+        let mut held_out = HashSet::from([group_counts[0].label]);
+        for group in &group_counts[1..group_counts.len() - 1] {
+            let mut counts_with_group = counts.clone();
+            add(&mut counts_with_group, &group.counts);
+            if distance(&counts_with_group) < distance(&counts) {
+                counts = counts_with_group;
+                held_out.insert(group.label);
             }
         }
         if distance(&counts) < best.0 {
@@ -128,7 +129,7 @@ pub fn hold_out(
 
 /// The class counts of one group, and the group's label in `groups`.
 struct GroupCounts {
-    group: usize,
+    label: usize,
     counts: Vec<f64>,
 }
 
@@ -151,14 +152,14 @@ fn count_classes(
     if index_of_group.len() < parts {
         return Err(DataError::TooFewGroups { groups: index_of_group.len(), parts });
     }
-    let mut counted: Vec<GroupCounts> = index_of_group
+    let mut group_counts: Vec<GroupCounts> = index_of_group
         .keys()
-        .map(|&group| GroupCounts { group, counts: vec![0.0; index_of_class.len()] })
+        .map(|&label| GroupCounts { label, counts: vec![0.0; index_of_class.len()] })
         .collect();
     for (class, group) in classes.iter().zip(groups) {
-        counted[index_of_group[group]].counts[index_of_class[class]] += 1.0;
+        group_counts[index_of_group[group]].counts[index_of_class[class]] += 1.0;
     }
-    Ok(counted)
+    Ok(group_counts)
 }
 
 /// Returns each label that occurs, with its index in ascending order.
@@ -167,9 +168,9 @@ fn indices(labels: &[usize]) -> BTreeMap<usize, usize> {
     present.into_iter().zip(0..).collect()
 }
 
-fn total_counts(counted: &[GroupCounts]) -> Vec<f64> {
-    let mut totals = vec![0.0; counted[0].counts.len()];
-    for group in counted {
+fn total_counts(group_counts: &[GroupCounts]) -> Vec<f64> {
+    let mut totals = vec![0.0; group_counts[0].counts.len()];
+    for group in group_counts {
         add(&mut totals, &group.counts);
     }
     totals
@@ -203,15 +204,16 @@ fn best_fold(counts_of_fold: &[Vec<f64>], group: &[f64], totals: &[f64]) -> usiz
     best
 }
 
-fn add(counts: &mut [f64], more: &[f64]) {
-    for (count, more) in counts.iter_mut().zip(more) {
-        *count += more;
+fn add(counts: &mut [f64], added: &[f64]) {
+    for (count, added) in counts.iter_mut().zip(added) {
+        *count += added;
     }
 }
 
 /// Returns the population standard deviation.
 fn standard_deviation(values: &[f64]) -> f64 {
     let mean = values.iter().sum::<f64>() / values.len() as f64;
-    let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / values.len() as f64;
+    let variance =
+        values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / values.len() as f64;
     variance.sqrt()
 }

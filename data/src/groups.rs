@@ -27,13 +27,13 @@ pub fn anchor_groups(pairs: &[PhrasePair]) -> Vec<usize> {
             sets.join(anchor_index[anchor.as_str()], target);
         }
     }
-    let mut number_of_root: HashMap<usize, usize> = HashMap::new();
+    let mut group_of_root: HashMap<usize, usize> = HashMap::new();
     anchors
         .iter()
         .map(|anchor| {
-            let next = number_of_root.len();
+            let next = group_of_root.len();
             let root = sets.root(anchor_index[anchor.as_str()]);
-            *number_of_root.entry(root).or_insert(next)
+            *group_of_root.entry(root).or_insert(next)
         })
         .collect()
 }
@@ -52,18 +52,19 @@ pub enum Grouping {
     Anchor,
 }
 
-/// Returns the rows of each group. Groups and rows are in order of first appearance.
+/// Returns the rows (indices in `pairs`) of each group. Groups and rows are in order of first
+/// appearance.
 pub fn grouped_rows(pairs: &[PhrasePair], grouping: Grouping) -> Vec<Vec<usize>> {
-    let mut index: HashMap<(&str, &str), usize> = HashMap::new();
+    let mut group_of_key: HashMap<(&str, &str), usize> = HashMap::new();
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for (row, pair) in pairs.iter().enumerate() {
-        let part = match grouping {
+        let key = match grouping {
             Grouping::Row => pair.id.as_str(),
             Grouping::Context => pair.context.as_str(),
             Grouping::Section => pair.context.get(..1).unwrap_or_default(),
             Grouping::Anchor => "",
         };
-        let group = *index.entry((&pair.anchor, part)).or_insert(groups.len());
+        let group = *group_of_key.entry((&pair.anchor, key)).or_insert(groups.len());
         if group == groups.len() {
             groups.push(Vec::new());
         }
@@ -75,11 +76,12 @@ pub fn grouped_rows(pairs: &[PhrasePair], grouping: Grouping) -> Vec<Vec<usize>>
 /// Returns the anchors that both sets contain. If there are any, training on `left` and evaluating
 /// on `right` does not measure generalization to new anchors.
 pub fn shared_anchors<'a>(left: &'a [PhrasePair], right: &'a [PhrasePair]) -> Vec<&'a str> {
-    let known: HashSet<String> = left.iter().map(|pair| pair.anchor.to_lowercase()).collect();
+    let left_anchors: HashSet<String> =
+        left.iter().map(|pair| pair.anchor.to_lowercase()).collect();
     let mut shared: Vec<&str> = right.iter().map(|pair| pair.anchor.as_str()).collect();
     shared.sort_unstable();
     shared.dedup();
-    shared.retain(|anchor| known.contains(&anchor.to_lowercase()));
+    shared.retain(|anchor| left_anchors.contains(&anchor.to_lowercase()));
     shared
 }
 

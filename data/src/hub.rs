@@ -21,7 +21,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 
 use crate::DataError;
 use crate::messages::message;
-use cache::{Cached, CachedModel};
+use cache::{CacheState, CachedModel};
 use download::{Effort, download};
 pub use metadata::FileMetadata;
 use names::{is_plain_name, is_repository};
@@ -71,24 +71,24 @@ impl WeightsLocation {
     /// `NoNetwork`, `AccessRefused`, `DiskFull` and the other download errors
     pub fn file(&self, name: &str, settings: &HubSettings) -> Result<PathBuf, DataError> {
         if !name.split('/').all(is_plain_name) {
-            return Err(self.missing(name));
+            return Err(self.missing_file(name));
         }
         let model = match self {
             Self::Folder(folder) => {
                 let path = folder.join(name);
-                return path.is_file().then_some(path).ok_or_else(|| self.missing(name));
+                return path.is_file().then_some(path).ok_or_else(|| self.missing_file(name));
             }
             Self::Hub { repository, revision } => CachedModel::new(repository, revision, settings),
         };
         match model.lookup(name) {
-            Cached::File(path) => Ok(path),
-            Cached::Absent => Err(self.missing(name)),
-            Cached::Unknown if settings.offline => Err(DataError::Offline {
+            CacheState::File(path) => Ok(path),
+            CacheState::Absent => Err(self.missing_file(name)),
+            CacheState::Unknown if settings.offline => Err(DataError::Offline {
                 location: self.to_string(),
                 file: name.to_owned(),
-                put: model.snapshot().join(name),
+                cache_path: model.snapshot().join(name),
             }),
-            Cached::Unknown => download(self, &model, name, settings, Effort::Full),
+            CacheState::Unknown => download(self, &model, name, settings, Effort::Full),
         }
     }
 
@@ -109,8 +109,8 @@ impl WeightsLocation {
             && name.split('/').all(is_plain_name)
         {
             let model = CachedModel::new(repository, revision, settings);
-            let is_unknown = matches!(model.lookup(name), Cached::Unknown);
-            if is_unknown && model.has_files() && !model.is_named(name) {
+            let is_unknown = matches!(model.lookup(name), CacheState::Unknown);
+            if is_unknown && model.has_files() && !model.mentions(name) {
                 return self.download_optional(name, &model, settings);
             }
         }
@@ -153,7 +153,7 @@ impl WeightsLocation {
         Ok(None)
     }
 
-    fn missing(&self, name: &str) -> DataError {
+    fn missing_file(&self, name: &str) -> DataError {
         DataError::MissingFile { location: self.to_string(), file: name.to_owned() }
     }
 }
@@ -172,8 +172,8 @@ impl std::fmt::Display for WeightsLocation {
 
 /// Prints a note on standard error, once per model.
 fn note_once(note: &str, model: String) {
-    static NOTED: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
-    if NOTED.lock().unwrap_or_else(PoisonError::into_inner).insert(model) {
+    static NOTED_MODELS: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
+    if NOTED_MODELS.lock().unwrap_or_else(PoisonError::into_inner).insert(model) {
         message(note);
     }
 }

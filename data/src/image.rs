@@ -19,7 +19,8 @@ use crate::DataError;
 use crate::guard::guarded;
 pub use preprocessing::{Filter, Preprocessing, Resize};
 
-/// Pillow's limit; above it, Pillow warns of a decompression bomb.
+/// The maximum number of pixels of an image. Above this limit, Pillow warns of a decompression
+/// bomb.
 pub const MAX_PIXELS: u64 = 89_478_485;
 /// The maximum file size, in bytes.
 const MAX_BYTES: u64 = 1 << 29;
@@ -45,13 +46,16 @@ impl DecodedImage {
     pub fn open(path: impl AsRef<Path>) -> Result<Self, DataError> {
         let path = path.as_ref();
         let io = |source| DataError::Io { path: path.into(), source };
-        let refused = |reason: String| DataError::Image { path: path.into(), reason };
+        let image_error = |reason: String| DataError::Image { path: path.into(), reason };
         let metadata = fs::metadata(path).map_err(io)?;
         if !metadata.is_file() {
-            return Err(refused("is not a file".to_owned()));
+            return Err(image_error("is not a file".to_owned()));
         }
         if metadata.len() > MAX_BYTES {
-            return Err(refused(format!("has {} bytes, more than {MAX_BYTES}", metadata.len())));
+            return Err(image_error(format!(
+                "has {} bytes, more than {MAX_BYTES}",
+                metadata.len()
+            )));
         }
         Self::from_bytes(path, &fs::read(path).map_err(io)?)
     }
@@ -70,25 +74,25 @@ impl DecodedImage {
 
     fn decode(path: &Path, bytes: &[u8]) -> Result<Self, DataError> {
         let io = |source| DataError::Io { path: path.into(), source };
-        let refused = |reason: String| DataError::Image { path: path.into(), reason };
+        let image_error = |reason: String| DataError::Image { path: path.into(), reason };
         if bytes.is_empty() {
             return Err(DataError::EmptyFile { path: path.into() });
         }
         let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(io)?;
         let Some(format) = reader.format() else {
-            return Err(refused("is not a known image format".to_owned()));
+            return Err(image_error("is not a known image format".to_owned()));
         };
         // The decoder's message may have several lines.
-        let broken = |error: ImageError| {
+        let decoder_error = |error: ImageError| {
             let reason = error.to_string();
             let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
-            refused(format!("cannot be decoded ({reason})"))
+            image_error(format!("cannot be decoded ({reason})"))
         };
-        reader.limits(limit(MAX_METADATA_BYTES));
-        let mut decoder = reader.into_decoder().map_err(broken)?;
+        reader.limits(memory_limit(MAX_METADATA_BYTES));
+        let mut decoder = reader.into_decoder().map_err(decoder_error)?;
         let (width, height) = decoder.dimensions();
         if width == 0 || height == 0 {
-            return Err(refused(format!("has {width} x {height} pixels")));
+            return Err(image_error(format!("has {width} x {height} pixels")));
         }
         if u64::from(width) * u64::from(height) > MAX_PIXELS {
             return Err(DataError::ImageTooLarge {
@@ -100,15 +104,16 @@ impl DecodedImage {
         }
         // The decoder would fill missing pixels with grey.
         if format == ImageFormat::Jpeg && !jpeg_has_end(bytes) {
-            return Err(refused("is a truncated JPEG".to_owned()));
+            return Err(image_error("is a truncated JPEG".to_owned()));
         }
-        decoder.set_limits(limit(MAX_MEMORY)).map_err(broken)?;
-        let pixels = DynamicImage::from_decoder(decoder).map_err(broken)?.into_rgb8().into_raw();
+        decoder.set_limits(memory_limit(MAX_MEMORY)).map_err(decoder_error)?;
+        let pixels =
+            DynamicImage::from_decoder(decoder).map_err(decoder_error)?.into_rgb8().into_raw();
         Ok(Self { width, height, pixels })
     }
 
     /// Creates an image from pixels, `[height, width, 3]` in the order red, green, blue. Returns
-    /// `None` if there are no pixels or their number does not match.
+    /// `None` if there are no pixels, or if their number does not match the width and height.
     pub fn from_pixels(width: u32, height: u32, pixels: Vec<u8>) -> Option<Self> {
         let expected = u64::from(width) * u64::from(height) * 3;
         (expected > 0 && expected == pixels.len() as u64).then_some(Self { width, height, pixels })
@@ -141,11 +146,11 @@ impl DecodedImage {
 /// `None` if the bytes are not an image that [`DecodedImage::open`] supports.
 pub fn size(bytes: &[u8]) -> Option<(u32, u32)> {
     let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format().ok()?;
-    reader.limits(limit(MAX_METADATA_BYTES));
+    reader.limits(memory_limit(MAX_METADATA_BYTES));
     Some(reader.into_decoder().ok()?.dimensions())
 }
 
-fn limit(bytes: u64) -> Limits {
+fn memory_limit(bytes: u64) -> Limits {
     let mut limits = Limits::no_limits();
     limits.max_alloc = Some(bytes);
     limits
@@ -155,18 +160,18 @@ fn limit(bytes: u64) -> Limits {
 /// scan, has its own end marker.)
 fn jpeg_has_end(bytes: &[u8]) -> bool {
     const START_OF_SCAN: u8 = 0xda;
-    let mut at = 2;
-    while let Some(&[0xff, marker, high, low]) = bytes.get(at..at + 4) {
+    let mut position = 2;
+    while let Some(&[0xff, marker, high, low]) = bytes.get(position..position + 4) {
         if marker == 0xff {
             // Fill bytes between segments.
-            at += 1;
+            position += 1;
             continue;
         }
-        at += 2 + usize::from(u16::from_be_bytes([high, low]));
+        position += 2 + usize::from(u16::from_be_bytes([high, low]));
         if marker == START_OF_SCAN {
             return bytes
-                .get(at..)
-                .is_some_and(|scan| scan.windows(2).any(|two| two == [0xff, 0xd9]));
+                .get(position..)
+                .is_some_and(|scan| scan.windows(2).any(|pair| pair == [0xff, 0xd9]));
         }
     }
     false

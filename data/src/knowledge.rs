@@ -1,22 +1,22 @@
 //! Readers of published data sets, which make the entries of a memory.
 //!
 //! A reader takes an [`Input`] (plain or gzip) and passes its entries to a [`Collector`], which
-//! counts the skipped rows by reason. This example skips a caption that is too short:
+//! counts the skipped records by reason. This example skips a caption that is too short:
 //!
 //! ```
 //! use engram_data::knowledge::{Collector, Input, Reason, web};
 //!
 //! let table = "http://a.example/1.jpg\ta dog runs\nhttp://a.example/2.jpg\ta\n";
-//! let mut found = Vec::new();
-//! let mut to = Collector::new(|entry| {
-//!     found.push(entry);
+//! let mut entries = Vec::new();
+//! let mut collector = Collector::new(|entry| {
+//!     entries.push(entry);
 //!     Ok(())
 //! });
 //! let options = web::WebOptions { min_characters: 5, ..Default::default() };
-//! web::read(Input::new("cc12m.tsv", table.as_bytes())?, &options, &mut to)?;
-//! assert_eq!(to.counts().skipped[&Reason::TooShort], 1);
-//! drop(to);
-//! assert_eq!(found.len(), 1);
+//! web::read(Input::new("cc12m.tsv", table.as_bytes())?, &options, &mut collector)?;
+//! assert_eq!(collector.counts().skipped[&Reason::TooShort], 1);
+//! drop(collector);
+//! assert_eq!(entries.len(), 1);
 //! # Ok::<(), engram_data::DataError>(())
 //! ```
 

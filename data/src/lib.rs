@@ -1,6 +1,6 @@
-//! Data for the Engram toolkit: data set readers (one file per data set), tokenization, folds,
-//! downloads from the hub, and the embedded (synthetic) world. This crate does not depend on
-//! models, trainers or recipes.
+//! Data for the Engram toolkit: data set readers (one file per data set), images, audio and speech,
+//! tokenization, folds, downloads from the hub, and the embedded (synthetic) world. This crate does
+//! not depend on models, trainers or recipes.
 //!
 //! | need | module |
 //! |---|---|

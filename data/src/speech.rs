@@ -7,8 +7,8 @@
 //!
 //! let format: SpeechFormat = "visspeech".parse()?;
 //! let source = SpeechSource { audio: Some("audio".into()), ..SpeechSource::new("VisSpeech.csv") };
-//! let read = speech::read(format, &source)?;
-//! write_manifest("visspeech.jsonl".as_ref(), &read.clips)?;
+//! let data_set = speech::read(format, &source)?;
+//! write_manifest("visspeech.jsonl".as_ref(), &data_set.clips)?;
 //! # Ok::<(), engram_data::DataError>(())
 //! ```
 //!
@@ -107,9 +107,9 @@ pub struct SpeechSource {
     /// searched, too. If files differ only in their extension, the first extension in the order
     /// WAV, FLAC, MP3, … is used.
     pub audio: Option<PathBuf>,
-    /// A folder with a subfolder of JPEG files per clip, named by the id of the clip or of its
-    /// recording; `None` for clips without images. Every clip of a recording gets all images of the
-    /// recording, sorted by the number at the end of their names.
+    /// A folder with a subfolder of JPEG or PNG files per clip, named by the id of the clip or of
+    /// its recording; `None` for clips without images. Every clip of a recording gets all images of
+    /// the recording, sorted by the number at the end of their names.
     pub frames: Option<PathBuf>,
     /// The frame rate of images that are numbered from 0: the time of an image in seconds is its
     /// number divided by this rate. Use 1 if the numbers are seconds. Each clip then gets only the
@@ -121,7 +121,7 @@ pub struct SpeechSource {
 }
 
 impl SpeechSource {
-    /// Creates a source with only a path, in which every audio file must exist.
+    /// Creates a source with only a path. A missing audio file is an error.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), audio: None, frames: None, frame_rate: None, skip_missing: false }
     }
@@ -132,7 +132,7 @@ impl SpeechSource {
 /// # Errors
 /// - as the format's `read`;
 /// - `MissingAudio` if the audio files of some clips are missing; with `skip_missing`, only if
-///   those of all clips are missing;
+///   the audio files of all clips are missing;
 /// - `Malformed` if `frames` has no image of any clip, or if `audio` is given although the data set
 ///   gives the paths.
 pub fn read(format: SpeechFormat, source: &SpeechSource) -> Result<SpeechClips, DataError> {
@@ -147,14 +147,14 @@ pub fn read(format: SpeechFormat, source: &SpeechSource) -> Result<SpeechClips, 
 }
 
 fn read_manifest(source: &SpeechSource) -> Result<SpeechClips, DataError> {
-    gather::refuse_audio(source)?;
+    gather::refuse_audio_folder(source)?;
     let mut collector = ClipCollector::new(source);
     // A pipe such as standard input is a manifest, because clips of its audio could not be read.
     let clips = if source.path.starts_with("/dev") {
         manifest::read_manifest(&source.path)?
     } else {
         let (clips, skipped) = manifest::clips_and_skipped(&source.path)?;
-        collector.found.hidden = skipped.hidden;
+        collector.output.hidden = skipped.hidden;
         clips
     };
     for clip in clips {

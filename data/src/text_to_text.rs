@@ -22,11 +22,11 @@ const UNKNOWN: &str = "<unk>";
 const MASK: &str = "<extra_id_0>";
 const BEGIN: &str = "<extra_id_98>";
 
-fn failed(path: &Path) -> impl Fn(tokenizers::Error) -> DataError {
+fn library_error(path: &Path) -> impl Fn(tokenizers::Error) -> DataError {
     move |error| DataError::Tokenizer { path: path.into(), reason: error.to_string() }
 }
 
-fn in_file(path: &Path) -> impl Fn(String) -> DataError {
+fn file_error(path: &Path) -> impl Fn(String) -> DataError {
     move |reason| DataError::Tokenizer { path: path.into(), reason }
 }
 
@@ -47,6 +47,9 @@ pub struct T5Tokenizer {
 impl T5Tokenizer {
     /// Trains a tokenizer of `size` pieces on texts (byte-pair encoding of lower-case words), for a
     /// model that is trained from scratch.
+    ///
+    /// # Errors
+    /// `Tokenizer`; `MissingSpecialToken`
     pub fn train(
         texts: impl Iterator<Item = String> + Send,
         size: usize,
@@ -61,7 +64,8 @@ impl T5Tokenizer {
             .build();
         // An end-of-word suffix would make the token ids depend on the order of a hash table.
         let spaces = Metaspace::new('\u{2581}', PrependScheme::Always, true);
-        let model = BPE::builder().unk_token(UNKNOWN.to_owned()).build().map_err(failed(path))?;
+        let model =
+            BPE::builder().unk_token(UNKNOWN.to_owned()).build().map_err(library_error(path))?;
         let mut tokenizer = TokenizerBuilder::default()
             .with_model(model)
             .with_normalizer(Some(Lowercase))
@@ -72,15 +76,18 @@ impl T5Tokenizer {
             .with_post_processor(None::<tokenizers::processors::PostProcessorWrapper>)
             .with_decoder(Some(spaces))
             .build()
-            .map_err(failed(path))?;
-        tokenizer.train(&mut trainer, texts).map_err(failed(path))?;
-        let json = Tokenizer::from(tokenizer).to_string(true).map_err(failed(path))?;
+            .map_err(library_error(path))?;
+        tokenizer.train(&mut trainer, texts).map_err(library_error(path))?;
+        let json = Tokenizer::from(tokenizer).to_string(true).map_err(library_error(path))?;
         Self::parse(&json, path)
     }
 
     /// Parses the content of a `tokenizer.json`; error messages name `path`.
+    ///
+    /// # Errors
+    /// `Tokenizer` for invalid content; `MissingSpecialToken`
     pub fn parse(json: &str, path: &Path) -> Result<Self, DataError> {
-        let tokenizer = parse(json.as_bytes()).map_err(in_file(path))?;
+        let tokenizer = parse(json.as_bytes()).map_err(file_error(path))?;
         let find = |role, name: &str| {
             tokenizer.token_to_id(name).ok_or_else(|| DataError::MissingSpecialToken {
                 path: path.into(),
@@ -94,8 +101,11 @@ impl T5Tokenizer {
     }
 
     /// Returns the content of the `tokenizer.json`.
+    ///
+    /// # Errors
+    /// `Tokenizer`
     pub fn json(&self) -> Result<String, DataError> {
-        self.tokenizer.to_string(true).map_err(failed(&self.path))
+        self.tokenizer.to_string(true).map_err(library_error(&self.path))
     }
 
     /// Returns the vocabulary size: the highest id plus 1.
@@ -127,14 +137,20 @@ impl T5Tokenizer {
     }
 
     /// Encodes a text, without special tokens.
+    ///
+    /// # Errors
+    /// `Tokenizer`
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, DataError> {
         let encoded =
-            guarded(|| self.tokenizer.encode(text, false)).map_err(in_file(&self.path))?;
+            guarded(|| self.tokenizer.encode(text, false)).map_err(file_error(&self.path))?;
         Ok(encoded.get_ids().to_vec())
     }
 
     /// Decodes ids, without special tokens.
+    ///
+    /// # Errors
+    /// `Tokenizer`
     pub fn decode(&self, ids: &[u32]) -> Result<String, DataError> {
-        guarded(|| self.tokenizer.decode(ids, true)).map_err(in_file(&self.path))
+        guarded(|| self.tokenizer.decode(ids, true)).map_err(file_error(&self.path))
     }
 }

@@ -48,7 +48,7 @@ impl ClassTitles {
         let first_line = text.lines().next().unwrap_or_default();
         let has_header = first_line
             .split(['\t', ','])
-            .any(|cell| cell.trim().trim_matches('"').eq_ignore_ascii_case("code"));
+            .any(|field| field.trim().trim_matches('"').eq_ignore_ascii_case("code"));
         let input = Input::new(path, text.as_bytes())?;
         Ok(match (first_line.contains('\t'), has_header) {
             (true, false) => Self::read_list(path, &text)?,
@@ -65,12 +65,12 @@ impl ClassTitles {
     /// Returns the code in the list that is nearest to a mistyped code. Codes of the same length
     /// are preferred. `None` if the list is empty.
     pub fn nearest(&self, code: &str) -> Option<&str> {
-        let wanted = code.to_uppercase();
+        let uppercase = code.to_uppercase();
         self.titles
             .keys()
-            .min_by_key(|known| {
-                let length = known.len().abs_diff(wanted.len());
-                (length, strsim::damerau_levenshtein(known, &wanted))
+            .min_by_key(|listed| {
+                let length_difference = listed.len().abs_diff(uppercase.len());
+                (length_difference, strsim::damerau_levenshtein(listed, &uppercase))
             })
             .map(String::as_str)
     }
@@ -78,17 +78,17 @@ impl ClassTitles {
     /// Returns the list as text for [`ClassTitles::read`]: `code<TAB>title` below a header, without
     /// quotes. White space within a title becomes single spaces.
     pub fn to_tsv(&self) -> String {
-        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let lines = self.iter().map(|(code, title)| format!("{code}\t{}\n", words(title)));
+        let single_spaced = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let lines = self.iter().map(|(code, title)| format!("{code}\t{}\n", single_spaced(title)));
         format!("code\ttitle\n{}", lines.collect::<String>())
     }
 
-    /// Codes and titles, in the order of the codes.
+    /// Iterates over codes and titles, in the order of the codes.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.titles.iter().map(|(code, title)| (&**code, &**title))
     }
 
-    /// The number of codes.
+    /// Returns the number of codes.
     pub fn len(&self) -> usize {
         self.titles.len()
     }
@@ -108,21 +108,22 @@ impl ClassTitles {
         Ok(Self { titles })
     }
 
-    /// `code TAB level TAB title`; the level is blank for sections, classes and subclasses.
+    /// Reads lines `code<TAB>level<TAB>title`; the level is blank for sections, classes and
+    /// subclasses, and may be missing.
     fn read_list(path: &Path, text: &str) -> Result<Self, TextError> {
-        let title = |(line, text): (u64, &str)| {
+        let parse_line = |(line, text): (u64, &str)| {
             let mut fields = text.split('\t').map(str::trim);
             let code = fields.next().filter(|code| !code.is_empty());
             let title = fields.next_back().filter(|title| !title.is_empty());
             code.zip(title).map(|(code, title)| (code.to_owned(), title.to_owned())).ok_or_else(
                 || {
                     let reason = "expected `code<TAB>title` or `code<TAB><TAB>title`";
-                    let remedy = "is this a list of class titles?";
+                    let remedy = "use a list of class titles";
                     TextError::malformed(path, line, reason, remedy)
                 },
             )
         };
-        not_blank(text).map(title).collect()
+        not_blank(text).map(parse_line).collect()
     }
 }
 

@@ -45,7 +45,7 @@ pub struct SegmentTokenizer {
     path: PathBuf,
     tokenizer: tokenizers::Tokenizer,
     special: SpecialTokens,
-    cached: Mutex<HashMap<String, Arc<[u32]>>>,
+    cache: Mutex<HashMap<String, Arc<[u32]>>>,
 }
 
 /// Parses the content of a `tokenizer.json`. (`Tokenizer::from_bytes` is generic and would compile
@@ -91,8 +91,8 @@ impl SegmentTokenizer {
     /// `Tokenizer` for invalid content; `MissingSpecialToken`
     pub fn from_bytes(path: impl AsRef<Path>, bytes: &[u8]) -> Result<Self, DataError> {
         let path = path.as_ref();
-        let failed = |reason: String| DataError::Tokenizer { path: path.into(), reason };
-        let tokenizer = parse(bytes).map_err(failed)?;
+        let tokenizer_error = |reason: String| DataError::Tokenizer { path: path.into(), reason };
+        let tokenizer = parse(bytes).map_err(tokenizer_error)?;
         let find = |names: &[&str]| names.iter().find_map(|name| tokenizer.token_to_id(name));
         let required = |role, names: &[&str]| {
             find(names).ok_or_else(|| DataError::MissingSpecialToken {
@@ -107,7 +107,7 @@ impl SegmentTokenizer {
             pad: required("pad", PAD_NAMES)?,
             mask: find(MASK_NAMES),
         };
-        Ok(Self { path: path.into(), tokenizer, special, cached: Mutex::default() })
+        Ok(Self { path: path.into(), tokenizer, special, cache: Mutex::default() })
     }
 
     /// Returns the ids of the special tokens.
@@ -141,11 +141,11 @@ impl SegmentTokenizer {
     /// `VocabularyMismatch`, `PadMismatch`
     pub fn check_fits(&self, model_size: usize, model_pad: Option<u32>) -> Result<(), DataError> {
         let ids = self.tokenizer.get_vocab(true).into_values();
-        let needed = ids.max().map_or(0, |highest| highest as usize + 1);
-        if needed > model_size || needed * 10 < model_size * 9 {
+        let vocabulary_size = ids.max().map_or(0, |highest| highest as usize + 1);
+        if vocabulary_size > model_size || vocabulary_size * 10 < model_size * 9 {
             return Err(DataError::VocabularyMismatch {
                 path: self.path.clone(),
-                tokenizer: needed,
+                tokenizer: vocabulary_size,
                 model: model_size,
             });
         }
@@ -165,16 +165,16 @@ impl SegmentTokenizer {
     /// `Encode` for text that the tokenizer cannot encode
     pub fn encode_segment(&self, segment: &str) -> Result<Arc<[u32]>, DataError> {
         // The map is consistent after every statement, so a panic elsewhere leaves it usable.
-        let cached = || self.cached.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(ids) = cached().get(segment) {
+        let lock_cache = || self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(ids) = lock_cache().get(segment) {
             return Ok(Arc::clone(ids));
         }
         let ids: Arc<[u32]> = self.encode(segment)?.get_ids().into();
-        let mut segments = cached();
-        if segments.len() >= MAX_CACHED_SEGMENTS {
-            segments.clear();
+        let mut cache = lock_cache();
+        if cache.len() >= MAX_CACHED_SEGMENTS {
+            cache.clear();
         }
-        segments.insert(segment.to_owned(), Arc::clone(&ids));
+        cache.insert(segment.to_owned(), Arc::clone(&ids));
         Ok(ids)
     }
 
@@ -187,31 +187,33 @@ impl SegmentTokenizer {
             let ids = self.encode(text)?;
             let ids = ids.get_ids();
             let count = ids.len().min(form.max_length.saturating_sub(2));
-            let first = if form.truncate_left { ids.len() - count } else { 0 };
-            let kept = ids[first..first + count].iter().copied();
+            let start = if form.truncate_left { ids.len() - count } else { 0 };
+            let truncated = ids[start..start + count].iter().copied();
             return Ok([self.special.cls]
                 .into_iter()
-                .chain(kept)
+                .chain(truncated)
                 .chain([self.special.sep])
                 .collect());
         }
         let direction =
             if form.truncate_left { TruncationDirection::Left } else { TruncationDirection::Right };
-        let encoding = self.guard(text, || {
+        let encoding = self.call_library(text, || {
             let mut encoding = self.tokenizer.encode(text, false)?;
-            let added =
-                self.tokenizer.get_post_processor().map_or(0, |own| own.added_tokens(false));
-            encoding.truncate(form.max_length.saturating_sub(added), 0, direction);
+            let num_special = self
+                .tokenizer
+                .get_post_processor()
+                .map_or(0, |processor| processor.added_tokens(false));
+            encoding.truncate(form.max_length.saturating_sub(num_special), 0, direction);
             self.tokenizer.post_process(encoding, None, true)
         })?;
         Ok(encoding.get_ids().to_vec())
     }
 
     fn encode(&self, segment: &str) -> Result<tokenizers::Encoding, DataError> {
-        self.guard(segment, || self.tokenizer.encode(segment, false))
+        self.call_library(segment, || self.tokenizer.encode(segment, false))
     }
 
-    fn guard<T>(
+    fn call_library<T>(
         &self,
         segment: &str,
         call: impl FnOnce() -> Result<T, tokenizers::Error>,
@@ -224,9 +226,9 @@ impl SegmentTokenizer {
     }
 }
 
-/// Returns how many tokens of each segment to keep, so that all fit into `budget`. Longest-first
-/// truncation removes one token at a time from the longest segment (if several are equally long,
-/// from the last).
+/// Returns the number of tokens to keep of each segment, so that all fit into `budget`.
+/// Longest-first truncation removes one token at a time from the longest segment (if several are
+/// equally long, from the last).
 pub fn longest_first(lengths: &[usize], budget: usize) -> Vec<usize> {
     if lengths.iter().sum::<usize>() <= budget {
         return lengths.to_vec();
@@ -234,24 +236,25 @@ pub fn longest_first(lengths: &[usize], budget: usize) -> Vec<usize> {
     // Find a common limit, starting with the shortest segment. Segments below the limit stay whole.
     let mut ascending = lengths.to_vec();
     ascending.sort_unstable();
-    let mut rest = budget;
-    let mut ceiling = 0;
+    let mut remaining_budget = budget;
+    let mut limit = 0;
+    // The number of tokens that remain if every longer segment has `limit` tokens.
     let mut spare = 0;
     for (index, &length) in ascending.iter().enumerate() {
-        let remaining = ascending.len() - index;
-        ceiling = rest / remaining;
-        spare = rest % remaining;
-        if length > ceiling {
+        let remaining_segments = ascending.len() - index;
+        limit = remaining_budget / remaining_segments;
+        spare = remaining_budget % remaining_segments;
+        if length > limit {
             break;
         }
-        rest -= length;
+        remaining_budget -= length;
     }
     lengths
         .iter()
         .map(|&length| {
-            let extra = usize::from(length > ceiling && spare > 0);
+            let extra = usize::from(length > limit && spare > 0);
             spare -= extra;
-            length.min(ceiling + extra)
+            length.min(limit + extra)
         })
         .collect()
 }

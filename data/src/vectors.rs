@@ -14,6 +14,7 @@ use crate::DataError;
 #[derive(Debug, Clone)]
 pub struct WordVectors {
     width: usize,
+    /// The row in `values` of each word.
     row_of_word: HashMap<String, usize>,
     /// One row of `width` values per word.
     values: Vec<f32>,
@@ -29,7 +30,7 @@ pub struct PhraseVector {
 }
 
 impl WordVectors {
-    /// Reads a file of word vectors: only those of `words`, or all with `None`.
+    /// Reads the vectors of `words` from a file; `None` reads all vectors.
     ///
     /// A word may contain spaces: the values are the last fields of the line. Bytes of a word that
     /// are not UTF-8 become U+FFFD; published files contain such words. If a word occurs twice, the
@@ -44,7 +45,7 @@ impl WordVectors {
     ) -> Result<Self, DataError> {
         let path = path.as_ref();
         let mut input = Input::open(path)?;
-        let bad = |line: u64, reason: String| {
+        let line_error = |line: u64, reason: String| {
             let remedy = "use a complete GloVe or word2vec file in text format";
             TextError::malformed(path, line, reason, remedy)
         };
@@ -52,7 +53,7 @@ impl WordVectors {
         let mut line = 0;
         let mut header = None;
         let mut vectors: Option<Self> = None;
-        let mut rows = 0;
+        let mut word_count = 0;
         loop {
             bytes.clear();
             if input.read_until(b'\n', &mut bytes).map_err(|error| input.error(error))? == 0 {
@@ -71,19 +72,20 @@ impl WordVectors {
                 }
             }
             let vectors = vectors.get_or_insert_with(|| {
-                let width = header.map_or_else(|| text.split(SEPARATORS).count() - 1, |h| h.1);
+                let width =
+                    header.map_or_else(|| text.split(SEPARATORS).count() - 1, |(_, width)| width);
                 Self { width, row_of_word: HashMap::new(), values: Vec::new() }
             });
-            vectors.read_line(text, words).map_err(|reason| bad(line, reason))?;
-            rows += 1;
+            vectors.read_line(text, words).map_err(|reason| line_error(line, reason))?;
+            word_count += 1;
         }
         let vectors =
             vectors.ok_or_else(|| TextError::Empty { file: path.display().to_string() })?;
         match header {
-            Some((count, _)) if rows != count => {
+            Some((count, _)) if word_count != count => {
                 let reason =
-                    format!("the file ends after {rows} words, but line 1 announces {count}");
-                Err(bad(line, reason).into())
+                    format!("the file ends after {word_count} words, but line 1 announces {count}");
+                Err(line_error(line, reason).into())
             }
             _ => Ok(vectors),
         }
@@ -115,27 +117,29 @@ impl WordVectors {
     /// Returns the mean vector of a phrase's words, split at white space.
     pub fn phrase(&self, phrase: &str) -> PhraseVector {
         let mut mean = vec![0.0; self.width];
-        let (mut words, mut found) = (0_usize, 0_usize);
+        let (mut word_count, mut found_count) = (0_usize, 0_usize);
         for word in phrase.split_whitespace() {
-            words += 1;
+            word_count += 1;
             if let Some(vector) = self.word(word) {
-                found += 1;
+                found_count += 1;
                 for (sum, value) in mean.iter_mut().zip(vector) {
                     *sum += value;
                 }
             }
         }
         for sum in &mut mean {
-            *sum /= found.max(1) as f32;
+            *sum /= found_count.max(1) as f32;
         }
-        PhraseVector { mean, found: found as f32 / words.max(1) as f32 }
+        PhraseVector { mean, found: found_count as f32 / word_count.max(1) as f32 }
     }
 
-    /// Returns the cosine of two phrases' mean vectors; 0 if one of them has no known word.
+    /// Returns the cosine similarity of two phrases' mean vectors; 0 if one of them has no known
+    /// word.
     pub fn similarity(&self, left: &str, right: &str) -> f32 {
         cosine(&self.phrase(left).mean, &self.phrase(right).mean)
     }
 
+    /// Adds the vector of a line, unless the word is not requested or already has a vector.
     fn read_line(&mut self, text: &str, words: Option<&HashSet<String>>) -> Result<(), String> {
         let width = self.width;
         let too_few = || format!("expected a word and {width} values");
@@ -166,20 +170,21 @@ impl WordVectors {
 /// Only spaces and tabs separate fields: words of published files contain no-break spaces.
 const SEPARATORS: [char; 2] = [' ', '\t'];
 
+/// Parses the first line of a word2vec file; returns `None` for other lines.
 fn count_and_width(line: &str) -> Option<(usize, usize)> {
     let (count, width) = line.split_once(SEPARATORS)?;
     Some((count.parse().ok()?, width.trim().parse().ok()?))
 }
 
-/// Returns the cosine of two vectors of the same width; 0 if one of them is all zeros.
+/// Returns the cosine similarity of two vectors of the same width; 0 if one of them is all zeros.
 pub fn cosine(left: &[f32], right: &[f32]) -> f32 {
     let dot = |a: &[f32], b: &[f32]| -> f64 {
         let products = a.iter().zip(b).map(|(x, y)| f64::from(*x) * f64::from(*y));
         products.sum()
     };
-    let norms = (dot(left, left) * dot(right, right)).sqrt();
-    if norms == 0.0 {
+    let norm_product = (dot(left, left) * dot(right, right)).sqrt();
+    if norm_product == 0.0 {
         return 0.0;
     }
-    (dot(left, right) / norms) as f32
+    (dot(left, right) / norm_product) as f32
 }

@@ -13,6 +13,7 @@
 //! | [`haystack`] | yes-or-no questions about a few images among many |
 //! | [`features`] | keys and values without a model |
 //! | [`speech`] | image names, spoken by ten voices |
+//! | [`audiovisual`] | noisy clips of spoken names with images |
 //!
 //! `docs/world.md` gives the counts, the chance level, and the intended use.
 //!
@@ -117,22 +118,23 @@ impl World {
         options.view.validate()?;
         let mut images = images::images()?;
         if let Some(count) = options.images {
-            let all = images.len();
-            if !(MIN_IMAGES..=all).contains(&count) {
+            let total = images.len();
+            if !(MIN_IMAGES..=total).contains(&count) {
                 let (what, value) = ("the number of images", count.to_string());
                 return Err(DataError::OutOfRange { what, value, wanted: "use 40 to 1881" });
             }
             images.retain(|image| {
                 // Keep one image in each of `count` equal intervals.
-                let interval = |number: usize| number * count / all;
+                let interval = |number: usize| number * count / total;
                 image.number == 0 || interval(image.number) != interval(image.number - 1)
             });
         }
         let seed = options.seed;
         let splits = questions::image_splits(&images, seed);
-        let indexed = images.par_iter().enumerate();
-        let facts: Vec<Fact> =
-            indexed.flat_map_iter(|(index, image)| facts::facts_of(image, index, seed)).collect();
+        let indexed_images = images.par_iter().enumerate();
+        let facts: Vec<Fact> = indexed_images
+            .flat_map_iter(|(index, image)| facts::facts_of(image, index, seed))
+            .collect();
         let questions = facts.par_iter().flat_map_iter(|fact| {
             let index = fact.image;
             questions::questions_of(fact, &images[index], splits[index], seed)
@@ -171,16 +173,16 @@ impl World {
             let value = index.to_string();
             return Err(DataError::OutOfRange { what: "the image index", value, wanted });
         };
-        let mut rng = seeded(self.options.seed, &["view", &image.slug, &number.to_string()]);
-        let clean = Augmentation::none(self.options.view.size);
-        let augmentation = if number == 0 { &clean } else { &self.options.view };
+        let mut rng = seeded_rng(self.options.seed, &["view", &image.slug, &number.to_string()]);
+        let unaugmented = Augmentation::none(self.options.view.size);
+        let augmentation = if number == 0 { &unaugmented } else { &self.options.view };
         augmentation.apply(&image.image, &mut rng)
     }
 }
 
 /// Returns a random generator for one purpose. It depends only on the seed and the names, not on
 /// earlier draws.
-fn seeded(seed: u64, names: &[&str]) -> ChaCha8Rng {
+fn seeded_rng(seed: u64, names: &[&str]) -> ChaCha8Rng {
     let mut digest = Sha256::new_with_prefix(seed.to_le_bytes());
     for name in names {
         digest.update(name.as_bytes());
@@ -190,6 +192,6 @@ fn seeded(seed: u64, names: &[&str]) -> ChaCha8Rng {
 }
 
 /// Returns a random generator for an item of a split; it differs between splits.
-fn of_split(seed: u64, split: Split, what: &str, number: usize) -> ChaCha8Rng {
-    seeded(seed, &["audiovisual", what, split.name(), &number.to_string()])
+fn split_rng(seed: u64, split: Split, purpose: &str, number: usize) -> ChaCha8Rng {
+    seeded_rng(seed, &["audiovisual", purpose, split.name(), &number.to_string()])
 }

@@ -1,6 +1,5 @@
-//! Tests of damaged and odd audio files: joined, truncated, damaged, and with wrong headers. The
-//! files are made from `fixtures/audio`: 4 s of speech in MP3, and the same in MP4 and Ogg, made by
-//! ffmpeg 5.1.
+//! Tests of unusual audio files: joined, truncated, damaged, and with wrong headers. The files are
+//! made from `fixtures/audio`: 4 s of speech in MP3, MP4 and Ogg, made by ffmpeg 5.1.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,73 +9,74 @@ use engram_data::speech::manifest::{clips, clips_and_skipped};
 use engram_data::speech::{SpeechFormat, SpeechSource, read};
 
 const RATE: u32 = 16_000;
-/// The number of samples of the speech.
-const WHOLE: usize = 64_000;
+/// The number of samples of the speech at [`RATE`].
+const SPEECH_SAMPLES: usize = 64_000;
 /// The sample rate of the files, in Hz.
 const RATE_IN_FILES: u32 = 24_000;
 /// The number of samples in two MP3 frames.
-const FRAMES: usize = 1_152;
+const TWO_FRAMES: usize = 1_152;
 
 fn fixture(name: &str) -> Vec<u8> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/audio");
     fs::read(folder.join(name)).expect("a fixture")
 }
 
-fn samples(bytes: Vec<u8>) -> Result<Vec<f32>, String> {
+fn decode(bytes: Vec<u8>) -> Result<Vec<f32>, String> {
     let mut samples = Vec::new();
-    let mut reader = AudioReader::from_bytes("a.mp3", bytes, RATE).map_err(|e| e.to_string())?;
-    while reader.read(&mut samples).map_err(|e| e.to_string())? {}
+    let mut reader =
+        AudioReader::from_bytes("a.mp3", bytes, RATE).map_err(|error| error.to_string())?;
+    while reader.read(&mut samples).map_err(|error| error.to_string())? {}
     Ok(samples)
 }
 
 /// Asserts that samples are equal, except near the ends of the audio: the resampler uses the
 /// neighbours of a sample, which differ there.
-fn assert_equal_inside(found: &[f32], expected: &[f32]) {
-    assert_eq!(found.len(), expected.len());
+fn assert_equal_inside(actual: &[f32], expected: &[f32]) {
+    assert_eq!(actual.len(), expected.len());
     let inner = 1_000..expected.len() - 1_000;
-    let pairs = found[inner.clone()].iter().zip(&expected[inner]);
+    let pairs = actual[inner.clone()].iter().zip(&expected[inner]);
     let max_difference =
-        pairs.map(|(found, expected)| (found - expected).abs()).fold(0.0, f32::max);
+        pairs.map(|(actual, expected)| (actual - expected).abs()).fold(0.0, f32::max);
     assert!(max_difference < 1e-3, "{max_difference}");
 }
 
 fn count(bytes: Vec<u8>) -> usize {
-    samples(bytes).expect("audio").len()
+    decode(bytes).expect("audio").len()
 }
 
-/// 10,000 samples of WAV, with given sizes of the file and of the data.
-fn wav(riff: u32, data: u32) -> Vec<u8> {
+/// Returns a WAV file of 10,000 samples, with the given sizes of file and data in its headers.
+fn wav(file_size: u32, data_size: u32) -> Vec<u8> {
     let mut bytes = b"RIFF".to_vec();
-    bytes.extend(riff.to_le_bytes());
+    bytes.extend(file_size.to_le_bytes());
     bytes.extend(b"WAVEfmt \x10\0\0\0\x01\0\x01\0\x80\x3e\0\0\0\x7d\0\0\x02\0\x10\0data");
-    bytes.extend(data.to_le_bytes());
+    bytes.extend(data_size.to_le_bytes());
     bytes.extend((0..10_000i16).flat_map(i16::to_le_bytes));
     bytes
 }
 
 #[test]
 fn a_wav_of_unknown_size_is_read_to_the_end_of_the_file() {
-    let whole = samples(wav(20_036, 20_000)).expect("audio");
+    let whole = decode(wav(20_036, 20_000)).expect("audio");
     assert_eq!(whole.len(), 10_000);
     for size in
         [0, 0x7fff_f000, 0x7fff_f024, 0x7fff_ffff, 0x8000_0000, 0x8000_0024, 0xffff_ffdb, u32::MAX]
     {
-        for riff in [0, size.saturating_add(36)] {
-            assert_eq!(samples(wav(riff, size)).as_ref(), Ok(&whole), "{size:#x}");
+        for file_size in [0, size.saturating_add(36)] {
+            assert_eq!(decode(wav(file_size, size)).as_ref(), Ok(&whole), "{size:#x}");
         }
     }
-    let cut = samples(wav(21_036, 21_000)).expect_err("cut");
-    assert!(cut.contains("is truncated: 10000 of 10500 samples are present"), "{cut}");
-    let more = samples(wav(136, 100)).map(|samples| samples.len());
-    assert_eq!(more, Ok(50), "less than a second after the samples");
-    let mut long = wav(136, 1_000);
-    long.extend([1; 40_000]);
-    let more = samples(long).expect_err("a count that is wrong");
-    assert!(more.contains("59000 bytes after the 1000"), "{more}");
+    let error = decode(wav(21_036, 21_000)).expect_err("an error");
+    assert!(error.contains("is truncated: 10000 of 10500 samples are present"), "{error}");
+    let declared = decode(wav(136, 100)).map(|samples| samples.len());
+    assert_eq!(declared, Ok(50), "less than a second follows the declared samples");
+    let mut with_extra_bytes = wav(136, 1_000);
+    with_extra_bytes.extend([1; 40_000]);
+    let error = decode(with_extra_bytes).expect_err("a wrong size");
+    assert!(error.contains("59000 bytes after the 1000"), "{error}");
 }
 
 #[test]
-fn wavs_that_were_joined_are_all_read() {
+fn all_parts_of_joined_wavs_are_read() {
     let (one, mut both) = (wav(20_036, 20_000), wav(20_036, 20_000));
     both.extend(one);
     assert_eq!(count(both), 20_000);
@@ -85,58 +85,61 @@ fn wavs_that_were_joined_are_all_read() {
 #[test]
 fn an_mp3_is_trimmed_if_its_frame_count_is_correct() {
     let whole = fixture("speech.mp3");
-    assert_eq!(count(whole.clone()), WHOLE);
+    assert_eq!(count(whole.clone()), SPEECH_SAMPLES);
     let info = whole.windows(4).position(|part| part == b"Info").expect("an info frame");
     for frames in [0u32, 85, 168, 170, u32::MAX] {
         let mut bytes = whole.clone();
         bytes[info + 8..info + 12].copy_from_slice(&frames.to_be_bytes());
         let count = count(bytes);
-        assert!((WHOLE..WHOLE + FRAMES).contains(&count), "{frames} frames: {count}");
+        assert!(
+            (SPEECH_SAMPLES..SPEECH_SAMPLES + TWO_FRAMES).contains(&count),
+            "{frames} frames: {count}"
+        );
     }
 }
 
 #[test]
-fn mp3s_that_were_joined_are_all_read() {
+fn all_parts_of_joined_mp3s_are_read() {
     let whole = fixture("speech.mp3");
     let mut joined = whole.clone();
     joined.extend(&whole);
-    let one = samples(whole.clone()).expect("audio");
-    let both = samples(joined).expect("audio");
-    assert_eq!(both.len(), 2 * WHOLE);
-    assert_equal_inside(&both[..WHOLE], &one);
-    assert_equal_inside(&both[WHOLE..], &one);
+    let one = decode(whole.clone()).expect("audio");
+    let both = decode(joined).expect("audio");
+    assert_eq!(both.len(), 2 * SPEECH_SAMPLES);
+    assert_equal_inside(&both[..SPEECH_SAMPLES], &one);
+    assert_equal_inside(&both[SPEECH_SAMPLES..], &one);
     // With tags between the parts and at the end.
     let mut tagged = whole.clone();
     tagged.extend([b"TAG".as_slice(), &[0; 125]].concat());
     tagged.extend([b"ID3\x04\0\0\0\0\x01\0".as_slice(), &[7; 128]].concat());
     tagged.extend(whole);
-    assert_eq!(count(tagged), 2 * WHOLE);
+    assert_eq!(count(tagged), 2 * SPEECH_SAMPLES);
 }
 
 #[test]
-fn a_flipped_bit_silences_its_frame_and_keeps_the_times() {
+fn a_flipped_bit_in_a_frame_header_keeps_the_duration() {
     let whole = fixture("speech.mp3");
     let info = whole.windows(4).position(|part| part == b"Info").expect("an info frame");
     let first = info - 13;
-    let at = (first + 1_000..).find(|at| whole[*at..].starts_with(&whole[first..first + 2]));
-    let at = at.expect("a frame");
+    let is_header = |start: &usize| whole[*start..].starts_with(&whole[first..first + 2]);
+    let header = (first + 1_000..).find(is_header).expect("a frame");
     for bit in 0..32 {
         let mut bytes = whole.clone();
-        bytes[at + bit / 8] ^= 0x80 >> (bit % 8);
+        bytes[header + bit / 8] ^= 0x80 >> (bit % 8);
         let count = count(bytes);
-        assert!(count.abs_diff(WHOLE) <= FRAMES, "bit {bit}: {count}");
+        assert!(count.abs_diff(SPEECH_SAMPLES) <= TWO_FRAMES, "bit {bit}: {count}");
     }
 }
 
 #[test]
-fn an_mp3_that_is_mostly_damaged_is_refused() {
+fn a_heavily_damaged_mp3_is_refused_or_keeps_its_duration() {
     let mut bytes = fixture("speech.mp3");
-    for at in (3_000..bytes.len()).step_by(97) {
-        bytes[at] ^= 0xa5;
-        bytes[at - 1] ^= 0x5a;
+    for position in (3_000..bytes.len()).step_by(97) {
+        bytes[position] ^= 0xa5;
+        bytes[position - 1] ^= 0x5a;
     }
-    if let Ok(samples) = samples(bytes) {
-        assert!(samples.len().abs_diff(WHOLE) <= FRAMES, "{}", samples.len());
+    if let Ok(samples) = decode(bytes) {
+        assert!(samples.len().abs_diff(SPEECH_SAMPLES) <= TWO_FRAMES, "{}", samples.len());
     }
 }
 
@@ -144,34 +147,34 @@ fn an_mp3_that_is_mostly_damaged_is_refused() {
 fn an_mp4_follows_its_edit_list() {
     let whole = fixture("speech.m4a");
     let length = count(whole.clone());
-    assert!((WHOLE..WHOLE + 1_024).contains(&length), "{length}");
+    assert!((SPEECH_SAMPLES..SPEECH_SAMPLES + 1_024).contains(&length), "{length}");
     let list = whole.windows(4).position(|part| part == b"elst").expect("an edit list");
     // Start one second later.
     let mut later = whole.clone();
     later[list + 16..list + 20].copy_from_slice(&(1_024u32 + RATE_IN_FILES).to_be_bytes());
     let (later, whole_samples) =
-        (samples(later).expect("audio"), samples(whole.clone()).expect("audio"));
-    assert!((WHOLE - RATE as usize..).contains(&later.len()), "{}", later.len());
-    let rest = &whole_samples[RATE as usize..];
-    assert_equal_inside(&later[..40_000], &rest[..40_000]);
+        (decode(later).expect("audio"), decode(whole.clone()).expect("audio"));
+    assert!((SPEECH_SAMPLES - RATE as usize..).contains(&later.len()), "{}", later.len());
+    let expected = &whole_samples[RATE as usize..];
+    assert_equal_inside(&later[..40_000], &expected[..40_000]);
     let mut fast = whole.clone();
     fast[list + 20..list + 24].copy_from_slice(&[0, 2, 0, 0]);
-    assert!(samples(fast).expect_err("a speed").contains("changes the speed"));
-    let cut = samples(whole[..whole.len() / 2].to_vec());
-    assert!(cut.is_err(), "its table of contents is at its end");
+    assert!(decode(fast).expect_err("a speed").contains("changes the speed"));
+    let truncated = decode(whole[..whole.len() / 2].to_vec());
+    assert!(truncated.is_err(), "its table of contents is at its end");
 }
 
 #[test]
 fn all_streams_of_a_chained_ogg_are_read() {
     let whole = fixture("speech.ogg");
     let one = count(whole.clone());
-    assert_eq!(one, WHOLE);
+    assert_eq!(one, SPEECH_SAMPLES);
     let both = count([whole.clone(), whole].concat());
-    assert!(both.abs_diff(2 * WHOLE) <= 1_024, "{both}");
+    assert!(both.abs_diff(2 * SPEECH_SAMPLES) <= 1_024, "{both}");
 }
 
 #[test]
-fn flacs_that_were_joined_are_all_read() {
+fn all_parts_of_joined_flacs_are_read() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/audio");
     let one = read_audio(corpus.join("tiny.flac"), RATE).expect("audio").len();
     let both = read_audio(corpus.join("joined.flac"), RATE).expect("audio").len();
@@ -183,12 +186,12 @@ fn other_formats_are_refused_by_name() {
     for (start, name) in
         [(&b"FORM\0\0\0\0AIFF"[..], "AIFF"), (b"caff\0\x01", "CAF"), (b".snd", "AU")]
     {
-        let error = samples([start, &[0; 100]].concat()).expect_err("a refusal");
+        let error = decode([start, &[0; 100]].concat()).expect_err("a refusal");
         assert!(error.contains(&format!("is {name}, which is not supported")), "{error}");
     }
 }
 
-/// Every corpus file, truncated and with flipped bits, gives audio or a one-line error, and never a
+/// Every corpus file, truncated or with flipped bits, gives audio or a one-line error, and never a
 /// panic.
 #[test]
 fn damaged_files_give_a_one_line_error() {
@@ -206,11 +209,11 @@ fn damaged_files_give_a_one_line_error() {
             match round % 2 {
                 0 => bytes.truncate(random() % whole.len()),
                 _ => (0..1 + random() % 4).for_each(|_| {
-                    let at = random() % bytes.len();
-                    bytes[at] ^= 1 << (random() % 8);
+                    let position = random() % bytes.len();
+                    bytes[position] ^= 1 << (random() % 8);
                 }),
             }
-            if let Err(error) = samples(bytes) {
+            if let Err(error) = decode(bytes) {
                 assert!(!error.contains('\n') && error.len() < 400, "{path:?}, {round}: {error}");
             }
         }
@@ -242,11 +245,11 @@ fn files_left_by_macos_are_skipped() {
         frame_rate: None,
         skip_missing: false,
     };
-    let found = read(SpeechFormat::LibriSpeech, &source).expect("clips");
-    assert_eq!((found.clips.len(), found.clips[0].frames.len()), (1, 2));
-    assert_eq!(found.hidden, 2 + 3);
-    let (clips_found, skipped) = clips_and_skipped(&source.path).expect("clips");
-    assert_eq!((clips_found.len(), skipped.hidden, skipped.others), (1, 2, 1));
+    let data_set = read(SpeechFormat::LibriSpeech, &source).expect("clips");
+    assert_eq!((data_set.clips.len(), data_set.clips[0].frames.len()), (1, 2));
+    assert_eq!(data_set.hidden, 2 + 3);
+    let (found_clips, skipped) = clips_and_skipped(&source.path).expect("clips");
+    assert_eq!((found_clips.len(), skipped.hidden, skipped.others), (1, 2, 1));
     fs::remove_file(folder.join("84-121123-0000.flac")).expect("a file");
     let error = clips(&source.path).expect_err("none is left").to_string();
     assert!(error.contains("skipped 2 hidden files"), "{error}");

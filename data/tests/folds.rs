@@ -37,7 +37,7 @@ fn anchors_that_are_targets_of_one_another_are_one_group() {
 }
 
 #[test]
-fn rows_by_each_grouping() {
+fn rows_are_grouped_by_the_fields_of_the_grouping() {
     let pairs = [
         PhrasePair { id: "0".into(), ..pair("bolt", "screw", "F16") },
         PhrasePair { id: "1".into(), ..pair("nut", "hazel", "F16") },
@@ -61,7 +61,7 @@ fn shared_anchors_are_found_in_any_letter_case() {
 }
 
 #[test]
-fn scores_are_mapped_to_classes() {
+fn score_classes_are_quarters_rounded_down() {
     let classes = [0.0, 0.25, 0.5, 0.75, 1.0, 0.3, 0.99].map(score_class);
     assert_eq!(classes, [0, 1, 2, 3, 4, 1, 3]);
 }
@@ -76,7 +76,7 @@ fn scores_are_mapped_to_classes() {
 /// for k, (_, rows) in enumerate(StratifiedGroupKFold(4).split(ys, ys, gs)): ...
 /// ```
 #[test]
-fn same_folds_as_scikit_learn() {
+fn folds_equal_those_of_scikit_learn() {
     let expected = "321331301332223230230223030212013012300220112011211301120330030022100231211301230203200300022110123031130120231001233213";
     let mut state: u64 = 12345;
     let mut next = || {
@@ -90,7 +90,7 @@ fn same_folds_as_scikit_learn() {
     assert_eq!(folds, expected);
 }
 
-/// Random classes and groups of 1 to 30 rows.
+/// Returns random classes and groups; each group has 1 to 30 rows.
 fn random_rows(seed: u64) -> (Vec<usize>, Vec<usize>) {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut rows = Vec::new();
@@ -156,7 +156,7 @@ fn the_seed_determines_the_folds() {
 #[test]
 fn impossible_splits_are_refused() {
     let message = |result: Result<_, engram_data::DataError>| match result {
-        Ok(()) => panic!("should fail"),
+        Ok(()) => panic!("an error is expected"),
         Err(error) => error.to_string(),
     };
     let folds = |classes: &[usize], groups: &[usize], folds| {

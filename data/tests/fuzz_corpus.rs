@@ -10,7 +10,7 @@ use std::path::Path;
 #[test]
 fn every_stored_input_is_read_or_refused() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");
-    let mut failed = Vec::new();
+    let mut panicked = Vec::new();
     for (name, _) in targets::TARGETS {
         let entries = fs::read_dir(corpus.join(name)).expect("a corpus for each target");
         let mut paths: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
@@ -19,11 +19,11 @@ fn every_stored_input_is_read_or_refused() {
         for path in paths {
             let bytes = fs::read(&path).expect("a readable input");
             if catch_unwind(|| targets::run(name, &bytes)).is_err() {
-                failed.push(path);
+                panicked.push(path);
             }
         }
     }
-    assert!(failed.is_empty(), "{failed:#?}");
+    assert!(panicked.is_empty(), "{panicked:#?}");
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn every_corpus_has_a_target() {
     for entry in fs::read_dir(corpus).expect("a corpus") {
         let name = entry.expect("an entry").file_name();
         assert!(
-            targets::TARGETS.iter().any(|(known, _)| name.to_str() == Some(*known)),
+            targets::TARGETS.iter().any(|(target_name, _)| name.to_str() == Some(*target_name)),
             "{name:?}"
         );
         let program = format!("fuzz/fuzz_targets/{}.rs", name.display());

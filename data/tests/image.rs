@@ -41,16 +41,16 @@ fn expected() -> Expected {
     serde_json::from_slice(&fs::read(fixture("expected.json")).unwrap()).unwrap()
 }
 
-/// The resized image without other preprocessing: `[H, W, 3]`, from 0 to 255.
+/// Returns the resized image, without other preprocessing: `[H, W, 3]`, from 0 to 255.
 fn resized(image: &DecodedImage, filter: Filter, width: u32, height: u32) -> Vec<u8> {
     let resize = Some(Resize::Exact { height, width });
-    let plain = Preprocessing { resize, filter, rescale: 1.0, ..untouched() };
-    let values = plain.apply(image, Path::new("image")).unwrap();
+    let resize_only = Preprocessing { resize, filter, rescale: 1.0, ..no_preprocessing() };
+    let values = resize_only.apply(image, Path::new("image")).unwrap();
     let size = values.len() / 3;
     (0..values.len()).map(|i| values[i % 3 * size + i / 3] as u8).collect()
 }
 
-fn untouched() -> Preprocessing {
+fn no_preprocessing() -> Preprocessing {
     Preprocessing {
         resize: None,
         filter: Filter::Bilinear,
@@ -62,7 +62,7 @@ fn untouched() -> Preprocessing {
 }
 
 #[test]
-fn every_format_is_decoded_as_pillow_does() {
+fn every_format_is_decoded_as_in_pillow() {
     for (name, Decoded { size, mean }) in expected().decoded {
         let image = DecodedImage::open(fixture(&name)).unwrap();
         assert_eq!([image.width(), image.height()], size, "{name}");
@@ -70,30 +70,33 @@ fn every_format_is_decoded_as_pillow_does() {
         let count = pixels.len() as f64;
         let mut means = [0.0; 3];
         for pixel in pixels {
-            means.iter_mut().zip(pixel).for_each(|(mean, v)| *mean += f64::from(*v) / count);
+            means
+                .iter_mut()
+                .zip(pixel)
+                .for_each(|(mean, value)| *mean += f64::from(*value) / count);
         }
         // JPEG decoders differ in rounding.
-        let allowed = if name.ends_with("jpg") { 0.5 } else { 1e-3 };
-        for (found, expected_pixels) in means.iter().zip(mean) {
-            assert!((found - expected_pixels).abs() < allowed, "{name}: {means:?} {mean:?}");
+        let tolerance = if name.ends_with("jpg") { 0.5 } else { 1e-3 };
+        for (actual, expected) in means.iter().zip(mean) {
+            assert!((actual - expected).abs() < tolerance, "{name}: {means:?} {mean:?}");
         }
     }
 }
 
 #[test]
-fn images_are_resized_as_pillow_does() {
+fn images_are_resized_as_in_pillow() {
     let source = DecodedImage::open(fixture("source.png")).unwrap();
     let reference = DecodedImage::open(fixture("resized.png")).unwrap();
     for Resized { filter, width, height, top } in expected().resized {
-        let kind = if filter == "bilinear" { Filter::Bilinear } else { Filter::Bicubic };
-        let found = resized(&source, kind, width, height);
+        let filter_kind = if filter == "bilinear" { Filter::Bilinear } else { Filter::Bicubic };
+        let actual = resized(&source, filter_kind, width, height);
         let length = 3 * width as usize;
-        for (y, found) in found.chunks(length).enumerate() {
+        for (y, actual) in actual.chunks(length).enumerate() {
             let start = (top + y) * 3 * reference.width() as usize;
             let expected_pixels = &reference.pixels()[start..start + length];
             assert!(
-                found == expected_pixels,
-                "{filter} {width} x {height}, row {y}: {found:?} {expected_pixels:?}"
+                actual == expected_pixels,
+                "{filter} {width} x {height}, row {y}: {actual:?} {expected_pixels:?}"
             );
         }
     }
@@ -101,7 +104,7 @@ fn images_are_resized_as_pillow_does() {
 
 /// COCO photographs, if `ENGRAM_DATA` names the folder that holds `coco-captions`.
 #[test]
-fn photographs_are_read_as_pillow_does() {
+fn photographs_are_read_as_in_pillow() {
     #[derive(Deserialize)]
     struct Thumbnail {
         size: [u32; 2],
@@ -122,11 +125,11 @@ fn photographs_are_read_as_pillow_does() {
             .step_by(2)
             .map(|i| u8::from_str_radix(&pixels[i..i + 2], 16).unwrap())
             .collect();
-        let found = resized(&image, Filter::Bicubic, 8, 8);
-        let largest =
-            found.iter().zip(&expected_pixels).map(|(a, b)| a.abs_diff(*b)).max().unwrap();
-        println!("{name}: off by up to {largest} of 255");
-        assert!(largest <= 2, "{name}: off by {largest}");
+        let actual = resized(&image, Filter::Bicubic, 8, 8);
+        let max_difference =
+            actual.iter().zip(&expected_pixels).map(|(a, b)| a.abs_diff(*b)).max().unwrap();
+        println!("{name}: off by up to {max_difference} of 255");
+        assert!(max_difference <= 2, "{name}: off by {max_difference}");
     }
 }
 
@@ -135,20 +138,20 @@ fn the_steps_run_in_order() {
     // 4 x 2 pixels whose red channel counts from 0.
     let pixels = (0..8).flat_map(|i| [10 * i, 100, 200]).collect();
     let image = DecodedImage::from_pixels(4, 2, pixels).unwrap();
-    let steps = Preprocessing {
+    let preprocessing = Preprocessing {
         crop: Some((2, 2)),
         rescale: 0.1,
         mean: [1.0, 2.0, 3.0],
         std: [2.0, 4.0, 1.0],
-        ..untouched()
+        ..no_preprocessing()
     };
-    let values = steps.apply(&image, Path::new("image")).unwrap();
+    let values = preprocessing.apply(&image, Path::new("image")).unwrap();
     assert_eq!(values[..4], [0.0, 0.5, 2.0, 2.5]);
     assert_eq!((values[4], values[8], values.len()), (2.0, 17.0, 12));
     // A crop beyond the image is black: one row above, none below. Of 3 extra columns, half
     // (rounded up) are on the left.
-    let wide = Preprocessing { crop: Some((3, 7)), ..untouched() };
-    let values = wide.apply(&image, Path::new("image")).unwrap();
+    let padded = Preprocessing { crop: Some((3, 7)), ..no_preprocessing() };
+    let values = padded.apply(&image, Path::new("image")).unwrap();
     assert_eq!(values[..7], [0.0; 7]);
     assert_eq!(values[7..14], [0.0, 0.0, 0.0, 10.0, 20.0, 30.0, 0.0]);
     // The shorter edge is given; the longer edge is rounded down.
@@ -156,8 +159,9 @@ fn the_steps_run_in_order() {
     {
         let image =
             DecodedImage::from_pixels(width, height, vec![7; (3 * width * height) as usize]);
-        let steps = Preprocessing { resize: Some(Resize::ShortestEdge(24)), ..untouched() };
-        let values = steps.apply(&image.unwrap(), Path::new("image")).unwrap();
+        let preprocessing =
+            Preprocessing { resize: Some(Resize::ShortestEdge(24)), ..no_preprocessing() };
+        let values = preprocessing.apply(&image.unwrap(), Path::new("image")).unwrap();
         assert_eq!(values.len(), 3 * pixels);
         assert!(values.iter().all(|value| *value == 7.0));
     }
@@ -169,25 +173,28 @@ fn the_steps_run_in_order() {
 fn files_that_are_not_images_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file.jpg");
-    let refused = |bytes: &[u8]| {
+    let error_for = |bytes: &[u8]| {
         fs::write(&path, bytes).unwrap();
         let error = DecodedImage::open(&path).unwrap_err();
         assert!(error.to_string().starts_with(&path.display().to_string()), "{error}");
         error
     };
-    assert!(matches!(refused(b""), DataError::EmptyFile { .. }));
-    let text = refused(b"<html>not found</html>").to_string();
-    assert!(text.contains("is not a known image format; use a complete JPEG"), "{text}");
+    assert!(matches!(error_for(b""), DataError::EmptyFile { .. }));
+    let error = error_for(b"<html>not found</html>").to_string();
+    assert!(error.contains("is not a known image format; use a complete JPEG"), "{error}");
     for name in ["source.png", "alpha.webp", "source.gif", "source.bmp", "turned.jpg"] {
         let bytes = fs::read(fixture(name)).unwrap();
-        for cut in [3, 20, bytes.len() / 2, bytes.len() * 9 / 10] {
-            let error = refused(&bytes[..cut]);
-            assert!(matches!(error, DataError::Image { .. }), "{name} cut at {cut}: {error}");
+        for length in [3, 20, bytes.len() / 2, bytes.len() * 9 / 10] {
+            let error = error_for(&bytes[..length]);
+            assert!(
+                matches!(error, DataError::Image { .. }),
+                "{name} truncated to {length} bytes: {error}"
+            );
         }
         // A changed byte may give an error, but no panic.
-        for at in (0..bytes.len()).step_by(7) {
+        for position in (0..bytes.len()).step_by(7) {
             let mut changed = bytes.clone();
-            changed[at] ^= 0x55;
+            changed[position] ^= 0x55;
             fs::write(&path, &changed).unwrap();
             let _ = DecodedImage::open(&path);
         }
@@ -209,14 +216,15 @@ fn an_image_with_too_many_or_no_pixels_is_refused_before_decoding() {
     fs::write(&path, &bytes).unwrap();
     assert!(matches!(DecodedImage::open(&path).unwrap_err(), DataError::Image { .. }));
     // A single row of pixels, whose longer edge would become very long.
-    let line = DecodedImage::from_pixels(1 << 20, 1, vec![0; 3 << 20]).unwrap();
-    let steps = Preprocessing { resize: Some(Resize::ShortestEdge(224)), ..untouched() };
-    let error = steps.apply(&line, Path::new("line.png")).unwrap_err();
+    let thin_image = DecodedImage::from_pixels(1 << 20, 1, vec![0; 3 << 20]).unwrap();
+    let preprocessing =
+        Preprocessing { resize: Some(Resize::ShortestEdge(224)), ..no_preprocessing() };
+    let error = preprocessing.apply(&thin_image, Path::new("line.png")).unwrap_err();
     assert!(error.to_string().contains("line.png: the image has 234881024 x 224"), "{error}");
 }
 
-/// A PNG of one pixel whose colour profile decompresses to `bytes` bytes.
-fn with_profile(bytes: usize) -> Vec<u8> {
+/// Returns a PNG of one pixel whose colour profile decompresses to `bytes` bytes.
+fn png_with_profile(bytes: usize) -> Vec<u8> {
     let zlib = |bytes: &[u8]| {
         let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());
         encoder.write_all(bytes).unwrap();
@@ -225,18 +233,18 @@ fn with_profile(bytes: usize) -> Vec<u8> {
     let mut png = b"\x89PNG\r\n\x1a\n".to_vec();
     let profile = [b"p\0\0", zlib(&vec![0; bytes]).as_slice()].concat();
     let header = [0, 0, 0, 1, 0, 0, 0, 1, 8, 2, 0, 0, 0];
-    for (kind, content) in [
+    for (chunk_name, content) in [
         (b"IHDR", header.to_vec()),
         (b"iCCP", profile),
         (b"IDAT", zlib(&[0, 7, 8, 9])),
         (b"IEND", Vec::new()),
     ] {
         png.extend((content.len() as u32).to_be_bytes());
-        let mut sum = Crc::new();
-        sum.update(kind);
-        sum.update(&content);
-        png.extend([kind.as_slice(), &content].concat());
-        png.extend(sum.sum().to_be_bytes());
+        let mut crc = Crc::new();
+        crc.update(chunk_name);
+        crc.update(&content);
+        png.extend([chunk_name.as_slice(), &content].concat());
+        png.extend(crc.sum().to_be_bytes());
     }
     png
 }
@@ -251,7 +259,7 @@ fn a_colour_profile_does_not_fill_the_memory() {
     };
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("profile.png");
-    fs::write(&path, with_profile(400 << 20)).unwrap();
+    fs::write(&path, png_with_profile(400 << 20)).unwrap();
     let before = peak_mib();
     assert_eq!(DecodedImage::open(&path).unwrap().pixels(), [7, 8, 9]);
     assert!(peak_mib() < before + 200, "{before} MiB, then {}", peak_mib());
@@ -278,8 +286,8 @@ fn published_configurations_are_read() {
     assert_eq!((clip.resize, clip.filter), (Some(Resize::ShortestEdge(224)), Filter::Bicubic));
     assert_eq!((clip.output_size(), clip.rescale), (Some((224, 224)), 1.0 / 255.0));
     // transformers 5 writes the same content inside processor_config.json.
-    let inside = format!(r#"{{"image_processor": {new}, "processor_class": "CLIPProcessor"}}"#);
-    assert_eq!(clip, read(&inside).unwrap());
+    let nested = format!(r#"{{"image_processor": {new}, "processor_class": "CLIPProcessor"}}"#);
+    assert_eq!(clip, read(&nested).unwrap());
     // A null field has the default of its class.
     let null = new.replace(r#""do_center_crop": true"#, r#""do_center_crop": null"#);
     assert_eq!(clip, read(&null).unwrap());

@@ -11,20 +11,21 @@ use engram_data::patent::{Labels, PhrasePair, read_pairs, read_pairs_with_titles
 use engram_data::titles::{ClassTitles, section_name};
 use tempfile::TempDir;
 
-struct File {
+/// A file in a temporary folder.
+struct TestFile {
     _folder: TempDir,
     path: PathBuf,
 }
 
-fn file(content: impl AsRef<[u8]>) -> File {
+fn write_file(content: impl AsRef<[u8]>) -> TestFile {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("pairs.csv");
     fs::write(&path, content).unwrap();
-    File { _folder: folder, path }
+    TestFile { _folder: folder, path }
 }
 
 fn read(content: impl AsRef<[u8]>) -> Result<Vec<PhrasePair>, DataError> {
-    read_pairs(&file(content).path, Labels::Required)
+    read_pairs(&write_file(content).path, Labels::Required)
 }
 
 /// Returns the message of a failed read; it must name the file and end with a remedy after `;`.
@@ -86,18 +87,18 @@ fn a_byte_order_mark_crlf_and_a_missing_final_newline_are_accepted() {
 
 #[test]
 fn test_rows_need_no_score() {
-    let without = file("id,anchor,target,context\n1,a,t,A47\n");
-    let pairs = read_pairs(&without.path, Labels::Optional).unwrap();
+    let without_score = write_file("id,anchor,target,context\n1,a,t,A47\n");
+    let pairs = read_pairs(&without_score.path, Labels::Optional).unwrap();
     assert_eq!(pairs, vec![pair("1", "a", "t", None)]);
-    let message = read_pairs(&without.path, Labels::Required).unwrap_err().to_string();
+    let message = read_pairs(&without_score.path, Labels::Required).unwrap_err().to_string();
     assert_has(&message, &["column `score` is missing", "id, anchor, target, context"]);
 
-    let blank = file(format!("{HEADER}1,a,t,A47,\n"));
+    let blank = write_file(format!("{HEADER}1,a,t,A47,\n"));
     assert_eq!(read_pairs(&blank.path, Labels::Optional).unwrap()[0].score, None);
-    assert_has(&message_of_required(&blank), &[":2: ", "score is empty"]);
+    assert_has(&message_if_required(&blank), &[":2: ", "score is empty"]);
 }
 
-fn message_of_required(file: &File) -> String {
+fn message_if_required(file: &TestFile) -> String {
     read_pairs(&file.path, Labels::Required).unwrap_err().to_string()
 }
 
@@ -185,17 +186,17 @@ fn a_line_that_is_not_utf8_is_reported() {
 }
 
 #[test]
-fn unknown_context_suggests_the_nearest() {
+fn the_error_for_an_unknown_context_names_the_nearest() {
     let titles: ClassTitles = [("A47", "FURNITURE"), ("B08", "CLEANING"), ("A", "NECESSITIES")]
         .map(|(code, title)| (code.to_owned(), title.to_owned()))
         .into_iter()
         .collect();
-    let bad = file(format!("{HEADER}1,a,t,A47,1\n2,a,t,b80,1\n"));
+    let unknown = write_file(format!("{HEADER}1,a,t,A47,1\n2,a,t,b80,1\n"));
     let message =
-        read_pairs_with_titles(&bad.path, Labels::Required, &titles).unwrap_err().to_string();
+        read_pairs_with_titles(&unknown.path, Labels::Required, &titles).unwrap_err().to_string();
     assert_has(&message, &[":3: ", "\"b80\"", "nearest is \"B08\""]);
-    let good = file(format!("{HEADER}1,a,t,A47,1\n"));
-    assert!(read_pairs_with_titles(&good.path, Labels::Required, &titles).is_ok());
+    let known = write_file(format!("{HEADER}1,a,t,A47,1\n"));
+    assert!(read_pairs_with_titles(&known.path, Labels::Required, &titles).is_ok());
 }
 
 /// Truncation and bit flips: an error or fewer rows, never a panic.
@@ -213,13 +214,13 @@ fn damaged_files_do_not_panic() {
 }
 
 #[test]
-fn written_pairs_read_back() {
+fn written_pairs_can_be_read() {
     let mut pairs = vec![
         pair("1", "a \"quoted\" anchor", "t, u", Some(0.25)),
         pair("2", "b", "line\nbreak", Some(1.0)),
     ];
     pairs[1].rating = Some("Exact".into());
-    let written = file("");
+    let written = write_file("");
     write_pairs(&written.path, &pairs).unwrap();
     assert_eq!(read_pairs(&written.path, Labels::Required).unwrap(), pairs);
 
@@ -233,17 +234,19 @@ fn written_pairs_read_back() {
 fn all_three_formats_of_title_lists_are_read() {
     let ours = "code\ttitle\trows_in_train\r\nA47\tFURNITURE; \"COFFEE\" MILLS\t7\r\n";
     let kaggle = "code,title,section,class,subclass,group,main_group\nA47,\"FURNITURE; \"\"COFFEE\"\" MILLS\",A,47,,,\n";
-    let list =
+    let office_list =
         "\u{feff}A\t\tHUMAN NECESSITIES\nA47\t\tFURNITURE; \"COFFEE\" MILLS\nA47B1/00\t0\tTables\n";
-    for text in [ours, kaggle, list] {
-        let titles = ClassTitles::read(&file(text).path).unwrap();
+    for text in [ours, kaggle, office_list] {
+        let titles = ClassTitles::read(&write_file(text).path).unwrap();
         assert_eq!(titles.title("A47"), Some("FURNITURE; \"COFFEE\" MILLS"), "{text}");
         assert_eq!(titles.title("A48"), None);
-        assert_eq!(ClassTitles::read(&file(titles.to_tsv()).path).unwrap(), titles);
+        assert_eq!(ClassTitles::read(&write_file(titles.to_tsv()).path).unwrap(), titles);
     }
-    let message = ClassTitles::read(&file("A47\t\tFURNITURE\nA48\n").path).unwrap_err().to_string();
+    let message =
+        ClassTitles::read(&write_file("A47\t\tFURNITURE\nA48\n").path).unwrap_err().to_string();
     assert_has(&message, &[":2: ", "code<TAB>title"]);
-    let message = ClassTitles::read(&file("class,title\nA47,x\n").path).unwrap_err().to_string();
+    let message =
+        ClassTitles::read(&write_file("class,title\nA47,x\n").path).unwrap_err().to_string();
     assert_has(&message, &["column `code` is missing", "class, title"]);
     assert_eq!(section_name("h04"), Some("Electricity"));
     assert_eq!(section_name("Y02"), Some("Emerging Cross-Sectional Technologies"));

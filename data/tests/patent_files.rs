@@ -13,17 +13,17 @@ use engram_data::titles::ClassTitles;
 
 fn patent_folder() -> Option<PathBuf> {
     let folder = std::env::var_os("ENGRAM_DATA").map(|root| PathBuf::from(root).join("patent"));
-    let found = folder.filter(|folder| folder.join("train.csv").exists());
-    if found.is_none() {
+    let folder = folder.filter(|folder| folder.join("train.csv").exists());
+    if folder.is_none() {
         // Not `eprintln!`: the test harness hides its output when a test passes.
         let message = "SKIPPED: set ENGRAM_DATA to the folder that holds patent/train.csv\n";
         std::io::stderr().write_all(message.as_bytes()).unwrap();
     }
-    found
+    folder
 }
 
 #[test]
-fn counts_of_the_files() {
+fn the_files_have_the_expected_counts() {
     let Some(folder) = patent_folder() else {
         return;
     };
@@ -47,7 +47,7 @@ fn counts_of_the_files() {
 
 /// Expected values from scikit-learn 1.9.1's `StratifiedGroupKFold(5)` on the same groups.
 #[test]
-fn folds_of_the_training_file() {
+fn folds_of_the_training_file_equal_those_of_scikit_learn() {
     let Some(folder) = patent_folder() else {
         return;
     };

@@ -31,40 +31,41 @@ fn splits_share_words_but_no_group() {
         let world = phrase_world(seed);
         let pairs = all_pairs(&world);
         let groups = anchor_groups(&pairs);
-        let parts = [0, world.train.len(), world.train.len() + world.validation.len(), pairs.len()];
-        let groups_of = |part: usize| -> HashSet<usize> {
-            groups[parts[part]..parts[part + 1]].iter().copied().collect()
+        let bounds =
+            [0, world.train.len(), world.train.len() + world.validation.len(), pairs.len()];
+        let groups_of = |split: usize| -> HashSet<usize> {
+            groups[bounds[split]..bounds[split + 1]].iter().copied().collect()
         };
         for (left, right) in [(0, 1), (0, 2), (1, 2)] {
             assert!(groups_of(left).is_disjoint(&groups_of(right)), "seed {seed}");
         }
-        let known = words(&world.train);
-        let in_anchors: HashSet<&str> =
+        let training_words = words(&world.train);
+        let anchor_words: HashSet<&str> =
             world.train.iter().flat_map(|pair| pair.anchor.split(' ')).collect();
         for pair in world.validation.iter().chain(&world.test) {
             for word in pair.anchor.split(' ') {
-                assert!(known.contains(word), "seed {seed}: {word} only held out");
+                assert!(training_words.contains(word), "seed {seed}: {word} only held out");
             }
             let thing = pair.anchor.split_once(' ').unwrap().1;
-            assert!(thing.split(' ').all(|word| in_anchors.contains(word)), "seed {seed}");
+            assert!(thing.split(' ').all(|word| anchor_words.contains(word)), "seed {seed}");
         }
     }
 }
 
 #[test]
-fn size_scores_and_contexts() {
+fn sizes_are_as_expected_and_all_scores_and_contexts_occur() {
     let world = phrase_world(7);
     let (train, validation, test) = (world.train.len(), world.validation.len(), world.test.len());
     assert!((1_600..1_900).contains(&train), "{train}");
     assert!((150..250).contains(&validation), "{validation}");
     assert!((350..450).contains(&test), "{test}");
     let pairs = all_pairs(&world);
-    let mut count: HashMap<u32, usize> = HashMap::new();
+    let mut pairs_of_class: HashMap<u32, usize> = HashMap::new();
     for pair in &pairs {
-        *count.entry((pair.score.unwrap() * 4.0) as u32).or_default() += 1;
+        *pairs_of_class.entry((pair.score.unwrap() * 4.0) as u32).or_default() += 1;
     }
     for class in 0..5 {
-        let fraction = count[&class] as f64 / pairs.len() as f64;
+        let fraction = pairs_of_class[&class] as f64 / pairs.len() as f64;
         assert!((0.1..0.35).contains(&fraction), "class {class}: {fraction}");
     }
     let contexts: HashSet<&str> = pairs.iter().map(|pair| &*pair.context).collect();
@@ -73,7 +74,7 @@ fn size_scores_and_contexts() {
 }
 
 #[test]
-fn the_context_decides_where_a_thing_has_two_senses() {
+fn the_score_of_a_thing_with_two_senses_depends_on_the_context() {
     let mut disagreements = 0;
     let pairs = all_pairs(&phrase_world(7));
     let score_of: HashMap<_, _> = pairs
@@ -112,7 +113,7 @@ fn word_overlap_correlates_weakly_with_the_score() {
 }
 
 #[test]
-fn written_files_read_back_and_every_word_has_an_id() {
+fn written_files_can_be_read_and_every_word_has_an_id() {
     let world = phrase_world(3);
     let folder = tempfile::tempdir().unwrap();
     world.write(folder.path()).unwrap();
@@ -124,8 +125,8 @@ fn written_files_read_back_and_every_word_has_an_id() {
         ("test.csv", &world.test),
     ] {
         let path = folder.path().join(name);
-        let read = read_pairs_with_titles(path, Labels::Required, &titles).unwrap();
-        assert_eq!(&read, pairs);
+        let pairs_of_file = read_pairs_with_titles(path, Labels::Required, &titles).unwrap();
+        assert_eq!(&pairs_of_file, pairs);
     }
 
     let bytes = phrase_tokenizer();

@@ -14,26 +14,26 @@ fn texts() -> Vec<String> {
 }
 
 #[test]
-fn the_same_texts_make_the_same_tokenizer() -> Result<(), DataError> {
-    let made = || T5Tokenizer::train(texts().into_iter(), 120)?.json();
-    let first = made()?;
+fn the_same_texts_give_the_same_tokenizer() -> Result<(), DataError> {
+    let train = || T5Tokenizer::train(texts().into_iter(), 120)?.json();
+    let first = train()?;
     for _ in 0..5 {
-        assert!(made()? == first);
+        assert!(train()? == first);
     }
     Ok(())
 }
 
 #[test]
-fn texts_round_trip_in_lower_case() -> Result<(), DataError> {
-    let tokens = T5Tokenizer::train(texts().into_iter(), 120)?;
+fn texts_decode_to_their_lower_case() -> Result<(), DataError> {
+    let tokenizer = T5Tokenizer::train(texts().into_iter(), 120)?;
     for text in ["Which town, keeper?", "flag of Åland Islands"] {
-        let ids = tokens.encode(text)?;
-        assert_eq!(tokens.decode(&ids)?, text.to_lowercase());
-        assert!(ids.iter().all(|id| (*id as usize) < tokens.vocabulary()));
+        let ids = tokenizer.encode(text)?;
+        assert_eq!(tokenizer.decode(&ids)?, text.to_lowercase());
+        assert!(ids.iter().all(|id| (*id as usize) < tokenizer.vocabulary()));
     }
-    let again = T5Tokenizer::parse(&tokens.json()?, Path::new("tokenizer.json"))?;
-    assert_eq!(again.encode("red apple")?, tokens.encode("red apple")?);
-    assert_eq!((again.begin, again.mask, again.end, again.pad), (4, 3, 1, 0));
+    let parsed = T5Tokenizer::parse(&tokenizer.json()?, Path::new("tokenizer.json"))?;
+    assert_eq!(parsed.encode("red apple")?, tokenizer.encode("red apple")?);
+    assert_eq!((parsed.begin, parsed.mask, parsed.end, parsed.pad), (4, 3, 1, 0));
     Ok(())
 }
 

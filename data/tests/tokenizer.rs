@@ -1,4 +1,4 @@
-//! Tests of the tokenizer wrapper: segments without special tokens, checks against a model,
+//! Tests of the segment tokenizer: segments without special tokens, checks against a model, and
 //! truncation.
 
 #![allow(clippy::unwrap_used)] // Helper functions use `unwrap` too.
@@ -40,15 +40,15 @@ fn a_text_is_truncated_at_the_configured_side() {
         use_post_processor: false,
     };
     let ids = |form: TextForm| tokenizer.encode_text("metal fastener", &form).unwrap();
-    let framed = |ids: &[u32]| [&[special.cls], ids, &[special.sep]].concat();
-    assert_eq!(ids(form(99, false)), framed(&tokens));
-    assert_eq!(ids(form(4, false)), framed(&tokens[..2]));
-    assert_eq!(ids(form(4, true)), framed(&tokens[tokens.len() - 2..]));
-    assert_eq!(tokenizer.encode_text("", &form(4, true)).unwrap(), framed(&[]));
+    let with_special_tokens = |ids: &[u32]| [&[special.cls], ids, &[special.sep]].concat();
+    assert_eq!(ids(form(99, false)), with_special_tokens(&tokens));
+    assert_eq!(ids(form(4, false)), with_special_tokens(&tokens[..2]));
+    assert_eq!(ids(form(4, true)), with_special_tokens(&tokens[tokens.len() - 2..]));
+    assert_eq!(tokenizer.encode_text("", &form(4, true)).unwrap(), with_special_tokens(&[]));
     // The file's post-processor adds the same tokens.
-    for cut in [form(4, false), form(4, true), form(99, true), form(1, true)] {
-        let processed = TextForm { use_post_processor: true, ..cut };
-        assert_eq!(ids(processed), ids(cut), "{cut:?}");
+    for form in [form(4, false), form(4, true), form(99, true), form(1, true)] {
+        let processed = TextForm { use_post_processor: true, ..form };
+        assert_eq!(ids(processed), ids(form), "{form:?}");
     }
 }
 
@@ -66,7 +66,7 @@ fn segments_have_no_special_tokens_padding_or_truncation() {
 }
 
 #[test]
-fn special_tokens_of_every_style() {
+fn special_tokens_of_bert_roberta_and_clip_are_found() {
     let bert = SpecialTokens { cls: 2, sep: 3, pad: 0, mask: Some(4) };
     assert_eq!(word_piece().special(), bert);
     let roberta = WORD_PIECE
@@ -82,9 +82,9 @@ fn special_tokens_of_every_style() {
         SegmentTokenizer::from_bytes("t", clip.replace("[PAD]", "unused").as_bytes()).unwrap();
     assert_eq!(clip.special(), SpecialTokens { pad: 3, ..bert });
 
-    let without = WORD_PIECE.replace("[SEP]", "[END]");
+    let without_sep = WORD_PIECE.replace("[SEP]", "[END]");
     let error =
-        SegmentTokenizer::from_bytes("some/tokenizer.json", without.as_bytes()).err().unwrap();
+        SegmentTokenizer::from_bytes("some/tokenizer.json", without_sep.as_bytes()).err().unwrap();
     let message = error.to_string();
     assert!(message.contains("some/tokenizer.json"), "{message}");
     let expected = "no sep token (looked for [SEP] or </s> or <|endoftext|>)";
@@ -107,7 +107,7 @@ fn a_tokenizer_of_another_model_is_refused() {
 }
 
 #[test]
-fn files_that_are_not_tokenizers() {
+fn files_that_are_not_tokenizers_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tokenizer.json");
     for content in ["", "{}", "{\"model\": 1}", &WORD_PIECE[..WORD_PIECE.len() / 2]] {
@@ -121,7 +121,7 @@ fn files_that_are_not_tokenizers() {
 }
 
 #[test]
-fn longest_first_truncation() {
+fn the_longest_segments_are_truncated_first() {
     assert_eq!(longest_first(&[3, 4], 7), [3, 4]);
     assert_eq!(longest_first(&[2, 3000, 5], 20), [2, 13, 5]);
     assert_eq!(longest_first(&[10, 10, 10], 8), [3, 3, 2]);
@@ -130,7 +130,7 @@ fn longest_first_truncation() {
 }
 
 #[test]
-fn longest_first_equals_one_token_at_a_time() {
+fn longest_first_equals_removing_one_token_at_a_time() {
     for seed in 0..500 {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let segments = rng.random_range(1..6);

@@ -11,7 +11,8 @@ use engram_data::world::questions::{Question, Split};
 use engram_data::world::{World, WorldOptions};
 use rayon::prelude::*;
 
-/// Sums in eight lanes, which the compiler vectorizes.
+/// Returns the dot product of vectors whose length is a multiple of 8. The compiler vectorizes the
+/// eight sums.
 fn dot_product(left: &[f32], right: &[f32]) -> f32 {
     let mut sums = [0.0; 8];
     for (left, right) in left.chunks_exact(8).zip(right.chunks_exact(8)) {
@@ -28,9 +29,9 @@ fn the_correct_entry_is_found_far_above_chance() {
     let features = HashFeatures::new(&world);
     let keys = features.fact_keys(&world.facts).unwrap();
     assert_eq!(keys.len(), world.facts.len() * KEY_WIDTH);
-    let to_test = world.questions.iter().filter(|question| question.split == Split::Test);
+    let test_questions = world.questions.iter().filter(|question| question.split == Split::Test);
     // A quarter of the questions suffices for two digits of each fraction.
-    let questions: Vec<Question> = to_test.step_by(4).cloned().collect();
+    let questions: Vec<Question> = test_questions.step_by(4).cloned().collect();
     let queries = features.queries(&questions).unwrap();
     let ranks: Vec<usize> = questions
         .par_iter()
@@ -46,16 +47,23 @@ fn the_correct_entry_is_found_far_above_chance() {
     println!("| source | facts | questions | recall@1 | recall@10 |\n|---|---|---|---|---|");
     let cases = Source::ALL.iter().flat_map(|source| [(*source, true), (*source, false)]);
     for (source, made_up) in cases {
-        let of_case = questions.iter().zip(&ranks);
-        let of_case = of_case.filter(|(one, _)| one.source == source && one.made_up == made_up);
-        let ranks: Vec<usize> = of_case.map(|(_, rank)| *rank).collect();
+        let ranked = questions.iter().zip(&ranks);
+        let ranked =
+            ranked.filter(|(question, _)| question.source == source && question.made_up == made_up);
+        let ranks: Vec<usize> = ranked.map(|(_, rank)| *rank).collect();
         if ranks.is_empty() {
             continue;
         }
-        let recall =
-            |count| ranks.iter().filter(|rank| **rank < count).count() as f64 / ranks.len() as f64;
-        let (facts, n) = (if made_up { "made up" } else { "real" }, ranks.len());
-        println!("| {} | {facts} | {n} | {:.2} | {:.2} |", source.name(), recall(1), recall(10));
+        let recall = |cutoff| {
+            ranks.iter().filter(|rank| **rank < cutoff).count() as f64 / ranks.len() as f64
+        };
+        let (facts, count) = (if made_up { "made up" } else { "real" }, ranks.len());
+        println!(
+            "| {} | {facts} | {count} | {:.2} | {:.2} |",
+            source.name(),
+            recall(1),
+            recall(10)
+        );
         // By chance, recall@10 is 10 / 18,056.
         assert!(recall(10) > 0.7, "{source:?} {made_up}: {}", recall(10));
     }
@@ -73,19 +81,19 @@ fn keys_have_unit_length_and_answers_can_be_read_from_values() {
     }
     let values = features.values(&world.facts);
     for (fact, value) in world.facts.iter().zip(values.chunks(VALUE_TOKENS * VALUE_WIDTH)) {
-        let near =
+        let similarity =
             |answer: &&&str| dot_product(&features.answer_token(answer), &value[..VALUE_WIDTH]);
         let answers = fact.attribute.answers.iter();
-        let read = answers.max_by(|one, other| near(one).total_cmp(&near(other)));
-        assert!(read.is_none_or(|answer| *answer == fact.answers[0]));
+        let decoded = answers.max_by(|left, right| similarity(left).total_cmp(&similarity(right)));
+        assert!(decoded.is_none_or(|answer| *answer == fact.answers[0]));
     }
 }
 
 #[test]
-fn the_smallest_view_still_has_a_key() {
+fn a_view_of_one_pixel_has_finite_keys() {
     let view = engram_data::world::view_augmentation(1);
     let options = WorldOptions { images: Some(40), view, ..WorldOptions::default() };
     let world = World::new(&options).unwrap();
     let keys = HashFeatures::new(&world).fact_keys(&world.facts).unwrap();
-    assert!(keys.iter().all(|number| number.is_finite()));
+    assert!(keys.iter().all(|value| value.is_finite()));
 }

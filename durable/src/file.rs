@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
 use crate::folder::{parent, sync_folder};
-use crate::leftover::{RANDOM, prefix};
+use crate::leftover::{RANDOM_LENGTH, prefix};
 
 /// Creates or replaces a file with these bytes.
 ///
@@ -41,7 +41,7 @@ pub fn link_file(from: &Path, to: &Path) -> io::Result<()> {
     if !is_same_file(from, to)? {
         let mut builder = tempfile::Builder::new();
         let prefix = prefix(file_name(to)?);
-        builder.prefix(&prefix).rand_bytes(RANDOM);
+        builder.prefix(&prefix).rand_bytes(RANDOM_LENGTH);
         match builder.make_in(parent(to), |temporary| fs::hard_link(from, temporary)) {
             Ok(link) => link.persist(to).map(drop)?,
             Err(_) => return copy_file(from, to),
@@ -55,14 +55,16 @@ fn is_same_file(from: &Path, to: &Path) -> io::Result<bool> {
     Ok(fs::symlink_metadata(to).is_ok_and(|to| identity(&to) == from))
 }
 
-/// Device number and inode number, which identify a file on this machine.
+/// Returns the device number and the inode number, which identify a file on this machine.
 fn identity(file: &fs::Metadata) -> (u64, u64) {
     (file.dev(), file.ino())
 }
 
-/// The error for a target that another process created meanwhile. The new content stays in `kept`.
-pub(crate) fn already_exists(reason: &str, kept: &Path) -> io::Error {
-    let message = format!("{reason}, and stays; the new content is in {}", kept.display());
+/// Creates the error for a target that another process created meanwhile. The new content stays at
+/// `temporary_path`.
+pub(crate) fn already_exists(reason: &str, temporary_path: &Path) -> io::Error {
+    let message =
+        format!("{reason}, and stays; the new content is in {}", temporary_path.display());
     io::Error::new(io::ErrorKind::AlreadyExists, message)
 }
 
@@ -87,7 +89,7 @@ impl FileWriter {
     pub fn create(path: &Path) -> io::Result<Self> {
         let mut builder = tempfile::Builder::new();
         let prefix = prefix(file_name(path)?);
-        builder.prefix(&prefix).rand_bytes(RANDOM).permissions(permissions(path));
+        builder.prefix(&prefix).rand_bytes(RANDOM_LENGTH).permissions(permissions(path));
         let temporary = BufWriter::new(builder.tempfile_in(parent(path))?);
         Ok(Self { temporary, path: path.to_path_buf() })
     }
@@ -98,7 +100,7 @@ impl FileWriter {
     /// errors of writing, syncing and renaming: the target is unchanged; an error of syncing the
     /// folder: the target is the new file, but a power cut may still undo the rename
     pub fn commit(self) -> io::Result<()> {
-        let (temporary, path) = self.synced()?;
+        let (temporary, path) = self.into_synced()?;
         temporary.persist(&path)?;
         sync_folder(parent(&path))
     }
@@ -111,23 +113,23 @@ impl FileWriter {
     /// as [`FileWriter::commit`]; [`io::ErrorKind::AlreadyExists`] if the target exists: the
     /// finished file keeps its temporary name, which the message contains
     pub fn commit_new(self) -> io::Result<()> {
-        let (temporary, path) = self.synced()?;
-        let refused = match temporary.persist_noclobber(&path) {
+        let (temporary, path) = self.into_synced()?;
+        let error = match temporary.persist_noclobber(&path) {
             Ok(_) => return sync_folder(parent(&path)),
-            Err(refused) => refused,
+            Err(error) => error,
         };
         if fs::symlink_metadata(&path).is_err() {
             // The file system has neither hard links nor a rename without replacement.
-            refused.file.persist(&path)?;
+            error.file.persist(&path)?;
             return sync_folder(parent(&path));
         }
-        let (_, kept) = refused.file.keep()?;
+        let (_, temporary_path) = error.file.keep()?;
         sync_folder(parent(&path))?;
-        Err(already_exists("a file of this name exists", &kept))
+        Err(already_exists("a file of this name exists", &temporary_path))
     }
 
     /// Flushes and syncs the temporary file. Returns it with the path of the target.
-    fn synced(self) -> io::Result<(NamedTempFile, PathBuf)> {
+    fn into_synced(self) -> io::Result<(NamedTempFile, PathBuf)> {
         let temporary = self.temporary.into_inner().map_err(io::IntoInnerError::into_error)?;
         temporary.as_file().sync_all()?;
         Ok((temporary, self.path))
@@ -160,7 +162,7 @@ pub fn write_link(target: &Path, path: &Path) -> io::Result<()> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path has no file name"))?;
     let prefix = prefix(name);
     let mut builder = tempfile::Builder::new();
-    builder.prefix(&prefix).rand_bytes(RANDOM);
+    builder.prefix(&prefix).rand_bytes(RANDOM_LENGTH);
     let link =
         builder.make_in(parent(path), |temporary| std::os::unix::fs::symlink(target, temporary))?;
     link.persist(path)?;
@@ -195,8 +197,9 @@ pub fn open_lock(path: &Path) -> io::Result<File> {
 /// Whether an open file is still the file at `path`: another process may have removed or replaced
 /// that file.
 pub fn is_at(file: &File, path: &Path) -> bool {
-    let there = fs::metadata(path);
-    file.metadata().is_ok_and(|own| there.is_ok_and(|there| identity(&own) == identity(&there)))
+    let at_path = fs::metadata(path);
+    file.metadata()
+        .is_ok_and(|file| at_path.is_ok_and(|at_path| identity(&file) == identity(&at_path)))
 }
 
 /// Opens an existing pipe or device for writing.
@@ -215,7 +218,7 @@ pub fn open_device(path: &Path) -> io::Result<File> {
 fn open_or_create(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     match options.open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        opened => return opened,
+        result => return result,
     }
     let file = options.create(true).open(path)?;
     sync_folder(parent(path))?;

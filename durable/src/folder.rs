@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use crate::file::already_exists;
-use crate::leftover::{RANDOM, prefix};
+use crate::leftover::{RANDOM_LENGTH, prefix};
 
 /// A folder that is built beside its final path. A drop without a commit leaves nothing.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ impl FolderWriter {
     /// [`io::ErrorKind::AlreadyExists`] if the target exists and is not an empty folder;
     /// errors of creating the folder
     pub fn create(folder: &Path) -> io::Result<Self> {
-        refuse_filled(folder)?;
+        check_missing_or_empty(folder)?;
         // If `folder` is a symbolic link to an empty folder, the target of the link is replaced.
         let folder = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_path_buf());
         let name = folder.file_name().ok_or_else(|| {
@@ -35,14 +35,14 @@ impl FolderWriter {
         create_folder(parent(&folder))?;
         let prefix = prefix(name);
         let mut builder = tempfile::Builder::new();
-        builder.prefix(&prefix).rand_bytes(RANDOM);
+        builder.prefix(&prefix).rand_bytes(RANDOM_LENGTH);
         // The umask restricts the permissions.
         builder.permissions(fs::Permissions::from_mode(0o777));
         let temporary = builder.tempdir_in(parent(&folder))?;
         Ok(Self { temporary, folder })
     }
 
-    /// The folder that holds the files until the commit.
+    /// Returns the temporary folder, which holds the files until the commit.
     pub fn path(&self) -> &Path {
         self.temporary.path()
     }
@@ -58,17 +58,18 @@ impl FolderWriter {
         sync_tree(self.temporary.path())?;
         // The rename fails if the target is a folder with content.
         if let Err(error) = fs::rename(self.temporary.path(), &self.folder) {
-            let Err(filled) = refuse_filled(&self.folder) else { return Err(error) };
-            let kept = self.temporary.keep();
-            sync_folder(parent(&kept))?;
-            return Err(already_exists(&filled.to_string(), &kept));
+            let Err(reason) = check_missing_or_empty(&self.folder) else { return Err(error) };
+            let temporary_path = self.temporary.keep();
+            sync_folder(parent(&temporary_path))?;
+            return Err(already_exists(&reason.to_string(), &temporary_path));
         }
-        let _moved = self.temporary.keep();
+        let _renamed = self.temporary.keep();
         sync_folder(parent(&self.folder))
     }
 }
 
-fn refuse_filled(folder: &Path) -> io::Result<()> {
+/// Returns an error if the path is a file or a folder with content.
+fn check_missing_or_empty(folder: &Path) -> io::Result<()> {
     let reason = match fs::read_dir(folder).map(|mut entries| entries.next().is_none()) {
         Ok(true) => return Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -92,7 +93,7 @@ pub fn create_folder(folder: &Path) -> io::Result<()> {
     match fs::create_dir(folder) {
         // Another process created the folder meanwhile.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => {}
-        created => created?,
+        result => result?,
     }
     sync_folder(parent)
 }
@@ -124,8 +125,8 @@ pub fn remove_folder(path: &Path) -> io::Result<()> {
     sync_parent_if_removed(path, fs::remove_dir_all(path))
 }
 
-fn sync_parent_if_removed(path: &Path, removed: io::Result<()>) -> io::Result<()> {
-    match removed {
+fn sync_parent_if_removed(path: &Path, result: io::Result<()>) -> io::Result<()> {
+    match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
         Ok(()) => sync_folder(parent(path)),

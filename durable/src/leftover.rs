@@ -10,7 +10,7 @@ use crate::folder::{remove_file, remove_folder};
 /// The part of a temporary name between the target's name and the random part.
 const MARKER: &str = ".engram-";
 /// The number of random letters and digits at the end of a temporary name.
-pub(crate) const RANDOM: usize = 6;
+pub(crate) const RANDOM_LENGTH: usize = 6;
 
 /// Returns the prefix of all temporary names for the file or folder `name`.
 pub(crate) fn prefix(name: &OsStr) -> OsString {
@@ -27,7 +27,7 @@ pub fn is_leftover(file_name: &OsStr, target: &str) -> bool {
         .to_str()
         .and_then(|name| name.strip_prefix('.')?.strip_prefix(target)?.strip_prefix(MARKER));
     random.is_some_and(|random| {
-        random.len() == RANDOM && random.bytes().all(|byte| byte.is_ascii_alphanumeric())
+        random.len() == RANDOM_LENGTH && random.bytes().all(|byte| byte.is_ascii_alphanumeric())
     })
 }
 

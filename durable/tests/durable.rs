@@ -1,5 +1,5 @@
-//! Files and folders appear as a whole or not at all. Leftovers of a killed process are recognised;
-//! other files stay untouched.
+//! Tests of durable writes: files and folders appear as a whole or not at all. Leftovers of a
+//! killed process are recognised; other files stay unchanged.
 
 use std::fs;
 use std::io::{ErrorKind, Seek, SeekFrom, Write};
@@ -56,7 +56,7 @@ fn a_folder_exists_only_after_its_commit() {
     let default = root.path().join("default");
     fs::create_dir(&default).unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode();
-    assert_eq!(mode(&folder), mode(&default), "the umask's mode, not that of a private temporary");
+    assert_eq!(mode(&folder), mode(&default), "the mode follows the umask");
     assert_eq!(names(&root.path().join("a/b")), ["set"]);
     drop(durable::FolderWriter::create(&root.path().join("other")).unwrap());
     assert_eq!(names(root.path()), ["a", "default"]);
@@ -74,7 +74,7 @@ fn a_folder_replaces_only_an_empty_folder() {
     let error = set.commit().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::AlreadyExists);
     assert_eq!(names(&folder), ["theirs"]);
-    assert_eq!(names(&kept_in(&error)), ["ours"]);
+    assert_eq!(names(&temporary_path_in(&error)), ["ours"]);
     assert!(durable::FolderWriter::create(&folder).is_err());
     assert!(durable::FolderWriter::create(&folder.join("theirs")).is_err());
 }
@@ -82,17 +82,17 @@ fn a_folder_replaces_only_an_empty_folder() {
 #[test]
 fn only_leftovers_of_the_given_targets_are_removed() {
     let folder = tempfile::tempdir().unwrap();
-    let stay =
+    let other_files =
         [".notes.Xy12Zw", ".summary.json.engram-short", ".other.engram-a1B2c3", "summary.json"];
-    let go = [".summary.json.engram-a1B2c3", ".best.engram-000000"];
-    for name in stay.iter().chain(&go) {
+    let leftovers = [".summary.json.engram-a1B2c3", ".best.engram-000000"];
+    for name in other_files.iter().chain(&leftovers) {
         fs::write(folder.path().join(name), b"x").unwrap();
     }
-    let left_folder = folder.path().join(".step.engram-zzzzzz");
-    fs::create_dir(&left_folder).unwrap();
-    fs::write(left_folder.join("weights"), b"x").unwrap();
+    let leftover_folder = folder.path().join(".step.engram-zzzzzz");
+    fs::create_dir(&leftover_folder).unwrap();
+    fs::write(leftover_folder.join("weights"), b"x").unwrap();
     durable::remove_leftovers(folder.path(), &["summary.json", "best", "step"]).unwrap();
-    let mut expected = stay.map(str::to_owned);
+    let mut expected = other_files.map(str::to_owned);
     expected.sort();
     assert_eq!(names(folder.path()), expected);
     durable::remove_leftovers(&folder.path().join("missing"), &["best"]).unwrap();
@@ -101,22 +101,22 @@ fn only_leftovers_of_the_given_targets_are_removed() {
 #[test]
 fn files_are_appended_locked_copied_renamed_and_removed() {
     let folder = tempfile::tempdir().unwrap();
-    let at = |name: &str| folder.path().join(name);
+    let path = |name: &str| folder.path().join(name);
     for line in ["one\n", "two\n"] {
-        durable::append_to(&at("log")).unwrap().write_all(line.as_bytes()).unwrap();
+        durable::append_to(&path("log")).unwrap().write_all(line.as_bytes()).unwrap();
     }
-    assert_eq!(fs::read(at("log")).unwrap(), b"one\ntwo\n");
-    durable::open_lock(&at("log")).unwrap();
-    assert_eq!(fs::read(at("log")).unwrap(), b"one\ntwo\n");
-    durable::copy_file(&at("log"), &at("copy")).unwrap();
-    durable::create_folder(&at("deep/er")).unwrap();
-    durable::rename(&at("copy"), &at("deep/er/copy")).unwrap();
-    assert_eq!(fs::read(at("deep/er/copy")).unwrap(), b"one\ntwo\n");
-    assert!(durable::open_device(&at("log")).is_err(), "a regular file is never written into");
-    assert!(durable::create_new_file(&at("log")).is_err());
-    durable::remove_folder(&at("deep")).unwrap();
-    durable::remove_file(&at("log")).unwrap();
-    durable::remove_file(&at("log")).unwrap();
+    assert_eq!(fs::read(path("log")).unwrap(), b"one\ntwo\n");
+    durable::open_lock(&path("log")).unwrap();
+    assert_eq!(fs::read(path("log")).unwrap(), b"one\ntwo\n");
+    durable::copy_file(&path("log"), &path("copy")).unwrap();
+    durable::create_folder(&path("deep/er")).unwrap();
+    durable::rename(&path("copy"), &path("deep/er/copy")).unwrap();
+    assert_eq!(fs::read(path("deep/er/copy")).unwrap(), b"one\ntwo\n");
+    assert!(durable::open_device(&path("log")).is_err(), "a regular file is never written into");
+    assert!(durable::create_new_file(&path("log")).is_err());
+    durable::remove_folder(&path("deep")).unwrap();
+    durable::remove_file(&path("log")).unwrap();
+    durable::remove_file(&path("log")).unwrap();
     assert!(names(folder.path()).is_empty());
 }
 
@@ -139,28 +139,28 @@ fn a_linked_file_is_complete_and_leaves_no_temporary() {
 fn a_new_file_replaces_nothing_and_its_content_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("scores");
-    let written = |bytes: &[u8]| {
+    let write = |bytes: &[u8]| {
         let mut file = durable::FileWriter::create(&path).unwrap();
         file.write_all(bytes).unwrap();
         file
     };
-    let (first, second) = (written(b"first"), written(b"second"));
+    let (first, second) = (write(b"first"), write(b"second"));
     first.commit_new().unwrap();
     let error = second.commit_new().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::AlreadyExists);
     assert_eq!(fs::read(&path).unwrap(), b"first");
-    let kept = kept_in(&error);
-    assert_eq!(fs::read(&kept).unwrap(), b"second");
-    assert!(durable::is_leftover(kept.file_name().unwrap(), "scores"));
+    let temporary_path = temporary_path_in(&error);
+    assert_eq!(fs::read(&temporary_path).unwrap(), b"second");
+    assert!(durable::is_leftover(temporary_path.file_name().unwrap(), "scores"));
     // A dangling link is a file too.
     fs::remove_file(&path).unwrap();
     std::os::unix::fs::symlink("missing", &path).unwrap();
-    kept_in(&written(b"third").commit_new().unwrap_err());
+    temporary_path_in(&write(b"third").commit_new().unwrap_err());
     assert!(path.is_symlink() && !path.exists());
 }
 
-/// The path in an error where the new content was kept.
-fn kept_in(error: &std::io::Error) -> PathBuf {
+/// Returns the path of the new content from an error message.
+fn temporary_path_in(error: &std::io::Error) -> PathBuf {
     let text = error.to_string();
     PathBuf::from(text.rsplit_once("the new content is in ").expect("a path").1)
 }

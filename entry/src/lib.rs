@@ -7,9 +7,9 @@
 //! let passage = Entry::passage("passages", "Bern is a city.").of_document("Q70");
 //! let line = serde_json::to_string(&passage)?;
 //! assert_eq!(line, r#"{"source":"passages","document":"Q70","text":"Bern is a city."}"#);
-//! let read: EntryLine = serde_json::from_str(&line)?;
-//! assert_eq!(read, passage);
-//! assert_eq!(read.with_id(3).text(), "Bern is a city.");
+//! let parsed: EntryLine = serde_json::from_str(&line)?;
+//! assert_eq!(parsed, passage);
+//! assert_eq!(parsed.with_id(3).text(), "Bern is a city.");
 //! # Ok::<(), serde_json::Error>(())
 //! ```
 
@@ -49,8 +49,8 @@ pub struct Entry<Id = i64> {
     /// null.
     #[serde(default = "default_source", deserialize_with = "source_or_default")]
     pub source: String,
-    /// The document that the entry comes from. `None` if it is not known. Retrieval for an example
-    /// excludes entries of its own document.
+    /// The document that the entry comes from; `None` if it is not known. Retrieval for an example
+    /// excludes the entries of the example's document.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -68,30 +68,30 @@ pub struct Entry<Id = i64> {
 pub type EntryLine = Entry<Option<i64>>;
 
 impl Entry {
-    /// An entry without a payload.
+    /// Creates an entry without a payload.
     pub fn bare(id: i64) -> Self {
         EntryLine::new(DEFAULT_SOURCE, []).with_id(id)
     }
 }
 
 impl EntryLine {
-    /// An entry with these fields as its payload, without id and document.
+    /// Creates an entry with these fields as its payload, without id and document.
     fn new<const N: usize>(source: &str, fields: [(&str, Value); N]) -> Self {
         let payload = fields.into_iter().map(|(field, value)| (field.to_owned(), value)).collect();
         Self { id: None, source: source.to_owned(), document: None, payload }
     }
 
-    /// A text passage.
+    /// Creates a text passage.
     pub fn passage(source: &str, text: impl Into<String>) -> Self {
         Self::new(source, [("text", text.into().into())])
     }
 
-    /// An image, given by its path or URL, with its caption.
+    /// Creates an entry of an image, given by its path or URL, with its caption.
     pub fn image_text(source: &str, image: impl Into<String>, text: impl Into<String>) -> Self {
         Self::new(source, [("image", image.into().into()), ("text", text.into().into())])
     }
 
-    /// An edge of a knowledge graph.
+    /// Creates an edge of a knowledge graph.
     pub fn triple(
         source: &str,
         subject: impl Into<String>,
@@ -103,7 +103,7 @@ impl EntryLine {
         Self::new(source, [("subject", subject), ("relation", relation), ("object", object)])
     }
 
-    /// A question with all its answers, with or without an image.
+    /// Creates a question with all its answers, with or without an image.
     pub fn question_answer(
         source: &str,
         image: Option<String>,
@@ -132,12 +132,12 @@ impl<Id> Entry<Id> {
         Self { document: Some(document.into()), ..self }
     }
 
-    /// The path or URL of the image; `None` without an image.
+    /// Returns the path or URL of the image; `None` without an image.
     pub fn image(&self) -> Option<&str> {
         self.payload.get("image").and_then(Value::as_str)
     }
 
-    /// The kind of the entry.
+    /// Returns the kind of the entry.
     pub fn kind(&self) -> Kind {
         let has = |field: &str| self.payload.contains_key(field);
         match () {
@@ -150,8 +150,8 @@ impl<Id> Entry<Id> {
         }
     }
 
-    /// The text for the encoder: the field `text`, or the fields of a triple or a question in one
-    /// line. Empty without these fields.
+    /// Returns the text for the encoder: the field `text`, or the fields of a triple or a question
+    /// in one line. Empty without these fields.
     ///
     /// ```
     /// use engram_entry::Entry;
@@ -253,13 +253,16 @@ mod tests {
     #[test]
     fn only_an_entry_of_a_memory_needs_an_id() {
         let line = r#"{"source":"vqa","image":"a.jpg","question":"what?","answer":["cat"]}"#;
-        let read: EntryLine = serde_json::from_str(line).unwrap();
+        let parsed: EntryLine = serde_json::from_str(line).unwrap();
         let image = Some("a.jpg".to_owned());
-        let made = Entry::question_answer("vqa", image, "what?", vec!["cat".to_owned()]);
-        assert_eq!((&read, serde_json::to_string(&made).unwrap().as_str()), (&made, line));
+        let expected = Entry::question_answer("vqa", image, "what?", vec!["cat".to_owned()]);
+        assert_eq!(
+            (&parsed, serde_json::to_string(&expected).unwrap().as_str()),
+            (&expected, line)
+        );
         let error = serde_json::from_str::<Entry>(line).unwrap_err();
         assert!(error.to_string().starts_with("missing field `id`"), "{error}");
-        let numbered = serde_json::to_string(&made.with_id(0)).unwrap();
-        assert_eq!(numbered, line.replacen('{', "{\"id\":0,", 1));
+        let with_id = serde_json::to_string(&expected.with_id(0)).unwrap();
+        assert_eq!(with_id, line.replacen('{', "{\"id\":0,", 1));
     }
 }

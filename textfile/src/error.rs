@@ -1,4 +1,5 @@
-//! Errors of text inputs. Each message names the file, the line, the problem and the remedy.
+//! Errors of text inputs. Each message names the file, the line if it is known, the problem and the
+//! remedy.
 
 use std::fmt;
 use std::io;
@@ -32,7 +33,7 @@ impl fmt::Display for Location {
 /// An error in a text input.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs)] // The field names are self-explanatory, and the message uses each field.
+#[allow(missing_docs)] // The message of a variant explains its fields.
 pub enum TextError {
     /// The file cannot be opened or read.
     #[error("{file}: cannot be read: {source}; check the path and its permissions")]
@@ -109,8 +110,8 @@ impl TextError {
 /// Shortens a text to at most `width` characters on one line. Control characters become spaces; a
 /// truncated text ends with an ellipsis.
 pub fn shortened(text: &str, width: usize) -> String {
-    let clean = |c: char| if c.is_control() { ' ' } else { c };
-    let mut characters = text.chars().map(clean);
+    let replace_control = |c: char| if c.is_control() { ' ' } else { c };
+    let mut characters = text.chars().map(replace_control);
     let mut short: String = characters.by_ref().take(width).collect();
     if characters.next().is_some() {
         short.pop();

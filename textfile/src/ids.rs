@@ -13,7 +13,7 @@ pub struct UniqueIds<K> {
 }
 
 impl<K: AsRef<str> + Eq + Hash> UniqueIds<K> {
-    /// An empty set with room for `count` ids.
+    /// Creates an empty set with room for `count` ids.
     pub fn with_capacity(count: usize) -> Self {
         Self { lines: HashMap::with_capacity(count) }
     }

@@ -19,9 +19,9 @@ const MAX_DECOMPRESSED_BYTES: u64 = 256 << 20;
 const MAX_PIPE_BYTES: u64 = 1 << 30;
 
 /// The buffer size, in bytes.
-const BUFFER: usize = 1 << 18;
+const BUFFER_BYTES: usize = 1 << 18;
 /// Limit on the white space before the first byte of the text: JSON may begin with blank lines.
-const MAX_LEADING_SPACE: u64 = 1 << 12;
+const MAX_LEADING_SPACE_BYTES: u64 = 1 << 12;
 
 /// The first bytes of gzip data.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
@@ -48,8 +48,8 @@ impl<'r> Input<'r> {
     /// [`TextError::Read`]; as [`Input::new`]
     pub fn open(path: impl AsRef<Path>) -> Result<Input<'static>, TextError> {
         let path = path.as_ref();
-        let opened = File::open(path).and_then(|file| Ok((file.metadata()?, file)));
-        let (metadata, file) = opened.map_err(|error| read_error(&name(path), false, error))?;
+        let result = File::open(path).and_then(|file| Ok((file.metadata()?, file)));
+        let (metadata, file) = result.map_err(|error| read_error(&name(path), false, error))?;
         let size = metadata.is_file().then_some(metadata.len());
         Ok(Input { size, ..Input::new(path, file)? })
     }
@@ -74,20 +74,20 @@ impl<'r> Input<'r> {
     fn with_limit(file: &Path, reader: impl Read + 'r, limit: u64) -> Result<Self, TextError> {
         let file = name(file);
         let compressed_bytes = Rc::new(Cell::new(0));
-        let counted = Counted { reader, compressed_bytes: compressed_bytes.clone() };
-        let packed = BufReader::with_capacity(BUFFER, counted);
-        let (mut first, packed) =
-            first_bytes(packed).map_err(|error| read_error(&file, false, error))?;
+        let counting_reader = CountingReader { reader, compressed_bytes: compressed_bytes.clone() };
+        let raw_reader = BufReader::with_capacity(BUFFER_BYTES, counting_reader);
+        let (mut first, raw_reader) =
+            first_bytes(raw_reader).map_err(|error| read_error(&file, false, error))?;
         let is_gzip = first.starts_with(&GZIP);
-        let mut reader: Box<dyn BufRead + 'r> = Box::new(packed);
+        let mut reader: Box<dyn BufRead + 'r> = Box::new(raw_reader);
         if is_gzip {
-            let limited = Limited {
+            let limited = LimitedReader {
                 reader: MultiGzDecoder::new(reader),
                 decompressed_bytes: 0,
                 compressed_bytes,
                 limit,
             };
-            let text = first_bytes(BufReader::with_capacity(BUFFER, limited));
+            let text = first_bytes(BufReader::with_capacity(BUFFER_BYTES, limited));
             let text = text.map_err(|error| read_error(&file, true, error))?;
             (first, reader) = (text.0, Box::new(text.1));
         }
@@ -104,7 +104,7 @@ impl<'r> Input<'r> {
         Ok(Self { file, reader, is_gzip, size: None })
     }
 
-    /// The file, as named in error messages.
+    /// Returns the name of the file in error messages.
     pub fn file(&self) -> &str {
         &self.file
     }
@@ -112,21 +112,22 @@ impl<'r> Input<'r> {
     /// Returns the first byte that is not white space. The read position does not change.
     ///
     /// # Errors
-    /// [`TextError::Empty`] if the first 4 KiB are white space; as [`Input::error`]
+    /// [`TextError::Empty`] if the file, or its first 4 KiB, has only white space; as
+    /// [`Input::error`]
     pub fn first_byte(&mut self) -> Result<u8, TextError> {
         let mut start = Vec::new();
-        let mut found = None;
-        let mut bytes = self.reader.by_ref().take(MAX_LEADING_SPACE).bytes();
-        while found.is_none()
+        let mut first_byte = None;
+        let mut bytes = self.reader.by_ref().take(MAX_LEADING_SPACE_BYTES).bytes();
+        while first_byte.is_none()
             && let Some(byte) = bytes.next()
         {
             let byte = byte.map_err(|error| read_error(&self.file, self.is_gzip, error))?;
             start.push(byte);
-            found = (!byte.is_ascii_whitespace()).then_some(byte);
+            first_byte = (!byte.is_ascii_whitespace()).then_some(byte);
         }
-        let rest = std::mem::replace(&mut self.reader, Box::new(io::empty()));
-        self.reader = Box::new(Cursor::new(start).chain(rest));
-        found.ok_or_else(|| TextError::Empty { file: self.file.clone() })
+        let reader = std::mem::replace(&mut self.reader, Box::new(io::empty()));
+        self.reader = Box::new(Cursor::new(start).chain(reader));
+        first_byte.ok_or_else(|| TextError::Empty { file: self.file.clone() })
     }
 
     /// Reads all bytes.
@@ -137,11 +138,11 @@ impl<'r> Input<'r> {
     pub fn read_bytes(mut self) -> Result<Vec<u8>, TextError> {
         let limit = if self.size.is_some() { u64::MAX - 1 } else { MAX_PIPE_BYTES };
         let mut bytes = Vec::with_capacity(self.size.unwrap_or(0) as usize + 1);
-        let read = self.reader.by_ref().take(limit + 1).read_to_end(&mut bytes);
-        read.map_err(|error| self.error(error))?;
+        let result = self.reader.by_ref().take(limit + 1).read_to_end(&mut bytes);
+        result.map_err(|error| self.error(error))?;
         if bytes.len() as u64 > limit {
             let reason = format!("has more than {} MiB", MAX_PIPE_BYTES >> 20);
-            return Err(TextError::malformed(self.file, None, reason, UNPACK));
+            return Err(TextError::malformed(self.file, None, reason, DECOMPRESS_REMEDY));
         }
         Ok(bytes)
     }
@@ -177,8 +178,8 @@ pub fn read_bytes(path: impl AsRef<Path>) -> Result<Vec<u8>, TextError> {
     Input::open(path)?.read_bytes()
 }
 
-/// The folder to which paths inside `file` are relative: the folder of `file`, or the current
-/// folder if `file` is in `/dev`, such as standard input.
+/// Returns the folder to which paths inside `file` are relative: the folder of `file`, or the
+/// current folder if `file` is in `/dev`, such as standard input.
 pub fn base_folder(file: &Path) -> &Path {
     match file.parent() {
         Some(folder) if !folder.starts_with("/dev") => folder,
@@ -205,14 +206,14 @@ pub fn decode(file: &str, mut bytes: Vec<u8>) -> Result<String, TextError> {
         bytes.drain(..BYTE_ORDER_MARK.len());
     }
     String::from_utf8(bytes).map_err(|error| {
-        let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-        let line = 1 + before.iter().filter(|byte| **byte == b'\n').count() as u64;
+        let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = 1 + valid.iter().filter(|byte| **byte == b'\n').count() as u64;
         TextError::NotUtf8 { location: Location::new(file, line) }
     })
 }
 
 /// The remedy for an input above its size limit. Uncompressed files have no limit.
-const UNPACK: &str = "write its content to an uncompressed file and use that file";
+const DECOMPRESS_REMEDY: &str = "write its content to an uncompressed file and use that file";
 
 fn name(path: &Path) -> String {
     path.display().to_string()
@@ -221,7 +222,9 @@ fn name(path: &Path) -> String {
 fn read_error(file: &str, is_gzip: bool, source: io::Error) -> TextError {
     use io::ErrorKind::{FileTooLarge, InvalidData, InvalidInput, UnexpectedEof};
     match source.kind() {
-        FileTooLarge if is_gzip => TextError::malformed(file, None, source.to_string(), UNPACK),
+        FileTooLarge if is_gzip => {
+            TextError::malformed(file, None, source.to_string(), DECOMPRESS_REMEDY)
+        }
         UnexpectedEof | InvalidInput | InvalidData if is_gzip => {
             let reason = format!("is gzip-compressed but cannot be unpacked: {source}");
             TextError::malformed(file, None, reason, "download or compress the file again")
@@ -235,20 +238,20 @@ fn read_error(file: &str, is_gzip: bool, source: io::Error) -> TextError {
 fn first_bytes<R: BufRead>(mut reader: R) -> io::Result<(Vec<u8>, impl BufRead)> {
     let mut first = Vec::new();
     reader.by_ref().take(1).read_to_end(&mut first)?;
-    let [gzip, mark] = [GZIP[0], BYTE_ORDER_MARK[0]];
-    if matches!(first[..], [0xfe | 0xff]) || first == [gzip] || first == [mark] {
+    let [gzip, byte_order_mark] = [GZIP[0], BYTE_ORDER_MARK[0]];
+    if matches!(first[..], [0xfe | 0xff]) || first == [gzip] || first == [byte_order_mark] {
         reader.by_ref().take(2).read_to_end(&mut first)?;
     }
     Ok((first.clone(), Cursor::new(first).chain(reader)))
 }
 
 /// A reader that counts the compressed bytes read.
-struct Counted<R> {
+struct CountingReader<R> {
     reader: R,
     compressed_bytes: Rc<Cell<u64>>,
 }
 
-impl<R: Read> Read for Counted<R> {
+impl<R: Read> Read for CountingReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.reader.read(buffer)?;
         self.compressed_bytes.set(self.compressed_bytes.get() + count as u64);
@@ -257,7 +260,7 @@ impl<R: Read> Read for Counted<R> {
 }
 
 /// A reader that returns an error when the decompressed data exceed the limit.
-struct Limited<R> {
+struct LimitedReader<R> {
     reader: R,
     /// Decompressed bytes returned so far.
     decompressed_bytes: u64,
@@ -266,7 +269,7 @@ struct Limited<R> {
     limit: u64,
 }
 
-impl<R: Read> Read for Limited<R> {
+impl<R: Read> Read for LimitedReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.decompressed_bytes > self.limit
             && self.decompressed_bytes / MAX_COMPRESSION_RATIO > self.compressed_bytes.get()
@@ -289,7 +292,7 @@ mod tests {
 
     use super::*;
 
-    fn pack(bytes: &[u8]) -> Vec<u8> {
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), Default::default());
         encoder.write_all(bytes).unwrap();
         encoder.finish().unwrap()
@@ -305,30 +308,30 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("text.gz");
         // Two gzip members, as from `cat a.gz b.gz`.
-        let packed = [pack(b"\xef\xbb\xbfone\n"), pack(b"two\n")].concat();
+        let packed = [gzip(b"\xef\xbb\xbfone\n"), gzip(b"two\n")].concat();
         std::fs::write(&path, &packed).unwrap();
         assert_eq!(read_text(&path).unwrap(), "one\ntwo\n");
         std::fs::write(&path, &packed[..packed.len() - 9]).unwrap();
         let error = read_text(&path).unwrap_err().to_string();
         assert!(error.contains("text.gz: is gzip-compressed but cannot be unpacked"), "{error}");
-        let error = text(&pack(&packed)).unwrap_err();
+        let error = text(&gzip(&packed)).unwrap_err();
         assert_eq!(error, "f: is gzip-compressed twice; unpack it with gunzip once");
     }
 
     #[test]
-    fn a_gzip_file_that_unpacks_to_too_much_is_refused() {
-        let packed = pack(&[b'a'; 3 << 20]);
-        let read = |mib: u64| {
+    fn a_gzip_file_above_the_limit_is_refused() {
+        let packed = gzip(&[b'a'; 3 << 20]);
+        let read_with_limit = |mib: u64| {
             let input = Input::with_limit(Path::new("f"), &*packed, mib << 20);
             input.and_then(Input::read_bytes).map(|bytes| bytes.len())
         };
-        assert_eq!(read(3).unwrap(), 3 << 20);
-        let error = read(2).unwrap_err().to_string();
+        assert_eq!(read_with_limit(3).unwrap(), 3 << 20);
+        let error = read_with_limit(2).unwrap_err().to_string();
         assert!(error.starts_with("f: unpacks to more than 2 MiB and 100 times its size; write"));
         // A false size in the gzip trailer does not allocate memory.
-        let mut lies = packed.clone();
-        lies.splice(packed.len() - 4.., [0xff; 4]);
-        assert!(text(&lies).is_err());
+        let mut with_false_size = packed.clone();
+        with_false_size.splice(packed.len() - 4.., [0xff; 4]);
+        assert!(text(&with_false_size).is_err());
     }
 
     #[test]
@@ -340,8 +343,8 @@ mod tests {
         let error = text(b"\xef\xbb\xbfone\ntwo\xff\n").unwrap_err();
         assert_eq!(error, "f:2: is not UTF-8; convert the file to UTF-8");
         assert_eq!(text(b"\xef\xbb\xbfone").unwrap(), "one");
-        for short in [&b""[..], b"\xef\xbb\xbf", b"e", b"\xc3\xa9"] {
-            assert!(text(short).is_ok(), "{short:?}");
+        for short_text in [&b""[..], b"\xef\xbb\xbf", b"e", b"\xc3\xa9"] {
+            assert!(text(short_text).is_ok(), "{short_text:?}");
         }
     }
 

@@ -12,13 +12,13 @@ use crate::lines::not_blank;
 use crate::{Location, TextError, shortened};
 
 /// Maximum length of a quotation from a file in a message, in characters.
-const QUOTED: usize = 200;
+const MAX_QUOTED_CHARACTERS: usize = 200;
 
 /// The remedy for a JSON lines file with other content.
 pub const ONE_OBJECT: &str = "write one JSON object per line, with texts as strings";
 
 /// Minimum size in bytes of the block that a thread reads at a time.
-const BLOCK: usize = 1 << 16;
+const MIN_BLOCK_BYTES: usize = 1 << 16;
 
 /// A value that must be a JSON object. A derived `Deserialize` alone would also accept a list of
 /// the fields in declaration order.
@@ -60,16 +60,16 @@ where
     T: Deserialize<'a>,
     R: Send,
 {
-    let parse = |(line, row): (u64, &'a str)| {
-        parse_json_line(file, line, row, remedy).map(|parsed| make(line, parsed))
+    let parse = |(number, line): (u64, &'a str)| {
+        parse_json_line(file, number, line, remedy).map(|record| make(number, record))
     };
-    let parsed: Vec<Result<Vec<R>, TextError>> = blocks(text)
+    let results: Vec<Result<Vec<R>, TextError>> = blocks(text)
         .into_par_iter()
-        .map(|(before, block)| {
-            not_blank(block).map(|(line, row)| parse((before + line, row))).collect()
+        .map(|(lines_before, block)| {
+            not_blank(block).map(|(number, line)| parse((lines_before + number, line))).collect()
         })
         .collect();
-    parsed.into_iter().collect()
+    results.into_iter().collect()
 }
 
 /// Parses a line, which must be a JSON object. `file`, `line` and `remedy` are for error messages.
@@ -89,8 +89,8 @@ pub fn parse_json_line<'a, T: Deserialize<'a>>(
     })
 }
 
-/// The message of the JSON parser on one line, with its position. It has at most 200 characters
-/// before the position, because it may quote the file.
+/// Returns the message of the JSON parser on one line, with its position. The message has at most
+/// 200 characters before the position, because it may quote the file.
 pub fn message(error: &serde_json::Error) -> String {
     let (description, position) = split_position(error);
     description + &position
@@ -108,22 +108,23 @@ pub fn message_in_line(error: &serde_json::Error) -> String {
 /// Splits a message into the description and the position.
 fn split_position(error: &serde_json::Error) -> (String, String) {
     let message = error.to_string();
-    let at = if error.line() > 0 { message.rfind(" at line ") } else { None };
-    let (description, position) = message.split_at(at.unwrap_or(message.len()));
-    (shortened(description, QUOTED), position.to_owned())
+    let start = if error.line() > 0 { message.rfind(" at line ") } else { None };
+    let (description, position) = message.split_at(start.unwrap_or(message.len()));
+    (shortened(description, MAX_QUOTED_CHARACTERS), position.to_owned())
 }
 
-/// Splits text into blocks of whole lines of at least [`BLOCK`] bytes (the last may be shorter).
-/// Each block comes with the number of lines before it.
+/// Splits text into blocks of whole lines of at least [`MIN_BLOCK_BYTES`] bytes (the last may be
+/// shorter). Each block comes with the number of lines before it.
 fn blocks(text: &str) -> Vec<(u64, &str)> {
-    let mut blocks = Vec::with_capacity(text.len() / BLOCK + 1);
-    let (mut rest, mut before) = (text, 0);
-    while !rest.is_empty() {
-        let ends = rest.as_bytes().iter().skip(BLOCK).position(|byte| *byte == b'\n');
-        let (block, next) = rest.split_at(ends.map_or(rest.len(), |end| BLOCK + end + 1));
-        blocks.push((before, block));
-        before += block.bytes().filter(|byte| *byte == b'\n').count() as u64;
-        rest = next;
+    let mut blocks = Vec::with_capacity(text.len() / MIN_BLOCK_BYTES + 1);
+    let (mut remaining, mut lines_before) = (text, 0);
+    while !remaining.is_empty() {
+        let end = remaining.as_bytes().iter().skip(MIN_BLOCK_BYTES).position(|byte| *byte == b'\n');
+        let (block, next) =
+            remaining.split_at(end.map_or(remaining.len(), |end| MIN_BLOCK_BYTES + end + 1));
+        blocks.push((lines_before, block));
+        lines_before += block.bytes().filter(|byte| *byte == b'\n').count() as u64;
+        remaining = next;
     }
     blocks
 }
@@ -143,7 +144,7 @@ mod tests {
         for id in 0..30_000 {
             text += &format!("{{\"id\": {id}}}\n{}", ["", "\r\n", "  \n"][id % 3]);
         }
-        assert!(text.len() > 4 * BLOCK);
+        assert!(text.len() > 4 * MIN_BLOCK_BYTES);
         let rows = json_lines("f", &text, "", |line, row: Row| (line, row.id)).unwrap();
         let expected: Vec<(u64, &str)> = not_blank(&text).collect();
         for ((line, id), (expected_line, row)) in rows.into_iter().flatten().zip(&expected) {

@@ -4,7 +4,7 @@
 //! - Text is UTF-8, with or without a byte order mark. The error for UTF-16 names this encoding.
 //! - Lines end with `\n` or `\r\n`.
 //! - A small gzip file cannot fill the memory ([`Input`] has the limits).
-//! - Each error names the file, the line, the problem and the remedy.
+//! - Each error names the file, the line if it is known, the problem and the remedy.
 //!
 //! ```
 //! use engram_textfile::{Input, Table};

@@ -7,15 +7,15 @@ use crate::{Input, Location, TextError};
 /// The maximum size of a line, or of a row of a table, in bytes.
 pub const LONGEST_LINE: u64 = 16 << 20;
 
-/// Lines with their numbers, from 1, without their line ends. After the line end of the last line,
-/// no further (empty) line follows.
+/// Iterates over lines with their numbers, from 1, without their line ends. After the line end of
+/// the last line, no further (empty) line follows.
 pub fn lines(text: &str) -> impl Iterator<Item = (u64, &str)> {
     let text = (!text.is_empty()).then(|| text.strip_suffix('\n').unwrap_or(text));
     let lines = text.into_iter().flat_map(|text| text.split('\n'));
     (1..).zip(lines.map(|line| line.strip_suffix('\r').unwrap_or(line)))
 }
 
-/// Lines that are not blank, with their numbers, as in [`lines`].
+/// Iterates over the lines that are not blank, with their numbers, as in [`lines`].
 pub fn not_blank(text: &str) -> impl Iterator<Item = (u64, &str)> {
     lines(text).filter(|(_, line)| !line.trim().is_empty())
 }
@@ -76,12 +76,12 @@ impl<'r> Lines<'r> {
         self.reader.line
     }
 
-    /// The location of this line.
+    /// Returns the location of this line.
     pub fn location(&self) -> Location {
         self.reader.location()
     }
 
-    /// An error for this line.
+    /// Creates an error for this line.
     pub fn error(&self, reason: impl Into<String>, remedy: &'static str) -> TextError {
         TextError::Malformed { location: self.location(), reason: reason.into(), remedy }
     }
@@ -101,8 +101,8 @@ impl<'r> LineReader<'r> {
     /// Reads a line with its line end; returns `false` at the end of the input.
     pub(crate) fn read(&mut self, bytes: &mut Vec<u8>) -> Result<bool, TextError> {
         bytes.clear();
-        let read = self.input.by_ref().take(LONGEST_LINE + 1).read_until(b'\n', bytes);
-        if read.map_err(|error| self.input.error(error))? == 0 {
+        let result = self.input.by_ref().take(LONGEST_LINE + 1).read_until(b'\n', bytes);
+        if result.map_err(|error| self.input.error(error))? == 0 {
             return Ok(false);
         }
         self.line += 1;
@@ -141,17 +141,17 @@ mod tests {
 
     #[test]
     fn an_empty_line_is_a_line() {
-        let of = |text| lines(text).collect::<Vec<_>>();
-        assert_eq!(of(""), []);
-        assert_eq!(of("\n"), [(1, "")]);
-        assert_eq!(of("\r\n\n"), [(1, ""), (2, "")]);
-        assert_eq!(of("a\r\nb"), [(1, "a"), (2, "b")]);
+        let collect = |text| lines(text).collect::<Vec<_>>();
+        assert_eq!(collect(""), []);
+        assert_eq!(collect("\n"), [(1, "")]);
+        assert_eq!(collect("\r\n\n"), [(1, ""), (2, "")]);
+        assert_eq!(collect("a\r\nb"), [(1, "a"), (2, "b")]);
     }
 
     #[test]
-    fn line_ends_of_old_macs_are_refused() {
-        for good in ["", "a", "a\r", "a\r\nb\rc\r\n", "a\n"] {
-            assert!(check_line_ends("f", good).is_ok(), "{good:?}");
+    fn line_ends_of_carriage_returns_alone_are_refused() {
+        for valid in ["", "a", "a\r", "a\r\nb\rc\r\n", "a\n"] {
+            assert!(check_line_ends("f", valid).is_ok(), "{valid:?}");
         }
         let error = check_line_ends("f", "a\rb\r").unwrap_err().to_string();
         assert!(error.starts_with("f:1: ends its lines with a carriage return"), "{error}");
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_an_end_is_refused() {
+    fn a_line_of_more_than_16_mib_is_refused() {
         let endless = std::io::repeat(b'a').take(LONGEST_LINE + 5);
         let mut lines = Lines::new(Input::new("f", endless).unwrap());
         let error = lines.advance().unwrap_err();

@@ -45,7 +45,7 @@ impl Default for PhraseColumns<'static> {
     }
 }
 
-/// Reads phrase pairs. If `is_scored` is true, each row must have a score.
+/// Reads phrase pairs. If `requires_score` is true, each row must have a score.
 ///
 /// # Errors
 /// as [`Table::csv`], [`Table::column`] and [`Table::advance`];
@@ -53,7 +53,7 @@ impl Default for PhraseColumns<'static> {
 /// is not a finite number
 pub fn read_phrases(
     input: Input<'_>,
-    is_scored: bool,
+    requires_score: bool,
     columns: PhraseColumns<'_>,
 ) -> Result<Vec<PhraseRow>, TextError> {
     let mut table = Table::csv(input)?;
@@ -61,30 +61,30 @@ pub fn read_phrases(
     let [anchor, target] = table.columns([columns.anchor, columns.target])?;
     let context = columns.context.map(|name| table.column(name)).transpose()?;
     let rating = table.optional_column("rating")?;
-    let score = if is_scored {
+    let score = if requires_score {
         Some(table.column(columns.score)?)
     } else {
         table.optional_column(columns.score)?
     };
     let (mut rows, mut ids) = (Vec::<PhraseRow>::new(), UniqueIds::with_capacity(0));
     while table.advance()? {
-        let filled = |column| table.required_field(column).map(str::to_owned);
+        let required = |column| table.required_field(column).map(str::to_owned);
         let id = match id_column {
-            Some(column) => filled(column)?,
+            Some(column) => required(column)?,
             None => (rows.len() + 1).to_string(),
         };
         ids.add(id.clone(), table.location())?;
         let is_filled = |column: &usize| !table.field(*column).trim().is_empty();
         rows.push(PhraseRow {
             id,
-            anchor: filled(anchor)?,
-            target: filled(target)?,
-            context: context.map(filled).transpose()?.unwrap_or_default(),
+            anchor: required(anchor)?,
+            target: required(target)?,
+            context: context.map(required).transpose()?.unwrap_or_default(),
             score: score
-                .filter(|column| is_scored || is_filled(column))
+                .filter(|column| requires_score || is_filled(column))
                 .map(|column| table.number(column))
                 .transpose()?,
-            rating: rating.filter(is_filled).map(filled).transpose()?,
+            rating: rating.filter(is_filled).map(required).transpose()?,
             line: table.line(),
         });
     }

@@ -9,14 +9,15 @@ use crate::{Input, Location, TextError, shortened};
 ///
 /// A field that begins with a quote may contain separators, line ends and doubled quotes, as in
 /// Python's `csv`. A quote in the middle of an unquoted field is an ordinary character. An unclosed
-/// quote, text after a closing quote, and a row of another width than the header are errors. Blank
-/// lines are skipped.
+/// quote, text after a closing quote, and a row with more or fewer fields than the header are
+/// errors. Blank lines are skipped.
 pub struct Table<'r> {
     reader: LineReader<'r>,
     delimiter: u8,
     has_quotes: bool,
     /// The line on which the row begins.
     first_line: u64,
+    /// The line that was read last.
     bytes: Vec<u8>,
     header: Vec<String>,
     header_line: u64,
@@ -67,7 +68,7 @@ impl<'r> Table<'r> {
         Ok(table)
     }
 
-    /// The file, as named in error messages.
+    /// Returns the name of the file in error messages.
     pub fn file(&self) -> &str {
         self.reader.input.file()
     }
@@ -89,10 +90,10 @@ impl<'r> Table<'r> {
     /// # Errors
     /// [`TextError::DuplicateColumn`]
     pub fn optional_column(&self, name: &str) -> Result<Option<usize>, TextError> {
-        let mut found =
+        let mut matches =
             (0..self.header.len()).filter(|column| self.header[*column].eq_ignore_ascii_case(name));
-        let first = found.next();
-        match found.next() {
+        let first = matches.next();
+        match matches.next() {
             None => Ok(first),
             Some(_) => Err(TextError::DuplicateColumn {
                 location: Location::new(self.file(), self.header_line),
@@ -113,7 +114,7 @@ impl<'r> Table<'r> {
         Ok(columns)
     }
 
-    /// The names of all columns.
+    /// Returns the names of all columns.
     pub fn header(&self) -> &[String] {
         &self.header
     }
@@ -173,26 +174,27 @@ impl<'r> Table<'r> {
         })
     }
 
-    /// The first line of the row, from 1.
+    /// Returns the first line of the row, from 1.
     pub fn line(&self) -> u64 {
         self.first_line
     }
 
-    /// The location of the row: its first line.
+    /// Returns the location of the row: its first line.
     pub fn location(&self) -> Location {
         Location::new(self.file(), self.line())
     }
 
-    /// An error for this row.
+    /// Creates an error for this row.
     pub fn error(&self, reason: impl Into<String>, remedy: &'static str) -> TextError {
         TextError::Malformed { location: self.location(), reason: reason.into(), remedy }
     }
 
-    /// The fields of the row, unchanged.
+    /// Iterates over the fields of the row, unchanged.
     pub fn fields(&self) -> impl Iterator<Item = &str> {
         (0..self.ends.len()).map(|column| self.field(column))
     }
 
+    /// Reads a row of any number of fields; returns `false` at the end.
     fn read_row(&mut self) -> Result<bool, TextError> {
         if !self.reader.read_not_blank(&mut self.bytes)? {
             return Ok(false);
@@ -209,13 +211,13 @@ impl<'r> Table<'r> {
         fields.text.clear();
         fields.ends.clear();
         loop {
-            let read = fields.read(&self.bytes);
-            read.map_err(|_| TextError::TextAfterQuote { location: self.reader.location() })?;
+            let result = fields.read(&self.bytes);
+            result.map_err(|_| TextError::TextAfterQuote { location: self.reader.location() })?;
             if !fields.in_quotes {
                 break;
             }
-            let is_short = fields.text.len() as u64 <= LONGEST_LINE;
-            if !is_short || !self.reader.read(&mut self.bytes)? {
+            let is_within_limit = fields.text.len() as u64 <= LONGEST_LINE;
+            if !is_within_limit || !self.reader.read(&mut self.bytes)? {
                 return Err(TextError::UnclosedQuote { location: self.location() });
             }
         }
@@ -244,48 +246,48 @@ struct TextAfterQuote;
 impl Fields {
     /// Reads a line: the first line of the row, or the next line of a quoted field.
     fn read(&mut self, line: &[u8]) -> Result<(), TextAfterQuote> {
-        let (mut rest, line_end) = line.split_at(without_end(line).len());
+        let (mut remaining, line_end) = line.split_at(without_end(line).len());
         loop {
-            if self.has_quotes && !self.in_quotes && rest.first() == Some(&b'"') {
+            if self.has_quotes && !self.in_quotes && remaining.first() == Some(&b'"') {
                 self.in_quotes = true;
-                rest = &rest[1..];
+                remaining = &remaining[1..];
             }
             if self.in_quotes {
-                match self.read_quoted(rest) {
+                match self.read_quoted(remaining) {
                     None => {
                         self.text.extend_from_slice(line_end);
                         return Ok(());
                     }
-                    Some(after) => rest = after,
+                    Some(after_quote) => remaining = after_quote,
                 }
-                if rest.first().is_some_and(|byte| *byte != self.delimiter) {
+                if remaining.first().is_some_and(|byte| *byte != self.delimiter) {
                     return Err(TextAfterQuote);
                 }
             }
-            let end = rest.iter().position(|byte| *byte == self.delimiter);
-            self.text.extend_from_slice(&rest[..end.unwrap_or(rest.len())]);
+            let end = remaining.iter().position(|byte| *byte == self.delimiter);
+            self.text.extend_from_slice(&remaining[..end.unwrap_or(remaining.len())]);
             self.ends.push(self.text.len());
             match end {
-                Some(end) => rest = &rest[end + 1..],
+                Some(end) => remaining = &remaining[end + 1..],
                 None => return Ok(()),
             }
         }
     }
 
-    /// Reads a quoted field up to its end and returns the rest; returns `None` if the line ends
+    /// Reads a quoted field up to its end and returns the bytes after it; `None` if the line ends
     /// first.
-    fn read_quoted<'l>(&mut self, mut rest: &'l [u8]) -> Option<&'l [u8]> {
-        while let Some(quote) = rest.iter().position(|byte| *byte == b'"') {
-            self.text.extend_from_slice(&rest[..quote]);
-            rest = &rest[quote + 1..];
-            if rest.first() != Some(&b'"') {
+    fn read_quoted<'l>(&mut self, mut remaining: &'l [u8]) -> Option<&'l [u8]> {
+        while let Some(quote) = remaining.iter().position(|byte| *byte == b'"') {
+            self.text.extend_from_slice(&remaining[..quote]);
+            remaining = &remaining[quote + 1..];
+            if remaining.first() != Some(&b'"') {
                 self.in_quotes = false;
-                return Some(rest);
+                return Some(remaining);
             }
             self.text.push(b'"');
-            rest = &rest[1..];
+            remaining = &remaining[1..];
         }
-        self.text.extend_from_slice(rest);
+        self.text.extend_from_slice(remaining);
         None
     }
 }
@@ -301,9 +303,9 @@ mod tests {
     }
 
     fn rows(text: &str) -> Result<Vec<Vec<String>>, String> {
-        let mut table = tsv(text.as_bytes()).map_err(|e| e.to_string())?;
+        let mut table = tsv(text.as_bytes()).map_err(|error| error.to_string())?;
         let mut rows = vec![table.header().to_vec()];
-        while table.advance().map_err(|e| e.to_string())? {
+        while table.advance().map_err(|error| error.to_string())? {
             rows.push(table.fields().map(str::to_owned).collect());
         }
         Ok(rows)
@@ -340,14 +342,14 @@ mod tests {
             let error = rows(text).unwrap_err();
             assert!(error.starts_with(expected), "{error}");
         }
-        let quoted = "a\n\"".as_bytes().chain(std::io::repeat(b'\n').take(LONGEST_LINE + 5));
-        let mut table = Table::tsv(Input::new("t.tsv", quoted).unwrap(), true).unwrap();
+        let unclosed = "a\n\"".as_bytes().chain(std::io::repeat(b'\n').take(LONGEST_LINE + 5));
+        let mut table = Table::tsv(Input::new("t.tsv", unclosed).unwrap(), true).unwrap();
         let error = table.advance().unwrap_err().to_string();
         assert!(error.starts_with("t.tsv:2: a quote opened here is never closed"), "{error}");
     }
 
     #[test]
-    fn reading_goes_on_after_a_bad_row() {
+    fn reading_continues_after_a_malformed_row() {
         let mut table = tsv(b"a\tb\nx\xef\t\xbb\xbf\n\"x\"y\t\n1\n1\t2\n").unwrap();
         for _ in 0..3 {
             assert!(table.advance().unwrap_err().is_row_error());

@@ -2,7 +2,7 @@
 
 Needs espeak-ng 1.51 and `pip install numpy scipy soundfile`. Run in this folder: `python3 make.py`.
 
-Clips are trimmed, normalised to one peak, resampled to 16 kHz and rounded to 8 bits. The rounding noise is 37 dB below
+Clips are trimmed, scaled to the same peak, resampled to 16 kHz and rounded to 8 bits. The rounding noise is 37 dB below
 the speech, and lets 1,460 clips fit into 6 MB. A tenth of a second of silence separates consecutive clips.
 """
 
@@ -52,34 +52,34 @@ tomato tractor trumpet turtle umbrella unicorn violin volcano watermelon whale w
 CLIPS = [("opener", text) for text in OPENERS] + [("joiner", text) for text in JOINERS] + [("name", text) for text in NAMES]
 
 
-def synthesize(text, voice, rate, pitch, folder):
+def synthesize(text, voice, words_per_minute, pitch, folder):
     """Returns the samples of a text, trimmed, at 16 kHz, with a peak of 0.95."""
     path = Path(folder) / "clip.wav"
-    command = ["espeak-ng", "-v", voice, "-s", str(rate), "-p", str(pitch), "-w", str(path), text]
+    command = ["espeak-ng", "-v", voice, "-s", str(words_per_minute), "-p", str(pitch), "-w", str(path), text]
     subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
     samples, source_rate = soundfile.read(path)
-    loud = np.flatnonzero(np.abs(samples) > 0.01 * np.abs(samples).max())
-    samples = samples[loud[0] : loud[-1] + 1]
-    common = gcd(source_rate, RATE)
-    samples = resample_poly(samples, RATE // common, source_rate // common)
+    audible = np.flatnonzero(np.abs(samples) > 0.01 * np.abs(samples).max())
+    samples = samples[audible[0] : audible[-1] + 1]
+    divisor = gcd(source_rate, RATE)
+    samples = resample_poly(samples, RATE // divisor, source_rate // divisor)
     return samples * (0.95 / np.abs(samples).max())
 
 
 def main():
-    rows = ["voice\tsplit\tkind\ttext\tstart\tlength"]
+    lines = ["voice\tsplit\tkind\ttext\tstart\tlength"]
     with tempfile.TemporaryDirectory() as folder:
-        for split, voice, rate, pitch in VOICES:
+        for split, voice, words_per_minute, pitch in VOICES:
             parts, position = [], 0
             for kind, text in CLIPS:
-                samples = synthesize(text, voice, rate, pitch, folder)
-                rows.append(f"{voice}\t{split}\t{kind}\t{text}\t{position}\t{len(samples)}")
+                samples = synthesize(text, voice, words_per_minute, pitch, folder)
+                lines.append(f"{voice}\t{split}\t{kind}\t{text}\t{position}\t{len(samples)}")
                 parts += [samples, np.zeros(GAP)]
                 position += len(samples) + GAP
             step = 2 ** (16 - BITS)
             rounded = np.round(np.concatenate(parts) * 32768 / step) * step
             rounded = rounded.clip(-32768, 32767).astype(np.int16)
             soundfile.write(f"{voice}.flac", rounded, RATE, subtype="PCM_16", compression_level=1.0)
-    Path("clips.tsv").write_text("\n".join(rows) + "\n")
+    Path("clips.tsv").write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

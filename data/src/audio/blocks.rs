@@ -32,8 +32,8 @@ pub(super) trait Blocks: Send + Sync {
     fn seconds(&self) -> Option<f64>;
 }
 
-/// Known formats that are not supported.
-const REFUSED: [(&[u8], &str); 6] = [
+/// The first bytes and the names of formats that are not supported.
+const UNSUPPORTED: [(&[u8], &str); 6] = [
     (b"FORM", "AIFF"),
     (b"caff", "CAF"),
     (b".snd", "AU"),
@@ -42,7 +42,7 @@ const REFUSED: [(&[u8], &str); 6] = [
     (b"\x30\x26\xb2\x75\x8e\x66\xcf\x11", "Windows Media"),
 ];
 /// The number of bytes that identify a format.
-const HEAD: usize = 16;
+const HEAD_BYTES: usize = 16;
 
 /// Opens a file and detects its format from the first bytes.
 ///
@@ -50,18 +50,18 @@ const HEAD: usize = 16;
 /// a description of the problem with the file
 pub(super) fn open(mut input: Input, hint: &Hint) -> Result<Box<dyn Blocks>, String> {
     skip_tags(&mut input).map_err(cannot_read)?;
-    let head = input.peek(HEAD).map_err(cannot_read)?.to_vec();
-    if let Some((_, name)) = REFUSED.iter().find(|(start, _)| head.starts_with(start)) {
+    let head = input.peek(HEAD_BYTES).map_err(cannot_read)?.to_vec();
+    if let Some((_, name)) = UNSUPPORTED.iter().find(|(magic, _)| head.starts_with(magic)) {
         return Err(format!("is {name}, which is not supported"));
     }
-    if WaveBlocks::is_head(&head) {
+    if WaveBlocks::has_header(&head) {
         return Ok(Box::new(WaveBlocks::open(input)?));
     }
     if head.starts_with(b"fLaC") {
         return Ok(Box::new(FlacBlocks::open(input)?));
     }
-    let is_other = head.starts_with(b"OggS") || head.get(4..8) == Some(b"ftyp");
-    let input = if is_other {
+    let is_ogg_or_mp4 = head.starts_with(b"OggS") || head.get(4..8) == Some(b"ftyp");
+    let input = if is_ogg_or_mp4 {
         input
     } else {
         match MpegBlocks::open(input).map_err(cannot_read)? {

@@ -15,17 +15,17 @@ use super::input::Input;
 use super::packets::{Demuxer, Next, decode, make_decoder};
 
 /// The number of bytes to search at a time.
-const READ: usize = 1 << 16;
+const SEARCH_BYTES: usize = 1 << 16;
 /// The marker and the header of the first metadata block, without and with the last-block flag.
-const STARTS: [&[u8; 8]; 2] = [b"fLaC\x00\x00\x00\x22", b"fLaC\x80\x00\x00\x22"];
+const STREAM_STARTS: [&[u8; 8]; 2] = [b"fLaC\x00\x00\x00\x22", b"fLaC\x80\x00\x00\x22"];
 /// The length of the marker, in bytes.
-const MARKER: u64 = 4;
+const MARKER_BYTES: u64 = 4;
 /// The length of an ID3v1 tag, in bytes.
-const TAG: u64 = 128;
+const ID3V1_BYTES: u64 = 128;
 
 /// The audio of the streams of a file, one after the other.
 pub(super) struct FlacBlocks {
-    file: Arc<Mutex<Streams>>,
+    streams: Arc<Mutex<Streams>>,
     demuxer: Demuxer,
     decoder: Box<dyn AudioDecoder>,
     /// The number of samples per channel that were decoded from this stream.
@@ -34,27 +34,30 @@ pub(super) struct FlacBlocks {
 
 impl FlacBlocks {
     pub(super) fn open(mut input: Input) -> Result<Self, String> {
-        exclude_tag(&mut input).map_err(cannot_read)?;
-        let file = Arc::new(Mutex::new(Streams::new(input)));
-        let (demuxer, decoder) = open_stream(&file)?;
-        Ok(Self { file, demuxer, decoder, decoded: 0 })
+        exclude_id3v1_tag(&mut input).map_err(cannot_read)?;
+        let streams = Arc::new(Mutex::new(Streams::new(input)));
+        let (demuxer, decoder) = open_stream(&streams)?;
+        Ok(Self { streams, demuxer, decoder, decoded: 0 })
     }
 
     /// Opens the next stream; returns `false` if this was the last.
     fn next_stream(&mut self) -> Result<bool, String> {
-        let counted = self.demuxer.counted.filter(|counted| *counted > self.decoded);
-        if let Some(counted) = counted {
-            return Err(format!("is truncated: {} of {counted} samples are present", self.decoded));
+        let expected = self.demuxer.frame_count.filter(|expected| *expected > self.decoded);
+        if let Some(expected) = expected {
+            return Err(format!(
+                "is truncated: {} of {expected} samples are present",
+                self.decoded
+            ));
         }
-        let is_more = {
-            let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-            file.next_stream().map_err(cannot_read)?
+        let has_next = {
+            let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+            streams.next_stream().map_err(cannot_read)?
         };
-        if is_more {
-            (self.demuxer, self.decoder) = open_stream(&self.file)?;
+        if has_next {
+            (self.demuxer, self.decoder) = open_stream(&self.streams)?;
             self.decoded = 0;
         }
-        Ok(is_more)
+        Ok(has_next)
     }
 }
 
@@ -64,7 +67,7 @@ impl Blocks for FlacBlocks {
         let packet = loop {
             match self.demuxer.next()? {
                 Next::Packet(packet) => break packet,
-                Next::Stream | Next::End | Next::Truncated => {
+                Next::NewStream | Next::End | Next::Truncated => {
                     if self.next_stream()? {
                         continue;
                     } else {
@@ -90,21 +93,21 @@ impl Blocks for FlacBlocks {
 
 type Stream = (Demuxer, Box<dyn AudioDecoder>);
 
-fn open_stream(file: &Arc<Mutex<Streams>>) -> Result<Stream, String> {
+fn open_stream(streams: &Arc<Mutex<Streams>>) -> Result<Stream, String> {
     let mut hint = Hint::new();
     hint.with_extension("flac");
-    let demuxer = Demuxer::open(Box::new(OneStream(Arc::clone(file))), &hint)?;
+    let demuxer = Demuxer::open(Box::new(OneStream(Arc::clone(streams))), &hint)?;
     let decoder = make_decoder(&demuxer.parameters, false)?;
     Ok((demuxer, decoder))
 }
 
 /// Excludes an ID3v1 tag at the end. Otherwise the tag would be read as part of the last frame.
-fn exclude_tag(input: &mut Input) -> io::Result<()> {
-    let Some(length) = input.length().filter(|length| *length > TAG) else { return Ok(()) };
+fn exclude_id3v1_tag(input: &mut Input) -> io::Result<()> {
+    let Some(length) = input.length().filter(|length| *length > ID3V1_BYTES) else { return Ok(()) };
     let start = input.position();
-    input.seek(SeekFrom::Start(length - TAG))?;
+    input.seek(SeekFrom::Start(length - ID3V1_BYTES))?;
     if input.peek(3)? == b"TAG" {
-        input.end_at(length - TAG);
+        input.end_at(length - ID3V1_BYTES);
     }
     input.seek(SeekFrom::Start(start))?;
     Ok(())
@@ -114,57 +117,57 @@ fn exclude_tag(input: &mut Input) -> io::Result<()> {
 struct Streams {
     input: Input,
     buffer: Vec<u8>,
-    at: usize,
-    /// The number of bytes in which no new stream begins.
+    /// The index in `buffer` of the next byte to return.
+    position: usize,
+    /// The number of bytes from `position` on that belong to this stream.
     searched: usize,
-    /// The number of bytes of metadata that follow; they are not searched.
+    /// The number of bytes that follow in this metadata block; they are not searched.
     metadata: u64,
     is_in_metadata: bool,
-    is_at_next: bool,
+    is_at_next_stream: bool,
 }
 
 impl Streams {
     fn new(input: Input) -> Self {
-        let (buffer, metadata) = (Vec::new(), MARKER);
+        let (buffer, metadata) = (Vec::new(), MARKER_BYTES);
         Self {
             input,
             buffer,
-            at: 0,
+            position: 0,
             searched: 0,
             metadata,
             is_in_metadata: true,
-            is_at_next: false,
+            is_at_next_stream: false,
         }
     }
 
     /// Skips the rest of this stream; returns `false` at the end of the file.
     fn next_stream(&mut self) -> io::Result<bool> {
-        let mut bytes = vec![0; READ];
+        let mut bytes = vec![0; SEARCH_BYTES];
         while self.read(&mut bytes)? > 0 {}
-        (self.metadata, self.is_in_metadata) = (MARKER, true);
-        Ok(std::mem::take(&mut self.is_at_next))
+        (self.metadata, self.is_in_metadata) = (MARKER_BYTES, true);
+        Ok(std::mem::take(&mut self.is_at_next_stream))
     }
 
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        if self.is_at_next || bytes.is_empty() {
+        if self.is_at_next_stream || bytes.is_empty() {
             return Ok(0);
         }
         if self.searched == 0 {
             self.search()?;
         }
         let count = bytes.len().min(self.searched);
-        bytes[..count].copy_from_slice(&self.buffer[self.at..self.at + count]);
-        self.at += count;
+        bytes[..count].copy_from_slice(&self.buffer[self.position..self.position + count]);
+        self.position += count;
         self.searched -= count;
         Ok(count)
     }
 
-    /// Finds how many bytes certainly belong to this stream.
+    /// Sets `searched`, and reads more bytes to do so.
     fn search(&mut self) -> io::Result<()> {
-        self.buffer.drain(..self.at);
-        self.at = 0;
-        let more = self.input.read_up_to(READ)?;
-        self.buffer.extend(more);
+        self.buffer.drain(..self.position);
+        self.position = 0;
+        self.buffer.extend(self.input.read_up_to(SEARCH_BYTES)?);
         let length = self.buffer.len();
         if self.metadata == 0 && self.is_in_metadata {
             // A block header holds a last-block flag, the block type and the length.
@@ -177,10 +180,10 @@ impl Streams {
             self.metadata -= self.searched as u64;
             return Ok(());
         }
-        let is_start = |part: &[u8]| STARTS.iter().any(|start| part == *start);
-        let found = self.buffer.windows(8).position(is_start);
-        self.is_at_next = found == Some(0);
-        self.searched = found.unwrap_or(if length < 8 { length } else { length - 7 });
+        let is_start = |part: &[u8]| STREAM_STARTS.iter().any(|start| part == *start);
+        let next_start = self.buffer.windows(8).position(is_start);
+        self.is_at_next_stream = next_start == Some(0);
+        self.searched = next_start.unwrap_or(if length < 8 { length } else { length - 7 });
         Ok(())
     }
 }

@@ -16,7 +16,7 @@ pub(super) struct Input {
     source: Box<dyn Source>,
     /// Bytes that were peeked but not yet read.
     ahead: Vec<u8>,
-    /// The number of bytes read.
+    /// The position of the next byte, from the start.
     position: u64,
     /// The total length; `None` for a pipe, which also does not support seeking.
     length: Option<u64>,
@@ -76,7 +76,7 @@ impl Input {
         Ok(Self::new(Box::new(Cursor::new(bytes)), Some(length)))
     }
 
-    /// Returns the number of bytes read.
+    /// Returns the position of the next byte, from the start.
     pub(super) fn position(&self) -> u64 {
         self.position
     }
@@ -86,12 +86,12 @@ impl Input {
         self.length
     }
 
-    /// Returns the number of bytes left; `None` for a pipe.
-    pub(super) fn left(&self) -> Option<u64> {
+    /// Returns the number of bytes up to the end; `None` for a pipe.
+    pub(super) fn remaining(&self) -> Option<u64> {
         self.length.map(|length| length.saturating_sub(self.position))
     }
 
-    /// Ends the input at this position.
+    /// Ends the input at this position; has no effect on a pipe.
     pub(super) fn end_at(&mut self, position: u64) {
         self.length = self.length.map(|length| length.min(position));
     }
@@ -99,7 +99,8 @@ impl Input {
 
 impl Read for Input {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let available = self.left().map_or(bytes.len(), |left| bytes.len().min(left as usize));
+        let available =
+            self.remaining().map_or(bytes.len(), |count| bytes.len().min(count as usize));
         let bytes = &mut bytes[..available];
         let count = if self.ahead.is_empty() {
             self.source.read(bytes)?
@@ -121,13 +122,13 @@ impl Seek for Input {
         };
         let target = match to {
             SeekFrom::Start(target) => Some(target),
-            SeekFrom::End(by) => length.checked_add_signed(by),
-            SeekFrom::Current(by) => self.position.checked_add_signed(by),
+            SeekFrom::End(offset) => length.checked_add_signed(offset),
+            SeekFrom::Current(offset) => self.position.checked_add_signed(offset),
         };
         let target = target.ok_or(ErrorKind::InvalidInput)?;
-        let ahead = target.checked_sub(self.position).map(|by| by as usize);
-        match ahead.filter(|by| *by <= self.ahead.len()) {
-            Some(by) => drop(self.ahead.drain(..by)),
+        let distance = target.checked_sub(self.position).map(|distance| distance as usize);
+        match distance.filter(|distance| *distance <= self.ahead.len()) {
+            Some(distance) => drop(self.ahead.drain(..distance)),
             None => {
                 self.source.seek(SeekFrom::Start(target))?;
                 self.ahead.clear();
@@ -153,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn peeking_changes_nothing() {
+    fn pipes_and_files_peek_read_unread_and_skip_alike() {
         for length in [None, Some(10)] {
             let mut input = Input::new(Box::new(Cursor::new((0..10).collect::<Vec<u8>>())), length);
             assert_eq!(input.peek(3).expect("bytes"), [0, 1, 2]);

@@ -21,10 +21,11 @@ use super::packets::{decode, make_decoder};
 use frames::{FrameEvent, Frames};
 use header::{Header, Info};
 
-/// A file is refused if more than one in ten of its frames is damaged.
+/// A file is refused if more than one in ten of its frames is damaged, or if more than one in ten
+/// of its bytes belongs to no frame.
 const REFUSED_ONE_IN: u64 = 10;
 /// A file with up to this number of damaged frames is always accepted.
-const FEW_DAMAGED: u64 = 5;
+const ALLOWED_DAMAGED: u64 = 5;
 
 /// The audio of a stream of frames.
 pub(super) struct MpegBlocks {
@@ -33,15 +34,16 @@ pub(super) struct MpegBlocks {
     ahead: VecDeque<FrameEvent>,
     /// The format of the preceding frames; `None` before the first.
     format: Option<Format>,
+    /// Samples per channel of the last frame.
     frame_samples: usize,
     /// The decoder of the current part and format; `None` before their first frame.
     decoder: Option<Box<dyn AudioDecoder>>,
     part: Part,
     /// Decoded samples that may be the encoder's padding at the end of the part.
-    held: Vec<f32>,
+    possible_padding: Vec<f32>,
     seconds: Option<f64>,
-    intact: u64,
-    damaged: u64,
+    intact_frames: u64,
+    damaged_frames: u64,
 }
 
 /// The frames from one info frame to the next; joined files have several parts.
@@ -64,11 +66,12 @@ impl MpegBlocks {
         let first = frames.next()?;
         let mut seconds = None;
         if let Some(FrameEvent::Frame(header, frame)) = &first {
-            let counted = Info::parse(header, frame).and_then(|info| info.frames);
-            let counted = counted.map(|frames| frames as f64).filter(|frames| *frames > 0.0);
-            let guessed = frames.length().map(|length| length as f64 / header.length as f64);
-            let of_a_frame = header.samples as f64 / f64::from(header.rate);
-            seconds = counted.or(guessed).map(|frames| frames * of_a_frame);
+            let frame_count = Info::parse(header, frame).and_then(|info| info.frames);
+            let frame_count =
+                frame_count.map(|frames| frames as f64).filter(|frames| *frames > 0.0);
+            let estimated = frames.length().map(|length| length as f64 / header.length as f64);
+            let seconds_per_frame = header.samples as f64 / f64::from(header.rate);
+            seconds = frame_count.or(estimated).map(|frames| frames * seconds_per_frame);
         }
         Ok(Ok(Self {
             frames,
@@ -77,16 +80,16 @@ impl MpegBlocks {
             frame_samples: 0,
             decoder: None,
             part: Part::default(),
-            held: Vec::new(),
+            possible_padding: Vec::new(),
             seconds,
-            intact: 0,
-            damaged: 0,
+            intact_frames: 0,
+            damaged_frames: 0,
         }))
     }
 
-    fn advance(&mut self) -> Result<Option<FrameEvent>, String> {
+    fn next_event(&mut self) -> Result<Option<FrameEvent>, String> {
         match self.ahead.pop_front() {
-            Some(found) => Ok(Some(found)),
+            Some(event) => Ok(Some(event)),
             None => self.frames.next().map_err(cannot_read),
         }
     }
@@ -94,16 +97,16 @@ impl MpegBlocks {
     /// Ends a part. The encoder's padding after the audio is removed if all frames were present.
     fn end_part(&mut self, next: Info, samples: &mut Vec<f32>) {
         if self.part.info.frames != Some(self.part.frames) {
-            samples.append(&mut self.held);
+            samples.append(&mut self.possible_padding);
         }
-        self.held.clear();
+        self.possible_padding.clear();
         self.decoder = None;
         self.part = Part { info: next, ..Part::default() };
     }
 
     /// Whether the format change lasts, because the next frame has the new format too. Otherwise
     /// this frame has a damaged header.
-    fn is_change(&mut self, format: Format) -> Result<bool, String> {
+    fn is_lasting_change(&mut self, format: Format) -> Result<bool, String> {
         if self.ahead.is_empty() {
             self.ahead.extend(self.frames.next().map_err(cannot_read)?);
         }
@@ -139,22 +142,23 @@ impl MpegBlocks {
     fn output(&mut self, decoded: Option<Vec<f32>>, frames: usize, samples: &mut Vec<f32>) {
         let channels = self.format.map_or(1, |format| format.channels);
         match &decoded {
-            Some(_) => self.intact += 1,
-            None => self.damaged += frames as u64,
+            Some(_) => self.intact_frames += 1,
+            None => self.damaged_frames += frames as u64,
         }
         let decoded = decoded.unwrap_or_else(|| vec![0.0; frames * self.frame_samples * channels]);
         self.part.frames += frames as u64;
-        let start = (self.part.info.start - self.part.trimmed).min(decoded.len() / channels);
-        self.part.trimmed += start;
-        self.held.extend_from_slice(&decoded[start * channels..]);
-        let ready = self.held.len().saturating_sub(self.part.info.end * channels);
-        samples.extend(self.held.drain(..ready));
+        let trim = (self.part.info.trim_start - self.part.trimmed).min(decoded.len() / channels);
+        self.part.trimmed += trim;
+        self.possible_padding.extend_from_slice(&decoded[trim * channels..]);
+        let ready = self.possible_padding.len().saturating_sub(self.part.info.trim_end * channels);
+        samples.extend(self.possible_padding.drain(..ready));
     }
 
     fn check_damage(&self) -> Result<(), String> {
-        let (damaged, all) = (self.damaged, self.intact + self.damaged);
-        if damaged > FEW_DAMAGED && damaged * REFUSED_ONE_IN > all {
-            return Err(format!("is damaged: {damaged} of {all} frames cannot be decoded"));
+        let damaged = self.damaged_frames;
+        let total = self.intact_frames + damaged;
+        if damaged > ALLOWED_DAMAGED && damaged * REFUSED_ONE_IN > total {
+            return Err(format!("is damaged: {damaged} of {total} frames cannot be decoded"));
         }
         let junk = self.frames.junk;
         match self.frames.length().filter(|length| junk * REFUSED_ONE_IN > *length) {
@@ -167,7 +171,7 @@ impl MpegBlocks {
 impl Blocks for MpegBlocks {
     fn next(&mut self, samples: &mut Vec<f32>) -> Result<Option<Format>, String> {
         samples.clear();
-        let (header, frame) = match self.advance()? {
+        let (header, frame) = match self.next_event()? {
             Some(FrameEvent::Frame(header, frame)) => (header, frame),
             Some(FrameEvent::Lost(frames)) => {
                 self.output(None, frames, samples);
@@ -180,17 +184,17 @@ impl Blocks for MpegBlocks {
             }
         };
         let format = format_of(&header);
-        let before = *self.format.get_or_insert(format);
+        let previous = *self.format.get_or_insert(format);
         self.frame_samples = header.samples;
         if let Some(info) = Info::parse(&header, &frame) {
             self.end_part(info, samples);
             self.format = Some(format);
-            return Ok(Some(before));
+            return Ok(Some(previous));
         }
-        if format == before {
+        if format == previous {
             let decoded = self.decode(&header, frame)?;
             self.output(decoded, 1, samples);
-        } else if self.is_change(format)? {
+        } else if self.is_lasting_change(format)? {
             // A block has one format, so the new format begins with the next block.
             self.end_part(Info::default(), samples);
             self.ahead.push_front(FrameEvent::Frame(header, frame));
@@ -198,7 +202,7 @@ impl Blocks for MpegBlocks {
         } else {
             self.output(None, 1, samples);
         }
-        Ok(Some(before))
+        Ok(Some(previous))
     }
 
     fn seconds(&self) -> Option<f64> {

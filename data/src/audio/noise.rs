@@ -24,11 +24,11 @@ const DECAYS: std::ops::Range<f32> = 5.0..400.0;
 const TONES: std::ops::Range<f32> = 40.0..6_000.0;
 const MAX_TONES: usize = 5;
 
-/// The number of bands, as from a machine, traffic or wind, that are mixed.
+/// The number of frequency bands that are mixed.
 const BANDS: std::ops::RangeInclusive<usize> = 2..=6;
-/// The centre of a band in octaves above 50 Hz, and its width relative to the centre.
+/// The centre of a band in octaves above 50 Hz, and its width as a fraction of the centre.
 const OCTAVES: std::ops::Range<f32> = 0.0..7.0;
-const LOWEST: f32 = 50.0;
+const LOWEST_HZ: f32 = 50.0;
 const WIDTHS: std::ops::Range<f32> = 0.05..1.0;
 /// The attenuation per octave, in decibels.
 const TILTS: std::ops::Range<f32> = 0.0..9.0;
@@ -36,7 +36,7 @@ const TILTS: std::ops::Range<f32> = 0.0..9.0;
 const STROKES: std::ops::Range<f32> = 4.0..60.0;
 /// Loudness changes of a band per second, and the range of its loudness in decibels.
 const CHANGES: std::ops::Range<f32> = 0.5..10.0;
-const STEPS: std::ops::Range<f32> = 0.0..25.0;
+const DEPTHS: std::ops::Range<f32> = 0.0..25.0;
 
 /// A kind of noise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -50,7 +50,8 @@ pub enum NoiseKind {
 }
 
 impl NoiseKind {
-    /// Makes noise at 16 kHz, with a random loudness. The same random state gives the same noise.
+    /// Makes `samples` samples of noise at 16 kHz, with a random loudness. The same random state
+    /// gives the same noise.
     pub fn make(self, samples: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
         match self {
             Self::Coloured => coloured(samples, rng),
@@ -66,11 +67,11 @@ fn bands(length: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
         let octave = rng.random_range(OCTAVES);
         let mut band =
             if rng.random_bool(0.25) { strokes(length, rng) } else { white_noise(length, rng) };
-        resonate(&mut band, LOWEST * octave.exp2(), rng.random_range(WIDTHS));
-        let gain = decibels(-tilt * octave) / (power(&band).sqrt() as f32).max(1e-6);
-        let loudness = changing(length, rng);
-        for ((sum, sample), loudness) in samples.iter_mut().zip(band).zip(loudness) {
-            *sum += gain * decibels(loudness) * sample;
+        resonate(&mut band, LOWEST_HZ * octave.exp2(), rng.random_range(WIDTHS));
+        let gain = amplitude(-tilt * octave) / (power(&band).sqrt() as f32).max(1e-6);
+        let loudness_db = loudness_curve(length, rng);
+        for ((sum, sample), loudness_db) in samples.iter_mut().zip(band).zip(loudness_db) {
+            *sum += gain * amplitude(loudness_db) * sample;
         }
     }
     let scale = rng.random_range(0.02..0.2) / (power(&samples).sqrt() as f32).max(1e-6);
@@ -80,52 +81,53 @@ fn bands(length: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
 
 /// Returns a pulse for each stroke, at slightly irregular intervals.
 fn strokes(length: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
-    let (mut samples, mut at) = (vec![0.0; length], 0.0);
-    let between = SAMPLE_RATE as f32 / rng.random_range(STROKES);
-    while (at as usize) < length {
-        samples[at as usize] = rng.random_range(0.5..1.0);
-        at += between * rng.random_range(0.8..1.2);
+    let (mut samples, mut position) = (vec![0.0; length], 0.0);
+    let interval = SAMPLE_RATE as f32 / rng.random_range(STROKES);
+    while (position as usize) < length {
+        samples[position as usize] = rng.random_range(0.5..1.0);
+        position += interval * rng.random_range(0.8..1.2);
     }
     samples
 }
 
-/// Applies a two-pole band-pass filter.
-fn resonate(samples: &mut [f32], middle: f32, width: f32) {
-    let radius = (-PI * width * middle / SAMPLE_RATE as f32).exp();
-    let (first, second) =
-        (2.0 * radius * (TAU * middle / SAMPLE_RATE as f32).cos(), radius * radius);
-    let (mut before, mut last) = (0.0, 0.0);
+/// Applies a two-pole band-pass filter. `centre` is in Hz, and `width` is a fraction of it.
+fn resonate(samples: &mut [f32], centre: f32, width: f32) {
+    let radius = (-PI * width * centre / SAMPLE_RATE as f32).exp();
+    let (coefficient_1, coefficient_2) =
+        (2.0 * radius * (TAU * centre / SAMPLE_RATE as f32).cos(), radius * radius);
+    let (mut second_last, mut last) = (0.0, 0.0);
     for sample in samples {
-        (before, last) = (last, *sample + first * last - second * before);
+        (second_last, last) = (last, *sample + coefficient_1 * last - coefficient_2 * second_last);
         *sample = last;
     }
 }
 
 /// Returns a loudness in decibels for each sample, interpolated between random values.
-fn changing(length: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
-    let between = SAMPLE_RATE as f32 / rng.random_range(CHANGES);
-    let depth = rng.random_range(STEPS);
+fn loudness_curve(length: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
+    let interval = SAMPLE_RATE as f32 / rng.random_range(CHANGES);
+    let depth = rng.random_range(DEPTHS);
     let points: Vec<f32> =
-        (0..length / between as usize + 2).map(|_| depth * rng.random_range(-0.5..=0.5)).collect();
-    let at = |i: usize| {
-        let position = i as f32 / between;
-        let (point, part) = (position as usize, position.fract());
-        points[point] * (1.0 - part) + points[point + 1] * part
+        (0..length / interval as usize + 2).map(|_| depth * rng.random_range(-0.5..=0.5)).collect();
+    let loudness_at = |i: usize| {
+        let position = i as f32 / interval;
+        let (left, fraction) = (position as usize, position.fract());
+        points[left] * (1.0 - fraction) + points[left + 1] * fraction
     };
-    (0..length).map(at).collect()
+    (0..length).map(loudness_at).collect()
 }
 
-fn decibels(level: f32) -> f32 {
-    10f32.powf(level / 20.0)
+/// Returns the amplitude factor of a gain in decibels.
+fn amplitude(decibels: f32) -> f32 {
+    10f32.powf(decibels / 20.0)
 }
 
 fn coloured(length: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
     let mut samples = white_noise(length, rng);
-    let colour = COLOURS[rng.random_range(0..COLOURS.len())];
-    let (mut before, scale) = (0.0, (1.0 - colour * colour).sqrt());
+    let coefficient = COLOURS[rng.random_range(0..COLOURS.len())];
+    let (mut previous, scale) = (0.0, (1.0 - coefficient * coefficient).sqrt());
     for sample in &mut samples {
-        before = colour * before + scale * *sample;
-        *sample = before;
+        previous = coefficient * previous + scale * *sample;
+        *sample = previous;
     }
     if rng.random_bool(0.5) {
         let (rate, depth) = (rng.random_range(SWELLS), rng.random_range(0.0..1.0));
@@ -136,26 +138,26 @@ fn coloured(length: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
     }
     match rng.random_range(0..4) {
         0 => {
-            let quiet = rng.random_range(0.001..1.0);
-            samples.iter_mut().for_each(|sample| *sample *= quiet);
+            let gain = rng.random_range(0.001..1.0);
+            samples.iter_mut().for_each(|sample| *sample *= gain);
             for _ in 0..rng.random_range(1..=MAX_TONES) {
-                let (frequency, loudness) = (rng.random_range(TONES), rng.random_range(0.02..0.3));
+                let (frequency, amplitude) = (rng.random_range(TONES), rng.random_range(0.02..0.3));
                 for (i, sample) in samples.iter_mut().enumerate() {
-                    *sample += loudness * (TAU * frequency * seconds(i)).sin();
+                    *sample += amplitude * (TAU * frequency * seconds(i)).sin();
                 }
             }
         }
         1 => {
-            let quiet = rng.random_range(0.001..0.5);
-            samples.iter_mut().for_each(|sample| *sample *= quiet);
-            let chance = rng.random_range(CLICKS) / SAMPLE_RATE as f32;
+            let gain = rng.random_range(0.001..0.5);
+            samples.iter_mut().for_each(|sample| *sample *= gain);
+            let probability = rng.random_range(CLICKS) / SAMPLE_RATE as f32;
             let (decay, mut click) = ((-1.0 / rng.random_range(DECAYS)).exp(), 0.0f32);
-            let ring = rng.random_range(TONES);
+            let frequency = rng.random_range(TONES);
             for (i, sample) in samples.iter_mut().enumerate() {
-                if rng.random_bool(f64::from(chance)) {
+                if rng.random_bool(f64::from(probability)) {
                     click = rng.random_range(0.1..0.8);
                 }
-                *sample += click * (TAU * ring * seconds(i)).cos();
+                *sample += click * (TAU * frequency * seconds(i)).cos();
                 click *= decay;
             }
         }
@@ -175,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn noises_are_finite_audible_and_follow_their_seed() {
+    fn noise_is_finite_audible_and_reproducible() {
         for kind in [NoiseKind::Coloured, NoiseKind::Bands] {
             let make = |seed, samples| kind.make(samples, &mut ChaCha8Rng::seed_from_u64(seed));
             assert_eq!(make(1, 9_000), make(1, 9_000));
@@ -184,8 +186,8 @@ mod tests {
             for seed in 0..100 {
                 let samples = make(seed, 9_000 + 500 * seed as usize);
                 assert!(samples.iter().all(|s| s.is_finite()));
-                let loudest = samples.iter().fold(0f32, |most, sample| most.max(sample.abs()));
-                assert!((1e-4..10.0).contains(&loudest), "{kind:?}, seed {seed}: {loudest}");
+                let peak = samples.iter().fold(0f32, |peak, sample| peak.max(sample.abs()));
+                assert!((1e-4..10.0).contains(&peak), "{kind:?}, seed {seed}: {peak}");
             }
         }
     }

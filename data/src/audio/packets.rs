@@ -17,8 +17,8 @@ use super::mp4::{self, Edits};
 use crate::guard::guarded;
 
 const PANICKED: &str = "is damaged: the decoder panicked";
-/// A file with a gap of more samples is refused. A Vorbis block is at most this long.
-const MAX_MISSING: i64 = 8192;
+/// An Ogg stream with a gap of more samples is refused. A Vorbis block has at most this many.
+const MAX_GAP_SAMPLES: i64 = 8192;
 
 /// The audio of a file in a container.
 pub(super) struct PacketBlocks {
@@ -30,8 +30,8 @@ pub(super) struct PacketBlocks {
     decoded: u64,
     format: Option<Format>,
     container: Container,
-    /// The expected start of the next packet in an Ogg stream; `None` if it is unknown.
-    expected: Option<i64>,
+    /// The expected start of the next packet in an Ogg stream, in samples; `None` if it is unknown.
+    expected_start: Option<i64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -57,8 +57,8 @@ impl PacketBlocks {
         let demuxer = Demuxer::open(Box::new(input), hint)?;
         let decoder = make_decoder(&demuxer.parameters, container == Container::Ogg)?;
         let edits = tracks.into_iter().find(|(id, _)| *id == demuxer.track).map(|(_, edits)| edits);
-        let (decoded, format, expected) = (0, None, None);
-        Ok(Self { demuxer, decoder, edits, decoded, format, container, expected })
+        let (decoded, format, expected_start) = (0, None, None);
+        Ok(Self { demuxer, decoder, edits, decoded, format, container, expected_start })
     }
 
     /// Refuses an Ogg stream with a gap.
@@ -67,24 +67,25 @@ impl PacketBlocks {
             return Ok(());
         }
         let (start, length) = (packet.pts.get(), packet.block_dur().get() as i64);
-        let missing = self.expected.map_or(0, |expected| start.saturating_sub(expected));
-        if missing > MAX_MISSING {
+        let missing = self.expected_start.map_or(0, |expected| start.saturating_sub(expected));
+        if missing > MAX_GAP_SAMPLES {
             let seconds = start.saturating_sub(missing) as f64 / f64::from(format.rate);
             return Err(format!("is damaged: {missing} samples are missing at {seconds:.2} s"));
         }
-        self.expected = Some(start.saturating_add(length));
+        self.expected_start = Some(start.saturating_add(length));
         Ok(())
     }
 
+    /// Returns `None`, or an error if samples are missing at the end of an MP4 track.
     fn end(&self) -> Result<Option<Format>, String> {
         let (decoded, format) = (self.decoded, self.format);
-        match (self.edits.as_ref().and_then(|edits| edits.counted), format) {
+        match (self.edits.as_ref().and_then(|edits| edits.duration), format) {
             (Some((units, scale)), Some(format)) => {
-                let counted =
+                let expected =
                     (u128::from(units) * u128::from(format.rate) / u128::from(scale)) as u64;
-                // The counted length of the last packet may differ from its real length.
-                if decoded + mp4::PACKET < counted {
-                    Err(format!("is truncated: {decoded} of {counted} samples are present"))
+                // The header's length of the last packet may differ from its real length.
+                if decoded + mp4::MAX_PACKET_SAMPLES < expected {
+                    Err(format!("is truncated: {decoded} of {expected} samples are present"))
                 } else {
                     Ok(None)
                 }
@@ -99,10 +100,10 @@ impl Blocks for PacketBlocks {
         samples.clear();
         let packet = match self.demuxer.next()? {
             Next::Packet(packet) => packet,
-            Next::Stream => {
+            Next::NewStream => {
                 // Another recording was appended to this recording.
                 self.decoder = make_decoder(&self.demuxer.parameters, true)?;
-                self.expected = None;
+                self.expected_start = None;
                 return self.next(samples);
             }
             Next::End => return self.end(),
@@ -119,7 +120,7 @@ impl Blocks for PacketBlocks {
         self.format = Some(format);
         let count = (samples.len() / format.channels.max(1)) as u64;
         if let Some(edits) = &mut self.edits {
-            edits.keep(self.decoded, format, samples);
+            edits.retain_played(self.decoded, format, samples);
         }
         self.decoded += count;
         Ok(Some(format))
@@ -134,7 +135,7 @@ impl Blocks for PacketBlocks {
 pub(super) enum Next {
     Packet(Packet),
     /// Another stream with its own parameters.
-    Stream,
+    NewStream,
     End,
     /// An unexpected end of the file.
     Truncated,
@@ -143,10 +144,12 @@ pub(super) enum Next {
 /// The packets of one track.
 pub(super) struct Demuxer {
     format: Box<dyn FormatReader>,
+    /// The track id.
     track: u32,
     pub parameters: AudioCodecParameters,
     /// The number of samples per channel according to the header; `None` if it is not given.
-    pub counted: Option<u64>,
+    pub frame_count: Option<u64>,
+    /// The approximate duration; `None` if it is unknown.
     pub seconds: Option<f64>,
 }
 
@@ -159,7 +162,7 @@ impl Demuxer {
             .ok_or(PANICKED)?
             .map_err(|error| format!("not a readable audio file ({error})"))?;
         let parameters = AudioCodecParameters::new();
-        let mut demuxer = Self { format, track: 0, parameters, counted: None, seconds: None };
+        let mut demuxer = Self { format, track: 0, parameters, frame_count: None, seconds: None };
         demuxer.find_track()?;
         Ok(demuxer)
     }
@@ -172,8 +175,9 @@ impl Demuxer {
             return Err("its audio codec is unknown".to_owned());
         };
         let rate = parameters.sample_rate;
-        self.seconds = track.num_frames.zip(rate).map(|(n, rate)| n as f64 / f64::from(rate));
-        (self.track, self.counted) = (track.id, track.num_frames);
+        self.seconds =
+            track.num_frames.zip(rate).map(|(count, rate)| count as f64 / f64::from(rate));
+        (self.track, self.frame_count) = (track.id, track.num_frames);
         self.parameters = parameters.clone();
         Ok(())
     }
@@ -188,7 +192,7 @@ impl Demuxer {
                 Ok(None) => return Ok(Next::End),
                 Err(Error::ResetRequired) => {
                     self.find_track()?;
-                    return Ok(Next::Stream);
+                    return Ok(Next::NewStream);
                 }
                 Err(Error::IoError(error)) if error.kind() == ErrorKind::UnexpectedEof => {
                     return Ok(Next::Truncated);

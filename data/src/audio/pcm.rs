@@ -23,8 +23,8 @@ pub(super) struct Pcm {
 }
 
 impl Pcm {
-    /// Returns the bytes per sample.
-    pub(super) fn width(&self) -> usize {
+    /// Returns the number of bytes per sample.
+    pub(super) fn bytes_per_sample(&self) -> usize {
         match self.encoding {
             Encoding::Unsigned8 | Encoding::ALaw | Encoding::MuLaw => 1,
             Encoding::Integer { bytes } => bytes,
@@ -33,10 +33,10 @@ impl Pcm {
         }
     }
 
-    /// Replaces `samples` with the decoded bytes, from -1 to 1.
+    /// Decodes bytes, and replaces `samples` with the values, from -1 to 1.
     pub(super) fn decode(&self, bytes: &[u8], samples: &mut Vec<f32>) {
         samples.clear();
-        let values = bytes.chunks_exact(self.width());
+        let values = bytes.chunks_exact(self.bytes_per_sample());
         match self.encoding {
             Encoding::Unsigned8 => {
                 samples.extend(bytes.iter().map(|byte| (f32::from(*byte) - 128.0) / 128.0));
@@ -44,7 +44,7 @@ impl Pcm {
             Encoding::ALaw => samples.extend(bytes.iter().map(|byte| a_law(*byte))),
             Encoding::MuLaw => samples.extend(bytes.iter().map(|byte| mu_law(*byte))),
             Encoding::Integer { bytes } => {
-                // The sign is in the highest bit, for every width.
+                // The sign is in the highest bit, for each number of bytes.
                 let shift = 64 - 8 * bytes as u32;
                 let value = |value| (self.bits(value) << shift).cast_signed() as f64;
                 samples.extend(values.map(|bytes| (value(bytes) / 2f64.powi(63)) as f32));
@@ -64,6 +64,8 @@ impl Pcm {
     }
 }
 
+/// Decodes an A-law byte to a sample from -1 to 1.
+///
 /// # Source   ITU-T G.711, table 1
 fn a_law(byte: u8) -> f32 {
     let bits = byte ^ 0x55;
@@ -76,6 +78,8 @@ fn a_law(byte: u8) -> f32 {
     if bits & 0x80 == 0 { -value } else { value }
 }
 
+/// Decodes a mu-law byte to a sample from -1 to 1.
+///
 /// # Source   ITU-T G.711, table 2
 fn mu_law(byte: u8) -> f32 {
     let bits = !byte;
@@ -89,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_encoding_has_its_extremes_and_its_silence() {
+    fn each_encoding_decodes_to_the_expected_samples() {
         let decoded = |encoding, is_big_endian, bytes: &[u8]| {
             let mut samples = vec![9.0];
             Pcm { encoding, is_big_endian }.decode(bytes, &mut samples);
@@ -104,11 +108,11 @@ mod tests {
         assert_eq!(decoded(integer(4), true, &[0x20, 0, 0, 0]), [0.25]);
         assert_eq!(decoded(Encoding::Float32, true, &0.3f32.to_be_bytes()), [0.3]);
         assert_eq!(decoded(Encoding::Float64, false, &0.25f64.to_le_bytes()), [0.25]);
-        let steps = |steps: [i32; 4]| steps.map(|step| step as f32 / 32_768.0);
+        let scaled = |values: [i32; 4]| values.map(|value| value as f32 / 32_768.0);
         // From the tables of G.711, as decoded by ffmpeg.
         let a_law = decoded(Encoding::ALaw, false, &[0xd5, 0x55, 0xaa, 0x2a]);
-        assert_eq!(a_law, steps([8, -8, 32_256, -32_256]));
+        assert_eq!(a_law, scaled([8, -8, 32_256, -32_256]));
         let mu_law = decoded(Encoding::MuLaw, false, &[0xff, 0x7f, 0x80, 0x00]);
-        assert_eq!(mu_law, steps([0, 0, 32_124, -32_124]));
+        assert_eq!(mu_law, scaled([0, 0, 32_124, -32_124]));
     }
 }

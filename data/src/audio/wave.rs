@@ -13,14 +13,14 @@ use super::pcm::{Encoding, Pcm};
 /// Samples per channel in a block.
 const BLOCK: usize = 4096;
 /// Sizes from here on are placeholders for an unknown size.
-const UNKNOWN: u64 = 0x7fff_0000;
+const MIN_PLACEHOLDER: u64 = 0x7fff_0000;
 /// The same limit for 64-bit sizes.
-const UNKNOWN_64: u64 = 1 << 62;
+const MIN_PLACEHOLDER_64: u64 = 1 << 62;
 /// The bytes of a `fmt ` or `ds64` chunk that are read, whatever its length.
 const MAX_CHUNK_BYTES: u64 = 64;
 /// Valid channel counts in a header. Other counts mean a damaged header.
 const CHANNELS: std::ops::RangeInclusive<u64> = 1..=255;
-/// If more seconds of audio than this follow the counted samples, the header is wrong.
+/// If more seconds of audio than this follow the declared samples, the header is wrong.
 const MAX_EXTRA_SECONDS: u64 = 1;
 
 /// The rest of the GUID at the start of a W64 file.
@@ -60,7 +60,7 @@ struct Chunk {
 
 impl WaveBlocks {
     /// Whether a file begins with the header of one of these formats.
-    pub(super) fn is_head(head: &[u8]) -> bool {
+    pub(super) fn has_header(head: &[u8]) -> bool {
         Kind::of(head).is_some()
     }
 
@@ -70,12 +70,12 @@ impl WaveBlocks {
         Ok(Self { input, kind, data, bytes: Vec::new() })
     }
 
-    /// Looks for more samples after the current ones; returns `false` at the end.
-    fn more(&mut self) -> Result<bool, String> {
+    /// Finds the next samples after the current chunk; returns `false` at the end of the file.
+    fn find_more_samples(&mut self) -> Result<bool, String> {
         let Some(declared) = self.data.declared else { return Ok(false) };
-        pad(&mut self.input, self.kind, declared).map_err(cannot_read)?;
+        skip_padding(&mut self.input, self.kind, declared).map_err(cannot_read)?;
         loop {
-            let left = self.input.left();
+            let remaining = self.input.remaining();
             let head = self.input.peek(16).map_err(cannot_read)?;
             if Kind::of(head).is_some() {
                 // Another file was appended to this file.
@@ -85,25 +85,30 @@ impl WaveBlocks {
             let is_chunk = head.get(..4).is_some_and(is_id);
             match read_chunk(&mut self.input, self.kind).map_err(cannot_read)? {
                 Some(Chunk { id, size }) if id == *b"data" => {
-                    let declared = declared_size(size, self.kind, self.input.left());
+                    let declared = declared_size(size, self.kind, self.input.remaining());
                     self.data = Data { declared, read: 0, ..self.data };
                     return Ok(true);
                 }
                 Some(Chunk { size, .. }) if is_chunk => {
                     let is_complete = self.input.skip(size).map_err(cannot_read)?;
                     if is_complete {
-                        pad(&mut self.input, self.kind, size).map_err(cannot_read)?;
+                        skip_padding(&mut self.input, self.kind, size).map_err(cannot_read)?;
                     } else {
                         return Ok(false);
                     }
                 }
                 Some(_) => {
                     let Format { rate, channels } = self.data.format;
-                    let second = u64::from(rate) * channels as u64 * self.data.pcm.width() as u64;
-                    return match left {
-                        Some(left) if left > MAX_EXTRA_SECONDS * second && left > declared / 10 => {
+                    let bytes_per_second =
+                        u64::from(rate) * channels as u64 * self.data.pcm.bytes_per_sample() as u64;
+                    return match remaining {
+                        Some(extra)
+                            if extra > MAX_EXTRA_SECONDS * bytes_per_second
+                                && extra > declared / 10 =>
+                        {
                             Err(format!(
-                                "has {left} bytes after the {declared} bytes in its header"
+                                "has {extra} bytes after the {declared} bytes that its header \
+                                 declares"
                             ))
                         }
                         _ => Ok(false),
@@ -117,33 +122,34 @@ impl WaveBlocks {
 
 impl Blocks for WaveBlocks {
     fn next(&mut self, samples: &mut Vec<f32>) -> Result<Option<Format>, String> {
-        let frame = (self.data.format.channels * self.data.pcm.width()) as u64;
-        let rest = self.data.declared.map_or(u64::MAX, |declared| declared - self.data.read);
-        if rest < frame {
-            self.input.skip(rest).map_err(cannot_read)?;
+        let frame_bytes = (self.data.format.channels * self.data.pcm.bytes_per_sample()) as u64;
+        let remaining = self.data.declared.map_or(u64::MAX, |declared| declared - self.data.read);
+        if remaining < frame_bytes {
+            self.input.skip(remaining).map_err(cannot_read)?;
             samples.clear();
-            return Ok(self.more()?.then_some(self.data.format));
+            return Ok(self.find_more_samples()?.then_some(self.data.format));
         }
-        let count = (BLOCK as u64 * frame).min(rest / frame * frame);
+        let count = (BLOCK as u64 * frame_bytes).min(remaining / frame_bytes * frame_bytes);
         self.bytes = self.input.read_up_to(count as usize).map_err(cannot_read)?;
         self.data.read += self.bytes.len() as u64;
         if let Some(declared) = self.data.declared.filter(|_| (self.bytes.len() as u64) < count) {
-            let (present, declared) = (self.data.read / frame, declared / frame);
+            let (present, declared) = (self.data.read / frame_bytes, declared / frame_bytes);
             return Err(format!("is truncated: {present} of {declared} samples are present"));
         }
         if self.bytes.is_empty() {
             return Ok(None);
         }
-        let whole = self.bytes.len() - self.bytes.len() % frame as usize;
+        let whole = self.bytes.len() - self.bytes.len() % frame_bytes as usize;
         self.data.pcm.decode(&self.bytes[..whole], samples);
         Ok(Some(self.data.format))
     }
 
     fn seconds(&self) -> Option<f64> {
         let Format { rate, channels } = self.data.format;
-        let second = f64::from(rate) * (channels * self.data.pcm.width()) as f64;
-        let rest = self.data.declared.map(|declared| declared - self.data.read);
-        rest.or(self.input.left()).map(|bytes| bytes as f64 / second)
+        let bytes_per_second =
+            f64::from(rate) * (channels * self.data.pcm.bytes_per_sample()) as f64;
+        let remaining = self.data.declared.map(|declared| declared - self.data.read);
+        remaining.or(self.input.remaining()).map(|bytes| bytes as f64 / bytes_per_second)
     }
 }
 
@@ -185,31 +191,32 @@ fn read_header(input: &mut Input) -> Result<(Kind, Data), String> {
                     Kind::Riff { is_64: true, .. } => size_64.unwrap_or(size),
                     _ => size,
                 };
-                let declared = declared_size(size, kind, input.left());
+                let declared = declared_size(size, kind, input.remaining());
                 return Ok((kind, Data { pcm, format, declared, read: 0 }));
             }
             b"fmt " | b"ds64" => {
-                let part = size.min(MAX_CHUNK_BYTES);
-                let bytes = input.read_up_to(part as usize).map_err(cannot_read)?;
+                let count = size.min(MAX_CHUNK_BYTES);
+                let bytes = input.read_up_to(count as usize).map_err(cannot_read)?;
                 match &id {
                     b"fmt " => format = Some(read_format(&bytes, kind.is_big_endian())?),
                     _ => size_64 = bytes.get(8..16).map(|bytes| number(bytes, false)),
                 }
-                input.skip(size - part).map_err(cannot_read)?;
+                input.skip(size - count).map_err(cannot_read)?;
             }
             _ => drop(input.skip(size).map_err(cannot_read)?),
         }
-        pad(input, kind, size).map_err(cannot_read)?;
+        skip_padding(input, kind, size).map_err(cannot_read)?;
     }
 }
 
 /// Returns the number of sample bytes that a size in a header means; `None` means all bytes up to
 /// the end of the file.
-fn declared_size(size: u64, kind: Kind, left: Option<u64>) -> Option<u64> {
+fn declared_size(size: u64, kind: Kind, remaining: Option<u64>) -> Option<u64> {
     let is_64 = matches!(kind, Kind::W64 | Kind::Riff { is_64: true, .. });
-    let unknown = if is_64 && size > u64::from(u32::MAX) { UNKNOWN_64 } else { UNKNOWN };
-    let is_present = left.is_some_and(|left| size <= left);
-    let is_unknown = size == 0 || (size >= unknown && !is_present);
+    let min_placeholder =
+        if is_64 && size > u64::from(u32::MAX) { MIN_PLACEHOLDER_64 } else { MIN_PLACEHOLDER };
+    let is_present = remaining.is_some_and(|remaining| size <= remaining);
+    let is_unknown = size == 0 || (size >= min_placeholder && !is_present);
     (!is_unknown).then_some(size)
 }
 
@@ -228,9 +235,9 @@ fn read_chunk(input: &mut Input, kind: Kind) -> io::Result<Option<Chunk>> {
     Ok(Some(Chunk { id, size }))
 }
 
-/// Skips the padding of a chunk: to a multiple of 8 bytes in W64, of 2 in the others. In the
-/// others, some programs omit the padding.
-fn pad(input: &mut Input, kind: Kind, size: u64) -> io::Result<()> {
+/// Skips the padding of a chunk: W64 pads to a multiple of 8 bytes, the other formats to a multiple
+/// of 2. Some programs omit the padding in the other formats.
+fn skip_padding(input: &mut Input, kind: Kind, size: u64) -> io::Result<()> {
     if kind == Kind::W64 {
         input.skip(size.wrapping_neg() % 8)?;
     } else if size % 2 == 1 {
@@ -242,7 +249,7 @@ fn pad(input: &mut Input, kind: Kind, size: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether these four bytes can be a chunk name.
+/// Whether the bytes are four printable characters, as in the name of a chunk.
 fn is_id(bytes: &[u8]) -> bool {
     bytes.len() == 4 && bytes.iter().all(|byte| (0x20..0x7f).contains(byte))
 }
@@ -254,11 +261,11 @@ fn number(bytes: &[u8], is_big_endian: bool) -> u64 {
 
 /// Reads the sample format from a `fmt ` chunk.
 fn read_format(bytes: &[u8], is_big_endian: bool) -> Result<(Pcm, Format), String> {
-    let field = |at: usize, length: usize| {
-        bytes.get(at..at + length).map(|bytes| number(bytes, is_big_endian))
+    let field = |offset: usize, length: usize| {
+        bytes.get(offset..offset + length).map(|bytes| number(bytes, is_big_endian))
     };
     let fields = (field(0, 2), field(2, 2), field(4, 4), field(12, 2));
-    let (Some(mut tag), Some(channels), Some(rate), Some(block)) = fields else {
+    let (Some(mut tag), Some(channels), Some(rate), Some(block_bytes)) = fields else {
         return Err("has a truncated `fmt ` chunk".to_owned());
     };
     if tag == 0xfffe {
@@ -285,10 +292,10 @@ fn read_format(bytes: &[u8], is_big_endian: bool) -> Result<(Pcm, Format), Strin
         }
     };
     let pcm = Pcm { encoding, is_big_endian };
-    if block != 0 && block != channels * pcm.width() as u64 {
+    if block_bytes != 0 && block_bytes != channels * pcm.bytes_per_sample() as u64 {
         return Err(format!(
             "has an inconsistent `fmt ` chunk: {channels} samples of {bits} bits in blocks of \
-             {block} bytes"
+             {block_bytes} bytes"
         ));
     }
     Ok((pcm, Format { rate: rate as u32, channels: channels as usize }))

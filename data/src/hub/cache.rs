@@ -16,13 +16,14 @@ use super::metadata::FileMetadata;
 use super::{HubSettings, names};
 use crate::DataError;
 
-/// Size limits in bytes of a commit, a `modules.json` and a file listing; real files are smaller.
+/// Size limits in bytes of a reference, a `modules.json` and a file listing; real files are
+/// smaller.
 const MAX_REFERENCE_BYTES: u64 = 1_000;
 const MAX_MODULES_BYTES: u64 = 1 << 20;
 const MAX_LISTING_BYTES: u64 = 100 << 20;
 
 /// The state of a file in the cache.
-pub(super) enum Cached {
+pub(super) enum CacheState {
     /// The file is in the cache, at this path.
     File(PathBuf),
     /// The model has no such file.
@@ -34,7 +35,9 @@ pub(super) enum Cached {
 /// A model in the shared cache.
 pub(super) struct CachedModel {
     pub(super) repo: Repo,
+    /// The cache folder of all models.
     cache: PathBuf,
+    /// The folder of this model.
     folder: PathBuf,
 }
 
@@ -52,6 +55,7 @@ impl CachedModel {
         self.known_commit().unwrap_or_else(|| self.repo.revision().to_owned())
     }
 
+    /// Returns the cached commit of the revision; `None` if there is none.
     fn known_commit(&self) -> Option<String> {
         let text = read_short(&self.reference(), MAX_REFERENCE_BYTES)?;
         let commit = text.trim();
@@ -69,6 +73,7 @@ impl CachedModel {
         self.folder.join("refs").join(self.repo.revision())
     }
 
+    /// Returns the folder of the revision's files.
     pub(super) fn snapshot(&self) -> PathBuf {
         self.folder.join("snapshots").join(self.commit())
     }
@@ -77,19 +82,19 @@ impl CachedModel {
         self.folder.join("blobs").join(etag)
     }
 
-    fn no_exist(&self, commit: &str, file: &str) -> PathBuf {
+    fn absence_marker(&self, commit: &str, file: &str) -> PathBuf {
         self.folder.join(".no_exist").join(commit).join(file)
     }
 
     /// Looks up a file.
-    pub(super) fn lookup(&self, file: &str) -> Cached {
+    pub(super) fn lookup(&self, file: &str) -> CacheState {
         let path = self.snapshot().join(file);
         if path.is_file() {
-            return Cached::File(path);
+            return CacheState::File(path);
         }
-        let is_absent = self.no_exist(&self.commit(), file).is_file()
+        let is_absent = self.absence_marker(&self.commit(), file).is_file()
             || self.is_listed(file).is_some_and(|is_listed| !is_listed);
-        if is_absent { Cached::Absent } else { Cached::Unknown }
+        if is_absent { CacheState::Absent } else { CacheState::Unknown }
     }
 
     /// Whether the cache has any file of this revision.
@@ -99,7 +104,7 @@ impl CachedModel {
 
     /// Whether another cached file says that the model has this file: the commit's listing, or a
     /// sentence-transformers file.
-    pub(super) fn is_named(&self, file: &str) -> bool {
+    pub(super) fn mentions(&self, file: &str) -> bool {
         if self.is_listed(file) == Some(true) {
             return true;
         }
@@ -110,12 +115,13 @@ impl CachedModel {
         let Some(folder) = file.strip_suffix("/config.json") else { return false };
         let modules = read_short(&snapshot.join("modules.json"), MAX_MODULES_BYTES);
         let modules: Option<Value> = modules.and_then(|text| serde_json::from_str(&text).ok());
-        let text = |module: &Value, key| module.get(key).and_then(Value::as_str).map(str::to_owned);
+        let field =
+            |module: &Value, key| module.get(key).and_then(Value::as_str).map(str::to_owned);
         modules.as_ref().and_then(Value::as_array).is_some_and(|modules| {
             modules.iter().any(|module| {
                 // The module `Normalize` has no configuration.
-                text(module, "path").is_some_and(|path| path.trim_matches('/') == folder)
-                    && text(module, "type").is_none_or(|kind| !kind.ends_with(".Normalize"))
+                field(module, "path").is_some_and(|path| path.trim_matches('/') == folder)
+                    && field(module, "type").is_none_or(|kind| !kind.ends_with(".Normalize"))
             })
         })
     }
@@ -143,13 +149,13 @@ impl CachedModel {
     /// Removes partial downloads of outdated versions of a file. Files in use and unknown files
     /// stay.
     pub(super) fn remove_old_parts(&self, file: &str) {
-        let start = format!("{}.", file.replace('/', "--"));
+        let prefix = format!("{}.", file.replace('/', "--"));
         let locks = self.cache.join(".locks").join(self.repo.folder_name());
         for entry in fs::read_dir(self.folder.join("incoming")).into_iter().flatten().flatten() {
             let name = entry.file_name();
             let etag = name
                 .to_str()
-                .and_then(|name| name.strip_prefix(&start)?.strip_suffix(".part"))
+                .and_then(|name| name.strip_prefix(&prefix)?.strip_suffix(".part"))
                 .and_then(names::etag);
             let lock =
                 etag.and_then(|etag| fs::File::open(locks.join(format!("{etag}.lock"))).ok());
@@ -161,11 +167,11 @@ impl CachedModel {
     }
 
     /// Locks this content against other processes until the lock is dropped. huggingface_hub takes
-    /// the same lock. If another process holds it, `waiting` is called once with the lock's path.
+    /// the same lock. If another process holds it, `on_wait` is called once with the lock's path.
     pub(super) fn lock(
         &self,
         etag: &str,
-        waiting: impl FnOnce(&Path),
+        on_wait: impl FnOnce(&Path),
     ) -> Result<fs::File, DataError> {
         let folder = self.cache.join(".locks").join(self.repo.folder_name());
         self.make_folder(&folder)?;
@@ -175,10 +181,10 @@ impl CachedModel {
             let file = durable::open_lock(&path)?;
             match file.try_lock() {
                 Err(fs::TryLockError::WouldBlock) => {
-                    waiting(&path);
+                    on_wait(&path);
                     file.lock()?;
                 }
-                tried => tried?,
+                result => result?,
             }
             Ok(file)
         };
@@ -189,22 +195,23 @@ impl CachedModel {
     pub(super) fn find_blob(&self, metadata: &FileMetadata) -> Option<PathBuf> {
         let path = self.blob(&metadata.etag);
         // A blob may be a link to a store elsewhere in the cache that several models share.
-        let inside = fs::canonicalize(&path).ok()?.starts_with(fs::canonicalize(&self.cache).ok()?);
-        let is_whole = fs::metadata(&path).is_ok_and(|found| {
-            found.is_file() && metadata.size.is_none_or(|size| found.len() == size)
+        let is_inside =
+            fs::canonicalize(&path).ok()?.starts_with(fs::canonicalize(&self.cache).ok()?);
+        let is_whole = fs::metadata(&path).is_ok_and(|blob| {
+            blob.is_file() && metadata.size.is_none_or(|size| blob.len() == size)
         });
-        (inside && is_whole).then_some(path)
+        (is_inside && is_whole).then_some(path)
     }
 
     /// Moves a complete, verified download to the blobs.
     pub(super) fn store_blob(&self, part: &Path, etag: &str) -> Result<(), DataError> {
         let blob = self.blob(etag);
         self.make_folder(&self.folder.join("blobs"))?;
-        let keep = || {
+        let store = || {
             fs::File::open(part)?.sync_all()?;
             durable::rename(part, &blob)
         };
-        keep().map_err(|source| disk_error(&blob, source))
+        store().map_err(|source| disk_error(&blob, source))
     }
 
     /// Links a blob into its snapshot, then sets the revision's reference to the commit. Readers
@@ -223,16 +230,16 @@ impl CachedModel {
             durable::remove_leftovers(folder, &[name])
                 .map_err(|source| disk_error(folder, source))?;
         }
-        let up = "../".repeat(snapshot.split('/').count() + file.split('/').count());
-        let target = PathBuf::from(format!("{up}blobs/{}", metadata.etag));
-        let linked = match durable::write_link(&target, &path) {
+        let parents = "../".repeat(snapshot.split('/').count() + file.split('/').count());
+        let target = PathBuf::from(format!("{parents}blobs/{}", metadata.etag));
+        let result = match durable::write_link(&target, &path) {
             // Some disks do not support links; there, the snapshot holds the file itself.
-            Err(error) if has_no_links(&error) => {
+            Err(error) if is_link_unsupported(&error) => {
                 durable::rename(&self.blob(&metadata.etag), &path)
             }
-            linked => linked,
+            result => result,
         };
-        linked.map_err(|source| disk_error(&path, source))?;
+        result.map_err(|source| disk_error(&path, source))?;
         self.write_reference(&snapshot)?;
         Ok(path)
     }
@@ -240,7 +247,7 @@ impl CachedModel {
     /// Records that a commit has no such file, for offline runs.
     pub(super) fn note_absence(&self, file: &str, commit: &str) -> Result<(), DataError> {
         let snapshot = self.snapshot_of(commit);
-        let path = self.no_exist(&snapshot, file);
+        let path = self.absence_marker(&snapshot, file);
         if let Some(folder) = path.parent() {
             self.make_folder(folder)?;
         }
@@ -248,6 +255,7 @@ impl CachedModel {
         self.write_reference(&snapshot)
     }
 
+    /// Records the commit of the revision, unless one is recorded or the revision is a commit.
     fn write_reference(&self, commit: &str) -> Result<(), DataError> {
         if self.repo.revision() == commit || self.known_commit().is_some() {
             return Ok(());
@@ -266,10 +274,10 @@ impl CachedModel {
         let error = |source| disk_error(folder, source);
         durable::create_folder(&self.cache).map_err(error)?;
         let root = fs::canonicalize(&self.cache).map_err(error)?;
-        let below = folder.strip_prefix(&self.cache).unwrap_or(folder);
+        let relative = folder.strip_prefix(&self.cache).unwrap_or(folder);
         let mut path = self.cache.clone();
-        for part in below.components() {
-            path.push(part);
+        for component in relative.components() {
+            path.push(component);
             let is_link = fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_symlink());
             if is_link && !fs::canonicalize(&path).is_ok_and(|target| target.starts_with(&root)) {
                 return Err(DataError::CacheLink { path });
@@ -300,7 +308,7 @@ fn refuse_link(path: &Path) -> Result<(), DataError> {
     }
 }
 
-/// Reads a text file of at most `limit` bytes.
+/// Reads a text file; returns `None` if it cannot be read or has more than `limit` bytes.
 fn read_short(path: &Path, limit: u64) -> Option<String> {
     // Opening a pipe would wait for a writer.
     if !path.is_file() {
@@ -319,6 +327,6 @@ pub(super) fn disk_error(path: &Path, source: io::Error) -> DataError {
     }
 }
 
-fn has_no_links(error: &io::Error) -> bool {
+fn is_link_unsupported(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported)
 }

@@ -7,8 +7,8 @@ use std::path::Path;
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
-/// Returns the hash function of an etag.
-pub(super) fn kind(etag: &str) -> &'static str {
+/// Returns the name of an etag's hash function.
+pub(super) fn hash_name(etag: &str) -> &'static str {
     if etag.len() == 64 { "SHA-256" } else { "SHA-1" }
 }
 
@@ -45,7 +45,7 @@ mod tests {
 
     /// The values are from `git hash-object`, `sha1sum` and `sha256sum`.
     #[test]
-    fn hashes_of_files() {
+    fn an_etag_matches_a_sha_256_a_git_sha_1_or_a_plain_sha_1() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         std::fs::write(&path, "hello\n").unwrap();

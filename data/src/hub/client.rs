@@ -18,8 +18,8 @@ use super::HubSettings;
 use super::metadata::quoted_start;
 
 const MAX_REDIRECTS: usize = 10;
-/// The size of the chunks in which a body is read.
-const CHUNK: usize = 64 << 10;
+/// The size of the chunks in which a body is read, in bytes.
+const CHUNK_BYTES: usize = 64 << 10;
 /// The response headers that are read.
 const HEADERS: [&str; 8] = [
     "content-length",
@@ -54,8 +54,9 @@ pub(super) struct Head {
 }
 
 impl Head {
+    /// Returns the value of a header in [`HEADERS`], by its lower-case name.
     pub(super) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_str())
+        self.headers.iter().find(|(key, _)| *key == name).map(|(_, value)| value.as_str())
     }
 
     fn is_redirect(&self) -> bool {
@@ -136,13 +137,13 @@ impl<'a> Client<'a> {
         for _ in 0..=MAX_REDIRECTS {
             let response = self.send_request(&url, range, token)?;
             let head = &response.head;
-            let next = head.is_redirect().then(|| next_address(&url, head)).transpose();
-            let next = next.map_err(RequestError::Refused)?;
-            let is_internal = next.as_ref().is_some_and(|next| self.is_endpoint(next));
+            let target = head.is_redirect().then(|| redirect_target(&url, head)).transpose();
+            let target = target.map_err(RequestError::Refused)?;
+            let is_internal = target.as_ref().is_some_and(|target| self.is_endpoint(target));
             let is_enough = !(head.is_endpoint && is_internal)
                 && is_enough(head).map_err(RequestError::Refused)?;
-            let Some(next) = next.filter(|_| !is_enough) else { return Ok(response) };
-            url = next;
+            let Some(target) = target.filter(|_| !is_enough) else { return Ok(response) };
+            url = target;
             if !self.is_endpoint(&url) {
                 // A redirect back to the endpoint does not restore the token.
                 token = None;
@@ -197,7 +198,7 @@ impl<'a> Client<'a> {
 }
 
 /// Sends the request and reports its progress until the receiver is dropped.
-fn transfer(request: Request, is_endpoint: bool, to: &SyncSender<Event>) {
+fn transfer(request: Request, is_endpoint: bool, events: &SyncSender<Event>) {
     let response = match request.call() {
         Ok(response) | Err(ureq::Error::Status(_, response)) => response,
         Err(ureq::Error::Transport(error)) => {
@@ -210,18 +211,18 @@ fn transfer(request: Request, is_endpoint: bool, to: &SyncSender<Event>) {
                 format!("{}: {reason}", error.kind())
             };
             // The send fails if the caller has given up and dropped the receiver.
-            let _ = to.send(Event::Failed(reason));
+            let _ = events.send(Event::Failed(reason));
             return;
         }
     };
-    let value = |name: &'static str| Some((name, response.header(name)?.to_owned()));
-    let headers = HEADERS.into_iter().filter_map(value).collect();
+    let header = |name: &'static str| Some((name, response.header(name)?.to_owned()));
+    let headers = HEADERS.into_iter().filter_map(header).collect();
     let head = Head { status: response.status(), is_endpoint, headers };
-    if to.send(Event::Head(head)).is_err() {
+    if events.send(Event::Head(head)).is_err() {
         return;
     }
     let mut body = response.into_reader();
-    let mut chunk = vec![0; CHUNK];
+    let mut chunk = vec![0; CHUNK_BYTES];
     loop {
         let event = match body.read(&mut chunk) {
             Ok(0) => Event::End,
@@ -230,7 +231,7 @@ fn transfer(request: Request, is_endpoint: bool, to: &SyncSender<Event>) {
             Err(error) => Event::Failed(error.to_string()),
         };
         let is_last = !matches!(event, Event::Bytes(_));
-        if to.send(event).is_err() || is_last {
+        if events.send(event).is_err() || is_last {
             return;
         }
     }
@@ -249,7 +250,7 @@ fn is_web(url: &Url) -> bool {
 }
 
 /// Returns the target of a redirect.
-fn next_address(from: &Url, head: &Head) -> Result<Url, String> {
+fn redirect_target(from: &Url, head: &Head) -> Result<Url, String> {
     let location = head
         .header("location")
         .ok_or_else(|| format!("a redirect without a URL (status {})", head.status))?;
@@ -277,10 +278,11 @@ fn needs_no_proxy(url: &Url) -> bool {
 
 fn is_in_domains(host: &str, domains: &str) -> bool {
     domains.split(',').map(|domain| domain.trim().trim_start_matches('.')).any(|domain| {
-        let prefix = host.strip_suffix(domain);
+        let subdomain = host.strip_suffix(domain);
         domain == "*"
             || !domain.is_empty()
-                && prefix.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+                && subdomain
+                    .is_some_and(|subdomain| subdomain.is_empty() || subdomain.ends_with('.'))
     })
 }
 
@@ -289,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_proxy() {
+    fn a_domain_in_no_proxy_covers_its_subdomains() {
         for (host, domains, expected) in [
             ("hub.example.org", "example.org", true),
             ("hub.example.org", "localhost, .example.org", true),
@@ -303,18 +305,19 @@ mod tests {
     }
 
     #[test]
-    fn redirects() {
+    fn redirects_lead_only_to_web_urls_without_credentials() {
         let from = Url::parse("https://hub.example/a/b?c").unwrap();
-        let to = |location: &str| {
+        let target = |location: &str| {
             let headers = vec![("location", location.to_owned())];
             let head = Head { status: 302, is_endpoint: true, headers };
-            next_address(&from, &head).map(|url| url.to_string())
+            redirect_target(&from, &head).map(|url| url.to_string())
         };
-        assert_eq!(to("/x"), Ok("https://hub.example/x".to_owned()));
-        assert_eq!(to("https://u:p@other/x"), Ok("https://other/x".to_owned()));
-        for bad in ["file:///etc/passwd", "http://hub.example/a", "ftp://x/", "data:,x", "https://"]
+        assert_eq!(target("/x"), Ok("https://hub.example/x".to_owned()));
+        assert_eq!(target("https://u:p@other/x"), Ok("https://other/x".to_owned()));
+        for invalid in
+            ["file:///etc/passwd", "http://hub.example/a", "ftp://x/", "data:,x", "https://"]
         {
-            assert!(to(bad).is_err(), "{bad}");
+            assert!(target(invalid).is_err(), "{invalid}");
         }
     }
 }

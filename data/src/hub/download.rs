@@ -2,8 +2,8 @@
 //!
 //! 1. The hub is asked for a file's metadata (commit, etag, size). The metadata is validated before
 //!    it becomes part of a path.
-//! 2. The bytes go to a partial file, never more than announced. An interrupted download is
-//!    resumed, in this run or the next.
+//! 2. The bytes go to a partial file, never more than the announced size. An interrupted download
+//!    is resumed, in this run or the next.
 //! 3. A partial file with the right size and checksum moves to the blobs, and is linked into its
 //!    snapshot.
 
@@ -17,7 +17,7 @@ use engram_durable as durable;
 use hf_hub::{Repo, RepoType};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::cache::{Cached, CachedModel, disk_error};
+use super::cache::{CacheState, CachedModel, disk_error};
 use super::client::{Client, Head, RequestError, Response};
 use super::metadata::{FileMetadata, first_byte, total_size};
 use super::settings::without_password;
@@ -30,12 +30,12 @@ const MIN_BYTES_PER_SECOND: f64 = 1_000.0;
 /// The time limit for a response when the cached files would suffice.
 const SHORT_RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The number and time limit of attempts to reach the hub.
+/// The number and the time limit of attempts to reach the hub.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effort {
     /// The retries and the time limit of the settings.
     Full,
-    /// A single short attempt: the cached files would suffice.
+    /// A single attempt with a short time limit, because the cached files would suffice.
     Brief,
 }
 
@@ -59,7 +59,11 @@ pub(super) fn download(
     };
     let client = Client::new(settings, response_timeout)
         .map_err(|error| transfer.failure(error).into_error())?;
-    if settings.token.as_ref().is_some_and(|token| !token.bytes().all(|b| b.is_ascii_graphic())) {
+    if settings
+        .token
+        .as_ref()
+        .is_some_and(|token| !token.bytes().all(|byte| byte.is_ascii_graphic()))
+    {
         return Err(DataError::InvalidAccessToken { location: location.to_string() });
     }
     let mut pause = settings.retry_pause;
@@ -67,7 +71,7 @@ pub(super) fn download(
         match transfer.attempt(&client) {
             Err(Failure::Unreachable(_)) if effort == Effort::Full => {}
             Err(Failure::Temporary(_)) => {}
-            ended => return ended.map_err(Failure::into_error),
+            result => return result.map_err(Failure::into_error),
         }
         thread::sleep(pause);
         pause *= 2;
@@ -107,6 +111,7 @@ impl From<DataError> for Failure {
     }
 }
 
+/// A download of one file.
 struct Transfer<'a> {
     location: &'a WeightsLocation,
     model: &'a CachedModel,
@@ -119,7 +124,7 @@ impl Transfer<'_> {
         let (metadata, size) = self.metadata(client)?;
         // The second of two processes waits here, and then finds the file in the cache.
         let _lock = self.model.lock(&metadata.etag, |lock| self.note_waiting(lock))?;
-        if let Cached::File(path) = self.model.lookup(self.file) {
+        if let CacheState::File(path) = self.model.lookup(self.file) {
             return Ok(path);
         }
         if let Some(blob) = self.model.find_blob(&metadata)
@@ -128,13 +133,13 @@ impl Transfer<'_> {
             return Ok(self.model.publish(self.file, &metadata)?);
         }
         let part = self.model.part(self.file, &metadata.etag)?;
-        self.fill(client, &part, size).map_err(Failure::after_response)?;
+        self.download_missing(client, &part, size).map_err(Failure::after_response)?;
         if !self.has_etag(&part, &metadata.etag)? {
-            self.remove(&part)?;
+            self.remove_part(&part)?;
             return Err(Failure::Temporary(DataError::WrongChecksum {
                 location: self.location.to_string(),
                 file: self.file.to_owned(),
-                hash: checksum::kind(&metadata.etag),
+                hash: checksum::hash_name(&metadata.etag),
             }));
         }
         self.model.store_blob(&part, &metadata.etag)?;
@@ -175,8 +180,8 @@ impl Transfer<'_> {
             }
         };
         let refused = |reason: &str| Failure::Final(self.refused(reason));
-        let is_known = metadata.as_ref().is_some_and(|metadata| metadata.size.is_some());
-        if !is_known && !matches!(head.status, 200 | 206) {
+        let has_size = metadata.as_ref().is_some_and(|metadata| metadata.size.is_some());
+        if !has_size && !matches!(head.status, 200 | 206) {
             return Err(self.status_failure(&head, &requested));
         }
         let metadata = metadata.ok_or_else(|| refused("no X-Repo-Commit header"))?;
@@ -192,12 +197,12 @@ impl Transfer<'_> {
     }
 
     /// Downloads the missing bytes of the partial file.
-    fn fill(&self, client: &Client<'_>, part: &Path, size: u64) -> Result<(), Failure> {
-        let disk = |source| Failure::Final(disk_error(part, source));
-        let mut file = durable::append_to(part).map_err(disk)?;
-        let mut length = file.metadata().map_err(disk)?.len();
+    fn download_missing(&self, client: &Client<'_>, part: &Path, size: u64) -> Result<(), Failure> {
+        let disk_failure = |source| Failure::Final(disk_error(part, source));
+        let mut file = durable::append_to(part).map_err(disk_failure)?;
+        let mut length = file.metadata().map_err(disk_failure)?.len();
         if length > size {
-            file.set_len(0).map_err(disk)?;
+            file.set_len(0).map_err(disk_failure)?;
             length = 0;
         }
         if length == size {
@@ -205,7 +210,7 @@ impl Transfer<'_> {
         }
         if let Some(free) = self.model.free_space().filter(|free| *free < size - length) {
             if length == 0 {
-                self.remove(part)?;
+                self.remove_part(part)?;
             }
             return Err(Failure::Final(DataError::NoSpace {
                 location: self.location.to_string(),
@@ -220,17 +225,17 @@ impl Transfer<'_> {
             .get(&self.address(&requested), &format!("bytes={length}-"), |_| Ok(false))
             .map_err(|error| self.failure(error))?;
         let head = &response.head;
-        let first = first_byte(|name| head.header(name));
+        let range_start = first_byte(|name| head.header(name));
         match head.status {
-            206 if first == Some(length) || first.is_none() && length == 0 => {}
+            206 if range_start == Some(length) || range_start.is_none() && length == 0 => {}
             // This server ignores ranges.
             200 => {
-                file.set_len(0).map_err(disk)?;
+                file.set_len(0).map_err(disk_failure)?;
                 length = 0;
             }
             // The partial file does not match the file on the hub.
             206 | 416 => {
-                self.remove(part)?;
+                self.remove_part(part)?;
                 let reason = format!("bytes other than those from {length} on");
                 return Err(Failure::Temporary(self.refused(&reason)));
             }
@@ -238,12 +243,12 @@ impl Transfer<'_> {
         }
         let announced = head.header("content-length").and_then(|length| length.parse().ok());
         if announced.is_some_and(|announced: u64| announced > size - length) {
-            return Err(self.too_long(part, size));
+            return Err(self.too_long_response(part, size));
         }
         self.receive(&response, &mut file, part, length, size)
     }
 
-    /// Writes a body to the partial file, never more than announced.
+    /// Writes a body to the partial file, never more than `size` bytes in all.
     fn receive(
         &self,
         response: &Response,
@@ -252,44 +257,44 @@ impl Transfer<'_> {
         start: u64,
         size: u64,
     ) -> Result<(), Failure> {
-        let bar = self.bar(start, size);
+        let bar = self.progress_bar(start, size);
         let limit = self.settings.stall_timeout;
         let min_bytes = (MIN_BYTES_PER_SECOND * limit.as_secs_f64()) as u64;
         let mut length = start;
-        let (mut window, mut window_start) = (Instant::now(), length);
+        let (mut window_start, mut bytes_before_window) = (Instant::now(), length);
         loop {
-            let left = limit.saturating_sub(window.elapsed());
-            let slow = match response.next(left) {
+            let remaining = limit.saturating_sub(window_start.elapsed());
+            let is_slow = match response.next(remaining) {
                 Ok(None) => break,
                 Ok(Some(bytes)) => {
                     length += bytes.len() as u64;
                     if length > size {
-                        return Err(self.too_long(part, size));
+                        return Err(self.too_long_response(part, size));
                     }
                     file.write_all(&bytes)
                         .map_err(|source| Failure::Final(disk_error(part, source)))?;
                     bar.set_position(length);
-                    window.elapsed() >= limit && length - window_start < min_bytes
+                    window_start.elapsed() >= limit && length - bytes_before_window < min_bytes
                 }
-                Err(RequestError::Slow(_)) => length - window_start < min_bytes,
+                Err(RequestError::Slow(_)) => length - bytes_before_window < min_bytes,
                 Err(error) => return Err(self.failure(error)),
             };
-            if slow {
-                let (bytes, seconds) = (length - window_start, limit.as_secs_f64());
+            if is_slow {
+                let (bytes, seconds) = (length - bytes_before_window, limit.as_secs_f64());
                 let reason = match bytes {
                     0 => format!("nothing arrived for {seconds} s"),
                     _ => format!("only {bytes} bytes arrived in {seconds} s"),
                 };
                 let error = self.no_network(reason);
-                let was_fast_before = window_start > start;
+                let was_fast_before = bytes_before_window > start;
                 return Err(if was_fast_before {
                     Failure::Temporary(error)
                 } else {
                     Failure::Final(error)
                 });
             }
-            if window.elapsed() >= limit {
-                (window, window_start) = (Instant::now(), length);
+            if window_start.elapsed() >= limit {
+                (window_start, bytes_before_window) = (Instant::now(), length);
             }
         }
         bar.finish_and_clear();
@@ -304,7 +309,7 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    fn bar(&self, start: u64, size: u64) -> ProgressBar {
+    fn progress_bar(&self, start: u64, size: u64) -> ProgressBar {
         let bar = if self.settings.progress && !has_receiver() {
             ProgressBar::new(size)
         } else {
@@ -324,7 +329,7 @@ impl Transfer<'_> {
         checksum::matches(path, etag).map_err(|source| Failure::Final(disk_error(path, source)))
     }
 
-    fn remove(&self, part: &Path) -> Result<(), Failure> {
+    fn remove_part(&self, part: &Path) -> Result<(), Failure> {
         durable::remove_file(part).map_err(|source| Failure::Final(disk_error(part, source)))
     }
 
@@ -375,17 +380,18 @@ impl Transfer<'_> {
 
     /// If the hub says that this commit has no such file, records this for later runs.
     fn note_absence(&self, head: &Head, requested: &str) {
-        let is_entry = head.header("x-error-code").is_none_or(|code| code == "EntryNotFound");
+        let is_file_missing =
+            head.header("x-error-code").is_none_or(|code| code == "EntryNotFound");
         let commit = head.header("x-repo-commit").and_then(names::commit);
-        let Some(commit) = commit.filter(|_| is_entry) else { return };
+        let Some(commit) = commit.filter(|_| is_file_missing) else { return };
         if names::commit(requested).is_none_or(|requested| requested == commit) {
             // If the cache is not writable, the result is the same without this record.
             let _ = self.model.note_absence(self.file, &commit);
         }
     }
 
-    fn too_long(&self, part: &Path, size: u64) -> Failure {
-        match self.remove(part) {
+    fn too_long_response(&self, part: &Path, size: u64) -> Failure {
+        match self.remove_part(part) {
             Ok(()) => {
                 Failure::Final(self.refused(&format!("more than the {size} bytes announced")))
             }
@@ -399,7 +405,7 @@ impl Transfer<'_> {
             file: self.file.to_owned(),
             endpoint: without_password(&self.settings.endpoint),
             reason,
-            put: self.model.snapshot().join(self.file),
+            cache_path: self.model.snapshot().join(self.file),
         }
     }
 

@@ -29,8 +29,8 @@ impl FileMetadata {
         let commit = names::commit(commit).ok_or_else(|| {
             format!("a commit that does not have 40 hexadecimal digits ({})", quoted_start(commit))
         })?;
-        let linked = header("x-linked-etag").or_else(|| header("etag"));
-        let etag = linked.ok_or("no ETag")?;
+        let etag = header("x-linked-etag").or_else(|| header("etag"));
+        let etag = etag.ok_or("no ETag")?;
         let etag = names::etag(etag).ok_or_else(|| {
             format!("an ETag that is not a SHA-1 or SHA-256 ({})", quoted_start(etag))
         })?;
@@ -42,7 +42,8 @@ impl FileMetadata {
     }
 }
 
-/// Returns the size of the whole file from a final response.
+/// Returns the size of the whole file in bytes, from a response that is not a redirect; `None` if
+/// the response does not give it.
 ///
 /// # Errors
 /// a size that is not a number of bytes
@@ -77,11 +78,11 @@ fn number(text: &str) -> Result<u64, String> {
     number.ok_or_else(|| format!("a size that is not a number of bytes ({})", quoted_start(text)))
 }
 
-/// Returns the start of a header's value, quoted.
+/// Returns the first 80 characters of a header's value, quoted.
 pub(super) fn quoted_start(value: &str) -> String {
     let start: String = value.chars().take(80).collect();
-    let rest = if start.len() < value.len() { "…" } else { "" };
-    format!("{start:?}{rest}")
+    let ellipsis = if start.len() < value.len() { "…" } else { "" };
+    format!("{start:?}{ellipsis}")
 }
 
 #[cfg(test)]
@@ -92,12 +93,12 @@ mod tests {
 
     fn read(status: u16, headers: &[(&str, &str)]) -> Result<Option<FileMetadata>, String> {
         FileMetadata::read(status, |name| {
-            headers.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
+            headers.iter().find(|(key, _)| *key == name).map(|(_, value)| *value)
         })
     }
 
     #[test]
-    fn the_metadata_of_the_linked_file_comes_first() {
+    fn the_headers_of_the_linked_file_take_precedence() {
         let sha256 = "b".repeat(64);
         let metadata = read(
             302,
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes() {
+    fn sizes_are_whole_numbers_of_bytes() {
         fn size(status: u16, name: &str, value: &str) -> Result<Option<u64>, String> {
             let headers = [("x-repo-commit", COMMIT), ("etag", COMMIT), (name, value)];
             read(status, &headers).map(|metadata| metadata.unwrap().size)
@@ -125,9 +126,12 @@ mod tests {
         assert_eq!(size(206, "content-range", "bytes 0-0/*"), Ok(None));
         assert_eq!(size(200, "content-length", "12"), Ok(Some(12)));
         assert_eq!(size(302, "content-length", "12"), Ok(None));
-        for bad in ["-5", "+5", "1e3", "18446744073709551616", "", "0x10", "5 5"] {
-            assert!(size(206, "content-range", &format!("bytes 0-0/{bad}")).is_err(), "{bad}");
-            assert!(size(302, "x-linked-size", bad).is_err(), "{bad}");
+        for invalid in ["-5", "+5", "1e3", "18446744073709551616", "", "0x10", "5 5"] {
+            assert!(
+                size(206, "content-range", &format!("bytes 0-0/{invalid}")).is_err(),
+                "{invalid}"
+            );
+            assert!(size(302, "x-linked-size", invalid).is_err(), "{invalid}");
         }
         assert!(size(206, "content-range", "bytes").is_err());
     }

@@ -3,8 +3,8 @@
 
 /// Whether a path component is safe to join to a folder.
 pub(super) fn is_plain_name(part: &str) -> bool {
-    let plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '+' | ' ');
-    !part.is_empty() && part != "." && part != ".." && part.chars().all(plain)
+    let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '+' | ' ');
+    !part.is_empty() && part != "." && part != ".." && part.chars().all(is_plain)
 }
 
 /// Whether this is a valid name of a model on the hub: `name` or `owner/name`, by the rules of
@@ -14,14 +14,14 @@ pub(super) fn is_plain_name(part: &str) -> bool {
 /// one folder.
 pub(super) fn is_repository(name: &str) -> bool {
     let parts: Vec<&str> = name.split('/').collect();
-    let well_formed = |part: &&str| {
+    let is_well_formed = |part: &&str| {
         is_plain_name(part)
             && !part.contains([' ', '+'])
             && !part.starts_with(['-', '.'])
             && !part.ends_with(['-', '.'])
     };
     parts.len() <= 2
-        && parts.iter().all(well_formed)
+        && parts.iter().all(is_well_formed)
         && name.chars().count() <= 96
         && !name.contains("--")
         && !name.contains("..")
@@ -51,14 +51,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commits_and_etags_are_hexadecimal_or_nothing() {
+    fn only_hexadecimal_commits_and_etags_are_accepted() {
         let sha1 = "0123456789ABCDEF0123456789abcdef01234567";
         let sha256 = "a".repeat(64);
         assert_eq!(commit(sha1), Some(sha1.to_lowercase()));
         assert_eq!(commit(&format!(" {sha1}\n")), Some(sha1.to_lowercase()));
         assert_eq!(etag(&format!("W/\"{sha1}\"")), Some(sha1.to_lowercase()));
         assert_eq!(etag(&format!("\"{sha256}\"")), Some(sha256.clone()));
-        for bad in [
+        for invalid in [
             "",
             "..",
             "/etc/passwd",
@@ -70,23 +70,23 @@ mod tests {
             &format!("{}\0", &sha1[1..]),
             &format!("{}é", &sha1[2..]),
         ] {
-            assert_eq!(commit(bad), None, "{bad:?}");
-            assert_eq!(etag(bad), None, "{bad:?}");
+            assert_eq!(commit(invalid), None, "{invalid:?}");
+            assert_eq!(etag(invalid), None, "{invalid:?}");
         }
         assert_eq!(commit(&sha256), None);
     }
 
     #[test]
-    fn repositories() {
-        for good in ["gpt2", "owner/name", "Foo-BAR_foo.bar123", "a/b-c_d.e"] {
-            assert!(is_repository(good), "{good}");
+    fn only_valid_repository_names_are_accepted() {
+        for valid in ["gpt2", "owner/name", "Foo-BAR_foo.bar123", "a/b-c_d.e"] {
+            assert!(is_repository(valid), "{valid}");
         }
-        let long = "a".repeat(97);
-        for bad in [
+        let too_long = "a".repeat(97);
+        for invalid in [
             "", "/", "a/", "/a", "a/b/c", "..", "a/..", "a--b/c", "a/b..c", ".a", "a.", "-a", "a-",
-            "a/b.git", "a b", "a\\b", "a\0b", "a:b", &long,
+            "a/b.git", "a b", "a\\b", "a\0b", "a:b", &too_long,
         ] {
-            assert!(!is_repository(bad), "{bad:?}");
+            assert!(!is_repository(invalid), "{invalid:?}");
         }
     }
 }

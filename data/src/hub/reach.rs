@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 /// The time after which an unreachable hub is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(60);
 
+/// The last result of a request to a hub.
 enum Reach {
     Responded,
     Unreachable { since: Instant, reason: String },

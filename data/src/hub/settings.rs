@@ -65,41 +65,43 @@ impl HubSettings {
 
     /// Like [`from_env`](Self::from_env); `variable` looks up the variables.
     pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Self {
-        let set = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
-        let is_on = |name: &str| set(name).is_some_and(|value| is_true(&value));
+        let get = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
+        let is_on = |name: &str| get(name).is_some_and(|value| is_true(&value));
         let seconds = |name: &str| {
-            let seconds = set(name).and_then(|value| value.trim().parse::<u32>().ok());
-            seconds.filter(|seconds| *seconds > 0).map(|s| Duration::from_secs(s.into()))
+            let seconds = get(name).and_then(|value| value.trim().parse::<u32>().ok());
+            seconds
+                .filter(|seconds| *seconds > 0)
+                .map(|seconds| Duration::from_secs(seconds.into()))
         };
         let path = |text: &str| expand(text, &variable);
 
-        let home = set("HF_HOME").map_or_else(
+        let home = get("HF_HOME").map_or_else(
             || {
-                let user_cache = set("XDG_CACHE_HOME").unwrap_or_else(|| "~/.cache".to_owned());
+                let user_cache = get("XDG_CACHE_HOME").unwrap_or_else(|| "~/.cache".to_owned());
                 path(&user_cache).join("huggingface")
             },
             |home| path(&home),
         );
-        let cache = set("HF_HUB_CACHE").or_else(|| set("HUGGINGFACE_HUB_CACHE"));
+        let cache = get("HF_HUB_CACHE").or_else(|| get("HUGGINGFACE_HUB_CACHE"));
         let mut settings = Self::new(cache.map_or_else(|| home.join("hub"), |cache| path(&cache)));
-        if let Some(endpoint) = set("HF_ENDPOINT") {
+        if let Some(endpoint) = get("HF_ENDPOINT") {
             settings.endpoint = endpoint.trim().trim_end_matches('/').to_owned();
         }
         if !is_on("HF_HUB_DISABLE_IMPLICIT_TOKEN") {
-            let stored = || {
+            let read_token_file = || {
                 let file =
-                    set("HF_TOKEN_PATH").map_or_else(|| home.join("token"), |file| path(&file));
+                    get("HF_TOKEN_PATH").map_or_else(|| home.join("token"), |file| path(&file));
                 std::fs::read_to_string(file).ok()
             };
-            settings.token = set("HF_TOKEN")
-                .or_else(|| set("HUGGING_FACE_HUB_TOKEN"))
-                .or_else(stored)
+            settings.token = get("HF_TOKEN")
+                .or_else(|| get("HUGGING_FACE_HUB_TOKEN"))
+                .or_else(read_token_file)
                 .map(|token| token.replace(['\r', '\n'], "").trim().to_owned())
                 .filter(|token| !token.is_empty());
         }
         // `TRANSFORMERS_OFFLINE` is read only if `HF_HUB_OFFLINE` is not set, so `HF_HUB_OFFLINE=0`
         // overrides it.
-        let offline = set("HF_HUB_OFFLINE").or_else(|| set("TRANSFORMERS_OFFLINE"));
+        let offline = get("HF_HUB_OFFLINE").or_else(|| get("TRANSFORMERS_OFFLINE"));
         settings.offline = offline.is_some_and(|value| is_true(&value));
         settings.progress = !is_on("HF_HUB_DISABLE_PROGRESS_BARS");
         settings.response_timeout =
@@ -124,10 +126,10 @@ impl std::fmt::Debug for HubSettings {
 
 /// Removes the user name and password from a URL, for messages.
 pub(super) fn without_password(address: &str) -> String {
-    let Some((scheme, rest)) = address.split_once("://") else { return address.to_owned() };
-    let host_end = rest.find('/').unwrap_or(rest.len());
-    match rest[..host_end].rfind('@') {
-        Some(at) => format!("{scheme}://{}", &rest[at + 1..]),
+    let Some((scheme, after_scheme)) = address.split_once("://") else { return address.to_owned() };
+    let host_end = after_scheme.find('/').unwrap_or(after_scheme.len());
+    match after_scheme[..host_end].rfind('@') {
+        Some(index) => format!("{scheme}://{}", &after_scheme[index + 1..]),
         None => address.to_owned(),
     }
 }
@@ -154,8 +156,8 @@ fn expand(text: &str, variable: &impl Fn(&str) -> Option<String>) -> PathBuf {
         None => text.to_owned(),
     };
     let mut expanded = String::new();
-    let mut rest = text.as_str();
-    while let Some((before, after)) = rest.split_once('$') {
+    let mut remaining = text.as_str();
+    while let Some((before, after)) = remaining.split_once('$') {
         expanded.push_str(before);
         let name_end = |text: &str| {
             text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(text.len())
@@ -167,21 +169,22 @@ fn expand(text: &str, variable: &impl Fn(&str) -> Option<String>) -> PathBuf {
         match variable(name).filter(|_| !name.is_empty()) {
             Some(value) => {
                 expanded.push_str(&value);
-                rest = next;
+                remaining = next;
             }
             None => {
                 expanded.push('$');
-                rest = after;
+                remaining = after;
             }
         }
     }
-    expanded.push_str(rest);
+    expanded.push_str(remaining);
     PathBuf::from(expanded)
 }
 
+/// Returns the home folder of a user from `/etc/passwd`; `None` for an unknown user.
 fn home_of(user: &str) -> Option<String> {
-    let users = std::fs::read_to_string("/etc/passwd").ok()?;
-    let fields = users.lines().map(|line| line.split(':'));
+    let accounts = std::fs::read_to_string("/etc/passwd").ok()?;
+    let fields = accounts.lines().map(|line| line.split(':'));
     let mut fields = fields.filter(|fields| fields.clone().next() == Some(user));
     fields.next()?.nth(5).map(str::to_owned)
 }

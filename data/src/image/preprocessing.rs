@@ -12,9 +12,9 @@ use crate::DataError;
 /// wider by the same factor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Filter {
-    /// Linear.
+    /// Linear interpolation.
     Bilinear,
-    /// Cubic (Catmull and Rom).
+    /// Cubic interpolation (Catmull-Rom).
     Bicubic,
 }
 
@@ -40,8 +40,8 @@ pub struct Preprocessing {
     pub resize: Option<Resize>,
     /// The resampling filter.
     pub filter: Filter,
-    /// Height and width of the centre crop; a smaller image is padded with black. `None` keeps the
-    /// whole image.
+    /// Height and width of the centre crop, in pixels; a smaller image is padded with black. `None`
+    /// keeps the whole image.
     pub crop: Option<(u32, u32)>,
     /// The factor by which pixel values (0 to 255) are multiplied.
     pub rescale: f32,
@@ -52,8 +52,8 @@ pub struct Preprocessing {
 }
 
 impl Preprocessing {
-    /// The preprocessing of MobileNetV2: 224 x 224 pixels with the bilinear filter, values from -1
-    /// to 1.
+    /// Returns the preprocessing of MobileNetV2: 224 x 224 pixels with the bilinear filter, values
+    /// from -1 to 1.
     pub fn mobilenet() -> Self {
         Self {
             resize: Some(Resize::Exact { height: 224, width: 224 }),
@@ -86,16 +86,18 @@ impl Preprocessing {
     pub fn read_optional(path: &Path) -> Result<Option<Self>, DataError> {
         let text =
             std::fs::read(path).map_err(|source| DataError::Io { path: path.into(), source })?;
-        let bad = |reason| DataError::Preprocessor { path: path.into(), reason };
-        let no_processor = |error| bad(format!("is not an image processor configuration: {error}"));
-        let whole: serde_json::Value = serde_json::from_slice(&text).map_err(no_processor)?;
-        let nested = whole.get("image_processor").filter(|nested| !nested.is_null());
+        let config_error = |reason| DataError::Preprocessor { path: path.into(), reason };
+        let not_a_processor =
+            |error| config_error(format!("is not an image processor configuration: {error}"));
+        let config: serde_json::Value = serde_json::from_slice(&text).map_err(not_a_processor)?;
+        let nested = config.get("image_processor").filter(|nested| !nested.is_null());
         if nested.is_none() && path.file_name().is_some_and(|name| name == "processor_config.json")
         {
             return Ok(None);
         }
-        let published = Published::deserialize(nested.unwrap_or(&whole)).map_err(no_processor)?;
-        published.preprocessing().map(Some).map_err(bad)
+        let processor =
+            ProcessorConfig::deserialize(nested.unwrap_or(&config)).map_err(not_a_processor)?;
+        processor.preprocessing().map(Some).map_err(config_error)
     }
 
     /// Returns the output height and width; `None` if they depend on the image.
@@ -117,7 +119,7 @@ impl Preprocessing {
         let image = match self.resize {
             None => image,
             Some(resize) => {
-                let (height, width) = resize.size_of(image);
+                let (height, width) = resize.output_size(image);
                 if u64::from(width) * u64::from(height) > MAX_PIXELS {
                     let (path, max) = (path.into(), MAX_PIXELS);
                     return Err(DataError::ImageTooLarge { path, width, height, max });
@@ -141,13 +143,13 @@ impl Preprocessing {
             let value = |pixel: u8| {
                 (f32::from(pixel) * self.rescale - self.mean[channel]) / self.std[channel]
             };
-            let table: Vec<f32> = (0..=u8::MAX).map(value).collect();
+            let value_of_pixel: Vec<f32> = (0..=u8::MAX).map(value).collect();
             for y in (top..).take(rows) {
                 let row = image.row(y);
                 values.extend((left..).take(columns).map(|x| {
                     let index = usize::try_from(x).ok().map(|x| 3 * x + channel);
                     let pixel = index.and_then(|index| row.get(index)).copied().unwrap_or(0);
-                    table[usize::from(pixel)]
+                    value_of_pixel[usize::from(pixel)]
                 }));
             }
         }
@@ -157,12 +159,13 @@ impl Preprocessing {
 
 impl Resize {
     /// Returns the new height and width of an image.
-    fn size_of(self, image: &DecodedImage) -> (u32, u32) {
+    fn output_size(self, image: &DecodedImage) -> (u32, u32) {
         match self {
             Self::Exact { height, width } => (height, width),
             Self::ShortestEdge(edge) => {
-                let (short, long) = (image.height.min(image.width), image.height.max(image.width));
-                let scaled = u64::from(edge) * u64::from(long) / u64::from(short);
+                let (shorter, longer) =
+                    (image.height.min(image.width), image.height.max(image.width));
+                let scaled = u64::from(edge) * u64::from(longer) / u64::from(shorter);
                 let scaled = u32::try_from(scaled).unwrap_or(u32::MAX);
                 if image.height <= image.width { (edge, scaled) } else { (scaled, edge) }
             }
@@ -181,7 +184,7 @@ impl DecodedImage {
 
 /// The fields of a published image processor. A missing or null field has the default of its class.
 #[derive(Deserialize)]
-struct Published {
+struct ProcessorConfig {
     image_processor_type: Option<String>,
     feature_extractor_type: Option<String>,
     do_resize: Option<bool>,
@@ -207,14 +210,15 @@ enum Size {
 }
 
 /// The default rescale factor.
-const PER_BYTE: f64 = 1.0 / 255.0;
+const DEFAULT_RESCALE: f64 = 1.0 / 255.0;
 
-/// Longer edges are a mistake in the configuration.
+/// The maximum edge in a configuration, in pixels. A longer edge is a mistake.
 const MAX_EDGE: u32 = 4096;
 
-impl Published {
+impl ProcessorConfig {
+    /// Checks the settings and converts them.
     fn preprocessing(self) -> Result<Preprocessing, String> {
-        let checked = |name: &str, edge: u32| match edge {
+        let check_edge = |name: &str, edge: u32| match edge {
             1..=MAX_EDGE => Ok(edge),
             _ => Err(format!("`{name}` has {edge} pixels, not 1 to {MAX_EDGE}")),
         };
@@ -230,25 +234,25 @@ impl Published {
             (true, None) => return Err(missing("size")),
             // A single number is the shorter edge in CLIP, and both edges in ViT.
             (true, Some(Size::Edge(edge))) if is_vit => {
-                let edge = checked("size", edge)?;
+                let edge = check_edge("size", edge)?;
                 Some(Resize::Exact { height: edge, width: edge })
             }
             (true, Some(Size::Edge(edge) | Size::Shortest { shortest_edge: edge })) => {
-                Some(Resize::ShortestEdge(checked("size", edge)?))
+                Some(Resize::ShortestEdge(check_edge("size", edge)?))
             }
             (true, Some(Size::Both { height, width })) => Some(Resize::Exact {
-                height: checked("size", height)?,
-                width: checked("size", width)?,
+                height: check_edge("size", height)?,
+                width: check_edge("size", width)?,
             }),
         };
         let crop = match (self.do_center_crop.unwrap_or(is_clip), self.crop_size) {
             (false, _) => None,
             (true, Some(Size::Edge(edge))) => {
-                let edge = checked("crop_size", edge)?;
+                let edge = check_edge("crop_size", edge)?;
                 Some((edge, edge))
             }
             (true, Some(Size::Both { height, width })) => {
-                Some((checked("crop_size", height)?, checked("crop_size", width)?))
+                Some((check_edge("crop_size", height)?, check_edge("crop_size", width)?))
             }
             (true, _) => return Err(missing("crop_size")),
         };
@@ -275,7 +279,7 @@ impl Published {
             return Err("`image_std` has a 0".to_owned());
         }
         let rescale = if self.do_rescale.unwrap_or(true) {
-            self.rescale_factor.unwrap_or(PER_BYTE) as f32
+            self.rescale_factor.unwrap_or(DEFAULT_RESCALE) as f32
         } else {
             1.0
         };

@@ -3,7 +3,7 @@
 //! images hold their captions and their split, and a CSV with the columns `image`, `caption` and
 //! optionally `split`.
 //!
-//! REVEAL's memory has no captions of COCO; its VQA questions are about images of COCO.
+//! REVEAL's memory has VQA questions about COCO images, but no COCO captions.
 
 mod table;
 
@@ -17,7 +17,7 @@ use super::json::{Id, Item, Lists, missing_list, read_lists};
 use super::{Collector, Entry, Reason, SEPARATOR};
 use crate::DataError;
 
-const LISTS: Lists = Lists { wanted: &["images", "annotations"], remedy: REMEDY };
+const LISTS: Lists = Lists { names: &["images", "annotations"], remedy: REMEDY };
 const REMEDY: &str = "use the captions of COCO or NoCaps ({\"images\": [{\"id\", \"file_name\"}], \
                       \"annotations\": [{\"image_id\", \"caption\"}]}) or dataset_coco.json";
 
@@ -31,7 +31,7 @@ pub struct CocoOptions {
     /// Whether all captions of an image become one entry, joined by [`SEPARATOR`].
     pub join: bool,
     /// The splits to keep, for Karpathy's file (`train`, `restval`, `val`, `test`) and for a CSV
-    /// with a column `split`. If it is empty, all are kept.
+    /// with a column `split`. An empty list keeps all splits.
     pub splits: Vec<String>,
 }
 
@@ -72,35 +72,37 @@ struct Annotation<'a> {
     caption: Cow<'a, str>,
 }
 
-/// Passes each caption with its image to `to`, or each image with all its captions. The document of
-/// an entry is the image id. Entries are in the order of the images, and the counts have one row
-/// per caption.
+/// Passes each caption with its image to `collector`, or each image with all its captions. The
+/// document of an entry is the image id. Entries are in the order of the images, and each caption
+/// is one record of the counts.
 ///
 /// # Errors
 /// `Malformed`, `Text`; the errors of the collector
 pub fn read(
     input: Input<'_>,
     options: &CocoOptions,
-    to: &mut Collector<'_>,
+    collector: &mut Collector<'_>,
 ) -> Result<(), DataError> {
     let file = input.file().to_owned();
     if table::is_table(&file) {
-        return table::read(input, options, to);
+        return table::read(input, options, collector);
     }
     let mut official = Official::default();
     let mut is_karpathy = false;
-    let found = read_lists(input, &LISTS, &mut |item| {
+    let found_lists = read_lists(input, &LISTS, &mut |item| {
         if item.list == "annotations" {
-            return official.annotation(item, to);
+            return official.add_annotation(item, collector);
         }
-        let Some(image) = to.accept(item.parse_object::<Image<'_>>())? else { return Ok(()) };
+        let Some(image) = collector.accept(item.parse_object::<Image<'_>>())? else {
+            return Ok(());
+        };
         is_karpathy |= image.sentences.is_some();
         match image.sentences {
-            Some(_) => give_karpathy(item, image, options, to),
-            None => official.image(item, image, to),
+            Some(_) => read_karpathy(item, image, options, collector),
+            None => official.add_image(item, image, collector),
         }
     })?;
-    match LISTS.wanted.iter().find(|list| !found.contains(list)) {
+    match LISTS.names.iter().find(|list| !found_lists.contains(list)) {
         Some(&"annotations") if is_karpathy => {}
         Some(list) => return Err(missing_list(&file, list, REMEDY)),
         None => {}
@@ -109,33 +111,33 @@ pub fn read(
         let remedy = "request no split, or use Karpathy's dataset_coco.json";
         return Err(TextError::malformed(file, None, "has no splits", remedy).into());
     }
-    official.give(options, to)
+    official.emit_all(options, collector)
 }
 
-fn give_karpathy(
+fn read_karpathy(
     item: &Item<'_>,
     image: Image<'_>,
     options: &CocoOptions,
-    to: &mut Collector<'_>,
+    collector: &mut Collector<'_>,
 ) -> Result<(), DataError> {
     let sentences = image.sentences.unwrap_or_default();
-    sentences.iter().for_each(|_| to.row());
+    sentences.iter().for_each(|_| collector.count_record());
     let split = image.split.as_deref().unwrap_or_default();
-    if !options.splits.is_empty() && !options.splits.iter().any(|wanted| wanted == split) {
-        sentences.iter().for_each(|_| to.skip(Reason::OtherSplit));
+    if !options.splits.is_empty() && !options.splits.iter().any(|option| option == split) {
+        sentences.iter().for_each(|_| collector.skip(Reason::OtherSplit));
         return Ok(());
     }
-    let known = match (image.cocoid.or(image.imgid), image.filename) {
+    let checked = match (image.cocoid.or(image.imgid), image.filename) {
         (Some(id), Some(name)) => Ok((id, name)),
         _ => Err(item.error("has no `cocoid` (or `imgid`) or no `filename`")),
     };
-    let Some((id, name)) = to.accept(known)? else { return Ok(()) };
+    let Some((id, name)) = collector.accept(checked)? else { return Ok(()) };
     let name = match image.filepath.as_deref().unwrap_or_default() {
         "" => name.into_owned(),
         folder => format!("{folder}/{name}"),
     };
     let captions = sentences.into_iter().map(|sentence| sentence.raw.into_owned()).collect();
-    give(&id, &name, captions, options, to)
+    emit_captions(&id, &name, captions, options, collector)
 }
 
 /// The content of the official file, collected until the end.
@@ -143,19 +145,19 @@ fn give_karpathy(
 struct Official {
     images: Vec<(Id, String)>,
     captions: HashMap<Id, Vec<String>>,
-    /// The index of each image's item.
-    places: HashMap<Id, usize>,
+    /// The index of each image's item in the file.
+    item_indices: HashMap<Id, usize>,
 }
 
 impl Official {
-    fn image(
+    fn add_image(
         &mut self,
         item: &Item<'_>,
         image: Image<'_>,
-        to: &mut Collector<'_>,
+        collector: &mut Collector<'_>,
     ) -> Result<(), DataError> {
-        let read = match (image.id, image.file_name) {
-            (Some(id), Some(name)) => match self.places.get(&id) {
+        let checked = match (image.id, image.file_name) {
+            (Some(id), Some(name)) => match self.item_indices.get(&id) {
                 None => Ok((id, name.into_owned())),
                 Some(first) => Err(item.error(format!(
                     "image {} is already in item {}",
@@ -165,46 +167,54 @@ impl Official {
             },
             _ => Err(item.error("has no `id` or no `file_name`")),
         };
-        if let Some((id, name)) = to.accept(read)? {
-            self.places.insert(id.clone(), item.index);
+        if let Some((id, name)) = collector.accept(checked)? {
+            self.item_indices.insert(id.clone(), item.index);
             self.images.push((id, name));
         }
         Ok(())
     }
 
-    fn annotation(&mut self, item: &Item<'_>, to: &mut Collector<'_>) -> Result<(), DataError> {
-        to.row();
-        if let Some(Annotation { image_id, caption }) = to.accept(item.parse_object())? {
+    fn add_annotation(
+        &mut self,
+        item: &Item<'_>,
+        collector: &mut Collector<'_>,
+    ) -> Result<(), DataError> {
+        collector.count_record();
+        if let Some(Annotation { image_id, caption }) = collector.accept(item.parse_object())? {
             self.captions.entry(image_id).or_default().push(caption.into_owned());
         }
         Ok(())
     }
 
-    fn give(mut self, options: &CocoOptions, to: &mut Collector<'_>) -> Result<(), DataError> {
+    fn emit_all(
+        mut self,
+        options: &CocoOptions,
+        collector: &mut Collector<'_>,
+    ) -> Result<(), DataError> {
         for (id, name) in self.images {
             let captions = self.captions.remove(&id).unwrap_or_default();
-            give(&id, &name, captions, options, to)?;
+            emit_captions(&id, &name, captions, options, collector)?;
         }
-        self.captions.into_values().flatten().for_each(|_| to.skip(Reason::NoImage));
+        self.captions.into_values().flatten().for_each(|_| collector.skip(Reason::NoImage));
         Ok(())
     }
 }
 
-/// Passes the captions of an image to `to`.
-fn give(
+/// Passes the captions of an image to `collector`.
+fn emit_captions(
     id: &Id,
     name: &str,
     captions: Vec<String>,
     options: &CocoOptions,
-    to: &mut Collector<'_>,
+    collector: &mut Collector<'_>,
 ) -> Result<(), DataError> {
     if captions.is_empty() {
-        to.skip(Reason::NoText);
+        collector.skip(Reason::NoText);
     }
     let mut texts = Vec::with_capacity(captions.len());
     for caption in captions {
         match caption.trim() {
-            "" => to.skip(Reason::NoText),
+            "" => collector.skip(Reason::NoText),
             caption => texts.push(caption.to_owned()),
         }
     }
@@ -216,6 +226,6 @@ fn give(
         folder => format!("{}/{name}", folder.trim_end_matches('/')),
     };
     texts.into_iter().try_for_each(|text| {
-        to.give(Entry::image_text(&options.source, &image, text).of_document(&*id.0))
+        collector.emit(Entry::image_text(&options.source, &image, text).of_document(&*id.0))
     })
 }

@@ -1,4 +1,5 @@
-//! Receives the entries of the readers, and counts the outcome of every row.
+//! Receives the entries of the readers, and counts the outcome of each record: a row of a table, a
+//! line, or an item of a list.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +10,7 @@ use serde::Serialize;
 use super::EntryLine;
 use crate::DataError;
 
-/// The reason why a row was skipped.
+/// The reason why a record was skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -56,7 +57,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A note on the entries, besides skipped rows.
+/// A note on the entries, besides skipped records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -105,7 +106,8 @@ impl<'s> Collector<'s> {
         Self { sink: Box::new(sink), skips_bad_rows: false, counts: Counts::default() }
     }
 
-    /// Sets whether malformed rows are skipped and counted. By default, the first one is an error.
+    /// Sets whether malformed records are skipped and counted. By default, the first one is an
+    /// error.
     #[must_use]
     pub fn skipping_bad_rows(self, skips_bad_rows: bool) -> Self {
         Self { skips_bad_rows, ..self }
@@ -116,51 +118,55 @@ impl<'s> Collector<'s> {
         &self.counts
     }
 
-    pub(super) fn row(&mut self) {
+    /// Counts a record.
+    pub(super) fn count_record(&mut self) {
         self.counts.records += 1;
     }
 
-    pub(super) fn give(&mut self, entry: EntryLine) -> Result<(), DataError> {
+    /// Counts an entry and passes it to the sink.
+    pub(super) fn emit(&mut self, entry: EntryLine) -> Result<(), DataError> {
         self.counts.entries += 1;
         (self.sink)(entry)
     }
 
+    /// Counts a skipped record.
     pub(super) fn skip(&mut self, reason: Reason) {
         *self.counts.skipped.entry(reason).or_default() += 1;
     }
 
+    /// Counts a note.
     pub(super) fn note(&mut self, note: Note) {
         *self.counts.notes.entry(note).or_default() += 1;
     }
 
-    /// Unwraps a row; returns `None` if it is malformed and skipped.
+    /// Unwraps a record; returns `None` if it is malformed and skipped.
     pub(super) fn accept<T>(
         &mut self,
-        row: Result<T, impl Into<DataError>>,
+        record: Result<T, impl Into<DataError>>,
     ) -> Result<Option<T>, DataError> {
-        match row {
+        match record {
             Err(_) if self.skips_bad_rows => {
                 self.skip(Reason::Malformed);
                 Ok(None)
             }
-            row => row.map(Some).map_err(Into::into),
+            record => record.map(Some).map_err(Into::into),
         }
     }
 
-    /// Moves a reader to its next line or row that is well formed, and counts the rows; returns
+    /// Moves a reader to its next well-formed record, and counts all records on the way; returns
     /// `false` at the end.
-    pub(super) fn advance(
+    pub(super) fn next_record(
         &mut self,
-        mut reader: impl FnMut() -> Result<bool, TextError>,
+        mut advance: impl FnMut() -> Result<bool, TextError>,
     ) -> Result<bool, DataError> {
         loop {
-            let read = reader();
-            match &read {
+            let result = advance();
+            match &result {
                 Ok(false) => return Ok(false),
-                Err(error) if !error.is_row_error() => return read.map_err(Into::into),
-                _ => self.row(),
+                Err(error) if !error.is_row_error() => return result.map_err(Into::into),
+                _ => self.count_record(),
             }
-            if self.accept(read)?.is_some() {
+            if self.accept(result)?.is_some() {
                 return Ok(true);
             }
         }

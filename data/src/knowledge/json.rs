@@ -28,6 +28,7 @@ pub(crate) struct Item<'a> {
     /// The key of the item if it is a member of the file's object; `None` for an item of a list.
     pub(crate) key: Option<&'a str>,
     file: &'a str,
+    /// The item as JSON.
     text: &'a str,
     remedy: &'static str,
 }
@@ -68,7 +69,7 @@ impl<'a> Item<'a> {
 /// The expected structure of a file.
 pub(super) struct Lists {
     /// The names of the expected lists in the file's object; [`WHOLE`] if the file is a list.
-    pub(super) wanted: &'static [&'static str],
+    pub(super) names: &'static [&'static str],
     /// Advice to the user if the file has another structure.
     pub(super) remedy: &'static str,
 }
@@ -97,7 +98,7 @@ pub(crate) fn read_members(
     remedy: &'static str,
     each: Each<'_>,
 ) -> Result<(), DataError> {
-    read(input, &Lists { wanted: &[], remedy }, true, each).map(drop)
+    read(input, &Lists { names: &[], remedy }, true, each).map(drop)
 }
 
 /// Parses the file's object as `T`. Fields that `T` does not have are skipped, whatever their size.
@@ -110,30 +111,38 @@ pub(crate) fn read_object<T: DeserializeOwned>(
 ) -> Result<T, DataError> {
     input.first_byte()?;
     let mut deserializer = serde_json::Deserializer::from_reader(BufReader::new(&mut input));
-    let read = T::deserialize(&mut deserializer);
-    let read = read.and_then(|value| deserializer.end().map(|()| value));
-    read.map_err(|error| file_error(&input, remedy, error))
+    let result = T::deserialize(&mut deserializer);
+    let result = result.and_then(|value| deserializer.end().map(|()| value));
+    result.map_err(|error| file_error(&input, remedy, error))
 }
 
 fn read(
     mut input: Input<'_>,
     lists: &Lists,
-    members: bool,
+    reads_members: bool,
     each: Each<'_>,
 ) -> Result<Vec<&'static str>, DataError> {
     input.first_byte()?;
     let file = input.file().to_owned();
-    let left = Rc::new(Cell::new(LONGEST_LINE));
-    let metered = Metered { reader: BufReader::new(&mut input), left: left.clone() };
-    let mut walk =
-        Walk { file: &file, lists, members, left, each, found: Vec::new(), failed: None };
-    let mut deserializer = serde_json::Deserializer::from_reader(metered);
-    let read = (&mut deserializer).deserialize_any(&mut walk).and_then(|()| deserializer.end());
-    let (found, failed, left) = (walk.found, walk.failed, walk.left.get());
-    match (failed, read) {
+    let remaining = Rc::new(Cell::new(LONGEST_LINE));
+    let limited =
+        LimitedReader { reader: BufReader::new(&mut input), remaining: remaining.clone() };
+    let mut walk = Walk {
+        file: &file,
+        lists,
+        reads_members,
+        remaining,
+        each,
+        found_lists: Vec::new(),
+        failure: None,
+    };
+    let mut deserializer = serde_json::Deserializer::from_reader(limited);
+    let result = (&mut deserializer).deserialize_any(&mut walk).and_then(|()| deserializer.end());
+    let (found_lists, failure, remaining) = (walk.found_lists, walk.failure, walk.remaining.get());
+    match (failure, result) {
         (Some(error), _) => Err(error),
-        (None, Ok(())) => Ok(found),
-        (None, Err(error)) if left == 0 && error.is_io() => {
+        (None, Ok(())) => Ok(found_lists),
+        (None, Err(error)) if remaining == 0 && error.is_io() => {
             let reason = format!("an item of more than {} MiB", LONGEST_LINE >> 20);
             let remedy = "check that the file is of this format";
             Err(TextError::malformed(&file, None, reason, remedy).into())
@@ -155,19 +164,20 @@ fn file_error(input: &Input<'_>, remedy: &'static str, error: serde_json::Error)
     TextError::malformed(input.file(), line as u64, reason, remedy).into()
 }
 
-/// A reader that stops when an item becomes too large.
-struct Metered<R> {
+/// A reader that fails if an item is too large.
+struct LimitedReader<R> {
     reader: BufReader<R>,
-    left: Rc<Cell<u64>>,
+    /// The number of bytes that the current item may still have.
+    remaining: Rc<Cell<u64>>,
 }
 
-impl<R: Read> Read for Metered<R> {
+impl<R: Read> Read for LimitedReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.left.get() == 0 {
+        if self.remaining.get() == 0 {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
         let count = self.reader.read(buffer)?;
-        self.left.set(self.left.get().saturating_sub(count as u64));
+        self.remaining.set(self.remaining.get().saturating_sub(count as u64));
         Ok(count)
     }
 }
@@ -177,16 +187,16 @@ struct Walk<'w, 'e> {
     file: &'w str,
     lists: &'w Lists,
     /// Whether to read each member of the object, instead of lists.
-    members: bool,
-    left: Rc<Cell<u64>>,
+    reads_members: bool,
+    remaining: Rc<Cell<u64>>,
     each: Each<'e>,
-    found: Vec<&'static str>,
+    found_lists: Vec<&'static str>,
     /// The error that ended the walk, unless it was a syntax error.
-    failed: Option<DataError>,
+    failure: Option<DataError>,
 }
 
 impl Walk<'_, '_> {
-    fn hand_over<E: Error>(
+    fn pass_item<E: Error>(
         &mut self,
         list: &'static str,
         index: usize,
@@ -195,9 +205,9 @@ impl Walk<'_, '_> {
     ) -> Result<(), E> {
         let (file, remedy) = (self.file, self.lists.remedy);
         let item = Item { list, index, key, file, text: value.get(), remedy };
-        self.left.set(LONGEST_LINE);
+        self.remaining.set(LONGEST_LINE);
         (self.each)(&item).map_err(|error| {
-            self.failed = Some(error);
+            self.failure = Some(error);
             E::custom("refused")
         })
     }
@@ -209,7 +219,7 @@ impl Walk<'_, '_> {
     ) -> Result<(), A::Error> {
         let mut index = 0;
         while let Some(value) = items.next_element::<Box<RawValue>>()? {
-            self.hand_over(list, index, None, &value)?;
+            self.pass_item(list, index, None, &value)?;
             index += 1;
         }
         Ok(())
@@ -220,9 +230,10 @@ impl<'de> Visitor<'de> for &mut Walk<'_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let wants_list = self.lists.wanted.contains(&WHOLE);
-        let wants_object = self.members || self.lists.wanted.iter().any(|list| *list != WHOLE);
-        f.write_str(match (wants_list, wants_object) {
+        let allows_list = self.lists.names.contains(&WHOLE);
+        let allows_object =
+            self.reads_members || self.lists.names.iter().any(|list| *list != WHOLE);
+        f.write_str(match (allows_list, allows_object) {
             (true, true) => "a list or an object",
             (true, false) => "a list",
             _ => "an object",
@@ -230,37 +241,37 @@ impl<'de> Visitor<'de> for &mut Walk<'_, '_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<(), A::Error> {
-        if !self.lists.wanted.contains(&WHOLE) {
+        if !self.lists.names.contains(&WHOLE) {
             return Err(A::Error::invalid_type(serde::de::Unexpected::Seq, &self));
         }
-        self.found.push(WHOLE);
+        self.found_lists.push(WHOLE);
         self.read_items(WHOLE, items)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        if !self.members && self.lists.wanted == [WHOLE] {
+        if !self.reads_members && self.lists.names == [WHOLE] {
             return Err(A::Error::invalid_type(serde::de::Unexpected::Map, &self));
         }
         let mut index = 0;
         while let Some(key) = map.next_key::<String>()? {
-            self.left.set(LONGEST_LINE);
-            let wanted = self.lists.wanted.iter().find(|list| key == **list);
-            match wanted {
-                _ if self.members => {
+            self.remaining.set(LONGEST_LINE);
+            let list = self.lists.names.iter().find(|list| key == **list);
+            match list {
+                _ if self.reads_members => {
                     let value = map.next_value::<Box<RawValue>>()?;
-                    self.hand_over(WHOLE, index, Some(&key), &value)?;
+                    self.pass_item(WHOLE, index, Some(&key), &value)?;
                 }
-                Some(list) if self.found.contains(list) => {
+                Some(list) if self.found_lists.contains(list) => {
                     return Err(A::Error::custom(format!("`{list}` appears twice")));
                 }
                 Some(list) => {
-                    self.found.push(list);
-                    map.next_value_seed(List { walk: self, list })?;
+                    self.found_lists.push(list);
+                    map.next_value_seed(ListSeed { walk: self, list })?;
                 }
                 None => {
-                    self.left.set(u64::MAX);
+                    self.remaining.set(u64::MAX);
                     map.next_value::<IgnoredAny>()?;
-                    self.left.set(LONGEST_LINE);
+                    self.remaining.set(LONGEST_LINE);
                 }
             }
             index += 1;
@@ -270,12 +281,12 @@ impl<'de> Visitor<'de> for &mut Walk<'_, '_> {
 }
 
 /// An expected list inside the object.
-struct List<'l, 'w, 'e> {
+struct ListSeed<'l, 'w, 'e> {
     walk: &'l mut Walk<'w, 'e>,
     list: &'static str,
 }
 
-impl<'de> DeserializeSeed<'de> for List<'_, '_, '_> {
+impl<'de> DeserializeSeed<'de> for ListSeed<'_, '_, '_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -283,7 +294,7 @@ impl<'de> DeserializeSeed<'de> for List<'_, '_, '_> {
     }
 }
 
-impl<'de> Visitor<'de> for List<'_, '_, '_> {
+impl<'de> Visitor<'de> for ListSeed<'_, '_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -19,17 +19,17 @@ use super::{Collector, Entry, Reason, SEPARATOR};
 use crate::DataError;
 
 const ANNOTATIONS: Lists = Lists {
-    wanted: &["annotations"],
+    names: &["annotations"],
     remedy: "use the annotations of VQA or OK-VQA: {\"annotations\": [{\"question_id\", \
              \"answers\": [{\"answer\"}]}]}",
 };
 const QUESTIONS: Lists = Lists {
-    wanted: &["questions"],
+    names: &["questions"],
     remedy: "use the questions of VQA or OK-VQA: {\"questions\": [{\"question_id\", \
              \"image_id\", \"question\"}]}",
 };
 const AOKVQA: Lists = Lists {
-    wanted: &[WHOLE],
+    names: &[WHOLE],
     remedy: "use the list of A-OKVQA: [{\"question_id\", \"image_id\", \"question\", \
              \"direct_answers\": [\"…\"]}]",
 };
@@ -67,20 +67,20 @@ impl Default for VqaOptions {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageName {
-    before: String,
+    prefix: String,
     /// The minimum number of digits; `None` for an id of any kind (`%s`).
-    digits: Option<usize>,
-    after: String,
+    min_digits: Option<usize>,
+    suffix: String,
 }
 
 impl ImageName {
-    /// Returns the file name of an image; `None` if the pattern needs a number and the id is not
-    /// one.
+    /// Returns the file name of an image; `None` if the pattern needs a number and the id is not a
+    /// number.
     pub fn of(&self, id: &str) -> Option<String> {
-        let Self { before, digits, after } = self;
-        match digits {
+        let Self { prefix, min_digits, suffix } = self;
+        match min_digits {
             Some(_) if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_digit()) => None,
-            digits => Some(format!("{before}{id:0>width$}{after}", width = digits.unwrap_or(0))),
+            digits => Some(format!("{prefix}{id:0>width$}{suffix}", width = digits.unwrap_or(0))),
         }
     }
 }
@@ -89,23 +89,23 @@ impl FromStr for ImageName {
     type Err = DataError;
 
     fn from_str(pattern: &str) -> Result<Self, DataError> {
-        let refused = || DataError::ImagePattern { pattern: shortened(pattern, 200) };
-        let (before, rest) = pattern.split_once('%').ok_or_else(refused)?;
-        let end = rest.find(['d', 's']).ok_or_else(refused)?;
-        let (width, after) = (&rest[..end], &rest[end + 1..]);
-        let digits = match (rest.as_bytes()[end], width.strip_prefix('0')) {
+        let invalid = || DataError::ImagePattern { pattern: shortened(pattern, 200) };
+        let (prefix, placeholder) = pattern.split_once('%').ok_or_else(invalid)?;
+        let end = placeholder.find(['d', 's']).ok_or_else(invalid)?;
+        let (width, suffix) = (&placeholder[..end], &placeholder[end + 1..]);
+        let min_digits = match (placeholder.as_bytes()[end], width.strip_prefix('0')) {
             (b's', None) if width.is_empty() => None,
             (b'd', None) if width.is_empty() => Some(0),
             (b'd', Some(digits)) => {
                 let digits = digits.parse().ok().filter(|digits| *digits <= MAX_DIGITS);
-                Some(digits.ok_or_else(refused)?)
+                Some(digits.ok_or_else(invalid)?)
             }
-            _ => return Err(refused()),
+            _ => return Err(invalid()),
         };
-        if after.contains('%') {
-            return Err(refused());
+        if suffix.contains('%') {
+            return Err(invalid());
         }
-        Ok(Self { before: before.to_owned(), digits, after: after.to_owned() })
+        Ok(Self { prefix: prefix.to_owned(), min_digits, suffix: suffix.to_owned() })
     }
 }
 
@@ -147,19 +147,19 @@ pub struct VisualQuestion {
 }
 
 /// Passes each question of VQA v1, VQA v2 or OK-VQA with its answers to `each`, in the order of the
-/// questions. `to` only counts rows and receives no entries.
+/// questions. `collector` only counts records and receives no entries.
 ///
 /// # Errors
 /// as [`read`]
 pub fn read_questions(
     questions: Input<'_>,
     annotations: Input<'_>,
-    to: &mut Collector<'_>,
+    collector: &mut Collector<'_>,
     each: &mut dyn FnMut(VisualQuestion),
 ) -> Result<(), DataError> {
     let options = VqaOptions::default();
     let mut entries = Entries { each: Some(each), ..Entries::new(&options) };
-    give_all(questions, annotations, &mut entries, to)
+    add_all(questions, annotations, &mut entries, collector)
 }
 
 /// Passes each question of A-OKVQA with its direct answers to `each`; see [`read_questions`].
@@ -168,17 +168,17 @@ pub fn read_questions(
 /// as [`read`]
 pub fn read_aokvqa_questions(
     input: Input<'_>,
-    to: &mut Collector<'_>,
+    collector: &mut Collector<'_>,
     each: &mut dyn FnMut(VisualQuestion),
 ) -> Result<(), DataError> {
     let options = VqaOptions::default();
     let mut entries = Entries { each: Some(each), ..Entries::new(&options) };
-    give_aokvqa(input, &mut entries, to)
+    add_aokvqa(input, &mut entries, collector)
 }
 
-/// Passes the questions of VQA v1, VQA v2 or OK-VQA with their answers to `to`, in the order of the
-/// questions. With `per_image`, entries are in the order of the images' first questions. The
-/// document of an entry is the image id. The counts have one row per question.
+/// Passes the questions of VQA v1, VQA v2 or OK-VQA with their answers to `collector`, in the order
+/// of the questions. With `per_image`, entries are in the order of the images' first questions. The
+/// document of an entry is the image id. Each question is one record of the counts.
 ///
 /// # Errors
 /// `Malformed`, `Text`; the errors of the collector
@@ -186,66 +186,66 @@ pub fn read(
     questions: Input<'_>,
     annotations: Input<'_>,
     options: &VqaOptions,
-    to: &mut Collector<'_>,
+    collector: &mut Collector<'_>,
 ) -> Result<(), DataError> {
     let mut entries = Entries::new(options);
-    give_all(questions, annotations, &mut entries, to)?;
-    entries.finish(to)
+    add_all(questions, annotations, &mut entries, collector)?;
+    entries.finish(collector)
 }
 
-fn give_all(
+fn add_all(
     questions: Input<'_>,
     annotations: Input<'_>,
     entries: &mut Entries<'_>,
-    to: &mut Collector<'_>,
+    collector: &mut Collector<'_>,
 ) -> Result<(), DataError> {
     let file = annotations.file().to_owned();
     let mut answers = HashMap::new();
-    let found = read_lists(annotations, &ANNOTATIONS, &mut |item| {
-        let read = item.parse_object().and_then(|Annotation { question_id, answers: given }| {
-            refuse_second(item, &question_id, !answers.contains_key(&question_id))?;
-            Ok((question_id, distinct(given.iter().map(|given| &*given.answer))))
+    let found_lists = read_lists(annotations, &ANNOTATIONS, &mut |item| {
+        let parsed = item.parse_object().and_then(|Annotation { question_id, answers: all }| {
+            check_first(item, &question_id, !answers.contains_key(&question_id))?;
+            Ok((question_id, distinct(all.iter().map(|answer| &*answer.answer))))
         });
-        if let Some((id, given)) = to.accept(read)? {
-            answers.insert(id, given);
+        if let Some((id, distinct)) = collector.accept(parsed)? {
+            answers.insert(id, distinct);
         }
         Ok(())
     })?;
-    if found.is_empty() {
+    if found_lists.is_empty() {
         return Err(missing_list(&file, "annotations", ANNOTATIONS.remedy));
     }
     let file = questions.file().to_owned();
-    let found = read_lists(questions, &QUESTIONS, &mut |item| {
-        entries.question(item, to, |question| answers.remove(&question.question_id))
+    let found_lists = read_lists(questions, &QUESTIONS, &mut |item| {
+        entries.add_question(item, collector, |question| answers.remove(&question.question_id))
     })?;
-    if found.is_empty() {
+    if found_lists.is_empty() {
         return Err(missing_list(&file, "questions", QUESTIONS.remedy));
     }
-    answers.into_keys().for_each(|_| to.skip(Reason::NoQuestion));
+    answers.into_keys().for_each(|_| collector.skip(Reason::NoQuestion));
     Ok(())
 }
 
-/// Passes the questions of A-OKVQA with their direct answers to `to`; see [`read`].
+/// Passes the questions of A-OKVQA with their direct answers to `collector`; see [`read`].
 ///
 /// # Errors
 /// `Malformed`, `Text`; the errors of the collector
 pub fn read_aokvqa(
     input: Input<'_>,
     options: &VqaOptions,
-    to: &mut Collector<'_>,
+    collector: &mut Collector<'_>,
 ) -> Result<(), DataError> {
     let mut entries = Entries::new(options);
-    give_aokvqa(input, &mut entries, to)?;
-    entries.finish(to)
+    add_aokvqa(input, &mut entries, collector)?;
+    entries.finish(collector)
 }
 
-fn give_aokvqa(
+fn add_aokvqa(
     input: Input<'_>,
     entries: &mut Entries<'_>,
-    to: &mut Collector<'_>,
+    collector: &mut Collector<'_>,
 ) -> Result<(), DataError> {
     read_lists(input, &AOKVQA, &mut |item| {
-        entries.question(item, to, |question| {
+        entries.add_question(item, collector, |question| {
             Some(distinct(question.direct_answers.iter().flatten().map(|answer| &**answer)))
         })
     })
@@ -255,19 +255,19 @@ fn give_aokvqa(
 /// Returns the distinct answers, the most frequent first, without blank answers.
 fn distinct<'a>(answers: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut counts: Vec<(&str, usize)> = Vec::new();
-    let mut places = HashMap::new();
+    let mut indices = HashMap::new();
     for answer in answers.map(str::trim).filter(|answer| !answer.is_empty()) {
-        let place = *places.entry(answer).or_insert(counts.len());
-        if place == counts.len() {
+        let index = *indices.entry(answer).or_insert(counts.len());
+        if index == counts.len() {
             counts.push((answer, 0));
         }
-        counts[place].1 += 1;
+        counts[index].1 += 1;
     }
     counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     counts.into_iter().map(|(answer, _)| answer.to_owned()).collect()
 }
 
-fn refuse_second(item: &Item<'_>, id: &Id, is_first: bool) -> Result<(), DataError> {
+fn check_first(item: &Item<'_>, id: &Id, is_first: bool) -> Result<(), DataError> {
     if is_first {
         return Ok(());
     }
@@ -277,77 +277,79 @@ fn refuse_second(item: &Item<'_>, id: &Id, is_first: bool) -> Result<(), DataErr
 /// Makes entries from questions.
 struct Entries<'o> {
     options: &'o VqaOptions,
+    /// The ids of the questions so far.
     seen: HashSet<Id>,
-    /// The texts of the images; `places` has the index of each image.
+    /// The id and the text of each image.
     images: Vec<(Id, String)>,
-    places: HashMap<Id, usize>,
+    /// The index in `images` of each image id.
+    image_indices: HashMap<Id, usize>,
     /// Receives the questions; if it is set, no entries are made from them.
     each: Option<&'o mut dyn FnMut(VisualQuestion)>,
 }
 
 impl<'o> Entries<'o> {
     fn new(options: &'o VqaOptions) -> Self {
-        let (seen, places) = (HashSet::new(), HashMap::new());
-        Self { options, seen, images: Vec::new(), places, each: None }
+        let (seen, image_indices) = (HashSet::new(), HashMap::new());
+        Self { options, seen, images: Vec::new(), image_indices, each: None }
     }
 
-    fn question(
+    fn add_question(
         &mut self,
         item: &Item<'_>,
-        to: &mut Collector<'_>,
-        answers: impl FnOnce(&Question<'_>) -> Option<Vec<String>>,
+        collector: &mut Collector<'_>,
+        find_answers: impl FnOnce(&Question<'_>) -> Option<Vec<String>>,
     ) -> Result<(), DataError> {
-        to.row();
-        let read = item.parse_object().and_then(|question: Question<'_>| {
-            refuse_second(item, &question.question_id, !self.seen.contains(&question.question_id))?;
-            let image = self.image(&question.image_id);
+        collector.count_record();
+        let parsed = item.parse_object().and_then(|question: Question<'_>| {
+            check_first(item, &question.question_id, !self.seen.contains(&question.question_id))?;
+            let image = self.image_file(&question.image_id);
             Ok((question, image.map_err(|reason| item.error(reason))?))
         });
-        let Some((question, image)) = to.accept(read)? else { return Ok(()) };
-        let answer = answers(&question).unwrap_or_default();
+        let Some((question, image)) = collector.accept(parsed)? else { return Ok(()) };
+        let answers = find_answers(&question).unwrap_or_default();
         let Question { question_id, image_id, question, .. } = question;
         self.seen.insert(question_id.clone());
         let question = question.trim();
         if question.is_empty() {
-            to.skip(Reason::NoText);
-        } else if answer.is_empty() {
-            to.skip(Reason::NoAnswer);
+            collector.skip(Reason::NoText);
+        } else if answers.is_empty() {
+            collector.skip(Reason::NoAnswer);
         } else if let Some(each) = &mut self.each {
             let (id, image_id) = (question_id.0.to_string(), image_id.0.to_string());
-            each(VisualQuestion { id, image_id, text: question.to_owned(), answers: answer });
+            each(VisualQuestion { id, image_id, text: question.to_owned(), answers });
         } else if self.options.per_image {
-            let place = *self.places.entry(image_id.clone()).or_insert(self.images.len());
-            if place == self.images.len() {
+            let index = *self.image_indices.entry(image_id.clone()).or_insert(self.images.len());
+            if index == self.images.len() {
                 self.images.push((image_id, String::new()));
             }
-            let text = &mut self.images[place].1;
+            let text = &mut self.images[index].1;
             text.push_str(&format!("Question: {question} Answer: "));
-            answer.iter().for_each(|answer| text.extend([answer, ", "]));
+            answers.iter().for_each(|answer| text.extend([answer, ", "]));
             text.push_str(SEPARATOR);
         } else {
-            let entry = Entry::question_answer(&self.options.source, image, question, answer);
-            to.give(entry.of_document(image_id.0))?;
+            let entry = Entry::question_answer(&self.options.source, image, question, answers);
+            collector.emit(entry.of_document(image_id.0))?;
         }
         Ok(())
     }
 
-    fn finish(mut self, to: &mut Collector<'_>) -> Result<(), DataError> {
+    fn finish(mut self, collector: &mut Collector<'_>) -> Result<(), DataError> {
         for (id, text) in std::mem::take(&mut self.images) {
             let VqaOptions { source, image_name, .. } = &self.options;
             let entry = match image_name.as_ref().and_then(|name| name.of(&id.0)) {
                 Some(image) => Entry::image_text(source, image, text),
                 None => Entry::passage(source, text),
             };
-            to.give(entry.of_document(id.0))?;
+            collector.emit(entry.of_document(id.0))?;
         }
         Ok(())
     }
 
     /// Returns the image file name, if there is a pattern.
-    fn image(&self, id: &Id) -> Result<Option<String>, String> {
+    fn image_file(&self, id: &Id) -> Result<Option<String>, String> {
         let Some(name) = &self.options.image_name else { return Ok(None) };
-        let refused = || format!("image id {} is not a number", shortened(&id.0, 60));
-        name.of(&id.0).map(Some).ok_or_else(refused)
+        let reason = || format!("image id {} is not a number", shortened(&id.0, 60));
+        name.of(&id.0).map(Some).ok_or_else(reason)
     }
 }
 
@@ -356,12 +358,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_have_one_place_for_the_number() {
-        let of = |pattern: &str, id| pattern.parse::<ImageName>().unwrap().of(id);
-        assert_eq!(of("%d.png", "007").as_deref(), Some("007.png"));
-        assert_eq!(of("%03d", "12345").as_deref(), Some("12345"));
-        assert_eq!(of("a/%s.jpg", "b c").as_deref(), Some("a/b c.jpg"));
-        assert_eq!(of("%03d", "-1"), None);
+    fn a_pattern_has_one_placeholder_for_the_id() {
+        let file_name = |pattern: &str, id| pattern.parse::<ImageName>().unwrap().of(id);
+        assert_eq!(file_name("%d.png", "007").as_deref(), Some("007.png"));
+        assert_eq!(file_name("%03d", "12345").as_deref(), Some("12345"));
+        assert_eq!(file_name("a/%s.jpg", "b c").as_deref(), Some("a/b c.jpg"));
+        assert_eq!(file_name("%03d", "-1"), None);
         for pattern in ["", "a.jpg", "%", "%x", "%5d", "%065d", "%0d", "%d%d", "%0s", "%é"] {
             let error = pattern.parse::<ImageName>().unwrap_err().to_string();
             assert!(error.starts_with(&format!("{pattern:?}: not a file name pattern")), "{error}");
@@ -369,13 +371,13 @@ mod tests {
     }
 
     #[test]
-    fn answers_come_by_count_and_then_as_given() {
+    fn answers_are_sorted_by_count_and_then_in_file_order() {
         let answers = ["b", "a", " ", "c", "a ", "c", "d"];
         assert_eq!(distinct(answers.into_iter()), ["a", "c", "b", "d"]);
     }
 
     #[test]
-    fn many_different_answers_take_no_long() {
+    fn many_distinct_answers_keep_the_file_order() {
         let answers: Vec<String> = (0..300_000).map(|number| number.to_string()).collect();
         assert_eq!(distinct(answers.iter().map(String::as_str)), answers);
     }

@@ -4,7 +4,7 @@
 //! # Source   `data/cc12m_table_dataset.py` of REVEAL's released code (google-research/scenic,
 //! `projects/knowledge_visual_language`, commit 03c3032): the caption, unchanged. For its web pairs
 //! in pre-training, REVEAL keeps captions of more than 32 characters
-//! ([`WebOptions::min_characters`] = 33); its memory keeps all.
+//! ([`WebOptions::min_characters`] = 33); its memory keeps all captions.
 
 use engram_textfile::{Input, Lines, TextError};
 
@@ -30,48 +30,54 @@ impl Default for WebOptions {
     }
 }
 
-/// Passes each line to `to`, as an image (by its URL) with its caption. The document of an entry is
-/// the URL.
+/// Passes each line to `collector`, as an image (by its URL) with its caption. The document of an
+/// entry is the URL.
 ///
 /// # Errors
 /// `Text`; the errors of the collector
 pub fn read(
     input: Input<'_>,
     options: &WebOptions,
-    to: &mut Collector<'_>,
+    collector: &mut Collector<'_>,
 ) -> Result<(), DataError> {
     let mut lines = Lines::new(input);
-    while to.advance(|| lines.advance())? {
-        let Some((image, caption)) = to.accept(pair(&lines, options.caption_first))? else {
+    while collector.next_record(|| lines.advance())? {
+        let Some((image, caption)) =
+            collector.accept(url_and_caption(&lines, options.caption_first))?
+        else {
             continue;
         };
         if image.is_empty() {
-            to.skip(Reason::NoImage);
+            collector.skip(Reason::NoImage);
         } else if caption.is_empty() {
-            to.skip(Reason::NoText);
+            collector.skip(Reason::NoText);
         } else if caption.chars().take(options.min_characters).count() < options.min_characters {
-            to.skip(Reason::TooShort);
+            collector.skip(Reason::TooShort);
         } else {
-            to.give(Entry::image_text(&options.source, image, caption).of_document(image))?;
+            collector
+                .emit(Entry::image_text(&options.source, image, caption).of_document(image))?;
         }
     }
     Ok(())
 }
 
 /// Returns the URL and the caption of a line.
-fn pair<'a>(lines: &'a Lines<'_>, caption_first: bool) -> Result<(&'a str, &'a str), TextError> {
+fn url_and_caption<'a>(
+    lines: &'a Lines<'_>,
+    caption_first: bool,
+) -> Result<(&'a str, &'a str), TextError> {
     let mut fields = lines.text().split('\t').map(str::trim);
     let (Some(first), Some(second), None) = (fields.next(), fields.next(), fields.next()) else {
-        let found = lines.text().split('\t').count();
-        return Err(lines.error(format!("expected 2 columns, found {found}"), REMEDY));
+        let columns = lines.text().split('\t').count();
+        return Err(lines.error(format!("expected 2 columns, found {columns}"), REMEDY));
     };
     let (image, caption) = if caption_first { (second, first) } else { (first, second) };
-    if is_address(caption) && !is_address(image) {
+    if is_url(caption) && !is_url(image) {
         return Err(lines.error("found a URL in place of the caption", REMEDY));
     }
     Ok((image, caption))
 }
 
-fn is_address(text: &str) -> bool {
+fn is_url(text: &str) -> bool {
     text.starts_with("http://") || text.starts_with("https://")
 }

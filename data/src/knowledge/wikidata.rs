@@ -8,8 +8,8 @@
 //! # Source   `data/wikidata/data_util.py` of REVEAL's released code (google-research/scenic,
 //! `projects/knowledge_visual_language`, commit 0cce82d): edges from an entity to itself are
 //! skipped. Reverse edges append `_R` to the relation; they are not made if a relation and an
-//! object occur together 10,000 times. That code does not define how an edge becomes text. Unlike
-//! that code, an edge that occurs twice in the file gives two entries.
+//! object occur together 10,000 times. The released code does not define how an edge becomes text.
+//! Unlike in that code, an edge that occurs twice in the file gives two entries.
 
 use std::borrow::Cow;
 use std::collections::hash_map::{self, HashMap};
@@ -25,13 +25,13 @@ use crate::DataError;
 /// (`MAX_REL_PER_ENTITY`).
 pub const TOO_FREQUENT: u64 = 10_000;
 
-const EDGE: &str = "use edges as [[subject, relation, object], …] or as lines \
-                    `subject<TAB>relation<TAB>object`, none of the three empty";
-const LABEL: &str = "use labels as {id: label}, as {id: {\"label\": …, \"description\": …}} or as \
-                     lines `id<TAB>label`";
+const EDGE_REMEDY: &str = "use edges as [[subject, relation, object], …] or as lines \
+                           `subject<TAB>relation<TAB>object`, none of the three empty";
+const LABEL_REMEDY: &str = "use labels as {id: label}, as {id: {\"label\": …, \
+                            \"description\": …}} or as lines `id<TAB>label`";
 
-const UNLABELLED: &str = "add its label, keep ids (--keep-ids), or skip such edges \
-                          (--skip-bad-lines)";
+const UNLABELLED_REMEDY: &str = "add its label, keep ids (--keep-ids), or skip such edges \
+                                 (--skip-bad-lines)";
 
 /// The labels of entities and relations, by id.
 #[derive(Debug, Clone, Default)]
@@ -40,18 +40,22 @@ pub struct Labels {
 }
 
 impl Labels {
-    /// Adds the labels of a file. If an id has several labels, the first is used. `to` only counts
-    /// rows and receives no entries.
+    /// Adds the labels of a file. If an id has several labels, the first is used. `collector` only
+    /// counts records and receives no entries.
     ///
     /// # Errors
     /// `Malformed`, `Text`
-    pub fn read(&mut self, input: Input<'_>, to: &mut Collector<'_>) -> Result<(), DataError> {
-        read_labels(input, to, &mut |id, label, to| {
+    pub fn read(
+        &mut self,
+        input: Input<'_>,
+        collector: &mut Collector<'_>,
+    ) -> Result<(), DataError> {
+        read_labels(input, collector, &mut |id, label, collector| {
             match (label.label, self.labels.entry(id.into_owned())) {
-                (None, _) => to.skip(Reason::NoText),
-                (Some(_), hash_map::Entry::Occupied(_)) => to.skip(Reason::SecondLabel),
-                (Some(label), hash_map::Entry::Vacant(place)) => {
-                    place.insert(label.into_owned());
+                (None, _) => collector.skip(Reason::NoText),
+                (Some(_), hash_map::Entry::Occupied(_)) => collector.skip(Reason::SecondLabel),
+                (Some(label), hash_map::Entry::Vacant(entry)) => {
+                    entry.insert(label.into_owned());
                 }
             }
             Ok(())
@@ -74,26 +78,26 @@ impl Labels {
     }
 }
 
-/// Passes each label with a description to `to`, as a passage `label: description`. The document of
-/// an entry is the id.
+/// Passes each label with a description to `collector`, as a passage `label: description`. The
+/// document of an entry is the id.
 ///
 /// # Errors
 /// `Malformed`, `Text`; the errors of the collector
 pub fn read_descriptions(
     input: Input<'_>,
     source: &str,
-    to: &mut Collector<'_>,
+    collector: &mut Collector<'_>,
 ) -> Result<(), DataError> {
-    read_labels(input, to, &mut |id, label, to| {
+    read_labels(input, collector, &mut |id, label, collector| {
         let Some(description) = label.description else {
-            to.skip(Reason::NoDescription);
+            collector.skip(Reason::NoDescription);
             return Ok(());
         };
         if label.label.is_none() {
-            to.note(Note::EntityWithoutLabel);
+            collector.note(Note::EntityWithoutLabel);
         }
         let text = format!("{}: {description}", label.label.as_ref().unwrap_or(&id));
-        to.give(Entry::passage(source, text).of_document(id))
+        collector.emit(Entry::passage(source, text).of_document(id))
     })
 }
 
@@ -108,8 +112,12 @@ impl ObjectCounts {
     ///
     /// # Errors
     /// `Malformed`, `Text`
-    pub fn read(&mut self, input: Input<'_>, to: &mut Collector<'_>) -> Result<(), DataError> {
-        read_edges(input, to, &mut |edge, _| {
+    pub fn read(
+        &mut self,
+        input: Input<'_>,
+        collector: &mut Collector<'_>,
+    ) -> Result<(), DataError> {
+        read_edges(input, collector, &mut |edge, _| {
             if edge.subject != edge.object {
                 *self.counts.entry(edge.relation_and_object()).or_default() += 1;
             }
@@ -143,28 +151,28 @@ impl Default for TripleOptions<'_> {
     }
 }
 
-/// Passes each edge to `to`, as a triple. The document of an entry is the subject's id.
+/// Passes each edge to `collector`, as a triple. The document of an entry is the subject's id.
 ///
 /// # Errors
 /// `Malformed`, also for an entity without a label; `Text`; the errors of the collector
 pub fn read_triples(
     input: Input<'_>,
     options: &TripleOptions<'_>,
-    to: &mut Collector<'_>,
+    collector: &mut Collector<'_>,
 ) -> Result<(), DataError> {
-    let unknown = |edge: &Edge<'_>| options.unknown_entity(edge);
-    read_known_edges(input, &unknown, to, &mut |edge, to| {
+    let problem = |edge: &Edge<'_>| options.unlabelled_entity(edge);
+    read_checked_edges(input, &problem, collector, &mut |edge, collector| {
         if edge.subject == edge.object {
-            to.skip(Reason::SelfLoop);
+            collector.skip(Reason::SelfLoop);
             return Ok(());
         }
-        let subject = options.label(&edge.subject, Note::EntityWithoutLabel, to);
-        let relation = options.label(&edge.relation, Note::RelationWithoutLabel, to);
-        let object = options.label(&edge.object, Note::EntityWithoutLabel, to);
+        let subject = options.label(&edge.subject, Note::EntityWithoutLabel, collector);
+        let relation = options.label(&edge.relation, Note::RelationWithoutLabel, collector);
+        let object = options.label(&edge.object, Note::EntityWithoutLabel, collector);
         let reverse = match options.reverse.map(|counts| counts.get(edge)) {
             None => None,
             Some(count) if count >= TOO_FREQUENT => {
-                to.note(Note::TooFrequentToReverse);
+                collector.note(Note::TooFrequentToReverse);
                 None
             }
             Some(_) => {
@@ -172,24 +180,27 @@ pub fn read_triples(
             }
         };
         let triple = Entry::triple(options.source, subject, relation, object);
-        to.give(triple.of_document(&*edge.subject))?;
-        reverse.map_or(Ok(()), |triple| to.give(triple.of_document(&*edge.object)))
+        collector.emit(triple.of_document(&*edge.subject))?;
+        reverse.map_or(Ok(()), |triple| collector.emit(triple.of_document(&*edge.object)))
     })
 }
 
 impl TripleOptions<'_> {
-    /// Returns the error message for an edge with an unlabelled entity; `None` if all have labels.
-    fn unknown_entity(&self, edge: &Edge<'_>) -> Option<String> {
+    /// Returns the error message for an edge with an unlabelled entity; `None` if the edge is
+    /// valid.
+    fn unlabelled_entity(&self, edge: &Edge<'_>) -> Option<String> {
         let labels = self.labels.filter(|_| !self.keep_ids && edge.subject != edge.object)?;
         let mut ids = [("subject", &edge.subject), ("object", &edge.object)].into_iter();
-        let (what, id) = ids.find(|(_, id)| labels.get(id).is_none())?;
-        Some(format!("the {what} {} has no label", shortened(id, 60)))
+        let (role, id) = ids.find(|(_, id)| labels.get(id).is_none())?;
+        Some(format!("the {role} {} has no label", shortened(id, 60)))
     }
 
-    fn label(&self, id: &str, without: Note, to: &mut Collector<'_>) -> String {
+    /// Returns the label of an id, or the id if it has no label or no labels are used. Counts
+    /// `if_missing` for an id without a label.
+    fn label(&self, id: &str, if_missing: Note, collector: &mut Collector<'_>) -> String {
         let label = self.labels.and_then(|labels| labels.get(id));
         if label.is_none() && self.labels.is_some() {
-            to.note(without);
+            collector.note(if_missing);
         }
         label.unwrap_or(id).to_owned()
     }
@@ -206,8 +217,8 @@ struct Edge<'a> {
 }
 
 impl Edge<'_> {
-    /// The relation and the object, separated by a tab. Ids from lines cannot contain a tab, and
-    /// valid ids in JSON do not.
+    /// Returns the relation and the object, separated by a tab. Ids from lines cannot contain a
+    /// tab, and valid ids in JSON do not.
     fn relation_and_object(&self) -> String {
         format!("{}\t{}", self.relation, self.object)
     }
@@ -217,47 +228,47 @@ type EachEdge<'e> = &'e mut dyn FnMut(&Edge<'_>, &mut Collector<'_>) -> Result<(
 
 fn read_edges(
     input: Input<'_>,
-    to: &mut Collector<'_>,
+    collector: &mut Collector<'_>,
     each: EachEdge<'_>,
 ) -> Result<(), DataError> {
-    read_known_edges(input, &|_| None, to, each)
+    read_checked_edges(input, &|_| None, collector, each)
 }
 
-/// Reads edges. An edge for which `unknown` returns a message is malformed.
-fn read_known_edges(
+/// Reads edges. An edge for which `problem` returns a message is malformed.
+fn read_checked_edges(
     mut input: Input<'_>,
-    unknown: &dyn Fn(&Edge<'_>) -> Option<String>,
-    to: &mut Collector<'_>,
+    problem: &dyn Fn(&Edge<'_>) -> Option<String>,
+    collector: &mut Collector<'_>,
     each: EachEdge<'_>,
 ) -> Result<(), DataError> {
     if matches!(input.first_byte()?, b'[' | b'{') {
-        let lists = Lists { wanted: &[WHOLE], remedy: EDGE };
+        let lists = Lists { names: &[WHOLE], remedy: EDGE_REMEDY };
         return read_lists(input, &lists, &mut |item| {
-            to.row();
-            let known = edge_of_item(item).and_then(|edge| match unknown(&edge) {
+            collector.count_record();
+            let checked = edge_of_item(item).and_then(|edge| match problem(&edge) {
                 None => Ok(edge),
                 Some(reason) => Err(match item.error(reason) {
                     DataError::Malformed { path, place, reason, .. } => {
-                        DataError::Malformed { path, place, reason, remedy: UNLABELLED }
+                        DataError::Malformed { path, place, reason, remedy: UNLABELLED_REMEDY }
                     }
                     other => other,
                 }),
             });
-            match to.accept(known)? {
-                Some(edge) => each(&edge, to),
+            match collector.accept(checked)? {
+                Some(edge) => each(&edge, collector),
                 None => Ok(()),
             }
         })
         .map(drop);
     }
     let mut lines = Lines::new(input);
-    while to.advance(|| lines.advance())? {
-        let known = edge_of_line(&lines).and_then(|edge| match unknown(&edge) {
+    while collector.next_record(|| lines.advance())? {
+        let checked = edge_of_line(&lines).and_then(|edge| match problem(&edge) {
             None => Ok(edge),
-            Some(reason) => Err(lines.error(reason, UNLABELLED)),
+            Some(reason) => Err(lines.error(reason, UNLABELLED_REMEDY)),
         });
-        if let Some(edge) = to.accept(known)? {
-            each(&edge, to)?;
+        if let Some(edge) = collector.accept(checked)? {
+            each(&edge, collector)?;
         }
     }
     Ok(())
@@ -284,8 +295,8 @@ fn edge_of_line<'a>(lines: &'a Lines<'_>) -> Result<Edge<'a>, TextError> {
             Ok(Edge { subject, relation, object })
         }
         _ => {
-            let found = lines.text().split('\t').filter(|field| !field.trim().is_empty()).count();
-            Err(lines.error(format!("expected 3 tab-separated ids, found {found}"), EDGE))
+            let count = lines.text().split('\t').filter(|field| !field.trim().is_empty()).count();
+            Err(lines.error(format!("expected 3 tab-separated ids, found {count}"), EDGE_REMEDY))
         }
     }
 }
@@ -301,22 +312,22 @@ type EachLabel<'e> =
 
 fn read_labels(
     mut input: Input<'_>,
-    to: &mut Collector<'_>,
+    collector: &mut Collector<'_>,
     each: EachLabel<'_>,
 ) -> Result<(), DataError> {
     if matches!(input.first_byte()?, b'[' | b'{') {
-        return read_members(input, LABEL, &mut |item| {
-            to.row();
-            match to.accept(label_of_item(item))? {
-                Some((id, label)) => each(Cow::Borrowed(id), label, to),
+        return read_members(input, LABEL_REMEDY, &mut |item| {
+            collector.count_record();
+            match collector.accept(label_of_item(item))? {
+                Some((id, label)) => each(Cow::Borrowed(id), label, collector),
                 None => Ok(()),
             }
         });
     }
     let mut lines = Lines::new(input);
-    while to.advance(|| lines.advance())? {
-        if let Some((id, label)) = to.accept(label_of_line(&lines))? {
-            each(Cow::Borrowed(id), label, to)?;
+    while collector.next_record(|| lines.advance())? {
+        if let Some((id, label)) = collector.accept(label_of_line(&lines))? {
+            each(Cow::Borrowed(id), label, collector)?;
         }
     }
     Ok(())
@@ -343,8 +354,9 @@ fn label_of_item<'a>(item: &Item<'a>) -> Result<(&'a str, Label<'a>), DataError>
         let Described { label, description } = item.parse_object()?;
         (label, description)
     };
-    let said = |text: Option<Text<'a>>| text.map(|text| trimmed(text.0)).filter(|t| !t.is_empty());
-    Ok((id, Label { label: said(label), description: said(description) }))
+    let non_blank =
+        |text: Option<Text<'a>>| text.map(|text| trimmed(text.0)).filter(|text| !text.is_empty());
+    Ok((id, Label { label: non_blank(label), description: non_blank(description) }))
 }
 
 fn label_of_line<'a>(lines: &'a Lines<'_>) -> Result<(&'a str, Label<'a>), TextError> {
@@ -353,7 +365,7 @@ fn label_of_line<'a>(lines: &'a Lines<'_>) -> Result<(&'a str, Label<'a>), TextE
             let label = labels.split('\t').next().map(str::trim).filter(|label| !label.is_empty());
             Ok((id.trim(), Label { label: label.map(Cow::Borrowed), description: None }))
         }
-        _ => Err(lines.error("expected an id, a tab and a label", LABEL)),
+        _ => Err(lines.error("expected an id, a tab and a label", LABEL_REMEDY)),
     }
 }
 

@@ -61,36 +61,36 @@ impl Columns {
     }
 }
 
-/// Passes each row to `to`, as an image (by its URL) with its text. The document of an entry is the
-/// page.
+/// Passes each row to `collector`, as an image (by its URL) with its text. The document of an entry
+/// is the page.
 ///
 /// # Errors
 /// `Text`; the errors of the collector
 pub fn read(
     input: Input<'_>,
     options: &WitOptions,
-    to: &mut Collector<'_>,
+    collector: &mut Collector<'_>,
 ) -> Result<(), DataError> {
     let mut table = Table::tsv(input, true)?;
     let columns = Columns::find(&table)?;
-    while to.advance(|| table.advance())? {
+    while collector.next_record(|| table.advance())? {
         let row = &table;
         let language = row.field(columns.language);
-        if options.language.as_deref().is_some_and(|wanted| wanted != language) {
-            to.skip(Reason::OtherLanguage);
+        if options.language.as_deref().is_some_and(|requested| requested != language) {
+            collector.skip(Reason::OtherLanguage);
             continue;
         }
         let image = row.field(columns.image_url).trim();
         if image.is_empty() {
-            to.skip(Reason::NoImage);
+            collector.skip(Reason::NoImage);
             continue;
         }
         let Some(text) = columns.text(row) else {
-            to.skip(Reason::NoText);
+            collector.skip(Reason::NoText);
             continue;
         };
         let entry = Entry::image_text(&options.source, image, text);
-        to.give(match row.field(columns.page_url).trim() {
+        collector.emit(match row.field(columns.page_url).trim() {
             "" => entry,
             page => entry.of_document(page),
         })?;
@@ -100,9 +100,9 @@ pub fn read(
 
 /// Removes the language prefix of an attribution.
 fn without_language(attribution: &str) -> &str {
-    const LANGUAGE: &str = "english:";
-    match attribution.split_at_checked(LANGUAGE.len()) {
-        Some((start, rest)) if start.eq_ignore_ascii_case(LANGUAGE) => rest.trim_start(),
+    const PREFIX: &str = "english:";
+    match attribution.split_at_checked(PREFIX.len()) {
+        Some((start, rest)) if start.eq_ignore_ascii_case(PREFIX) => rest.trim_start(),
         _ => attribution,
     }
 }
@@ -112,8 +112,8 @@ mod tests {
     use super::without_language;
 
     #[test]
-    fn a_language_is_taken_off_and_no_name() {
-        for (attribution, wanted) in [
+    fn only_the_language_prefix_is_removed() {
+        for (attribution, expected) in [
             ("English: A dog", "A dog"),
             ("english:a dog", "a dog"),
             ("English Heritage", "English Heritage"),
@@ -121,7 +121,7 @@ mod tests {
             ("Deutsch: Ein Hund", "Deutsch: Ein Hund"),
             ("", ""),
         ] {
-            assert_eq!(without_language(attribution), wanted);
+            assert_eq!(without_language(attribution), expected);
         }
     }
 }

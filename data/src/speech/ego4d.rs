@@ -22,7 +22,7 @@ const REMEDY: &str = "use av_train.json or av_val.json: {\"videos\": [{\"clips\"
                       \"end_time_sec\", \"person_id\"}]}]}]}";
 
 /// The speaker if the file does not name one.
-const UNKNOWN: &str = "X";
+const UNKNOWN_SPEAKER: &str = "X";
 
 #[derive(Deserialize)]
 struct Annotations {
@@ -61,38 +61,40 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     let files = AudioFiles::of_source(source)?;
     let Annotations { videos } = read_object(Input::open(path)?, REMEDY)?;
     let mut collector = ClipCollector::new(source);
-    collector.found.hidden = files.hidden;
+    collector.output.hidden = files.hidden;
     let mut uids = HashMap::new();
     for (number, recording) in (1..).zip(videos.into_iter().flat_map(|video| video.clips)) {
         let uid = recording.clip_uid;
         let position = Position::Entry(&uid);
-        let bad = |reason: String| position.error(path, reason, "download the file again");
+        let error = |reason: String| position.error(path, reason, "download the file again");
         if let Some(first) = uids.insert(uid.clone(), number) {
-            return Err(bad(format!("clips {first} and {number} of the file have this clip_uid")));
+            return Err(error(format!(
+                "clips {first} and {number} of the file have this clip_uid"
+            )));
         }
         let mut seen = HashMap::new();
-        for (item, spoken) in (1..).zip(recording.transcriptions) {
-            let text = spoken.transcription.trim();
+        for (item, utterance) in (1..).zip(recording.transcriptions) {
+            let text = utterance.transcription.trim();
             if text.is_empty() {
-                collector.found.without_text += 1;
+                collector.output.without_text += 1;
                 continue;
             }
-            let (from, to) = (spoken.start_time_sec, spoken.end_time_sec);
-            let (Some(start), Some(end)) = (from.as_f64(), to.as_f64()) else {
-                return Err(bad(format!(
+            let (start_time, end_time) = (utterance.start_time_sec, utterance.end_time_sec);
+            let (Some(start), Some(end)) = (start_time.as_f64(), end_time.as_f64()) else {
+                return Err(error(format!(
                     "transcription {item}: the times are not numbers of seconds"
                 )));
             };
             if start == end {
-                collector.found.without_length += 1;
+                collector.output.without_length += 1;
                 continue;
             }
-            let speaker = spoken.person_id.filter(|person| !person.is_empty());
-            let speaker = speaker.unwrap_or_else(|| UNKNOWN.to_owned());
-            let id = format!("{speaker}-{uid}_1_{from}_{to}");
+            let speaker = utterance.person_id.filter(|person| !person.is_empty());
+            let speaker = speaker.unwrap_or_else(|| UNKNOWN_SPEAKER.to_owned());
+            let id = format!("{speaker}-{uid}_1_{start_time}_{end_time}");
             if let Some(first) = seen.insert(id.clone(), item) {
                 let reason = format!("transcriptions {first} and {item} are both {id}");
-                return Err(bad(reason));
+                return Err(error(reason));
             }
             let (end, text, speaker) = (Some(end), Some(text.to_owned()), Some(speaker));
             let clip = Clip { id, start, end, text, speaker, ..Clip::default() };

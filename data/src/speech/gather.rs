@@ -1,5 +1,5 @@
 //! Shared code of the data set readers: finds audio files and images by name, reads lines of the
-//! form `name rest`, and lists clips whose audio file is missing.
+//! form `name value`, and lists clips whose audio file is missing.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,13 +9,13 @@ use engram_textfile::{Input, Lines, TextError, UniqueIds};
 use serde::Serialize;
 
 use super::SpeechSource;
-use super::frames::{Frame, Numbered, numbered};
-use super::manifest::{Clip, EXTENSIONS, check_id, check_times, is_audio_file, rank};
+use super::frames::{Frame, NumberedImages, numbered_images};
+use super::manifest::{Clip, EXTENSIONS, check_id, check_times, extension_rank, is_audio_file};
 use crate::DataError;
 use crate::folder;
 
 /// The maximum number of missing files that an error names; further files are only counted.
-const NAMED: usize = 20;
+const MAX_EXAMPLES: usize = 20;
 
 /// The clips of a data set, in file order, and counts of the skipped items.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -89,16 +89,16 @@ pub(super) fn file_error(path: &Path, reason: &str, remedy: &'static str) -> Dat
 /// Collects the clips of a data set, and adds their images.
 pub(super) struct ClipCollector<'s> {
     source: &'s SpeechSource,
-    pub(super) found: SpeechClips,
+    pub(super) output: SpeechClips,
     /// The last folder of images that was read, and its images. Consecutive clips often share it.
-    images: (PathBuf, Numbered),
+    images: (PathBuf, NumberedImages),
     has_images: bool,
 }
 
 impl<'s> ClipCollector<'s> {
     pub(super) fn new(source: &'s SpeechSource) -> Self {
         let images = (PathBuf::new(), Vec::new());
-        Self { source, found: SpeechClips::default(), images, has_images: false }
+        Self { source, output: SpeechClips::default(), images, has_images: false }
     }
 
     /// Adds a clip of `recording`. `audio` is its audio file, or the name of the missing file.
@@ -123,8 +123,8 @@ impl<'s> ClipCollector<'s> {
             }
         };
         let frames =
-            if clip.frames.is_empty() { self.images_of(&clip, recording)? } else { clip.frames };
-        self.found.clips.push(Clip { audio, frames, ..clip });
+            if clip.frames.is_empty() { self.frames_of(&clip, recording)? } else { clip.frames };
+        self.output.clips.push(Clip { audio, frames, ..clip });
         Ok(())
     }
 
@@ -137,29 +137,32 @@ impl<'s> ClipCollector<'s> {
         clips: usize,
     ) {
         let position = position.to_string();
-        self.found.missing.push(MissingAudio { id, position, expected_file, clips });
+        self.output.missing.push(MissingAudio { id, position, expected_file, clips });
     }
 
-    /// Returns the images of the clip's own folder, or of its recording's folder. With a frame
-    /// rate, only images of the recording within the clip's time are returned.
-    fn images_of(&mut self, clip: &Clip, recording: &str) -> Result<Vec<Frame>, DataError> {
+    /// Returns the images of the clip's folder if it exists, otherwise of its recording's folder.
+    /// With a frame rate, only images of the recording within the clip's time are returned.
+    fn frames_of(&mut self, clip: &Clip, recording: &str) -> Result<Vec<Frame>, DataError> {
         let Some(folder) = &self.source.frames else { return Ok(Vec::new()) };
         // An id from a file must not lead out of the folder.
-        let within = |name: &&str| {
-            let mut parts = Path::new(name).components();
-            !name.is_empty() && parts.all(|part| matches!(part, Component::Normal(_)))
+        let is_inside = |name: &&str| {
+            let mut components = Path::new(name).components();
+            !name.is_empty()
+                && components.all(|component| matches!(component, Component::Normal(_)))
         };
         let names = [clip.id.as_str(), recording];
-        let mut folders = names.into_iter().filter(within).map(|name| folder.join(name));
-        let Some(found) = folders.find(|folder| folder.is_dir()) else { return Ok(Vec::new()) };
-        let is_own = found == folder.join(&clip.id) && clip.id != recording;
-        if self.images.0 != found {
-            let (images, hidden) = numbered(&found)?;
-            self.found.hidden += hidden;
-            self.images = (found, images);
+        let mut folders = names.into_iter().filter(is_inside).map(|name| folder.join(name));
+        let Some(images_folder) = folders.find(|folder| folder.is_dir()) else {
+            return Ok(Vec::new());
+        };
+        let is_of_clip = images_folder == folder.join(&clip.id) && clip.id != recording;
+        if self.images.0 != images_folder {
+            let (images, hidden) = numbered_images(&images_folder)?;
+            self.output.hidden += hidden;
+            self.images = (images_folder, images);
         }
         self.has_images |= !self.images.1.is_empty();
-        let rate = self.source.frame_rate.filter(|_| !is_own);
+        let rate = self.source.frame_rate.filter(|_| !is_of_clip);
         let frame = |(number, image): &(Option<f64>, PathBuf)| Frame {
             image: image.clone(),
             time: number.zip(rate).map(|(number, rate)| number / rate),
@@ -172,41 +175,46 @@ impl<'s> ClipCollector<'s> {
         }
         // No image is within the clip, so use the nearest image. Its time is outside the clip, so
         // drop the time.
-        let half = clip.end.map_or(0.0, |end| (end - clip.start) / 2.0);
-        let middle = clip.start + half;
-        let max_distance = half + rate.map_or(0.0, |rate| 1.0 / rate);
+        let half_duration = clip.end.map_or(0.0, |end| (end - clip.start) / 2.0);
+        let centre = clip.start + half_duration;
+        let max_distance = half_duration + rate.map_or(0.0, |rate| 1.0 / rate);
         let distance =
-            |frame: &Frame| frame.time.map_or(f64::INFINITY, |time| (time - middle).abs());
-        let near = self.images.1.iter().map(frame).filter(|frame| distance(frame) <= max_distance);
-        let nearest = near.min_by(|a, b| distance(a).total_cmp(&distance(b)));
+            |frame: &Frame| frame.time.map_or(f64::INFINITY, |time| (time - centre).abs());
+        let candidates =
+            self.images.1.iter().map(frame).filter(|frame| distance(frame) <= max_distance);
+        let nearest = candidates.min_by(|a, b| distance(a).total_cmp(&distance(b)));
         Ok(nearest.into_iter().map(|frame| Frame { time: None, ..frame }).collect())
     }
 
     /// Returns the clips, or an error if none can be used.
     pub(super) fn finish(self) -> Result<SpeechClips, DataError> {
-        let (path, found) = (&self.source.path, self.found);
-        let missing: usize = found.missing.iter().map(|missing| missing.clips).sum();
-        if missing > 0 && (found.clips.is_empty() || !self.source.skip_missing) {
-            let name = |m: &MissingAudio| format!("{} ({}): {}", m.id, m.position, m.expected_file);
-            let mut named: Vec<String> = found.missing.iter().take(NAMED).map(name).collect();
-            if found.missing.len() > NAMED {
-                named.push(format!("and {} more", found.missing.len() - NAMED));
+        let (path, output) = (&self.source.path, self.output);
+        let missing: usize = output.missing.iter().map(|missing| missing.clips).sum();
+        if missing > 0 && (output.clips.is_empty() || !self.source.skip_missing) {
+            let describe = |file: &MissingAudio| {
+                format!("{} ({}): {}", file.id, file.position, file.expected_file)
+            };
+            let mut examples: Vec<String> =
+                output.missing.iter().take(MAX_EXAMPLES).map(describe).collect();
+            if output.missing.len() > MAX_EXAMPLES {
+                examples.push(format!("and {} more", output.missing.len() - MAX_EXAMPLES));
             }
-            let (path, clips) = (path.clone(), missing + found.clips.len());
-            return Err(DataError::MissingAudio { path, missing, clips, named: named.join(", ") });
+            let (path, clips) = (path.clone(), missing + output.clips.len());
+            let examples = examples.join(", ");
+            return Err(DataError::MissingAudio { path, missing, clips, examples });
         }
-        if found.clips.is_empty() {
+        if output.clips.is_empty() {
             let remedy = "check that the file has this format and is complete";
             return Err(file_error(path, "has no clip with a transcript", remedy));
         }
-        let any_frames = found.clips.iter().any(|clip| !clip.frames.is_empty());
+        let has_frames = output.clips.iter().any(|clip| !clip.frames.is_empty());
         match &self.source.frames {
-            Some(frames) if !self.has_images && !any_frames => {
-                let remedy = "use a folder with a subfolder of JPEG files for each clip or recording, \
-                              named by its id";
+            Some(frames) if !self.has_images && !has_frames => {
+                let remedy = "use a folder with a subfolder of JPEG or PNG files for each clip or \
+                              recording, named by its id";
                 Err(file_error(frames, "no clip has images here", remedy))
             }
-            _ => Ok(found),
+            _ => Ok(output),
         }
     }
 }
@@ -230,31 +238,33 @@ impl AudioFiles {
                 remedy,
             ));
         };
-        let found = folder::files(folder, &is_audio_file)?;
+        let listing = folder::files(folder, &is_audio_file)?;
         let mut files: HashMap<String, Vec<PathBuf>> = HashMap::new();
-        for path in found.files {
+        for path in listing.files {
             let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             files.entry(name).or_default().push(path);
         }
-        Ok(Self { folder: folder.clone(), files, hidden: found.skipped.hidden })
+        Ok(Self { folder: folder.clone(), files, hidden: listing.skipped.hidden })
     }
 
-    /// Finds the audio file with a name. Returns `Err` with the expected file name if it is
-    /// missing.
+    /// Returns the audio file called `name`, or the expected file name as the inner error.
     ///
     /// # Errors
     /// `Audio` if two folders have such a file, so that the name is ambiguous
     pub(super) fn find(&self, name: &str) -> Result<Result<PathBuf, String>, DataError> {
         let files = self.files.get(name).map_or(&[][..], Vec::as_slice);
-        let Some(best) = files.iter().min_by_key(|path| rank(path)) else {
+        let Some(preferred) = files.iter().min_by_key(|path| extension_rank(path)) else {
             return Ok(Err(self.expected_file(name)));
         };
-        match files.iter().find(|path| *path != best && rank(path) == rank(best)) {
+        match files
+            .iter()
+            .find(|path| *path != preferred && extension_rank(path) == extension_rank(preferred))
+        {
             Some(other) => {
-                let reason = format!("{} has the same name", best.display());
+                let reason = format!("{} has the same name", preferred.display());
                 Err(DataError::Audio { path: other.clone(), reason })
             }
-            None => Ok(Ok(best.clone())),
+            None => Ok(Ok(preferred.clone())),
         }
     }
 
@@ -264,7 +274,7 @@ impl AudioFiles {
 }
 
 /// Refuses a folder of audio files if the data set gives their paths.
-pub(super) fn refuse_audio(source: &SpeechSource) -> Result<(), DataError> {
+pub(super) fn refuse_audio_folder(source: &SpeechSource) -> Result<(), DataError> {
     match &source.audio {
         None => Ok(()),
         Some(folder) => {
@@ -274,28 +284,28 @@ pub(super) fn refuse_audio(source: &SpeechSource) -> Result<(), DataError> {
     }
 }
 
-/// A line of the form `name rest`.
+/// A line of the form `name value`.
 pub(super) struct NamedLine {
     pub(super) number: u64,
     pub(super) name: String,
-    /// The rest of the line, trimmed.
-    pub(super) rest: String,
+    /// The rest of the line, trimmed; may be empty.
+    pub(super) value: String,
 }
 
-/// Reads the lines of a file in Kaldi format: a unique name, white space, and the rest. The file is
+/// Reads the lines of a file in Kaldi format: a unique name, white space, and a value. The file is
 /// plain or gzip; blank lines are skipped.
 ///
 /// # Errors
 /// `Text`, also for a duplicate name
 pub(super) fn named_lines(path: &Path) -> Result<Vec<NamedLine>, DataError> {
     let mut lines = Lines::new(Input::open(path)?);
-    let (mut named, mut ids) = (Vec::new(), UniqueIds::with_capacity(0));
+    let (mut named_lines, mut ids) = (Vec::new(), UniqueIds::with_capacity(0));
     while lines.advance()? {
         let text = lines.text().trim();
-        let (name, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
-        let (name, rest) = (name.to_owned(), rest.trim().to_owned());
+        let (name, value) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+        let (name, value) = (name.to_owned(), value.trim().to_owned());
         ids.add(name.clone(), lines.location())?;
-        named.push(NamedLine { number: lines.number(), name, rest });
+        named_lines.push(NamedLine { number: lines.number(), name, value });
     }
-    Ok(named)
+    Ok(named_lines)
 }

@@ -23,12 +23,12 @@ use crate::DataError;
 /// `MissingAudio`; `Text` with the line, also for an utterance that is missing from
 /// `segments`, invalid times, a command in `wav.scp`
 pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
-    let recordings = Recordings::of(source)?;
-    let (text, segments) = (source.path.join("text"), source.path.join("segments"));
-    let speakers = optional(&source.path.join("utt2spk"))?;
+    let recordings = Recordings::open(source)?;
+    let (text_path, segments) = (source.path.join("text"), source.path.join("segments"));
+    let speakers = read_optional(&source.path.join("utt2spk"))?;
     let mut segments_by_name = HashMap::new();
-    for NamedLine { number, name, rest } in named_lines(&segments)? {
-        let segment = segment(&rest).map_err(|reason| {
+    for NamedLine { number, name, value } in named_lines(&segments)? {
+        let segment = parse_segment(&value).map_err(|reason| {
             let remedy = "write `utterance recording start end`, times in seconds";
             Position::Line(number).error(&segments, format!("{name}: {reason}"), remedy)
         })?;
@@ -36,26 +36,26 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     }
     let mut collector = ClipCollector::new(source);
     if let Recordings::Folder(files) = &recordings {
-        collector.found.hidden = files.hidden;
+        collector.output.hidden = files.hidden;
     }
-    for NamedLine { number, name, rest } in named_lines(&text)? {
+    for NamedLine { number, name, value } in named_lines(&text_path)? {
         let position = Position::Line(number);
         let Some(Segment { recording, start, end }) = segments_by_name.remove(&name) else {
             let reason = format!("{name} is not in {}", segments.display());
             let remedy = "add its recording and times there, or remove this line";
-            return Err(position.error(&text, reason, remedy));
+            return Err(position.error(&text_path, reason, remedy));
         };
-        if rest.is_empty() {
-            collector.found.without_text += 1;
+        if value.is_empty() {
+            collector.output.without_text += 1;
             continue;
         }
         let audio = recordings.find(&recording)?;
         let speaker = speakers.get(&name).cloned();
-        let (id, text_of) = (name, Some(rest));
-        let clip = Clip { id, start, end, text: text_of, speaker, line: number, ..Clip::default() };
-        collector.push(&text, position, &recording, clip, audio)?;
+        let (id, text, line) = (name, Some(value), number);
+        let clip = Clip { id, start, end, text, speaker, line, ..Clip::default() };
+        collector.push(&text_path, position, &recording, clip, audio)?;
     }
-    collector.found.without_text += segments_by_name.len();
+    collector.output.without_text += segments_by_name.len();
     collector.finish()
 }
 
@@ -65,7 +65,7 @@ struct Segment {
     end: Option<f64>,
 }
 
-fn segment(fields: &str) -> Result<Segment, String> {
+fn parse_segment(fields: &str) -> Result<Segment, String> {
     let fields: Vec<&str> = fields.split_whitespace().collect();
     let &[recording, start, end] = fields.as_slice() else {
         return Err(format!("{} fields after the utterance instead of 3", fields.len()));
@@ -79,9 +79,9 @@ fn segment(fields: &str) -> Result<Segment, String> {
 }
 
 /// Reads the lines of a file by name; empty if the file does not exist.
-fn optional(path: &Path) -> Result<HashMap<String, String>, DataError> {
+fn read_optional(path: &Path) -> Result<HashMap<String, String>, DataError> {
     if path.exists() {
-        Ok(named_lines(path)?.into_iter().map(|line| (line.name, line.rest)).collect())
+        Ok(named_lines(path)?.into_iter().map(|line| (line.name, line.value)).collect())
     } else {
         Ok(HashMap::new())
     }
@@ -94,7 +94,7 @@ enum Recordings {
 }
 
 impl Recordings {
-    fn of(source: &SpeechSource) -> Result<Self, DataError> {
+    fn open(source: &SpeechSource) -> Result<Self, DataError> {
         if source.audio.is_some() {
             return AudioFiles::of_source(source).map(Self::Folder);
         }
@@ -104,18 +104,18 @@ impl Recordings {
             return Err(file_error(&source.path, "has no wav.scp", remedy));
         }
         let mut files = HashMap::new();
-        for NamedLine { number, name, rest } in named_lines(&path)? {
-            if rest.ends_with('|') {
+        for NamedLine { number, name, value } in named_lines(&path)? {
+            if value.ends_with('|') {
                 let reason = format!("the audio of {name} is the output of a command");
                 let remedy = "run the command, and write the path of its output file; \
                               commands in data files are not run";
                 return Err(Position::Line(number).error(&path, reason, remedy));
             }
-            if rest.is_empty() {
+            if value.is_empty() {
                 let reason = format!("{name} has no path");
                 return Err(Position::Line(number).error(&path, reason, "write `recording path`"));
             }
-            files.insert(name, source.path.join(rest));
+            files.insert(name, source.path.join(value));
         }
         Ok(Self::Table { path, files })
     }

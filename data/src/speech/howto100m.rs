@@ -39,7 +39,7 @@ struct Captions<'a> {
 pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     let files = AudioFiles::of_source(source)?;
     let mut collector = ClipCollector::new(source);
-    collector.found.hidden = files.hidden;
+    collector.output.hidden = files.hidden;
     let mut videos = HashSet::new();
     read_members(Input::open(&source.path)?, REMEDY, &mut |item| {
         let video = item.key.unwrap_or_default();
@@ -49,8 +49,8 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
         let position = Position::Entry(video);
         let audio = files.find(video)?;
         let mut num_missing = 0;
-        let found = &mut collector.found;
-        let captions = captions(item, &mut found.without_text, &mut found.without_length)?;
+        let output = &mut collector.output;
+        let captions = parse_captions(item, &mut output.without_text, &mut output.without_length)?;
         for (index, start, end, text) in captions {
             let Ok(audio) = &audio else {
                 num_missing += 1;
@@ -72,7 +72,7 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
 
 /// Returns index, start, end and text of a video's captions. Skips and counts captions without text
 /// or of zero length.
-fn captions(
+fn parse_captions(
     item: &Item<'_>,
     without_text: &mut usize,
     without_length: &mut usize,

@@ -8,13 +8,15 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use super::gather::{ClipCollector, NamedLine, Position, file_error, named_lines, refuse_audio};
+use super::gather::{
+    ClipCollector, NamedLine, Position, file_error, named_lines, refuse_audio_folder,
+};
 use super::manifest::{Clip, EXTENSIONS};
 use super::{SpeechClips, SpeechSource};
 use crate::DataError;
 use crate::folder::{self, FolderFiles};
 
-const TRANSCRIPTS: &str = ".trans.txt";
+const TRANSCRIPT_SUFFIX: &str = ".trans.txt";
 const REMEDY: &str = "use lines `SPEAKER-CHAPTER-NUMBER TEXT`, as in LibriSpeech";
 
 /// Reads the clips below a folder. Chapters are in the order of the paths, and clips of a chapter
@@ -25,58 +27,68 @@ const REMEDY: &str = "use lines `SPEAKER-CHAPTER-NUMBER TEXT`, as in LibriSpeech
 /// `MissingAudio`; `Text`, also for a folder without transcripts, an id of another
 /// chapter, a line without text, and a duplicate chapter
 pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
-    refuse_audio(source)?;
-    let is_list = |path: &Path| chapter(path).is_some();
-    let FolderFiles { files: lists, skipped } = folder::files(&source.path, &is_list)?;
-    if lists.is_empty() {
+    refuse_audio_folder(source)?;
+    let is_transcript_file = |path: &Path| chapter(path).is_some();
+    let FolderFiles { files: transcript_files, skipped } =
+        folder::files(&source.path, &is_transcript_file)?;
+    if transcript_files.is_empty() {
         let remedy = "use the folder LibriSpeech, or the folder of a split or a speaker in it";
         return Err(file_error(&source.path, "has no file SPEAKER-CHAPTER.trans.txt", remedy));
     }
     let mut collector = ClipCollector::new(source);
-    collector.found.hidden = skipped.hidden;
+    collector.output.hidden = skipped.hidden;
     let mut chapters: HashMap<String, &Path> = HashMap::new();
-    for list in &lists {
-        let chapter = chapter(list).unwrap_or_default();
-        if let Some(first) = chapters.insert(chapter.clone(), list) {
+    for transcript_file in &transcript_files {
+        let chapter = chapter(transcript_file).unwrap_or_default();
+        if let Some(first) = chapters.insert(chapter.clone(), transcript_file) {
             let reason = format!("chapter {chapter} is also in {}", first.display());
-            return Err(file_error(list, &reason, "use a folder that has each chapter once"));
+            return Err(file_error(
+                transcript_file,
+                &reason,
+                "use a folder that has each chapter once",
+            ));
         }
-        let mut lines = named_lines(list)?;
+        let mut lines = named_lines(transcript_file)?;
         lines.sort_by(|a, b| a.name.cmp(&b.name));
-        for NamedLine { number, name, rest } in lines {
+        for NamedLine { number, name, value } in lines {
             let position = Position::Line(number);
-            let of_chapter = name.strip_prefix(&chapter).and_then(|rest| rest.strip_prefix('-'));
-            if !of_chapter.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit())) {
+            let number_in_chapter =
+                name.strip_prefix(&chapter).and_then(|suffix| suffix.strip_prefix('-'));
+            if !number_in_chapter
+                .is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
+            {
                 return Err(position.error(
-                    list,
+                    transcript_file,
                     format!("{name:?} is not an id of this chapter"),
                     REMEDY,
                 ));
             }
-            if rest.is_empty() {
-                return Err(position.error(list, format!("{name} has no text"), REMEDY));
+            if value.is_empty() {
+                return Err(position.error(transcript_file, format!("{name} has no text"), REMEDY));
             }
-            let audio = beside(list, &name);
+            let audio = audio_beside(transcript_file, &name);
             let speaker = name.split('-').next().map(str::to_owned);
             let clip =
-                Clip { id: name, text: Some(rest), speaker, line: number, ..Clip::default() };
-            collector.push(list, position, &chapter, clip, audio)?;
+                Clip { id: name, text: Some(value), speaker, line: number, ..Clip::default() };
+            collector.push(transcript_file, position, &chapter, clip, audio)?;
         }
     }
     collector.finish()
 }
 
-/// Returns `SPEAKER-CHAPTER` from the path of a transcript file.
+/// Returns `SPEAKER-CHAPTER` from the path of a transcript file; `None` for other files.
 fn chapter(path: &Path) -> Option<String> {
-    let name = path.file_name()?.to_str()?.strip_suffix(TRANSCRIPTS)?;
+    let name = path.file_name()?.to_str()?.strip_suffix(TRANSCRIPT_SUFFIX)?;
     (!name.is_empty()).then(|| name.to_owned())
 }
 
-/// Finds the audio file beside the transcript file.
-fn beside(list: &Path, id: &str) -> Result<PathBuf, String> {
-    let flac = list.with_file_name(format!("{id}.flac"));
-    let others =
-        EXTENSIONS.iter().map(|extension| list.with_file_name(format!("{id}.{extension}")));
-    let mut all = std::iter::once(flac.clone()).chain(others);
-    all.find(|path| path.is_file()).ok_or_else(|| flac.display().to_string())
+/// Returns the audio file beside the transcript file, or the name of the missing FLAC file as the
+/// error.
+fn audio_beside(transcript_file: &Path, id: &str) -> Result<PathBuf, String> {
+    let flac = transcript_file.with_file_name(format!("{id}.flac"));
+    let others = EXTENSIONS
+        .iter()
+        .map(|extension| transcript_file.with_file_name(format!("{id}.{extension}")));
+    let mut candidates = std::iter::once(flac.clone()).chain(others);
+    candidates.find(|path| path.is_file()).ok_or_else(|| flac.display().to_string())
 }

@@ -79,12 +79,12 @@ pub fn clips_and_skipped(path: &Path) -> Result<(Vec<Clip>, SkippedFiles), DataE
             return Err(DataError::Audio { path: path.into(), reason });
         }
         let mut clips: Vec<Clip> =
-            files.into_iter().map(|file| whole(id_of(&file, path), file)).collect();
-        let mut count: HashMap<String, usize> = HashMap::new();
-        clips.iter().for_each(|clip| *count.entry(clip.id.clone()).or_default() += 1);
+            files.into_iter().map(|file| whole_file(default_id(&file, path), file)).collect();
+        let mut clips_per_id: HashMap<String, usize> = HashMap::new();
+        clips.iter().for_each(|clip| *clips_per_id.entry(clip.id.clone()).or_default() += 1);
         for clip in &mut clips {
             // Files that differ only in their extension keep it in the id.
-            if count[&clip.id] > 1 {
+            if clips_per_id[&clip.id] > 1 {
                 let file = clip.audio.strip_prefix(path).unwrap_or(&clip.audio);
                 clip.id = file.to_string_lossy().into_owned();
             }
@@ -95,7 +95,7 @@ pub fn clips_and_skipped(path: &Path) -> Result<(Vec<Clip>, SkippedFiles), DataE
         read_manifest(path)
     } else {
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        Ok(vec![whole(name, path.to_path_buf())])
+        Ok(vec![whole_file(name, path.to_path_buf())])
     };
     Ok((clips?, SkippedFiles::default()))
 }
@@ -110,21 +110,21 @@ pub fn read_manifest(path: &Path) -> Result<Vec<Clip>, DataError> {
     let folder = base_folder(path);
     let (mut clips, mut ids) = (Vec::new(), UniqueIds::with_capacity(0));
     for (line, text) in not_blank(&text) {
-        let bad = |reason: String| {
+        let line_error = |reason: String| {
             TextError::malformed(path, line, reason, "correct the clip, or remove the line")
         };
         let mut clip: Clip = parse_json_line(&file, line, text, REMEDY)?;
-        check_times(&clip).map_err(bad)?;
+        check_times(&clip).map_err(line_error)?;
         if clip.frames.iter().any(|frame| frame.image.as_os_str().is_empty()) {
-            return Err(bad("a frame has an empty path".to_owned()).into());
+            return Err(line_error("a frame has an empty path".to_owned()).into());
         }
         if clip.id.is_empty() {
-            clip.id = id_of(&clip.audio, Path::new(""));
+            clip.id = default_id(&clip.audio, Path::new(""));
             if clip.start > 0.0 {
                 clip.id = format!("{}-{}", clip.id, clip.start);
             }
         }
-        check_id(&clip).map_err(bad)?;
+        check_id(&clip).map_err(line_error)?;
         ids.add(clip.id.clone(), Location::new(path, line))?;
         clip.audio = folder.join(&clip.audio);
         clip.frames.iter_mut().for_each(|frame| frame.image = folder.join(&frame.image));
@@ -153,33 +153,35 @@ pub fn manifest(path: &Path, clips: &[Clip]) -> Result<Vec<u8>, DataError> {
     let io = |source| DataError::Io { path: path.into(), source };
     let absolute_path = std::path::absolute(path).map_err(io)?;
     let folder = absolute_path.parent().unwrap_or(Path::new(""));
-    let from_folder = |file: &Path| -> Result<PathBuf, DataError> {
+    let relative_to_folder = |file: &Path| -> Result<PathBuf, DataError> {
         let file = std::path::absolute(file).map_err(io)?;
         Ok(file.strip_prefix(folder).map(Path::to_path_buf).unwrap_or(file))
     };
     let (mut lines, mut seen) = (String::new(), HashSet::new());
     for clip in clips {
-        let bad = |reason: String| DataError::Malformed {
+        let clip_error = |reason: String| DataError::Malformed {
             path: path.into(),
             place: Some(format!("clip {:?}", clip.id)),
             reason,
             remedy: "a manifest cannot hold this clip; correct or remove the clip",
         };
-        check_times(clip).and_then(|()| check_id(clip)).map_err(bad)?;
+        check_times(clip).and_then(|()| check_id(clip)).map_err(clip_error)?;
         if clip.id.is_empty() || !seen.insert(&clip.id) {
-            return Err(bad("the id is empty or not unique".to_string()));
+            return Err(clip_error("the id is empty or not unique".to_string()));
         }
-        let audio = from_folder(&clip.audio)?;
-        let frame = |frame: &Frame| Ok(Frame { image: from_folder(&frame.image)?, ..*frame });
+        let audio = relative_to_folder(&clip.audio)?;
+        let frame =
+            |frame: &Frame| Ok(Frame { image: relative_to_folder(&frame.image)?, ..*frame });
         let frames = clip.frames.iter().map(frame).collect::<Result<_, DataError>>()?;
         let line = serde_json::to_string(&Clip { audio, frames, ..clip.clone() })
-            .map_err(|error| bad(error.to_string()))?;
+            .map_err(|error| clip_error(error.to_string()))?;
         lines += &line;
         lines.push('\n');
     }
     Ok(lines.into_bytes())
 }
 
+/// Checks that the start is not negative and the end is after it.
 pub(super) fn check_times(clip: &Clip) -> Result<(), String> {
     if !(clip.start >= 0.0 && clip.start.is_finite()) {
         return Err(format!("start {} is not a time in seconds", clip.start));
@@ -190,6 +192,7 @@ pub(super) fn check_times(clip: &Clip) -> Result<(), String> {
     }
 }
 
+/// Checks that the id has no control characters.
 pub(super) fn check_id(clip: &Clip) -> Result<(), String> {
     if clip.id.contains(char::is_control) {
         Err(format!("id {:?} contains a tab or another control character", clip.id))
@@ -202,29 +205,30 @@ fn is_zero(seconds: &f64) -> bool {
     *seconds == 0.0
 }
 
-fn whole(id: String, audio: PathBuf) -> Clip {
+fn whole_file(id: String, audio: PathBuf) -> Clip {
     Clip { id, audio, ..Clip::default() }
 }
 
-/// Returns the path relative to `folder`, without the extension.
-fn id_of(file: &Path, folder: &Path) -> String {
-    let from = file.strip_prefix(folder).unwrap_or(file);
-    if folder.as_os_str().is_empty() && from.is_absolute() {
-        from.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+/// Returns the path relative to `folder`, without the extension. For an absolute path and an empty
+/// `folder`, returns only the file name.
+fn default_id(file: &Path, folder: &Path) -> String {
+    let relative = file.strip_prefix(folder).unwrap_or(file);
+    if folder.as_os_str().is_empty() && relative.is_absolute() {
+        relative.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
     } else {
-        from.with_extension("").to_string_lossy().into_owned()
+        relative.with_extension("").to_string_lossy().into_owned()
     }
 }
 
 /// Whether a file is an audio file, judging by its extension.
 pub(super) fn is_audio_file(path: &Path) -> bool {
-    rank(path).is_some()
+    extension_rank(path).is_some()
 }
 
 /// Returns the index of a file's extension in [`EXTENSIONS`]; `None` for other extensions.
-pub(super) fn rank(path: &Path) -> Option<usize> {
+pub(super) fn extension_rank(path: &Path) -> Option<usize> {
     let extension = path.extension()?;
-    EXTENSIONS.iter().position(|known| extension.eq_ignore_ascii_case(known))
+    EXTENSIONS.iter().position(|candidate| extension.eq_ignore_ascii_case(candidate))
 }
 
 /// A streaming reader of a clip.
@@ -238,6 +242,7 @@ pub struct ClipReader {
     num_read: usize,
     /// The number of samples of the clip that were returned.
     num_returned: usize,
+    /// The sample rate of the output, in Hz.
     rate: u32,
     ended: bool,
 }
@@ -273,7 +278,7 @@ impl Clip {
 }
 
 impl ClipReader {
-    /// Appends the next block of samples to `samples`; returns `false` at the end of the clip.
+    /// Appends the next block of samples to `samples`; returns `false` if it was the last.
     ///
     /// # Errors
     /// as [`AudioReader::read`]; `Audio` for a clip that starts after the end of its
@@ -282,19 +287,19 @@ impl ClipReader {
         if self.ended {
             return Ok(false);
         }
-        let before = samples.len();
-        let more = self.reader.read(samples)?;
-        let block = samples.len() - before;
-        let early = self.start.saturating_sub(self.num_read).min(block);
-        samples.drain(before..before + early);
+        let old_length = samples.len();
+        let has_more = self.reader.read(samples)?;
+        let block = samples.len() - old_length;
+        let too_early = self.start.saturating_sub(self.num_read).min(block);
+        samples.drain(old_length..old_length + too_early);
         self.num_read += block;
-        self.ended = !more;
+        self.ended = !has_more;
         if let Some(end) = self.end.filter(|end| *end <= self.num_read) {
-            let late = (self.num_read - end).min(block - early);
-            samples.truncate(samples.len() - late);
+            let too_late = (self.num_read - end).min(block - too_early);
+            samples.truncate(samples.len() - too_late);
             self.ended = true;
         }
-        self.num_returned += samples.len() - before;
+        self.num_returned += samples.len() - old_length;
         if self.ended && self.num_returned == 0 {
             let seconds = |samples: usize| samples as f64 / f64::from(self.rate);
             let (length, start) = (seconds(self.num_read), seconds(self.start));
@@ -311,9 +316,9 @@ impl ClipReader {
     /// Returns the duration of the clip in seconds, or `None` if it is unknown.
     pub fn seconds(&self) -> Option<f64> {
         let seconds = |samples: usize| samples as f64 / f64::from(self.rate);
-        let of_file = self.reader.seconds();
-        let end = self.end.map(seconds).map(|end| of_file.map_or(end, |file| file.min(end)));
-        Some((end.or(of_file)? - seconds(self.start)).max(0.0))
+        let file_seconds = self.reader.seconds();
+        let end = self.end.map(seconds).map(|end| file_seconds.map_or(end, |file| file.min(end)));
+        Some((end.or(file_seconds)? - seconds(self.start)).max(0.0))
     }
 }
 
@@ -322,7 +327,7 @@ mod tests {
     use super::*;
     use hound::{SampleFormat, WavSpec, WavWriter};
 
-    fn write(path: &Path, values: impl Iterator<Item = i16>) {
+    fn write_audio(path: &Path, values: impl Iterator<Item = i16>) {
         let spec = WavSpec {
             channels: 1,
             sample_rate: 16_000,
@@ -335,10 +340,10 @@ mod tests {
     }
 
     #[test]
-    fn clips_of_a_file_are_its_samples_between_their_times() {
+    fn a_clip_has_the_samples_between_its_times() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("a.wav");
-        write(&file, 0..16_000);
+        write_audio(&file, 0..16_000);
         let manifest = folder.path().join("m.jsonl");
         let lines = "{\"audio\": \"a.wav\"}\n\n{\"audio\": \"a.wav\", \"start\": 0.25, \"end\": 0.5, \
                      \"text\": \"t\", \"id\": \"x\"}\n{\"audio\": \"a.wav\", \"start\": 0.9}\n\
@@ -347,24 +352,27 @@ mod tests {
         let clips = clips(&manifest).expect("clips");
         let ids: Vec<(&str, u64)> = clips.iter().map(|c| (c.id.as_str(), c.line)).collect();
         assert_eq!(ids, [("a", 1), ("x", 3), ("a-0.9", 4), ("a-2", 5)]);
-        let first = |clip: &Clip| clip.samples(16_000).map(|s| ((s[0] * 32_768.0) as i16, s.len()));
-        assert_eq!(first(&clips[0]).expect("samples"), (0, 16_000));
-        assert_eq!(first(&clips[1]).expect("samples"), (4_000, 4_000));
-        assert_eq!(first(&clips[2]).expect("samples"), (14_400, 1_600));
-        let error = first(&clips[3]).expect_err("after the end").to_string();
+        let first_and_count = |clip: &Clip| {
+            let samples = clip.samples(16_000)?;
+            Ok::<_, DataError>(((samples[0] * 32_768.0) as i16, samples.len()))
+        };
+        assert_eq!(first_and_count(&clips[0]).expect("samples"), (0, 16_000));
+        assert_eq!(first_and_count(&clips[1]).expect("samples"), (4_000, 4_000));
+        assert_eq!(first_and_count(&clips[2]).expect("samples"), (14_400, 1_600));
+        let error = first_and_count(&clips[3]).expect_err("after the end").to_string();
         assert!(error.contains("has 1.00 s") && error.contains("begins at 2 s"), "{error}");
     }
 
     #[test]
-    fn a_folder_is_searched_in_the_order_of_its_paths() {
+    fn clips_of_a_folder_are_sorted_by_path() {
         let folder = tempfile::tempdir().expect("a folder");
         assert!(clips(folder.path()).expect_err("nothing").to_string().contains("no audio files"));
         std::fs::create_dir(folder.path().join("b")).expect("a folder");
         for name in ["c.WAV", "b/z.flac", "a.mp3", "a.ogg", "b/notes.txt"] {
             std::fs::write(folder.path().join(name), b"x").expect("a file");
         }
-        let found = clips(folder.path()).expect("clips");
-        let ids: Vec<&str> = found.iter().map(|clip| clip.id.as_str()).collect();
+        let clips = clips(folder.path()).expect("clips");
+        let ids: Vec<&str> = clips.iter().map(|clip| clip.id.as_str()).collect();
         assert_eq!(ids, ["a.mp3", "a.ogg", "b/z", "c"]);
     }
 

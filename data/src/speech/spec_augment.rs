@@ -61,12 +61,11 @@ impl SpecAugment {
     /// # Errors
     /// [`DataError::OutOfRange`]
     pub fn validate(&self) -> Result<(), DataError> {
-        let what = "max_time_fraction";
         if (0.0..=1.0).contains(&self.max_time_fraction) {
             Ok(())
         } else {
             Err(DataError::OutOfRange {
-                what,
+                what: "max_time_fraction",
                 value: self.max_time_fraction.to_string(),
                 wanted: "use a fraction from 0 to 1",
             })
@@ -95,21 +94,22 @@ impl SpecAugment {
         let sum: f64 = frames.iter().map(|value| f64::from(*value)).sum();
         let mean = (sum / frames.len().max(1) as f64) as f32;
         for _ in 0..self.frequency_masks {
-            let mask = draw(self.max_frequency_width, bands, rng);
+            let mask = draw_mask(self.max_frequency_width, bands, rng);
             frames.chunks_exact_mut(bands).for_each(|frame| frame[mask.clone()].fill(mean));
         }
-        let widest = self.max_time_width.min((self.max_time_fraction * length as f64) as usize);
+        let max_time_width =
+            self.max_time_width.min((self.max_time_fraction * length as f64) as usize);
         for _ in 0..self.time_masks {
-            let mask = draw(widest, length, rng);
+            let mask = draw_mask(max_time_width, length, rng);
             frames[mask.start * bands..mask.end * bands].fill(mean);
         }
         Ok(())
     }
 }
 
-/// Draws the range of a mask: at most `widest` of `length` positions.
-fn draw(widest: usize, length: usize, rng: &mut ChaCha8Rng) -> std::ops::Range<usize> {
-    let width = rng.random_range(0..=widest.min(length));
+/// Draws the range of a mask: at most `max_width` of `length` positions.
+fn draw_mask(max_width: usize, length: usize, rng: &mut ChaCha8Rng) -> std::ops::Range<usize> {
+    let width = rng.random_range(0..=max_width.min(length));
     let start = rng.random_range(0..=length - width);
     start..start + width
 }
@@ -141,7 +141,7 @@ mod tests {
     }
 
     fn is_contiguous(positions: &[usize]) -> bool {
-        positions.windows(2).all(|two| two[1] == two[0] + 1)
+        positions.windows(2).all(|pair| pair[1] == pair[0] + 1)
     }
 
     #[test]
@@ -182,26 +182,26 @@ mod tests {
     }
 
     #[test]
-    fn masks_follow_the_seed_and_fit_clips_of_any_length() {
+    fn masks_are_reproducible_and_fit_clips_of_any_length() {
         let masks = SpecAugment { time_masks: 3, ..SpecAugment::default() };
         assert_eq!(masked(&masks, 400, 7), masked(&masks, 400, 7));
         assert_ne!(masked(&masks, 400, 7), masked(&masks, 400, 8));
         for length in 0..4 {
             assert_eq!(masked(&masks, length, 1).len(), length * BANDS);
         }
-        let none = SpecAugment { time_masks: 0, frequency_masks: 0, ..SpecAugment::default() };
-        assert_eq!(masked(&none, 50, 1), frames(50));
-        let wide = SpecAugment { max_frequency_width: 1_000, ..SpecAugment::default() };
-        assert_eq!(masked(&wide, 5, 1).len(), 5 * BANDS);
+        let no_masks = SpecAugment { time_masks: 0, frequency_masks: 0, ..SpecAugment::default() };
+        assert_eq!(masked(&no_masks, 50, 1), frames(50));
+        let wide_masks = SpecAugment { max_frequency_width: 1_000, ..SpecAugment::default() };
+        assert_eq!(masked(&wide_masks, 5, 1).len(), 5 * BANDS);
     }
 
     #[test]
-    fn settings_are_checked() {
-        let read = |text: &str| serde_json::from_str::<SpecAugment>(text);
-        assert_eq!(read("{}").expect("defaults"), SpecAugment::default());
-        assert_eq!(read(r#"{"time_masks": 10}"#).expect("masks").max_frequency_width, 27);
+    fn invalid_settings_and_shapes_are_refused() {
+        let parse = |text: &str| serde_json::from_str::<SpecAugment>(text);
+        assert_eq!(parse("{}").expect("defaults"), SpecAugment::default());
+        assert_eq!(parse(r#"{"time_masks": 10}"#).expect("masks").max_frequency_width, 27);
         assert!(
-            read(r#"{"time_mask": 10}"#).expect_err("a typo").to_string().contains("time_mask")
+            parse(r#"{"time_mask": 10}"#).expect_err("a typo").to_string().contains("time_mask")
         );
         let mut rng = ChaCha8Rng::seed_from_u64(1);
         for fraction in [-0.1, 1.1, f64::NAN] {

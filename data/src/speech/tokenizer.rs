@@ -24,7 +24,7 @@ impl SpeechTokenizer {
     pub fn from_file(path: &Path) -> Result<Self, DataError> {
         let bytes =
             std::fs::read(path).map_err(|source| DataError::Io { path: path.into(), source })?;
-        let tokenizer = parse(&bytes).map_err(|reason| failed(path, &reason))?;
+        let tokenizer = parse(&bytes).map_err(|reason| tokenizer_error(path, &reason))?;
         Ok(Self { path: path.into(), tokenizer })
     }
 
@@ -54,7 +54,10 @@ impl SpeechTokenizer {
         });
         let path = Path::new("the letters");
         let tokenizer = parse(json.to_string().as_bytes());
-        Ok(Self { path: path.into(), tokenizer: tokenizer.map_err(|e| failed(path, &e))? })
+        Ok(Self {
+            path: path.into(),
+            tokenizer: tokenizer.map_err(|reason| tokenizer_error(path, &reason))?,
+        })
     }
 
     /// Returns the content of the `tokenizer.json`.
@@ -62,7 +65,7 @@ impl SpeechTokenizer {
     /// # Errors
     /// `Tokenizer`
     pub fn json(&self) -> Result<String, DataError> {
-        self.tokenizer.to_string(true).map_err(|error| failed(&self.path, &*error))
+        self.tokenizer.to_string(true).map_err(|error| tokenizer_error(&self.path, &*error))
     }
 
     /// Returns the vocabulary size, including special tokens: the highest id plus 1.
@@ -75,21 +78,22 @@ impl SpeechTokenizer {
     /// # Errors
     /// `Tokenizer`, with the first character that is not in the vocabulary
     pub fn encode_strict(&self, text: &str) -> Result<Vec<u32>, DataError> {
-        let unknown = ["<unk>", "[UNK]", "⁇"].map(|name| self.id_of(name));
-        let known = |text: &str| {
+        let unknown_ids = ["<unk>", "[UNK]", "⁇"].map(|name| self.id_of(name));
+        let encode_known = |text: &str| {
             let ids = self.encode(text).ok()?;
             // Some tokenizers drop unknown characters.
             let is_dropped = ids.is_empty() && text.contains(char::is_alphanumeric);
-            let is_known = !is_dropped && ids.iter().all(|id| !unknown.contains(&Some(*id)));
+            let is_known = !is_dropped && ids.iter().all(|id| !unknown_ids.contains(&Some(*id)));
             is_known.then_some(ids)
         };
-        let is_unknown = |c: &char| known(c.encode_utf8(&mut [0; 4])).is_none();
-        let what = match (text.chars().find(is_unknown), known(text)) {
+        let is_unknown =
+            |character: &char| encode_known(character.encode_utf8(&mut [0; 4])).is_none();
+        let reason = match (text.chars().find(is_unknown), encode_known(text)) {
             (None, Some(ids)) => return Ok(ids),
             (Some(character), _) => format!("{character:?} of {text:?} is not in the vocabulary"),
             (None, None) => format!("{text:?} cannot be encoded with the vocabulary"),
         };
-        Err(failed(&self.path, &what))
+        Err(tokenizer_error(&self.path, &reason))
     }
 
     /// Encodes and decodes a text, as a reference for the output of an ASR model: both then lack
@@ -112,7 +116,7 @@ impl SpeechTokenizer {
     /// `Tokenizer`
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, DataError> {
         let encoded = guarded(|| self.tokenizer.encode(text, false));
-        Ok(encoded.map_err(|reason| failed(&self.path, &reason))?.get_ids().to_vec())
+        Ok(encoded.map_err(|reason| tokenizer_error(&self.path, &reason))?.get_ids().to_vec())
     }
 
     /// Decodes ids, without special tokens. Ids outside of the vocabulary, such as timestamps, are
@@ -122,7 +126,7 @@ impl SpeechTokenizer {
     /// `Tokenizer`
     pub fn decode(&self, ids: &[u32]) -> Result<String, DataError> {
         let decoded = guarded(|| self.tokenizer.decode(ids, true));
-        decoded.map_err(|reason| failed(&self.path, &reason))
+        decoded.map_err(|reason| tokenizer_error(&self.path, &reason))
     }
 
     /// Returns the text that each id adds, including leading spaces. If several tokens form a
@@ -135,11 +139,11 @@ impl SpeechTokenizer {
             let mut stream = self.tokenizer.decode_stream(true);
             ids.iter().map(|id| Ok(stream.step(*id)?.unwrap_or_default())).collect()
         });
-        pieces.map_err(|reason| failed(&self.path, &reason))
+        pieces.map_err(|reason| tokenizer_error(&self.path, &reason))
     }
 }
 
-fn failed(path: &Path, error: &dyn std::fmt::Display) -> DataError {
+fn tokenizer_error(path: &Path, error: &dyn std::fmt::Display) -> DataError {
     DataError::Tokenizer { path: path.into(), reason: error.to_string() }
 }
 
@@ -148,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn letters_survive_a_round_trip() -> Result<(), DataError> {
+    fn letters_are_encoded_and_decoded() -> Result<(), DataError> {
         let letters = SpeechTokenizer::letters()?;
         assert_eq!(letters.vocabulary_size(), 28);
         let ids = letters.encode_strict("It's a zoo")?;

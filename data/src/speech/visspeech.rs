@@ -15,10 +15,10 @@ use super::manifest::{Clip, check_times};
 use super::{SpeechClips, SpeechSource};
 use crate::DataError;
 
-const MICROSECONDS: f64 = 1e6;
+const MICROSECONDS_PER_SECOND: f64 = 1e6;
 
 /// The spreadsheet's replacement for a text that begins with `-`.
-const LOST: &str = "#NAME?";
+const LOST_ID: &str = "#NAME?";
 
 /// Reads the clips in the order of the table. The id is `key`.
 ///
@@ -30,7 +30,7 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     let columns = table.columns(["key", "yt_id", "start_time", "end_time", "annotation"])?;
     let files = AudioFiles::of_source(source)?;
     let mut collector = ClipCollector::new(source);
-    collector.found.hidden = files.hidden;
+    collector.output.hidden = files.hidden;
     let mut ids = UniqueIds::with_capacity(0);
     while table.advance()? {
         let mut fields = [""; 5];
@@ -40,20 +40,22 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
         let [key, video, start, end, text] = fields;
         let line = table.line();
         let position = Position::Line(line);
-        if key == LOST || video == LOST {
-            let expected_file = format!("the video's id, which a spreadsheet replaced with {LOST}");
+        if key == LOST_ID || video == LOST_ID {
+            let expected_file =
+                format!("the video's id, which a spreadsheet replaced with {LOST_ID}");
             collector.add_missing(key.to_owned(), position, expected_file, 1);
             continue;
         }
         ids.add(key.to_owned(), table.location())?;
         let (start, end) = (seconds(&table, start)?, seconds(&table, end)?);
-        let whole =
+        let whole_file =
             Clip { id: key.to_owned(), text: Some(text.to_owned()), line, ..Clip::default() };
-        let part = Clip { start, end: Some(end), ..whole.clone() };
-        check_times(&part).map_err(|reason| position.error(path, reason, "correct the times"))?;
+        let segment = Clip { start, end: Some(end), ..whole_file.clone() };
+        check_times(&segment)
+            .map_err(|reason| position.error(path, reason, "correct the times"))?;
         match files.find(key)? {
-            Ok(cut) => collector.push(path, position, video, whole, Ok(cut))?,
-            Err(_) => collector.push(path, position, video, part, files.find(video)?)?,
+            Ok(audio) => collector.push(path, position, video, whole_file, Ok(audio))?,
+            Err(_) => collector.push(path, position, video, segment, files.find(video)?)?,
         }
     }
     collector.finish()
@@ -64,5 +66,5 @@ fn seconds(table: &Table<'_>, text: &str) -> Result<f64, TextError> {
         let reason = format!("{text:?} is not an integer number of microseconds");
         table.error(reason, "correct the time")
     })?;
-    Ok(time as f64 / MICROSECONDS)
+    Ok(time as f64 / MICROSECONDS_PER_SECOND)
 }

@@ -10,26 +10,26 @@ use std::sync::Once;
 
 thread_local! {
     /// Whether this thread is in a guarded call; its panics then print nothing.
-    static QUIET: Cell<bool> = const { Cell::new(false) };
+    static IS_GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Wraps the panic hook once. Panics outside of a guarded call are still printed as before.
-static HOOK: Once = Once::new();
+static INSTALL_HOOK: Once = Once::new();
 
 /// Runs a call into the library; an error or a panic becomes an error message.
 pub(crate) fn guarded<T>(call: impl FnOnce() -> Result<T, tokenizers::Error>) -> Result<T, String> {
-    HOOK.call_once(|| {
-        let usual = take_hook();
+    INSTALL_HOOK.call_once(|| {
+        let previous_hook = take_hook();
         set_hook(Box::new(move |panic| {
-            if !QUIET.try_with(Cell::get).unwrap_or(false) {
-                usual(panic);
+            if !IS_GUARDED.try_with(Cell::get).unwrap_or(false) {
+                previous_hook(panic);
             }
         }));
     });
-    let outer = QUIET.replace(true);
+    let was_guarded = IS_GUARDED.replace(true);
     // Safe after a panic: a call changes only the tokenizer's cache, which may lose entries.
     let outcome = catch_unwind(AssertUnwindSafe(call));
-    QUIET.set(outer);
+    IS_GUARDED.set(was_guarded);
     match outcome {
         Ok(result) => result.map_err(|error| shortened(&error.to_string())),
         Err(panic) => {
@@ -46,8 +46,8 @@ fn message(panic: &(dyn Any + Send)) -> &str {
 
 /// Shortens a message of the library, which may quote a whole file, to one line of 200 characters.
 fn shortened(message: &str) -> String {
-    let plain = |c: char| if c.is_control() { ' ' } else { c };
-    message.chars().take(200).map(plain).collect()
+    let replace_control = |c: char| if c.is_control() { ' ' } else { c };
+    message.chars().take(200).map(replace_control).collect()
 }
 
 #[cfg(test)]
@@ -58,7 +58,7 @@ mod tests {
     fn a_panic_becomes_an_error() {
         let error = guarded(|| -> Result<(), tokenizers::Error> { panic!("slice {}", 7) });
         assert_eq!(error.unwrap_err(), "the tokenizers library panicked: slice 7");
-        assert!(!QUIET.get());
+        assert!(!IS_GUARDED.get());
         assert_eq!(guarded(|| Ok(3)).unwrap(), 3);
     }
 }

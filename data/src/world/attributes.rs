@@ -1,8 +1,9 @@
 //! The attributes of images in the embedded world, and the templates of their facts and questions.
+//! The thing is the object that an image shows; `{thing}` in a template stands for its name.
 //!
 //! The made-up attributes have closed lists of [`ANSWERS`] answers. No answer is a word of an
 //! image's name, of another list or of a template. No `a` or `an` before an answer gives away its
-//! first letter. So an answer can only be read from its fact.
+//! first letter. So only the fact gives the answer.
 
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +28,7 @@ impl Source {
     /// All sources, in the order of the gates that a model computes for them.
     pub const ALL: [Self; 4] = [Self::Kg, Self::Passages, Self::Pairs, Self::Vqa];
 
-    /// The name in `entries.jsonl`.
+    /// Returns the name in `entries.jsonl`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Kg => "kg",
@@ -41,7 +42,7 @@ impl Source {
 /// An attribute of images. Exactly one source states it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Attribute {
-    /// The name.
+    /// The name in `questions.jsonl`.
     pub name: &'static str,
     /// The source that states it.
     pub source: Source,
@@ -58,12 +59,12 @@ pub struct Attribute {
 }
 
 impl Attribute {
-    /// Whether the facts are made up, so that only the memory has them.
+    /// Whether the facts are made up, so that only the memory gives the answers.
     pub fn made_up(&self) -> bool {
         !self.answers.is_empty()
     }
 
-    /// Returns the chance accuracy; `None` for real facts.
+    /// Returns the accuracy of random guessing; `None` for real facts.
     pub fn chance(&self) -> Option<f64> {
         self.made_up().then(|| 1.0 / self.answers.len() as f64)
     }

@@ -9,15 +9,15 @@ use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 
 use super::images::{self, WorldImage};
-use super::of_split;
 use super::questions::Split;
 use super::speech::{self, SAMPLE_RATE, SpokenClip, Voice};
+use super::split_rng;
 use crate::DataError;
 use crate::audio::mixing::{add_noise, power};
 use crate::audio::noise::NoiseKind;
 
 /// Silence before and after the speech, in samples: 50 to 200 ms.
-const AROUND: std::ops::Range<usize> = SAMPLE_RATE as usize / 20..SAMPLE_RATE as usize / 5;
+const SILENCE: std::ops::Range<usize> = SAMPLE_RATE as usize / 20..SAMPLE_RATE as usize / 5;
 /// The pause between opener and name, in samples: 30 to 150 ms.
 const PAUSE: std::ops::Range<usize> = 480..2_400;
 
@@ -39,7 +39,7 @@ pub struct NoiseSettings {
     pub noise: Vec<NoiseKind>,
     /// The minimum and maximum signal-to-noise ratio, in dB.
     pub snr_db: [f32; 2],
-    /// The fraction of clips in which the name is replaced by noise.
+    /// The fraction of clips in which noise replaces the name.
     pub masked: f64,
 }
 
@@ -56,7 +56,7 @@ pub struct AudiovisualClip {
     pub samples: Vec<f32>,
     /// The signal-to-noise ratio in dB; `None` without noise.
     pub snr_db: Option<f32>,
-    /// Whether the name is replaced by noise.
+    /// Whether noise replaces the name; without noise, silence does.
     pub masked: bool,
 }
 
@@ -68,35 +68,36 @@ impl NoiseSettings {
 }
 
 impl Audiovisual {
-    /// Loads `names` names, evenly spread over all names, with their images.
+    /// Loads `num_names` names, evenly spread over all names, with their images.
     ///
     /// # Errors
-    /// [`DataError::OutOfRange`] for no names, or more names than exist
-    pub fn new(names: usize, seed: u64) -> Result<Self, DataError> {
+    /// [`DataError::OutOfRange`] for 0 names, or more names than exist
+    pub fn new(num_names: usize, seed: u64) -> Result<Self, DataError> {
         let mut voices = speech::voices()?;
-        let all = voices.first().map_or(0, |voice| voice.names.len());
-        if !(1..=all).contains(&names) {
-            let (what, value) = ("the number of names", names.to_string());
+        let total = voices.first().map_or(0, |voice| voice.names.len());
+        if !(1..=total).contains(&num_names) {
+            let (what, value) = ("the number of names", num_names.to_string());
             return Err(DataError::OutOfRange { what, value, wanted: "use 1 to 138" });
         }
         for voice in &mut voices {
-            let mut indices = 0..all;
-            // Keep one name in each of `names` equal intervals.
+            let mut indices = 0..total;
+            // Keep one name in each of `num_names` equal intervals.
             voice.names.retain(|_| {
-                indices.next().is_some_and(|i| i == 0 || i * names / all != (i - 1) * names / all)
+                let interval = |index: usize| index * num_names / total;
+                indices.next().is_some_and(|i| i == 0 || interval(i) != interval(i - 1))
             });
         }
         let all_images = images::images()?;
         let spoken_names = voices.first().map(|voice| voice.names.as_slice()).unwrap_or_default();
-        let of_name = |spoken: &SpokenClip| {
-            all_images.iter().find(|image| image.name == spoken.text).cloned().ok_or_else(|| {
-                DataError::Image {
-                    path: spoken.text.into(),
+        let image_of = |spoken_name: &SpokenClip| {
+            all_images.iter().find(|image| image.name == spoken_name.text).cloned().ok_or_else(
+                || DataError::Image {
+                    path: spoken_name.text.into(),
                     reason: "no image has this name".into(),
-                }
-            })
+                },
+            )
         };
-        let images = spoken_names.par_iter().map(of_name).collect::<Result<_, _>>()?;
+        let images = spoken_names.par_iter().map(image_of).collect::<Result<_, _>>()?;
         Ok(Self { seed, voices, images })
     }
 
@@ -117,39 +118,39 @@ impl Audiovisual {
         let voices: Vec<&Voice> = self.voices.iter().filter(|voice| voice.split == split).collect();
         let name = number % self.images.len();
         let voice = voices[number / self.images.len() % voices.len()];
-        let spoken = &voice.names[name];
-        let (mut text, mut samples) = (String::new(), vec![0.0; rng.random_range(AROUND)]);
+        let spoken_name = &voice.names[name];
+        let (mut text, mut samples) = (String::new(), vec![0.0; rng.random_range(SILENCE)]);
         if rng.random_bool(0.5) && !voice.openers.is_empty() {
             let opener = &voice.openers[rng.random_range(0..voice.openers.len())];
             samples.extend_from_slice(&opener.samples);
             samples.resize(samples.len() + rng.random_range(PAUSE), 0.0);
             text = format!("{} ", opener.text);
         }
-        text += spoken.text;
+        text += spoken_name.text;
         let start = samples.len();
-        samples.extend_from_slice(&spoken.samples);
+        samples.extend_from_slice(&spoken_name.samples);
         let end = samples.len();
-        samples.resize(end + rng.random_range(AROUND), 0.0);
+        samples.resize(end + rng.random_range(SILENCE), 0.0);
         // The noise has its own random generator, so it does not change the speech.
         let mut rng = self.rng("noise", split, number);
         let masked = rng.random_bool(noise_settings.masked);
-        let loudness = power(&samples);
+        let clean_power = power(&samples);
         if masked {
             samples[start..end].fill(0.0);
         }
         let mut clip =
             AudiovisualClip { text, name, voice: voice.name, samples, snr_db: None, masked };
-        if let Some(kind) = pick(&noise_settings.noise, &mut rng) {
+        if let Some(kind) = draw_item(&noise_settings.noise, &mut rng) {
             let [low, high] =
-                noise_settings.snr_db.map(|ratio| ratio.clamp(-MAX_SNR_DB, MAX_SNR_DB));
-            let ratio = rng.random_range(low.min(high)..=high.max(low));
+                noise_settings.snr_db.map(|snr_db| snr_db.clamp(-MAX_SNR_DB, MAX_SNR_DB));
+            let snr_db = rng.random_range(low.min(high)..=high.max(low));
             let noise = kind.make(clip.samples.len(), &mut rng);
             clip.samples = if masked {
-                with_loudness(&clip.samples, loudness, &noise, ratio)
+                add_noise_to_masked(&clip.samples, clean_power, &noise, snr_db)
             } else {
-                add_noise(&clip.samples, &noise, ratio, 0)
+                add_noise(&clip.samples, &noise, snr_db, 0)
             };
-            clip.snr_db = Some(ratio);
+            clip.snr_db = Some(snr_db);
         }
         clip
     }
@@ -177,20 +178,22 @@ impl Audiovisual {
         image.view(self.seed, split, number, size)
     }
 
-    fn rng(&self, what: &str, split: Split, number: usize) -> ChaCha8Rng {
-        of_split(self.seed, split, what, number)
+    fn rng(&self, purpose: &str, split: Split, number: usize) -> ChaCha8Rng {
+        split_rng(self.seed, split, purpose, number)
     }
 }
 
-fn pick<T: Copy>(list: &[T], rng: &mut ChaCha8Rng) -> Option<T> {
+/// Draws an item of a list; returns `None` for an empty list. Every call draws one random number.
+fn draw_item<T: Copy>(list: &[T], rng: &mut ChaCha8Rng) -> Option<T> {
     let drawn = rng.next_u32() as usize;
     list.get(drawn % list.len().max(1)).copied()
 }
 
-/// Adds noise to a clip whose name was silenced. `loudness` is the power of the clip before this,
-/// so that silencing does not make the noise weaker.
-fn with_loudness(samples: &[f32], loudness: f64, noise: &[f32], ratio: f32) -> Vec<f32> {
-    let gain = (loudness / power(noise).max(1e-12) / 10f64.powf(f64::from(ratio) / 10.0)).sqrt();
+/// Adds noise to a clip whose name was silenced. `clean_power` is the power of the clip with the
+/// name, so that silencing does not make the noise weaker.
+fn add_noise_to_masked(samples: &[f32], clean_power: f64, noise: &[f32], snr_db: f32) -> Vec<f32> {
+    let gain =
+        (clean_power / power(noise).max(1e-12) / 10f64.powf(f64::from(snr_db) / 10.0)).sqrt();
     let sum = |(sample, noise): (&f32, &f32)| sample + gain as f32 * noise;
     samples.iter().zip(noise).map(sum).collect()
 }
@@ -208,15 +211,15 @@ mod tests {
         let world = Audiovisual::new(16, 1)?;
         assert_eq!(world.names().len(), 16);
         let names: Vec<&str> = world.names().collect();
-        let again = Audiovisual::new(16, 1)?;
-        let other = Audiovisual::new(16, 2)?;
+        let same_seed = Audiovisual::new(16, 1)?;
+        let other_seed = Audiovisual::new(16, 2)?;
         for number in [0, 5, 17, 200] {
             let clip = world.clip(Split::Train, number, &noise_settings());
-            assert_eq!(clip, again.clip(Split::Train, number, &noise_settings()));
-            assert_ne!(clip, other.clip(Split::Train, number, &noise_settings()));
+            assert_eq!(clip, same_seed.clip(Split::Train, number, &noise_settings()));
+            assert_ne!(clip, other_seed.clip(Split::Train, number, &noise_settings()));
             assert_eq!(clip.name, number % 16);
             assert!(clip.text.ends_with(names[clip.name]), "{}", clip.text);
-            assert!(clip.snr_db.is_some_and(|ratio| (-8.0..=-4.0).contains(&ratio)));
+            assert!(clip.snr_db.is_some_and(|snr_db| (-8.0..=-4.0).contains(&snr_db)));
             assert!((0.2..4.0).contains(&(clip.samples.len() as f64 / 16_000.0)));
         }
         let voices = |split| -> std::collections::BTreeSet<&str> {
@@ -234,17 +237,21 @@ mod tests {
             let clean = world.clip(Split::Test, number, &NoiseSettings::clean());
             let noisy = world.clip(Split::Test, number, &noise_settings());
             assert_eq!((&clean.text, clean.samples.len()), (&noisy.text, noisy.samples.len()));
-            let added: Vec<f32> =
-                noisy.samples.iter().zip(&clean.samples).map(|(n, c)| n - c).collect();
-            let ratio = 10.0 * (power(&clean.samples) / power(&added)).log10();
-            assert!((ratio - f64::from(noisy.snr_db.expect("noise"))).abs() < 0.05);
-            let blank = NoiseSettings { masked: 1.0, ..noise_settings() };
-            let blank = world.clip(Split::Test, number, &blank);
-            assert!(blank.masked && blank.text == clean.text);
-            assert_eq!(blank.samples.len(), clean.samples.len());
-            let quiet = NoiseSettings { masked: 1.0, ..NoiseSettings::clean() };
-            let quiet = world.clip(Split::Test, number, &quiet);
-            assert_eq!(power(&quiet.samples) == 0.0, clean.text == names(&world)[clean.name]);
+            let added: Vec<f32> = noisy
+                .samples
+                .iter()
+                .zip(&clean.samples)
+                .map(|(noisy, clean)| noisy - clean)
+                .collect();
+            let measured_snr_db = 10.0 * (power(&clean.samples) / power(&added)).log10();
+            assert!((measured_snr_db - f64::from(noisy.snr_db.expect("noise"))).abs() < 0.05);
+            let mask_all = NoiseSettings { masked: 1.0, ..noise_settings() };
+            let masked = world.clip(Split::Test, number, &mask_all);
+            assert!(masked.masked && masked.text == clean.text);
+            assert_eq!(masked.samples.len(), clean.samples.len());
+            let mask_only = NoiseSettings { masked: 1.0, ..NoiseSettings::clean() };
+            let silenced = world.clip(Split::Test, number, &mask_only);
+            assert_eq!(power(&silenced.samples) == 0.0, clean.text == names(&world)[clean.name]);
         }
         Ok(())
     }

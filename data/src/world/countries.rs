@@ -24,11 +24,12 @@ pub struct Country {
 
 /// Returns all countries in the table, ordered by code.
 pub fn countries() -> Vec<Country> {
-    include_str!("countries.tsv").lines().skip(1).filter_map(country).collect()
+    include_str!("countries.tsv").lines().skip(1).filter_map(parse_country).collect()
 }
 
-/// Parses a country from a line. The tests check that every line is valid.
-fn country(line: &'static str) -> Option<Country> {
+/// Parses a line of the table; returns `None` for an invalid line. A test checks that all lines are
+/// valid.
+fn parse_country(line: &'static str) -> Option<Country> {
     let mut columns = line.split('\t');
     let mut column = || columns.next();
     let list = |text: &'static str| text.split(',').filter(|item| !item.is_empty()).collect();
@@ -59,7 +60,7 @@ mod tests {
         let neighbours = ["Austria", "France", "Germany", "Italy", "Liechtenstein"];
         assert_eq!(switzerland.neighbours, neighbours);
         let names: Vec<&str> = countries.iter().map(|country| country.name).collect();
-        let all = countries.iter().flat_map(|country| &country.neighbours);
-        assert!(all.into_iter().all(|neighbour| names.contains(neighbour)));
+        let neighbours = countries.iter().flat_map(|country| &country.neighbours);
+        assert!(neighbours.into_iter().all(|neighbour| names.contains(neighbour)));
     }
 }

@@ -1,9 +1,9 @@
 //! The facts of the embedded world, as entries of four sources.
 //!
-//! A fact states an attribute of the thing that an image shows. Each attribute is stated in a
-//! single source, so excluding a source also excludes its facts. Triples and passages name the
-//! thing and have no image. Captions and question-answer pairs have the image and do not name the
-//! thing.
+//! A fact states an attribute of the thing (the object) that an image shows. Each attribute is
+//! stated in a single source, so excluding a source also excludes its facts. Triples and passages
+//! name the thing and have no image. Captions and question-answer pairs have the image and do not
+//! name the thing.
 
 use engram_entry::Entry;
 use rand::Rng;
@@ -11,9 +11,9 @@ use rand::seq::IndexedRandom;
 
 use super::attributes::{ATTRIBUTES, Attribute, Source};
 use super::images::WorldImage;
-use super::seeded;
+use super::seeded_rng;
 
-/// The number of ids reserved for the facts of each image; it exceeds the number of attributes.
+/// The number of ids reserved for the facts of each image; it is at least the number of attributes.
 const IDS_PER_IMAGE: usize = 16;
 const _: () = assert!(ATTRIBUTES.len() <= IDS_PER_IMAGE);
 
@@ -34,7 +34,7 @@ impl Fact {
     /// Returns the fact with another answer.
     pub(super) fn with_answer(&self, image: &WorldImage, answer: &str, seed: u64) -> Self {
         let answers = vec![answer.to_owned()];
-        let entry = state(image, self.attribute, self.entry.id, &answers, seed);
+        let entry = make_entry(image, self.attribute, self.entry.id, &answers, seed);
         Self { answers, entry, ..*self }
     }
 }
@@ -46,24 +46,25 @@ pub(super) fn facts_of(image: &WorldImage, image_index: usize, seed: u64) -> Vec
         let answers = if attribute.made_up() {
             made_up_answer(image, attribute, seed)
         } else {
-            true_answers(image, attribute)
+            real_answers(image, attribute)
         };
         if answers.is_empty() {
             return None;
         }
-        let entry = state(image, attribute, id as i64, &answers, seed);
+        let entry = make_entry(image, attribute, id as i64, &answers, seed);
         Some(Fact { image: image_index, attribute, answers, entry })
     });
     facts.collect()
 }
 
-/// Draws the answer. It depends only on the seed, the image and the attribute.
+/// Draws the answer to a made-up fact. It depends only on the seed, the image and the attribute.
 fn made_up_answer(image: &WorldImage, attribute: &Attribute, seed: u64) -> Vec<String> {
-    let mut rng = seeded(seed, &["answer", &image.slug, attribute.name]);
+    let mut rng = seeded_rng(seed, &["answer", &image.slug, attribute.name]);
     attribute.answers.choose(&mut rng).map(|answer| (*answer).to_owned()).into_iter().collect()
 }
 
-fn true_answers(image: &WorldImage, attribute: &Attribute) -> Vec<String> {
+/// Returns the answers of a real fact; empty if the image has no such fact.
+fn real_answers(image: &WorldImage, attribute: &Attribute) -> Vec<String> {
     let answers = match (attribute.name, &image.country) {
         ("group", _) => vec![image.group],
         ("capital", Some(country)) => country.capital.into_iter().collect(),
@@ -78,7 +79,7 @@ fn true_answers(image: &WorldImage, attribute: &Attribute) -> Vec<String> {
 
 /// Returns the text for `{thing}`: the country for facts about countries, otherwise the image's
 /// name.
-pub(super) fn thing<'a>(image: &'a WorldImage, attribute: &Attribute) -> &'a str {
+pub(super) fn thing_name<'a>(image: &'a WorldImage, attribute: &Attribute) -> &'a str {
     match &image.country {
         Some(country) if !attribute.made_up() && attribute.name != "group" => country.name,
         _ => &image.name,
@@ -87,16 +88,16 @@ pub(super) fn thing<'a>(image: &'a WorldImage, attribute: &Attribute) -> &'a str
 
 /// Writes a fact as an entry in the format of its source. The wording depends on the seed, the
 /// image and the attribute, but not on the answers.
-fn state(
+fn make_entry(
     image: &WorldImage,
     attribute: &Attribute,
     id: i64,
     answers: &[String],
     seed: u64,
 ) -> Entry {
-    let mut rng = seeded(seed, &["statement", &image.slug, attribute.name]);
+    let mut rng = seeded_rng(seed, &["statement", &image.slug, attribute.name]);
     let statement = attribute.statements.choose(&mut rng).copied().unwrap_or_default();
-    let thing = thing(image, attribute);
+    let thing = thing_name(image, attribute);
     let answer = answers.join(", ");
     let path = image_path(&image.slug);
     let source = attribute.source.name();
@@ -112,7 +113,7 @@ fn state(
     entry.of_document(&image.slug).with_id(id)
 }
 
-/// Places the fact among up to two true sentences about the image.
+/// Places the fact among up to two real sentences about the image.
 fn passage(image: &WorldImage, fact: String, rng: &mut impl Rng) -> String {
     let mut sentences = vec![fact];
     if rng.random() {

@@ -39,11 +39,12 @@ pub const VALUE_WIDTH: usize = 128;
 
 /// The weight of the text part in the key of an entry with an image; the image part has the
 /// remaining length.
-const ENTRY_TEXT: f32 = 0.4;
+const ENTRY_TEXT_WEIGHT: f32 = 0.4;
 
 /// The weight of the text part in a query. Entries without an image match only by text. This weight
-/// exceeds [`ENTRY_TEXT`], so that such entries are found beside entries that show the image.
-const QUERY_TEXT: f32 = 0.75;
+/// exceeds [`ENTRY_TEXT_WEIGHT`], so that such entries are found beside entries that show the
+/// image.
+const QUERY_TEXT_WEIGHT: f32 = 0.75;
 
 /// The number of positions that a word occupies in a hashed text.
 const POSITIONS_PER_WORD: usize = 8;
@@ -51,7 +52,7 @@ const POSITIONS_PER_WORD: usize = 8;
 /// The colour distance at which a pixel fully counts as foreground, in units of 0 to 255.
 const BACKGROUND_DISTANCE: f32 = 32.0;
 
-/// Converts facts and questions of a world to keys, and facts to values.
+/// Converts the facts of a world to keys and values, and its questions to queries.
 pub struct HashFeatures<'a> {
     world: &'a World,
     /// The inverse document frequency: the logarithm of 1 / (fraction of entries with the word).
@@ -70,8 +71,8 @@ impl<'a> HashFeatures<'a> {
                 *counts.entry(word).or_default() += 1;
             }
         }
-        let all = world.facts.len() as f32;
-        let idf = counts.into_iter().map(|(word, count)| (word, (all / count as f32).ln()));
+        let num_facts = world.facts.len() as f32;
+        let idf = counts.into_iter().map(|(word, count)| (word, (num_facts / count as f32).ln()));
         Self { world, idf: idf.collect() }
     }
 
@@ -85,7 +86,7 @@ impl<'a> HashFeatures<'a> {
         let layouts = self.layouts(facts.iter().filter_map(view).collect())?;
         let key = |fact: &Fact| {
             let layout = view(fact).and_then(|view| layouts.get(&view));
-            self.key(&fact.entry.text(), ENTRY_TEXT, layout)
+            self.key(&fact.entry.text(), ENTRY_TEXT_WEIGHT, layout)
         };
         Ok(facts.par_iter().flat_map_iter(key).collect())
     }
@@ -102,7 +103,7 @@ impl<'a> HashFeatures<'a> {
         let layouts = self.layouts(questions.iter().filter_map(view).collect())?;
         let query = |question: &Question| {
             let layout = view(question).and_then(|view| layouts.get(&view));
-            self.key(&question.text, QUERY_TEXT, layout)
+            self.key(&question.text, QUERY_TEXT_WEIGHT, layout)
         };
         Ok(questions.par_iter().flat_map_iter(query).collect())
     }
@@ -112,7 +113,7 @@ impl<'a> HashFeatures<'a> {
     /// # Shapes   `[facts, VALUE_TOKENS, VALUE_WIDTH]`
     pub fn values(&self, facts: &[Fact]) -> Vec<f32> {
         let value = |fact: &Fact| {
-            let text = self.text(&fact.entry.text(), VALUE_WIDTH);
+            let text = self.hash_text(&fact.entry.text(), VALUE_WIDTH);
             [self.answer_token(&fact.answers.join(" ")), text].concat()
         };
         facts.par_iter().flat_map_iter(value).collect()
@@ -121,9 +122,10 @@ impl<'a> HashFeatures<'a> {
     /// Returns the first value token of an entry with this answer. To read an answer from a value,
     /// take the answer with the nearest token.
     pub fn answer_token(&self, answer: &str) -> Vec<f32> {
-        self.text(answer, VALUE_WIDTH)
+        self.hash_text(answer, VALUE_WIDTH)
     }
 
+    /// Returns the layout of each view, given as an image index and a view number.
     fn layouts(&self, mut views: Vec<(usize, u32)>) -> Result<Layouts, DataError> {
         views.sort_unstable();
         views.dedup();
@@ -131,15 +133,16 @@ impl<'a> HashFeatures<'a> {
         views.into_par_iter().map(layout).collect()
     }
 
+    /// Returns a key or query of unit length; without a layout, only the text part is nonzero.
     fn key(&self, text: &str, text_weight: f32, layout: Option<&Vec<f32>>) -> Vec<f32> {
-        let mut key = self.text(text, TEXT_WIDTH);
+        let mut key = self.hash_text(text, TEXT_WIDTH);
         key.resize(KEY_WIDTH, 0.0);
         if let Some(layout) = layout {
-            let (of_text, of_image) = key.split_at_mut(TEXT_WIDTH);
-            of_text.iter_mut().for_each(|value| *value *= text_weight);
+            let (text_part, image_part) = key.split_at_mut(TEXT_WIDTH);
+            text_part.iter_mut().for_each(|value| *value *= text_weight);
             let image_weight = (1.0 - text_weight * text_weight).sqrt();
-            for (value, of_layout) in of_image.iter_mut().zip(layout) {
-                *value = image_weight * of_layout;
+            for (value, cell) in image_part.iter_mut().zip(layout) {
+                *value = image_weight * cell;
             }
         }
         to_unit_length(&mut key);
@@ -148,7 +151,7 @@ impl<'a> HashFeatures<'a> {
 
     /// Hashes the words of a text. The hash of a word gives its positions and signs, and the
     /// inverse document frequency gives its weight.
-    fn text(&self, text: &str, width: usize) -> Vec<f32> {
+    fn hash_text(&self, text: &str, width: usize) -> Vec<f32> {
         let mut sum = vec![0.0; width];
         for word in words(text) {
             // Skip words that are in no entry.
@@ -193,8 +196,8 @@ fn layout(view: &RgbImage) -> Vec<f32> {
         }
     }
     for channel in 0..CHANNELS {
-        let of_channel = cells.iter().skip(channel).step_by(CHANNELS);
-        let mean = of_channel.sum::<f32>() / (GRID * GRID) as f32;
+        let channel_values = cells.iter().skip(channel).step_by(CHANNELS);
+        let mean = channel_values.sum::<f32>() / (GRID * GRID) as f32;
         cells.iter_mut().skip(channel).step_by(CHANNELS).for_each(|value| *value -= mean);
     }
     to_unit_length(&mut cells);
@@ -204,9 +207,9 @@ fn layout(view: &RgbImage) -> Vec<f32> {
 /// Returns the median of each channel along the border.
 fn border_colour(view: &RgbImage) -> [f32; 3] {
     let (right, lower) = (view.width() - 1, view.height() - 1);
-    let at_border = |x: u32, y: u32| x == 0 || y == 0 || x == right || y == lower;
+    let is_at_border = |x: u32, y: u32| x == 0 || y == 0 || x == right || y == lower;
     [0, 1, 2].map(|channel| {
-        let border = view.enumerate_pixels().filter(|(x, y, _)| at_border(*x, *y));
+        let border = view.enumerate_pixels().filter(|(x, y, _)| is_at_border(*x, *y));
         let mut values: Vec<u8> = border.map(|(_, _, pixel)| pixel.0[channel]).collect();
         values.sort_unstable();
         f32::from(values[values.len() / 2])
@@ -214,9 +217,9 @@ fn border_colour(view: &RgbImage) -> [f32; 3] {
 }
 
 /// Normalises to unit length; zeros stay zeros.
-fn to_unit_length(numbers: &mut [f32]) {
-    let length = numbers.iter().map(|value| value * value).sum::<f32>().sqrt();
+fn to_unit_length(vector: &mut [f32]) {
+    let length = vector.iter().map(|value| value * value).sum::<f32>().sqrt();
     if length > 0.0 {
-        numbers.iter_mut().for_each(|value| *value /= length);
+        vector.iter_mut().for_each(|value| *value /= length);
     }
 }

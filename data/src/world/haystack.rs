@@ -16,11 +16,11 @@ use serde::{Deserialize, Serialize};
 use super::attributes::{ATTRIBUTES, Attribute};
 use super::facts::Fact;
 use super::questions::{EVALUATION_VIEW, Split};
-use super::{World, seeded};
+use super::{World, seeded_rng};
 use crate::DataError;
 
-/// The numbers of needles and other images in the standard tasks; a world with fewer images has
-/// fewer sizes.
+/// The numbers of needles and of other images in the standard tasks; a small world
+/// skips the sizes that it has too few images for.
 pub const HAYSTACKS: [(usize, usize); 4] = [(1, 10), (1, 100), (1, 1000), (3, 1000)];
 
 /// The number of tasks of each size.
@@ -124,8 +124,8 @@ impl World {
     /// Returns tasks about images in the test split.
     ///
     /// # Errors
-    /// [`DataError::OutOfRange`] for no needle, more needles than test images share an answer, or
-    /// more images than the world has
+    /// [`DataError::OutOfRange`] for no needle, more needles than test images with a common
+    /// answer, or more images than the world has
     pub fn haystack(&self, options: &HaystackOptions) -> Result<Vec<HaystackTask>, DataError> {
         let HaystackOptions { needles, distractors, .. } = *options;
         let refuse = |what, value: usize, wanted| {
@@ -135,39 +135,46 @@ impl World {
             return refuse("the number of needles", needles, "use at least 1");
         }
         if self.images.len().checked_sub(needles).is_none_or(|remaining| remaining < distractors) {
-            return refuse("the number of other images", distractors, "the world has fewer images");
+            return refuse(
+                "the number of other images",
+                distractors,
+                "use fewer; the world has too few images",
+            );
         }
-        let attributes: Vec<_> =
-            ATTRIBUTES.iter().filter_map(|one| Some((one, one.yes_or_no?))).collect();
+        let attributes: Vec<_> = ATTRIBUTES
+            .iter()
+            .filter_map(|attribute| Some((attribute, attribute.yes_or_no?)))
+            .collect();
         let mut tasks = Vec::new();
-        for turn in 0..options.tasks {
-            let (attribute, wordings) = attributes[turn / 2 % attributes.len()];
-            let names = [needles, distractors, turn].map(|number| number.to_string());
-            let mut rng = seeded(options.seed, &["haystack", &names[0], &names[1], &names[2]]);
-            let yes = turn % 2 == 0;
-            let Some((asked_answer, found)) = self.draw_needles(attribute, needles, yes, &mut rng)
+        for number in 0..options.tasks {
+            let (attribute, wordings) = attributes[number / 2 % attributes.len()];
+            let names = [needles, distractors, number].map(|part| part.to_string());
+            let mut rng = seeded_rng(options.seed, &["haystack", &names[0], &names[1], &names[2]]);
+            let is_yes = number % 2 == 0;
+            let Some((asked_answer, needle_facts)) =
+                self.draw_needles(attribute, needles, is_yes, &mut rng)
             else {
                 let wanted = "too few test images share an answer; use fewer needles";
                 return refuse("the number of needles", needles, wanted);
             };
-            let of_attribute = self.facts.iter().filter(|fact| fact.attribute == attribute);
-            let other_entries: Vec<i64> = of_attribute
+            let facts_of_attribute = self.facts.iter().filter(|fact| fact.attribute == attribute);
+            let other_entries: Vec<i64> = facts_of_attribute
                 .map(|fact| fact.entry.id)
-                .filter(|id| found.iter().all(|needle| needle.entry.id != *id))
+                .filter(|id| needle_facts.iter().all(|needle| needle.entry.id != *id))
                 .collect();
             let mut haystack: Vec<i64> =
                 other_entries.choose_multiple(&mut rng, distractors).copied().collect();
-            haystack.extend(found.iter().map(|fact| fact.entry.id));
+            haystack.extend(needle_facts.iter().map(|fact| fact.entry.id));
             haystack.shuffle(&mut rng);
             let slug = |fact: &&Fact| self.images[fact.image].slug.clone();
             tasks.push(HaystackTask {
-                id: format!("{needles}-in-{distractors}-{turn}"),
+                id: format!("{needles}-in-{distractors}-{number}"),
                 world: self.name(),
                 question: wordings[usize::from(needles > 1)].replace("{answer}", asked_answer),
-                answer: if yes { "yes" } else { "no" }.to_owned(),
-                images: found.iter().map(slug).collect(),
+                answer: if is_yes { "yes" } else { "no" }.to_owned(),
+                images: needle_facts.iter().map(slug).collect(),
                 view: EVALUATION_VIEW,
-                needles: found.iter().map(|fact| fact.entry.id).collect(),
+                needles: needle_facts.iter().map(|fact| fact.entry.id).collect(),
                 haystack,
             });
         }
@@ -180,28 +187,31 @@ impl World {
         &self,
         attribute: &'static Attribute,
         needles: usize,
-        yes: bool,
+        is_yes: bool,
         rng: &mut ChaCha8Rng,
     ) -> Option<(&'static str, Vec<&Fact>)> {
-        let in_test =
+        let is_test_fact =
             |fact: &&Fact| fact.attribute == attribute && self.splits[fact.image] == Split::Test;
-        let facts: Vec<&Fact> = self.facts.iter().filter(in_test).collect();
-        let with_answer = needles - usize::from(!yes);
-        let has = |answer: &str, fact: &Fact| fact.answers[0] == answer;
-        let frequent: Vec<&'static str> = attribute
+        let facts: Vec<&Fact> = self.facts.iter().filter(is_test_fact).collect();
+        let num_matching = needles - usize::from(!is_yes);
+        let has_answer = |answer: &str, fact: &Fact| fact.answers[0] == answer;
+        let frequent_answers: Vec<&'static str> = attribute
             .answers
             .iter()
             .copied()
-            .filter(|answer| facts.iter().filter(|fact| has(answer, fact)).count() >= with_answer)
+            .filter(|answer| {
+                facts.iter().filter(|fact| has_answer(answer, fact)).count() >= num_matching
+            })
             .collect();
-        let asked_answer = *frequent.choose(rng)?;
+        let asked_answer = *frequent_answers.choose(rng)?;
         let (matching, others): (Vec<&Fact>, Vec<&Fact>) =
-            facts.into_iter().partition(|fact| has(asked_answer, fact));
-        let mut found: Vec<&Fact> = matching.choose_multiple(rng, with_answer).copied().collect();
-        if !yes {
-            let position = rng.random_range(0..=found.len());
-            found.insert(position, others.choose(rng)?);
+            facts.into_iter().partition(|fact| has_answer(asked_answer, fact));
+        let mut needle_facts: Vec<&Fact> =
+            matching.choose_multiple(rng, num_matching).copied().collect();
+        if !is_yes {
+            let position = rng.random_range(0..=needle_facts.len());
+            needle_facts.insert(position, others.choose(rng)?);
         }
-        Some((asked_answer, found))
+        Some((asked_answer, needle_facts))
     }
 }

@@ -14,7 +14,7 @@ use unicode_normalization::char::is_combining_mark;
 
 use super::countries::{Country, countries};
 use super::questions::Split;
-use super::{of_split, view_augmentation};
+use super::{split_rng, view_augmentation};
 use crate::DataError;
 
 /// Selects the coloured form of a character; only some emoji contain it.
@@ -61,7 +61,7 @@ impl WorldImage {
         number: usize,
         size: u32,
     ) -> Result<RgbImage, DataError> {
-        let mut rng = of_split(seed, split, &self.slug, number);
+        let mut rng = split_rng(seed, split, &self.slug, number);
         view_augmentation(size).apply(&self.image, &mut rng)
     }
 }
@@ -77,8 +77,8 @@ pub fn images() -> Result<Vec<WorldImage>, DataError> {
     let countries = countries();
     let emojis: Vec<_> =
         emojis::iter().filter_map(|emoji| Some((emoji, asset(emoji.as_str())?))).collect();
-    let described = emojis.par_iter().map(|(emoji, asset)| {
-        let name = spoken(emoji.name());
+    let decoded = emojis.par_iter().map(|(emoji, asset)| {
+        let name = spoken_name(emoji.name());
         let png: &'static [u8] = asset.data.0;
         let image = image::load_from_memory_with_format(png, image::ImageFormat::Png)
             .map_err(|error| error.to_string())
@@ -101,9 +101,9 @@ pub fn images() -> Result<Vec<WorldImage>, DataError> {
             image: image.into_rgba8(),
         })
     });
-    let mut images: Vec<WorldImage> = described.collect::<Result<_, DataError>>()?;
+    let mut images: Vec<WorldImage> = decoded.collect::<Result<_, DataError>>()?;
     let pixel_hashes: Vec<_> = images.par_iter().map(|image| pixel_hash(&image.image)).collect();
-    // Of several identical images, the image with the shortest name is kept: France, not Clipperton
+    // Of several identical images, keep the image with the shortest name: France, not Clipperton
     // Island.
     let mut by_hash: HashMap<[u8; 32], &WorldImage> = HashMap::new();
     for (pixel_hash, image) in pixel_hashes.iter().zip(&images) {
@@ -131,30 +131,32 @@ fn pixel_hash(image: &RgbaImage) -> [u8; 32] {
 
 /// Returns the graphic of an emoji, with or without variation selectors.
 fn asset(emoji: &str) -> Option<&'static PngTwemojiAsset> {
-    let bare: String = emoji.chars().filter(|c| *c != VARIATION_SELECTOR).collect();
-    [emoji, &bare].into_iter().find_map(PngTwemojiAsset::from_emoji).or_else(|| {
-        let selected = format!("{bare}{VARIATION_SELECTOR}");
-        PngTwemojiAsset::from_emoji(&selected)
+    let without_selector: String = emoji.chars().filter(|c| *c != VARIATION_SELECTOR).collect();
+    [emoji, &without_selector].into_iter().find_map(PngTwemojiAsset::from_emoji).or_else(|| {
+        let with_selector = format!("{without_selector}{VARIATION_SELECTOR}");
+        PngTwemojiAsset::from_emoji(&with_selector)
     })
 }
 
 /// Converts a Unicode name to spoken form, without colons.
-fn spoken(name: &str) -> String {
+fn spoken_name(name: &str) -> String {
     let name = name.replace('#', "hash sign").replace('*', "asterisk");
     match name.strip_prefix("flag: ") {
-        Some(of) => format!("flag of {of}"),
+        Some(country) => format!("flag of {country}"),
         None => name.replace(": ", " with "),
     }
 }
 
 /// Converts a name to lower-case ASCII letters and digits, separated by hyphens.
 fn slug(name: &str) -> String {
-    let plain = name.nfkd().filter(|c| !is_combining_mark(*c)).collect::<String>().to_lowercase();
-    let words = plain.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    let normalised =
+        name.nfkd().filter(|c| !is_combining_mark(*c)).collect::<String>().to_lowercase();
+    let words =
+        normalised.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     words.collect::<Vec<_>>().join("-")
 }
 
-/// Returns the country code of a flag made from two regional indicators.
+/// Returns the country code of a flag made from two regional indicators; `None` for other emoji.
 fn country_code(emoji: &str) -> Option<String> {
     let letter = |c: char| {
         let index = u32::from(c).checked_sub(REGIONAL_INDICATOR_A).filter(|index| *index < 26)?;

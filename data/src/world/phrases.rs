@@ -81,21 +81,21 @@ pub fn phrase_world(seed: u64) -> PhraseWorld {
     };
     let mut count = 0;
     for anchor in &anchors {
-        let part = match anchor.part {
-            Part::Train => &mut world.train,
-            Part::Validation => &mut world.validation,
-            Part::Test => &mut world.test,
+        let pairs = match anchor.split {
+            Split::Train => &mut world.train,
+            Split::Validation => &mut world.validation,
+            Split::Test => &mut world.test,
         };
-        for family in FAMILIES.iter().filter(|family| family.has(anchor.thing)) {
-            for rated in rated_targets(anchor, family, &anchor_texts, &mut rng) {
+        for family in FAMILIES.iter().filter(|family| family.contains(anchor.thing)) {
+            for rated_target in rated_targets(anchor, family, &anchor_texts, &mut rng) {
                 count += 1;
-                part.push(PhrasePair {
+                pairs.push(PhrasePair {
                     id: format!("{count:016x}"),
                     anchor: anchor.text(),
-                    target: rated.target,
+                    target: rated_target.target,
                     context: family.context.to_owned(),
-                    score: Some(rated.score),
-                    rating: Some(rated.rating.to_owned()),
+                    score: Some(rated_target.score),
+                    rating: Some(rated_target.rating.to_owned()),
                 });
             }
         }
@@ -120,7 +120,7 @@ pub fn phrase_tokenizer() -> Vec<u8> {
         .zip(0..)
         .map(|(word, id)| (word, json!(id)))
         .collect();
-    let added: Vec<_> = special
+    let added_tokens: Vec<_> = special
         .iter()
         .enumerate()
         .map(|(id, token)| {
@@ -134,7 +134,7 @@ pub fn phrase_tokenizer() -> Vec<u8> {
         "version": "1.0",
         "truncation": null,
         "padding": null,
-        "added_tokens": added,
+        "added_tokens": added_tokens,
         "normalizer": {
             "type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true,
             "strip_accents": null, "lowercase": true
@@ -148,12 +148,12 @@ pub fn phrase_tokenizer() -> Vec<u8> {
 }
 
 fn word_list_texts() -> impl Iterator<Item = &'static str> {
-    let of_families = FAMILIES.iter().flat_map(|family| family.words().chain([family.title]));
-    let of_qualities = QUALITIES.iter().flat_map(|quality| {
+    let family_texts = FAMILIES.iter().flat_map(|family| family.words().chain([family.title]));
+    let quality_texts = QUALITIES.iter().flat_map(|quality| {
         let names = quality.names.iter().chain(quality.narrower).copied();
         names.chain(quality.opposite)
     });
-    of_families.chain(of_qualities)
+    family_texts.chain(quality_texts)
 }
 
 fn class_titles() -> ClassTitles {
@@ -161,16 +161,17 @@ fn class_titles() -> ClassTitles {
 }
 
 #[derive(Clone, Copy)]
-enum Part {
+enum Split {
     Train,
     Validation,
     Test,
 }
 
+/// An anchor phrase: a quality and a thing.
 struct Anchor {
     quality: &'static Quality,
     thing: &'static str,
-    part: Part,
+    split: Split,
 }
 
 impl Anchor {
@@ -192,26 +193,30 @@ fn choose_anchors(rng: &mut ChaCha8Rng) -> Vec<Anchor> {
     things.shuffle(rng);
     let mut anchors = Vec::new();
     for (index, thing) in things.into_iter().enumerate() {
-        for (turn, quality) in QUALITIES.choose_multiple(rng, ANCHORS_PER_THING).enumerate() {
-            let part = match (turn, index % 3) {
-                (0, 0 | 1) => Part::Test,
-                (0, _) => Part::Validation,
-                _ => Part::Train,
+        for (index_of_quality, quality) in
+            QUALITIES.choose_multiple(rng, ANCHORS_PER_THING).enumerate()
+        {
+            let split = match (index_of_quality, index % 3) {
+                (0, 0 | 1) => Split::Test,
+                (0, _) => Split::Validation,
+                _ => Split::Train,
             };
-            anchors.push(Anchor { quality, thing, part });
+            anchors.push(Anchor { quality, thing, split });
         }
     }
     anchors
 }
 
-struct Rated {
+/// A target with the score and rating of its pair.
+struct RatedTarget {
     target: String,
     score: f32,
     rating: &'static str,
 }
 
 impl Family {
-    fn has(&self, thing: &str) -> bool {
+    /// Whether `thing` is the first name of the kind or of one of its things.
+    fn contains(&self, thing: &str) -> bool {
         self.kind[0] == thing || self.things.iter().any(|names| names[0] == thing)
     }
 
@@ -261,12 +266,12 @@ fn rated_targets(
     family: &'static Family,
     anchor_texts: &HashSet<String>,
     rng: &mut ChaCha8Rng,
-) -> Vec<Rated> {
+) -> Vec<RatedTarget> {
     let thing = anchor.thing;
     let [quality, quality_synonym] = anchor.quality.names;
     let relatives = Relatives::new(family, thing);
     let synonym = relatives.synonym;
-    let mut targets = Targets { rated: Vec::new(), taken: anchor_texts.clone() };
+    let mut targets = Targets { rated: Vec::new(), used_texts: anchor_texts.clone() };
 
     let reordered = [format!("{thing} {quality}"), format!("{thing} which is {quality}")];
     for target in reordered {
@@ -286,41 +291,41 @@ fn rated_targets(
         targets.add(format!("{quality} {name}"), 0.5, relatives.other_level_rating);
     }
 
-    let other = other_quality(anchor.quality, rng);
+    let different_quality = draw_other_quality(anchor.quality, rng);
     for thing in [thing, synonym] {
         let (quality, rating) = match anchor.quality.opposite {
             Some(opposite) if rng.random() => (opposite, "Antonym"),
-            _ => (other, "Other high level"),
+            _ => (different_quality, "Other high level"),
         };
         targets.add(format!("{quality} {thing}"), 0.25, rating);
     }
     for related in relatives.related_things.choose_multiple(rng, 3) {
-        let quality = [quality, quality_synonym, other][rng.random_range(0..3)];
+        let quality = [quality, quality_synonym, different_quality][rng.random_range(0..3)];
         targets.add(format!("{quality} {related}"), 0.25, "Domain related");
     }
 
     // In this context, a synonym of the thing's other sense is unrelated.
-    let elsewhere =
-        FAMILIES.iter().filter(|other| other.context != family.context && other.has(thing));
-    for other_sense in elsewhere {
-        let synonym = Relatives::new(other_sense, thing).synonym;
+    let other_families =
+        FAMILIES.iter().filter(|other| other.context != family.context && other.contains(thing));
+    for other_family in other_families {
+        let synonym = Relatives::new(other_family, thing).synonym;
         targets.add(format!("{quality} {synonym}"), 0.0, "Not related");
     }
     let unrelated: Vec<&str> = FAMILIES
         .iter()
-        .filter(|other| !other.has(thing))
+        .filter(|other| !other.contains(thing))
         .flat_map(Family::words)
-        .filter(|word| !family.words().any(|known| known == *word))
+        .filter(|word| !family.words().any(|family_word| family_word == *word))
         .collect();
-    for (turn, word) in unrelated.choose_multiple(rng, 4).enumerate() {
-        let quality = [quality, quality, quality_synonym, other][turn];
+    for (index, word) in unrelated.choose_multiple(rng, 4).enumerate() {
+        let quality = [quality, quality, quality_synonym, different_quality][index];
         targets.add(format!("{quality} {word}"), 0.0, "Not related");
     }
     targets.rated
 }
 
 /// Draws a quality other than the given one.
-fn other_quality(quality: &Quality, rng: &mut ChaCha8Rng) -> &'static str {
+fn draw_other_quality(quality: &Quality, rng: &mut ChaCha8Rng) -> &'static str {
     let others: Vec<&str> = QUALITIES
         .iter()
         .map(|other| other.names[0])
@@ -331,14 +336,14 @@ fn other_quality(quality: &Quality, rng: &mut ChaCha8Rng) -> &'static str {
 
 /// Collects targets. Skips a text that is already a target, or is an anchor.
 struct Targets {
-    rated: Vec<Rated>,
-    taken: HashSet<String>,
+    rated: Vec<RatedTarget>,
+    used_texts: HashSet<String>,
 }
 
 impl Targets {
     fn add(&mut self, target: String, score: f32, rating: &'static str) {
-        if self.taken.insert(target.clone()) {
-            self.rated.push(Rated { target, score, rating });
+        if self.used_texts.insert(target.clone()) {
+            self.rated.push(RatedTarget { target, score, rating });
         }
     }
 }

@@ -14,9 +14,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::attributes::Source;
-use super::facts::{Fact, thing};
+use super::facts::{Fact, thing_name};
 use super::images::WorldImage;
-use super::seeded;
+use super::seeded_rng;
 
 /// The fraction of images in training. One in three of the other images is for validation.
 const TRAINING_FRACTION: f64 = 0.7;
@@ -46,7 +46,7 @@ pub enum Split {
 }
 
 impl Split {
-    /// The name in `questions.jsonl`.
+    /// Returns the name in `questions.jsonl`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Train => "train",
@@ -72,7 +72,7 @@ impl Part {
     /// All parts.
     pub const ALL: [Self; 3] = [Self::Seen, Self::Unasked, Self::HeldOut];
 
-    /// The name in `questions.jsonl`.
+    /// Returns the name in `questions.jsonl`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Seen => "seen",
@@ -87,7 +87,7 @@ impl Part {
 pub struct Question {
     /// The id; it does not depend on the seed.
     pub id: i64,
-    /// The question. It names the thing if the fact is found by name, and otherwise says `this`.
+    /// The question. It names the thing if the entry names it, and otherwise says `this`.
     pub text: String,
     /// The slug of the image.
     pub image_slug: String,
@@ -103,7 +103,7 @@ pub struct Question {
     pub entry: i64,
     /// Whether the fact is made up, so that only the memory has the answer.
     pub made_up: bool,
-    /// The split.
+    /// The split of the question.
     pub split: Split,
     /// Whether training has seen the image and the fact.
     pub part: Part,
@@ -114,12 +114,12 @@ pub(super) fn image_splits(images: &[WorldImage], seed: u64) -> Vec<Split> {
     let groups: BTreeSet<&str> = images.iter().map(|image| image.group).collect();
     let mut splits = vec![Split::Train; images.len()];
     for group in groups {
-        let of_group = images.iter().enumerate().filter(|(_, image)| image.group == group);
-        let mut indices: Vec<usize> = of_group.map(|(index, _)| index).collect();
-        indices.shuffle(&mut seeded(seed, &["split", group]));
-        let training = (indices.len() as f64 * TRAINING_FRACTION).round() as usize;
-        for (turn, index) in indices.into_iter().skip(training).enumerate() {
-            splits[index] = if turn % 3 == 0 { Split::Validation } else { Split::Test };
+        let images_of_group = images.iter().enumerate().filter(|(_, image)| image.group == group);
+        let mut indices: Vec<usize> = images_of_group.map(|(index, _)| index).collect();
+        indices.shuffle(&mut seeded_rng(seed, &["split", group]));
+        let num_training = (indices.len() as f64 * TRAINING_FRACTION).round() as usize;
+        for (position, index) in indices.into_iter().skip(num_training).enumerate() {
+            splits[index] = if position % 3 == 0 { Split::Validation } else { Split::Test };
         }
     }
     splits
@@ -133,22 +133,22 @@ pub(super) fn questions_of(
     seed: u64,
 ) -> Vec<Question> {
     let attribute = fact.attribute;
-    let mut rng = seeded(seed, &["question", &image.slug, attribute.name]);
+    let mut rng = seeded_rng(seed, &["question", &image.slug, attribute.name]);
     // The order differs between facts, so that training and evaluation use different wordings.
     let mut wordings = attribute.questions.to_vec();
     wordings.shuffle(&mut rng);
-    let evaluated = rng.random_bool(EVALUATED_FRACTION);
-    let unasked = rng.random_bool(EVALUATED_FRACTION);
-    let validation = rng.random_ratio(1, 3);
-    let evaluation_split = if validation { Split::Validation } else { Split::Test };
-    let ask = |split, part| {
-        let in_training = split == Split::Train;
-        let wording = wordings[usize::from(!in_training)];
+    let is_evaluated = rng.random_bool(EVALUATED_FRACTION);
+    let is_unasked = rng.random_bool(EVALUATED_FRACTION);
+    let is_for_validation = rng.random_ratio(1, 3);
+    let evaluation_split = if is_for_validation { Split::Validation } else { Split::Test };
+    let question = |split, part| {
+        let is_training = split == Split::Train;
+        let wording = wordings[usize::from(!is_training)];
         Question {
-            id: fact.entry.id * 2 + i64::from(!in_training),
-            text: wording.replace("{thing}", thing(image, attribute)),
+            id: fact.entry.id * 2 + i64::from(!is_training),
+            text: wording.replace("{thing}", thing_name(image, attribute)),
             image_slug: image.slug.clone(),
-            view: if in_training { TRAINING_VIEW } else { EVALUATION_VIEW },
+            view: if is_training { TRAINING_VIEW } else { EVALUATION_VIEW },
             answers: fact.answers.clone(),
             attribute: attribute.name.to_owned(),
             source: attribute.source,
@@ -159,11 +159,11 @@ pub(super) fn questions_of(
         }
     };
     match split {
-        Split::Train if unasked => vec![ask(evaluation_split, Part::Unasked)],
-        Split::Train if evaluated => {
-            vec![ask(Split::Train, Part::Seen), ask(evaluation_split, Part::Seen)]
+        Split::Train if is_unasked => vec![question(evaluation_split, Part::Unasked)],
+        Split::Train if is_evaluated => {
+            vec![question(Split::Train, Part::Seen), question(evaluation_split, Part::Seen)]
         }
-        Split::Train => vec![ask(Split::Train, Part::Seen)],
-        held_out => vec![ask(held_out, Part::HeldOut)],
+        Split::Train => vec![question(Split::Train, Part::Seen)],
+        held_out => vec![question(held_out, Part::HeldOut)],
     }
 }

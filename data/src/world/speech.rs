@@ -1,5 +1,5 @@
 //! Image names spoken by ten voices of espeak-ng, and sentences concatenated from them.
-//! `data/assets/speech/make.py` made the recordings. Eight voices are for training, one for
+//! `data/assets/speech/make.py` makes the recordings. Eight voices are for training, one for
 //! validation and one for test: the test measures generalization to a new voice.
 
 use rand::Rng;
@@ -15,9 +15,9 @@ pub const SAMPLE_RATE: u32 = 16_000;
 
 /// The maximum number of names in a sentence.
 const MAX_NAMES: usize = 3;
-/// The minimum and maximum pause between two clips, and before and after a sentence, in samples.
+/// The pause between two clips, and the silence before and after a sentence, in samples.
 const PAUSE: std::ops::Range<usize> = 480..2_400;
-const AROUND: std::ops::Range<usize> = 800..3_200;
+const SILENCE: std::ops::Range<usize> = 800..3_200;
 
 /// A table with the voice, split, kind, text, first sample and length of each clip.
 const CLIPS: &str = include_str!("../../assets/speech/clips.tsv");
@@ -82,10 +82,10 @@ pub struct Sentence {
 /// # Errors
 /// [`DataError::Audio`]
 pub fn voices() -> Result<Vec<Voice>, DataError> {
-    RECORDINGS.par_iter().map(|(name, bytes)| voice(name, bytes)).collect()
+    RECORDINGS.par_iter().map(|(name, bytes)| load_voice(name, bytes)).collect()
 }
 
-fn voice(name: &'static str, bytes: &'static [u8]) -> Result<Voice, DataError> {
+fn load_voice(name: &'static str, bytes: &'static [u8]) -> Result<Voice, DataError> {
     let mut samples = Vec::new();
     let mut reader = AudioReader::from_bytes(name, bytes, SAMPLE_RATE)?;
     while reader.read(&mut samples)? {}
@@ -93,27 +93,29 @@ fn voice(name: &'static str, bytes: &'static [u8]) -> Result<Voice, DataError> {
     let mut split = Split::Train;
     for line in CLIPS.lines() {
         let fields: Vec<&'static str> = line.split('\t').collect();
-        let &[voice, part, kind, text, start, length] = fields.as_slice() else { continue };
+        let &[voice_name, split_name, kind, text, start, length] = fields.as_slice() else {
+            continue;
+        };
         let range = (start.parse::<usize>(), length.parse::<usize>());
         let (Ok(start), Ok(length)) = range else { continue };
-        if voice != name {
+        if voice_name != name {
             continue;
         }
         let Some(clip) = samples.get(start..start + length) else {
             let reason = format!("has no clip {text:?} at sample {start}");
             return Err(DataError::Audio { path: name.into(), reason });
         };
-        split = match part {
+        split = match split_name {
             "train" => Split::Train,
             "validation" => Split::Validation,
             _ => Split::Test,
         };
-        let list = match kind {
+        let clips = match kind {
             "opener" => &mut openers,
             "joiner" => &mut joiners,
             _ => &mut names,
         };
-        list.push(SpokenClip { text, samples: clip.to_vec() });
+        clips.push(SpokenClip { text, samples: clip.to_vec() });
     }
     Ok(Voice { name, split, openers, joiners, names })
 }
@@ -122,34 +124,34 @@ impl Voice {
     /// Makes a sentence of one to three names. Half of the sentences begin with an opener, and half
     /// of the later names follow a joiner.
     pub fn sentence(&self, rng: &mut ChaCha8Rng) -> Sentence {
-        let mut parts: Vec<&SpokenClip> = Vec::new();
+        let mut clips: Vec<&SpokenClip> = Vec::new();
         if rng.random_bool(0.5) {
-            parts.extend(one_of(&self.openers, rng));
+            clips.extend(draw_clip(&self.openers, rng));
         }
         let mut names = Vec::new();
         for i in 0..rng.random_range(1..=MAX_NAMES) {
             if i > 0 && rng.random_bool(0.5) {
-                parts.extend(one_of(&self.joiners, rng));
+                clips.extend(draw_clip(&self.joiners, rng));
             }
-            if let Some(name) = one_of(&self.names, rng) {
+            if let Some(name) = draw_clip(&self.names, rng) {
                 names.push(name.text);
-                parts.push(name);
+                clips.push(name);
             }
         }
-        let mut samples = vec![0.0; rng.random_range(AROUND)];
-        for (i, part) in parts.iter().enumerate() {
+        let mut samples = vec![0.0; rng.random_range(SILENCE)];
+        for (i, clip) in clips.iter().enumerate() {
             if i > 0 {
                 samples.resize(samples.len() + rng.random_range(PAUSE), 0.0);
             }
-            samples.extend_from_slice(&part.samples);
+            samples.extend_from_slice(&clip.samples);
         }
-        samples.resize(samples.len() + rng.random_range(AROUND), 0.0);
-        let text = parts.iter().map(|part| part.text).collect::<Vec<_>>().join(" ");
+        samples.resize(samples.len() + rng.random_range(SILENCE), 0.0);
+        let text = clips.iter().map(|clip| clip.text).collect::<Vec<_>>().join(" ");
         Sentence { text, names, samples }
     }
 }
 
-fn one_of<'a>(clips: &'a [SpokenClip], rng: &mut ChaCha8Rng) -> Option<&'a SpokenClip> {
+fn draw_clip<'a>(clips: &'a [SpokenClip], rng: &mut ChaCha8Rng) -> Option<&'a SpokenClip> {
     if clips.is_empty() { None } else { Some(&clips[rng.random_range(0..clips.len())]) }
 }
 
@@ -161,10 +163,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_voice_says_the_same_names_and_each_names_an_image() -> Result<(), DataError> {
+    fn all_voices_speak_the_same_names_of_images() -> Result<(), DataError> {
         let voices = voices()?;
-        let of = |split| voices.iter().filter(|voice| voice.split == split).count();
-        assert_eq!([Split::Train, Split::Validation, Split::Test].map(of), [8, 1, 1]);
+        let count = |split| voices.iter().filter(|voice| voice.split == split).count();
+        assert_eq!([Split::Train, Split::Validation, Split::Test].map(count), [8, 1, 1]);
         let images = images()?;
         let texts = |clips: &[SpokenClip]| clips.iter().map(|clip| clip.text).collect::<Vec<_>>();
         for voice in &voices {
@@ -184,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn sentences_follow_their_seed() -> Result<(), DataError> {
+    fn sentences_are_reproducible() -> Result<(), DataError> {
         let voices = voices()?;
         let make = |seed| voices[0].sentence(&mut ChaCha8Rng::seed_from_u64(seed));
         assert_eq!(make(1), make(1));

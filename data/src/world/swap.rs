@@ -7,7 +7,7 @@ use rand::seq::{IndexedRandom, SliceRandom};
 
 use super::facts::Fact;
 use super::questions::{Question, Split};
-use super::{World, seeded};
+use super::{World, seeded_rng};
 use crate::DataError;
 
 /// The changed facts, and the questions about them.
@@ -42,7 +42,7 @@ impl World {
             let (what, value) = ("the number of facts to swap", count.to_string());
             return Err(DataError::OutOfRange { what, value, wanted });
         }
-        ids.shuffle(&mut seeded(seed, &["swap"]));
+        ids.shuffle(&mut seeded_rng(seed, &["swap"]));
         ids.truncate(count);
         ids.sort_unstable();
         let facts: Vec<Fact> = ids
@@ -50,21 +50,23 @@ impl World {
             .filter_map(|id| self.fact(*id))
             .filter_map(|fact| {
                 let image = &self.images[fact.image];
-                let mut rng = seeded(seed, &["swapped answer", &image.slug, fact.attribute.name]);
-                let others: Vec<&str> = fact
+                let mut rng =
+                    seeded_rng(seed, &["swapped answer", &image.slug, fact.attribute.name]);
+                let other_answers: Vec<&str> = fact
                     .attribute
                     .answers
                     .iter()
                     .copied()
                     .filter(|answer| fact.answers[0] != *answer)
                     .collect();
-                let answer = others.choose(&mut rng)?;
+                let answer = other_answers.choose(&mut rng)?;
                 Some(fact.with_answer(image, answer, self.options.seed))
             })
             .collect();
-        let changed: HashMap<i64, &Fact> = facts.iter().map(|fact| (fact.entry.id, fact)).collect();
+        let changed_facts: HashMap<i64, &Fact> =
+            facts.iter().map(|fact| (fact.entry.id, fact)).collect();
         let questions = self.questions.iter().filter_map(|question| {
-            let answers = changed.get(&question.entry)?.answers.clone();
+            let answers = changed_facts.get(&question.entry)?.answers.clone();
             Some(Question { answers, ..question.clone() })
         });
         let questions = questions.collect();

@@ -28,6 +28,7 @@ pub(super) struct Quality {
     pub(super) opposite: Option<&'static str>,
 }
 
+/// All families; each has its own context.
 pub(super) const FAMILIES: [Family; 8] = [
     Family {
         context: "A47",
@@ -99,6 +100,7 @@ pub(super) const FAMILIES: [Family; 8] = [
     },
 ];
 
+/// All qualities.
 pub(super) const QUALITIES: [Quality; 16] = [
     Quality { names: ["metal", "metallic"], narrower: &["steel", "aluminium"], opposite: None },
     Quality {

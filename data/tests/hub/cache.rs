@@ -75,9 +75,9 @@ fn links_in_place_of_files_are_replaced() {
     }
 }
 
-/// A blob that matches its name is not downloaded again.
+/// A blob with the right checksum is not downloaded again; another blob is replaced.
 #[test]
-fn existing_blobs_are_reused() {
+fn only_correct_blobs_are_reused() {
     for (content, transfers) in [(BODY, 0), (&b"{\"hidden_size\": 9}\n"[..], 1)] {
         let server = ScriptedServer::start(correct_hub);
         let cache = TestCache::new(&server.endpoint);
@@ -123,13 +123,13 @@ fn leftovers_of_killed_processes_are_removed() {
         names.sort();
         names
     };
-    let kept = format!("config.json.{busy}.part");
-    let other = format!("other.json.{old}.part");
-    assert_eq!(names(&incoming), [kept, "config.json.mine.part".to_owned(), other]);
+    let busy_part = format!("config.json.{busy}.part");
+    let other_file = format!("other.json.{old}.part");
+    assert_eq!(names(&incoming), [busy_part, "config.json.mine.part".to_owned(), other_file]);
     assert_eq!(names(&snapshot), [".config.json.mine", "config.json"]);
 }
 
-/// The cache itself may be a link: this is the user's choice.
+/// The cache folder may be a link, because the user chooses it.
 #[test]
 fn the_cache_folder_may_be_a_link() {
     let server = ScriptedServer::start(correct_hub);

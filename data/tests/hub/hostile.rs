@@ -1,5 +1,5 @@
-//! Tests of a hostile hub: no file outside the cache, no token for other hosts, and no endless
-//! download.
+//! Tests of a hostile hub: it cannot write outside the cache, get the token for another host, or
+//! make a download endless.
 
 use std::fs;
 use std::io::Write;
@@ -17,11 +17,12 @@ use super::test_cache::{
 };
 use super::{assert_has, model};
 
-/// Returns the bytes of all files in a folder.
-fn size_of(folder: &Path) -> u64 {
+/// Returns the total size of the files in a folder, in bytes; 0 if there is no folder.
+fn total_bytes(folder: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(folder) else { return 0 };
-    let size =
-        |path: PathBuf| if path.is_dir() { size_of(&path) } else { path.metadata().unwrap().len() };
+    let size = |path: PathBuf| {
+        if path.is_dir() { total_bytes(&path) } else { path.metadata().unwrap().len() }
+    };
     entries.map(|entry| size(entry.unwrap().path())).sum()
 }
 
@@ -29,11 +30,11 @@ fn size_of(folder: &Path) -> u64 {
 fn unsafe_names_in_headers_are_refused() {
     let victim = TestCache::new("").outside().join("victim");
     let victim = victim.to_str().unwrap();
-    let up = format!("{}{victim}", "../".repeat(12));
+    let relative = format!("{}{victim}", "../".repeat(12));
     let sha1 = "0".repeat(40);
-    for bad in [
+    for invalid in [
         victim,
-        &up,
+        &relative,
         "..",
         ".",
         "",
@@ -48,11 +49,11 @@ fn unsafe_names_in_headers_are_refused() {
         &format!("{}é", &sha1[2..]),
     ] {
         for is_etag in [true, false] {
-            let named = bad.to_owned();
+            let name = invalid.to_owned();
             let server = ScriptedServer::start(move |request, out| {
                 let size = BODY.len().to_string();
-                let etag = if is_etag { named.clone() } else { etag_of(BODY) };
-                let commit = if is_etag { COMMIT } else { &named };
+                let etag = if is_etag { name.clone() } else { etag_of(BODY) };
+                let commit = if is_etag { COMMIT } else { &name };
                 if request.requests_metadata() {
                     send_metadata(out, commit, &etag, &size)
                 } else {
@@ -61,14 +62,17 @@ fn unsafe_names_in_headers_are_refused() {
             });
             let cache = TestCache::new(&server.endpoint);
             cache.assert_refused(&["check HF_ENDPOINT"]);
-            assert!(!cache.settings.cache.exists(), "{bad:?} is refused before any path is made");
+            assert!(
+                !cache.settings.cache.exists(),
+                "{invalid:?} is refused before any path is made"
+            );
         }
     }
 }
 
 #[test]
 fn unsafe_names_from_the_user_are_refused() {
-    for bad in [
+    for invalid in [
         "hf://../x",
         "hf:///etc/passwd",
         "hf://a\\b",
@@ -77,16 +81,16 @@ fn unsafe_names_from_the_user_are_refused() {
         "hf://a--b/c",
         "hf://a/b\0",
     ] {
-        assert!(WeightsLocation::parse(bad).is_err(), "{bad:?}");
+        assert!(WeightsLocation::parse(invalid).is_err(), "{invalid:?}");
     }
     let server = ScriptedServer::start(correct_hub);
     let cache = TestCache::new(&server.endpoint);
-    for bad in
+    for invalid in
         ["../../../outside/victim", "/etc/passwd", "a/../../x", "a\\b", "a\0b", "", "a//b", "."]
     {
-        let error = model().file(bad, &cache.settings).unwrap_err();
-        assert!(matches!(error, DataError::MissingFile { .. }), "{bad:?}: {error}");
-        assert_eq!(model().optional_file(bad, &cache.settings).unwrap(), None);
+        let error = model().file(invalid, &cache.settings).unwrap_err();
+        assert!(matches!(error, DataError::MissingFile { .. }), "{invalid:?}: {error}");
+        assert_eq!(model().optional_file(invalid, &cache.settings).unwrap(), None);
     }
     assert!(server.requests().is_empty());
 }
@@ -98,24 +102,26 @@ fn the_token_is_sent_only_to_the_endpoint() {
     let other = ScriptedServer::start(correct_hub);
     let same_host = other.endpoint.replace("127.0.0.1", "localhost");
     let disguised = same_host.replace("http://", "http://127.0.0.1@");
-    for to in [&other.endpoint, &same_host, &disguised] {
-        let to = to.clone();
-        let hub = ScriptedServer::start(move |_, out| redirect(out, &format!("{to}/elsewhere")));
+    for target in [&other.endpoint, &same_host, &disguised] {
+        let target = target.clone();
+        let hub =
+            ScriptedServer::start(move |_, out| redirect(out, &format!("{target}/elsewhere")));
         let mut cache = TestCache::new(&hub.endpoint);
         cache.settings.token = Some("hf_secret".to_owned());
         assert_eq!(fs::read(cache.fetch().unwrap()).unwrap(), BODY);
         assert!(hub.requests().iter().all(|request| request.authorization == "Bearer hf_secret"));
-        let seen = other.requests();
-        assert_eq!(seen.len(), 2);
+        let requests = other.requests();
+        assert_eq!(requests.len(), 2);
         assert!(
-            seen.iter()
+            requests
+                .iter()
                 .all(|request| request.authorization == "none" && request.path == "/elsewhere")
         );
     }
 }
 
 #[test]
-fn the_token_follows_a_renamed_model_but_does_not_come_back() {
+fn the_token_follows_redirects_within_the_hub_but_not_a_detour() {
     let hub = ScriptedServer::start(|request, out| match request.path.as_str() {
         "/new/resolve/main/config.json" => correct_hub(request, out),
         _ => reply(out, 307, &[("Location", "/new/resolve/main/config.json")], b""),
@@ -125,12 +131,13 @@ fn the_token_follows_a_renamed_model_but_does_not_come_back() {
     cache.fetch().unwrap();
     assert!(hub.requests().iter().all(|request| request.authorization == "Bearer hf_secret"));
 
-    let home = hub.endpoint.clone();
+    let hub_endpoint = hub.endpoint.clone();
     let other = ScriptedServer::start(move |_, out| {
-        redirect(out, &format!("{home}/new/resolve/main/config.json"))
+        redirect(out, &format!("{hub_endpoint}/new/resolve/main/config.json"))
     });
-    let away = other.endpoint.clone();
-    let hub = ScriptedServer::start(move |_, out| reply(out, 302, &[("Location", &away)], b""));
+    let other_endpoint = other.endpoint.clone();
+    let hub =
+        ScriptedServer::start(move |_, out| reply(out, 302, &[("Location", &other_endpoint)], b""));
     let mut cache = TestCache::new(&hub.endpoint);
     cache.settings.token = Some("hf_secret".to_owned());
     cache.fetch().unwrap();
@@ -163,20 +170,22 @@ fn neither_token_nor_password_is_printed() {
     let error = cache.fetch().unwrap_err();
     assert_has(&error.to_string(), &["the access token", "set HF_TOKEN"]);
     cache.settings.token = Some("hf_secret".to_owned());
-    let shown = format!("{error:?} {} {:?}", cache.fetch().unwrap_err(), cache.settings);
-    assert!(shown.contains("http://127.0.0.1:9"), "{shown}");
-    assert!(!shown.contains("pa55word") && !shown.contains("cret"), "{shown}");
+    let printed = format!("{error:?} {} {:?}", cache.fetch().unwrap_err(), cache.settings);
+    assert!(printed.contains("http://127.0.0.1:9"), "{printed}");
+    assert!(!printed.contains("pa55word") && !printed.contains("cret"), "{printed}");
 }
 
 #[test]
 fn endless_and_unsafe_redirects_are_refused() {
-    for to in ["", "?", "/owner/name/resolve/main/config.json", "#x"] {
-        let server = ScriptedServer::start(move |_, out| reply(out, 302, &[("Location", to)], b""));
+    for location in ["", "?", "/owner/name/resolve/main/config.json", "#x"] {
+        let server =
+            ScriptedServer::start(move |_, out| reply(out, 302, &[("Location", location)], b""));
         TestCache::new(&server.endpoint).assert_refused(&["more than 10 redirects"]);
         assert_eq!(server.requests().len(), 11);
     }
-    for to in ["file:///etc/passwd", "ftp://127.0.0.1/x", "data:,x", "http://", "http://[::"] {
-        let server = ScriptedServer::start(move |_, out| redirect(out, to));
+    for location in ["file:///etc/passwd", "ftp://127.0.0.1/x", "data:,x", "http://", "http://[::"]
+    {
+        let server = ScriptedServer::start(move |_, out| redirect(out, location));
         TestCache::new(&server.endpoint)
             .assert_refused(&["a redirect that is not to an http or https URL"]);
     }
@@ -186,7 +195,7 @@ fn endless_and_unsafe_redirects_are_refused() {
 
 #[test]
 fn impossible_sizes_are_refused() {
-    for (size, part) in [
+    for (size, expected) in [
         ("1000000000000000", "free some space"),
         ("18446744073709551615", "free some space"),
         ("18446744073709551616", "not a number of bytes"),
@@ -202,8 +211,8 @@ fn impossible_sizes_are_refused() {
             }
         });
         let cache = TestCache::new(&server.endpoint);
-        cache.assert_refused(&[part]);
-        assert_eq!(size_of(&cache.model_folder()), 0);
+        cache.assert_refused(&[expected]);
+        assert_eq!(total_bytes(&cache.model_folder()), 0);
     }
 }
 
@@ -252,22 +261,22 @@ fn too_long_bodies_are_refused() {
     for server in [&with_length, &endless, &chunked, &gzip] {
         let cache = TestCache::new(&server.endpoint);
         cache.assert_refused(&["more than the 19 bytes announced"]);
-        assert_eq!(size_of(&cache.model_folder()), 0);
+        assert_eq!(total_bytes(&cache.model_folder()), 0);
     }
     assert!(gzip.requests().iter().all(|request| request.encoding == "identity"));
 }
 
 /// Some servers compress despite `identity`. The announced size is the uncompressed size.
 #[test]
-fn a_compressed_body_is_unpacked() {
-    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
-    packed.write_all(BODY).unwrap();
-    let packed = packed.finish().unwrap();
+fn a_compressed_body_is_decompressed() {
+    let mut compressed = GzEncoder::new(Vec::new(), Compression::fast());
+    compressed.write_all(BODY).unwrap();
+    let compressed = compressed.finish().unwrap();
     let server = ScriptedServer::start(move |request, out| {
         if request.requests_metadata() {
             send_correct_metadata(out)
         } else {
-            reply(out, 200, &[("Content-Encoding", "gzip")], &packed)
+            reply(out, 200, &[("Content-Encoding", "gzip")], &compressed)
         }
     });
     assert_eq!(fs::read(TestCache::new(&server.endpoint).fetch().unwrap()).unwrap(), BODY);
@@ -297,7 +306,7 @@ fn slow_bodies_are_aborted_and_resumed() {
             send_correct_metadata(out)
         } else {
             let start: usize = request.range.trim_end_matches('-').parse().unwrap();
-            assert!(start > 0, "from the start again");
+            assert!(start > 0, "the download starts again");
             let range = format!("bytes {start}-18/19");
             reply(out, 206, &[("Content-Range", &range)], &BODY[start..])
         }
@@ -312,21 +321,21 @@ fn missing_responses_time_out() {
         thread::sleep(Duration::from_secs(20));
         Ok(())
     });
-    let headers = ScriptedServer::start(|_, out| {
+    let endless_headers = ScriptedServer::start(|_, out| {
         write!(out, "HTTP/1.1 200 -\r\n")?;
         loop {
             thread::sleep(Duration::from_millis(50));
             write!(out, "X-A: b\r\n")?;
         }
     });
-    let one_header = ScriptedServer::start(|_, out| {
+    let endless_header = ScriptedServer::start(|_, out| {
         write!(out, "HTTP/1.1 200 -\r\nX-A: ")?;
         loop {
             thread::sleep(Duration::from_millis(50));
             out.write_all(b"b")?;
         }
     });
-    for server in [&silent, &headers, &one_header] {
+    for server in [&silent, &endless_headers, &endless_header] {
         let mut cache = TestCache::new(&server.endpoint);
         cache.settings.response_timeout = Duration::from_millis(500);
         let started = Instant::now();
@@ -353,7 +362,7 @@ fn a_wrong_range_is_not_appended() {
 
 #[test]
 fn checksums_are_verified() {
-    for (etag, is_right) in
+    for (etag, is_correct) in
         [(GIT_SHA1.to_owned(), true), ("0".repeat(40), false), ("0".repeat(64), false)]
     {
         let server = ScriptedServer::start(move |request, out| {
@@ -364,7 +373,7 @@ fn checksums_are_verified() {
             }
         });
         let cache = TestCache::new(&server.endpoint);
-        if is_right {
+        if is_correct {
             cache.fetch().unwrap();
         } else {
             cache.assert_refused(&["does not match its checksum"]);
@@ -403,8 +412,8 @@ fn meaningless_responses_are_refused() {
         ScriptedServer::start(|_, out| reply(out, 200, &[("Content-Length", "5")], b"<html"));
     TestCache::new(&page.endpoint)
         .assert_refused(&["no X-Repo-Commit header", "check HF_ENDPOINT"]);
-    let noise = ScriptedServer::start(|_, out| out.write_all(&[0xff; 300]));
-    TestCache::new(&noise.endpoint).assert_refused(&["run again when online"]);
+    let not_http = ScriptedServer::start(|_, out| out.write_all(&[0xff; 300]));
+    TestCache::new(&not_http.endpoint).assert_refused(&["run again when online"]);
     for endpoint in ["", "hub", "ftp://127.0.0.1", "file:///etc", "http://"] {
         TestCache::new(endpoint).assert_refused(&["not an http or https URL", "check HF_ENDPOINT"]);
     }

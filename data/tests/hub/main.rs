@@ -18,7 +18,7 @@ use engram_data::hub::{HubSettings, WeightsLocation};
 use server::{COMMIT, Fault, Server};
 use tempfile::TempDir;
 
-/// A cache folder, a server with two files, and settings that connect them.
+/// A cache folder, a server with three files, and settings that connect them.
 struct Hub {
     server: Server,
     cache: TempDir,
@@ -50,8 +50,8 @@ impl Hub {
         self.cache.path().join("models--owner--name")
     }
 
-    /// Whether the cache holds only complete files.
-    fn is_clean(&self) -> bool {
+    /// Whether the cache has no blobs and no snapshots.
+    fn has_no_files(&self) -> bool {
         let is_empty = |folder: &str| {
             let folder = self.model_folder().join(folder);
             fs::read_dir(folder).map_or(true, |mut entries| entries.next().is_none())
@@ -72,7 +72,7 @@ fn assert_has(message: &str, parts: &[&str]) {
 }
 
 #[test]
-fn fresh_download_then_offline_from_the_cache() {
+fn downloaded_files_are_available_offline() {
     let mut hub = Hub::start();
     for (file, bytes) in [
         ("config.json", &b"{}"[..]),
@@ -98,18 +98,21 @@ fn fresh_download_then_offline_from_the_cache() {
     hub.fetch("big.safetensors").unwrap();
     assert!(hub.server.requests().is_empty());
     let message = hub.fetch("vocab.txt").unwrap_err().to_string();
-    let put = format!("snapshots/{COMMIT}/vocab.txt");
-    assert_has(&message, &["hf://owner/name", "vocab.txt", "offline", "run once online", &put]);
+    let cache_path = format!("snapshots/{COMMIT}/vocab.txt");
+    assert_has(
+        &message,
+        &["hf://owner/name", "vocab.txt", "offline", "run once online", &cache_path],
+    );
     assert_eq!(model().optional_file("vocab.txt", &hub.settings).unwrap(), None);
 }
 
-/// `hf-hub` itself must be able to read the cache that we write.
+/// The crate `hf-hub` reads the cache that Engram writes.
 #[test]
 fn the_cache_is_shared_with_hf_hub() {
     let hub = Hub::start();
     let path = hub.fetch("config.json").unwrap();
-    let theirs = hf_hub::Cache::new(hub.cache.path().into()).model("owner/name".into());
-    assert_eq!(theirs.get("config.json"), Some(path));
+    let hf_hub_model = hf_hub::Cache::new(hub.cache.path().into()).model("owner/name".into());
+    assert_eq!(hf_hub_model.get("config.json"), Some(path));
 }
 
 #[test]
@@ -117,10 +120,10 @@ fn a_hand_filled_cache_needs_no_network() {
     let mut hub = Hub::start();
     hub.settings.offline = true;
     let empty = hub.fetch("config.json").unwrap_err();
-    let DataError::Offline { put, .. } = empty else { panic!("{empty}") };
-    fs::create_dir_all(put.parent().unwrap()).unwrap();
-    fs::write(&put, "{}").unwrap();
-    assert_eq!(hub.fetch("config.json").unwrap(), put);
+    let DataError::Offline { cache_path, .. } = empty else { panic!("{empty}") };
+    fs::create_dir_all(cache_path.parent().unwrap()).unwrap();
+    fs::write(&cache_path, "{}").unwrap();
+    assert_eq!(hub.fetch("config.json").unwrap(), cache_path);
 }
 
 #[test]
@@ -141,7 +144,7 @@ fn revisions_are_resolved() {
 #[test]
 fn a_broken_connection_is_resumed_at_the_same_byte() {
     let hub = Hub::start();
-    hub.server.fail(&[Fault::Break(50_000), Fault::Break(70_000)]);
+    hub.server.inject(&[Fault::Break(50_000), Fault::Break(70_000)]);
     let path = hub.fetch("big.safetensors").unwrap();
     assert_eq!(fs::read(path).unwrap(), hub.weights);
     let cdn = |range: &str| format!("/cdn/owner/name/resolve/main/big.safetensors {range} none");
@@ -156,10 +159,10 @@ fn a_broken_connection_is_resumed_at_the_same_byte() {
 fn the_next_run_resumes_a_broken_download() {
     let mut hub = Hub::start();
     hub.settings.retries = 0;
-    hub.server.fail(&[Fault::Break(150_000)]);
+    hub.server.inject(&[Fault::Break(150_000)]);
     let message = hub.fetch("big.safetensors").unwrap_err().to_string();
     assert_has(&message, &["big.safetensors", &hub.server.endpoint, "run again when online"]);
-    assert!(hub.is_clean());
+    assert!(hub.has_no_files());
     hub.server.requests();
     let path = hub.fetch("big.safetensors").unwrap();
     assert_eq!(fs::read(path).unwrap(), hub.weights);
@@ -171,10 +174,10 @@ fn the_next_run_resumes_a_broken_download() {
 fn a_short_file_never_reaches_the_cache() {
     let mut hub = Hub::start();
     hub.settings.retries = 1;
-    hub.server.fail(&[Fault::Short(1_000), Fault::Short(2_000)]);
+    hub.server.inject(&[Fault::Short(1_000), Fault::Short(2_000)]);
     let message = hub.fetch("big.safetensors").unwrap_err().to_string();
     assert_has(&message, &["200000 bytes on the hub", "3000 bytes arrived", "run again"]);
-    assert!(hub.is_clean());
+    assert!(hub.has_no_files());
     let path = hub.fetch("big.safetensors").unwrap();
     assert_eq!(fs::read(path).unwrap(), hub.weights);
 }
@@ -182,19 +185,19 @@ fn a_short_file_never_reaches_the_cache() {
 #[test]
 fn a_server_without_ranges_is_supported() {
     let hub = Hub::start();
-    hub.server.fail(&[Fault::Break(60_000), Fault::IgnoreRange]);
+    hub.server.inject(&[Fault::Break(60_000), Fault::IgnoreRange]);
     let path = hub.fetch("big.safetensors").unwrap();
     assert_eq!(fs::read(path).unwrap(), hub.weights);
 }
 
 #[test]
-fn a_changed_byte_is_noticed() {
+fn a_changed_byte_fails_the_checksum() {
     let mut hub = Hub::start();
     hub.settings.retries = 0;
-    hub.server.fail(&[Fault::Flip]);
+    hub.server.inject(&[Fault::Flip]);
     let message = hub.fetch("big.safetensors").unwrap_err().to_string();
     assert_has(&message, &["big.safetensors", "SHA-256", "run again"]);
-    assert!(hub.is_clean());
+    assert!(hub.has_no_files());
     assert!(hub.fetch("big.safetensors").is_ok());
 }
 
@@ -220,7 +223,7 @@ fn a_mismatched_partial_file_is_dropped() {
     for length in [200_000, 200_001] {
         let mut hub = Hub::start();
         hub.settings.retries = 0;
-        hub.server.fail(&[Fault::Break(10)]);
+        hub.server.inject(&[Fault::Break(10)]);
         hub.fetch("big.safetensors").unwrap_err();
         let part = find_part(&hub.model_folder().join("incoming")).unwrap();
         fs::write(part, vec![0; length]).unwrap();
@@ -242,12 +245,12 @@ fn find_part(folder: &Path) -> Option<PathBuf> {
 fn a_silent_server_times_out() {
     let mut hub = Hub::start();
     hub.settings.stall_timeout = Duration::from_millis(500);
-    hub.server.fail(&[Fault::Silence]);
+    hub.server.inject(&[Fault::Silence]);
     let started = Instant::now();
     let message = hub.fetch("big.safetensors").unwrap_err().to_string();
     assert_has(&message, &["nothing arrived for 0.5 s", "run again"]);
     assert!(started.elapsed() < Duration::from_secs(10));
-    assert!(hub.is_clean());
+    assert!(hub.has_no_files());
 }
 
 #[test]
@@ -265,12 +268,12 @@ fn responses_with_error_status_are_reported() {
         (418, ["status 418", "check HF_ENDPOINT"]),
         (302, ["a redirect without a URL", "check HF_ENDPOINT"]),
     ] {
-        hub.server.refuse(status);
+        hub.server.respond_with(status);
         assert_has(&hub.fetch("config.json").unwrap_err().to_string(), &parts);
         let requests = hub.server.requests().len();
         assert_eq!(requests, if status == 503 { 5 } else { 1 }, "requests after {status}");
     }
-    assert!(hub.is_clean());
+    assert!(hub.has_no_files());
 }
 
 #[test]
@@ -281,8 +284,8 @@ fn a_missing_network_is_reported() {
     settings.retries = 1;
     settings.retry_pause = Duration::from_millis(1);
     let message = model().file("config.json", &settings).unwrap_err().to_string();
-    let put = "models--owner--name/snapshots/main/config.json";
-    assert_has(&message, &["http://127.0.0.1:1", "run again when online", put]);
+    let cache_path = "models--owner--name/snapshots/main/config.json";
+    assert_has(&message, &["http://127.0.0.1:1", "run again when online", cache_path]);
 }
 
 #[test]
@@ -294,7 +297,7 @@ fn the_token_is_sent() {
 }
 
 #[test]
-fn a_cache_that_cannot_be_written() {
+fn a_cache_that_cannot_be_written_is_an_error() {
     let mut hub = Hub::start();
     let file = hub.cache.path().join("file");
     fs::write(&file, "").unwrap();
@@ -314,8 +317,8 @@ fn locations_are_parsed() {
         let message = location.file(missing, &settings).unwrap_err().to_string();
         assert_has(&message, &[folder.path().to_str().unwrap(), "use a folder that has the file"]);
     }
-    let named = WeightsLocation::parse("hf://owner/name@refs/pr/1").unwrap();
-    assert_eq!(named.to_string(), "hf://owner/name@refs/pr/1");
+    let with_revision = WeightsLocation::parse("hf://owner/name@refs/pr/1").unwrap();
+    assert_eq!(with_revision.to_string(), "hf://owner/name@refs/pr/1");
     assert_eq!(model().to_string(), "hf://owner/name");
     let message = WeightsLocation::parse("owner/name@v2").unwrap_err().to_string();
     assert_has(&message, &["no such folder", "write hf://owner/name@v2"]);
@@ -325,8 +328,8 @@ fn locations_are_parsed() {
             "{folder}"
         );
     }
-    for bad in ["hf://", "hf://a/b/c", "hf://a/", "hf://../x", "hf://a/b@", "hf://a/b@../c"] {
-        let message = WeightsLocation::parse(bad).unwrap_err().to_string();
-        assert_has(&message, &[bad, "write hf://owner/name"]);
+    for invalid in ["hf://", "hf://a/b/c", "hf://a/", "hf://../x", "hf://a/b@", "hf://a/b@../c"] {
+        let message = WeightsLocation::parse(invalid).unwrap_err().to_string();
+        assert_has(&message, &[invalid, "write hf://owner/name"]);
     }
 }

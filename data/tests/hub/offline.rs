@@ -11,8 +11,8 @@ use tempfile::TempDir;
 use super::server::COMMIT;
 use super::{Hub, assert_has, model};
 
-/// A cache with these files of `owner/name`, and its settings.
-fn cache_of(files: &[(&str, &str)]) -> (TempDir, HubSettings) {
+/// Returns a cache with these files of `owner/name`, and its settings.
+fn cache_with(files: &[(&str, &str)]) -> (TempDir, HubSettings) {
     let cache = tempfile::tempdir().unwrap();
     let folder = cache.path().join("models--owner--name");
     fs::create_dir_all(folder.join("refs")).unwrap();
@@ -27,13 +27,13 @@ fn cache_of(files: &[(&str, &str)]) -> (TempDir, HubSettings) {
     (cache, settings)
 }
 
-/// An address without a server. Each test needs its own address, because unreachable hubs are
-/// remembered.
-fn nowhere(port: u16) -> String {
+/// Returns an address without a server. Each test needs its own address, because unreachable hubs
+/// are remembered.
+fn unreachable_endpoint(port: u16) -> String {
     format!("http://127.0.0.1:{port}")
 }
 
-const POOLING: &str = r#"[
+const MODULES: &str = r#"[
     {"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"},
     {"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
     {"idx": 2, "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"}
@@ -41,7 +41,7 @@ const POOLING: &str = r#"[
 
 #[test]
 fn a_file_named_in_a_cached_file_is_not_treated_as_absent() {
-    let (_cache, mut settings) = cache_of(&[("config.json", "{}"), ("modules.json", POOLING)]);
+    let (_cache, mut settings) = cache_with(&[("config.json", "{}"), ("modules.json", MODULES)]);
     let pooling = |settings: &HubSettings| model().optional_file("1_Pooling/config.json", settings);
     settings.offline = true;
     let error = pooling(&settings).unwrap_err().to_string();
@@ -50,20 +50,20 @@ fn a_file_named_in_a_cached_file_is_not_treated_as_absent() {
     assert_eq!(model().optional_file("tokenizer_config.json", &settings).unwrap(), None);
 
     settings.offline = false;
-    settings.endpoint = nowhere(2);
+    settings.endpoint = unreachable_endpoint(2);
     settings.retry_pause = Duration::from_millis(1);
     let error = pooling(&settings).unwrap_err().to_string();
     assert_has(&error, &["cannot download 1_Pooling/config.json", "run again when online"]);
 
-    let (_cache, mut settings) = cache_of(&[("config_sentence_transformers.json", "{}")]);
+    let (_cache, mut settings) = cache_with(&[("config_sentence_transformers.json", "{}")]);
     settings.offline = true;
     assert!(model().optional_file("modules.json", &settings).is_err());
 }
 
 #[test]
 fn without_a_network_the_cached_files_are_used_at_once() {
-    let (_cache, mut settings) = cache_of(&[("config.json", "{}"), ("model.safetensors", "")]);
-    settings.endpoint = nowhere(3);
+    let (_cache, mut settings) = cache_with(&[("config.json", "{}"), ("model.safetensors", "")]);
+    settings.endpoint = unreachable_endpoint(3);
     let started = Instant::now();
     for optional in ["modules.json", "sentence_bert_config.json", "1_Pooling/config.json"] {
         assert_eq!(model().optional_file(optional, &settings).unwrap(), None);
@@ -78,7 +78,7 @@ fn without_a_network_the_cached_files_are_used_at_once() {
 fn a_model_without_cached_files_is_an_error() {
     let cache = tempfile::tempdir().unwrap();
     let mut settings = HubSettings::new(cache.path());
-    settings.endpoint = nowhere(4);
+    settings.endpoint = unreachable_endpoint(4);
     settings.retries = 0;
     let error = model().optional_file("modules.json", &settings).unwrap_err();
     assert!(matches!(error, DataError::NoNetwork { .. }), "{error}");
@@ -89,11 +89,11 @@ fn a_model_without_cached_files_is_an_error() {
 }
 
 #[test]
-fn a_hub_that_fails_during_a_request_is_an_error() {
+fn a_hub_that_fails_after_a_response_is_an_error() {
     let mut hub = Hub::start();
     hub.settings.retries = 1;
     hub.fetch("config.json").unwrap();
-    hub.server.refuse(503);
+    hub.server.respond_with(503);
     let error = model().optional_file("modules.json", &hub.settings).unwrap_err();
     assert!(matches!(error, DataError::NoNetwork { .. }), "{error}");
 }
@@ -101,16 +101,16 @@ fn a_hub_that_fails_during_a_request_is_an_error() {
 #[test]
 fn a_hub_that_is_down_counts_as_no_network() {
     let hub = Hub::start();
-    let (_cache, mut settings) = cache_of(&[("config.json", "{}")]);
+    let (_cache, mut settings) = cache_with(&[("config.json", "{}")]);
     settings.endpoint.clone_from(&hub.server.endpoint);
-    hub.server.refuse(503);
+    hub.server.respond_with(503);
     assert_eq!(model().optional_file("modules.json", &settings).unwrap(), None);
     assert_eq!(model().optional_file("vocab.txt", &settings).unwrap(), None);
     assert_eq!(hub.server.requests().len(), 1, "one attempt is enough");
 }
 
 #[test]
-fn absent_files_are_marked() {
+fn absent_files_are_recorded() {
     let mut hub = Hub::start();
     hub.fetch("config.json").unwrap();
     assert_eq!(model().optional_file("1_Pooling/config.json", &hub.settings).unwrap(), None);
@@ -122,21 +122,21 @@ fn absent_files_are_marked() {
     assert!(matches!(error, DataError::MissingFile { .. }), "{error}");
 
     // A marker that an earlier commit lacks a file does not apply to this commit.
-    let (cache, mut settings) = cache_of(&[("modules.json", POOLING)]);
+    let (cache, mut settings) = cache_with(&[("modules.json", MODULES)]);
     settings.offline = true;
     let markers = cache.path().join("models--owner--name/.no_exist");
     let optional = || model().optional_file("1_Pooling/config.json", &settings);
-    for (commit, is_known) in [("f".repeat(40), false), (COMMIT.to_owned(), true)] {
+    for (commit, applies) in [("f".repeat(40), false), (COMMIT.to_owned(), true)] {
         let marker = markers.join(commit).join("1_Pooling/config.json");
         fs::create_dir_all(marker.parent().unwrap()).unwrap();
         fs::write(marker, "").unwrap();
-        assert_eq!(optional().is_ok(), is_known);
+        assert_eq!(optional().is_ok(), applies);
     }
 }
 
 #[test]
 fn the_listing_of_huggingface_hub_is_read() {
-    let (cache, mut settings) = cache_of(&[("config.json", "{}")]);
+    let (cache, mut settings) = cache_with(&[("config.json", "{}")]);
     settings.offline = true;
     let trees = cache.path().join("models--owner--name/trees");
     fs::create_dir_all(&trees).unwrap();
@@ -157,9 +157,9 @@ fn the_listing_of_huggingface_hub_is_read() {
     }
 }
 
-/// A model that was copied into the cache by hand keeps its folder when a hub file is added.
+/// If a user copied a model into the cache by hand, new hub files are added to the same folder.
 #[test]
-fn a_folder_that_was_filled_by_hand() {
+fn a_folder_filled_by_hand_stays_in_use() {
     let hub = Hub::start();
     let folder = hub.model_folder().join("snapshots/main");
     fs::create_dir_all(&folder).unwrap();
@@ -188,15 +188,15 @@ fn a_broken_reference_is_rewritten() {
 
 fn settings_from(variables: &[(&str, &str)]) -> HubSettings {
     HubSettings::from_variables(|name| {
-        let found = variables.iter().find(|(known, _)| *known == name);
-        found.map(|(_, value)| (*value).to_owned())
+        let variable = variables.iter().find(|(key, _)| *key == name);
+        variable.map(|(_, value)| (*value).to_owned())
     })
 }
 
 /// The values are from huggingface_hub 2.4.0.
 #[test]
-fn the_cache_folder_equals_huggingface_hubs() {
-    let common = "/home/u/.cache/huggingface/hub";
+fn the_cache_folder_is_found_as_in_huggingface_hub() {
+    let default_cache = "/home/u/.cache/huggingface/hub";
     for (name, value, expected) in [
         ("HF_HOME", "~/.hfx", "/home/u/.hfx/hub"),
         ("HF_HOME", "~", "/home/u/hub"),
@@ -214,7 +214,7 @@ fn the_cache_folder_equals_huggingface_hubs() {
         ("HF_HUB_CACHE", "$BASE/c/", "/base/c/"),
         ("XDG_CACHE_HOME", "/x", "/x/huggingface/hub"),
         ("XDG_CACHE_HOME", "~/x", "/home/u/x/huggingface/hub"),
-        ("OTHER", "", common),
+        ("OTHER", "", default_cache),
     ] {
         let settings = settings_from(&[("HOME", "/home/u"), ("BASE", "/base"), (name, value)]);
         assert_eq!(settings.cache, Path::new(expected), "{name}={value}");

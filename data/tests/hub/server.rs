@@ -15,13 +15,13 @@ pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 /// A fault in one transfer.
 #[derive(Clone, Copy)]
 pub enum Fault {
-    /// Closes the connection after this many bytes, having announced more.
+    /// Announces the whole range, and closes the connection after this many bytes.
     Break(usize),
-    /// Sends this many bytes without a length, so that the end looks regular.
+    /// Sends this many bytes without a length, so that the file seems complete.
     Short(usize),
     /// Sends the whole file instead of the requested range.
     IgnoreRange,
-    /// Flips a bit.
+    /// Flips the lowest bit of the first byte.
     Flip,
     /// Sends nothing, and keeps the connection open.
     Silence,
@@ -53,45 +53,45 @@ impl Server {
             for stream in listener.incoming().flatten() {
                 let (shared, address) = (Arc::clone(&shared), address.clone());
                 // Some tests hang up early on purpose.
-                thread::spawn(move || answer(stream, &shared, &address).ok());
+                thread::spawn(move || respond(stream, &shared, &address).ok());
             }
         });
         Self { endpoint, state }
     }
 
     /// Sets the faults of the next transfers, in order. Metadata requests are not counted.
-    pub fn fail(&self, faults: &[Fault]) {
+    pub fn inject(&self, faults: &[Fault]) {
         self.state.lock().unwrap().faults.extend(faults);
     }
 
     /// Responds to every request with this status.
-    pub fn refuse(&self, status: u16) {
+    pub fn respond_with(&self, status: u16) {
         self.state.lock().unwrap().status = Some(status);
     }
 
-    /// `path range authorization` of each request since the last call.
+    /// Returns `path range authorization` for each request since the last call.
     pub fn requests(&self) -> Vec<String> {
         std::mem::take(&mut self.state.lock().unwrap().requests)
     }
 }
 
-/// Answers one request. Big files are on a CDN, as on the hub: a redirect with the metadata, then
-/// the bytes.
-fn answer(stream: TcpStream, state: &Mutex<State>, endpoint: &str) -> std::io::Result<()> {
+/// Responds to one request. Big files are on a CDN, as on the hub: the hub sends a redirect with
+/// the metadata, and the CDN sends the bytes.
+fn respond(stream: TcpStream, state: &Mutex<State>, endpoint: &str) -> std::io::Result<()> {
     let Request { path, range, authorization, .. } = Request::read(&stream)?;
     let mut out = stream;
-    let mut locked = state.lock().unwrap();
-    locked.requests.push(format!("{path} {range} {authorization}"));
-    if let Some(status) = locked.status {
+    let mut state = state.lock().unwrap();
+    state.requests.push(format!("{path} {range} {authorization}"));
+    if let Some(status) = state.status {
         return write!(
             out,
             "HTTP/1.1 {status} No\r\nETag: x\r\nX-Repo-Commit: {COMMIT}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
         );
     }
     let route = path.strip_prefix("/cdn").unwrap_or(&path);
-    let prefix = ["main", COMMIT].map(|revision| format!("/owner/name/resolve/{revision}/"));
-    let name = prefix.iter().find_map(|prefix| route.strip_prefix(prefix.as_str()));
-    let Some(bytes) = name.and_then(|name| locked.files.get(name)).cloned() else {
+    let prefixes = ["main", COMMIT].map(|revision| format!("/owner/name/resolve/{revision}/"));
+    let name = prefixes.iter().find_map(|prefix| route.strip_prefix(prefix.as_str()));
+    let Some(bytes) = name.and_then(|name| state.files.get(name)).cloned() else {
         let reason = match name {
             Some(_) => format!("X-Error-Code: EntryNotFound\r\nX-Repo-Commit: {COMMIT}"),
             None => "X-Error-Code: RevisionNotFound".to_owned(),
@@ -101,16 +101,16 @@ fn answer(stream: TcpStream, state: &Mutex<State>, endpoint: &str) -> std::io::R
             "HTTP/1.1 404 No\r\n{reason}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
         );
     };
-    let redirected = name == Some("big.safetensors") && !path.starts_with("/cdn");
-    let is_transfer = range != "0-0" && !redirected;
-    let fault = if is_transfer { locked.faults.pop_front() } else { None };
-    drop(locked);
+    let is_redirect = name == Some("big.safetensors") && !path.starts_with("/cdn");
+    let is_transfer = range != "0-0" && !is_redirect;
+    let fault = if is_transfer { state.faults.pop_front() } else { None };
+    drop(state);
 
     let etag = format!("{:x}", Sha256::digest(&bytes));
     let headers = format!(
         "X-Repo-Commit: {COMMIT}\r\nX-Linked-Etag: \"{etag}\"\r\nETag: \"cdn\"\r\nConnection: close\r\n"
     );
-    if redirected {
+    if is_redirect {
         return write!(
             out,
             "HTTP/1.1 302 Found\r\nLocation: {endpoint}/cdn{path}\r\nContent-Length: 0\r\n{headers}\r\n"
@@ -154,7 +154,7 @@ fn answer(stream: TcpStream, state: &Mutex<State>, endpoint: &str) -> std::io::R
     out.write_all(&body)
 }
 
-/// A request to the scripted server.
+/// The parts of a request that the tests check.
 pub struct Request {
     pub path: String,
     /// The range, without `bytes=`; `none` if there is no range.
@@ -201,28 +201,28 @@ pub struct ScriptedServer {
 
 impl ScriptedServer {
     pub fn start(
-        answer: impl Fn(&Request, &mut TcpStream) -> std::io::Result<()> + Send + Sync + 'static,
+        respond: impl Fn(&Request, &mut TcpStream) -> std::io::Result<()> + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         let requests = Arc::new(Mutex::new(Vec::new()));
-        let (seen, answer) = (Arc::clone(&requests), Arc::new(answer));
+        let (recorded, respond) = (Arc::clone(&requests), Arc::new(respond));
         thread::spawn(move || {
             for mut stream in listener.incoming().flatten() {
-                let (seen, answer) = (Arc::clone(&seen), Arc::clone(&answer));
+                let (recorded, respond) = (Arc::clone(&recorded), Arc::clone(&respond));
                 thread::spawn(move || {
                     let request = Request::read(&stream)?;
                     // Some tests hang up early on purpose.
-                    let answered = answer(&request, &mut stream);
-                    seen.lock().unwrap().push(request);
-                    answered
+                    let result = respond(&request, &mut stream);
+                    recorded.lock().unwrap().push(request);
+                    result
                 });
             }
         });
         Self { endpoint, requests }
     }
 
-    /// The requests answered since the last call.
+    /// Returns the requests since the last call.
     pub fn requests(&self) -> Vec<Request> {
         std::mem::take(&mut self.requests.lock().unwrap())
     }

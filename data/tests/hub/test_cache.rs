@@ -1,4 +1,4 @@
-//! A cache beside a file that must not change, and replies of a scripted hub.
+//! A cache beside a file that must not change, and responses of a scripted hub.
 
 use std::fs;
 use std::io::Write;
@@ -52,9 +52,9 @@ pub fn send_correct_metadata(out: &mut TcpStream) -> std::io::Result<()> {
     send_metadata(out, COMMIT, &etag_of(BODY), &BODY.len().to_string())
 }
 
-pub fn redirect(out: &mut TcpStream, to: &str) -> std::io::Result<()> {
+pub fn redirect(out: &mut TcpStream, location: &str) -> std::io::Result<()> {
     let etag = etag_of(BODY);
-    reply(out, 302, &[("Location", to), ("ETag", &etag), ("X-Repo-Commit", COMMIT)], b"")
+    reply(out, 302, &[("Location", location), ("ETag", &etag), ("X-Repo-Commit", COMMIT)], b"")
 }
 
 /// A hub without faults.

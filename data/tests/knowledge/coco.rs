@@ -3,7 +3,7 @@
 use engram_data::knowledge::coco::CocoOptions;
 use engram_data::knowledge::{Input, Reason, coco};
 
-use crate::reading::{input, read, real, refused, skipped};
+use crate::reading::{assert_refused, input, read, real_folder, skip_counts};
 
 const COCO: &str = r#"{"info": {"deep": [[1]]}, "annotations": [
         {"image_id": 7, "id": 1, "caption": "a dog "}, {"image_id": 5, "id": 2, "caption": "a cat"},
@@ -14,7 +14,8 @@ const COCO: &str = r#"{"info": {"deep": [[1]]}, "annotations": [
 #[test]
 fn captions_become_images_with_texts() {
     let mut options = CocoOptions { folder: Some("val2017".to_owned()), ..CocoOptions::default() };
-    let (lines, counts) = read(false, |to| coco::read(input(COCO), &options, to)).unwrap();
+    let (lines, counts) =
+        read(false, |collector| coco::read(input(COCO), &options, collector)).unwrap();
     assert_eq!(
         lines,
         [
@@ -24,12 +25,15 @@ fn captions_become_images_with_texts() {
         ]
     );
     assert_eq!(counts.records, 4);
-    assert_eq!(counts.skipped, skipped([(Reason::NoText, 1), (Reason::NoImage, 1)]));
+    assert_eq!(counts.skipped, skip_counts([(Reason::NoText, 1), (Reason::NoImage, 1)]));
     options.join = true;
-    let (lines, _) = read(false, |to| coco::read(input(COCO), &options, to)).unwrap();
+    let (lines, _) = read(false, |collector| coco::read(input(COCO), &options, collector)).unwrap();
     assert!(lines[1].ends_with(r#""text":"a dog <extra_id_99> two dogs"}"#), "{lines:?}");
     options.splits = vec!["val".to_owned()];
-    refused(read(false, |to| coco::read(input(COCO), &options, to)), "data.file: has no splits");
+    assert_refused(
+        read(false, |collector| coco::read(input(COCO), &options, collector)),
+        "data.file: has no splits",
+    );
 }
 
 #[test]
@@ -38,7 +42,7 @@ fn a_table_has_images_captions_and_splits() {
                 two dogs,1.jpg,train\n,3.jpg,train\n";
     let table = |text, options: &CocoOptions| {
         let input = Input::new("c.csv", str::as_bytes(text)).unwrap();
-        read(false, |to| coco::read(input, options, to))
+        read(false, |collector| coco::read(input, options, collector))
     };
     let mut options = CocoOptions { folder: Some("images".to_owned()), ..CocoOptions::default() };
     let (lines, counts) = table(file, &options).unwrap();
@@ -50,15 +54,21 @@ fn a_table_has_images_captions_and_splits() {
             r#"{"source":"coco","document":"2.jpg","image":"images/2.jpg","text":"a cat, asleep"}"#,
         ]
     );
-    assert_eq!((counts.records, counts.skipped), (4, skipped([(Reason::NoText, 1)])));
+    assert_eq!((counts.records, counts.skipped), (4, skip_counts([(Reason::NoText, 1)])));
     options.splits = vec!["test".to_owned()];
     let (lines, counts) = table(file, &options).unwrap();
-    assert_eq!((lines.len(), counts.skipped), (1, skipped([(Reason::OtherSplit, 3)])));
-    refused(table("image,caption\n1.jpg,a\n", &options), "c.csv:1: has no splits");
+    assert_eq!((lines.len(), counts.skipped), (1, skip_counts([(Reason::OtherSplit, 3)])));
+    assert_refused(table("image,caption\n1.jpg,a\n", &options), "c.csv:1: has no splits");
     options.splits.clear();
-    refused(table("image,text\n1.jpg,a\n", &options), "c.csv:1: column `caption` is missing");
-    refused(table("image,caption\n1.jpg,a\n,b\n", &options), "c.csv:3: has no image");
-    refused(table("image,caption\n1.jpg\n", &options), "c.csv:2: 1 fields where the header has 2");
+    assert_refused(
+        table("image,text\n1.jpg,a\n", &options),
+        "c.csv:1: column `caption` is missing",
+    );
+    assert_refused(table("image,caption\n1.jpg,a\n,b\n", &options), "c.csv:3: has no image");
+    assert_refused(
+        table("image,caption\n1.jpg\n", &options),
+        "c.csv:2: 1 fields where the header has 2",
+    );
 }
 
 #[test]
@@ -70,38 +80,41 @@ fn karpathys_file_has_splits() {
     let coco = |splits: &[&str]| {
         let splits = splits.iter().map(ToString::to_string).collect();
         let options = CocoOptions { splits, ..CocoOptions::default() };
-        read(false, |to| coco::read(input(file), &options, to)).unwrap()
+        read(false, |collector| coco::read(input(file), &options, collector)).unwrap()
     };
     let (lines, counts) = coco(&["train", "restval"]);
     assert_eq!(
         lines,
         [r#"{"source":"coco","document":"522418","image":"val2014/a.jpg","text":"A woman."}"#]
     );
-    assert_eq!(counts.skipped, skipped([(Reason::OtherSplit, 1), (Reason::NoText, 1)]));
+    assert_eq!(counts.skipped, skip_counts([(Reason::OtherSplit, 1), (Reason::NoText, 1)]));
     let (lines, _) = coco(&[]);
     assert_eq!(lines[1], r#"{"source":"coco","document":"1","image":"b.jpg","text":"A man."}"#);
 }
 
 #[test]
 fn bad_caption_files_are_reported() {
-    let coco = |file: &str| read(false, |to| coco::read(input(file), &CocoOptions::default(), to));
-    refused(coco(r#"{"images": []}"#), "data.file: has no list `annotations`");
-    refused(coco(r#"{"annotations": []}"#), "data.file: has no list `images`");
-    refused(coco(r#"{"images": [], "images": []}"#), "`images` appears twice");
-    refused(
+    let coco = |file: &str| {
+        read(false, |collector| coco::read(input(file), &CocoOptions::default(), collector))
+    };
+    assert_refused(coco(r#"{"images": []}"#), "data.file: has no list `annotations`");
+    assert_refused(coco(r#"{"annotations": []}"#), "data.file: has no list `images`");
+    assert_refused(coco(r#"{"images": [], "images": []}"#), "`images` appears twice");
+    assert_refused(
         coco(&COCO.replace("\"id\": 7", "\"id\": 5")),
         "item 2 of `images`: image 5 is already in item 1",
     );
-    refused(coco(&COCO.replace("\"a cat\"", "3")), "item 2 of `annotations`: invalid type");
-    refused(coco("[]"), ":1: invalid type: sequence, expected an object");
+    assert_refused(coco(&COCO.replace("\"a cat\"", "3")), "item 2 of `annotations`: invalid type");
+    assert_refused(coco("[]"), ":1: invalid type: sequence, expected an object");
 }
 
 #[test]
-fn real_captions() {
-    let Some(folder) = real("coco-captions") else { return };
+fn real_captions_are_read() {
+    let Some(folder) = real_folder("coco-captions") else { return };
     let coco = |name: &str, join| {
         let options = CocoOptions { join, ..CocoOptions::default() };
-        read(false, |to| coco::read(Input::open(folder.join(name))?, &options, to)).unwrap()
+        read(false, |collector| coco::read(Input::open(folder.join(name))?, &options, collector))
+            .unwrap()
     };
     let (lines, counts) = coco("captions_val2017.json", false);
     assert_eq!((lines.len(), counts.records, counts.skipped.len()), (25_014, 25_014, 0));

@@ -8,7 +8,7 @@ use engram_data::knowledge::web::WebOptions;
 use engram_data::knowledge::wikidata::TripleOptions;
 use engram_data::knowledge::{Input, coco, web, wikidata};
 
-use crate::reading::{input, read, refused};
+use crate::reading::{assert_refused, input, read};
 use crate::targets;
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
@@ -18,27 +18,32 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn gzip_is_unpacked_and_a_broken_file_is_reported() {
+fn gzip_files_are_decompressed_or_reported() {
     let text = "http://a\tb\n".repeat(1000);
     let web = |bytes: &[u8]| {
-        read(true, |to| web::read(Input::new("data.file", bytes)?, &WebOptions::default(), to))
+        read(true, |collector| {
+            web::read(Input::new("data.file", bytes)?, &WebOptions::default(), collector)
+        })
     };
-    let packed = gzip(text.as_bytes());
-    assert_eq!(web(&packed).unwrap().0.len(), 1000);
-    let both = [gzip(b"http://a\tb\n"), packed.clone()].concat();
+    let compressed = gzip(text.as_bytes());
+    assert_eq!(web(&compressed).unwrap().0.len(), 1000);
+    let both = [gzip(b"http://a\tb\n"), compressed.clone()].concat();
     assert_eq!(web(&both).unwrap().0.len(), 1001);
-    for cut in 2..packed.len() {
-        refused(web(&packed[..cut]), "data.file: is gzip-compressed but cannot be unpacked");
+    for length in 2..compressed.len() {
+        assert_refused(
+            web(&compressed[..length]),
+            "data.file: is gzip-compressed but cannot be unpacked",
+        );
     }
-    refused(web(&[&packed[..], b"junk"].concat()), "cannot be unpacked");
-    refused(web(&gzip(&packed)), "data.file: is gzip-compressed twice");
-    refused(web(b""), "data.file: the file is empty");
-    refused(web(b"\xff\xfea\0"), "data.file: is UTF-16 text");
+    assert_refused(web(&[&compressed[..], b"junk"].concat()), "cannot be unpacked");
+    assert_refused(web(&gzip(&compressed)), "data.file: is gzip-compressed twice");
+    assert_refused(web(b""), "data.file: the file is empty");
+    assert_refused(web(b"\xff\xfea\0"), "data.file: is UTF-16 text");
 }
 
 #[test]
-fn a_bomb_does_not_fill_the_memory() {
-    // 300 MiB of small captions in 300 KiB.
+fn a_decompression_bomb_does_not_fill_the_memory() {
+    // 300 MiB of small captions in a file of less than 3 MiB.
     let item = br#"{"image_id":1,"caption":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"},"#;
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     encoder.write_all(br#"{"annotations":["#).unwrap();
@@ -46,18 +51,20 @@ fn a_bomb_does_not_fill_the_memory() {
     for _ in 0..(300 << 20) / block.len() {
         encoder.write_all(&block).unwrap();
     }
-    let packed = encoder.finish().unwrap();
-    assert!(packed.len() < 3 << 20, "{}", packed.len());
-    let result = read(false, |to| coco::read(input(&packed), &CocoOptions::default(), to));
-    refused(result, "data.file: unpacks to more than 256 MiB and 100 times its size");
-    let long = format!("[\"{}\"]", "a".repeat(17 << 20));
+    let compressed = encoder.finish().unwrap();
+    assert!(compressed.len() < 3 << 20, "{}", compressed.len());
     let result =
-        read(true, |to| wikidata::read_triples(input(&long), &TripleOptions::default(), to));
-    refused(result, "data.file: an item of more than 16 MiB");
+        read(false, |collector| coco::read(input(&compressed), &CocoOptions::default(), collector));
+    assert_refused(result, "data.file: unpacks to more than 256 MiB and 100 times its size");
+    let overlong = format!("[\"{}\"]", "a".repeat(17 << 20));
+    let result = read(true, |collector| {
+        wikidata::read_triples(input(&overlong), &TripleOptions::default(), collector)
+    });
+    assert_refused(result, "data.file: an item of more than 16 MiB");
 }
 
-/// The `good` files of the fuzzer's corpora. Audio, images and hub headers have none; they have
-/// their own tests.
+/// Returns the `good` files of the fuzzer's corpora, by target. Audio, images and hub headers have
+/// none; they have their own tests.
 fn good_files() -> Vec<(&'static str, Vec<u8>)> {
     let corpus = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");
     let read = |name| Some((name, std::fs::read(corpus.join(name).join("good")).ok()?));
@@ -65,12 +72,12 @@ fn good_files() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 #[test]
-fn cut_and_flipped_files_are_read_or_refused() {
+fn truncated_and_flipped_files_are_read_or_refused() {
     let files = good_files();
     assert!(files.len() >= 7, "{}", files.len());
     for (name, bytes) in files {
-        for cut in 0..bytes.len() {
-            targets::run(name, &bytes[..cut]);
+        for length in 0..bytes.len() {
+            targets::run(name, &bytes[..length]);
         }
         for position in 0..bytes.len() {
             for bit in 0..8 {

@@ -13,33 +13,33 @@ pub fn input(text: &(impl AsRef<[u8]> + ?Sized)) -> Input<'_> {
 
 /// Returns a reader's output, as lines of `entries.jsonl`, and its counts.
 pub fn read(
-    skip: bool,
+    skip_malformed: bool,
     read: impl FnOnce(&mut Collector<'_>) -> Result<(), DataError>,
 ) -> Result<(Vec<String>, Counts), String> {
     let mut lines = Vec::new();
-    let mut to = Collector::new(|entry: EntryLine| {
+    let mut collector = Collector::new(|entry: EntryLine| {
         lines.push(serde_json::to_string(&entry).unwrap());
         Ok(())
     })
-    .skipping_bad_rows(skip);
-    let result = read(&mut to);
-    let counts = to.counts().clone();
-    drop(to);
+    .skipping_bad_rows(skip_malformed);
+    let result = read(&mut collector);
+    let counts = collector.counts().clone();
+    drop(collector);
     result.map(|()| (lines, counts)).map_err(|error| error.to_string())
 }
 
-pub fn skipped<const N: usize>(reasons: [(Reason, u64); N]) -> BTreeMap<Reason, u64> {
+pub fn skip_counts<const N: usize>(reasons: [(Reason, u64); N]) -> BTreeMap<Reason, u64> {
     reasons.into()
 }
 
 #[track_caller]
-pub fn refused(result: Result<(Vec<String>, Counts), String>, expected: &str) {
+pub fn assert_refused(result: Result<(Vec<String>, Counts), String>, expected: &str) {
     let error = result.unwrap_err();
     assert!(error.contains(expected) && error.contains("; "), "{error}");
 }
 
 /// Returns the folder of a real data set, if it exists.
-pub fn real(name: &str) -> Option<PathBuf> {
+pub fn real_folder(name: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("ENGRAM_DATA").map(|root| PathBuf::from(root).join(name));
     let folder = folder.filter(|folder| folder.is_dir());
     if folder.is_none() {

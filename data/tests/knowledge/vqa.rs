@@ -3,7 +3,7 @@
 use engram_data::knowledge::vqa::VqaOptions;
 use engram_data::knowledge::{Input, Reason, vqa};
 
-use crate::reading::{input, read, real, refused, skipped};
+use crate::reading::{assert_refused, input, read, real_folder, skip_counts};
 
 const QUESTIONS: &str = r#"{"questions": [{"image_id": 42, "question": "What?", "question_id": 1},
     {"image_id": 7, "question": "Who?", "question_id": 2},
@@ -20,7 +20,8 @@ fn questions_come_with_their_answers() {
     let name = Some("COCO_val2014_%012d.jpg".parse().unwrap());
     let mut options = VqaOptions { image_name: name, ..VqaOptions::default() };
     let vqa = |options: &VqaOptions| {
-        read(false, |to| vqa::read(input(QUESTIONS), input(ANSWERS), options, to)).unwrap()
+        read(false, |collector| vqa::read(input(QUESTIONS), input(ANSWERS), options, collector))
+            .unwrap()
     };
     let (lines, counts) = vqa(&options);
     assert_eq!(
@@ -31,7 +32,7 @@ fn questions_come_with_their_answers() {
         )
     );
     assert_eq!((lines.len(), counts.records), (3, 4));
-    assert_eq!(counts.skipped, skipped([(Reason::NoAnswer, 1), (Reason::NoQuestion, 1)]));
+    assert_eq!(counts.skipped, skip_counts([(Reason::NoAnswer, 1), (Reason::NoQuestion, 1)]));
     options = VqaOptions { per_image: true, ..VqaOptions::default() };
     let (lines, _) = vqa(&options);
     // From the string operations of REVEAL's `get_vqa_knowledge`.
@@ -51,18 +52,20 @@ fn questions_come_with_their_answers() {
 fn bad_question_files_are_reported() {
     let options = VqaOptions::default();
     let vqa = |questions: &str, answers: &str| {
-        read(false, |to| vqa::read(input(questions), input(answers), &options, to))
+        read(false, |collector| vqa::read(input(questions), input(answers), &options, collector))
     };
-    refused(vqa(QUESTIONS, QUESTIONS), "has no list `annotations`");
-    refused(vqa(ANSWERS, ANSWERS), "has no list `questions`");
-    let doubled = QUESTIONS.replace("\"question_id\": 2", "\"question_id\": 1");
-    refused(vqa(&doubled, ANSWERS), "item 2 of `questions`: question 1 appears twice");
-    let doubled = ANSWERS.replace("\"question_id\": 2", "\"question_id\": 1");
-    refused(vqa(QUESTIONS, &doubled), "item 3 of `annotations`: question 1 appears twice");
-    let named = VqaOptions { image_name: Some("%d".parse().unwrap()), ..options.clone() };
-    let odd = QUESTIONS.replace("7", "\"x\"");
-    let result = read(false, |to| vqa::read(input(&odd), input(ANSWERS), &named, to));
-    refused(result, "item 2 of `questions`: image id x is not a number");
+    assert_refused(vqa(QUESTIONS, QUESTIONS), "has no list `annotations`");
+    assert_refused(vqa(ANSWERS, ANSWERS), "has no list `questions`");
+    let duplicate = QUESTIONS.replace("\"question_id\": 2", "\"question_id\": 1");
+    assert_refused(vqa(&duplicate, ANSWERS), "item 2 of `questions`: question 1 appears twice");
+    let duplicate = ANSWERS.replace("\"question_id\": 2", "\"question_id\": 1");
+    assert_refused(vqa(QUESTIONS, &duplicate), "item 3 of `annotations`: question 1 appears twice");
+    let with_pattern = VqaOptions { image_name: Some("%d".parse().unwrap()), ..options.clone() };
+    let not_numeric = QUESTIONS.replace("7", "\"x\"");
+    let result = read(false, |collector| {
+        vqa::read(input(&not_numeric), input(ANSWERS), &with_pattern, collector)
+    });
+    assert_refused(result, "item 2 of `questions`: image id x is not a number");
 }
 
 #[test]
@@ -71,30 +74,31 @@ fn aokvqa_is_one_list() {
         "choices": ["x"], "correct_choice_idx": 0, "direct_answers": ["x", "y", "y"]},
         {"image_id": 1, "question_id": "b", "question": "Who?"}]"#;
     let options = VqaOptions { source: "aokvqa".to_owned(), ..VqaOptions::default() };
-    let (lines, counts) = read(false, |to| vqa::read_aokvqa(input(file), &options, to)).unwrap();
+    let (lines, counts) =
+        read(false, |collector| vqa::read_aokvqa(input(file), &options, collector)).unwrap();
     assert_eq!(
         lines,
         [r#"{"source":"aokvqa","document":"1","question":"What?","answer":["y","x"]}"#]
     );
-    assert_eq!(counts.skipped, skipped([(Reason::NoAnswer, 1)]));
+    assert_eq!(counts.skipped, skip_counts([(Reason::NoAnswer, 1)]));
 }
 
 #[test]
-fn real_questions() {
-    if let Some(folder) = real("aokvqa") {
+fn real_questions_are_read() {
+    if let Some(folder) = real_folder("aokvqa") {
         let aokvqa = |name: &str, per_image| {
             let image_name = Some("val2017/%012d.jpg".parse().unwrap());
             let options = VqaOptions { image_name, per_image, ..VqaOptions::default() };
             let input = Input::open(folder.join(name)).unwrap();
-            read(false, |to| vqa::read_aokvqa(input, &options, to)).unwrap()
+            read(false, |collector| vqa::read_aokvqa(input, &options, collector)).unwrap()
         };
         assert_eq!(aokvqa("aokvqa_v1p0_val.json", false).0.len(), 1_145);
         assert_eq!(aokvqa("aokvqa_v1p0_val.json", true).0.len(), 1_122);
         let (lines, counts) = aokvqa("aokvqa_v1p0_test.json", false);
         assert_eq!((lines.len(), counts.records), (0, 6_702));
-        assert_eq!(counts.skipped, skipped([(Reason::NoAnswer, 6_702)]));
+        assert_eq!(counts.skipped, skip_counts([(Reason::NoAnswer, 6_702)]));
     }
-    if let Some(folder) = real("okvqa") {
+    if let Some(folder) = real_folder("okvqa") {
         // The official answers are not available here: every question has the answer "x".
         let path = folder.join("OpenEnded_mscoco_val2014_questions.json");
         let questions: serde_json::Value =
@@ -107,7 +111,8 @@ fn real_questions() {
             let options = VqaOptions { per_image, ..VqaOptions::default() };
             let questions = Input::open(&path).unwrap();
             let (lines, counts) =
-                read(false, |to| vqa::read(questions, input(&answers), &options, to)).unwrap();
+                read(false, |collector| vqa::read(questions, input(&answers), &options, collector))
+                    .unwrap();
             assert_eq!((lines.len(), counts.skipped.len()), (entries, 0));
         }
     }

@@ -4,7 +4,7 @@ use engram_data::knowledge::wikidata::{Labels, ObjectCounts, TOO_FREQUENT, Tripl
 use engram_data::knowledge::{Collector, Input, Note, Reason, wikidata};
 use proptest::prelude::*;
 
-use crate::reading::{input, read, real, refused, skipped};
+use crate::reading::{assert_refused, input, read, real_folder, skip_counts};
 
 const EDGES: [&str; 3] = [
     r#"[["Q1", "P31", "Q5"], ["Q2", "P31", "Q5"], ["Q5", "P31", "Q5"]]"#,
@@ -15,23 +15,30 @@ const EDGES: [&str; 3] = [
 #[test]
 fn edges_become_triples_with_labels() {
     let mut labels = Labels::default();
-    let mut to = Collector::new(|_| Ok(()));
-    labels.read(input("Q1\tAda\tAda L.\nQ1\tAgain\nQ9\t\nP31\tis a\n"), &mut to).unwrap();
-    assert_eq!(to.counts().skipped, skipped([(Reason::NoText, 1), (Reason::SecondLabel, 1)]));
+    let mut collector = Collector::new(|_| Ok(()));
+    labels.read(input("Q1\tAda\tAda L.\nQ1\tAgain\nQ9\t\nP31\tis a\n"), &mut collector).unwrap();
+    assert_eq!(
+        collector.counts().skipped,
+        skip_counts([(Reason::NoText, 1), (Reason::SecondLabel, 1)])
+    );
     assert_eq!((labels.len(), labels.get("Q1")), (2, Some("Ada")));
     labels
-        .read(input(r#"{"Q5": {"label": "human", "description": null}, "Q2": "Bob"}"#), &mut to)
+        .read(
+            input(r#"{"Q5": {"label": "human", "description": null}, "Q2": "Bob"}"#),
+            &mut collector,
+        )
         .unwrap();
     for edges in EDGES {
         let mut counts = ObjectCounts::default();
-        counts.read(input(edges), &mut to).unwrap();
+        counts.read(input(edges), &mut collector).unwrap();
         let options = TripleOptions {
             labels: Some(&labels),
             reverse: Some(&counts),
             ..TripleOptions::default()
         };
         let (lines, counts) =
-            read(false, |to| wikidata::read_triples(input(edges), &options, to)).unwrap();
+            read(false, |collector| wikidata::read_triples(input(edges), &options, collector))
+                .unwrap();
         assert_eq!(
             lines,
             [
@@ -42,7 +49,7 @@ fn edges_become_triples_with_labels() {
             ]
         );
         assert_eq!((counts.records, counts.entries), (3, 4));
-        assert_eq!(counts.skipped, skipped([(Reason::SelfLoop, 1)]));
+        assert_eq!(counts.skipped, skip_counts([(Reason::SelfLoop, 1)]));
         assert!(counts.notes.is_empty());
     }
 }
@@ -54,19 +61,22 @@ fn ids_without_labels_are_counted() {
     let options =
         TripleOptions { labels: Some(&labels), keep_ids: true, ..TripleOptions::default() };
     let (lines, counts) =
-        read(false, |to| wikidata::read_triples(input(EDGES[0]), &options, to)).unwrap();
+        read(false, |collector| wikidata::read_triples(input(EDGES[0]), &options, collector))
+            .unwrap();
     assert!(lines[0].ends_with(r#""subject":"Ada","relation":"P31","object":"Q5"}"#), "{lines:?}");
     let notes = [(Note::EntityWithoutLabel, 3), (Note::RelationWithoutLabel, 2)];
     assert_eq!(counts.notes, notes.into());
 }
 
 #[test]
-fn a_triple_with_an_unknown_entity_is_reported_or_counted() {
+fn a_triple_with_an_unlabelled_entity_is_reported_or_counted() {
     let mut labels = Labels::default();
     labels.read(input("Q1\tAda\nQ5\thuman\n"), &mut Collector::new(|_| Ok(()))).unwrap();
     let options = TripleOptions { labels: Some(&labels), ..TripleOptions::default() };
     for edges in EDGES {
-        let triples = |skips| read(skips, |to| wikidata::read_triples(input(edges), &options, to));
+        let triples = |skips| {
+            read(skips, |collector| wikidata::read_triples(input(edges), &options, collector))
+        };
         let error = triples(false).unwrap_err().to_string();
         assert!(error.contains("the subject Q2 has no label"), "{error}");
         assert!(error.contains("item 2") || error.contains("data.file:"), "{error}");
@@ -78,17 +88,18 @@ fn a_triple_with_an_unknown_entity_is_reported_or_counted() {
 
 #[test]
 fn frequent_objects_get_no_reverse_edge() {
-    for (count, reverse) in [(TOO_FREQUENT - 1, TOO_FREQUENT - 1), (TOO_FREQUENT, 0)] {
+    for (count, reverse_edges) in [(TOO_FREQUENT - 1, TOO_FREQUENT - 1), (TOO_FREQUENT, 0)] {
         let edges: String = (0..count).map(|i| format!("Q{i}\tP31\thuman\n")).collect();
         let edges = edges + "Q1\tP1\tother\n";
         let mut counts = ObjectCounts::default();
         counts.read(input(&edges), &mut Collector::new(|_| Ok(()))).unwrap();
         let options = TripleOptions { reverse: Some(&counts), ..TripleOptions::default() };
         let (_, counts) =
-            read(false, |to| wikidata::read_triples(input(&edges), &options, to)).unwrap();
-        assert_eq!(counts.entries, count + 2 + reverse);
-        let noted = counts.notes.get(&Note::TooFrequentToReverse).copied();
-        assert_eq!(noted.unwrap_or(0), count - reverse);
+            read(false, |collector| wikidata::read_triples(input(&edges), &options, collector))
+                .unwrap();
+        assert_eq!(counts.entries, count + 2 + reverse_edges);
+        let notes = counts.notes.get(&Note::TooFrequentToReverse).copied();
+        assert_eq!(notes.unwrap_or(0), count - reverse_edges);
     }
 }
 
@@ -97,7 +108,8 @@ fn descriptions_become_passages() {
     let labels = r#"{"Q1": {"label": "Bern", "description": "capital"}, "Q2": {"label": "x"},
         "Q3": {"description": "nameless"}, "Q4": "y"}"#;
     let (lines, counts) =
-        read(false, |to| wikidata::read_descriptions(input(labels), "wikidata", to)).unwrap();
+        read(false, |collector| wikidata::read_descriptions(input(labels), "wikidata", collector))
+            .unwrap();
     assert_eq!(
         lines,
         [
@@ -105,7 +117,7 @@ fn descriptions_become_passages() {
             r#"{"source":"wikidata","document":"Q3","text":"Q3: nameless"}"#,
         ]
     );
-    assert_eq!(counts.skipped, skipped([(Reason::NoDescription, 2)]));
+    assert_eq!(counts.skipped, skip_counts([(Reason::NoDescription, 2)]));
 }
 
 #[test]
@@ -122,12 +134,12 @@ fn bad_edges_and_labels_are_reported_or_counted() {
     ] {
         let triples = |skip| {
             let options = TripleOptions::default();
-            read(skip, |to| wikidata::read_triples(input(edges), &options, to))
+            read(skip, |collector| wikidata::read_triples(input(edges), &options, collector))
         };
-        refused(triples(false), expected);
+        assert_refused(triples(false), expected);
         let (lines, counts) = triples(true).unwrap();
         assert_eq!(lines.len() as u64, counts.records - 1);
-        assert_eq!(counts.skipped, skipped([(Reason::Malformed, 1)]));
+        assert_eq!(counts.skipped, skip_counts([(Reason::Malformed, 1)]));
     }
     // The file itself is broken, so there is no row to skip.
     for (edges, expected) in [
@@ -136,42 +148,48 @@ fn bad_edges_and_labels_are_reported_or_counted() {
         (r#"{"a": 1}"#, "invalid type: map, expected a list"),
     ] {
         let options = TripleOptions::default();
-        refused(read(true, |to| wikidata::read_triples(input(edges), &options, to)), expected);
+        assert_refused(
+            read(true, |collector| wikidata::read_triples(input(edges), &options, collector)),
+            expected,
+        );
     }
     let labels = "{\"Q1\": \"a\",\n \"Q2\": 5}";
-    let result = read(false, |to| wikidata::read_descriptions(input(labels), "w", to));
-    refused(result, "data.file, entry `Q2`: expected an object, found 5");
+    let result =
+        read(false, |collector| wikidata::read_descriptions(input(labels), "w", collector));
+    assert_refused(result, "data.file, entry `Q2`: expected an object, found 5");
 }
 
 proptest! {
     #[test]
-    fn edges_read_the_same_in_both_forms(edges in prop::collection::vec(("Q[0-9]", "[PX\"\\\\é]{1,3}", "Q[0-9]"), 1..30)) {
+    fn both_formats_of_edges_give_the_same_triples(edges in prop::collection::vec(("Q[0-9]", "[PX\"\\\\é]{1,3}", "Q[0-9]"), 1..30)) {
         let lines: String = edges.iter().map(|(s, r, o)| format!("{s}\t{r}\t{o}\n")).collect();
         let json = serde_json::to_string(&edges).unwrap();
         let triples = |text: &str| {
             let mut counts = ObjectCounts::default();
             counts.read(input(text), &mut Collector::new(|_| Ok(()))).unwrap();
             let options = TripleOptions { reverse: Some(&counts), ..TripleOptions::default() };
-            read(false, |to| wikidata::read_triples(input(text), &options, to)).unwrap()
+            read(false, |collector| wikidata::read_triples(input(text), &options, collector)).unwrap()
         };
-        let (found, counts) = triples(&lines);
+        let (triples_of_lines, counts) = triples(&lines);
         let loops = edges.iter().filter(|(s, _, o)| s == o).count();
-        prop_assert_eq!(found.len(), 2 * (edges.len() - loops));
-        prop_assert_eq!(triples(&json), (found, counts));
+        prop_assert_eq!(triples_of_lines.len(), 2 * (edges.len() - loops));
+        prop_assert_eq!(triples(&json), (triples_of_lines, counts));
     }
 }
 
 #[test]
-fn real_labels() {
-    let Some(folder) = real("wikidata-sample") else { return };
+fn real_labels_are_read() {
+    let Some(folder) = real_folder("wikidata-sample") else { return };
     let path = folder.join("entity2wikidata.json");
     let mut labels = Labels::default();
     labels.read(Input::open(&path).unwrap(), &mut Collector::new(|_| Ok(()))).unwrap();
     assert_eq!((labels.len(), labels.get("/m/010016")), (14_515, Some("Denton")));
-    let (lines, counts) =
-        read(false, |to| wikidata::read_descriptions(Input::open(&path)?, "wikidata", to)).unwrap();
+    let (lines, counts) = read(false, |collector| {
+        wikidata::read_descriptions(Input::open(&path)?, "wikidata", collector)
+    })
+    .unwrap();
     assert_eq!((lines.len(), counts.records), (13_666, 14_515));
-    assert_eq!(counts.skipped, skipped([(Reason::NoDescription, 849)]));
+    assert_eq!(counts.skipped, skip_counts([(Reason::NoDescription, 849)]));
     let first = r#"{"source":"wikidata","document":"/m/010016","text":"Denton: city in Texas, United States"}"#;
     assert_eq!(lines[0], first);
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use engram_data::knowledge::wit::WitOptions;
 use engram_data::knowledge::{Reason, wit};
 
-use crate::reading::{input, read, refused, skipped};
+use crate::reading::{assert_refused, input, read, skip_counts};
 
 const COLUMNS: [&str; 17] = [
     "language",
@@ -27,7 +27,7 @@ const COLUMNS: [&str; 17] = [
     "context_section_description",
 ];
 
-/// A WIT file with these fields; all others are empty.
+/// Returns a WIT file with these fields; all others are empty.
 fn wit_file(rows: &[&[(&str, &str)]]) -> String {
     let rows = rows.iter().map(|fields| {
         let fields: BTreeMap<_, _> = fields.iter().copied().collect();
@@ -58,7 +58,8 @@ fn wit_rows_become_images_with_six_texts() {
         ],
     ]);
     let options = WitOptions { language: Some("en".to_owned()), ..WitOptions::default() };
-    let (lines, counts) = read(false, |to| wit::read(input(&file), &options, to)).unwrap();
+    let (lines, counts) =
+        read(false, |collector| wit::read(input(&file), &options, collector)).unwrap();
     assert_eq!(
         lines,
         [concat!(
@@ -68,23 +69,26 @@ fn wit_rows_become_images_with_six_texts() {
         )]
     );
     assert_eq!((counts.records, counts.entries), (3, 1));
-    assert_eq!(counts.skipped, skipped([(Reason::OtherLanguage, 1), (Reason::NoImage, 1)]));
+    assert_eq!(counts.skipped, skip_counts([(Reason::OtherLanguage, 1), (Reason::NoImage, 1)]));
     let (_, counts) =
-        read(false, |to| wit::read(input(&file), &WitOptions::default(), to)).unwrap();
-    assert_eq!(counts.skipped, skipped([(Reason::NoText, 1), (Reason::NoImage, 1)]));
+        read(false, |collector| wit::read(input(&file), &WitOptions::default(), collector))
+            .unwrap();
+    assert_eq!(counts.skipped, skip_counts([(Reason::NoText, 1), (Reason::NoImage, 1)]));
 }
 
 #[test]
 fn bad_wit_files_are_reported() {
-    let wit = |file: &str| read(false, |to| wit::read(input(file), &WitOptions::default(), to));
-    refused(
+    let wit = |file: &str| {
+        read(false, |collector| wit::read(input(file), &WitOptions::default(), collector))
+    };
+    assert_refused(
         wit("language\tpage_url\n"),
         ":1: column `image_url` is missing; the header has: language, page_url",
     );
-    refused(
+    assert_refused(
         wit(&wit_file(&[]).replace("page_title", "language")),
         "column `language` occurs twice",
     );
-    refused(wit(&(wit_file(&[&[]]) + "en\tx\n")), ":3: 2 fields where the header has 17");
-    refused(wit(&wit_file(&[&[("page_title", "\"open")]])), ":2: a quote opened here");
+    assert_refused(wit(&(wit_file(&[&[]]) + "en\tx\n")), ":3: 2 fields where the header has 17");
+    assert_refused(wit(&wit_file(&[&[("page_title", "\"open")]])), ":2: a quote opened here");
 }

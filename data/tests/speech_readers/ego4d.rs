@@ -2,7 +2,7 @@
 
 use engram_data::speech::manifest::Clip;
 
-use crate::files::{Files, gzip, ids, read, refused};
+use crate::files::{Files, assert_refused, gzip, ids, read};
 
 const EGO4D: &str = r#"{"version": "1", "videos": [
   {"video_uid": "v", "clips": [
@@ -17,13 +17,13 @@ const EGO4D: &str = r#"{"version": "1", "videos": [
 #[test]
 fn ego4d_has_the_ids_of_the_official_script() {
     let files = Files::new([("audio/c-2.wav", "x")]);
-    let mut with_mark = b"\xef\xbb\xbf".to_vec();
-    with_mark.extend(EGO4D.replace('\n', "\r\n").bytes());
-    for bytes in [EGO4D.as_bytes().to_vec(), with_mark, gzip(EGO4D)] {
+    let mut with_byte_order_mark = b"\xef\xbb\xbf".to_vec();
+    with_byte_order_mark.extend(EGO4D.replace('\n', "\r\n").bytes());
+    for bytes in [EGO4D.as_bytes().to_vec(), with_byte_order_mark, gzip(EGO4D)] {
         files.write("av.json", bytes);
-        let found = read("ego4d", &files.with_audio("av.json")).unwrap();
+        let data_set = read("ego4d", &files.with_audio("av.json")).unwrap();
         // The output of `"{}-{}_1_{}_{}".format(…)` in Python 3.11 for 12.50, 13, 0.0 and 1.25.
-        assert_eq!(ids(&found), ["3-c-2_1_12.5_13", "X-c-2_1_0.0_1.25"]);
+        assert_eq!(ids(&data_set), ["3-c-2_1_12.5_13", "X-c-2_1_0.0_1.25"]);
         let first = Clip {
             id: "3-c-2_1_12.5_13".to_owned(),
             audio: files.path("audio/c-2.wav"),
@@ -33,9 +33,9 @@ fn ego4d_has_the_ids_of_the_official_script() {
             speaker: Some("3".to_owned()),
             ..Clip::default()
         };
-        assert_eq!(found.clips[0], first);
-        assert_eq!(found.clips[1].speaker.as_deref(), Some("X"));
-        assert_eq!((found.without_text, found.without_length), (1, 1));
+        assert_eq!(data_set.clips[0], first);
+        assert_eq!(data_set.clips[1].speaker.as_deref(), Some("X"));
+        assert_eq!((data_set.without_text, data_set.without_length), (1, 1));
     }
 }
 
@@ -54,22 +54,30 @@ fn bad_ego4d_files_are_reported() {
     ] {
         assert!(EGO4D.contains(from), "{from}");
         files.write("av.json", EGO4D.replacen(from, to, 1));
-        refused("ego4d", &source, expected);
+        assert_refused("ego4d", &source, expected);
     }
-    let twice = EGO4D.replace(person, r#""person_id": "3""#).replace(
+    let duplicate = EGO4D.replace(person, r#""person_id": "3""#).replace(
         "\"start_time_sec\": 0.0, \"end_time_sec\": 1.25",
         "\"start_time_sec\": 12.5, \"end_time_sec\": 13",
     );
-    files.write("av.json", twice);
-    refused("ego4d", &source, &["entry `c-2`", "transcriptions 1 and 4 are both 3-c-2_1_12.5_13"]);
+    files.write("av.json", duplicate);
+    assert_refused(
+        "ego4d",
+        &source,
+        &["entry `c-2`", "transcriptions 1 and 4 are both 3-c-2_1_12.5_13"],
+    );
     files.write("av.json", &EGO4D[..EGO4D.len() / 2]);
-    refused("ego4d", &source, &["ends in the middle"]);
+    assert_refused("ego4d", &source, &["ends in the middle"]);
     files.write("av.json", "");
-    refused("ego4d", &source, &["empty"]);
+    assert_refused("ego4d", &source, &["empty"]);
     files.write("av.json", r#"{"videos": []}"#);
-    refused("ego4d", &source, &["has no clip with a transcript"]);
+    assert_refused("ego4d", &source, &["has no clip with a transcript"]);
     files.write("av.json", EGO4D.replace("c-2", "c-3"));
-    refused("ego4d", &source, &["2 of 2", "X-c-3_1_0.0_1.25 (entry `c-3`)", "audio/c-3.{wav"]);
+    assert_refused(
+        "ego4d",
+        &source,
+        &["2 of 2", "X-c-3_1_0.0_1.25 (entry `c-3`)", "audio/c-3.{wav"],
+    );
 }
 
 /// A clip whose boxes exceed the item limit of the other readers.

@@ -16,9 +16,9 @@ pub struct Files(pub TempDir);
 
 impl Files {
     pub fn new<const N: usize>(files: [(&str, &str); N]) -> Self {
-        let made = Self(TempDir::new().unwrap());
-        files.into_iter().for_each(|(name, text)| made.write(name, text));
-        made
+        let test_files = Self(TempDir::new().unwrap());
+        files.into_iter().for_each(|(name, text)| test_files.write(name, text));
+        test_files
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -34,15 +34,16 @@ impl Files {
         SpeechSource::new(self.path(path))
     }
 
+    /// Returns a source with the folder `audio`.
     pub fn with_audio(&self, path: &str) -> SpeechSource {
         SpeechSource { audio: Some(self.path("audio")), ..self.source(path) }
     }
 }
 
 pub fn gzip(text: &str) -> Vec<u8> {
-    let mut packed = GzEncoder::new(Vec::new(), Compression::default());
-    packed.write_all(text.as_bytes()).unwrap();
-    packed.finish().unwrap()
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(text.as_bytes()).unwrap();
+    encoder.finish().unwrap()
 }
 
 pub fn read(format: &str, source: &SpeechSource) -> Result<SpeechClips, DataError> {
@@ -50,12 +51,12 @@ pub fn read(format: &str, source: &SpeechSource) -> Result<SpeechClips, DataErro
 }
 
 #[track_caller]
-pub fn ids(read: &SpeechClips) -> Vec<&str> {
-    read.clips.iter().map(|clip| clip.id.as_str()).collect()
+pub fn ids(data_set: &SpeechClips) -> Vec<&str> {
+    data_set.clips.iter().map(|clip| clip.id.as_str()).collect()
 }
 
 #[track_caller]
-pub fn refused(format: &str, source: &SpeechSource, expected: &[&str]) {
+pub fn assert_refused(format: &str, source: &SpeechSource, expected: &[&str]) {
     let error = read(format, source).unwrap_err().to_string();
     for expected in expected {
         assert!(error.contains(expected), "{expected:?} is not in: {error}");
@@ -63,6 +64,6 @@ pub fn refused(format: &str, source: &SpeechSource, expected: &[&str]) {
     assert!(error.contains(';') || error.contains('?'), "no remedy: {error}");
 }
 
-pub fn skipping(source: SpeechSource) -> SpeechSource {
+pub fn skip_missing(source: SpeechSource) -> SpeechSource {
     SpeechSource { skip_missing: true, ..source }
 }

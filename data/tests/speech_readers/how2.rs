@@ -4,7 +4,7 @@ use std::fs;
 
 use engram_data::speech::manifest::Clip;
 
-use crate::files::{Files, gzip, ids, read, refused, skipping};
+use crate::files::{Files, assert_refused, gzip, ids, read, skip_missing};
 
 /// Two clips of one video and two of another.
 pub fn how2() -> Files {
@@ -21,7 +21,7 @@ pub fn how2() -> Files {
 #[test]
 fn how2_takes_times_and_speakers_from_their_files() {
     let files = how2();
-    let found = read("how2", &files.with_audio("train")).unwrap();
+    let data_set = read("how2", &files.with_audio("train")).unwrap();
     let clip = |id: &str, audio: &str, text: &str, line| Clip {
         id: id.to_owned(),
         audio: files.path(audio),
@@ -32,33 +32,37 @@ fn how2_takes_times_and_speakers_from_their_files() {
     let second = clip("v_2", "audio/vid.wav", "the second", 2);
     let speaker = Some("s2".to_owned());
     assert_eq!(
-        found.clips,
+        data_set.clips,
         [
             clip("b_1", "audio/more/big.mp3", "so this is", 1),
             Clip { start: 1.5, end: Some(3.25), speaker, ..second },
         ]
     );
     // One utterance has no words in `text`, and one is only in `segments`.
-    assert_eq!(found.without_text, 2);
+    assert_eq!(data_set.without_text, 2);
 }
 
 #[test]
 fn how2_takes_paths_from_wav_scp() {
     let files = how2();
-    refused("how2", &files.source("train"), &["1 of 2", "b_1 (line 1): /somewhere/big.flac"]);
-    let found = read("how2", &skipping(files.source("train"))).unwrap();
-    assert_eq!(ids(&found), ["v_2"]);
-    assert_eq!(found.clips[0].audio, files.path("train/../audio/vid.wav"));
+    assert_refused(
+        "how2",
+        &files.source("train"),
+        &["1 of 2", "b_1 (line 1): /somewhere/big.flac"],
+    );
+    let data_set = read("how2", &skip_missing(files.source("train"))).unwrap();
+    assert_eq!(ids(&data_set), ["v_2"]);
+    assert_eq!(data_set.clips[0].audio, files.path("train/../audio/vid.wav"));
     files.write("train/wav.scp", "vid ../audio/vid.wav\n");
-    refused(
+    assert_refused(
         "how2",
         &files.source("train"),
         &["b_1 (line 1): a line for recording big in ", "wav.scp"],
     );
     files.write("train/wav.scp", "vid ../audio/vid.wav\nbig sox big.mp3 -t wav - |\n");
-    refused("how2", &files.source("train"), &["wav.scp:2: ", "output of a command"]);
+    assert_refused("how2", &files.source("train"), &["wav.scp:2: ", "output of a command"]);
     fs::remove_file(files.path("train/wav.scp")).unwrap();
-    refused("how2", &files.source("train"), &["has no wav.scp", "specify the folder"]);
+    assert_refused("how2", &files.source("train"), &["has no wav.scp", "specify the folder"]);
 }
 
 #[test]
@@ -81,19 +85,19 @@ fn bad_how2_files_are_reported() {
     ] {
         let before = fs::read(files.path(&format!("train/{name}"))).unwrap();
         files.write(&format!("train/{name}"), text);
-        refused("how2", &source, expected);
+        assert_refused("how2", &source, expected);
         files.write(&format!("train/{name}"), gzip(text));
         if !text.is_empty() {
-            refused("how2", &source, expected);
+            assert_refused("how2", &source, expected);
         }
         files.write(&format!("train/{name}"), before);
     }
     files.write("audio/other/vid.wav", "x");
-    refused("how2", &source, &["vid.wav", "has the same name"]);
+    assert_refused("how2", &source, &["vid.wav", "has the same name"]);
     files.write("audio/other/big.wav", "x");
     fs::remove_file(files.path("audio/vid.wav")).unwrap();
-    let found = read("how2", &source).unwrap();
-    assert_eq!(found.clips[0].audio, files.path("audio/other/big.wav"), "WAV is before MP3");
+    let data_set = read("how2", &source).unwrap();
+    assert_eq!(data_set.clips[0].audio, files.path("audio/other/big.wav"), "WAV is before MP3");
     fs::remove_file(files.path("train/segments")).unwrap();
-    refused("how2", &source, &["segments"]);
+    assert_refused("how2", &source, &["segments"]);
 }

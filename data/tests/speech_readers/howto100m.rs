@@ -3,7 +3,7 @@
 use engram_data::speech::SpeechSource;
 use engram_data::speech::manifest::Clip;
 
-use crate::files::{Files, gzip, ids, read, refused, skipping};
+use crate::files::{Files, assert_refused, gzip, ids, read, skip_missing};
 
 const HOWTO100M: &str = r#"{"nnSSgljYARs": {"start": [9.52, 12, 15, 20.25], "end": [14.0, 15, 15, 21],
   "text": ["hey guys", " ", "of no length", "caf\u00e9 \"x\""]},
@@ -14,9 +14,9 @@ fn howto100m_names_captions_by_their_index() {
     let files = Files::new([("audio/nnSSgljYARs.m4a", "x")]);
     for bytes in [HOWTO100M.as_bytes().to_vec(), gzip(&HOWTO100M.replace('\n', "\r\n"))] {
         files.write("caption.json", bytes);
-        let source = skipping(files.with_audio("caption.json"));
-        let found = read("howto100m", &source).unwrap();
-        assert_eq!(ids(&found), ["nnSSgljYARs-0", "nnSSgljYARs-3"]);
+        let source = skip_missing(files.with_audio("caption.json"));
+        let data_set = read("howto100m", &source).unwrap();
+        assert_eq!(ids(&data_set), ["nnSSgljYARs-0", "nnSSgljYARs-3"]);
         let last = Clip {
             id: "nnSSgljYARs-3".to_owned(),
             audio: files.path("audio/nnSSgljYARs.m4a"),
@@ -25,12 +25,12 @@ fn howto100m_names_captions_by_their_index() {
             text: Some("café \"x\"".to_owned()),
             ..Clip::default()
         };
-        assert_eq!(found.clips[1], last);
-        assert_eq!((found.without_text, found.without_length), (1, 1));
-        let [missing] = found.missing.as_slice() else { panic!("{:?}", found.missing) };
+        assert_eq!(data_set.clips[1], last);
+        assert_eq!((data_set.without_text, data_set.without_length), (1, 1));
+        let [missing] = data_set.missing.as_slice() else { panic!("{:?}", data_set.missing) };
         assert_eq!((missing.id.as_str(), missing.clips), ("-gone", 2));
         let source = SpeechSource { skip_missing: false, ..source };
-        refused("howto100m", &source, &["2 of 4 clips", "-gone (entry `-gone`)"]);
+        assert_refused("howto100m", &source, &["2 of 4 clips", "-gone (entry `-gone`)"]);
     }
 }
 
@@ -38,7 +38,7 @@ fn howto100m_names_captions_by_their_index() {
 fn bad_howto100m_files_are_reported() {
     let files = Files::new([("audio/v.wav", "x")]);
     let source = files.with_audio("caption.json");
-    let good = r#""u": {"start": [0], "end": [1], "text": ["a"]}"#;
+    let valid_video = r#""u": {"start": [0], "end": [1], "text": ["a"]}"#;
     for (video, expected) in [
         (r#"{"start": [0, 1], "end": [1], "text": ["a"]}"#, &["2 starts, 1 ends and 1 texts"][..]),
         (r#"{"start": [0], "end": [1], "text": ["a", "b"]}"#, &["1 ends and 2 texts"]),
@@ -55,8 +55,8 @@ fn bad_howto100m_files_are_reported() {
         // An error is reported whether or not the audio exists.
         for name in ["v", "gone"] {
             let video = video.replace("\"v\"", &format!("\"{name}\""));
-            files.write("caption.json", format!("{{{good}, \"{name}\": {video}}}"));
-            refused(
+            files.write("caption.json", format!("{{{valid_video}, \"{name}\": {video}}}"));
+            assert_refused(
                 "howto100m",
                 &source,
                 &[&[format!("entry `{name}`").as_str()], expected].concat(),
@@ -73,6 +73,6 @@ fn bad_howto100m_files_are_reported() {
     ] {
         files.write("caption.json", text);
         files.write("audio/v\t.wav", "x");
-        refused("howto100m", &source, &["caption.json", expected]);
+        assert_refused("howto100m", &source, &["caption.json", expected]);
     }
 }

@@ -5,7 +5,7 @@ use std::fs;
 use engram_data::speech::manifest::Clip;
 use engram_data::speech::{MissingAudio, SpeechSource};
 
-use crate::files::{Files, gzip, ids, read, refused, skipping};
+use crate::files::{Files, assert_refused, gzip, ids, read, skip_missing};
 
 const CHAPTER: &str = "LibriSpeech/dev-clean/84/121123/84-121123";
 
@@ -29,10 +29,10 @@ fn librispeech() -> Files {
 #[test]
 fn librispeech_is_read_from_any_of_its_folders() {
     let files = librispeech();
-    let found = read("librispeech", &files.source("LibriSpeech")).unwrap();
-    assert_eq!(ids(&found), ["84-121123-0000", "84-121123-0001", "1089-134686-0000"]);
+    let data_set = read("librispeech", &files.source("LibriSpeech")).unwrap();
+    assert_eq!(ids(&data_set), ["84-121123-0000", "84-121123-0001", "1089-134686-0000"]);
     assert_eq!(
-        found.clips[0],
+        data_set.clips[0],
         Clip {
             id: "84-121123-0000".to_owned(),
             audio: files.path(&format!("{CHAPTER}-0000.flac")),
@@ -42,9 +42,9 @@ fn librispeech_is_read_from_any_of_its_folders() {
             ..Clip::default()
         }
     );
-    assert_eq!(found.clips[1].text.as_deref(), Some("BUT IT'S  HERE"));
-    assert_eq!(found.clips[1].audio, files.path(&format!("{CHAPTER}-0001.wav")));
-    assert_eq!((found.missing, found.without_text), (vec![], 0));
+    assert_eq!(data_set.clips[1].text.as_deref(), Some("BUT IT'S  HERE"));
+    assert_eq!(data_set.clips[1].audio, files.path(&format!("{CHAPTER}-0001.wav")));
+    assert_eq!((data_set.missing, data_set.without_text), (vec![], 0));
     for (folder, count) in [("dev-clean", 2), ("test-clean/1089", 1), ("dev-clean/84/121123", 2)] {
         let source = files.source(&format!("LibriSpeech/{folder}"));
         assert_eq!(read("librispeech", &source).unwrap().clips.len(), count, "{folder}");
@@ -52,15 +52,15 @@ fn librispeech_is_read_from_any_of_its_folders() {
 }
 
 #[test]
-fn librispeech_files_may_be_packed() {
+fn transcripts_may_be_compressed() {
     let files = librispeech();
-    let plain = read("librispeech", &files.source("LibriSpeech")).unwrap();
-    let list = format!("{CHAPTER}.trans.txt");
-    files.write(&list, gzip(&fs::read_to_string(files.path(&list)).unwrap()));
-    assert_eq!(read("librispeech", &files.source("LibriSpeech")).unwrap(), plain);
-    let cut = gzip("84-121123-0000 GO ON\n");
-    files.write(&list, &cut[..cut.len() - 5]);
-    refused(
+    let uncompressed = read("librispeech", &files.source("LibriSpeech")).unwrap();
+    let transcript_file = format!("{CHAPTER}.trans.txt");
+    files.write(&transcript_file, gzip(&fs::read_to_string(files.path(&transcript_file)).unwrap()));
+    assert_eq!(read("librispeech", &files.source("LibriSpeech")).unwrap(), uncompressed);
+    let compressed = gzip("84-121123-0000 GO ON\n");
+    files.write(&transcript_file, &compressed[..compressed.len() - 5]);
+    assert_refused(
         "librispeech",
         &files.source("LibriSpeech"),
         &["84-121123.trans.txt", "cannot be unpacked"],
@@ -70,7 +70,7 @@ fn librispeech_files_may_be_packed() {
 #[test]
 fn bad_librispeech_files_are_reported() {
     let files = librispeech();
-    let list = format!("{CHAPTER}.trans.txt");
+    let transcript_file = format!("{CHAPTER}.trans.txt");
     let source = files.source("LibriSpeech");
     for (text, expected) in [
         ("", &["84-121123.trans.txt", "the file is empty"][..]),
@@ -86,19 +86,19 @@ fn bad_librispeech_files_are_reported() {
             &[":3: ", "given at", "`84-121123-0000`"],
         ),
     ] {
-        files.write(&list, text);
-        refused("librispeech", &source, expected);
+        files.write(&transcript_file, text);
+        assert_refused("librispeech", &source, expected);
     }
-    files.write(&list, b"84-121123-0000 A\n84-121123-0001 \xff\n");
-    refused("librispeech", &source, &[":2: ", "not UTF-8"]);
-    refused("librispeech", &files.source("nowhere"), &["nowhere"]);
+    files.write(&transcript_file, b"84-121123-0000 A\n84-121123-0001 \xff\n");
+    assert_refused("librispeech", &source, &[":2: ", "not UTF-8"]);
+    assert_refused("librispeech", &files.source("nowhere"), &["nowhere"]);
     fs::create_dir(files.path("empty")).unwrap();
-    refused("librispeech", &files.source("empty"), &["no file SPEAKER-CHAPTER.trans.txt"]);
+    assert_refused("librispeech", &files.source("empty"), &["no file SPEAKER-CHAPTER.trans.txt"]);
     let audio = Some(files.path("empty"));
-    refused("librispeech", &SpeechSource { audio, ..source.clone() }, &["gives the paths"]);
-    files.write(&list, "84-121123-0000 A\n");
+    assert_refused("librispeech", &SpeechSource { audio, ..source.clone() }, &["gives the paths"]);
+    files.write(&transcript_file, "84-121123-0000 A\n");
     files.write("LibriSpeech/other/84/84-121123.trans.txt", "84-121123-0000 A\n");
-    refused("librispeech", &source, &["chapter 84-121123 is also in", "dev-clean"]);
+    assert_refused("librispeech", &source, &["chapter 84-121123 is also in", "dev-clean"]);
 }
 
 #[test]
@@ -108,18 +108,18 @@ fn missing_audio_is_an_error_or_is_listed() {
     let source = files.source("LibriSpeech");
     let expected_file = files.path(&format!("{CHAPTER}-0001.flac")).display().to_string();
     let parts = ["1 of 3 clips have no audio", "84-121123-0001 (line 1)", &expected_file];
-    refused("librispeech", &source, &parts);
-    let found = read("librispeech", &skipping(source.clone())).unwrap();
-    assert_eq!(ids(&found), ["84-121123-0000", "1089-134686-0000"]);
+    assert_refused("librispeech", &source, &parts);
+    let data_set = read("librispeech", &skip_missing(source.clone())).unwrap();
+    assert_eq!(ids(&data_set), ["84-121123-0000", "1089-134686-0000"]);
     let position = "line 1".to_owned();
     let id = "84-121123-0001".to_owned();
-    assert_eq!(found.missing, [MissingAudio { id, position, expected_file, clips: 1 }]);
-    // If no clip is left, skipping is an error too.
+    assert_eq!(data_set.missing, [MissingAudio { id, position, expected_file, clips: 1 }]);
+    // If no clip remains, skipping is also an error.
     for file in
         ["dev-clean/84/121123/84-121123-0000.flac", "dev-clean/84/121123/84-121123-0000.wav"]
     {
         fs::remove_file(files.path(&format!("LibriSpeech/{file}"))).unwrap();
     }
-    let split = skipping(files.source("LibriSpeech/dev-clean"));
-    refused("librispeech", &split, &["2 of 2 clips", "84-121123-0000", "84-121123-0001"]);
+    let split = skip_missing(files.source("LibriSpeech/dev-clean"));
+    assert_refused("librispeech", &split, &["2 of 2 clips", "84-121123-0000", "84-121123-0001"]);
 }

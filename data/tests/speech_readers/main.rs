@@ -16,7 +16,7 @@ use engram_data::speech::frames::Frame;
 use engram_data::speech::manifest::{Clip, read_manifest, write_manifest};
 use engram_data::speech::{SpeechFormat, SpeechSource};
 
-use files::{Files, ids, read, refused, skipping};
+use files::{Files, assert_refused, ids, read, skip_missing};
 use how2::how2;
 
 #[test]
@@ -29,18 +29,18 @@ fn images_belong_to_the_clip_or_its_recording() {
     files.write("frames/b_1/z.jpg", "x");
     files.write("train/text", "b_1 a\nv_2 b\nv_1 c\n");
     let source = SpeechSource { frames: Some(files.path("frames")), ..files.with_audio("train") };
-    let found = read("how2", &source).unwrap();
+    let data_set = read("how2", &source).unwrap();
     let names = |clip: &Clip| -> Vec<String> {
-        let name = |one: &Frame| one.image.file_name().unwrap().to_string_lossy().into_owned();
+        let name = |frame: &Frame| frame.image.file_name().unwrap().to_string_lossy().into_owned();
         clip.frames.iter().map(name).collect()
     };
-    assert_eq!(names(&found.clips[0]), ["z.jpg"]);
-    let of_video = ["2.5.JPG", "12.5.jpg", "100.jpeg", "frame_9.jpg", "frame_000010.jpg"];
-    assert_eq!(names(&found.clips[1]), of_video);
-    assert_eq!(names(&found.clips[2]), of_video);
-    assert_eq!(found.clips[1].frames[0], files.path("frames/vid/2.5.JPG").into());
-    let nothing = SpeechSource { frames: Some(files.path("audio")), ..source.clone() };
-    refused("how2", &nothing, &["audio: no clip has images here"]);
+    assert_eq!(names(&data_set.clips[0]), ["z.jpg"]);
+    let images_of_video = ["2.5.JPG", "12.5.jpg", "100.jpeg", "frame_9.jpg", "frame_000010.jpg"];
+    assert_eq!(names(&data_set.clips[1]), images_of_video);
+    assert_eq!(names(&data_set.clips[2]), images_of_video);
+    assert_eq!(data_set.clips[1].frames[0], files.path("frames/vid/2.5.JPG").into());
+    let without_images = SpeechSource { frames: Some(files.path("audio")), ..source.clone() };
+    assert_refused("how2", &without_images, &["audio: no clip has images here"]);
     // With a frame rate, a clip gets the images of its recording within its time, 1.5 to 3.25 s.
     let timed = read("how2", &SpeechSource { frame_rate: Some(4.0), ..source.clone() }).unwrap();
     assert_eq!(names(&timed.clips[0]), ["z.jpg"]);
@@ -65,13 +65,13 @@ fn ids_that_are_paths_find_no_images() {
     files.write("secret/1.jpg", "x");
     files.write("frames/v_1/1.jpg", "x");
     let source = SpeechSource { frames: Some(files.path("frames")), ..files.with_audio("train") };
-    let found = read("how2", &source).unwrap();
-    let counts: Vec<usize> = found.clips.iter().map(|clip| clip.frames.len()).collect();
+    let data_set = read("how2", &source).unwrap();
+    let counts: Vec<usize> = data_set.clips.iter().map(|clip| clip.frames.len()).collect();
     assert_eq!(counts, [0, 0, 1]);
 }
 
 #[test]
-fn a_manifest_is_a_format_too() {
+fn a_manifest_is_read_like_a_data_set() {
     let files = Files::new([
         (
             "m.jsonl",
@@ -79,18 +79,18 @@ fn a_manifest_is_a_format_too() {
         ),
         ("b.wav", "x"),
     ]);
-    refused("manifest", &files.source("m.jsonl"), &["1 of 2", "a (line 1)", "a.wav"]);
-    let found = read("manifest", &skipping(files.source("m.jsonl"))).unwrap();
-    assert_eq!((ids(&found), found.clips[0].line), (vec!["b"], 3));
+    assert_refused("manifest", &files.source("m.jsonl"), &["1 of 2", "a (line 1)", "a.wav"]);
+    let data_set = read("manifest", &skip_missing(files.source("m.jsonl"))).unwrap();
+    assert_eq!((ids(&data_set), data_set.clips[0].line), (vec!["b"], 3));
     // An empty text means silence, and is valid.
-    assert_eq!(found.clips[0].text.as_deref(), Some(""));
-    assert_eq!(found.clips[0].speaker.as_deref(), Some("s"));
-    refused("manifest", &files.with_audio("m.jsonl"), &["gives the paths"]);
+    assert_eq!(data_set.clips[0].text.as_deref(), Some(""));
+    assert_eq!(data_set.clips[0].speaker.as_deref(), Some("s"));
+    assert_refused("manifest", &files.with_audio("m.jsonl"), &["gives the paths"]);
     assert_eq!(ids(&read("manifest", &files.source("")).unwrap()), ["b"]);
 }
 
 #[test]
-fn formats_have_names() {
+fn format_names_are_parsed_and_serialized() {
     for format in SpeechFormat::ALL {
         assert_eq!(format.to_string().parse::<SpeechFormat>().unwrap(), format);
         assert_eq!(serde_json::to_string(&format).unwrap(), format!("\"{format}\""));
@@ -104,9 +104,9 @@ fn clips_are_written_as_a_manifest() {
     let files = how2();
     files.write("frames/v_2/1.jpg", "x");
     let source = SpeechSource { frames: Some(files.path("frames")), ..files.with_audio("train") };
-    let found = read("how2", &source).unwrap();
+    let data_set = read("how2", &source).unwrap();
     let path = files.path("audio/clips.jsonl");
-    write_manifest(&path, &found.clips).unwrap();
+    write_manifest(&path, &data_set.clips).unwrap();
     // Files beside the manifest have relative paths, others absolute paths.
     let frame = serde_json::to_string(&files.path("frames/v_2/1.jpg")).unwrap();
     assert_eq!(
@@ -117,27 +117,27 @@ fn clips_are_written_as_a_manifest() {
              \"speaker\":\"s2\",\"frames\":[{frame}]}}\n"
         )
     );
-    assert_eq!(read_manifest(&path).unwrap(), found.clips);
+    assert_eq!(read_manifest(&path).unwrap(), data_set.clips);
 }
 
 #[test]
 fn a_failed_manifest_leaves_the_previous_file() {
     let files = Files::new([("m.jsonl", "before")]);
     let path = files.path("m.jsonl");
-    let good = Clip { id: "a".to_owned(), audio: files.path("a.wav"), ..Clip::default() };
-    for (bad, reason) in [
-        (good.clone(), "not unique"),
-        (Clip { id: String::new(), ..good.clone() }, "the id is empty"),
-        (Clip { id: "b\tc".to_owned(), ..good.clone() }, "control character"),
-        (Clip { id: "b".to_owned(), end: Some(0.0), ..good.clone() }, "not after start"),
-        (Clip { id: "b".to_owned(), start: f64::NAN, ..good.clone() }, "not a time"),
+    let valid = Clip { id: "a".to_owned(), audio: files.path("a.wav"), ..Clip::default() };
+    for (invalid, reason) in [
+        (valid.clone(), "not unique"),
+        (Clip { id: String::new(), ..valid.clone() }, "the id is empty"),
+        (Clip { id: "b\tc".to_owned(), ..valid.clone() }, "control character"),
+        (Clip { id: "b".to_owned(), end: Some(0.0), ..valid.clone() }, "not after start"),
+        (Clip { id: "b".to_owned(), start: f64::NAN, ..valid.clone() }, "not a time"),
     ] {
-        let error = write_manifest(&path, &[good.clone(), bad]).unwrap_err().to_string();
+        let error = write_manifest(&path, &[valid.clone(), invalid]).unwrap_err().to_string();
         assert!(error.contains(reason) && error.contains("m.jsonl, clip \""), "{error}");
         assert_eq!(fs::read_to_string(&path).unwrap(), "before");
     }
-    assert_eq!(fs::read_dir(files.0.path()).unwrap().count(), 1, "nothing is left beside it");
-    write_manifest(&path, &[good]).unwrap();
+    assert_eq!(fs::read_dir(files.0.path()).unwrap().count(), 1, "no other file remains");
+    write_manifest(&path, &[valid]).unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap(), "{\"id\":\"a\",\"audio\":\"a.wav\"}\n");
     assert!(write_manifest(&files.path("no/m.jsonl"), &[]).is_err());
 }

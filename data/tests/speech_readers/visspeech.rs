@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use engram_data::speech::SpeechSource;
 use engram_data::speech::manifest::{Clip, read_manifest, write_manifest};
 
-use crate::files::{Files, read, refused, skipping};
+use crate::files::{Files, assert_refused, read, skip_missing};
 
 const VISSPEECH: &str = "key,yt_id,start_time,end_time,annotation\r\n\
                          -a_B-250000-500000,-a_B,250000,500000,\"so, here\"\r\n\
                          cut-1-2,cut,1000000,2000000,tape the end\r\n";
 
 #[test]
-fn visspeech_has_videos_and_clips_that_are_cut() {
+fn a_file_of_the_clip_is_preferred_to_a_file_of_the_video() {
     let files = Files::new([("v.csv", VISSPEECH), ("audio/cut-1-2.flac", "x")]);
     let spec = hound::WavSpec {
         channels: 1,
@@ -28,19 +28,19 @@ fn visspeech_has_videos_and_clips_that_are_cut() {
     writer.finalize().unwrap();
     // A file that contains only the clip is used instead of the video.
     files.write("audio/cut.wav", "x");
-    let found = read("visspeech", &files.with_audio("v.csv")).unwrap();
-    let cut = Clip {
+    let data_set = read("visspeech", &files.with_audio("v.csv")).unwrap();
+    let clip = Clip {
         id: "cut-1-2".to_owned(),
         audio: files.path("audio/cut-1-2.flac"),
         text: Some("tape the end".to_owned()),
         line: 3,
         ..Clip::default()
     };
-    assert_eq!(found.clips[1], cut);
-    let part = &found.clips[0];
-    assert_eq!((part.start, part.end, part.line), (0.25, Some(0.5), 2));
-    assert_eq!(part.text.as_deref(), Some("so, here"));
-    let samples = part.samples(16_000).unwrap();
+    assert_eq!(data_set.clips[1], clip);
+    let segment = &data_set.clips[0];
+    assert_eq!((segment.start, segment.end, segment.line), (0.25, Some(0.5), 2));
+    assert_eq!(segment.text.as_deref(), Some("so, here"));
+    let samples = segment.samples(16_000).unwrap();
     assert_eq!((samples.len(), (samples[0] * 32_768.0) as i16), (4_000, 4_000));
 }
 
@@ -48,9 +48,9 @@ fn visspeech_has_videos_and_clips_that_are_cut() {
 fn bad_visspeech_files_are_reported() {
     let files = Files::new([("v.csv", VISSPEECH), ("audio/-a_B.wav", "x")]);
     let source = files.with_audio("v.csv");
-    refused("visspeech", &source, &["1 of 2", "cut-1-2 (line 3)", "audio/cut.{wav,flac"]);
-    assert_eq!(read("visspeech", &skipping(source.clone())).unwrap().clips.len(), 1);
-    refused(
+    assert_refused("visspeech", &source, &["1 of 2", "cut-1-2 (line 3)", "audio/cut.{wav,flac"]);
+    assert_eq!(read("visspeech", &skip_missing(source.clone())).unwrap().clips.len(), 1);
+    assert_refused(
         "visspeech",
         &files.source("v.csv"),
         &["v.csv", "specify the folder of the audio files"],
@@ -71,46 +71,50 @@ fn bad_visspeech_files_are_reported() {
         ("", &["no rows"]),
     ] {
         files.write("v.csv", format!("{header}{rows}"));
-        refused("visspeech", &source, expected);
+        assert_refused("visspeech", &source, expected);
     }
     files.write("v.csv", "key,yt_id,start,end_time,annotation\na,b,1,2,t\n");
-    refused("visspeech", &source, &["start_time", ":1: "]);
+    assert_refused("visspeech", &source, &["start_time", ":1: "]);
     files.write("v.csv", "");
-    refused("visspeech", &source, &["empty"]);
+    assert_refused("visspeech", &source, &["empty"]);
 }
 
 #[test]
-fn the_real_list_of_visspeech() {
-    let list = std::env::var_os("ENGRAM_DATA")
+fn the_real_list_of_visspeech_is_read() {
+    let table = std::env::var_os("ENGRAM_DATA")
         .map(|root| PathBuf::from(root).join("visspeech/VisSpeech.csv"));
-    let Some(list) = list.filter(|list| list.exists()) else {
+    let Some(table) = table.filter(|table| table.exists()) else {
         let text = b"SKIPPED: set ENGRAM_DATA to the folder that holds visspeech/VisSpeech.csv\n";
         std::io::stderr().write_all(text).unwrap();
         return;
     };
     let files = Files::new([]);
     fs::create_dir(files.path("audio")).unwrap();
-    for video in fs::read_to_string(&list).unwrap().lines().skip(1) {
+    for video in fs::read_to_string(&table).unwrap().lines().skip(1) {
         files.write(&format!("audio/{}.m4a", video.split(',').nth(1).unwrap()), "x");
     }
-    let source = SpeechSource { audio: Some(files.path("audio")), ..SpeechSource::new(&list) };
+    let source = SpeechSource { audio: Some(files.path("audio")), ..SpeechSource::new(&table) };
     // A spreadsheet replaced the ids of three of the 508 clips in this copy.
-    refused("visspeech", &source, &["3 of 508", "#NAME? (line 112)", "(line 370)", "(line 466)"]);
-    let found = read("visspeech", &skipping(source)).unwrap();
-    assert_eq!((found.clips.len(), found.missing.len()), (505, 3));
+    assert_refused(
+        "visspeech",
+        &source,
+        &["3 of 508", "#NAME? (line 112)", "(line 370)", "(line 466)"],
+    );
+    let data_set = read("visspeech", &skip_missing(source)).unwrap();
+    assert_eq!((data_set.clips.len(), data_set.missing.len()), (505, 3));
     let videos: std::collections::HashSet<&Path> =
-        found.clips.iter().map(|clip| clip.audio.as_path()).collect();
+        data_set.clips.iter().map(|clip| clip.audio.as_path()).collect();
     let words = |clip: &Clip| clip.text.as_ref().unwrap().split_whitespace().count();
-    assert_eq!((videos.len(), found.clips.iter().map(words).sum::<usize>()), (492, 6_165));
-    let first = &found.clips[0];
+    assert_eq!((videos.len(), data_set.clips.iter().map(words).sum::<usize>()), (492, 6_165));
+    let first = &data_set.clips[0];
     assert_eq!(first.id, "yzBokd4ckSA-111682000-118086000");
     assert_eq!((first.start, first.end, first.line), (111.682, Some(118.086), 2));
     assert_eq!(first.audio, files.path("audio/yzBokd4ckSA.m4a"));
     let written = files.path("clips.jsonl");
-    write_manifest(&written, &found.clips).unwrap();
-    let mut again = read_manifest(&written).unwrap();
-    for (again, clip) in again.iter_mut().zip(&found.clips) {
-        again.line = clip.line;
+    write_manifest(&written, &data_set.clips).unwrap();
+    let mut clips = read_manifest(&written).unwrap();
+    for (read_back, clip) in clips.iter_mut().zip(&data_set.clips) {
+        read_back.line = clip.line;
     }
-    assert_eq!(again, found.clips);
+    assert_eq!(clips, data_set.clips);
 }

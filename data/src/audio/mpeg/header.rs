@@ -4,7 +4,7 @@
 //! Specifications" of LAME, which also gives the decoder delay of 529 samples
 
 /// The length of a header, in bytes.
-pub(super) const LENGTH: usize = 4;
+pub(super) const HEADER_BYTES: usize = 4;
 /// The delay of a decoder, in samples.
 const DECODER_DELAY: u32 = 529;
 
@@ -14,6 +14,7 @@ pub(super) struct Header {
     /// The bits of version, layer and sample rate, which are constant in a stream.
     kind: u32,
     pub layer: u32,
+    /// The sample rate, in Hz.
     pub rate: u32,
     pub channels: usize,
     /// Length of the frame with its header, in bytes.
@@ -40,7 +41,7 @@ impl Header {
     /// free-format frames, which are not supported.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let word = u32::from_be_bytes(*bytes.first_chunk()?);
-        let bits = |at: u32, count: u32| (word >> at) & ((1 << count) - 1);
+        let bits = |offset: u32, count: u32| (word >> offset) & ((1 << count) - 1);
         let version = bits(19, 2);
         if bits(21, 11) != 0x7ff || version == 1 || bits(17, 2) == 0 {
             return None;
@@ -77,8 +78,8 @@ impl Header {
         Some(Self { kind, layer, rate, channels, length, samples, is_version_1 })
     }
 
-    /// Whether a frame can follow the other frame in a stream.
-    pub(super) fn is_like(&self, other: &Self) -> bool {
+    /// Whether two frames can belong to the same stream.
+    pub(super) fn is_same_kind(&self, other: &Self) -> bool {
         self.kind == other.kind
     }
 }
@@ -89,8 +90,8 @@ pub(super) struct Info {
     /// The number of frames that follow; `None` if it is not given.
     pub frames: Option<u64>,
     /// Samples per channel to remove at the start and at the end.
-    pub start: usize,
-    pub end: usize,
+    pub trim_start: usize,
+    pub trim_end: usize,
 }
 
 impl Info {
@@ -99,33 +100,34 @@ impl Info {
         if header.layer != 3 {
             return None;
         }
-        let number =
-            |at: usize| frame.get(at..at + 4)?.first_chunk().copied().map(u32::from_be_bytes);
+        let number = |offset: usize| {
+            frame.get(offset..offset + 4)?.first_chunk().copied().map(u32::from_be_bytes)
+        };
         if frame.get(36..40) == Some(b"VBRI") {
             return Some(Self { frames: number(36 + 14).map(u64::from), ..Self::default() });
         }
-        let side_info = match (header.is_version_1, header.channels) {
+        let side_info_bytes = match (header.is_version_1, header.channels) {
             (true, 2) => 32,
             (true, _) | (false, 2) => 17,
             (false, _) => 9,
         };
-        let mut at = LENGTH + side_info;
-        if !matches!(frame.get(at..at + 4)?, b"Xing" | b"Info") {
+        let mut offset = HEADER_BYTES + side_info_bytes;
+        if !matches!(frame.get(offset..offset + 4)?, b"Xing" | b"Info") {
             return None;
         }
-        let flags = number(at + 4).unwrap_or(0);
-        at += 8;
-        let frames = (flags & 1 != 0).then(|| number(at)).flatten().map(u64::from);
+        let flags = number(offset + 4).unwrap_or(0);
+        offset += 8;
+        let frames = (flags & 1 != 0).then(|| number(offset)).flatten().map(u64::from);
         // Frames, bytes, the table of contents and the quality.
         for (bit, length) in [(1, 4), (2, 4), (4, 100), (8, 4)] {
-            at += if flags & bit != 0 { length } else { 0 };
+            offset += if flags & bit != 0 { length } else { 0 };
         }
-        let is_lame = matches!(frame.get(at..at + 4), Some(b"LAME" | b"Lavf" | b"Lavc"));
-        let trim = number(at + 21).filter(|_| is_lame).map(|trim| trim >> 8);
-        let (start, end) = trim.map_or((0, 0), |trim| {
+        let is_lame = matches!(frame.get(offset..offset + 4), Some(b"LAME" | b"Lavf" | b"Lavc"));
+        let trim = number(offset + 21).filter(|_| is_lame).map(|trim| trim >> 8);
+        let (trim_start, trim_end) = trim.map_or((0, 0), |trim| {
             (DECODER_DELAY + (trim >> 12), (trim & 0xfff).saturating_sub(DECODER_DELAY))
         });
-        Some(Self { frames, start: start as usize, end: end as usize })
+        Some(Self { frames, trim_start: trim_start as usize, trim_end: trim_end as usize })
     }
 }
 
@@ -143,7 +145,7 @@ mod tests {
         assert_eq!(header.samples, 576);
         let header = Header::parse(&[0xff, 0xfd, 0x84, 0xc0]).expect("layer 2");
         assert_eq!((header.layer, header.rate, header.length), (2, 48_000, 384));
-        for none in [
+        for invalid in [
             [0xff, 0xdb, 0x90, 0x64],
             [0xff, 0xeb, 0x90, 0x64],
             [0xff, 0xf9, 0x90, 0x64],
@@ -151,7 +153,7 @@ mod tests {
             [0xff, 0xfb, 0x00, 0x64],
             [0xff, 0xfb, 0x9c, 0x64],
         ] {
-            assert_eq!(Header::parse(&none), None, "{none:x?}");
+            assert_eq!(Header::parse(&invalid), None, "{invalid:x?}");
         }
         assert_eq!(Header::parse(&[0xff, 0xfb]), None);
     }
@@ -170,9 +172,9 @@ mod tests {
         );
         frame[156..160].copy_from_slice(b"LAME");
         frame[177..180].copy_from_slice(&[0x24, 0x05, 0x00]);
-        let info = Info { frames: Some(100), start: 576 + 529, end: 1280 - 529 };
+        let info = Info { frames: Some(100), trim_start: 576 + 529, trim_end: 1280 - 529 };
         assert_eq!(Info::parse(&header, &frame), Some(info));
-        assert_eq!(Info::parse(&header, &frame[..170]).expect("a short one").start, 0);
+        assert_eq!(Info::parse(&header, &frame[..170]).expect("a short frame").trim_start, 0);
         frame[36..40].copy_from_slice(b"VBRI");
         assert!(Info::parse(&header, &frame).is_some());
     }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use engram_textfile::{Input, Table, TextError};
 
 use super::super::json::Id;
-use super::{CocoOptions, Collector, Reason, give};
+use super::{CocoOptions, Collector, Reason, emit_captions};
 use crate::DataError;
 
 const REMEDY: &str = "write one image and one caption on each row";
@@ -16,11 +16,11 @@ pub(super) fn is_table(file: &str) -> bool {
     file.ends_with(".csv") || file.ends_with(".csv.gz")
 }
 
-/// Reads the rows; an image may have several. Its document is its name.
+/// Reads the rows; an image may have several rows. The document of an entry is the image name.
 pub(super) fn read(
     input: Input<'_>,
     options: &CocoOptions,
-    to: &mut Collector<'_>,
+    collector: &mut Collector<'_>,
 ) -> Result<(), DataError> {
     let mut table = Table::csv(input)?;
     let [image, caption] = table.columns(["image", "caption"])?;
@@ -31,30 +31,30 @@ pub(super) fn read(
             TextError::malformed(table.file(), table.line(), "has no splits", remedy).into()
         );
     }
-    let (mut images, mut index_of) = (Vec::<(String, Vec<String>)>::new(), HashMap::new());
-    while to.advance(|| table.advance())? {
-        let of_split = split.map(|column| table.field(column).trim());
-        if of_split.is_some_and(|found| {
-            !options.splits.is_empty() && !options.splits.iter().any(|wanted| wanted == found)
+    let (mut images, mut index_of_image) = (Vec::<(String, Vec<String>)>::new(), HashMap::new());
+    while collector.next_record(|| table.advance())? {
+        let row_split = split.map(|column| table.field(column).trim());
+        if row_split.is_some_and(|row_split| {
+            !options.splits.is_empty() && !options.splits.iter().any(|split| split == row_split)
         }) {
-            to.skip(Reason::OtherSplit);
+            collector.skip(Reason::OtherSplit);
             continue;
         }
         let name = table.field(image).trim();
-        let checked = if name.is_empty() {
+        let checked_name = if name.is_empty() {
             Err(table.error("has no image", REMEDY))
         } else {
             Ok(name.to_owned())
         };
         let caption = table.field(caption).to_owned();
-        let Some(name) = to.accept(checked)? else { continue };
-        let index = *index_of.entry(name.clone()).or_insert(images.len());
+        let Some(name) = collector.accept(checked_name)? else { continue };
+        let index = *index_of_image.entry(name.clone()).or_insert(images.len());
         if index == images.len() {
             images.push((name, Vec::new()));
         }
         images[index].1.push(caption);
     }
-    images
-        .into_iter()
-        .try_for_each(|(name, captions)| give(&Id(name.clone()), &name, captions, options, to))
+    images.into_iter().try_for_each(|(name, captions)| {
+        emit_captions(&Id(name.clone()), &name, captions, options, collector)
+    })
 }
