@@ -176,7 +176,7 @@ fn read_moov(input: &mut Input) -> std::io::Result<Option<Vec<u8>>> {
             (size, header) = (number(&input.read_up_to(8)?, 0, 8), 16);
         }
         let body = match size {
-            0 => input.left().unwrap_or(0),
+            0 => input.remaining().unwrap_or(0),
             size => size.saturating_sub(header),
         };
         if head.ends_with(b"moov") {

@@ -106,7 +106,7 @@ where
 {
     let collect_part = |part: Split<'_, char>| part.map(finish).collect::<Vec<_>>();
     let mut tokenized = Vec::with_capacity(lines.len());
-    tokenize_parts(lines, part_lines, &collect, |part| tokenized.extend(part));
+    tokenize_parts(lines, part_lines, &collect_part, |part| tokenized.extend(part));
     tokenized.resize(lines.len(), String::new());
     tokenized
 }
