@@ -304,7 +304,7 @@ mod tests {
         ];
         let raw = |line: &str| line.to_owned();
         let collect_part = |part: Split<'_, char>| part.map(raw).collect::<Vec<_>>();
-        let whole = tokenize_part(&mut Lexer::new(), &lines, &[], &collect).0;
+        let whole = tokenize_part(&mut Lexer::new(), &lines, &[], &collect_part).0;
         for part_lines in 1..lines.len() {
             let parts = tokenize_all(&lines, part_lines, &raw);
             assert_eq!(parts, whole[..lines.len()], "{part_lines}");

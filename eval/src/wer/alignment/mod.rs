@@ -264,10 +264,10 @@ mod tests {
             aligner.patterns.reserve(40);
             let expected = by_full_matrix(&reference, &hypothesis);
             let distance = expected.iter().filter(|edit| **edit != Edit::Hit).count();
-            for max in [None, Some(distance)] {
+            for max_edits in [None, Some(distance)] {
                 aligner.edits.clear();
                 aligner.align_part(&reference, &hypothesis, max_edits);
-                assert_eq!(aligner.edits, expected, "seed {seed}, {max:?}");
+                assert_eq!(aligner.edits, expected, "seed {seed}, {max_edits:?}");
             }
         }
     }
