@@ -65,7 +65,7 @@ Examples:
   engram data entries wikidata --labels entity2wikidata.json --descriptions --out passages.jsonl")]
 pub struct Wikidata {
     /// Files of triples
-    edges: Vec<PathBuf>,
+    triples: Vec<PathBuf>,
     /// File of labels of entities, relations or both (repeatable)
     #[arg(long, value_name = "FILE")]
     labels: Vec<PathBuf>,
@@ -219,15 +219,15 @@ impl Entries {
 
 impl Wikidata {
     fn run(self) -> anyhow::Result<()> {
-        let Self { edges, labels, keep_ids, reverse, descriptions, source, output } = self;
-        if edges.is_empty() && !descriptions {
+        let Self { triples, labels, keep_ids, reverse, descriptions, source, output } = self;
+        if triples.is_empty() && !descriptions {
             anyhow::bail!(
                 "no triples and no --descriptions; give files of triples, or --labels with \
                  --descriptions"
             );
         }
         let mut read_twice = Vec::new();
-        read_twice.extend(edges.iter().filter(|_| reverse).cloned());
+        read_twice.extend(triples.iter().filter(|_| reverse).cloned());
         read_twice.extend(labels.iter().filter(|_| descriptions).cloned());
         if let Some(pipe) =
             read_twice.iter().find(|path| fs::metadata(path).is_ok_and(|found| !found.is_file()))
@@ -238,20 +238,20 @@ impl Wikidata {
                  file"
             );
         }
-        let files = [&edges[..], &labels, &read_twice].concat();
-        output.write(&files, |inputs, to| {
+        let files = [&triples[..], &labels, &read_twice].concat();
+        output.write(&files, |inputs, collector| {
             let mut label_table = Labels::default();
             for path in &labels {
                 label_table.read(inputs.open(path)?, &mut inputs.counter())?;
             }
             if descriptions {
                 for path in &labels {
-                    wikidata::read_descriptions(inputs.open(path)?, &source, to)?;
+                    wikidata::read_descriptions(inputs.open(path)?, &source, collector)?;
                 }
             }
             let mut counts = ObjectCounts::default();
             if reverse {
-                for path in &edges {
+                for path in &triples {
                     counts.read(inputs.open(path)?, &mut inputs.counter())?;
                 }
             }
@@ -261,9 +261,9 @@ impl Wikidata {
                 keep_ids,
                 reverse: reverse.then_some(&counts),
             };
-            edges
-                .iter()
-                .try_for_each(|path| wikidata::read_triples(inputs.open(path)?, &options, to))
+            triples.iter().try_for_each(|path| {
+                wikidata::read_triples(inputs.open(path)?, &options, collector)
+            })
         })
     }
 }
@@ -292,16 +292,15 @@ impl Vqa {
             .map(|image_name| VqaOptions { source: source.clone(), image_name, per_image })
             .collect();
         let files = [&questions[..], &annotations, &aokvqa].concat();
-        output.write(&files, |inputs, to| {
+        output.write(&files, |inputs, collector| {
             for ((questions, annotations), options) in
                 questions.iter().zip(&annotations).zip(&options)
             {
-                vqa::read(inputs.open(questions)?, inputs.open(annotations)?, options, to)?;
+                vqa::read(inputs.open(questions)?, inputs.open(annotations)?, options, collector)?;
             }
-            aokvqa
-                .iter()
-                .zip(&options)
-                .try_for_each(|(path, options)| vqa::read_aokvqa(inputs.open(path)?, options, to))
+            aokvqa.iter().zip(&options).try_for_each(|(path, options)| {
+                vqa::read_aokvqa(inputs.open(path)?, options, collector)
+            })
         })
     }
 }
@@ -319,7 +318,7 @@ impl InputFiles {
         Ok(Input::new(path, self.bar.wrap_read(file))?)
     }
 
-    /// A collector for files that give no entries.
+    /// A collector for files that give labels or counts instead of entries.
     fn counter(&self) -> Collector<'static> {
         Collector::new(|_| Ok(())).skipping_bad_rows(self.skip_bad_lines)
     }
@@ -340,7 +339,7 @@ impl Output {
         files: &[PathBuf],
         mut read: impl FnMut(Input<'static>, &mut Collector<'_>) -> Result<(), DataError>,
     ) -> anyhow::Result<()> {
-        self.write(files, |inputs, to| {
+        self.write(files, |inputs, collector| {
             files.iter().try_for_each(|path| read(inputs.open(path)?, to))
         })
     }
@@ -359,7 +358,7 @@ impl Output {
         let not_written = |error| output::not_written(&self.out, error);
         let mut file = BufWriter::new(output::AtomicFile::create(&self.out).map_err(not_written)?);
         let mut write_error = None;
-        let mut to = Collector::new(|knowledge| {
+        let mut collector = Collector::new(|knowledge| {
             let line = serde_json::to_writer(&mut file, &knowledge).map_err(io::Error::from);
             line.and_then(|()| file.write_all(b"\n")).map_err(|error| {
                 let source = error.kind().into();
@@ -368,14 +367,14 @@ impl Output {
             })
         })
         .skipping_bad_rows(self.skip_bad_lines);
-        let read = read(&inputs, &mut to);
-        let counts = to.counts().clone();
-        drop(to);
+        let result = read(&inputs, &mut collector);
+        let counts = collector.counts().clone();
+        drop(collector);
         inputs.bar.finish_and_clear();
         if let Some(error) = write_error {
             return Err(not_written(error));
         }
-        read?;
+        result?;
         if counts.entries == 0 {
             anyhow::bail!(
                 "{}: no entries from {}, so {} is not written; check the files and the options",

@@ -72,8 +72,8 @@ impl Caption {
                 },
             },
             bootstrap: self.intervals.options(),
-            worst: self.outputs.worst(self.worst),
-            items: self.outputs.items(),
+            worst: self.outputs.worst_count(self.worst),
+            items: self.outputs.needs_items(),
             sources: vec![
                 source("references", &self.reference, annotations.images.len()),
                 source("results", &self.hyp, results.results.len()),

@@ -152,7 +152,7 @@ pub(super) fn text_file(path: &Path) -> PathBuf {
 
 /// Whether a file is named `text` and one of Kaldi's other files is in the same folder.
 fn is_in_kaldi_folder(path: &Path) -> bool {
-    let beside = |name: &str| path.with_file_name(name).is_file();
+    let is_in_same_folder = |name: &str| path.with_file_name(name).is_file();
     path.file_name().is_some_and(|name| name == "text")
-        && ["wav.scp", "utt2spk", "feats.scp", "segments"].into_iter().any(beside)
+        && ["wav.scp", "utt2spk", "feats.scp", "segments"].into_iter().any(is_in_same_folder)
 }

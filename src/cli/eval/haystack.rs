@@ -37,8 +37,8 @@ impl Haystack {
         let replies = parse_replies(&self.hyp.display().to_string(), &text)?;
         let options = HaystackOptions {
             bootstrap: self.intervals.options(),
-            items: self.outputs.items(),
-            worst: self.outputs.worst(0),
+            items: self.outputs.needs_items(),
+            worst: self.outputs.worst_count(0),
             sources: vec![source("replies", &self.hyp, replies.len())],
         };
         let mut report = evaluate(&replies, &options)?;

@@ -61,8 +61,8 @@ impl Vqa {
         };
         let options = VqaOptions {
             bootstrap: self.intervals.options(),
-            worst: self.outputs.worst(self.worst),
-            items: self.outputs.items(),
+            worst: self.outputs.worst_count(self.worst),
+            items: self.outputs.needs_items(),
             questions,
             sources,
         };
@@ -104,8 +104,8 @@ impl Aokvqa {
         let predictions = aokvqa::parse_predictions(&files[1], &predictions)?;
         let options = AokvqaOptions {
             bootstrap: self.intervals.options(),
-            items: self.outputs.items(),
-            worst: self.outputs.worst(0),
+            items: self.outputs.needs_items(),
+            worst: self.outputs.worst_count(0),
             sources: vec![
                 source("questions", &self.reference, questions.len()),
                 source("predictions", &self.hyp, predictions.len()),

@@ -45,8 +45,8 @@ impl Retrieval {
             cutoffs: self.k,
             ndcg_cutoffs: self.ndcg,
             bootstrap: self.intervals.options(),
-            items: self.outputs.items(),
-            worst: self.outputs.worst(0),
+            items: self.outputs.needs_items(),
+            worst: self.outputs.worst_count(0),
             sources: vec![source("queries", &self.queries, queries.len())],
         };
         let mut report = evaluate(&queries, &options)?;

@@ -88,8 +88,8 @@ impl Text {
             metric: self.metric,
             normaliser: self.normalizer,
             bootstrap: self.intervals.options(),
-            items: self.outputs.items(),
-            worst: self.outputs.worst(self.worst),
+            items: self.outputs.needs_items(),
+            worst: self.outputs.worst_count(self.worst),
             sources,
         };
         let mut report = evaluate(&texts, &options)?;

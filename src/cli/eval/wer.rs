@@ -131,9 +131,9 @@ impl Wer {
                 UnitName::Char => TokenUnit::Char,
             },
             bootstrap: self.intervals.options(),
-            worst: self.outputs.worst(alignments),
-            confusions: if self.outputs.page() { confusions.max(20) } else { confusions },
-            items: self.outputs.items(),
+            worst: self.outputs.worst_count(alignments),
+            confusions: if self.outputs.writes_page() { confusions.max(20) } else { confusions },
+            items: self.outputs.needs_items(),
             normaliser: self.normalizer,
             other_normalisers: if self.compare_normalizers {
                 Normaliser::COMMON.to_vec()

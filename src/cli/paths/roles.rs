@@ -81,7 +81,7 @@ pub(super) fn role(command: &str, argument: &str) -> Option<Role> {
         | (
             "data",
             "entries",
-            "edges" | "labels" | "files" | "questions" | "annotations" | "aokvqa",
+            "triples" | "labels" | "files" | "questions" | "annotations" | "aokvqa",
         )
         | ("eval", "compare", "a" | "b")
         | ("eval", _, "reference" | "hyp" | "pairs" | "table" | "rare_words" | "biasing")
