@@ -148,7 +148,7 @@ impl RefreshBench {
     }
 
     /// Returns an encoder that multiplies each key by a matrix several times. It stores the number
-    /// of encoded entries in `encoded_entries` and the worker's CPU time in nanoseconds in `cpu_nanoseconds`.
+    /// of encoded entries and the worker's CPU time.
     fn encoder(
         &self,
         encoded_entries: Arc<AtomicUsize>,
