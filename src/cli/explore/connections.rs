@@ -86,7 +86,8 @@ pub(super) async fn serve(listener: TcpListener, app: Router, stopped: impl Futu
             accepted = listener.accept(), if open.len() < MAX_CONNECTIONS => match accepted {
                 Ok((stream, _)) => {
                     let idle = Arc::new(Idle::new());
-                    let served = serve_connection(stream, app.clone(), Arc::clone(&idle), stopping.clone());
+                    let (app, stopping) = (app.clone(), stopping.clone());
+                    let served = serve_connection(stream, app, Arc::clone(&idle), stopping);
                     open.push(OpenConnection { idle, task: tasks.spawn(served) });
                 }
                 // Most likely too many open files: wait for connections to close.
