@@ -13,7 +13,9 @@ fn documents() -> Vec<(PathBuf, String)> {
     let in_folder = |folder: &str| {
         let entries = std::fs::read_dir(root().join(folder)).unwrap();
         let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
-        files.retain(|file| file.extension().is_some_and(|end| end == "md" || end == "ipynb"));
+        files.retain(|file| {
+            file.extension().is_some_and(|extension| extension == "md" || extension == "ipynb")
+        });
         files.sort();
         files
     };
@@ -60,13 +62,13 @@ fn all_links_have_targets() {
                 "" => file.clone(),
                 path => file.parent().unwrap().join(path),
             };
-            let is_there = target.canonicalize().is_ok_and(|target| {
+            let exists = target.canonicalize().is_ok_and(|target| {
                 heading.is_empty()
                     || anchors
                         .get(&target)
-                        .is_some_and(|known| known.iter().any(|one| one == heading))
+                        .is_some_and(|headings| headings.iter().any(|anchor| anchor == heading))
             });
-            if !is_there {
+            if !exists {
                 broken.push(format!("{}: {link}", file.display()));
             }
         }
@@ -87,11 +89,13 @@ fn all_paths_in_the_readme_tables_exist() {
     for row in readme.lines().filter(|line| line.starts_with('|')) {
         let words: Vec<&str> = row.split('`').skip(1).step_by(2).collect();
         // The paths in a row of the table may be relative to the row's first path.
-        let below = root().join(words.first().copied().unwrap_or_default());
-        for word in words.iter().filter(|word| folders.iter().any(|one| word.starts_with(one))) {
+        let base = root().join(words.first().copied().unwrap_or_default());
+        for word in
+            words.iter().filter(|word| folders.iter().any(|folder| word.starts_with(folder)))
+        {
             for path in expanded(word) {
                 checked += 1;
-                if !root().join(&path).exists() && !below.join(&path).exists() {
+                if !root().join(&path).exists() && !base.join(&path).exists() {
                     missing.push(path);
                 }
             }

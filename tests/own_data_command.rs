@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-use running::{done, engram, printed, refusal, refused};
+use running::{engram, printed, refusal, refused, succeeds};
 use serde_json::Value;
 
 /// Trains a small text encoder on the embedded phrases, in the folder `encoder`.
@@ -34,9 +34,9 @@ fn a_memory_is_built_from_a_text_file_or_a_table() {
     let note = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(note.contains("notes.txt: skipped 2 empty lines"), "{note}");
     assert!(printed(&output, "build").contains("3 entries"));
-    done(folder, "memory add notes --model encoder --quiet --texts notes.txt");
+    succeeds(folder, "memory add notes --model encoder --quiet --texts notes.txt");
     let columns = "--csv facts.csv --columns id=Nr,text=Body,source=Topic";
-    done(folder, &format!("{build} {columns} --out facts"));
+    succeeds(folder, &format!("{build} {columns} --out facts"));
     let found = |memory: &str, query: &str| {
         let search =
             running::engram_with(folder, &["memory", "search", memory, "--text", query, "--json"]);
@@ -47,7 +47,7 @@ fn a_memory_is_built_from_a_text_file_or_a_table() {
     assert_eq!(found("notes", "glass pane"), (4, "notes.txt".to_owned()));
     assert_eq!(found("facts", "steel, bolt"), (7, "metal".to_owned()));
     assert_eq!(found("facts", "glass pane"), (9, "facts.csv".to_owned()));
-    let info: Value = serde_json::from_str(&done(folder, "memory info notes --json")).unwrap();
+    let info: Value = serde_json::from_str(&succeeds(folder, "memory info notes --json")).unwrap();
     assert_eq!(info["entries"], 6);
     // The next id after 5 is 6, which is line 1 of the second file.
     let again = engram(folder, "memory update notes --model encoder --quiet --texts notes.txt");
@@ -142,7 +142,7 @@ fn pairs_of_any_columns_train_a_model() {
     let train = "train similarity --csv pairs.csv --columns left,right,rating --model encoder --quiet \
                  --set model.max_tokens=64";
     let report: Value =
-        serde_json::from_str(&done(folder, &format!("{train} --run s --json"))).unwrap();
+        serde_json::from_str(&succeeds(folder, &format!("{train} --run s --json"))).unwrap();
     assert_eq!(report["pairs"], 200);
     let validation = report["validation_pairs"].as_u64().unwrap();
     assert!((30..=50).contains(&validation), "{validation}");
@@ -159,7 +159,7 @@ fn pairs_of_any_columns_train_a_model() {
     // Predictions have the range of the file; the score column is optional.
     fs::write(folder.join("new.csv"), "RIGHT,left\nbolt glass door,bolt glass door\nvalve,panel\n")
         .unwrap();
-    done(folder, "score new.csv --model s --out scores.csv --quiet");
+    succeeds(folder, "score new.csv --model s --out scores.csv --quiet");
     let scores = fs::read_to_string(folder.join("scores.csv")).unwrap();
     let scores: Vec<f64> = scores
         .lines()
@@ -168,7 +168,7 @@ fn pairs_of_any_columns_train_a_model() {
         .collect();
     assert!(scores.len() == 2 && scores[0] != scores[1], "{scores:?}");
     assert!(scores.iter().all(|score| (-1.0..8.0).contains(score)), "{scores:?}");
-    let text = done(folder, &format!("{train} --run t"));
+    let text = succeeds(folder, &format!("{train} --run t"));
     for part in ["200 pairs: ", "Scores from 1 to 4", "untrained encoder", "The trained model"] {
         assert!(text.contains(part), "{text}");
     }

@@ -6,7 +6,7 @@ mod running;
 use std::fs;
 use std::path::Path;
 
-use running::{done, engram, refused};
+use running::{engram, refused, succeeds};
 use serde_json::Value;
 
 fn lines(path: &Path) -> Vec<Value> {
@@ -19,14 +19,14 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("train/recipes/reveal/laptop.toml");
-    done(at, "data world --out world --images 60");
+    succeeds(at, "data world --out world --images 60");
     let train = format!("train reveal --recipe {} --tiny --run run --quiet", recipe.display());
-    let printed = done(at, &train);
+    let printed = succeeds(at, &train);
     assert!(printed.contains("held_out") && printed.contains("facts changed"), "{printed}");
 
     // The number of threads does not change the results.
     let single = train.replace("--run run", "--run single --threads 1");
-    assert_eq!(done(at, &single), printed);
+    assert_eq!(succeeds(at, &single), printed);
     for file in ["model.safetensors", "metrics.jsonl", "test.jsonl", "summary.json"] {
         let read = |run: &str| fs::read(at.join(run).join(file)).unwrap();
         assert!(read("single") == read("run"), "{file} differs with one thread");
@@ -36,7 +36,7 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
     let few: String = questions.lines().take(5).map(|line| format!("{line}\n")).collect();
     fs::write(at.join("world/few.jsonl"), few).unwrap();
     let answer = "answer run --questions world/few.jsonl --quiet --out";
-    let printed = done(at, &format!("{answer} answers.jsonl --evidence --curves"));
+    let printed = succeeds(at, &format!("{answer} answers.jsonl --evidence --curves"));
     assert!(printed.contains("Spearman") && printed.contains("insertion"), "{printed}");
     let answers = lines(&at.join("answers.jsonl"));
     assert_eq!(answers.len(), 5);
@@ -61,7 +61,7 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
 
     // The haystack tasks use their own entries and are scored.
     let reply = "answer run --haystack world/haystack.jsonl --quiet --out";
-    done(at, &format!("{reply} replies.jsonl"));
+    succeeds(at, &format!("{reply} replies.jsonl"));
     let (tasks, replies) =
         (lines(&at.join("world/haystack.jsonl")), lines(&at.join("replies.jsonl")));
     assert_eq!(replies.len(), tasks.len());
@@ -74,7 +74,7 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
         }
     }
     let score = "eval haystack --hyp replies.jsonl --json";
-    let report: Value = serde_json::from_str(&done(at, score)).unwrap();
+    let report: Value = serde_json::from_str(&succeeds(at, score)).unwrap();
     assert_eq!(report["detail"]["compliance"], 1.0);
     assert_eq!(report["n"], tasks.len());
     // The run also replies to tasks without gold answers.
@@ -83,10 +83,10 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
     let unlabelled = unlabelled.replace("\"needles\"", "\"others\"");
     assert!(!unlabelled.contains("answer\":"), "{unlabelled}");
     fs::write(at.join("world/unlabelled.jsonl"), unlabelled).unwrap();
-    done(at, "answer run --haystack world/unlabelled.jsonl --quiet --out unlabelled.jsonl");
+    succeeds(at, "answer run --haystack world/unlabelled.jsonl --quiet --out unlabelled.jsonl");
     // Replies that the input already has are replaced.
     fs::copy(at.join("unlabelled.jsonl"), at.join("world/again.jsonl")).unwrap();
-    done(at, "answer run --haystack world/again.jsonl --quiet --out again.jsonl");
+    succeeds(at, "answer run --haystack world/again.jsonl --quiet --out again.jsonl");
     assert_eq!(
         fs::read(at.join("again.jsonl")).unwrap(),
         fs::read(at.join("unlabelled.jsonl")).unwrap()
@@ -120,7 +120,7 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
     }
 
     // Without a memory no entry is retrieved.
-    done(at, &format!("{answer} alone.jsonl -k 0"));
+    succeeds(at, &format!("{answer} alone.jsonl -k 0"));
     let alone = lines(&at.join("alone.jsonl"));
     assert!(alone.iter().all(|answer| answer["evidence"].as_array().unwrap().is_empty()));
 
@@ -182,7 +182,7 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
     fs::write(&made_by, text.replace(hash, &"0".repeat(64))).unwrap();
     refused(at, &format!("{answer} x.jsonl"), "was built with another");
     fs::write(&made_by, text).unwrap();
-    done(at, &format!("{answer} x.jsonl"));
+    succeeds(at, &format!("{answer} x.jsonl"));
 
     refused(at, &format!("{answer} y.jsonl --memory nowhere"), "nowhere: no such folder");
 
@@ -224,7 +224,7 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
 
     // A memory with keys and values of other widths is refused.
     let world = "--keys world/keys.npy --values world/values.npy --entries world/entries.jsonl";
-    done(at, &format!("memory build {world} --out other"));
+    succeeds(at, &format!("memory build {world} --out other"));
     refused(at, &format!("{answer} z.jsonl --memory other"), "use the memory of this run");
 }
 
@@ -239,7 +239,7 @@ fn a_grid_of_two_configurations_writes_its_reports() {
                  --set phase.questions.steps=2 --set phase.fine-tune.steps=2";
     let grid = format!("grid {}", grid.display());
     let run = format!("{grid} --configurations main-eval-k-0 {small} --out g --quiet --json");
-    let printed = done(at, &run);
+    let printed = succeeds(at, &run);
     let report: Value = serde_json::from_str(&printed).unwrap();
     let names = report["configurations"]
         .as_array()
@@ -255,7 +255,7 @@ fn a_grid_of_two_configurations_writes_its_reports() {
     // Finished runs are not trained again: a second call uses them.
     let trained = || fs::metadata(at.join("g/seed-1/main/model.safetensors")).unwrap().modified();
     let before = trained().unwrap();
-    assert_eq!(done(at, &run), printed);
+    assert_eq!(succeeds(at, &run), printed);
     assert_eq!(trained().unwrap(), before, "the main configuration was trained again");
     let command = report["configurations"][1]["command"].as_str().unwrap();
     assert!(command.contains(" --configurations main-eval-k-0 --seeds 1 --out g --set data.max_"));

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 
 use image::{Rgb, RgbImage};
-use running::{done, engram, refusal, refused};
+use running::{engram, refusal, refused, succeeds};
 use serde_json::{Value, json};
 
 const NUM_IMAGES: usize = 30;
@@ -153,7 +153,7 @@ fn a_run_on_files_has_the_scores_of_eval_and_refuses_other_memories() {
     let at = folder.path();
     write_data(&at.join("data"));
     fs::write(at.join("recipe.toml"), RECIPE).unwrap();
-    let printed = done(at, "train reveal --recipe recipe.toml --run run --quiet");
+    let printed = succeeds(at, "train reveal --recipe recipe.toml --run run --quiet");
     assert!(
         printed.contains("test examples of captions: 12") && printed.contains("note: "),
         "{printed}"
@@ -168,7 +168,7 @@ fn a_run_on_files_has_the_scores_of_eval_and_refuses_other_memories() {
          --hyp run/test/aokvqa-predictions.json",
     ]) {
         let evaluated: Value =
-            serde_json::from_str(&done(at, &format!("{command} --json"))).unwrap();
+            serde_json::from_str(&succeeds(at, &format!("{command} --json"))).unwrap();
         let measures = score["measures"].as_array().unwrap();
         for field in ["metric", "value", "n", "ci95"] {
             assert_eq!(measures[0][field], evaluated[field], "{command}: {field}");
@@ -181,7 +181,7 @@ fn a_run_on_files_has_the_scores_of_eval_and_refuses_other_memories() {
     // The annotations of the data set give the same score.
     let all = "eval caption --ref data/captions.json --with-result \
                  --hyp run/test/captions-results.json --json";
-    let all: Value = serde_json::from_str(&done(at, all)).unwrap();
+    let all: Value = serde_json::from_str(&succeeds(at, all)).unwrap();
     let value = |one: &Value| one["value"].as_f64().unwrap();
     assert!((value(&all) - value(&scores[0]["measures"][0])).abs() < 1e-9, "{all}");
 
@@ -210,12 +210,12 @@ fn a_run_on_files_has_the_scores_of_eval_and_refuses_other_memories() {
         json!({"id": 1, "question": "What colour is it?", "image": "data/pictures/0.jpg"});
     fs::write(at.join("ask.jsonl"), format!("{question}\n")).unwrap();
     let answer = "answer run --questions ask.jsonl --quiet --out";
-    done(at, &format!("{answer} answers.jsonl"));
+    succeeds(at, &format!("{answer} answers.jsonl"));
     // An image without a question gets a caption, as in the test.
     let captioned = tested.iter().find(|one| one["question"] == "").unwrap();
     let image_file = format!("data/pictures/{}.jpg", captioned["name"].as_str().unwrap());
     fs::write(at.join("alone.jsonl"), json!({"id": 1, "image": image_file}).to_string()).unwrap();
-    done(at, "answer run --questions alone.jsonl --quiet --out described.jsonl");
+    succeeds(at, "answer run --questions alone.jsonl --quiet --out described.jsonl");
     let described = json_of(&at.join("described.jsonl"));
     assert!(described.get("question").is_none(), "{described}");
     assert_eq!(described["answer"], captioned["answer"]);
@@ -225,7 +225,7 @@ fn a_run_on_files_has_the_scores_of_eval_and_refuses_other_memories() {
         at.join(name)
     };
     copied("copy");
-    done(at, &format!("{answer} again.jsonl --memory copy"));
+    succeeds(at, &format!("{answer} again.jsonl --memory copy"));
     assert_eq!(
         fs::read(at.join("answers.jsonl")).unwrap(),
         fs::read(at.join("again.jsonl")).unwrap()
@@ -248,7 +248,7 @@ fn a_run_on_files_has_the_scores_of_eval_and_refuses_other_memories() {
     let mut changed = made_by.clone();
     changed.as_object_mut().unwrap().remove("inputs_sha256");
     fs::write(older.join("made-by.json"), changed.to_string()).unwrap();
-    done(at, &format!("{answer} older.jsonl --memory older"));
+    succeeds(at, &format!("{answer} older.jsonl --memory older"));
     fs::remove_file(copied("nobody").join("made-by.json")).unwrap();
     refused(at, &format!("{answer} x.jsonl --memory nobody"), "has no made-by.json");
     // A memory without the folder of its generation is refused.
@@ -276,7 +276,7 @@ fn missing_images_are_skipped_in_every_phase() {
     refused(at, &format!("{train} run"), "7.jpg, which is missing");
     for bad in ["skip", "text_only"] {
         let set = format!("data.on_bad_image=\"{bad}\"");
-        let printed = done(at, &format!("{train} {bad} --set {set}"));
+        let printed = succeeds(at, &format!("{train} {bad} --set {set}"));
         let counted = "1 of 30 described images skipped";
         assert!(printed.contains("missing: 1,") && printed.contains(counted), "{printed}");
     }

@@ -11,14 +11,14 @@ fn engram(folder: &Path, arguments: &str) -> Output {
     command.output().expect("the program")
 }
 
-fn done(folder: &Path, arguments: &str) -> String {
+fn succeeds(folder: &Path, arguments: &str) -> String {
     let output = engram(folder, arguments);
     assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
 fn json(folder: &Path, arguments: &str) -> Value {
-    serde_json::from_str(&done(folder, &format!("{arguments} --json"))).expect("JSON")
+    serde_json::from_str(&succeeds(folder, &format!("{arguments} --json"))).expect("JSON")
 }
 
 fn refused(folder: &Path, arguments: &str) -> String {
@@ -58,7 +58,7 @@ fn one_and_several_references_give_sacrebleus_scores() {
             assert_eq!(report["interval"]["method"], "percentile bootstrap by line");
         }
     }
-    let text = done(folder.path(), "text --ref 1.txt --ref 2.txt --hyp hyp.txt --worst 2");
+    let text = succeeds(folder.path(), "text --ref 1.txt --ref 2.txt --hyp hyp.txt --worst 2");
     assert!(
         text.starts_with("Texts, 3 lines, references per line: 2, normaliser none\n"),
         "{text}"
@@ -124,7 +124,7 @@ fn systems_are_compared_by_their_items() {
     ]);
     for system in ["a", "b"] {
         let files = format!("--items {system}.jsonl --html {system}.html");
-        done(folder.path(), &format!("text --ref ref.txt --hyp {system}.txt {files}"));
+        succeeds(folder.path(), &format!("text --ref ref.txt --hyp {system}.txt {files}"));
     }
     let items = std::fs::read_to_string(folder.path().join("a.jsonl")).expect("items");
     let item: Value = serde_json::from_str(items.lines().next().expect("a line")).expect("JSON");

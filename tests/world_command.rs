@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
-use running::{done, refused};
+use running::{refused, succeeds};
 use serde_json::Value;
 
 fn json_lines(path: &Path) -> Vec<Value> {
@@ -37,9 +37,9 @@ fn a_memory_of_the_world_is_searched_and_updated() {
     let temporary = tempfile::tempdir().unwrap();
     let folder = temporary.path();
     fs::create_dir(folder.join("w")).unwrap();
-    done(folder, "data world --out w --images 120 --size 32 --split test");
+    succeeds(folder, "data world --out w --images 120 --size 32 --split test");
     let build = "memory build --keys w/keys.npy --values w/values.npy --entries w/entries.jsonl";
-    done(folder, &format!("{build} --out m"));
+    succeeds(folder, &format!("{build} --out m"));
 
     let questions = json_lines(&folder.join("w/questions.jsonl"));
     assert!(questions.iter().all(|question| question["split"] == "test"));
@@ -58,7 +58,7 @@ fn a_memory_of_the_world_is_searched_and_updated() {
         assert!(folder.join("w").join(image).is_file(), "{image}");
     }
 
-    done(folder, "memory search m --queries w/queries.npy -k 10 --out ids.npy");
+    succeeds(folder, "memory search m --queries w/queries.npy -k 10 --out ids.npy");
     let bytes = fs::read(folder.join("ids.npy")).unwrap();
     let ids = bytes[bytes.len() - 80 * questions.len()..].chunks(8);
     let ids: Vec<i64> = ids.map(|id| i64::from_le_bytes(id.try_into().unwrap())).collect();
@@ -70,14 +70,14 @@ fn a_memory_of_the_world_is_searched_and_updated() {
     assert_eq!(swapped.len(), 100);
     assert!(swapped.iter().all(|entry| entries[&entry["id"].as_i64().unwrap()] != *entry));
     let update = "memory update m --keys w/swap_keys.npy --values w/swap_values.npy";
-    done(folder, &format!("{update} --entries w/swap.jsonl"));
-    done(folder, "memory verify m");
+    succeeds(folder, &format!("{update} --entries w/swap.jsonl"));
+    succeeds(folder, "memory verify m");
 
     let tasks = fs::read_to_string(folder.join("w/haystack.jsonl")).unwrap();
     assert_eq!(tasks.lines().count(), 200, "1 in 10, 1 in 100");
     let replies = tasks.replace("}\n", ",\"response\":\"yes\"}\n");
     fs::write(folder.join("replies.jsonl"), replies).unwrap();
-    let report = done(folder, "eval haystack --hyp replies.jsonl --json");
+    let report = succeeds(folder, "eval haystack --hyp replies.jsonl --json");
     let report: Value = serde_json::from_str(&report).unwrap();
     assert_eq!(report["detail"]["accuracy_plain"], 0.5);
 }
@@ -86,8 +86,8 @@ fn a_memory_of_the_world_is_searched_and_updated() {
 fn the_folder_has_the_same_bytes_for_any_number_of_threads() {
     let temporary = tempfile::tempdir().unwrap();
     let folder = temporary.path();
-    done(folder, "data world --out one/w --images 60 --views 3 --threads 1");
-    done(folder, "data world --out two --images 60 --views 3 --threads 2");
+    succeeds(folder, "data world --out one/w --images 60 --views 3 --threads 1");
+    succeeds(folder, "data world --out two --images 60 --views 3 --threads 2");
     let one = files(&folder.join("one/w"));
     assert_eq!(one, files(&folder.join("two")));
     assert_eq!(one.keys().filter(|name| name.starts_with("views/")).count(), 180);
@@ -105,7 +105,7 @@ fn the_folder_has_the_same_bytes_for_any_number_of_threads() {
 #[test]
 fn the_examples_of_the_help_work() {
     let folder = tempfile::tempdir().unwrap();
-    let help = done(folder.path(), "memory --help").replace("\\\n", "");
+    let help = succeeds(folder.path(), "memory --help").replace("\\\n", "");
     let (_, examples) = help.split_once("(no download needed):\n").unwrap();
     let examples: Vec<&str> = examples.lines().take_while(|line| !line.is_empty()).collect();
     assert!(examples.len() > 8, "{help}");
@@ -114,6 +114,6 @@ fn the_examples_of_the_help_work() {
         // A smaller world, because the graph over the whole world takes a minute.
         let smaller =
             arguments.replace("data world --out world", "data world --out world --images 60");
-        done(folder.path(), &smaller);
+        succeeds(folder.path(), &smaller);
     }
 }

@@ -11,8 +11,8 @@ use engram_memory::format::mapping::{MAX_PATH_LENGTH, path_at};
 /// and exit code 2.
 pub fn explain_truncated_files() {
     let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut libc::c_void) = handle_sigbus;
-    // SAFETY: `handle_sigbus` calls only async-signal-safe functions. It runs on the signal stack of Rust's
-    // runtime.
+    // SAFETY: `handle_sigbus` calls only async-signal-safe functions. It runs on the signal stack
+    // of Rust's runtime.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler as libc::sighandler_t;

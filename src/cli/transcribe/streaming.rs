@@ -45,7 +45,7 @@ pub struct Streaming {
 pub(super) struct Report {
     #[serde(flatten)]
     options: StreamOptions,
-    /// Number of passes of the model, one per chunk.
+    /// Number of passes of the ASR model.
     passes: usize,
     /// Passes that started late because the previous pass was still running.
     late_passes: usize,
