@@ -91,9 +91,9 @@ fn no_output_changes_a_run_or_a_memory() {
         ("link/new", "run"),
     ];
     for command in COMMANDS {
-        for (output, what) in protected {
+        for (output, kind) in protected {
             let arguments = command.replace("IN", "input").replace("OUT", output);
-            refused(folder, &arguments, &format!("would write into the {what} "));
+            refused(folder, &arguments, &format!("would write into the {kind} "));
         }
     }
     for command in [
@@ -110,8 +110,8 @@ fn no_output_changes_a_run_or_a_memory() {
     ] {
         refused(folder, command, "would write into the ");
     }
-    let left: Vec<_> = fs::read_dir(folder.join("memory")).unwrap().collect();
-    assert_eq!(left.len(), 2, "{left:?}");
+    let remaining: Vec<_> = fs::read_dir(folder.join("memory")).unwrap().collect();
+    assert_eq!(remaining.len(), 2, "{remaining:?}");
     // A folder with the user's own recipe is not a run.
     fs::create_dir(folder.join("project")).unwrap();
     fs::write(folder.join("project/recipe.toml"), "").unwrap();
@@ -125,15 +125,15 @@ fn two_outputs_need_different_paths() {
     let folder = folder.path();
     fs::create_dir(folder.join("there")).unwrap();
     symlink("x", folder.join("link")).unwrap();
-    let both = "both write there";
+    let message = "both write there";
     for (one, other) in
         [("x", "x"), ("x", "there/../x"), ("x", "link"), ("-", "-"), ("-", "/dev/stdout")]
     {
         let search = format!("memory search m --queries q --out {one} --scores {other}");
-        refused(folder, &search, both);
-        refused(folder, &format!("eval wer --pairs p --items {one} --html {other}"), both);
+        refused(folder, &search, message);
+        refused(folder, &format!("eval wer --pairs p --items {one} --html {other}"), message);
     }
-    refused(folder, "reproduce --out there/new --export-bundled there/new/bundled", both);
+    refused(folder, "reproduce --out there/new --export-bundled there/new/bundled", message);
     assert_eq!(fs::read_dir(folder).unwrap().count(), 2);
 }
 

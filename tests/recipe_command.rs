@@ -12,11 +12,11 @@ const STUDIES: [&str; 5] = ["patent", "reveal", "speech", "avformer", "clip"];
 
 #[test]
 fn docs_recipes_equals_the_printed_reference() {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let page = std::fs::read_to_string(here.join("docs/recipes.md")).unwrap_or_default();
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(repository.join("docs/recipes.md")).unwrap_or_default();
     let remedy = "docs/recipes.md differs from the code; run \
                   `cargo run --release -- recipe reference > docs/recipes.md`";
-    assert!(succeeds(here, "recipe reference") == page, "{remedy}");
+    assert!(succeeds(repository, "recipe reference") == page, "{remedy}");
 }
 
 #[test]
@@ -44,8 +44,8 @@ fn built_in_recipes_have_names() {
         list.contains("\npatent/minilm ") && grids.starts_with("avformer/ablations "),
         "{list}"
     );
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let file = std::fs::read_to_string(here.join("train/recipes/patent/world.toml")).unwrap();
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let file = std::fs::read_to_string(repository.join("train/recipes/patent/world.toml")).unwrap();
     assert_eq!(succeeds(folder, "recipe show patent/world"), file);
     refused(folder, "recipe show patent/wrld", "patent/world");
 

@@ -33,7 +33,7 @@ def source():
         for x in range(61):
             smooth = (4 * x, 255 - 5 * y, (x * y) % 256)
             line = (255, 255, 255) if (x + 2 * y) % 17 == 0 else smooth
-            noise = draw.randint(-20, 20) if y > 21 else 0
+            noise = random_source.randint(-20, 20) if y > 21 else 0
             image.putpixel((x, y), tuple(max(0, min(255, c + noise)) for c in line))
     return image
 
