@@ -27,7 +27,7 @@ SIZES = [(24, 24), (31, 7), (60, 20), (96, 80), (61, 43), (61, 9), (5, 43), (1, 
 
 def source():
     """Returns an image of 61 x 43 pixels."""
-    draw = random.Random(3)
+    random_source = random.Random(3)
     image = Image.new("RGB", (61, 43))
     for y in range(43):
         for x in range(61):

@@ -67,7 +67,8 @@ SIZES = {
     "hidden_dropout_prob": 0.0,
     "attention_probs_dropout_prob": 0.0,
 }
-NEW, OLD = "sentence_transformers.sentence_transformer.modules.", "sentence_transformers.models."
+# Prefix of the class names in modules.json of older versions.
+OLD = "sentence_transformers.models."
 FLAGS = {
     "cls": "pooling_mode_cls_token",
     "max": "pooling_mode_max_tokens",
@@ -121,7 +122,7 @@ def published_clip():
     )
     last = len(vocabulary) - 1
     shared = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4,
-           "initializer_range": 0.3}
+              "initializer_range": 0.3}
     text = {**shared, "vocab_size": last + 1, "max_position_embeddings": 24, "eos_token_id": last,
             "bos_token_id": last - 1, "pad_token_id": last}
     vision = {**shared, "image_size": 16, "patch_size": 8}
@@ -264,7 +265,8 @@ def add_berts():
     def inner(modules):
         modules[0]["path"] = "0_Transformer"
         with_class_prefix(OLD)(modules)
-    model_files = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "sentence_bert_config.json"]
+    model_files = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
+                   "sentence_bert_config.json"]
     add("bert in 0_Transformer", changed(
         cls, files={"modules.json": inner, "sentence_bert_config.json": {"max_seq_length": 20, "do_lower_case": False}},
         moves=[(file, f"0_Transformer/{file}") for file in model_files]))
@@ -329,7 +331,7 @@ def add_berts():
         changed(mean, files={"tokenizer.json": update(post_processor=None), tokenizer: fast}))
     add("bert tokenizer without a post-processor", changed(mean, files={"tokenizer.json": update(post_processor=None)}))
 
-    named = "config_sentence_transformers.json"
+    prompts_file = "config_sentence_transformers.json"
     both = prompts(query="the method: ", document="pipe: ", other="wide ")
     add("bert prompts", changed(mean, files={prompts_file: both}))
     for mode in (*FLAGS, ("cls", "mean")):
