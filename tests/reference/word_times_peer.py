@@ -61,8 +61,10 @@ def compare(ours, theirs):
             if word["probability"] is not None:
                 probabilities.append(abs(our_word["probability"] - word["probability"]))
             if max(starts[-1], ends[-1]) > 0.021:
-                large_differences.append(f"{clip}: {word['text']} {word['start']}-{word['end']}, ours {our_word['start']}-{our_word['end']}")
-    print(f"{len(theirs) - len(different_clips)} of {len(theirs)} clips have equal words ({len(starts)} words); others: {different_clips}")
+                our_time = f"{our_word['start']}-{our_word['end']}"
+                large_differences.append(f"{clip}: {word['text']} {word['start']}-{word['end']}, ours {our_time}")
+    equal = len(theirs) - len(different_clips)
+    print(f"{equal} of {len(theirs)} clips have equal words ({len(starts)} words); others: {different_clips}")
     for name, values in (("start", starts), ("end", ends)):
         shares = [f"{sum(v < limit for v in values) / len(values):.4f} < {limit} s" for limit in (0.005, 0.02, 0.05, 0.1)]
         print(f"{name}: {', '.join(shares)}; largest difference {max(values):.3f} s")
