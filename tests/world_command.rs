@@ -16,14 +16,16 @@ fn json_lines(path: &Path) -> Vec<Value> {
 }
 
 /// The names and bytes of all files in a folder.
-fn files(folder: &Path) -> HashMap<String, Vec<u8>> {
+fn read_files(folder: &Path) -> HashMap<String, Vec<u8>> {
     let mut found = HashMap::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
         if path.is_dir() {
             found.extend(
-                files(&path).into_iter().map(|(inner, bytes)| (format!("{name}/{inner}"), bytes)),
+                read_files(&path)
+                    .into_iter()
+                    .map(|(inner, bytes)| (format!("{name}/{inner}"), bytes)),
             )
         } else {
             _ = found.insert(name, fs::read(&path).unwrap())
@@ -63,7 +65,8 @@ fn a_memory_of_the_world_is_searched_and_updated() {
     let ids = bytes[bytes.len() - 80 * questions.len()..].chunks(8);
     let ids: Vec<i64> = ids.map(|id| i64::from_le_bytes(id.try_into().unwrap())).collect();
     let found = questions.iter().zip(ids.chunks(10));
-    let found = found.filter(|(one, ids)| ids.contains(&one["entry"].as_i64().unwrap())).count();
+    let found =
+        found.filter(|(question, ids)| ids.contains(&question["entry"].as_i64().unwrap())).count();
     assert!(found as f64 > 0.8 * questions.len() as f64, "{found} of {}", questions.len());
 
     let swapped = json_lines(&folder.join("w/swap.jsonl"));
@@ -88,9 +91,9 @@ fn the_folder_has_the_same_bytes_for_any_number_of_threads() {
     let folder = temporary.path();
     succeeds(folder, "data world --out one/w --images 60 --views 3 --threads 1");
     succeeds(folder, "data world --out two --images 60 --views 3 --threads 2");
-    let one = files(&folder.join("one/w"));
-    assert_eq!(one, files(&folder.join("two")));
-    assert_eq!(one.keys().filter(|name| name.starts_with("views/")).count(), 180);
+    let single_thread = read_files(&folder.join("one/w"));
+    assert_eq!(single_thread, read_files(&folder.join("two")));
+    assert_eq!(single_thread.keys().filter(|name| name.starts_with("views/")).count(), 180);
     assert_eq!(fs::read_dir(folder).unwrap().count(), 2, "nothing is left beside them");
 
     refused(folder, "data world --out two", "two: already contains files; give a new folder");

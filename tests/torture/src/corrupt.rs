@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use crate::formats::{self, Format, Promise};
-use crate::program::{Ended, Engram};
+use crate::program::{CommandResult, Engram};
 use crate::random::Random;
 use crate::report::Report;
 use crate::scratch::{self, Scratch, Snapshot};
@@ -25,7 +25,7 @@ enum Change {
     Bit(usize, u8),
     /// One replaced byte: position and value.
     Byte(usize, u8),
-    /// FourBytes bytes with this value, for extreme lengths and counts: position and value.
+    /// Four bytes with this value, for extreme lengths and counts: position and value.
     FourBytes(usize, u8),
 }
 
@@ -56,7 +56,7 @@ impl Change {
 pub fn attack(report: &Report) -> Result<()> {
     let scratch = Scratch::new("corrupt")?;
     let shared = Shared::make(&scratch)?;
-    for (number, format) in formats::all(report, &shared)?.iter().enumerate() {
+    for (number, format) in formats::all_formats(report, &shared)?.iter().enumerate() {
         attack_format(report, &scratch, format, number as u64)?;
     }
     tokenizers::attack(report, &scratch, &shared)
@@ -98,7 +98,7 @@ fn attack_format(report: &Report, scratch: &Scratch, format: &Format, number: u6
         format.name
     );
     let intact = (without_folder(&intact.stdout, &workdir), output_files);
-    scratch::each(&cases, scratch, |(file, bytes, change), folder| {
+    scratch::for_each(&cases, scratch, |(file, bytes, change), folder| {
         let example = folder.join("example");
         if format.in_place || !example.is_dir() {
             scratch::empty(&example)?;
@@ -124,7 +124,7 @@ fn check_promise(
     report: &Report,
     format: &Format,
     example: &Path,
-    ended: &Ended,
+    ended: &CommandResult,
     changed: bool,
     case: &str,
 ) {
@@ -153,7 +153,7 @@ fn check_promise(
 }
 
 /// Runs the format's command. Returns its result and its output files.
-fn run_command(format: &Format, folder: &Path) -> Result<(Ended, Snapshot)> {
+fn run_command(format: &Format, folder: &Path) -> Result<(CommandResult, Snapshot)> {
     let output = folder.join("output");
     scratch::empty(&output)?;
     let line = format.line.replace("{}", &folder.join("example").to_string_lossy());
