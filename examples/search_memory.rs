@@ -38,8 +38,8 @@ fn print_results(
     questions: &[Question],
     keys: &[f32],
 ) -> Result<Vec<i64>, Box<dyn Error>> {
-    let found = Exact.search(generation, Queries { keys, k: 2 }, &Filter::default())?;
-    for (question, hits) in questions.iter().zip(&found.hits) {
+    let results = Exact.search(generation, Queries { keys, k: 2 }, &Filter::default())?;
+    for (question, hits) in questions.iter().zip(&results.hits) {
         println!(
             "\n{} ({}; {})",
             question.text,
@@ -51,5 +51,5 @@ fn print_results(
             println!("  {:.3}  {:>6}  {:<9} {}", hit.score, hit.id, entry.source, entry.text());
         }
     }
-    Ok(found.hits.iter().filter_map(|hits| Some(hits.first()?.id)).collect())
+    Ok(results.hits.iter().filter_map(|hits| Some(hits.first()?.id)).collect())
 }

@@ -86,10 +86,10 @@ impl PhraseFiles {
 
 /// All files in a folder with their contents, except files that record times.
 fn contents(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
-    let mut found = Vec::new();
+    let mut files = Vec::new();
     let mut folders = vec![folder.to_path_buf()];
-    while let Some(next) = folders.pop() {
-        for entry in std::fs::read_dir(next).expect("a folder") {
+    while let Some(subfolder) = folders.pop() {
+        for entry in std::fs::read_dir(subfolder).expect("a folder") {
             let path = entry.expect("an entry").path();
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let varying = ["timing", "events", ".lock", "README"];
@@ -97,12 +97,12 @@ fn contents(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
                 folders.push(path);
             } else if !varying.iter().any(|varying| name.starts_with(varying)) {
                 let content = std::fs::read(&path).expect("a file");
-                found.push((path.strip_prefix(folder).expect("inside").to_path_buf(), content));
+                files.push((path.strip_prefix(folder).expect("inside").to_path_buf(), content));
             }
         }
     }
-    found.sort();
-    found
+    files.sort();
+    files
 }
 
 #[test]
@@ -248,9 +248,9 @@ fn every_layout_and_loss_trains_and_predicts() {
         let data = format!("data.dir={}", files.path("data"));
         let (layout, loss) = (format!("model.layout={layout}"), format!("model.loss={loss}"));
         let pooling = format!("model.pooling={pooling}");
-        let extra = ["--set", &layout, "--set", &loss, "--set", &pooling];
-        let other = ["--set", "model.other_targets=3", "--set", "check.metric_value=-1"];
-        succeeds(&files.train_arguments(&run, &data, &[&extra[..], &other].concat()));
+        let varied = ["--set", &layout, "--set", &loss, "--set", &pooling];
+        let fixed = ["--set", "model.other_targets=3", "--set", "check.metric_value=-1"];
+        succeeds(&files.train_arguments(&run, &data, &[&varied[..], &fixed].concat()));
         let (input, output) = (files.path("data/test.csv"), files.path("predictions.csv"));
         succeeds(&["score", &input, "--model", &run, "--out", &output, "--force", "--quiet"]);
     }

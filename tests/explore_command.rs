@@ -303,8 +303,8 @@ fn requests_from_other_sites_are_refused() {
         assert_eq!(response.status, status, "{path} {header}");
     }
     for path in ["/../Cargo.toml", "/m/CURRENT", "/api/memories/0/images/..%2f..%2fsecret", "/x"] {
-        let found = explorer.get(path);
-        assert!((400..500).contains(&found.status), "{path}: {}", found.status);
+        let response = explorer.get(path);
+        assert!((400..500).contains(&response.status), "{path}: {}", response.status);
     }
 }
 
@@ -413,10 +413,10 @@ fn slow_requests_do_not_block_others() {
     let open = fs::read_dir(format!("/proc/{}/fd", explorer.program.id())).unwrap().count();
     assert!(open < 320, "{open} open files");
     // A connection with an incomplete header is closed.
-    let mut last = slow.last().unwrap();
-    last.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let mut last_connection = slow.last().unwrap();
+    last_connection.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     let mut bytes = Vec::new();
-    let _ = last.read_to_end(&mut bytes);
+    let _ = last_connection.read_to_end(&mut bytes);
     assert!(start.elapsed() < Duration::from_secs(25), "{:?}", start.elapsed());
 }
 

@@ -122,9 +122,9 @@ fn clip_finds_texts_and_images_in_one_memory() {
     succeeds(folder, &[&build[..], &["--out", "m", "--quiet"]].concat());
     // Each entry finds itself with cosine 1.
     let finds_itself = |arguments: &[&str], id: i64| {
-        let found = &hits(folder, &[&["m", "-k", "1"], arguments].concat())[0][0];
-        assert_eq!(found.0, id, "{arguments:?}");
-        assert!((found.1 - 1.0).abs() < 1e-5, "{arguments:?}: {}", found.1);
+        let hit = &hits(folder, &[&["m", "-k", "1"], arguments].concat())[0][0];
+        assert_eq!(hit.0, id, "{arguments:?}");
+        assert!((hit.1 - 1.0).abs() < 1e-5, "{arguments:?}: {}", hit.1);
     };
     finds_itself(&["--image", "pictures/red.png"], 10);
     finds_itself(&["--image", "pictures/green.bmp", "--text", "All  GREEN"], 11);
@@ -139,12 +139,12 @@ fn clip_finds_texts_and_images_in_one_memory() {
 
     // Queries from a file: plain lines, and JSON lines with images in the file's folder.
     fs::write(folder.join("queries.txt"), "bern in europe\r\nall green\n").unwrap();
-    let found = hits(folder, &["m", "-k", "5", "--texts", "queries.txt"]);
-    assert_eq!((found.len(), found[0][0].0), (2, 13));
+    let query_hits = hits(folder, &["m", "-k", "5", "--texts", "queries.txt"]);
+    assert_eq!((query_hits.len(), query_hits[0][0].0), (2, 13));
     let queries = [json!({"question": "bern in europe"}), json!({"image": "pictures/red.png"})];
     fs::write(folder.join("queries.jsonl"), json_lines(&queries)).unwrap();
-    let found = hits(folder, &["m", "-k", "1", "--texts", "queries.jsonl"]);
-    assert_eq!((found[0][0].0, found[1][0].0), (13, 10));
+    let query_hits = hits(folder, &["m", "-k", "1", "--texts", "queries.jsonl"]);
+    assert_eq!((query_hits[0][0].0, query_hits[1][0].0), (13, 10));
 
     // Edits use the same model; new ids continue the numbering.
     fs::write(folder.join("more.jsonl"), json_lines(&[json!({"text": "a new thing"})])).unwrap();
@@ -334,9 +334,9 @@ fn minilm_finds_the_entry_of_a_paraphrase() {
         .skip(1)
         .map(|line| line.split_once(',').unwrap().1.parse().unwrap())
         .collect();
-    let found = &hits(folder, &["m", "-k", "4", "--text", query])[0];
+    let query_hits = &hits(folder, &["m", "-k", "4", "--text", query])[0];
     for (id, expected) in [2, 4].into_iter().zip(scores) {
-        let score = found.iter().find(|hit| hit.0 == id).unwrap().1;
+        let score = query_hits.iter().find(|hit| hit.0 == id).unwrap().1;
         assert!((score - expected).abs() < 2e-6, "{id}: {score} {expected}");
     }
 }
@@ -415,6 +415,6 @@ fn mobilenet_embeddings_have_the_neighbours_of_the_stored_features() {
     succeeds(folder, &[&build[..], &options].concat());
     assert_eq!(hits(folder, &["both", "-k", "1", "--text", "a word"])[0][0].0, 2);
     let query_image = format!("{images}/{}", entries[1]["image"].as_str().unwrap());
-    let found = &hits(folder, &["both", "-k", "1", "--image", &query_image])[0][0];
-    assert!(found.0 == 1 && (found.1 - 1.0).abs() < 1e-5, "{found:?}");
+    let hit = &hits(folder, &["both", "-k", "1", "--image", &query_image])[0][0];
+    assert!(hit.0 == 1 && (hit.1 - 1.0).abs() < 1e-5, "{hit:?}");
 }

@@ -241,10 +241,10 @@ fn a_run_on_files_has_the_scores_of_eval_and_refuses_other_memories() {
         ("tokenizer_sha256", "another tokenizer"),
         ("inputs_sha256", "another image preprocessing"),
     ] {
-        let other = copy_memory(field);
+        let other_memory = copy_memory(field);
         let mut changed = made_by.clone();
         changed[field] = "0".repeat(64).into();
-        fs::write(other.join("made-by.json"), changed.to_string()).unwrap();
+        fs::write(other_memory.join("made-by.json"), changed.to_string()).unwrap();
         refused(folder, &format!("{answer} x.jsonl --memory {field}"), part);
         refused(
             folder,

@@ -46,11 +46,11 @@ impl Published {
 
 fn published() -> Option<Published> {
     let variable = |name: &str| {
-        let found = std::env::var_os(name).map(PathBuf::from);
-        if found.is_none() {
+        let path = std::env::var_os(name).map(PathBuf::from);
+        if path.is_none() {
             eprintln!("SKIPPED: {name} is not set");
         }
-        found
+        path
     };
     let (weights, speech) = (variable("ENGRAM_WHISPER")?, variable("ENGRAM_DATA")?.join("speech"));
     if !speech.is_dir() {
@@ -124,10 +124,10 @@ fn real_speech_gives_the_texts_of_the_reference() {
     let transcribe = ["transcribe", path_text(&speech), "--model", &model, "--quiet", "--out"];
     let command_output = engram(&[&transcribe[..], &[&output]].concat());
     assert!(command_output.status.success(), "{}", text(&command_output.stderr));
-    let found = fs::read_to_string(&output).expect("texts");
-    assert_eq!(found.lines().next(), Some("id\ttext"));
+    let actual = fs::read_to_string(&output).expect("texts");
+    assert_eq!(actual.lines().next(), Some("id\ttext"));
     let equal_lines =
-        expected.lines().skip(1).filter(|line| found.lines().any(|other| other == *line));
+        expected.lines().skip(1).filter(|line| actual.lines().any(|other| other == *line));
     let equal = equal_lines.count();
     println!("{equal} of 57 texts equal the reference");
     assert!(equal >= 55, "{equal} of 57");
@@ -242,8 +242,9 @@ fn words_have_their_times() {
     fs::create_dir(&folder).expect("a folder");
     let jfk = published.speech.join("wav16k/jfk.wav");
     fs::copy(&jfk, folder.join("jfk.wav")).expect("a file");
-    let other = "libri-2033-164914-0002.wav";
-    fs::copy(published.speech.join("wav16k").join(other), folder.join(other)).expect("a file");
+    let other_file = "libri-2033-164914-0002.wav";
+    fs::copy(published.speech.join("wav16k").join(other_file), folder.join(other_file))
+        .expect("a file");
     write_wav(&folder.join("silence.wav"), [0.0; 16_000].into_iter());
     let bytes = fs::read(&jfk).expect("audio");
     let pairs = bytes[44..].chunks_exact(2);

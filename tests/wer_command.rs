@@ -97,10 +97,10 @@ fn manifests_and_tables_are_read_by_their_columns() {
         )
     };
     let manifest = nemo("a", "hello you", "hello you") + &nemo("b", "good day", "good");
-    let other = nemo("a", "hello you", "hello you") + &nemo("c", "good day", "good");
+    let other_manifest = nemo("a", "hello you", "hello you") + &nemo("c", "good day", "good");
     let folder = folder_with(&[
         ("manifest.json", &manifest),
-        ("other.json", &other),
+        ("other.json", &other_manifest),
         ("both.csv", "ID,Sentence,Output\na,\"hello, you\",\"hello, you\"\nb,good day,good\n"),
         ("ref.csv", "utterance_id,transcript\nb,good day\na,hello you\n"),
         ("hyp.tsv", "path\tsentence\na\thello you\nb\tgood\n"),

@@ -17,21 +17,21 @@ fn json_lines(path: &Path) -> Vec<Value> {
 
 /// The names and bytes of all files in a folder.
 fn read_files(folder: &Path) -> HashMap<String, Vec<u8>> {
-    let mut found = HashMap::new();
+    let mut files = HashMap::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
         if path.is_dir() {
-            found.extend(
+            files.extend(
                 read_files(&path)
                     .into_iter()
                     .map(|(inner, bytes)| (format!("{name}/{inner}"), bytes)),
             )
         } else {
-            _ = found.insert(name, fs::read(&path).unwrap())
+            _ = files.insert(name, fs::read(&path).unwrap())
         }
     }
-    found
+    files
 }
 
 #[test]
@@ -64,10 +64,10 @@ fn a_memory_of_the_world_is_searched_and_updated() {
     let bytes = fs::read(folder.join("ids.npy")).unwrap();
     let ids = bytes[bytes.len() - 80 * questions.len()..].chunks(8);
     let ids: Vec<i64> = ids.map(|id| i64::from_le_bytes(id.try_into().unwrap())).collect();
-    let found = questions.iter().zip(ids.chunks(10));
-    let found =
-        found.filter(|(question, ids)| ids.contains(&question["entry"].as_i64().unwrap())).count();
-    assert!(found as f64 > 0.8 * questions.len() as f64, "{found} of {}", questions.len());
+    let ranked = questions.iter().zip(ids.chunks(10));
+    let retrieved =
+        ranked.filter(|(question, ids)| ids.contains(&question["entry"].as_i64().unwrap())).count();
+    assert!(retrieved as f64 > 0.8 * questions.len() as f64, "{retrieved} of {}", questions.len());
 
     let swapped = json_lines(&folder.join("w/swap.jsonl"));
     assert_eq!(swapped.len(), 100);

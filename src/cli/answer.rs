@@ -121,8 +121,7 @@ impl Answer {
             output::print(&text)?;
         }
         let answers = counted(answers.len(), "answer");
-        let done = format!("{answers} written to {}", self.out.display());
-        output::note(&done);
+        output::note(&format!("{answers} written to {}", self.out.display()));
         Ok(Outcome::Done)
     }
 
@@ -148,8 +147,7 @@ impl Answer {
         bar.finish_and_clear();
         output::write_atomic(&self.out, &bytes)?;
         let replies = counted(tasks.len(), "reply");
-        let done = format!("{replies} written to {}", self.out.display());
-        output::note(&done);
+        output::note(&format!("{replies} written to {}", self.out.display()));
         Ok(Outcome::Done)
     }
 

@@ -118,9 +118,9 @@ pub(super) fn check(command: &Command, matches: &ArgMatches) -> anyhow::Result<(
     }
     let from_stdin: Vec<&PathArgument> =
         arguments.iter().filter(|argument| argument.is_stdin()).collect();
-    if let [one, other, ..] = &from_stdin[..] {
-        let (one, other) = (&one.argument, &other.argument);
-        bail!("{one} and {other} both read standard input; give one of them a file");
+    if let [first, second, ..] = &from_stdin[..] {
+        let (first, second) = (&first.argument, &second.argument);
+        bail!("{first} and {second} both read standard input; give one of them a file");
     }
     let mut files = outputs.iter().filter(|output| output.role.is_output_file());
     files.try_for_each(|output| check_may_write(&output.path))

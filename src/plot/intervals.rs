@@ -114,9 +114,9 @@ mod tests {
 
     #[test]
     fn a_mean_lies_in_its_interval() {
-        let right = Interval::bootstrap_mean("right", &[1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0]);
-        assert_eq!(right.value, 0.75);
-        assert!(right.bounds[0] < 0.75 && 0.75 < right.bounds[1], "{right:?}");
+        let mean = Interval::bootstrap_mean("right", &[1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0]);
+        assert_eq!(mean.value, 0.75);
+        assert!(mean.bounds[0] < 0.75 && 0.75 < mean.bounds[1], "{mean:?}");
     }
 
     #[test]

@@ -114,9 +114,9 @@ impl MemoryBench {
             for _ in 0..self.rounds.max(1) {
                 for (i, (_, index)) in engram_indexes.iter().enumerate() {
                     let start = Instant::now();
-                    let found = index.search(generation, queries, &Filter::default())?;
+                    let results = index.search(generation, queries, &Filter::default())?;
                     times[i].push(start.elapsed().as_secs_f64());
-                    recalls[i] = found.recall(&exact);
+                    recalls[i] = results.recall(&exact);
                 }
                 for (i, name) in baseline_indexes.iter().enumerate() {
                     let Some(baselines) = &mut baselines else { continue };

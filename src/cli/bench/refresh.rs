@@ -79,14 +79,14 @@ impl RefreshBench {
         let mut rounds = Vec::new();
         let bar = output::progress_bar(self.rounds.max(1), "rounds");
         for _ in 0..self.rounds.max(1) {
-            let taken = writer.take().context("the refresh did not return the writer")?;
-            let (round, returned) = self.measure_round(&memory, taken, &queries)?;
+            let current_writer = writer.take().context("the refresh did not return the writer")?;
+            let (round, returned) = self.measure_round(&memory, current_writer, &queries)?;
             writer = Some(returned);
             rounds.push(round);
             bar.inc(1);
         }
         bar.finish_and_clear();
-        let median_of = |of: fn(&Round) -> f64| median(rounds.iter().map(of).collect());
+        let median_of = |value: fn(&Round) -> f64| median(rounds.iter().map(value).collect());
         let without = median_of(|round| round.rate_without_refresh);
         let with = median_of(|round| round.rate_with_refresh);
         let slowdown =
@@ -159,14 +159,15 @@ impl RefreshBench {
         move |mut batch| {
             for key in batch.keys.chunks_mut(width) {
                 for _ in 0..matmuls {
-                    let mut next = vec![0f32; width];
+                    let mut product = vec![0f32; width];
                     for (number, row) in key.iter().zip(matrix.chunks(width)) {
-                        next.iter_mut()
+                        product
+                            .iter_mut()
                             .zip(row)
-                            .for_each(|(next, weight)| *next += number * weight);
+                            .for_each(|(product, weight)| *product += number * weight);
                     }
-                    let length = next.iter().map(|x| x * x).sum::<f32>().sqrt().max(1e-20);
-                    key.iter_mut().zip(next).for_each(|(key, next)| *key = next / length);
+                    let length = product.iter().map(|x| x * x).sum::<f32>().sqrt().max(1e-20);
+                    key.iter_mut().zip(product).for_each(|(key, product)| *key = product / length);
                 }
             }
             cpu_nanoseconds.store(cpu_time().unwrap_or(0), Ordering::Relaxed);

@@ -148,9 +148,9 @@ impl TradeoffBench {
             let mut points = Vec::new();
             for candidates in CANDIDATES {
                 let graphs = Hnsw::open(generation, candidates * k)?;
-                let found = graphs.search(generation, queries, &Filter::default())?;
+                let results = graphs.search(generation, queries, &Filter::default())?;
                 let seconds = self.median_seconds(&graphs, generation, queries)?;
-                points.push((found.recall(&exact), speed(seconds)));
+                points.push((results.recall(&exact), speed(seconds)));
             }
             lines.push(Line::new(format!("graph, k {k}"), points));
             let seconds = self.median_seconds(&Exact, generation, queries)?;

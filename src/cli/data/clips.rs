@@ -99,12 +99,12 @@ impl Clips {
             ));
         }
         if missing.len() > MAX_PRINTED_MISSING {
-            let more = missing.len() - MAX_PRINTED_MISSING;
-            output::warn(&format!("and {more} more without audio; --json lists all"));
+            let unprinted = missing.len() - MAX_PRINTED_MISSING;
+            output::warn(&format!("and {unprinted} more without audio; --json lists all"));
         }
         let mut summary = format!("{}: {}", self.out.display(), counted(clips.len(), "clip"));
         for (count, reason) in [
-            (missing.iter().map(|one| one.clips).sum(), "without audio"),
+            (missing.iter().map(|file| file.clips).sum(), "without audio"),
             (without_text, "without text"),
             (without_length, "without length"),
         ] {

@@ -18,8 +18,8 @@ const TOKEN_PARAMETER: &str = "token";
 /// The header in which a browser reports the site of the requesting page.
 const SITE_HEADER: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// The error message for a request without a valid token.
-const NO_TOKEN_MESSAGE: &str = "no valid token: open the address that `engram explore` printed in its \
-                      terminal; it contains ?token=";
+const NO_TOKEN_MESSAGE: &str = "no valid token: open the address that `engram explore` printed \
+    in its terminal; it contains ?token=";
 /// The same message as a page for browsers.
 const NO_TOKEN_PAGE: &str = "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Engram</title>\
     <h1>This page needs a token</h1><p>Open the address that <code>engram explore</code> printed in its terminal. \

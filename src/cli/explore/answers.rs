@@ -169,12 +169,12 @@ impl RevealRun {
         filter: Filter,
     ) -> anyhow::Result<(u64, Vec<Evidence>)> {
         let (answerer, generation) = self.current_run()?;
-        let found = answerer.find(text, image.map(Upload::path), k, filter);
+        let evidence = answerer.find(text, image.map(Upload::path), k, filter);
         let hide_path = |error| match image {
             Some(image) => image.without_path(error),
             None => error,
         };
-        let found = found.map_err(|error| hide_path(error.into()))?;
-        Ok((generation, found))
+        let evidence = evidence.map_err(|error| hide_path(error.into()))?;
+        Ok((generation, evidence))
     }
 }

@@ -114,8 +114,8 @@ impl RunsAndMemories {
 }
 
 /// The deepest common ancestor of two folders.
-fn common_ancestor<'a>(one: &'a Path, other: &Path) -> &'a Path {
-    one.ancestors().find(|folder| other.starts_with(folder)).unwrap_or(Path::new(""))
+fn common_ancestor<'a>(folder: &'a Path, other: &Path) -> &'a Path {
+    folder.ancestors().find(|ancestor| other.starts_with(ancestor)).unwrap_or(Path::new(""))
 }
 
 /// Adds the runs and memories below a folder. Skips unreadable runs and memories with a note.
@@ -201,8 +201,8 @@ mod tests {
         let memories: Vec<_> =
             found.memories.iter().map(|memory| (memory.name.as_str(), memory.run)).collect();
         assert_eq!(memories, [("grid/seed-1/main/memory", Some(1))]);
-        let alone = find(&[root.join("runs/a")]).expect("found");
-        assert_eq!(alone.runs[0].name, "a");
+        let single = find(&[root.join("runs/a")]).expect("found");
+        assert_eq!(single.runs[0].name, "a");
         // Duplicates are merged, and a memory belongs to its run, in any order of the arguments.
         let folders = ["runs/grid/seed-1/main/memory", "runs", "runs/a", "runs/../runs"];
         let merged = find(&folders.map(|folder| root.join(folder))).expect("found");

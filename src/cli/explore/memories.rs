@@ -240,15 +240,15 @@ impl SearchableMemory {
         let hits = match (&query, run, &containing) {
             (.., Some(containing)) if containing.is_empty() => Vec::new(),
             (Some(keys), ..) => {
-                let found = Exact.search(&generation, Queries { keys, k }, &filter)?.hits;
-                let found = found.into_iter().flatten().map(|hit| to_hit(hit.row, hit.score));
-                found.collect::<anyhow::Result<_>>()?
+                let results = Exact.search(&generation, Queries { keys, k }, &filter)?.hits;
+                let hits = results.into_iter().flatten().map(|hit| to_hit(hit.row, hit.score));
+                hits.collect::<anyhow::Result<_>>()?
             }
             (None, Some(run), _) => {
                 let opened = answerers.opened(run)?;
-                let found;
-                (generation_number, found) = opened.find(text, image.as_ref(), k, filter)?;
-                found.into_iter().map(Hit::of_run).collect()
+                let evidence;
+                (generation_number, evidence) = opened.find(text, image.as_ref(), k, filter)?;
+                evidence.into_iter().map(Hit::of_run).collect()
             }
             (None, None, containing) => {
                 let rows = match containing {

@@ -216,7 +216,7 @@ impl Transcript {
             (normaliser.normalise(reference), normaliser.normalise(&text));
         let mut reference_words = reference.split_whitespace().map(str::to_owned);
         let mut hypothesis_words = hypothesis.split_whitespace().map(str::to_owned);
-        let mut next = |in_reference: bool, in_hypothesis: bool| {
+        let mut next_words = |in_reference: bool, in_hypothesis: bool| {
             let next_word = |exists: bool, words: &mut dyn Iterator<Item = String>| {
                 exists.then(|| words.next()).flatten().unwrap_or_default()
             };
@@ -228,10 +228,10 @@ impl Transcript {
         let mut errors = 0;
         let words = align(TokenUnit::Word, &reference, &hypothesis).into_iter().map(|edit| {
             let (kind, (reference, hypothesis)) = match edit {
-                Edit::Hit => ("hit", next(true, true)),
-                Edit::Substitution => ("substitution", next(true, true)),
-                Edit::Deletion => ("deletion", next(true, false)),
-                Edit::Insertion => ("insertion", next(false, true)),
+                Edit::Hit => ("hit", next_words(true, true)),
+                Edit::Substitution => ("substitution", next_words(true, true)),
+                Edit::Deletion => ("deletion", next_words(true, false)),
+                Edit::Insertion => ("insertion", next_words(false, true)),
             };
             errors += usize::from(kind != "hit");
             (kind, reference, hypothesis)

@@ -306,13 +306,13 @@ pub(in crate::cli) fn check_model(
     encoder: &JointEncoder,
     generation: &Generation,
 ) -> anyhow::Result<()> {
-    let (given, stored) = (records(encoder), &generation.manifest().encoders);
+    let (requested, stored) = (records(encoder), &generation.manifest().encoders);
     let folder = generation.folder().display();
     if stored.is_empty() {
         let note = format!(
             "warning: {folder} does not name the model of its keys; \
              scores are valid only if the model is {}",
-            names_with_hashes(&given)
+            names_with_hashes(&requested)
         );
         output::warn(&note);
         return Ok(());
@@ -320,22 +320,22 @@ pub(in crate::cli) fn check_model(
     let hashes = |records: &[EncoderRecord]| -> Vec<String> {
         records.iter().map(|record| record.sha256.clone()).collect()
     };
-    if hashes(&given) != hashes(stored) {
+    if hashes(&requested) != hashes(stored) {
         anyhow::bail!(
             "{folder}: its keys come from {}, not {}; give that model, or rebuild the memory",
             names_with_hashes(stored),
-            names_with_hashes(&given)
+            names_with_hashes(&requested)
         );
     }
-    for (given, stored) in given.iter().zip(stored) {
+    for (requested, stored) in requested.iter().zip(stored) {
         let is_known = stored.inputs_sha256.is_some();
-        if is_known && given.inputs_sha256 != stored.inputs_sha256 {
+        if is_known && requested.inputs_sha256 != stored.inputs_sha256 {
             anyhow::bail!(
                 "{folder}: its keys come from {}; {} has the same weights, but another \
                  configuration, tokenizer, prompt or image preprocessing; give the original model, \
                  or rebuild the memory",
                 stored.name,
-                given.name
+                requested.name
             );
         }
     }
@@ -344,15 +344,15 @@ pub(in crate::cli) fn check_model(
 
 /// Returns an error if the texts of a memory were encoded with another prompt.
 fn check_prompt(encoder: &JointEncoder, generation: &Generation) -> anyhow::Result<()> {
-    for (given, stored) in records(encoder).iter().zip(&generation.manifest().encoders) {
-        if given.prompt != stored.prompt {
+    for (requested, stored) in records(encoder).iter().zip(&generation.manifest().encoders) {
+        if requested.prompt != stored.prompt {
             let quoted = |prompt: &Option<String>| format!("{:?}", prompt.as_deref().unwrap_or(""));
             anyhow::bail!(
                 "{}: its texts were encoded with the prompt {}, not {}; name that prompt with \
                  --prompt",
                 generation.folder().display(),
                 quoted(&stored.prompt),
-                quoted(&given.prompt)
+                quoted(&requested.prompt)
             );
         }
     }

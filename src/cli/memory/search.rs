@@ -147,26 +147,29 @@ impl Search {
         let queries = Queries { keys: &queries, k };
         let result = match self.index {
             IndexName::Exact => {
-                Exact.search(&generation, queries, &filter).map(|found| (found, None))
+                Exact.search(&generation, queries, &filter).map(|results| (results, None))
             }
             IndexName::Hnsw => self.search_graphs(&generation, queries, &filter),
         };
-        let (found, graph) =
+        let (results, graph) =
             result.map_err(|error| with_location(error, self.queries.as_deref(), None, None))?;
         if let Some(path) = &self.out {
-            output::write_atomic(path, &npy_bytes(&matrix(&found, k, |hit| hit.id, -1), k)?)?;
+            output::write_atomic(path, &npy_bytes(&matrix(&results, k, |hit| hit.id, -1), k)?)?;
         }
         if let Some(path) = &self.scores {
-            let scores = matrix(&found, k, |hit| hit.score, f32::NEG_INFINITY);
+            let scores = matrix(&results, k, |hit| hit.score, f32::NEG_INFINITY);
             output::write_atomic(path, &npy_bytes(&scores, k)?)?;
         }
         if self.json {
-            let queries = query_hits(&generation, &found, usize::MAX)?;
-            let report = Report { generation: found.generation, k, graph, queries };
+            let queries = query_hits(&generation, &results, usize::MAX)?;
+            let report = Report { generation: results.generation, k, graph, queries };
             output::print_json(&report)?;
         } else if self.out.is_none() && self.scores.is_none() {
             output::print(
-                &self.to_text(&query_hits(&generation, &found, SHOWN_QUERIES)?, found.hits.len()),
+                &self.to_text(
+                    &query_hits(&generation, &results, SHOWN_QUERIES)?,
+                    results.hits.len(),
+                ),
             )?;
         }
         Ok(Outcome::Done)
@@ -190,18 +193,18 @@ impl Search {
             return Ok((graphs.search(generation, queries, filter)?, None));
         }
         let start = Instant::now();
-        let found = graphs.search(generation, queries, filter)?;
+        let results = graphs.search(generation, queries, filter)?;
         let seconds = start.elapsed().as_secs_f64();
-        let query_count = found.hits.len();
+        let query_count = results.hits.len();
         let measured: Vec<usize> =
             (0..query_count).step_by(query_count.div_ceil(MEASURED_QUERIES).max(1)).collect();
         let (keys, filter) = select_queries(&measured, generation, queries, filter);
         let start = Instant::now();
         let exact = Exact.search(generation, Queries { keys: &keys, k: queries.k }, &filter)?;
         let exact_seconds = start.elapsed().as_secs_f64();
-        let hits = measured.iter().map(|query| found.hits[*query].clone()).collect();
+        let hits = measured.iter().map(|query| results.hits[*query].clone()).collect();
         let metrics = GraphMetrics {
-            recall: SearchResults { generation: found.generation, hits }.recall(&exact),
+            recall: SearchResults { generation: results.generation, hits }.recall(&exact),
             measured_queries: measured.len(),
             queries_per_second: query_count as f64 / seconds,
             exact_queries_per_second: measured.len() as f64 / exact_seconds,
@@ -216,7 +219,7 @@ impl Search {
             metrics.exact_queries_per_second,
         );
         output::note(&note);
-        Ok((found, Some(metrics)))
+        Ok((results, Some(metrics)))
     }
 
     /// Reads the filter options for this number of queries.
@@ -266,13 +269,13 @@ impl Search {
 
 /// A matrix with one row per query and one column per rank; `filler` fills empty ranks.
 fn matrix<T: Copy>(
-    found: &SearchResults,
+    results: &SearchResults,
     k: usize,
     value: impl Fn(&Hit) -> T,
     filler: T,
 ) -> Vec<T> {
-    let mut matrix = Vec::with_capacity(found.hits.len() * k);
-    for hits in &found.hits {
+    let mut matrix = Vec::with_capacity(results.hits.len() * k);
+    for hits in &results.hits {
         matrix.extend(hits.iter().map(&value));
         matrix.extend(std::iter::repeat_n(filler, k - hits.len()));
     }
@@ -369,7 +372,7 @@ impl ShownHit {
 /// The entries found for the first `max_queries` queries.
 fn query_hits(
     generation: &Generation,
-    found: &SearchResults,
+    results: &SearchResults,
     max_queries: usize,
 ) -> Result<Vec<QueryHits>, MemoryError> {
     let hits = |(query, hits): (usize, &Vec<Hit>)| {
@@ -377,5 +380,5 @@ fn query_hits(
         let hits = hits.iter().map(hit).collect::<Result<_, MemoryError>>()?;
         Ok(QueryHits { query, hits })
     };
-    found.hits.iter().take(max_queries).enumerate().map(hits).collect()
+    results.hits.iter().take(max_queries).enumerate().map(hits).collect()
 }

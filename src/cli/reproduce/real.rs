@@ -147,7 +147,7 @@ impl Reproduce {
         let references = parse_texts(&references_file, &references, TextFormat::Tsv)?;
         let baseline = parse_texts(&baseline_file, &baseline, TextFormat::Tsv)?;
         let asr_model = AsrModel::open(whisper)?;
-        let mut ours = Vec::with_capacity(references.len());
+        let mut own_transcripts = Vec::with_capacity(references.len());
         for batch in references.chunks(BATCH) {
             let audio = batch.iter().map(|utterance| {
                 let id = utterance.id.as_deref().unwrap_or_default();
@@ -156,9 +156,8 @@ impl Reproduce {
             let audio = audio.collect::<Result<Vec<_>, _>>()?;
             let audio: Vec<&[f32]> = audio.iter().map(Vec::as_slice).collect();
             let transcripts = asr_model.transcribe(&audio, &[], &TranscribeOptions::default())?;
-            ours.extend(batch.iter().zip(transcripts).map(|(utterance, transcript)| Utterance {
-                text: transcript.text.into(),
-                ..utterance.clone()
+            own_transcripts.extend(batch.iter().zip(transcripts).map(|(utterance, transcript)| {
+                Utterance { text: transcript.text.into(), ..utterance.clone() }
             }));
         }
         let score = |name: &str, transcripts: Vec<Utterance<'_>>| {
@@ -171,10 +170,12 @@ impl Reproduce {
             let report = evaluate(&pairs, &options)?;
             anyhow::Ok((report.evaluation.primary, system_items(name, report.items)))
         };
-        let (baseline_wer, baseline) = score("faster-whisper with tiny.en", baseline)?;
-        let (ours_wer, ours) = score(&format!("{whisper} here"), ours)?;
-        let compared = vec![named_measure(&baseline, baseline_wer), named_measure(&ours, ours_wer)];
-        let difference = compare_items(&ours, &baseline, &BootstrapOptions::default())?.difference;
+        let (baseline_wer, baseline_items) = score("faster-whisper with tiny.en", baseline)?;
+        let (own_wer, own_items) = score(&format!("{whisper} here"), own_transcripts)?;
+        let compared =
+            vec![named_measure(&baseline_items, baseline_wer), named_measure(&own_items, own_wer)];
+        let difference =
+            compare_items(&own_items, &baseline_items, &BootstrapOptions::default())?.difference;
         Ok(vec![Claim {
             study: "avformer",
             id: WHISPER.to_owned(),

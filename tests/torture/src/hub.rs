@@ -189,9 +189,9 @@ fn run_case(
 fn size(folder: &Path) -> Result<u64> {
     let mut sum = 0;
     for entry in fs::read_dir(folder)? {
-        let (path, data) = entry.map(|entry| (entry.path(), entry.metadata()))?;
-        let data = data?;
-        sum += if data.is_dir() { size(&path)? } else { data.len() };
+        let (path, metadata) = entry.map(|entry| (entry.path(), entry.metadata()))?;
+        let metadata = metadata?;
+        sum += if metadata.is_dir() { size(&path)? } else { metadata.len() };
     }
     Ok(sum)
 }

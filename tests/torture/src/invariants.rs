@@ -74,9 +74,9 @@ impl Case<'_> {
         self.report.check_result(ended, &self.label);
         let current = Snapshot::of(self.workdir)?;
         if ended.code == self.uninterrupted.code {
-            let found = self.user_files(&current);
-            if found != self.user_files(&self.uninterrupted.after) {
-                self.loss("success, but other files", found.difference(&self.uninterrupted.after));
+            let files = self.user_files(&current);
+            if files != self.user_files(&self.uninterrupted.after) {
+                self.loss("success, but other files", files.difference(&self.uninterrupted.after));
             } else if action.fails() && must_fail {
                 self.loss("a failure is ignored", ended.error());
             }
@@ -84,7 +84,7 @@ impl Case<'_> {
         }
         if ended.code != Some(2) {
             self.loss("a wrong exit code", ended);
-        } else if !self.subject.is_named(self.workdir, &ended.stderr) {
+        } else if !self.subject.path_is_named(self.workdir, &ended.stderr) {
             self.loss("the error names no path", ended.error());
         }
         self.check_state(&current, Some(ended))?;
@@ -115,22 +115,22 @@ impl Case<'_> {
         let Uninterrupted { before, after, memory: [old, new], .. } = self.uninterrupted;
         match self.subject.kind {
             Kind::Memory => {
-                let (found, error) = memory_state(self.workdir)?;
-                if found != *old && found != *new {
+                let (state, error) = memory_state(self.workdir)?;
+                if state != *old && state != *new {
                     self.loss(
                         "neither the old memory nor the new memory",
-                        format!("{found:?} {error}"),
+                        format!("{state:?} {error}"),
                     );
                     return Ok(());
                 }
                 if let Some(ended) = ended
-                    && found == *new
+                    && state == *new
                     && old != new
                     && !ended.stderr.contains(MADE)
                 {
                     self.loss("an error, but the change is made", ended.error());
                 }
-                if found.is_some() {
+                if state.is_some() {
                     let workdir = self.workdir.display();
                     let verify = Engram::line(&format!("memory verify {workdir}/memory")).run()?;
                     if verify.code != Some(0) {
@@ -149,9 +149,9 @@ impl Case<'_> {
                 }
             }
             Kind::Folder => {
-                let found = self.user_files(current);
-                if found != *before && found != *after {
-                    self.loss("a part of a folder", found.difference(after));
+                let files = self.user_files(current);
+                if files != *before && files != *after {
+                    self.loss("a part of a folder", files.difference(after));
                 }
             }
             Kind::Run | Kind::Runs => {}
@@ -204,15 +204,15 @@ impl Case<'_> {
 
     /// The files that a user sees, without hidden and temporary names.
     fn user_files(&self, current: &Snapshot) -> Snapshot {
-        let found = current.0.iter().filter(|(path, _)| {
+        let files = current.0.iter().filter(|(path, _)| {
             !is_temporary(path) && !is_unfinished_marker(path) && !path.ends_with('/')
         });
-        Snapshot(found.map(|(path, hash)| (path.clone(), *hash)).collect())
+        Snapshot(files.map(|(path, hash)| (path.clone(), *hash)).collect())
     }
 
     /// Files that match `is_leftover` and exist neither before nor after an uninterrupted command.
     fn leftovers(&self, current: &Snapshot, is_leftover: fn(&str) -> bool) -> String {
-        let known = |path: &str| {
+        let is_known = |path: &str| {
             self.uninterrupted.before.0.contains_key(path)
                 || self.uninterrupted.after.0.contains_key(path)
         };
@@ -220,7 +220,7 @@ impl Case<'_> {
             .0
             .keys()
             .map(String::as_str)
-            .filter(|path| is_leftover(path) && !known(path))
+            .filter(|path| is_leftover(path) && !is_known(path))
             .collect();
         leftovers.truncate(3);
         leftovers.join(", ")

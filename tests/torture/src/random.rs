@@ -34,8 +34,8 @@ impl Random {
     pub fn sample(&mut self, end: usize, count: usize) -> Vec<usize> {
         let mut numbers: Vec<usize> = (0..end).collect();
         for i in 0..count.min(end) {
-            let other = i + self.below(end - i);
-            numbers.swap(i, other);
+            let j = i + self.below(end - i);
+            numbers.swap(i, j);
         }
         numbers.truncate(count);
         numbers.sort_unstable();

@@ -77,11 +77,11 @@ pub struct Snapshot(pub BTreeMap<String, u64>);
 impl Snapshot {
     /// Takes a snapshot, without locks and files whose content depends on time.
     pub fn of(folder: &Path) -> Result<Self> {
-        let mut found = BTreeMap::new();
+        let mut hashes = BTreeMap::new();
         if folder.exists() {
-            collect(folder, "", &mut found).with_context(|| format!("{}", folder.display()))?;
+            collect(folder, "", &mut hashes).with_context(|| format!("{}", folder.display()))?;
         }
-        Ok(Self(found))
+        Ok(Self(hashes))
     }
 
     /// Paths that differ; at most four.
@@ -150,17 +150,17 @@ pub fn for_each<T: Sync>(
     scratch: &Scratch,
     work: impl Fn(&T, &Path) -> Result<()> + Sync,
 ) -> Result<()> {
-    let next = AtomicUsize::new(0);
+    let next_index = AtomicUsize::new(0);
     let error = Mutex::new(None);
     let threads = thread::available_parallelism().map_or(1, usize::from);
     thread::scope(|scope| {
         for thread in 0..threads {
-            let (next, error, work) = (&next, &error, &work);
+            let (next_index, error, work) = (&next_index, &error, &work);
             scope.spawn(move || {
                 let folder = scratch.join(&format!("worker{thread}"));
                 let mut result = empty(&folder);
                 while result.is_ok() {
-                    let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) else {
+                    let Some(item) = items.get(next_index.fetch_add(1, Ordering::Relaxed)) else {
                         return;
                     };
                     result = work(item, &folder);
@@ -168,7 +168,7 @@ pub fn for_each<T: Sync>(
                 if let Ok(mut error) = error.lock() {
                     *error = result.err();
                 }
-                next.store(items.len(), Ordering::Relaxed);
+                next_index.store(items.len(), Ordering::Relaxed);
             });
         }
     });

@@ -68,7 +68,7 @@ impl Subject {
     }
 
     /// Whether an error names a path in the workdir.
-    pub fn is_named(&self, workdir: &Path, error: &str) -> bool {
+    pub fn path_is_named(&self, workdir: &Path, error: &str) -> bool {
         error.contains(&*workdir.to_string_lossy())
             || self.kind == Kind::Runs && error.contains("./")
     }
