@@ -153,7 +153,7 @@ fn real_speech_gives_the_texts_of_the_reference() {
     };
     assert_eq!(
         words(single.lines().nth(1)),
-        words(found.lines().find(|line| line.starts_with("jfk\t")))
+        words(actual.lines().find(|line| line.starts_with("jfk\t")))
     );
 }
 

@@ -340,7 +340,7 @@ impl Output {
         mut read: impl FnMut(Input<'static>, &mut Collector<'_>) -> Result<(), DataError>,
     ) -> anyhow::Result<()> {
         self.write(files, |inputs, collector| {
-            files.iter().try_for_each(|path| read(inputs.open(path)?, to))
+            files.iter().try_for_each(|path| read(inputs.open(path)?, collector))
         })
     }
 
