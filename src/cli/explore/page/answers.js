@@ -90,7 +90,7 @@ function draw(response) {
       : `${text}: no entry has an attribution of ${MIN_ATTRIBUTION} nats or more`;
     const highlight = () => {
       byId("token").textContent = description;
-      for (const [index, item] of [...at("evidence").children].entries()) {
+      for (const [index, item] of [...byId("evidence").children].entries()) {
         item.classList.toggle("chosen", isAttributed && index === strongest);
       }
     };

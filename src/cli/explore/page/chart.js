@@ -41,7 +41,7 @@ function element(name, attributes, text) {
 /** Round tick values from `low` to `high`: about `target` of them. */
 function ticks(low, high, target) {
   const minStep = (high - low) / target;
-  const power = 10 ** Math.floor(Math.log10(rough));
+  const power = 10 ** Math.floor(Math.log10(minStep));
   const step = power * [1, 2, 5, 10].find((factor) => factor * power >= minStep);
   const first = Math.ceil(low / step);
   const count = Math.floor(high / step + 1e-9) - first + 1;
