@@ -295,11 +295,11 @@ fn words_have_their_times() {
             for (text, start, end) in anchors {
                 let exists = words.iter().any(|word| {
                     let is_near = |name: &str, time: f64| {
-                        word[name].as_f64().is_some_and(|found| (found - time).abs() < 0.15)
+                        word[name].as_f64().is_some_and(|seconds| (seconds - time).abs() < 0.15)
                     };
                     let has_text = word["text"]
                         .as_str()
-                        .is_some_and(|found| found.trim_matches([',', '.']) == *text);
+                        .is_some_and(|word_text| word_text.trim_matches([',', '.']) == *text);
                     has_text && is_near("start", *start) && is_near("end", *end)
                 });
                 assert!(exists, "{options:?}: {text} at {start}: {words:?}");

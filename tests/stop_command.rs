@@ -80,8 +80,9 @@ fn a_signal_leaves_a_checkpoint_and_prints_the_command_to_continue() {
         assert_eq!(resumed.status.code(), code, "{resume}: {}", text(&resumed.stderr));
         let (resumed_files, reference_files) =
             (reproducible_files(&run), reproducible_files(&reference));
-        for (one, other) in resumed_files.iter().zip(&reference_files) {
-            assert!(one == other, "{name}: {} and {}", one.0.display(), other.0.display());
+        for (resumed_file, file) in resumed_files.iter().zip(&reference_files) {
+            let [resumed_path, path] = [resumed_file.0.display(), file.0.display()];
+            assert!(resumed_file == file, "{name}: {resumed_path} and {path}");
         }
         assert_eq!(resumed_files.len(), reference_files.len());
     }

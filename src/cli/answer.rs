@@ -165,7 +165,7 @@ impl Answer {
             ("--memory", self.memory.is_some()),
             ("--haystack", self.input.haystack.is_some()),
         ];
-        match options.iter().find(|(_, given)| *given && answerer.k() == 0) {
+        match options.iter().find(|(_, is_given)| *is_given && answerer.k() == 0) {
             Some((option, _)) => anyhow::bail!(
                 "{option} needs retrieved entries, but k is 0 (-k or the run's recipe); give -k"
             ),
@@ -188,7 +188,8 @@ fn attribution_quality(answers: &[answerer::Answer]) -> Option<String> {
     let mean = |values: Vec<f64>| {
         (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
     };
-    let correlations: Vec<f64> = answers.iter().filter_map(|one| one.rank_correlation).collect();
+    let correlations: Vec<f64> =
+        answers.iter().filter_map(|answer| answer.rank_correlation).collect();
     let correlation_count = correlations.len();
     let mut lines = Vec::new();
     if let Some(correlation) = mean(correlations) {
@@ -216,9 +217,9 @@ fn attribution_quality(answers: &[answerer::Answer]) -> Option<String> {
         let curves_of_order: Vec<_> =
             curves_of_order.filter(|curves| curves.order == name).collect();
         let deletion =
-            mean(curves_of_order.iter().map(|one| area(&one.curves.deletion)).collect())?;
+            mean(curves_of_order.iter().map(|ordered| area(&ordered.curves.deletion)).collect())?;
         let insertion =
-            mean(curves_of_order.iter().map(|one| area(&one.curves.insertion)).collect())?;
+            mean(curves_of_order.iter().map(|ordered| area(&ordered.curves.insertion)).collect())?;
         lines.push(format!("{name:<16} {deletion:>9.3} {insertion:>9.3}"));
     }
     (!lines.is_empty()).then(|| lines.join("\n"))

@@ -289,17 +289,21 @@ fn would_replace(output: &Path, argument: &str, input: &Path) -> String {
 }
 
 /// Returns an error if two outputs are the same file, or one is inside the other.
-fn check_distinct(one: &PathArgument, other: &PathArgument) -> anyhow::Result<()> {
-    let both_stdout = is_stdout(&one.path) && is_stdout(&other.path);
-    if !both_stdout && (is_device(&one.path) || is_device(&other.path)) {
+fn check_distinct(output: &PathArgument, other: &PathArgument) -> anyhow::Result<()> {
+    let both_stdout = is_stdout(&output.path) && is_stdout(&other.path);
+    if !both_stdout && (is_device(&output.path) || is_device(&other.path)) {
         return Ok(());
     }
-    let [target, other_target] = [&one.path, &other.path].map(|path| resolved(path));
+    let [target, other_target] = [&output.path, &other.path].map(|path| resolved(path));
     let overlap = both_stdout
         || target.starts_with(&other_target)
         || other_target.starts_with(&target)
-        || is_same_file(&one.path, &other.path);
-    let (path, one, other) = (other.path.display(), &one.argument, &other.argument);
-    ensure!(!overlap, "{path}: {one} and {other} both write there; give one of them another path");
+        || is_same_file(&output.path, &other.path);
+    let path = other.path.display();
+    let (argument, other_argument) = (&output.argument, &other.argument);
+    ensure!(
+        !overlap,
+        "{path}: {argument} and {other_argument} both write there; give one of them another path"
+    );
     Ok(())
 }

@@ -201,15 +201,21 @@ impl Entries {
             Self::Wikidata(command) => command.run()?,
             Self::Wit(Wit { files, language, source, output }) => {
                 let options = WitOptions { source, language };
-                output.write_each(&files, |input, to| wit::read(input, &options, to))?;
+                output.convert_files(&files, |input, collector| {
+                    wit::read(input, &options, collector)
+                })?;
             }
             Self::Web(Web { files, caption_first, min_characters, source, output }) => {
                 let options = WebOptions { source, caption_first, min_characters };
-                output.write_each(&files, |input, to| web::read(input, &options, to))?;
+                output.convert_files(&files, |input, collector| {
+                    web::read(input, &options, collector)
+                })?;
             }
             Self::Coco(Coco { files, folder, join, splits, source, output }) => {
                 let options = CocoOptions { source, folder, join, splits };
-                output.write_each(&files, |input, to| coco::read(input, &options, to))?;
+                output.convert_files(&files, |input, collector| {
+                    coco::read(input, &options, collector)
+                })?;
             }
             Self::Vqa(command) => command.run()?,
         }
@@ -229,8 +235,9 @@ impl Wikidata {
         let mut read_twice = Vec::new();
         read_twice.extend(triples.iter().filter(|_| reverse).cloned());
         read_twice.extend(labels.iter().filter(|_| descriptions).cloned());
-        if let Some(pipe) =
-            read_twice.iter().find(|path| fs::metadata(path).is_ok_and(|found| !found.is_file()))
+        if let Some(pipe) = read_twice
+            .iter()
+            .find(|path| fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()))
         {
             let pipe = pipe.display();
             anyhow::bail!(
@@ -334,7 +341,7 @@ struct Summary<'a> {
 
 impl Output {
     /// Reads files one after the other and writes their entries.
-    fn write_each(
+    fn convert_files(
         &self,
         files: &[PathBuf],
         mut read: impl FnMut(Input<'static>, &mut Collector<'_>) -> Result<(), DataError>,

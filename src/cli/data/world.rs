@@ -102,7 +102,10 @@ impl World {
     fn questions(&self, world: &EmbeddedWorld) -> Vec<Question> {
         let selected = self.split.map(Split::from);
         let questions = world.questions.iter();
-        questions.filter(|one| selected.is_none_or(|split| one.split == split)).cloned().collect()
+        questions
+            .filter(|question| selected.is_none_or(|split| question.split == split))
+            .cloned()
+            .collect()
     }
 
     fn write(&self, world: &EmbeddedWorld, folder: &Path) -> anyhow::Result<()> {

@@ -64,7 +64,11 @@ enum Format {
 impl FormatOptions {
     /// Parses a file with both references and hypotheses (`--pairs`). Without a known extension, it
     /// is read as JSON lines.
-    pub(super) fn one_file<'a>(&self, path: &Path, text: &'a str) -> Result<Pairs<'a>, EvalError> {
+    pub(super) fn parse_one_file<'a>(
+        &self,
+        path: &Path,
+        text: &'a str,
+    ) -> Result<Pairs<'a>, EvalError> {
         let format = match self.format_of(path) {
             TextFormat::Lines if self.format.is_none() => TextFormat::Jsonl,
             format => format,
@@ -74,7 +78,7 @@ impl FormatOptions {
 
     /// Parses and joins a file of references and a file of hypotheses. Without `--format`, returns
     /// an error for a file whose content looks like another format than its extension says.
-    pub(super) fn two_files<'a>(
+    pub(super) fn parse_two_files<'a>(
         &self,
         reference: &Path,
         reference_text: &'a str,

@@ -8,7 +8,7 @@ use engram_textfile::read_text;
 
 use super::super::Outcome;
 use super::output;
-use super::shared::{IntervalOptions, OutputOptions, source};
+use super::shared::{IntervalOptions, OutputOptions, source_file};
 
 /// Evaluate retrieval: recall, success, reciprocal rank, average precision, nDCG.
 #[derive(Debug, Args)]
@@ -47,7 +47,7 @@ impl Retrieval {
             bootstrap: self.intervals.options(),
             items: self.outputs.needs_items(),
             worst: self.outputs.worst_count(0),
-            sources: vec![source("queries", &self.queries, queries.len())],
+            sources: vec![source_file("queries", &self.queries, queries.len())],
         };
         let mut report = evaluate(&queries, &options)?;
         self.outputs.write(&report.items, || report.to_html())?;

@@ -87,6 +87,6 @@ pub fn normaliser() -> impl TypedValueParser<Value = Normaliser> {
 }
 
 /// Describes an input file with `rows` items, for a report.
-pub fn source(role: &str, path: &Path, rows: usize) -> SourceFile {
+pub fn source_file(role: &str, path: &Path, rows: usize) -> SourceFile {
     SourceFile { role: role.to_owned(), path: path.display().to_string(), rows }
 }

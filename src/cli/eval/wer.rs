@@ -18,7 +18,7 @@ use engram_textfile::read_text;
 use super::super::Outcome;
 use super::formats::{FORMATS, FormatOptions, text_file};
 use super::output;
-use super::shared::{IntervalOptions, OutputOptions, normaliser, source};
+use super::shared::{IntervalOptions, OutputOptions, normaliser, source_file};
 
 /// Evaluate speech recognition: WER and CER, alignments, confusions, rare words.
 #[derive(Debug, Args)]
@@ -160,7 +160,7 @@ impl Wer {
         };
         let pairs = self.read_pairs(&texts)?;
         for (role, path, _) in &texts {
-            options.sources.push(source(role, path, pairs.ids.len()));
+            options.sources.push(source_file(role, path, pairs.ids.len()));
         }
         self.read_labels(&pairs, &mut options)?;
         options.rare_words = self.read_rare_words()?;
@@ -179,9 +179,9 @@ impl Wer {
     /// Parses one file of pairs, or joins a file of references and a file of hypotheses.
     fn read_pairs<'a>(&self, texts: &'a [(&str, PathBuf, String)]) -> anyhow::Result<Pairs<'a>> {
         let mut pairs = match texts {
-            [(_, path, text)] => self.formats.one_file(path, text)?,
+            [(_, path, text)] => self.formats.parse_one_file(path, text)?,
             [(_, reference, references), (_, hyp, hypotheses), ..] => {
-                let pairs = self.formats.two_files(reference, references, hyp, hypotheses)?;
+                let pairs = self.formats.parse_two_files(reference, references, hyp, hypotheses)?;
                 let is_trn = |path: &Path| self.formats.format_of(path) == TextFormat::Trn;
                 if self.optional_deletions && !is_trn(reference) && !is_trn(hyp) {
                     anyhow::bail!(

@@ -106,7 +106,7 @@ pub(super) enum EntryImage {
 impl Memories {
     /// Opens memories. Skips broken memories with a note. `images` is the base folder for image
     /// paths; by default the folder that contains the memory.
-    pub(super) fn open(found: Vec<FoundMemory>, images: Option<&Path>) -> Self {
+    pub(super) fn open(memories: Vec<FoundMemory>, images: Option<&Path>) -> Self {
         let open = |FoundMemory { name, folder, run }: FoundMemory| {
             let parent = folder.parent().unwrap_or(Path::new(""));
             let images = images.unwrap_or(parent).to_path_buf();
@@ -117,7 +117,7 @@ impl Memories {
             let memory = Memory::open(&folder).map_err(warn_skipped).ok()?;
             Some(SearchableMemory { name, memory, images, encoder: Lazy::default(), run })
         };
-        Self(found.into_iter().filter_map(open).collect())
+        Self(memories.into_iter().filter_map(open).collect())
     }
 
     pub(super) fn len(&self) -> usize {

@@ -88,7 +88,7 @@ pub(super) fn serve(explored: Explored, port: u16) -> anyhow::Result<()> {
         let stopped = async {
             let _ = tokio::signal::ctrl_c().await;
         };
-        connections::serve(listener, app(explored, access), stopped).await;
+        connections::serve(listener, router(explored, access), stopped).await;
         Ok(())
     });
     runtime.shutdown_background();
@@ -96,7 +96,7 @@ pub(super) fn serve(explored: Explored, port: u16) -> anyhow::Result<()> {
 }
 
 /// Builds the router, with access control.
-fn app(explored: Explored, access: Access) -> Router {
+fn router(explored: Explored, access: Access) -> Router {
     let gate = Gate { access: Arc::new(access), budget: explored.budget.clone() };
     let mut app = Router::new();
     for (path, kind, text) in PAGE {

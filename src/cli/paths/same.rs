@@ -32,16 +32,16 @@ fn resolved_folder(folder: &Path) -> PathBuf {
 }
 
 /// Whether two paths are the same file, also through symbolic or hard links.
-pub(super) fn is_same_file(one: &Path, other: &Path) -> bool {
-    resolved(one) == resolved(other) || is_same_inode(one, other)
+pub(super) fn is_same_file(path: &Path, other: &Path) -> bool {
+    resolved(path) == resolved(other) || is_same_inode(path, other)
 }
 
 #[cfg(unix)]
-fn is_same_inode(one: &Path, other: &Path) -> bool {
+fn is_same_inode(path: &Path, other: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
-    match (fs::metadata(one), fs::metadata(other)) {
-        (Ok(one), Ok(other)) => {
-            one.is_file() && (one.dev(), one.ino()) == (other.dev(), other.ino())
+    match (fs::metadata(path), fs::metadata(other)) {
+        (Ok(metadata), Ok(other)) => {
+            metadata.is_file() && (metadata.dev(), metadata.ino()) == (other.dev(), other.ino())
         }
         _ => false,
     }

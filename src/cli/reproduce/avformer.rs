@@ -18,7 +18,7 @@ use engram_train::studies::speech::run::train_speech;
 use engram_train::{Recipe, RecipeOptions, check_failures};
 
 use super::real::{self, WHISPER};
-use super::report::{Claim, untested};
+use super::report::{Claim, unmeasured};
 use super::study::StudyReport;
 use super::values::{Values, beats};
 use super::{Reproduce, bundled};
@@ -219,7 +219,7 @@ impl Reproduce {
             if report.claims.iter().all(|tested| tested.claim.id != claim.id) {
                 let verdict = Verdict::Untested;
                 let text = format!("{} ({name})", claim.claim);
-                let mut result = self.avformer_claim(&claim.id, text, untested(), verdict, name);
+                let mut result = self.avformer_claim(&claim.id, text, unmeasured(), verdict, name);
                 result.paper = claim.paper.clone();
                 result.command = result.command.replace("--scale smoke", "--scale laptop");
                 claims.push(result);

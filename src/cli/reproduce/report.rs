@@ -161,7 +161,7 @@ impl Measured {
 }
 
 /// A placeholder for a value that was not measured.
-pub(super) fn untested() -> Measure {
+pub(super) fn unmeasured() -> Measure {
     let info = MetricInfo::descriptive("", Unit::Fraction);
     Measure::new(&info, 0, Err("untested".to_owned()), None)
 }

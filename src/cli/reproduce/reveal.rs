@@ -12,7 +12,7 @@ use engram_train::studies::reveal::evaluation::FinishedRun;
 use engram_train::studies::reveal::needle::NeedleMetrics;
 use engram_train::studies::reveal::run::RevealSummary;
 
-use super::report::{Claim, Measured, untested};
+use super::report::{Claim, Measured, unmeasured};
 use super::study::StudyReport;
 use super::values::{Values, beats};
 use super::{Reproduce, bundled, real};
@@ -154,7 +154,7 @@ impl Reproduce {
                     id: claim.id.clone(),
                     claim: claim.claim.clone(),
                     paper: claim.paper.clone(),
-                    measure: untested(),
+                    measure: unmeasured(),
                     seeds: self.seeds,
                     verdict: Verdict::Untested,
                     expected: false,

@@ -108,7 +108,7 @@ fn attack_format(report: &Report, scratch: &Scratch, format: &Format, number: u6
         let (ended, output_files) = run_command(format, folder)?;
         fs::write(example.join(file), bytes)
             .or_else(|error| if format.in_place { Ok(()) } else { Err(error) })?;
-        report.case();
+        report.count_case();
         let case = format!("{}, {file}, {change:?}", format.name);
         if report.check_result(&ended, &case) {
             let output = (without_folder(&ended.stdout, folder), output_files);

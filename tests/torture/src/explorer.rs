@@ -132,11 +132,11 @@ pub fn attack(report: &Report) -> Result<()> {
     type Part = fn(&Report, &Explorer) -> Result<()>;
     let parts: [(&str, Part); 6] = [
         ("unauthorised requests", unauthorised),
-        ("malformed requests", malformed),
+        ("malformed requests", malformed_requests),
         ("many requests", many),
-        ("slow requests", slow),
-        ("large bodies", bodies),
-        ("image bombs", bombs),
+        ("slow requests", slow_requests),
+        ("large bodies", large_bodies),
+        ("image bombs", image_bombs),
     ];
     for (name, part) in parts {
         part(report, &explorer)?;
@@ -161,7 +161,7 @@ fn unauthorised(report: &Report, explorer: &Explorer) -> Result<()> {
     let port = explorer.address.port();
     let runs = explorer.path("/api/runs");
     let check_refused = |request: &str, (status, response): (u32, String)| {
-        report.case();
+        report.count_case();
         if status == 200 || response.contains("root:") {
             report.loss("an unauthorised request gets data", request);
         }
@@ -233,7 +233,7 @@ fn unauthorised(report: &Report, explorer: &Explorer) -> Result<()> {
     Ok(())
 }
 
-fn malformed(report: &Report, explorer: &Explorer) -> Result<()> {
+fn malformed_requests(report: &Report, explorer: &Explorer) -> Result<()> {
     let mut random = Random::new(report.seed, 5);
     let path = explorer.path("/api/memories/0/search");
     let valid = format!(
@@ -247,7 +247,7 @@ fn malformed(report: &Report, explorer: &Explorer) -> Result<()> {
             let index = random.below(bytes.len());
             bytes[index] = random.below(256) as u8;
         }
-        report.case();
+        report.count_case();
         explorer.send(&bytes, Duration::from_millis(100));
     }
     let tls_hello = [b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03".to_vec(), vec![0; 500]].concat();
@@ -267,7 +267,7 @@ fn malformed(report: &Report, explorer: &Explorer) -> Result<()> {
             .replace("Length: 7", "Length: 200000")
             .into_bytes(),
     ] {
-        report.case();
+        report.count_case();
         explorer.send(&bytes, Duration::from_secs(2));
     }
     Ok(())
@@ -279,7 +279,7 @@ fn many(report: &Report, explorer: &Explorer) -> Result<()> {
         for number in 0..report.size(200, 1000) {
             scope.spawn(move || {
                 let path = ["/api/runs", "/api/memories", "/api/runs/0/curves", "/"][number % 4];
-                report.case();
+                report.count_case();
                 let (status, _) = explorer.get(&explorer.path(path), "");
                 if status != 200 {
                     report.hang(
@@ -295,11 +295,11 @@ fn many(report: &Report, explorer: &Explorer) -> Result<()> {
 
 /// Headers that never end. Other requests get responses meanwhile, and these connections are
 /// closed.
-fn slow(report: &Report, explorer: &Explorer) -> Result<()> {
+fn slow_requests(report: &Report, explorer: &Explorer) -> Result<()> {
     let mut streams = Vec::new();
     for _ in 0..report.size(400, 3000) {
         let Ok(mut stream) = explorer.connect(Duration::from_secs(3)) else { break };
-        report.case();
+        report.count_case();
         // A server with a connection limit closes some connections at once.
         let _ = write!(stream, "GET /api/runs HTTP/1.1\r\nHost: {}\r\nX", explorer.address);
         streams.push(stream);
@@ -324,7 +324,7 @@ fn slow(report: &Report, explorer: &Explorer) -> Result<()> {
 }
 
 /// Large bodies that never end.
-fn bodies(report: &Report, explorer: &Explorer) -> Result<()> {
+fn large_bodies(report: &Report, explorer: &Explorer) -> Result<()> {
     let path = explorer.path("/api/memories/0/search");
     let size = 31 << 20;
     let streams: Vec<_> = thread::scope(|scope| {
@@ -332,7 +332,7 @@ fn bodies(report: &Report, explorer: &Explorer) -> Result<()> {
             .map(|_| {
                 let path = &path;
                 scope.spawn(move || {
-                    report.case();
+                    report.count_case();
                     let mut stream = explorer.connect(Duration::from_secs(5)).ok()?;
                     let host = explorer.address;
                     write!(
@@ -356,7 +356,7 @@ fn bodies(report: &Report, explorer: &Explorer) -> Result<()> {
 }
 
 /// Images whose headers declare far more pixels than they contain, several at the same time.
-fn bombs(report: &Report, explorer: &Explorer) -> Result<()> {
+fn image_bombs(report: &Report, explorer: &Explorer) -> Result<()> {
     let mut images = vec![
         inputs::png(30_000, 30_000, 0)?,
         inputs::png(1 << 20, 80, 80)?,
@@ -369,7 +369,7 @@ fn bombs(report: &Report, explorer: &Explorer) -> Result<()> {
             for number in 0..report.size(4, 8) {
                 let text = &text;
                 scope.spawn(move || {
-                    report.case();
+                    report.count_case();
                     // An unknown field is refused before the image is decoded.
                     let field = ["image", "unknown"][number % 2];
                     let body = format!(r#"{{"{field}":"{text}","k":3}}"#);

@@ -89,7 +89,7 @@ pub fn attack(report: &Report) -> Result<()> {
         let (subject, uninterrupted, workdir) =
             (&subjects[*subject], &references[subject], folder.join("workdir"));
         subject.prepare(&workdir)?;
-        report.case();
+        report.count_case();
         let ended =
             preload.with_fault(subject.command(&workdir), &workdir, call.number, *action).run()?;
         let name = call.path.rsplit("/workdir/").next().unwrap_or(&call.path);

@@ -162,7 +162,7 @@ fn run_case(
         .env("HF_TOKEN", TOKEN)
         .seconds(SECONDS)
         .run()?;
-    report.case();
+    report.count_case();
     let label = format!("{behaviour}: {line}");
     report.check_result(&ended, &label);
     let is_fetch = line.starts_with("data fetch");

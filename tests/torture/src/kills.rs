@@ -49,7 +49,7 @@ pub fn attack(report: &Report) -> Result<()> {
                 kill_count += 1;
             }
             for _ in 0..kill_count {
-                report.case();
+                report.count_case();
             }
             let label = format!("{}, trial {trial}, {kill_count} kills", subject.name);
             Case { report, subject, uninterrupted: &uninterrupted, workdir: &workdir, label }

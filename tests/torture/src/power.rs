@@ -164,7 +164,7 @@ impl<'a> Cuts<'a> {
             }
         };
         let (report, subject, uninterrupted) = (self.report, self.subject, &self.uninterrupted);
-        report.case();
+        report.count_case();
         Case { report, subject, uninterrupted, workdir, label }.after_stop(succeeded)
     }
 
@@ -217,7 +217,7 @@ impl<'a> Cuts<'a> {
                 // The process was killed before its last operation.
                 calls.pop();
             }
-            simulate::lose(&workdir, &start, &calls)?;
+            simulate::lose_unsynced(&workdir, &start, &calls)?;
             self.check("simulated", moment.as_ref(), &workdir, !killed)?;
         }
         Ok(())

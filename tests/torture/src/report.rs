@@ -47,7 +47,7 @@ impl Report {
     }
 
     /// Counts a case.
-    pub fn case(&self) {
+    pub fn count_case(&self) {
         self.counts().cases += 1;
     }
 

@@ -68,7 +68,7 @@ fn interrupt(report: &Report, scratch: &Scratch, subject: &Subject, seed: u64) -
             running.signal(signal);
         }
         let ended = running.wait(STOP_LIMIT);
-        report.case();
+        report.count_case();
         let times = if twice { " twice" } else { "" };
         let label = format!("{}, trial {trial}, {expected}{times}", subject.name);
         report.check_result(&ended, &label);

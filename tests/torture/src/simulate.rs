@@ -15,7 +15,7 @@ use crate::scratch;
 
 /// Removes the data from `workdir` that the operations have not made durable. `start` is a copy of
 /// `workdir` before the command.
-pub fn lose(workdir: &Path, start: &Path, calls: &[Call]) -> Result<()> {
+pub fn lose_unsynced(workdir: &Path, start: &Path, calls: &[Call]) -> Result<()> {
     // Number of durable bytes of each file.
     let mut durable: BTreeMap<PathBuf, u64> = BTreeMap::new();
     // Names that are not durable yet, in order.

@@ -159,7 +159,7 @@ pub fn attack(report: &Report) -> Result<()> {
     }
     for line in lines {
         let ended = Engram::line(&shared.fill(&line)).seconds(MAX_SECONDS).run()?;
-        report.case();
+        report.count_case();
         if !report.check_result(&ended, &line) {
             continue;
         }

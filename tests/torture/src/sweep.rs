@@ -61,7 +61,7 @@ pub fn attack(report: &Report) -> Result<()> {
         cases.push(Case { line, content, names });
     }
     scratch::for_each(&cases, &scratch, |case, folder| {
-        report.case();
+        report.count_case();
         let workdir = folder.join("workdir");
         scratch::empty(&workdir)?;
         match (case.content, case.content.strip_prefix("over ")) {

@@ -18,7 +18,7 @@ pub fn attack(report: &Report) -> Result<()> {
         for threads in
             if max == 3 || subject.name.len().is_multiple_of(2) { 2..=max } else { 3..=3 }
         {
-            report.case();
+            report.count_case();
             let current = output_files(subject, &workdir, threads)?;
             if current != expected {
                 let files = current.difference(&expected);

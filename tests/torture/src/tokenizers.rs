@@ -19,7 +19,7 @@ const COMMANDS: [&str; 3] = [
 
 /// Parts of a tokenizer and hostile values for them: from `tokenizers.jsonl`, and some that are too
 /// large for that file.
-fn changes() -> Result<Vec<(String, Value)>> {
+fn hostile_parts() -> Result<Vec<(String, Value)>> {
     let lines = include_str!("../tokenizers.jsonl").lines();
     let mut changes: Vec<(String, Value)> =
         lines.map(serde_json::from_str).collect::<Result<_, _>>()?;
@@ -46,7 +46,7 @@ pub fn attack(report: &Report, scratch: &Scratch, shared: &Shared) -> Result<()>
     fs::write(shared.folder.join("long.jsonl"), format!("{long}\n"))?;
     let mut cases = Vec::new();
     for line in &COMMANDS[..report.size(1, COMMANDS.len())] {
-        cases.extend(changes()?.into_iter().map(|(part, value)| (*line, part, value)));
+        cases.extend(hostile_parts()?.into_iter().map(|(part, value)| (*line, part, value)));
     }
     scratch::for_each(&cases, scratch, |(line, part, value), folder| {
         let (model, output) = (folder.join("model"), folder.join("output"));
@@ -60,7 +60,7 @@ pub fn attack(report: &Report, scratch: &Scratch, shared: &Shared) -> Result<()>
         let line = shared.fill(line).replace("{}", &model.to_string_lossy());
         let line = line.replace("{o}", &output.to_string_lossy());
         let ended = Engram::line(&line).seconds(20).run()?;
-        report.case();
+        report.count_case();
         let shortened: String = value.to_string().chars().take(60).collect();
         let label = format!("tokenizer.json, {part} = {shortened}");
         let names_file = ended.stderr.contains(&*model.to_string_lossy());

@@ -23,9 +23,9 @@ pub fn attack(report: &Report) -> Result<()> {
     let scratch = Scratch::new("writers")?;
     let shared = Shared::make(&scratch)?;
     readers(report, &shared, &scratch.join("read"))?;
-    writers(report, &shared, &scratch.join("written"))?;
-    builders(report, &shared, &scratch.join("built"))?;
-    trainers(report, &shared, &scratch)
+    compete_to_write(report, &shared, &scratch.join("written"))?;
+    compete_to_build(report, &shared, &scratch.join("built"))?;
+    compete_to_train(report, &shared, &scratch)
 }
 
 /// Number of entries of a memory, from `memory info`.
@@ -62,7 +62,7 @@ fn readers(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
             scope.spawn(move || {
                 while !is_finished.load(Ordering::Relaxed) {
                     let Ok(ended) = Engram::line(line).run() else { return };
-                    report.case();
+                    report.count_case();
                     if report.check_result(&ended, line) && ended.code != Some(0) {
                         report.loss(
                             "a reader failed while another process wrote",
@@ -82,7 +82,7 @@ fn readers(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
             } else {
                 Engram::line(&format!("memory delete {folder} --ids {}", ids.join(","))).run()?
             };
-            report.case();
+            report.count_case();
             if ended.code != Some(0) {
                 report.loss("a writer failed while readers searched", ended);
             }
@@ -101,7 +101,7 @@ fn readers(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
 }
 
 /// Writers that retry when they are refused. At the end, all acknowledged entries must be present.
-fn writers(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
+fn compete_to_write(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
     scratch::copy(&shared.folder.join("start/memory"), memory)?;
     let before = entries(memory)?;
     let additions = report.size(4, 40);
@@ -120,7 +120,7 @@ fn writers(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
                     )?;
                     for _ in 0..2000 {
                         let ended = add(shared, memory, &file)?;
-                        report.case();
+                        report.count_case();
                         report.check_result(&ended, "several writers");
                         if ended.code == Some(0) {
                             added.fetch_add(40, Ordering::Relaxed);
@@ -145,10 +145,10 @@ fn writers(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
 }
 
 /// Two builds into one folder at the same time: exactly one succeeds, and the memory is its memory.
-fn builders(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
+fn compete_to_build(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
     for race in 0..report.size(40, 500) {
         scratch::remove(memory)?;
-        report.case();
+        report.count_case();
         let build = |keys: &str| {
             let line =
                 format!("memory build --keys {{s}}/{keys} --out {} --quiet", memory.display());
@@ -181,7 +181,7 @@ fn builders(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
 }
 
 /// A second trainer of the same run is refused and does not change the run.
-fn trainers(report: &Report, shared: &Shared, scratch: &Scratch) -> Result<()> {
+fn compete_to_train(report: &Report, shared: &Shared, scratch: &Scratch) -> Result<()> {
     let line = shared.line("train patent")?;
     let line = |workdir: &Path| line.replace("{}", &workdir.to_string_lossy());
     let (single, contested) = (scratch.join("alone"), scratch.join("both"));
@@ -190,7 +190,7 @@ fn trainers(report: &Report, shared: &Shared, scratch: &Scratch) -> Result<()> {
     thread::sleep(Duration::from_millis(200));
     let second = Engram::line(&format!("{} --resume", line(&contested))).run()?;
     let first = first.wait(Duration::from_secs(60));
-    report.case();
+    report.count_case();
     report.check_result(&first, "two trainers");
     report.check_result(&second, "two trainers");
     let (single, contested) = (Snapshot::of(&single)?, Snapshot::of(&contested)?);
