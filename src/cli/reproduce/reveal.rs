@@ -125,7 +125,7 @@ impl Reproduce {
             let report = self.train_grid(&main, &out)?;
             notes.extend(report.reused_note());
             if self.is_smoke() {
-                self.export_bundled(
+                self.compare_with_bundled(
                     &bundled::REVEAL,
                     &out.join("seed-1").join(&report.main),
                     notes,
