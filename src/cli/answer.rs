@@ -90,10 +90,10 @@ impl Answer {
     fn answer(&self, input: &Path) -> anyhow::Result<Outcome> {
         let Questions { list: questions, images } = read_questions(input)?;
         let answerer = self.open(images)?;
-        if let Some((index, fault)) = answerer.first_broken_image() {
+        if let Some((index, error)) = answerer.first_broken_image() {
             let affected = questions.iter().find(|question| question.image_index == index);
             let line = affected.map_or(0, |question| question.line);
-            anyhow::bail!("{}, line {line}: {fault}", input.display());
+            anyhow::bail!("{}, line {line}: {error}", input.display());
         }
         let detail = Detail { credit: self.evidence, curves: self.curves };
         let bar = output::progress_bar(questions.len(), "answers");
@@ -129,10 +129,10 @@ impl Answer {
     fn reply(&self, haystack: &Path) -> anyhow::Result<Outcome> {
         let Haystacks { tasks, lines, images } = read_haystacks(haystack)?;
         let answerer = self.open(images)?;
-        if let Some((index, fault)) = answerer.first_broken_image() {
+        if let Some((index, error)) = answerer.first_broken_image() {
             let has_image = |task: &&Task| task.images.iter().any(|(image, _)| *image == index);
             let task = tasks.iter().find(has_image).map_or("", |task| &task.location);
-            anyhow::bail!("{task}: {fault}");
+            anyhow::bail!("{task}: {error}");
         }
         let bar = output::progress_bar(tasks.len(), "replies");
         let mut bytes = Vec::new();

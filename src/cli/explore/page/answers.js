@@ -46,7 +46,7 @@ async function askTestQuestion(question) {
   const view = await load(`/api/runs/${run()}/views/${encodeURIComponent(question.image)}/${question.view}`);
   // The user may have chosen another question meanwhile.
   if (!view || requestNumber !== requests) return;
-  await questionImage.take(view);
+  await questionImage.setFile(view);
   if (requestNumber !== requests) return;
   byId("question").value = question.text;
   byId("gold").textContent = `Correct answer: ${question.answers.join(", ")}; it is in entry ${question.entry} (${question.source}).`;
@@ -61,13 +61,13 @@ async function start() {
 }
 
 async function answer() {
-  if (!questionImage.bytes()) {
+  if (!questionImage.asBase64()) {
     byId("answer-about").textContent = "Choose an image or a test question first.";
     return;
   }
   requests += 1;
   const requestNumber = requests;
-  const request = { question: byId("question").value, image: questionImage.bytes(), without: [...switchedOff.keys()] };
+  const request = { question: byId("question").value, image: questionImage.asBase64(), without: [...switchedOff.keys()] };
   const response = await waiting(byId("answer"), () => ask(`/api/runs/${run()}/answer`, request));
   if (!response || requestNumber !== requests) return;
   if (request.without.length === 0) fullAnswer = response;
@@ -150,7 +150,7 @@ async function chooseRun() {
 
 export async function startAnswers(runs, memories) {
   memories.forEach((memory) => memoryOf.set(memory.run, memory.index));
-  questionImage = imageField(byId("question-image"), () => questionImage.bytes() && start());
+  questionImage = imageField(byId("question-image"), () => questionImage.asBase64() && start());
   fill(byId("answer-run"), runs.map(({ index, name }) => [index, name]));
   byId("answer-run").addEventListener("change", chooseRun);
   byId("question-words").addEventListener("input", listQuestions);

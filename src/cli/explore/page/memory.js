@@ -46,7 +46,7 @@ async function search(near) {
     containing: byId("containing").value,
   };
   if (near !== undefined) request.near = near;
-  else Object.assign(request, { text: accepts.text ? byId("words").value : "", image: accepts.images ? queryImage.bytes() : "" });
+  else Object.assign(request, { text: accepts.text ? byId("words").value : "", image: accepts.images ? queryImage.asBase64() : "" });
   searches += 1;
   const searchNumber = searches;
   const response = await waiting(byId("hits"), () => ask(`/api/memories/${index}/search`, request));

@@ -86,7 +86,7 @@ export async function waiting(part, work) {
 }
 
 /**
- * A field for an image: the user selects a file or drops one. Calls `onChange` after each change. `bytes()` returns the
+ * A field for an image: the user selects a file or drops one. Calls `onChange` after each change. `asBase64()` returns the
  * file in base64, or an empty string if none is selected.
  */
 export function imageField(container, onChange) {
@@ -97,7 +97,7 @@ export function imageField(container, onChange) {
   container.classList.add("drop");
   container.append(make("label", {}, "Image ", input), make("span", {}, "or drop one here"), preview, removeButton);
 
-  async function take(file) {
+  async function setFile(file) {
     const bytes = new Uint8Array(await file.arrayBuffer());
     let binary = "";
     for (let start = 0; start < bytes.length; start += 0x8000) {
@@ -111,7 +111,7 @@ export function imageField(container, onChange) {
 
   input.addEventListener("change", async () => {
     if (input.files.length === 0) return;
-    await take(input.files[0]);
+    await setFile(input.files[0]);
     onChange();
   });
   removeButton.addEventListener("click", () => {
@@ -121,16 +121,16 @@ export function imageField(container, onChange) {
     onChange();
   });
   for (const type of ["dragover", "dragleave", "drop"]) {
-    container.addEventListener(type, async (dragged) => {
-      dragged.preventDefault();
+    container.addEventListener(type, async (event) => {
+      event.preventDefault();
       container.classList.toggle("over", type === "dragover");
-      if (type !== "drop" || dragged.dataTransfer.files.length === 0) return;
-      await take(dragged.dataTransfer.files[0]);
+      if (type !== "drop" || event.dataTransfer.files.length === 0) return;
+      await setFile(event.dataTransfer.files[0]);
       onChange();
     });
   }
-  return { bytes: () => base64, take };
+  return { asBase64: () => base64, setFile };
 }
 
 // An image dropped outside the field must not replace the page.
-for (const event of ["dragover", "drop"]) document.addEventListener(event, (dragged) => dragged.preventDefault());
+for (const type of ["dragover", "drop"]) document.addEventListener(type, (event) => event.preventDefault());
