@@ -228,16 +228,16 @@ fn cache_lines(folder: &Path) -> anyhow::Result<Vec<Line>> {
     let writer = Writer::create(folder, format, CACHED_VALUES, batches)?;
     let generation = writer.generation();
     let rows: Vec<Row> = generation.live_rows().collect();
-    // Cumulative sums of 1, 1/2, 1/3, …, to draw rows from a Zipf distribution.
-    let mut sums = Vec::with_capacity(CACHED_VALUES);
+    // Cumulative cumulative_weights of 1, 1/2, 1/3, …, to draw rows from a Zipf distribution.
+    let mut cumulative_weights = Vec::with_capacity(CACHED_VALUES);
     (1..=CACHED_VALUES).fold(0.0, |sum, rank| {
-        sums.push(sum + (rank as f64).powf(-ZIPF_EXPONENT));
+        cumulative_weights.push(sum + (rank as f64).powf(-ZIPF_EXPONENT));
         sum + (rank as f64).powf(-ZIPF_EXPONENT)
     });
     let mut random = ChaCha8Rng::seed_from_u64(4);
     let mut draw = || {
-        let target = random.random_range(0.0..sums[CACHED_VALUES - 1]);
-        rows[sums.partition_point(|sum| *sum < target).min(CACHED_VALUES - 1)]
+        let target = random.random_range(0.0..cumulative_weights[CACHED_VALUES - 1]);
+        rows[cumulative_weights.partition_point(|sum| *sum < target).min(CACHED_VALUES - 1)]
     };
     let lookups: Vec<Vec<Row>> =
         (0..LOOKUPS).map(|_| (0..ROWS_PER_LOOKUP).map(|_| draw()).collect()).collect();

@@ -249,7 +249,7 @@ impl Wikidata {
         output.write(&files, |inputs, collector| {
             let mut label_table = Labels::default();
             for path in &labels {
-                label_table.read(inputs.open(path)?, &mut inputs.counter())?;
+                label_table.read(inputs.open(path)?, &mut inputs.discarding_collector())?;
             }
             if descriptions {
                 for path in &labels {
@@ -259,7 +259,7 @@ impl Wikidata {
             let mut counts = ObjectCounts::default();
             if reverse {
                 for path in &triples {
-                    counts.read(inputs.open(path)?, &mut inputs.counter())?;
+                    counts.read(inputs.open(path)?, &mut inputs.discarding_collector())?;
                 }
             }
             let options = TripleOptions {
@@ -325,8 +325,8 @@ impl InputFiles {
         Ok(Input::new(path, self.bar.wrap_read(file))?)
     }
 
-    /// A collector for files that give labels or counts instead of entries.
-    fn counter(&self) -> Collector<'static> {
+    /// A collector that writes no entries, for files of labels and counts.
+    fn discarding_collector(&self) -> Collector<'static> {
         Collector::new(|_| Ok(())).skipping_bad_rows(self.skip_bad_lines)
     }
 }

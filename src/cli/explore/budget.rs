@@ -93,7 +93,7 @@ impl Budget {
     }
 
     /// Acquires memory for a body of the announced length; without a length, for the maximum size.
-    /// Small bodies need none.
+    /// A small body gets an empty share.
     async fn share_of(&self, announced: Option<u64>) -> Result<Share, Refusal> {
         let size = announced.unwrap_or(MAX_REQUEST_BYTES as u64);
         match usize::try_from(size).ok().filter(|size| *size <= MAX_REQUEST_BYTES) {

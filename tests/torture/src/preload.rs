@@ -134,8 +134,8 @@ impl Preload {
 pub fn read_log(log: &Path) -> Result<Vec<Call>> {
     let text = fs::read_to_string(log).with_context(|| log.display().to_string())?;
     let calls = text.lines().zip(1..).filter_map(|(line, number)| {
-        let (operation, rest) = line.split_once(' ')?;
-        let (path, note) = rest.split_once('\t')?;
+        let (operation, path_and_note) = line.split_once(' ')?;
+        let (path, note) = path_and_note.split_once('\t')?;
         let (operation, path, note) = (operation.to_owned(), path.to_owned(), note.to_owned());
         Some(Call { number, operation, path, note })
     });

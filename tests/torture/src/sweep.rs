@@ -11,7 +11,7 @@ use crate::report::Report;
 use crate::scratch::{self, Scratch};
 use crate::subjects::{Shared, table};
 
-/// Files of a user with names that look like ours.
+/// Files of a user with names similar to those of the program's temporary files and checkpoints.
 const USER_FILES: [&str; 20] = [
     ".env.sample",
     ".env.backup",

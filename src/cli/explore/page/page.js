@@ -86,8 +86,8 @@ export async function waiting(part, work) {
 }
 
 /**
- * A field for an image: the user selects a file or drops one. Calls `onChange` after each change. `asBase64()` returns the
- * file in base64, or an empty string if none is selected.
+ * A field for an image: the user selects a file or drops one. Calls `onChange` after each change. `asBase64()` returns
+ * the file, or an empty string if none is selected.
  */
 export function imageField(container, onChange) {
   let base64 = "";
