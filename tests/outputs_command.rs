@@ -126,12 +126,12 @@ fn two_outputs_need_different_paths() {
     fs::create_dir(folder.join("there")).unwrap();
     symlink("x", folder.join("link")).unwrap();
     let message = "both write there";
-    for (one, other) in
+    for (output, other) in
         [("x", "x"), ("x", "there/../x"), ("x", "link"), ("-", "-"), ("-", "/dev/stdout")]
     {
-        let search = format!("memory search m --queries q --out {one} --scores {other}");
+        let search = format!("memory search m --queries q --out {output} --scores {other}");
         refused(folder, &search, message);
-        refused(folder, &format!("eval wer --pairs p --items {one} --html {other}"), message);
+        refused(folder, &format!("eval wer --pairs p --items {output} --html {other}"), message);
     }
     refused(folder, "reproduce --out there/new --export-bundled there/new/bundled", message);
     assert_eq!(fs::read_dir(folder).unwrap().count(), 2);

@@ -54,7 +54,7 @@ pub fn lose_unsynced(workdir: &Path, start: &Path, calls: &[Call]) -> Result<()>
         }
     }
     for (path, size) in durable {
-        if path.metadata().is_ok_and(|data| data.is_file() && data.len() > size) {
+        if path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() > size) {
             fs::OpenOptions::new().write(true).open(&path)?.set_len(size)?;
         }
     }
