@@ -68,8 +68,8 @@ SIZES = {
     "attention_probs_dropout_prob": 0.0,
 }
 # Prefix of the class names in modules.json of older versions.
-OLD = "sentence_transformers.models."
-FLAGS = {
+OLD_CLASS_PREFIX = "sentence_transformers.models."
+POOLING_FLAGS = {
     "cls": "pooling_mode_cls_token",
     "max": "pooling_mode_max_tokens",
     "mean": "pooling_mode_mean_tokens",
@@ -242,18 +242,18 @@ def add_berts():
     mean = saved(bert, pooling())
     config = "1_Pooling/config.json"
 
-    for mode in FLAGS:
+    for mode in POOLING_FLAGS:
         add(f"bert {mode}", saved(bert, pooling(mode)))
-    for mode in FLAGS:
-        flags = {"word_embedding_dimension": 32, **{flag: other == mode for other, flag in FLAGS.items()}}
-        add(f"bert old flags {mode}", changed(mean, files={config: flags, "modules.json": with_class_prefix(OLD)}))
-    flags = lambda *on: {"word_embedding_dimension": 32, **{FLAGS[mode]: True for mode in on}, "include_prompt": True}
+    for mode in POOLING_FLAGS:
+        flags = {"word_embedding_dimension": 32, **{flag: other == mode for other, flag in POOLING_FLAGS.items()}}
+        add(f"bert old flags {mode}", changed(mean, files={config: flags, "modules.json": with_class_prefix(OLD_CLASS_PREFIX)}))
+    flags = lambda *on: {"word_embedding_dimension": 32, **{POOLING_FLAGS[mode]: True for mode in on}, "include_prompt": True}
     add("bert cls, mean", saved(bert, pooling(("cls", "mean"))))
     add("bert mean, cls", saved(bert, pooling(("mean", "cls"))))
     add("bert all modes", saved(bert, pooling(("lasttoken", "weightedmean", "mean_sqrt_len_tokens", "mean", "max", "cls"))))
     add("bert old flags mean, cls, max", changed(mean, files={config: flags("mean", "cls", "max")}))
-    add("bert old flags of all", changed(mean, files={config: flags(*FLAGS)}))
-    add("bert old flags of none", changed(mean, files={config: {"word_embedding_dimension": 32, FLAGS["mean"]: False}}))
+    add("bert old flags of all", changed(mean, files={config: flags(*POOLING_FLAGS)}))
+    add("bert old flags of none", changed(mean, files={config: {"word_embedding_dimension": 32, POOLING_FLAGS["mean"]: False}}))
     add("bert without modules", bert)
 
     def renamed(modules):
@@ -264,7 +264,7 @@ def add_berts():
 
     def inner(modules):
         modules[0]["path"] = "0_Transformer"
-        with_class_prefix(OLD)(modules)
+        with_class_prefix(OLD_CLASS_PREFIX)(modules)
     model_files = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
                    "sentence_bert_config.json"]
     add("bert in 0_Transformer", changed(
@@ -296,7 +296,7 @@ def add_berts():
     add("bert layer norm", saved(bert, pooling(), trained_norm))
     add("bert dropout", saved(bert, pooling(), models.Dropout(0.5), normalize()))
     add("bert normalize without a file", changed(
-        saved(bert, pooling(), normalize()), files={"2_Normalize/config.json": None, "modules.json": with_class_prefix(OLD)}))
+        saved(bert, pooling(), normalize()), files={"2_Normalize/config.json": None, "modules.json": with_class_prefix(OLD_CLASS_PREFIX)}))
 
     sentence, tokenizer = "sentence_bert_config.json", "tokenizer_config.json"
     add("bert max_seq_length 9", changed(mean, files={sentence: update(max_seq_length=9)}))
@@ -334,7 +334,7 @@ def add_berts():
     prompts_file = "config_sentence_transformers.json"
     both = prompts(query="the method: ", document="pipe: ", other="wide ")
     add("bert prompts", changed(mean, files={prompts_file: both}))
-    for mode in (*FLAGS, ("cls", "mean")):
+    for mode in (*POOLING_FLAGS, ("cls", "mean")):
         add(f"bert prompts, not pooled, {mode}",
             changed(saved(bert, pooling(mode, include_prompt=False)), files={prompts_file: both}))
     add("bert prompts, cut", changed(saved(bert, pooling(include_prompt=False)),
