@@ -25,7 +25,7 @@ const STEPS: usize = 30;
 fn main() -> Result<(), Box<dyn Error>> {
     let weights = std::env::args().nth(1).ok_or("give a Whisper model")?;
     let asr_model = AsrModel::open(&weights, &Compute::cpu())?;
-    let before = asr_model.parameters().fingerprint(|_| true)?;
+    let fingerprint = asr_model.parameters().fingerprint(|_| true)?;
 
     // This example has no images. The image projection is frozen; only the adapters are trained.
     let frozen = ParameterGroup { pattern: "projection.**".to_owned(), rate: 0.0 };
@@ -35,46 +35,47 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (trained, _) = parameters.element_counts();
     println!("{trained} trainable parameters");
 
-    let names = Audiovisual::new(NAMES, 1)?;
-    let clips = |split| {
-        let clips = (0..CLIPS).map(|number| names.clip(split, number, &NoiseSettings::clean()));
+    let spoken_names = Audiovisual::new(NAMES, 1)?;
+    let encoded_clips = |split| {
+        let clips =
+            (0..CLIPS).map(|number| spoken_names.clip(split, number, &NoiseSettings::clean()));
         let (audio, texts): (Vec<_>, Vec<_>) = clips.map(|clip| (clip.samples, clip.text)).unzip();
-        let texts = texts.iter().map(|text| asr_model.tokens_of(text));
+        let tokens = texts.iter().map(|text| asr_model.tokens_of(text));
         // The layers before the first adapter are computed once.
         let embedded = asr_model.embed(avformer.asr_model(), &audio, 0)?;
-        Ok::<_, Box<dyn Error>>((embedded, texts.collect::<Result<Vec<_>, _>>()?))
+        Ok::<_, Box<dyn Error>>((embedded, tokens.collect::<Result<Vec<_>, _>>()?))
     };
-    let (training, test) = (clips(Split::Train)?, clips(Split::Test)?);
-    let loss = |(embedded, texts): &(_, Vec<Vec<u32>>), mode: &Mode| {
+    let (training, test) = (encoded_clips(Split::Train)?, encoded_clips(Split::Test)?);
+    let mean_loss = |(embedded, tokens): &(_, Vec<Vec<u32>>), mode: &Mode| {
         let states = avformer.encode(Clone::clone(embedded), None, mode)?;
-        let losses = avformer.asr_model().text_losses(&states, texts, mode)?;
+        let losses = avformer.asr_model().text_losses(&states, tokens, mode)?;
         Ok::<_, ModelError>(losses.mean_all()?)
     };
     println!(
         "held-out voice, before training: {:.3} nats per token",
-        loss(&test, &Mode::inference())?.to_scalar::<f32>()?
+        mean_loss(&test, &Mode::inference())?.to_scalar::<f32>()?
     );
 
     let mut gradients = Gradients::new(&parameters);
     let mut optimiser = Optimiser::new(&RuleSet::default(), &parameters);
     let rates: Vec<f64> = parameters.trainable().map(|parameter| parameter.rate()).collect();
     for step in 1..=STEPS {
-        let loss = loss(&training, &Mode::train(step as u64))?;
+        let loss = mean_loss(&training, &Mode::train(step as u64))?;
         gradients.clear();
         gradients.backward(&loss)?;
-        let size = StepSize { learning_rate: 1e-3, gradient_scale: 1.0 };
-        optimiser.step(&parameters, &gradients, &rates, size)?;
+        let step_size = StepSize { learning_rate: 1e-3, gradient_scale: 1.0 };
+        optimiser.step(&parameters, &gradients, &rates, step_size)?;
         if step % 10 == 0 {
             println!("step {step}: {:.3}", loss.to_scalar::<f32>()?);
         }
     }
     println!(
         "held-out voice, after training: {:.3} nats per token",
-        loss(&test, &Mode::inference())?.to_scalar::<f32>()?
+        mean_loss(&test, &Mode::inference())?.to_scalar::<f32>()?
     );
     assert_eq!(
         asr_model.parameters().fingerprint(|_| true)?,
-        before,
+        fingerprint,
         "the Whisper weights have changed"
     );
     Ok(())

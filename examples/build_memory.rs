@@ -1,4 +1,5 @@
-//! Builds a memory of the embedded world: 18,056 entries from four sources. The keys need no model.
+//! Builds a memory of the embedded world: 18,056 entries from four sources. A fixed function
+//! computes the keys, without a model.
 //!
 //! ```text
 //! cargo run --release --example build_memory -- facts
@@ -17,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let values = ValueFormat { tokens: VALUE_TOKENS, width: VALUE_WIDTH, dtype: ValueDtype::F16 };
     let format = MemoryFormat { width: KEY_WIDTH, normalised: true, values: Some(values) };
 
-    // Rows are written in batches, because a memory may be larger than RAM.
+    // Entries are written in batches, because a memory may be larger than RAM.
     let batches = world.facts.chunks(2048).map(|facts| {
         Ok(Batch {
             entries: facts.iter().map(|fact| fact.entry.clone()).collect(),

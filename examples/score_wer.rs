@@ -41,21 +41,24 @@ fn main() -> Result<(), Box<dyn Error>> {
     for (reference, hypothesis) in REFERENCES.iter().zip(HYPOTHESES) {
         let [reference, hypothesis] =
             [*reference, hypothesis].map(|text| Normaliser::WhisperEnglish.normalise(text));
-        println!("{}", aligned(&reference, &hypothesis));
+        println!("{}", alignment_text(&reference, &hypothesis));
     }
     Ok(())
 }
 
-/// The alignment on one line: `airplane>dragon` is a substitution, `-the` a deletion, `+a` an
+/// An alignment on one line: `airplane>dragon` is a substitution, `-the` a deletion, `+a` an
 /// insertion.
-fn aligned(reference: &str, hypothesis: &str) -> String {
-    let (mut words, mut others) = (reference.split_whitespace(), hypothesis.split_whitespace());
+fn alignment_text(reference: &str, hypothesis: &str) -> String {
+    let (mut reference_words, mut hypothesis_words) =
+        (reference.split_whitespace(), hypothesis.split_whitespace());
     let edits = align(TokenUnit::Word, reference, hypothesis).into_iter().filter_map(|edit| {
         Some(match edit {
-            Edit::Hit => others.next().and(words.next())?.to_owned(),
-            Edit::Substitution => format!("{}>{}", words.next()?, others.next()?),
-            Edit::Deletion => format!("-{}", words.next()?),
-            Edit::Insertion => format!("+{}", others.next()?),
+            Edit::Hit => hypothesis_words.next().and(reference_words.next())?.to_owned(),
+            Edit::Substitution => {
+                format!("{}>{}", reference_words.next()?, hypothesis_words.next()?)
+            }
+            Edit::Deletion => format!("-{}", reference_words.next()?),
+            Edit::Insertion => format!("+{}", hypothesis_words.next()?),
         })
     });
     edits.collect::<Vec<_>>().join(" ")

@@ -17,29 +17,29 @@ use engram::memory::{Generation, Memory, Writer};
 fn main() -> Result<(), Box<dyn Error>> {
     let folder = std::env::args().nth(1).ok_or("give the folder of the memory")?;
     let world = World::new(&WorldOptions::default())?;
-    let held_out = world.questions.iter().filter(|question| question.split == Split::Test);
-    let questions: Vec<Question> = held_out.step_by(1000).take(3).cloned().collect();
+    let test_questions = world.questions.iter().filter(|question| question.split == Split::Test);
+    let questions: Vec<Question> = test_questions.step_by(1000).take(3).cloned().collect();
     let keys = HashFeatures::new(&world).queries(&questions)?;
 
     let memory = Memory::open(&folder)?;
-    let found = show(&memory.generation(), &questions, &keys)?;
+    let best_ids = print_results(&memory.generation(), &questions, &keys)?;
 
     // An edit creates a new generation. Readers keep the old generation until they reload.
-    Writer::open(&folder)?.delete(&found)?;
+    Writer::open(&folder)?.delete(&best_ids)?;
     memory.reload()?;
-    println!("\nwithout entries {found:?}:");
-    show(&memory.generation(), &questions, &keys)?;
+    println!("\nwithout entries {best_ids:?}:");
+    print_results(&memory.generation(), &questions, &keys)?;
     Ok(())
 }
 
 /// Prints the two best entries for each question. Returns the id of each best entry.
-fn show(
+fn print_results(
     generation: &Generation,
     questions: &[Question],
     keys: &[f32],
 ) -> Result<Vec<i64>, Box<dyn Error>> {
-    let found = Exact.search(generation, Queries { keys, k: 2 }, &Filter::default())?;
-    for (question, hits) in questions.iter().zip(&found.hits) {
+    let results = Exact.search(generation, Queries { keys, k: 2 }, &Filter::default())?;
+    for (question, hits) in questions.iter().zip(&results.hits) {
         println!(
             "\n{} ({}; {})",
             question.text,
@@ -51,5 +51,5 @@ fn show(
             println!("  {:.3}  {:>6}  {:<9} {}", hit.score, hit.id, entry.source, entry.text());
         }
     }
-    Ok(found.hits.iter().filter_map(|hits| Some(hits.first()?.id)).collect())
+    Ok(results.hits.iter().filter_map(|hits| Some(hits.first()?.id)).collect())
 }

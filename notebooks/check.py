@@ -19,8 +19,8 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
-# Separates the printed text of the cells.
-MARK = "\x1e"
+# Is printed before the output of each cell.
+CELL_SEPARATOR = "\x1e"
 
 PROGRAM = """//! Written by notebooks/check.py.
 #![allow(unused, clippy::all)]
@@ -42,8 +42,8 @@ fn main() -> Result<(), AnyError> {{
 """
 
 
-def statement(code):
-    """Converts the code of a cell to statements in a function; drops a value at the end."""
+def statements(code):
+    """Converts the code of a cell to statements in a function. A value at the end is discarded."""
     code = code.rstrip()
     if code.endswith("}"):
         start = code.rfind("\n{\n") + 1
@@ -64,11 +64,11 @@ def program(notebook):
             if match := re.match(r":env (\w+)=(.*)", line):
                 environment[match[1]] = match[2]
         code = "\n".join(line for line in lines if not line.startswith(":"))
-        cells.append(f'print!("{{}}", {json.dumps(MARK)});\n{statement(code)}'.replace("\\u001e", "\\u{1e}"))
+        cells.append(f'print!("{{}}", {json.dumps(CELL_SEPARATOR)});\n{statements(code)}'.replace("\\u001e", "\\u{1e}"))
     return PROGRAM.format(cells="\n".join(cells)), environment
 
 
-def printed(cell):
+def committed_text(cell):
     """Returns the committed printed text of a cell."""
     streams = (output for output in cell["outputs"] if output["output_type"] == "stream")
     return "".join("".join(output["text"]) for output in streams)
@@ -80,12 +80,13 @@ def check(path):
     folder = ROOT / "examples" / name
     folder.mkdir(exist_ok=True)
     try:
-        return check_in(folder, name, path)
+        return build_and_run(folder, name, path)
     finally:
         shutil.rmtree(folder)
 
 
-def check_in(folder, name, path):
+def build_and_run(folder, name, path):
+    """Builds and runs the example `name` in `folder`. Returns whether it succeeded."""
     notebook = json.loads(path.read_text())
     code, environment = program(notebook)
     (folder / "main.rs").write_text(code)
@@ -98,10 +99,10 @@ def check_in(folder, name, path):
     run = subprocess.run(
         [program_file], cwd=HERE, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True
     )
-    committed = [printed(cell) for cell in notebook["cells"] if cell["cell_type"] == "code"]
-    texts = run.stdout.split(MARK)[1:]
-    differ = [number for number, pair in enumerate(zip(texts, committed)) if pair[0].strip() != pair[1].strip()]
-    print(f"{path.name}: {'failed' if run.returncode else 'runs'}; printed text differs in cells {differ}", flush=True)
+    committed = [committed_text(cell) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    outputs = run.stdout.split(CELL_SEPARATOR)[1:]
+    differing = [number for number, pair in enumerate(zip(outputs, committed)) if pair[0].strip() != pair[1].strip()]
+    print(f"{path.name}: {'failed' if run.returncode else 'runs'}; printed text differs in cells {differing}", flush=True)
     return run.returncode == 0
 
 

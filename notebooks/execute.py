@@ -21,11 +21,11 @@ import nbformat
 from nbclient import NotebookClient
 
 HERE = pathlib.Path(__file__).resolve().parent
-# A member of the workspace in this folder.
+# The folder in which evcxr builds the cells: a member of the workspace in this folder.
 BUILD = HERE / "cells-library"
 
 
-def shown(cell):
+def visible_outputs(cell):
     """Returns the visible outputs of a cell."""
     return [output.get("text", output.get("data")) for output in cell.get("outputs", [])]
 
@@ -33,13 +33,13 @@ def shown(cell):
 def execute(path, write):
     """Executes a notebook. Returns the number of failed cells."""
     notebook = nbformat.read(path, as_version=4)
-    committed = [shown(cell) for cell in notebook.cells]
+    committed = [visible_outputs(cell) for cell in notebook.cells]
     seconds = [0.0] * len(notebook.cells)
 
-    def started(cell, cell_index):
+    def start_timer(cell, cell_index):
         seconds[cell_index] = -time.monotonic()
 
-    def ended(cell, cell_index, execute_reply=None):
+    def stop_timer(cell, cell_index, execute_reply=None):
         seconds[cell_index] += time.monotonic()
 
     NotebookClient(
@@ -49,8 +49,8 @@ def execute(path, write):
         startup_timeout=300,
         allow_errors=True,
         resources={"metadata": {"path": str(HERE)}},
-        on_cell_start=started,
-        on_cell_executed=ended,
+        on_cell_start=start_timer,
+        on_cell_executed=stop_timer,
     ).execute()
 
     failed = 0
@@ -60,16 +60,16 @@ def execute(path, write):
             if output.output_type == "error":
                 failed += 1
                 print(f"{path.name}, cell {number}:\n" + "\n".join(output.traceback), file=sys.stderr)
-    code = [number for number, cell in enumerate(notebook.cells) if cell.cell_type == "code"]
-    differ = [number for number in code if shown(notebook.cells[number]) != committed[number]]
-    slowest = max(seconds[number] for number in code[1:])
+    code_cells = [number for number, cell in enumerate(notebook.cells) if cell.cell_type == "code"]
+    differing = [number for number in code_cells if visible_outputs(notebook.cells[number]) != committed[number]]
+    slowest = max(seconds[number] for number in code_cells[1:])
     print(
-        f"{path.name}: {len(code)} cells, {failed} failed; the first took {seconds[code[0]]:.0f} s, "
+        f"{path.name}: {len(code_cells)} cells, {failed} failed; the first took {seconds[code_cells[0]]:.0f} s, "
         f"the slowest of the others {slowest:.0f} s",
         flush=True,
     )
-    if differ and not write:
-        print(f"{path.name}: outputs differ from the committed ones in cells {differ}", flush=True)
+    if differing and not write:
+        print(f"{path.name}: outputs differ from the committed ones in cells {differing}", flush=True)
     if write and not failed:
         nbformat.write(notebook, path)
     return failed

@@ -24,7 +24,7 @@ use crate::plot::{
     Axis, Interval, Legend, Line, PlotError, draw_heatmap, draw_intervals, draw_lines,
 };
 
-/// Number of segments of a waveform plot; each shows its lowest and highest sample.
+/// Maximum number of segments of a waveform plot; each shows its lowest and highest sample.
 const SEGMENTS: usize = 600;
 /// Pixels between images.
 const GAP: u32 = 8;
@@ -106,28 +106,28 @@ pub fn images(images: &[RgbImage], height: u32) -> Result<CellOutput, ImageError
         .collect();
     let width = scaled.iter().map(|image| image.width() + GAP).sum::<u32>();
     let white = image::Rgb([u8::MAX; 3]);
-    let mut all = RgbImage::from_pixel(width.saturating_sub(GAP).max(1), height.max(1), white);
+    let mut canvas = RgbImage::from_pixel(width.saturating_sub(GAP).max(1), height.max(1), white);
     let mut left = 0;
     for image in &scaled {
-        image::imageops::replace(&mut all, image, left, 0);
+        image::imageops::replace(&mut canvas, image, left, 0);
         left += i64::from(image.width() + GAP);
     }
     let mut png = Cursor::new(Vec::new());
-    all.write_to(&mut png, ImageFormat::Png)?;
+    canvas.write_to(&mut png, ImageFormat::Png)?;
     Ok(CellOutput { mime: "image/png", content: STANDARD.encode(png.get_ref()) })
 }
 
 /// Shows a table with a header and rows of text.
 pub fn table<const N: usize>(
-    head: [&str; N],
+    header: [&str; N],
     rows: impl IntoIterator<Item = [String; N]>,
 ) -> CellOutput {
     let cell = |text: &str| text.replace('|', "\\|").replace('\n', " ");
     let line = |cells: &mut dyn Iterator<Item = String>| {
         format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
     };
-    let mut content = line(&mut head.iter().map(|text| cell(text)));
-    content.push_str(&line(&mut head.iter().map(|_| "---".to_owned())));
+    let mut content = line(&mut header.iter().map(|text| cell(text)));
+    content.push_str(&line(&mut header.iter().map(|_| "---".to_owned())));
     for row in rows {
         content.push_str(&line(&mut row.iter().map(|text| cell(text))));
     }
@@ -146,19 +146,18 @@ mod tests {
 
     #[test]
     fn images_are_side_by_side() {
-        let one = RgbImage::from_pixel(4, 2, image::Rgb([255, 0, 0]));
-        let output = images(&[one.clone(), one], 10).expect("drawn");
+        let red = RgbImage::from_pixel(4, 2, image::Rgb([255, 0, 0]));
+        let output = images(&[red.clone(), red], 10).expect("drawn");
         let png = STANDARD.decode(&output.content).expect("base64");
-        let read = image::load_from_memory(&png).expect("an image").to_rgb8();
-        assert_eq!(read.dimensions(), (20 + GAP + 20, 10));
-        let colours = [0, 20, 20 + GAP].map(|x| read.get_pixel(x, 5).0);
+        let decoded = image::load_from_memory(&png).expect("an image").to_rgb8();
+        assert_eq!(decoded.dimensions(), (20 + GAP + 20, 10));
+        let colours = [0, 20, 20 + GAP].map(|x| decoded.get_pixel(x, 5).0);
         assert_eq!(colours, [[255, 0, 0], [255, 255, 255], [255, 0, 0]]);
     }
 
     #[test]
     fn a_waveform_has_its_seconds_and_peaks() {
-        let samples: Vec<f32> =
-            (0..32_000).map(|at| if at % 2 == 0 { 0.5 } else { -0.5 }).collect();
+        let samples: Vec<f32> = (0..32_000).map(|i| if i % 2 == 0 { 0.5 } else { -0.5 }).collect();
         let output = waveform(&samples, 16_000).expect("drawn");
         assert_eq!(output.mime, "image/svg+xml");
         assert!(output.content.contains("seconds") && output.content.contains("\n2.0\n"));

@@ -34,13 +34,13 @@ fn svg(
     draw: impl FnOnce(&Area<'_>) -> Result<(), Box<dyn std::error::Error>>,
 ) -> Result<String, PlotError> {
     let mut svg = String::new();
-    let drawn = || -> Result<(), Box<dyn std::error::Error>> {
+    let draw_area = || -> Result<(), Box<dyn std::error::Error>> {
         let area = SVGBackend::with_string(&mut svg, (width, height)).into_drawing_area();
         area.fill(&WHITE)?;
         draw(&area)?;
         Ok(area.present()?)
     };
-    drawn().map_err(|error| PlotError(error.to_string()))?;
+    draw_area().map_err(|error| PlotError(error.to_string()))?;
     Ok(svg)
 }
 

@@ -7,7 +7,7 @@
 Compares the number of samples at 16 kHz, and the share of the power in the second half, with
 `ffmpeg -i FILE -f f32le -ac 1 -ar 16000`, the command of openai-whisper's load_audio. For files where ffmpeg
 is wrong, compares the length with the known length in seconds. Needs ffmpeg and sox; prints SKIPPED without
-them.
+them. With KEEP=FOLDER, copies the audio files to this folder.
 """
 
 import array
@@ -20,16 +20,16 @@ import sys
 import tempfile
 
 RATE = 16_000
-FRAME = 1152 * 2  # Two MP3 frames at 16 kHz.
+MP3_TOLERANCE = 4 * 576  # Four MP3 frames at 16 kHz, in samples.
 
-cases = []  # (name, path, tolerance in samples, seconds or None, may be refused)
+cases = []  # (path, tolerance in samples, seconds or None, may be refused)
 
 
 def run(*command, **options):
-    done = subprocess.run(command, capture_output=True, check=False, **options)
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(map(str, command))}: {done.stderr.decode(errors='replace')[-400:]}")
-    return done.stdout
+    result = subprocess.run(command, capture_output=True, check=False, **options)
+    if result.returncode != 0:
+        sys.exit(f"{' '.join(map(str, command))}: {result.stderr.decode(errors='replace')[-400:]}")
+    return result.stdout
 
 
 def ffmpeg(path, *arguments, source="speech.wav", before=()):
@@ -59,13 +59,13 @@ def make_speech():
         samples = array.array("h")
         for i in range(int(RATE * seconds)):
             t = i / RATE
-            loud = max(0.0, math.sin(2 * math.pi * 2.3 * t)) ** 0.5
+            envelope = max(0.0, math.sin(2 * math.pi * 2.3 * t)) ** 0.5
             tone = sum(math.sin(2 * math.pi * pitch * k * t) / k for k in (1, 2, 3, 5))
-            samples.append(int(9000 * loud * tone / 2))
+            samples.append(int(9000 * envelope * tone / 2))
         data = samples.tobytes()
-        head = b"RIFF" + struct.pack("<I", 36 + len(data)) + b"WAVEfmt "
-        head += struct.pack("<IHHIIHH", 16, 1, 1, RATE, 2 * RATE, 2, 16)
-        write(f"{name}.wav", head + b"data" + struct.pack("<I", len(data)) + data)
+        header = b"RIFF" + struct.pack("<I", 36 + len(data)) + b"WAVEfmt "
+        header += struct.pack("<IHHIIHH", 16, 1, 1, RATE, 2 * RATE, 2, 16)
+        write(f"{name}.wav", header + b"data" + struct.pack("<I", len(data)) + data)
 
 
 def wav():
@@ -163,42 +163,42 @@ def mp3():
     case(lame("vbr.mp3", "-q:a", "4"), 32)
     case(lame("stereo_44.mp3", "-ac", "2", "-ar", "44100", "-b:a", "128k"), 32)
     case(lame("rate_8000.mp3", "-ar", "8000", "-b:a", "16k"), 64)
-    case(lame("no_info.mp3", "-b:a", "64k", "-write_xing", "0"), FRAME)
+    case(lame("no_info.mp3", "-b:a", "64k", "-write_xing", "0"), MP3_TOLERANCE)
     lame("other.mp3", "-b:a", "64k", source="other.wav")
     lame("other_no_info.mp3", "-b:a", "64k", "-write_xing", "0", source="other.wav")
     plain = read("cbr.mp3")
     case(write("joined.mp3", plain + read("other.mp3")), 32, seconds=5.0)
-    case(write("joined_no_info.mp3", read("no_info.mp3") + read("other_no_info.mp3")), FRAME)
-    case(write("joined_info_then_none.mp3", plain + read("other_no_info.mp3")), FRAME)
-    case(write("joined_stereo.mp3", plain + read("stereo_44.mp3")), FRAME, seconds=6.0)
-    case(write("stereo_joined.mp3", read("stereo_44.mp3") + plain), FRAME, seconds=6.0)
+    case(write("joined_no_info.mp3", read("no_info.mp3") + read("other_no_info.mp3")), MP3_TOLERANCE)
+    case(write("joined_info_then_none.mp3", plain + read("other_no_info.mp3")), MP3_TOLERANCE)
+    case(write("joined_stereo.mp3", plain + read("stereo_44.mp3")), MP3_TOLERANCE, seconds=6.0)
+    case(write("stereo_joined.mp3", read("stereo_44.mp3") + plain), MP3_TOLERANCE, seconds=6.0)
     case(write("joined_thrice.mp3", 3 * plain), 32, seconds=9.0)
     info = plain.find(b"Info")
     for name, count in [("zero", 0), ("less", 20), ("more", 4000)]:
         data = plain[:]
         data[info + 8 : info + 12] = struct.pack(">I", count)
-        case(write(f"count_{name}.mp3", data), FRAME)
+        case(write(f"count_{name}.mp3", data), MP3_TOLERANCE)
     data = plain[:]
     data[info + 4 : info + 8] = bytes(4)
-    case(write("no_count.mp3", data), FRAME)
+    case(write("no_count.mp3", data), MP3_TOLERANCE)
     start = next(i for i in range(len(plain)) if plain[i] == 0xFF and plain[i + 1] & 0xE0 == 0xE0)
     length = 72 * 64_000 // RATE
     for bit in (8, 11, 13, 15, 17, 19, 21, 22, 25):
         data = plain[:]
-        at = start + 20 * length
-        assert data[at] == 0xFF
-        data[at + bit // 8] ^= 0x80 >> bit % 8
-        case(write(f"header_bit_{bit}.mp3", data), FRAME, seconds=3.0)
-    case(write("hole.mp3", plain[: start + 20 * length] + plain[start + 21 * length :]), FRAME)
-    case(write("cut.mp3", plain[: len(plain) // 2 + 77]), FRAME, seconds=1.46)
+        frame_start = start + 20 * length
+        assert data[frame_start] == 0xFF
+        data[frame_start + bit // 8] ^= 0x80 >> bit % 8
+        case(write(f"header_bit_{bit}.mp3", data), MP3_TOLERANCE, seconds=3.0)
+    case(write("hole.mp3", plain[: start + 20 * length] + plain[start + 21 * length :]), MP3_TOLERANCE)
+    case(write("cut.mp3", plain[: len(plain) // 2 + 77]), MP3_TOLERANCE, seconds=1.46)
     tag = b"ID3\x03\0\0\0\0\x10\0" + bytes(2048)
     ape = b"APETAGEX" + struct.pack("<IIII", 2000, 32, 0, 0x80000000) + bytes(8)
     case(write("id3_before.mp3", tag + tag + plain), 32)
     case(write("tags_after.mp3", plain + ape + b"TAG" + bytes(125)), 32)
     case(write("tag_between.mp3", plain + b"TAG" + bytes(125) + tag + read("other.mp3")), 32, seconds=5.0)
-    case(write("zeros_before.mp3", bytes(5000) + plain), FRAME)
-    case(write("zeros_after.mp3", plain + bytes(5000)), FRAME)
-    case(ffmpeg("layer2.mp2", "-c:a", "mp2", "-ar", "48000", "-ac", "2"), FRAME)
+    case(write("zeros_before.mp3", bytes(5000) + plain), MP3_TOLERANCE)
+    case(write("zeros_after.mp3", plain + bytes(5000)), MP3_TOLERANCE)
+    case(ffmpeg("layer2.mp2", "-c:a", "mp2", "-ar", "48000", "-ac", "2"), MP3_TOLERANCE)
     shutil.copy("cbr.mp3", "named.wav")
     case("named.wav", 32)
 
@@ -217,19 +217,19 @@ def ogg():
 
 
 def mp4():
-    end = 2048  # The padding at the end by the encoder may be included or not.
-    case(ffmpeg("aac.m4a"), end, seconds=3.0)
-    case(ffmpeg("aac_44.m4a", "-ar", "44100", "-ac", "2"), end, seconds=3.0)
-    case(ffmpeg("moov_first.m4a", "-movflags", "faststart"), end, seconds=3.0)
-    case(ffmpeg("fragmented.m4a", "-movflags", "frag_keyframe+empty_moov", "-frag_duration", "500000"), end)
-    case(ffmpeg("fragmented_delay.m4a", "-movflags", "frag_keyframe+delay_moov"), end)
-    case(ffmpeg("no_edits.m4a", "-use_editlist", "0"), end)
-    case(ffmpeg("cut_by_edits.m4a", "-c", "copy", source="aac_44.m4a", before=("-ss", "1.01")), end, seconds=1.99)
-    case(ffmpeg("cut_end.m4a", "-c", "copy", "-t", "1.5", source="aac_44.m4a"), end)
-    case(ffmpeg("late.m4a", "-c", "copy", source="aac.m4a", before=("-itsoffset", "0.7")), end)
-    case(write("cut.m4a", read("moov_first.m4a")[:-9000]), end, refused=True)
-    case(ffmpeg("speech.aac"), end)
-    case(write("joined.aac", read("speech.aac") * 2), 2 * end)
+    padding = 2048  # The encoder's padding at the end may be included or not.
+    case(ffmpeg("aac.m4a"), padding, seconds=3.0)
+    case(ffmpeg("aac_44.m4a", "-ar", "44100", "-ac", "2"), padding, seconds=3.0)
+    case(ffmpeg("moov_first.m4a", "-movflags", "faststart"), padding, seconds=3.0)
+    case(ffmpeg("fragmented.m4a", "-movflags", "frag_keyframe+empty_moov", "-frag_duration", "500000"), padding)
+    case(ffmpeg("fragmented_delay.m4a", "-movflags", "frag_keyframe+delay_moov"), padding)
+    case(ffmpeg("no_edits.m4a", "-use_editlist", "0"), padding)
+    case(ffmpeg("cut_by_edits.m4a", "-c", "copy", source="aac_44.m4a", before=("-ss", "1.01")), padding, seconds=1.99)
+    case(ffmpeg("cut_end.m4a", "-c", "copy", "-t", "1.5", source="aac_44.m4a"), padding)
+    case(ffmpeg("late.m4a", "-c", "copy", source="aac.m4a", before=("-itsoffset", "0.7")), padding)
+    case(write("cut.m4a", read("moov_first.m4a")[:-9000]), padding, refused=True)
+    case(ffmpeg("speech.aac"), padding)
+    case(write("joined.aac", read("speech.aac") * 2), 2 * padding)
     case(ffmpeg("alac.m4a", "-c:a", "alac"), refused=True)
 
 
@@ -242,7 +242,7 @@ def other():
     case(write("zeros.mp3", bytes(100_000)), refused=True)
 
 
-def reference(path):
+def ffmpeg_samples(path):
     """Returns the number of samples from ffmpeg and the share of their power in the second half."""
     command = ["ffmpeg", "-v", "quiet", "-nostdin", "-i", path, "-f", "f32le", "-ac", "1", "-ar", str(RATE), "-"]
     data = subprocess.run(command, capture_output=True, check=False).stdout
@@ -251,22 +251,22 @@ def reference(path):
     return len(samples), second / max(sum(s * s for s in samples), 1e-9)
 
 
-def compare(ours):
+def compare(decoded):
     failed = read_files = 0
     for path, tolerance, seconds, may_be_refused in cases:
-        number, message = ours[path]
-        expected, share = reference(path)
+        number, message = decoded[path]
+        expected, share = ffmpeg_samples(path)
         if seconds is not None:
             expected = round(seconds * RATE)
         if number == "refused":
-            good = may_be_refused and message.startswith(path) and len(message) < 300
+            passed = may_be_refused and message.startswith(path) and len(message) < 300
         else:
             read_files += 1
             same_length = abs(int(number) - expected) <= tolerance
             # If ffmpeg's length is wrong, its second half has other audio.
             same_audio = seconds is not None or abs(float(message) - share) < 0.02
-            good = same_length and same_audio
-        if not good:
+            passed = same_length and same_audio
+        if not passed:
             failed += 1
             print(f"FAILED {path}: {number} {message}; expected {expected} {share:.4f}")
     print(f"{len(cases)} files: {read_files} read, {len(cases) - read_files} refused, {failed} failed")
@@ -285,12 +285,12 @@ def main():
         for kind in (wav, flac, mp3, ogg, mp4, other):
             kind()
         lines = run(program, *(path for path, *_ in cases)).decode().splitlines()
-        ours = {path: (number, message) for path, number, message in (line.split("\t", 2) for line in lines)}
+        decoded = {path: (number, message) for path, number, message in (line.split("\t", 2) for line in lines)}
         if os.environ.get("KEEP"):
             shutil.copytree(folder, os.environ["KEEP"], dirs_exist_ok=True)
-        if len(ours) != len(cases):
-            sys.exit(f"{len(cases)} files, but {len(ours)} lines of output")
-        if not compare(ours):
+        if len(decoded) != len(cases):
+            sys.exit(f"{len(cases)} files, but {len(decoded)} lines of output")
+        if not compare(decoded):
             sys.exit(1)
         os.chdir("/")
 

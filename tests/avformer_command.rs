@@ -7,7 +7,7 @@ mod running;
 use std::fs;
 use std::path::Path;
 
-use running::{done, refused};
+use running::{refused, succeeds};
 use serde_json::Value;
 
 /// The path of a recipe in the repository.
@@ -17,14 +17,14 @@ fn recipe(name: &str) -> String {
 
 fn train_models(folder: &Path) {
     let (speech, clip) = (recipe("speech"), recipe("clip"));
-    done(
+    succeeds(
         folder,
         &format!(
             "train speech --recipe {speech} --tiny --quiet --run speech --set phase.best_rq.steps=0 \
              --set phase.ctc.steps=2 --set data.evaluation_sentences=4"
         ),
     );
-    done(
+    succeeds(
         folder,
         &format!(
             "train clip --recipe {clip} --tiny --quiet --run clip --set model.text_encoder= \
@@ -44,7 +44,7 @@ fn clips_from_files_are_transcribed_with_images() {
          --set optimiser.learning_rate=0.05",
         recipe("avformer")
     );
-    let printed = done(folder, &format!("{train} --run run"));
+    let printed = succeeds(folder, &format!("{train} --run run"));
     for part in [
         "noisy          right_frames",
         "WER(right_frames) − WER(wrong_frames)",
@@ -53,8 +53,8 @@ fn clips_from_files_are_transcribed_with_images() {
         assert!(printed.contains(part), "{printed}");
     }
 
-    done(folder, "data audiovisual --out seen --count 16 --names 8");
-    done(folder, "data audiovisual --out again --count 16 --names 8");
+    succeeds(folder, "data audiovisual --out seen --count 16 --names 8");
+    succeeds(folder, "data audiovisual --out again --count 16 --names 8");
     let read = |file: &str| fs::read(folder.join(file)).unwrap();
     assert!(read("seen/clips.jsonl") == read("again/clips.jsonl"));
     refused(folder, "data audiovisual --out seen", "already contains files");
@@ -63,18 +63,18 @@ fn clips_from_files_are_transcribed_with_images() {
 
     // The texts equal the texts of the run's own test.
     let transcribe = "transcribe seen/clips.jsonl --model speech --adapters run --quiet";
-    done(folder, &format!("{transcribe} --out hyp.tsv"));
+    succeeds(folder, &format!("{transcribe} --out hyp.tsv"));
     let transcripts = String::from_utf8(read("hyp.tsv")).unwrap();
-    let own = String::from_utf8(read("run/test/noisy.right_frames.tsv")).unwrap();
-    assert_eq!(transcripts.strip_prefix("id\ttext\n").unwrap(), own);
+    let run_transcripts = String::from_utf8(read("run/test/noisy.right_frames.tsv")).unwrap();
+    assert_eq!(transcripts.strip_prefix("id\ttext\n").unwrap(), run_transcripts);
     // Without frames no image encoder is needed.
     fs::rename(folder.join("clip"), folder.join("elsewhere")).unwrap();
     refused(folder, &format!("{transcribe} --out x.tsv"), "clip");
-    done(folder, &format!("{transcribe} --frames none --out blind.tsv"));
-    let blind = String::from_utf8(read("blind.tsv")).unwrap();
-    let own = String::from_utf8(read("run/test/noisy.no_frames.tsv")).unwrap();
-    assert_eq!(blind.strip_prefix("id\ttext\n").unwrap(), own);
-    done(folder, &format!("{transcribe} --frames none --out hyp.jsonl"));
+    succeeds(folder, &format!("{transcribe} --frames none --out blind.tsv"));
+    let without_frames = String::from_utf8(read("blind.tsv")).unwrap();
+    let run_transcripts = String::from_utf8(read("run/test/noisy.no_frames.tsv")).unwrap();
+    assert_eq!(without_frames.strip_prefix("id\ttext\n").unwrap(), run_transcripts);
+    succeeds(folder, &format!("{transcribe} --frames none --out hyp.jsonl"));
     fs::rename(folder.join("elsewhere"), folder.join("clip")).unwrap();
     let lines = String::from_utf8(read("hyp.jsonl")).unwrap();
     let line: Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
@@ -108,8 +108,8 @@ fn clips_from_files_are_transcribed_with_images() {
     refused(folder, &format!("{mixed} --quiet"), "broken.png");
     refused(folder, &format!("{mixed} --quiet"), "line 2");
     assert!(!folder.join("mixed.tsv").exists());
-    let bad = mixed.replace("mixed.jsonl", "bad.jsonl");
-    refused(folder, &format!("{bad} --quiet --on-error skip"), "(2 clips skipped)");
+    let all_broken = mixed.replace("mixed.jsonl", "bad.jsonl");
+    refused(folder, &format!("{all_broken} --quiet --on-error skip"), "(2 clips skipped)");
     assert!(!folder.join("mixed.tsv").exists());
     // Training on these clips also stops or skips them.
     let manifests =
@@ -117,10 +117,10 @@ fn clips_from_files_are_transcribed_with_images() {
     let train_on_files = train.clone() + &manifests.concat();
     refused(folder, &format!("{train_on_files} --run files"), "line 3");
     assert!(!folder.join("files").exists());
-    done(folder, &format!("{train_on_files} --set data.on_error=skip --run files"));
+    succeeds(folder, &format!("{train_on_files} --set data.on_error=skip --run files"));
     let summary: Value = serde_json::from_slice(&read("files/summary.json")).unwrap();
     assert_eq!(summary["skipped"].as_array().unwrap().len(), 6);
-    let printed = done(folder, &format!("{mixed} --quiet --on-error skip --json"));
+    let printed = succeeds(folder, &format!("{mixed} --quiet --on-error skip --json"));
     let summary: Value = serde_json::from_str(&printed).unwrap();
     assert_eq!((&summary["clips"], &summary["with_frames"]), (&14.into(), &14.into()));
     let skipped = summary["skipped"].to_string();
@@ -132,37 +132,38 @@ fn clips_from_files_are_transcribed_with_images() {
 /// Videos with images, in the formats of HowTo100M and VisSpeech, become manifests for a recipe.
 fn published_data_sets_train_adapters(folder: &Path, train: &str) {
     let manifest = fs::read_to_string(folder.join("seen/clips.jsonl")).unwrap();
-    let (mut captions, mut list) = (serde_json::Map::new(), String::new());
-    list += "key,yt_id,start_time,end_time,annotation\n";
+    let (mut captions, mut visspeech) = (serde_json::Map::new(), String::new());
+    visspeech += "key,yt_id,start_time,end_time,annotation\n";
     fs::create_dir(folder.join("videos")).unwrap();
     for (number, line) in manifest.lines().take(8).enumerate() {
         let clip: Value = serde_json::from_str(line).unwrap();
         let video = format!("video{number}");
-        let beside = |path: &Value| folder.join("seen").join(path.as_str().unwrap());
-        fs::copy(beside(&clip["audio"]), folder.join(format!("videos/{video}.wav"))).unwrap();
+        let seen_file = |path: &Value| folder.join("seen").join(path.as_str().unwrap());
+        fs::copy(seen_file(&clip["audio"]), folder.join(format!("videos/{video}.wav"))).unwrap();
         let images = folder.join("frames").join(&video);
         fs::create_dir_all(&images).unwrap();
         for (index, frame) in clip["frames"].as_array().unwrap().iter().enumerate() {
-            fs::copy(beside(frame), images.join(format!("{index}.png"))).unwrap();
+            fs::copy(seen_file(frame), images.join(format!("{index}.png"))).unwrap();
         }
         let text = clip["text"].as_str().unwrap();
         let times = serde_json::json!({"start": [0.1], "end": [0.6], "text": [text]});
         captions.insert(video.clone(), times);
-        list += &format!("{video}-100000-600000,{video},100000,600000,{text}\n");
+        visspeech += &format!("{video}-100000-600000,{video},100000,600000,{text}\n");
     }
     fs::write(folder.join("howto100m.json"), Value::from(captions).to_string()).unwrap();
-    fs::write(folder.join("visspeech.csv"), list).unwrap();
+    fs::write(folder.join("visspeech.csv"), visspeech).unwrap();
     for (set, file) in [("howto100m", "howto100m.json"), ("visspeech", "visspeech.csv")] {
-        let read = format!("data clips {set} {file} --audio videos --frames frames --frame-rate 4");
-        done(folder, &format!("{read} --out {set}.jsonl"));
+        let convert =
+            format!("data clips {set} {file} --audio videos --frames frames --frame-rate 4");
+        succeeds(folder, &format!("{convert} --out {set}.jsonl"));
         let manifests =
             ["train", "validation", "test"].map(|key| format!(" --set data.{key}={set}.jsonl"));
-        done(folder, &format!("{train}{} --run {set}", manifests.concat()));
+        succeeds(folder, &format!("{train}{} --run {set}", manifests.concat()));
         let summary = fs::read(folder.join(set).join("summary.json")).unwrap();
         let summary: Value = serde_json::from_slice(&summary).unwrap();
-        let right = summary["systems"].as_array().unwrap().iter();
-        let mut right =
-            right.filter(|one| one["utterances"] == "test" && one["system"] == "right_frames");
-        assert_eq!(right.next().unwrap()["wer"]["n"], 8, "{set}");
+        let systems = summary["systems"].as_array().unwrap().iter();
+        let mut right_frames = systems
+            .filter(|system| system["utterances"] == "test" && system["system"] == "right_frames");
+        assert_eq!(right_frames.next().unwrap()["wer"]["n"], 8, "{set}");
     }
 }

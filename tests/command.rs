@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-const WORLD: &str = "train/recipes/patent/world.toml";
+/// A recipe that trains on the embedded phrases.
+const WORLD_RECIPE: &str = "train/recipes/patent/world.toml";
 
 fn engram(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_engram"))
@@ -14,9 +15,9 @@ fn engram(arguments: &[&str]) -> Output {
 }
 
 /// Runs a command that must succeed. Returns its standard output.
-fn done(arguments: &[&str]) -> String {
+fn succeeds(arguments: &[&str]) -> String {
     let output = engram(arguments);
-    let (out, err) = texts(&output);
+    let (out, err) = output_texts(&output);
     assert!(output.status.success(), "{arguments:?}\n{out}\n{err}");
     out
 }
@@ -24,7 +25,7 @@ fn done(arguments: &[&str]) -> String {
 /// Runs a command that must fail. Its message must be one line that contains all of `parts`.
 fn refused(arguments: &[&str], parts: &[&str]) {
     let output = engram(arguments);
-    let (out, err) = texts(&output);
+    let (out, err) = output_texts(&output);
     assert_eq!(output.status.code(), Some(2), "{arguments:?}\n{out}\n{err}");
     let message = err.lines().last().unwrap_or_default();
     for part in parts {
@@ -33,20 +34,25 @@ fn refused(arguments: &[&str], parts: &[&str]) {
     assert!(!err.contains("panicked"), "{err}");
 }
 
-fn texts(output: &Output) -> (String, String) {
+fn output_texts(output: &Output) -> (String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (text(&output.stdout), text(&output.stderr))
 }
 
 /// A folder with the embedded phrases as files, for tests to damage.
-struct Files {
+struct PhraseFiles {
     folder: tempfile::TempDir,
 }
 
-impl Files {
+impl PhraseFiles {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        done(&["data", "phrases", "--out", folder.path().join("data").to_str().expect("a name")]);
+        succeeds(&[
+            "data",
+            "phrases",
+            "--out",
+            folder.path().join("data").to_str().expect("a name"),
+        ]);
         Self { folder }
     }
 
@@ -55,10 +61,10 @@ impl Files {
     }
 
     /// Runs `engram train patent --tiny` on these files, with further arguments.
-    fn train_arguments<'a>(&self, run: &'a str, data: &'a str, more: &[&'a str]) -> Vec<&'a str> {
-        let mut arguments = vec!["train", "patent", "--recipe", WORLD, "--tiny", "--quiet"];
+    fn train_arguments<'a>(&self, run: &'a str, data: &'a str, extra: &[&'a str]) -> Vec<&'a str> {
+        let mut arguments = vec!["train", "patent", "--recipe", WORLD_RECIPE, "--tiny", "--quiet"];
         arguments.extend(["--set", data, "--run", run]);
-        arguments.extend(more);
+        arguments.extend(extra);
         arguments
     }
 
@@ -68,7 +74,8 @@ impl Files {
         std::fs::write(&path, change(text)).expect("a file");
     }
 
-    fn refused_after(&self, name: &str, change: impl Fn(String) -> String, parts: &[&str]) {
+    /// Checks that training is refused after a change of a file; then restores the file.
+    fn refused_after_edit(&self, name: &str, change: impl Fn(String) -> String, parts: &[&str]) {
         let original = std::fs::read(self.path(name)).expect("a file");
         self.edit(name, change);
         let (run, data) = (self.path("refused"), format!("data.dir={}", self.path("data")));
@@ -79,42 +86,42 @@ impl Files {
 
 /// All files in a folder with their contents, except files that record times.
 fn contents(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
-    let mut found = Vec::new();
+    let mut files = Vec::new();
     let mut folders = vec![folder.to_path_buf()];
-    while let Some(next) = folders.pop() {
-        for entry in std::fs::read_dir(next).expect("a folder") {
+    while let Some(subfolder) = folders.pop() {
+        for entry in std::fs::read_dir(subfolder).expect("a folder") {
             let path = entry.expect("an entry").path();
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let timed = ["timing", "events", ".lock", "README"];
+            let varying = ["timing", "events", ".lock", "README"];
             if path.is_dir() {
                 folders.push(path);
-            } else if !timed.iter().any(|timed| name.starts_with(timed)) {
+            } else if !varying.iter().any(|varying| name.starts_with(varying)) {
                 let content = std::fs::read(&path).expect("a file");
-                found.push((path.strip_prefix(folder).expect("inside").to_path_buf(), content));
+                files.push((path.strip_prefix(folder).expect("inside").to_path_buf(), content));
             }
         }
     }
-    found.sort();
-    found
+    files.sort();
+    files
 }
 
 #[test]
-fn a_run_predicts_and_a_second_run_has_the_same_bytes() {
-    let files = Files::new();
+fn a_run_predicts_and_a_run_on_one_thread_has_the_same_bytes() {
+    let files = PhraseFiles::new();
     let data = format!("data.dir={}", files.path("data"));
     let (first, second) = (files.path("first"), files.path("second"));
     let folds = ["--set", "data.folds=2", "--set", "check.metric_value=-1"];
-    done(&files.train_arguments(&first, &data, &folds));
+    succeeds(&files.train_arguments(&first, &data, &folds));
     let mut one_thread = files.train_arguments(&second, &data, &folds);
     one_thread.extend(["--threads", "1"]);
-    done(&one_thread);
+    succeeds(&one_thread);
     assert_eq!(contents(Path::new(&first)), contents(Path::new(&second)));
 
     let (input, output) = (files.path("data/test.csv"), files.path("predictions.csv"));
-    done(&["score", &input, "--model", &first, "--out", &output, "--quiet"]);
+    succeeds(&["score", &input, "--model", &first, "--out", &output, "--quiet"]);
     let lines = |path: &str| std::fs::read_to_string(path).expect("a file").lines().count();
     assert_eq!(lines(&output), lines(&input));
-    let report = done(&["eval", "phrase", "--ref", &input, "--hyp", &output, "--json"]);
+    let report = succeeds(&["eval", "phrase", "--ref", &input, "--hyp", &output, "--json"]);
     let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
     assert_eq!(report["metric"], "pearson");
     assert_eq!(report["n"], lines(&input) - 1);
@@ -123,7 +130,7 @@ fn a_run_predicts_and_a_second_run_has_the_same_bytes() {
 
 #[test]
 fn a_killed_run_resumes_to_the_same_bytes() {
-    let files = Files::new();
+    let files = PhraseFiles::new();
     let (uninterrupted, killed) = (files.path("uninterrupted"), files.path("killed"));
     let variants = "variant=[{name=\"a\"}, {name=\"b\", seed=2}]";
     let long = ["--set", "phase.train.epochs=60", "--set", "data.folds=2", "--set", variants];
@@ -145,8 +152,8 @@ fn a_killed_run_resumes_to_the_same_bytes() {
     assert!(!Path::new(&killed).join("summary.json").exists(), "it was killed too late");
     let mut resumed = files.train_arguments(&killed, &data, &long);
     resumed.push("--resume");
-    done(&resumed);
-    done(&files.train_arguments(&uninterrupted, &data, &long));
+    succeeds(&resumed);
+    succeeds(&files.train_arguments(&uninterrupted, &data, &long));
     assert_eq!(contents(Path::new(&killed)), contents(Path::new(&uninterrupted)));
     let files_of_a_run = [
         "README.md",
@@ -172,15 +179,16 @@ fn a_killed_run_resumes_to_the_same_bytes() {
 
 #[test]
 fn variants_are_trained_on_every_fold_then_weighted_and_stacked() {
-    let files = Files::new();
+    let files = PhraseFiles::new();
     let (run, data) = (files.path("run"), format!("data.dir={}", files.path("data")));
-    let apart = "model={group='context', targets_apart=true, passes=1}";
-    let apart = apart.replace('\'', "\"");
-    let variants =
-        format!("variant=[{{name=\"together\"}}, {{name=\"apart\", weight=3, seed=2, {apart}}}]");
-    let more = ["--set", "data.folds=2", "--set", "check.metric_value=-1", "--set", &variants];
-    let more = [&more[..], &["--set", "data.combine=stacked"]].concat();
-    done(&files.train_arguments(&run, &data, &more));
+    let apart_settings = "model={group='context', targets_apart=true, passes=1}";
+    let apart_settings = apart_settings.replace('\'', "\"");
+    let variants = format!(
+        "variant=[{{name=\"together\"}}, {{name=\"apart\", weight=3, seed=2, {apart_settings}}}]"
+    );
+    let extra = ["--set", "data.folds=2", "--set", "check.metric_value=-1", "--set", &variants];
+    let extra = [&extra[..], &["--set", "data.combine=stacked"]].concat();
+    succeeds(&files.train_arguments(&run, &data, &extra));
     for fold in ["fold-0-together", "fold-0-apart", "fold-1-together", "fold-1-apart"] {
         assert!(Path::new(&run).join(fold).join("model.safetensors").is_file(), "no {fold}");
     }
@@ -189,7 +197,7 @@ fn variants_are_trained_on_every_fold_then_weighted_and_stacked() {
         let score = |line: &str| line.rsplit(',').next().and_then(|score| score.parse().ok());
         text.lines().skip(1).map(|line| score(line).expect("a score")).collect()
     };
-    let part = |name: &str| scores(&format!("{run}/{name}"));
+    let run_scores = |name: &str| scores(&format!("{run}/{name}"));
     let weighted = |together: &[f64], apart: &[f64], found: &[f64]| {
         assert_eq!(found.len(), together.len());
         for ((together, apart), found) in together.iter().zip(apart).zip(found) {
@@ -197,33 +205,36 @@ fn variants_are_trained_on_every_fold_then_weighted_and_stacked() {
         }
     };
     for name in ["held_out", "validation"] {
-        let [together, apart, mean, all] =
-            ["-together", "-apart", "-mean", ""].map(|kind| part(&format!("{name}{kind}.csv")));
+        let [together, apart, mean, combined] = ["-together", "-apart", "-mean", ""]
+            .map(|kind| run_scores(&format!("{name}{kind}.csv")));
         assert_ne!(together, apart);
         weighted(&together, &apart, &mean);
-        assert_ne!(mean, all);
+        assert_ne!(mean, combined);
     }
     // Predictions equal the scores of the run.
     let (input, output) = (files.path("data/validation.csv"), files.path("predictions.csv"));
-    done(&["score", &input, "--model", &run, "--out", &output, "--quiet"]);
-    for (found, expected) in scores(&output).iter().zip(part("validation.csv")) {
+    succeeds(&["score", &input, "--model", &run, "--out", &output, "--quiet"]);
+    for (found, expected) in scores(&output).iter().zip(run_scores("validation.csv")) {
         assert!((found - expected).abs() < 1e-6);
     }
     let refuse = |set: &str, parts: &[&str]| {
-        let more = ["--set", "data.folds=2", "--set", &variants, "--set", set];
-        refused(&files.train_arguments(&files.path("refused"), &data, &more), parts);
+        let extra = ["--set", "data.folds=2", "--set", &variants, "--set", set];
+        refused(&files.train_arguments(&files.path("refused"), &data, &extra), parts);
     };
     refuse("variant.apart.data.folds=3", &["`variant.1.data`", "cannot differ"]);
     refuse("variant.apart.model.group=section", &["targets_apart", "group = \"context\""]);
     refuse("data.folds=0", &["`variant` needs `data.folds`"]);
-    let alone = ["--set", "data.folds=0", "--set", "data.combine=stacked"];
+    let without_folds = ["--set", "data.folds=0", "--set", "data.combine=stacked"];
     let run = files.path("refused");
-    refused(&files.train_arguments(&run, &data, &alone), &["data.combine=stacked", "data.folds"]);
+    refused(
+        &files.train_arguments(&run, &data, &without_folds),
+        &["data.combine=stacked", "data.folds"],
+    );
 }
 
 #[test]
 fn every_layout_and_loss_trains_and_predicts() {
-    let files = Files::new();
+    let files = PhraseFiles::new();
     for (layout, loss, pooling) in [
         ("listwise", "bce", "attention"),
         ("listwise", "mse", "first"),
@@ -237,36 +248,40 @@ fn every_layout_and_loss_trains_and_predicts() {
         let data = format!("data.dir={}", files.path("data"));
         let (layout, loss) = (format!("model.layout={layout}"), format!("model.loss={loss}"));
         let pooling = format!("model.pooling={pooling}");
-        let more = ["--set", &layout, "--set", &loss, "--set", &pooling];
-        let other = ["--set", "model.other_targets=3", "--set", "check.metric_value=-1"];
-        done(&files.train_arguments(&run, &data, &[&more[..], &other].concat()));
+        let varied = ["--set", &layout, "--set", &loss, "--set", &pooling];
+        let fixed = ["--set", "model.other_targets=3", "--set", "check.metric_value=-1"];
+        succeeds(&files.train_arguments(&run, &data, &[&varied[..], &fixed].concat()));
         let (input, output) = (files.path("data/test.csv"), files.path("predictions.csv"));
-        done(&["score", &input, "--model", &run, "--out", &output, "--force", "--quiet"]);
+        succeeds(&["score", &input, "--model", &run, "--out", &output, "--force", "--quiet"]);
     }
 }
 
 #[test]
 fn invalid_pairs_are_refused_with_file_and_line() {
-    let files = Files::new();
+    let files = PhraseFiles::new();
     let train = "data/train.csv";
-    files.refused_after(train, |t| t.replacen(",target,", ",tarjet,", 1), &["train.csv", "target"]);
-    files.refused_after(train, |_| String::new(), &["train.csv", "empty"]);
+    files.refused_after_edit(
+        train,
+        |t| t.replacen(",target,", ",tarjet,", 1),
+        &["train.csv", "target"],
+    );
+    files.refused_after_edit(train, |_| String::new(), &["train.csv", "empty"]);
     let second = |text: &str| text.lines().nth(1).expect("a row").to_string();
     let with_score = |text: String, score: &str| {
         let row = second(&text);
-        let cut = row.rfind(',').expect("a score");
-        text.replacen(&row, &format!("{},{score}", &row[..cut]), 1)
+        let last_comma = row.rfind(',').expect("a score");
+        text.replacen(&row, &format!("{},{score}", &row[..last_comma]), 1)
     };
-    files.refused_after(train, |t| with_score(t, "1.5"), &["train.csv:2: ", "1.5"]);
-    files.refused_after(train, |t| with_score(t, "high"), &["train.csv:2: ", "high"]);
-    files.refused_after(train, |t| format!("{t}{}\n", second(&t)), &["train.csv", "id"]);
+    files.refused_after_edit(train, |t| with_score(t, "1.5"), &["train.csv:2: ", "1.5"]);
+    files.refused_after_edit(train, |t| with_score(t, "high"), &["train.csv:2: ", "high"]);
+    files.refused_after_edit(train, |t| format!("{t}{}\n", second(&t)), &["train.csv", "id"]);
     let unknown = |t: String| t.replacen(",A61,", ",A62,", 1);
-    files.refused_after(train, unknown, &["train.csv", "A62", "A61"]);
+    files.refused_after_edit(train, unknown, &["train.csv", "A62", "A61"]);
 }
 
 #[test]
 fn shared_anchors_of_training_and_validation_give_a_warning() {
-    let files = Files::new();
+    let files = PhraseFiles::new();
     let lines = |name: &str| std::fs::read_to_string(files.path(name)).expect("a file");
     let (train, validation) = (lines("data/train.csv"), lines("data/validation.csv"));
     let row = train.lines().nth(1).expect("a row");
@@ -275,7 +290,7 @@ fn shared_anchors_of_training_and_validation_give_a_warning() {
         .expect("a file");
     let (run, data) = (files.path("run"), format!("data.dir={}", files.path("data")));
     let output = engram(&files.train_arguments(&run, &data, &["--json"]));
-    let (out, err) = texts(&output);
+    let (out, err) = output_texts(&output);
     assert!(output.status.success() && err.contains("1 anchors of the validation rows"), "{err}");
     let summary: serde_json::Value = serde_json::from_str(&out).expect("JSON");
     let warnings = summary["warnings"].to_string();
@@ -285,7 +300,7 @@ fn shared_anchors_of_training_and_validation_give_a_warning() {
 
 #[test]
 fn windows_line_ends_and_a_long_target_are_read() {
-    let files = Files::new();
+    let files = PhraseFiles::new();
     files.edit("data/train.csv", |text| text.replace('\n', "\r\n"));
     files.edit("data/test.csv", |text| {
         let row = text.lines().nth(1).expect("a row");
@@ -294,29 +309,29 @@ fn windows_line_ends_and_a_long_target_are_read() {
         text.replacen(row, &fields.join(","), 1)
     });
     let (run, data) = (files.path("run"), format!("data.dir={}", files.path("data")));
-    done(&files.train_arguments(&run, &data, &[]));
+    succeeds(&files.train_arguments(&run, &data, &[]));
     let (input, output) = (files.path("data/test.csv"), files.path("predictions.csv"));
-    done(&["score", &input, "--model", &run, "--out", &output, "--quiet"]);
+    succeeds(&["score", &input, "--model", &run, "--out", &output, "--quiet"]);
 }
 
 #[test]
 fn bad_recipes_are_refused_with_line_and_remedy() {
-    let files = Files::new();
+    let files = PhraseFiles::new();
     let (run, data) = (files.path("run"), "data.dir=");
-    let with = |set: &'static str| files.train_arguments(&run, data, &["--set", set]);
-    refused(&with("optimiser.learning_rte=1"), &["learning_rte", "learning_rate"]);
-    refused(&with("model.layot=pairs"), &["layot", "layout"]);
-    refused(&with("model.loss=cosent"), &["loss", "bi_encoder"]);
-    refused(&with("model.hidden_dropout=1.5"), &["hidden_dropout", "1.5"]);
-    refused(&with("model.weights=/nowhere"), &["/nowhere", "config.json"]);
-    refused(&with("model.max_tokens=1000000000000"), &["max_tokens", "65536"]);
-    refused(&with("model.fresh.num_heads=0"), &["fresh"]);
-    refused(&with("data.folds=1"), &["--set data.folds=1", "folds"]);
-    refused(&with("data.members=3"), &["--set data.members=3", "folds"]);
-    refused(&with("data.folds=100000"), &["--set data.folds=100000", "use at most"]);
-    refused(&with("study=\"reveal\""), &["--set study", "patent"]);
+    let with_setting = |set: &'static str| files.train_arguments(&run, data, &["--set", set]);
+    refused(&with_setting("optimiser.learning_rte=1"), &["learning_rte", "learning_rate"]);
+    refused(&with_setting("model.layot=pairs"), &["layot", "layout"]);
+    refused(&with_setting("model.loss=cosent"), &["loss", "bi_encoder"]);
+    refused(&with_setting("model.hidden_dropout=1.5"), &["hidden_dropout", "1.5"]);
+    refused(&with_setting("model.weights=/nowhere"), &["/nowhere", "config.json"]);
+    refused(&with_setting("model.max_tokens=1000000000000"), &["max_tokens", "65536"]);
+    refused(&with_setting("model.fresh.num_heads=0"), &["fresh"]);
+    refused(&with_setting("data.folds=1"), &["--set data.folds=1", "folds"]);
+    refused(&with_setting("data.members=3"), &["--set data.members=3", "folds"]);
+    refused(&with_setting("data.folds=100000"), &["--set data.folds=100000", "use at most"]);
+    refused(&with_setting("study=\"reveal\""), &["--set study", "patent"]);
     let recipe = files.path("typo.toml");
-    let text = std::fs::read_to_string(WORLD).expect("the recipe");
+    let text = std::fs::read_to_string(WORLD_RECIPE).expect("the recipe");
     std::fs::write(&recipe, text.replace("warmup_fraction", "warmup_fracton")).expect("a file");
     refused(
         &["train", "patent", "--recipe", &recipe, "--run", &run],
@@ -327,21 +342,21 @@ fn bad_recipes_are_refused_with_line_and_remedy() {
 
 #[test]
 fn bad_weights_are_refused_with_name_and_shapes() {
-    let files = Files::new();
+    let files = PhraseFiles::new();
     let (run, data) = (files.path("run"), "data.dir=".to_string());
-    done(&files.train_arguments(&run, &data, &[]));
+    succeeds(&files.train_arguments(&run, &data, &[]));
     // The run's own encoder files are used as published weights that do not fit.
     let weights = files.path("weights");
     std::fs::create_dir(&weights).expect("a folder");
     for name in ["config.json", "tokenizer.json", "model.safetensors"] {
         std::fs::copy(Path::new(&run).join(name), Path::new(&weights).join(name)).expect("a copy");
     }
-    let use_them = format!("model.weights={weights}");
+    let use_weights = format!("model.weights={weights}");
     let again = files.path("again");
-    let arguments = files.train_arguments(&again, &data, &["--set", &use_them]);
-    done(&arguments);
+    let arguments = files.train_arguments(&again, &data, &["--set", &use_weights]);
+    succeeds(&arguments);
     let refused_run = files.path("refused");
-    let arguments = files.train_arguments(&refused_run, &data, &["--set", &use_them]);
+    let arguments = files.train_arguments(&refused_run, &data, &["--set", &use_weights]);
     files.edit("weights/config.json", |text| {
         text.replace("\"intermediate_size\": 256", "\"intermediate_size\": 128")
     });
@@ -367,15 +382,15 @@ fn bad_weights_are_refused_with_name_and_shapes() {
 
 #[test]
 fn a_used_run_folder_and_a_folder_without_a_run_are_refused() {
-    let files = Files::new();
+    let files = PhraseFiles::new();
     let (run, data) = (files.path("run"), "data.dir=".to_string());
-    done(&files.train_arguments(&run, &data, &[]));
+    succeeds(&files.train_arguments(&run, &data, &[]));
     refused(&files.train_arguments(&run, &data, &[]), &["--resume"]);
     let (input, output) = (files.path("data/test.csv"), files.path("p.csv"));
-    let nothing = files.path("data");
+    let no_run = files.path("data");
     files.edit("data/test.csv", |text| text.replacen(",A61,", ",Z99,", 1));
     refused(&["score", &input, "--model", &run, "--out", &output], &["test.csv", "Z99"]);
-    refused(&["score", &input, "--model", &nothing, "--out", &output], &["engram train patent"]);
+    refused(&["score", &input, "--model", &no_run, "--out", &output], &["engram train patent"]);
     assert!(!Path::new(&output).exists());
 }
 
@@ -392,8 +407,8 @@ fn zero_shot_minilm_on_the_real_validation_pairs() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let output = folder.path().join("p.csv").display().to_string();
     let encoder = "hf://sentence-transformers/all-MiniLM-L6-v2";
-    done(&["score", &gold, "--model", encoder, "--out", &output]);
-    let report = done(&["eval", "phrase", "--ref", &gold, "--hyp", &output, "--json"]);
+    succeeds(&["score", &gold, "--model", encoder, "--out", &output]);
+    let report = succeeds(&["eval", "phrase", "--ref", &gold, "--hyp", &output, "--json"]);
     let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
     let pearson = report["value"].as_f64().expect("a number");
     assert!((pearson - 0.5487).abs() < 0.0005, "{pearson}");
@@ -404,13 +419,13 @@ fn completions_and_manual_pages_have_all_commands() {
     for (shell, word) in
         [("bash", "complete -F"), ("zsh", "#compdef engram"), ("fish", "complete -c engram")]
     {
-        let script = done(&["completions", shell]);
+        let script = succeeds(&["completions", shell]);
         assert!(script.contains(word) && script.contains("avformer"), "{shell}: {script}");
     }
     refused(&["completions", "tcsh"], &["For more information"]);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let manual = folder.path().join("man1");
-    done(&["man", "--out", &manual.display().to_string()]);
+    succeeds(&["man", "--out", &manual.display().to_string()]);
     let page = |name: &str| std::fs::read_to_string(manual.join(name)).expect(name);
     assert!(page("engram.1").contains("engram\\-reproduce(1)"), "{}", page("engram.1"));
     for (name, word) in [

@@ -4,16 +4,18 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-fn root() -> &'static Path {
+fn repository_root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// The documents and their texts without code blocks.
 fn documents() -> Vec<(PathBuf, String)> {
     let in_folder = |folder: &str| {
-        let entries = std::fs::read_dir(root().join(folder)).unwrap();
+        let entries = std::fs::read_dir(repository_root().join(folder)).unwrap();
         let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
-        files.retain(|file| file.extension().is_some_and(|end| end == "md" || end == "ipynb"));
+        files.retain(|file| {
+            file.extension().is_some_and(|extension| extension == "md" || extension == "ipynb")
+        });
         files.sort();
         files
     };
@@ -29,12 +31,12 @@ fn without_code(text: &str) -> String {
 }
 
 /// All parts of a text between two marks.
-fn between<'t>(text: &'t str, open: &str, close: &str) -> Vec<&'t str> {
-    text.split(open).skip(1).filter_map(|rest| rest.split(close).next()).collect()
+fn texts_between<'t>(text: &'t str, open: &str, close: &str) -> Vec<&'t str> {
+    text.split(open).skip(1).filter_map(|after| after.split(close).next()).collect()
 }
 
 /// The anchor of a heading on GitHub.
-fn anchor(heading: &str) -> String {
+fn heading_anchor(heading: &str) -> String {
     let text = heading.trim_start_matches('#').trim().to_lowercase();
     let letters = text.chars().filter(|c| c.is_alphanumeric() || "_- ".contains(*c));
     letters.map(|c| if c == ' ' { '-' } else { c }).collect()
@@ -47,26 +49,26 @@ fn all_links_have_targets() {
     let anchors: HashMap<PathBuf, Vec<String>> = documents
         .iter()
         .map(|(file, text)| {
-            let headings = text.lines().filter(|line| line.starts_with('#')).map(anchor);
+            let headings = text.lines().filter(|line| line.starts_with('#')).map(heading_anchor);
             (file.canonicalize().unwrap(), headings.collect())
         })
         .collect();
     let mut broken = Vec::new();
     for (file, text) in &documents {
-        let links = between(text, "](", ")").into_iter().filter(|link| !link.contains("://"));
+        let links = texts_between(text, "](", ")").into_iter().filter(|link| !link.contains("://"));
         for link in links {
             let (path, heading) = link.split_once('#').unwrap_or((link, ""));
             let target = match path {
                 "" => file.clone(),
                 path => file.parent().unwrap().join(path),
             };
-            let is_there = target.canonicalize().is_ok_and(|target| {
+            let exists = target.canonicalize().is_ok_and(|target| {
                 heading.is_empty()
                     || anchors
                         .get(&target)
-                        .is_some_and(|known| known.iter().any(|one| one == heading))
+                        .is_some_and(|headings| headings.iter().any(|anchor| anchor == heading))
             });
-            if !is_there {
+            if !exists {
                 broken.push(format!("{}: {link}", file.display()));
             }
         }
@@ -76,8 +78,8 @@ fn all_links_have_targets() {
 
 #[test]
 fn all_paths_in_the_readme_tables_exist() {
-    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
-    let folders: Vec<String> = std::fs::read_dir(root())
+    let readme = std::fs::read_to_string(repository_root().join("README.md")).unwrap();
+    let folders: Vec<String> = std::fs::read_dir(repository_root())
         .unwrap()
         .map(|entry| entry.unwrap())
         .filter(|entry| entry.path().is_dir())
@@ -87,11 +89,13 @@ fn all_paths_in_the_readme_tables_exist() {
     for row in readme.lines().filter(|line| line.starts_with('|')) {
         let words: Vec<&str> = row.split('`').skip(1).step_by(2).collect();
         // The paths in a row of the table may be relative to the row's first path.
-        let below = root().join(words.first().copied().unwrap_or_default());
-        for word in words.iter().filter(|word| folders.iter().any(|one| word.starts_with(one))) {
+        let base = repository_root().join(words.first().copied().unwrap_or_default());
+        for word in
+            words.iter().filter(|word| folders.iter().any(|folder| word.starts_with(folder)))
+        {
             for path in expanded(word) {
                 checked += 1;
-                if !root().join(&path).exists() && !below.join(&path).exists() {
+                if !repository_root().join(&path).exists() && !base.join(&path).exists() {
                     missing.push(path);
                 }
             }

@@ -29,10 +29,10 @@ impl Fixture {
         folders.iter().find(|folder| folder["name"] == name).unwrap()
     }
 
-    /// Writes a model folder to `to`.
-    fn write(&self, name: &str, to: &Path) {
+    /// Writes a model folder to `target`.
+    fn write(&self, name: &str, target: &Path) {
         for (path, file) in self.folder(name)["files"].as_object().unwrap() {
-            let path = to.join(path);
+            let path = target.join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             match file.as_str() {
                 Some(text) => fs::write(path, text).unwrap(),
@@ -52,8 +52,8 @@ impl Fixture {
     fn cosine(&self, name: &str, (a, role_a): (usize, &str), (b, role_b): (usize, &str)) -> f64 {
         let expected = &self.folder(name)["expected"];
         let vector = |index: usize, role: &str| -> Vec<f64> {
-            let of_role = expected.get(role).unwrap_or(&expected["default"]);
-            of_role[index].as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect()
+            let role_vectors = expected.get(role).unwrap_or(&expected["default"]);
+            role_vectors[index].as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect()
         };
         vector(a, role_a).iter().zip(vector(b, role_b)).map(|(x, y)| x * y).sum()
     }
@@ -64,7 +64,7 @@ fn engram(folder: &Path, arguments: &[&str]) -> Output {
 }
 
 #[track_caller]
-fn done(folder: &Path, arguments: &[&str]) -> String {
+fn succeeds(folder: &Path, arguments: &[&str]) -> String {
     running::printed(&engram(folder, arguments), &arguments.join(" "))
 }
 
@@ -74,7 +74,7 @@ fn refused(folder: &Path, arguments: &[&str], parts: &[&str]) {
 }
 
 /// Writes the fixture's texts as entries and as a phrase pair.
-fn inputs(fixture: &Fixture, folder: &Path) {
+fn write_inputs(fixture: &Fixture, folder: &Path) {
     let entry = |id: usize| json!({"id": id, "text": fixture.text(id)}).to_string();
     let entries: Vec<String> = (0..4).map(entry).collect();
     fs::write(folder.join("entries.jsonl"), entries.join("\n")).unwrap();
@@ -88,9 +88,9 @@ fn inputs(fixture: &Fixture, folder: &Path) {
 
 /// Builds the memory `m` from the entries with the model.
 #[track_caller]
-fn build(folder: &Path) {
+fn build_memory(folder: &Path) {
     let arguments = "memory build --entries entries.jsonl --model model --out m --quiet";
-    done(folder, &arguments.split(' ').collect::<Vec<_>>());
+    succeeds(folder, &arguments.split(' ').collect::<Vec<_>>());
 }
 
 #[test]
@@ -108,9 +108,9 @@ fn every_command_gives_the_embeddings_of_the_reference() {
         let temporary = tempfile::tempdir().unwrap();
         let folder = temporary.path();
         fixture.write(name, &folder.join("model"));
-        inputs(&fixture, folder);
-        build(folder);
-        let report = done(
+        write_inputs(&fixture, folder);
+        build_memory(folder);
+        let report = succeeds(
             folder,
             &["memory", "search", "m", "--text", fixture.text(1), "-k", "4", "--json"],
         );
@@ -121,7 +121,10 @@ fn every_command_gives_the_embeddings_of_the_reference() {
             let score = hit["score"].as_f64().unwrap();
             assert!((score - expected).abs() < 1e-4, "{name}: {score}, expected {expected}");
         }
-        done(folder, &["score", "phrases.csv", "--model", "model", "--out", "p.csv", "--quiet"]);
+        succeeds(
+            folder,
+            &["score", "phrases.csv", "--model", "model", "--out", "p.csv", "--quiet"],
+        );
         let scores = fs::read_to_string(folder.join("p.csv")).unwrap();
         let score: f64 = scores.lines().nth(1).unwrap().split(',').nth(1).unwrap().parse().unwrap();
         let expected = fixture.cosine(name, (0, "default"), (1, "default"));
@@ -135,8 +138,8 @@ fn queries_come_from_standard_input() {
     let temporary = tempfile::tempdir().unwrap();
     let folder = temporary.path();
     fixture.write("bert cls", &folder.join("model"));
-    inputs(&fixture, folder);
-    build(folder);
+    write_inputs(&fixture, folder);
+    build_memory(folder);
     let queries = format!("{}\n{}\n", fixture.text(2), fixture.text(3));
     let arguments = ["memory", "search", "m", "--texts", "-", "-k", "1", "--json"];
     let output = running::engram_reading(folder, &arguments, queries);
@@ -169,10 +172,10 @@ fn text_files_of_a_folder_are_entries() {
     assert!(log.contains("notes: skipped 0 hidden files and 1 other file"), "{log}");
     assert!(log.contains("notes: skipped 1 empty file"), "{log}");
     let search = ["memory", "search", "m", "--text", fixture.text(3), "-k", "1", "--json"];
-    let report: Value = serde_json::from_str(&done(folder, &search)).unwrap();
+    let report: Value = serde_json::from_str(&succeeds(folder, &search)).unwrap();
     let hit = &report["queries"][0]["hits"][0];
     assert_eq!((&hit["document"], &hit["source"]), (&json!("b.txt"), &json!("notes")));
-    done(folder, &["memory", "add", "m", "--texts", "notes", "--model", "model"]);
+    succeeds(folder, &["memory", "add", "m", "--texts", "notes", "--model", "model"]);
 }
 
 #[test]
@@ -181,10 +184,10 @@ fn prompts_are_selected_by_name_and_recorded() {
     let temporary = tempfile::tempdir().unwrap();
     let folder = temporary.path();
     fixture.write("bert prompts", &folder.join("model"));
-    inputs(&fixture, folder);
+    write_inputs(&fixture, folder);
     let build = ["memory", "build", "--entries", "entries.jsonl", "--model", "model"];
-    done(folder, &[&build[..], &["--out", "m", "--prompt", "other", "--quiet"]].concat());
-    assert!(done(folder, &["memory", "info", "m"]).contains("prompt \"wide \""));
+    succeeds(folder, &[&build[..], &["--out", "m", "--prompt", "other", "--quiet"]].concat());
+    assert!(succeeds(folder, &["memory", "info", "m"]).contains("prompt \"wide \""));
     refused(
         folder,
         &[&build[..], &["--out", "n", "--prompt", "nobody"]].concat(),
@@ -194,11 +197,11 @@ fn prompts_are_selected_by_name_and_recorded() {
     fs::write(folder.join("more.jsonl"), "{\"text\": \"a bolt\"}\n").unwrap();
     let add = ["memory", "add", "m", "--entries", "more.jsonl", "--model", "model"];
     refused(folder, &add, &["\"wide \"", "\"pipe: \"", "--prompt"]);
-    done(folder, &[&add[..], &["--prompt", "other"]].concat());
+    succeeds(folder, &[&add[..], &["--prompt", "other"]].concat());
     let search = ["memory", "search", "m", "--text", fixture.text(0), "-k", "1", "--json"];
     let score = |prompt: &[&str]| {
         let report: Value =
-            serde_json::from_str(&done(folder, &[&search[..], prompt].concat())).unwrap();
+            serde_json::from_str(&succeeds(folder, &[&search[..], prompt].concat())).unwrap();
         report["queries"][0]["hits"][0]["score"].as_f64().unwrap()
     };
     assert!((score(&["--prompt", "other"]) - 1.0).abs() < 1e-5);
@@ -212,8 +215,8 @@ fn a_memory_refuses_its_model_with_another_tokenizer() {
     let temporary = tempfile::tempdir().unwrap();
     let folder = temporary.path();
     fixture.write("bert prompts", &folder.join("model"));
-    inputs(&fixture, folder);
-    build(folder);
+    write_inputs(&fixture, folder);
+    build_memory(folder);
     let path = folder.join("model/tokenizer.json");
     let mut tokenizer: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     tokenizer["model"]["max_input_chars_per_word"] = 5.into();
@@ -232,7 +235,7 @@ fn a_memory_refuses_its_model_with_another_tokenizer() {
     fs::write(folder.join("m/CURRENT"), format!("gen-000001 {}\n", digest::of_bytes(&older)))
         .unwrap();
     fs::write(&manifest, older).unwrap();
-    done(folder, &search);
+    succeeds(folder, &search);
 }
 
 #[test]
@@ -241,9 +244,9 @@ fn a_panic_in_the_tokenizers_library_is_an_error_that_names_the_file() {
     let temporary = tempfile::tempdir().unwrap();
     let folder = temporary.path();
     fixture.write("bert without modules", &folder.join("model"));
-    inputs(&fixture, folder);
-    build(folder);
-    done(folder, &["data", "phrases", "--out", "phrases"]);
+    write_inputs(&fixture, folder);
+    build_memory(folder);
+    succeeds(folder, &["data", "phrases", "--out", "phrases"]);
     // Without its configuration the tokenizer comes from the file only.
     fs::remove_file(folder.join("model/tokenizer_config.json")).unwrap();
     let path = folder.join("model/tokenizer.json");
@@ -307,8 +310,8 @@ fn errors_for_unconverted_weights_say_how_to_convert_them() {
     };
     rename("tokenizer.json", "spm.model");
     rename("model.safetensors", "pytorch_model.bin");
-    inputs(&fixture, folder);
-    done(folder, &["data", "phrases", "--out", "phrases"]);
+    write_inputs(&fixture, folder);
+    succeeds(folder, &["data", "phrases", "--out", "phrases"]);
     let recipe =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("train/recipes/patent/deberta-v3-large.toml");
     let commands: [&[&str]; 3] = [

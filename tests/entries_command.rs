@@ -7,9 +7,9 @@ use std::fs;
 use std::path::Path;
 
 use engram::memory::vectors::npy_bytes;
-use running::{done, refused};
+use running::{refused, succeeds};
 
-fn files(folder: &Path) {
+fn write_files(folder: &Path) {
     let write = |name: &str, text: &str| fs::write(folder.join(name), text).unwrap();
     write("a.tsv", "http://a/1.jpg\ta dog\nhttp://a/2.jpg\tx\n");
     write("b.tsv", "http://b/1.jpg\ta cat\nno tab\n");
@@ -23,14 +23,15 @@ fn files(folder: &Path) {
 fn a_memory_is_built_from_converted_entries() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    files(folder);
-    let printed = done(
+    write_files(folder);
+    let printed = succeeds(
         folder,
         "data entries web a.tsv b.tsv --min-characters 2 --skip-bad-lines --out web.jsonl",
     );
     assert_eq!(printed, "web.jsonl: 2 entries from 4 records; skipped: 1 malformed, 1 too short\n");
     fs::write(folder.join("keys.npy"), npy_bytes(&[1f32, 0.0, 0.0, 1.0], 2).unwrap()).unwrap();
-    let built = done(folder, "memory build --keys keys.npy --entries web.jsonl --out m --quiet");
+    let built =
+        succeeds(folder, "memory build --keys keys.npy --entries web.jsonl --out m --quiet");
     assert!(built.contains("2 entries"), "{built}");
 }
 
@@ -38,7 +39,7 @@ fn a_memory_is_built_from_converted_entries() {
 fn triples_passages_and_questions_are_written() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    files(folder);
+    write_files(folder);
     let wikidata = "data entries wikidata edges.txt --labels labels.json";
     refused(
         folder,
@@ -47,7 +48,8 @@ fn triples_passages_and_questions_are_written() {
     );
     assert!(!folder.join("w.jsonl").exists());
     let wikidata = &format!("{wikidata} --keep-ids");
-    let counts = done(folder, &format!("{wikidata} --reverse --descriptions --out w.jsonl --json"));
+    let counts =
+        succeeds(folder, &format!("{wikidata} --reverse --descriptions --out w.jsonl --json"));
     let counts: serde_json::Value = serde_json::from_str(&counts).unwrap();
     assert_eq!(counts["entries"], 3);
     assert_eq!(counts["skipped"]["no_description"], 1);
@@ -58,7 +60,7 @@ fn triples_passages_and_questions_are_written() {
          {\"source\":\"wikidata\",\"document\":\"Q1\",\"subject\":\"Ada\",\"relation\":\"is\",\"object\":\"Q5\"}\n\
          {\"source\":\"wikidata\",\"document\":\"Q5\",\"subject\":\"Q5\",\"relation\":\"is_R\",\"object\":\"Ada\"}\n"
     );
-    let entries = done(
+    let entries = succeeds(
         folder,
         "data entries vqa --questions q.json --annotations a.json --image-name %03d.jpg \
          --out /dev/stdout",
@@ -72,7 +74,7 @@ fn triples_passages_and_questions_are_written() {
 fn an_error_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    files(folder);
+    write_files(folder);
     let before = fs::read_dir(folder).unwrap().count();
     refused(folder, "data entries web a.tsv b.tsv --out o", "b.tsv:2: expected 2 columns");
     refused(

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use base64::Engine;
 use engram::memory::vectors::npy_bytes;
-use running::{done, refused};
+use running::{refused, succeeds};
 
 /// A running explorer with its address and token; killed on drop.
 struct Explorer {
@@ -22,7 +22,7 @@ struct Explorer {
 }
 
 /// An HTTP response.
-struct Answer {
+struct Response {
     status: u16,
     headers: String,
     body: String,
@@ -49,13 +49,13 @@ impl Explorer {
     }
 
     /// Sends a request with the cookie of the browser that opened the page, and these header lines.
-    fn ask(&self, request: &str, headers: &[&str], body: &str) -> Answer {
+    fn request(&self, request: &str, headers: &[&str], body: &str) -> Response {
         let cookie = self.cookie();
-        self.ask_bare(request, &[headers, &[cookie.as_str()]].concat(), body)
+        self.send(request, &[headers, &[cookie.as_str()]].concat(), body)
     }
 
     /// Sends a request with these header lines; `Host` is the address unless they contain one.
-    fn ask_bare(&self, request: &str, headers: &[&str], body: &str) -> Answer {
+    fn send(&self, request: &str, headers: &[&str], body: &str) -> Response {
         let host = format!("Host: {}", self.address);
         let mut lines = vec![format!("{request} HTTP/1.1"), "Connection: close".to_owned()];
         if !headers.iter().any(|header| header.starts_with("Host")) {
@@ -71,16 +71,16 @@ impl Explorer {
         let text = String::from_utf8_lossy(&bytes).into_owned();
         let (headers, body) = text.split_once("\r\n\r\n").unwrap();
         let status = headers.split(' ').nth(1).unwrap().parse().unwrap();
-        Answer { status, headers: headers.to_lowercase(), body: body.to_owned() }
+        Response { status, headers: headers.to_lowercase(), body: body.to_owned() }
     }
 
-    fn get(&self, path: &str) -> Answer {
-        self.ask(&format!("GET {path}"), &[], "")
+    fn get(&self, path: &str) -> Response {
+        self.request(&format!("GET {path}"), &[], "")
     }
 
-    fn search(&self, request: &str) -> Answer {
+    fn search(&self, request: &str) -> Response {
         let json = ["Content-Type: application/json"];
-        self.ask("POST /api/memories/0/search", &json, request)
+        self.request("POST /api/memories/0/search", &json, request)
     }
 }
 
@@ -92,7 +92,7 @@ impl Drop for Explorer {
 }
 
 /// Three entries along the axes; one image inside the folder, one outside, one not an image.
-fn memory(folder: &Path) {
+fn build_memory(folder: &Path) {
     let keys = npy_bytes(&[1f32, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.6, 0.8], 3).unwrap();
     fs::write(folder.join("keys.npy"), keys).unwrap();
     let entries = [
@@ -103,7 +103,7 @@ fn memory(folder: &Path) {
     fs::write(folder.join("entries.jsonl"), entries.join("\n")).unwrap();
     fs::create_dir_all(folder.join("pictures")).unwrap();
     image::RgbImage::new(2, 2).save(folder.join("pictures/dot.png")).unwrap();
-    done(folder, "memory build --keys keys.npy --entries entries.jsonl --out m --quiet");
+    succeeds(folder, "memory build --keys keys.npy --entries entries.jsonl --out m --quiet");
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn a_memory_is_searched() {
     let folder = root.path().join("there");
     fs::create_dir(&folder).unwrap();
     image::RgbImage::new(2, 2).save(root.path().join("secret.png")).unwrap();
-    memory(&folder);
+    build_memory(&folder);
     let explorer = Explorer::open(&folder, &["m"]);
 
     let page = explorer.get("/");
@@ -136,8 +136,8 @@ fn a_memory_is_searched() {
     let ids: Vec<i64> =
         hits["hits"].as_array().unwrap().iter().map(|hit| hit["id"].as_i64().unwrap()).collect();
     assert_eq!(ids, [7, 6], "the entry itself, then the nearest");
-    let of_kg = explorer.search(r#"{"k": 2, "near": 7, "sources": ["kg"]}"#).body;
-    assert!(of_kg.contains("east") && !of_kg.contains("north"), "{of_kg}");
+    let kg_hits = explorer.search(r#"{"k": 2, "near": 7, "sources": ["kg"]}"#).body;
+    assert!(kg_hits.contains("east") && !kg_hits.contains("north"), "{kg_hits}");
     let containing =
         |words: &str| explorer.search(&format!(r#"{{"k": 2, "near": 7, {words}}}"#)).body;
     let north = containing(r#""containing": "NORTH""#);
@@ -158,20 +158,20 @@ fn a_memory_is_searched() {
     );
     // Errors of the web framework are JSON too.
     for request in [r#"{"k": -1}"#, "nonsense", r#"{"kk": 1}"#] {
-        let answer = explorer.search(request);
-        let body: serde_json::Value = serde_json::from_str(&answer.body).unwrap();
+        let response = explorer.search(request);
+        let body: serde_json::Value = serde_json::from_str(&response.body).unwrap();
         assert!(
-            (400..500).contains(&answer.status) && body["error"].is_string(),
+            (400..500).contains(&response.status) && body["error"].is_string(),
             "{}",
-            answer.body
+            response.body
         );
     }
     let long = explorer.search(&format!(r#"{{"text": "{}"}}"#, "a ".repeat(2_000)));
     assert!(long.status == 422 && long.body.contains("send 2000 at most"), "{}", long.body);
     for request in [r#"{"sources": ["x"]}"#, r#"{"near": 7, "sources": ["kg", "x"]}"#] {
-        let answer = explorer.search(request);
+        let response = explorer.search(request);
         let reason = "there is no source \\\"x\\\"; the sources are kg, wit";
-        assert!(answer.status == 422 && answer.body.contains(reason), "{}", answer.body);
+        assert!(response.status == 422 && response.body.contains(reason), "{}", response.body);
     }
     let unknown = explorer.search(r#"{"near": 70}"#);
     assert!(unknown.status == 422 && unknown.body.contains("no entry 70"), "{}", unknown.body);
@@ -206,9 +206,9 @@ fn runs_are_opened_in_their_current_state() {
         &folder.path().join("bundled"),
     );
     let explorer = Explorer::open(folder.path(), &["bundled"]);
-    let read = |answer: Answer| -> serde_json::Value {
-        assert_eq!(answer.status, 200, "{}", answer.body);
-        serde_json::from_str(&answer.body).unwrap()
+    let read = |response: Response| -> serde_json::Value {
+        assert_eq!(response.status, 200, "{}", response.body);
+        serde_json::from_str(&response.body).unwrap()
     };
     let runs = read(explorer.get("/api/runs"));
     let index = |name: &str| runs.as_array().unwrap().iter().position(|run| run["name"] == name);
@@ -217,27 +217,31 @@ fn runs_are_opened_in_their_current_state() {
     let spice = r#"{"text": "Which spice can be smelled near this?", "k": 3}"#;
     let before = read(explorer.search(spice));
     let id = before["hits"][0]["id"].as_i64().unwrap();
-    done(folder.path(), &format!("memory delete bundled/reveal/memory --ids {id}"));
+    succeeds(folder.path(), &format!("memory delete bundled/reveal/memory --ids {id}"));
     let after = read(explorer.search(spice));
     assert_eq!(after["generation"], before["generation"].as_u64().unwrap() + 1);
     assert_eq!(after["hits"].as_array().unwrap().len(), 3);
     assert!(after["hits"].as_array().unwrap().iter().all(|hit| hit["id"] != id), "{after}");
     // Invalid signal-to-noise ratios are refused.
-    for ratio in ["NaN", "inf", "1e39", "-101"] {
-        let clip = format!("/api/runs/{avformer}/audio?name=0&noise=bands&snr_db={ratio}");
-        let answer = explorer.get(&clip);
-        assert!(answer.status == 422 && answer.body.contains("snr_db is"), "{}", answer.body);
+    for snr_db in ["NaN", "inf", "1e39", "-101"] {
+        let clip = format!("/api/runs/{avformer}/audio?name=0&noise=bands&snr_db={snr_db}");
+        let response = explorer.get(&clip);
+        assert!(response.status == 422 && response.body.contains("snr_db is"), "{}", response.body);
     }
     assert_eq!(explorer.get(&format!("/api/runs/{avformer}/names")).status, 200);
     assert_eq!(runs[avformer]["is_world"], true);
-    let answer = explorer.get(&format!("/api/runs/{avformer}/questions"));
-    assert!(answer.status == 422 && answer.body.contains("has no answers"), "{}", answer.body);
-    let answer = explorer.get(&format!("/api/runs/{reveal}/names"));
-    assert!(answer.status == 422 && answer.body.contains("has no speech"), "{}", answer.body);
+    let response = explorer.get(&format!("/api/runs/{avformer}/questions"));
+    assert!(
+        response.status == 422 && response.body.contains("has no answers"),
+        "{}",
+        response.body
+    );
+    let response = explorer.get(&format!("/api/runs/{reveal}/names"));
+    assert!(response.status == 422 && response.body.contains("has no speech"), "{}", response.body);
     // A missing memory is not rebuilt.
     fs::rename(folder.path().join("bundled/reveal/memory"), folder.path().join("memory")).unwrap();
-    let answer = explorer.get(&format!("/api/runs/{reveal}/questions"));
-    assert!(answer.status == 422 && answer.body.contains("has no memory"), "{}", answer.body);
+    let response = explorer.get(&format!("/api/runs/{reveal}/questions"));
+    assert!(response.status == 422 && response.body.contains("has no memory"), "{}", response.body);
     assert!(!folder.path().join("bundled/reveal/memory").exists());
     assert_eq!(read(explorer.get("/api/runs"))[reveal]["has_memory"], false);
     // Once the memory is back, the run has answers again.
@@ -247,7 +251,7 @@ fn runs_are_opened_in_their_current_state() {
 
 /// The model is unreadable, but the memory is readable.
 #[test]
-fn damaged_models_give_one_error_and_the_rest_works() {
+fn a_damaged_model_gives_one_error_and_its_memory_is_searched() {
     let folder = tempfile::tempdir().unwrap();
     let bundled = Path::new(env!("CARGO_MANIFEST_DIR")).join("train/bundled/reveal");
     copy(&bundled, &folder.path().join("reveal"));
@@ -255,12 +259,12 @@ fn damaged_models_give_one_error_and_the_rest_works() {
         fs::OpenOptions::new().write(true).open(folder.path().join("reveal/model.safetensors"));
     model.unwrap().set_len(100_000).unwrap();
     let explorer = Explorer::open(folder.path(), &["reveal"]);
-    let answer = explorer.get("/api/runs/0/questions");
+    let response = explorer.get("/api/runs/0/questions");
     assert_eq!(
-        (answer.status, answer.body.matches("does not match its SHA-256").count()),
+        (response.status, response.body.matches("does not match its SHA-256").count()),
         (422, 1),
         "{}",
-        answer.body
+        response.body
     );
     assert_eq!(explorer.search(r#"{"k": 1}"#).status, 200);
 }
@@ -268,36 +272,39 @@ fn damaged_models_give_one_error_and_the_rest_works() {
 #[test]
 fn requests_from_other_sites_are_refused() {
     let folder = tempfile::tempdir().unwrap();
-    memory(folder.path());
+    build_memory(folder.path());
     let explorer = Explorer::open(folder.path(), &["m"]);
-    let answer = explorer.ask("GET /api/memories", &["Host: evil.example"], "");
-    assert_eq!(answer.status, 421, "another host name");
-    assert!(!answer.body.contains("entries"), "{}", answer.body);
+    let response = explorer.request("GET /api/memories", &["Host: evil.example"], "");
+    assert_eq!(response.status, 421, "another host name");
+    assert!(!response.body.contains("entries"), "{}", response.body);
     // Requests that a browser sends from another site's page without a preflight request.
-    let simple =
-        explorer.ask("POST /api/memories/0/search", &["Content-Type: text/plain"], r#"{"k": 1}"#);
+    let simple = explorer.request(
+        "POST /api/memories/0/search",
+        &["Content-Type: text/plain"],
+        r#"{"k": 1}"#,
+    );
     assert_eq!(simple.status, 415);
     assert!(!explorer.get("/").headers.contains("access-control"));
     assert!(explorer.get("/").headers.contains("cross-origin-resource-policy: same-origin"));
     // Requests that a browser sends from another site's page, which cannot read their responses.
-    let own = format!("Origin: http://{}", explorer.address);
+    let own_origin = format!("Origin: http://{}", explorer.address);
     for (path, header, status) in [
         ("/api/memories", "Origin: http://evil.example", 403),
         ("/api/memories", "Origin: null", 403),
         ("/api/memories", "Sec-Fetch-Site: cross-site", 403),
         ("/api/memories/0/images/5", "Sec-Fetch-Site: same-site", 403),
-        ("/api/memories", own.as_str(), 200),
+        ("/api/memories", own_origin.as_str(), 200),
         ("/api/memories", "Sec-Fetch-Site: same-origin", 200),
         ("/api/memories", "Sec-Fetch-Site: none", 200),
         // A link on another site opens the page.
         ("/", "Sec-Fetch-Site: cross-site", 200),
     ] {
-        let answer = explorer.ask(&format!("GET {path}"), &[header], "");
-        assert_eq!(answer.status, status, "{path} {header}");
+        let response = explorer.request(&format!("GET {path}"), &[header], "");
+        assert_eq!(response.status, status, "{path} {header}");
     }
     for path in ["/../Cargo.toml", "/m/CURRENT", "/api/memories/0/images/..%2f..%2fsecret", "/x"] {
-        let found = explorer.get(path);
-        assert!((400..500).contains(&found.status), "{path}: {}", found.status);
+        let response = explorer.get(path);
+        assert!((400..500).contains(&response.status), "{path}: {}", response.status);
     }
 }
 
@@ -308,12 +315,12 @@ fn folders_without_runs_are_refused() {
     refused(folder.path(), "explore none", "none: is not a folder");
     refused(folder.path(), "explore empty --images none", "none: is not a folder; --images");
     refused(folder.path(), "explore empty", "contains no run and no memory; give the folder of");
-    memory(folder.path());
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = taken.local_addr().unwrap().port();
+    build_memory(folder.path());
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
     refused(folder.path(), &format!("explore m --port {port}"), "give another --port, or none");
     // A broken memory is skipped; a second memory is shown.
-    done(
+    succeeds(
         folder.path(),
         "memory build --keys keys.npy --entries entries.jsonl --out n/broken --quiet",
     );
@@ -332,7 +339,7 @@ fn folders_without_runs_are_refused() {
 #[test]
 fn without_the_token_all_requests_are_refused() {
     let folder = tempfile::tempdir().unwrap();
-    memory(folder.path());
+    build_memory(folder.path());
     let [explorer, other] = [(); 2].map(|()| Explorer::open(folder.path(), &["m"]));
     assert_ne!(explorer.token, other.token);
     let (_, port) = explorer.address.split_once(':').unwrap();
@@ -356,31 +363,31 @@ fn without_the_token_all_requests_are_refused() {
             "GET /api/runs?token=",
             &format!("GET /api/runs?token={}", other.token),
         ] {
-            let answer = explorer.ask_bare(request, &headers, "");
-            assert_eq!(answer.status, 403, "{request} {header}");
-            assert!(answer.body.contains("printed in its terminal"), "{}", answer.body);
-            assert!(!answer.headers.contains("set-cookie"));
+            let response = explorer.send(request, &headers, "");
+            assert_eq!(response.status, 403, "{request} {header}");
+            assert!(response.body.contains("printed in its terminal"), "{}", response.body);
+            assert!(!response.headers.contains("set-cookie"));
         }
-        let page = explorer.ask_bare("GET /", &headers, "");
+        let page = explorer.send("GET /", &headers, "");
         assert!(page.status == 403 && page.headers.contains("text/html"), "{}", page.headers);
         assert!(page.body.contains("engram explore") && !page.body.contains("explore.js"));
     }
     // The printed address opens the page and sets the cookie. Other programs may pass the token in
     // the address.
-    let opened = explorer.ask_bare(&format!("GET /?token={}", explorer.token), &[], "");
+    let opened = explorer.send(&format!("GET /?token={}", explorer.token), &[], "");
     assert!(opened.status == 200 && opened.body.contains("<title>Engram</title>"));
     let cookie =
         format!("set-cookie: engram-{port}={}; path=/; httponly; samesite=strict", explorer.token);
     assert!(opened.headers.contains(&cookie), "{}", opened.headers);
-    let answer = explorer.ask_bare(&format!("GET /api/memories?token={}", explorer.token), &[], "");
-    assert!(answer.status == 200 && !answer.headers.contains("set-cookie"));
+    let response = explorer.send(&format!("GET /api/memories?token={}", explorer.token), &[], "");
+    assert!(response.status == 200 && !response.headers.contains("set-cookie"));
     // The token does not open the page under another host name.
-    let answer = explorer.ask("GET /", &["Host: evil.example"], "");
-    assert_eq!(answer.status, 421);
+    let response = explorer.request("GET /", &["Host: evil.example"], "");
+    assert_eq!(response.status, 421);
 }
 
 /// Resident memory of a process, in bytes.
-fn resident(program: &Child) -> u64 {
+fn resident_bytes(program: &Child) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", program.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
@@ -390,37 +397,37 @@ fn resident(program: &Child) -> u64 {
 #[test]
 fn slow_requests_do_not_block_others() {
     let folder = tempfile::tempdir().unwrap();
-    memory(folder.path());
+    build_memory(folder.path());
     let explorer = Explorer::open(folder.path(), &["m"]);
-    let half = format!("GET /api/runs HTTP/1.1\r\nHost: {}\r\nX", explorer.address);
+    let incomplete_header = format!("GET /api/runs HTTP/1.1\r\nHost: {}\r\nX", explorer.address);
     let slow: Vec<TcpStream> = (0..400)
         .map(|_| {
             let mut stream = TcpStream::connect(&explorer.address).unwrap();
-            let _ = stream.write_all(half.as_bytes());
+            let _ = stream.write_all(incomplete_header.as_bytes());
             stream
         })
         .collect();
-    let started = Instant::now();
+    let start = Instant::now();
     assert_eq!(explorer.get("/api/runs").status, 200);
-    assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
     let open = fs::read_dir(format!("/proc/{}/fd", explorer.program.id())).unwrap().count();
     assert!(open < 320, "{open} open files");
     // A connection with an incomplete header is closed.
-    let mut last = slow.last().unwrap();
-    last.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let mut last_connection = slow.last().unwrap();
+    last_connection.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     let mut bytes = Vec::new();
-    let _ = last.read_to_end(&mut bytes);
-    assert!(started.elapsed() < Duration::from_secs(25), "{:?}", started.elapsed());
+    let _ = last_connection.read_to_end(&mut bytes);
+    assert!(start.elapsed() < Duration::from_secs(25), "{:?}", start.elapsed());
 }
 
 /// Incomplete bodies take little memory, and only for a short time.
 #[test]
 fn slow_bodies_take_little_memory() {
     let folder = tempfile::tempdir().unwrap();
-    memory(folder.path());
+    build_memory(folder.path());
     let explorer = Explorer::open(folder.path(), &["m"]);
-    let before = resident(&explorer.program);
-    let head = |cookie: &str| {
+    let before = resident_bytes(&explorer.program);
+    let header = |cookie: &str| {
         format!(
             "POST /api/memories/0/search HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n\
              {cookie}Content-Length: {}\r\n\r\n",
@@ -428,31 +435,31 @@ fn slow_bodies_take_little_memory() {
             31 << 20
         )
     };
-    let started = Instant::now();
+    let start = Instant::now();
     let cookie = format!("{}\r\n", explorer.cookie());
     let slow: Vec<TcpStream> = (0..8)
         .map(|_| {
             let mut stream = TcpStream::connect(&explorer.address).unwrap();
             stream.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
-            stream.write_all(head(&cookie).as_bytes()).unwrap();
+            stream.write_all(header(&cookie).as_bytes()).unwrap();
             let _ = stream.write_all(&vec![b' '; (31 << 20) - 10]);
             stream
         })
         .collect();
-    let more = resident(&explorer.program).saturating_sub(before) >> 20;
-    assert!(more < 300, "{more} MiB for bodies that do not end");
+    let growth_mib = resident_bytes(&explorer.program).saturating_sub(before) >> 20;
+    assert!(growth_mib < 300, "{growth_mib} MiB for bodies that do not end");
     // Other requests are answered meanwhile.
     assert_eq!(explorer.search(r#"{"k": 1}"#).status, 200);
     let mut first = &slow[0];
     first.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    let mut answer = String::new();
-    let _ = first.read_to_string(&mut answer);
-    assert!(answer.contains("408"), "{answer}");
-    assert!(started.elapsed() < Duration::from_secs(25), "{:?}", started.elapsed());
+    let mut response = String::new();
+    let _ = first.read_to_string(&mut response);
+    assert!(response.contains("408"), "{response}");
+    assert!(start.elapsed() < Duration::from_secs(25), "{:?}", start.elapsed());
     drop(slow);
     // Without the token, no body is read.
     let mut stream = TcpStream::connect(&explorer.address).unwrap();
-    stream.write_all(head("").as_bytes()).unwrap();
+    stream.write_all(header("").as_bytes()).unwrap();
     let mut start = [0; 12];
     stream.read_exact(&mut start).unwrap();
     assert_eq!(&start, b"HTTP/1.1 403");
@@ -465,20 +472,24 @@ fn large_images_are_refused_by_their_header() {
     let bundled = Path::new(env!("CARGO_MANIFEST_DIR")).join("train/bundled/reveal");
     copy(&bundled, &folder.path().join("reveal"));
     let explorer = Explorer::open(folder.path(), &["reveal"]);
-    let ask = |side: u32| {
+    let ask_about_image = |side: u32| {
         let mut png = std::io::Cursor::new(Vec::new());
         image::GrayImage::new(side, side).write_to(&mut png, image::ImageFormat::Png).unwrap();
         let base64 = base64::engine::general_purpose::STANDARD.encode(png.get_ref());
         let json = ["Content-Type: application/json"];
         let body = format!(r#"{{"question": "What is it?", "image": "{base64}"}}"#);
-        explorer.ask("POST /api/runs/0/answer", &json, &body)
+        explorer.request("POST /api/runs/0/answer", &json, &body)
     };
-    assert_eq!(ask(100).status, 200);
-    let before = resident(&explorer.program);
-    let answer = ask(9_400);
-    assert!(answer.status == 422 && answer.body.contains("9400 x 9400 pixels"), "{}", answer.body);
-    let more = resident(&explorer.program).saturating_sub(before) >> 20;
-    assert!(more < 50, "{more} MiB");
+    assert_eq!(ask_about_image(100).status, 200);
+    let before = resident_bytes(&explorer.program);
+    let response = ask_about_image(9_400);
+    assert!(
+        response.status == 422 && response.body.contains("9400 x 9400 pixels"),
+        "{}",
+        response.body
+    );
+    let growth_mib = resident_bytes(&explorer.program).saturating_sub(before) >> 20;
+    assert!(growth_mib < 50, "{growth_mib} MiB");
     let long = explorer.search(&format!(r#"{{"text": "{}"}}"#, "a".repeat(33 << 20)));
     assert!(long.status == 413 && long.body.contains("larger than 32 MiB"), "{}", long.body);
 }

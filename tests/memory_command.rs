@@ -7,10 +7,10 @@ use std::fs;
 use std::path::Path;
 
 use engram::memory::vectors::npy_bytes;
-use running::{done, engram, refused};
+use running::{engram, refused, succeeds};
 
 /// Reads the `count` numbers of a `.npy` file of 8-byte integers.
-fn integers(path: &Path, count: usize) -> Vec<i64> {
+fn read_integers(path: &Path, count: usize) -> Vec<i64> {
     let bytes = fs::read(path).unwrap();
     assert!(bytes.starts_with(b"\x93NUMPY") && String::from_utf8_lossy(&bytes).contains("'<i8'"));
     let numbers = bytes[bytes.len() - 8 * count..].chunks(8);
@@ -18,7 +18,7 @@ fn integers(path: &Path, count: usize) -> Vec<i64> {
 }
 
 /// Writes keys along the axes and between them, two queries, values, and entries of two sources.
-fn files(folder: &Path) {
+fn write_files(folder: &Path) {
     let keys = [2f32, 0.0, 0.0, 3.0, 0.6, 0.8, -1.0, 0.0];
     let write = |name: &str, bytes: Vec<u8>| fs::write(folder.join(name), bytes).unwrap();
     write("keys.npy", npy_bytes(&keys, 2).unwrap());
@@ -43,21 +43,21 @@ fn files(folder: &Path) {
 fn a_memory_is_built_searched_and_edited() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    files(folder);
+    write_files(folder);
     let search = |options: &str| -> Vec<i64> {
         let (count, k) = match options {
             "-k 4" => (8, ""),
             _ if options.contains("-k 1000000") => (6, ""),
             _ => (4, "-k 2"),
         };
-        done(
+        succeeds(
             folder,
             &format!("memory search m --queries queries.npy {k} --out ids.npy --force {options}"),
         );
-        integers(&folder.join("ids.npy"), count)
+        read_integers(&folder.join("ids.npy"), count)
     };
     let build = "memory build --keys keys.npy --values values.npy --entries entries.jsonl --out m";
-    assert!(done(folder, build).contains("generation 1, 4 entries"));
+    assert!(succeeds(folder, build).contains("generation 1, 4 entries"));
     assert_eq!(search(""), [0, 2, 1, 2]);
     assert_eq!(search("-k 4"), [0, 2, 1, 3, 1, 2, 0, 3]);
     assert_eq!(search("--source wit"), [1, 3, 1, 3]);
@@ -66,33 +66,36 @@ fn a_memory_is_built_searched_and_edited() {
     assert_eq!(search("--exclude marked.txt"), [2, 1, 1, 0]);
     // The gates of the first query are 0.1 for knowledge and 1 for images, of the second 1 and 0.5.
     assert_eq!(search("--gates gates.npy"), [0, 2, 2, 1]);
-    let text = done(folder, "memory search m --queries queries.npy -k 1");
+    let text = succeeds(folder, "memory search m --queries queries.npy -k 1");
     assert!(text.contains("1.000000") && text.contains("kg  east"), "{text}");
-    let json = done(folder, "memory search m --queries queries.npy -k 1 --json");
+    let json = succeeds(folder, "memory search m --queries queries.npy -k 1 --json");
     assert!(json.contains("\"document\": \"d1\"") && json.contains("\"score\": 1.0"), "{json}");
 
-    done(folder, "memory add m --keys more.npy --values more_values.npy --quiet");
+    succeeds(folder, "memory add m --keys more.npy --values more_values.npy --quiet");
     assert_eq!(search(""), [0, 4, 1, 2]);
-    done(folder, "memory update m --keys more.npy --values more_values.npy --entries same.jsonl");
+    succeeds(
+        folder,
+        "memory update m --keys more.npy --values more_values.npy --entries same.jsonl",
+    );
     assert_eq!(search(""), [0, 4, 1, 2]);
-    done(folder, "memory delete m --ids 1,4");
+    succeeds(folder, "memory delete m --ids 1,4");
     // One column per entry; -1 if the filter leaves fewer entries.
     assert_eq!(search("-k 1000000")[..], [0, 2, 3, 2, 0, 3]);
     assert_eq!(search("-k 1000000 --source kg")[..], [2, -1, -1, 2, -1, -1]);
-    done(folder, "memory index m --quiet");
+    succeeds(folder, "memory index m --quiet");
     assert_eq!(search("--index hnsw"), [0, 2, 2, 0]);
-    done(folder, "memory compact m");
+    succeeds(folder, "memory compact m");
     assert_eq!(search("-k 1000000")[..], [0, 2, 3, 2, 0, 3]);
-    let info: String = done(folder, "memory info m");
+    let info: String = succeeds(folder, "memory info m");
     assert!(info.starts_with("3 entries in generation 6, 0 deleted rows"), "{info}");
-    assert!(done(folder, "memory verify m").contains("all checksums match"));
+    assert!(succeeds(folder, "memory verify m").contains("all checksums match"));
 }
 
 #[test]
 fn mismatched_inputs_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    files(folder);
+    write_files(folder);
     refused(folder, "memory info m", "m: is not a memory; build one with `engram memory build`");
     let build = "memory build --keys keys.npy --entries entries.jsonl --out m";
     refused(
@@ -106,7 +109,7 @@ fn mismatched_inputs_are_refused() {
         "same.jsonl: ends",
     );
     assert!(!folder.join("m/CURRENT").exists());
-    done(folder, build);
+    succeeds(folder, build);
     refused(folder, build, "m: already exists");
     let search = "memory search m --queries";
     refused(
@@ -169,7 +172,7 @@ fn mismatched_inputs_are_refused() {
 }
 
 /// Reads the `count` numbers of a `.npy` file of 4-byte floats.
-fn reals(path: &Path, count: usize) -> Vec<f32> {
+fn read_floats(path: &Path, count: usize) -> Vec<f32> {
     let bytes = fs::read(path).unwrap();
     assert!(bytes.starts_with(b"\x93NUMPY") && String::from_utf8_lossy(&bytes).contains("'<f4'"));
     let numbers = bytes[bytes.len() - 4 * count..].chunks(4);
@@ -180,25 +183,25 @@ fn reals(path: &Path, count: usize) -> Vec<f32> {
 fn scores_are_cosines_unless_no_normalize_is_given() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    files(folder);
+    write_files(folder);
     fs::write(folder.join("long.npy"), npy_bytes(&[30f32, 0.0, 0.0, 0.02], 2).unwrap()).unwrap();
     fs::write(folder.join("zero.npy"), npy_bytes(&[30f32, 0.0, 0.0, 0.0], 2).unwrap()).unwrap();
-    done(folder, "memory build --keys keys.npy --out m --quiet");
-    done(folder, "memory index m --quiet");
+    succeeds(folder, "memory build --keys keys.npy --out m --quiet");
+    succeeds(folder, "memory index m --quiet");
     for index in ["exact", "hnsw"] {
         let search = format!("memory search m --queries long.npy -k 2 --index {index}");
-        done(folder, &format!("{search} --scores scores.npy --force"));
-        let scores = reals(&folder.join("scores.npy"), 4);
+        succeeds(folder, &format!("{search} --scores scores.npy --force"));
+        let scores = read_floats(&folder.join("scores.npy"), 4);
         for (score, cosine) in scores.iter().zip([1.0, 0.6, 1.0, 0.8]) {
             assert!((score - cosine).abs() < 1e-6 && *score <= 1.0, "{index}: {scores:?}");
         }
         let search = format!("memory search m --queries zero.npy --index {index}");
         refused(folder, &search, "zero.npy: row 1 is a zero vector");
     }
-    done(folder, "memory build --keys keys.npy --no-normalize --out raw --quiet");
-    done(folder, "memory search raw --queries long.npy -k 1 --scores scores.npy --force");
-    assert_eq!(reals(&folder.join("scores.npy"), 2), [60.0, 0.06]);
-    done(folder, "memory search raw --queries zero.npy -k 1");
+    succeeds(folder, "memory build --keys keys.npy --no-normalize --out raw --quiet");
+    succeeds(folder, "memory search raw --queries long.npy -k 1 --scores scores.npy --force");
+    assert_eq!(read_floats(&folder.join("scores.npy"), 2), [60.0, 0.06]);
+    succeeds(folder, "memory search raw --queries zero.npy -k 1");
 }
 
 #[cfg(target_os = "linux")]
@@ -208,12 +211,12 @@ fn a_file_truncated_while_it_is_mapped_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     // Opening a memory reads the first MiB of a file.
-    let keys: Vec<f32> = (0..1 << 20).map(|at| (at % 97) as f32 + 1.0).collect();
+    let keys: Vec<f32> = (0..1 << 20).map(|i| (i % 97) as f32 + 1.0).collect();
     fs::write(folder.join("keys.npy"), npy_bytes(&keys, 64).unwrap()).unwrap();
     assert!(Command::new("mkfifo").arg(folder.join("q.npy")).status().unwrap().success());
     // Several threads read the file, and exactly one reports it. Which one is a race.
     for _ in 0..8 {
-        done(folder, "memory build --keys keys.npy --out m --quiet");
+        succeeds(folder, "memory build --keys keys.npy --out m --quiet");
         let mut command = Command::new(env!("CARGO_BIN_EXE_engram"));
         command.current_dir(folder).args(["memory", "search", "m", "--queries", "q.npy"]);
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -236,19 +239,19 @@ fn a_file_truncated_while_it_is_mapped_is_named() {
 fn a_killed_first_build_is_not_a_memory_and_is_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    files(folder);
+    write_files(folder);
     let build = "memory build --keys keys.npy --out m --quiet";
-    done(folder, build);
+    succeeds(folder, build);
     // The state after a kill before the pointer is written, and during the write of the pointer.
     fs::remove_file(folder.join("m/CURRENT")).unwrap();
-    let mark = "engram memory: this generation is not finished\n";
-    fs::write(folder.join("m/gen-000001/UNFINISHED"), mark).unwrap();
+    let marker = "engram memory: this generation is not finished\n";
+    fs::write(folder.join("m/gen-000001/UNFINISHED"), marker).unwrap();
     fs::write(folder.join("m/.CURRENT.engram-a1B2c3"), "gen-0").unwrap();
     for command in ["memory info m", "memory add m --keys more.npy", "memory verify m"] {
         refused(folder, command, "m: is not a memory");
     }
-    done(folder, build);
-    assert!(done(folder, "memory info m").starts_with("4 entries in generation 1"));
+    succeeds(folder, build);
+    assert!(succeeds(folder, "memory info m").starts_with("4 entries in generation 1"));
     let mut names: Vec<_> =
         fs::read_dir(folder.join("m")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();

@@ -15,7 +15,7 @@ fn engram(folder: &Path, arguments: &[&str]) -> Output {
 }
 
 #[track_caller]
-fn done(folder: &Path, arguments: &[&str]) -> String {
+fn succeeds(folder: &Path, arguments: &[&str]) -> String {
     running::printed(&engram(folder, arguments), &arguments.join(" "))
 }
 
@@ -26,11 +26,14 @@ fn refused(folder: &Path, arguments: &[&str], parts: &[&str]) {
 
 /// The ids and scores of each query's hits.
 fn hits(folder: &Path, arguments: &[&str]) -> Vec<Vec<(i64, f64)>> {
-    let all = [&["search"], arguments, &["--json"]].concat();
-    let report: Value = serde_json::from_str(&done(folder, &all)).unwrap();
+    let search = [&["search"], arguments, &["--json"]].concat();
+    let report: Value = serde_json::from_str(&succeeds(folder, &search)).unwrap();
     let queries = report["queries"].as_array().unwrap();
     let hit = |hit: &Value| (hit["id"].as_i64().unwrap(), hit["score"].as_f64().unwrap());
-    queries.iter().map(|q| q["hits"].as_array().unwrap().iter().map(hit).collect()).collect()
+    queries
+        .iter()
+        .map(|query| query["hits"].as_array().unwrap().iter().map(hit).collect())
+        .collect()
 }
 
 /// The folder in an environment variable. Without the variable, prints a note and returns `None`.
@@ -44,7 +47,7 @@ fn folder_from_env(variable: &str, what: &str) -> Option<PathBuf> {
     folder
 }
 
-fn lines(entries: &[Value]) -> String {
+fn json_lines(entries: &[Value]) -> String {
     entries.iter().map(|entry| format!("{entry}\n")).collect()
 }
 
@@ -106,7 +109,7 @@ fn mixed_entries(folder: &Path) {
         json!({"id": 13, "subject": "bern", "relation": "in", "object": "europe"}),
         json!({"id": 14, "question": "who", "answer": ["me", "you"]}),
     ];
-    fs::write(folder.join("entries.jsonl"), lines(&entries)).unwrap();
+    fs::write(folder.join("entries.jsonl"), json_lines(&entries)).unwrap();
 }
 
 #[test]
@@ -116,43 +119,43 @@ fn clip_finds_texts_and_images_in_one_memory() {
     clip_folder(folder);
     mixed_entries(folder);
     let build = ["build", "--entries", "entries.jsonl", "--model", "clip", "--images", "pictures"];
-    done(folder, &[&build[..], &["--out", "m", "--quiet"]].concat());
+    succeeds(folder, &[&build[..], &["--out", "m", "--quiet"]].concat());
     // Each entry finds itself with cosine 1.
-    let itself = |arguments: &[&str], id: i64| {
-        let found = &hits(folder, &[&["m", "-k", "1"], arguments].concat())[0][0];
-        assert_eq!(found.0, id, "{arguments:?}");
-        assert!((found.1 - 1.0).abs() < 1e-5, "{arguments:?}: {}", found.1);
+    let finds_itself = |arguments: &[&str], id: i64| {
+        let hit = &hits(folder, &[&["m", "-k", "1"], arguments].concat())[0][0];
+        assert_eq!(hit.0, id, "{arguments:?}");
+        assert!((hit.1 - 1.0).abs() < 1e-5, "{arguments:?}: {}", hit.1);
     };
-    itself(&["--image", "pictures/red.png"], 10);
-    itself(&["--image", "pictures/green.bmp", "--text", "All  GREEN"], 11);
-    itself(&["--text", "bern in europe"], 13);
-    itself(&["--text", "Question: who Answer: me, you", "--model", "clip"], 14);
+    finds_itself(&["--image", "pictures/red.png"], 10);
+    finds_itself(&["--image", "pictures/green.bmp", "--text", "All  GREEN"], 11);
+    finds_itself(&["--text", "bern in europe"], 13);
+    finds_itself(&["--text", "Question: who Answer: me, you", "--model", "clip"], 14);
     // The vector of an entry with text and image is the sum of both, so it lies between them.
-    let text = done(folder, &["search", "m", "--image", "pictures/red.png"]);
+    let text = succeeds(folder, &["search", "m", "--image", "pictures/red.png"]);
     assert!(text.contains("wit  red.png") && text.contains("all green"), "{text}");
-    let info = done(folder, &["info", "m"]);
+    let info = succeeds(folder, &["info", "m"]);
     assert!(info.contains("models\n         12  text and pictures by "), "{info}");
     assert!(info.contains("SHA-256") && info.contains("sources\n"), "{info}");
 
     // Queries from a file: plain lines, and JSON lines with images in the file's folder.
     fs::write(folder.join("queries.txt"), "bern in europe\r\nall green\n").unwrap();
-    let found = hits(folder, &["m", "-k", "5", "--texts", "queries.txt"]);
-    assert_eq!((found.len(), found[0][0].0), (2, 13));
+    let query_hits = hits(folder, &["m", "-k", "5", "--texts", "queries.txt"]);
+    assert_eq!((query_hits.len(), query_hits[0][0].0), (2, 13));
     let queries = [json!({"question": "bern in europe"}), json!({"image": "pictures/red.png"})];
-    fs::write(folder.join("queries.jsonl"), lines(&queries)).unwrap();
-    let found = hits(folder, &["m", "-k", "1", "--texts", "queries.jsonl"]);
-    assert_eq!((found[0][0].0, found[1][0].0), (13, 10));
+    fs::write(folder.join("queries.jsonl"), json_lines(&queries)).unwrap();
+    let query_hits = hits(folder, &["m", "-k", "1", "--texts", "queries.jsonl"]);
+    assert_eq!((query_hits[0][0].0, query_hits[1][0].0), (13, 10));
 
     // Edits use the same model; new ids continue the numbering.
-    fs::write(folder.join("more.jsonl"), lines(&[json!({"text": "a new thing"})])).unwrap();
-    done(folder, &["add", "m", "--entries", "more.jsonl", "--model", "clip", "--quiet"]);
-    itself(&["--text", "a new thing"], 15);
-    fs::write(folder.join("new.jsonl"), lines(&[json!({"id": 12, "text": "xyz"})])).unwrap();
-    done(folder, &["update", "m", "--entries", "new.jsonl", "--model", "clip", "--quiet"]);
-    itself(&["--text", "xyz"], 12);
-    done(folder, &["verify", "m"]);
-    done(folder, &["compact", "m", "--quiet"]);
-    itself(&["--text", "xyz"], 12);
+    fs::write(folder.join("more.jsonl"), json_lines(&[json!({"text": "a new thing"})])).unwrap();
+    succeeds(folder, &["add", "m", "--entries", "more.jsonl", "--model", "clip", "--quiet"]);
+    finds_itself(&["--text", "a new thing"], 15);
+    fs::write(folder.join("new.jsonl"), json_lines(&[json!({"id": 12, "text": "xyz"})])).unwrap();
+    succeeds(folder, &["update", "m", "--entries", "new.jsonl", "--model", "clip", "--quiet"]);
+    finds_itself(&["--text", "xyz"], 12);
+    succeeds(folder, &["verify", "m"]);
+    succeeds(folder, &["compact", "m", "--quiet"]);
+    finds_itself(&["--text", "xyz"], 12);
 
     // Different weights of the same shape are another model.
     let weights = folder.join("clip/model.safetensors");
@@ -176,8 +179,9 @@ fn keys_do_not_depend_on_the_number_of_threads() {
     mixed_entries(folder);
     let keys = |threads: &str| {
         let build = ["build", "--entries", "entries.jsonl", "--model", "clip", "--images"];
-        let rest = ["pictures", "--batch", "2", "--quiet", "--threads", threads, "--out", threads];
-        done(folder, &[&build[..], &rest].concat());
+        let options =
+            ["pictures", "--batch", "2", "--quiet", "--threads", threads, "--out", threads];
+        succeeds(folder, &[&build[..], &options].concat());
         fs::read(folder.join(threads).join("gen-000001/keys.safetensors")).unwrap()
     };
     assert!(keys("1") == keys("3"));
@@ -189,7 +193,8 @@ fn entries_that_cannot_be_encoded_are_refused_with_line_and_remedy() {
     let folder = folder.path();
     clip_folder(folder);
     mixed_entries(folder);
-    let write = |entries: &[Value]| fs::write(folder.join("bad.jsonl"), lines(entries)).unwrap();
+    let write =
+        |entries: &[Value]| fs::write(folder.join("bad.jsonl"), json_lines(entries)).unwrap();
     let build = [
         "build",
         "--entries",
@@ -249,28 +254,36 @@ fn entries_that_cannot_be_encoded_are_refused_with_line_and_remedy() {
         &["search", "m", "--texts", "q.jsonl"],
         &["q.jsonl:1: has no text and no image"],
     );
-    let other = ["build", "--entries", "entries.jsonl", "--out", "n", "--model"];
-    refused(folder, &[&other[..], &["pictures"]].concat(), &["pictures: no file \"config.json\""]);
+    let build_new = ["build", "--entries", "entries.jsonl", "--out", "n", "--model"];
     refused(
         folder,
-        &[&other[..], &["clip", "--image-model", "clip"]].concat(),
+        &[&build_new[..], &["pictures"]].concat(),
+        &["pictures: no file \"config.json\""],
+    );
+    refused(
+        folder,
+        &[&build_new[..], &["clip", "--image-model", "clip"]].concat(),
         &["clip: an image model needs a text-only `--model`"],
     );
     let config = fs::read_to_string(folder.join("clip/config.json")).unwrap();
-    let other_end = config.replace("\"eos_token_id\": 39", "\"eos_token_id\": 7");
-    fs::write(folder.join("clip/config.json"), other_end).unwrap();
+    let other_end_token = config.replace("\"eos_token_id\": 39", "\"eos_token_id\": 7");
+    fs::write(folder.join("clip/config.json"), other_end_token).unwrap();
     refused(
         folder,
-        &[&other[..], &["clip"]].concat(),
+        &[&build_new[..], &["clip"]].concat(),
         &["config.json: has the end-of-text token 7"],
     );
     fs::write(folder.join("clip/config.json"), config).unwrap();
     fs::write(folder.join("clip/preprocessor_config.json"), r#"{"size": 9, "resample": 2}"#)
         .unwrap();
-    refused(folder, &[&other[..], &["clip"]].concat(), &["preprocessor_config.json: `image_std`"]);
+    refused(
+        folder,
+        &[&build_new[..], &["clip"]].concat(),
+        &["preprocessor_config.json: `image_std`"],
+    );
     fs::write(folder.join("clip/model.safetensors"), "none").unwrap();
     fs::remove_file(folder.join("clip/preprocessor_config.json")).unwrap();
-    refused(folder, &[&other[..], &["clip"]].concat(), &["preprocessor_config.json"]);
+    refused(folder, &[&build_new[..], &["clip"]].concat(), &["preprocessor_config.json"]);
 }
 
 #[test]
@@ -286,11 +299,11 @@ fn minilm_finds_the_entry_of_a_paraphrase() {
         json!({"id": 4, "text": "A bicycle has two wheels, one behind the other."}),
         json!({"id": 5, "image": "a.jpg"}),
     ];
-    fs::write(folder.join("entries.jsonl"), lines(&entries)).unwrap();
+    fs::write(folder.join("entries.jsonl"), json_lines(&entries)).unwrap();
     let build = ["build", "--entries", "entries.jsonl", "--model", minilm, "--out", "m", "--quiet"];
     let parts = ["entries.jsonl:5: the entry 5 has only an image", "CLIP", "--skip-unencodable"];
     refused(folder, &build, &parts);
-    done(folder, &[&build[..], &["--skip-unencodable"]].concat());
+    succeeds(folder, &[&build[..], &["--skip-unencodable"]].concat());
     for (question, id) in [
         ("which town governs the Swiss", 1),
         ("how do leaves make food from the sun", 2),
@@ -316,11 +329,14 @@ fn minilm_finds_the_entry_of_a_paraphrase() {
     let arguments = ["score", "pairs.csv", "--model", minilm, "--out", "o.csv"];
     assert!(running::engram_with(folder, &arguments).status.success());
     let scores = fs::read_to_string(folder.join("o.csv")).unwrap();
-    let scores: Vec<f64> =
-        scores.lines().skip(1).map(|l| l.split_once(',').unwrap().1.parse().unwrap()).collect();
-    let found = &hits(folder, &["m", "-k", "4", "--text", query])[0];
+    let scores: Vec<f64> = scores
+        .lines()
+        .skip(1)
+        .map(|line| line.split_once(',').unwrap().1.parse().unwrap())
+        .collect();
+    let query_hits = &hits(folder, &["m", "-k", "4", "--text", query])[0];
     for (id, expected) in [2, 4].into_iter().zip(scores) {
-        let score = found.iter().find(|hit| hit.0 == id).unwrap().1;
+        let score = query_hits.iter().find(|hit| hit.0 == id).unwrap().1;
         assert!((score - expected).abs() < 2e-6, "{id}: {score} {expected}");
     }
 }
@@ -348,39 +364,42 @@ fn mobilenet_embeddings_have_the_neighbours_of_the_stored_features() {
     let images = coco.join("images");
     let (model, images) = (model.to_str().unwrap(), images.to_str().unwrap());
     let build = ["build", "--entries", "e.jsonl", "--model", model, "--images", images, "--quiet"];
-    fs::write(folder.join("e.jsonl"), lines(&entries)).unwrap();
-    done(folder, &[&build[..], &["--out", "m"]].concat());
+    fs::write(folder.join("e.jsonl"), json_lines(&entries)).unwrap();
+    succeeds(folder, &[&build[..], &["--out", "m"]].concat());
 
     // A second memory has the stored features as keys. Both are searched with the stored features.
     let numbers = engram::memory::vectors::npy_bytes(&features.concat(), 1280).unwrap();
     fs::write(folder.join("features.npy"), numbers).unwrap();
-    done(folder, &["build", "--keys", "features.npy", "--out", "stored", "--quiet"]);
+    succeeds(folder, &["build", "--keys", "features.npy", "--out", "stored", "--quiet"]);
     // Queries have unit length, so scores are cosines.
-    let unit = |row: &Vec<f32>| -> Vec<f32> {
+    let unit_length = |row: &Vec<f32>| -> Vec<f32> {
         let length = row.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
         row.iter().map(|v| (f64::from(*v) / length) as f32).collect()
     };
-    let queries: Vec<f32> = features.iter().flat_map(unit).collect();
+    let queries: Vec<f32> = features.iter().flat_map(unit_length).collect();
     let queries = engram::memory::vectors::npy_bytes(&queries, 1280).unwrap();
     fs::write(folder.join("queries.npy"), queries).unwrap();
-    let ours = hits(folder, &["m", "-k", "4", "--queries", "queries.npy"]);
-    let theirs = hits(folder, &["stored", "-k", "4", "--queries", "queries.npy"]);
-    let (mut worst, mut same) = (1.0f64, 0);
-    for (row, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
-        assert_eq!(ours[0].0, row as i64, "a photograph is not its own nearest");
-        worst = worst.min(ours[0].1);
-        same += usize::from(ours[1].0 == theirs[1].0);
+    let model_hits = hits(folder, &["m", "-k", "4", "--queries", "queries.npy"]);
+    let stored_hits = hits(folder, &["stored", "-k", "4", "--queries", "queries.npy"]);
+    let (mut worst, mut equal_neighbours) = (1.0f64, 0);
+    for (row, (model_hits, stored_hits)) in model_hits.iter().zip(&stored_hits).enumerate() {
+        assert_eq!(model_hits[0].0, row as i64, "a photograph is not its own nearest");
+        worst = worst.min(model_hits[0].1);
+        equal_neighbours += usize::from(model_hits[1].0 == stored_hits[1].0);
         // If the nearest neighbour differs, the two neighbours have almost equal scores.
-        let score = theirs.iter().find(|hit| hit.0 == ours[1].0).map_or(0.0, |hit| hit.1);
-        assert!(theirs[1].1 - score < 2e-3, "{row}: {ours:?} {theirs:?}");
+        let score =
+            stored_hits.iter().find(|hit| hit.0 == model_hits[1].0).map_or(0.0, |hit| hit.1);
+        assert!(stored_hits[1].1 - score < 2e-3, "{row}: {model_hits:?} {stored_hits:?}");
     }
-    println!("cosines with the stored features from {worst:.6}; {same} of 239 neighbours the same");
+    println!(
+        "cosines with the stored features from {worst:.6}; {equal_neighbours} of 239 neighbours the same"
+    );
     assert!(worst > 0.9999, "{worst}");
 
     // This model does not encode texts; together with a text encoder it encodes both.
     entries.truncate(2);
     entries.push(json!({"id": 2, "text": "words"}));
-    fs::write(folder.join("e.jsonl"), lines(&entries)).unwrap();
+    fs::write(folder.join("e.jsonl"), json_lines(&entries)).unwrap();
     let parts = ["e.jsonl:3: the entry 2 has no image", "CLIP", "--skip-unencodable"];
     refused(folder, &[&build[..], &["--out", "n"]].concat(), &parts);
     refused(
@@ -392,10 +411,10 @@ fn mobilenet_embeddings_have_the_neighbours_of_the_stored_features() {
         return;
     };
     let build = ["build", "--entries", "e.jsonl", "--model", minilm.to_str().unwrap(), "--quiet"];
-    let rest = ["--image-model", model, "--images", images, "--out", "both"];
-    done(folder, &[&build[..], &rest].concat());
+    let options = ["--image-model", model, "--images", images, "--out", "both"];
+    succeeds(folder, &[&build[..], &options].concat());
     assert_eq!(hits(folder, &["both", "-k", "1", "--text", "a word"])[0][0].0, 2);
     let query_image = format!("{images}/{}", entries[1]["image"].as_str().unwrap());
-    let found = &hits(folder, &["both", "-k", "1", "--image", &query_image])[0][0];
-    assert!(found.0 == 1 && (found.1 - 1.0).abs() < 1e-5, "{found:?}");
+    let hit = &hits(folder, &["both", "-k", "1", "--image", &query_image])[0][0];
+    assert!(hit.0 == 1 && (hit.1 - 1.0).abs() < 1e-5, "{hit:?}");
 }

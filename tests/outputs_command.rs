@@ -9,7 +9,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use engram::memory::vectors::npy_bytes;
-use running::{done, engram, engram_reading, engram_with, printed, refusal, refused};
+use running::{engram, engram_reading, engram_with, printed, refusal, refused, succeeds};
 
 /// Commands with the input `IN` and the output `OUT`. Each is refused before it reads its input.
 const COMMANDS: [&str; 28] = [
@@ -91,9 +91,9 @@ fn no_output_changes_a_run_or_a_memory() {
         ("link/new", "run"),
     ];
     for command in COMMANDS {
-        for (output, what) in protected {
+        for (output, kind) in protected {
             let arguments = command.replace("IN", "input").replace("OUT", output);
-            refused(folder, &arguments, &format!("would write into the {what} "));
+            refused(folder, &arguments, &format!("would write into the {kind} "));
         }
     }
     for command in [
@@ -110,13 +110,13 @@ fn no_output_changes_a_run_or_a_memory() {
     ] {
         refused(folder, command, "would write into the ");
     }
-    let left: Vec<_> = fs::read_dir(folder.join("memory")).unwrap().collect();
-    assert_eq!(left.len(), 2, "{left:?}");
+    let remaining: Vec<_> = fs::read_dir(folder.join("memory")).unwrap().collect();
+    assert_eq!(remaining.len(), 2, "{remaining:?}");
     // A folder with the user's own recipe is not a run.
     fs::create_dir(folder.join("project")).unwrap();
     fs::write(folder.join("project/recipe.toml"), "").unwrap();
     fs::write(folder.join("p.jsonl"), "{\"id\": 1, \"ref\": \"a\", \"hyp\": \"b\"}\n").unwrap();
-    done(folder, "eval wer --pairs p.jsonl --items project/items.jsonl --json");
+    succeeds(folder, "eval wer --pairs p.jsonl --items project/items.jsonl --json");
 }
 
 #[test]
@@ -125,15 +125,15 @@ fn two_outputs_need_different_paths() {
     let folder = folder.path();
     fs::create_dir(folder.join("there")).unwrap();
     symlink("x", folder.join("link")).unwrap();
-    let both = "both write there";
-    for (one, other) in
+    let message = "both write there";
+    for (output, other) in
         [("x", "x"), ("x", "there/../x"), ("x", "link"), ("-", "-"), ("-", "/dev/stdout")]
     {
-        let search = format!("memory search m --queries q --out {one} --scores {other}");
-        refused(folder, &search, both);
-        refused(folder, &format!("eval wer --pairs p --items {one} --html {other}"), both);
+        let search = format!("memory search m --queries q --out {output} --scores {other}");
+        refused(folder, &search, message);
+        refused(folder, &format!("eval wer --pairs p --items {output} --html {other}"), message);
     }
-    refused(folder, "reproduce --out there/new --export-bundled there/new/bundled", both);
+    refused(folder, "reproduce --out there/new --export-bundled there/new/bundled", message);
     assert_eq!(fs::read_dir(folder).unwrap().count(), 2);
 }
 
@@ -154,21 +154,21 @@ fn a_dash_is_standard_output() {
         assert!(items.lines().count() == 1 && all_json && items.contains("numerator"), "{items}");
         assert!(String::from_utf8_lossy(&output.stderr).to_lowercase().contains("wer"));
     }
-    let page = done(folder, "eval wer --pairs p.jsonl --html -");
+    let page = succeeds(folder, "eval wer --pairs p.jsonl --html -");
     assert!(page.starts_with("<!") && page.trim_end().ends_with("</html>"), "{page}");
 
     fs::write(folder.join("keys.npy"), npy_bytes(&[1f32, 0.0, 0.0, 1.0], 2).unwrap()).unwrap();
-    done(folder, "memory build --keys keys.npy --out m --quiet");
+    succeeds(folder, "memory build --keys keys.npy --out m --quiet");
     let output = engram(folder, "memory search m --queries keys.npy -k 1 --out -");
-    done(folder, "memory search m --queries keys.npy -k 1 --out ids.npy");
+    succeeds(folder, "memory search m --queries keys.npy -k 1 --out ids.npy");
     assert_eq!(output.stdout, fs::read(folder.join("ids.npy")).unwrap());
 
     fs::write(folder.join("web.tsv"), "http://a/1.png\ta cat on a mat\n").unwrap();
-    let entries = done(folder, "data entries web web.tsv --out - --quiet");
+    let entries = succeeds(folder, "data entries web web.tsv --out - --quiet");
     assert!(entries.starts_with('{') && entries.lines().count() == 1, "{entries}");
     fs::create_dir(folder.join("audio")).unwrap();
     fs::write(folder.join("audio/a.wav"), "").unwrap();
-    let clips = done(folder, "data clips manifest audio --out -");
+    let clips = succeeds(folder, "data clips manifest audio --out -");
     assert!(clips.starts_with("{\"id\":\"a\"") && clips.lines().count() == 1, "{clips}");
 
     // `-` is not a folder, and a file with the name `-` can still be given.
@@ -180,7 +180,7 @@ fn a_dash_is_standard_output() {
     ] {
         refused(folder, command, "-: means standard output");
     }
-    done(folder, "eval wer --pairs p.jsonl --items ./- --json");
+    succeeds(folder, "eval wer --pairs p.jsonl --items ./- --json");
     let names: Vec<_> =
         fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names.len(), 7, "{names:?}");
@@ -249,14 +249,14 @@ fn existing_files_need_force() {
     assert_eq!(fs::read(folder.join("mine")).unwrap(), b"mine");
 
     fs::write(folder.join("p.jsonl"), "{\"id\": 1, \"ref\": \"a\", \"hyp\": \"b\"}\n").unwrap();
-    done(folder, "eval wer --pairs p.jsonl --items link --force");
+    succeeds(folder, "eval wer --pairs p.jsonl --items link --force");
     assert!(fs::read_to_string(folder.join("mine")).unwrap().contains("numerator"));
     assert!(folder.join("link").is_symlink());
-    done(folder, "eval wer --pairs p.jsonl --items /dev/null");
+    succeeds(folder, "eval wer --pairs p.jsonl --items /dev/null");
     // Manual pages are files in a folder that may have others.
-    done(folder, "man --out .");
+    succeeds(folder, "man --out .");
     refused(folder, "man --out .", "./engram.1: already exists");
-    done(folder, "man --out . --force");
+    succeeds(folder, "man --out . --force");
 }
 
 /// An incomplete output is not left on disk.
@@ -274,7 +274,7 @@ fn data_sets_are_written_completely_or_not_at_all() {
     ] {
         refused(folder, command, "filled: already contains files; give a new folder");
     }
-    done(folder, "data phrases --out new/phrases");
+    succeeds(folder, "data phrases --out new/phrases");
     assert_eq!(fs::read_dir(folder.join("new/phrases")).unwrap().count(), 4);
     assert_eq!(fs::read_dir(folder.join("new")).unwrap().count(), 1, "nothing is left beside");
     assert_eq!(fs::read(folder.join("filled/notes.txt")).unwrap(), b"mine");

@@ -7,11 +7,11 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-use running::{done, engram, printed, refusal, refused};
+use running::{engram, printed, refusal, refused, succeeds};
 use serde_json::Value;
 
 /// Trains a small text encoder on the embedded phrases, in the folder `encoder`.
-fn encoder(folder: &Path) {
+fn train_encoder(folder: &Path) {
     let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("train/recipes/patent/world.toml");
     let arguments =
         format!("train patent --recipe {} --tiny --quiet --run encoder", recipe.display());
@@ -24,7 +24,7 @@ fn encoder(folder: &Path) {
 fn a_memory_is_built_from_a_text_file_or_a_table() {
     let temporary = tempfile::tempdir().unwrap();
     let folder = temporary.path();
-    encoder(folder);
+    train_encoder(folder);
     fs::write(folder.join("notes.txt"), "steel bolt\n\n  \nglass pane\nwooden door\n").unwrap();
     let table = "Nr,Body,Topic\n7,\"steel, bolt\",metal\n9,glass pane,\n";
     fs::write(folder.join("facts.csv"), table).unwrap();
@@ -34,20 +34,20 @@ fn a_memory_is_built_from_a_text_file_or_a_table() {
     let note = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(note.contains("notes.txt: skipped 2 empty lines"), "{note}");
     assert!(printed(&output, "build").contains("3 entries"));
-    done(folder, "memory add notes --model encoder --quiet --texts notes.txt");
+    succeeds(folder, "memory add notes --model encoder --quiet --texts notes.txt");
     let columns = "--csv facts.csv --columns id=Nr,text=Body,source=Topic";
-    done(folder, &format!("{build} {columns} --out facts"));
-    let found = |memory: &str, query: &str| {
+    succeeds(folder, &format!("{build} {columns} --out facts"));
+    let best_hit = |memory: &str, query: &str| {
         let search =
             running::engram_with(folder, &["memory", "search", memory, "--text", query, "--json"]);
         let report: Value = serde_json::from_str(&printed(&search, "search")).unwrap();
         let hit = &report["queries"][0]["hits"][0];
         (hit["id"].as_i64().unwrap(), hit["source"].as_str().unwrap().to_owned())
     };
-    assert_eq!(found("notes", "glass pane"), (4, "notes.txt".to_owned()));
-    assert_eq!(found("facts", "steel, bolt"), (7, "metal".to_owned()));
-    assert_eq!(found("facts", "glass pane"), (9, "facts.csv".to_owned()));
-    let info: Value = serde_json::from_str(&done(folder, "memory info notes --json")).unwrap();
+    assert_eq!(best_hit("notes", "glass pane"), (4, "notes.txt".to_owned()));
+    assert_eq!(best_hit("facts", "steel, bolt"), (7, "metal".to_owned()));
+    assert_eq!(best_hit("facts", "glass pane"), (9, "facts.csv".to_owned()));
+    let info: Value = serde_json::from_str(&succeeds(folder, "memory info notes --json")).unwrap();
     assert_eq!(info["entries"], 6);
     // The next id after 5 is 6, which is line 1 of the second file.
     let again = engram(folder, "memory update notes --model encoder --quiet --texts notes.txt");
@@ -65,10 +65,10 @@ fn a_memory_is_built_from_a_text_file_or_a_table() {
         refused(folder, &format!("{build} {arguments} --out bad"), part);
         assert!(!folder.join("bad").exists(), "{arguments}");
     }
-    let copy = "id,text\n1,a\n2,b\n1,c\n";
-    fs::write(folder.join("twice.csv"), copy).unwrap();
-    let twice = "twice.csv:4: the id 1 exists already";
-    refused(folder, &format!("{build} --csv twice.csv --out bad"), twice);
+    let duplicate_ids = "id,text\n1,a\n2,b\n1,c\n";
+    fs::write(folder.join("twice.csv"), duplicate_ids).unwrap();
+    let message = "twice.csv:4: the id 1 exists already";
+    refused(folder, &format!("{build} --csv twice.csv --out bad"), message);
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn a_model_name_without_hf_is_suggested() {
     }
 }
 
-/// Writes 200 pairs with scores from 1 to 5: the more words two texts share, the higher.
+/// Writes 200 pairs with scores from 1 to 4: the more words two texts share, the higher.
 fn write_pairs(path: &Path) {
     let words = ["bolt", "glass", "door", "wheel", "valve", "sensor", "blade", "panel"];
     let mut text = "left,right,rating,comment\n".to_owned();
@@ -106,7 +106,7 @@ fn write_pairs(path: &Path) {
 fn training_starts_with_the_pooling_of_the_encoder() {
     let temporary = tempfile::tempdir().unwrap();
     let folder = temporary.path();
-    encoder(folder);
+    train_encoder(folder);
     write_pairs(&folder.join("pairs.csv"));
     let modules = r#"[
         {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
@@ -137,12 +137,12 @@ fn training_starts_with_the_pooling_of_the_encoder() {
 fn pairs_of_any_columns_train_a_model() {
     let temporary = tempfile::tempdir().unwrap();
     let folder = temporary.path();
-    encoder(folder);
+    train_encoder(folder);
     write_pairs(&folder.join("pairs.csv"));
     let train = "train similarity --csv pairs.csv --columns left,right,rating --model encoder --quiet \
                  --set model.max_tokens=64";
     let report: Value =
-        serde_json::from_str(&done(folder, &format!("{train} --run s --json"))).unwrap();
+        serde_json::from_str(&succeeds(folder, &format!("{train} --run s --json"))).unwrap();
     assert_eq!(report["pairs"], 200);
     let validation = report["validation_pairs"].as_u64().unwrap();
     assert!((30..=50).contains(&validation), "{validation}");
@@ -159,7 +159,7 @@ fn pairs_of_any_columns_train_a_model() {
     // Predictions have the range of the file; the score column is optional.
     fs::write(folder.join("new.csv"), "RIGHT,left\nbolt glass door,bolt glass door\nvalve,panel\n")
         .unwrap();
-    done(folder, "score new.csv --model s --out scores.csv --quiet");
+    succeeds(folder, "score new.csv --model s --out scores.csv --quiet");
     let scores = fs::read_to_string(folder.join("scores.csv")).unwrap();
     let scores: Vec<f64> = scores
         .lines()
@@ -168,7 +168,7 @@ fn pairs_of_any_columns_train_a_model() {
         .collect();
     assert!(scores.len() == 2 && scores[0] != scores[1], "{scores:?}");
     assert!(scores.iter().all(|score| (-1.0..8.0).contains(score)), "{scores:?}");
-    let text = done(folder, &format!("{train} --run t"));
+    let text = succeeds(folder, &format!("{train} --run t"));
     for part in ["200 pairs: ", "Scores from 1 to 4", "untrained encoder", "The trained model"] {
         assert!(text.contains(part), "{text}");
     }

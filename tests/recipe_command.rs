@@ -5,28 +5,28 @@ mod running;
 
 use std::path::Path;
 
-use running::{done, refused};
+use running::{refused, succeeds};
 use serde_json::Value;
 
 const STUDIES: [&str; 5] = ["patent", "reveal", "speech", "avformer", "clip"];
 
 #[test]
 fn docs_recipes_equals_the_printed_reference() {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let page = std::fs::read_to_string(here.join("docs/recipes.md")).unwrap_or_default();
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(repository.join("docs/recipes.md")).unwrap_or_default();
     let remedy = "docs/recipes.md differs from the code; run \
                   `cargo run --release -- recipe reference > docs/recipes.md`";
-    assert!(done(here, "recipe reference") == page, "{remedy}");
+    assert!(succeeds(repository, "recipe reference") == page, "{remedy}");
 }
 
 #[test]
 fn each_study_has_its_schema_and_its_part_of_the_page() {
     let folder = tempfile::tempdir().unwrap();
     for study in STUDIES {
-        let schema = done(folder.path(), &format!("recipe schema {study}"));
+        let schema = succeeds(folder.path(), &format!("recipe schema {study}"));
         let schema: Value = serde_json::from_str(&schema).unwrap();
         assert_eq!(schema["properties"]["study"]["enum"], serde_json::json!([study]));
-        let page = done(folder.path(), &format!("recipe reference {study}"));
+        let page = succeeds(folder.path(), &format!("recipe reference {study}"));
         for other in STUDIES {
             assert_eq!(page.contains(&format!("\n## Study `{other}`\n")), other == study);
         }
@@ -38,15 +38,15 @@ fn each_study_has_its_schema_and_its_part_of_the_page() {
 fn built_in_recipes_have_names() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    let list = done(folder, "recipe list");
+    let list = succeeds(folder, "recipe list");
     let grids = list.split("Grids:\n").nth(1).unwrap();
     assert!(
         list.contains("\npatent/minilm ") && grids.starts_with("avformer/ablations "),
         "{list}"
     );
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let file = std::fs::read_to_string(here.join("train/recipes/patent/world.toml")).unwrap();
-    assert_eq!(done(folder, "recipe show patent/world"), file);
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let file = std::fs::read_to_string(repository.join("train/recipes/patent/world.toml")).unwrap();
+    assert_eq!(succeeds(folder, "recipe show patent/world"), file);
     refused(folder, "recipe show patent/wrld", "patent/world");
 
     let train = "train patent --run run --set data.dir=none --recipe";
@@ -63,10 +63,10 @@ fn built_in_recipes_have_names() {
 #[test]
 fn completions_offer_recipes_and_files() {
     let folder = tempfile::tempdir().unwrap();
-    let bash = done(folder.path(), "completions bash");
+    let bash = succeeds(folder.path(), "completions bash");
     assert!(bash.contains("compgen -f -W \"avformer/ablations "), "files are offered too");
     assert!(bash.contains("whisper-en") && bash.contains("chrf"));
-    let zsh = done(folder.path(), "completions zsh");
+    let zsh = succeeds(folder.path(), "completions zsh");
     assert!(zsh.contains(r#"{_alternative "recipes\:recipe\:(avformer/ablations "#));
     assert!(!bash.contains("engram,predict"));
 }

@@ -58,11 +58,11 @@ def differences(part, whole):
     """Yields one line per claim that differs between the reports."""
     if not part["claims"]:
         yield "no claims"
-    known = {claim["id"]: claim for claim in whole["claims"]}
-    yield from (f"{claim['id']}: differs" for claim in part["claims"] if known.get(claim["id"]) != claim)
+    claims = {claim["id"]: claim for claim in whole["claims"]}
+    yield from (f"{claim['id']}: differs" for claim in part["claims"] if claims.get(claim["id"]) != claim)
 
 
 reports = [json.load(open(path, encoding="utf-8")) for path in sys.argv[1:]]
-found = list(problems(*reports) if len(reports) == 1 else differences(*reports))
-print("\n".join(found) or ("all claims are in the report" if len(reports) == 1 else "equal claims"))
-sys.exit(1 if found else 0)
+messages = list(problems(*reports) if len(reports) == 1 else differences(*reports))
+print("\n".join(messages) or ("all claims are in the report" if len(reports) == 1 else "equal claims"))
+sys.exit(1 if messages else 0)

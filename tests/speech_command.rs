@@ -24,7 +24,7 @@ fn refusal(arguments: &[&str]) -> String {
     text(&output.stderr)
 }
 
-fn path(path: &Path) -> &str {
+fn path_text(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
 }
 
@@ -36,21 +36,21 @@ struct Published {
 
 impl Published {
     fn model(&self) -> String {
-        path(&self.work.path().join("model")).to_string()
+        path_text(&self.work.path().join("model")).to_string()
     }
 
     fn output(&self, name: &str) -> String {
-        path(&self.work.path().join(name)).to_string()
+        path_text(&self.work.path().join(name)).to_string()
     }
 }
 
 fn published() -> Option<Published> {
     let variable = |name: &str| {
-        let found = std::env::var_os(name).map(PathBuf::from);
-        if found.is_none() {
+        let path = std::env::var_os(name).map(PathBuf::from);
+        if path.is_none() {
             eprintln!("SKIPPED: {name} is not set");
         }
-        found
+        path
     };
     let (weights, speech) = (variable("ENGRAM_WHISPER")?, variable("ENGRAM_DATA")?.join("speech"));
     if !speech.is_dir() {
@@ -59,13 +59,13 @@ fn published() -> Option<Published> {
     }
     let published = Published { work: tempfile::tempdir().expect("a folder"), speech };
     let model = published.model();
-    let output = engram(&["data", "convert", "ctranslate2", path(&weights), "--out", &model]);
+    let output = engram(&["data", "convert", "ctranslate2", path_text(&weights), "--out", &model]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     Some(published)
 }
 
-/// A WAV file of 16-bit samples at 16 kHz.
-fn wav(path: &Path, samples: impl ExactSizeIterator<Item = f64>) {
+/// Writes a WAV file of 16-bit samples at 16 kHz.
+fn write_wav(path: &Path, samples: impl ExactSizeIterator<Item = f64>) {
     let size = 2 * samples.len() as u32;
     let mut bytes = Vec::new();
     bytes.extend(b"RIFF");
@@ -86,21 +86,22 @@ fn invalid_models_and_audio_are_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let (model, out) = (folder.path().join("model"), folder.path().join("out"));
     fs::create_dir(&model).expect("a folder");
-    let convert = ["data", "convert", "ctranslate2", path(&model), "--out", path(&out)];
+    let convert = ["data", "convert", "ctranslate2", path_text(&model), "--out", path_text(&out)];
     assert!(refusal(&convert).contains("model.bin"));
     fs::write(model.join("model.bin"), 7u32.to_le_bytes()).expect("a file");
     assert!(refusal(&convert).contains("version 7"));
     assert!(!out.exists());
-    let into_itself = ["data", "convert", "ctranslate2", path(&model), "--out", path(&model)];
+    let into_itself =
+        ["data", "convert", "ctranslate2", path_text(&model), "--out", path_text(&model)];
     assert!(refusal(&into_itself).contains("already contains files"));
 
     let audio_file = folder.path().join("a.wav");
-    wav(&audio_file, [0.0; 160].into_iter());
+    write_wav(&audio_file, [0.0; 160].into_iter());
     let output = folder.path().join("a.tsv");
-    let transcribe = ["transcribe", path(&audio_file), "--model", path(&model)];
-    let transcribe = [&transcribe[..], &["--out", path(&output)]].concat();
+    let transcribe = ["transcribe", path_text(&audio_file), "--model", path_text(&model)];
+    let transcribe = [&transcribe[..], &["--out", path_text(&output)]].concat();
     assert!(refusal(&transcribe).contains("engram data convert ctranslate2"));
-    let nothing = ["transcribe", "--model", path(&model), "--out", path(&output)];
+    let nothing = ["transcribe", "--model", path_text(&model), "--out", path_text(&output)];
     assert!(refusal(&nothing).contains("<AUDIO>..."));
     for seconds in ["0", "-1", "nan", "soon"] {
         let chunk = format!("--stream={seconds}");
@@ -108,7 +109,7 @@ fn invalid_models_and_audio_are_refused() {
         assert!(error.contains("number of seconds above 0"), "{error}");
     }
     assert!(refusal(&[&transcribe[..], &["--stream-window", "9"]].concat()).contains("--stream"));
-    let stdin = ["transcribe", "-", "--model", path(&model), "--out", path(&output)];
+    let stdin = ["transcribe", "-", "--model", path_text(&model), "--out", path_text(&output)];
     assert!(refusal(&stdin).contains("give --stream SECONDS"));
 }
 
@@ -120,20 +121,21 @@ fn real_speech_gives_the_texts_of_the_reference() {
     let (model, speech) = (published.model(), published.speech.join("wav16k"));
     let expected = fs::read_to_string(published.speech.join("tiny_en.hyp.tsv")).expect("texts");
     let output = published.output("texts.tsv");
-    let transcribe = ["transcribe", path(&speech), "--model", &model, "--quiet", "--out"];
+    let transcribe = ["transcribe", path_text(&speech), "--model", &model, "--quiet", "--out"];
     let command_output = engram(&[&transcribe[..], &[&output]].concat());
     assert!(command_output.status.success(), "{}", text(&command_output.stderr));
-    let found = fs::read_to_string(&output).expect("texts");
-    assert_eq!(found.lines().next(), Some("id\ttext"));
-    let same = expected.lines().skip(1).filter(|line| found.lines().any(|other| other == *line));
-    let same = same.count();
-    println!("{same} of 57 texts equal the reference");
-    assert!(same >= 55, "{same} of 57");
+    let actual = fs::read_to_string(&output).expect("texts");
+    assert_eq!(actual.lines().next(), Some("id\ttext"));
+    let equal_lines =
+        expected.lines().skip(1).filter(|line| actual.lines().any(|other| other == *line));
+    let equal = equal_lines.count();
+    println!("{equal} of 57 texts equal the reference");
+    assert!(equal >= 55, "{equal} of 57");
 
     // The transcripts become the texts of unlabelled clips.
     let labelled = published.output("labelled.jsonl");
     let file = speech.join("jfk.wav");
-    let transcribe = ["transcribe", path(&file), "--model", &model, "--quiet", "--out"];
+    let transcribe = ["transcribe", path_text(&file), "--model", &model, "--quiet", "--out"];
     let command_output = engram(&[&transcribe[..], &[&labelled, "--format", "manifest"]].concat());
     assert!(command_output.status.success(), "{}", text(&command_output.stderr));
     let [clip] = &read_manifest(Path::new(&labelled)).expect("a manifest")[..] else {
@@ -143,12 +145,16 @@ fn real_speech_gives_the_texts_of_the_reference() {
         clip.audio.is_file() && clip.text.as_ref().is_some_and(|text| text.contains("country"))
     );
 
-    let alone = published.output("jfk.tsv");
-    assert!(engram(&[&transcribe[..], &[&alone]].concat()).status.success());
-    let alone = fs::read_to_string(&alone).expect("a text");
-    let words =
-        |line: Option<&str>| line.and_then(|l| l.split_once('\t')).map(|(_, t)| t.to_string());
-    assert_eq!(words(alone.lines().nth(1)), words(found.lines().find(|l| l.starts_with("jfk\t"))));
+    let single = published.output("jfk.tsv");
+    assert!(engram(&[&transcribe[..], &[&single]].concat()).status.success());
+    let single = fs::read_to_string(&single).expect("a text");
+    let words = |line: Option<&str>| {
+        line.and_then(|line| line.split_once('\t')).map(|(_, text)| text.to_string())
+    };
+    assert_eq!(
+        words(single.lines().nth(1)),
+        words(actual.lines().find(|line| line.starts_with("jfk\t")))
+    );
 }
 
 #[test]
@@ -157,39 +163,39 @@ fn silence_noise_and_tones_give_no_words() {
     let folder = published.work.path().join("quiet");
     fs::create_dir(&folder).expect("a folder");
     let write = |name: &str, sample: fn(usize) -> f64| {
-        wav(&folder.join(name), (0..64_000).map(sample));
+        write_wav(&folder.join(name), (0..64_000).map(sample));
     };
     write("silence.wav", |_| 0.0);
     // These two signals are not constant, so the model transcribes them.
     write("clicks.wav", |i| if i % 8_000 == 0 { 0.8 } else { 0.0 });
     write("waves.wav", |i| {
-        let mixed = (i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(31);
-        let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let swell = 0.06 + 0.05 * (i as f64 / 9_000.0).sin();
-        swell * ((mixed >> 40) as f64 / (1u64 << 23) as f64 - 1.0)
+        let hash = (i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(31);
+        let hash = (hash ^ (hash >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let amplitude = 0.06 + 0.05 * (i as f64 / 9_000.0).sin();
+        amplitude * ((hash >> 40) as f64 / (1u64 << 23) as f64 - 1.0)
     });
     write("sine.wav", |i| 0.3 * (i as f64 * 440.0 / 16_000.0 * std::f64::consts::TAU).sin());
     write("high.wav", |i| 0.3 * (i as f64 * 3_000.0 / 16_000.0 * std::f64::consts::TAU).sin());
     write("hum.wav", |i| 0.2 * (i as f64 * 50.0 / 16_000.0 * std::f64::consts::TAU).sin());
     write("noise.wav", |i| {
-        let mixed = (i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(31);
-        let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        0.1 * ((mixed >> 40) as f64 / (1u64 << 23) as f64 - 1.0)
+        let hash = (i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(31);
+        let hash = (hash ^ (hash >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        0.1 * ((hash >> 40) as f64 / (1u64 << 23) as f64 - 1.0)
     });
     let model = published.model();
     for padding in ["zeros", "silence", "short"] {
         let output = published.output(&format!("{padding}.txt"));
-        let transcribe = ["transcribe", path(&folder), "--model", &model, "--quiet"];
-        let rest = ["--padding", padding, "--out", output.as_str()];
-        let command_output = engram(&[&transcribe[..], &rest].concat());
+        let transcribe = ["transcribe", path_text(&folder), "--model", &model, "--quiet"];
+        let options = ["--padding", padding, "--out", output.as_str()];
+        let command_output = engram(&[&transcribe[..], &options].concat());
         assert!(command_output.status.success(), "{}", text(&command_output.stderr));
         assert_eq!(fs::read_to_string(&output).expect("texts"), "\n".repeat(7), "{padding}");
         // One of the real noise recordings contains a spoken sentence.
         let noise = published.speech.join("noise16k");
-        let transcribe = ["transcribe", path(&noise), "--model", &model, "--quiet"];
+        let transcribe = ["transcribe", path_text(&noise), "--model", &model, "--quiet"];
         let output = published.output("noise.tsv");
-        let rest = ["--padding", padding, "--force", "--out", output.as_str()];
-        assert!(engram(&[&transcribe[..], &rest].concat()).status.success());
+        let options = ["--padding", padding, "--force", "--out", output.as_str()];
+        assert!(engram(&[&transcribe[..], &options].concat()).status.success());
         let texts = fs::read_to_string(&output).expect("texts");
         let (spoken, silent): (Vec<&str>, Vec<&str>) =
             texts.lines().skip(1).partition(|line| line.starts_with("jackhammer\t"));
@@ -198,7 +204,8 @@ fn silence_noise_and_tones_give_no_words() {
     }
 }
 
-/// Audio of twice the model's length: the text of both halves, with times, in both formats.
+/// Audio that is longer than the model's 30 seconds gives the text of all windows, with increasing
+/// times.
 #[test]
 fn a_long_recording_is_transcribed_window_by_window() {
     let Some(published) = published() else { return };
@@ -209,17 +216,20 @@ fn a_long_recording_is_transcribed_window_by_window() {
         .collect();
     let long = published.work.path().join("long.wav");
     let repeated: Vec<f64> = samples.iter().copied().cycle().take(4 * samples.len()).collect();
-    wav(&long, repeated.into_iter());
+    write_wav(&long, repeated.into_iter());
     let (model, output) = (published.model(), published.output("long.srt"));
-    let transcribe = ["transcribe", path(&long), "--model", &model, "--out", &output];
+    let transcribe = ["transcribe", path_text(&long), "--model", &model, "--out", &output];
     let command_output = engram(&transcribe);
     assert!(command_output.status.success(), "{}", text(&command_output.stderr));
     let subtitles = fs::read_to_string(&output).expect("subtitles");
     let words = subtitles.to_lowercase();
     assert_eq!(words.matches("fellow americans").count(), 4, "{subtitles}");
     assert!(subtitles.starts_with("1\n00:00:00,"), "{subtitles}");
-    let ends: Vec<&str> =
-        subtitles.lines().filter_map(|l| l.split_once(" --> ")).map(|t| t.1).collect();
+    let ends: Vec<&str> = subtitles
+        .lines()
+        .filter_map(|line| line.split_once(" --> "))
+        .map(|times| times.1)
+        .collect();
     assert!(ends.is_sorted() && ends.last().is_some_and(|end| *end > "00:00:35"), "{subtitles}");
 }
 
@@ -232,45 +242,49 @@ fn words_have_their_times() {
     fs::create_dir(&folder).expect("a folder");
     let jfk = published.speech.join("wav16k/jfk.wav");
     fs::copy(&jfk, folder.join("jfk.wav")).expect("a file");
-    let other = "libri-2033-164914-0002.wav";
-    fs::copy(published.speech.join("wav16k").join(other), folder.join(other)).expect("a file");
-    wav(&folder.join("silence.wav"), [0.0; 16_000].into_iter());
+    let other_file = "libri-2033-164914-0002.wav";
+    fs::copy(published.speech.join("wav16k").join(other_file), folder.join(other_file))
+        .expect("a file");
+    write_wav(&folder.join("silence.wav"), [0.0; 16_000].into_iter());
     let bytes = fs::read(&jfk).expect("audio");
     let pairs = bytes[44..].chunks_exact(2);
     let samples: Vec<f64> =
         pairs.map(|pair| f64::from(i16::from_le_bytes([pair[0], pair[1]])) / 32_768.0).collect();
-    let four: Vec<f64> = samples.iter().copied().cycle().take(4 * samples.len()).collect();
-    wav(&folder.join("long.wav"), four.into_iter());
+    let repeated: Vec<f64> = samples.iter().copied().cycle().take(4 * samples.len()).collect();
+    write_wav(&folder.join("long.wav"), repeated.into_iter());
     let output = published.output("words.jsonl");
-    let run = |more: &[&str]| -> Vec<serde_json::Value> {
-        let transcribe = ["transcribe", path(&folder), "--model", &model];
+    let run = |options: &[&str]| -> Vec<serde_json::Value> {
+        let transcribe = ["transcribe", path_text(&folder), "--model", &model];
         let command_output =
-            engram(&[&transcribe[..], &["--force", "--out", &output], more].concat());
+            engram(&[&transcribe[..], &["--force", "--out", &output], options].concat());
         assert!(command_output.status.success(), "{}", text(&command_output.stderr));
         let lines = fs::read_to_string(&output).expect("texts");
         lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
     };
-    for more in [&[][..], &["--timestamps"], &["--padding", "short"]] {
-        let plain = run(more);
-        let timed = run(&[more, &["--word-times"]].concat());
+    for options in [&[][..], &["--timestamps"], &["--padding", "short"]] {
+        let plain = run(options);
+        let timed = run(&[options, &["--word-times"]].concat());
         assert_eq!((plain.len(), timed.len()), (4, 4));
         for (plain, timed) in plain.into_iter().zip(timed) {
             let words = timed["words"].as_array().cloned().unwrap_or_default();
-            let mut without = timed.clone();
-            without.as_object_mut().expect("an object").remove("words");
-            assert_eq!(without, plain, "{more:?}");
+            let mut without_words = timed.clone();
+            without_words.as_object_mut().expect("an object").remove("words");
+            assert_eq!(without_words, plain, "{options:?}");
             let texts: Vec<&str> = words.iter().filter_map(|word| word["text"].as_str()).collect();
             let letters = |text: &str| text.split_whitespace().collect::<String>();
             assert_eq!(letters(&texts.concat()), letters(timed["text"].as_str().expect("a text")));
-            let mut last = 0.0;
+            let mut previous_end = 0.0;
             for word in &words {
                 let time = |name: &str| word[name].as_f64().expect("a number");
                 let (start, end) = (time("start"), time("end"));
-                assert!(last <= start + 1e-9 && start <= end + 1e-9, "{words:?}");
+                assert!(previous_end <= start + 1e-9 && start <= end + 1e-9, "{words:?}");
                 assert!((0.0..=1.0).contains(&time("probability")), "{word}");
-                last = time("end");
+                previous_end = time("end");
             }
-            assert!(last <= timed["seconds"].as_f64().expect("a number") + 1e-9, "{words:?}");
+            assert!(
+                previous_end <= timed["seconds"].as_f64().expect("a number") + 1e-9,
+                "{words:?}"
+            );
             let anchors: &[(&str, f64, f64)] = match timed["id"].as_str() {
                 Some("silence") => &[],
                 Some("jfk") => &[("Americans", 1.8, 2.3), ("country", 10.2, 10.5)],
@@ -279,22 +293,24 @@ fn words_have_their_times() {
             };
             assert_eq!(words.is_empty(), anchors.is_empty());
             for (text, start, end) in anchors {
-                let is_there = words.iter().any(|word| {
-                    let near = |name: &str, time: f64| {
-                        word[name].as_f64().is_some_and(|found| (found - time).abs() < 0.15)
+                let exists = words.iter().any(|word| {
+                    let is_near = |name: &str, time: f64| {
+                        word[name].as_f64().is_some_and(|seconds| (seconds - time).abs() < 0.15)
                     };
-                    let is_it =
-                        word["text"].as_str().is_some_and(|t| t.trim_matches([',', '.']) == *text);
-                    is_it && near("start", *start) && near("end", *end)
+                    let has_text = word["text"]
+                        .as_str()
+                        .is_some_and(|word_text| word_text.trim_matches([',', '.']) == *text);
+                    has_text && is_near("start", *start) && is_near("end", *end)
                 });
-                assert!(is_there, "{more:?}: {text} at {start}: {words:?}");
+                assert!(exists, "{options:?}: {text} at {start}: {words:?}");
             }
         }
     }
     // Alignment heads that the model does not have.
     let generation = published.work.path().join("model/generation_config.json");
     fs::write(&generation, "{\"alignment_heads\": [[3, 6]]}").expect("a file");
-    let transcribe = ["transcribe", path(&jfk), "--model", &model, "--force", "--out", &output];
+    let transcribe =
+        ["transcribe", path_text(&jfk), "--model", &model, "--force", "--out", &output];
     let error = refusal(&transcribe);
     assert!(error.contains("generation_config.json") && error.contains("[3, 6]"), "{error}");
 }
@@ -310,7 +326,7 @@ fn a_clip_that_cannot_be_read_stops_the_command_or_is_skipped() {
     let lines = "{\"audio\": \"good.wav\"}\n{\"audio\": \"bad.wav\"}\n{\"audio\": \"none.wav\"}\n";
     fs::write(&manifest, lines).expect("a manifest");
     let (model, output) = (published.model(), published.output("some.jsonl"));
-    let transcribe = ["transcribe", path(&manifest), "--model", &model, "--out", &output];
+    let transcribe = ["transcribe", path_text(&manifest), "--model", &model, "--out", &output];
     let error = refusal(&transcribe);
     assert!(error.contains("clips.jsonl, line 2") && error.contains("--on-error skip"), "{error}");
     assert!(!Path::new(&output).exists());
@@ -330,10 +346,11 @@ fn a_clip_that_cannot_be_read_stops_the_command_or_is_skipped() {
 fn invalid_word_lists_are_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let (audio_file, words) = (folder.path().join("a.wav"), folder.path().join("words"));
-    wav(&audio_file, [0.0; 160].into_iter());
+    write_wav(&audio_file, [0.0; 160].into_iter());
     let output = folder.path().join("a.tsv");
-    let transcribe = ["transcribe", path(&audio_file), "--model", "none"];
-    let transcribe = [&transcribe[..], &["--out", path(&output), "--boost", path(&words)]].concat();
+    let transcribe = ["transcribe", path_text(&audio_file), "--model", "none"];
+    let transcribe =
+        [&transcribe[..], &["--out", path_text(&output), "--boost", path_text(&words)]].concat();
     assert!(refusal(&transcribe).contains("words"));
     for (content, part) in [
         ("\n", "words: has no words"),
@@ -361,15 +378,15 @@ fn boosted_words_are_transcribed_in_the_clips_that_have_them() {
         fs::copy(published.speech.join("wav16k").join(name), folder.join(name)).expect("a file");
     }
     let (model, output) = (published.model(), published.output("texts.jsonl"));
-    let run = |list: Option<&str>, more: &[&str]| -> (Vec<serde_json::Value>, String) {
+    let run = |list: Option<&str>, options: &[&str]| -> (Vec<serde_json::Value>, String) {
         let transcribe =
-            ["transcribe", path(&folder), "--model", &model, "--force", "--out", &output];
+            ["transcribe", path_text(&folder), "--model", &model, "--force", "--out", &output];
         let boost = ["--boost", words.as_str()];
         if let Some(list) = list {
             fs::write(&words, list).expect("a file");
         }
         let boost = if list.is_some() { &boost[..] } else { &[] };
-        let command_output = engram(&[&transcribe[..], boost, more].concat());
+        let command_output = engram(&[&transcribe[..], boost, options].concat());
         assert!(command_output.status.success(), "{}", text(&command_output.stderr));
         let lines = fs::read_to_string(&output).expect("texts");
         let lines = lines.lines().map(|line| serde_json::from_str(line).expect("JSON"));
@@ -378,27 +395,27 @@ fn boosted_words_are_transcribed_in_the_clips_that_have_them() {
     let contains_eunuch = |line: &serde_json::Value| {
         line["text"].as_str().expect("a text").to_lowercase().contains("eunuch")
     };
-    let (without, _) = run(None, &[]);
-    assert!(without.len() == 2 && !without.iter().any(contains_eunuch), "{without:?}");
-    let all = "abnegated\nrigor mortis\neunuch\n";
-    for more in [&[][..], &["--beams", "3"], &["--batch", "1"], &["--timestamps"]] {
-        let (with, _) = run(Some(all), &[more, &["--boost-weight", "4"]].concat());
-        assert!(with.iter().all(contains_eunuch), "{more:?}: {with:?}");
+    let (unboosted, _) = run(None, &[]);
+    assert!(unboosted.len() == 2 && !unboosted.iter().any(contains_eunuch), "{unboosted:?}");
+    let words_to_boost = "abnegated\nrigor mortis\neunuch\n";
+    for options in [&[][..], &["--beams", "3"], &["--batch", "1"], &["--timestamps"]] {
+        let (boosted, _) = run(Some(words_to_boost), &[options, &["--boost-weight", "4"]].concat());
+        assert!(boosted.iter().all(contains_eunuch), "{options:?}: {boosted:?}");
         // The probability comes from the model without the boost, so it is lower.
-        assert!(with.iter().all(|line| line["mean_log_probability"].as_f64() < Some(0.0)));
+        assert!(boosted.iter().all(|line| line["mean_log_probability"].as_f64() < Some(0.0)));
     }
-    assert_eq!(run(Some(all), &["--boost-weight", "0"]).0, without);
+    assert_eq!(run(Some(words_to_boost), &["--boost-weight", "0"]).0, unboosted);
 
     // A table: the fourth field has the words to boost in the clip with the id.
     let table = "libri-2033-164914-0003\tx\t[]\t[\"abnegated\", \"eunuch\"]\n\
                  other\tx\t[]\t[\"anon\"]\n";
-    let (with, note) = run(Some(table), &[]);
-    // Compare texts only: the last bit of a probability may depend on the other clips in the batch.
-    assert_eq!(with[0]["text"], without[0]["text"]);
-    assert!(contains_eunuch(&with[1]), "{with:?}");
+    let (boosted, note) = run(Some(table), &[]);
+    // Only texts are compared: the last bit of a probability may depend on the batch's other clips.
+    assert_eq!(boosted[0]["text"], unboosted[0]["text"]);
+    assert!(contains_eunuch(&boosted[1]), "{boosted:?}");
     assert!(note.contains("clips with a list: 1 of 2; lists without a clip: 1 of 2"), "{note}");
     let rare_words = "libri-2033-164914-0003\tthe eunuch\t[\"eunuch\"]\t[\"abnegated\"]\n";
-    assert_eq!(run(Some(rare_words), &[]).0, without);
+    assert_eq!(run(Some(rare_words), &[]).0, unboosted);
 }
 
 /// A stream gives almost the text of the whole clip, and each word has the time when it was final.
@@ -410,7 +427,7 @@ fn streamed_audio_gets_final_words_one_by_one() {
     let output = published.output("stream.jsonl");
     let transcribe =
         ["transcribe", "--model", &model, "--force", "--out", &output, "--stream", "2"];
-    let command_output = engram(&[&transcribe[..], &[path(&file), "--json"]].concat());
+    let command_output = engram(&[&transcribe[..], &[path_text(&file), "--json"]].concat());
     assert!(command_output.status.success(), "{}", text(&command_output.stderr));
     let line: serde_json::Value =
         serde_json::from_slice(&fs::read(&output).expect("a text")).expect("JSON");
@@ -449,13 +466,16 @@ fn streamed_audio_gets_final_words_one_by_one() {
     let mut stdin = live.stdin.take().expect("standard input");
     std::io::Write::write_all(&mut stdin, &bytes[44..]).expect("it reads");
     drop(stdin);
-    let live = live.wait_with_output().expect("an end");
-    assert!(live.status.success(), "{}", text(&live.stderr));
-    assert_eq!(text(&live.stdout).split_whitespace().collect::<Vec<_>>().join(" "), whole_text);
-    let again: serde_json::Value =
+    let live_output = live.wait_with_output().expect("an end");
+    assert!(live_output.status.success(), "{}", text(&live_output.stderr));
+    assert_eq!(
+        text(&live_output.stdout).split_whitespace().collect::<Vec<_>>().join(" "),
+        whole_text
+    );
+    let from_stdin: serde_json::Value =
         serde_json::from_slice(&fs::read(&output).expect("a text")).expect("JSON");
     assert_eq!(
-        (again["id"].as_str(), again["text"].as_str()),
+        (from_stdin["id"].as_str(), from_stdin["text"].as_str()),
         (Some("stdin"), Some(whole_text.as_str()))
     );
 
@@ -467,12 +487,12 @@ fn streamed_audio_gets_final_words_one_by_one() {
     fs::create_dir(&folder).expect("a folder");
     fs::copy(&file, folder.join("good.wav")).expect("a file");
     fs::write(folder.join("bad.wav"), b"not audio").expect("a file");
-    let transcribe = ["transcribe", path(&folder), "--model", &model, "--stream", "5"];
+    let transcribe = ["transcribe", path_text(&folder), "--model", &model, "--stream", "5"];
     let subtitles = published.work.path().join("subtitles");
     fs::create_dir(&subtitles).expect("a folder");
-    let rest = ["--out", path(&subtitles), "--format", "vtt"];
-    assert!(refusal(&[&transcribe[..], &rest].concat()).contains("--on-error skip"));
-    let command_output = engram(&[&transcribe[..], &rest, &["--on-error", "skip"]].concat());
+    let options = ["--out", path_text(&subtitles), "--format", "vtt"];
+    assert!(refusal(&[&transcribe[..], &options].concat()).contains("--on-error skip"));
+    let command_output = engram(&[&transcribe[..], &options, &["--on-error", "skip"]].concat());
     assert!(command_output.status.success(), "{}", text(&command_output.stderr));
     let vtt = fs::read_to_string(subtitles.join("good.vtt")).expect("subtitles");
     assert!(vtt.starts_with("WEBVTT\n\n00:00:0") && vtt.contains("country"), "{vtt}");

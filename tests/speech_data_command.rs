@@ -6,7 +6,7 @@ mod running;
 use std::fs;
 
 use engram_data::speech::manifest::read_manifest;
-use running::{done, refused};
+use running::{refused, succeeds};
 use serde_json::Value;
 
 #[test]
@@ -21,11 +21,11 @@ fn a_data_set_becomes_a_manifest() {
     let clips = "data clips librispeech dev --out dev.jsonl";
     refused(folder, clips, "12-34-0001");
     assert!(!folder.join("dev.jsonl").exists());
-    let printed = done(folder, &format!("{clips} --skip-missing"));
+    let printed = succeeds(folder, &format!("{clips} --skip-missing"));
     assert!(printed.contains("1 clip; skipped 1 without audio"), "{printed}");
     let manifest = fs::read_to_string(folder.join("dev.jsonl")).unwrap();
     assert!(manifest.contains("\"text\":\"HELLO THERE\""), "{manifest}");
-    let printed = done(folder, &format!("{clips} --skip-missing --json --force"));
+    let printed = succeeds(folder, &format!("{clips} --skip-missing --json --force"));
     let summary: Value = serde_json::from_str(&printed).unwrap();
     assert_eq!(summary["clips"], 1);
     assert_eq!(summary["missing"].as_array().unwrap().len(), 1);
@@ -36,9 +36,9 @@ fn a_data_set_becomes_a_manifest() {
 fn sentences_of_held_out_voices_are_written_as_audio_files() {
     let temporary = tempfile::tempdir().unwrap();
     let folder = temporary.path();
-    done(folder, "data speech --out a --count 3");
-    done(folder, "data speech --out b --count 3");
-    done(folder, "data speech --out c --count 3 --split validation");
+    succeeds(folder, "data speech --out a --count 3");
+    succeeds(folder, "data speech --out b --count 3");
+    succeeds(folder, "data speech --out c --count 3 --split validation");
     let read = |file: &str| fs::read(folder.join(file)).unwrap();
     for file in ["clips.jsonl", "ref.tsv", "en-gb-x-rp+f4-0002.wav"] {
         assert!(read(&format!("a/{file}")) == read(&format!("b/{file}")), "{file}");

@@ -9,29 +9,29 @@ use std::time::{Duration, Instant};
 const RECIPE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/train/recipes/patent/world.toml");
 
 /// A patent run with enough steps to be stopped during training.
-fn command(run: &Path, more: &[&str]) -> Command {
+fn train_command(run: &Path, options: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_engram"));
     command.args(["train", "patent", "--tiny", "--quiet", "--threads", "1", "--recipe", RECIPE]);
     command.args(["--set", "phase.0.epochs=40", "--set", "checkpoint.every_steps=1000"]);
-    command.arg("--run").arg(run).args(more).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.arg("--run").arg(run).args(options).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
-fn signal(process: u32, name: &str) {
+fn send_signal(process: u32, name: &str) {
     let sent = Command::new("kill").args([name, &process.to_string()]).status().expect("kill runs");
     assert!(sent.success());
 }
 
 /// Starts a run and sends a signal after a number of log lines.
-fn stopped(run: &Path, name: &str, lines: usize) -> Output {
-    let child = command(run, &[]).spawn().expect("engram starts");
-    let since = Instant::now();
-    let written = || fs::read_to_string(run.join("metrics.jsonl")).unwrap_or_default();
-    while written().lines().count() < lines {
-        assert!(since.elapsed() < Duration::from_secs(120), "no step was made");
+fn run_until_signal(run: &Path, name: &str, lines: usize) -> Output {
+    let child = train_command(run, &[]).spawn().expect("engram starts");
+    let start = Instant::now();
+    let log = || fs::read_to_string(run.join("metrics.jsonl")).unwrap_or_default();
+    while log().lines().count() < lines {
+        assert!(start.elapsed() < Duration::from_secs(120), "no step was made");
         thread::sleep(Duration::from_millis(2));
     }
-    signal(child.id(), name);
+    send_signal(child.id(), name);
     child.wait_with_output().expect("an end")
 }
 
@@ -63,12 +63,12 @@ fn reproducible_files(run: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 fn a_signal_leaves_a_checkpoint_and_prints_the_command_to_continue() {
     let folder = tempfile::tempdir().unwrap();
     let reference = folder.path().join("uninterrupted");
-    let uninterrupted = command(&reference, &[]).output().unwrap();
+    let uninterrupted = train_command(&reference, &[]).output().unwrap();
     let code = uninterrupted.status.code();
     assert!(matches!(code, Some(0 | 1)), "{}", text(&uninterrupted.stderr));
     for (name, expected) in [("-INT", 130), ("-TERM", 143), ("-HUP", 129)] {
         let run = folder.path().join(format!("it's{name}"));
-        let output = stopped(&run, name, 1);
+        let output = run_until_signal(&run, name, 1);
         let error = text(&output.stderr);
         assert_eq!(output.status.code(), Some(expected), "{error}");
         assert!(error.contains("Continue with:") && error.contains("--resume"), "{error}");
@@ -78,11 +78,13 @@ fn a_signal_leaves_a_checkpoint_and_prints_the_command_to_continue() {
         let resume = error.lines().last().unwrap().trim();
         let resumed = Command::new("sh").args(["-c", resume]).output().unwrap();
         assert_eq!(resumed.status.code(), code, "{resume}: {}", text(&resumed.stderr));
-        let (now, before) = (reproducible_files(&run), reproducible_files(&reference));
-        for (one, other) in now.iter().zip(&before) {
-            assert!(one == other, "{name}: {} and {}", one.0.display(), other.0.display());
+        let (resumed_files, reference_files) =
+            (reproducible_files(&run), reproducible_files(&reference));
+        for (resumed_file, file) in resumed_files.iter().zip(&reference_files) {
+            let [resumed_path, path] = [resumed_file.0.display(), file.0.display()];
+            assert!(resumed_file == file, "{name}: {resumed_path} and {path}");
         }
-        assert_eq!(now.len(), before.len());
+        assert_eq!(resumed_files.len(), reference_files.len());
     }
 }
 
@@ -92,7 +94,7 @@ fn before_the_first_step_there_is_nothing_to_save() {
     let run = folder.path().join("run");
     // A pipe that never delivers the manifest: the run waits for its data.
     let pipe = folder.path().join("train.jsonl");
-    assert!(Command::new("mkfifo").arg(&pipe).status().expect("kill runs").success());
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo runs").success());
     let data = |name: &str| format!("data.{name}={}", pipe.display());
     let recipe = concat!(env!("CARGO_MANIFEST_DIR"), "/train/recipes/speech/tiny.toml");
     let mut command = Command::new(env!("CARGO_BIN_EXE_engram"));
@@ -103,7 +105,7 @@ fn before_the_first_step_there_is_nothing_to_save() {
     let child =
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("engram starts");
     thread::sleep(Duration::from_millis(1500));
-    signal(child.id(), "-TERM");
+    send_signal(child.id(), "-TERM");
     let output = child.wait_with_output().expect("an end");
     let error = text(&output.stderr);
     assert_eq!(output.status.code(), Some(143), "{error}");
@@ -116,7 +118,8 @@ fn a_flipped_byte_of_a_run_is_an_error_that_names_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");
     assert!(
-        command(&run, &["--set", "phase.0.epochs=1"]).output().unwrap().status.code() < Some(2)
+        train_command(&run, &["--set", "phase.0.epochs=1"]).output().unwrap().status.code()
+            < Some(2)
     );
     let pairs = folder.path().join("pairs.csv");
     fs::write(&pairs, "id,anchor,target,context\n1,steel rod,iron bar,A61\n").unwrap();
@@ -129,8 +132,8 @@ fn a_flipped_byte_of_a_run_is_an_error_that_names_the_file() {
     assert_eq!(intact.status.code(), Some(0), "{}", text(&intact.stderr));
     for name in ["model.safetensors", "tokenizer.json", "config.json", "titles.tsv"] {
         let path = run.join(name);
-        let before = fs::read(&path).unwrap();
-        let mut bytes = before.clone();
+        let original = fs::read(&path).unwrap();
+        let mut bytes = original.clone();
         let index = bytes.len() - 2;
         bytes[index] ^= 1;
         fs::write(&path, bytes).unwrap();
@@ -138,6 +141,6 @@ fn a_flipped_byte_of_a_run_is_an_error_that_names_the_file() {
         let error = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{name}: {error}");
         assert!(error.contains(name) && error.contains("SHA-256"), "{error}");
-        fs::write(&path, before).unwrap();
+        fs::write(&path, original).unwrap();
     }
 }

@@ -29,7 +29,8 @@ fn refused(folder: &Path, arguments: &str) -> String {
     error
 }
 
-fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+/// Creates a temporary folder with these files.
+fn folder_with(files: &[(&str, &str)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     for (name, text) in files {
         std::fs::write(folder.path().join(name), text).expect("a file");
@@ -39,7 +40,8 @@ fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
 
 #[test]
 fn sclite_markup_is_scored_as_in_sclite() {
-    let folder = folder(&[("ref.trn", REFERENCE), ("hyp.trn", HYPOTHESIS), ("ref", REFERENCE)]);
+    let folder =
+        folder_with(&[("ref.trn", REFERENCE), ("hyp.trn", HYPOTHESIS), ("ref", REFERENCE)]);
     let files = "--ref ref.trn --hyp hyp.trn";
     for (options, errors) in
         [("", 2), ("--normalizer lowercase", 1), ("--normalizer lowercase -D", 0)]
@@ -63,7 +65,7 @@ fn kaldi_text_is_read_from_files_and_folders() {
     let reference = "spk1-u1 hello you\nspk1-u2 good day\n";
     let hypothesis = "spk1-u2 good\nspk1-u1 hello you\n";
     let folder =
-        folder(&[("text", reference), ("hyp.txt", hypothesis), ("bad.txt", "spk1-u1 a\n")]);
+        folder_with(&[("text", reference), ("hyp.txt", hypothesis), ("bad.txt", "spk1-u1 a\n")]);
     let files = "--ref text --hyp hyp.txt";
     let output = wer(folder.path(), files);
     let note = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -95,10 +97,10 @@ fn manifests_and_tables_are_read_by_their_columns() {
         )
     };
     let manifest = nemo("a", "hello you", "hello you") + &nemo("b", "good day", "good");
-    let other = nemo("a", "hello you", "hello you") + &nemo("c", "good day", "good");
-    let folder = folder(&[
+    let other_manifest = nemo("a", "hello you", "hello you") + &nemo("c", "good day", "good");
+    let folder = folder_with(&[
         ("manifest.json", &manifest),
-        ("other.json", &other),
+        ("other.json", &other_manifest),
         ("both.csv", "ID,Sentence,Output\na,\"hello, you\",\"hello, you\"\nb,good day,good\n"),
         ("ref.csv", "utterance_id,transcript\nb,good day\na,hello you\n"),
         ("hyp.tsv", "path\tsentence\na\thello you\nb\tgood\n"),
@@ -130,7 +132,7 @@ fn manifests_and_tables_are_read_by_their_columns() {
 
 #[test]
 fn files_of_other_formats_are_refused_with_a_remedy() {
-    let folder = folder(&[
+    let folder = folder_with(&[
         ("lines.txt", "{\"id\": 1, \"text\": \"a b\"}\n{\"id\": 2, \"text\": \"c\"}\n"),
         ("table.txt", "u1\ta b\nu2\tc\n"),
         ("csv.txt", "id,text\nu1,a b\n"),
@@ -152,12 +154,12 @@ fn files_of_other_formats_are_refused_with_a_remedy() {
 #[test]
 fn zero_errors_have_an_interval_above_zero() {
     let lines = "one two\n".repeat(100);
-    let folder = folder(&[("a.txt", &lines)]);
+    let folder = folder_with(&[("a.txt", &lines)]);
     let report = json(folder.path(), "--ref a.txt --hyp a.txt");
     assert_eq!(report["interval"]["method"], "rule of three by utterance");
     assert!((report["ci95"][1].as_f64().expect("a limit") - 0.02996).abs() < 1e-5, "{report}");
     let sentences = report["secondary"].as_array().expect("measures");
-    let sentences = sentences.iter().find(|one| one["metric"] == "sentence_error_rate");
+    let sentences = sentences.iter().find(|measure| measure["metric"] == "sentence_error_rate");
     let interval = &sentences.expect("the measure")["interval"];
     assert_eq!(interval["method"], "exact binomial by utterance");
     assert!((interval["high"].as_f64().expect("a limit") - 0.036217).abs() < 1e-5, "{interval}");

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
-use running::{done, refused};
+use running::{refused, succeeds};
 use serde_json::Value;
 
 fn json_lines(path: &Path) -> Vec<Value> {
@@ -16,20 +16,22 @@ fn json_lines(path: &Path) -> Vec<Value> {
 }
 
 /// The names and bytes of all files in a folder.
-fn files(folder: &Path) -> HashMap<String, Vec<u8>> {
-    let mut found = HashMap::new();
+fn read_files(folder: &Path) -> HashMap<String, Vec<u8>> {
+    let mut files = HashMap::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
         if path.is_dir() {
-            found.extend(
-                files(&path).into_iter().map(|(inner, bytes)| (format!("{name}/{inner}"), bytes)),
+            files.extend(
+                read_files(&path)
+                    .into_iter()
+                    .map(|(inner, bytes)| (format!("{name}/{inner}"), bytes)),
             )
         } else {
-            _ = found.insert(name, fs::read(&path).unwrap())
+            _ = files.insert(name, fs::read(&path).unwrap())
         }
     }
-    found
+    files
 }
 
 #[test]
@@ -37,9 +39,9 @@ fn a_memory_of_the_world_is_searched_and_updated() {
     let temporary = tempfile::tempdir().unwrap();
     let folder = temporary.path();
     fs::create_dir(folder.join("w")).unwrap();
-    done(folder, "data world --out w --images 120 --size 32 --split test");
+    succeeds(folder, "data world --out w --images 120 --size 32 --split test");
     let build = "memory build --keys w/keys.npy --values w/values.npy --entries w/entries.jsonl";
-    done(folder, &format!("{build} --out m"));
+    succeeds(folder, &format!("{build} --out m"));
 
     let questions = json_lines(&folder.join("w/questions.jsonl"));
     assert!(questions.iter().all(|question| question["split"] == "test"));
@@ -58,26 +60,27 @@ fn a_memory_of_the_world_is_searched_and_updated() {
         assert!(folder.join("w").join(image).is_file(), "{image}");
     }
 
-    done(folder, "memory search m --queries w/queries.npy -k 10 --out ids.npy");
+    succeeds(folder, "memory search m --queries w/queries.npy -k 10 --out ids.npy");
     let bytes = fs::read(folder.join("ids.npy")).unwrap();
     let ids = bytes[bytes.len() - 80 * questions.len()..].chunks(8);
     let ids: Vec<i64> = ids.map(|id| i64::from_le_bytes(id.try_into().unwrap())).collect();
-    let found = questions.iter().zip(ids.chunks(10));
-    let found = found.filter(|(one, ids)| ids.contains(&one["entry"].as_i64().unwrap())).count();
-    assert!(found as f64 > 0.8 * questions.len() as f64, "{found} of {}", questions.len());
+    let ranked = questions.iter().zip(ids.chunks(10));
+    let retrieved =
+        ranked.filter(|(question, ids)| ids.contains(&question["entry"].as_i64().unwrap())).count();
+    assert!(retrieved as f64 > 0.8 * questions.len() as f64, "{retrieved} of {}", questions.len());
 
     let swapped = json_lines(&folder.join("w/swap.jsonl"));
     assert_eq!(swapped.len(), 100);
     assert!(swapped.iter().all(|entry| entries[&entry["id"].as_i64().unwrap()] != *entry));
     let update = "memory update m --keys w/swap_keys.npy --values w/swap_values.npy";
-    done(folder, &format!("{update} --entries w/swap.jsonl"));
-    done(folder, "memory verify m");
+    succeeds(folder, &format!("{update} --entries w/swap.jsonl"));
+    succeeds(folder, "memory verify m");
 
     let tasks = fs::read_to_string(folder.join("w/haystack.jsonl")).unwrap();
     assert_eq!(tasks.lines().count(), 200, "1 in 10, 1 in 100");
     let replies = tasks.replace("}\n", ",\"response\":\"yes\"}\n");
     fs::write(folder.join("replies.jsonl"), replies).unwrap();
-    let report = done(folder, "eval haystack --hyp replies.jsonl --json");
+    let report = succeeds(folder, "eval haystack --hyp replies.jsonl --json");
     let report: Value = serde_json::from_str(&report).unwrap();
     assert_eq!(report["detail"]["accuracy_plain"], 0.5);
 }
@@ -86,11 +89,11 @@ fn a_memory_of_the_world_is_searched_and_updated() {
 fn the_folder_has_the_same_bytes_for_any_number_of_threads() {
     let temporary = tempfile::tempdir().unwrap();
     let folder = temporary.path();
-    done(folder, "data world --out one/w --images 60 --views 3 --threads 1");
-    done(folder, "data world --out two --images 60 --views 3 --threads 2");
-    let one = files(&folder.join("one/w"));
-    assert_eq!(one, files(&folder.join("two")));
-    assert_eq!(one.keys().filter(|name| name.starts_with("views/")).count(), 180);
+    succeeds(folder, "data world --out one/w --images 60 --views 3 --threads 1");
+    succeeds(folder, "data world --out two --images 60 --views 3 --threads 2");
+    let single_thread = read_files(&folder.join("one/w"));
+    assert_eq!(single_thread, read_files(&folder.join("two")));
+    assert_eq!(single_thread.keys().filter(|name| name.starts_with("views/")).count(), 180);
     assert_eq!(fs::read_dir(folder).unwrap().count(), 2, "nothing is left beside them");
 
     refused(folder, "data world --out two", "two: already contains files; give a new folder");
@@ -105,7 +108,7 @@ fn the_folder_has_the_same_bytes_for_any_number_of_threads() {
 #[test]
 fn the_examples_of_the_help_work() {
     let folder = tempfile::tempdir().unwrap();
-    let help = done(folder.path(), "memory --help").replace("\\\n", "");
+    let help = succeeds(folder.path(), "memory --help").replace("\\\n", "");
     let (_, examples) = help.split_once("(no download needed):\n").unwrap();
     let examples: Vec<&str> = examples.lines().take_while(|line| !line.is_empty()).collect();
     assert!(examples.len() > 8, "{help}");
@@ -114,6 +117,6 @@ fn the_examples_of_the_help_work() {
         // A smaller world, because the graph over the whole world takes a minute.
         let smaller =
             arguments.replace("data world --out world", "data world --out world --images 60");
-        done(folder.path(), &smaller);
+        succeeds(folder.path(), &smaller);
     }
 }

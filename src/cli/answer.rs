@@ -38,7 +38,7 @@ pub struct Answer {
     /// The folder of a finished REVEAL run
     run: PathBuf,
     #[command(flatten)]
-    tasks: Tasks,
+    input: InputFile,
     /// Output file: JSON lines; - is standard output
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
@@ -56,10 +56,10 @@ pub struct Answer {
     k: Option<usize>,
 }
 
-/// The tasks of the run.
+/// The input file: questions or yes-or-no tasks.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
-struct Tasks {
+struct InputFile {
     /// Questions about images; - is standard input
     #[arg(long, value_name = "FILE")]
     questions: Option<PathBuf>,
@@ -79,7 +79,7 @@ impl Answer {
             };
             anyhow::bail!("{}: {reason}", self.run.display());
         }
-        match (&self.tasks.questions, &self.tasks.haystack) {
+        match (&self.input.questions, &self.input.haystack) {
             (Some(questions), _) => self.answer(questions),
             (None, Some(haystack)) => self.reply(haystack),
             (None, None) => anyhow::bail!("give --questions or --haystack"),
@@ -90,10 +90,10 @@ impl Answer {
     fn answer(&self, input: &Path) -> anyhow::Result<Outcome> {
         let Questions { list: questions, images } = read_questions(input)?;
         let answerer = self.open(images)?;
-        if let Some((index, fault)) = answerer.first_broken_image() {
+        if let Some((index, error)) = answerer.first_broken_image() {
             let affected = questions.iter().find(|question| question.image_index == index);
             let line = affected.map_or(0, |question| question.line);
-            anyhow::bail!("{}, line {line}: {fault}", input.display());
+            anyhow::bail!("{}, line {line}: {error}", input.display());
         }
         let detail = Detail { credit: self.evidence, curves: self.curves };
         let bar = output::progress_bar(questions.len(), "answers");
@@ -121,8 +121,7 @@ impl Answer {
             output::print(&text)?;
         }
         let answers = counted(answers.len(), "answer");
-        let done = format!("{answers} written to {}", self.out.display());
-        output::note(&done);
+        output::note(&format!("{answers} written to {}", self.out.display()));
         Ok(Outcome::Done)
     }
 
@@ -130,10 +129,10 @@ impl Answer {
     fn reply(&self, haystack: &Path) -> anyhow::Result<Outcome> {
         let Haystacks { tasks, lines, images } = read_haystacks(haystack)?;
         let answerer = self.open(images)?;
-        if let Some((index, fault)) = answerer.first_broken_image() {
+        if let Some((index, error)) = answerer.first_broken_image() {
             let has_image = |task: &&Task| task.images.iter().any(|(image, _)| *image == index);
             let task = tasks.iter().find(has_image).map_or("", |task| &task.location);
-            anyhow::bail!("{task}: {fault}");
+            anyhow::bail!("{task}: {error}");
         }
         let bar = output::progress_bar(tasks.len(), "replies");
         let mut bytes = Vec::new();
@@ -148,8 +147,7 @@ impl Answer {
         bar.finish_and_clear();
         output::write_atomic(&self.out, &bytes)?;
         let replies = counted(tasks.len(), "reply");
-        let done = format!("{replies} written to {}", self.out.display());
-        output::note(&done);
+        output::note(&format!("{replies} written to {}", self.out.display()));
         Ok(Outcome::Done)
     }
 
@@ -165,9 +163,9 @@ impl Answer {
             ("--evidence", self.evidence),
             ("--curves", self.curves),
             ("--memory", self.memory.is_some()),
-            ("--haystack", self.tasks.haystack.is_some()),
+            ("--haystack", self.input.haystack.is_some()),
         ];
-        match options.iter().find(|(_, given)| *given && answerer.k() == 0) {
+        match options.iter().find(|(_, is_given)| *is_given && answerer.k() == 0) {
             Some((option, _)) => anyhow::bail!(
                 "{option} needs retrieved entries, but k is 0 (-k or the run's recipe); give -k"
             ),
@@ -190,13 +188,14 @@ fn attribution_quality(answers: &[answerer::Answer]) -> Option<String> {
     let mean = |values: Vec<f64>| {
         (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
     };
-    let correlations: Vec<f64> = answers.iter().filter_map(|one| one.rank_correlation).collect();
-    let n = correlations.len();
+    let correlations: Vec<f64> =
+        answers.iter().filter_map(|answer| answer.rank_correlation).collect();
+    let correlation_count = correlations.len();
     let mut lines = Vec::new();
     if let Some(correlation) = mean(correlations) {
         lines.push(format!(
             "gradient attribution vs. leave-one-out: Spearman {correlation:.3}, mean of {}",
-            counted(n, "answer")
+            counted(correlation_count, "answer")
         ));
     }
     let orders = answers.iter().flat_map(|answer| &answer.curves).map(|curves| curves.order);
@@ -214,10 +213,13 @@ fn attribution_quality(answers: &[answerer::Answer]) -> Option<String> {
         lines.push(format!("{:<16} {:>9} {:>9}", "order", "deletion", "insertion"));
     }
     for name in names {
-        let of_order = answers.iter().flat_map(|answer| &answer.curves);
-        let of_order: Vec<_> = of_order.filter(|curves| curves.order == name).collect();
-        let deletion = mean(of_order.iter().map(|one| area(&one.curves.deletion)).collect())?;
-        let insertion = mean(of_order.iter().map(|one| area(&one.curves.insertion)).collect())?;
+        let curves_of_order = answers.iter().flat_map(|answer| &answer.curves);
+        let curves_of_order: Vec<_> =
+            curves_of_order.filter(|curves| curves.order == name).collect();
+        let deletion =
+            mean(curves_of_order.iter().map(|ordered| area(&ordered.curves.deletion)).collect())?;
+        let insertion =
+            mean(curves_of_order.iter().map(|ordered| area(&ordered.curves.insertion)).collect())?;
         lines.push(format!("{name:<16} {deletion:>9.3} {insertion:>9.3}"));
     }
     (!lines.is_empty()).then(|| lines.join("\n"))

@@ -56,7 +56,7 @@ Examples:
   engram explore runs/r1 runs/ablations --port 8080
   engram explore memory --images photographs")]
 pub struct Explore {
-    /// Folders of runs or memories, or folders that contain some
+    /// Folders of runs or memories, or folders that contain runs or memories
     #[arg(required = true, value_name = "FOLDER")]
     folders: Vec<PathBuf>,
     /// Base folder for the image paths of entries (default: the folder that contains the memory)
@@ -82,8 +82,8 @@ impl Explore {
         if runs.is_empty() && memories.len() == 0 {
             anyhow::bail!("no readable run or memory was found");
         }
-        let numbers = [counted(runs.len(), "run"), counted(memories.len(), "memory")];
-        output::note(&numbers.join(", "));
+        let counts = [counted(runs.len(), "run"), counted(memories.len(), "memory")];
+        output::note(&counts.join(", "));
         let (answerers, asr_models) = (LazyRuns::of(&runs), LazyRuns::of(&runs));
         let budget = Budget::new();
         serve(Explored { runs, memories, answerers, asr_models, budget }, self.port)?;

@@ -61,8 +61,11 @@ impl GridCommand {
     fn train(&self, stop: Stop) -> anyhow::Result<Outcome> {
         let mut grid = Grid::load(&self.file, ALL)?;
         if !self.configurations.is_empty() {
-            let names: Vec<&str> =
-                grid.configurations().iter().map(|one| one.name.as_str()).collect();
+            let names: Vec<&str> = grid
+                .configurations()
+                .iter()
+                .map(|configuration| configuration.name.as_str())
+                .collect();
             if let Some(name) =
                 self.configurations.iter().find(|name| !names.contains(&name.as_str()))
             {

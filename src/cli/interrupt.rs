@@ -18,11 +18,12 @@ use super::{Outcome, output};
 /// Time that a run has to end by itself after it has saved its steps.
 const GRACE_PERIOD: Duration = Duration::from_secs(2);
 /// Interval between checks whether the run has saved its steps.
-const POLL: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Signal handling for a command that trains.
 pub(super) struct Interrupt {
     stop: Stop,
+    /// The first signal; 0 before it.
     signal: Arc<AtomicI32>,
     resume: Resume,
 }
@@ -32,40 +33,41 @@ pub(super) struct Interrupt {
 struct Resume {
     /// The run folder; `None` for a command that trains several runs.
     run: Option<PathBuf>,
+    /// The command line that continues.
     command: String,
 }
 
 impl Interrupt {
     /// Starts to watch for signals. `run` is the run folder of a command that `--resume` continues.
-    /// `None` is for a command that continues when it is repeated unchanged.
+    /// `None` stands for a command that continues when it is repeated unchanged.
     pub(super) fn watch(run: Option<PathBuf>) -> anyhow::Result<Self> {
-        let command = own_command(run.is_some());
-        let this =
+        let command = command_line(run.is_some());
+        let interrupt =
             Self { stop: Stop::default(), signal: Arc::default(), resume: Resume { run, command } };
         let signals = watched_signals();
-        let second = Arc::new(AtomicBool::new(false));
+        let has_signal = Arc::new(AtomicBool::new(false));
         for signal in &signals {
-            let failed = "cannot register a signal handler";
+            let reason = "cannot register a signal handler";
             // The shutdown is registered before the flag, so that the first signal finds the flag
             // unset.
-            let (code, flag) = (exit_code(*signal).into(), Arc::clone(&second));
+            let (code, flag) = (exit_code(*signal).into(), Arc::clone(&has_signal));
             signal_hook::flag::register_conditional_shutdown(*signal, code, flag)
-                .context(failed)?;
-            signal_hook::flag::register(*signal, Arc::clone(&second)).context(failed)?;
+                .context(reason)?;
+            signal_hook::flag::register(*signal, Arc::clone(&has_signal)).context(reason)?;
         }
         let mut incoming = Signals::new(&signals).context("cannot watch for signals")?;
-        let (stop, first, resume) =
-            (this.stop.clone(), Arc::clone(&this.signal), this.resume.clone());
+        let (stop, received, resume) =
+            (interrupt.stop.clone(), Arc::clone(&interrupt.signal), interrupt.resume.clone());
         thread::spawn(move || {
             let Some(signal) = incoming.forever().next() else { return };
-            first.store(signal, Ordering::SeqCst);
+            received.store(signal, Ordering::SeqCst);
             stop.request();
             if stop.has_unsaved() {
                 output::warn(
                     "stopping after this step with a checkpoint; a second signal stops at once",
                 );
                 while stop.has_unsaved() {
-                    thread::sleep(POLL);
+                    thread::sleep(POLL_INTERVAL);
                 }
                 thread::sleep(GRACE_PERIOD);
             }
@@ -73,7 +75,7 @@ impl Interrupt {
             output::warn(&resume.message());
             std::process::exit(exit_code(signal).into());
         });
-        Ok(this)
+        Ok(interrupt)
     }
 
     /// The handle that asks runs to stop.
@@ -103,7 +105,8 @@ impl Resume {
         };
         let has_checkpoint = |folder: PathBuf| folder.join("checkpoints/LATEST").is_file();
         let members = fs::read_dir(run).into_iter().flatten().flatten();
-        if has_checkpoint(run.clone()) || members.into_iter().any(|one| has_checkpoint(one.path()))
+        if has_checkpoint(run.clone())
+            || members.into_iter().any(|member| has_checkpoint(member.path()))
         {
             format!(
                 "stopped; the newest checkpoint is in {}. Continue with:\n  {command}",
@@ -135,18 +138,18 @@ fn watched_signals() -> Vec<i32> {
     }
 }
 
-/// The current command line, quoted for a shell; adds `--resume` if `resumes`.
-fn own_command(resumes: bool) -> String {
+/// The current command line, quoted for a shell; adds `--resume` if the command has that option.
+fn command_line(has_resume_option: bool) -> String {
     let mut words: Vec<String> =
-        std::env::args_os().map(|word| quoted(&word.to_string_lossy())).collect();
-    if resumes && !words.iter().any(|word| word == "--resume") {
+        std::env::args_os().map(|word| shell_quoted(&word.to_string_lossy())).collect();
+    if has_resume_option && !words.iter().any(|word| word == "--resume") {
         words.push("--resume".to_owned());
     }
     words.join(" ")
 }
 
 /// Quotes a word for a shell.
-fn quoted(word: &str) -> String {
+fn shell_quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
         word.to_owned()
@@ -160,12 +163,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shell_restores_quoted_words() {
-        assert_eq!(quoted("runs/r-1"), "runs/r-1");
-        assert_eq!(quoted("phase.0.name=it's"), r"'phase.0.name=it'\''s'");
-        assert_eq!(quoted("start.parameters=[\"a.**\"]"), "'start.parameters=[\"a.**\"]'");
+    fn words_are_quoted_for_a_shell_and_signals_have_exit_codes() {
+        assert_eq!(shell_quoted("runs/r-1"), "runs/r-1");
+        assert_eq!(shell_quoted("phase.0.name=it's"), r"'phase.0.name=it'\''s'");
+        assert_eq!(shell_quoted("start.parameters=[\"a.**\"]"), "'start.parameters=[\"a.**\"]'");
         assert_eq!(
-            (quoted(""), exit_code(SIGINT), exit_code(SIGTERM)),
+            (shell_quoted(""), exit_code(SIGINT), exit_code(SIGTERM)),
             ("''".to_owned(), 130, 143)
         );
     }

@@ -16,7 +16,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::{LookupSpan, Registry};
 
 /// The heading in the help of options that every command has.
-pub const GLOBAL: &str = "Global options";
+pub const GLOBAL_HEADING: &str = "Global options";
 /// The `tracing` target of reports, which `--quiet` does not hide.
 const REPORT: &str = "engram::report";
 
@@ -27,14 +27,14 @@ static IS_JSON: AtomicBool = AtomicBool::new(false);
 #[derive(Debug, Clone, Copy, Args)]
 pub struct LogOptions {
     /// Also print the paths that the command uses, and the seconds of each stage
-    #[arg(short, long, global = true, help_heading = GLOBAL)]
+    #[arg(short, long, global = true, help_heading = GLOBAL_HEADING)]
     verbose: bool,
     /// Hide progress and notes; warnings and errors remain
-    #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = GLOBAL)]
+    #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = GLOBAL_HEADING)]
     quiet: bool,
     /// Format of the lines on standard error
     #[arg(long, global = true, value_name = "FORMAT", default_value = "text",
-        help_heading = GLOBAL)]
+        help_heading = GLOBAL_HEADING)]
     log_format: LogFormat,
 }
 
@@ -63,7 +63,7 @@ impl LogOptions {
 
 fn start(level: LevelFilter, is_json: bool) {
     // Other crates' events are not for the user.
-    let shown = filter_fn(move |event| {
+    let is_shown = filter_fn(move |event| {
         let target = event.target();
         target == REPORT || (target.starts_with("engram") && *event.level() <= level)
     });
@@ -74,8 +74,9 @@ fn start(level: LevelFilter, is_json: bool) {
     } else {
         lines.event_format(PlainLines).boxed()
     };
-    let _ =
-        tracing::subscriber::set_global_default(Registry::default().with(lines.with_filter(shown)));
+    let _ = tracing::subscriber::set_global_default(
+        Registry::default().with(lines.with_filter(is_shown)),
+    );
     if is_json {
         IS_JSON.store(true, Ordering::Relaxed);
         engram_data::messages::give_messages_to(|text| info!("{text}"));
@@ -121,9 +122,9 @@ pub fn report(text: &str) {
 
 /// Runs a stage of a command and logs its seconds for `--verbose`.
 pub fn stage<T>(name: &str, run: impl FnOnce() -> T) -> T {
-    let started = Instant::now();
+    let start = Instant::now();
     let result = run();
-    debug!(seconds = started.elapsed().as_secs_f64(), "{name}");
+    debug!(seconds = start.elapsed().as_secs_f64(), "{name}");
     result
 }
 
@@ -131,7 +132,7 @@ pub fn stage<T>(name: &str, run: impl FnOnce() -> T) -> T {
 /// this looks for `--log-format json` itself.
 pub fn usage_error(error: &clap::Error) -> ! {
     let arguments: Vec<_> = std::env::args_os().collect();
-    let is_json = arguments.iter().any(|one| one == "--log-format=json")
+    let is_json = arguments.iter().any(|argument| argument == "--log-format=json")
         || arguments.windows(2).any(|pair| pair[0] == "--log-format" && pair[1] == "json");
     if is_json && error.use_stderr() {
         start(LevelFilter::INFO, true);

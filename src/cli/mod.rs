@@ -51,7 +51,7 @@ Examples:
   engram grid --help                      # every command has examples in its help")]
 pub struct Cli {
     /// Number of threads; default: all cores. Results do not depend on it
-    #[arg(long, global = true, value_name = "N", help_heading = log::GLOBAL,
+    #[arg(long, global = true, value_name = "N", help_heading = log::GLOBAL_HEADING,
         value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
 
@@ -113,7 +113,7 @@ impl Cli {
 pub fn parse() -> anyhow::Result<Cli> {
     let mut command = command();
     let matches = command.try_get_matches_from_mut(std::env::args_os());
-    let matches = matches.unwrap_or_else(|error| log::usage_error(&explain(error)));
+    let matches = matches.unwrap_or_else(|error| log::usage_error(&explain_former_command(error)));
     let cli = Cli::from_arg_matches(&matches)
         .unwrap_or_else(|error| log::usage_error(&error.format(&mut command)));
     cli.log.start();
@@ -127,10 +127,10 @@ fn command() -> clap::Command {
 }
 
 /// Adds the new names to the error for the former command `predict`.
-fn explain(mut error: clap::Error) -> clap::Error {
+fn explain_former_command(mut error: clap::Error) -> clap::Error {
     use clap::error::{ContextKind, ContextValue};
-    let given = error.get(ContextKind::InvalidSubcommand);
-    if given == Some(&ContextValue::String("predict".into())) {
+    let subcommand = error.get(ContextKind::InvalidSubcommand);
+    if subcommand == Some(&ContextValue::String("predict".into())) {
         let tip = "`engram predict` is now `engram transcribe`, `answer` and `score`";
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     }
@@ -143,14 +143,14 @@ const STACK_SIZE: usize = 8 << 20;
 /// Runs a command.
 pub fn run(cli: Cli) -> anyhow::Result<Outcome> {
     let pool = rayon::ThreadPoolBuilder::new().stack_size(STACK_SIZE);
-    // 0 means `RAYON_NUM_THREADS`, or else the number of cores.
+    // For 0 threads, rayon uses `RAYON_NUM_THREADS`, or else the number of cores.
     pool.num_threads(cli.threads.map_or(0, usize::from)).build_global()?;
-    let trains =
+    let is_training =
         matches!(cli.command, Command::Train(_) | Command::Grid(_) | Command::Reproduce(_));
     // On a thread of the pool, training steps are a tenth faster: other threads hand each kernel to
     // the pool and wait. With one thread in the pool, joining a refresh would deadlock.
     log::stage("done", || {
-        if trains && rayon::current_num_threads() > 1 {
+        if is_training && rayon::current_num_threads() > 1 {
             rayon::scope(|_| cli.command.run())
         } else {
             cli.command.run()

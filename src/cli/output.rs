@@ -63,8 +63,8 @@ pub fn not_written(path: &Path, error: io::Error) -> anyhow::Error {
         io::ErrorKind::AlreadyExists => "rename the temporary file, or move the existing file away",
         _ => "check the path and its permissions",
     };
-    let what = format!("{}: could not be written; {remedy}", path.display());
-    anyhow::Error::new(error).context(what)
+    let context = format!("{}: could not be written; {remedy}", path.display());
+    anyhow::Error::new(error).context(context)
 }
 
 /// A file that is written in parts and becomes visible at [`commit`](Self::commit), as with
@@ -76,25 +76,26 @@ pub enum AtomicFile {
     /// A pipe or a device.
     Device(fs::File),
     /// A temporary file in the same folder.
-    Beside(FileWriter),
+    Temporary(FileWriter),
 }
 
 impl AtomicFile {
+    /// Opens an output file. Standard output stays locked until the value is dropped.
     pub fn create(path: &Path) -> io::Result<Self> {
         if path == Path::new(STDOUT) {
             return Ok(Self::Stdout(io::stdout().lock()));
         }
-        if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
             return open_device(path).map(Self::Device);
         }
-        FileWriter::create(&follow_links(path)?).map(Self::Beside)
+        FileWriter::create(&follow_links(path)?).map(Self::Temporary)
     }
 
     /// Renames the temporary file to its final path. Without `--force`, an existing file stays, and
     /// the error names the temporary file.
     pub fn commit(self) -> io::Result<()> {
         match self {
-            Self::Beside(file) if !paths::may_overwrite() => file.commit_new(),
+            Self::Temporary(file) if !paths::may_overwrite() => file.commit_new(),
             file => file.commit_over(),
         }
     }
@@ -103,7 +104,7 @@ impl AtomicFile {
     fn commit_over(mut self) -> io::Result<()> {
         self.flush()?;
         match self {
-            Self::Beside(file) => file.commit(),
+            Self::Temporary(file) => file.commit(),
             Self::Stdout(_) | Self::Device(_) => Ok(()),
         }
     }
@@ -112,7 +113,7 @@ impl AtomicFile {
         match self {
             Self::Stdout(out) => out,
             Self::Device(file) => file,
-            Self::Beside(file) => file,
+            Self::Temporary(file) => file,
         }
     }
 }
@@ -144,12 +145,12 @@ pub fn write_folder(
     folder: &Path,
     write: impl FnOnce(&Path) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let make = || -> anyhow::Result<()> {
+    let write_staged = || -> anyhow::Result<()> {
         let staging = FolderWriter::create(folder)?;
         write(staging.path())?;
         Ok(staging.commit()?)
     };
-    make().with_context(|| format!("{}: could not be written", folder.display()))
+    write_staged().with_context(|| format!("{}: could not be written", folder.display()))
 }
 
 /// Writes a file inside the temporary folder of [`write_folder`], which syncs it.
@@ -172,10 +173,10 @@ pub fn check_new_folder(folder: &Path) -> anyhow::Result<()> {
 
 /// Creates a folder and its missing parents.
 pub fn create_folder(folder: &Path) -> anyhow::Result<()> {
-    let failed = || {
+    let reason = || {
         format!("{}: could not be created; check the path and its permissions", folder.display())
     };
-    engram_durable::create_folder(folder).with_context(failed)
+    engram_durable::create_folder(folder).with_context(reason)
 }
 
 /// Prints a value as pretty JSON, as [`print`] prints text.
@@ -231,15 +232,15 @@ pub fn warn(text: &str) {
 
 /// A progress bar with the time left and a message; hidden with `--quiet` and in a JSON log.
 pub fn progress_bar(length: usize, unit: &'static str) -> ProgressBar {
-    bar(length as u64, &format!("{{bar:30}} {{pos}}/{{len}} {unit}, {{eta}} left {{msg}}"))
+    styled_bar(length as u64, &format!("{{bar:30}} {{pos}}/{{len}} {unit}, {{eta}} left {{msg}}"))
 }
 
 /// A progress bar in bytes with speed and time left, as [`progress_bar`].
 pub fn byte_progress_bar(length: u64) -> ProgressBar {
-    bar(length, "{bar:30} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left")
+    styled_bar(length, "{bar:30} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left")
 }
 
-fn bar(length: u64, template: &str) -> ProgressBar {
+fn styled_bar(length: u64, template: &str) -> ProgressBar {
     let bar = ProgressBar::new(length);
     if is_quiet() || log::is_json() {
         bar.set_draw_target(ProgressDrawTarget::hidden());
@@ -282,8 +283,11 @@ mod tests {
         fs::write(&path, b"theirs")?;
         let error = file.commit().expect_err("refused");
         let message = with_causes(&not_written(&path, error));
-        let (_, kept) = message.rsplit_once("the new content is in ").expect("a path");
-        assert_eq!((fs::read(&path)?, fs::read(kept)?), (b"theirs".to_vec(), b"mine".to_vec()));
+        let (_, temporary) = message.rsplit_once("the new content is in ").expect("a path");
+        assert_eq!(
+            (fs::read(&path)?, fs::read(temporary)?),
+            (b"theirs".to_vec(), b"mine".to_vec())
+        );
         Ok(())
     }
 

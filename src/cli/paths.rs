@@ -54,7 +54,7 @@ impl PathArgument {
 /// - A command that writes files has `--force`.
 pub(super) fn with_paths(command: Command, name: &str) -> Command {
     let subcommands: Vec<String> =
-        command.get_subcommands().map(|one| one.get_name().to_owned()).collect();
+        command.get_subcommands().map(|subcommand| subcommand.get_name().to_owned()).collect();
     let writes_files = command.get_arguments().any(|arg| {
         role(name, arg.get_id().as_str())
             .is_some_and(|role| role.is_output_file() || role == Role::OutputFolder)
@@ -66,21 +66,22 @@ pub(super) fn with_paths(command: Command, name: &str) -> Command {
         Some(Role::Input) if roles::reads_once(name, arg.get_id().as_str()) => {
             arg.value_parser(dash_as(STDIN))
         }
-        Some(Role::Recipe) => arg.value_parser(recipe::path()).hide_possible_values(true),
+        Some(Role::Recipe) => arg.value_parser(recipe::path_parser()).hide_possible_values(true),
         Some(Role::InputModel) => arg.value_hint(ValueHint::AnyPath),
         _ => arg,
     });
-    let command = if writes_files { command.arg(force()) } else { command };
-    subcommands.into_iter().fold(command, |command, one| {
-        let name = roles::join(name, &one);
-        command.mut_subcommand(one, |subcommand| with_paths(subcommand, &name))
+    let command = if writes_files { command.arg(force_flag()) } else { command };
+    subcommands.into_iter().fold(command, |command, subcommand| {
+        let name = roles::full_name(name, &subcommand);
+        command.mut_subcommand(subcommand, |command| with_paths(command, &name))
     })
 }
 
-fn force() -> Arg {
+fn force_flag() -> Arg {
     Arg::new(FORCE).long(FORCE).action(ArgAction::SetTrue).help("Overwrite existing files")
 }
 
+/// A parser of paths that replaces `-` by the path of a stream.
 fn dash_as(stream: &'static str) -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new()
         .map(move |path| if path.as_os_str() == "-" { PathBuf::from(stream) } else { path })
@@ -94,18 +95,19 @@ fn dash_as(stream: &'static str) -> impl TypedValueParser<Value = PathBuf> {
 pub(super) fn check(command: &Command, matches: &ArgMatches) -> anyhow::Result<()> {
     let arguments = path_arguments(command, matches);
     for PathArgument { argument, path, role } in &arguments {
-        let what = if role.is_output() { "writes" } else { "reads" };
+        let verb = if role.is_output() { "writes" } else { "reads" };
         // `hf://owner/name` and the name of a recipe stay as given.
         let path = if role.is_output() || path.exists() { resolved(path) } else { path.clone() };
-        debug!(%argument, path = %path.display(), "{what}");
+        debug!(%argument, path = %path.display(), "{verb}");
     }
-    let outputs: Vec<&PathArgument> = arguments.iter().filter(|one| one.role.is_output()).collect();
+    let outputs: Vec<&PathArgument> =
+        arguments.iter().filter(|argument| argument.role.is_output()).collect();
     for output in &outputs {
         check_output(output)?;
         if is_stdout(&output.path) {
             output::reserve_stdout();
         }
-        for input in arguments.iter().filter(|one| !one.role.is_output()) {
+        for input in arguments.iter().filter(|argument| !argument.role.is_output()) {
             check_input(output, input)?;
         }
     }
@@ -114,10 +116,11 @@ pub(super) fn check(command: &Command, matches: &ArgMatches) -> anyhow::Result<(
             check_distinct(other, output)?;
         }
     }
-    let from_stdin: Vec<&PathArgument> = arguments.iter().filter(|one| one.is_stdin()).collect();
-    if let [one, other, ..] = &from_stdin[..] {
-        let (one, other) = (&one.argument, &other.argument);
-        bail!("{one} and {other} both read standard input; give one of them a file");
+    let from_stdin: Vec<&PathArgument> =
+        arguments.iter().filter(|argument| argument.is_stdin()).collect();
+    if let [first, second, ..] = &from_stdin[..] {
+        let (first, second) = (&first.argument, &second.argument);
+        bail!("{first} and {second} both read standard input; give one of them a file");
     }
     let mut files = outputs.iter().filter(|output| output.role.is_output_file());
     files.try_for_each(|output| check_may_write(&output.path))
@@ -150,10 +153,10 @@ pub(super) fn check_not_overwritten<'a>(
     let target = resolved(output);
     let exists = target.exists();
     for file in referenced {
-        let read = resolved(file);
+        let input = resolved(file);
         // The frames of a clip may be a folder.
         let is_same =
-            target == read || exists && (target.starts_with(&read) || is_same_file(output, file));
+            target == input || exists && (target.starts_with(&input) || is_same_file(output, file));
         ensure!(!is_same, would_replace(output, "the output", file));
     }
     Ok(())
@@ -170,7 +173,11 @@ fn path_arguments(command: &Command, matches: &ArgMatches) -> Vec<PathArgument> 
             for value in values.into_iter().flatten() {
                 arguments.push(PathArgument {
                     argument: argument_name(arg),
-                    path: path(value, role, roles::reads_once(&name, arg.get_id().as_str())),
+                    path: received_path(
+                        value,
+                        role,
+                        roles::reads_once(&name, arg.get_id().as_str()),
+                    ),
                     role,
                 });
             }
@@ -178,15 +185,17 @@ fn path_arguments(command: &Command, matches: &ArgMatches) -> Vec<PathArgument> 
         if let Ok(Some(force)) = matches.try_get_one::<bool>(FORCE) {
             MAY_OVERWRITE.store(*force, Ordering::Relaxed);
         }
-        let Some((one, subcommand_matches)) = matches.subcommand() else { return arguments };
-        let Some(found) = command.find_subcommand(one) else { return arguments };
-        name = roles::join(&name, one);
-        (command, matches) = (found, subcommand_matches);
+        let Some((subcommand_name, subcommand_matches)) = matches.subcommand() else {
+            return arguments;
+        };
+        let Some(subcommand) = command.find_subcommand(subcommand_name) else { return arguments };
+        name = roles::full_name(&name, subcommand_name);
+        (command, matches) = (subcommand, subcommand_matches);
     }
 }
 
 /// The path that the command receives, with `-` replaced.
-fn path(value: &OsStr, role: Role, read_once: bool) -> PathBuf {
+fn received_path(value: &OsStr, role: Role, read_once: bool) -> PathBuf {
     match role {
         Role::OutputFile | Role::OutputFileOrFolder if value == "-" => STDOUT.into(),
         Role::Input if value == "-" && read_once => STDIN.into(),
@@ -194,6 +203,7 @@ fn path(value: &OsStr, role: Role, read_once: bool) -> PathBuf {
     }
 }
 
+/// The flag of an argument; the upper-case name of a positional argument.
 fn argument_name(arg: &Arg) -> String {
     match arg.get_long() {
         Some(long) => format!("--{long}"),
@@ -244,9 +254,9 @@ fn check_output(output: &PathArgument) -> anyhow::Result<()> {
     }
     // A new folder itself is checked by the command that creates it.
     let target = resolved(path);
-    if let Some((what, folder)) = containing_run_or_memory(&target, *role == Role::OutputFolder) {
+    if let Some((kind, folder)) = containing_run_or_memory(&target, *role == Role::OutputFolder) {
         bail!(
-            "{display}: {argument} would write into the {what} {}; give another path",
+            "{display}: {argument} would write into the {kind} {}; give another path",
             folder.display()
         );
     }
@@ -258,12 +268,12 @@ fn check_input(output: &PathArgument, input: &PathArgument) -> anyhow::Result<()
     if is_device(&output.path) || input.path == Path::new(STDIN) {
         return Ok(());
     }
-    let (target, read) = (resolved(&output.path), resolved(&input.path));
-    let is_below = target != read && target.starts_with(&read);
-    let replaces = match (input.role, read.is_dir()) {
+    let (target, source) = (resolved(&output.path), resolved(&input.path));
+    let is_below = target != source && target.starts_with(&source);
+    let replaces = match (input.role, source.is_dir()) {
         (_, false) => is_same_file(&output.path, &input.path),
-        // An output folder that is also an input: the command refuses a folder with files.
-        (_, true) if target == read => output.role == Role::OutputFile,
+        // For an output folder that is also an input, the command refuses a folder with files.
+        (_, true) if target == source => output.role == Role::OutputFile,
         (Role::InputModel, true) => is_below,
         (Role::Input, true) => is_below && target.is_file(),
         (_, true) => false,
@@ -272,23 +282,28 @@ fn check_input(output: &PathArgument, input: &PathArgument) -> anyhow::Result<()
     Ok(())
 }
 
-fn would_replace(output: &Path, argument: &str, read: &Path) -> String {
-    let (output, read) = (output.display(), read.display());
-    format!("{output}: {argument} would overwrite the input {read}; give another path")
+/// The error text for an output that would replace an input.
+fn would_replace(output: &Path, argument: &str, input: &Path) -> String {
+    let (output, input) = (output.display(), input.display());
+    format!("{output}: {argument} would overwrite the input {input}; give another path")
 }
 
 /// Returns an error if two outputs are the same file, or one is inside the other.
-fn check_distinct(one: &PathArgument, other: &PathArgument) -> anyhow::Result<()> {
-    let both_stdout = is_stdout(&one.path) && is_stdout(&other.path);
-    if !both_stdout && (is_device(&one.path) || is_device(&other.path)) {
+fn check_distinct(output: &PathArgument, other: &PathArgument) -> anyhow::Result<()> {
+    let both_stdout = is_stdout(&output.path) && is_stdout(&other.path);
+    if !both_stdout && (is_device(&output.path) || is_device(&other.path)) {
         return Ok(());
     }
-    let [a, b] = [&one.path, &other.path].map(|path| resolved(path));
+    let [target, other_target] = [&output.path, &other.path].map(|path| resolved(path));
     let overlap = both_stdout
-        || a.starts_with(&b)
-        || b.starts_with(&a)
-        || is_same_file(&one.path, &other.path);
-    let (path, one, other) = (other.path.display(), &one.argument, &other.argument);
-    ensure!(!overlap, "{path}: {one} and {other} both write there; give one of them another path");
+        || target.starts_with(&other_target)
+        || other_target.starts_with(&target)
+        || is_same_file(&output.path, &other.path);
+    let path = other.path.display();
+    let (argument, other_argument) = (&output.argument, &other.argument);
+    ensure!(
+        !overlap,
+        "{path}: {argument} and {other_argument} both write there; give one of them another path"
+    );
     Ok(())
 }

@@ -55,7 +55,7 @@ Examples:
   engram recipe reference > docs/recipes.md")]
 pub struct Reference {
     /// The study; all studies by default
-    #[arg(value_parser = study())]
+    #[arg(value_parser = study_parser())]
     study: Option<String>,
 }
 
@@ -68,7 +68,7 @@ Example:
 Put the line `#:schema reveal.schema.json` at the top of a recipe in the same folder.")]
 pub struct JsonSchema {
     /// The study
-    #[arg(value_parser = study())]
+    #[arg(value_parser = study_parser())]
     study: String,
 }
 
@@ -76,9 +76,9 @@ impl RecipeCommand {
     /// Runs the command.
     pub fn run(self) -> anyhow::Result<Outcome> {
         match self {
-            Self::List(List {}) => output::print(&list())?,
+            Self::List(List {}) => output::print(&list_text())?,
             Self::Show(Show { name }) => {
-                output::print(BuiltIn::find(&name).map_or("", |found| found.text))?;
+                output::print(BuiltIn::find(&name).map_or("", |recipe| recipe.text))?;
             }
             Self::Reference(Reference { study }) => {
                 output::print(&markdown(&schemas(study.as_deref())))?
@@ -95,26 +95,26 @@ impl RecipeCommand {
 
 /// The names of the built-in recipes and grids.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    BUILT_IN.iter().map(|one| one.name)
+    BUILT_IN.iter().map(|recipe| recipe.name)
 }
 
 /// Parses the path or the name of a recipe.
-pub fn path() -> impl TypedValueParser<Value = PathBuf> {
+pub fn path_parser() -> impl TypedValueParser<Value = PathBuf> {
     Offered::new(PathBufValueParser::new(), names())
 }
 
 /// The built-in recipes and grids, as text.
-fn list() -> String {
+fn list_text() -> String {
     let width = names().map(str::len).max().unwrap_or(0);
-    let line = |one: &BuiltIn| format!("{:width$}  {}\n", one.name, one.title());
+    let line = |recipe: &BuiltIn| format!("{:width$}  {}\n", recipe.name, recipe.title());
     let lines = |grids: bool| {
-        BUILT_IN.iter().filter(|one| one.is_grid() == grids).map(line).collect::<String>()
+        BUILT_IN.iter().filter(|recipe| recipe.is_grid() == grids).map(line).collect::<String>()
     };
     format!("Recipes:\n{}\nGrids:\n{}", lines(false), lines(true))
 }
 
 /// A parser for the name of a study.
-fn study() -> impl TypedValueParser<Value = String> {
+fn study_parser() -> impl TypedValueParser<Value = String> {
     let names = ALL.iter().map(|study| PossibleValue::new(study.name()).help(study.description()));
     PossibleValuesParser::new(names)
 }

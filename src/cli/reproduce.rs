@@ -65,7 +65,7 @@ pub struct Reproduce {
     #[arg(long, value_name = "WEIGHTS")]
     whisper: Option<String>,
     /// Folder with real data, for more claims: patent/validation.csv, speech/ (with --whisper), and
-    /// coco-captions/ (from scale laptop on)
+    /// coco-captions/ (at scales laptop and full)
     #[arg(long, env = "ENGRAM_DATA", value_name = "FOLDER")]
     data: Option<PathBuf>,
     /// The sentence encoder for real phrases, if it is available offline: hf://owner/name, or a
@@ -90,7 +90,7 @@ pub struct Reproduce {
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
-    /// Requests the runs to stop.
+    /// The handle that asks the runs to stop.
     #[arg(skip)]
     stop: Stop,
 }
@@ -123,8 +123,9 @@ impl Reproduce {
         interrupt.finish(self.measure())
     }
 
+    /// Measures the requested claims; writes and prints the report.
     fn measure(mut self) -> anyhow::Result<Outcome> {
-        let started = Instant::now();
+        let start = Instant::now();
         self.ablations |= self.scale == Scale::Full;
         self.check_inputs()?;
         let _lock = self.lock_folder()?;
@@ -141,7 +142,7 @@ impl Reproduce {
             program: Program::running()?,
             notes,
             scale: self.scale_name(),
-            seconds: started.elapsed().as_secs(),
+            seconds: start.elapsed().as_secs(),
             threads: rayon::current_num_threads(),
             claims,
         };
@@ -151,27 +152,27 @@ impl Reproduce {
         output::replace_atomic(&self.out.join(format!("{name}.json")), &json)?;
         output::replace_atomic(&file, report.to_html().as_bytes())?;
         output::print_report(self.json, &report, || report.to_text())?;
-        let done = format!("{} s; report in {}", report.seconds, file.display());
-        output::note(&done);
-        Ok(if report.as_expected() { Outcome::Done } else { Outcome::CheckFailed })
+        let message = format!("{} s; report in {}", report.seconds, file.display());
+        output::note(&message);
+        Ok(if report.is_as_expected() { Outcome::Done } else { Outcome::CheckFailed })
     }
 
     /// Adds a note whether a run's weights equal those of the bundled model. With
     /// `--export-bundled`, writes the run to the folder of this option.
-    fn export_bundled(
+    fn compare_with_bundled(
         &self,
         model: &bundled::BundledModel,
         run: &Path,
         notes: &mut Vec<String>,
     ) -> anyhow::Result<()> {
-        notes.push(model.compared(run)?);
+        notes.push(model.comparison_note(run)?);
         match &self.export_bundled {
             Some(folder) => model.export(run, &self.out, folder),
             None => Ok(()),
         }
     }
 
-    /// Whether the run is not finished yet. Adds a note if another build trained it.
+    /// Whether the run still has to be trained. Adds a note if another build trained it.
     fn is_unfinished(&self, run: &Path, notes: &mut Vec<String>) -> anyhow::Result<bool> {
         if Program::differs_from_running(run, self.reuse)? {
             notes.push(format!("Trained by another build of the program: {}.", run.display()));
@@ -189,10 +190,10 @@ impl Reproduce {
         }
     }
 
-    /// The command that measures one claim.
-    fn command(&self, id: &str, more: &str) -> String {
+    /// The command that measures one claim. `options` are further options, each after a space.
+    fn claim_command(&self, id: &str, options: &str) -> String {
         let (scale, seeds) = (self.scale_name(), self.seeds);
-        format!("engram reproduce --claim {id} --scale {scale} --seeds {seeds}{more}")
+        format!("engram reproduce --claim {id} --scale {scale} --seeds {seeds}{options}")
     }
 
     fn note(&self, text: &str) {

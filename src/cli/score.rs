@@ -66,8 +66,8 @@ impl Score {
             anyhow::bail!("pair `{}`: the score is {score}; check the model's weights", pair.id);
         }
         output::write_atomic(&self.out, &predictions_csv(&pairs, &scores))?;
-        let done = format!("{} scores written to {}", scores.len(), self.out.display());
-        output::note(&done);
+        let message = format!("{} scores written to {}", scores.len(), self.out.display());
+        output::note(&message);
         Ok(Outcome::Done)
     }
 
@@ -80,8 +80,9 @@ impl Score {
         }
         let is_file = path.is_file();
         if !is_file && (self.cosine || !is_run(path)) {
-            let is_encoder = ["config.json", "modules.json"].map(|name| path.join(name).exists());
-            if path.is_dir() && is_encoder == [false; 2] {
+            let has_encoder_files =
+                ["config.json", "modules.json"].map(|name| path.join(name).exists());
+            if path.is_dir() && has_encoder_files == [false; 2] {
                 let remedy = "train one with `engram train patent`, or give a model's folder";
                 anyhow::bail!("{}: is neither a run nor a sentence encoder; {remedy}", self.model);
             }
@@ -90,7 +91,7 @@ impl Score {
         }
         let kind = if is_file { "a file of word vectors" } else { "a patent run" };
         if self.prompt.is_some() {
-            anyhow::bail!("{}: is {kind}, which uses no prompt; leave out --prompt", self.model);
+            anyhow::bail!("{}: is {kind}, which uses no prompt; remove --prompt", self.model);
         }
         if is_file {
             return Ok(Model::WordVectors(path));
@@ -104,12 +105,12 @@ impl Score {
             _ => pairs.len(),
         };
         let bar = output::progress_bar(length, "scores");
-        let count = |done: usize| bar.inc(done as u64);
+        let report_progress = |done: usize| bar.inc(done as u64);
         let scores = match model {
-            Model::Run(run) => run.predict(pairs, &count)?,
+            Model::Run(run) => run.predict(pairs, &report_progress)?,
             Model::WordVectors(file) => zero_shot::word_vector_cosines(file, pairs)?,
             Model::Encoder(weights, prompt) => {
-                zero_shot::encoder_cosines(weights, prompt, pairs, &count)?
+                zero_shot::encoder_cosines(weights, prompt, pairs, &report_progress)?
             }
         };
         bar.finish_and_clear();

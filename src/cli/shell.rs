@@ -80,13 +80,13 @@ fn pages(command: &clap::Command) -> anyhow::Result<Vec<(String, String)>> {
     let page = Man::new(command.clone());
     let mut roff = Vec::new();
     page.render(&mut roff)?;
-    // Examples and tables follow a command's options: keep their line breaks.
+    // Examples and tables follow the options; `.nf` keeps their line breaks.
     let roff = String::from_utf8(roff)?.replace(".SH EXTRA\n", ".SH EXAMPLES\n.nf\n");
-    let mut all = vec![(page.get_filename(), roff)];
+    let mut all_pages = vec![(page.get_filename(), roff)];
     for subcommand in command.get_subcommands() {
-        all.extend(pages(subcommand)?);
+        all_pages.extend(pages(subcommand)?);
     }
-    Ok(all)
+    Ok(all_pages)
 }
 
 #[cfg(test)]

@@ -130,12 +130,14 @@ impl Transcribe {
 
     /// The format of the output.
     fn format(&self) -> Format {
-        self.format.unwrap_or_else(|| match self.out.extension().and_then(|e| e.to_str()) {
-            Some("tsv") => Format::Tsv,
-            Some("txt") => Format::Txt,
-            Some("srt") => Format::Srt,
-            Some("vtt") => Format::Vtt,
-            _ => Format::Jsonl,
+        self.format.unwrap_or_else(|| {
+            match self.out.extension().and_then(|extension| extension.to_str()) {
+                Some("tsv") => Format::Tsv,
+                Some("txt") => Format::Txt,
+                Some("srt") => Format::Srt,
+                Some("vtt") => Format::Vtt,
+                _ => Format::Jsonl,
+            }
         })
     }
 

@@ -10,9 +10,9 @@ use engram_memory::format::mapping::{MAX_PATH_LENGTH, path_at};
 /// Installs a SIGBUS handler: a truncated file ends the command with a message that names the file,
 /// and exit code 2.
 pub fn explain_truncated_files() {
-    let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut libc::c_void) = end;
-    // SAFETY: `end` calls only async-signal-safe functions. It runs on the signal stack of Rust's
-    // runtime.
+    let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut libc::c_void) = handle_sigbus;
+    // SAFETY: `handle_sigbus` calls only async-signal-safe functions. It runs on the signal stack
+    // of Rust's runtime.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler as libc::sighandler_t;
@@ -25,7 +25,7 @@ pub fn explain_truncated_files() {
 /// Whether a thread is already writing the message. Several threads may read the same file.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
-extern "C" fn end(_: c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+extern "C" fn handle_sigbus(_: c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     const REMEDY: &[u8] = b": the file was truncated while it was read, or its disk failed; \
         check a memory with `engram memory verify`\n";
     let mut path = [0; MAX_PATH_LENGTH];

@@ -49,17 +49,19 @@ impl Scale {
         Self { bounds: low - margin..high + margin, logarithmic }
     }
 
-    /// 1, 2 and 5 times each power of ten, or only the powers of ten if those are too many.
-    fn ratios(&self) -> Vec<f64> {
+    /// Tick values of a logarithmic axis: 1, 2 and 5 times each power of ten, or only the powers of
+    /// ten if there are more than [`LABELS`] of these.
+    fn logarithmic_ticks(&self) -> Vec<f64> {
         let powers = self.bounds.start.floor() as i32..=self.bounds.end.ceil() as i32;
         let within = |number: &f64| self.bounds.contains(&number.log10());
-        let all = |of: &[f64]| -> Vec<f64> {
-            let numbers =
-                powers.clone().flat_map(|power| of.iter().map(move |one| one * 10f64.powi(power)));
+        let ticks = |factors: &[f64]| -> Vec<f64> {
+            let numbers = powers
+                .clone()
+                .flat_map(|power| factors.iter().map(move |factor| factor * 10f64.powi(power)));
             numbers.filter(within).collect()
         };
-        let fine = all(&[1.0, 2.0, 5.0]);
-        if fine.len() <= LABELS { fine } else { all(&[1.0]) }
+        let fine = ticks(&[1.0, 2.0, 5.0]);
+        if fine.len() <= LABELS { fine } else { ticks(&[1.0]) }
     }
 }
 
@@ -74,7 +76,7 @@ impl Ranged for Scale {
 
     fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
         if self.logarithmic {
-            self.ratios()
+            self.logarithmic_ticks()
         } else {
             RangedCoordf64::from(self.bounds.clone()).key_points(hint)
         }
@@ -98,8 +100,8 @@ pub(super) fn label(number: f64, step: f64) -> String {
     let decimals = (-step.abs().log10().floor()).clamp(0.0, 12.0) as usize;
     let text = format!("{number:.decimals$}");
     // Avoids "-0.00".
-    let zero = text.chars().all(|letter| matches!(letter, '-' | '0' | '.'));
-    if zero { text.trim_start_matches('-').to_owned() } else { text }
+    let is_zero = text.chars().all(|letter| matches!(letter, '-' | '0' | '.'));
+    if is_zero { text.trim_start_matches('-').to_owned() } else { text }
 }
 
 #[cfg(test)]
@@ -124,10 +126,10 @@ mod tests {
 
     #[test]
     fn logarithmic_axes_have_round_numbers() {
-        let ratios = |numbers| labels(Axis::logarithmic("keys"), numbers);
-        assert_eq!(ratios([1.0, 16.0]), ["1", "2", "5", "10"]);
-        assert_eq!(ratios([0.15, 1.0]), ["0.2", "0.5", "1"]);
-        assert_eq!(ratios([100.0, 1e6]), ["100", "1000", "10000", "100000", "1000000"]);
+        let logarithmic = |numbers| labels(Axis::logarithmic("keys"), numbers);
+        assert_eq!(logarithmic([1.0, 16.0]), ["1", "2", "5", "10"]);
+        assert_eq!(logarithmic([0.15, 1.0]), ["0.2", "0.5", "1"]);
+        assert_eq!(logarithmic([100.0, 1e6]), ["100", "1000", "10000", "100000", "1000000"]);
     }
 
     #[test]

@@ -9,9 +9,11 @@ use plotters::prelude::*;
 use super::axis::{LABELS, Scale};
 use super::{Area, Axis, COLOURS, PlotError, svg};
 
+/// Width of the plot, in pixels.
 const WIDTH: u32 = 640;
-/// Height of a row, and total height of the margins, in pixels.
+/// Height of a row, in pixels.
 const ROW: u32 = 34;
+/// Total height of the margins, in pixels.
 const MARGINS: u32 = 76;
 /// Width of a letter in the names, in pixels.
 const LETTER_WIDTH: u32 = 7;
@@ -37,13 +39,13 @@ impl Interval {
     pub fn bootstrap_mean(name: impl Into<String>, values: &[f64]) -> Self {
         let resampling = Resampling::by_row(values.len());
         let options = BootstrapOptions::default();
-        let drawn = interval(&resampling, &options, |counts| weighted_mean(values, counts));
-        Self::from_measure(name, &Measure::new(&MEAN, values.len(), Ok(mean(values)), drawn))
+        let bootstrap = interval(&resampling, &options, |counts| weighted_mean(values, counts));
+        Self::from_measure(name, &Measure::new(&MEAN, values.len(), Ok(mean(values)), bootstrap))
     }
 
     /// The value and interval of a [`Measure`].
     pub fn from_measure(name: impl Into<String>, measure: &Measure) -> Self {
-        let bounds = measure.ci95.unwrap_or_default().map(|end| end.unwrap_or(measure.value));
+        let bounds = measure.ci95.unwrap_or_default().map(|bound| bound.unwrap_or(measure.value));
         Self::new(name, measure.value, bounds)
     }
 }
@@ -55,29 +57,30 @@ impl Interval {
 /// If the plotting back end fails.
 pub fn draw_intervals(axis: &str, intervals: &[Interval]) -> Result<String, PlotError> {
     let height = MARGINS + ROW * intervals.len() as u32;
-    svg((WIDTH, height), |area| drawn(area, axis, intervals))
+    svg((WIDTH, height), |area| draw_rows(area, axis, intervals))
 }
 
-fn drawn(
+fn draw_rows(
     area: &Area<'_>,
     axis: &str,
     intervals: &[Interval],
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let names = intervals.iter().map(|interval| interval.name.chars().count());
-    let names = (LETTER_WIDTH * names.max().unwrap_or(0) as u32 + 16).min(WIDTH / 2);
-    let ends =
+    let lengths = intervals.iter().map(|interval| interval.name.chars().count());
+    let name_width = (LETTER_WIDTH * lengths.max().unwrap_or(0) as u32 + 16).min(WIDTH / 2);
+    let numbers =
         intervals.iter().flat_map(|interval| interval.bounds.into_iter().chain([interval.value]));
     let rows = intervals.len() as i32;
-    let scale = Scale::new(Axis::linear(axis), ends);
+    let scale = Scale::new(Axis::linear(axis), numbers);
     let mut chart = ChartBuilder::on(area)
         .margin(12)
         .x_label_area_size(42)
-        .y_label_area_size(names)
+        .y_label_area_size(name_width)
         .build_cartesian_2d(scale, RangedCoordi32::from(-1..rows))?;
     let row_position = |row: usize| rows - 1 - row as i32;
-    let name = |at: &i32| {
-        let row = usize::try_from(rows - 1 - at).ok();
-        row.and_then(|row| intervals.get(row)).map_or_else(String::new, |one| one.name.clone())
+    let name = |position: &i32| {
+        let row = usize::try_from(rows - 1 - position).ok();
+        row.and_then(|row| intervals.get(row))
+            .map_or_else(String::new, |interval| interval.name.clone())
     };
     chart
         .configure_mesh()
@@ -111,9 +114,9 @@ mod tests {
 
     #[test]
     fn a_mean_lies_in_its_interval() {
-        let right = Interval::bootstrap_mean("right", &[1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0]);
-        assert_eq!(right.value, 0.75);
-        assert!(right.bounds[0] < 0.75 && 0.75 < right.bounds[1], "{right:?}");
+        let mean = Interval::bootstrap_mean("right", &[1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0]);
+        assert_eq!(mean.value, 0.75);
+        assert!(mean.bounds[0] < 0.75 && 0.75 < mean.bounds[1], "{mean:?}");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use plotters::prelude::*;
 use super::axis::{LABELS, Scale};
 use super::{Area, Axis, COLOURS, PlotError, svg};
 
+/// Width and height of the plot, in pixels.
 const SIZE: (u32, u32) = (640, 400);
 /// Length of the caps of an interval, in pixels.
 const CAP: u32 = 6;
@@ -56,19 +57,19 @@ pub fn draw_lines(
     lines: &[Line],
     legend: Legend,
 ) -> Result<String, PlotError> {
-    svg(SIZE, |area| drawn(area, axes, lines, legend))
+    svg(SIZE, |area| draw_chart(area, axes, lines, legend))
 }
 
-fn drawn(
+fn draw_chart(
     area: &Area<'_>,
     axes: [Axis<'_>; 2],
     lines: &[Line],
     legend: Legend,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let points = lines.iter().flat_map(|line| &line.points);
-    let ends = lines.iter().flat_map(|line| line.intervals.iter().flatten());
+    let bounds = lines.iter().flat_map(|line| line.intervals.iter().flatten());
     let x_scale = Scale::new(axes[0], points.clone().map(|point| point.0));
-    let y_scale = Scale::new(axes[1], points.map(|point| point.1).chain(ends.copied()));
+    let y_scale = Scale::new(axes[1], points.map(|point| point.1).chain(bounds.copied()));
     let mut chart = ChartBuilder::on(area)
         .margin(12)
         .x_label_area_size(42)
@@ -89,7 +90,7 @@ fn drawn(
         });
         let bars: Vec<_> = bars.collect();
         chart.draw_series(bars)?;
-        let drawn = if line.connected {
+        let series = if line.connected {
             chart.draw_series(
                 LineSeries::new(points, colour.stroke_width(2)).point_size(if line.markers {
                     3
@@ -101,7 +102,7 @@ fn drawn(
             let dots = points.map(|point| Circle::new(point, 3, colour.mix(0.5).filled()));
             chart.draw_series(dots)?
         };
-        drawn.label(&line.name).legend(move |(x, y)| Circle::new((x + 8, y), 4, colour.filled()));
+        series.label(&line.name).legend(move |(x, y)| Circle::new((x + 8, y), 4, colour.filled()));
     }
     let position = match legend {
         Legend::LowerRight => SeriesLabelPosition::LowerRight,
@@ -129,8 +130,8 @@ mod tests {
         assert!(plain.contains("<svg") && plain.contains("right") && plain.contains("WER"));
         assert!(plain.contains("<polyline"));
         line.intervals = vec![[0.4, 0.6], [0.0, 0.2]];
-        let bars = draw_lines(axes, &[line], Legend::UpperRight).unwrap();
-        assert!(bars.len() > plain.len());
+        let with_intervals = draw_lines(axes, &[line], Legend::UpperRight).unwrap();
+        assert!(with_intervals.len() > plain.len());
         let scatter = Line::scatter("pairs", vec![(0.0, 0.5), (10.0, 0.1)]);
         let scatter = draw_lines(axes, &[scatter], Legend::None).unwrap();
         let dots = |svg: &str| svg.matches("<circle").count();

@@ -24,7 +24,7 @@ page.on("request", (request) => {
   if (!request.url().startsWith(origin) && !request.url().startsWith("blob:")) faults.push(`elsewhere: ${request.url()}`);
 });
 
-async function look(name) {
+async function screenshot(name) {
   if (!screenshots) return;
   await page.evaluate(() => scrollTo(0, 0));
   await page.screenshot({ path: `${screenshots}/${name}.png` });
@@ -35,37 +35,37 @@ const tests = {};
 
 tests["curves of runs are drawn and described as text"] = async () => {
   await page.waitForSelector("#chart path.curve");
-  const drawn = await page.locator("#chart path.curve").count();
-  assert.ok(drawn >= 2, `${drawn} curves`);
+  const curveCount = await page.locator("#chart path.curve").count();
+  assert.ok(curveCount >= 2, `${curveCount} curves`);
   assert.match(await text("#reading"), /ends at \d/);
   await page.locator("#runs input").first().uncheck();
-  await page.waitForFunction((before) => document.querySelectorAll("#chart path.curve").length < before, drawn);
+  await page.waitForFunction((before) => document.querySelectorAll("#chart path.curve").length < before, curveCount);
   await page.locator("#runs input").first().check();
-  await page.waitForFunction((before) => document.querySelectorAll("#chart path.curve").length === before, drawn);
+  await page.waitForFunction((before) => document.querySelectorAll("#chart path.curve").length === before, curveCount);
   await page.fill("#run-filter", "no such run");
   assert.equal(await page.locator("#runs label").count(), 0);
   await page.fill("#run-filter", "");
-  await look("curves");
+  await screenshot("curves");
 };
 
 tests["nearly equal values are drawn"] = async () => {
   const count = await page.evaluate(async () => {
     const { draw } = await import("/chart.js");
-    const holder = document.createElement("div");
+    const container = document.createElement("div");
     const points = [[0, 0.30000000000000004], [1, 0.3]];
-    draw(holder, [{ name: "flat", index: 0, points }], "flat", false, () => {});
-    draw(holder, [{ name: "large", index: 0, points: [[0, 1e15], [1, 1e15 + 1]] }], "large", false, () => {});
-    return holder.querySelectorAll("line.grid").length;
+    draw(container, [{ name: "flat", index: 0, points }], "flat", false, () => {});
+    draw(container, [{ name: "large", index: 0, points: [[0, 1e15], [1, 1e15 + 1]] }], "large", false, () => {});
+    return container.querySelectorAll("line.grid").length;
   });
   assert.ok(count > 0 && count < 20, `${count} ticks`);
 };
 
 tests["an invalid request gets an error message"] = async () => {
   const error = await page.evaluate(async () => {
-    const wrong = await fetch("/api/memories/0/search", {
+    const response = await fetch("/api/memories/0/search", {
       method: "POST", headers: { "content-type": "application/json" }, body: '{"k": -1}',
     });
-    return (await wrong.json()).error;
+    return (await response.json()).error;
   }).catch((error) => error.message);
   assert.match(error, /k: invalid value/);
   // Chromium itself logs the status.
@@ -83,7 +83,7 @@ tests["tabs are reached by keys"] = async () => {
 
 tests["a text search finds the right entry"] = async () => {
   await page.click("#tab-memory");
-  const capitals = await page.locator("#memories option").evaluateAll((all) => all.find((one) => one.textContent.endsWith("capitals"))?.value);
+  const capitals = await page.locator("#memories option").evaluateAll((options) => options.find((option) => option.textContent.endsWith("capitals"))?.value);
   await page.selectOption("#memories", capitals);
   await page.fill("#words", "Which city is the capital of Hungary?");
   await page.press("#words", "Enter");
@@ -93,7 +93,7 @@ tests["a text search finds the right entry"] = async () => {
 };
 
 tests["a run's memory is searched by an image, with gates"] = async () => {
-  const run = await page.locator("#memories option").evaluateAll((all) => all.find((one) => one.textContent.endsWith("reveal/memory")).value);
+  const run = await page.locator("#memories option").evaluateAll((options) => options.find((option) => option.textContent.endsWith("reveal/memory")).value);
   await page.selectOption("#memories", run);
   await page.fill("#words", "Which spice can be smelled near this?");
   await page.press("#words", "Enter");
@@ -119,7 +119,7 @@ tests["a run's memory is searched by an image, with gates"] = async () => {
   await page.press("#containing", "Enter");
   await page.waitForFunction(() => !document.getElementById("found").textContent.includes("contain these words"));
   await page.focus("#words");
-  await look("memory");
+  await screenshot("memory");
 };
 
 tests["switching an entry off changes the answer, and switching it on restores the answer"] = async () => {
@@ -128,7 +128,7 @@ tests["switching an entry off changes the answer, and switching it on restores t
   let changed = false;
   if (screenshots) {
     await page.fill("#question-words", "held_out");
-    await page.waitForFunction(() => [...document.querySelectorAll("#questions small")].every((one) => one.textContent.includes("held out")));
+    await page.waitForFunction(() => [...document.querySelectorAll("#questions small")].every((small) => small.textContent.includes("held out")));
   }
   // A question whose answer depends on one entry.
   for (let question = 0; question < (screenshots ? 32 : 12) && !changed; question += 1) {
@@ -154,13 +154,13 @@ tests["switching an entry off changes the answer, and switching it on restores t
     await page.locator("#off li input").click();
     await page.waitForFunction((old) => document.getElementById("answer-text")?.textContent === old, before);
     assert.equal(await page.locator("#off li").count(), 0);
-    await look("answers");
+    await screenshot("answers");
   }
   assert.ok(changed, "no answer changed");
   await page.locator("#tokens button").first().focus();
   assert.match(await text("#token"), /nats/);
   await page.fill("#question-words", "held_out spice");
-  await page.waitForFunction(() => [...document.querySelectorAll("#questions small")].every((one) => one.textContent.includes("held out")));
+  await page.waitForFunction(() => [...document.querySelectorAll("#questions small")].every((small) => small.textContent.includes("held out")));
 };
 
 tests["speech is played, drawn, and transcribed with other images and less noise"] = async () => {
@@ -181,14 +181,14 @@ tests["speech is played, drawn, and transcribed with other images and less noise
     await page.waitForFunction(() => document.querySelector("#transcripts[aria-busy]") !== null);
     await idle();
   }
-  await look("speech");
+  await screenshot("speech");
   await page.selectOption("#noise", "");
   await page.waitForFunction(() => document.getElementById("audio").src.includes("noise") === false);
   await idle();
   const seconds = await page.evaluate(async () => {
     const audio = document.getElementById("audio");
     audio.preload = "auto";
-    if (!(audio.duration > 0)) await new Promise((done) => audio.addEventListener("loadedmetadata", done, { once: true }));
+    if (!(audio.duration > 0)) await new Promise((resolve) => audio.addEventListener("loadedmetadata", resolve, { once: true }));
     return audio.duration;
   });
   assert.ok(seconds > 0.3 && seconds < 20, `${seconds} s`);
@@ -199,19 +199,19 @@ tests["all tabs fit the width of a phone"] = async () => {
   await page.emulateMedia({ colorScheme: "dark" });
   for (const tab of await page.locator("[role=tab]:visible").all()) {
     await tab.click();
-    const wide = await page.evaluate(() => document.documentElement.scrollWidth);
-    assert.ok(wide <= 390, `${await tab.textContent()}: ${wide} pixels`);
+    const width = await page.evaluate(() => document.documentElement.scrollWidth);
+    assert.ok(width <= 390, `${await tab.textContent()}: ${width} pixels`);
     // Drawings are not scaled: their text is not smaller than other text.
     await page.waitForFunction(() => [...document.querySelectorAll("#chart svg, #waves svg")].every((svg) =>
       svg.clientWidth === 0 || svg.viewBox.baseVal.width <= svg.clientWidth * 1.2));
   }
-  await look("phone");
+  await screenshot("phone");
 };
 
-const started = performance.now();
+const start = performance.now();
 await page.goto(address);
 await page.waitForSelector("[role=tab]:visible");
-console.log(`first content after ${Math.round(performance.now() - started)} ms`);
+console.log(`first content after ${Math.round(performance.now() - start)} ms`);
 let failed = 0;
 for (const [name, run] of Object.entries(tests)) {
   try {
@@ -220,7 +220,7 @@ for (const [name, run] of Object.entries(tests)) {
   } catch (error) {
     failed += 1;
     console.log(`FAILED   ${name}: ${error.message}`);
-    await look("failed");
+    await screenshot("failed");
   }
 }
 for (const fault of faults) console.log(`FAULT    ${fault}`);

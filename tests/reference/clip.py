@@ -91,12 +91,12 @@ def write(name, config):
     pixels = torch.randn(3, 3, size, size, generator=generator).to(torch.float64)
     lengths = [5, 12, 2]
     longest = max(lengths)
-    real = torch.arange(longest) < torch.tensor(lengths)[:, None]
-    ids = torch.randint(3, 38, real.shape, generator=generator)
+    mask = torch.arange(longest) < torch.tensor(lengths)[:, None]
+    ids = torch.randint(3, 38, mask.shape, generator=generator)
     ids[:, 0] = 38
     ids[torch.arange(3), torch.tensor(lengths) - 1] = 39
-    ids = torch.where(real, ids, torch.tensor(39))
-    output = model(input_ids=ids, attention_mask=real.long(), pixel_values=pixels)
+    ids = torch.where(mask, ids, torch.tensor(39))
+    output = model(input_ids=ids, attention_mask=mask.long(), pixel_values=pixels)
     logits = output.logits_per_image
     target = torch.arange(3)
     cross_entropy = torch.nn.functional.cross_entropy
@@ -105,22 +105,22 @@ def write(name, config):
     folder = FIXTURES / name
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-    named = dict(model.named_parameters())
-    save_file({n: p.data.half() for n, p in named.items()}, folder / "model.safetensors")
-    # The embeddings in `output` have unit length: compute them again from the pooled states.
-    text = model.text_model(input_ids=ids, attention_mask=real.long())
+    parameters = dict(model.named_parameters())
+    save_file({n: p.data.half() for n, p in parameters.items()}, folder / "model.safetensors")
+    # The embeddings in `output` have unit length. These are computed from the pooled states.
+    text = model.text_model(input_ids=ids, attention_mask=mask.long())
     vision = model.vision_model(pixel_values=pixels)
     expected = {
-        "ids": ids[real],
+        "ids": ids[mask],
         "lengths": torch.tensor(lengths),
         "pixels": pixels.float(),
-        "text_hidden": text.last_hidden_state[real].float(),
+        "text_hidden": text.last_hidden_state[mask].float(),
         "text_embeddings": model.text_projection(text.pooler_output).float(),
         "image_hidden": vision.last_hidden_state.float(),
         "image_embeddings": model.visual_projection(vision.pooler_output).float(),
         "logits": logits.float(),
     }
-    expected |= {f"gradient.{n}": p.grad.float() for n, p in named.items()}
+    expected |= {f"gradient.{n}": p.grad.float() for n, p in parameters.items()}
     save_file({n: t.detach().contiguous() for n, t in expected.items()}, folder / "expected.safetensors")
 
 
@@ -137,15 +137,15 @@ def write_vision(name):
 
     folder = FIXTURES / name
     config.save_pretrained(folder)
-    named = dict(model.named_parameters())
-    save_file({n: p.data.half() for n, p in named.items()}, folder / "model.safetensors")
+    parameters = dict(model.named_parameters())
+    save_file({n: p.data.half() for n, p in parameters.items()}, folder / "model.safetensors")
     expected = {
         "pixels": pixels,
         "direction": direction,
         "image_hidden": output.last_hidden_state,
         "image_embeddings": output.image_embeds,
     }
-    expected |= {f"gradient.{n}": p.grad for n, p in named.items()}
+    expected |= {f"gradient.{n}": p.grad for n, p in parameters.items()}
     save_file({n: t.detach().float().contiguous() for n, t in expected.items()}, folder / "expected.safetensors")
 
 

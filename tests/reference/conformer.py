@@ -4,7 +4,7 @@ Writes to models/tests/fixtures:
 - conformer/: a tiny random Fast Conformer with a CTC head: `config.json`, `model.safetensors` (published names; f16, in
   which every value is exact) and `expected.safetensors`: frames of two clips, the encoder's states, logits, CTC losses, and
   the gradient of the mean loss for every parameter and for the frames, in f64.
-- log_mel_normalised.safetensors: normalised frames of the audio in log_mel.safetensors.
+- log_mel_normalised.safetensors: every third normalised frame of the audio in log_mel.safetensors.
 
     python tests/reference/conformer.py
 
@@ -38,7 +38,8 @@ CLIPS = [41, 22]
 TEXTS = [[3, 3, 1, 5], [2, 4]]
 
 
-def model():
+def write_model():
+    """Writes the folder `conformer`."""
     torch.manual_seed(7)
     encoder = ParakeetEncoderConfig(**ENCODER)
     config = ParakeetCTCConfig(vocab_size=9, pad_token_id=8, encoder_config=encoder)
@@ -64,18 +65,18 @@ def model():
     frames = [torch.randn(1, n, 8, dtype=torch.float64, requires_grad=True) for n in CLIPS]
     states, logits, losses = [], [], []
     for clip, text in zip(frames, TEXTS):
-        # The buffer has f32 frequencies. Compute them in f64, for positions in full precision.
+        # The buffer has f32 frequencies. Frequencies in f64 give positions in full precision.
         network.encoder.encode_positions.inv_freq = (
             1.0 / 10000.0 ** (torch.arange(0, 16, 2, dtype=torch.float64) / 16)
         )
         encoded = network.encoder(clip).last_hidden_state
-        out = network.ctc_head(encoded)[0]
+        clip_logits = network.ctc_head(encoded)[0]
         states.append(encoded[0])
-        logits.append(out)
-        log_probabilities = out.log_softmax(-1)[:, None]
+        logits.append(clip_logits)
+        log_probabilities = clip_logits.log_softmax(-1)[:, None]
         losses.append(
             torch.nn.functional.ctc_loss(
-                log_probabilities, torch.tensor([text]), [len(out)], [len(text)], blank=8, reduction="sum"
+                log_probabilities, torch.tensor([text]), [len(clip_logits)], [len(text)], blank=8, reduction="sum"
             )
         )
     (sum(losses) / len(losses)).backward()
@@ -95,13 +96,14 @@ def model():
     save_file(expected, folder / "expected.safetensors")
 
 
-def frames():
+def write_normalised_frames():
+    """Writes every third normalised frame of the audio."""
     samples = load_file(FIXTURES / "log_mel.safetensors")["samples"].numpy()
     extractor = ParakeetFeatureExtractor(feature_size=80)
-    made = extractor(samples.astype(np.float32) / 32_768, sampling_rate=16_000, return_tensors="np")
-    mask = made["attention_mask"][0].astype(bool)
-    save_file({"frames": torch.tensor(np.asarray(made["input_features"][0])[mask][::3].copy())}, FIXTURES / "log_mel_normalised.safetensors")
+    features = extractor(samples.astype(np.float32) / 32_768, sampling_rate=16_000, return_tensors="np")
+    mask = features["attention_mask"][0].astype(bool)
+    save_file({"frames": torch.tensor(np.asarray(features["input_features"][0])[mask][::3].copy())}, FIXTURES / "log_mel_normalised.safetensors")
 
 
-model()
-frames()
+write_model()
+write_normalised_frames()

@@ -17,38 +17,39 @@ from safetensors.torch import save_file
 
 FOLDER = Path(__file__).resolve().parents[2] / "models" / "tests" / "fixtures" / "ctc"
 
-# Number of classes, blank, frames of each clip, targets.
+# Number of classes, index of the blank, number of frames of each clip, targets.
 CASES = [
     (5, 0, [7, 4, 9, 3, 5], [[1, 2, 2, 4], [], [3, 3, 3, 1, 3], [2, 2, 1], [1, 2, 2, 1]]),
     (40, 39, [30, 12, 17], [[5, 5, 0, 17, 17, 17, 38, 2, 5], [8], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17]]),
 ]
 
 
-def ctc(rows, target, blank, zero_infinity):
+def ctc(logits, target, blank, zero_infinity):
+    """Returns the loss of one clip with logits `[frames, classes]`."""
     return torch.nn.functional.ctc_loss(
-        rows.log_softmax(-1), torch.tensor(target, dtype=torch.long), torch.tensor(len(rows)), torch.tensor(len(target)),
+        logits.log_softmax(-1), torch.tensor(target, dtype=torch.long), torch.tensor(len(logits)), torch.tensor(len(target)),
         blank=blank, reduction="none", zero_infinity=zero_infinity,
     )
 
 
 def main():
     torch.manual_seed(3)
-    out = {}
+    tensors = {}
     for classes, blank, lengths, targets in CASES:
         logits = (torch.randn(sum(lengths), classes) * 3).double().requires_grad_(True)
         clips = list(zip(logits.split(lengths), targets))
         weights = torch.tensor([1.0, -0.5, 2.0, 3.0, 0.25][: len(clips)], dtype=torch.float64)
-        losses = torch.stack([ctc(rows, target, blank, False) for rows, target in clips])
-        (torch.stack([ctc(rows, target, blank, True) for rows, target in clips]) * weights).sum().backward()
+        losses = torch.stack([ctc(clip_logits, target, blank, False) for clip_logits, target in clips])
+        (torch.stack([ctc(clip_logits, target, blank, True) for clip_logits, target in clips]) * weights).sum().backward()
         print(classes, losses.tolist())
         expected = {"logits": logits, "losses": losses, "gradient": logits.grad, "weights": weights}
-        out |= {f"{classes}.{name}": value.detach().float().contiguous() for name, value in expected.items()}
-        out[f"{classes}.lengths"] = torch.tensor(lengths)
-        out[f"{classes}.targets"] = torch.tensor(sum(targets, []))
-        out[f"{classes}.target_lengths"] = torch.tensor([len(target) for target in targets])
-        out[f"{classes}.blank"] = torch.tensor([blank])
+        tensors |= {f"{classes}.{name}": value.detach().float().contiguous() for name, value in expected.items()}
+        tensors[f"{classes}.lengths"] = torch.tensor(lengths)
+        tensors[f"{classes}.targets"] = torch.tensor(sum(targets, []))
+        tensors[f"{classes}.target_lengths"] = torch.tensor([len(target) for target in targets])
+        tensors[f"{classes}.blank"] = torch.tensor([blank])
     FOLDER.mkdir(exist_ok=True)
-    save_file(out, FOLDER / "expected.safetensors")
+    save_file(tensors, FOLDER / "expected.safetensors")
 
 
 if __name__ == "__main__":

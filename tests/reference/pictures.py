@@ -27,13 +27,13 @@ SIZES = [(24, 24), (31, 7), (60, 20), (96, 80), (61, 43), (61, 9), (5, 43), (1, 
 
 def source():
     """Returns an image of 61 x 43 pixels."""
-    draw = random.Random(3)
+    random_source = random.Random(3)
     image = Image.new("RGB", (61, 43))
     for y in range(43):
         for x in range(61):
             smooth = (4 * x, 255 - 5 * y, (x * y) % 256)
             line = (255, 255, 255) if (x + 2 * y) % 17 == 0 else smooth
-            noise = draw.randint(-20, 20) if y > 21 else 0
+            noise = random_source.randint(-20, 20) if y > 21 else 0
             image.putpixel((x, y), tuple(max(0, min(255, c + noise)) for c in line))
     return image
 

@@ -67,8 +67,9 @@ SIZES = {
     "hidden_dropout_prob": 0.0,
     "attention_probs_dropout_prob": 0.0,
 }
-NEW, OLD = "sentence_transformers.sentence_transformer.modules.", "sentence_transformers.models."
-FLAGS = {
+# Prefix of the class names in modules.json of older versions.
+OLD_CLASS_PREFIX = "sentence_transformers.models."
+POOLING_FLAGS = {
     "cls": "pooling_mode_cls_token",
     "max": "pooling_mode_max_tokens",
     "mean": "pooling_mode_mean_tokens",
@@ -120,11 +121,11 @@ def published_clip():
         vocab={piece: id for id, piece in enumerate(vocabulary)}, merges=[], model_max_length=24
     )
     last = len(vocabulary) - 1
-    own = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4,
-           "initializer_range": 0.3}
-    text = {**own, "vocab_size": last + 1, "max_position_embeddings": 24, "eos_token_id": last,
+    shared = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4,
+              "initializer_range": 0.3}
+    text = {**shared, "vocab_size": last + 1, "max_position_embeddings": 24, "eos_token_id": last,
             "bos_token_id": last - 1, "pad_token_id": last}
-    vision = {**own, "image_size": 16, "patch_size": 8}
+    vision = {**shared, "image_size": 16, "patch_size": 8}
     torch.manual_seed(3)
     model = CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=16))
     images = CLIPImageProcessor(size={"shortest_edge": 16}, crop_size={"height": 16, "width": 16})
@@ -172,20 +173,20 @@ def changed(folder, **changes):
     return copy
 
 
-def unit(vectors):
+def unit_length(vectors):
     vectors = np.asarray(vectors, dtype=np.float64)
     return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
 
 
 def rounded(vectors):
-    return [[float(f"{value:.7g}") for value in row] for row in unit(vectors)]
+    return [[float(f"{value:.7g}") for value in row] for row in unit_length(vectors)]
 
 
 def add(name, folder, image=None):
     """Stores a folder and its embeddings from sentence-transformers."""
     model = SentenceTransformer(str(folder), device="cpu")
     if image is not None:
-        # Resize images with Pillow; torchvision rounds differently.
+        # Images are resized with Pillow, because torchvision rounds differently.
         processor = model[0].processor
         settings = processor.image_processor.to_dict()
         processor.image_processor = CLIPImageProcessorPil(**settings)
@@ -219,7 +220,7 @@ def add(name, folder, image=None):
     print(f"{len(folders):3} {name}", flush=True)
 
 
-def types(prefix):
+def with_class_prefix(prefix):
     """Changes the classes in modules.json to those of older versions."""
     def change(modules):
         for module in modules:
@@ -241,18 +242,18 @@ def add_berts():
     mean = saved(bert, pooling())
     config = "1_Pooling/config.json"
 
-    for mode in FLAGS:
+    for mode in POOLING_FLAGS:
         add(f"bert {mode}", saved(bert, pooling(mode)))
-    for mode in FLAGS:
-        flags = {"word_embedding_dimension": 32, **{flag: of == mode for of, flag in FLAGS.items()}}
-        add(f"bert old flags {mode}", changed(mean, files={config: flags, "modules.json": types(OLD)}))
-    flags = lambda *on: {"word_embedding_dimension": 32, **{FLAGS[mode]: True for mode in on}, "include_prompt": True}
+    for mode in POOLING_FLAGS:
+        flags = {"word_embedding_dimension": 32, **{flag: other == mode for other, flag in POOLING_FLAGS.items()}}
+        add(f"bert old flags {mode}", changed(mean, files={config: flags, "modules.json": with_class_prefix(OLD_CLASS_PREFIX)}))
+    flags = lambda *on: {"word_embedding_dimension": 32, **{POOLING_FLAGS[mode]: True for mode in on}, "include_prompt": True}
     add("bert cls, mean", saved(bert, pooling(("cls", "mean"))))
     add("bert mean, cls", saved(bert, pooling(("mean", "cls"))))
     add("bert all modes", saved(bert, pooling(("lasttoken", "weightedmean", "mean_sqrt_len_tokens", "mean", "max", "cls"))))
     add("bert old flags mean, cls, max", changed(mean, files={config: flags("mean", "cls", "max")}))
-    add("bert old flags of all", changed(mean, files={config: flags(*FLAGS)}))
-    add("bert old flags of none", changed(mean, files={config: {"word_embedding_dimension": 32, FLAGS["mean"]: False}}))
+    add("bert old flags of all", changed(mean, files={config: flags(*POOLING_FLAGS)}))
+    add("bert old flags of none", changed(mean, files={config: {"word_embedding_dimension": 32, POOLING_FLAGS["mean"]: False}}))
     add("bert without modules", bert)
 
     def renamed(modules):
@@ -263,11 +264,12 @@ def add_berts():
 
     def inner(modules):
         modules[0]["path"] = "0_Transformer"
-        types(OLD)(modules)
-    own = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "sentence_bert_config.json"]
+        with_class_prefix(OLD_CLASS_PREFIX)(modules)
+    model_files = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
+                   "sentence_bert_config.json"]
     add("bert in 0_Transformer", changed(
         cls, files={"modules.json": inner, "sentence_bert_config.json": {"max_seq_length": 20, "do_lower_case": False}},
-        moves=[(file, f"0_Transformer/{file}") for file in own]))
+        moves=[(file, f"0_Transformer/{file}") for file in model_files]))
 
     dense = lambda to=16, of=32, activation=torch.nn.Tanh, **settings: models.Dense(
         of, to, activation_function=activation(), **settings)
@@ -294,7 +296,7 @@ def add_berts():
     add("bert layer norm", saved(bert, pooling(), trained_norm))
     add("bert dropout", saved(bert, pooling(), models.Dropout(0.5), normalize()))
     add("bert normalize without a file", changed(
-        saved(bert, pooling(), normalize()), files={"2_Normalize/config.json": None, "modules.json": types(OLD)}))
+        saved(bert, pooling(), normalize()), files={"2_Normalize/config.json": None, "modules.json": with_class_prefix(OLD_CLASS_PREFIX)}))
 
     sentence, tokenizer = "sentence_bert_config.json", "tokenizer_config.json"
     add("bert max_seq_length 9", changed(mean, files={sentence: update(max_seq_length=9)}))
@@ -321,26 +323,26 @@ def add_berts():
     add("bert tokenizer_config against tokenizer.json", changed(mean, files={"tokenizer.json": cased}))
     add("bert strip_accents false", changed(mean, files={tokenizer: update(strip_accents=False)}))
 
-    def one_end(json):
+    def only_cls(json):
         json["post_processor"]["single"] = json["post_processor"]["single"][:2]
     fast = update(tokenizer_class="PreTrainedTokenizerFast")
-    add("bert tokenizer that adds [CLS] alone", changed(mean, files={"tokenizer.json": one_end, tokenizer: fast}))
+    add("bert tokenizer that adds [CLS] alone", changed(mean, files={"tokenizer.json": only_cls, tokenizer: fast}))
     add("bert tokenizer that adds nothing",
         changed(mean, files={"tokenizer.json": update(post_processor=None), tokenizer: fast}))
     add("bert tokenizer without a post-processor", changed(mean, files={"tokenizer.json": update(post_processor=None)}))
 
-    named = "config_sentence_transformers.json"
+    prompts_file = "config_sentence_transformers.json"
     both = prompts(query="the method: ", document="pipe: ", other="wide ")
-    add("bert prompts", changed(mean, files={named: both}))
-    for mode in (*FLAGS, ("cls", "mean")):
+    add("bert prompts", changed(mean, files={prompts_file: both}))
+    for mode in (*POOLING_FLAGS, ("cls", "mean")):
         add(f"bert prompts, not pooled, {mode}",
-            changed(saved(bert, pooling(mode, include_prompt=False)), files={named: both}))
+            changed(saved(bert, pooling(mode, include_prompt=False)), files={prompts_file: both}))
     add("bert prompts, cut", changed(saved(bert, pooling(include_prompt=False)),
-                                     files={named: prompts(query="the method of two " * 9), tokenizer: update(model_max_length=16)}))
-    add("bert default prompt", changed(mean, files={named: prompts("other", other="wide ", query="q ")}))
-    add("bert passage prompt", changed(mean, files={named: prompts(query="query: ", passage="passage: ")}))
-    add("bert truncate_dim", changed(mean, files={named: {"truncate_dim": 20}}))
-    add("bert dot", changed(mean, files={named: {"similarity_fn_name": "dot"}}))
+                                     files={prompts_file: prompts(query="the method of two " * 9), tokenizer: update(model_max_length=16)}))
+    add("bert default prompt", changed(mean, files={prompts_file: prompts("other", other="wide ", query="q ")}))
+    add("bert passage prompt", changed(mean, files={prompts_file: prompts(query="query: ", passage="passage: ")}))
+    add("bert truncate_dim", changed(mean, files={prompts_file: {"truncate_dim": 20}}))
+    add("bert dot", changed(mean, files={prompts_file: {"similarity_fn_name": "dot"}}))
 
     add("bert torch_dtype", changed(mean, files={"config.json": lambda config: {
         ("torch_dtype" if k == "dtype" else k): v for k, v in config.items()}}))

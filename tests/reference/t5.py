@@ -100,18 +100,18 @@ def randomise(model, generator):
 
 
 def padded(lengths, generator):
-    """Returns random tokens and the mask of real tokens."""
-    real = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
-    ids = torch.randint(2, 40, real.shape, generator=generator)
-    return torch.where(real, ids, torch.tensor(0)), real
+    """Returns random tokens and their mask, which is false for padding."""
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    ids = torch.randint(2, 40, mask.shape, generator=generator)
+    return torch.where(mask, ids, torch.tensor(0)), mask
 
 
-def search(model, ids, real, options):
-    """Runs `generate`. Returns tokens up to the end and their total log-probability, if greedy also each token's."""
+def search(model, ids, mask, options):
+    """Runs `generate`. Returns the tokens of each text up to the end, and their log-probabilities."""
     num_beams, length_penalty, early_stopping, max_new_tokens = options
     output = model.generate(
         input_ids=ids,
-        attention_mask=real.long(),
+        attention_mask=mask.long(),
         do_sample=False,
         num_beams=num_beams,
         length_penalty=length_penalty,
@@ -130,13 +130,13 @@ def search(model, ids, real, options):
     return results
 
 
-def searches(model, ids, real):
-    """Runs all searches, in f64 and in f32."""
+def searches(model, ids, mask):
+    """Runs all searches in f64. Asserts that f32 gives the same tokens."""
     results = []
     for options in SEARCHES:
-        outputs = search(model.double(), ids, real, options)
-        single = search(model.float(), ids, real, options)
-        assert [o["tokens"] for o in outputs] == [o["tokens"] for o in single], options
+        outputs = search(model.double(), ids, mask, options)
+        outputs_f32 = search(model.float(), ids, mask, options)
+        assert [output["tokens"] for output in outputs] == [output["tokens"] for output in outputs_f32], options
         keys = ["num_beams", "length_penalty", "early_stopping", "max_new_tokens"]
         results.append({"options": dict(zip(keys, options)), "outputs": outputs})
     model.double()
@@ -148,32 +148,32 @@ def write(name, config, seed, lengths, target_lengths):
     generator = torch.Generator().manual_seed(seed)
     model = build(config).double().eval()
     randomise(model, generator)
-    ids, real = padded(lengths, generator)
-    target, target_real = padded(target_lengths, generator)
-    labels = torch.where(target_real, target, torch.tensor(-100))
-    output = model(input_ids=ids, attention_mask=real.long(), labels=labels)
+    ids, mask = padded(lengths, generator)
+    target, target_mask = padded(target_lengths, generator)
+    labels = torch.where(target_mask, target, torch.tensor(-100))
+    output = model(input_ids=ids, attention_mask=mask.long(), labels=labels)
     output.loss.backward()
 
     folder = FIXTURES / name
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-    named = dict(model.named_parameters())
-    save_file({n: p.data.half() for n, p in named.items()}, folder / "model.safetensors")
+    parameters = dict(model.named_parameters())
+    save_file({n: p.data.half() for n, p in parameters.items()}, folder / "model.safetensors")
     expected = {
-        "ids": ids[real],
+        "ids": ids[mask],
         "lengths": torch.tensor(lengths),
-        "target_ids": target[target_real],
+        "target_ids": target[target_mask],
         "target_lengths": torch.tensor(target_lengths),
-        "states": output.encoder_last_hidden_state[real].float(),
-        "logits": output.logits[target_real].float(),
+        "states": output.encoder_last_hidden_state[mask].float(),
+        "logits": output.logits[target_mask].float(),
     }
-    expected |= {f"gradient.{n}": p.grad.float() for n, p in named.items()}
+    expected |= {f"gradient.{n}": p.grad.float() for n, p in parameters.items()}
     save_file({n: t.detach().contiguous() for n, t in expected.items()}, folder / "expected.safetensors")
-    generated = searches(model, ids, real)
-    text = ",\n".join(json.dumps(one) for one in generated)
+    generated = searches(model, ids, mask)
+    text = ",\n".join(json.dumps(result) for result in generated)
     (folder / "generated.json").write_text(f"[\n{text}\n]\n")
-    for one in generated:
-        print(name, one["options"], [len(o["tokens"]) for o in one["outputs"]])
+    for result in generated:
+        print(name, result["options"], [len(output["tokens"]) for output in result["outputs"]])
 
 
 def write_buckets():

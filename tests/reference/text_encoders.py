@@ -93,29 +93,29 @@ def write(name, model, config, lengths, prefix=""):
     model = model.double().eval()
     randomise(model, generator)
     longest = max(lengths)
-    real = torch.arange(longest) < torch.tensor(lengths)[:, None]
+    mask = torch.arange(longest) < torch.tensor(lengths)[:, None]
     # Id 0 is the padding; `torch.nn.Embedding` gives its row no gradient.
-    ids = torch.randint(1, config["vocab_size"], real.shape, generator=generator) * real
-    types = (torch.arange(longest) * 2 >= torch.tensor(lengths)[:, None]).long() * real
+    ids = torch.randint(1, config["vocab_size"], mask.shape, generator=generator) * mask
+    types = (torch.arange(longest) * 2 >= torch.tensor(lengths)[:, None]).long() * mask
     if config["type_vocab_size"] == 0:
         types = torch.zeros_like(types)
-    output = model(input_ids=ids, attention_mask=real.long(), token_type_ids=types)
-    hidden = output.last_hidden_state[real]
+    output = model(input_ids=ids, attention_mask=mask.long(), token_type_ids=types)
+    hidden = output.last_hidden_state[mask]
     weights = torch.sin(1.7 * torch.arange(hidden.numel(), dtype=torch.float64) + 0.3)
     (hidden.flatten() * weights).sum().backward()
 
     folder = FIXTURES / name
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-    named = dict(model.named_parameters())
-    save_file({prefix + n: p.data.half() for n, p in named.items()}, folder / "model.safetensors")
+    parameters = dict(model.named_parameters())
+    save_file({prefix + n: p.data.half() for n, p in parameters.items()}, folder / "model.safetensors")
     expected = {
-        "ids": ids[real],
-        "types": types[real],
+        "ids": ids[mask],
+        "types": types[mask],
         "lengths": torch.tensor(lengths),
         "hidden": hidden.detach().float(),
     }
-    expected |= {f"gradient.{n}": p.grad.float() for n, p in named.items()}
+    expected |= {f"gradient.{n}": p.grad.float() for n, p in parameters.items()}
     save_file(expected, folder / "expected.safetensors")
 
 

@@ -95,11 +95,11 @@ def without_class_token(model, pixels):
 def write(name, config, head=False):
     """Writes the folder of one model."""
     generator = torch.Generator().manual_seed(13)
-    known = {key: value for key, value in config.items() if key != "class_token"}
+    known_settings = {key: value for key, value in config.items() if key != "class_token"}
     if head:
-        model = ViTForImageClassification(ViTConfig(**known)).double().eval()
+        model = ViTForImageClassification(ViTConfig(**known_settings)).double().eval()
     else:
-        model = ViTModel(ViTConfig(**known), add_pooling_layer=False).double().eval()
+        model = ViTModel(ViTConfig(**known_settings), add_pooling_layer=False).double().eval()
     randomise(model, generator)
     size = config["image_size"]
     pixels = 2 * torch.rand(3, 3, size, size, generator=generator).to(torch.float64) - 1

@@ -54,7 +54,8 @@ CLIPS = [24, 14]
 TEXTS = [[2, 7, 9, 30, 4, 1], [2, 39, 5, 1]]
 
 
-def tiny():
+def write_tiny():
+    """Writes the folder `whisper`."""
     torch.manual_seed(5)
     model = WhisperForConditionalGeneration(WhisperConfig(**CONFIG)).eval()
     with torch.no_grad():
@@ -91,10 +92,10 @@ def tiny():
         encoded = encoder(clip)[0]
         tokens = torch.tensor([text[:-1]])
         decoded = model.model.decoder(input_ids=tokens, encoder_hidden_states=encoded)[0]
-        out = model.proj_out(decoded)
+        clip_logits = model.proj_out(decoded)
         states.append(encoded[0])
-        logits.append(out[0])
-        losses.append(torch.nn.functional.cross_entropy(out[0], torch.tensor(text[1:]), reduction="sum"))
+        logits.append(clip_logits[0])
+        losses.append(torch.nn.functional.cross_entropy(clip_logits[0], torch.tensor(text[1:]), reduction="sum"))
     loss = sum(losses) / sum(len(text) - 1 for text in TEXTS)
     loss.backward()
     expected["frames"] = torch.cat([clip[0].T for clip in frames]).detach()
@@ -121,27 +122,28 @@ def synthetic_audio():
     return (tone * 32_767).astype(np.int16)
 
 
-def log_mel():
+def write_log_mel():
+    """Writes frames of synthetic audio."""
     samples = synthetic_audio()
     audio = samples.astype(np.float32) / 32_768
-    out = {"samples": torch.tensor(samples.astype(np.int32))}
+    tensors = {"samples": torch.tensor(samples.astype(np.int32))}
     for bands in (80, 128):
         extractor = WhisperFeatureExtractor(feature_size=bands)
         alone = extractor(audio, sampling_rate=16_000, padding=False, return_tensors="np").input_features[0]
         padded = extractor(audio, sampling_rate=16_000, return_tensors="np").input_features[0]
-        out[f"alone.{bands}"] = torch.tensor(alone.T[::3].copy())
-        out[f"padded.{bands}"] = torch.tensor(padded.T[:140:3].copy())
-    save_file(out, FIXTURES / "log_mel.safetensors")
+        tensors[f"alone.{bands}"] = torch.tensor(alone.T[::3].copy())
+        tensors[f"padded.{bands}"] = torch.tensor(padded.T[:140:3].copy())
+    save_file(tensors, FIXTURES / "log_mel.safetensors")
 
 
 def read_model_bin(path):
     """Reads the variables of a CTranslate2 file, version 6."""
     data, offset = Path(path).read_bytes(), 0
 
-    def number(code):
+    def number(format_code):
         nonlocal offset
-        (value,) = struct.unpack_from("<" + code, data, offset)
-        offset += struct.calcsize(code)
+        (value,) = struct.unpack_from("<" + format_code, data, offset)
+        offset += struct.calcsize(format_code)
         return value
 
     def text():
@@ -156,8 +158,8 @@ def read_model_bin(path):
     for _ in range(number("I")):
         name = text()
         dims = [number("I") for _ in range(number("B"))]
-        kind, size = number("B"), number("I")
-        if kind == 4:
+        dtype, size = number("B"), number("I")
+        if dtype == 4:
             array = np.frombuffer(data, np.float16, size // 2, offset).reshape(dims)
             variables[name] = torch.tensor(array.astype(np.float32))
         offset += size
@@ -165,44 +167,45 @@ def read_model_bin(path):
 
 
 def published(variables):
-    out = {}
+    """Returns the variables of a CTranslate2 file with the published names."""
+    tensors = {}
 
-    def linear(theirs, ours):
-        weights = variables[f"{theirs}/weight"].chunk(len(ours))
-        biases = variables[f"{theirs}/bias"].chunk(len(ours))
-        for name, weight, bias in zip(ours, weights, biases):
-            out[f"{name}.weight"] = weight
+    def linear(source, targets):
+        weights = variables[f"{source}/weight"].chunk(len(targets))
+        biases = variables[f"{source}/bias"].chunk(len(targets))
+        for name, weight, bias in zip(targets, weights, biases):
+            tensors[f"{name}.weight"] = weight
             if not name.endswith("k_proj"):
-                out[f"{name}.bias"] = bias
+                tensors[f"{name}.bias"] = bias
 
-    def norm(theirs, ours):
-        out[f"{ours}.weight"], out[f"{ours}.bias"] = variables[f"{theirs}/gamma"], variables[f"{theirs}/beta"]
+    def norm(source, target):
+        tensors[f"{target}.weight"], tensors[f"{target}.bias"] = variables[f"{source}/gamma"], variables[f"{source}/beta"]
 
     for part in ("encoder", "decoder"):
-        to = f"model.{part}"
-        out[f"{to}.embed_positions.weight"] = variables[f"{part}/position_encodings/encodings"]
-        norm(f"{part}/layer_norm", f"{to}.layer_norm")
+        model_part = f"model.{part}"
+        tensors[f"{model_part}.embed_positions.weight"] = variables[f"{part}/position_encodings/encodings"]
+        norm(f"{part}/layer_norm", f"{model_part}.layer_norm")
         for i in range(4):
-            a, b = f"{part}/layer_{i}", f"{to}.layers.{i}"
-            norm(f"{a}/self_attention/layer_norm", f"{b}.self_attn_layer_norm")
-            linear(f"{a}/self_attention/linear_0", [f"{b}.self_attn.{x}_proj" for x in "qkv"])
-            linear(f"{a}/self_attention/linear_1", [f"{b}.self_attn.out_proj"])
+            source, target = f"{part}/layer_{i}", f"{model_part}.layers.{i}"
+            norm(f"{source}/self_attention/layer_norm", f"{target}.self_attn_layer_norm")
+            linear(f"{source}/self_attention/linear_0", [f"{target}.self_attn.{x}_proj" for x in "qkv"])
+            linear(f"{source}/self_attention/linear_1", [f"{target}.self_attn.out_proj"])
             if part == "decoder":
-                norm(f"{a}/attention/layer_norm", f"{b}.encoder_attn_layer_norm")
-                linear(f"{a}/attention/linear_0", [f"{b}.encoder_attn.q_proj"])
-                linear(f"{a}/attention/linear_1", [f"{b}.encoder_attn.{x}_proj" for x in "kv"])
-                linear(f"{a}/attention/linear_2", [f"{b}.encoder_attn.out_proj"])
-            norm(f"{a}/ffn/layer_norm", f"{b}.final_layer_norm")
-            linear(f"{a}/ffn/linear_0", [f"{b}.fc1"])
-            linear(f"{a}/ffn/linear_1", [f"{b}.fc2"])
+                norm(f"{source}/attention/layer_norm", f"{target}.encoder_attn_layer_norm")
+                linear(f"{source}/attention/linear_0", [f"{target}.encoder_attn.q_proj"])
+                linear(f"{source}/attention/linear_1", [f"{target}.encoder_attn.{x}_proj" for x in "kv"])
+                linear(f"{source}/attention/linear_2", [f"{target}.encoder_attn.out_proj"])
+            norm(f"{source}/ffn/layer_norm", f"{target}.final_layer_norm")
+            linear(f"{source}/ffn/linear_0", [f"{target}.fc1"])
+            linear(f"{source}/ffn/linear_1", [f"{target}.fc2"])
     for conv in ("conv1", "conv2"):
         linear(f"encoder/{conv}", [f"model.encoder.{conv}"])
-    out["model.decoder.embed_tokens.weight"] = variables["decoder/embeddings/weight"]
-    out["proj_out.weight"] = out["model.decoder.embed_tokens.weight"]
-    return out
+    tensors["model.decoder.embed_tokens.weight"] = variables["decoder/embeddings/weight"]
+    tensors["proj_out.weight"] = tensors["model.decoder.embed_tokens.weight"]
+    return tensors
 
 
-def tiny_en(weights, data):
+def write_tiny_en(weights, data):
     config = WhisperConfig(
         vocab_size=51_864, d_model=384, encoder_layers=4, decoder_layers=4, encoder_attention_heads=6,
         decoder_attention_heads=6, encoder_ffn_dim=1536, decoder_ffn_dim=1536,
@@ -232,7 +235,7 @@ if __name__ == "__main__":
     parser.add_argument("--weights")
     parser.add_argument("--data")
     arguments = parser.parse_args()
-    tiny()
-    log_mel()
+    write_tiny()
+    write_log_mel()
     if arguments.weights:
-        tiny_en(arguments.weights, arguments.data)
+        write_tiny_en(arguments.weights, arguments.data)

@@ -33,7 +33,7 @@ model = model.double()
 states = load_file(FOLDER / "expected.safetensors")["states"].double()
 
 expected, start = {"heads": torch.tensor(HEADS), "prompt": torch.tensor(PROMPT)}, 0
-for i, (text, (count, own)) in enumerate(zip(TEXTS, STATES)):
+for i, (text, (count, unpadded)) in enumerate(zip(TEXTS, STATES)):
     clip = states[start : start + count][None]
     start += count
     tokens = torch.tensor([[*PROMPT, *text, END]])
@@ -41,7 +41,7 @@ for i, (text, (count, own)) in enumerate(zip(TEXTS, STATES)):
         decoded = model.model.decoder(input_ids=tokens, encoder_hidden_states=clip, output_attentions=True)
         logits = model.proj_out(decoded.last_hidden_state)[0]
     # [heads, tokens, states]; renormalised over the states without padding.
-    heads = torch.stack([decoded.cross_attentions[layer][0, head] for layer, head in HEADS])[..., :own]
+    heads = torch.stack([decoded.cross_attentions[layer][0, head] for layer, head in HEADS])[..., :unpadded]
     heads = heads / heads.sum(-1, keepdim=True)
     heads = (heads - heads.mean(-2, keepdim=True)) / heads.std(-2, keepdim=True, unbiased=False)
     matrix = _median_filter(heads[None], 7)[0].mean(0)[len(PROMPT) - 1 : -1]

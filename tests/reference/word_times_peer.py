@@ -1,4 +1,4 @@
-"""Writes the word times of faster-whisper on a folder, and compares ours with them.
+"""Writes the word times of faster-whisper on a folder, or compares Engram's word times with them.
 
     python tests/reference/word_times_peer.py MODEL FOLDER THEIRS.jsonl [--timestamps]
     python tests/reference/word_times_peer.py --compare OURS.jsonl THEIRS.jsonl
@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 
-def theirs(model, folder, output, timestamps):
+def transcribe(model, folder, output, timestamps):
     from faster_whisper import WhisperModel
 
     whisper = WhisperModel(model, device="cpu", compute_type="float32", cpu_threads=1)
@@ -49,29 +49,31 @@ def compare(ours, theirs):
         return {line["id"]: line.get("words", []) for line in lines}
 
     ours, theirs = read(ours), read(theirs)
-    starts, ends, probabilities, other, far = [], [], [], [], []
+    starts, ends, probabilities, different_clips, large_differences = [], [], [], [], []
     for clip, words in theirs.items():
-        own = ours.get(clip, [])
-        if [word["text"] for word in own] != [word["text"] for word in words]:
-            other.append(clip)
+        our_words = ours.get(clip, [])
+        if [word["text"] for word in our_words] != [word["text"] for word in words]:
+            different_clips.append(clip)
             continue
-        for mine, word in zip(own, words):
-            starts.append(abs(mine["start"] - word["start"]))
-            ends.append(abs(mine["end"] - word["end"]))
+        for our_word, word in zip(our_words, words):
+            starts.append(abs(our_word["start"] - word["start"]))
+            ends.append(abs(our_word["end"] - word["end"]))
             if word["probability"] is not None:
-                probabilities.append(abs(mine["probability"] - word["probability"]))
+                probabilities.append(abs(our_word["probability"] - word["probability"]))
             if max(starts[-1], ends[-1]) > 0.021:
-                far.append(f"{clip}: {word['text']} {word['start']}-{word['end']}, ours {mine['start']}-{mine['end']}")
-    print(f"{len(theirs) - len(other)} of {len(theirs)} clips have equal words ({len(starts)} words); others: {other}")
+                our_time = f"{our_word['start']}-{our_word['end']}"
+                large_differences.append(f"{clip}: {word['text']} {word['start']}-{word['end']}, ours {our_time}")
+    equal = len(theirs) - len(different_clips)
+    print(f"{equal} of {len(theirs)} clips have equal words ({len(starts)} words); others: {different_clips}")
     for name, values in (("start", starts), ("end", ends)):
         shares = [f"{sum(v < limit for v in values) / len(values):.4f} < {limit} s" for limit in (0.005, 0.02, 0.05, 0.1)]
         print(f"{name}: {', '.join(shares)}; largest difference {max(values):.3f} s")
     print(f"probability: largest difference {max(probabilities):.5f}")
-    print("\n".join(far))
+    print("\n".join(large_differences))
 
 
 arguments = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
 if "--compare" in sys.argv:
     compare(*arguments)
 else:
-    theirs(*arguments, "--timestamps" in sys.argv)
+    transcribe(*arguments, "--timestamps" in sys.argv)

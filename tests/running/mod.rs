@@ -28,7 +28,7 @@ pub fn engram_reading(folder: &Path, arguments: &[&str], input: impl AsRef<[u8]>
 
 /// Runs the command, which must succeed. Returns its standard output.
 #[track_caller]
-pub fn done(folder: &Path, arguments: &str) -> String {
+pub fn succeeds(folder: &Path, arguments: &str) -> String {
     printed(&engram(folder, arguments), arguments)
 }
 
@@ -53,7 +53,7 @@ pub fn refusal(output: &Output, arguments: &str, parts: &[&str]) {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{arguments}: {errors}");
     for part in parts {
-        assert!(errors.contains(part), "{arguments}: wanted {part:?}: {errors}");
+        assert!(errors.contains(part), "{arguments}: expected {part:?} in: {errors}");
     }
     assert!(output.stdout.is_empty(), "{arguments}");
 }

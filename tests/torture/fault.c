@@ -30,17 +30,17 @@
 
 enum verdict { GO, FAIL, HALF, DIE_AFTER };
 
-static atomic_long counted;
-static const char *under, *what;
-static long at;
-static int number, log_file = -1;
+static atomic_long operation_count;
+static const char *under, *action;
+static long target;
+static int error_number, log_file = -1;
 
 __attribute__((constructor)) static void read_environment(void) {
     const char *text = getenv("FAULT_AT");
     under = getenv("FAULT_UNDER");
-    what = getenv("FAULT_DO");
-    at = text ? atol(text) : 0;
-    number = (text = getenv("FAULT_ERRNO")) ? atoi(text) : ENOSPC;
+    action = getenv("FAULT_DO");
+    target = text ? atol(text) : 0;
+    error_number = (text = getenv("FAULT_ERRNO")) ? atoi(text) : ENOSPC;
     if ((text = getenv("FAULT_LOG")))
         log_file = syscall(SYS_openat, AT_FDCWD, text, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
 }
@@ -50,42 +50,42 @@ static void die(void) {
     for (;;) pause();
 }
 
-static int is(const char *name) { return what && !strcmp(what, name); }
+static int action_is(const char *name) { return action && !strcmp(action, name); }
 
-// Whether an operation can fail with `number`: too many open files (EMFILE), or a full disk.
+// Whether an operation can fail with `error_number`: too many open files (EMFILE), or a full disk.
 static int can_fail(const char *operation) {
     int opens = !strcmp(operation, "open") || !strcmp(operation, "read");
-    if (number == EMFILE) return opens;
+    if (error_number == EMFILE) return opens;
     return strcmp(operation, "read") && strcmp(operation, "unlink");
 }
 
-static enum verdict judge(const char *operation, const char *path, const char *note) {
+static enum verdict decide(const char *operation, const char *path, const char *note) {
     if (!under || strncmp(path, under, strlen(under))) return GO;
-    long n = atomic_fetch_add(&counted, 1) + 1;
+    long count = atomic_fetch_add(&operation_count, 1) + 1;
     if (log_file >= 0) {
         char line[4 * PATH_MAX + 32];
         int length = snprintf(line, sizeof line, "%s %s\t%s\n", operation, path, note);
         syscall(SYS_write, log_file, line, length);
     }
-    if (!at || n < at) return GO;
-    errno = number;
-    if (is("full") && n == at) return HALF;
-    if (is("fail-on") || is("full")) return can_fail(operation) ? FAIL : GO;
-    if (n > at) return GO;
-    if (is("fail")) return FAIL;
-    if (is("short")) return HALF;
-    if (is("interrupt")) {
+    if (!target || count < target) return GO;
+    errno = error_number;
+    if (action_is("full") && count == target) return HALF;
+    if (action_is("fail-on") || action_is("full")) return can_fail(operation) ? FAIL : GO;
+    if (count > target) return GO;
+    if (action_is("fail")) return FAIL;
+    if (action_is("short")) return HALF;
+    if (action_is("interrupt")) {
         errno = EINTR;
         return FAIL;
     }
-    if (is("kill")) die();
-    if (is("kill-after")) return DIE_AFTER;
-    if (is("stop")) syscall(SYS_kill, getpid(), SIGSTOP);
+    if (action_is("kill")) die();
+    if (action_is("kill-after")) return DIE_AFTER;
+    if (action_is("stop")) syscall(SYS_kill, getpid(), SIGSTOP);
     return GO;
 }
 
 // The path of an open file; empty for a pipe or a socket.
-static const char *of_file(int file, char *path) {
+static const char *path_of_file(int file, char *path) {
     char link[64];
     snprintf(link, sizeof link, "/proc/self/fd/%d", file);
     ssize_t length = syscall(SYS_readlinkat, AT_FDCWD, link, path, PATH_MAX - 1);
@@ -94,13 +94,13 @@ static const char *of_file(int file, char *path) {
 }
 
 // The path of `name` in the open folder `folder`.
-static const char *below(int folder, const char *name, char *path) {
+static const char *path_below(int folder, const char *name, char *path) {
     char start[PATH_MAX];
     if (name[0] == '/') return name;
     if (folder == AT_FDCWD) {
         if (!getcwd(start, sizeof start)) return name;
     } else {
-        of_file(folder, start);
+        path_of_file(folder, start);
     }
     snprintf(path, 2 * PATH_MAX, "%s/%s", start, name);
     return path;
@@ -120,7 +120,7 @@ static const char *size_of(int file, char *text) {
 #define GUARD(operation, path, note, call)               \
     char path_buffer[2 * PATH_MAX], note_buffer[2 * PATH_MAX];         \
     (void)path_buffer, (void)note_buffer;                              \
-    enum verdict verdict = judge(operation, path, note); \
+    enum verdict verdict = decide(operation, path, note); \
     if (verdict == FAIL || verdict == HALF) return -1;   \
     __typeof__(call) result = call;                      \
     if (verdict == DIE_AFTER) die();                     \
@@ -129,14 +129,14 @@ static const char *size_of(int file, char *text) {
 // The same for calls that write `size` bytes.
 #define GUARD_WRITE(file, size, call)                    \
     char path_buffer[PATH_MAX];                                 \
-    enum verdict verdict = judge("write", of_file(file, path_buffer), ""); \
+    enum verdict verdict = decide("write", path_of_file(file, path_buffer), ""); \
     if (verdict == FAIL) return -1;                      \
     if (verdict == HALF && size > 1) size /= 2;          \
     ssize_t result = call;                               \
     if (verdict == DIE_AFTER) die();                     \
     return result
 
-static const char *opening(int flags) { return flags & (O_WRONLY | O_RDWR | O_CREAT) ? "open" : "read"; }
+static const char *open_operation(int flags) { return flags & (O_WRONLY | O_RDWR | O_CREAT) ? "open" : "read"; }
 
 #define MODE(flags)                                      \
     mode_t mode = 0;                                     \
@@ -149,19 +149,19 @@ static const char *opening(int flags) { return flags & (O_WRONLY | O_RDWR | O_CR
 
 int open(const char *name, int flags, ...) {
     MODE(flags)
-    GUARD(opening(flags), below(AT_FDCWD, name, path_buffer), "", REAL(open)(name, flags, mode));
+    GUARD(open_operation(flags), path_below(AT_FDCWD, name, path_buffer), "", REAL(open)(name, flags, mode));
 }
 int open64(const char *name, int flags, ...) {
     MODE(flags)
-    GUARD(opening(flags), below(AT_FDCWD, name, path_buffer), "", REAL(open64)(name, flags, mode));
+    GUARD(open_operation(flags), path_below(AT_FDCWD, name, path_buffer), "", REAL(open64)(name, flags, mode));
 }
 int openat(int folder, const char *name, int flags, ...) {
     MODE(flags)
-    GUARD(opening(flags), below(folder, name, path_buffer), "", REAL(openat)(folder, name, flags, mode));
+    GUARD(open_operation(flags), path_below(folder, name, path_buffer), "", REAL(openat)(folder, name, flags, mode));
 }
 int openat64(int folder, const char *name, int flags, ...) {
     MODE(flags)
-    GUARD(opening(flags), below(folder, name, path_buffer), "", REAL(openat64)(folder, name, flags, mode));
+    GUARD(open_operation(flags), path_below(folder, name, path_buffer), "", REAL(openat64)(folder, name, flags, mode));
 }
 
 ssize_t write(int file, const void *bytes, size_t size) {
@@ -177,33 +177,33 @@ ssize_t sendfile64(int out, int in, off64_t *from, size_t size) {
     GUARD_WRITE(out, size, REAL(sendfile64)(out, in, from, size));
 }
 ssize_t writev(int file, const struct iovec *parts, int count) {
-    GUARD("write", of_file(file, path_buffer), "", REAL(writev)(file, parts, count));
+    GUARD("write", path_of_file(file, path_buffer), "", REAL(writev)(file, parts, count));
 }
 
-int fsync(int file) { GUARD("fsync", of_file(file, path_buffer), size_of(file, note_buffer), REAL(fsync)(file)); }
-int fdatasync(int file) { GUARD("fsync", of_file(file, path_buffer), size_of(file, note_buffer), REAL(fdatasync)(file)); }
-int ftruncate64(int file, off64_t size) { GUARD("truncate", of_file(file, path_buffer), "", REAL(ftruncate64)(file, size)); }
+int fsync(int file) { GUARD("fsync", path_of_file(file, path_buffer), size_of(file, note_buffer), REAL(fsync)(file)); }
+int fdatasync(int file) { GUARD("fsync", path_of_file(file, path_buffer), size_of(file, note_buffer), REAL(fdatasync)(file)); }
+int ftruncate64(int file, off64_t size) { GUARD("truncate", path_of_file(file, path_buffer), "", REAL(ftruncate64)(file, size)); }
 
 int rename(const char *from, const char *to) {
-    GUARD("rename", below(AT_FDCWD, to, path_buffer), below(AT_FDCWD, from, note_buffer), REAL(rename)(from, to));
+    GUARD("rename", path_below(AT_FDCWD, to, path_buffer), path_below(AT_FDCWD, from, note_buffer), REAL(rename)(from, to));
 }
 int renameat(int from_folder, const char *from, int folder, const char *to) {
-    GUARD("rename", below(folder, to, path_buffer), below(from_folder, from, note_buffer), REAL(renameat)(from_folder, from, folder, to));
+    GUARD("rename", path_below(folder, to, path_buffer), path_below(from_folder, from, note_buffer), REAL(renameat)(from_folder, from, folder, to));
 }
 int renameat2(int from_folder, const char *from, int folder, const char *to, unsigned flags) {
-    GUARD("rename", below(folder, to, path_buffer), below(from_folder, from, note_buffer), REAL(renameat2)(from_folder, from, folder, to, flags));
+    GUARD("rename", path_below(folder, to, path_buffer), path_below(from_folder, from, note_buffer), REAL(renameat2)(from_folder, from, folder, to, flags));
 }
-int link(const char *from, const char *to) { GUARD("link", below(AT_FDCWD, to, path_buffer), "", REAL(link)(from, to)); }
+int link(const char *from, const char *to) { GUARD("link", path_below(AT_FDCWD, to, path_buffer), "", REAL(link)(from, to)); }
 int linkat(int from_folder, const char *from, int folder, const char *to, int flags) {
-    GUARD("link", below(folder, to, path_buffer), "", REAL(linkat)(from_folder, from, folder, to, flags));
+    GUARD("link", path_below(folder, to, path_buffer), "", REAL(linkat)(from_folder, from, folder, to, flags));
 }
-int symlink(const char *to, const char *name) { GUARD("link", below(AT_FDCWD, name, path_buffer), "", REAL(symlink)(to, name)); }
-int mkdir(const char *name, mode_t mode) { GUARD("mkdir", below(AT_FDCWD, name, path_buffer), "", REAL(mkdir)(name, mode)); }
+int symlink(const char *to, const char *name) { GUARD("link", path_below(AT_FDCWD, name, path_buffer), "", REAL(symlink)(to, name)); }
+int mkdir(const char *name, mode_t mode) { GUARD("mkdir", path_below(AT_FDCWD, name, path_buffer), "", REAL(mkdir)(name, mode)); }
 int mkdirat(int folder, const char *name, mode_t mode) {
-    GUARD("mkdir", below(folder, name, path_buffer), "", REAL(mkdirat)(folder, name, mode));
+    GUARD("mkdir", path_below(folder, name, path_buffer), "", REAL(mkdirat)(folder, name, mode));
 }
-int unlink(const char *name) { GUARD("unlink", below(AT_FDCWD, name, path_buffer), "", REAL(unlink)(name)); }
+int unlink(const char *name) { GUARD("unlink", path_below(AT_FDCWD, name, path_buffer), "", REAL(unlink)(name)); }
 int unlinkat(int folder, const char *name, int flags) {
-    GUARD("unlink", below(folder, name, path_buffer), "", REAL(unlinkat)(folder, name, flags));
+    GUARD("unlink", path_below(folder, name, path_buffer), "", REAL(unlinkat)(folder, name, flags));
 }
-int rmdir(const char *name) { GUARD("unlink", below(AT_FDCWD, name, path_buffer), "", REAL(rmdir)(name)); }
+int rmdir(const char *name) { GUARD("unlink", path_below(AT_FDCWD, name, path_buffer), "", REAL(rmdir)(name)); }

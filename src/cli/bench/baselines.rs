@@ -14,10 +14,13 @@ pub(super) struct Baselines {
     process: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
+    /// Names of the available indexes, such as `faiss-flat`.
     pub(super) indexes: Vec<String>,
+    /// Versions and build times of the libraries.
     pub(super) about: String,
 }
 
+/// The first line that the process prints.
 #[derive(Deserialize)]
 struct Hello {
     indexes: Vec<String>,
@@ -40,14 +43,14 @@ impl Baselines {
         command.arg(rayon::current_num_threads().to_string());
         command.args(hnsw.then_some("hnsw"));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let skipped = || {
+        let warn_skipped = || {
             let note = format!(
                 "SKIPPED: {python} has no numpy, or neither faiss nor usearch; give --python"
             );
             output::warn(&note);
         };
         let Ok(mut process) = command.spawn() else {
-            skipped();
+            warn_skipped();
             return Ok(None);
         };
         let pipes = process.stdin.take().zip(process.stdout.take());
@@ -56,7 +59,7 @@ impl Baselines {
         let mut line = String::new();
         output.read_line(&mut line)?;
         let Ok(Hello { indexes, about }) = serde_json::from_str(&line) else {
-            skipped();
+            warn_skipped();
             return Ok(None);
         };
         let about: Vec<String> =
@@ -64,6 +67,7 @@ impl Baselines {
         Ok(Some(Self { process, input, output, indexes, about: about.join(", ") }))
     }
 
+    /// Searches all queries for `k` keys each. Returns the seconds and the recall, from 0 to 1.
     pub(super) fn search(&mut self, name: &str, k: usize) -> anyhow::Result<(f64, f64)> {
         writeln!(self.input, "{name} {k}")?;
         let mut line = String::new();

@@ -25,10 +25,10 @@ impl ClusteredKeys {
         Self { random, centres, width }
     }
 
-    /// The next vectors, `[rows, width]`.
-    pub(super) fn rows(&mut self, rows: usize) -> Vec<f32> {
-        let mut vectors = Vec::with_capacity(rows * self.width);
-        for _ in 0..rows {
+    /// The next `count` vectors, `[count, width]`.
+    pub(super) fn rows(&mut self, count: usize) -> Vec<f32> {
+        let mut vectors = Vec::with_capacity(count * self.width);
+        for _ in 0..count {
             let centre = self.random.random_range(0..CENTRES) * self.width;
             let centre = &self.centres[centre..centre + self.width];
             let near = |number: &f32| number + self.random.random_range(-SPREAD..SPREAD);
@@ -57,7 +57,7 @@ impl ClusteredKeys {
     }
 }
 
-/// Uniform random numbers between -1 and 1.
-pub(super) fn uniform(random: &mut ChaCha8Rng, numbers: usize) -> Vec<f32> {
-    (0..numbers).map(|_| random.random_range(-1.0..1.0)).collect()
+/// Uniform random numbers from -1 to 1.
+pub(super) fn uniform(random: &mut ChaCha8Rng, count: usize) -> Vec<f32> {
+    (0..count).map(|_| random.random_range(-1.0..1.0)).collect()
 }

@@ -25,7 +25,7 @@ use super::{median, peak_memory};
 /// A value of 32 KB: 16 tokens of 1,024 f16 numbers.
 const VALUE: ValueFormat = ValueFormat { tokens: 16, width: 1024, dtype: ValueDtype::F16 };
 /// Number of values to gather at once.
-const GATHERED: usize = 100;
+const GATHERED_VALUES: usize = 100;
 
 /// Measure the speed of a memory: search, compared with faiss and usearch, and reading values.
 #[derive(Debug, Args)]
@@ -69,20 +69,21 @@ impl MemoryBench {
         let path = |name: &str| folder.path().join(name);
         let mut clustered = ClusteredKeys::new(self.width);
         let queries = clustered.rows(self.queries);
-        output::replace_atomic(&path("queries.f32"), &bytes(&queries))?;
-        let mut copy = BufWriter::new(create_new_file(&path("keys.f32"))?);
-        let copied = |keys: &[f32]| {
-            let written = copy.write_all(&bytes(keys));
+        output::replace_atomic(&path("queries.f32"), &le_bytes(&queries))?;
+        let mut key_file = BufWriter::new(create_new_file(&path("keys.f32"))?);
+        let write_keys = |keys: &[f32]| {
+            let written = key_file.write_all(&le_bytes(keys));
             written.map_err(|source| MemoryError::Write { file: path("keys.f32"), source })
         };
         let format = MemoryFormat { width: self.width, normalised: true, values: None };
         let start = Instant::now();
-        let batches = clustered.batches(self.keys, copied);
+        let batches = clustered.batches(self.keys, write_keys);
         let mut writer = Writer::create(path("memory"), format, self.keys, batches)?;
-        let built = start.elapsed().as_secs_f64();
-        copy.flush()?;
-        let mut lines =
-            vec![format!("build {built:.2} s (create, normalise, write and sync the keys)")];
+        let build_seconds = start.elapsed().as_secs_f64();
+        key_file.flush()?;
+        let mut lines = vec![format!(
+            "build {build_seconds:.2} s (create, normalise, write and sync the keys)"
+        )];
         if self.hnsw {
             let bar = output::progress_bar(self.keys, "keys");
             let start = Instant::now();
@@ -92,12 +93,12 @@ impl MemoryBench {
         }
         let generation = writer.generation();
         let graphs = Hnsw::open(generation, Hnsw::EF_SEARCH)?;
-        let mut ours: Vec<(&str, &dyn Index)> = vec![("engram exact", &Exact)];
+        let mut engram_indexes: Vec<(&str, &dyn Index)> = vec![("engram exact", &Exact)];
         if self.hnsw {
-            ours.push(("engram hnsw", &graphs));
+            engram_indexes.push(("engram hnsw", &graphs));
         }
         let mut baselines = Baselines::start(&self.python, folder.path(), self.width, self.hnsw)?;
-        let theirs =
+        let baseline_indexes =
             baselines.as_ref().map_or_else(Vec::new, |baselines| baselines.indexes.clone());
         lines.extend(baselines.as_ref().map(|baselines| baselines.about.clone()));
 
@@ -108,28 +109,32 @@ impl MemoryBench {
             let k = &(*k).min(self.keys);
             let queries = Queries { keys: &queries, k: *k };
             let exact = Exact.search(generation, queries, &Filter::default())?;
-            let mut times = vec![Vec::new(); ours.len() + theirs.len()];
+            let mut times = vec![Vec::new(); engram_indexes.len() + baseline_indexes.len()];
             let mut recalls = vec![0.0; times.len()];
             for _ in 0..self.rounds.max(1) {
-                for (at, (_, index)) in ours.iter().enumerate() {
+                for (i, (_, index)) in engram_indexes.iter().enumerate() {
                     let start = Instant::now();
-                    let found = index.search(generation, queries, &Filter::default())?;
-                    times[at].push(start.elapsed().as_secs_f64());
-                    recalls[at] = found.recall(&exact);
+                    let results = index.search(generation, queries, &Filter::default())?;
+                    times[i].push(start.elapsed().as_secs_f64());
+                    recalls[i] = results.recall(&exact);
                 }
-                for (at, name) in theirs.iter().enumerate() {
+                for (i, name) in baseline_indexes.iter().enumerate() {
                     let Some(baselines) = &mut baselines else { continue };
                     let (seconds, recall) = baselines.search(name, *k)?;
-                    times[ours.len() + at].push(seconds);
-                    recalls[ours.len() + at] = recall;
+                    times[engram_indexes.len() + i].push(seconds);
+                    recalls[engram_indexes.len() + i] = recall;
                 }
             }
             let medians: Vec<f64> = times.into_iter().map(median).collect();
-            let names = ours.iter().map(|(name, _)| *name).chain(theirs.iter().map(String::as_str));
-            let flat = theirs.iter().position(|name| name == "faiss-flat");
-            let flat = flat.map(|at| medians[ours.len() + at]);
+            let names = engram_indexes
+                .iter()
+                .map(|(name, _)| *name)
+                .chain(baseline_indexes.iter().map(String::as_str));
+            let faiss_flat = baseline_indexes.iter().position(|name| name == "faiss-flat");
+            let flat_seconds = faiss_flat.map(|i| medians[engram_indexes.len() + i]);
             for ((name, seconds), recall) in names.zip(&medians).zip(&recalls) {
-                let ratio = flat.map_or("-".to_owned(), |flat| format!("{:.2}×", seconds / flat));
+                let ratio =
+                    flat_seconds.map_or("-".to_owned(), |flat| format!("{:.2}×", seconds / flat));
                 lines.push(format!(
                     "| {name} | {k} | {:.0} | {:.0} | {recall:.4} | {ratio} |",
                     1000.0 * seconds,
@@ -146,7 +151,7 @@ impl MemoryBench {
             ));
         }
         if self.values > 0 {
-            lines.extend(values(&path("values"), self.values, self.rounds.max(1))?);
+            lines.extend(time_values(&path("values"), self.values, self.rounds.max(1))?);
         }
         output::print(&lines.join("\n"))?;
         Ok(Outcome::Done)
@@ -154,7 +159,7 @@ impl MemoryBench {
 }
 
 /// Times opening a memory with large values and gathering some of the values.
-fn values(folder: &Path, count: usize, rounds: usize) -> anyhow::Result<Vec<String>> {
+fn time_values(folder: &Path, count: usize, rounds: usize) -> anyhow::Result<Vec<String>> {
     let format = MemoryFormat { width: 64, normalised: true, values: Some(VALUE) };
     let size = VALUE.tokens * VALUE.width;
     let mut random = ChaCha8Rng::seed_from_u64(2);
@@ -165,34 +170,38 @@ fn values(folder: &Path, count: usize, rounds: usize) -> anyhow::Result<Vec<Stri
         Ok(Batch { entries, keys: vec![1.0; rows * 64], values: values[..rows * size].to_vec() })
     });
     drop(Writer::create(folder, format, count, batches)?);
-    let (mut opened, mut gathered) = (Vec::new(), Vec::new());
+    let (mut open_seconds, mut gather_seconds) = (Vec::new(), Vec::new());
     let rows: Vec<Row> = {
         let generation = Memory::open(folder)?.generation();
-        let all: Vec<Row> = generation.live_rows().collect();
-        (0..GATHERED).map(|_| all[random.random_range(0..all.len())]).collect()
+        let live_rows: Vec<Row> = generation.live_rows().collect();
+        (0..GATHERED_VALUES).map(|_| live_rows[random.random_range(0..live_rows.len())]).collect()
     };
     for _ in 0..rounds {
         let start = Instant::now();
         let generation = Memory::open(folder)?.generation();
-        opened.push(start.elapsed().as_secs_f64());
+        open_seconds.push(start.elapsed().as_secs_f64());
         let mut values = generation.values(&rows)?;
         let start = Instant::now();
         generation.read_values(&rows, &mut values)?;
-        gathered.push(start.elapsed().as_secs_f64());
-        anyhow::ensure!(values.len() == GATHERED * size, "values are missing");
+        gather_seconds.push(start.elapsed().as_secs_f64());
+        anyhow::ensure!(values.len() == GATHERED_VALUES * size, "values are missing");
     }
     let bytes = count * size * 2;
     Ok(vec![
-        format!("open a memory of {} MB: {:.2} ms", bytes / 1_000_000, 1000.0 * median(opened)),
         format!(
-            "gather {GATHERED} values of {} KB as f32, warm: {:.2} ms",
+            "open a memory of {} MB: {:.2} ms",
+            bytes / 1_000_000,
+            1000.0 * median(open_seconds)
+        ),
+        format!(
+            "gather {GATHERED_VALUES} values of {} KB as f32, warm: {:.2} ms",
             size * 2 / 1024,
-            1000.0 * median(gathered)
+            1000.0 * median(gather_seconds)
         ),
     ])
 }
 
 /// The numbers as little-endian bytes, for NumPy.
-fn bytes(numbers: &[f32]) -> Vec<u8> {
+fn le_bytes(numbers: &[f32]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
 }

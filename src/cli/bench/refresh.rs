@@ -55,7 +55,8 @@ struct Round {
     /// Steps per second during a refresh.
     rate_with_refresh: f64,
     /// The worker's CPU time as a share of the time of all cores.
-    share: f64,
+    cpu_share: f64,
+    /// The duration of the refresh.
     seconds: f64,
     /// The largest increase in anonymous memory, in bytes.
     extra_bytes: u64,
@@ -78,17 +79,18 @@ impl RefreshBench {
         let mut rounds = Vec::new();
         let bar = output::progress_bar(self.rounds.max(1), "rounds");
         for _ in 0..self.rounds.max(1) {
-            let free = writer.take().context("the refresh did not return the writer")?;
-            let (round, free) = self.round(&memory, free, &queries)?;
-            writer = Some(free);
+            let current_writer = writer.take().context("the refresh did not return the writer")?;
+            let (round, returned) = self.measure_round(&memory, current_writer, &queries)?;
+            writer = Some(returned);
             rounds.push(round);
             bar.inc(1);
         }
         bar.finish_and_clear();
-        let middle = |of: fn(&Round) -> f64| median(rounds.iter().map(of).collect());
-        let without = middle(|round| round.rate_without_refresh);
-        let with = middle(|round| round.rate_with_refresh);
-        let slowdown = middle(|round| 1.0 - round.rate_with_refresh / round.rate_without_refresh);
+        let median_of = |value: fn(&Round) -> f64| median(rounds.iter().map(value).collect());
+        let without = median_of(|round| round.rate_without_refresh);
+        let with = median_of(|round| round.rate_with_refresh);
+        let slowdown =
+            median_of(|round| 1.0 - round.rate_with_refresh / round.rate_without_refresh);
         output::print(&format!(
             "{} entries of {} numbers with values of {} KB, {} threads; medians of {} rounds\n\
              refresh during the steps: {:.1} s\n\
@@ -100,72 +102,76 @@ impl RefreshBench {
             values.tokens * values.width * 2 / 1024,
             rayon::current_num_threads(),
             rounds.len(),
-            middle(|round| round.seconds),
+            median_of(|round| round.seconds),
             100.0 * slowdown,
-            100.0 * middle(|round| round.share),
+            100.0 * median_of(|round| round.cpu_share),
             rounds.iter().map(|round| round.extra_bytes).max().unwrap_or(0) as f64 / 1e6,
         ))?;
         Ok(Outcome::Done)
     }
 
-    fn round(
+    /// Times steps during a refresh, then equally long without. Returns the writer with the round.
+    fn measure_round(
         &self,
         memory: &Memory,
         writer: Writer,
         queries: &[f32],
     ) -> anyhow::Result<(Round, Writer)> {
-        let before = anonymous_memory();
-        let (done, busy) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicU64::new(0)));
-        let encode = self.encoder(Arc::clone(&done), Arc::clone(&busy));
+        let bytes_before = anonymous_memory();
+        let (encoded_entries, cpu_nanoseconds) =
+            (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicU64::new(0)));
+        let encode = self.encoder(Arc::clone(&encoded_entries), Arc::clone(&cpu_nanoseconds));
         let start = Instant::now();
         let refresh = Refresh::start(writer, RefreshSteps { start: 0, lag: 0 }, encode);
         let (mut steps, mut extra_bytes) = (0, 0);
-        while done.load(Ordering::Relaxed) < self.entries {
+        while encoded_entries.load(Ordering::Relaxed) < self.entries {
             step(memory, queries)?;
             steps += 1;
-            extra_bytes = extra_bytes.max(anonymous_memory().saturating_sub(before));
+            extra_bytes = extra_bytes.max(anonymous_memory().saturating_sub(bytes_before));
         }
         let seconds = start.elapsed().as_secs_f64();
         let cores = std::thread::available_parallelism()?.get() as f64;
-        let share = busy.load(Ordering::Relaxed) as f64 / 1e9 / seconds / cores;
+        let cpu_share = cpu_nanoseconds.load(Ordering::Relaxed) as f64 / 1e9 / seconds / cores;
         let Adoption::Now(adopted) = refresh.adopt(0, memory)? else {
             anyhow::bail!("the refresh was not adopted at once")
         };
-        let (start, mut undisturbed) = (Instant::now(), 0);
+        let (start, mut steps_without_refresh) = (Instant::now(), 0);
         while start.elapsed().as_secs_f64() < seconds {
             step(memory, queries)?;
-            undisturbed += 1;
+            steps_without_refresh += 1;
         }
-        let rate_without_refresh = f64::from(undisturbed) / start.elapsed().as_secs_f64();
+        let rate_without_refresh = f64::from(steps_without_refresh) / start.elapsed().as_secs_f64();
         let rate_with_refresh = f64::from(steps) / seconds;
-        let round = Round { rate_without_refresh, rate_with_refresh, share, seconds, extra_bytes };
+        let round =
+            Round { rate_without_refresh, rate_with_refresh, cpu_share, seconds, extra_bytes };
         Ok((round, adopted.writer))
     }
 
     /// Returns an encoder that multiplies each key by a matrix several times. It stores the number
-    /// of encoded entries in `done` and the worker's CPU time in nanoseconds in `busy`.
+    /// of encoded entries and the worker's CPU time.
     fn encoder(
         &self,
-        done: Arc<AtomicUsize>,
-        busy: Arc<AtomicU64>,
+        encoded_entries: Arc<AtomicUsize>,
+        cpu_nanoseconds: Arc<AtomicU64>,
     ) -> impl FnMut(Batch) -> Result<Batch, MemoryError> + Send + 'static {
         let (width, matmuls) = (self.width, self.matmuls);
         let matrix: Vec<f32> = ClusteredKeys::new(width).rows(width);
         move |mut batch| {
             for key in batch.keys.chunks_mut(width) {
                 for _ in 0..matmuls {
-                    let mut next = vec![0f32; width];
+                    let mut product = vec![0f32; width];
                     for (number, row) in key.iter().zip(matrix.chunks(width)) {
-                        next.iter_mut()
+                        product
+                            .iter_mut()
                             .zip(row)
-                            .for_each(|(next, weight)| *next += number * weight);
+                            .for_each(|(product, weight)| *product += number * weight);
                     }
-                    let length = next.iter().map(|x| x * x).sum::<f32>().sqrt().max(1e-20);
-                    key.iter_mut().zip(next).for_each(|(key, next)| *key = next / length);
+                    let length = product.iter().map(|x| x * x).sum::<f32>().sqrt().max(1e-20);
+                    key.iter_mut().zip(product).for_each(|(key, product)| *key = product / length);
                 }
             }
-            busy.store(cpu_time().unwrap_or(0), Ordering::Relaxed);
-            done.fetch_add(batch.entries.len(), Ordering::Relaxed);
+            cpu_nanoseconds.store(cpu_time().unwrap_or(0), Ordering::Relaxed);
+            encoded_entries.fetch_add(batch.entries.len(), Ordering::Relaxed);
             Ok(batch)
         }
     }

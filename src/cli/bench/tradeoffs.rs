@@ -23,9 +23,9 @@ use super::median;
 const PLOTS: [&str; 3] = ["search.svg", "recall.svg", "cache.svg"];
 /// Number of queries in a batch.
 const QUERIES: usize = 1000;
-/// Default number of entries to find for each query.
+/// Number of entries to find for each query in `search.svg`.
 const K: usize = 10;
-/// Numbers of entries to find in a graph.
+/// Numbers of entries to find for each query in `recall.svg`.
 const KS: [usize; 2] = [10, 100];
 /// Numbers of candidates per result in a graph search.
 const CANDIDATES: [usize; 5] = [2, 4, 8, 16, 32];
@@ -36,12 +36,12 @@ const LOOKUPS: usize = 2000;
 /// Number of rows in a lookup.
 const ROWS_PER_LOOKUP: usize = 100;
 /// The exponent of the Zipf distribution of the rows in lookups.
-const ZIPF: f64 = 1.0;
+const ZIPF_EXPONENT: f64 = 1.0;
 /// Number of values in the memory of the cache benchmark.
-const CACHED: usize = 20_000;
-/// A value of 8 KB.
+const CACHED_VALUES: usize = 20_000;
+/// A value of 8 KB: 16 tokens of 256 f16 numbers.
 const VALUE: ValueFormat = ValueFormat { tokens: 16, width: 256, dtype: ValueDtype::F16 };
-/// Number of values for the comparison of number types.
+/// Number of values for the comparison of f16 and int8.
 const VALUES: usize = 1000;
 /// Cache sizes as shares of all values.
 const SHARES: [f64; 6] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5];
@@ -51,7 +51,7 @@ const SHARES: [f64; 6] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5];
 #[command(after_help = "\
 Writes search.svg (time against number of keys), recall.svg (speed against recall, for several
 --ef-search) and cache.svg (hit rate and time against the size of the value cache). Prints the
-plotted numbers and the cost of both value types.
+plotted numbers, and the size, reading time and error of values as f16 and as int8.
 
 Building the graphs takes most of the time: 2 minutes for 20,000 keys of dimension 384. The time
 grows faster than the number of keys.
@@ -98,8 +98,8 @@ impl TradeoffBench {
             let searches = BATCHES.iter().map(|batch| (*batch, &Exact as &dyn Index));
             for (line, (batch, index)) in lines.iter_mut().zip(searches.chain([(1, &graphs as _)]))
             {
-                let some = Queries { keys: &queries[..batch * self.width], k: K };
-                let seconds = self.seconds(index, generation, some)?;
+                let batch_queries = Queries { keys: &queries[..batch * self.width], k: K };
+                let seconds = self.median_seconds(index, generation, batch_queries)?;
                 line.points.push((*count as f64, 1000.0 * seconds / batch as f64));
             }
             recall = self.recall(generation, &queries)?;
@@ -112,20 +112,20 @@ impl TradeoffBench {
             &recall,
         )?;
         output::print(&value_types(folder.path())?)?;
-        let cache = cache(&folder.path().join("values"))?;
+        let cache = cache_lines(&folder.path().join("values"))?;
         self.plot(PLOTS[2], [Axis::logarithmic("cache size, MB"), Axis::linear("share")], &cache)?;
         Ok(Outcome::Done)
     }
 
-    /// The median time of a search.
-    fn seconds(
+    /// The median time of a search, in seconds.
+    fn median_seconds(
         &self,
         index: &dyn Index,
         generation: &Generation,
         queries: Queries<'_>,
     ) -> anyhow::Result<f64> {
         let mut times = Vec::new();
-        // A small search is too short to time: time several together.
+        // One small search is too short to time, so several are timed together.
         let repeats = (100 * self.width / queries.keys.len()).max(1);
         for _ in 0..self.rounds.max(1) {
             let start = Instant::now();
@@ -137,7 +137,8 @@ impl TradeoffBench {
         Ok(median(times))
     }
 
-    /// Measures speed and recall for each number of candidates.
+    /// Measures queries per second and recall for each number of candidates, and the speed of an
+    /// exact search.
     fn recall(&self, generation: &Generation, keys: &[f32]) -> anyhow::Result<Vec<Line>> {
         let speed = |seconds: f64| QUERIES as f64 / seconds;
         let mut lines = Vec::new();
@@ -147,12 +148,12 @@ impl TradeoffBench {
             let mut points = Vec::new();
             for candidates in CANDIDATES {
                 let graphs = Hnsw::open(generation, candidates * k)?;
-                let found = graphs.search(generation, queries, &Filter::default())?;
-                let seconds = self.seconds(&graphs, generation, queries)?;
-                points.push((found.recall(&exact), speed(seconds)));
+                let results = graphs.search(generation, queries, &Filter::default())?;
+                let seconds = self.median_seconds(&graphs, generation, queries)?;
+                points.push((results.recall(&exact), speed(seconds)));
             }
             lines.push(Line::new(format!("graph, k {k}"), points));
-            let seconds = self.seconds(&Exact, generation, queries)?;
+            let seconds = self.median_seconds(&Exact, generation, queries)?;
             lines.push(Line::new(format!("exact, k {k}"), vec![(1.0, speed(seconds))]));
         }
         Ok(lines)
@@ -171,7 +172,7 @@ impl TradeoffBench {
     }
 }
 
-/// Measures size, reading time and error of values in both number types.
+/// Measures size, reading time and relative error of values as f16 and as int8.
 fn value_types(folder: &Path) -> anyhow::Result<String> {
     let mut random = ChaCha8Rng::seed_from_u64(5);
     let values: Vec<f32> = (0..VALUES * VALUE.tokens * VALUE.width)
@@ -192,17 +193,18 @@ fn value_types(folder: &Path) -> anyhow::Result<String> {
         let writer = Writer::create(folder.join(name), format, VALUES, [Ok(batch)].into_iter())?;
         let generation = writer.generation();
         let rows: Vec<Row> = generation.live_rows().collect();
-        let (mut read, mut times) = (Vec::new(), Vec::new());
+        let (mut restored, mut times) = (Vec::new(), Vec::new());
         for _ in 0..21 {
             let start = Instant::now();
-            generation.read_values(&rows, &mut read)?;
+            generation.read_values(&rows, &mut restored)?;
             times.push(start.elapsed().as_secs_f64());
         }
         let square = |numbers: &mut dyn Iterator<Item = f32>| -> f64 {
             numbers.map(|number| f64::from(number).powi(2)).sum()
         };
-        let lost = square(&mut read.iter().zip(&values).map(|(read, value)| read - value));
-        let error = (lost / square(&mut values.iter().copied())).sqrt();
+        let squared_error =
+            square(&mut restored.iter().zip(&values).map(|(restored, value)| restored - value));
+        let error = (squared_error / square(&mut values.iter().copied())).sqrt();
         let bytes = if dtype == ValueDtype::F16 { 2 * size } else { size + 4 * VALUE.tokens };
         lines.push(format!(
             "values: {name}: {bytes} bytes each, {:.3} ms to read {VALUES}, relative error {error:.6}",
@@ -214,28 +216,28 @@ fn value_types(folder: &Path) -> anyhow::Result<String> {
 
 /// Measures hit rate and lookup time for several cache sizes. Times are relative to lookups without
 /// a cache.
-fn cache(folder: &Path) -> anyhow::Result<Vec<Line>> {
+fn cache_lines(folder: &Path) -> anyhow::Result<Vec<Line>> {
     let format = MemoryFormat { width: 8, normalised: true, values: Some(VALUE) };
     let size = VALUE.tokens * VALUE.width;
     let mut random = ChaCha8Rng::seed_from_u64(3);
-    let batches = (0..CACHED).step_by(100).map(|first| {
+    let batches = (0..CACHED_VALUES).step_by(100).map(|first| {
         let entries = (first as i64..first as i64 + 100).map(Entry::bare).collect();
         let values = uniform(&mut random, size).repeat(100);
         Ok(Batch { entries, keys: vec![1.0; 100 * format.width], values })
     });
-    let writer = Writer::create(folder, format, CACHED, batches)?;
+    let writer = Writer::create(folder, format, CACHED_VALUES, batches)?;
     let generation = writer.generation();
     let rows: Vec<Row> = generation.live_rows().collect();
-    // Cumulative sums of 1, 1/2, 1/3, …, to draw rows from a Zipf distribution.
-    let mut sums = Vec::with_capacity(CACHED);
-    (1..=CACHED).fold(0.0, |sum, rank| {
-        sums.push(sum + (rank as f64).powf(-ZIPF));
-        sum + (rank as f64).powf(-ZIPF)
+    // Cumulative cumulative_weights of 1, 1/2, 1/3, …, to draw rows from a Zipf distribution.
+    let mut cumulative_weights = Vec::with_capacity(CACHED_VALUES);
+    (1..=CACHED_VALUES).fold(0.0, |sum, rank| {
+        cumulative_weights.push(sum + (rank as f64).powf(-ZIPF_EXPONENT));
+        sum + (rank as f64).powf(-ZIPF_EXPONENT)
     });
     let mut random = ChaCha8Rng::seed_from_u64(4);
     let mut draw = || {
-        let at = random.random_range(0.0..sums[CACHED - 1]);
-        rows[sums.partition_point(|sum| *sum < at).min(CACHED - 1)]
+        let target = random.random_range(0.0..cumulative_weights[CACHED_VALUES - 1]);
+        rows[cumulative_weights.partition_point(|sum| *sum < target).min(CACHED_VALUES - 1)]
     };
     let lookups: Vec<Vec<Row>> =
         (0..LOOKUPS).map(|_| (0..ROWS_PER_LOOKUP).map(|_| draw()).collect()).collect();
@@ -247,26 +249,29 @@ fn cache(folder: &Path) -> anyhow::Result<Vec<Line>> {
     for rows in &lookups[LOOKUPS / 2..] {
         generation.read_values(rows, &mut values)?;
     }
-    let without = start.elapsed().as_secs_f64();
+    let uncached_seconds = start.elapsed().as_secs_f64();
     let (mut hits, mut times) = (Vec::new(), Vec::new());
     for share in SHARES {
-        let capacity_bytes = (share * (CACHED * size * 2) as f64) as u64;
+        let capacity_bytes = (share * (CACHED_VALUES * size * 2) as f64) as u64;
         let cache = ValueCache::new(CacheSettings { capacity_bytes, background_from: None });
-        let mut found = CachedValues::default();
-        let (warm, timed) = lookups.split_at(LOOKUPS / 2);
-        for rows in warm {
-            cache.read_into(generation, rows, &mut found)?;
+        let mut read_values = CachedValues::default();
+        let (warm_up, timed) = lookups.split_at(LOOKUPS / 2);
+        for rows in warm_up {
+            cache.read_into(generation, rows, &mut read_values)?;
         }
-        let before = cache.statistics();
+        let statistics_before = cache.statistics();
         let start = Instant::now();
         for rows in timed {
-            cache.read_into(generation, rows, &mut found)?;
+            cache.read_into(generation, rows, &mut read_values)?;
         }
         let megabytes = capacity_bytes as f64 / 1e6;
-        let after = cache.statistics();
-        let (own, missed) = (after.hits - before.hits, after.misses - before.misses);
-        hits.push((megabytes, own as f64 / (own + missed) as f64));
-        times.push((megabytes, start.elapsed().as_secs_f64() / without));
+        let statistics = cache.statistics();
+        let (hit_count, miss_count) = (
+            statistics.hits - statistics_before.hits,
+            statistics.misses - statistics_before.misses,
+        );
+        hits.push((megabytes, hit_count as f64 / (hit_count + miss_count) as f64));
+        times.push((megabytes, start.elapsed().as_secs_f64() / uncached_seconds));
     }
     Ok(vec![
         Line::new("hit rate of the cache", hits),

@@ -110,14 +110,14 @@ impl Audiovisual {
             let image_file = |index: usize| staging.join(format!("frames/{index:05}.png"));
             output::create_folder(&staging.join("frames"))?;
             for first in (0..count).step_by(BATCH) {
-                for one in generate(first..count.min(first + BATCH))? {
-                    let audio = staging.join(format!("{}.wav", one.id));
-                    output::write_new(&audio, &wav(&one.samples)?)?;
-                    references += &format!("{}\t{}\n", one.id, one.text);
-                    let indices = sample_evenly(&one.frames, usize::from(self.frames));
+                for clip in generate(first..count.min(first + BATCH))? {
+                    let audio = staging.join(format!("{}.wav", clip.id));
+                    output::write_new(&audio, &wav(&clip.samples)?)?;
+                    references += &format!("{}\t{}\n", clip.id, clip.text);
+                    let indices = sample_evenly(&clip.frames, usize::from(self.frames));
                     let frames = indices.map(|index| Frame::from(image_file(*index))).collect();
-                    image_indices.extend(sample_evenly(&one.frames, usize::from(self.frames)));
-                    let (id, text) = (one.id, Some(one.text));
+                    image_indices.extend(sample_evenly(&clip.frames, usize::from(self.frames)));
+                    let (id, text) = (clip.id, Some(clip.text));
                     clips.push(Clip { id, audio, text, frames, ..Clip::default() });
                 }
             }
@@ -130,8 +130,8 @@ impl Audiovisual {
                 output::write_new(&image_file(index), png.get_ref())?;
             }
             output::write_new(&staging.join("ref.tsv"), references.as_bytes())?;
-            let list = staging.join("clips.jsonl");
-            output::write_new(&list, &manifest(&list, &clips)?)
+            let manifest_path = staging.join("clips.jsonl");
+            output::write_new(&manifest_path, &manifest(&manifest_path, &clips)?)
         })?;
         output::print(&format!("{}: {}", self.out.display(), counted(count, "clip")))?;
         Ok(Outcome::Done)

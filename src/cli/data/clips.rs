@@ -43,7 +43,7 @@ pub struct Clips {
     frames: Option<PathBuf>,
     /// Frame rate of the images, which are numbered from 0; each clip gets the images of its time
     /// span
-    #[arg(long, value_name = "HZ", requires = "frames", value_parser = frame_rate)]
+    #[arg(long, value_name = "HZ", requires = "frames", value_parser = parse_frame_rate)]
     frame_rate: Option<f64>,
     /// Skip clips whose audio file is missing, instead of stopping with an error
     #[arg(long)]
@@ -61,8 +61,11 @@ pub struct Clips {
 struct Summary<'a> {
     clips: usize,
     with_frames: usize,
+    /// Number of skipped clips without text.
     without_text: usize,
+    /// Number of skipped clips without length.
     without_length: usize,
+    /// Number of skipped hidden files.
     hidden: usize,
     missing: &'a [engram_data::speech::MissingAudio],
 }
@@ -89,19 +92,19 @@ impl Clips {
             })?;
             return Ok(Outcome::Done);
         }
-        for one in missing.iter().take(MAX_PRINTED_MISSING) {
+        for file in missing.iter().take(MAX_PRINTED_MISSING) {
             output::warn(&format!(
                 "skipped: {}, {}: no {}",
-                one.id, one.position, one.expected_file
+                file.id, file.position, file.expected_file
             ));
         }
         if missing.len() > MAX_PRINTED_MISSING {
-            let more = missing.len() - MAX_PRINTED_MISSING;
-            output::warn(&format!("and {more} more without audio; --json lists all"));
+            let unprinted = missing.len() - MAX_PRINTED_MISSING;
+            output::warn(&format!("and {unprinted} more without audio; --json lists all"));
         }
         let mut summary = format!("{}: {}", self.out.display(), counted(clips.len(), "clip"));
         for (count, reason) in [
-            (missing.iter().map(|one| one.clips).sum(), "without audio"),
+            (missing.iter().map(|file| file.clips).sum(), "without audio"),
             (without_text, "without text"),
             (without_length, "without length"),
         ] {
@@ -117,7 +120,7 @@ impl Clips {
     }
 }
 
-fn frame_rate(text: &str) -> Result<f64, String> {
+fn parse_frame_rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if rate.is_finite() && rate > 0.0 => Ok(rate),
         _ => Err("must be a number of images per second above 0".to_string()),

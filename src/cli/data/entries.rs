@@ -65,7 +65,7 @@ Examples:
   engram data entries wikidata --labels entity2wikidata.json --descriptions --out passages.jsonl")]
 pub struct Wikidata {
     /// Files of triples
-    edges: Vec<PathBuf>,
+    triples: Vec<PathBuf>,
     /// File of labels of entities, relations or both (repeatable)
     #[arg(long, value_name = "FILE")]
     labels: Vec<PathBuf>,
@@ -201,15 +201,21 @@ impl Entries {
             Self::Wikidata(command) => command.run()?,
             Self::Wit(Wit { files, language, source, output }) => {
                 let options = WitOptions { source, language };
-                output.write_each(&files, |input, to| wit::read(input, &options, to))?;
+                output.convert_files(&files, |input, collector| {
+                    wit::read(input, &options, collector)
+                })?;
             }
             Self::Web(Web { files, caption_first, min_characters, source, output }) => {
                 let options = WebOptions { source, caption_first, min_characters };
-                output.write_each(&files, |input, to| web::read(input, &options, to))?;
+                output.convert_files(&files, |input, collector| {
+                    web::read(input, &options, collector)
+                })?;
             }
             Self::Coco(Coco { files, folder, join, splits, source, output }) => {
                 let options = CocoOptions { source, folder, join, splits };
-                output.write_each(&files, |input, to| coco::read(input, &options, to))?;
+                output.convert_files(&files, |input, collector| {
+                    coco::read(input, &options, collector)
+                })?;
             }
             Self::Vqa(command) => command.run()?,
         }
@@ -219,18 +225,19 @@ impl Entries {
 
 impl Wikidata {
     fn run(self) -> anyhow::Result<()> {
-        let Self { edges, labels, keep_ids, reverse, descriptions, source, output } = self;
-        if edges.is_empty() && !descriptions {
+        let Self { triples, labels, keep_ids, reverse, descriptions, source, output } = self;
+        if triples.is_empty() && !descriptions {
             anyhow::bail!(
                 "no triples and no --descriptions; give files of triples, or --labels with \
                  --descriptions"
             );
         }
         let mut read_twice = Vec::new();
-        read_twice.extend(edges.iter().filter(|_| reverse).cloned());
+        read_twice.extend(triples.iter().filter(|_| reverse).cloned());
         read_twice.extend(labels.iter().filter(|_| descriptions).cloned());
-        if let Some(pipe) =
-            read_twice.iter().find(|path| fs::metadata(path).is_ok_and(|found| !found.is_file()))
+        if let Some(pipe) = read_twice
+            .iter()
+            .find(|path| fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()))
         {
             let pipe = pipe.display();
             anyhow::bail!(
@@ -238,21 +245,21 @@ impl Wikidata {
                  file"
             );
         }
-        let files = [&edges[..], &labels, &read_twice].concat();
-        output.write(&files, |inputs, to| {
+        let files = [&triples[..], &labels, &read_twice].concat();
+        output.write(&files, |inputs, collector| {
             let mut label_table = Labels::default();
             for path in &labels {
-                label_table.read(inputs.open(path)?, &mut inputs.counter())?;
+                label_table.read(inputs.open(path)?, &mut inputs.discarding_collector())?;
             }
             if descriptions {
                 for path in &labels {
-                    wikidata::read_descriptions(inputs.open(path)?, &source, to)?;
+                    wikidata::read_descriptions(inputs.open(path)?, &source, collector)?;
                 }
             }
             let mut counts = ObjectCounts::default();
             if reverse {
-                for path in &edges {
-                    counts.read(inputs.open(path)?, &mut inputs.counter())?;
+                for path in &triples {
+                    counts.read(inputs.open(path)?, &mut inputs.discarding_collector())?;
                 }
             }
             let options = TripleOptions {
@@ -261,9 +268,9 @@ impl Wikidata {
                 keep_ids,
                 reverse: reverse.then_some(&counts),
             };
-            edges
-                .iter()
-                .try_for_each(|path| wikidata::read_triples(inputs.open(path)?, &options, to))
+            triples.iter().try_for_each(|path| {
+                wikidata::read_triples(inputs.open(path)?, &options, collector)
+            })
         })
     }
 }
@@ -292,16 +299,15 @@ impl Vqa {
             .map(|image_name| VqaOptions { source: source.clone(), image_name, per_image })
             .collect();
         let files = [&questions[..], &annotations, &aokvqa].concat();
-        output.write(&files, |inputs, to| {
+        output.write(&files, |inputs, collector| {
             for ((questions, annotations), options) in
                 questions.iter().zip(&annotations).zip(&options)
             {
-                vqa::read(inputs.open(questions)?, inputs.open(annotations)?, options, to)?;
+                vqa::read(inputs.open(questions)?, inputs.open(annotations)?, options, collector)?;
             }
-            aokvqa
-                .iter()
-                .zip(&options)
-                .try_for_each(|(path, options)| vqa::read_aokvqa(inputs.open(path)?, options, to))
+            aokvqa.iter().zip(&options).try_for_each(|(path, options)| {
+                vqa::read_aokvqa(inputs.open(path)?, options, collector)
+            })
         })
     }
 }
@@ -319,8 +325,8 @@ impl InputFiles {
         Ok(Input::new(path, self.bar.wrap_read(file))?)
     }
 
-    /// A collector for files that give no entries.
-    fn counter(&self) -> Collector<'static> {
+    /// A collector that writes no entries, for files of labels and counts.
+    fn discarding_collector(&self) -> Collector<'static> {
         Collector::new(|_| Ok(())).skipping_bad_rows(self.skip_bad_lines)
     }
 }
@@ -335,13 +341,13 @@ struct Summary<'a> {
 
 impl Output {
     /// Reads files one after the other and writes their entries.
-    fn write_each(
+    fn convert_files(
         &self,
         files: &[PathBuf],
         mut read: impl FnMut(Input<'static>, &mut Collector<'_>) -> Result<(), DataError>,
     ) -> anyhow::Result<()> {
-        self.write(files, |inputs, to| {
-            files.iter().try_for_each(|path| read(inputs.open(path)?, to))
+        self.write(files, |inputs, collector| {
+            files.iter().try_for_each(|path| read(inputs.open(path)?, collector))
         })
     }
 
@@ -359,7 +365,7 @@ impl Output {
         let not_written = |error| output::not_written(&self.out, error);
         let mut file = BufWriter::new(output::AtomicFile::create(&self.out).map_err(not_written)?);
         let mut write_error = None;
-        let mut to = Collector::new(|knowledge| {
+        let mut collector = Collector::new(|knowledge| {
             let line = serde_json::to_writer(&mut file, &knowledge).map_err(io::Error::from);
             line.and_then(|()| file.write_all(b"\n")).map_err(|error| {
                 let source = error.kind().into();
@@ -368,14 +374,14 @@ impl Output {
             })
         })
         .skipping_bad_rows(self.skip_bad_lines);
-        let read = read(&inputs, &mut to);
-        let counts = to.counts().clone();
-        drop(to);
+        let result = read(&inputs, &mut collector);
+        let counts = collector.counts().clone();
+        drop(collector);
         inputs.bar.finish_and_clear();
         if let Some(error) = write_error {
             return Err(not_written(error));
         }
-        read?;
+        result?;
         if counts.entries == 0 {
             anyhow::bail!(
                 "{}: no entries from {}, so {} is not written; check the files and the options",

@@ -42,7 +42,7 @@ pub struct Speech {
     count: u16,
     /// Signal-to-noise ratio with white noise, in dB
     #[arg(long, value_name = "DB", default_value_t = 30.0, allow_negative_numbers = true,
-        value_parser = ratio)]
+        value_parser = parse_snr_db)]
     snr_db: f32,
 }
 
@@ -70,16 +70,16 @@ impl Speech {
         let utterances = Corpus::load(&data)?.evaluated(split)?;
         output::write_folder(&self.out, |staging| {
             let (mut clips, mut references) = (Vec::new(), String::new());
-            for one in &utterances {
-                let audio = staging.join(format!("{}.wav", one.id));
-                output::write_new(&audio, &wav(&one.samples)?)?;
-                references += &format!("{}\t{}\n", one.id, one.text);
-                let (id, text) = (one.id.clone(), Some(one.text.clone()));
+            for utterance in &utterances {
+                let audio = staging.join(format!("{}.wav", utterance.id));
+                output::write_new(&audio, &wav(&utterance.samples)?)?;
+                references += &format!("{}\t{}\n", utterance.id, utterance.text);
+                let (id, text) = (utterance.id.clone(), Some(utterance.text.clone()));
                 clips.push(Clip { id, audio, text, ..Clip::default() });
             }
             output::write_new(&staging.join("ref.tsv"), references.as_bytes())?;
-            let list = staging.join("clips.jsonl");
-            output::write_new(&list, &manifest(&list, &clips)?)
+            let manifest_path = staging.join("clips.jsonl");
+            output::write_new(&manifest_path, &manifest(&manifest_path, &clips)?)
         })?;
         let sentences = counted(utterances.len(), "sentence");
         output::print(&format!("{}: {sentences}", self.out.display()))?;
@@ -87,10 +87,10 @@ impl Speech {
     }
 }
 
-fn ratio(text: &str) -> Result<f32, String> {
+fn parse_snr_db(text: &str) -> Result<f32, String> {
     match text.parse::<f32>() {
-        Ok(ratio) if ratio.is_finite() => Ok(ratio),
-        _ => Err("must be a ratio in dB".to_string()),
+        Ok(snr_db) if snr_db.is_finite() => Ok(snr_db),
+        _ => Err("must be a finite signal-to-noise ratio in dB".to_string()),
     }
 }
 

@@ -102,19 +102,22 @@ impl World {
     fn questions(&self, world: &EmbeddedWorld) -> Vec<Question> {
         let selected = self.split.map(Split::from);
         let questions = world.questions.iter();
-        questions.filter(|one| selected.is_none_or(|split| one.split == split)).cloned().collect()
+        questions
+            .filter(|question| selected.is_none_or(|split| question.split == split))
+            .cloned()
+            .collect()
     }
 
     fn write(&self, world: &EmbeddedWorld, folder: &Path) -> anyhow::Result<()> {
-        let file = |name: &str, bytes: &[u8]| output::write_new(&folder.join(name), bytes);
+        let write_file = |name: &str, bytes: &[u8]| output::write_new(&folder.join(name), bytes);
         output::create_folder(&folder.join("pictures"))?;
         output::create_folder(&folder.join("views"))?;
         world.images.par_iter().enumerate().try_for_each(|(index, image)| {
-            file(&format!("pictures/{}.png", image.slug), image.png)?;
+            write_file(&format!("pictures/{}.png", image.slug), image.png)?;
             (1..=self.views).try_for_each(|number| {
                 let mut png = std::io::Cursor::new(Vec::new());
                 world.view(index, number)?.write_to(&mut png, image::ImageFormat::Png)?;
-                file(&format!("views/{}-{number}.png", image.slug), png.get_ref())
+                write_file(&format!("views/{}-{number}.png", image.slug), png.get_ref())
             })
         })?;
 
@@ -122,24 +125,27 @@ impl World {
         let keys = |facts| anyhow::Ok(npy_bytes(&features.fact_keys(facts)?, KEY_WIDTH)?);
         let values =
             |facts| npy_bytes_of_rows(&features.values(facts), &[VALUE_TOKENS, VALUE_WIDTH]);
-        file("entries.jsonl", &lines(world.facts.iter().map(|fact| &fact.entry))?)?;
-        file("keys.npy", &keys(&world.facts)?)?;
-        file("values.npy", &values(&world.facts)?)?;
+        write_file("entries.jsonl", &json_lines(world.facts.iter().map(|fact| &fact.entry))?)?;
+        write_file("keys.npy", &keys(&world.facts)?)?;
+        write_file("values.npy", &values(&world.facts)?)?;
 
         let questions = self.questions(world);
-        file("questions.jsonl", &lines(questions.iter().map(QuestionWithImage::of))?)?;
-        file("queries.npy", &npy_bytes(&features.queries(&questions)?, KEY_WIDTH)?)?;
+        write_file("questions.jsonl", &json_lines(questions.iter().map(QuestionWithImage::of))?)?;
+        write_file("queries.npy", &npy_bytes(&features.queries(&questions)?, KEY_WIDTH)?)?;
 
         let swappable = |question: &&Question| question.made_up && question.split == Split::Test;
-        let swapped = world.questions.iter().filter(swappable).count().min(MAX_SWAPPED_FACTS);
-        let swap = world.swap(swapped, self.seed)?;
-        file("swap.jsonl", &lines(swap.facts.iter().map(|fact| &fact.entry))?)?;
-        file("swap_keys.npy", &keys(&swap.facts)?)?;
-        file("swap_values.npy", &values(&swap.facts)?)?;
-        file("swap_questions.jsonl", &lines(swap.questions.iter().map(QuestionWithImage::of))?)?;
+        let swap_count = world.questions.iter().filter(swappable).count().min(MAX_SWAPPED_FACTS);
+        let swap = world.swap(swap_count, self.seed)?;
+        write_file("swap.jsonl", &json_lines(swap.facts.iter().map(|fact| &fact.entry))?)?;
+        write_file("swap_keys.npy", &keys(&swap.facts)?)?;
+        write_file("swap_values.npy", &values(&swap.facts)?)?;
+        write_file(
+            "swap_questions.jsonl",
+            &json_lines(swap.questions.iter().map(QuestionWithImage::of))?,
+        )?;
 
-        file("haystack.jsonl", &lines(&world.haystacks(self.seed)?)?)?;
-        file("README.md", include_str!("world_readme.md").as_bytes())
+        write_file("haystack.jsonl", &json_lines(&world.haystacks(self.seed)?)?)?;
+        write_file("README.md", include_str!("world_readme.md").as_bytes())
     }
 }
 
@@ -158,11 +164,11 @@ impl<'a> QuestionWithImage<'a> {
     }
 }
 
-/// Serialises rows as JSON lines.
-fn lines<T: Serialize>(rows: impl IntoIterator<Item = T>) -> anyhow::Result<Vec<u8>> {
+/// Serialises items as JSON lines.
+fn json_lines<T: Serialize>(items: impl IntoIterator<Item = T>) -> anyhow::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    for row in rows {
-        serde_json::to_writer(&mut bytes, &row)?;
+    for item in items {
+        serde_json::to_writer(&mut bytes, &item)?;
         bytes.push(b'\n');
     }
     Ok(bytes)

@@ -11,7 +11,7 @@ use engram_eval::caption::{
 
 use super::super::Outcome;
 use super::output;
-use super::shared::{IntervalOptions, OutputOptions, source};
+use super::shared::{IntervalOptions, OutputOptions, source_file};
 
 /// Evaluate captions: BLEU, ROUGE-L, CIDEr-D and CIDEr, over all images and by domain.
 #[derive(Debug, Args)]
@@ -72,11 +72,11 @@ impl Caption {
                 },
             },
             bootstrap: self.intervals.options(),
-            worst: self.outputs.worst(self.worst),
-            items: self.outputs.items(),
+            worst: self.outputs.worst_count(self.worst),
+            items: self.outputs.needs_items(),
             sources: vec![
-                source("references", &self.reference, annotations.images.len()),
-                source("results", &self.hyp, results.results.len()),
+                source_file("references", &self.reference, annotations.images.len()),
+                source_file("results", &self.hyp, results.results.len()),
             ],
         };
         let mut report = report(annotations, results, &options)?;

@@ -64,7 +64,11 @@ enum Format {
 impl FormatOptions {
     /// Parses a file with both references and hypotheses (`--pairs`). Without a known extension, it
     /// is read as JSON lines.
-    pub(super) fn one_file<'a>(&self, path: &Path, text: &'a str) -> Result<Pairs<'a>, EvalError> {
+    pub(super) fn parse_one_file<'a>(
+        &self,
+        path: &Path,
+        text: &'a str,
+    ) -> Result<Pairs<'a>, EvalError> {
         let format = match self.format_of(path) {
             TextFormat::Lines if self.format.is_none() => TextFormat::Jsonl,
             format => format,
@@ -74,7 +78,7 @@ impl FormatOptions {
 
     /// Parses and joins a file of references and a file of hypotheses. Without `--format`, returns
     /// an error for a file whose content looks like another format than its extension says.
-    pub(super) fn two_files<'a>(
+    pub(super) fn parse_two_files<'a>(
         &self,
         reference: &Path,
         reference_text: &'a str,
@@ -152,7 +156,7 @@ pub(super) fn text_file(path: &Path) -> PathBuf {
 
 /// Whether a file is named `text` and one of Kaldi's other files is in the same folder.
 fn is_in_kaldi_folder(path: &Path) -> bool {
-    let beside = |name: &str| path.with_file_name(name).is_file();
+    let is_in_same_folder = |name: &str| path.with_file_name(name).is_file();
     path.file_name().is_some_and(|name| name == "text")
-        && ["wav.scp", "utt2spk", "feats.scp", "segments"].into_iter().any(beside)
+        && ["wav.scp", "utt2spk", "feats.scp", "segments"].into_iter().any(is_in_same_folder)
 }

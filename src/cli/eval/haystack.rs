@@ -9,7 +9,7 @@ use engram_textfile::read_text;
 
 use super::super::Outcome;
 use super::output;
-use super::shared::{IntervalOptions, OutputOptions, source};
+use super::shared::{IntervalOptions, OutputOptions, source_file};
 
 /// Evaluate Visual Haystacks: accuracy on yes/no questions about a few images among many.
 #[derive(Debug, Args)]
@@ -37,9 +37,9 @@ impl Haystack {
         let replies = parse_replies(&self.hyp.display().to_string(), &text)?;
         let options = HaystackOptions {
             bootstrap: self.intervals.options(),
-            items: self.outputs.items(),
-            worst: self.outputs.worst(0),
-            sources: vec![source("replies", &self.hyp, replies.len())],
+            items: self.outputs.needs_items(),
+            worst: self.outputs.worst_count(0),
+            sources: vec![source_file("replies", &self.hyp, replies.len())],
         };
         let mut report = evaluate(&replies, &options)?;
         self.outputs.write(&report.items, || report.to_html())?;

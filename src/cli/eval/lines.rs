@@ -30,14 +30,14 @@ impl Normalize {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let mut input = Input::stdin()?;
         let mut out = BufWriter::new(io::stdout().lock());
-        let mut first = 1;
+        let mut first_number = 1;
         loop {
-            let lines = read_lines(&mut input, BLOCK, first)?;
+            let lines = read_lines(&mut input, BLOCK, first_number)?;
             if lines.is_empty() {
                 out.flush()?;
                 return Ok(Outcome::Done);
             }
-            first += lines.len() as u64;
+            first_number += lines.len() as u64;
             for line in self.normalizer.normalise_all(&lines) {
                 out.write_all(line.as_bytes())?;
                 out.write_all(b"\n")?;
@@ -75,9 +75,13 @@ impl Tokenize {
     }
 }
 
-/// Reads at most `count` lines, without their line ends. Only `\n` ends a line. `first` is the
-/// number of the first line, for error messages.
-fn read_lines(input: &mut Input<'_>, count: usize, first: u64) -> Result<Vec<String>, TextError> {
+/// Reads at most `count` lines, without their line ends. Only `\n` ends a line. `first_number`
+/// is the number of the first line, for error messages.
+fn read_lines(
+    input: &mut Input<'_>,
+    count: usize,
+    first_number: u64,
+) -> Result<Vec<String>, TextError> {
     let mut lines = Vec::new();
     while lines.len() < count {
         let mut line = Vec::new();
@@ -88,7 +92,7 @@ fn read_lines(input: &mut Input<'_>, count: usize, first: u64) -> Result<Vec<Str
             line.pop();
         }
         let line = String::from_utf8(line).map_err(|_| {
-            let location = Location::new(input.file(), first + lines.len() as u64);
+            let location = Location::new(input.file(), first_number + lines.len() as u64);
             TextError::NotUtf8 { location }
         })?;
         lines.push(line);

@@ -43,15 +43,16 @@ impl Phrase {
         let options = PhraseOptions {
             gold_file: self.reference.display().to_string(),
             predictions_file: self.hyp.display().to_string(),
-            worst_rows: self.outputs.worst(self.worst),
-            items: self.outputs.items(),
+            worst_rows: self.outputs.worst_count(self.worst),
+            items: self.outputs.needs_items(),
             bootstrap: self.intervals.options(),
             ..PhraseOptions::default()
         };
         if let Some(baseline) = &self.baseline {
-            let other = read_predictions(baseline)?;
+            let baseline_predictions = read_predictions(baseline)?;
             let names = (self.hyp.display().to_string(), baseline.display().to_string());
-            let comparison = compare(&gold, &names.0, &predictions, &names.1, &other, &options)?;
+            let comparison =
+                compare(&gold, &names.0, &predictions, &names.1, &baseline_predictions, &options)?;
             output::print_report(self.outputs.json, &comparison, || comparison.to_text())?;
             return Ok(Outcome::Done);
         }

@@ -9,7 +9,7 @@ use engram_textfile::read_text;
 
 use super::super::Outcome;
 use super::output;
-use super::shared::{IntervalOptions, OutputOptions, source};
+use super::shared::{IntervalOptions, OutputOptions, source_file};
 
 /// Evaluate visual question answering: VQA accuracy, for VQA v2 and OK-VQA.
 #[derive(Debug, Args)]
@@ -47,22 +47,22 @@ impl Vqa {
         let annotations = read::parse_annotations(&files[0], &annotation_text)?;
         let results = read::parse_results(&files[1], &result_text)?;
         let mut sources = vec![
-            source("annotations", &self.reference, annotations.len()),
-            source("results", &self.hyp, results.len()),
+            source_file("annotations", &self.reference, annotations.len()),
+            source_file("results", &self.hyp, results.len()),
         ];
         let question_text = self.questions.as_ref().map(read_text).transpose()?;
         let questions = match (&self.questions, &question_text) {
             (Some(path), Some(text)) => {
                 let questions = read::parse_questions(&path.display().to_string(), text)?;
-                sources.push(source("questions", path, questions.len()));
+                sources.push(source_file("questions", path, questions.len()));
                 questions
             }
             _ => read::Questions::new(),
         };
         let options = VqaOptions {
             bootstrap: self.intervals.options(),
-            worst: self.outputs.worst(self.worst),
-            items: self.outputs.items(),
+            worst: self.outputs.worst_count(self.worst),
+            items: self.outputs.needs_items(),
             questions,
             sources,
         };
@@ -104,11 +104,11 @@ impl Aokvqa {
         let predictions = aokvqa::parse_predictions(&files[1], &predictions)?;
         let options = AokvqaOptions {
             bootstrap: self.intervals.options(),
-            items: self.outputs.items(),
-            worst: self.outputs.worst(0),
+            items: self.outputs.needs_items(),
+            worst: self.outputs.worst_count(0),
             sources: vec![
-                source("questions", &self.reference, questions.len()),
-                source("predictions", &self.hyp, predictions.len()),
+                source_file("questions", &self.reference, questions.len()),
+                source_file("predictions", &self.hyp, predictions.len()),
             ],
         };
         let mut report = aokvqa::evaluate(&questions, &files[1], &predictions, &options)?;

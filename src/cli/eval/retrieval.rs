@@ -8,7 +8,7 @@ use engram_textfile::read_text;
 
 use super::super::Outcome;
 use super::output;
-use super::shared::{IntervalOptions, OutputOptions, source};
+use super::shared::{IntervalOptions, OutputOptions, source_file};
 
 /// Evaluate retrieval: recall, success, reciprocal rank, average precision, nDCG.
 #[derive(Debug, Args)]
@@ -45,9 +45,9 @@ impl Retrieval {
             cutoffs: self.k,
             ndcg_cutoffs: self.ndcg,
             bootstrap: self.intervals.options(),
-            items: self.outputs.items(),
-            worst: self.outputs.worst(0),
-            sources: vec![source("queries", &self.queries, queries.len())],
+            items: self.outputs.needs_items(),
+            worst: self.outputs.worst_count(0),
+            sources: vec![source_file("queries", &self.queries, queries.len())],
         };
         let mut report = evaluate(&queries, &options)?;
         self.outputs.write(&report.items, || report.to_html())?;

@@ -36,7 +36,7 @@ impl IntervalOptions {
     }
 }
 
-/// Output options.
+/// The outputs of an evaluation besides its text report.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Output")]
 pub struct OutputOptions {
@@ -54,18 +54,18 @@ pub struct OutputOptions {
 
 impl OutputOptions {
     /// Whether the user asked for an HTML page.
-    pub fn page(&self) -> bool {
+    pub fn writes_page(&self) -> bool {
         self.html.is_some()
     }
 
-    /// Whether the items file or the page needs the scores of items.
-    pub fn items(&self) -> bool {
-        self.items.is_some() || self.page()
+    /// Whether an output needs the scores of single items.
+    pub fn needs_items(&self) -> bool {
+        self.items.is_some() || self.writes_page()
     }
 
     /// The number of worst cases to compute: `count`, or more if a page is written.
-    pub fn worst(&self, count: usize) -> usize {
-        if self.page() { count.max(WORST_CASES) } else { count }
+    pub fn worst_count(&self, count: usize) -> usize {
+        if self.writes_page() { count.max(WORST_CASES) } else { count }
     }
 
     /// Writes the page and the items file, if requested.
@@ -86,7 +86,7 @@ pub fn normaliser() -> impl TypedValueParser<Value = Normaliser> {
     Offered::new(StringValueParser::new().try_map(|name| Normaliser::parse(&name)), names)
 }
 
-/// Describes an input file for a report.
-pub fn source(role: &str, path: &Path, rows: usize) -> SourceFile {
+/// Describes an input file with `rows` items, for a report.
+pub fn source_file(role: &str, path: &Path, rows: usize) -> SourceFile {
     SourceFile { role: role.to_owned(), path: path.display().to_string(), rows }
 }

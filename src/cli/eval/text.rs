@@ -12,7 +12,7 @@ use engram_textfile::read_text;
 use super::super::Outcome;
 use super::formats::{FORMATS, FormatOptions, text_file};
 use super::output;
-use super::shared::{IntervalOptions, OutputOptions, normaliser, source};
+use super::shared::{IntervalOptions, OutputOptions, normaliser, source_file};
 
 /// Evaluate translations and other texts: chrF and chrF++.
 #[derive(Debug, Args)]
@@ -73,8 +73,8 @@ impl Text {
         let mut files = Vec::with_capacity(references.len());
         for (path, name, text) in &references {
             let pairs = match &hyp {
-                Some((hyp, hyp_text)) => self.formats.two_files(path, text, hyp, hyp_text)?,
-                None => self.formats.one_file(path, text)?,
+                Some((hyp, hyp_text)) => self.formats.parse_two_files(path, text, hyp, hyp_text)?,
+                None => self.formats.parse_one_file(path, text)?,
             };
             files.push((name.as_str(), pairs));
         }
@@ -82,14 +82,14 @@ impl Text {
         let role = if self.pairs.is_some() { "pairs" } else { "references" };
         let rows = texts.ids.len();
         let mut sources: Vec<_> =
-            references.iter().map(|(path, ..)| source(role, path, rows)).collect();
-        sources.extend(hyp.iter().map(|(path, _)| source("hypotheses", path, rows)));
+            references.iter().map(|(path, ..)| source_file(role, path, rows)).collect();
+        sources.extend(hyp.iter().map(|(path, _)| source_file("hypotheses", path, rows)));
         let options = TextsOptions {
             metric: self.metric,
             normaliser: self.normalizer,
             bootstrap: self.intervals.options(),
-            items: self.outputs.items(),
-            worst: self.outputs.worst(self.worst),
+            items: self.outputs.needs_items(),
+            worst: self.outputs.worst_count(self.worst),
             sources,
         };
         let mut report = evaluate(&texts, &options)?;

@@ -18,7 +18,7 @@ use engram_textfile::read_text;
 use super::super::Outcome;
 use super::formats::{FORMATS, FormatOptions, text_file};
 use super::output;
-use super::shared::{IntervalOptions, OutputOptions, normaliser, source};
+use super::shared::{IntervalOptions, OutputOptions, normaliser, source_file};
 
 /// Evaluate speech recognition: WER and CER, alignments, confusions, rare words.
 #[derive(Debug, Args)]
@@ -123,17 +123,21 @@ enum UnitName {
 
 impl Wer {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let alignments = self.align.unwrap_or(0);
-        let confusions = self.confusions.unwrap_or(if self.outputs.json { 0 } else { 10 });
+        let alignment_count = self.align.unwrap_or(0);
+        let confusion_count = self.confusions.unwrap_or(if self.outputs.json { 0 } else { 10 });
         let mut options = WerOptions {
             unit: match self.unit {
                 UnitName::Word => TokenUnit::Word,
                 UnitName::Char => TokenUnit::Char,
             },
             bootstrap: self.intervals.options(),
-            worst: self.outputs.worst(alignments),
-            confusions: if self.outputs.page() { confusions.max(20) } else { confusions },
-            items: self.outputs.items(),
+            worst: self.outputs.worst_count(alignment_count),
+            confusions: if self.outputs.writes_page() {
+                confusion_count.max(20)
+            } else {
+                confusion_count
+            },
+            items: self.outputs.needs_items(),
             normaliser: self.normalizer,
             other_normalisers: if self.compare_normalizers {
                 Normaliser::COMMON.to_vec()
@@ -156,27 +160,28 @@ impl Wer {
         };
         let pairs = self.read_pairs(&texts)?;
         for (role, path, _) in &texts {
-            options.sources.push(source(role, path, pairs.ids.len()));
+            options.sources.push(source_file(role, path, pairs.ids.len()));
         }
         self.read_labels(&pairs, &mut options)?;
         options.rare_words = self.read_rare_words()?;
         let mut report = evaluate(&pairs, &options)?;
         self.outputs.write(&report.items, || report.to_html(options.unit))?;
-        report.worst.truncate(alignments);
-        report.confusions = report.confusions.filter(|_| confusions > 0);
-        if let Some(found) = &mut report.confusions {
-            found.truncate(confusions);
+        report.worst.truncate(alignment_count);
+        report.confusions = report.confusions.filter(|_| confusion_count > 0);
+        if let Some(confusions) = &mut report.confusions {
+            confusions.truncate(confusion_count);
         }
         let colour = if std::io::stdout().is_terminal() { Colour::Ansi } else { Colour::Never };
         output::print_report(self.outputs.json, &report, || report.to_text(options.unit, colour))?;
         Ok(Outcome::Done)
     }
 
+    /// Parses one file of pairs, or joins a file of references and a file of hypotheses.
     fn read_pairs<'a>(&self, texts: &'a [(&str, PathBuf, String)]) -> anyhow::Result<Pairs<'a>> {
         let mut pairs = match texts {
-            [(_, path, text)] => self.formats.one_file(path, text)?,
+            [(_, path, text)] => self.formats.parse_one_file(path, text)?,
             [(_, reference, references), (_, hyp, hypotheses), ..] => {
-                let pairs = self.formats.two_files(reference, references, hyp, hypotheses)?;
+                let pairs = self.formats.parse_two_files(reference, references, hyp, hypotheses)?;
                 let is_trn = |path: &Path| self.formats.format_of(path) == TextFormat::Trn;
                 if self.optional_deletions && !is_trn(reference) && !is_trn(hyp) {
                     anyhow::bail!(
@@ -210,6 +215,7 @@ impl Wer {
         Ok(())
     }
 
+    /// Reads the rare words; `None` if no option asks for them.
     fn read_rare_words(&self) -> anyhow::Result<Option<RareWords>> {
         let read =
             |path: &PathBuf| Ok::<_, EvalError>((path.display().to_string(), read_text(path)?));

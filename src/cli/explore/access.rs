@@ -11,22 +11,23 @@ use axum::http::{HeaderName, HeaderValue, Method, Request, StatusCode, header};
 use rand::TryRngCore;
 use rand::rngs::OsRng;
 
-/// Bytes of the token: 128 bits.
+/// Length of the token in bytes.
 const TOKEN_BYTES: usize = 16;
 /// The name of the token parameter in the address.
-const PARAMETER: &str = "token";
+const TOKEN_PARAMETER: &str = "token";
 /// The header in which a browser reports the site of the requesting page.
-const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+const SITE_HEADER: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// The error message for a request without a valid token.
-const REMEDY: &str = "no valid token: open the address that `engram explore` printed in its \
-                      terminal; it contains ?token=";
+const NO_TOKEN_MESSAGE: &str = "no valid token: open the address that `engram explore` printed \
+    in its terminal; it contains ?token=";
 /// The same message as a page for browsers.
-const NO_TOKEN: &str = "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Engram</title>\
+const NO_TOKEN_PAGE: &str = "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Engram</title>\
     <h1>This page needs a token</h1><p>Open the address that <code>engram explore</code> printed in its terminal. \
-    It ends in <code>?token=…</code>. Each start of the program makes a new one.</p></html>\n";
+    It ends in <code>?token=…</code>. Each start of the program makes a new token.</p></html>\n";
 
 /// The hosts of the page, and the token that grants access.
 pub(super) struct Access {
+    /// The values of the `Host` header that are accepted.
     hosts: Vec<String>,
     token: String,
     /// The cookie name. All ports of a machine share cookies, so the name contains the port.
@@ -53,9 +54,9 @@ impl Access {
         let token = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         let mut hosts = vec![address.to_owned(), address.replace("127.0.0.1", "localhost")];
         // Browsers omit the default port 80.
-        let short: Vec<String> =
+        let without_port: Vec<String> =
             hosts.iter().filter_map(|host| host.strip_suffix(":80")).map(str::to_owned).collect();
-        hosts.extend(short);
+        hosts.extend(without_port);
         let port = address.rsplit(':').next().unwrap_or_default();
         Ok(Self { hosts, token, cookie: format!("engram-{port}") })
     }
@@ -63,13 +64,13 @@ impl Access {
     /// The address that opens the page, with its token.
     pub(super) fn url(&self) -> String {
         let host = self.hosts.first().map_or("", String::as_str);
-        format!("http://{host}/?{PARAMETER}={}", self.token)
+        format!("http://{host}/?{TOKEN_PARAMETER}={}", self.token)
     }
 
     /// Decides whether a request is allowed. `is_public` marks static parts of the program, such as
     /// style sheets.
     pub(super) fn verdict<B>(&self, request: &Request<B>, is_public: bool) -> Verdict {
-        if let Some((status, reason)) = self.foreign(request) {
+        if let Some((status, reason)) = self.refusal_of_foreign(request) {
             return Verdict::Refused(status, reason);
         }
         let is_page = request.uri().path() == "/";
@@ -85,55 +86,57 @@ impl Access {
             return Verdict::Allowed;
         }
         if is_page && matches!(*request.method(), Method::GET | Method::HEAD) {
-            Verdict::PageRefused(NO_TOKEN)
+            Verdict::PageRefused(NO_TOKEN_PAGE)
         } else {
-            Verdict::Refused(StatusCode::FORBIDDEN, REMEDY.to_owned())
+            Verdict::Refused(StatusCode::FORBIDDEN, NO_TOKEN_MESSAGE.to_owned())
         }
     }
 
     /// The status and reason for refusing a request that uses another host name, or that comes from
     /// another site's page; `None` for other requests.
-    fn foreign<B>(&self, request: &Request<B>) -> Option<(StatusCode, String)> {
-        let text =
+    fn refusal_of_foreign<B>(&self, request: &Request<B>) -> Option<(StatusCode, String)> {
+        let header_text =
             |name| request.headers().get(name).map(|value| value.to_str().unwrap_or_default());
-        let is_host = |host: &str| self.hosts.iter().any(|own| own == host);
-        let open = "open the address that `engram explore` printed";
-        if !text(header::HOST).is_some_and(is_host) {
-            return Some((StatusCode::MISDIRECTED_REQUEST, open.to_owned()));
+        let is_host = |host: &str| self.hosts.iter().any(|allowed| allowed == host);
+        let remedy = "open the address that `engram explore` printed";
+        if !header_text(header::HOST).is_some_and(is_host) {
+            return Some((StatusCode::MISDIRECTED_REQUEST, remedy.to_owned()));
         }
         let is_origin = |origin: &str| origin.strip_prefix("http://").is_some_and(is_host);
         // A link on another site may open the page, but not request data.
         let is_data = request.uri().path().starts_with("/api/");
-        let is_foreign = text(header::ORIGIN).is_some_and(|origin| !is_origin(origin))
-            || is_data && text(SITE).is_some_and(|site| !matches!(site, "same-origin" | "none"));
+        let is_foreign = header_text(header::ORIGIN).is_some_and(|origin| !is_origin(origin))
+            || is_data
+                && header_text(SITE_HEADER)
+                    .is_some_and(|site| !matches!(site, "same-origin" | "none"));
         is_foreign.then(|| {
-            (StatusCode::FORBIDDEN, format!("the request comes from another site's page; {open}"))
+            (StatusCode::FORBIDDEN, format!("the request comes from another site's page; {remedy}"))
         })
     }
 
     fn has_token_in_address<B>(&self, request: &Request<B>) -> bool {
         let parameters = request.uri().query().unwrap_or_default().split('&');
-        let mut values =
-            parameters.filter_map(|one| one.strip_prefix(PARAMETER)?.strip_prefix('='));
-        values.any(|value| self.is_token(value))
+        let mut values = parameters
+            .filter_map(|parameter| parameter.strip_prefix(TOKEN_PARAMETER)?.strip_prefix('='));
+        values.any(|value| self.equals_token(value))
     }
 
     fn has_cookie<B>(&self, request: &Request<B>) -> bool {
         let cookies = request.headers().get_all(header::COOKIE).into_iter();
         let mut cookies =
-            cookies.filter_map(|all| all.to_str().ok()).flat_map(|all| all.split(';'));
-        cookies.any(|one| {
+            cookies.filter_map(|list| list.to_str().ok()).flat_map(|list| list.split(';'));
+        cookies.any(|cookie| {
             let value =
-                one.trim().strip_prefix(&self.cookie).and_then(|rest| rest.strip_prefix('='));
-            value.is_some_and(|value| self.is_token(value))
+                cookie.trim().strip_prefix(&self.cookie).and_then(|after| after.strip_prefix('='));
+            value.is_some_and(|value| self.equals_token(value))
         })
     }
 
     /// Whether a text is the token. The comparison takes constant time, so that the duration
     /// reveals nothing about the token.
-    fn is_token(&self, text: &str) -> bool {
+    fn equals_token(&self, text: &str) -> bool {
         let (text, token) = (text.as_bytes(), self.token.as_bytes());
-        let difference = text.iter().zip(token).fold(0, |all, (a, b)| black_box(all | (a ^ b)));
+        let difference = text.iter().zip(token).fold(0, |bits, (a, b)| black_box(bits | (a ^ b)));
         text.len() == token.len() && black_box(difference) == 0
     }
 }
@@ -143,13 +146,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_are_random_and_compared_as_a_whole() {
+    fn tokens_are_random_and_only_the_whole_token_matches() {
         let [access, other] = [(); 2].map(|()| Access::new("127.0.0.1:80").expect("a token"));
         assert_eq!(access.token.len(), 2 * TOKEN_BYTES);
         assert_ne!(access.token, other.token);
-        assert!(access.is_token(&access.token.clone()));
+        assert!(access.equals_token(&access.token.clone()));
         for wrong in ["", &access.token[1..], &format!("{}0", access.token), &other.token] {
-            assert!(!access.is_token(wrong), "{wrong}");
+            assert!(!access.equals_token(wrong), "{wrong}");
         }
         assert_eq!(access.url(), format!("http://127.0.0.1:80/?token={}", access.token));
         assert!(access.hosts.contains(&"localhost".to_owned()));

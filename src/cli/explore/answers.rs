@@ -22,15 +22,15 @@ const MAX_LISTED: usize = 50;
 /// A REVEAL run that answers questions.
 pub(super) struct RevealRun {
     run: PathBuf,
-    opened: Mutex<Opened>,
+    opened: Mutex<OpenedRun>,
     /// The embedded world; `None` for a run that was trained on files.
     world: Option<World>,
 }
 
 /// A run with one generation of its memory.
-struct Opened {
+struct OpenedRun {
     /// Contents of the memory's `CURRENT` file when it was opened.
-    current: Vec<u8>,
+    pointer: Vec<u8>,
     generation: u64,
     answerer: Arc<Answerer>,
 }
@@ -54,7 +54,7 @@ pub(super) struct TestQuestion<'a> {
 pub(super) struct Questions<'a> {
     /// Number of entries retrieved for an answer.
     k: usize,
-    /// Whether the run was trained on the embedded world; only then does it have test questions.
+    /// Whether the run was trained on the embedded world. Other runs have no test questions.
     world: bool,
     /// Number of questions that match the search words.
     found: usize,
@@ -74,16 +74,16 @@ pub(super) struct QuestionRequest {
     without: Vec<i64>,
 }
 
-impl Opened {
+impl OpenedRun {
     fn of(run: &Path) -> anyhow::Result<Self> {
         let memory = run.join("memory");
-        let pointer = memory.join(CURRENT);
-        let current = std::fs::read(&pointer).with_context(|| {
+        let pointer_file = memory.join(CURRENT);
+        let pointer = std::fs::read(&pointer_file).with_context(|| {
             format!("{}: has no memory; `engram answer` builds it again", run.display())
         })?;
         let generation = Memory::open(&memory)?.generation().manifest().generation;
         let answerer = Arc::new(Answerer::open(run, None, None, Vec::new())?);
-        Ok(Self { current, generation, answerer })
+        Ok(Self { pointer, generation, answerer })
     }
 }
 
@@ -91,7 +91,7 @@ impl FromRun for RevealRun {
     const TAB: ExplorerTab = ExplorerTab::Answers;
 
     fn open(run: &Path) -> anyhow::Result<Self> {
-        let opened = Opened::of(run)?;
+        let opened = OpenedRun::of(run)?;
         let world = opened.answerer.world()?;
         Ok(Self { run: run.to_path_buf(), opened: Mutex::new(opened), world })
     }
@@ -102,26 +102,26 @@ impl RevealRun {
     fn current_run(&self) -> anyhow::Result<(Arc<Answerer>, u64)> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         let pointer = std::fs::read(self.run.join("memory").join(CURRENT));
-        if !pointer.is_ok_and(|current| current == opened.current) {
-            *opened = Opened::of(&self.run)?;
+        if !pointer.is_ok_and(|pointer| pointer == opened.pointer) {
+            *opened = OpenedRun::of(&self.run)?;
         }
         Ok((Arc::clone(&opened.answerer), opened.generation))
     }
 
     /// Test questions that contain all the words, in the question, its answers or the image name.
     pub(super) fn questions(&self, words: &str) -> anyhow::Result<Questions<'_>> {
-        let words = uploads::words(words)?.unwrap_or_default();
-        let has_all = uploads::has_all(words);
+        let words = uploads::trimmed(words)?.unwrap_or_default();
+        let contains_all = uploads::contains_all(words);
         let mut questions = Vec::new();
         for question in self.world.iter().flat_map(|world| &world.questions) {
-            let all = format!(
+            let searched_text = format!(
                 "{} {} {} {}",
                 question.text,
                 question.answers.join(" "),
                 question.image_slug,
                 question.part.name()
             );
-            if question.split == Split::Test && has_all(&all) {
+            if question.split == Split::Test && contains_all(&searched_text) {
                 questions.push(TestQuestion {
                     text: &question.text,
                     image: &question.image_slug,
@@ -154,7 +154,7 @@ impl RevealRun {
 
     pub(super) fn answer(&self, request: &QuestionRequest) -> anyhow::Result<Answer> {
         let image = Upload::of(&request.image)?.context("a question needs an image")?;
-        let question = uploads::words(&request.question)?;
+        let question = uploads::trimmed(&request.question)?;
         let answer = self.current_run()?.0.answer_one(question, image.path(), &request.without);
         answer.map_err(|error| image.without_path(error.into()))
     }
@@ -169,12 +169,12 @@ impl RevealRun {
         filter: Filter,
     ) -> anyhow::Result<(u64, Vec<Evidence>)> {
         let (answerer, generation) = self.current_run()?;
-        let found = answerer.find(text, image.map(Upload::path), k, filter);
+        let evidence = answerer.find(text, image.map(Upload::path), k, filter);
         let hide_path = |error| match image {
             Some(image) => image.without_path(error),
             None => error,
         };
-        let found = found.map_err(|error| hide_path(error.into()))?;
-        Ok((generation, found))
+        let evidence = evidence.map_err(|error| hide_path(error.into()))?;
+        Ok((generation, evidence))
     }
 }

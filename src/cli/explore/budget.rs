@@ -20,7 +20,7 @@ pub(super) const MAX_REQUEST_BYTES: usize = 32 << 20;
 /// Maximum size of a displayed image, in bytes.
 pub(super) const MAX_IMAGE_BYTES: usize = 32 << 20;
 /// Maximum size in bytes of a request body that never waits.
-const SMALL_REQUEST: usize = 1 << 16;
+const MAX_FREE_BODY_BYTES: usize = 1 << 16;
 /// Maximum total bytes of request bodies. With parsed and decoded copies, they take up to three
 /// times as much.
 const MAX_TOTAL_BODY_BYTES: usize = MAX_REQUEST_BYTES;
@@ -37,14 +37,18 @@ const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 /// The unit of the memory budget.
 const KIBIBYTE: usize = 1 << 10;
 /// Chunk size for sending an image, in bytes.
-const CHUNK: usize = 1 << 16;
+const CHUNK_BYTES: usize = 1 << 16;
 
 /// The remaining budget.
 #[derive(Clone)]
 pub(super) struct Budget {
+    /// Request bodies, in KiB.
     bodies: Arc<Semaphore>,
+    /// Images being sent, in KiB.
     images: Arc<Semaphore>,
+    /// Images being decoded.
     decoding: Arc<Semaphore>,
+    /// Searches and model runs.
     work: Arc<Semaphore>,
 }
 
@@ -59,12 +63,12 @@ pub(super) type Refusal = (StatusCode, String);
 
 impl Budget {
     pub(super) fn new() -> Self {
-        let of = |permits| Arc::new(Semaphore::new(permits));
+        let semaphore = |permits| Arc::new(Semaphore::new(permits));
         Self {
-            bodies: of(MAX_TOTAL_BODY_BYTES / KIBIBYTE),
-            images: of(MAX_TOTAL_IMAGE_BYTES / KIBIBYTE),
-            decoding: of(1),
-            work: of(MAX_CONCURRENT_WORK),
+            bodies: semaphore(MAX_TOTAL_BODY_BYTES / KIBIBYTE),
+            images: semaphore(MAX_TOTAL_IMAGE_BYTES / KIBIBYTE),
+            decoding: semaphore(1),
+            work: semaphore(MAX_CONCURRENT_WORK),
         }
     }
 
@@ -77,23 +81,24 @@ impl Budget {
                 return Err(refusal);
             }
         };
-        let read = timeout(BODY_TIMEOUT, axum::body::to_bytes(body, MAX_REQUEST_BYTES)).await;
-        let read = read.map_err(|_| {
+        let received = timeout(BODY_TIMEOUT, axum::body::to_bytes(body, MAX_REQUEST_BYTES)).await;
+        let received = received.map_err(|_| {
             let seconds = BODY_TIMEOUT.as_secs();
             let reason = format!("the body of the request was not received within {seconds} s");
             (StatusCode::REQUEST_TIMEOUT, reason)
         })?;
-        read.map(|bytes| (bytes, share)).map_err(|error| {
+        received.map(|bytes| (bytes, share)).map_err(|error| {
             (StatusCode::BAD_REQUEST, format!("{error}; send at most {MAX_REQUEST_BYTES} bytes"))
         })
     }
 
     /// Acquires memory for a body of the announced length; without a length, for the maximum size.
+    /// A small body gets an empty share.
     async fn share_of(&self, announced: Option<u64>) -> Result<Share, Refusal> {
         let size = announced.unwrap_or(MAX_REQUEST_BYTES as u64);
         match usize::try_from(size).ok().filter(|size| *size <= MAX_REQUEST_BYTES) {
-            Some(size) if size <= SMALL_REQUEST => Ok(Share::default()),
-            Some(size) => take(&self.bodies, size.div_ceil(KIBIBYTE)).await,
+            Some(size) if size <= MAX_FREE_BODY_BYTES => Ok(Share::default()),
+            Some(size) => acquire(&self.bodies, size.div_ceil(KIBIBYTE)).await,
             None => {
                 let max_mib = MAX_REQUEST_BYTES >> 20;
                 let reason =
@@ -105,33 +110,34 @@ impl Budget {
 
     /// Acquires the permit to decode an image; one at a time.
     pub(super) async fn decoding(&self) -> Result<Share, Refusal> {
-        take(&self.decoding, 1).await
+        acquire(&self.decoding, 1).await
     }
 
     /// Acquires a permit to search or to run a model.
     pub(super) async fn work(&self) -> Result<Share, Refusal> {
-        take(&self.work, 1).await
+        acquire(&self.work, 1).await
     }
 
     /// Acquires memory for an image to be sent.
     pub(super) async fn image(&self, bytes: usize) -> Result<Share, Refusal> {
-        take(&self.images, bytes.div_ceil(KIBIBYTE)).await
+        acquire(&self.images, bytes.div_ceil(KIBIBYTE)).await
     }
 }
 
 /// Reads and discards a body for a short time: a browser that is still sending would miss the
 /// response.
 async fn drain(mut body: Body) {
-    let all = async {
+    let read_all = async {
         while let Some(Ok(_)) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {}
     };
-    let _ = timeout(DRAIN_TIME, all).await;
+    let _ = timeout(DRAIN_TIME, read_all).await;
 }
 
-async fn take(from: &Arc<Semaphore>, permits: usize) -> Result<Share, Refusal> {
+/// Acquires permits; refuses the request if they are not free within [`WAIT_TIMEOUT`].
+async fn acquire(semaphore: &Arc<Semaphore>, permits: usize) -> Result<Share, Refusal> {
     let permits = u32::try_from(permits).unwrap_or(u32::MAX);
-    let taken = timeout(WAIT_TIMEOUT, Arc::clone(from).acquire_many_owned(permits)).await;
-    match taken {
+    let acquired = timeout(WAIT_TIMEOUT, Arc::clone(semaphore).acquire_many_owned(permits)).await;
+    match acquired {
         Ok(Ok(permits)) => Ok(Share { _permits: Some(Arc::new(permits)) }),
         _ => {
             let reason = "too many large requests at a time; try again in a moment";
@@ -143,18 +149,18 @@ async fn take(from: &Arc<Semaphore>, permits: usize) -> Result<Share, Refusal> {
 /// A response body with its share of the budget.
 ///
 /// It is sent in chunks, so that the share is held until nearly all bytes are sent.
-pub(super) struct Sent {
+pub(super) struct BudgetedBody {
     bytes: Bytes,
     _share: Share,
 }
 
-impl Sent {
+impl BudgetedBody {
     pub(super) fn body(bytes: Vec<u8>, share: Share) -> Body {
         Body::new(Self { bytes: bytes.into(), _share: share })
     }
 }
 
-impl HttpBody for Sent {
+impl HttpBody for BudgetedBody {
     type Data = Bytes;
     type Error = std::convert::Infallible;
 
@@ -162,7 +168,7 @@ impl HttpBody for Sent {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        let length = self.bytes.len().min(CHUNK);
+        let length = self.bytes.len().min(CHUNK_BYTES);
         let next = (length > 0).then(|| self.bytes.split_to(length));
         Poll::Ready(next.map(|bytes| Ok(Frame::data(bytes))))
     }

@@ -39,38 +39,39 @@ const SHUTDOWN_TIME: Duration = Duration::from_secs(1);
 struct Idle(Mutex<Option<Instant>>);
 
 /// An open connection.
-struct Open {
+struct OpenConnection {
     idle: Arc<Idle>,
     task: AbortHandle,
 }
 
-/// A request being handled; the connection becomes idle when it is dropped.
-struct Answering(Arc<Idle>);
+/// A request being handled. When it is dropped, the connection becomes idle.
+struct ActiveRequest(Arc<Idle>);
 
 impl Idle {
     fn new() -> Self {
         Self(Mutex::new(Some(Instant::now())))
     }
 
-    fn set(&self, since: Option<Instant>) {
+    fn set_since(&self, since: Option<Instant>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = since;
     }
 
+    /// The idle time; `None` while a request is being handled.
     fn duration(&self) -> Option<Duration> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).map(|since| since.elapsed())
     }
 }
 
-impl Answering {
+impl ActiveRequest {
     fn new(idle: &Arc<Idle>) -> Self {
-        idle.set(None);
+        idle.set_since(None);
         Self(Arc::clone(idle))
     }
 }
 
-impl Drop for Answering {
+impl Drop for ActiveRequest {
     fn drop(&mut self) {
-        self.0.set(Some(Instant::now()));
+        self.0.set_since(Some(Instant::now()));
     }
 }
 
@@ -79,14 +80,15 @@ pub(super) async fn serve(listener: TcpListener, app: Router, stopped: impl Futu
     let mut stopped = pin!(stopped);
     let (stop, stopping) = watch::channel(());
     let mut tasks = JoinSet::new();
-    let mut open: Vec<Open> = Vec::new();
+    let mut open: Vec<OpenConnection> = Vec::new();
     loop {
         tokio::select! {
             accepted = listener.accept(), if open.len() < MAX_CONNECTIONS => match accepted {
                 Ok((stream, _)) => {
                     let idle = Arc::new(Idle::new());
-                    let answers = answer(stream, app.clone(), Arc::clone(&idle), stopping.clone());
-                    open.push(Open { idle, task: tasks.spawn(answers) });
+                    let (app, stopping) = (app.clone(), stopping.clone());
+                    let served = serve_connection(stream, app, Arc::clone(&idle), stopping);
+                    open.push(OpenConnection { idle, task: tasks.spawn(served) });
                 }
                 // Most likely too many open files: wait for connections to close.
                 Err(_) => tokio::time::sleep(TICK).await,
@@ -99,29 +101,29 @@ pub(super) async fn serve(listener: TcpListener, app: Router, stopped: impl Futu
     }
     drop(listener);
     let _ = stop.send(());
-    let all = async { while tasks.join_next().await.is_some() {} };
-    let _ = tokio::time::timeout(SHUTDOWN_TIME, all).await;
+    let pending = async { while tasks.join_next().await.is_some() {} };
+    let _ = tokio::time::timeout(SHUTDOWN_TIME, pending).await;
 }
 
 /// Closes connections that are idle too long; at the limit, also the longest idle connection.
-fn close_idle(open: &mut Vec<Open>) {
-    open.retain(|one| !one.task.is_finished());
-    let longest = open.iter().filter_map(|one| one.idle.duration()).max();
+fn close_idle(open: &mut Vec<OpenConnection>) {
+    open.retain(|connection| !connection.task.is_finished());
+    let longest = open.iter().filter_map(|connection| connection.idle.duration()).max();
     let limit = match longest {
         Some(longest) if open.len() >= MAX_CONNECTIONS && longest > GRACE => longest,
         _ => MAX_IDLE,
     };
-    open.retain(|one| {
-        let expired = one.idle.duration().is_some_and(|idle| idle >= limit);
+    open.retain(|connection| {
+        let expired = connection.idle.duration().is_some_and(|idle| idle >= limit);
         if expired {
-            one.task.abort();
+            connection.task.abort();
         }
         !expired
     });
 }
 
 /// Handles the requests of a connection.
-async fn answer(
+async fn serve_connection(
     stream: TcpStream,
     app: Router,
     idle: Arc<Idle>,
@@ -129,12 +131,12 @@ async fn answer(
 ) {
     let app = TowerToHyperService::new(app);
     let service = service_fn(move |request| {
-        let answering = Answering::new(&idle);
-        let answer = app.call(request);
+        let active_request = ActiveRequest::new(&idle);
+        let response = app.call(request);
         async move {
-            let answer = answer.await;
-            drop(answering);
-            answer
+            let response = response.await;
+            drop(active_request);
+            response
         }
     });
     let connection = http1::Builder::new()

@@ -62,8 +62,8 @@ pub(super) fn read(run: &Path) -> anyhow::Result<Vec<Curve>> {
 fn subsampled(points: &[[f64; 2]]) -> Vec<[f64; 2]> {
     let stride = points.len().div_ceil(MAX_POINTS).max(1);
     let last = points.len().saturating_sub(1);
-    let remaining = points.iter().enumerate().filter(|(at, _)| (last - at).is_multiple_of(stride));
-    remaining.map(|(_, point)| *point).collect()
+    let selected = points.iter().enumerate().filter(|(i, _)| (last - i).is_multiple_of(stride));
+    selected.map(|(_, point)| *point).collect()
 }
 
 #[cfg(test)]
@@ -91,13 +91,13 @@ mod tests {
 
     #[test]
     fn long_curves_are_subsampled_and_keep_their_last_point() {
-        let all: Vec<[f64; 2]> = (0..5001).map(|step| [f64::from(step), 0.0]).collect();
-        let remaining = subsampled(&all);
+        let points: Vec<[f64; 2]> = (0..5001).map(|step| [f64::from(step), 0.0]).collect();
+        let selected = subsampled(&points);
         assert!(
-            remaining.len() <= MAX_POINTS && remaining.last() == all.last(),
+            selected.len() <= MAX_POINTS && selected.last() == points.last(),
             "{}",
-            remaining.len()
+            selected.len()
         );
-        assert_eq!(subsampled(&all[..3]), all[..3]);
+        assert_eq!(subsampled(&points[..3]), points[..3]);
     }
 }

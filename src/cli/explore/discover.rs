@@ -53,7 +53,7 @@ pub(super) struct Run {
 
 impl Run {
     /// The current state of the run: training may have finished, and the memory may exist by now.
-    pub(super) fn now(&self) -> Self {
+    pub(super) fn current_state(&self) -> Self {
         let has_memory = self.folder.join("memory").join(CURRENT).is_file();
         Self { finished: is_finished(&self.folder), has_memory, ..self.clone() }
     }
@@ -64,7 +64,7 @@ impl Run {
 pub(super) fn find(folders: &[PathBuf]) -> anyhow::Result<RunsAndMemories> {
     let mut found = RunsAndMemories { runs: Vec::new(), memories: Vec::new() };
     // Canonical paths give each folder its real name and avoid duplicates.
-    let canonical = |folder: &PathBuf| {
+    let canonicalize = |folder: &PathBuf| {
         let canonical = folder.canonicalize().ok().filter(|folder| folder.is_dir());
         canonical.with_context(|| {
             format!(
@@ -73,15 +73,17 @@ pub(super) fn find(folders: &[PathBuf]) -> anyhow::Result<RunsAndMemories> {
             )
         })
     };
-    let canonical = folders.iter().map(canonical).collect::<anyhow::Result<Vec<PathBuf>>>()?;
+    let canonical = folders.iter().map(canonicalize).collect::<anyhow::Result<Vec<PathBuf>>>()?;
     for folder in &canonical {
         fs::read_dir(folder).with_context(|| {
             format!("{}: could not be read; give another folder", folder.display())
         })?;
         add_below(folder, MAX_DEPTH, &mut found);
-        let mut all = found.runs.iter().map(|run| &run.folder);
+        let mut runs = found.runs.iter().map(|run| &run.folder);
         let mut memories = found.memories.iter().map(|memory| &memory.folder);
-        if !all.any(|one| one.starts_with(folder)) && !memories.any(|one| one.starts_with(folder)) {
+        if !runs.any(|run| run.starts_with(folder))
+            && !memories.any(|memory| memory.starts_with(folder))
+        {
             anyhow::bail!(
                 "{}: contains no run and no memory; give the folder of `engram train … --run` or \
                  `engram memory build --out`, or a parent of it",
@@ -97,23 +99,23 @@ pub(super) fn find(folders: &[PathBuf]) -> anyhow::Result<RunsAndMemories> {
 }
 
 impl RunsAndMemories {
-    /// Sets the names of all runs and memories.
+    /// Sets the names of all runs and memories: their folders, without the common parent.
     fn set_names(&mut self) {
         let runs = self.runs.iter().map(|run| run.folder.as_path());
-        let all = runs.chain(self.memories.iter().map(|memory| memory.folder.as_path()));
-        let parent_of_all = all.map(|folder| folder.parent().unwrap_or(folder)).reduce(common);
-        let parent_of_all = parent_of_all.unwrap_or(Path::new("")).to_path_buf();
+        let folders = runs.chain(self.memories.iter().map(|memory| memory.folder.as_path()));
+        let parents = folders.map(|folder| folder.parent().unwrap_or(folder));
+        let common_parent = parents.reduce(common_ancestor).unwrap_or(Path::new("")).to_path_buf();
         let name = |folder: &Path| {
-            folder.strip_prefix(&parent_of_all).unwrap_or(folder).display().to_string()
+            folder.strip_prefix(&common_parent).unwrap_or(folder).display().to_string()
         };
         self.runs.iter_mut().for_each(|run| run.name = name(&run.folder));
         self.memories.iter_mut().for_each(|memory| memory.name = name(&memory.folder));
     }
 }
 
-/// The deepest common parent of two folders.
-fn common<'a>(one: &'a Path, other: &Path) -> &'a Path {
-    one.ancestors().find(|folder| other.starts_with(folder)).unwrap_or(Path::new(""))
+/// The deepest common ancestor of two folders.
+fn common_ancestor<'a>(folder: &'a Path, other: &Path) -> &'a Path {
+    folder.ancestors().find(|ancestor| other.starts_with(ancestor)).unwrap_or(Path::new(""))
 }
 
 /// Adds the runs and memories below a folder. Skips unreadable runs and memories with a note.
@@ -128,14 +130,14 @@ fn add_below(folder: &Path, depth: usize, found: &mut RunsAndMemories) {
         return;
     }
     if folder.join(RECIPE).is_file() && !is_known {
-        match study(&folder.join(RECIPE)) {
+        match read_recipe(&folder.join(RECIPE)) {
             Ok((study, is_world)) => {
                 let (finished, has_memory) = (false, false);
                 let tabs =
                     registry::find(ALL, &study).map_or(&[][..], |study| study.explorer_tabs());
                 let tabs = tabs.iter().map(|tab| tab.name()).collect();
                 let run = Run { name, study, tabs, is_world, finished, has_memory, folder: path };
-                found.runs.push(run.now());
+                found.runs.push(run.current_state());
             }
             Err(error) => output::warn(&format!("skipped: {}", output::with_causes(&error))),
         }
@@ -150,22 +152,22 @@ fn add_below(folder: &Path, depth: usize, found: &mut RunsAndMemories) {
         }
     };
     let visible = entries.flatten().filter(|entry| !is_hidden(&entry.file_name()));
-    let mut below: Vec<PathBuf> = visible.map(|entry| entry.path()).collect();
-    below.retain(|path| path.is_dir() && !path.is_symlink());
-    below.sort();
-    below.iter().for_each(|path| add_below(path, depth - 1, found));
+    let mut subfolders: Vec<PathBuf> = visible.map(|entry| entry.path()).collect();
+    subfolders.retain(|path| path.is_dir() && !path.is_symlink());
+    subfolders.sort();
+    subfolders.iter().for_each(|path| add_below(path, depth - 1, found));
 }
 
 /// The study of a run's recipe, and whether the run was trained on the embedded world.
-fn study(recipe: &Path) -> anyhow::Result<(String, bool)> {
+fn read_recipe(recipe: &Path) -> anyhow::Result<(String, bool)> {
     let invalid = || format!("{}: is not a run's recipe", recipe.display());
     let text = fs::read_to_string(recipe).with_context(invalid)?;
     let table: toml::Table = text.parse().with_context(invalid)?;
-    let text = |value: Option<&toml::Value>| {
+    let string = |value: Option<&toml::Value>| {
         value.and_then(|value| value.as_str()).unwrap_or_default().to_owned()
     };
-    let files = table.get("data").and_then(|data| data.get("train"));
-    Ok((text(table.get("study")), text(files).is_empty()))
+    let train_files = table.get("data").and_then(|data| data.get("train"));
+    Ok((string(table.get("study")), string(train_files).is_empty()))
 }
 
 #[cfg(test)]
@@ -199,28 +201,30 @@ mod tests {
         let memories: Vec<_> =
             found.memories.iter().map(|memory| (memory.name.as_str(), memory.run)).collect();
         assert_eq!(memories, [("grid/seed-1/main/memory", Some(1))]);
-        let alone = find(&[root.join("runs/a")]).expect("found");
-        assert_eq!(alone.runs[0].name, "a");
+        let single = find(&[root.join("runs/a")]).expect("found");
+        assert_eq!(single.runs[0].name, "a");
         // Duplicates are merged, and a memory belongs to its run, in any order of the arguments.
         let folders = ["runs/grid/seed-1/main/memory", "runs", "runs/a", "runs/../runs"];
-        let twice = find(&folders.map(|folder| root.join(folder))).expect("found");
-        assert_eq!((twice.runs.len(), twice.memories.len()), (2, 1));
-        assert_eq!(twice.memories[0].run, Some(1));
+        let merged = find(&folders.map(|folder| root.join(folder))).expect("found");
+        assert_eq!((merged.runs.len(), merged.memories.len()), (2, 1));
+        assert_eq!(merged.memories[0].run, Some(1));
         // Broken runs are skipped; a run that finished in the meantime is reported as finished.
         write(root, "runs/broken/recipe.toml", "study = ");
         assert_eq!(find(&[root.join("runs")]).expect("found").runs.len(), 2);
         write(root, "runs/grid/seed-1/main/summary.json", "{}");
-        assert!(!found.runs[1].finished && found.runs[1].now().finished);
+        assert!(!found.runs[1].finished && found.runs[1].current_state().finished);
     }
 
     #[test]
     fn folders_without_runs_or_memories_are_refused() {
         let folder = tempfile::tempdir().expect("a folder");
-        let of = |path: PathBuf| format!("{:#}", find(&[path]).err().expect("refused"));
-        assert!(of(folder.path().to_path_buf()).contains("contains no run and no memory"));
-        assert!(of(folder.path().join("none")).contains("none: is not a folder"));
+        let error_of = |path: PathBuf| format!("{:#}", find(&[path]).err().expect("refused"));
+        assert!(error_of(folder.path().to_path_buf()).contains("contains no run and no memory"));
+        assert!(error_of(folder.path().join("none")).contains("none: is not a folder"));
         write(folder.path(), "recipe.toml", "study = ");
-        assert!(of(folder.path().to_path_buf()).contains("contains no run and no memory"));
-        assert!(of(folder.path().join("recipe.toml")).contains("recipe.toml: is not a folder"));
+        assert!(error_of(folder.path().to_path_buf()).contains("contains no run and no memory"));
+        assert!(
+            error_of(folder.path().join("recipe.toml")).contains("recipe.toml: is not a folder")
+        );
     }
 }

@@ -19,7 +19,7 @@ pub(super) struct Lazy<T> {
 
 /// A value that is opened from a run's folder.
 pub(super) trait FromRun: Sized {
-    /// The tab that shows the runs.
+    /// The tab that shows runs of this kind.
     const TAB: ExplorerTab;
 
     fn open(run: &Path) -> anyhow::Result<Self>;
@@ -41,11 +41,12 @@ impl<T> Default for Lazy<T> {
 }
 
 impl<T> Lazy<T> {
+    /// Returns the value. Opens it with `open` on first use.
     pub(super) fn get(&self, open: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<&T> {
         if let Some(opened) = self.opened.get() {
             return Ok(opened);
         }
-        let _mine = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        let _guard = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         match self.opened.get() {
             Some(opened) => Ok(opened),
             None => {
@@ -66,12 +67,13 @@ impl<T: FromRun> LazyRuns<T> {
         Self(runs.iter().map(lazy).collect())
     }
 
-    /// Opens a run, unless it is already open.
+    /// Opens the run with an index, unless it is already open. An error if the tab does not show
+    /// this run.
     pub(super) fn opened(&self, run: usize) -> anyhow::Result<&T> {
-        let one = self.0.get(run).with_context(|| format!("there is no run {run}"))?;
+        let lazy_run = self.0.get(run).with_context(|| format!("there is no run {run}"))?;
         let tab = T::TAB.name();
-        anyhow::ensure!(one.tabs.contains(&tab), "run {run} has no {tab}; choose another run");
-        one.opened.get(|| T::open(&one.folder))
+        anyhow::ensure!(lazy_run.tabs.contains(&tab), "run {run} has no {tab}; choose another run");
+        lazy_run.opened.get(|| T::open(&lazy_run.folder))
     }
 }
 

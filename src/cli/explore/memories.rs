@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::answers::RevealRun;
 use super::discover::FoundMemory;
 use super::lazy::{Lazy, LazyRuns};
-use super::uploads::{Upload, has_all, words};
+use super::uploads::{Upload, contains_all, trimmed};
 use crate::cli::memory::{ShownHit, check_model};
 use crate::cli::output;
 
@@ -24,10 +24,10 @@ use crate::cli::output;
 const MAX_HITS: usize = 200;
 
 /// The memories on the page.
-pub(super) struct Memories(Vec<Explorable>);
+pub(super) struct Memories(Vec<SearchableMemory>);
 
 /// A memory with the model that encodes its queries.
-struct Explorable {
+struct SearchableMemory {
     name: String,
     memory: Memory,
     /// Base folder for the image paths of entries.
@@ -40,7 +40,7 @@ struct Explorable {
 
 /// The description of a memory for the page.
 #[derive(Serialize)]
-pub(super) struct Described {
+pub(super) struct MemoryDescription {
     /// Index of the memory; identifies it in requests.
     index: usize,
     name: String,
@@ -106,18 +106,18 @@ pub(super) enum EntryImage {
 impl Memories {
     /// Opens memories. Skips broken memories with a note. `images` is the base folder for image
     /// paths; by default the folder that contains the memory.
-    pub(super) fn open(found: Vec<FoundMemory>, images: Option<&Path>) -> Self {
+    pub(super) fn open(memories: Vec<FoundMemory>, images: Option<&Path>) -> Self {
         let open = |FoundMemory { name, folder, run }: FoundMemory| {
             let parent = folder.parent().unwrap_or(Path::new(""));
             let images = images.unwrap_or(parent).to_path_buf();
-            let skip = |error| {
-                let why = output::with_causes(&anyhow::Error::from(error));
-                output::warn(&format!("skipped: {why}"));
+            let warn_skipped = |error| {
+                let causes = output::with_causes(&anyhow::Error::from(error));
+                output::warn(&format!("skipped: {causes}"));
             };
-            let memory = Memory::open(&folder).map_err(skip).ok()?;
-            Some(Explorable { name, memory, images, encoder: Lazy::default(), run })
+            let memory = Memory::open(&folder).map_err(warn_skipped).ok()?;
+            Some(SearchableMemory { name, memory, images, encoder: Lazy::default(), run })
         };
-        Self(found.into_iter().filter_map(open).collect())
+        Self(memories.into_iter().filter_map(open).collect())
     }
 
     pub(super) fn len(&self) -> usize {
@@ -126,7 +126,7 @@ impl Memories {
 
     /// Describes all memories that are readable at the moment. Prints the errors of the others in
     /// the terminal.
-    pub(super) fn describe(&self) -> Vec<Described> {
+    pub(super) fn describe(&self) -> Vec<MemoryDescription> {
         let described = self.0.iter().enumerate().filter_map(|(index, memory)| {
             let described = memory.describe(index);
             let report = |error| {
@@ -154,44 +154,45 @@ impl Memories {
         id: i64,
         answerers: &LazyRuns<RevealRun>,
     ) -> anyhow::Result<EntryImage> {
-        let explorable = self.get(memory)?;
-        let generation = explorable.memory.generation();
+        let searchable = self.get(memory)?;
+        let generation = searchable.memory.generation();
         let row = generation.row_of(id)?.with_context(|| format!("there is no entry {id}"))?;
         let entry = generation.entry(row)?;
         let path = entry.image().with_context(|| format!("the entry {id} has no image"))?;
-        if let Some(run) = explorable.run
+        if let Some(run) = searchable.run
             && let Some(slug) = path.strip_prefix("pictures/").and_then(|p| p.strip_suffix(".png"))
             && let Ok(png) = answerers.opened(run).and_then(|opened| opened.view(slug, 0))
         {
             return Ok(EntryImage::Rendered(png));
         }
-        let absent = || format!("the image {path} is not in {}", explorable.images.display());
-        let folder = explorable.images.canonicalize().with_context(absent)?;
-        let file = folder.join(path).canonicalize().with_context(absent)?;
-        anyhow::ensure!(file.starts_with(&folder) && file.is_file(), absent());
+        let missing_image =
+            || format!("the image {path} is not in {}", searchable.images.display());
+        let folder = searchable.images.canonicalize().with_context(missing_image)?;
+        let file = folder.join(path).canonicalize().with_context(missing_image)?;
+        anyhow::ensure!(file.starts_with(&folder) && file.is_file(), missing_image());
         Ok(EntryImage::File(file))
     }
 
-    fn get(&self, memory: usize) -> anyhow::Result<&Explorable> {
+    fn get(&self, memory: usize) -> anyhow::Result<&SearchableMemory> {
         self.0.get(memory).with_context(|| format!("there is no memory {memory}"))
     }
 }
 
-impl Explorable {
-    fn describe(&self, index: usize) -> anyhow::Result<Described> {
-        let generation = self.newest()?;
-        let reads = |what: &str| {
-            generation.manifest().encoders.iter().any(|encoder| encoder.reads.contains(what))
+impl SearchableMemory {
+    fn describe(&self, index: usize) -> anyhow::Result<MemoryDescription> {
+        let generation = self.reload()?;
+        let reads = |modality: &str| {
+            generation.manifest().encoders.iter().any(|encoder| encoder.reads.contains(modality))
         };
         let is_run = self.run.is_some();
         let accepts =
             QueryKinds { text: is_run || reads("text"), images: is_run || reads("pictures") };
         let (name, info) = (self.name.clone(), generation.info()?);
-        Ok(Described { index, name, info, accepts, run: self.run })
+        Ok(MemoryDescription { index, name, info, accepts, run: self.run })
     }
 
     /// Reloads the memory and returns its current generation.
-    fn newest(&self) -> anyhow::Result<std::sync::Arc<Generation>> {
+    fn reload(&self) -> anyhow::Result<std::sync::Arc<Generation>> {
         self.memory.reload()?;
         Ok(self.memory.generation())
     }
@@ -202,13 +203,13 @@ impl Explorable {
         answerers: &LazyRuns<RevealRun>,
     ) -> anyhow::Result<SearchResponse> {
         let k = request.k.clamp(1, MAX_HITS);
-        let started = Instant::now();
-        let (text, image) = (words(&request.text)?, Upload::of(&request.image)?);
+        let start = Instant::now();
+        let (text, image) = (trimmed(&request.text)?, Upload::of(&request.image)?);
         let has_query = text.is_some() || image.is_some();
-        let generation = self.newest()?;
+        let generation = self.reload()?;
         let sources = &generation.manifest().sources;
-        if let Some(other) = request.sources.iter().find(|source| !sources.contains(source)) {
-            anyhow::bail!("there is no source {other:?}; the sources are {}", sources.join(", "));
+        if let Some(unknown) = request.sources.iter().find(|source| !sources.contains(source)) {
+            anyhow::bail!("there is no source {unknown:?}; the sources are {}", sources.join(", "));
         }
         let run = self.run.filter(|_| request.near.is_none() && has_query);
         let query = match request.near {
@@ -222,8 +223,8 @@ impl Explorable {
             }
             None => None,
         };
-        let query_seconds = started.elapsed().as_secs_f64();
-        let containing = match words(&request.containing)? {
+        let query_seconds = start.elapsed().as_secs_f64();
+        let containing = match trimmed(&request.containing)? {
             Some(words) => Some(containing_words(&generation, words, &request.sources)?),
             None => None,
         };
@@ -235,35 +236,35 @@ impl Explorable {
         let to_hit = |row, score| {
             anyhow::Ok(Hit { hit: ShownHit::of(&generation, row, score)?, gate: None })
         };
-        let mut number = generation.manifest().generation;
+        let mut generation_number = generation.manifest().generation;
         let hits = match (&query, run, &containing) {
             (.., Some(containing)) if containing.is_empty() => Vec::new(),
             (Some(keys), ..) => {
-                let found = Exact.search(&generation, Queries { keys, k }, &filter)?.hits;
-                let found = found.into_iter().flatten().map(|hit| to_hit(hit.row, hit.score));
-                found.collect::<anyhow::Result<_>>()?
+                let results = Exact.search(&generation, Queries { keys, k }, &filter)?.hits;
+                let hits = results.into_iter().flatten().map(|hit| to_hit(hit.row, hit.score));
+                hits.collect::<anyhow::Result<_>>()?
             }
             (None, Some(run), _) => {
                 let opened = answerers.opened(run)?;
-                let found;
-                (number, found) = opened.find(text, image.as_ref(), k, filter)?;
-                found.into_iter().map(Hit::of_run).collect()
+                let evidence;
+                (generation_number, evidence) = opened.find(text, image.as_ref(), k, filter)?;
+                evidence.into_iter().map(Hit::of_run).collect()
             }
             (None, None, containing) => {
-                let first = match containing {
+                let rows = match containing {
                     Some(containing) => containing.iter().take(k).map(|(row, _)| *row).collect(),
-                    None => first(&generation, k, &request.sources)?,
+                    None => first_rows(&generation, k, &request.sources)?,
                 };
-                let first = first.into_iter().map(|row| to_hit(row, f32::NAN));
-                first.collect::<anyhow::Result<_>>()?
+                let hits = rows.into_iter().map(|row| to_hit(row, f32::NAN));
+                hits.collect::<anyhow::Result<_>>()?
             }
         };
-        let seconds = match (started.elapsed().as_secs_f64(), run) {
-            (all, Some(_)) => [0.0, all],
-            (all, None) => [all - query_seconds, query_seconds],
+        let seconds = match (start.elapsed().as_secs_f64(), run) {
+            (total, Some(_)) => [0.0, total],
+            (total, None) => [total - query_seconds, query_seconds],
         };
         Ok(SearchResponse {
-            generation: number,
+            generation: generation_number,
             seconds,
             hits,
             containing: containing.map(|containing| containing.len()),
@@ -279,13 +280,13 @@ impl Explorable {
     ) -> anyhow::Result<Vec<f32>> {
         let encoder = self.encoder.get(|| open_encoder(generation))?;
         let modalities = encoder.modalities();
-        for (in_query, is_supported, what) in [
+        for (in_query, is_supported, modality) in [
             (text.is_some(), modalities.text, "text"),
             (image.is_some(), modalities.images, "images"),
         ] {
             anyhow::ensure!(
                 !in_query || is_supported,
-                "the model of this memory cannot encode {what}"
+                "the model of this memory cannot encode {modality}"
             );
         }
         let prepared = encoder.prepare(Item { text, image: image.map(Upload::path) });
@@ -304,18 +305,18 @@ fn containing_words(
     words: &str,
     sources: &[String],
 ) -> anyhow::Result<Vec<(Row, i64)>> {
-    let has_words = has_all(words);
-    let containing = |row: Row| {
+    let has_words = contains_all(words);
+    let matching = |row: Row| {
         let entry = generation.entry(row)?;
         if !is_in_sources(&entry, sources) {
             return Ok(None);
         }
         let names = [entry.document.as_deref(), entry.image()].map(Option::unwrap_or_default);
-        let has = has_words(&format!("{} {} {}", entry.text(), names[0], names[1]));
-        Ok(has.then_some((row, entry.id)))
+        let contains_words = has_words(&format!("{} {} {}", entry.text(), names[0], names[1]));
+        Ok(contains_words.then_some((row, entry.id)))
     };
     let rows: Vec<Row> = generation.live_rows().collect();
-    rows.into_par_iter().filter_map(|row| containing(row).transpose()).collect()
+    rows.into_par_iter().filter_map(|row| matching(row).transpose()).collect()
 }
 
 /// Whether an entry belongs to one of the sources; true if no source is named.
@@ -332,17 +333,17 @@ impl Hit {
 }
 
 /// The first `k` entries of the named sources, or of all sources if none is named.
-fn first(generation: &Generation, k: usize, sources: &[String]) -> anyhow::Result<Vec<Row>> {
-    let mut first = Vec::new();
+fn first_rows(generation: &Generation, k: usize, sources: &[String]) -> anyhow::Result<Vec<Row>> {
+    let mut rows = Vec::new();
     for row in generation.live_rows() {
         if is_in_sources(&generation.entry(row)?, sources) {
-            first.push(row);
+            rows.push(row);
         }
-        if first.len() == k {
+        if rows.len() == k {
             break;
         }
     }
-    Ok(first)
+    Ok(rows)
 }
 
 /// Opens the model that encoded a memory's keys.
@@ -354,7 +355,7 @@ fn open_encoder(generation: &Generation) -> anyhow::Result<JointEncoder> {
              rebuild the memory with `engram memory build --model`"
         );
     };
-    let second = encoders.get(1).map(|one| one.name.as_str());
+    let second = encoders.get(1).map(|encoder| encoder.name.as_str());
     let encoder = JointEncoder::open(&first.name, second, &PromptChoice::Query)?;
     check_model(&encoder, generation)?;
     Ok(encoder)

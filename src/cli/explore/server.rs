@@ -24,12 +24,12 @@ use tokio::net::TcpListener;
 
 use super::access::{Access, Verdict};
 use super::answers::{QuestionRequest, RevealRun};
-use super::budget::{Budget, MAX_IMAGE_BYTES, Sent, Share};
+use super::budget::{Budget, BudgetedBody, MAX_IMAGE_BYTES, Share};
 use super::connections;
 use super::curves;
 use super::discover::Run;
 use super::lazy::LazyRuns;
-use super::memories::{Described, EntryImage, Memories, SearchRequest, SearchResponse};
+use super::memories::{EntryImage, Memories, MemoryDescription, SearchRequest, SearchResponse};
 use super::speech::{self, AvformerRun, ClipTranscripts, SpokenNames};
 use crate::cli::output;
 
@@ -71,8 +71,8 @@ impl Explored {
     }
 }
 
-type Shared = State<Arc<Explored>>;
-type Answered<T> = Result<Json<T>, ErrorResponse>;
+type SharedState = State<Arc<Explored>>;
+type JsonResult<T> = Result<Json<T>, ErrorResponse>;
 
 /// Serves the page until Ctrl-C.
 pub(super) fn serve(explored: Explored, port: u16) -> anyhow::Result<()> {
@@ -88,7 +88,7 @@ pub(super) fn serve(explored: Explored, port: u16) -> anyhow::Result<()> {
         let stopped = async {
             let _ = tokio::signal::ctrl_c().await;
         };
-        connections::serve(listener, app(explored, access), stopped).await;
+        connections::serve(listener, router(explored, access), stopped).await;
         Ok(())
     });
     runtime.shutdown_background();
@@ -96,7 +96,7 @@ pub(super) fn serve(explored: Explored, port: u16) -> anyhow::Result<()> {
 }
 
 /// Builds the router, with access control.
-fn app(explored: Explored, access: Access) -> Router {
+fn router(explored: Explored, access: Access) -> Router {
     let gate = Gate { access: Arc::new(access), budget: explored.budget.clone() };
     let mut app = Router::new();
     for (path, kind, text) in PAGE {
@@ -133,13 +133,13 @@ struct Gate {
 /// Refuses requests without access, reads bodies within their limits, and adds security headers.
 async fn guard(State(gate): State<Gate>, request: Request, next: Next) -> Response {
     let path = request.uri().path();
-    let is_public = PAGE.iter().any(|(own, ..)| *own == path);
+    let is_public = PAGE.iter().any(|(page_path, ..)| *page_path == path);
     let mut cookie = None;
     let mut response = match gate.access.verdict(&request, is_public) {
-        Verdict::Allowed => gate.answer(request, next).await,
+        Verdict::Allowed => gate.handle(request, next).await,
         Verdict::AllowedWithCookie(token) => {
             cookie = Some(token);
-            gate.answer(request, next).await
+            gate.handle(request, next).await
         }
         Verdict::PageRefused(page) => {
             (StatusCode::FORBIDDEN, [(header::CONTENT_TYPE, PAGE[0].1)], page).into_response()
@@ -162,16 +162,18 @@ async fn guard(State(gate): State<Gate>, request: Request, next: Next) -> Respon
 }
 
 impl Gate {
-    async fn answer(&self, request: Request, next: Next) -> Response {
+    /// Reads the body within its limits and handles the request.
+    async fn handle(&self, request: Request, next: Next) -> Response {
         let (mut head, body) = request.into_parts();
         // The body of a request other than POST is not read.
         if head.method != Method::POST {
-            return in_json(next.run(Request::from_parts(head, Body::empty())).await).await;
+            return with_json_errors(next.run(Request::from_parts(head, Body::empty())).await)
+                .await;
         }
         match self.budget.body(body).await {
             Ok((bytes, share)) => {
                 head.extensions.insert(share);
-                in_json(next.run(Request::from_parts(head, Body::from(bytes))).await).await
+                with_json_errors(next.run(Request::from_parts(head, Body::from(bytes))).await).await
             }
             Err((status, reason)) => {
                 let close = [(header::CONNECTION, HeaderValue::from_static("close"))];
@@ -182,9 +184,9 @@ impl Gate {
 }
 
 /// Converts plain-text error responses of the framework to JSON.
-async fn in_json(response: Response) -> Response {
-    let kind = response.headers().get(header::CONTENT_TYPE);
-    let is_text = kind.is_none_or(|kind| kind.as_bytes().starts_with(b"text/plain"));
+async fn with_json_errors(response: Response) -> Response {
+    let content_type = response.headers().get(header::CONTENT_TYPE);
+    let is_text = content_type.is_none_or(|value| value.as_bytes().starts_with(b"text/plain"));
     if !(response.status().is_client_error() && is_text) {
         return response;
     }
@@ -226,24 +228,24 @@ async fn run_blocking<T: Send + 'static>(
 ) -> Result<T, ErrorResponse> {
     let unprocessable = |reason: String| ErrorResponse(StatusCode::UNPROCESSABLE_ENTITY, reason);
     let permit = explored.budget.work().await?;
-    let done = tokio::task::spawn_blocking(move || {
+    let task = tokio::task::spawn_blocking(move || {
         let _shares = (permit, shares);
         work(&explored)
     });
-    done.await
+    task.await
         .map_err(|error| unprocessable(error.to_string()))?
         .map_err(|error| unprocessable(output::with_causes(&error)))
 }
 
-async fn runs(State(explored): Shared) -> Json<serde_json::Value> {
-    let now: Vec<Run> = explored.runs.iter().map(Run::now).collect();
-    Json(serde_json::json!(now))
+async fn runs(State(explored): SharedState) -> Json<serde_json::Value> {
+    let current: Vec<Run> = explored.runs.iter().map(Run::current_state).collect();
+    Json(serde_json::json!(current))
 }
 
 async fn run_curves(
-    State(explored): Shared,
+    State(explored): SharedState,
     InPath(run): InPath<usize>,
-) -> Answered<Vec<curves::Curve>> {
+) -> JsonResult<Vec<curves::Curve>> {
     let work = move |explored: &Explored| {
         let run = explored.runs.get(run).with_context(|| format!("there is no run {run}"))?;
         curves::read(&run.folder)
@@ -251,16 +253,16 @@ async fn run_curves(
     run_blocking(explored, (), work).await.map(Json)
 }
 
-async fn memories(State(explored): Shared) -> Answered<Vec<Described>> {
+async fn memories(State(explored): SharedState) -> JsonResult<Vec<MemoryDescription>> {
     run_blocking(explored, (), move |explored| Ok(explored.memories.describe())).await.map(Json)
 }
 
 async fn search(
-    State(explored): Shared,
+    State(explored): SharedState,
     InPath(memory): InPath<usize>,
     Extension(share): Extension<Share>,
     Json(request): Json<SearchRequest>,
-) -> Answered<SearchResponse> {
+) -> JsonResult<SearchResponse> {
     let shares = (share, explored.decoding(!request.image.is_empty()).await?);
     let work =
         move |explored: &Explored| explored.memories.search(memory, &request, &explored.answerers);
@@ -268,7 +270,7 @@ async fn search(
 }
 
 async fn entry_image(
-    State(explored): Shared,
+    State(explored): SharedState,
     InPath((memory, entry)): InPath<(usize, i64)>,
 ) -> Result<Response, ErrorResponse> {
     let find =
@@ -292,20 +294,21 @@ async fn entry_image(
         anyhow::Ok((format.to_mime_type(), bytes))
     };
     let (kind, bytes) = run_blocking(explored, share.clone(), read).await?;
-    Ok(([(header::CONTENT_TYPE, kind)], Sent::body(bytes, share)).into_response())
+    Ok(([(header::CONTENT_TYPE, kind)], BudgetedBody::body(bytes, share)).into_response())
 }
 
+/// Words that the listed questions contain.
 #[derive(Deserialize)]
-struct Words {
+struct QuestionFilter {
     #[serde(default)]
     words: String,
 }
 
 async fn questions(
-    State(explored): Shared,
+    State(explored): SharedState,
     InPath(run): InPath<usize>,
-    Query(Words { words }): Query<Words>,
-) -> Answered<serde_json::Value> {
+    Query(QuestionFilter { words }): Query<QuestionFilter>,
+) -> JsonResult<serde_json::Value> {
     let work = move |explored: &Explored| {
         Ok(serde_json::to_value(explored.answerers.opened(run)?.questions(&words)?)?)
     };
@@ -313,7 +316,7 @@ async fn questions(
 }
 
 async fn view(
-    State(explored): Shared,
+    State(explored): SharedState,
     InPath((run, image, view)): InPath<(usize, String, u32)>,
 ) -> Result<Response, ErrorResponse> {
     run_blocking(explored, (), move |explored| explored.answerers.opened(run)?.view(&image, view))
@@ -322,11 +325,11 @@ async fn view(
 }
 
 async fn answer(
-    State(explored): Shared,
+    State(explored): SharedState,
     InPath(run): InPath<usize>,
     Extension(share): Extension<Share>,
     Json(question): Json<QuestionRequest>,
-) -> Answered<Answer> {
+) -> JsonResult<Answer> {
     let shares = (share, explored.decoding(true).await?);
     run_blocking(explored, shares, move |explored| {
         explored.answerers.opened(run)?.answer(&question)
@@ -335,14 +338,17 @@ async fn answer(
     .map(Json)
 }
 
-async fn names(State(explored): Shared, InPath(run): InPath<usize>) -> Answered<SpokenNames> {
+async fn names(
+    State(explored): SharedState,
+    InPath(run): InPath<usize>,
+) -> JsonResult<SpokenNames> {
     run_blocking(explored, (), move |explored| Ok(explored.asr_models.opened(run)?.names()))
         .await
         .map(Json)
 }
 
 async fn frame(
-    State(explored): Shared,
+    State(explored): SharedState,
     InPath((run, name, view)): InPath<(usize, usize, usize)>,
 ) -> Result<Response, ErrorResponse> {
     run_blocking(explored, (), move |explored| explored.asr_models.opened(run)?.view(name, view))
@@ -351,7 +357,7 @@ async fn frame(
 }
 
 async fn audio(
-    State(explored): Shared,
+    State(explored): SharedState,
     InPath(run): InPath<usize>,
     Query(request): Query<speech::ClipRequest>,
 ) -> Result<Response, ErrorResponse> {
@@ -363,10 +369,10 @@ async fn audio(
 }
 
 async fn transcribe(
-    State(explored): Shared,
+    State(explored): SharedState,
     InPath(run): InPath<usize>,
     Query(request): Query<speech::ClipRequest>,
-) -> Answered<ClipTranscripts> {
+) -> JsonResult<ClipTranscripts> {
     run_blocking(explored, (), move |explored| {
         explored.asr_models.opened(run)?.transcribe(&request)
     })

@@ -28,7 +28,7 @@ use crate::cli::output;
 
 /// The name of the run's adapters in the ASR model.
 const ADAPTERS: &str = "run";
-/// Number of segments of the waveform; each shows its lowest and highest sample.
+/// Maximum number of segments of the waveform; each shows its lowest and highest sample.
 const PEAKS: usize = 300;
 /// Peak amplitude for playback: with noise, samples may exceed [-1, 1].
 const MAX_PEAK: f32 = 0.7;
@@ -129,9 +129,9 @@ impl AvformerRun {
     /// The audio of a clip as WAV, scaled down if it is too loud to play.
     pub(super) fn audio(&self, request: &ClipRequest) -> anyhow::Result<Vec<u8>> {
         let mut samples = self.clip(request)?.samples;
-        let loudest = samples.iter().fold(0.0f32, |peak, sample| peak.max(sample.abs()));
-        if loudest > MAX_PEAK {
-            samples.iter_mut().for_each(|sample| *sample *= MAX_PEAK / loudest);
+        let peak = samples.iter().fold(0.0f32, |maximum, sample| maximum.max(sample.abs()));
+        if peak > MAX_PEAK {
+            samples.iter_mut().for_each(|sample| *sample *= MAX_PEAK / peak);
         }
         wav(&samples)
     }
@@ -141,8 +141,8 @@ impl AvformerRun {
         png(&self.world.view(Split::Test, name, view, self.data.view_size)?)
     }
 
-    /// Transcribes a clip with the frozen ASR model, and with adapters for no images, its own
-    /// images and the images of another name.
+    /// Transcribes a clip with the frozen ASR model, and with adapters: without images, with images
+    /// of the spoken name, and with images of another name.
     pub(super) fn transcribe(&self, request: &ClipRequest) -> anyhow::Result<ClipTranscripts> {
         let clip = self.clip(request)?;
         let mut adapted = self.adapted.lock().unwrap_or_else(PoisonError::into_inner);
@@ -161,17 +161,18 @@ impl AvformerRun {
             }
         }
         for (images, embeddings) in conditions {
-            let one = AdaptedClip { samples: clip.samples.clone(), embeddings };
+            let adapted_clip = AdaptedClip { samples: clip.samples.clone(), embeddings };
             let text = adapted
-                .transcribe(&[one])?
+                .transcribe(&[adapted_clip])?
                 .pop()
                 .context("the ASR model returned no transcript")?;
             transcripts.push(Transcript::of(&images, &clip.text, text));
         }
         let AudiovisualClip { text, voice, samples, .. } = clip;
         let segment_length = samples.len().div_ceil(PEAKS).max(1);
-        let peak = |part: &[f32]| {
-            part.iter().fold([0.0f32; 2], |[low, high], one| [low.min(*one), high.max(*one)])
+        let peak = |segment: &[f32]| {
+            let fold = |[low, high]: [f32; 2], sample: &f32| [low.min(*sample), high.max(*sample)];
+            segment.iter().fold([0.0f32; 2], fold)
         };
         let peaks = samples.chunks(segment_length).map(peak).collect();
         let seconds = samples_to_seconds(samples.len());
@@ -191,11 +192,11 @@ impl AvformerRun {
     }
 
     fn clip(&self, request: &ClipRequest) -> anyhow::Result<AudiovisualClip> {
-        let names = self.world.names().len();
-        anyhow::ensure!(request.name < names, "there are {names} names");
-        let is_ratio = request.snr_db.abs() <= MAX_SNR_DB;
+        let name_count = self.world.names().len();
+        anyhow::ensure!(request.name < name_count, "there are {name_count} names");
+        let is_in_range = request.snr_db.abs() <= MAX_SNR_DB;
         anyhow::ensure!(
-            is_ratio,
+            is_in_range,
             "snr_db is {}; expected -{MAX_SNR_DB} to {MAX_SNR_DB}",
             request.snr_db
         );
@@ -204,7 +205,8 @@ impl AvformerRun {
             snr_db: [request.snr_db; 2],
             masked: 0.0,
         };
-        let number = request.take.checked_mul(names).and_then(|all| all.checked_add(request.name));
+        let number =
+            request.take.checked_mul(name_count).and_then(|first| first.checked_add(request.name));
         let number = number.context("the index of the clip is too large")?;
         Ok(self.world.clip(Split::Test, number, &noise_settings))
     }
@@ -217,19 +219,22 @@ impl Transcript {
             (normaliser.normalise(reference), normaliser.normalise(&text));
         let mut reference_words = reference.split_whitespace().map(str::to_owned);
         let mut hypothesis_words = hypothesis.split_whitespace().map(str::to_owned);
-        let mut next = |in_reference: bool, in_hypothesis: bool| {
-            let of = |is: bool, words: &mut dyn Iterator<Item = String>| {
-                is.then(|| words.next()).flatten().unwrap_or_default()
+        let mut next_words = |in_reference: bool, in_hypothesis: bool| {
+            let next_word = |exists: bool, words: &mut dyn Iterator<Item = String>| {
+                exists.then(|| words.next()).flatten().unwrap_or_default()
             };
-            (of(in_reference, &mut reference_words), of(in_hypothesis, &mut hypothesis_words))
+            (
+                next_word(in_reference, &mut reference_words),
+                next_word(in_hypothesis, &mut hypothesis_words),
+            )
         };
         let mut errors = 0;
         let words = align(TokenUnit::Word, &reference, &hypothesis).into_iter().map(|edit| {
             let (kind, (reference, hypothesis)) = match edit {
-                Edit::Hit => ("hit", next(true, true)),
-                Edit::Substitution => ("substitution", next(true, true)),
-                Edit::Deletion => ("deletion", next(true, false)),
-                Edit::Insertion => ("insertion", next(false, true)),
+                Edit::Hit => ("hit", next_words(true, true)),
+                Edit::Substitution => ("substitution", next_words(true, true)),
+                Edit::Deletion => ("deletion", next_words(true, false)),
+                Edit::Insertion => ("insertion", next_words(false, true)),
             };
             errors += usize::from(kind != "hit");
             (kind, reference, hypothesis)

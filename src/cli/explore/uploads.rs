@@ -16,8 +16,8 @@ const MAX_TEXT_CHARACTERS: usize = 2_000;
 /// Maximum size of an image, in pixels: decoded it takes up to 300 MB with 16 bits per channel.
 const MAX_PIXELS: u64 = 25_000_000;
 
-/// The trimmed text; `None` if it is empty.
-pub(super) fn words(text: &str) -> anyhow::Result<Option<&str>> {
+/// The trimmed text; `None` if it is empty. An error if it is too long.
+pub(super) fn trimmed(text: &str) -> anyhow::Result<Option<&str>> {
     let text = text.trim();
     let length = text.chars().count();
     anyhow::ensure!(
@@ -27,8 +27,8 @@ pub(super) fn words(text: &str) -> anyhow::Result<Option<&str>> {
     Ok(Some(text).filter(|text| !text.is_empty()))
 }
 
-/// Returns a test whether a text contains all the words; case is ignored.
-pub(super) fn has_all(words: &str) -> impl Fn(&str) -> bool {
+/// Returns a function that is true for texts that contain all the words; case is ignored.
+pub(super) fn contains_all(words: &str) -> impl Fn(&str) -> bool {
     let words: Vec<String> = words.split_whitespace().map(str::to_lowercase).collect();
     move |text| {
         let text = text.to_lowercase();

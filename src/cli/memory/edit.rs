@@ -17,10 +17,10 @@ use super::encode::{Encoding, RowSource};
 /// The endings of the text files in a folder.
 const TEXT_ENDINGS: [&str; 2] = ["txt", "md"];
 
-/// The input files of keys, values and entries.
+/// Options for the input files of keys, values and entries.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("entry_file").args(["entries", "texts", "csv"]))]
-struct Rows {
+struct RowOptions {
     /// Keys: .npy or safetensors, [entries, width]
     #[arg(long, value_name = "FILE", required_unless_present = "model", conflicts_with = "model")]
     keys: Option<PathBuf>,
@@ -53,7 +53,7 @@ struct Rows {
 struct OpenRows {
     source: RowSource,
     entries: Option<EntryFile>,
-    /// The id of the first entry without an id.
+    /// The id that the first entry without an id gets.
     first_id: i64,
 }
 
@@ -81,11 +81,12 @@ fn text_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-impl Rows {
+impl RowOptions {
     fn has_entries(&self) -> bool {
         self.entries.is_some() || self.texts.is_some() || self.csv.is_some()
     }
 
+    /// The entry file; `None` without an option for entries.
     fn entry_file(&self) -> anyhow::Result<Option<EntryFile>> {
         let (path, format) = match (&self.entries, &self.texts, &self.csv) {
             (Some(path), _, _) => (path, EntryFormat::Json),
@@ -128,10 +129,10 @@ impl Rows {
         let mut batches = source.inspect(|batch| {
             bar.inc(batch.as_ref().map_or(0, |batch| batch.entries.len() as u64));
         });
-        let written = write(rows, &mut batches);
+        let result = write(rows, &mut batches);
         bar.finish_and_clear();
         let (keys, values) = (self.keys.as_deref(), self.values.as_deref());
-        written.map_err(|error| {
+        result.map_err(|error| {
             with_location(error, keys, values, entries.as_ref().map(|file| (file, first_id)))
         })
     }
@@ -150,20 +151,20 @@ impl Rows {
     }
 
     /// Returns an error if the new rows do not have the shapes of the memory.
-    fn check_shapes(&self, writer: &Writer, reader: &RowSource) -> anyhow::Result<()> {
+    fn check_shapes(&self, writer: &Writer, source: &RowSource) -> anyhow::Result<()> {
         let manifest = writer.generation().manifest();
         let describe = |path: &Option<PathBuf>, what: &str| match path {
             Some(path) => format!("{}: {what}", path.display()),
             None => what.to_owned(),
         };
-        let (expected, found) = (manifest.width, reader.width());
+        let (expected, found) = (manifest.width, source.width());
         if found != expected {
             return Err(
                 MemoryError::Width { what: describe(&self.keys, "keys"), expected, found }.into()
             );
         }
         let expected = manifest.values.map(|format| (format.tokens, format.width));
-        match (expected, reader.value_shape()) {
+        match (expected, source.value_shape()) {
             (None, Some(_)) => anyhow::bail!(
                 "{}, but the memory has none; leave them out, or rebuild the memory with values",
                 describe(&self.values, "has values")
@@ -205,7 +206,7 @@ Example of a line in entries.jsonl:
   {\"id\": 7, \"source\": \"wit\", \"document\": \"Q64\", \"text\": \"…\"}")]
 pub struct Build {
     #[command(flatten)]
-    rows: Rows,
+    rows: RowOptions,
     /// Do not scale keys to unit length; scores are then dot products instead of cosines
     #[arg(long)]
     no_normalize: bool,
@@ -228,21 +229,21 @@ enum ValueType {
 impl Build {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let rows = self.rows.open(0)?;
-        let reader = &rows.source;
+        let source = &rows.source;
         let dtype = match self.value_type {
             ValueType::F16 => ValueDtype::F16,
             ValueType::Int8 => ValueDtype::Int8,
         };
         let format = MemoryFormat {
-            width: reader.width(),
+            width: source.width(),
             normalised: !self.no_normalize,
-            values: reader.value_shape().map(|(tokens, width)| ValueFormat {
+            values: source.value_shape().map(|(tokens, width)| ValueFormat {
                 tokens,
                 width,
                 dtype,
             }),
         };
-        let encoders = reader.encoders();
+        let encoders = source.encoders();
         let create = |rows, batches: &mut dyn Iterator<Item = _>| {
             Writer::create_encoded(&self.out, format, encoders, rows, batches)
         };
@@ -263,7 +264,7 @@ pub struct Add {
     /// Folder of the memory
     folder: PathBuf,
     #[command(flatten)]
-    rows: Rows,
+    rows: RowOptions,
 }
 
 impl Add {
@@ -284,7 +285,7 @@ pub struct Update {
     /// Folder of the memory
     folder: PathBuf,
     #[command(flatten)]
-    rows: Rows,
+    rows: RowOptions,
 }
 
 impl Update {
@@ -365,8 +366,8 @@ impl Index {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let mut writer = Writer::open(&self.folder)?;
         let segments = &writer.generation().manifest().segments;
-        let without = segments.iter().filter(|segment| segment.graph.is_none());
-        let rows = without.map(|segment| segment.rows).sum();
+        let without_graph = segments.iter().filter(|segment| segment.graph.is_none());
+        let rows = without_graph.map(|segment| segment.rows).sum();
         let bar = output::progress_bar(rows, "keys");
         let settings =
             GraphSettings { connections: self.connections, ef_construction: self.ef_construction };
@@ -376,6 +377,7 @@ impl Index {
     }
 }
 
+/// Prints the generation of a memory and its numbers of entries and deleted rows.
 fn print_state(folder: &Path, writer: &Writer) -> anyhow::Result<Outcome> {
     let generation = writer.generation();
     output::print(&format!(

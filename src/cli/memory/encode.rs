@@ -50,7 +50,7 @@ impl Encoding {
         print_advice(&encoder, &prompt);
         let folder = path.parent().unwrap_or(Path::new(""));
         let images = self.images.as_deref().unwrap_or(folder).to_owned();
-        let source = Source { encoder, images, skip_unencodable: self.skip_unencodable };
+        let source = EntryEncoder { encoder, images, skip_unencodable: self.skip_unencodable };
         // All entries are validated before the first entry is encoded.
         let (mut rows, mut skipped) = (0, 0);
         let mut lines = EntryLines::open(file, first_id)?;
@@ -80,20 +80,21 @@ impl Encoding {
     }
 }
 
-/// The text and image of a key.
+/// The text and image that a key is computed from.
 struct Content {
     text: Option<String>,
     image: Option<PathBuf>,
 }
 
 /// An encoder and the rules for its entries.
-struct Source {
+struct EntryEncoder {
     encoder: JointEncoder,
+    /// Base folder of image paths.
     images: PathBuf,
     skip_unencodable: bool,
 }
 
-impl Source {
+impl EntryEncoder {
     /// The parts of an entry that the encoder can encode; `None` to skip the entry.
     fn content(&self, entry: &Entry, lines: &EntryLines) -> Result<Option<Content>, MemoryError> {
         let modalities = self.encoder.modalities();
@@ -157,14 +158,17 @@ impl Source {
 
 /// Reads an entry file and encodes its keys, batch by batch.
 pub(super) struct EncodedRows {
-    source: Source,
+    source: EntryEncoder,
     lines: EntryLines,
+    /// Number of entries in a batch.
     batch: usize,
+    /// Number of entries to encode.
     rows: usize,
 }
 
 impl EncodedRows {
-    fn read(&mut self) -> Result<Batch, MemoryError> {
+    /// Reads and encodes the next batch; an empty batch at the end.
+    fn read_batch(&mut self) -> Result<Batch, MemoryError> {
         let (mut entries, mut contents) = (Vec::new(), Vec::new());
         while entries.len() < self.batch
             && let Some(entry) = self.lines.next()
@@ -190,7 +194,9 @@ impl EncodedRows {
         let mut items = Vec::with_capacity(prepared.len());
         for ((item, (location, _)), entry) in prepared.into_iter().zip(&contents).zip(&entries) {
             let location = format!("{location}: the entry {}", entry.id);
-            items.push(item.map_err(|e| MemoryError::Rows(format!("{location}: {e}").into()))?);
+            items.push(
+                item.map_err(|error| MemoryError::Rows(format!("{location}: {error}").into()))?,
+            );
         }
         let keys = encoder.encode(&items).map_err(|error| MemoryError::Rows(error.into()))?;
         Ok(Batch { entries, keys, values: Vec::new() })
@@ -201,7 +207,7 @@ impl Iterator for EncodedRows {
     type Item = Result<Batch, MemoryError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        match self.read() {
+        match self.read_batch() {
             Ok(batch) if batch.entries.is_empty() => None,
             batch => Some(batch),
         }
@@ -300,13 +306,13 @@ pub(in crate::cli) fn check_model(
     encoder: &JointEncoder,
     generation: &Generation,
 ) -> anyhow::Result<()> {
-    let (own, of_memory) = (records(encoder), &generation.manifest().encoders);
+    let (requested, stored) = (records(encoder), &generation.manifest().encoders);
     let folder = generation.folder().display();
-    if of_memory.is_empty() {
+    if stored.is_empty() {
         let note = format!(
             "warning: {folder} does not name the model of its keys; \
              scores are valid only if the model is {}",
-            names_with_hashes(&own)
+            names_with_hashes(&requested)
         );
         output::warn(&note);
         return Ok(());
@@ -314,22 +320,22 @@ pub(in crate::cli) fn check_model(
     let hashes = |records: &[EncoderRecord]| -> Vec<String> {
         records.iter().map(|record| record.sha256.clone()).collect()
     };
-    if hashes(&own) != hashes(of_memory) {
+    if hashes(&requested) != hashes(stored) {
         anyhow::bail!(
             "{folder}: its keys come from {}, not {}; give that model, or rebuild the memory",
-            names_with_hashes(of_memory),
-            names_with_hashes(&own)
+            names_with_hashes(stored),
+            names_with_hashes(&requested)
         );
     }
-    for (own, of_memory) in own.iter().zip(of_memory) {
-        let is_known = of_memory.inputs_sha256.is_some();
-        if is_known && own.inputs_sha256 != of_memory.inputs_sha256 {
+    for (requested, stored) in requested.iter().zip(stored) {
+        let is_known = stored.inputs_sha256.is_some();
+        if is_known && requested.inputs_sha256 != stored.inputs_sha256 {
             anyhow::bail!(
                 "{folder}: its keys come from {}; {} has the same weights, but another \
                  configuration, tokenizer, prompt or image preprocessing; give the original model, \
                  or rebuild the memory",
-                of_memory.name,
-                own.name
+                stored.name,
+                requested.name
             );
         }
     }
@@ -338,15 +344,15 @@ pub(in crate::cli) fn check_model(
 
 /// Returns an error if the texts of a memory were encoded with another prompt.
 fn check_prompt(encoder: &JointEncoder, generation: &Generation) -> anyhow::Result<()> {
-    for (own, of_memory) in records(encoder).iter().zip(&generation.manifest().encoders) {
-        if own.prompt != of_memory.prompt {
+    for (requested, stored) in records(encoder).iter().zip(&generation.manifest().encoders) {
+        if requested.prompt != stored.prompt {
             let quoted = |prompt: &Option<String>| format!("{:?}", prompt.as_deref().unwrap_or(""));
             anyhow::bail!(
                 "{}: its texts were encoded with the prompt {}, not {}; name that prompt with \
                  --prompt",
                 generation.folder().display(),
-                quoted(&of_memory.prompt),
-                quoted(&own.prompt)
+                quoted(&stored.prompt),
+                quoted(&requested.prompt)
             );
         }
     }

@@ -41,7 +41,7 @@ pub(super) struct QueryOptions {
     prompt: Option<String>,
 }
 
-/// A query.
+/// A query: a text, an image or both.
 struct Query {
     text: Option<String>,
     image: Option<PathBuf>,
@@ -65,10 +65,12 @@ impl QueryOptions {
                 (text.is_some(), modalities.text, "a text"),
                 (image.is_some(), modalities.images, "an image"),
             ];
-            if let Some((.., what)) = parts.iter().find(|(has, supported, _)| *has && !supported) {
+            if let Some((.., part)) =
+                parts.iter().find(|(is_given, supported, _)| *is_given && !supported)
+            {
                 let kinds = input_kinds(modalities);
                 anyhow::bail!(
-                    "{location}: the query has {what}, but the model encodes only {kinds}"
+                    "{location}: the query has {part}, but the model encodes only {kinds}"
                 );
             }
         }
@@ -103,6 +105,7 @@ impl QueryOptions {
         })
     }
 
+    /// The query of the options, or the queries of `--texts`.
     fn queries(&self) -> anyhow::Result<Vec<Query>> {
         let Some(path) = &self.texts else {
             let location = match (&self.text, &self.image) {
@@ -117,7 +120,7 @@ impl QueryOptions {
         };
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("{}: cannot be read as text", path.display()))?;
-        let json = path.extension().is_some_and(|extension| extension == "jsonl");
+        let is_json = path.extension().is_some_and(|extension| extension == "jsonl");
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
         let mut queries = Vec::new();
         for (line, text) in (1..).zip(text.lines()) {
@@ -125,7 +128,7 @@ impl QueryOptions {
             if text.trim().is_empty() {
                 anyhow::bail!("{location}: the line is empty; write one query per line");
             }
-            queries.push(if json {
+            queries.push(if is_json {
                 json_query(text, path, location)?
             } else {
                 Query { text: Some(text.to_owned()), image: None, location }
@@ -141,16 +144,16 @@ impl QueryOptions {
 /// Parses a query from a JSON line. An image path is relative to the file's folder.
 fn json_query(line: &str, file: &Path, location: String) -> anyhow::Result<Query> {
     #[derive(Deserialize)]
-    struct Line {
+    struct QueryLine {
         text: Option<String>,
         question: Option<String>,
         image: Option<PathBuf>,
     }
     let remedy = "write an object with `text` or `question`, or `image`, or both";
-    let read: Line = serde_json::from_str(line)
+    let fields: QueryLine = serde_json::from_str(line)
         .with_context(|| format!("{location}: is not a query; {remedy}"))?;
-    let text = read.text.or(read.question).filter(|text| !text.trim().is_empty());
-    let image = read.image.map(|image| base_folder(file).join(image));
+    let text = fields.text.or(fields.question).filter(|text| !text.trim().is_empty());
+    let image = fields.image.map(|image| base_folder(file).join(image));
     if text.is_none() && image.is_none() {
         anyhow::bail!("{location}: has no text and no image; {remedy}");
     }

@@ -17,11 +17,11 @@ use serde::Serialize;
 use super::super::{Outcome, output};
 use super::query::QueryOptions;
 
-/// Number of queries in the text output.
+/// Maximum number of queries in the text output.
 const SHOWN_QUERIES: usize = 10;
-/// Number of characters of an entry's text in the text output.
+/// Maximum number of characters of an entry's text in the text output.
 const SHOWN_CHARACTERS: usize = 70;
-/// Number of queries that are also searched exactly, to measure the recall of a graph.
+/// Maximum number of queries that are also searched exactly, to measure the recall of a graph.
 const MEASURED_QUERIES: usize = 100;
 
 /// Find the entries with the keys nearest to queries.
@@ -133,7 +133,7 @@ impl Search {
         let queries = match &self.queries {
             None => self.query.encode(&generation)?,
             Some(path) => {
-                let (queries, found) = read_all(path, "queries")?;
+                let (queries, found) = read_vectors(path, "queries")?;
                 let expected = generation.manifest().width;
                 if found != expected {
                     let what = format!("{}: queries", path.display());
@@ -147,26 +147,29 @@ impl Search {
         let queries = Queries { keys: &queries, k };
         let result = match self.index {
             IndexName::Exact => {
-                Exact.search(&generation, queries, &filter).map(|found| (found, None))
+                Exact.search(&generation, queries, &filter).map(|results| (results, None))
             }
             IndexName::Hnsw => self.search_graphs(&generation, queries, &filter),
         };
-        let (found, graph) =
+        let (results, graph) =
             result.map_err(|error| with_location(error, self.queries.as_deref(), None, None))?;
         if let Some(path) = &self.out {
-            output::write_atomic(path, &npy_bytes(&matrix(&found, k, |hit| hit.id, -1), k)?)?;
+            output::write_atomic(path, &npy_bytes(&matrix(&results, k, |hit| hit.id, -1), k)?)?;
         }
         if let Some(path) = &self.scores {
-            let scores = matrix(&found, k, |hit| hit.score, f32::NEG_INFINITY);
+            let scores = matrix(&results, k, |hit| hit.score, f32::NEG_INFINITY);
             output::write_atomic(path, &npy_bytes(&scores, k)?)?;
         }
         if self.json {
-            let queries = query_hits(&generation, &found, usize::MAX)?;
-            let report = Report { generation: found.generation, k, graph, queries };
+            let queries = query_hits(&generation, &results, usize::MAX)?;
+            let report = Report { generation: results.generation, k, graph, queries };
             output::print_json(&report)?;
         } else if self.out.is_none() && self.scores.is_none() {
             output::print(
-                &self.text(&query_hits(&generation, &found, SHOWN_QUERIES)?, found.hits.len()),
+                &self.to_text(
+                    &query_hits(&generation, &results, SHOWN_QUERIES)?,
+                    results.hits.len(),
+                ),
             )?;
         }
         Ok(Outcome::Done)
@@ -190,20 +193,20 @@ impl Search {
             return Ok((graphs.search(generation, queries, filter)?, None));
         }
         let start = Instant::now();
-        let found = graphs.search(generation, queries, filter)?;
+        let results = graphs.search(generation, queries, filter)?;
         let seconds = start.elapsed().as_secs_f64();
-        let all = found.hits.len();
+        let query_count = results.hits.len();
         let measured: Vec<usize> =
-            (0..all).step_by(all.div_ceil(MEASURED_QUERIES).max(1)).collect();
+            (0..query_count).step_by(query_count.div_ceil(MEASURED_QUERIES).max(1)).collect();
         let (keys, filter) = select_queries(&measured, generation, queries, filter);
         let start = Instant::now();
         let exact = Exact.search(generation, Queries { keys: &keys, k: queries.k }, &filter)?;
         let exact_seconds = start.elapsed().as_secs_f64();
-        let hits = measured.iter().map(|query| found.hits[*query].clone()).collect();
+        let hits = measured.iter().map(|query| results.hits[*query].clone()).collect();
         let metrics = GraphMetrics {
-            recall: SearchResults { generation: found.generation, hits }.recall(&exact),
+            recall: SearchResults { generation: results.generation, hits }.recall(&exact),
             measured_queries: measured.len(),
-            queries_per_second: all as f64 / seconds,
+            queries_per_second: query_count as f64 / seconds,
             exact_queries_per_second: measured.len() as f64 / exact_seconds,
         };
         let note = format!(
@@ -216,7 +219,7 @@ impl Search {
             metrics.exact_queries_per_second,
         );
         output::note(&note);
-        Ok((found, Some(metrics)))
+        Ok((results, Some(metrics)))
     }
 
     /// Reads the filter options for this number of queries.
@@ -226,15 +229,16 @@ impl Search {
             filter.sources = Some(self.sources.clone());
         }
         if let Some(path) = &self.exclude {
-            filter.excluded_documents = excluded_documents(path, queries)?;
+            filter.excluded_documents = read_excluded_documents(path, queries)?;
         }
         if let Some(path) = &self.gates {
-            filter.gates = Some(gates(path, queries, generation.manifest().sources.len())?);
+            filter.gates = Some(read_gates(path, queries, generation.manifest().sources.len())?);
         }
         Ok(filter)
     }
 
-    fn text(&self, listed: &[QueryHits], queries: usize) -> String {
+    /// The results as text; `queries` is the number of all queries, also of the queries not listed.
+    fn to_text(&self, listed: &[QueryHits], queries: usize) -> String {
         let mut text = String::new();
         for QueryHits { query, hits } in listed {
             text.push_str(&format!("query {query}\n"));
@@ -245,9 +249,12 @@ impl Search {
                 };
                 // Line ends and terminal control characters would break the table.
                 let visible = |c: char| if c.is_control() { ' ' } else { c };
-                let words: String = label.chars().take(SHOWN_CHARACTERS).map(visible).collect();
+                let shown_text: String =
+                    label.chars().take(SHOWN_CHARACTERS).map(visible).collect();
                 let (id, score, source) = (hit.id, hit.score, &hit.source);
-                text.push_str(&format!("{rank:>5}  {score:>9.6}  {id:>9}  {source}  {words}\n"));
+                text.push_str(&format!(
+                    "{rank:>5}  {score:>9.6}  {id:>9}  {source}  {shown_text}\n"
+                ));
             }
         }
         if queries > listed.len() {
@@ -260,12 +267,17 @@ impl Search {
     }
 }
 
-/// A matrix with one row per query and one column per rank; `missing` fills empty ranks.
-fn matrix<T: Copy>(found: &SearchResults, k: usize, of: impl Fn(&Hit) -> T, missing: T) -> Vec<T> {
-    let mut matrix = Vec::with_capacity(found.hits.len() * k);
-    for hits in &found.hits {
-        matrix.extend(hits.iter().map(&of));
-        matrix.extend(std::iter::repeat_n(missing, k - hits.len()));
+/// A matrix with one row per query and one column per rank; `filler` fills empty ranks.
+fn matrix<T: Copy>(
+    results: &SearchResults,
+    k: usize,
+    value: impl Fn(&Hit) -> T,
+    filler: T,
+) -> Vec<T> {
+    let mut matrix = Vec::with_capacity(results.hits.len() * k);
+    for hits in &results.hits {
+        matrix.extend(hits.iter().map(&value));
+        matrix.extend(std::iter::repeat_n(filler, k - hits.len()));
     }
     matrix
 }
@@ -277,8 +289,8 @@ fn select_queries(
     queries: Queries<'_>,
     filter: &Filter,
 ) -> (Vec<f32>, Filter) {
-    let rows = |all: &[f32], width: usize| -> Vec<f32> {
-        selected.iter().flat_map(|query| &all[query * width..][..width]).copied().collect()
+    let rows = |vectors: &[f32], width: usize| -> Vec<f32> {
+        selected.iter().flat_map(|query| &vectors[query * width..][..width]).copied().collect()
     };
     let manifest = generation.manifest();
     let excluded = |query: &usize| filter.excluded_documents.get(*query).cloned();
@@ -292,7 +304,7 @@ fn select_queries(
 }
 
 /// Reads the documents to exclude, one line per query.
-fn excluded_documents(path: &Path, queries: usize) -> anyhow::Result<Vec<Vec<String>>> {
+fn read_excluded_documents(path: &Path, queries: usize) -> anyhow::Result<Vec<Vec<String>>> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("{}: cannot be read as text", path.display()))?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
@@ -309,8 +321,8 @@ fn excluded_documents(path: &Path, queries: usize) -> anyhow::Result<Vec<Vec<Str
 }
 
 /// Reads the weights of the sources, `[queries, sources]`.
-fn gates(path: &Path, queries: usize, sources: usize) -> Result<Vec<f32>, MemoryError> {
-    let (gates, width) = read_all(path, "gates")?;
+fn read_gates(path: &Path, queries: usize, sources: usize) -> Result<Vec<f32>, MemoryError> {
+    let (gates, width) = read_vectors(path, "gates")?;
     let rows = gates.len() / width;
     if (rows, width) != (queries, sources) {
         let reason = format!(
@@ -320,8 +332,8 @@ fn gates(path: &Path, queries: usize, sources: usize) -> Result<Vec<f32>, Memory
             "give one row per query, with the sources in the order of `engram memory info`";
         return Err(malformed(path, reason, remedy));
     }
-    if let Some(at) = gates.iter().position(|gate| !gate.is_finite()) {
-        let reason = format!("row {} has a NaN or infinite weight", at / width);
+    if let Some(index) = gates.iter().position(|gate| !gate.is_finite()) {
+        let reason = format!("row {} has a NaN or infinite weight", index / width);
         return Err(malformed(path, reason, "give finite weights, for example from a softmax"));
     }
     Ok(gates)
@@ -332,7 +344,7 @@ fn malformed(path: &Path, reason: String, remedy: &'static str) -> MemoryError {
 }
 
 /// Reads all vectors of a file. Returns them with their width.
-fn read_all(path: &Path, name: &str) -> Result<(Vec<f32>, usize), MemoryError> {
+fn read_vectors(path: &Path, name: &str) -> Result<(Vec<f32>, usize), MemoryError> {
     let mut file = VectorFile::open(path, name)?;
     let (rows, width) = (file.shape()[0], file.row_len());
     Ok((file.read_rows(rows)?, width))
@@ -357,15 +369,16 @@ impl ShownHit {
     }
 }
 
+/// The entries found for the first `max_queries` queries.
 fn query_hits(
     generation: &Generation,
-    found: &SearchResults,
-    max: usize,
+    results: &SearchResults,
+    max_queries: usize,
 ) -> Result<Vec<QueryHits>, MemoryError> {
     let hits = |(query, hits): (usize, &Vec<Hit>)| {
         let hit = |hit: &Hit| ShownHit::of(generation, hit.row, hit.score);
         let hits = hits.iter().map(hit).collect::<Result<_, MemoryError>>()?;
         Ok(QueryHits { query, hits })
     };
-    found.hits.iter().take(max).enumerate().map(hits).collect()
+    results.hits.iter().take(max_queries).enumerate().map(hits).collect()
 }

@@ -11,7 +11,7 @@ pub(super) enum Role {
     OutputFolder,
     /// A folder that the command creates, or that an earlier call of the command created.
     NewFolder,
-    /// An input file, or a folder with data; `-` is standard input.
+    /// An input file, or a folder with data; `-` is standard input for inputs that are read once.
     Input,
     /// A recipe or a grid: an input file, or a built-in name.
     Recipe,
@@ -81,7 +81,7 @@ pub(super) fn role(command: &str, argument: &str) -> Option<Role> {
         | (
             "data",
             "entries",
-            "edges" | "labels" | "files" | "questions" | "annotations" | "aokvqa",
+            "triples" | "labels" | "files" | "questions" | "annotations" | "aokvqa",
         )
         | ("eval", "compare", "a" | "b")
         | ("eval", _, "reference" | "hyp" | "pairs" | "table" | "rare_words" | "biasing")
@@ -104,8 +104,8 @@ pub(super) fn reads_once(command: &str, argument: &str) -> bool {
 }
 
 /// The full name of a subcommand.
-pub(super) fn join(name: &str, below: &str) -> String {
-    if name.is_empty() { below.to_owned() } else { format!("{name} {below}") }
+pub(super) fn full_name(parent: &str, subcommand: &str) -> String {
+    if parent.is_empty() { subcommand.to_owned() } else { format!("{parent} {subcommand}") }
 }
 
 #[cfg(test)]
@@ -119,7 +119,7 @@ mod tests {
     use crate::cli::Cli;
 
     /// Value names of arguments that take a path or a Hugging Face name as text.
-    const PLACEHOLDERS: [&str; 8] =
+    const PATH_VALUE_NAMES: [&str; 8] =
         ["FILE", "FOLDER", "DIR", "PATH", "RUN", "WEIGHTS", "MODEL", "MEMORY"];
 
     /// Whether an argument is parsed as a path.
@@ -127,26 +127,28 @@ mod tests {
         arg.get_value_parser().type_id() == TypeId::of::<PathBuf>()
     }
 
-    fn unregistered(command: &Command, name: &str, found: &mut Vec<String>) {
+    /// Adds the path arguments without a role to `found`.
+    fn collect_paths_without_role(command: &Command, name: &str, found: &mut Vec<String>) {
         for arg in command.get_arguments() {
             let names = arg.get_value_names().unwrap_or_default();
-            let is_named = names.iter().any(|name| PLACEHOLDERS.contains(&name.as_str()));
+            let has_path_value_name =
+                names.iter().any(|name| PATH_VALUE_NAMES.contains(&name.as_str()));
             let takes_text = arg.get_value_parser().type_id() == TypeId::of::<String>();
-            if (is_path(arg) || (takes_text && is_named))
+            if (is_path(arg) || (takes_text && has_path_value_name))
                 && role(name, arg.get_id().as_str()).is_none()
             {
                 found.push(format!("engram {name}: {}", arg.get_id()));
             }
         }
-        for below in command.get_subcommands() {
-            unregistered(below, &join(name, below.get_name()), found);
+        for subcommand in command.get_subcommands() {
+            collect_paths_without_role(subcommand, &full_name(name, subcommand.get_name()), found);
         }
     }
 
     #[test]
     fn every_path_of_the_command_line_has_a_role() {
         let mut found = Vec::new();
-        unregistered(&Cli::command(), "", &mut found);
+        collect_paths_without_role(&Cli::command(), "", &mut found);
         assert!(found.is_empty(), "add these to `role`, as outputs or inputs: {found:#?}");
     }
 }

@@ -32,16 +32,16 @@ fn resolved_folder(folder: &Path) -> PathBuf {
 }
 
 /// Whether two paths are the same file, also through symbolic or hard links.
-pub(super) fn is_same_file(one: &Path, other: &Path) -> bool {
-    resolved(one) == resolved(other) || is_same_inode(one, other)
+pub(super) fn is_same_file(path: &Path, other: &Path) -> bool {
+    resolved(path) == resolved(other) || is_same_inode(path, other)
 }
 
 #[cfg(unix)]
-fn is_same_inode(one: &Path, other: &Path) -> bool {
+fn is_same_inode(path: &Path, other: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
-    match (fs::metadata(one), fs::metadata(other)) {
-        (Ok(one), Ok(other)) => {
-            one.is_file() && (one.dev(), one.ino()) == (other.dev(), other.ino())
+    match (fs::metadata(path), fs::metadata(other)) {
+        (Ok(metadata), Ok(other)) => {
+            metadata.is_file() && (metadata.dev(), metadata.ino()) == (other.dev(), other.ino())
         }
         _ => false,
     }
@@ -55,15 +55,18 @@ fn is_same_inode(_: &Path, _: &Path) -> bool {
 /// Whether a path is a pipe or a device. Writing to it replaces no file.
 pub(super) fn is_device(path: &Path) -> bool {
     path == Path::new(STDOUT)
-        || fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir())
+        || fs::metadata(path).is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir())
 }
 
 /// Finds the run or memory whose folder contains a path. Returns its kind and its folder, or `None`
-/// if there is none. With `itself`, the path itself may be that folder.
-pub(super) fn containing_run_or_memory(path: &Path, itself: bool) -> Option<(&'static str, &Path)> {
-    path.ancestors().skip(usize::from(!itself)).find_map(|folder| {
+/// if there is none. With `include_path`, the path itself may be that folder.
+pub(super) fn containing_run_or_memory(
+    path: &Path,
+    include_path: bool,
+) -> Option<(&'static str, &Path)> {
+    path.ancestors().skip(usize::from(!include_path)).find_map(|folder| {
         let kinds = [("memory", is_memory(folder)), ("run", is_run(folder))];
-        kinds.into_iter().find_map(|(what, is)| is.then_some((what, folder)))
+        kinds.into_iter().find_map(|(kind, is_kind)| is_kind.then_some((kind, folder)))
     })
 }
 

@@ -18,15 +18,16 @@ use engram_train::studies::speech::run::train_speech;
 use engram_train::{Recipe, RecipeOptions, check_failures};
 
 use super::real::{self, WHISPER};
-use super::report::{Claim, untested};
+use super::report::{Claim, unmeasured};
 use super::study::StudyReport;
 use super::values::{Values, beats};
 use super::{Reproduce, bundled};
 use crate::cli::grid::print_progress;
 use crate::cli::output;
 
-/// The built-in grids.
+/// The built-in grid of scales laptop and full.
 const GRID: &str = "avformer/ablations";
+/// The built-in grid of scale smoke.
 const SMOKE_GRID: &str = "avformer/smoke";
 
 /// Configurations that are always trained.
@@ -43,10 +44,10 @@ const EXPECTED_OF_WHISPER: [&str; 4] = [
 ];
 /// Upper limit for the share of clean transcripts that contain the name of a wrong image, and for
 /// the share of trained parameters.
-const SMALL: f64 = 0.01;
+const MAX_SHARE: f64 = 0.01;
 
 /// Claims measured on the main runs.
-const OWN: [&str; 2] = [WRONG_IMAGE_IGNORED, TRAINED_SHARE];
+const MAIN_RUN_CLAIMS: [&str; 2] = [WRONG_IMAGE_IGNORED, TRAINED_SHARE];
 const WRONG_IMAGE_IGNORED: &str = "avformer.wrong_image_ignored";
 const TRAINED_SHARE: &str = "avformer.trained_share";
 
@@ -90,10 +91,13 @@ impl Reproduce {
     fn avformer_ids(&self) -> anyhow::Result<Vec<String>> {
         let grid = self.avformer_grid()?;
         let grid_ids = grid.claims().iter().map(|claim| claim.id.as_str());
-        let ids: Vec<&str> = OWN.into_iter().chain(grid_ids).collect();
-        let of = |name: &str| ids.iter().map(|id| self.avformer_id(id, name)).collect();
-        let mut ids: Vec<String> =
-            self.asr_models("").iter().flat_map(|(name, _)| -> Vec<String> { of(name) }).collect();
+        let ids: Vec<&str> = MAIN_RUN_CLAIMS.into_iter().chain(grid_ids).collect();
+        let ids_of = |name: &str| ids.iter().map(|id| self.avformer_id(id, name)).collect();
+        let mut ids: Vec<String> = self
+            .asr_models("")
+            .iter()
+            .flat_map(|(name, _)| -> Vec<String> { ids_of(name) })
+            .collect();
         ids.extend((self.data.is_some() && self.whisper.is_some()).then(|| WHISPER.to_owned()));
         Ok(ids)
     }
@@ -134,24 +138,25 @@ impl Reproduce {
     fn frozen_models(&self, notes: &mut Vec<String>) -> anyhow::Result<[PathBuf; 2]> {
         let encoder = self.out.join("avformer-clip");
         self.note("AVFormer: the image encoder");
-        let mut clip = clip_recipe()?;
+        let mut image_recipe = clip_recipe()?;
         if self.is_unfinished(&encoder, notes)? {
-            train_clip(&mut clip, &self.run_options(&encoder))?;
+            train_clip(&mut image_recipe, &self.run_options(&encoder))?;
         }
-        notes.extend(failures(&encoder)?);
+        notes.extend(failure_notes(&encoder)?);
         let speech = self.out.join("avformer-speech");
         self.note("AVFormer: the ASR model");
-        let mut words = speech_recipe()?;
+        let mut asr_recipe = speech_recipe()?;
         if self.is_unfinished(&speech, notes)? {
-            train_speech(&mut words, &self.run_options(&speech))?;
+            train_speech(&mut asr_recipe, &self.run_options(&speech))?;
         }
-        notes.extend(failures(&speech)?);
+        notes.extend(failure_notes(&speech)?);
         for (model, run) in [(bundled::CLIP, &encoder), (bundled::CONFORMER, &speech)] {
-            self.export_bundled(&model, run, notes)?;
+            self.compare_with_bundled(&model, run, notes)?;
         }
         Ok([encoder, speech])
     }
 
+    /// Measures the study's claims with one ASR model.
     fn asr_model_claims(
         &self,
         (name, asr_model): (&str, &str),
@@ -161,13 +166,13 @@ impl Reproduce {
         let is_smoke = self.is_smoke();
         let grid = self.avformer_grid()?;
         let grid_ids = grid.claims().iter().map(|claim| claim.id.clone());
-        let (own, selected): (Vec<String>, Vec<String>) = OWN
+        let (main_run_ids, selected): (Vec<String>, Vec<String>) = MAIN_RUN_CLAIMS
             .map(str::to_owned)
             .into_iter()
             .chain(grid_ids)
             .filter(|id| self.includes_claim(&self.avformer_id(id, name)))
-            .partition(|id| OWN.contains(&id.as_str()));
-        if own.is_empty() && selected.is_empty() {
+            .partition(|id| MAIN_RUN_CLAIMS.contains(&id.as_str()));
+        if main_run_ids.is_empty() && selected.is_empty() {
             return Ok(Vec::new());
         }
         self.note(&format!("AVFormer: {name}"));
@@ -177,12 +182,15 @@ impl Reproduce {
             false => grid.select_for_claims(&selected),
         };
         // A JSON string is also a TOML string.
-        let value = |path: &str| serde_json::Value::from(path).to_string();
+        let quoted = |path: &str| serde_json::Value::from(path).to_string();
         let grid = grid.with_settings(&[
-            format!("model.asr_model={}", value(asr_model)),
-            format!("model.image_encoder={}", value(&encoder.display().to_string())),
+            format!("model.asr_model={}", quoted(asr_model)),
+            format!("model.image_encoder={}", quoted(&encoder.display().to_string())),
             // The transcripts of the frozen ASR model are cached for all seeds.
-            format!("data.cache={}", value(&self.out.join("avformer-cache").display().to_string())),
+            format!(
+                "data.cache={}",
+                quoted(&self.out.join("avformer-cache").display().to_string())
+            ),
         ])?;
         let scale = if is_smoke { "-smoke" } else { "" };
         let out = self.out.join(format!("avformer-{name}{scale}"));
@@ -196,18 +204,22 @@ impl Reproduce {
         let report = run_grid(&grid, &options, &mut print_progress)?;
         notes.extend(report.reused_note());
         if is_smoke && name == "conformer" {
-            self.export_bundled(&bundled::AVFORMER, &out.join("seed-1").join(&report.main), notes)?;
+            self.compare_with_bundled(
+                &bundled::AVFORMER,
+                &out.join("seed-1").join(&report.main),
+                notes,
+            )?;
         }
-        notes.extend(rescued_note(&out.join("seed-1").join(&report.main), name)?);
+        notes.extend(corrected_words_note(&out.join("seed-1").join(&report.main), name)?);
         let mut claims: Vec<Claim> =
-            report.claims.iter().map(|claim| self.of_avformer_claim(claim, name)).collect();
-        claims.extend(self.of_summaries(&report, &out, name)?);
-        let all = Grid::built_in(GRID, ALL)?;
-        for claim in all.claims() {
-            if report.claims.iter().all(|known| known.claim.id != claim.id) {
+            report.claims.iter().map(|claim| self.avformer_grid_claim(claim, name)).collect();
+        claims.extend(self.avformer_main_run_claims(&report, &out, name)?);
+        let full_grid = Grid::built_in(GRID, ALL)?;
+        for claim in full_grid.claims() {
+            if report.claims.iter().all(|tested| tested.claim.id != claim.id) {
                 let verdict = Verdict::Untested;
                 let text = format!("{} ({name})", claim.claim);
-                let mut result = self.avformer_claim(&claim.id, text, untested(), verdict, name);
+                let mut result = self.avformer_claim(&claim.id, text, unmeasured(), verdict, name);
                 result.paper = claim.paper.clone();
                 result.command = result.command.replace("--scale smoke", "--scale laptop");
                 claims.push(result);
@@ -216,7 +228,7 @@ impl Reproduce {
         Ok(claims)
     }
 
-    fn of_avformer_claim(&self, claim: &ClaimReport, asr_model: &str) -> Claim {
+    fn avformer_grid_claim(&self, claim: &ClaimReport, asr_model: &str) -> Claim {
         let text = format!("{} ({}; {asr_model})", claim.claim.claim, claim.compared);
         let (measure, verdict) = (claim.difference.clone(), claim.verdict);
         let mut result = self.avformer_claim(&claim.claim.id, text, measure, verdict, asr_model);
@@ -224,8 +236,8 @@ impl Reproduce {
         result
     }
 
-    /// Measures the claims on the main runs.
-    fn of_summaries(
+    /// Measures [`MAIN_RUN_CLAIMS`].
+    fn avformer_main_run_claims(
         &self,
         report: &GridReport,
         out: &Path,
@@ -243,7 +255,7 @@ impl Reproduce {
             }
         }
         let wrong_name_inserted = wrong_name_inserted.measure("shown_name_in_text", "name");
-        let verdict = match beats(&wrong_name_inserted, SMALL) {
+        let verdict = match beats(&wrong_name_inserted, MAX_SHARE) {
             Verdict::Holds => Verdict::Fails,
             Verdict::Fails => Verdict::Holds,
             other => other,
@@ -261,7 +273,7 @@ impl Reproduce {
         let info = MetricInfo::descriptive("trained_share", Unit::Fraction);
         let measure = Measure::new(&info, 1, Ok(share), None);
         let claim = format!("at most 1 % of the parameters are trained ({asr_model})");
-        let verdict = if share <= SMALL { Verdict::Holds } else { Verdict::Fails };
+        let verdict = if share <= MAX_SHARE { Verdict::Holds } else { Verdict::Fails };
         let mut trained = self.avformer_claim(TRAINED_SHARE, claim, measure, verdict, asr_model);
         trained.paper = "about 4 M of 600 M".to_owned();
         Ok(vec![ignored, trained])
@@ -275,16 +287,17 @@ impl Reproduce {
         verdict: Verdict,
         asr_model: &str,
     ) -> Claim {
-        let by_recipe = asr_model == "whisper" && !self.is_smoke();
-        let expected = EXPECTED.contains(&id) || by_recipe && EXPECTED_OF_WHISPER.contains(&id);
+        let is_whisper_with_full_recipe = asr_model == "whisper" && !self.is_smoke();
+        let expected = EXPECTED.contains(&id)
+            || is_whisper_with_full_recipe && EXPECTED_OF_WHISPER.contains(&id);
         let whisper = self
             .whisper
             .as_ref()
-            .map_or(String::new(), |one| format!(" --whisper {}", shell_quote(one)));
+            .map_or(String::new(), |whisper| format!(" --whisper {}", shell_quote(whisper)));
         let id = self.avformer_id(id, asr_model);
         Claim {
             study: "avformer",
-            command: self.command(&id, &whisper),
+            command: self.claim_command(&id, &whisper),
             id,
             claim,
             paper: String::new(),
@@ -299,28 +312,28 @@ impl Reproduce {
     /// The id of a claim for one ASR model. With `--whisper`, ids without a suffix belong to
     /// Whisper.
     fn avformer_id(&self, id: &str, asr_model: &str) -> String {
-        let is_plain = asr_model == "whisper" || self.whisper.is_none();
-        format!("{id}{}", if is_plain { "" } else { ".conformer" })
+        let has_no_suffix = asr_model == "whisper" || self.whisper.is_none();
+        format!("{id}{}", if has_no_suffix { "" } else { ".conformer" })
     }
 }
 
 /// A note on the words of a run's test that are correct only with the right frames. `None` if the
 /// run did not test frames.
-fn rescued_note(run: &Path, asr_model: &str) -> anyhow::Result<Option<String>> {
+fn corrected_words_note(run: &Path, asr_model: &str) -> anyhow::Result<Option<String>> {
     let test = AvformerSummary::read(run)?.test;
-    let Some([rescued, lost]) = test.rescued else { return Ok(None) };
+    let Some([corrected, lost]) = test.rescued else { return Ok(None) };
     let words: Vec<String> = test.rescued_words.iter().map(ToString::to_string).collect();
     let words = if words.is_empty() { String::new() } else { format!(": {}", words.join("; ")) };
     let file = run.join(TEST).join("rescued.jsonl");
     Ok(Some(format!(
-        "Words correct only with the right frames, {asr_model}, seed 1: {rescued}; only without \
+        "Words correct only with the right frames, {asr_model}, seed 1: {corrected}; only without \
          them: {lost}; alignments in {}{words}.",
         file.display()
     )))
 }
 
 /// Failed checks of a run's recipe, for the report.
-fn failures(run: &Path) -> anyhow::Result<Vec<String>> {
+fn failure_notes(run: &Path) -> anyhow::Result<Vec<String>> {
     let failures = check_failures(run)?.into_iter();
     Ok(failures.map(|failure| format!("{}: {failure}.", run.display())).collect())
 }
@@ -361,13 +374,13 @@ mod tests {
     fn claim_ids_and_expectations_depend_on_the_asr_model() {
         let (frozen, none) =
             ("avformer.audio_only_under_frozen", "avformer.right_image_under_none");
-        let alone = claim_of(&[], frozen, "conformer");
-        assert_eq!((alone.id.as_str(), alone.expected), (frozen, true));
+        let without_whisper = claim_of(&[], frozen, "conformer");
+        assert_eq!((without_whisper.id.as_str(), without_whisper.expected), (frozen, true));
         assert!(!claim_of(&[], none, "conformer").expected);
-        let both = ["--whisper", "w"];
-        let conformer = claim_of(&both, frozen, "conformer");
+        let with_whisper = ["--whisper", "w"];
+        let conformer = claim_of(&with_whisper, frozen, "conformer");
         assert_eq!(conformer.id, "avformer.audio_only_under_frozen.conformer");
-        let whisper = claim_of(&both, none, "whisper");
+        let whisper = claim_of(&with_whisper, none, "whisper");
         assert_eq!((whisper.id.as_str(), whisper.expected), (none, true));
         assert_eq!(
             whisper.command,
@@ -376,11 +389,11 @@ mod tests {
     }
 
     #[test]
-    fn all_expected_claims_are_in_the_grid() {
+    fn expected_claims_and_smoke_claims_are_in_the_grid() {
         let grid = Grid::built_in(GRID, ALL).expect("a built-in grid");
         let ids: Vec<&str> = grid.claims().iter().map(|claim| claim.id.as_str()).collect();
         let expected = EXPECTED.iter().chain(&EXPECTED_OF_WHISPER);
-        for id in expected.filter(|id| !OWN.contains(id)) {
+        for id in expected.filter(|id| !MAIN_RUN_CLAIMS.contains(id)) {
             assert!(ids.contains(id), "{id}");
         }
         let smoke = Grid::built_in(SMOKE_GRID, ALL).expect("a built-in grid");

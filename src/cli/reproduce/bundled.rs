@@ -24,7 +24,7 @@ const SUMS: &str = "SHA256SUMS";
 const BUNDLED_SUMS: &str = include_str!("../../../train/bundled/SHA256SUMS");
 
 /// The frozen models for AVFormer at scale smoke: file paths below a folder, and contents.
-static FROZEN: [(&str, &[u8]); 8] = [
+static FROZEN_FILES: [(&str, &[u8]); 8] = [
     ("clip/run.sha256", include_bytes!("../../../train/bundled/clip/run.sha256")),
     ("conformer/run.sha256", include_bytes!("../../../train/bundled/conformer/run.sha256")),
     ("clip/config.json", include_bytes!("../../../train/bundled/clip/config.json")),
@@ -48,23 +48,26 @@ pub(super) struct BundledModel {
     /// The files other than the weights.
     files: &'static [&'static str],
     /// Name prefix of tensors that only training needs; they are omitted. Empty for none.
-    omitted: &'static str,
+    omitted_prefix: &'static str,
 }
 
 /// The image encoder.
-pub(super) const CLIP: BundledModel =
-    BundledModel { name: "clip", files: &["config.json", "preprocessor_config.json"], omitted: "" };
+pub(super) const CLIP: BundledModel = BundledModel {
+    name: "clip",
+    files: &["config.json", "preprocessor_config.json"],
+    omitted_prefix: "",
+};
 /// The ASR model.
 pub(super) const CONFORMER: BundledModel = BundledModel {
     name: "conformer",
     files: &["config.json", "tokenizer.json"],
-    omitted: "best_rq.",
+    omitted_prefix: "best_rq.",
 };
 /// AVFormer's adapters for the ASR model, at scale smoke.
 pub(super) const AVFORMER: BundledModel = BundledModel {
     name: "avformer",
     files: &["config.json", "recipe.toml", "summary.json", "metrics.jsonl"],
-    omitted: "",
+    omitted_prefix: "",
 };
 /// REVEAL at scale smoke, with its memory.
 pub(super) const REVEAL: BundledModel = BundledModel {
@@ -77,14 +80,14 @@ pub(super) const REVEAL: BundledModel = BundledModel {
         "summary.json",
         "metrics.jsonl",
     ],
-    omitted: "",
+    omitted_prefix: "",
 };
 
 /// Writes the frozen image encoder and the ASR model below `folder`, and returns their folders.
 pub(super) fn unpack(folder: &Path) -> anyhow::Result<[PathBuf; 2]> {
-    for (path, bytes) in FROZEN {
+    for (path, bytes) in FROZEN_FILES {
         let file = folder.join(path);
-        if fs::read(&file).is_ok_and(|found| found == bytes) {
+        if fs::read(&file).is_ok_and(|existing| existing == bytes) {
             continue;
         }
         let parent = file.parent().unwrap_or(folder);
@@ -95,14 +98,14 @@ pub(super) fn unpack(folder: &Path) -> anyhow::Result<[PathBuf; 2]> {
 }
 
 impl BundledModel {
-    /// Reports whether a run's weights equal the bundled ones.
-    pub(super) fn compared(&self, run: &Path) -> anyhow::Result<String> {
-        let bytes = to_f16(&run.join(WEIGHTS), self.omitted)?;
-        let own = format!("{:x}", Sha256::digest(&bytes));
-        let bundled = sums(BUNDLED_SUMS).find(|(_, name)| *name == self.weights());
+    /// A note whether a run's weights equal the bundled weights.
+    pub(super) fn comparison_note(&self, run: &Path) -> anyhow::Result<String> {
+        let bytes = to_f16(&run.join(WEIGHTS), self.omitted_prefix)?;
+        let run_sum = format!("{:x}", Sha256::digest(&bytes));
+        let bundled = parse_sums(BUNDLED_SUMS).find(|(_, name)| *name == self.weights_name());
         let (run, name) = (run.display(), self.name);
         Ok(match bundled {
-            Some((sum, _)) if sum == own => {
+            Some((sum, _)) if sum == run_sum => {
                 format!("{run}: the weights equal train/bundled/{name}, bit for bit.")
             }
             _ => format!(
@@ -116,37 +119,37 @@ impl BundledModel {
     /// paths to the frozen models below `out` become relative; `out` is the folder of all runs.
     pub(super) fn export(&self, run: &Path, out: &Path, folder: &Path) -> anyhow::Result<()> {
         let target = folder.join(self.name);
-        self.refuse_others(&target)?;
+        self.check_files(&target)?;
         // Temporary names in the model's folder; a later call removes those left by a killed
         // process.
-        let [new, before] =
-            ["newest", "before"].map(|what| format!(".{}.engram-{what}", self.name));
-        let [staged, old] = [&new, &before].map(|name| folder.join(name));
+        let [new_name, old_name] =
+            ["newest", "before"].map(|suffix| format!(".{}.engram-{suffix}", self.name));
+        let [staged, old] = [&new_name, &old_name].map(|name| folder.join(name));
         let staging = (|| {
             if old.exists() && !target.exists() {
                 rename(&old, &target)?;
             }
-            remove_leftovers(folder, &[self.name, &new])?;
+            remove_leftovers(folder, &[self.name, &new_name])?;
             FolderWriter::create(&staged)
         })();
         let staging = staging.with_context(|| {
             format!("{}: cannot be written; give another --export-bundled", folder.display())
         })?;
-        let to = staging.path();
+        let staging_folder = staging.path();
         for name in self.files {
             let file = run.join(name);
             let text = fs::read_to_string(&file);
             let text = text.with_context(|| format!("{}: could not be read", file.display()))?;
             let frozen = format!("{}/", out.join(FOLDER).display());
-            output::write_new(&to.join(name), text.replace(&frozen, "../").as_bytes())?;
+            output::write_new(&staging_folder.join(name), text.replace(&frozen, "../").as_bytes())?;
         }
-        let bytes = to_f16(&run.join(WEIGHTS), self.omitted)?;
-        output::write_new(&to.join(WEIGHTS), &bytes)?;
-        write_checksums(to)?;
+        let bytes = to_f16(&run.join(WEIGHTS), self.omitted_prefix)?;
+        output::write_new(&staging_folder.join(WEIGHTS), &bytes)?;
+        write_checksums(staging_folder)?;
         if self.name == REVEAL.name {
-            FinishedRun::open(to)?.restore_memory()?;
+            FinishedRun::open(staging_folder)?.restore_memory()?;
             for lock in [".lock", "memory/LOCK"] {
-                remove_file(&to.join(lock))
+                remove_file(&staging_folder.join(lock))
                     .with_context(|| format!("{lock}: could not be removed"))?;
             }
         }
@@ -161,8 +164,8 @@ impl BundledModel {
         replace().with_context(|| format!("{}: could not be replaced", target.display()))?;
         let file = folder.join(SUMS);
         let previous = fs::read_to_string(&file).unwrap_or_default();
-        let weights = self.weights();
-        let mut lines: Vec<(String, String)> = sums(&previous)
+        let weights = self.weights_name();
+        let mut lines: Vec<(String, String)> = parse_sums(&previous)
             .filter(|(_, name)| *name != weights)
             .map(|(sum, name)| (name.to_owned(), sum.to_owned()))
             .collect();
@@ -175,17 +178,17 @@ impl BundledModel {
 
     /// Fails if the folder contains a file that [`BundledModel::export`] does not write, because it
     /// would be lost.
-    fn refuse_others(&self, folder: &Path) -> anyhow::Result<()> {
+    fn check_files(&self, folder: &Path) -> anyhow::Result<()> {
         for entry in fs::read_dir(folder).into_iter().flatten() {
             let entry =
                 entry.with_context(|| format!("{}: could not be read", folder.display()))?;
             let name = entry.file_name();
-            let is_ours = self.files.iter().any(|file| name == *file)
+            let is_written_by_export = self.files.iter().any(|file| name == *file)
                 || name == WEIGHTS
                 || name == CHECKSUMS
                 || (self.name == REVEAL.name && name == MEMORY);
             anyhow::ensure!(
-                is_ours,
+                is_written_by_export,
                 "{}: is not a file of a bundled model; move it, or give another --export-bundled",
                 entry.path().display()
             );
@@ -193,7 +196,8 @@ impl BundledModel {
         Ok(())
     }
 
-    fn weights(&self) -> String {
+    /// The name of the weights in `SHA256SUMS`.
+    fn weights_name(&self) -> String {
         format!("{}/{WEIGHTS}", self.name)
     }
 }
@@ -201,12 +205,12 @@ impl BundledModel {
 /// Creates the folder if it is missing. Fails if the folder is not writable, or if it contains
 /// other files: [`BundledModel::export`] replaces folders.
 pub(super) fn check_folder(folder: &Path) -> anyhow::Result<()> {
-    let failed = || {
+    let reason = || {
         format!("{}: cannot store bundled models; give another --export-bundled", folder.display())
     };
-    create_folder(folder).with_context(failed)?;
-    tempfile::NamedTempFile::new_in(folder).with_context(failed)?;
-    let has_files = fs::read_dir(folder).with_context(failed)?.next().is_some();
+    create_folder(folder).with_context(reason)?;
+    tempfile::NamedTempFile::new_in(folder).with_context(reason)?;
+    let has_files = fs::read_dir(folder).with_context(reason)?.next().is_some();
     anyhow::ensure!(
         !has_files || folder.join(SUMS).is_file(),
         "{}: contains files other than bundled models ({SUMS} is missing); give another --export-bundled",
@@ -214,13 +218,14 @@ pub(super) fn check_folder(folder: &Path) -> anyhow::Result<()> {
     );
     [CLIP, CONFORMER, AVFORMER, REVEAL]
         .iter()
-        .try_for_each(|model| model.refuse_others(&folder.join(model.name)))
+        .try_for_each(|model| model.check_files(&folder.join(model.name)))
 }
 
 /// The folder for the unpacked models, below the folder of all runs.
 pub(super) const FOLDER: &str = "bundled";
 
-fn sums(text: &str) -> impl Iterator<Item = (&str, &str)> {
+/// Parses lines of `sha256sum`: pairs of checksum and file name.
+fn parse_sums(text: &str) -> impl Iterator<Item = (&str, &str)> {
     text.lines().filter_map(|line| line.split_once("  "))
 }
 
@@ -235,7 +240,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let [clip, conformer] = unpack(folder.path()).expect("unpacked");
         for (model, folder) in [(CLIP, clip), (CONFORMER, conformer)] {
-            let note = model.compared(&folder).expect("compared");
+            let note = model.comparison_note(&folder).expect("a note");
             assert!(note.contains("bit for bit"), "{note}");
         }
     }
@@ -248,7 +253,9 @@ mod tests {
         check_folder(&export).expect("an empty folder");
         for _ in 0..2 {
             CLIP.export(&clip, folder.path(), &export).expect("exported");
-            assert!(CLIP.compared(&export.join("clip")).expect("compared").contains("bit for bit"));
+            assert!(
+                CLIP.comparison_note(&export.join("clip")).expect("a note").contains("bit for bit")
+            );
             check_folder(&export).expect("a folder of bundled models");
         }
         let mut names: Vec<_> = fs::read_dir(&export)
@@ -275,11 +282,11 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let [clip, conformer] = unpack(folder.path()).expect("unpacked");
         fs::copy(clip.join(WEIGHTS), conformer.join(WEIGHTS)).expect("copied");
-        let note = CONFORMER.compared(&conformer).expect("compared");
+        let note = CONFORMER.comparison_note(&conformer).expect("a note");
         assert!(note.contains("the weights differ from train/bundled/conformer"), "{note}");
         // Modified files are unpacked again.
         unpack(folder.path()).expect("unpacked");
-        assert!(CONFORMER.compared(&conformer).expect("compared").contains("bit for bit"));
+        assert!(CONFORMER.comparison_note(&conformer).expect("a note").contains("bit for bit"));
     }
 
     #[test]

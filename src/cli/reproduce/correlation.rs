@@ -61,21 +61,21 @@ fn correlation(
     }
     let anchors: Vec<&str> =
         (0..seeds).flat_map(|_| pairs.iter().map(|pair| pair.anchor.as_str())).collect();
-    let of_seeds: Vec<usize> =
+    let seed_of_value: Vec<usize> =
         (0..seeds).flat_map(|seed| std::iter::repeat_n(seed, pairs.len())).collect();
-    let resampling = Resampling::by_crossed_groups(["anchor", "seed"], &anchors, &of_seeds);
+    let resampling = Resampling::by_crossed_groups(["anchor", "seed"], &anchors, &seed_of_value);
     let interval = interval(&resampling, &BootstrapOptions::default(), |counts| {
-        let (mut sum, mut total) = (0.0, 0.0);
+        let (mut sum, mut weight_sum) = (0.0, 0.0);
         for (parts, counts) in per_seed.iter().zip(counts.chunks(pairs.len())) {
             // Weights each seed by the number of its resampled pairs.
-            let times = f64::from(counts.iter().sum::<u32>());
-            if times > 0.0 {
+            let weight = f64::from(counts.iter().sum::<u32>());
+            if weight > 0.0 {
                 let r = parts.iter().map(|(sign, pearson)| sign * pearson.value(counts));
-                sum += times * r.sum::<f64>();
-                total += times;
+                sum += weight * r.sum::<f64>();
+                weight_sum += weight;
             }
         }
-        sum / total
+        sum / weight_sum
     });
     let value = mean(&values);
     let value = if value.is_finite() {
@@ -97,7 +97,7 @@ mod tests {
     /// The pairs, a system of word overlap, and a system of gold scores with noise per seed.
     fn systems(seeds: usize) -> (Vec<PhrasePair>, System, System) {
         let pairs = phrase_world(1).test;
-        let noisy = |seed: usize| {
+        let noisy_scores = |seed: usize| {
             let noise = |row: usize| ((row * (seed + 3)) as f64 * 12.9898).sin();
             let score = |(row, pair): (usize, &PhrasePair)| {
                 f64::from(pair.score.unwrap_or(0.0)) + 0.1 * (seed + 1) as f64 * noise(row)
@@ -105,7 +105,7 @@ mod tests {
             pairs.iter().enumerate().map(score).collect::<Vec<f64>>()
         };
         let words = System::new("words", vec![word_overlap(&pairs)]);
-        let noisy = System::new("noisy", (0..seeds).map(noisy).collect());
+        let noisy = System::new("noisy", (0..seeds).map(noisy_scores).collect());
         (pairs, words, noisy)
     }
 
@@ -118,37 +118,39 @@ mod tests {
         let (by_anchor, options) =
             (Resampling::by_group("anchor", &anchors), BootstrapOptions::default());
         let (a, b) = (&noisy.scores[0], &words.scores[0]);
-        let theirs = compare_pearson(&gold, a, b, &by_anchor, &options).unwrap();
-        let assert_equal = |ours: &Measure, theirs: &Measure| {
-            assert_eq!((&ours.metric, ours.n), (&theirs.metric, theirs.n));
-            assert!((ours.value - theirs.value).abs() < 1e-12);
-            let (ours, theirs) =
-                (ours.interval.as_ref().unwrap(), theirs.interval.as_ref().unwrap());
+        let expected = compare_pearson(&gold, a, b, &by_anchor, &options).unwrap();
+        let assert_equal = |actual: &Measure, expected: &Measure| {
+            assert_eq!((&actual.metric, actual.n), (&expected.metric, expected.n));
+            assert!((actual.value - expected.value).abs() < 1e-12);
+            let (actual, expected) =
+                (actual.interval.as_ref().unwrap(), expected.interval.as_ref().unwrap());
             assert!(
-                (ours.low - theirs.low).abs() < 1e-12 && (ours.high - theirs.high).abs() < 1e-12
+                (actual.low - expected.low).abs() < 1e-12
+                    && (actual.high - expected.high).abs() < 1e-12
             );
-            assert_eq!((&ours.method, ours.units), (&theirs.method, theirs.units));
+            assert_eq!((&actual.method, actual.units), (&expected.method, expected.units));
         };
-        assert_equal(&noisy.minus(&words, &pairs).unwrap(), &theirs.difference);
-        assert_equal(&noisy.measured(&pairs).unwrap().measure, &theirs.a);
-        assert_equal(&words.measured(&pairs).unwrap().measure, &theirs.b);
+        assert_equal(&noisy.minus(&words, &pairs).unwrap(), &expected.difference);
+        assert_equal(&noisy.measured(&pairs).unwrap().measure, &expected.a);
+        assert_equal(&words.measured(&pairs).unwrap().measure, &expected.b);
     }
 
     #[test]
     fn seeds_are_averaged_and_resampled() {
         let (pairs, words, noisy) = systems(3);
-        let alone = |seed: usize| System::new("alone", vec![noisy.scores[seed].clone()]);
-        let of_seeds: Vec<f64> =
-            (0..3).map(|seed| alone(seed).minus(&words, &pairs).unwrap().value).collect();
-        let all = noisy.minus(&words, &pairs).unwrap();
-        assert!((all.value - mean(&of_seeds)).abs() < 1e-12);
-        assert_eq!(all.n, 3 * pairs.len());
-        let interval = all.interval.unwrap();
+        let single_seed =
+            |seed: usize| System::new("single seed", vec![noisy.scores[seed].clone()]);
+        let differences: Vec<f64> =
+            (0..3).map(|seed| single_seed(seed).minus(&words, &pairs).unwrap().value).collect();
+        let combined = noisy.minus(&words, &pairs).unwrap();
+        assert!((combined.value - mean(&differences)).abs() < 1e-12);
+        assert_eq!(combined.n, 3 * pairs.len());
+        let interval = combined.interval.unwrap();
         assert_eq!(interval.method, "percentile bootstrap by anchor and seed");
         // Equal seeds do not widen the interval; different seeds do.
         let same = System::new("same", vec![noisy.scores[1].clone(); 3]);
         let (same, one) =
-            (same.minus(&words, &pairs).unwrap(), alone(1).minus(&words, &pairs).unwrap());
+            (same.minus(&words, &pairs).unwrap(), single_seed(1).minus(&words, &pairs).unwrap());
         assert!((same.value - one.value).abs() < 1e-12);
         let width = |interval: &engram_eval::result::Interval| interval.high - interval.low;
         assert!(width(&interval) > width(&same.interval.unwrap()));

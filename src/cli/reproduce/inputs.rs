@@ -15,7 +15,7 @@ use super::{Reproduce, bundled};
 /// A folder of real data below `--data`.
 pub(super) struct RealData {
     pub(super) folder: &'static str,
-    /// Its required files.
+    /// The required files.
     pub(super) files: &'static [&'static str],
 }
 
@@ -35,8 +35,8 @@ impl Reproduce {
         self.claims.is_empty() || self.claims.iter().any(|claim| claim == id)
     }
 
-    /// The folder below `--data`. `None` without `--data`, and, with a note, if a required file is
-    /// missing.
+    /// The folder below `--data`. `None` without `--data`, or if a required file is missing; then
+    /// adds a note.
     pub(super) fn real_data(&self, data: RealData, notes: &mut Vec<String>) -> Option<PathBuf> {
         let folder = self.data.as_ref()?.join(data.folder);
         match data.files.iter().map(|file| folder.join(file)).find(|file| !file.is_file()) {
@@ -58,7 +58,7 @@ impl Reproduce {
         for study in ALL.iter().filter(|study| self.includes_study(**study)) {
             study.check_data(self)?;
         }
-        // A missing hub model only gives a note, later.
+        // A missing hub model is only reported in a note, later.
         if let WeightsLocation::Folder(folder) = WeightsLocation::parse(&self.encoder)?
             && !folder.join("model.safetensors").is_file()
         {
@@ -84,12 +84,12 @@ impl Reproduce {
             return Ok(());
         }
         let ids = ALL.iter().map(|study| study.claim_ids(self));
-        let known = ids.collect::<anyhow::Result<Vec<_>>>()?.concat();
-        if let Some(id) = self.claims.iter().find(|id| !known.contains(id)) {
+        let known_ids = ids.collect::<anyhow::Result<Vec<_>>>()?.concat();
+        if let Some(id) = self.claims.iter().find(|id| !known_ids.contains(id)) {
             let scale = self.scale_name();
             anyhow::bail!(
                 "--claim {id}: scale {scale} has no such claim with these options; its claims are {}",
-                known.join(", ")
+                known_ids.join(", ")
             );
         }
         Ok(())

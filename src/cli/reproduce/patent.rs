@@ -17,7 +17,7 @@ use super::study::StudyReport;
 use super::values::{Values, beats};
 use super::{Reproduce, Scale, real};
 
-/// The recipe in the repository.
+/// The built-in recipe.
 const RECIPE: &str = "patent/world";
 
 /// The seed of the embedded phrases; the recipe has it as `data.fold_seed`.
@@ -81,27 +81,32 @@ impl Reproduce {
             if !ids.iter().any(|id| self.includes_claim(id)) {
                 return Ok(None);
             }
-            let of_seed = |seed| {
+            let scores_of_seed = |seed| {
                 let folder = if seed == 1 { folder.to_owned() } else { format!("{folder}-{seed}") };
                 self.train_and_predict(&self.out.join(folder), seed, set, &test, notes)
             };
-            let scores = (1..=self.seeds).map(of_seed).collect::<anyhow::Result<_>>()?;
+            let scores = (1..=self.seeds).map(scores_of_seed).collect::<anyhow::Result<_>>()?;
             anyhow::Ok(Some(System::new(name, scores)))
         };
-        let grouped = system(
+        let listwise = system(
             &[TUNED, OTHER_TARGETS, DECOYS],
             "listwise, all targets of the anchor",
             "patent",
             &[],
         )?;
-        let pairs = ["model.layout=\"pairs\"", "model.pooling=\"mean\""];
-        let alone =
-            system(&[OTHER_TARGETS, CONTEXT], "one pair at a time", "patent-pairs", &pairs)?;
-        let untitled = [pairs[0], pairs[1], "model.context_title=false"];
+        let pairwise_settings = ["model.layout=\"pairs\"", "model.pooling=\"mean\""];
+        let pairwise = system(
+            &[OTHER_TARGETS, CONTEXT],
+            "one pair at a time",
+            "patent-pairs",
+            &pairwise_settings,
+        )?;
+        let untitled_settings =
+            [pairwise_settings[0], pairwise_settings[1], "model.context_title=false"];
         let name = "one pair at a time, without the class title";
-        let untitled = system(&[CONTEXT], name, "patent-untitled", &untitled)?;
-        let by_words = "word overlap (Jaccard), no training";
-        let by_words = System::new(by_words, vec![word_overlap(&test)]);
+        let without_title = system(&[CONTEXT], name, "patent-untitled", &untitled_settings)?;
+        let name = "word overlap (Jaccard), no training";
+        let by_word_overlap = System::new(name, vec![word_overlap(&test)]);
 
         let mut claims = Vec::new();
         let mut compare = |id: &str, claim: &str, paper: &str, better: &System, worse: &System| {
@@ -111,42 +116,43 @@ impl Reproduce {
             claims.push(self.patent_claim(id, claim, paper, (difference, verdict), systems));
             anyhow::Ok(())
         };
-        if let Some(grouped) = &grouped {
+        if let Some(listwise) = &listwise {
             compare(
                 TUNED,
                 "a trained encoder beats word overlap",
                 "word2vec 0.44, Sentence-BERT 0.60, fine-tuned 0.87 (Pearson, real data)",
-                grouped,
-                &by_words,
+                listwise,
+                &by_word_overlap,
             )?;
         }
-        if let (Some(grouped), Some(alone)) = (&grouped, &alone) {
+        if let (Some(listwise), Some(pairwise)) = (&listwise, &pairwise) {
             compare(
                 OTHER_TARGETS,
                 "the other targets of an anchor improve the scores",
                 "+0.02 to +0.025 for one model (real data)",
-                grouped,
-                alone,
+                listwise,
+                pairwise,
             )?;
         }
-        if let (Some(alone), Some(untitled)) = (&alone, &untitled) {
+        if let (Some(pairwise), Some(without_title)) = (&pairwise, &without_title) {
             compare(
                 CONTEXT,
                 "the class title improves the scores of single pairs",
                 "ratings depend on the patent class",
-                alone,
-                untitled,
+                pairwise,
+                without_title,
             )?;
         }
-        if let Some(grouped) = &grouped {
-            let decoys = decoys(&test, grouped.scores()).measure("synonyms_above_decoys", "anchor");
-            let verdict_of_decoys = beats(&decoys, 0.5);
+        if let Some(listwise) = &listwise {
+            let decoys = synonyms_above_decoys(&test, listwise.scores())
+                .measure("synonyms_above_decoys", "anchor");
+            let verdict = beats(&decoys, 0.5);
             claims.push(self.patent_claim(
                 DECOYS,
                 "a synonym without shared words scores above an unrelated phrase with shared \
                  words, for the same anchor",
                 "",
-                (decoys, verdict_of_decoys),
+                (decoys, verdict),
                 Vec::new(),
             ));
         }
@@ -164,7 +170,11 @@ impl Reproduce {
         notes: &mut Vec<String>,
     ) -> anyhow::Result<Vec<f64>> {
         if self.is_unfinished(run, notes)? {
-            let set = set.iter().map(|s| s.to_string()).chain([format!("seed={seed}")]).collect();
+            let set = set
+                .iter()
+                .map(|setting| setting.to_string())
+                .chain([format!("seed={seed}")])
+                .collect();
             let options = RecipeOptions { tiny: false, set };
             let mut recipe = Recipe::built_in(RECIPE, &options)?;
             train_patent(&mut recipe, &self.run_options(run))?;
@@ -191,7 +201,7 @@ impl Reproduce {
             seeds: self.seeds,
             verdict,
             expected: id != CONTEXT || self.seeds == 1,
-            command: self.command(id, ""),
+            command: self.claim_command(id, ""),
             compared,
         }
     }
@@ -200,25 +210,28 @@ impl Reproduce {
 /// Compares two kinds of targets of the same anchor: synonyms that share no word with the anchor,
 /// and unrelated targets (decoys) that share one. There is a value for each synonym and decoy: 1 if
 /// the synonym scores higher, otherwise 0. Word overlap as score gives 0 everywhere.
-fn decoys(test: &[PhrasePair], scores: &[Vec<f64>]) -> Values {
-    let shares = |pair: &PhrasePair| {
+fn synonyms_above_decoys(test: &[PhrasePair], scores: &[Vec<f64>]) -> Values {
+    let shares_word = |pair: &PhrasePair| {
         pair.target.split(' ').any(|word| pair.anchor.split(' ').any(|other| other == word))
     };
-    let of = |in_class: fn(f32) -> bool, shared: bool| {
+    let select = |is_in_class: fn(f32) -> bool, with_shared_word: bool| {
         let pairs = test.iter().enumerate();
         pairs
-            .filter(|(_, pair)| pair.score.is_some_and(in_class) && shares(pair) == shared)
+            .filter(|(_, pair)| {
+                pair.score.is_some_and(is_in_class) && shares_word(pair) == with_shared_word
+            })
             .collect::<Vec<_>>()
     };
-    let (synonyms, decoys) = (of(|score| score >= 0.75, false), of(|score| score <= 0.0, true));
+    let (synonyms, decoys) =
+        (select(|score| score >= 0.75, false), select(|score| score <= 0.0, true));
     let mut values = Values::default();
     for (synonym, pair) in &synonyms {
-        let same = |other: &&(usize, &PhrasePair)| {
+        let has_same_anchor = |other: &&(usize, &PhrasePair)| {
             (&other.1.anchor, &other.1.context) == (&pair.anchor, &pair.context)
         };
-        for (decoy, _) in decoys.iter().filter(same) {
+        for (decoy, _) in decoys.iter().filter(has_same_anchor) {
             for (seed, scores) in (1..).zip(scores) {
-                values.push(seed, &pair.anchor, scores[*synonym] > scores[*decoy]);
+                values.add_outcome(seed, &pair.anchor, scores[*synonym] > scores[*decoy]);
             }
         }
     }
@@ -230,12 +243,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn word_overlap_gets_no_decoy_right() {
+    fn synonyms_rank_above_decoys_by_gold_scores_and_never_by_word_overlap() {
         let test = phrase_world(WORLD_SEED).test;
-        let by_words = decoys(&test, &[word_overlap(&test)]);
-        assert!(by_words.values().len() > 40, "{}", by_words.values().len());
-        assert!(by_words.values().iter().all(|right| *right == 0.0));
+        let by_word_overlap = synonyms_above_decoys(&test, &[word_overlap(&test)]);
+        assert!(by_word_overlap.values().len() > 40, "{}", by_word_overlap.values().len());
+        assert!(by_word_overlap.values().iter().all(|outcome| *outcome == 0.0));
         let gold: Vec<f64> = test.iter().map(|pair| pair.score.map_or(0.0, f64::from)).collect();
-        assert!(decoys(&test, &[gold]).values().iter().all(|right| *right == 1.0));
+        assert!(
+            synonyms_above_decoys(&test, &[gold]).values().iter().all(|outcome| *outcome == 1.0)
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Claims on real data: if `--data` has the data and published weights are available offline.
+//! Claims on real data. They need `--data`, and published weights that are available offline.
 
 use engram_models::compute::Compute;
 use std::path::Path;
@@ -30,16 +30,19 @@ use super::inputs::RealData;
 use super::report::{Claim, Measured};
 use super::{ENCODER, Reproduce, Scale};
 
-/// The recipes in the repository.
+/// The built-in recipes.
 const PHRASES_RECIPE: &str = "patent/minilm";
 const CAPTIONS_RECIPE: &str = "reveal/coco";
 
+/// Real phrases with ratings.
 pub(super) const PHRASES: RealData = RealData { folder: "patent", files: &["validation.csv"] };
 /// Additional files for fine-tuning.
 const TUNING_FILES: RealData =
     RealData { folder: "patent", files: &["train.csv", "ipc_class_titles.tsv"] };
+/// Real utterances, and the transcripts of faster-whisper.
 pub(super) const SPEECH: RealData =
     RealData { folder: "speech", files: &["utterances.tsv", "tiny_en.hyp.tsv"] };
+/// Photographs with captions.
 pub(super) const CAPTIONS: RealData = RealData {
     folder: "coco-captions",
     files: &["captions_val2017.json", "captions_train2017_mini.json"],
@@ -56,7 +59,7 @@ const SAMPLE_RATE: u32 = 16_000;
 /// Number of clips per batch of the ASR model.
 const BATCH: usize = 8;
 /// Largest increase of the word error rate that still counts as no worse.
-const NO_WORSE: f64 = 0.005;
+const MAX_WER_INCREASE: f64 = 0.005;
 
 impl Reproduce {
     /// Real phrases with real ratings: a published encoder without fine-tuning and, at full scale,
@@ -108,8 +111,8 @@ impl Reproduce {
         {
             let run = self.out.join("patent-real");
             let set = [
-                format!("data.dir={}", in_toml(&folder)),
-                format!("model.weights={}", in_toml(Path::new(encoder))),
+                format!("data.dir={}", toml_string(&folder)),
+                format!("model.weights={}", toml_string(Path::new(encoder))),
             ];
             let options = RecipeOptions { tiny: false, set: set.into() };
             let mut recipe = Recipe::built_in(PHRASES_RECIPE, &options)?;
@@ -140,12 +143,12 @@ impl Reproduce {
             let path = folder.join(name);
             Ok::<_, anyhow::Error>((path.display().to_string(), read_text(&path)?))
         };
-        let [(references_file, references), (theirs_file, theirs)] =
+        let [(references_file, references), (baseline_file, baseline)] =
             [read(SPEECH.files[0])?, read(SPEECH.files[1])?];
         let references = parse_texts(&references_file, &references, TextFormat::Tsv)?;
-        let theirs = parse_texts(&theirs_file, &theirs, TextFormat::Tsv)?;
+        let baseline = parse_texts(&baseline_file, &baseline, TextFormat::Tsv)?;
         let asr_model = AsrModel::open(whisper, &Compute::cpu())?;
-        let mut ours = Vec::with_capacity(references.len());
+        let mut own_transcripts = Vec::with_capacity(references.len());
         for batch in references.chunks(BATCH) {
             let audio = batch.iter().map(|utterance| {
                 let id = utterance.id.as_deref().unwrap_or_default();
@@ -154,12 +157,11 @@ impl Reproduce {
             let audio = audio.collect::<Result<Vec<_>, _>>()?;
             let audio: Vec<&[f32]> = audio.iter().map(Vec::as_slice).collect();
             let transcripts = asr_model.transcribe(&audio, &[], &TranscribeOptions::default())?;
-            ours.extend(batch.iter().zip(transcripts).map(|(utterance, transcript)| Utterance {
-                text: transcript.text.into(),
-                ..utterance.clone()
+            own_transcripts.extend(batch.iter().zip(transcripts).map(|(utterance, transcript)| {
+                Utterance { text: transcript.text.into(), ..utterance.clone() }
             }));
         }
-        let measured = |name: &str, transcripts: Vec<Utterance<'_>>| {
+        let score = |name: &str, transcripts: Vec<Utterance<'_>>| {
             let pairs = join(&references_file, references.clone(), name, transcripts)?;
             let options = WerOptions {
                 normaliser: Normaliser::WhisperEnglish,
@@ -167,12 +169,14 @@ impl Reproduce {
                 ..WerOptions::default()
             };
             let report = evaluate(&pairs, &options)?;
-            anyhow::Ok((report.evaluation.primary, of_system(name, report.items)))
+            anyhow::Ok((report.evaluation.primary, system_items(name, report.items)))
         };
-        let (theirs_wer, theirs) = measured("faster-whisper with tiny.en", theirs)?;
-        let (ours_wer, ours) = measured(&format!("{whisper} here"), ours)?;
-        let compared = vec![with_name(&theirs, theirs_wer), with_name(&ours, ours_wer)];
-        let difference = compare_items(&ours, &theirs, &BootstrapOptions::default())?.difference;
+        let (baseline_wer, baseline_items) = score("faster-whisper with tiny.en", baseline)?;
+        let (own_wer, own_items) = score(&format!("{whisper} here"), own_transcripts)?;
+        let compared =
+            vec![named_measure(&baseline_items, baseline_wer), named_measure(&own_items, own_wer)];
+        let difference =
+            compare_items(&own_items, &baseline_items, &BootstrapOptions::default())?.difference;
         Ok(vec![Claim {
             study: "avformer",
             id: WHISPER.to_owned(),
@@ -180,7 +184,7 @@ impl Reproduce {
                     whisper-en)"
                 .to_owned(),
             paper: String::new(),
-            verdict: Verdict::of(&difference, Rule::NoWorseBy(NO_WORSE)),
+            verdict: Verdict::of(&difference, Rule::NoWorseBy(MAX_WER_INCREASE)),
             measure: difference,
             seeds: 1,
             expected: true,
@@ -198,7 +202,7 @@ impl Reproduce {
         let train_and_evaluate = |name: &str, run: &str, set: &[&str], notes: &mut Vec<String>| {
             self.note(&format!("photographs: {name}"));
             let run = self.out.join(run);
-            let data = format!("data.path={}", in_toml(&folder));
+            let data = format!("data.path={}", toml_string(&folder));
             let set = set.iter().map(|set| (*set).to_owned()).chain([data]).collect();
             let options = RecipeOptions { tiny: false, set };
             let mut recipe = Recipe::built_in(CAPTIONS_RECIPE, &options)?;
@@ -210,15 +214,19 @@ impl Reproduce {
             let (annotations, results) =
                 (read_annotations(&file("references"))?, read_results(&file("results"))?);
             let report = report(annotations, results, &options)?;
-            anyhow::Ok((report.evaluation.primary, of_system(name, report.items)))
+            anyhow::Ok((report.evaluation.primary, system_items(name, report.items)))
         };
         let no_memory = ["memory.k=0", "gradient_check.allow=[\"**\"]"];
-        let (with_cider, with) =
+        let (with_memory_cider, with_memory) =
             train_and_evaluate("with a memory of other captions", "reveal-coco", &[], notes)?;
-        let (without_cider, without) =
+        let (without_memory_cider, without_memory) =
             train_and_evaluate("without a memory", "reveal-coco-without", &no_memory, notes)?;
-        let compared = vec![with_name(&without, without_cider), with_name(&with, with_cider)];
-        let difference = compare_items(&with, &without, &BootstrapOptions::default())?.difference;
+        let compared = vec![
+            named_measure(&without_memory, without_memory_cider),
+            named_measure(&with_memory, with_memory_cider),
+        ];
+        let difference =
+            compare_items(&with_memory, &without_memory, &BootstrapOptions::default())?.difference;
         Ok(vec![Claim {
             study: "reveal",
             id: CAPTIONED.to_owned(),
@@ -236,9 +244,10 @@ impl Reproduce {
         }])
     }
 
+    /// The command that measures one claim on real data.
     fn real_command(&self, id: &str) -> String {
         let data = self.data.as_deref().unwrap_or(Path::new("")).display().to_string();
-        let more = match (&self.whisper, id.split('.').next()) {
+        let options = match (&self.whisper, id.split('.').next()) {
             (Some(whisper), Some("avformer")) => format!(" --whisper {}", shell_quote(whisper)),
             (_, Some("patent")) if self.encoder != ENCODER => {
                 format!(" --encoder {}", shell_quote(&self.encoder))
@@ -246,19 +255,19 @@ impl Reproduce {
             _ => String::new(),
         };
         let (scale, data) = (self.scale_name(), shell_quote(&data));
-        format!("engram reproduce --claim {id} --scale {scale} --data {data}{more}")
+        format!("engram reproduce --claim {id} --scale {scale} --data {data}{options}")
     }
 }
 
-fn of_system(name: &str, items: Vec<Item>) -> Items {
+fn system_items(name: &str, items: Vec<Item>) -> Items {
     Items { file: name.to_owned(), items }
 }
 
-fn with_name(system: &Items, measure: Measure) -> Measured {
+fn named_measure(system: &Items, measure: Measure) -> Measured {
     Measured { system: system.file.clone(), measure }
 }
 
 /// A JSON string is also a TOML string.
-fn in_toml(path: &Path) -> String {
+fn toml_string(path: &Path) -> String {
     serde_json::Value::from(path.display().to_string()).to_string()
 }

@@ -14,7 +14,7 @@ use super::study::heading;
 /// A claim of a paper, and its measured value.
 #[derive(Debug, Serialize)]
 pub(super) struct Claim {
-    /// The study.
+    /// The name of the study, such as `reveal`.
     pub(super) study: &'static str,
     /// The claim's id, such as `reveal.knowledge_swap`.
     pub(super) id: String,
@@ -28,7 +28,7 @@ pub(super) struct Claim {
     /// Number of seeds.
     pub(super) seeds: u64,
     /// Whether the claim holds here.
-    #[serde(flatten, serialize_with = "as_three_verdicts")]
+    #[serde(flatten, serialize_with = "serialize_verdict")]
     pub(super) verdict: Verdict,
     /// Whether the claim is expected to hold. If so, any other verdict ends the command with exit
     /// code 1.
@@ -41,7 +41,7 @@ pub(super) struct Claim {
 
 /// Serialises a verdict as `holds`, `fails` or `untested`, with the reason for `untested`. An
 /// undecided claim counts as untested: its interval at this scale supports neither verdict.
-fn as_three_verdicts<S: Serializer>(verdict: &Verdict, serializer: S) -> Result<S::Ok, S::Error> {
+fn serialize_verdict<S: Serializer>(verdict: &Verdict, serializer: S) -> Result<S::Ok, S::Error> {
     #[derive(Serialize)]
     struct VerdictFields {
         verdict: &'static str,
@@ -79,8 +79,8 @@ pub(super) struct Report {
 
 impl Report {
     /// Whether all expected claims hold. An undecided claim does not hold.
-    pub(super) fn as_expected(&self) -> bool {
-        self.claims.iter().all(Claim::as_expected)
+    pub(super) fn is_as_expected(&self) -> bool {
+        self.claims.iter().all(Claim::is_as_expected)
     }
 
     /// Returns a note with the ids of the untested claims, and the measured claims.
@@ -109,7 +109,7 @@ impl Report {
                 lines.push(line("", measure, system));
             }
             lines.push(line("ours", &claim.measure, ""));
-            let mark = match (claim.expected, claim.as_expected()) {
+            let mark = match (claim.expected, claim.is_as_expected()) {
                 (true, true) => ", as expected",
                 (true, false) => ", unexpected",
                 (false, _) => "",
@@ -161,14 +161,14 @@ impl Measured {
 }
 
 /// A placeholder for a value that was not measured.
-pub(super) fn untested() -> Measure {
+pub(super) fn unmeasured() -> Measure {
     let info = MetricInfo::descriptive("", Unit::Fraction);
     Measure::new(&info, 0, Err("untested".to_owned()), None)
 }
 
 impl Claim {
     /// Whether the claim holds, or is not expected to hold.
-    fn as_expected(&self) -> bool {
+    fn is_as_expected(&self) -> bool {
         !self.expected || self.verdict == Verdict::Holds
     }
 }
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn an_expected_claim_has_to_hold() {
         let info = MetricInfo::descriptive("exact_match", Unit::Fraction);
-        for (verdict, expected, fine) in [
+        for (verdict, expected, as_expected) in [
             (Verdict::Holds, true, true),
             (Verdict::Fails, true, false),
             (Verdict::NotDecided, true, false),
@@ -209,16 +209,16 @@ mod tests {
                 threads: 1,
                 claims: vec![claim],
             };
-            assert_eq!(report.as_expected(), fine, "{verdict:?} {expected}");
-            assert_eq!(report.to_text().contains("unexpected"), !fine);
+            assert_eq!(report.is_as_expected(), as_expected, "{verdict:?} {expected}");
+            assert_eq!(report.to_text().contains("unexpected"), !as_expected);
             let json = serde_json::to_value(&report.claims[0]).expect("JSON");
-            let (expected_verdict, why) = match verdict {
+            let (expected_verdict, reason) = match verdict {
                 Verdict::NotDecided => ("untested", serde_json::json!("not decided")),
                 decided => (decided.name(), serde_json::Value::Null),
             };
             assert_eq!(
                 (&json["verdict"], &json["untested_because"]),
-                (&expected_verdict.into(), &why)
+                (&expected_verdict.into(), &reason)
             );
         }
     }

@@ -12,14 +12,14 @@ use engram_train::studies::reveal::evaluation::FinishedRun;
 use engram_train::studies::reveal::needle::NeedleMetrics;
 use engram_train::studies::reveal::run::RevealSummary;
 
-use super::report::{Claim, Measured, untested};
+use super::report::{Claim, Measured, unmeasured};
 use super::study::StudyReport;
 use super::values::{Values, beats};
 use super::{Reproduce, bundled, real};
 use crate::cli::grid::print_progress;
 use crate::cli::output;
 
-/// The grid and its recipe in the repository.
+/// The built-in grid.
 const GRID: &str = "reveal/ablations";
 
 /// Configurations that are always trained.
@@ -28,11 +28,12 @@ const CONFIGURATIONS: [&str; 3] = ["main", "main-eval-k-0", "frozen-retriever"];
 const EXPECTED: [&str; 3] = ["reveal.memory_over_none", KNOWLEDGE_SWAP, ATTRIBUTION];
 
 /// Claims also expected to hold with the full recipe.
-const EXPECTED_BY_RECIPE: [&str; 3] = [RECALL, NEEDLE, "reveal.end_to_end_over_frozen_retriever"];
+const EXPECTED_WITH_FULL_RECIPE: [&str; 3] =
+    [RECALL, NEEDLE, "reveal.end_to_end_over_frozen_retriever"];
 
 /// Overrides of the recipe at scale `smoke`: two minutes in total, and a model small enough to be
 /// bundled.
-const SMOKE: [&str; 17] = [
+const SMOKE_SETTINGS: [&str; 17] = [
     "data.max_images=100",
     "data.vocabulary=700",
     "data.evaluated_questions=32",
@@ -58,7 +59,7 @@ const ANSWERS_WITH_DELETION: usize = 40;
 const MIN_RECALL: f64 = 0.5;
 
 /// Claims measured on the main runs.
-const OWN: [&str; 4] = [KNOWLEDGE_SWAP, RECALL, ATTRIBUTION, NEEDLE];
+const MAIN_RUN_CLAIMS: [&str; 4] = [KNOWLEDGE_SWAP, RECALL, ATTRIBUTION, NEEDLE];
 const KNOWLEDGE_SWAP: &str = "reveal.knowledge_swap";
 const RECALL: &str = "reveal.recall_at_10";
 const ATTRIBUTION: &str = "reveal.attribution_beats_random";
@@ -101,62 +102,63 @@ impl StudyReport for RevealReport {
 impl Reproduce {
     /// Ids of the claims that can be measured with the given options.
     fn reveal_ids(&self) -> anyhow::Result<Vec<String>> {
-        let mut ids = OWN.map(str::to_owned).to_vec();
-        ids.extend(whole_grid()?.claims().iter().map(|claim| claim.id.clone()));
+        let mut ids = MAIN_RUN_CLAIMS.map(str::to_owned).to_vec();
+        ids.extend(full_grid()?.claims().iter().map(|claim| claim.id.clone()));
         ids.extend((self.data.is_some() && !self.is_smoke()).then(|| real::CAPTIONED.to_owned()));
         Ok(ids)
     }
 
     /// Measures the study's claims.
     fn reveal(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Claim>> {
-        let grid = whole_grid()?;
+        let grid = full_grid()?;
         let main = grid.clone().at_recipe_scale().select(&CONFIGURATIONS);
-        let further = grid.claims().iter().filter(|claim| !main.claims().contains(claim));
-        let further: Vec<&str> = further.map(|claim| claim.id.as_str()).collect();
+        let further_ids = grid.claims().iter().filter(|claim| !main.claims().contains(claim));
+        let further_ids: Vec<&str> = further_ids.map(|claim| claim.id.as_str()).collect();
         let main = if self.claims.is_empty() { main } else { main.select_for_claims(&self.claims) };
         let mut claims = Vec::new();
-        if OWN.iter().any(|id| self.includes_claim(id))
-            || main.claims().iter().any(|one| self.includes_claim(&one.id))
+        if MAIN_RUN_CLAIMS.iter().any(|id| self.includes_claim(id))
+            || main.claims().iter().any(|claim| self.includes_claim(&claim.id))
         {
-            let smoke: Vec<String> = SMOKE.iter().map(|set| (*set).to_owned()).collect();
+            let smoke: Vec<String> = SMOKE_SETTINGS.iter().map(|set| (*set).to_owned()).collect();
             let main = if self.is_smoke() { main.with_settings(&smoke)? } else { main };
             let out = self.out.join(if self.is_smoke() { "reveal-smoke" } else { "reveal-laptop" });
-            let report = self.grid(&main, &out)?;
+            let report = self.train_grid(&main, &out)?;
             notes.extend(report.reused_note());
             if self.is_smoke() {
-                self.export_bundled(
+                self.compare_with_bundled(
                     &bundled::REVEAL,
                     &out.join("seed-1").join(&report.main),
                     notes,
                 )?;
             }
-            claims.extend(self.of_main_runs(&report, &out)?);
-            claims.extend(report.claims.iter().map(|claim| self.of_claim(claim)));
+            claims.extend(self.reveal_main_run_claims(&report, &out)?);
+            claims.extend(report.claims.iter().map(|claim| self.reveal_grid_claim(claim)));
         }
-        let selected = !self.claims.is_empty() && further.iter().any(|id| self.includes_claim(id));
+        let selected =
+            !self.claims.is_empty() && further_ids.iter().any(|id| self.includes_claim(id));
         if self.ablations || selected {
             let grid =
                 if selected { grid.clone().select_for_claims(&self.claims) } else { grid.clone() };
-            let report = self.grid(&grid, &self.out.join("reveal-ablations"))?;
+            let report = self.train_grid(&grid, &self.out.join("reveal-ablations"))?;
             notes.extend(report.reused_note());
             for claim in &report.claims {
-                if claims.iter().all(|one| one.id != claim.claim.id) {
-                    claims.push(self.of_claim(claim));
+                if claims.iter().all(|measured| measured.id != claim.claim.id) {
+                    claims.push(self.reveal_grid_claim(claim));
                 }
             }
         }
         for claim in grid.claims() {
-            if claims.iter().all(|one| one.id != claim.id) {
+            if claims.iter().all(|measured| measured.id != claim.id) {
                 claims.push(Claim {
                     study: "reveal",
                     id: claim.id.clone(),
                     claim: claim.claim.clone(),
                     paper: claim.paper.clone(),
-                    measure: untested(),
+                    measure: unmeasured(),
                     seeds: self.seeds,
                     verdict: Verdict::Untested,
                     expected: false,
-                    command: self.command(&claim.id, ""),
+                    command: self.claim_command(&claim.id, ""),
                     compared: Vec::new(),
                 });
             }
@@ -164,7 +166,8 @@ impl Reproduce {
         Ok(claims)
     }
 
-    fn grid(&self, grid: &Grid, out: &Path) -> anyhow::Result<GridReport> {
+    /// Trains the configurations of a grid into `out`.
+    fn train_grid(&self, grid: &Grid, out: &Path) -> anyhow::Result<GridReport> {
         let options = GridOptions {
             out: out.to_path_buf(),
             seeds: self.seeds,
@@ -175,7 +178,7 @@ impl Reproduce {
         Ok(run_grid(grid, &options, &mut print_progress)?)
     }
 
-    fn of_claim(&self, claim: &ClaimReport) -> Claim {
+    fn reveal_grid_claim(&self, claim: &ClaimReport) -> Claim {
         Claim {
             study: "reveal",
             id: claim.claim.id.clone(),
@@ -185,36 +188,46 @@ impl Reproduce {
             seeds: self.seeds,
             verdict: claim.verdict,
             expected: self.is_reveal_expected(&claim.claim.id),
-            command: self.command(&claim.claim.id, ""),
+            command: self.claim_command(&claim.claim.id, ""),
             compared: Vec::new(),
         }
     }
 
+    /// Whether a claim is expected to hold at this scale.
     fn is_reveal_expected(&self, id: &str) -> bool {
-        EXPECTED.contains(&id) || !self.is_smoke() && EXPECTED_BY_RECIPE.contains(&id)
+        EXPECTED.contains(&id) || !self.is_smoke() && EXPECTED_WITH_FULL_RECIPE.contains(&id)
     }
 
-    /// Measures the claims on the main runs.
-    fn of_main_runs(&self, report: &GridReport, out: &Path) -> anyhow::Result<Vec<Claim>> {
-        let [mut before, mut follow, mut stay, mut deleted] = [(); 4].map(|()| Values::default());
-        let [mut exact, mut gradient] = [(); 2].map(|()| Values::default());
+    /// Measures [`MAIN_RUN_CLAIMS`].
+    fn reveal_main_run_claims(
+        &self,
+        report: &GridReport,
+        out: &Path,
+    ) -> anyhow::Result<Vec<Claim>> {
+        // The old answer before the change; the new and the old answer after it; the old or new
+        // answer after deletion.
+        let [mut old_before, mut new_after, mut old_after, mut any_deleted] =
+            [(); 4].map(|()| Values::default());
+        let [mut leave_one_out, mut gradient] = [(); 2].map(|()| Values::default());
         let mut needles = Vec::new();
         for seed in 1..=self.seeds {
             let run = out.join(format!("seed-{seed}")).join(&report.main);
             let summary = RevealSummary::read(&run)?;
             for question in summary.swap.iter().flat_map(|swap| &swap.questions) {
-                let right = &question.references;
-                let [old, new] = [0, 1].map(|at| is_correct(&question.answers[1], &right[at..=at]));
+                let references = &question.references;
+                let [old, new] =
+                    [0, 1].map(|i| is_correct(&question.answers[1], &references[i..=i]));
                 let image = question.image.map_or(-1, |image| image as i64);
-                follow.push(seed, image, new);
-                stay.push(seed, image, old);
-                before.push(seed, image, is_correct(&question.answers[0], &right[..1]));
-                deleted.push(seed, image, is_correct(&question.answers[2], right));
+                new_after.add_outcome(seed, image, new);
+                old_after.add_outcome(seed, image, old);
+                let is_old = is_correct(&question.answers[0], &references[..1]);
+                old_before.add_outcome(seed, image, is_old);
+                any_deleted.add_outcome(seed, image, is_correct(&question.answers[2], references));
             }
-            add_needles(&mut needles, seed, &summary.needles);
+            add_replies(&mut needles, seed, &summary.needles);
             for areas in FinishedRun::open(&run)?.deletion_areas(ANSWERS_WITH_DELETION, seed)? {
                 let image = areas.image.map_or(-1, |image| image as i64);
-                exact.add(seed, image, areas.random - areas.exact);
+                leave_one_out.add(seed, image, areas.random - areas.exact);
                 gradient.add(seed, image, areas.random - areas.gradient);
             }
         }
@@ -228,20 +241,23 @@ impl Reproduce {
                 seeds: self.seeds,
                 verdict,
                 expected: self.is_reveal_expected(id),
-                command: self.command(id, ""),
+                command: self.claim_command(id, ""),
                 compared,
             };
-        let changed = follow.minus(&stay).measure("follow_minus_stay", "image");
+        let new_minus_old = new_after.minus(&old_after).measure("follow_minus_stay", "image");
         let system = |system: &str, measure| Measured { system: system.to_owned(), measure };
-        let verdict = Verdict::of(&changed, Rule::Better);
+        let verdict = Verdict::of(&new_minus_old, Rule::Better);
         let compared = vec![
-            system("old answer, before the change", before.measure("before", "image")),
-            system("old answer, after the change", stay.measure("stay", "image")),
+            system("old answer, before the change", old_before.measure("before", "image")),
+            system("old answer, after the change", old_after.measure("stay", "image")),
             system(
                 "old or new answer, after deleting the entries",
-                deleted.measure("deleted", "image"),
+                any_deleted.measure("deleted", "image"),
             ),
-            system("new answer − old answer, after the change (decides the verdict)", changed),
+            system(
+                "new answer − old answer, after the change (decides the verdict)",
+                new_minus_old,
+            ),
         ];
         let mut claims = vec![new_claim(
             KNOWLEDGE_SWAP,
@@ -249,23 +265,25 @@ impl Reproduce {
              than the old one"
                 .to_owned(),
             "",
-            follow.measure("follow", "image"),
+            new_after.measure("follow", "image"),
             verdict,
             compared,
         )];
-        if let Some(main) =
-            report.configurations.iter().find(|one| one.settings.name == report.main)
+        if let Some(main) = report
+            .configurations
+            .iter()
+            .find(|configuration| configuration.settings.name == report.main)
         {
-            let found =
+            let recall =
                 main.metric("recall_at_10").cloned().context("no recall_at_10 was measured")?;
-            let verdict = beats(&found, MIN_RECALL);
+            let verdict = beats(&recall, MIN_RECALL);
             let claim = "the right entry is among the ten retrieved entries for most questions";
-            claims.push(new_claim(RECALL, claim.to_owned(), "", found, verdict, Vec::new()));
+            claims.push(new_claim(RECALL, claim.to_owned(), "", recall, verdict, Vec::new()));
         }
         // Leave-one-out attribution orders entries by the quantity that deletion measures, so it is
         // an upper bound and not the claim.
         let difference = gradient.measure("random_minus_gradient", "image");
-        let bound = exact.measure("random_minus_leave_one_out", "image");
+        let upper_bound = leave_one_out.measure("random_minus_leave_one_out", "image");
         claims.push(new_claim(
             ATTRIBUTION,
             "an answer's log-probability falls faster if entries are deleted in the order of \
@@ -274,11 +292,11 @@ impl Reproduce {
             "named as future work",
             difference.clone(),
             Verdict::of(&difference, Rule::Better),
-            vec![system("random − leave-one-out order (upper bound)", bound)],
+            vec![system("random − leave-one-out order (upper bound)", upper_bound)],
         ));
         // Uses the single-needle haystack with the most images.
-        let single = needles.iter().filter(|((needles, _), _)| *needles == 1);
-        if let Some(((_, others), values)) = single.max_by_key(|((_, others), _)| *others) {
+        let single_needle = needles.iter().filter(|((needles, _), _)| *needles == 1);
+        if let Some(((_, others), values)) = single_needle.max_by_key(|((_, others), _)| *others) {
             let accuracy = values.measure("accuracy_plain", "task");
             let verdict = beats(&accuracy, 0.5);
             let compared = needles.iter().filter(|(size, _)| *size != (1, *others));
@@ -294,24 +312,25 @@ impl Reproduce {
     }
 }
 
-/// The grid in the repository.
-fn whole_grid() -> anyhow::Result<Grid> {
+/// The built-in grid, with all configurations and claims.
+fn full_grid() -> anyhow::Result<Grid> {
     Ok(Grid::built_in(GRID, ALL)?)
 }
 
 /// Replies, grouped by the numbers of needles and of other images.
-type Needles = Vec<((usize, usize), Values)>;
+type RepliesBySize = Vec<((usize, usize), Values)>;
 
 /// Adds the replies of a seed by task; all seeds have the same tasks.
-fn add_needles(needles: &mut Needles, seed: u64, metrics: &[NeedleMetrics]) {
-    for one in metrics {
-        let size = (one.needles, one.others);
-        let at = needles.iter().position(|(known, _)| *known == size).unwrap_or(needles.len());
-        if at == needles.len() {
+fn add_replies(needles: &mut RepliesBySize, seed: u64, metrics: &[NeedleMetrics]) {
+    for haystack in metrics {
+        let size = (haystack.needles, haystack.others);
+        let index =
+            needles.iter().position(|(existing, _)| *existing == size).unwrap_or(needles.len());
+        if index == needles.len() {
             needles.push((size, Values::default()));
         }
-        for task in &one.tasks {
-            needles[at].1.push(seed, &task.id, task.correct);
+        for task in &haystack.tasks {
+            needles[index].1.add_outcome(seed, &task.id, task.correct);
         }
     }
 }
@@ -326,11 +345,11 @@ mod tests {
     #[test]
     fn replies_of_two_seeds_are_paired_by_their_tasks() {
         // Ten tasks: one seed is correct on the first half, the other on the second half.
-        let metrics = |right: std::ops::Range<usize>| {
+        let metrics = |correct: std::ops::Range<usize>| {
             let outcome = |task: usize| NeedleOutcome {
                 id: format!("1-in-10-{task}"),
                 needles: vec![task as i64],
-                correct: right.contains(&task),
+                correct: correct.contains(&task),
             };
             let info = MetricInfo::descriptive("accuracy_plain", Unit::Fraction);
             let accuracy = Measure::new(&info, 10, Ok(0.5), None);
@@ -341,9 +360,9 @@ mod tests {
                 tasks: (0..10).map(outcome).collect(),
             }]
         };
-        let mut needles = Needles::new();
-        add_needles(&mut needles, 1, &metrics(0..5));
-        add_needles(&mut needles, 2, &metrics(5..10));
+        let mut needles = RepliesBySize::new();
+        add_replies(&mut needles, 1, &metrics(0..5));
+        add_replies(&mut needles, 2, &metrics(5..10));
         let [((1, 10), values)] = needles.as_slice() else { panic!("one size") };
         assert_eq!(values.units()[..10], values.units()[10..]);
         assert_eq!(values.values()[..5], [1.0; 5]);

@@ -31,7 +31,8 @@ impl Values {
         self.seeds.push(seed);
     }
 
-    pub(super) fn push(&mut self, seed: u64, unit: impl ToString, holds: bool) {
+    /// Adds 1 for an outcome that holds, otherwise 0.
+    pub(super) fn add_outcome(&mut self, seed: u64, unit: impl ToString, holds: bool) {
         self.add(seed, unit, if holds { 1.0 } else { 0.0 });
     }
 
@@ -76,16 +77,16 @@ mod tests {
 
     #[test]
     fn zero_of_276_does_not_decide_a_limit_of_one_percent() {
-        let of = |count: usize| {
+        let measure_of = |count: usize| {
             let mut values = Values::default();
-            (0..count).for_each(|clip| values.push(1, clip, false));
+            (0..count).for_each(|clip| values.add_outcome(1, clip, false));
             values.measure("shown_name_in_text", "name")
         };
-        let found = of(276);
-        let interval = found.interval.as_ref().unwrap();
+        let measure = measure_of(276);
+        let interval = measure.interval.as_ref().unwrap();
         assert_eq!(interval.method, "exact binomial by name");
         assert!((interval.high - 0.013_277).abs() < 1e-6, "{interval:?}");
-        assert_eq!(beats(&found, 0.01), Verdict::NotDecided);
-        assert_eq!(beats(&of(400), 0.01), Verdict::Fails);
+        assert_eq!(beats(&measure, 0.01), Verdict::NotDecided);
+        assert_eq!(beats(&measure_of(400), 0.01), Verdict::Fails);
     }
 }

@@ -24,10 +24,10 @@ use serde::Serialize;
 use super::super::{Outcome, output};
 
 /// The default sentence encoder, which the recipe `patent/minilm` also uses.
-const MODEL: &str = "hf://sentence-transformers/all-MiniLM-L6-v2";
+const DEFAULT_MODEL: &str = "hf://sentence-transformers/all-MiniLM-L6-v2";
 
-/// Target number of optimiser steps; determines the number of epochs (2 to 20).
-const STEPS: usize = 120;
+/// Target number of optimiser steps. It determines the number of epochs (2 to 20).
+const TARGET_STEPS: usize = 120;
 
 /// Train a model that scores the similarity of two texts.
 #[derive(Debug, Args)]
@@ -48,10 +48,10 @@ pub(super) struct Similarity {
     #[arg(long, value_name = "FILE")]
     csv: PathBuf,
     /// Columns of the first text, the second text and the score
-    #[arg(long, value_name = "A,B,SCORE", default_value = "a,b,score", value_parser = columns)]
+    #[arg(long, value_name = "A,B,SCORE", default_value = "a,b,score", value_parser = parse_columns)]
     columns: [String; 3],
     /// The sentence encoder to start from: a folder, or hf://owner/name
-    #[arg(long, value_name = "MODEL", default_value = MODEL)]
+    #[arg(long, value_name = "MODEL", default_value = DEFAULT_MODEL)]
     model: String,
     /// Fraction of pairs to hold out for validation
     #[arg(long, value_name = "FRACTION", default_value_t = 0.2)]
@@ -74,7 +74,7 @@ pub(super) struct Similarity {
 }
 
 /// Parses the names of three columns.
-fn columns(text: &str) -> Result<[String; 3], String> {
+fn parse_columns(text: &str) -> Result<[String; 3], String> {
     let names: Vec<String> = text.split(',').map(|name| name.trim().to_owned()).collect();
     <[String; 3]>::try_from(names)
         .ok()
@@ -90,9 +90,9 @@ impl Similarity {
         let text = self.recipe(&data, corpus.train.len(), &EncoderFiles::find(&self.model)?)?;
         let mut recipe =
             Recipe::parse(&text, Path::new("the recipe of `train similarity`"), &options)?;
-        let data_with_set: PatentData = recipe.data()?;
-        if data_with_set != data {
-            corpus = Corpus::load(&data_with_set)?;
+        let changed_data: PatentData = recipe.data()?;
+        if changed_data != data {
+            corpus = Corpus::load(&changed_data)?;
         }
         let validation = &corpus.validation;
         let prompt = PromptChoice::Default;
@@ -137,7 +137,7 @@ impl Similarity {
     ) -> anyhow::Result<String> {
         let batch = if pairs < 2000 { 32 } else { 64 };
         let steps_per_epoch = pairs.div_ceil(batch).max(1);
-        let epochs = STEPS.div_ceil(steps_per_epoch).clamp(2, 20);
+        let epochs = TARGET_STEPS.div_ceil(steps_per_epoch).clamp(2, 20);
         let pairs = toml::to_string(&data.pairs)?;
         let (seed, model) = (self.seed, toml::Value::from(self.model.as_str()));
         let max_tokens = encoder.config.max_length().min(256);
@@ -267,11 +267,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_columns_are_named() {
+    fn columns_need_three_names() {
         let expected = ["x", "y z", "w"].map(str::to_owned);
-        assert_eq!(columns("x, y z,w"), Ok(expected));
+        assert_eq!(parse_columns("x, y z,w"), Ok(expected));
         for bad in ["", "a,b", "a,b,c,d", "a,,c"] {
-            assert!(columns(bad).is_err(), "{bad}");
+            assert!(parse_columns(bad).is_err(), "{bad}");
         }
     }
 }

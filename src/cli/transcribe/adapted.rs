@@ -83,8 +83,8 @@ impl Transcribe {
         if self.out.is_dir() {
             anyhow::bail!("{}: is a folder; name a file for --out", self.out.display());
         }
-        let all = &inputs.clips;
-        paths::check_not_overwritten(&self.out, files_of(all))?;
+        let clips = &inputs.clips;
+        paths::check_not_overwritten(&self.out, files_of(clips))?;
         let mut adapted = AdaptedAsrModel::new(AsrModel::open(&self.model, &Compute::cpu())?);
         let name = run.display().to_string();
         match self.adapted.frames {
@@ -93,8 +93,8 @@ impl Transcribe {
         }
         adapted.activate(Some(&name))?;
         let uses_images = adapted.frames() > 0;
-        let (started, mut text, mut labelled) = (Instant::now(), String::new(), Vec::new());
-        let bar = output::progress_bar(all.len(), "clips");
+        let (start_time, mut text, mut labelled) = (Instant::now(), String::new(), Vec::new());
+        let bar = output::progress_bar(clips.len(), "clips");
         let mut summary = Summary {
             clips: 0,
             with_frames: 0,
@@ -102,13 +102,13 @@ impl Transcribe {
             audio_seconds: 0.0,
             seconds: 0.0,
         };
-        for batch in all.chunks(usize::from(self.batch)) {
+        for batch in clips.chunks(usize::from(self.batch)) {
             let (mut decoded, mut adapted_clips) = (Vec::new(), Vec::new());
             for clip in batch {
-                match open(&adapted, clip, uses_images) {
-                    Ok(one) => {
-                        decoded.push((clip, one.samples.len()));
-                        adapted_clips.push(one);
+                match read_clip(&adapted, clip, uses_images) {
+                    Ok(adapted_clip) => {
+                        decoded.push((clip, adapted_clip.samples.len()));
+                        adapted_clips.push(adapted_clip);
                     }
                     Err(InferError::Data(error)) => {
                         summary.skipped.push(self.skip(inputs, clip, *error)?);
@@ -121,11 +121,11 @@ impl Transcribe {
             } else {
                 adapted.transcribe(&adapted_clips)?
             };
-            for (((clip, samples), one), transcript) in
+            for (((clip, samples), adapted_clip), transcript) in
                 decoded.into_iter().zip(&adapted_clips).zip(&texts)
             {
                 let seconds = samples as f64 / f64::from(SAMPLE_RATE);
-                let frames = adapted.image_count(one);
+                let frames = adapted.image_count(adapted_clip);
                 summary.clips += 1;
                 summary.with_frames += usize::from(frames > 0);
                 summary.audio_seconds += seconds;
@@ -148,7 +148,7 @@ impl Transcribe {
             bar.inc(batch.len() as u64);
         }
         bar.finish_and_clear();
-        summary.seconds = started.elapsed().as_secs_f64();
+        summary.seconds = start_time.elapsed().as_secs_f64();
         check_any_transcribed(summary.clips, &summary.skipped)?;
         match format {
             Format::Manifest => {
@@ -175,7 +175,7 @@ impl Transcribe {
 }
 
 /// Reads a clip's samples and computes the embeddings of its frames.
-fn open(
+fn read_clip(
     adapted: &AdaptedAsrModel,
     clip: &Clip,
     uses_images: bool,

@@ -22,7 +22,7 @@ pub struct Boost {
     boost: Option<PathBuf>,
     /// Bonus for each token of a boosted word, in nats of log-probability; the first token gets
     /// half [default: 3 for Whisper models, 2 for Conformers]
-    #[arg(long, value_name = "W", requires = "boost", value_parser = weight)]
+    #[arg(long, value_name = "W", requires = "boost", value_parser = parse_weight)]
     boost_weight: Option<f32>,
 }
 
@@ -40,11 +40,12 @@ pub enum BoostLists {
 pub struct BoostTrees<'a> {
     boost_builder: BoostTreeBuilder<'a>,
     lists: &'a BoostLists,
+    /// The tree of all clips; `None` if each clip has its own list.
     shared: Option<Arc<BoostTree>>,
     file: &'a Path,
 }
 
-fn weight(text: &str) -> Result<f32, String> {
+fn parse_weight(text: &str) -> Result<f32, String> {
     match text.parse::<f32>() {
         Ok(weight) if weight.is_finite() && weight >= 0.0 => Ok(weight),
         _ => Err("must be a number of at least 0".to_string()),
@@ -56,15 +57,16 @@ impl Boost {
     pub fn read(&self, clips: &[Clip]) -> anyhow::Result<Option<BoostLists>> {
         let Some(file) = &self.boost else { return Ok(None) };
         let lists = parse(&file.display().to_string(), &read_text(file)?)?;
-        if let BoostLists::PerClip(of_clip) = &lists {
+        if let BoostLists::PerClip(lists_by_clip) = &lists {
             let ids: HashSet<&str> = clips.iter().map(|clip| clip.id.as_str()).collect();
-            let without = of_clip.keys().filter(|id| !ids.contains(id.as_str())).count();
+            let lists_without_clip =
+                lists_by_clip.keys().filter(|id| !ids.contains(id.as_str())).count();
             let message = format!(
-                "{}: clips with a list: {} of {}; lists without a clip: {without} of {}",
+                "{}: clips with a list: {} of {}; lists without a clip: {lists_without_clip} of {}",
                 file.display(),
-                clips.iter().filter(|clip| of_clip.contains_key(&clip.id)).count(),
+                clips.iter().filter(|clip| lists_by_clip.contains_key(&clip.id)).count(),
                 clips.len(),
-                of_clip.len()
+                lists_by_clip.len()
             );
             output::note(&message);
         }
@@ -82,7 +84,7 @@ impl Boost {
         let mut trees = BoostTrees { boost_builder, lists, shared: None, file };
         match lists {
             BoostLists::All(words) => trees.shared = Some(trees.tree(words)?),
-            BoostLists::PerClip(of_clip) => trees.check(of_clip)?,
+            BoostLists::PerClip(lists_by_clip) => trees.check_words(lists_by_clip)?,
         }
         Ok(Some(trees))
     }
@@ -93,15 +95,18 @@ impl BoostTrees<'_> {
     pub fn of(&self, clip: &Clip) -> anyhow::Result<Option<Arc<BoostTree>>> {
         match self.lists {
             BoostLists::All(_) => Ok(self.shared.clone()),
-            BoostLists::PerClip(of_clip) => {
-                of_clip.get(&clip.id).map(|(_, words)| self.tree(words)).transpose()
+            BoostLists::PerClip(lists_by_clip) => {
+                lists_by_clip.get(&clip.id).map(|(_, words)| self.tree(words)).transpose()
             }
         }
     }
 
     /// Returns an error if the tokenizer cannot encode a word. Runs before any transcription.
-    fn check(&self, of_clip: &HashMap<String, (u64, Vec<String>)>) -> anyhow::Result<()> {
-        let mut lists: Vec<&(u64, Vec<String>)> = of_clip.values().collect();
+    fn check_words(
+        &self,
+        lists_by_clip: &HashMap<String, (u64, Vec<String>)>,
+    ) -> anyhow::Result<()> {
+        let mut lists: Vec<&(u64, Vec<String>)> = lists_by_clip.values().collect();
         lists.sort_by_key(|(line, _)| *line);
         let mut checked = HashSet::new();
         for (line, words) in lists {
@@ -115,13 +120,13 @@ impl BoostTrees<'_> {
     }
 
     fn tree(&self, words: &[String]) -> anyhow::Result<Arc<BoostTree>> {
-        let failed = |error| anyhow::anyhow!("{}: {error}", self.file.display());
-        self.boost_builder.tree(words).map_err(failed)
+        let with_file = |error| anyhow::anyhow!("{}: {error}", self.file.display());
+        self.boost_builder.tree(words).map_err(with_file)
     }
 }
 
 /// Returns an error for an empty word or a special token.
-fn check(file: &str, line: u64, word: &str) -> anyhow::Result<()> {
+fn check_word(file: &str, line: u64, word: &str) -> anyhow::Result<()> {
     if word.trim().is_empty() {
         anyhow::bail!("{file}, line {line}: has an empty word; remove it");
     }
@@ -144,14 +149,14 @@ fn parse(file: &str, text: &str) -> anyhow::Result<BoostLists> {
             if word.contains('\t') {
                 anyhow::bail!("{file}, line {line}: has a tab; write one word or phrase per line");
             }
-            check(file, line, word)?;
+            check_word(file, line, word)?;
             words.push(word.trim().to_string());
         }
         return Ok(BoostLists::All(words));
     }
-    let mut of_clip = HashMap::new();
-    for (line, entry) in lines {
-        let fields: Vec<&str> = entry.split('\t').collect();
+    let mut lists_by_clip = HashMap::new();
+    for (line, text) in lines {
+        let fields: Vec<&str> = text.split('\t').collect();
         // The third field has the rare words of the reference. Boosting only these would leak the
         // reference.
         let [id, _, _, words] = fields[..] else {
@@ -172,13 +177,13 @@ fn parse(file: &str, text: &str) -> anyhow::Result<BoostLists> {
                 )
             }
         };
-        words.iter().try_for_each(|word| check(file, line, word))?;
+        words.iter().try_for_each(|word| check_word(file, line, word))?;
         let id = id.trim().to_string();
-        if let Some((other, _)) = of_clip.insert(id.clone(), (line, words)) {
-            anyhow::bail!("{file}, line {line}: the id `{id}` is already on line {other}");
+        if let Some((other_line, _)) = lists_by_clip.insert(id.clone(), (line, words)) {
+            anyhow::bail!("{file}, line {line}: the id `{id}` is already on line {other_line}");
         }
     }
-    Ok(BoostLists::PerClip(of_clip))
+    Ok(BoostLists::PerClip(lists_by_clip))
 }
 
 #[cfg(test)]

@@ -20,10 +20,10 @@ pub(super) struct Inputs {
 impl Inputs {
     /// Reads the inputs and prints how many files of each folder were skipped. Ids must differ
     /// between inputs.
-    pub(super) fn read(paths: &[PathBuf], streams: bool) -> anyhow::Result<Self> {
+    pub(super) fn read(paths: &[PathBuf], is_streaming: bool) -> anyhow::Result<Self> {
         let mut inputs = Self { clips: Vec::new(), ends: Vec::new() };
         for path in paths {
-            match streaming::stdin(path, streams)? {
+            match streaming::stdin(path, is_streaming)? {
                 Some(clip) => inputs.clips.push(clip),
                 None => {
                     let (clips, SkippedFiles { hidden, others }) = clips_and_skipped(path)?;
@@ -44,18 +44,19 @@ impl Inputs {
         Ok(inputs)
     }
 
-    /// The input of a clip.
+    /// The path of the input that a clip belongs to.
     pub(super) fn path_of<'a>(&'a self, clip: &'a Clip) -> &'a Path {
         let index = self.clips.iter().position(|other| other.id == clip.id).unwrap_or(0);
         let input = self.ends.iter().find(|(_, end)| index < *end);
         input.map_or(&clip.audio, |(path, _)| path)
     }
 
+    /// Returns an error if two inputs have a clip with the same id.
     fn check_ids(&self) -> anyhow::Result<()> {
-        let (mut start, mut input_of) = (0, HashMap::new());
+        let (mut start, mut input_by_id) = (0, HashMap::new());
         for (input, end) in &self.ends {
             for clip in &self.clips[start..*end] {
-                if let Some(other) = input_of.insert(clip.id.as_str(), input) {
+                if let Some(other) = input_by_id.insert(clip.id.as_str(), input) {
                     let (input, other, id) = (input.display(), other.display(), &clip.id);
                     anyhow::bail!(
                         "{input}: the clip id `{id}` is also in {other}; transcribe them \
@@ -82,17 +83,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clips_know_their_input_and_have_distinct_ids() {
+    fn clips_belong_to_their_inputs_and_duplicate_ids_are_refused() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = |name: &str| folder.path().join(name);
         std::fs::write(path("one.jsonl"), "{\"audio\": \"a.wav\"}\n{\"audio\": \"b.wav\"}\n")
             .expect("a manifest");
         let paths = [path("one.jsonl"), path("c.wav")];
         let inputs = Inputs::read(&paths, false).expect("clips");
-        let of: Vec<&Path> = inputs.clips.iter().map(|clip| inputs.path_of(clip)).collect();
-        assert_eq!(of, [&paths[0], &paths[0], &paths[1]]);
-        let twice = Inputs::read(&[path("one.jsonl"), path("b.mp3")], false).err();
-        let error = twice.expect("a refusal").to_string();
+        let input_paths: Vec<&Path> =
+            inputs.clips.iter().map(|clip| inputs.path_of(clip)).collect();
+        assert_eq!(input_paths, [&paths[0], &paths[0], &paths[1]]);
+        let result = Inputs::read(&[path("one.jsonl"), path("b.mp3")], false).err();
+        let error = result.expect("a refusal").to_string();
         assert!(error.contains("the clip id `b` is also in"), "{error}");
     }
 }

@@ -42,7 +42,9 @@ struct Summary {
 
 /// The audio of a clip that waits for transcription.
 enum ClipAudio {
+    /// All samples.
     Short(Vec<f32>),
+    /// The first samples, and a reader of the remaining samples.
     Long(Vec<f32>, Box<ClipReader>),
 }
 
@@ -70,7 +72,7 @@ impl Transcribe {
             paths::check_not_overwritten(&self.out, files_of(clips))?;
         }
         if self.decoding.word_times && format != Format::Jsonl {
-            anyhow::bail!("--word-times needs --format jsonl; give both, or leave it out");
+            anyhow::bail!("--word-times needs --format jsonl; give both, or remove --word-times");
         }
         let lists = self.boost.read(clips)?;
         let asr_model =
@@ -80,7 +82,7 @@ impl Transcribe {
         let stream = self.streaming.options(asr_model.max_seconds())?;
         let trees = self.boost.trees(lists.as_ref(), &asr_model)?;
         let tree = |clip: &Clip| trees.as_ref().map_or(Ok(None), |trees| trees.of(clip));
-        let started = Instant::now();
+        let start = Instant::now();
         let bar = output::progress_bar(clips.len(), "clips");
         let mut results: Vec<(&Clip, Transcript)> = Vec::with_capacity(clips.len());
         let mut skipped = Vec::new();
@@ -110,12 +112,12 @@ impl Transcribe {
             }
             let max_samples = (asr_model.max_seconds() * f64::from(SAMPLE_RATE)) as usize;
             let audio_of_clips: Vec<Result<ClipAudio, DataError>> =
-                batch.par_iter().map(|clip| open(clip, max_samples)).collect();
-            let (mut short, mut transcripts) = (Vec::new(), Vec::new());
+                batch.par_iter().map(|clip| read_audio(clip, max_samples)).collect();
+            let (mut short_clips, mut transcripts) = (Vec::new(), Vec::new());
             for (clip, audio) in batch.iter().zip(audio_of_clips) {
                 let result = match audio {
                     Ok(ClipAudio::Short(samples)) => {
-                        short.push((clip, samples));
+                        short_clips.push((clip, samples));
                         continue;
                     }
                     Ok(ClipAudio::Long(samples, reader)) => {
@@ -133,19 +135,19 @@ impl Transcribe {
                 }
             }
             let samples: Vec<&[f32]> =
-                short.iter().map(|(_, samples)| samples.as_slice()).collect();
+                short_clips.iter().map(|(_, samples)| samples.as_slice()).collect();
             let boosts: Vec<_> =
-                short.iter().map(|(clip, _)| tree(clip)).collect::<anyhow::Result<_>>()?;
-            let texts = asr_model.transcribe(&samples, &boosts, &options)?;
-            transcripts.extend(short.iter().map(|(clip, _)| *clip).zip(texts));
-            // Long clips finish before short clips: restore the input order.
+                short_clips.iter().map(|(clip, _)| tree(clip)).collect::<anyhow::Result<_>>()?;
+            let short_transcripts = asr_model.transcribe(&samples, &boosts, &options)?;
+            transcripts.extend(short_clips.iter().map(|(clip, _)| *clip).zip(short_transcripts));
+            // Restores the input order, because long clips are transcribed before short clips.
             transcripts.sort_by_key(|(clip, _)| batch.iter().position(|other| other.id == clip.id));
             results.extend(transcripts);
             bar.set_message("");
             bar.inc(batch.len() as u64);
         }
         bar.finish_and_clear();
-        let seconds = started.elapsed().as_secs_f64();
+        let seconds = start.elapsed().as_secs_f64();
         check_any_transcribed(results.len(), &skipped)?;
         self.write_transcripts(format, &results, &streams)?;
         let audio_seconds: f64 = results.iter().map(|(_, transcript)| transcript.seconds).sum();
@@ -183,7 +185,7 @@ impl Transcribe {
 }
 
 /// Reads the samples of a clip, or only its first samples if it has more than `max_samples`.
-fn open(clip: &Clip, max_samples: usize) -> Result<ClipAudio, DataError> {
+fn read_audio(clip: &Clip, max_samples: usize) -> Result<ClipAudio, DataError> {
     let (mut reader, mut samples) = (clip.open(SAMPLE_RATE)?, Vec::new());
     while reader.read(&mut samples)? {
         if samples.len() > max_samples {
@@ -197,30 +199,34 @@ fn open(clip: &Clip, max_samples: usize) -> Result<ClipAudio, DataError> {
     })
 }
 
-/// Transcribes a long recording. `first` has the samples that are already read; `reader` gives the
-/// rest.
+/// Transcribes a long recording. `first_samples` are already read; `reader` reads the
+/// remaining samples.
 fn transcribe_long(
     asr_model: &AsrModel,
     options: &TranscribeOptions,
-    mut first: Vec<f32>,
+    mut first_samples: Vec<f32>,
     mut reader: ClipReader,
     show_progress: &dyn Fn(&str),
 ) -> Result<Transcript, InferError> {
     let total = reader.seconds();
     let read = |samples: &mut Vec<f32>| -> Result<bool, InferError> {
-        if !first.is_empty() {
-            samples.append(&mut first);
+        if !first_samples.is_empty() {
+            samples.append(&mut first_samples);
             return Ok(true);
         }
         Ok(reader.read(samples)?)
     };
-    let started = Instant::now();
+    let start = Instant::now();
     let progress = |_: &[Segment], done: f64| {
-        let rest = total.map_or(String::new(), |total| {
-            let left = started.elapsed().as_secs_f64() / done.max(1e-9) * (total - done).max(0.0);
-            format!(" of {total:.0} s, {} left", HumanDuration(Duration::from_secs_f64(left)))
+        let total_and_time_left = total.map_or(String::new(), |total| {
+            let seconds_left =
+                start.elapsed().as_secs_f64() / done.max(1e-9) * (total - done).max(0.0);
+            format!(
+                " of {total:.0} s, {} left",
+                HumanDuration(Duration::from_secs_f64(seconds_left))
+            )
         });
-        show_progress(&format!("(this recording: {done:.0}{rest})"));
+        show_progress(&format!("(this recording: {done:.0}{total_and_time_left})"));
     };
     asr_model.transcribe_long(options, read, progress)
 }

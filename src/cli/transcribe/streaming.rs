@@ -21,10 +21,10 @@ use crate::cli::output;
 /// The input name for standard input.
 const STDIN: &str = "-";
 /// Bytes of standard input to read at once: 0.1 s of audio.
-const BLOCK: usize = 2 * SAMPLE_RATE as usize / 10;
+const BLOCK_BYTES: usize = 2 * SAMPLE_RATE as usize / 10;
 /// Default seconds of earlier audio that are transcribed again with each chunk.
-const WINDOW: f64 = 15.0;
-/// Number of characters of the text that the terminal shows.
+const DEFAULT_WINDOW_SECONDS: f64 = 15.0;
+/// Maximum number of characters of the text that the terminal shows.
 const SHOWN_CHARACTERS: usize = 60;
 
 /// Options for streaming.
@@ -32,11 +32,11 @@ const SHOWN_CHARACTERS: usize = 60;
 pub struct Streaming {
     /// Transcribe as a stream, in chunks of this length, and report the latency of each word.
     /// The input - is raw audio from standard input (16 kHz, mono, 16 bits, little-endian)
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     stream: Option<f64>,
     /// Maximum length of earlier audio that is transcribed again with each chunk
     /// [default: 15, or the model's maximum minus --stream]
-    #[arg(long, value_name = "SECONDS", requires = "stream", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", requires = "stream", value_parser = parse_seconds)]
     stream_window: Option<f64>,
 }
 
@@ -45,6 +45,7 @@ pub struct Streaming {
 pub(super) struct Report {
     #[serde(flatten)]
     options: StreamOptions,
+    /// Number of passes of the ASR model.
     passes: usize,
     /// Passes that started late because the previous pass was still running.
     late_passes: usize,
@@ -60,7 +61,7 @@ pub(super) struct Report {
     latency: Option<Distribution>,
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+fn parse_seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if seconds.is_finite() && seconds > 0.0 => Ok(seconds),
         _ => Err("must be a number of seconds above 0".to_string()),
@@ -72,7 +73,7 @@ impl Streaming {
     /// without `--stream`.
     pub(super) fn options(&self, max_seconds: f64) -> anyhow::Result<Option<StreamOptions>> {
         let Some(chunk_seconds) = self.stream else { return Ok(None) };
-        let max_window = WINDOW.min(max_seconds - chunk_seconds);
+        let max_window = DEFAULT_WINDOW_SECONDS.min(max_seconds - chunk_seconds);
         let window_seconds = self.stream_window.unwrap_or(max_window);
         let options = StreamOptions { chunk_seconds, window_seconds };
         options.check(max_seconds)?;
@@ -111,22 +112,23 @@ pub(super) fn stream(
     bar: &ProgressBar,
     print: bool,
 ) -> Result<StreamResult, InferError> {
-    let mut tail = VecDeque::new();
-    let mut show = |pass: &StreamUpdate<'_>, total: Option<f64>| {
-        let new: Vec<&str> = pass.new.iter().map(|word| word.word.text.as_str()).collect();
-        if print && is_stdin(clip) && !new.is_empty() {
+    let mut shown_text = VecDeque::new();
+    let mut show_update = |pass: &StreamUpdate<'_>, total: Option<f64>| {
+        let new_words: Vec<&str> = pass.new.iter().map(|word| word.word.text.as_str()).collect();
+        if print && is_stdin(clip) && !new_words.is_empty() {
             // A closed terminal must not stop the transcript.
-            let _ = bar.suspend(|| output::print(&new.join(" ")));
+            let _ = bar.suspend(|| output::print(&new_words.join(" ")));
         }
-        tail.extend(new.join(" ").chars().chain(new.last().map(|_| ' ')));
-        tail.drain(..tail.len().saturating_sub(SHOWN_CHARACTERS));
-        let text: String = tail.iter().collect();
+        shown_text.extend(new_words.join(" ").chars().chain(new_words.last().map(|_| ' ')));
+        shown_text.drain(..shown_text.len().saturating_sub(SHOWN_CHARACTERS));
+        let text: String = shown_text.iter().collect();
         let total = total.map_or(String::new(), |total| format!(" of {total:.0}"));
         bar.set_message(format!("({:.0}{total} s) {text}", pass.received_seconds));
     };
     if is_stdin(clip) {
         let read = |samples: &mut Vec<f32>| Ok(read_samples(&mut std::io::stdin(), samples)?);
-        let result = asr_model.transcribe_stream(options, stream, read, |pass| show(pass, None));
+        let result =
+            asr_model.transcribe_stream(options, stream, read, |pass| show_update(pass, None));
         return result.and_then(|result| match result.passes {
             0 => {
                 let (path, reason) = ("standard input".into(), "has no samples".to_string());
@@ -138,19 +140,19 @@ pub(super) fn stream(
     let mut reader = clip.open(SAMPLE_RATE)?;
     let total = reader.seconds();
     let read = |samples: &mut Vec<f32>| Ok(reader.read(samples)?);
-    asr_model.transcribe_stream(options, stream, read, |pass| show(pass, total))
+    asr_model.transcribe_stream(options, stream, read, |pass| show_update(pass, total))
 }
 
 /// Appends the available 16-bit samples. Returns `false` at the end. Ignores half a sample at the
 /// end, which a stopped recorder may leave.
-fn read_samples(from: &mut impl Read, samples: &mut Vec<f32>) -> Result<bool, DataError> {
-    let mut bytes = vec![0; BLOCK];
+fn read_samples(input: &mut impl Read, samples: &mut Vec<f32>) -> Result<bool, DataError> {
+    let mut bytes = vec![0; BLOCK_BYTES];
     let mut count = 0;
     // An odd number of bytes ends in half a sample.
     while count == 0 || count % 2 == 1 {
-        match from.read(&mut bytes[count..]) {
+        match input.read(&mut bytes[count..]) {
             Ok(0) => break,
-            Ok(more) => count += more,
+            Ok(bytes_read) => count += bytes_read,
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             Err(source) => return Err(DataError::Io { path: "standard input".into(), source }),
         }
@@ -164,16 +166,16 @@ impl Report {
     /// The report over all recordings.
     pub(super) fn of(options: StreamOptions, streams: &[StreamResult]) -> Self {
         let words = || streams.iter().flat_map(|stream| &stream.words);
-        let sum = |of: fn(&StreamResult) -> usize| streams.iter().map(of).sum::<usize>();
+        let sum = |field: fn(&StreamResult) -> usize| streams.iter().map(field).sum::<usize>();
         let compute_seconds: f64 = streams.iter().map(|stream| stream.compute_seconds).sum();
-        let audio: f64 = streams.iter().map(|stream| stream.transcript.seconds).sum();
+        let audio_seconds: f64 = streams.iter().map(|stream| stream.transcript.seconds).sum();
         let without_compute = |word: &FinalWord| word.final_at - word.word.end;
         Self {
             options,
             passes: sum(|stream| stream.passes),
             late_passes: sum(|stream| stream.late_passes),
             compute_seconds,
-            real_time_factor: compute_seconds / audio.max(1e-9),
+            real_time_factor: compute_seconds / audio_seconds.max(1e-9),
             revised_words: sum(|stream| stream.revised_words),
             latency_without_compute: Distribution::of(words().map(without_compute).collect()),
             latency: Distribution::of(words().map(|word| word.latency).collect()),
@@ -204,12 +206,12 @@ mod tests {
     use super::*;
 
     /// A reader that returns one or three bytes at a time.
-    struct Slow(Vec<u8>);
+    struct SlowReader(Vec<u8>);
 
-    impl Read for Slow {
-        fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
-            let count = [1, 3][self.0.len() % 2].min(self.0.len()).min(into.len());
-            self.0.drain(..count).zip(into).for_each(|(byte, slot)| *slot = byte);
+    impl Read for SlowReader {
+        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            let count = [1, 3][self.0.len() % 2].min(self.0.len()).min(buffer.len());
+            self.0.drain(..count).zip(buffer).for_each(|(byte, slot)| *slot = byte);
             Ok(count)
         }
     }
@@ -218,11 +220,11 @@ mod tests {
     fn samples_do_not_depend_on_the_read_size() -> Result<(), DataError> {
         let values = [0i16, 1, -1, i16::MAX, i16::MIN, 7, 256];
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-        let (mut from, mut samples) = (Slow(bytes.clone()), Vec::new());
-        while read_samples(&mut from, &mut samples)? {}
+        let (mut reader, mut samples) = (SlowReader(bytes.clone()), Vec::new());
+        while read_samples(&mut reader, &mut samples)? {}
         assert_eq!(samples, values.map(|value| f32::from(value) / 32_768.0));
-        let (mut from, mut samples) = (Slow(bytes[..9].to_vec()), Vec::new());
-        while read_samples(&mut from, &mut samples)? {}
+        let (mut reader, mut samples) = (SlowReader(bytes[..9].to_vec()), Vec::new());
+        while read_samples(&mut reader, &mut samples)? {}
         assert_eq!(samples.len(), 4);
         Ok(())
     }

@@ -16,20 +16,25 @@ pub(super) fn subtitles(format: Format, segments: &[Segment]) -> String {
         if format == Format::Srt {
             text += &format!("{number}\n");
         }
-        let (start, end) = (time(segment.start, format), time(segment.end, format));
+        let (start, end) = (format_time(segment.start, format), format_time(segment.end, format));
         // `-->` in a text would be parsed as a time range.
-        let words = one_line(&segment.text).replace("-->", "->");
-        text += &format!("{start} --> {end}\n{words}\n\n");
+        let text_line = one_line(&segment.text).replace("-->", "->");
+        text += &format!("{start} --> {end}\n{text_line}\n\n");
     }
     text
 }
 
-/// Formats a time as `00:01:02,345`; WebVTT has a point instead of the comma.
-fn time(seconds: f64, format: Format) -> String {
-    let milliseconds = (seconds * 1000.0).round() as u64;
-    let (rest, ms) = (milliseconds / 1000, milliseconds % 1000);
+/// Formats a time in seconds as `00:01:02,345`; WebVTT has a point instead of the comma.
+fn format_time(time: f64, format: Format) -> String {
+    let total = (time * 1000.0).round() as u64;
+    let (seconds, milliseconds) = (total / 1000, total % 1000);
     let separator = if format == Format::Srt { ',' } else { '.' };
-    format!("{:02}:{:02}:{:02}{separator}{ms:03}", rest / 3600, rest / 60 % 60, rest % 60)
+    format!(
+        "{:02}:{:02}:{:02}{separator}{milliseconds:03}",
+        seconds / 3600,
+        seconds / 60 % 60,
+        seconds % 60
+    )
 }
 
 #[cfg(test)]

@@ -45,6 +45,7 @@ struct Line<'a> {
 }
 
 impl Transcribe {
+    /// Writes the transcripts to `--out`. `streams` is empty without `--stream`.
     pub(super) fn write_transcripts(
         &self,
         format: Format,
@@ -113,12 +114,12 @@ impl Transcribe {
         if !self.out.is_dir() {
             return self.out.clone();
         }
-        let ending = if format == Format::Srt { "srt" } else { "vtt" };
-        let within: PathBuf = Path::new(&clip.id)
+        let extension = if format == Format::Srt { "srt" } else { "vtt" };
+        let relative: PathBuf = Path::new(&clip.id)
             .components()
             .filter(|part| matches!(part, std::path::Component::Normal(_)))
             .collect();
-        self.out.join(format!("{}.{ending}", within.display()))
+        self.out.join(format!("{}.{extension}", relative.display()))
     }
 
     /// The subtitle file of a clip. Creates its folder.
@@ -142,13 +143,13 @@ pub(super) fn write_labelled<'c>(
         let text = (!text.is_empty()).then_some(text);
         Clip { text, ..clip.clone() }
     };
-    let (labelled, silent): (Vec<Clip>, Vec<Clip>) =
+    let (labelled, without_text): (Vec<Clip>, Vec<Clip>) =
         transcribed.map(label).partition(|clip| clip.text.is_some());
     if labelled.is_empty() {
         anyhow::bail!("all transcripts are empty: there is nothing to write to {}", path.display());
     }
-    if !silent.is_empty() {
-        let (clips, first) = (counted(silent.len(), "clip"), &silent[0].id);
+    if !without_text.is_empty() {
+        let (clips, first) = (counted(without_text.len(), "clip"), &without_text[0].id);
         let note = format!("skipped {clips} with an empty transcript, first `{first}`");
         output::note(&note);
     }

@@ -64,36 +64,37 @@ impl Explorer {
     /// Sends bytes. Returns the response, as far as it arrived.
     fn send(&self, bytes: &[u8], timeout: Duration) -> Vec<u8> {
         let Ok(mut stream) = self.connect(timeout) else { return Vec::new() };
-        let mut answer = Vec::new();
+        let mut response = Vec::new();
         // A refusal may arrive before all bytes are sent.
         let _ = stream.write_all(bytes);
-        let _ = stream.take(1 << 20).read_to_end(&mut answer);
-        answer
+        let _ = stream.take(1 << 20).read_to_end(&mut response);
+        response
     }
 
     /// Sends a request. Returns its status, or 0 without a response, and the response.
-    fn ask(&self, request: &Request) -> (u32, String) {
+    fn request(&self, request: &Request) -> (u32, String) {
         let host = self.address.to_string();
-        let mut head =
+        let mut header =
             format!("{} {} HTTP/1.1\r\nConnection: close\r\n", request.method, request.path);
         if !request.headers.to_ascii_lowercase().contains("host:") {
-            head += &format!("Host: {host}\r\n");
+            header += &format!("Host: {host}\r\n");
         }
         if !request.body.is_empty() {
-            head += &format!(
+            header += &format!(
                 "Content-Type: application/json\r\nContent-Length: {}\r\n",
                 request.body.len()
             );
         }
-        let bytes = format!("{head}{}\r\n{}", request.headers, request.body);
-        let answer = String::from_utf8_lossy(&self.send(bytes.as_bytes(), Duration::from_secs(60)))
-            .into_owned();
-        let status = answer.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
-        (status, answer)
+        let bytes = format!("{header}{}\r\n{}", request.headers, request.body);
+        let response =
+            String::from_utf8_lossy(&self.send(bytes.as_bytes(), Duration::from_secs(60)))
+                .into_owned();
+        let status = response.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
+        (status, response)
     }
 
     fn get(&self, path: &str, headers: &str) -> (u32, String) {
-        self.ask(&Request { method: "GET", path: path.to_owned(), headers, body: "" })
+        self.request(&Request { method: "GET", path: path.to_owned(), headers, body: "" })
     }
 
     fn is_alive(&self) -> bool {
@@ -101,7 +102,7 @@ impl Explorer {
     }
 
     /// Peak resident memory in megabytes; `None` if the process has ended.
-    fn megabytes(&self) -> Option<u64> {
+    fn peak_megabytes(&self) -> Option<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
         Some(line.trim().split(' ').next()?.parse::<u64>().ok()? / 1024)
@@ -131,15 +132,15 @@ pub fn attack(report: &Report) -> Result<()> {
     type Part = fn(&Report, &Explorer) -> Result<()>;
     let parts: [(&str, Part); 6] = [
         ("unauthorised requests", unauthorised),
-        ("malformed requests", malformed),
+        ("malformed requests", malformed_requests),
         ("many requests", many),
-        ("slow requests", slow),
-        ("large bodies", bodies),
-        ("image bombs", bombs),
+        ("slow requests", slow_requests),
+        ("large bodies", large_bodies),
+        ("image bombs", image_bombs),
     ];
     for (name, part) in parts {
         part(report, &explorer)?;
-        match explorer.megabytes() {
+        match explorer.peak_megabytes() {
             Some(megabytes) if megabytes > MAX_MEGABYTES => {
                 report.hang("too much memory", format!("{megabytes} MB after {name}"));
             }
@@ -159,10 +160,10 @@ pub fn attack(report: &Report) -> Result<()> {
 fn unauthorised(report: &Report, explorer: &Explorer) -> Result<()> {
     let port = explorer.address.port();
     let runs = explorer.path("/api/runs");
-    let refused = |what: &str, (status, answer): (u32, String)| {
-        report.case();
-        if status == 200 || answer.contains("root:") {
-            report.loss("an unauthorised request gets data", what);
+    let check_refused = |request: &str, (status, response): (u32, String)| {
+        report.count_case();
+        if status == 200 || response.contains("root:") {
+            report.loss("an unauthorised request gets data", request);
         }
     };
     for host in [
@@ -175,9 +176,9 @@ fn unauthorised(report: &Report, explorer: &Explorer) -> Result<()> {
         &format!("127.0.0.1.nip.io:{port}"),
         " ",
     ] {
-        refused(host, explorer.get(&runs, &format!("Host: {host}\r\n")));
+        check_refused(host, explorer.get(&runs, &format!("Host: {host}\r\n")));
     }
-    refused(
+    check_refused(
         "two hosts",
         explorer.get(&runs, &format!("Host: evil.com\r\nHost: 127.0.0.1:{port}\r\n")),
     );
@@ -188,11 +189,16 @@ fn unauthorised(report: &Report, explorer: &Explorer) -> Result<()> {
         "Sec-Fetch-Site: same-site",
     ] {
         let headers = format!("{header}\r\n");
-        refused(header, explorer.get(&runs, &headers));
+        check_refused(header, explorer.get(&runs, &headers));
         let path = explorer.path("/api/memories/0/search");
-        refused(
+        check_refused(
             header,
-            explorer.ask(&Request { method: "POST", path, headers: &headers, body: r#"{"k":1}"# }),
+            explorer.request(&Request {
+                method: "POST",
+                path,
+                headers: &headers,
+                body: r#"{"k":1}"#,
+            }),
         );
     }
     let value = explorer.token.trim_start_matches("token=");
@@ -207,7 +213,7 @@ fn unauthorised(report: &Report, explorer: &Explorer) -> Result<()> {
     ] {
         for path in ["/api/runs", "/api/memories", "/api/runs/0/curves"] {
             let path = format!("{path}{token}");
-            refused(&path, explorer.get(&path, ""));
+            check_refused(&path, explorer.get(&path, ""));
         }
     }
     for path in [
@@ -222,44 +228,46 @@ fn unauthorised(report: &Report, explorer: &Explorer) -> Result<()> {
         "/api/memories/18446744073709551615/images/1",
         "/page/../server.rs",
     ] {
-        refused(path, explorer.get(&explorer.path(path), ""));
+        check_refused(path, explorer.get(&explorer.path(path), ""));
     }
     Ok(())
 }
 
-fn malformed(report: &Report, explorer: &Explorer) -> Result<()> {
+fn malformed_requests(report: &Report, explorer: &Explorer) -> Result<()> {
     let mut random = Random::new(report.seed, 5);
     let path = explorer.path("/api/memories/0/search");
-    let good = format!(
+    let valid = format!(
         "POST {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: \
             7\r\nConnection: close\r\n\r\n{{\"k\":1}}",
         explorer.address
     );
     for _ in 0..report.size(100, 5000) {
-        let mut bytes = good.clone().into_bytes();
+        let mut bytes = valid.clone().into_bytes();
         for _ in 0..1 + random.below(12) {
-            let at = random.below(bytes.len());
-            bytes[at] = random.below(256) as u8;
+            let index = random.below(bytes.len());
+            bytes[index] = random.below(256) as u8;
         }
-        report.case();
+        report.count_case();
         explorer.send(&bytes, Duration::from_millis(100));
     }
-    let hello = [b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03".to_vec(), vec![0; 500]].concat();
+    let tls_hello = [b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03".to_vec(), vec![0; 500]].concat();
     for bytes in [
-        hello,
+        tls_hello,
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
         [b"GET / HTTP/1.1\r\n".to_vec(), b"A: b\r\n".repeat(100_000)].concat(),
         [b"GET /".to_vec(), vec![b'a'; 10_000_000]].concat(),
         vec![0; 100_000],
-        good.replace("Content-Length: 7", "Content-Length: -1").into_bytes(),
-        good.replace("Content-Length: 7", "Content-Length: 99999999999999999999").into_bytes(),
-        good.replace("Content-Length: 7", "Content-Length: 7\r\nTransfer-Encoding: chunked")
+        valid.replace("Content-Length: 7", "Content-Length: -1").into_bytes(),
+        valid.replace("Content-Length: 7", "Content-Length: 99999999999999999999").into_bytes(),
+        valid
+            .replace("Content-Length: 7", "Content-Length: 7\r\nTransfer-Encoding: chunked")
             .into_bytes(),
-        good.replace("{\"k\":1}", &"[".repeat(200_000))
+        valid
+            .replace("{\"k\":1}", &"[".repeat(200_000))
             .replace("Length: 7", "Length: 200000")
             .into_bytes(),
     ] {
-        report.case();
+        report.count_case();
         explorer.send(&bytes, Duration::from_secs(2));
     }
     Ok(())
@@ -271,7 +279,7 @@ fn many(report: &Report, explorer: &Explorer) -> Result<()> {
         for number in 0..report.size(200, 1000) {
             scope.spawn(move || {
                 let path = ["/api/runs", "/api/memories", "/api/runs/0/curves", "/"][number % 4];
-                report.case();
+                report.count_case();
                 let (status, _) = explorer.get(&explorer.path(path), "");
                 if status != 200 {
                     report.hang(
@@ -287,27 +295,23 @@ fn many(report: &Report, explorer: &Explorer) -> Result<()> {
 
 /// Headers that never end. Other requests get responses meanwhile, and these connections are
 /// closed.
-fn slow(report: &Report, explorer: &Explorer) -> Result<()> {
-    let mut open = Vec::new();
+fn slow_requests(report: &Report, explorer: &Explorer) -> Result<()> {
+    let mut streams = Vec::new();
     for _ in 0..report.size(400, 3000) {
         let Ok(mut stream) = explorer.connect(Duration::from_secs(3)) else { break };
-        report.case();
+        report.count_case();
         // A server with a connection limit closes some connections at once.
         let _ = write!(stream, "GET /api/runs HTTP/1.1\r\nHost: {}\r\nX", explorer.address);
-        open.push(stream);
+        streams.push(stream);
     }
-    let started = Instant::now();
-    if !explorer.is_alive() || started.elapsed() > Duration::from_secs(15) {
+    let start = Instant::now();
+    if !explorer.is_alive() || start.elapsed() > Duration::from_secs(15) {
         report.hang(
             "slow headers block other requests",
-            format!(
-                "{} half \
-            requests",
-                open.len()
-            ),
+            format!("{} incomplete requests", streams.len()),
         );
     }
-    let first = open.first().context("no connection")?;
+    let first = streams.first().context("no connection")?;
     first.set_read_timeout(Some(Duration::from_secs(45)))?;
     // The connection ends, with or without a response such as 408.
     if (&*first)
@@ -320,15 +324,15 @@ fn slow(report: &Report, explorer: &Explorer) -> Result<()> {
 }
 
 /// Large bodies that never end.
-fn bodies(report: &Report, explorer: &Explorer) -> Result<()> {
+fn large_bodies(report: &Report, explorer: &Explorer) -> Result<()> {
     let path = explorer.path("/api/memories/0/search");
     let size = 31 << 20;
-    let open: Vec<_> = thread::scope(|scope| {
+    let streams: Vec<_> = thread::scope(|scope| {
         let sending: Vec<_> = (0..report.size(24, 60))
             .map(|_| {
                 let path = &path;
                 scope.spawn(move || {
-                    report.case();
+                    report.count_case();
                     let mut stream = explorer.connect(Duration::from_secs(5)).ok()?;
                     let host = explorer.address;
                     write!(
@@ -347,12 +351,12 @@ fn bodies(report: &Report, explorer: &Explorer) -> Result<()> {
         sending.into_iter().filter_map(|thread| thread.join().ok().flatten()).collect()
     });
     thread::sleep(Duration::from_secs(1));
-    drop(open);
+    drop(streams);
     Ok(())
 }
 
 /// Images whose headers declare far more pixels than they contain, several at the same time.
-fn bombs(report: &Report, explorer: &Explorer) -> Result<()> {
+fn image_bombs(report: &Report, explorer: &Explorer) -> Result<()> {
     let mut images = vec![
         inputs::png(30_000, 30_000, 0)?,
         inputs::png(1 << 20, 80, 80)?,
@@ -365,13 +369,17 @@ fn bombs(report: &Report, explorer: &Explorer) -> Result<()> {
             for number in 0..report.size(4, 8) {
                 let text = &text;
                 scope.spawn(move || {
-                    report.case();
+                    report.count_case();
                     // An unknown field is refused before the image is decoded.
                     let field = ["image", "unknown"][number % 2];
                     let body = format!(r#"{{"{field}":"{text}","k":3}}"#);
                     let path = explorer.path("/api/memories/0/search");
-                    let (status, _) =
-                        explorer.ask(&Request { method: "POST", path, headers: "", body: &body });
+                    let (status, _) = explorer.request(&Request {
+                        method: "POST",
+                        path,
+                        headers: "",
+                        body: &body,
+                    });
                     if status == 0 {
                         report.hang(
                             "a request with an image gets no response",
@@ -388,12 +396,12 @@ fn bombs(report: &Report, explorer: &Explorer) -> Result<()> {
 fn base64(bytes: &[u8]) -> String {
     let letters = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();
-    for three in bytes.chunks(3) {
-        let number = three.iter().fold(0, |sum, byte| sum << 8 | u32::from(*byte))
-            << (8 * (3 - three.len()));
+    for group in bytes.chunks(3) {
+        let number = group.iter().fold(0, |sum, byte| sum << 8 | u32::from(*byte))
+            << (8 * (3 - group.len()));
         for index in 0..4 {
             let letter = letters[(number >> (18 - 6 * index) & 63) as usize];
-            text.push(if index > three.len() { '=' } else { char::from(letter) });
+            text.push(if index > group.len() { '=' } else { char::from(letter) });
         }
     }
     text

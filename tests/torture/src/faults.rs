@@ -7,15 +7,15 @@ use std::sync::Mutex;
 use anyhow::Result;
 
 use crate::invariants::{Case, Uninterrupted};
-use crate::preload::{Act, Call, Preload};
+use crate::preload::{Action, Call, Preload};
 use crate::random::Random;
 use crate::report::Report;
 use crate::scratch::{self, Scratch};
 use crate::subjects::{Shared, Subject};
 
 /// The faults that an operation can have.
-fn acts(operation: &str) -> &'static [Act] {
-    use Act::{Fail, FailOn, Full, Interrupt, Kill, KillAfter, Short};
+fn possible_faults(operation: &str) -> &'static [Action] {
+    use Action::{Fail, FailOn, Full, Interrupt, Kill, KillAfter, Short};
     use libc::{EACCES, EDQUOT, EIO, EMFILE, ENOSPC};
     match operation {
         "read" => &[Fail(EMFILE), Fail(EIO), Fail(EACCES), FailOn(EMFILE)],
@@ -37,24 +37,25 @@ fn may_be_ignored(call: &Call) -> bool {
 /// A fault of a subject.
 #[derive(Clone)]
 struct Fault {
+    /// Index of the subject.
     subject: usize,
     call: Call,
-    act: Act,
+    action: Action,
 }
 
 /// The faults to try, limited by the time of the subject. The long form tries all faults of most
 /// subjects.
-fn choose(report: &Report, subject: usize, of: &Subject, calls: &[Call]) -> Vec<Fault> {
+fn choose_faults(report: &Report, number: usize, subject: &Subject, calls: &[Call]) -> Vec<Fault> {
     let mut faults: Vec<Fault> = Vec::new();
     for call in calls {
-        for act in acts(&call.operation) {
-            faults.push(Fault { subject, call: call.clone(), act: *act });
+        for action in possible_faults(&call.operation) {
+            faults.push(Fault { subject: number, call: call.clone(), action: *action });
         }
     }
-    let affordable = if report.long { 320.0 } else { 6.0 } / (of.seconds + 0.1);
-    let mut random = Random::new(report.seed, subject as u64);
-    let chosen = random.sample(faults.len(), affordable.ceil() as usize);
-    chosen.into_iter().map(|number| faults[number].clone()).collect()
+    let max_faults = if report.long { 320.0 } else { 6.0 } / (subject.seconds + 0.1);
+    let mut random = Random::new(report.seed, number as u64);
+    let chosen = random.sample(faults.len(), max_faults.ceil() as usize);
+    chosen.into_iter().map(|index| faults[index].clone()).collect()
 }
 
 pub fn attack(report: &Report) -> Result<()> {
@@ -65,16 +66,16 @@ pub fn attack(report: &Report) -> Result<()> {
     let references = Mutex::new(BTreeMap::new());
     let numbers: Vec<usize> = (0..subjects.len()).collect();
     let faults = Mutex::new(Vec::new());
-    scratch::each(&numbers, &scratch, |number, folder| {
+    scratch::for_each(&numbers, &scratch, |number, folder| {
         let (subject, workdir) = (&subjects[*number], folder.join("workdir"));
         let log = folder.join("calls");
         let mut calls = Vec::new();
         let uninterrupted = Uninterrupted::of(subject, &workdir, |command| {
-            let (found, ended) = preload.calls(command, &workdir, &log)?;
-            calls = found;
+            let (found_calls, ended) = preload.list_calls(command, &workdir, &log)?;
+            calls = found_calls;
             Ok(ended)
         })?;
-        let chosen = choose(report, *number, subject, &calls);
+        let chosen = choose_faults(report, *number, subject, &calls);
         eprintln!("{}: {} operations, {} faults", subject.name, calls.len(), chosen.len());
         references.lock().expect("no thread panics").insert(*number, uninterrupted);
         faults.lock().expect("no thread panics").extend(chosen);
@@ -83,23 +84,24 @@ pub fn attack(report: &Report) -> Result<()> {
     let references = references.into_inner()?;
     let mut faults = faults.into_inner()?;
     faults.sort_by_key(|fault| fault.subject);
-    scratch::each(&faults, &scratch, |fault, folder| {
-        let Fault { subject, call, act } = fault;
+    scratch::for_each(&faults, &scratch, |fault, folder| {
+        let Fault { subject, call, action } = fault;
         let (subject, uninterrupted, workdir) =
             (&subjects[*subject], &references[subject], folder.join("workdir"));
         subject.prepare(&workdir)?;
-        report.case();
-        let ended = preload.armed(subject.command(&workdir), &workdir, call.number, *act).run()?;
+        report.count_case();
+        let ended =
+            preload.with_fault(subject.command(&workdir), &workdir, call.number, *action).run()?;
         let name = call.path.rsplit("/workdir/").next().unwrap_or(&call.path);
-        let at = format!(
-            "{}, {act} at operation {} ({} {name})",
+        let label = format!(
+            "{}, {action} at operation {} ({} {name})",
             subject.name, call.number, call.operation
         );
-        let case = Case { report, subject, uninterrupted, workdir: &workdir, at };
-        if act.kills() && ended.signal == Some(libc::SIGKILL) {
+        let case = Case { report, subject, uninterrupted, workdir: &workdir, label };
+        if action.kills() && ended.signal == Some(libc::SIGKILL) {
             case.after_stop(false)
         } else {
-            case.after_end(&ended, *act, !may_be_ignored(call))
+            case.after_end(&ended, *action, !may_be_ignored(call))
         }
     })
 }

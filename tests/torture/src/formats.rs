@@ -35,7 +35,7 @@ pub struct Format {
     pub promise: Promise,
     /// Whether the command changes the folder itself.
     pub in_place: bool,
-    /// Seconds of one run, roughly.
+    /// Approximate seconds of one run.
     pub seconds: f64,
     /// The arguments, with `{}` for a copy of the folder and `{o}` for an empty folder for output.
     pub line: String,
@@ -49,7 +49,7 @@ const QUESTIONS: &str = r#"[{"question_id":"a","choices":["x","y"],"correct_choi
 const ANSWERS: &str = r#"{"a":{"multiple_choice":"x","direct_answer":"x"}}"#;
 
 /// All formats that have an example.
-pub fn all(report: &Report, shared: &Shared) -> Result<Vec<Format>> {
+pub fn all_formats(report: &Report, shared: &Shared) -> Result<Vec<Format>> {
     make_examples(report, shared)?;
     let mut formats = Vec::new();
     for fields in table(include_str!("../formats.txt")) {
@@ -82,24 +82,27 @@ pub fn all(report: &Report, shared: &Shared) -> Result<Vec<Format>> {
 
 /// Writes the examples below `formats/` of the shared folder.
 fn make_examples(report: &Report, shared: &Shared) -> Result<()> {
-    let at = |name: &str| shared.folder.join("formats").join(name);
+    let path = |name: &str| shared.folder.join("formats").join(name);
     scratch::copy(&shared.folder.join("run"), &shared.folder.join("start/run"))?;
-    inputs::npy(&make(&at("npy/queries.npy"), b"")?, &[5, 16], 9)?;
-    inputs::npy(&make(&at("npy-keys/keys.npy"), b"")?, &[8, 16], 9)?;
-    make(&at("safetensors/keys.safetensors"), &inputs::safetensors(5, 16))?;
-    head(&shared.folder.join("entries.jsonl"), 8, &at("entries/entries.jsonl"))?;
-    head(&shared.folder.join("phrases/test.csv"), 4, &at("pairs/test.csv"))?;
-    scratch::copy(&shared.folder.join("seen"), &at("manifest"))?;
-    make(&at("wer/ref.tsv"), &fs::read(shared.folder.join("ref.tsv"))?)?;
-    make(&at("csv/facts.csv"), b"id,source,text\n1,tools,\"a bolt, long\"\n2,parts,a pane\n")?;
-    make(&at("captions/captions.csv"), b"image,caption,split\n1.jpg,a door,train\n")?;
-    make(&at("trn/a.trn"), b"turn the light on (a)\nplay some jazz (b)\n")?;
-    make(&at("caption/references.json"), REFERENCES.as_bytes())?;
-    make(&at("caption/results.json"), CAPTIONS.as_bytes())?;
-    make(&at("aokvqa/questions.json"), QUESTIONS.as_bytes())?;
-    make(&at("aokvqa/predictions.json"), ANSWERS.as_bytes())?;
+    inputs::npy(&write_file(&path("npy/queries.npy"), b"")?, &[5, 16], 9)?;
+    inputs::npy(&write_file(&path("npy-keys/keys.npy"), b"")?, &[8, 16], 9)?;
+    write_file(&path("safetensors/keys.safetensors"), &inputs::safetensors(5, 16))?;
+    copy_first_lines(&shared.folder.join("entries.jsonl"), 8, &path("entries/entries.jsonl"))?;
+    copy_first_lines(&shared.folder.join("phrases/test.csv"), 4, &path("pairs/test.csv"))?;
+    scratch::copy(&shared.folder.join("seen"), &path("manifest"))?;
+    write_file(&path("wer/ref.tsv"), &fs::read(shared.folder.join("ref.tsv"))?)?;
+    write_file(
+        &path("csv/facts.csv"),
+        b"id,source,text\n1,tools,\"a bolt, long\"\n2,parts,a pane\n",
+    )?;
+    write_file(&path("captions/captions.csv"), b"image,caption,split\n1.jpg,a door,train\n")?;
+    write_file(&path("trn/a.trn"), b"turn the light on (a)\nplay some jazz (b)\n")?;
+    write_file(&path("caption/references.json"), REFERENCES.as_bytes())?;
+    write_file(&path("caption/results.json"), CAPTIONS.as_bytes())?;
+    write_file(&path("aokvqa/questions.json"), QUESTIONS.as_bytes())?;
+    write_file(&path("aokvqa/predictions.json"), ANSWERS.as_bytes())?;
     let recipe = checkout().join("train/recipes/patent/world.toml");
-    make(&at("recipe/recipe.toml"), &fs::read(recipe)?)?;
+    write_file(&path("recipe/recipe.toml"), &fs::read(recipe)?)?;
     for (corpus, names) in [
         ("eval", &["vqa/annotations", "vqa/results", "retrieval/queries"][..]),
         ("eval", &["haystack/replies", "items/ratio"]),
@@ -107,56 +110,60 @@ fn make_examples(report: &Report, shared: &Shared) -> Result<()> {
     ] {
         for name in names {
             let file = checkout().join(corpus).join("fuzz/corpus").join(name);
-            make(&at(name), &fs::read(file)?)?;
+            write_file(&path(name), &fs::read(file)?)?;
         }
     }
     let seen = shared.folder.join("seen");
-    for end in ["wav", "flac", "mp3", "ogg", "m4a"] {
-        convert(report, &first(&seen, "wav")?, &at(end).join(format!("clip.{end}")))?;
+    for extension in ["wav", "flac", "mp3", "ogg", "m4a"] {
+        convert(
+            report,
+            &first_file(&seen, "wav")?,
+            &path(extension).join(format!("clip.{extension}")),
+        )?;
     }
-    for end in ["png", "jpg", "gif", "webp", "bmp"] {
-        let image = at(end).join(format!("image.{end}"));
-        if convert(report, &first(&seen.join("frames"), "png")?, &image)? {
-            let entry = format!("{{\"id\":1,\"image\":\"image.{end}\"}}\n");
-            make(&at(end).join("entries.jsonl"), entry.as_bytes())?;
+    for extension in ["png", "jpg", "gif", "webp", "bmp"] {
+        let image = path(extension).join(format!("image.{extension}"));
+        if convert(report, &first_file(&seen.join("frames"), "png")?, &image)? {
+            let entry = format!("{{\"id\":1,\"image\":\"image.{extension}\"}}\n");
+            write_file(&path(extension).join("entries.jsonl"), entry.as_bytes())?;
         }
     }
     Ok(())
 }
 
 /// Writes a file and creates its folder.
-fn make(path: &Path, bytes: &[u8]) -> Result<PathBuf> {
+fn write_file(path: &Path, bytes: &[u8]) -> Result<PathBuf> {
     fs::create_dir_all(path.parent().unwrap_or(path))?;
     fs::write(path, bytes)?;
     Ok(path.to_owned())
 }
 
-/// The first lines of a file.
-fn head(from: &Path, lines: usize, to: &Path) -> Result<()> {
+/// Copies the first lines of a file.
+fn copy_first_lines(from: &Path, lines: usize, to: &Path) -> Result<()> {
     let text = fs::read_to_string(from)?;
     let first: String = text.lines().take(lines).flat_map(|line| [line, "\n"]).collect();
-    make(to, first.as_bytes()).map(drop)
+    write_file(to, first.as_bytes()).map(drop)
 }
 
 /// The first file of a folder with this extension.
-fn first(folder: &Path, end: &str) -> Result<PathBuf> {
+fn first_file(folder: &Path, extension: &str) -> Result<PathBuf> {
     let paths = fs::read_dir(folder)?.filter_map(|entry| Some(entry.ok()?.path()));
-    let found = paths.filter(|path| path.extension().is_some_and(|found| found == end)).min();
-    found.ok_or_else(|| anyhow::anyhow!("{}: no .{end} file", folder.display()))
+    let first = paths.filter(|path| path.extension().is_some_and(|found| found == extension)).min();
+    first.ok_or_else(|| anyhow::anyhow!("{}: no .{extension} file", folder.display()))
 }
 
 /// Converts an audio or image file to the format of the new name with ffmpeg. Returns whether it
 /// succeeded.
 fn convert(report: &Report, from: &Path, to: &Path) -> Result<bool> {
-    make(to, b"")?;
+    write_file(to, b"")?;
     if from.extension() == to.extension() {
         fs::copy(from, to)?;
         return Ok(true);
     }
     let mut ffmpeg = Command::new("ffmpeg");
     ffmpeg.args(["-v", "error", "-y", "-i"]).arg(from);
-    if from.extension().is_some_and(|end| end == "wav") {
-        // Two channels: ffmpeg's AAC refuses the layout of some mono files.
+    if from.extension().is_some_and(|extension| extension == "wav") {
+        // With two channels, because ffmpeg's AAC refuses the layout of some mono files.
         ffmpeg.args(["-t", "2", "-ac", "2"]);
     }
     let converted = ffmpeg.arg(to).status().is_ok_and(|status| status.success());

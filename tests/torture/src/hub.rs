@@ -26,6 +26,7 @@ const ETAG: &str = "bc77bf8f7cdcf1bc3b843a77809edf1d1367b78e";
 const TOKEN: &str = "hf_secret_of_the_torture_suite";
 /// Limit on the bytes that a client receives or stores for a file with a declared size of 19 bytes.
 const MAX_BYTES: u64 = 64 << 20;
+/// Time limit of a command, in seconds.
 const SECONDS: u64 = 150;
 
 /// The behaviours of the hub; the owner in a model's name selects one.
@@ -64,9 +65,9 @@ const BEHAVIOURS: [&str; 32] = [
     "status-500",
 ];
 
-/// A record of the requests to both servers.
+/// A record of the requests to both servers and of the bytes sent.
 #[derive(Default)]
-struct Seen {
+struct Traffic {
     /// Requests to the other host that carried the token.
     leaks: Vec<String>,
     /// Bytes sent for each behaviour.
@@ -75,11 +76,11 @@ struct Seen {
 
 struct Hub {
     /// The target address of redirects.
-    other: String,
-    /// A path outside all caches.
+    other_host: String,
+    /// A path outside all caches, which the hub tries to overwrite.
     victim: String,
     is_other: bool,
-    seen: Arc<Mutex<Seen>>,
+    traffic: Arc<Mutex<Traffic>>,
 }
 
 pub fn attack(report: &Report) -> Result<()> {
@@ -89,18 +90,24 @@ pub fn attack(report: &Report) -> Result<()> {
     fs::write(outside.join("victim.txt"), "precious\n")?;
     inputs::entries(&scratch.join("entries.jsonl"), 0, 3, "a")?;
     let before = Snapshot::of(&outside)?;
-    let seen = Arc::new(Mutex::new(Seen::default()));
-    let (first, second) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?);
-    let endpoint = format!("http://{}", first.local_addr()?);
-    let other = format!("localhost:{}", second.local_addr()?.port());
-    for (listener, is_other) in [(first, false), (second, true)] {
+    let traffic = Arc::new(Mutex::new(Traffic::default()));
+    let (hub_listener, other_listener) =
+        (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?);
+    let endpoint = format!("http://{}", hub_listener.local_addr()?);
+    let other_host = format!("localhost:{}", other_listener.local_addr()?.port());
+    for (listener, is_other) in [(hub_listener, false), (other_listener, true)] {
         let victim = outside.join("victim.txt").to_string_lossy().into_owned();
-        let hub = Arc::new(Hub { other: other.clone(), victim, is_other, seen: Arc::clone(&seen) });
+        let hub = Arc::new(Hub {
+            other_host: other_host.clone(),
+            victim,
+            is_other,
+            traffic: Arc::clone(&traffic),
+        });
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let hub = Arc::clone(&hub);
                 // A client that disconnects is not an error.
-                thread::spawn(move || drop(hub.answer(stream)));
+                thread::spawn(move || drop(hub.handle(stream)));
             }
         });
     }
@@ -117,9 +124,11 @@ pub fn attack(report: &Report) -> Result<()> {
                 let line =
                     line.replace("BEHAVIOUR", behaviour).replace("{c}", &cache.to_string_lossy());
                 let line = line.replace("{s}", &scratch.path().to_string_lossy());
-                let (endpoint, seen) = (&endpoint, &seen);
+                let (endpoint, traffic) = (&endpoint, &traffic);
                 scope.spawn(move || {
-                    if let Err(error) = case(report, behaviour, &line, endpoint, &cache, seen) {
+                    if let Err(error) =
+                        run_case(report, behaviour, &line, endpoint, &cache, traffic)
+                    {
                         report.loss("the case could not run", format!("{behaviour}: {error:#}"));
                     }
                 });
@@ -127,22 +136,23 @@ pub fn attack(report: &Report) -> Result<()> {
         }
     });
     if Snapshot::of(&outside)? != before {
-        let now = Snapshot::of(&outside)?;
-        report.loss("files outside the cache were written", now.difference(&before));
+        let current = Snapshot::of(&outside)?;
+        report.loss("files outside the cache were written", current.difference(&before));
     }
-    for leak in &seen.lock().expect("no thread panics").leaks {
+    for leak in &traffic.lock().expect("no thread panics").leaks {
         report.loss("the token went to another host", leak);
     }
     Ok(())
 }
 
-fn case(
+/// Runs a command against one behaviour of the hub and checks its result.
+fn run_case(
     report: &Report,
     behaviour: &str,
     line: &str,
     endpoint: &str,
     cache: &Path,
-    seen: &Mutex<Seen>,
+    traffic: &Mutex<Traffic>,
 ) -> Result<()> {
     scratch::empty(cache)?;
     let ended = Engram::line(line)
@@ -152,58 +162,60 @@ fn case(
         .env("HF_TOKEN", TOKEN)
         .seconds(SECONDS)
         .run()?;
-    report.case();
-    let at = format!("{behaviour}: {line}");
-    report.check_result(&ended, &at);
+    report.count_case();
+    let label = format!("{behaviour}: {line}");
+    report.check_result(&ended, &label);
     let is_fetch = line.starts_with("data fetch");
     let may_succeed = is_fetch && ["good", "redirect-host", "drip"].contains(&behaviour);
     if behaviour == "good" && is_fetch && ended.code != Some(0) {
-        report.loss("a good hub is refused", format!("{at}: {ended}"));
+        report.loss("a good hub is refused", format!("{label}: {ended}"));
     } else if ended.code == Some(0) && !may_succeed {
-        report.loss("a false response is accepted", format!("{at}: {}", ended.stdout.trim()));
+        report.loss("a false response is accepted", format!("{label}: {}", ended.stdout.trim()));
     } else if !ended.timed_out && !matches!(ended.code, Some(0 | 2)) {
-        report.loss("a wrong exit code", format!("{at}: {ended}"));
+        report.loss("a wrong exit code", format!("{label}: {ended}"));
     }
-    let sent = seen.lock().expect("no thread panics").sent.get(behaviour).copied().unwrap_or(0);
+    let sent = traffic.lock().expect("no thread panics").sent.get(behaviour).copied().unwrap_or(0);
     if sent > 4 * MAX_BYTES {
-        report.loss("an endless body is read without a limit", format!("{at}: {} MB", sent >> 20));
+        report
+            .loss("an endless body is read without a limit", format!("{label}: {} MB", sent >> 20));
     }
     if ended.megabytes > 500 || size(cache)? > MAX_BYTES {
-        report.loss("a body fills the memory or the disk", format!("{at}: {ended}"));
+        report.loss("a body fills the memory or the disk", format!("{label}: {ended}"));
     }
-    check_links(report, cache, cache, &at)
+    check_links(report, cache, cache, &label)
 }
 
 /// The total size of all files below a folder, in bytes.
 fn size(folder: &Path) -> Result<u64> {
     let mut sum = 0;
     for entry in fs::read_dir(folder)? {
-        let (path, data) = entry.map(|entry| (entry.path(), entry.metadata()))?;
-        let data = data?;
-        sum += if data.is_dir() { size(&path)? } else { data.len() };
+        let (path, metadata) = entry.map(|entry| (entry.path(), entry.metadata()))?;
+        let metadata = metadata?;
+        sum += if metadata.is_dir() { size(&path)? } else { metadata.len() };
     }
     Ok(sum)
 }
 
 /// Checks that all links in the cache have targets in the cache.
-fn check_links(report: &Report, cache: &Path, folder: &Path, at: &str) -> Result<()> {
+fn check_links(report: &Report, cache: &Path, folder: &Path, label: &str) -> Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let path = entry.path();
         if entry.file_type()?.is_symlink() {
             let inside = path.canonicalize().is_ok_and(|target| target.starts_with(cache));
             if !inside {
-                report.loss("a link leads out of the cache", format!("{at}: {}", path.display()));
+                report
+                    .loss("a link leads out of the cache", format!("{label}: {}", path.display()));
             }
         } else if path.is_dir() {
-            check_links(report, cache, &path, at)?;
+            check_links(report, cache, &path, label)?;
         }
     }
     Ok(())
 }
 
 impl Hub {
-    fn answer(&self, stream: TcpStream) -> Result<()> {
+    fn handle(&self, stream: TcpStream) -> Result<()> {
         let mut lines = BufReader::new(stream.try_clone()?).lines();
         let request = lines.next().transpose()?.unwrap_or_default();
         let mut headers = Vec::new();
@@ -215,22 +227,22 @@ impl Hub {
             headers.push(line);
         }
         if self.is_other && headers.iter().any(|line| line.contains(TOKEN)) {
-            self.seen.lock().expect("no thread panics").leaks.push(request.clone());
+            self.traffic.lock().expect("no thread panics").leaks.push(request.clone());
         }
-        let head = request.starts_with("HEAD ");
+        let is_head = request.starts_with("HEAD ");
         let is_probe =
-            head || headers.iter().any(|line| line.replace(' ', "") == "range:bytes=0-0");
+            is_head || headers.iter().any(|line| line.replace(' ', "") == "range:bytes=0-0");
         let path = request.split(' ').nth(1).unwrap_or_default();
         let behaviour = path.trim_start_matches('/').split('/').next().unwrap_or_default();
-        self.behave(stream, behaviour, path, head, is_probe)
+        self.respond(stream, behaviour, path, is_head, is_probe)
     }
 
-    fn behave(
+    fn respond(
         &self,
-        mut to: TcpStream,
+        mut stream: TcpStream,
         behaviour: &str,
         path: &str,
-        head: bool,
+        is_head: bool,
         is_probe: bool,
     ) -> Result<()> {
         let victim = &self.victim;
@@ -263,7 +275,7 @@ impl Hub {
         let host = |scheme: &str| {
             redirect(&format!(
                 "{scheme}://{}/good/x{}",
-                self.other,
+                self.other_host,
                 path.rsplit("/x").next().unwrap_or("")
             ))
         };
@@ -282,8 +294,8 @@ impl Hub {
                 return Ok(());
             }
             "headers-endless" => {
-                return self.pour(
-                    to,
+                return self.send_repeatedly(
+                    stream,
                     behaviour,
                     b"HTTP/1.1 200 OK\r\n",
                     &b"X-More: again and again\r\n".repeat(1000),
@@ -296,8 +308,8 @@ impl Hub {
                 )
             }
             _ if is_probe => {
-                let status = if head { "200 OK" } else { "206 Partial Content" };
-                let (length, body) = if head { (size.as_str(), "") } else { ("1", "{") };
+                let status = if is_head { "200 OK" } else { "206 Partial Content" };
+                let (length, body) = if is_head { (size.as_str(), "") } else { ("1", "{") };
                 format!(
                     "HTTP/1.1 {status}\r\n{file_headers}Content-Range: bytes \
                         0-0/{size}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
@@ -306,20 +318,25 @@ impl Hub {
             _ => String::new(),
         };
         if !response.is_empty() {
-            return Ok(to.write_all(response.as_bytes())?);
+            return Ok(stream.write_all(response.as_bytes())?);
         }
         let ok = format!("HTTP/1.1 200 OK\r\n{file_headers}Connection: close\r\n");
         match behaviour {
-            "short" => write!(to, "{ok}Content-Length: 9\r\n\r\n{}", &BODY[..9])?,
-            "cut" => write!(to, "{ok}Content-Length: {}\r\n\r\n{}", BODY.len(), &BODY[..9])?,
+            "short" => write!(stream, "{ok}Content-Length: 9\r\n\r\n{}", &BODY[..9])?,
+            "cut" => write!(stream, "{ok}Content-Length: {}\r\n\r\n{}", BODY.len(), &BODY[..9])?,
             "long" => write!(
-                to,
+                stream,
                 "{ok}Content-Length: {}\r\n\r\n{BODY}{}",
                 BODY.len() + 5000,
                 "y".repeat(5000)
             )?,
             "endless" => {
-                return self.pour(to, behaviour, format!("{ok}\r\n").as_bytes(), &[b'z'; 1 << 16]);
+                return self.send_repeatedly(
+                    stream,
+                    behaviour,
+                    format!("{ok}\r\n").as_bytes(),
+                    &[b'z'; 1 << 16],
+                );
             }
             "gzip" => {
                 let mut bomb = GzEncoder::new(Vec::new(), Compression::fast());
@@ -328,34 +345,39 @@ impl Hub {
                 }
                 let bomb = bomb.finish()?;
                 write!(
-                    to,
-                    "{ok}Content-Encoding: gzip\r\nContent-Length: \
-                    {}\r\n\r\n",
+                    stream,
+                    "{ok}Content-Encoding: gzip\r\nContent-Length: {}\r\n\r\n",
                     bomb.len()
                 )?;
-                to.write_all(&bomb)?;
+                stream.write_all(&bomb)?;
             }
             "drip" => {
-                write!(to, "{ok}Content-Length: {}\r\n\r\n", BODY.len())?;
+                write!(stream, "{ok}Content-Length: {}\r\n\r\n", BODY.len())?;
                 for byte in BODY.bytes() {
                     thread::sleep(Duration::from_secs(4));
-                    to.write_all(&[byte])?;
+                    stream.write_all(&[byte])?;
                 }
             }
-            _ => write!(to, "{ok}Content-Length: {}\r\n\r\n{BODY}", BODY.len())?,
+            _ => write!(stream, "{ok}Content-Length: {}\r\n\r\n{BODY}", BODY.len())?,
         }
         Ok(())
     }
 
     /// Sends the same bytes repeatedly, for half a minute or up to 3 GB.
-    fn pour(&self, mut to: TcpStream, behaviour: &str, start: &[u8], piece: &[u8]) -> Result<()> {
-        to.write_all(start)?;
-        let started = Instant::now();
+    fn send_repeatedly(
+        &self,
+        mut stream: TcpStream,
+        behaviour: &str,
+        start: &[u8],
+        piece: &[u8],
+    ) -> Result<()> {
+        stream.write_all(start)?;
+        let start_time = Instant::now();
         let mut sent = 0;
-        while started.elapsed() < Duration::from_secs(30) && sent < 3 << 30 {
-            to.write_all(piece)?;
+        while start_time.elapsed() < Duration::from_secs(30) && sent < 3 << 30 {
+            stream.write_all(piece)?;
             sent += piece.len() as u64;
-            self.seen.lock().expect("no thread panics").sent.insert(behaviour.to_owned(), sent);
+            self.traffic.lock().expect("no thread panics").sent.insert(behaviour.to_owned(), sent);
         }
         Ok(())
     }

@@ -70,25 +70,26 @@ pub fn png(width: u32, height: u32, rows: u32) -> Result<Vec<u8>> {
     let mut bytes = b"\x89PNG\r\n\x1a\n".to_vec();
     let mut header = [width.to_be_bytes(), height.to_be_bytes()].concat();
     header.extend([8, 0, 0, 0, 0]);
-    chunk(&mut bytes, b"IHDR", &header);
+    append_chunk(&mut bytes, b"IHDR", &header);
     let mut pixels = ZlibEncoder::new(Vec::new(), Compression::fast());
     let row = vec![0; width as usize + 1];
     for _ in 0..rows {
         pixels.write_all(&row)?;
     }
-    chunk(&mut bytes, b"IDAT", &pixels.finish()?);
-    chunk(&mut bytes, b"IEND", &[]);
+    append_chunk(&mut bytes, b"IDAT", &pixels.finish()?);
+    append_chunk(&mut bytes, b"IEND", &[]);
     Ok(bytes)
 }
 
-fn chunk(to: &mut Vec<u8>, name: &[u8; 4], data: &[u8]) {
+/// Appends a PNG chunk.
+fn append_chunk(png: &mut Vec<u8>, name: &[u8; 4], data: &[u8]) {
     let mut crc = flate2::Crc::new();
     crc.update(name);
     crc.update(data);
-    to.extend((data.len() as u32).to_be_bytes());
-    to.extend(name);
-    to.extend(data);
-    to.extend(crc.sum().to_be_bytes());
+    png.extend((data.len() as u32).to_be_bytes());
+    png.extend(name);
+    png.extend(data);
+    png.extend(crc.sum().to_be_bytes());
 }
 
 /// A safetensors file with one tensor `keys` of seeded numbers.

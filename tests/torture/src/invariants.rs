@@ -5,8 +5,8 @@ use std::path::Path;
 use anyhow::Result;
 use serde_json::Value;
 
-use crate::preload::Act;
-use crate::program::{Ended, Engram};
+use crate::preload::Action;
+use crate::program::{CommandResult, Engram};
 use crate::report::Report;
 use crate::scratch::Snapshot;
 use crate::subjects::{Kind, Subject};
@@ -15,14 +15,15 @@ use crate::subjects::{Kind, Subject};
 const MADE: &str = "is made";
 
 /// A generation and its number of entries; `None` without a memory.
-type Visible = Option<(u64, u64)>;
+type MemoryState = Option<(u64, u64)>;
 
 /// The folder of a subject before and after an uninterrupted command.
 pub struct Uninterrupted {
     before: Snapshot,
     pub after: Snapshot,
     code: Option<i32>,
-    visible: [Visible; 2],
+    /// The states of the memory before and after the command.
+    memory: [MemoryState; 2],
 }
 
 impl Uninterrupted {
@@ -30,18 +31,18 @@ impl Uninterrupted {
     pub fn of(
         subject: &Subject,
         workdir: &Path,
-        run: impl FnOnce(Engram) -> Result<Ended>,
+        run: impl FnOnce(Engram) -> Result<CommandResult>,
     ) -> Result<Self> {
         subject.prepare(workdir)?;
-        let (before, visible) = (Snapshot::of(workdir)?, visible(workdir)?.0);
+        let (before, old_memory) = (Snapshot::of(workdir)?, memory_state(workdir)?.0);
         let ended = run(subject.command(workdir))?;
-        let visible = [visible, self::visible(workdir)?.0];
-        Ok(Self { before, after: Snapshot::of(workdir)?, code: ended.code, visible })
+        let memory = [old_memory, memory_state(workdir)?.0];
+        Ok(Self { before, after: Snapshot::of(workdir)?, code: ended.code, memory })
     }
 }
 
 /// The generation and entries from `memory info`, and its error.
-fn visible(workdir: &Path) -> Result<(Visible, String)> {
+fn memory_state(workdir: &Path) -> Result<(MemoryState, String)> {
     let memory = workdir.join("memory");
     if !memory.is_dir() {
         return Ok((None, String::new()));
@@ -59,77 +60,77 @@ pub struct Case<'a> {
     pub uninterrupted: &'a Uninterrupted,
     pub workdir: &'a Path,
     /// The description of the case.
-    pub at: String,
+    pub label: String,
 }
 
 impl Case<'_> {
     fn loss(&self, kind: &str, detail: impl std::fmt::Display) {
-        self.report.loss(kind, format!("{}: {detail}", self.at));
+        self.report.loss(kind, format!("{}: {detail}", self.label));
     }
 
     /// Checks the state after a command that ended by itself: its exit code must match the state.
-    /// `matters`: the command must not succeed if the operation fails.
-    pub fn after_end(&self, ended: &Ended, act: Act, matters: bool) -> Result<()> {
-        self.report.check_result(ended, &self.at);
-        let now = Snapshot::of(self.workdir)?;
+    /// With `must_fail`, the command must not succeed if the operation fails.
+    pub fn after_end(&self, ended: &CommandResult, action: Action, must_fail: bool) -> Result<()> {
+        self.report.check_result(ended, &self.label);
+        let current = Snapshot::of(self.workdir)?;
         if ended.code == self.uninterrupted.code {
-            let seen = self.visible_part(&now);
-            if seen != self.visible_part(&self.uninterrupted.after) {
-                self.loss("success, but other files", seen.difference(&self.uninterrupted.after));
-            } else if act.fails() && matters {
+            let files = self.user_files(&current);
+            if files != self.user_files(&self.uninterrupted.after) {
+                self.loss("success, but other files", files.difference(&self.uninterrupted.after));
+            } else if action.fails() && must_fail {
                 self.loss("a failure is ignored", ended.error());
             }
             return Ok(());
         }
         if ended.code != Some(2) {
             self.loss("a wrong exit code", ended);
-        } else if !self.subject.is_named(self.workdir, &ended.stderr) {
+        } else if !self.subject.path_is_named(self.workdir, &ended.stderr) {
             self.loss("the error names no path", ended.error());
         }
-        self.check_state(&now, Some(ended))?;
-        let left = self.leftovers(&now, is_temporary);
+        self.check_state(&current, Some(ended))?;
+        let leftovers = self.leftovers(&current, is_temporary);
         // A process that cannot open files cannot remove folders.
-        if !left.is_empty() && act != Act::FailOn(libc::EMFILE) {
-            self.loss("leftover files after a failure", left);
+        if !leftovers.is_empty() && action != Action::FailOn(libc::EMFILE) {
+            self.loss("leftover files after a failure", leftovers);
         }
         self.recover()
     }
 
-    /// Checks the state after a kill or a power cut. `acknowledged`: the command had succeeded
-    /// before.
+    /// Checks the state after a kill or a power cut. With `acknowledged`, the command had
+    /// succeeded before.
     pub fn after_stop(&self, acknowledged: bool) -> Result<()> {
-        let now = Snapshot::of(self.workdir)?;
+        let current = Snapshot::of(self.workdir)?;
         if acknowledged
             && !matches!(self.subject.kind, Kind::Run | Kind::Runs)
-            && self.visible_part(&now) != self.visible_part(&self.uninterrupted.after)
+            && self.user_files(&current) != self.user_files(&self.uninterrupted.after)
         {
-            self.loss("acknowledged, then lost", now.difference(&self.uninterrupted.after));
+            self.loss("acknowledged, then lost", current.difference(&self.uninterrupted.after));
         }
-        self.check_state(&now, None)?;
+        self.check_state(&current, None)?;
         self.recover()
     }
 
     /// Checks that the state is the old state or the new state, complete.
-    fn check_state(&self, now: &Snapshot, ended: Option<&Ended>) -> Result<()> {
-        let Uninterrupted { before, after, visible: [old, new], .. } = self.uninterrupted;
+    fn check_state(&self, current: &Snapshot, ended: Option<&CommandResult>) -> Result<()> {
+        let Uninterrupted { before, after, memory: [old, new], .. } = self.uninterrupted;
         match self.subject.kind {
             Kind::Memory => {
-                let (seen, error) = visible(self.workdir)?;
-                if seen != *old && seen != *new {
+                let (state, error) = memory_state(self.workdir)?;
+                if state != *old && state != *new {
                     self.loss(
                         "neither the old memory nor the new memory",
-                        format!("{seen:?} {error}"),
+                        format!("{state:?} {error}"),
                     );
                     return Ok(());
                 }
                 if let Some(ended) = ended
-                    && seen == *new
+                    && state == *new
                     && old != new
                     && !ended.stderr.contains(MADE)
                 {
                     self.loss("an error, but the change is made", ended.error());
                 }
-                if seen.is_some() {
+                if state.is_some() {
                     let workdir = self.workdir.display();
                     let verify = Engram::line(&format!("memory verify {workdir}/memory")).run()?;
                     if verify.code != Some(0) {
@@ -138,19 +139,19 @@ impl Case<'_> {
                 }
             }
             Kind::Files => {
-                for (path, hash) in &self.visible_part(now).0 {
+                for (path, hash) in &self.user_files(current).0 {
                     if before.0.get(path) != Some(hash) && after.0.get(path) != Some(hash) {
                         self.loss("a torn file", path);
                     }
                 }
-                if let Some(path) = before.0.keys().find(|path| !now.0.contains_key(*path)) {
+                if let Some(path) = before.0.keys().find(|path| !current.0.contains_key(*path)) {
                     self.loss("an old file is gone", path);
                 }
             }
             Kind::Folder => {
-                let seen = self.visible_part(now);
-                if seen != *before && seen != *after {
-                    self.loss("a part of a folder", seen.difference(after));
+                let files = self.user_files(current);
+                if files != *before && files != *after {
+                    self.loss("a part of a folder", files.difference(after));
                 }
             }
             Kind::Run | Kind::Runs => {}
@@ -162,63 +163,67 @@ impl Case<'_> {
     /// other files.
     fn recover(&self) -> Result<()> {
         let Self { subject, workdir, uninterrupted, .. } = self;
-        let now = Snapshot::of(workdir)?;
-        let done = match subject.kind {
-            Kind::Memory => visible(workdir)?.0 == uninterrupted.visible[1],
-            Kind::Folder => self.visible_part(&now) == uninterrupted.after,
+        let current = Snapshot::of(workdir)?;
+        let is_complete = match subject.kind {
+            Kind::Memory => memory_state(workdir)?.0 == uninterrupted.memory[1],
+            Kind::Folder => self.user_files(&current) == uninterrupted.after,
             Kind::Files | Kind::Run | Kind::Runs => false,
         };
-        if !done {
-            let again = subject.again(workdir).run()?;
-            self.report.check_result(&again, &self.at);
-            if again.code != uninterrupted.code {
-                self.loss("refused when given again", again);
+        if !is_complete {
+            let result = subject.repeat_command(workdir).run()?;
+            self.report.check_result(&result, &self.label);
+            if result.code != uninterrupted.code {
+                self.loss("refused when given again", result);
                 return Ok(());
             }
         }
-        let now = Snapshot::of(workdir)?;
-        if !done && self.visible_part(&now) != self.visible_part(&uninterrupted.after) {
+        let current = Snapshot::of(workdir)?;
+        if !is_complete && self.user_files(&current) != self.user_files(&uninterrupted.after) {
             self.loss(
                 "other bytes than an uninterrupted command",
-                now.difference(&uninterrupted.after),
+                current.difference(&uninterrupted.after),
             );
         }
-        if done && subject.kind == Kind::Memory {
-            // After a kill after the commit point, the next change removes the leftovers.
-            let next = format!("memory compact {}/memory --quiet", workdir.display());
-            let next = Engram::line(&next).run()?;
-            if next.code != Some(0) {
-                self.loss("the next change is refused", next);
+        if is_complete && subject.kind == Kind::Memory {
+            // The next change removes the leftovers of a kill after the commit point.
+            let compact = format!("memory compact {}/memory --quiet", workdir.display());
+            let result = Engram::line(&compact).run()?;
+            if result.code != Some(0) {
+                self.loss("the next change is refused", result);
             }
         }
-        let left =
-            self.leftovers(&Snapshot::of(workdir)?, |path| is_temporary(path) || is_mark(path));
+        let leftovers = self.leftovers(&Snapshot::of(workdir)?, |path| {
+            is_temporary(path) || is_unfinished_marker(path)
+        });
         // In other folders, only the command that created a temporary file removes it.
-        if !left.is_empty() && matches!(subject.kind, Kind::Memory | Kind::Run | Kind::Runs) {
-            self.loss("leftover files after the next command", left);
+        if !leftovers.is_empty() && matches!(subject.kind, Kind::Memory | Kind::Run | Kind::Runs) {
+            self.loss("leftover files after the next command", leftovers);
         }
         Ok(())
     }
 
     /// The files that a user sees, without hidden and temporary names.
-    fn visible_part(&self, now: &Snapshot) -> Snapshot {
-        let seen = now
-            .0
-            .iter()
-            .filter(|(path, _)| !is_temporary(path) && !is_mark(path) && !path.ends_with('/'));
-        Snapshot(seen.map(|(path, hash)| (path.clone(), *hash)).collect())
+    fn user_files(&self, current: &Snapshot) -> Snapshot {
+        let files = current.0.iter().filter(|(path, _)| {
+            !is_temporary(path) && !is_unfinished_marker(path) && !path.ends_with('/')
+        });
+        Snapshot(files.map(|(path, hash)| (path.clone(), *hash)).collect())
     }
 
-    /// Files that match `is_left` and exist neither before nor after an uninterrupted command.
-    fn leftovers(&self, now: &Snapshot, is_left: fn(&str) -> bool) -> String {
-        let known = |path: &str| {
+    /// Files that match `is_leftover` and exist neither before nor after an uninterrupted command.
+    fn leftovers(&self, current: &Snapshot, is_leftover: fn(&str) -> bool) -> String {
+        let is_known = |path: &str| {
             self.uninterrupted.before.0.contains_key(path)
                 || self.uninterrupted.after.0.contains_key(path)
         };
-        let mut left: Vec<&str> =
-            now.0.keys().map(String::as_str).filter(|path| is_left(path) && !known(path)).collect();
-        left.truncate(3);
-        left.join(", ")
+        let mut leftovers: Vec<&str> = current
+            .0
+            .keys()
+            .map(String::as_str)
+            .filter(|path| is_leftover(path) && !is_known(path))
+            .collect();
+        leftovers.truncate(3);
+        leftovers.join(", ")
     }
 }
 
@@ -227,8 +232,8 @@ fn is_temporary(path: &str) -> bool {
     path.split('/').any(|part| part.starts_with('.') || part.ends_with(".partial"))
 }
 
-/// Whether the path is the mark of an unfinished generation. It may remain after an error behind
+/// Whether the path is the marker of an unfinished generation. It may remain after an error after
 /// the commit point or a power cut; the next writer removes it.
-fn is_mark(path: &str) -> bool {
+fn is_unfinished_marker(path: &str) -> bool {
     path.ends_with("/UNFINISHED")
 }

@@ -20,37 +20,40 @@ pub fn attack(report: &Report) -> Result<()> {
     let shared = Shared::make(&scratch)?;
     for (number, subject) in shared.subjects(report.long)?.iter().enumerate() {
         let workdir = scratch.join("uninterrupted");
-        let started = Instant::now();
+        let start = Instant::now();
         let uninterrupted = Uninterrupted::of(subject, &workdir, Engram::must_run)?;
-        let seconds = started.elapsed().as_secs_f64().min(subject.seconds * 4.0);
+        let seconds = start.elapsed().as_secs_f64().min(subject.seconds * 4.0);
         let count = report.size(
             (2.0 / (subject.seconds + 0.1)).ceil() as usize,
             (90.0 / (subject.seconds + 0.5)).ceil() as usize,
         );
         let trials: Vec<u64> = (0..count as u64).collect();
-        scratch::each(&trials, &scratch, |trial, folder| {
+        scratch::for_each(&trials, &scratch, |trial, folder| {
             let workdir = folder.join("workdir");
             let mut random = Random::new(report.seed + number as u64 * 1_000_003, *trial);
             subject.prepare(&workdir)?;
-            let runs = matches!(subject.kind, Kind::Run | Kind::Runs);
-            let kills = if runs { 1 + random.below(MAX_KILLS) } else { 1 };
-            let mut killed = 0;
+            let is_run = matches!(subject.kind, Kind::Run | Kind::Runs);
+            let kills = if is_run { 1 + random.below(MAX_KILLS) } else { 1 };
+            let mut kill_count = 0;
             for kill in 0..kills {
-                let command =
-                    if kill == 0 { subject.command(&workdir) } else { subject.again(&workdir) };
+                let command = if kill == 0 {
+                    subject.command(&workdir)
+                } else {
+                    subject.repeat_command(&workdir)
+                };
                 let running = command.start()?;
                 thread::sleep(Duration::from_secs_f64(random.unit() * seconds));
                 if running.kill().signal != Some(libc::SIGKILL) {
                     break;
                 }
-                killed += 1;
+                kill_count += 1;
             }
-            for _ in 0..killed {
-                report.case();
+            for _ in 0..kill_count {
+                report.count_case();
             }
-            let at = format!("{}, trial {trial}, {killed} kills", subject.name);
-            Case { report, subject, uninterrupted: &uninterrupted, workdir: &workdir, at }
-                .after_stop(killed == 0)
+            let label = format!("{}, trial {trial}, {kill_count} kills", subject.name);
+            Case { report, subject, uninterrupted: &uninterrupted, workdir: &workdir, label }
+                .after_stop(kill_count == 0)
         })?;
     }
     Ok(())

@@ -67,7 +67,7 @@ fn options() -> Result<Options> {
                 options.seed = number.parse().context("--seed needs a number")?;
             }
             "--json" => options.json = Some(arguments.next().context("--json needs a file")?),
-            name => match ATTACKS.iter().find(|(known, _)| *known == name) {
+            name => match ATTACKS.iter().find(|(attack_name, _)| *attack_name == name) {
                 Some(attack) => options.attacks.push(*attack),
                 None => {
                     let names: Vec<&str> = ATTACKS.iter().map(|(name, _)| *name).collect();
@@ -88,18 +88,17 @@ fn run() -> Result<bool> {
     let path = program::path();
     anyhow::ensure!(
         path.is_file(),
-        "{}: does not exist; set ENGRAM_BIN to the \
-        command",
+        "{}: does not exist; set ENGRAM_BIN to the command",
         path.display()
     );
     let mut reports = Vec::new();
-    let mut broken = false;
+    let mut has_aborted = false;
     for (name, attack) in options.attacks {
         eprintln!("== {name}");
         let report = Report::new(name, options.seed, options.long);
         if let Err(error) = attack(&report) {
             eprintln!("{name} was aborted: {error:#}");
-            broken = true;
+            has_aborted = true;
         }
         report.finish();
         reports.push(report);
@@ -109,10 +108,10 @@ fn run() -> Result<bool> {
         println!("{}", report.line());
     }
     if let Some(file) = options.json {
-        let all: Vec<Value> = reports.iter().map(Report::json).collect();
-        std::fs::write(&file, serde_json::to_string_pretty(&all)?).with_context(|| file)?;
+        let values: Vec<Value> = reports.iter().map(Report::json).collect();
+        std::fs::write(&file, serde_json::to_string_pretty(&values)?).with_context(|| file)?;
     }
-    Ok(!broken && reports.iter().all(Report::passed))
+    Ok(!has_aborted && reports.iter().all(Report::passed))
 }
 
 fn main() -> ExitCode {

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::program::{Ended, Engram};
+use crate::program::{CommandResult, Engram};
 
 /// The compiled library.
 pub struct Preload(PathBuf);
@@ -25,7 +25,7 @@ pub struct Call {
 
 /// The fault at an operation; `fault.c` describes each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Act {
+pub enum Action {
     Fail(i32),
     FailOn(i32),
     Short,
@@ -36,7 +36,7 @@ pub enum Act {
     Stop,
 }
 
-impl Act {
+impl Action {
     /// Whether the operation fails, so that the command must fail too.
     pub fn fails(self) -> bool {
         matches!(self, Self::Fail(_) | Self::FailOn(_) | Self::Full)
@@ -60,11 +60,11 @@ impl Act {
     }
 }
 
-impl fmt::Display for Act {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl fmt::Display for Action {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let errno = match self {
             Self::Fail(number) | Self::FailOn(number) => *number,
-            _ => return write!(f, "{}", self.name()),
+            _ => return write!(formatter, "{}", self.name()),
         };
         let name = match errno {
             libc::EACCES => "EACCES",
@@ -74,7 +74,7 @@ impl fmt::Display for Act {
             libc::EMFILE => "EMFILE",
             _ => "an error",
         };
-        write!(f, "{} {name}", self.name())
+        write!(formatter, "{} {name}", self.name())
     }
 }
 
@@ -95,35 +95,47 @@ impl Preload {
     }
 
     /// Runs a command without faults. Returns its operations below `under`, and its result.
-    pub fn calls(&self, engram: Engram, under: &Path, log: &Path) -> Result<(Vec<Call>, Ended)> {
+    pub fn list_calls(
+        &self,
+        engram: Engram,
+        under: &Path,
+        log: &Path,
+    ) -> Result<(Vec<Call>, CommandResult)> {
         crate::scratch::remove(log)?;
-        let ended = self.below(engram, under).env("FAULT_LOG", log).must_run()?;
-        Ok((read(log)?, ended))
+        let ended = self.preloaded(engram, under).env("FAULT_LOG", log).must_run()?;
+        Ok((read_log(log)?, ended))
     }
 
     /// The command with a fault at operation `number` below `under`.
-    pub fn armed(&self, engram: Engram, under: &Path, number: usize, act: Act) -> Engram {
-        let errno = match act {
-            Act::Fail(number) | Act::FailOn(number) => number,
+    pub fn with_fault(
+        &self,
+        engram: Engram,
+        under: &Path,
+        number: usize,
+        action: Action,
+    ) -> Engram {
+        let errno = match action {
+            Action::Fail(number) | Action::FailOn(number) => number,
             _ => libc::ENOSPC,
         };
-        self.below(engram, under)
+        self.preloaded(engram, under)
             .env("FAULT_AT", number.to_string())
-            .env("FAULT_DO", act.name())
+            .env("FAULT_DO", action.name())
             .env("FAULT_ERRNO", errno.to_string())
     }
 
-    fn below(&self, engram: Engram, under: &Path) -> Engram {
+    /// The command with the library, which counts the operations below `under`.
+    fn preloaded(&self, engram: Engram, under: &Path) -> Engram {
         engram.env("LD_PRELOAD", &self.0).env("FAULT_UNDER", under)
     }
 }
 
 /// The operations that a log lists.
-pub fn read(log: &Path) -> Result<Vec<Call>> {
+pub fn read_log(log: &Path) -> Result<Vec<Call>> {
     let text = fs::read_to_string(log).with_context(|| log.display().to_string())?;
     let calls = text.lines().zip(1..).filter_map(|(line, number)| {
-        let (operation, rest) = line.split_once(' ')?;
-        let (path, note) = rest.split_once('\t')?;
+        let (operation, path_and_note) = line.split_once(' ')?;
+        let (path, note) = path_and_note.split_once('\t')?;
         let (operation, path, note) = (operation.to_owned(), path.to_owned(), note.to_owned());
         Some(Call { number, operation, path, note })
     });

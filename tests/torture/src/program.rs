@@ -49,14 +49,14 @@ pub struct Engram {
 /// A running command.
 pub struct Running {
     child: Child,
-    started: Instant,
+    start: Instant,
     stdout: JoinHandle<String>,
     stderr: JoinHandle<String>,
 }
 
 /// A command that ended, or was killed at its time limit.
 #[derive(Debug)]
-pub struct Ended {
+pub struct CommandResult {
     /// The exit code; `None` after a signal.
     pub code: Option<i32>,
     /// The signal that ended the command.
@@ -118,11 +118,11 @@ impl Engram {
             format!("{} could not start; set ENGRAM_BIN to the command", path().display())
         })?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        let (stdout, stderr) = (reader(stdout), reader(stderr));
-        Ok(Running { child, started: Instant::now(), stdout, stderr })
+        let (stdout, stderr) = (spawn_reader(stdout), spawn_reader(stderr));
+        Ok(Running { child, start: Instant::now(), stdout, stderr })
     }
 
-    pub fn run(self) -> Result<Ended> {
+    pub fn run(self) -> Result<CommandResult> {
         let limit = self.limit;
         Ok(self.start()?.wait(limit))
     }
@@ -134,7 +134,7 @@ impl Engram {
 
     /// Runs a command of a set-up. An exit code other than 0 or 1 is an error; 1 is a failed check
     /// of a training run.
-    pub fn must_run(self) -> Result<Ended> {
+    pub fn must_run(self) -> Result<CommandResult> {
         let line = format!("{:?}", self.command);
         let ended = self.run()?;
         anyhow::ensure!(matches!(ended.code, Some(0 | 1)), "set-up failed: {line}: {ended}");
@@ -142,19 +142,20 @@ impl Engram {
     }
 }
 
-fn reader(from: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
+/// Reads an output of the command to its end, on a thread.
+fn spawn_reader(output: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
     thread::spawn(move || {
         let mut bytes = Vec::new();
-        if let Some(mut from) = from {
+        if let Some(mut output) = output {
             // Returns the bytes before an error.
-            let _ = from.read_to_end(&mut bytes);
+            let _ = output.read_to_end(&mut bytes);
         }
         String::from_utf8_lossy(&bytes).into_owned()
     })
 }
 
 /// The state of a child process that `wait4` reports.
-enum Waited {
+enum ProcessState {
     Running,
     Stopped,
     Ended { code: Option<i32>, signal: Option<i32>, megabytes: u64 },
@@ -183,7 +184,7 @@ impl Running {
     }
 
     /// The state of the process. Must not be called again after it has ended.
-    fn state(&self) -> Waited {
+    fn state(&self) -> ProcessState {
         let mut status = 0;
         // SAFETY: all zeros is a valid `rusage`, and both pointers live until the call returns.
         let (id, usage) = unsafe {
@@ -192,9 +193,9 @@ impl Running {
             (libc::wait4(self.id(), &mut status, flags, &mut usage), usage)
         };
         match id {
-            0 => Waited::Running,
-            _ if libc::WIFSTOPPED(status) => Waited::Stopped,
-            _ => Waited::Ended {
+            0 => ProcessState::Running,
+            _ if libc::WIFSTOPPED(status) => ProcessState::Stopped,
+            _ => ProcessState::Ended {
                 code: libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)),
                 signal: libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status)),
                 megabytes: usage.ru_maxrss.unsigned_abs() / 1024,
@@ -203,32 +204,34 @@ impl Running {
     }
 
     /// Waits until the process stops itself or ends. Returns the result as the error if it ended.
-    pub fn until_stopped(self, limit: Duration) -> Result<Running, Ended> {
+    pub fn until_stopped(self, limit: Duration) -> Result<Running, CommandResult> {
         self.watch(limit, true)
     }
 
-    pub fn wait(self, limit: Duration) -> Ended {
+    pub fn wait(self, limit: Duration) -> CommandResult {
         match self.watch(limit, false) {
             Err(ended) => ended,
             Ok(_) => unreachable!("only a watch for stops returns a running process"),
         }
     }
 
-    pub fn kill(self) -> Ended {
+    pub fn kill(self) -> CommandResult {
         self.signal(libc::SIGKILL);
         self.wait(Duration::from_secs(60))
     }
 
-    fn watch(self, limit: Duration, stops: bool) -> Result<Running, Ended> {
-        let (mut timed_out, begun) = (false, Instant::now());
+    /// Waits until the process ends; with `until_stop`, also until it stops itself. Kills it at the
+    /// time limit.
+    fn watch(self, limit: Duration, until_stop: bool) -> Result<Running, CommandResult> {
+        let (mut timed_out, wait_start) = (false, Instant::now());
         loop {
             match self.state() {
-                Waited::Stopped if stops => return Ok(self),
-                Waited::Ended { code, signal, megabytes } => {
-                    let seconds = self.started.elapsed().as_secs_f64();
+                ProcessState::Stopped if until_stop => return Ok(self),
+                ProcessState::Ended { code, signal, megabytes } => {
+                    let seconds = self.start.elapsed().as_secs_f64();
                     let stdout = self.stdout.join().unwrap_or_default();
                     let stderr = self.stderr.join().unwrap_or_default();
-                    return Err(Ended {
+                    return Err(CommandResult {
                         code,
                         signal,
                         stdout,
@@ -238,9 +241,9 @@ impl Running {
                         timed_out,
                     });
                 }
-                Waited::Running | Waited::Stopped => {}
+                ProcessState::Running | ProcessState::Stopped => {}
             }
-            if begun.elapsed() > limit && !timed_out {
+            if wait_start.elapsed() > limit && !timed_out {
                 timed_out = true;
                 self.signal(libc::SIGKILL);
             }
@@ -249,16 +252,16 @@ impl Running {
     }
 }
 
-impl Ended {
+impl CommandResult {
     /// The fault: a panic, an abort, a bus error, a hang, or too much memory.
     pub fn fault(&self) -> Option<Fault> {
         let signals = [libc::SIGABRT, libc::SIGBUS, libc::SIGSEGV, libc::SIGILL, libc::SIGFPE];
         if self.timed_out || self.megabytes > MAX_MEGABYTES {
             return Some(Fault::Hang);
         }
-        let by_signal = self.signal.is_some_and(|signal| signals.contains(&signal));
-        let panicked = self.code == Some(101) || self.stderr.contains("panicked at");
-        (by_signal || panicked).then_some(Fault::Panic)
+        let is_crash = self.signal.is_some_and(|signal| signals.contains(&signal));
+        let is_panic = self.code == Some(101) || self.stderr.contains("panicked at");
+        (is_crash || is_panic).then_some(Fault::Panic)
     }
 
     /// The first lines of the error.
@@ -268,13 +271,13 @@ impl Ended {
     }
 }
 
-impl fmt::Display for Ended {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl fmt::Display for CommandResult {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.code, self.signal) {
-            (Some(code), _) => write!(f, "exit {code}")?,
-            (None, Some(signal)) => write!(f, "signal {signal}")?,
-            (None, None) => write!(f, "no exit code")?,
+            (Some(code), _) => write!(formatter, "exit {code}")?,
+            (None, Some(signal)) => write!(formatter, "signal {signal}")?,
+            (None, None) => write!(formatter, "no exit code")?,
         }
-        write!(f, ", {:.1} s, {} MB: {}", self.seconds, self.megabytes, self.error())
+        write!(formatter, ", {:.1} s, {} MB: {}", self.seconds, self.megabytes, self.error())
     }
 }

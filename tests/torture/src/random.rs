@@ -32,13 +32,13 @@ impl Random {
 
     /// `count` different numbers below `end`, sorted; all numbers if `count` is at least `end`.
     pub fn sample(&mut self, end: usize, count: usize) -> Vec<usize> {
-        let mut all: Vec<usize> = (0..end).collect();
+        let mut numbers: Vec<usize> = (0..end).collect();
         for i in 0..count.min(end) {
-            let other = i + self.below(end - i);
-            all.swap(i, other);
+            let j = i + self.below(end - i);
+            numbers.swap(i, j);
         }
-        all.truncate(count);
-        all.sort_unstable();
-        all
+        numbers.truncate(count);
+        numbers.sort_unstable();
+        numbers
     }
 }

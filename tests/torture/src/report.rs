@@ -7,9 +7,9 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::program::{Ended, Fault};
+use crate::program::{CommandResult, Fault};
 
-/// Number of printed losses of one kind; further losses are only counted.
+/// Maximum number of printed losses of one kind; further losses are only counted.
 const MAX_PRINTED: u64 = 3;
 
 /// The report of one attack; its methods may be called from several threads.
@@ -17,7 +17,7 @@ pub struct Report {
     pub attack: &'static str,
     pub seed: u64,
     pub long: bool,
-    started: Instant,
+    start: Instant,
     counts: Mutex<Counts>,
 }
 
@@ -34,7 +34,7 @@ struct Counts {
 
 impl Report {
     pub fn new(attack: &'static str, seed: u64, long: bool) -> Self {
-        Self { attack, seed, long, started: Instant::now(), counts: Mutex::default() }
+        Self { attack, seed, long, start: Instant::now(), counts: Mutex::default() }
     }
 
     /// The size for the short or the long form.
@@ -47,55 +47,55 @@ impl Report {
     }
 
     /// Counts a case.
-    pub fn case(&self) {
+    pub fn count_case(&self) {
         self.counts().cases += 1;
     }
 
     /// Reports that data were lost, torn, leaked, left over or wrong.
-    pub fn loss(&self, kind: &str, at: impl Display) {
+    pub fn loss(&self, kind: &str, case: impl Display) {
         self.counts().losses += 1;
-        self.show("LOSS", kind, &at);
+        self.print("LOSS", kind, &case);
     }
 
     /// Reports a panic, an abort, a hang or too much memory. Returns true if there was none.
-    pub fn check_result(&self, ended: &Ended, at: impl Display) -> bool {
+    pub fn check_result(&self, ended: &CommandResult, case: impl Display) -> bool {
         let Some(fault) = ended.fault() else { return true };
         match fault {
             Fault::Panic => self.counts().panics += 1,
             Fault::Hang => self.counts().hangs += 1,
         }
         let word = if fault == Fault::Panic { "PANIC" } else { "HANG" };
-        self.show(word, "a command ended badly", &format!("{at}: {ended}"));
+        self.print(word, "a command ended badly", &format!("{case}: {ended}"));
         false
     }
 
     /// Reports a hang that is not the result of a command.
-    pub fn hang(&self, kind: &str, at: impl Display) {
+    pub fn hang(&self, kind: &str, case: impl Display) {
         self.counts().hangs += 1;
-        self.show("HANG", kind, &at);
+        self.print("HANG", kind, &case);
     }
 
     /// Reports that a part of the attack cannot run on this machine.
-    pub fn skip(&self, why: &str) {
-        eprintln!("SKIPPED {}: {why}", self.attack);
-        self.counts().skipped.push(why.to_owned());
+    pub fn skip(&self, reason: &str) {
+        eprintln!("SKIPPED {}: {reason}", self.attack);
+        self.counts().skipped.push(reason.to_owned());
     }
 
-    fn show(&self, word: &str, kind: &str, at: &dyn Display) {
+    fn print(&self, word: &str, kind: &str, case: &dyn Display) {
         let mut counts = self.counts();
-        let seen = counts.kinds.entry(format!("{word} {kind}")).or_default();
-        *seen += 1;
-        if *seen <= MAX_PRINTED {
-            eprintln!("{word} {}: {kind}: {at}", self.attack);
+        let count = counts.kinds.entry(format!("{word} {kind}")).or_default();
+        *count += 1;
+        if *count <= MAX_PRINTED {
+            eprintln!("{word} {}: {kind}: {case}", self.attack);
         }
     }
 
     /// Records the duration and prints the count of each kind.
     pub fn finish(&self) {
         let mut counts = self.counts();
-        counts.seconds = self.started.elapsed().as_secs_f64();
-        for (kind, times) in &counts.kinds {
-            eprintln!("{times:6} times {kind}");
+        counts.seconds = self.start.elapsed().as_secs_f64();
+        for (kind, count) in &counts.kinds {
+            eprintln!("{count:6} times {kind}");
         }
     }
 
@@ -107,20 +107,26 @@ impl Report {
 
     /// The row of the final table.
     pub fn line(&self) -> String {
-        let c = self.counts();
-        let skipped = if c.skipped.is_empty() { "" } else { "  (partly SKIPPED)" };
+        let counts = self.counts();
+        let skipped = if counts.skipped.is_empty() { "" } else { "  (partly SKIPPED)" };
         format!(
             "{:10} {:>8} {:>7} {:>7} {:>6} {:>8.0} {:>6}{skipped}",
-            self.attack, c.cases, c.losses, c.panics, c.hangs, c.seconds, self.seed
+            self.attack,
+            counts.cases,
+            counts.losses,
+            counts.panics,
+            counts.hangs,
+            counts.seconds,
+            self.seed
         )
     }
 
     pub fn json(&self) -> Value {
-        let c = self.counts();
+        let counts = self.counts();
         json!({
-            "attack": self.attack, "cases": c.cases, "losses": c.losses, "panics": c.panics,
-            "hangs": c.hangs, "seconds": c.seconds, "seed": self.seed, "kinds": c.kinds,
-            "skipped": c.skipped,
+            "attack": self.attack, "cases": counts.cases, "losses": counts.losses,
+            "panics": counts.panics, "hangs": counts.hangs, "seconds": counts.seconds,
+            "seed": self.seed, "kinds": counts.kinds, "skipped": counts.skipped,
         })
     }
 }

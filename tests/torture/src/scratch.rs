@@ -47,12 +47,12 @@ pub fn empty(folder: &Path) -> Result<()> {
 
 /// Removes a folder or a file if it exists.
 pub fn remove(path: &Path) -> Result<()> {
-    let removed = match path.symlink_metadata() {
+    let result = match path.symlink_metadata() {
         Ok(data) if data.is_dir() => fs::remove_dir_all(path),
         Ok(_) => fs::remove_file(path),
         Err(_) => Ok(()),
     };
-    removed.with_context(|| format!("{}: could not be removed", path.display()))
+    result.with_context(|| format!("{}: could not be removed", path.display()))
 }
 
 /// Copies a folder with its contents.
@@ -77,11 +77,11 @@ pub struct Snapshot(pub BTreeMap<String, u64>);
 impl Snapshot {
     /// Takes a snapshot, without locks and files whose content depends on time.
     pub fn of(folder: &Path) -> Result<Self> {
-        let mut found = BTreeMap::new();
+        let mut hashes = BTreeMap::new();
         if folder.exists() {
-            collect(folder, "", &mut found).with_context(|| format!("{}", folder.display()))?;
+            collect(folder, "", &mut hashes).with_context(|| format!("{}", folder.display()))?;
         }
-        Ok(Self(found))
+        Ok(Self(hashes))
     }
 
     /// Paths that differ; at most four.
@@ -145,32 +145,32 @@ fn collect(folder: &Path, prefix: &str, found: &mut BTreeMap<String, u64>) -> io
 }
 
 /// Calls `work` for each item, on one thread per processor. Each thread has its own folder.
-pub fn each<T: Sync>(
+pub fn for_each<T: Sync>(
     items: &[T],
     scratch: &Scratch,
     work: impl Fn(&T, &Path) -> Result<()> + Sync,
 ) -> Result<()> {
-    let next = AtomicUsize::new(0);
-    let failed = Mutex::new(None);
+    let next_index = AtomicUsize::new(0);
+    let error = Mutex::new(None);
     let threads = thread::available_parallelism().map_or(1, usize::from);
     thread::scope(|scope| {
         for thread in 0..threads {
-            let (next, failed, work) = (&next, &failed, &work);
+            let (next_index, error, work) = (&next_index, &error, &work);
             scope.spawn(move || {
                 let folder = scratch.join(&format!("worker{thread}"));
-                let mut done = empty(&folder);
-                while done.is_ok() {
-                    let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) else {
+                let mut result = empty(&folder);
+                while result.is_ok() {
+                    let Some(item) = items.get(next_index.fetch_add(1, Ordering::Relaxed)) else {
                         return;
                     };
-                    done = work(item, &folder);
+                    result = work(item, &folder);
                 }
-                if let Ok(mut failed) = failed.lock() {
-                    *failed = done.err();
+                if let Ok(mut error) = error.lock() {
+                    *error = result.err();
                 }
-                next.store(items.len(), Ordering::Relaxed);
+                next_index.store(items.len(), Ordering::Relaxed);
             });
         }
     });
-    failed.into_inner().ok().flatten().map_or(Ok(()), Err)
+    error.into_inner().ok().flatten().map_or(Ok(()), Err)
 }

@@ -17,7 +17,7 @@ use crate::subjects::{Shared, Subject};
 /// Time limit for the end of a step and its checkpoint.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 /// Time limit for the end of the process after a second signal.
-const SECOND_LIMIT: Duration = Duration::from_secs(5);
+const SECOND_SIGNAL_LIMIT: Duration = Duration::from_secs(5);
 
 /// Training commands, and settings that make them run longer.
 const COMMANDS: [(&str, &str); 4] = [
@@ -48,7 +48,7 @@ fn interrupt(report: &Report, scratch: &Scratch, subject: &Subject, seed: u64) -
     let uninterrupted = Snapshot::of(&uninterrupted)?;
     let count = report.size(6, 60).min((200.0 / subject.seconds) as usize);
     let trials: Vec<u64> = (0..count as u64).collect();
-    scratch::each(&trials, scratch, |trial, folder| {
+    scratch::for_each(&trials, scratch, |trial, folder| {
         let mut random = Random::new(seed, *trial);
         let (signal, expected) = [(libc::SIGINT, 130), (libc::SIGTERM, 143)][random.below(2)];
         let twice = random.below(3) == 0;
@@ -61,32 +61,32 @@ fn interrupt(report: &Report, scratch: &Scratch, subject: &Subject, seed: u64) -
         }
         thread::sleep(Duration::from_secs_f64(0.05 + random.unit() * seconds * 0.7));
         running.signal(signal);
-        let sent = Instant::now();
+        let signal_time = Instant::now();
         if twice {
             // Two signals at the same time count as one.
             thread::sleep(Duration::from_millis(100));
             running.signal(signal);
         }
         let ended = running.wait(STOP_LIMIT);
-        report.case();
-        let number = if twice { " twice" } else { "" };
-        let at = format!("{}, trial {trial}, {expected}{number}", subject.name);
-        report.check_result(&ended, &at);
-        if twice && sent.elapsed() > SECOND_LIMIT {
-            report.hang("a second signal does not end the process", &at);
+        report.count_case();
+        let times = if twice { " twice" } else { "" };
+        let label = format!("{}, trial {trial}, {expected}{times}", subject.name);
+        report.check_result(&ended, &label);
+        if twice && signal_time.elapsed() > SECOND_SIGNAL_LIMIT {
+            report.hang("a second signal does not end the process", &label);
         }
         let finished = ended.code == code;
         if !finished && ended.code != Some(expected) && !(twice && ended.signal == Some(signal)) {
-            report.loss("a wrong exit code", format!("{at}: {ended}"));
+            report.loss("a wrong exit code", format!("{label}: {ended}"));
         } else if !finished && !twice && !ended.stderr.contains("Continue with:") {
-            report.loss("the command to continue is not printed", format!("{at}: {ended}"));
+            report.loss("the command to continue is not printed", format!("{label}: {ended}"));
         }
-        let again = subject.again(&workdir).run()?;
-        report.check_result(&again, &at);
-        let now = Snapshot::of(&workdir)?;
-        if again.code != code || now != uninterrupted {
-            let files = now.difference(&uninterrupted);
-            report.loss("a resumed run has other bytes", format!("{at}: {files} {again}"));
+        let resumed = subject.repeat_command(&workdir).run()?;
+        report.check_result(&resumed, &label);
+        let current = Snapshot::of(&workdir)?;
+        if resumed.code != code || current != uninterrupted {
+            let files = current.difference(&uninterrupted);
+            report.loss("a resumed run has other bytes", format!("{label}: {files} {resumed}"));
         }
         Ok(())
     })

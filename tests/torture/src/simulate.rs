@@ -15,7 +15,7 @@ use crate::scratch;
 
 /// Removes the data from `workdir` that the operations have not made durable. `start` is a copy of
 /// `workdir` before the command.
-pub fn lose(workdir: &Path, start: &Path, calls: &[Call]) -> Result<()> {
+pub fn lose_unsynced(workdir: &Path, start: &Path, calls: &[Call]) -> Result<()> {
     // Number of durable bytes of each file.
     let mut durable: BTreeMap<PathBuf, u64> = BTreeMap::new();
     // Names that are not durable yet, in order.
@@ -24,8 +24,8 @@ pub fn lose(workdir: &Path, start: &Path, calls: &[Call]) -> Result<()> {
         let path = PathBuf::from(&call.path);
         match call.operation.as_str() {
             "open" if !durable.contains_key(&path) => {
-                let before = path.strip_prefix(workdir).map(|path| start.join(path));
-                match before.ok().and_then(|before| before.metadata().ok()) {
+                let original = path.strip_prefix(workdir).map(|path| start.join(path));
+                match original.ok().and_then(|original| original.metadata().ok()) {
                     Some(data) => durable.insert(path, data.len()),
                     None => {
                         names.push(path.clone());
@@ -39,8 +39,8 @@ pub fn lose(workdir: &Path, start: &Path, calls: &[Call]) -> Result<()> {
                 move_below(&mut durable, &from, &path);
                 names.retain(|name| *name != from);
                 for name in &mut names {
-                    if let Ok(rest) = name.strip_prefix(&from) {
-                        *name = path.join(rest);
+                    if let Ok(relative) = name.strip_prefix(&from) {
+                        *name = path.join(relative);
                     }
                 }
                 names.push(path);
@@ -54,7 +54,7 @@ pub fn lose(workdir: &Path, start: &Path, calls: &[Call]) -> Result<()> {
         }
     }
     for (path, size) in durable {
-        if path.metadata().is_ok_and(|data| data.is_file() && data.len() > size) {
+        if path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() > size) {
             fs::OpenOptions::new().write(true).open(&path)?.set_len(size)?;
         }
     }
@@ -73,20 +73,21 @@ fn move_below(durable: &mut BTreeMap<PathBuf, u64>, from: &Path, to: &Path) {
         durable.keys().filter(|path| path.starts_with(from)).cloned().collect();
     for path in moved {
         let size = durable.remove(&path).unwrap_or(0);
-        let rest = path.strip_prefix(from).unwrap_or(Path::new(""));
+        let relative = path.strip_prefix(from).unwrap_or(Path::new(""));
         // Joining an empty path would add a slash.
-        let target = if rest.as_os_str().is_empty() { to.to_owned() } else { to.join(rest) };
+        let target =
+            if relative.as_os_str().is_empty() { to.to_owned() } else { to.join(relative) };
         durable.insert(target, size);
     }
 }
 
 /// Restores the file or folder that a rename has replaced, if any.
-fn restore(before: &Path, name: &Path) -> Result<()> {
-    if before.is_dir() {
-        return scratch::copy(before, name);
+fn restore(original: &Path, name: &Path) -> Result<()> {
+    if original.is_dir() {
+        return scratch::copy(original, name);
     }
-    if before.is_file() && name.parent().is_some_and(Path::is_dir) {
-        fs::copy(before, name)?;
+    if original.is_file() && name.parent().is_some_and(Path::is_dir) {
+        fs::copy(original, name)?;
     }
     Ok(())
 }

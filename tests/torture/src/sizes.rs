@@ -1,4 +1,4 @@
-//! Numbers and headers with absurd sizes: time and memory must stay limited.
+//! Numbers and headers with extreme sizes: time and memory must stay limited.
 
 use std::fs;
 use std::io::Write;
@@ -13,8 +13,9 @@ use crate::report::Report;
 use crate::scratch::Scratch;
 use crate::subjects::Shared;
 
-const SECONDS: u64 = 20;
-const MEGABYTES: u64 = 1000;
+/// Limits for each command.
+const MAX_SECONDS: u64 = 20;
+const MAX_MEGABYTES: u64 = 1000;
 
 /// Shapes of arrays, as Python tuples.
 const SHAPES: [&str; 10] = [
@@ -33,7 +34,7 @@ const SHAPES: [&str; 10] = [
 pub fn attack(report: &Report) -> Result<()> {
     let scratch = Scratch::new("sizes")?;
     let shared = Shared::make(&scratch)?;
-    let at = |name: &str| shared.folder.join(name);
+    let path = |name: &str| shared.folder.join(name);
     let mut lines: Vec<String> = Vec::new();
     for k in ["1000000", "4294967296", "18446744073709551615", "0"] {
         lines.push(format!(
@@ -55,12 +56,12 @@ pub fn attack(report: &Report) -> Result<()> {
     for (number, shape) in SHAPES.into_iter().enumerate() {
         let mut bytes = inputs::npy_header(shape);
         bytes.extend([0; 320]);
-        fs::write(at(&format!("shape{number}.npy")), bytes)?;
+        fs::write(path(&format!("shape{number}.npy")), bytes)?;
     }
     let mut long = b"\x93NUMPY\x02\x00\xff\xff\xff\xff".to_vec();
     long.extend(b"{'descr': '<f4', ".repeat(10));
-    fs::write(at("shape10.npy"), long)?;
-    fs::write(at("shape11.npy"), inputs::npy_header(&"(".repeat(30_000)))?;
+    fs::write(path("shape10.npy"), long)?;
+    fs::write(path("shape11.npy"), inputs::npy_header(&"(".repeat(30_000)))?;
     for number in 0..12 {
         lines.push(format!(
             "memory build --keys {{s}}/shape{number}.npy --out {{s}}/memory{number} --quiet"
@@ -75,7 +76,7 @@ pub fn attack(report: &Report) -> Result<()> {
     }
     for (number, length) in [u64::MAX, 1 << 62, 1 << 40, 0].into_iter().enumerate() {
         fs::write(
-            at(&format!("header{number}.safetensors")),
+            path(&format!("header{number}.safetensors")),
             [&length.to_le_bytes()[..], b"{}"].concat(),
         )?;
         lines.push(format!(
@@ -98,7 +99,7 @@ pub fn attack(report: &Report) -> Result<()> {
     {
         let mut wav = inputs::wav(8000, 1);
         wav[offset..offset + 4].copy_from_slice(&value.to_le_bytes());
-        fs::write(at(&format!("header{number}.wav")), wav)?;
+        fs::write(path(&format!("header{number}.wav")), wav)?;
         lines.push(format!(
             "transcribe {{s}}/header{number}.wav --model {{r}}/train/bundled/conformer \
             --out {{s}}/out.tsv --quiet --force"
@@ -108,11 +109,11 @@ pub fn attack(report: &Report) -> Result<()> {
         [(30_000, 30_000), (u32::MAX >> 1, 1), (9_400, 9_400), (0, 1)].into_iter().enumerate()
     {
         fs::write(
-            at(&format!("bomb{number}.png")),
+            path(&format!("bomb{number}.png")),
             inputs::png(width.min(1 << 20), height, height.min(200))?,
         )?;
         fs::write(
-            at(&format!("bomb{number}.jsonl")),
+            path(&format!("bomb{number}.jsonl")),
             format!("{{\"image\":\"bomb{number}.png\"}}\n"),
         )?;
         lines.push(format!(
@@ -121,9 +122,9 @@ pub fn attack(report: &Report) -> Result<()> {
         ));
     }
     let text = "the quick brown fox jumps over ".repeat(13_000);
-    fs::write(at("long-ref.tsv"), format!("a\t{text}\n"))?;
+    fs::write(path("long-ref.tsv"), format!("a\t{text}\n"))?;
     fs::write(
-        at("long-hyp.tsv"),
+        path("long-hyp.tsv"),
         format!("a\t{}\n", text.replace("quick", "slow").replace('o', "e")),
     )?;
     for unit in ["char", "word"] {
@@ -132,13 +133,13 @@ pub fn attack(report: &Report) -> Result<()> {
                 --resamples 5"
         ));
     }
-    let mut bomb = GzEncoder::new(fs::File::create(at("bomb.tsv.gz"))?, Compression::fast());
+    let mut bomb = GzEncoder::new(fs::File::create(path("bomb.tsv.gz"))?, Compression::fast());
     for _ in 0..report.size(300, 4000) {
         bomb.write_all(&[b'a'; 1 << 20])?;
     }
     bomb.finish()?;
     lines.push("eval wer --ref {s}/bomb.tsv.gz --hyp {s}/hyp.tsv --resamples 5".to_owned());
-    fs::write(at("deep.json"), "[".repeat(1_000_000))?;
+    fs::write(path("deep.json"), "[".repeat(1_000_000))?;
     for line in [
         "eval caption --ref {s}/deep.json --hyp {s}/deep.json",
         "eval vqa --ref {s}/deep.json --hyp {s}/deep.json",
@@ -157,19 +158,19 @@ pub fn attack(report: &Report) -> Result<()> {
         lines.push(line.to_owned());
     }
     for line in lines {
-        let ended = Engram::line(&shared.fill(&line)).seconds(SECONDS).run()?;
-        report.case();
+        let ended = Engram::line(&shared.fill(&line)).seconds(MAX_SECONDS).run()?;
+        report.count_case();
         if !report.check_result(&ended, &line) {
             continue;
         }
-        if ended.megabytes > MEGABYTES {
+        if ended.megabytes > MAX_MEGABYTES {
             report.hang("too much memory", format!("{line}: {ended}"));
         }
-        let one_line = ended.code != Some(2)
+        let is_one_line = ended.code != Some(2)
             || ended.stderr.lines().filter(|line| !line.starts_with("warning: ")).count() == 1;
         // The error for an invalid option has several lines, with the usage from clap.
         if !matches!(ended.code, Some(0..=2))
-            || !(one_line || ended.stderr.contains("For more information"))
+            || !(is_one_line || ended.stderr.contains("For more information"))
         {
             report.loss("no one-line error", format!("{line}: {ended}"));
         }

@@ -36,7 +36,7 @@ pub struct Subject {
     start: Option<PathBuf>,
     /// Arguments, with `{}` for the workdir.
     pub line: String,
-    /// Seconds of one run, roughly.
+    /// Approximate seconds of one run.
     pub seconds: f64,
 }
 
@@ -48,18 +48,18 @@ impl Subject {
     }
 
     pub fn command(&self, workdir: &Path) -> Engram {
-        self.run(&self.line, workdir)
+        self.engram(&self.line, workdir)
     }
 
     /// The command that a user gives after a stop.
-    pub fn again(&self, workdir: &Path) -> Engram {
+    pub fn repeat_command(&self, workdir: &Path) -> Engram {
         let resume = if self.kind == Kind::Run { " --resume" } else { "" };
-        self.run(&format!("{}{resume}", self.line), workdir)
+        self.engram(&format!("{}{resume}", self.line), workdir)
     }
 
     /// Replaces the workdir in a line. The recipes of several runs contain paths to each other;
     /// relative paths make the recipes equal in every workdir.
-    fn run(&self, line: &str, workdir: &Path) -> Engram {
+    fn engram(&self, line: &str, workdir: &Path) -> Engram {
         let command = match self.kind {
             Kind::Runs => Engram::line(&line.replace("{}", ".")).within(workdir),
             _ => Engram::line(&line.replace("{}", &workdir.to_string_lossy())),
@@ -68,7 +68,7 @@ impl Subject {
     }
 
     /// Whether an error names a path in the workdir.
-    pub fn is_named(&self, workdir: &Path, error: &str) -> bool {
+    pub fn path_is_named(&self, workdir: &Path, error: &str) -> bool {
         error.contains(&*workdir.to_string_lossy())
             || self.kind == Kind::Runs && error.contains("./")
     }
@@ -90,18 +90,18 @@ impl Shared {
         let folder = scratch.join("shared");
         scratch::empty(&folder)?;
         let shared = Self { folder };
-        let at = |name: &str| shared.folder.join(name);
-        inputs::npy(&at("keys.npy"), &[300, 16], 1)?;
-        inputs::npy(&at("values.npy"), &[300, 2, 8], 2)?;
-        inputs::entries(&at("entries.jsonl"), 0, 300, "a")?;
-        inputs::npy(&at("keys2.npy"), &[40, 16], 3)?;
-        inputs::npy(&at("values2.npy"), &[40, 2, 8], 4)?;
-        inputs::entries(&at("more.jsonl"), 1000, 40, "b")?;
-        inputs::entries(&at("same.jsonl"), 7, 40, "a")?;
-        inputs::npy(&at("queries.npy"), &[5, 16], 5)?;
-        fs::write(at("web.tsv"), "http://a/1.jpg\ta cat on a mat\nhttp://a/2.jpg\ta dog\n")?;
-        fs::write(at("ref.tsv"), "a\tturn the light on\nb\tplay some jazz\n")?;
-        fs::write(at("hyp.tsv"), "a\tturn the light off\nb\tplay jazz\n")?;
+        let path = |name: &str| shared.folder.join(name);
+        inputs::npy(&path("keys.npy"), &[300, 16], 1)?;
+        inputs::npy(&path("values.npy"), &[300, 2, 8], 2)?;
+        inputs::entries(&path("entries.jsonl"), 0, 300, "a")?;
+        inputs::npy(&path("keys2.npy"), &[40, 16], 3)?;
+        inputs::npy(&path("values2.npy"), &[40, 2, 8], 4)?;
+        inputs::entries(&path("more.jsonl"), 1000, 40, "b")?;
+        inputs::entries(&path("same.jsonl"), 7, 40, "a")?;
+        inputs::npy(&path("queries.npy"), &[5, 16], 5)?;
+        fs::write(path("web.tsv"), "http://a/1.jpg\ta cat on a mat\nhttp://a/2.jpg\ta dog\n")?;
+        fs::write(path("ref.tsv"), "a\tturn the light on\nb\tplay some jazz\n")?;
+        fs::write(path("hyp.tsv"), "a\tturn the light off\nb\tplay jazz\n")?;
         let rows = "--keys {s}/keys.npy --values {s}/values.npy --entries {s}/entries.jsonl";
         shared.engram(&format!("memory build {rows} --out {{s}}/start/memory --quiet"))?;
         shared.engram("memory index {s}/start/memory --quiet")?;
@@ -112,14 +112,14 @@ impl Shared {
         let pairs = "{s}/phrases/test.csv --model {s}/run --out {s}/scores.csv";
         shared.engram(&format!("score {pairs} --quiet"))?;
         let mut images = String::new();
-        for frame in fs::read_dir(at("seen/frames"))? {
+        for frame in fs::read_dir(path("seen/frames"))? {
             images += &format!("{{\"image\":\"{}\"}}\n", frame?.file_name().to_string_lossy());
         }
-        fs::write(at("images.jsonl"), images)?;
-        inputs::ctranslate2(&at("ctranslate2"))?;
-        fs::create_dir(at("old"))?;
+        fs::write(path("images.jsonl"), images)?;
+        inputs::ctranslate2(&path("ctranslate2"))?;
+        fs::create_dir(path("old"))?;
         for name in ["out.csv", "out.tsv", "ids.npy", "scores.npy", "items.jsonl", "out.jsonl"] {
-            fs::write(at("old").join(name), "the old file\n")?;
+            fs::write(path("old").join(name), "the old file\n")?;
         }
         Ok(shared)
     }
@@ -137,8 +137,8 @@ impl Shared {
 
     /// All writing commands; the slow commands only in the long form.
     pub fn subjects(&self, long: bool) -> Result<Vec<Subject>> {
-        let all = table(include_str!("../subjects.txt")).map(|fields| self.subject(&fields));
-        let mut subjects = all.collect::<Result<Vec<Subject>>>()?;
+        let subjects = table(include_str!("../subjects.txt")).map(|fields| self.subject(&fields));
+        let mut subjects = subjects.collect::<Result<Vec<Subject>>>()?;
         subjects.retain(|subject| long || subject.seconds < SLOW_SECONDS);
         Ok(subjects)
     }

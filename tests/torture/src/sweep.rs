@@ -6,13 +6,13 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 
-use crate::program::{Ended, Engram};
+use crate::program::{CommandResult, Engram};
 use crate::report::Report;
 use crate::scratch::{self, Scratch};
 use crate::subjects::{Shared, table};
 
-/// Files of a user with names that look like ours.
-const PRECIOUS: [&str; 20] = [
+/// Files of a user with names similar to those of the program's temporary files and checkpoints.
+const USER_FILES: [&str; 20] = [
     ".env.sample",
     ".env.backup",
     ".bashrc.backup",
@@ -38,7 +38,8 @@ const PRECIOUS: [&str; 20] = [
 /// A command, and the user's files in its folder.
 struct Case {
     line: &'static str,
-    what: &'static str,
+    /// The content of the folder, as in `sweep.txt`.
+    content: &'static str,
     names: Vec<&'static str>,
 }
 
@@ -47,34 +48,34 @@ pub fn attack(report: &Report) -> Result<()> {
     let shared = Shared::make(&scratch)?;
     let mut cases = Vec::new();
     for fields in table(include_str!("../sweep.txt")) {
-        let [what, line] = fields[..] else {
+        let [content, line] = fields[..] else {
             bail!("sweep.txt: {fields:?}: two fields are needed")
         };
-        if what == "foreign" {
+        if content == "foreign" {
             // A command may mistake a folder with one file for an empty folder.
-            cases.extend(PRECIOUS.map(|name| Case { line, what, names: vec![name] }));
+            cases.extend(USER_FILES.map(|name| Case { line, content, names: vec![name] }));
         }
         // The memory or the run has its own locks.
-        let mut names = PRECIOUS.to_vec();
-        names.retain(|name| what == "foreign" || !name.to_lowercase().ends_with("lock"));
-        cases.push(Case { line, what, names });
+        let mut names = USER_FILES.to_vec();
+        names.retain(|name| content == "foreign" || !name.to_lowercase().ends_with("lock"));
+        cases.push(Case { line, content, names });
     }
-    scratch::each(&cases, &scratch, |case, folder| {
-        report.case();
+    scratch::for_each(&cases, &scratch, |case, folder| {
+        report.count_case();
         let workdir = folder.join("workdir");
         scratch::empty(&workdir)?;
-        match (case.what, case.what.strip_prefix("over ")) {
-            ("foreign", _) => beside(report, &shared, case, &workdir),
-            (_, Some(file)) => over(report, &shared, case, file, &workdir),
+        match (case.content, case.content.strip_prefix("over ")) {
+            ("foreign", _) => check_user_files(report, &shared, case, &workdir),
+            (_, Some(file)) => check_input(report, &shared, case, file, &workdir),
             (start, _) => {
                 scratch::copy(&shared.folder.join(start), &workdir)?;
-                beside(report, &shared, case, &workdir)
+                check_user_files(report, &shared, case, &workdir)
             }
         }
     })
 }
 
-fn run(report: &Report, shared: &Shared, line: &str, workdir: &Path) -> Result<Ended> {
+fn run(report: &Report, shared: &Shared, line: &str, workdir: &Path) -> Result<CommandResult> {
     let line = shared.fill(line).replace("{}", &workdir.to_string_lossy());
     let ended = Engram::line(&line).run()?;
     report.check_result(&ended, line);
@@ -82,7 +83,7 @@ fn run(report: &Report, shared: &Shared, line: &str, workdir: &Path) -> Result<E
 }
 
 /// Runs a command, which may be refused. The user's files must be unchanged.
-fn beside(report: &Report, shared: &Shared, case: &Case, workdir: &Path) -> Result<()> {
+fn check_user_files(report: &Report, shared: &Shared, case: &Case, workdir: &Path) -> Result<()> {
     for name in &case.names {
         let path = workdir.join(name);
         fs::create_dir_all(path.parent().unwrap_or(workdir))?;
@@ -105,11 +106,17 @@ fn beside(report: &Report, shared: &Shared, case: &Case, workdir: &Path) -> Resu
 }
 
 /// Checks that an output over an input is refused.
-fn over(report: &Report, shared: &Shared, case: &Case, file: &str, workdir: &Path) -> Result<()> {
+fn check_input(
+    report: &Report,
+    shared: &Shared,
+    case: &Case,
+    file: &str,
+    workdir: &Path,
+) -> Result<()> {
     scratch::copy(&shared.folder, workdir)?;
-    let before = fs::read(workdir.join(file))?;
+    let original = fs::read(workdir.join(file))?;
     let ended = run(report, shared, case.line, workdir)?;
-    if fs::read(workdir.join(file)).ok() != Some(before) {
+    if fs::read(workdir.join(file)).ok() != Some(original) {
         report.loss("an output replaced an input", format!("{}: {ended}", case.line));
     } else if ended.code != Some(2) {
         report.loss("an output over an input is not refused", format!("{}: {ended}", case.line));

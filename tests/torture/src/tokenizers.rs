@@ -11,25 +11,25 @@ use crate::scratch::{self, Scratch};
 use crate::subjects::Shared;
 
 /// Commands that open the tokenizer in `{}`; the short form uses only the first.
-const LINES: [&str; 3] = [
+const COMMANDS: [&str; 3] = [
     "memory build --entries {s}/long.jsonl --model {} --out {o} --quiet",
     "score {s}/phrases/test.csv --model {} --cosine --out {o} --quiet",
     "score {s}/phrases/test.csv --model {} --out {o} --quiet",
 ];
 
-/// Hostile values for parts of a tokenizer: from the file, and some that are too large for the
-/// file.
-fn changes() -> Result<Vec<(String, Value)>> {
+/// Parts of a tokenizer and hostile values for them: from `tokenizers.jsonl`, and some that are too
+/// large for that file.
+fn hostile_parts() -> Result<Vec<(String, Value)>> {
     let lines = include_str!("../tokenizers.jsonl").lines();
     let mut changes: Vec<(String, Value)> =
         lines.map(serde_json::from_str).collect::<Result<_, _>>()?;
-    let deep = json!({"Regex": "(".repeat(5000)});
+    let deep_regex = json!({"Regex": "(".repeat(5000)});
     let nested = (0..100).fold(
         json!({"type": "Lowercase"}),
         |inner, _| json!({"type": "Sequence", "normalizers": [inner]}),
     );
     for large in [
-        json!({"type": "Replace", "pattern": deep, "content": "x"}),
+        json!({"type": "Replace", "pattern": deep_regex, "content": "x"}),
         json!({"type": "Prepend", "prepend": "x".repeat(1_000_000)}),
         nested,
     ] {
@@ -41,32 +41,32 @@ fn changes() -> Result<Vec<(String, Value)>> {
 /// Each command, with each hostile tokenizer.
 pub fn attack(report: &Report, scratch: &Scratch, shared: &Shared) -> Result<()> {
     let run = shared.folder.join("run");
-    let good: Value = serde_json::from_slice(&fs::read(run.join("tokenizer.json"))?)?;
+    let intact: Value = serde_json::from_slice(&fs::read(run.join("tokenizer.json"))?)?;
     let long = json!({"id": 0, "text": format!("a method of joining {}", "a".repeat(300))});
     fs::write(shared.folder.join("long.jsonl"), format!("{long}\n"))?;
     let mut cases = Vec::new();
-    for line in &LINES[..report.size(1, LINES.len())] {
-        cases.extend(changes()?.into_iter().map(|(part, value)| (*line, part, value)));
+    for line in &COMMANDS[..report.size(1, COMMANDS.len())] {
+        cases.extend(hostile_parts()?.into_iter().map(|(part, value)| (*line, part, value)));
     }
-    scratch::each(&cases, scratch, |(line, part, value), folder| {
+    scratch::for_each(&cases, scratch, |(line, part, value), folder| {
         let (model, output) = (folder.join("model"), folder.join("output"));
         scratch::empty(&model)?;
         scratch::copy(&run, &model)?;
         scratch::remove(&output)?;
-        let mut tokenizer = good.clone();
+        let mut tokenizer = intact.clone();
         let parts = tokenizer.as_object_mut().context("a tokenizer is an object")?;
         parts.insert(part.clone(), value.clone());
         fs::write(model.join("tokenizer.json"), tokenizer.to_string())?;
         let line = shared.fill(line).replace("{}", &model.to_string_lossy());
         let line = line.replace("{o}", &output.to_string_lossy());
         let ended = Engram::line(&line).seconds(20).run()?;
-        report.case();
+        report.count_case();
         let shortened: String = value.to_string().chars().take(60).collect();
-        let at = format!("tokenizer.json, {part} = {shortened}");
+        let label = format!("tokenizer.json, {part} = {shortened}");
         let names_file = ended.stderr.contains(&*model.to_string_lossy());
-        let right = ended.code == Some(0) || ended.code == Some(2) && names_file;
-        if report.check_result(&ended, &at) && !right {
-            report.loss("an error names no file", format!("{at}: {ended}"));
+        let is_allowed = ended.code == Some(0) || ended.code == Some(2) && names_file;
+        if report.check_result(&ended, &label) && !is_allowed {
+            report.loss("an error names no file", format!("{label}: {ended}"));
         }
         Ok(())
     })

@@ -11,20 +11,21 @@ use anyhow::Result;
 use serde_json::Value;
 
 use crate::inputs;
-use crate::program::{Ended, Engram};
+use crate::program::{CommandResult, Engram};
 use crate::report::Report;
 use crate::scratch::{self, Scratch, Snapshot};
 use crate::subjects::Shared;
 
+/// Number of concurrent writers.
 const WRITERS: usize = 4;
 
 pub fn attack(report: &Report) -> Result<()> {
     let scratch = Scratch::new("writers")?;
     let shared = Shared::make(&scratch)?;
     readers(report, &shared, &scratch.join("read"))?;
-    writers(report, &shared, &scratch.join("written"))?;
-    builders(report, &shared, &scratch.join("built"))?;
-    trainers(report, &shared, &scratch)
+    compete_to_write(report, &shared, &scratch.join("written"))?;
+    compete_to_build(report, &shared, &scratch.join("built"))?;
+    compete_to_train(report, &shared, &scratch)
 }
 
 /// Number of entries of a memory, from `memory info`.
@@ -34,7 +35,7 @@ fn entries(memory: &Path) -> Result<u64> {
     Ok(info["entries"].as_u64().unwrap_or(0))
 }
 
-fn add(shared: &Shared, memory: &Path, entries: &Path) -> Result<Ended> {
+fn add(shared: &Shared, memory: &Path, entries: &Path) -> Result<CommandResult> {
     let line = "memory add {} --keys {s}/keys2.npy --values {s}/values2.npy --entries {e} \
         --quiet";
     let line =
@@ -47,23 +48,21 @@ fn readers(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
     scratch::copy(&shared.folder.join("start/memory"), memory)?;
     let generations = report.size(50, 1000);
     let before = entries(memory)?;
-    let done = AtomicBool::new(false);
+    let is_finished = AtomicBool::new(false);
     let folder = memory.display();
     let lines = [
         shared.fill(&format!("memory search {folder} --queries {{s}}/queries.npy -k 5")),
-        shared.fill(&format!(
-            "memory search {folder} --queries {{s}}/queries.npy -k 5 --index \
-                hnsw"
-        )),
+        shared
+            .fill(&format!("memory search {folder} --queries {{s}}/queries.npy -k 5 --index hnsw")),
         format!("memory verify {folder}"),
     ];
     thread::scope(|scope| -> Result<()> {
         for line in &lines {
-            let done = &done;
+            let is_finished = &is_finished;
             scope.spawn(move || {
-                while !done.load(Ordering::Relaxed) {
+                while !is_finished.load(Ordering::Relaxed) {
                     let Ok(ended) = Engram::line(line).run() else { return };
-                    report.case();
+                    report.count_case();
                     if report.check_result(&ended, line) && ended.code != Some(0) {
                         report.loss(
                             "a reader failed while another process wrote",
@@ -73,7 +72,7 @@ fn readers(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
                 }
             });
         }
-        let wrote = (0..generations).try_for_each(|generation| {
+        let result = (0..generations).try_for_each(|generation| {
             let first = 2000 + generation / 2 * 40;
             let ids: Vec<String> = (first..first + 40).map(|id| id.to_string()).collect();
             let ended = if generation % 2 == 0 {
@@ -83,14 +82,14 @@ fn readers(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
             } else {
                 Engram::line(&format!("memory delete {folder} --ids {}", ids.join(","))).run()?
             };
-            report.case();
+            report.count_case();
             if ended.code != Some(0) {
                 report.loss("a writer failed while readers searched", ended);
             }
             Ok(())
         });
-        done.store(true, Ordering::Relaxed);
-        wrote
+        is_finished.store(true, Ordering::Relaxed);
+        result
     })?;
     if entries(memory)? != before {
         report.loss(
@@ -102,21 +101,26 @@ fn readers(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
 }
 
 /// Writers that retry when they are refused. At the end, all acknowledged entries must be present.
-fn writers(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
+fn compete_to_write(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
     scratch::copy(&shared.folder.join("start/memory"), memory)?;
     let before = entries(memory)?;
-    let each = report.size(4, 40);
+    let additions = report.size(4, 40);
     let added = AtomicUsize::new(0);
     thread::scope(|scope| {
         for writer in 0..WRITERS {
             let added = &added;
             scope.spawn(move || -> Result<()> {
-                for n in 0..each {
+                for addition in 0..additions {
                     let file = memory.with_extension(format!("{writer}.jsonl"));
-                    inputs::entries(&file, 100_000 + (writer * each + n) * 40, 40, "a")?;
+                    inputs::entries(
+                        &file,
+                        100_000 + (writer * additions + addition) * 40,
+                        40,
+                        "a",
+                    )?;
                     for _ in 0..2000 {
                         let ended = add(shared, memory, &file)?;
-                        report.case();
+                        report.count_case();
                         report.check_result(&ended, "several writers");
                         if ended.code == Some(0) {
                             added.fetch_add(40, Ordering::Relaxed);
@@ -141,10 +145,10 @@ fn writers(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
 }
 
 /// Two builds into one folder at the same time: exactly one succeeds, and the memory is its memory.
-fn builders(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
+fn compete_to_build(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
     for race in 0..report.size(40, 500) {
         scratch::remove(memory)?;
-        report.case();
+        report.count_case();
         let build = |keys: &str| {
             let line =
                 format!("memory build --keys {{s}}/{keys} --out {} --quiet", memory.display());
@@ -177,21 +181,21 @@ fn builders(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
 }
 
 /// A second trainer of the same run is refused and does not change the run.
-fn trainers(report: &Report, shared: &Shared, scratch: &Scratch) -> Result<()> {
+fn compete_to_train(report: &Report, shared: &Shared, scratch: &Scratch) -> Result<()> {
     let line = shared.line("train patent")?;
     let line = |workdir: &Path| line.replace("{}", &workdir.to_string_lossy());
-    let (alone, both) = (scratch.join("alone"), scratch.join("both"));
-    Engram::line(&line(&alone)).must_run()?;
-    let first = Engram::line(&line(&both)).start()?;
+    let (single, contested) = (scratch.join("alone"), scratch.join("both"));
+    Engram::line(&line(&single)).must_run()?;
+    let first = Engram::line(&line(&contested)).start()?;
     thread::sleep(Duration::from_millis(200));
-    let second = Engram::line(&format!("{} --resume", line(&both))).run()?;
+    let second = Engram::line(&format!("{} --resume", line(&contested))).run()?;
     let first = first.wait(Duration::from_secs(60));
-    report.case();
+    report.count_case();
     report.check_result(&first, "two trainers");
     report.check_result(&second, "two trainers");
-    let (alone, both) = (Snapshot::of(&alone)?, Snapshot::of(&both)?);
-    if alone != both {
-        report.loss("two trainers leave other bytes", both.difference(&alone));
+    let (single, contested) = (Snapshot::of(&single)?, Snapshot::of(&contested)?);
+    if single != contested {
+        report.loss("two trainers leave other bytes", contested.difference(&single));
     }
     Ok(())
 }

@@ -1,19 +1,21 @@
 // Curves as SVG: axes, lines, and the values at the pointer.
 
+/** The height and margins of a chart, in pixels. */
 const SIZE = { height: 420, left: 64, right: 24, top: 12, bottom: 40 };
 /** The width of a drawing in pixels: the width of its container, so that its text is not scaled. */
-export const widthOf = (holder) => Math.min(Math.max(holder.clientWidth, 280), 1200) || 800;
+export const widthOf = (container) => Math.min(Math.max(container.clientWidth, 280), 1200) || 800;
+/** Number of series colours in the style sheet. */
 const COLOURS = 6;
 
-/** Redraws when the width of the container changes. */
-export function whenWidthChanges(holder, work) {
+/** Calls `redraw` when the width of the container changes. */
+export function whenWidthChanges(container, redraw) {
   let width = 0;
   new ResizeObserver(() => {
-    const now = holder.clientWidth;
-    if (now === width || now === 0) return;
-    width = now;
-    requestAnimationFrame(work);
-  }).observe(holder);
+    const newWidth = container.clientWidth;
+    if (newWidth === width || newWidth === 0) return;
+    width = newWidth;
+    requestAnimationFrame(redraw);
+  }).observe(container);
 }
 
 /** The CSS class of a series: six colours, then the same colours dashed. */
@@ -23,11 +25,12 @@ export const seriesClass = (index) =>
 /** Formats a number in few characters. */
 export function formatNumber(number) {
   if (number === null || !Number.isFinite(number)) return "–";
-  const size = Math.abs(number);
-  if (size !== 0 && (size < 1e-3 || size >= 1e6)) return number.toExponential(2);
+  const magnitude = Math.abs(number);
+  if (magnitude !== 0 && (magnitude < 1e-3 || magnitude >= 1e6)) return number.toExponential(2);
   return String(Number(number.toPrecision(4)));
 }
 
+/** Creates an SVG element. */
 function element(name, attributes, text) {
   const node = document.createElementNS("http://www.w3.org/2000/svg", name);
   for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
@@ -35,16 +38,17 @@ function element(name, attributes, text) {
   return node;
 }
 
-/** Round tick values from low to high. */
+/** Round tick values from `low` to `high`: about `target` of them. */
 function ticks(low, high, target) {
-  const rough = (high - low) / target;
-  const power = 10 ** Math.floor(Math.log10(rough));
-  const step = power * [1, 2, 5, 10].find((factor) => factor * power >= rough);
+  const minStep = (high - low) / target;
+  const power = 10 ** Math.floor(Math.log10(minStep));
+  const step = power * [1, 2, 5, 10].find((factor) => factor * power >= minStep);
   const first = Math.ceil(low / step);
   const count = Math.floor(high / step + 1e-9) - first + 1;
   return Array.from({ length: Math.min(Math.max(count, 0), 2 * target + 2) }, (_, i) => (first + i) * step);
 }
 
+/** The lowest and highest value; widened if all values are equal. */
 function range(values) {
   let low = Infinity;
   let high = -Infinity;
@@ -52,34 +56,34 @@ function range(values) {
     low = Math.min(low, value);
     high = Math.max(high, value);
   }
-  // The values are equal to within rounding.
+  // Differences within rounding count as equal.
   if (high - low <= 1e-9 * Math.max(Math.abs(low), Math.abs(high))) {
-    const room = Math.max(0.5, 0.1 * Math.abs(low));
-    return [low - room, high + room];
+    const margin = Math.max(0.5, 0.1 * Math.abs(low));
+    return [low - margin, high + margin];
   }
   return [low, high];
 }
 
 /**
- * Draws series `{name, index, points: [[step, value], …]}` into `holder`. Calls `read` with the values at the pointer,
- * or with an empty string.
+ * Draws series `{name, index, points: [[step, value], …]}` into `container`. Calls `showValues` with a text of the values
+ * at the pointer, or with an empty string when the pointer leaves.
  */
-export function draw(holder, series, title, logarithmic, read) {
+export function draw(container, series, title, logarithmic, showValues) {
   const { height, left, right, top, bottom } = SIZE;
-  const width = widthOf(holder);
+  const width = widthOf(container);
   const scaled = (value) => (logarithmic ? Math.log10(value) : value);
   const visible = series
-    .map((one) => ({ ...one, points: one.points.filter(([, value]) => !logarithmic || value > 0) }))
-    .filter((one) => one.points.length > 0);
+    .map((curve) => ({ ...curve, points: curve.points.filter(([, value]) => !logarithmic || value > 0) }))
+    .filter((curve) => curve.points.length > 0);
   const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": title });
-  holder.replaceChildren(svg);
+  container.replaceChildren(svg);
   if (visible.length === 0) {
     svg.append(element("text", { x: width / 2, y: height / 2, "text-anchor": "middle" }, "No data yet"));
     return;
   }
-  const all = visible.flatMap((one) => one.points);
-  const [first, last] = range(all.map(([step]) => step));
-  const [low, high] = range(all.map(([, value]) => scaled(value)));
+  const allPoints = visible.flatMap((curve) => curve.points);
+  const [first, last] = range(allPoints.map(([step]) => step));
+  const [low, high] = range(allPoints.map(([, value]) => scaled(value)));
   const x = (step) => left + ((step - first) / (last - first)) * (width - left - right);
   const y = (value) => height - bottom - ((scaled(value) - low) / (high - low)) * (height - top - bottom);
 
@@ -103,17 +107,17 @@ export function draw(holder, series, title, logarithmic, read) {
   svg.append(cursor);
   svg.addEventListener("pointermove", (event) => {
     const box = svg.getBoundingClientRect();
-    const at = ((event.clientX - box.left) / box.width) * width;
-    const step = first + ((at - left) / (width - left - right)) * (last - first);
-    const near = (points) => points.reduce((a, b) => (Math.abs(b[0] - step) < Math.abs(a[0] - step) ? b : a));
-    const values = visible.map((one) => ({ name: one.name, point: near(one.points) }));
+    const pointerX = ((event.clientX - box.left) / box.width) * width;
+    const step = first + ((pointerX - left) / (width - left - right)) * (last - first);
+    const nearest = (points) => points.reduce((a, b) => (Math.abs(b[0] - step) < Math.abs(a[0] - step) ? b : a));
+    const values = visible.map((curve) => ({ name: curve.name, point: nearest(curve.points) }));
     cursor.setAttribute("x1", x(values[0].point[0]));
     cursor.setAttribute("x2", x(values[0].point[0]));
     cursor.setAttribute("visibility", "visible");
-    read(values.map(({ name, point }) => `${name}: ${formatNumber(point[1])} at step ${point[0]}`).join("; "));
+    showValues(values.map(({ name, point }) => `${name}: ${formatNumber(point[1])} at step ${point[0]}`).join("; "));
   });
   svg.addEventListener("pointerleave", () => {
     cursor.setAttribute("visibility", "hidden");
-    read("");
+    showValues("");
   });
 }

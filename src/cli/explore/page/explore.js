@@ -1,6 +1,6 @@
 // The page and its tabs.
 
-import { ask, at } from "./page.js";
+import { ask, byId } from "./page.js";
 import { startAnswers } from "./answers.js";
 import { startCurves } from "./curves.js";
 import { startMemory } from "./memory.js";
@@ -10,11 +10,11 @@ const tabs = [...document.querySelectorAll("[role=tab]")];
 const panelOf = (tab) => tab.getAttribute("aria-controls");
 
 function show(tab) {
-  for (const one of tabs) {
-    const chosen = one === tab;
-    one.setAttribute("aria-selected", chosen);
-    one.tabIndex = chosen ? 0 : -1;
-    at(panelOf(one)).hidden = !chosen;
+  for (const other of tabs) {
+    const chosen = other === tab;
+    other.setAttribute("aria-selected", chosen);
+    other.tabIndex = chosen ? 0 : -1;
+    byId(panelOf(other)).hidden = !chosen;
   }
   // Removes the token from the address; the cookie holds it now.
   history.replaceState(null, "", `${location.pathname}#${panelOf(tab)}`);
@@ -25,16 +25,16 @@ for (const tab of tabs) {
   tab.addEventListener("keydown", (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!step) return;
-    const visible = tabs.filter((one) => !one.hidden);
+    const visible = tabs.filter((other) => !other.hidden);
     const next = visible[(visible.indexOf(tab) + step + visible.length) % visible.length];
     show(next);
     next.focus();
   });
 }
 
-/** Starts a tab, or hides it if it has nothing to show. */
-function start(name, startTab, items) {
-  const tab = at(`tab-${name}`);
+/** Starts a tab, or hides it if it has nothing to show. Returns an array with the tab, or an empty one. */
+function startOrHide(name, startTab, items) {
+  const tab = byId(`tab-${name}`);
   tab.hidden = items.length === 0;
   if (items.length > 0) startTab(items);
   return tab.hidden ? [] : [tab];
@@ -43,13 +43,13 @@ function start(name, startTab, items) {
 const [runs, memories] = await Promise.all([ask("/api/runs"), ask("/api/memories")]);
 if (runs && memories) {
   // The index of a run identifies it in requests.
-  const all = runs.map((run, index) => ({ ...run, index }));
-  const finished = (tab) => all.filter((run) => run.tabs.includes(tab) && run.finished);
-  const started = [
-    start("curves", startCurves, all),
-    start("memory", startMemory, memories),
-    start("answers", (all) => startAnswers(all, memories), finished("answers").filter((run) => run.has_memory)),
-    start("speech", startSpeech, finished("speech").filter((run) => run.is_world)),
+  const indexedRuns = runs.map((run, index) => ({ ...run, index }));
+  const finishedRuns = (tab) => indexedRuns.filter((run) => run.tabs.includes(tab) && run.finished);
+  const visibleTabs = [
+    startOrHide("curves", startCurves, indexedRuns),
+    startOrHide("memory", startMemory, memories),
+    startOrHide("answers", (answerRuns) => startAnswers(answerRuns, memories), finishedRuns("answers").filter((run) => run.has_memory)),
+    startOrHide("speech", startSpeech, finishedRuns("speech").filter((run) => run.is_world)),
   ].flat();
-  show(started.find((tab) => location.hash === `#${panelOf(tab)}`) ?? started[0]);
+  show(visibleTabs.find((tab) => location.hash === `#${panelOf(tab)}`) ?? visibleTabs[0]);
 }

@@ -1,76 +1,77 @@
 // Memories: their description, and searches in them.
 
 import { formatNumber } from "./chart.js";
-import { ask, at, fill, keepingFocus, make, imageField, waiting } from "./page.js";
+import { ask, byId, fill, keepingFocus, make, imageField, waiting } from "./page.js";
 
 let memories = [];
 let queryImage;
-/** Id of the entry whose neighbours are listed, if any. */
+/** Id of the entry whose neighbours are listed; undefined for other searches. */
 let nearTo;
 /** Number of searches started; outdated responses are ignored. */
 let searches = 0;
 
 /** The selected memory. */
-const chosen = () => memories.find((memory) => String(memory.index) === at("memories").value);
+const selectedMemory = () => memories.find((memory) => String(memory.index) === byId("memories").value);
 
 async function chooseMemory() {
-  const memory = chosen();
-  at("hits").replaceChildren();
-  at("found").textContent = "";
+  const memory = selectedMemory();
+  byId("hits").replaceChildren();
+  byId("found").textContent = "";
   const models = memory.encoders?.map((encoder) => encoder.name).join(" and ");
   const encodedBy = models ? `, encoded by ${models}` : memory.run !== null ? ", encoded by its run's model" : "";
-  at("about").textContent = `${memory.entries.toLocaleString("en")} entries, keys of dimension ${memory.width}` +
+  byId("about").textContent = `${memory.entries.toLocaleString("en")} entries, keys of dimension ${memory.width}` +
     (encodedBy || "; the encoder of the keys is unknown, so only searches for neighbours of an entry are possible");
-  at("words").disabled = !memory.accepts.text;
-  at("query-image").hidden = !memory.accepts.images;
-  at("sources").replaceChildren(...memory.sources.map(([name, count]) => make("label", {},
+  byId("words").disabled = !memory.accepts.text;
+  byId("query-image").hidden = !memory.accepts.images;
+  byId("sources").replaceChildren(...memory.sources.map(([name, count]) => make("label", {},
     make("input", { type: "checkbox", checked: true, name: "source", value: name }),
     make("span", {}, `${name} (${count.toLocaleString("en")})`))));
   await search();
 }
 
+/** Searches by the query, or for the neighbours of the entry `near`. */
 async function search(near) {
-  const { index, accepts } = chosen();
+  const { index, accepts } = selectedMemory();
   nearTo = near;
-  const boxes = [...document.querySelectorAll("[name=source]")];
-  const sources = boxes.filter((box) => box.checked).map((box) => box.value);
+  const checkboxes = [...document.querySelectorAll("[name=source]")];
+  const sources = checkboxes.filter((checkbox) => checkbox.checked).map((checkbox) => checkbox.value);
   if (sources.length === 0) {
-    at("found").textContent = "Select at least one source.";
-    at("hits").replaceChildren();
+    byId("found").textContent = "Select at least one source.";
+    byId("hits").replaceChildren();
     return;
   }
   const request = {
-    k: Math.min(Math.max(Math.round(Number(at("k").value)) || 10, 1), 200),
-    sources: sources.length < boxes.length ? sources : [],
-    containing: at("containing").value,
+    k: Math.min(Math.max(Math.round(Number(byId("k").value)) || 10, 1), 200),
+    sources: sources.length < checkboxes.length ? sources : [],
+    containing: byId("containing").value,
   };
   if (near !== undefined) request.near = near;
-  else Object.assign(request, { text: accepts.text ? at("words").value : "", image: accepts.images ? queryImage.bytes() : "" });
+  else Object.assign(request, { text: accepts.text ? byId("words").value : "", image: accepts.images ? queryImage.asBase64() : "" });
   searches += 1;
-  const mine = searches;
-  const read = await waiting(at("hits"), () => ask(`/api/memories/${index}/search`, request));
-  if (!read || mine !== searches) return;
-  const [seconds, encoding] = read.seconds;
+  const searchNumber = searches;
+  const response = await waiting(byId("hits"), () => ask(`/api/memories/${index}/search`, request));
+  if (!response || searchNumber !== searches) return;
+  const [seconds, encoding] = response.seconds;
   const milliseconds = (time) => `${formatNumber(time * 1000)} ms`;
-  const took = seconds === 0
+  const duration = seconds === 0
     ? `encoded and searched in ${milliseconds(encoding)}`
     : `searched in ${milliseconds(seconds)}, query encoded in ${milliseconds(encoding)}`;
   const order = near !== undefined ? `nearest to entry ${near}` : request.text || request.image ? "nearest to the query" : "the first in the memory";
-  const among = read.containing === null ? "" : ` of ${read.containing.toLocaleString("en")} that contain these words`;
-  at("found").textContent = `${read.hits.length} entries, ${order}${among}; generation ${read.generation}; ${took}`;
-  keepingFocus(() => at("hits").replaceChildren(...read.hits.map((hit) => hitCard(index, hit))));
+  const matches = response.containing === null ? "" : ` of ${response.containing.toLocaleString("en")} that contain these words`;
+  byId("found").textContent = `${response.hits.length} entries, ${order}${matches}; generation ${response.generation}; ${duration}`;
+  keepingFocus(() => byId("hits").replaceChildren(...response.hits.map((hit) => hitCard(index, hit))));
 }
 
 /** The image of an entry, or its name if the file is missing. */
 export function entryImage(memory, { id, image }) {
   if (!image || memory === undefined) return null;
-  const view = make("img", { alt: "", loading: "lazy", src: `/api/memories/${memory}/images/${id}` });
-  view.addEventListener("error", () => view.replaceWith(make("small", { className: "soft" }, image)));
-  return view;
+  const element = make("img", { alt: "", loading: "lazy", src: `/api/memories/${memory}/images/${id}` });
+  element.addEventListener("error", () => element.replaceWith(make("small", { className: "soft" }, image)));
+  return element;
 }
 
 function hitCard(memory, hit) {
-  const about = [
+  const details = [
     hit.score !== null && `score ${hit.score.toFixed(4)}`,
     hit.gate !== null && `gate ${hit.gate.toFixed(3)}`,
     `entry ${hit.id}`,
@@ -81,19 +82,19 @@ function hitCard(memory, hit) {
   button.dataset.control = `neighbours ${hit.id}`;
   button.addEventListener("click", () => search(hit.id));
   return make("li", { className: "card entry" }, make("div", {}, entryImage(memory, hit)),
-    make("div", {}, make("p", {}, hit.text || hit.image || "no text"), make("p", { className: "soft" }, about)), button);
+    make("div", {}, make("p", {}, hit.text || hit.image || "no text"), make("p", { className: "soft" }, details)), button);
 }
 
 export async function startMemory(allMemories) {
   memories = allMemories;
-  queryImage = imageField(at("query-image"), () => search());
-  fill(at("memories"), memories.map((memory) => [memory.index, memory.name]));
-  at("memories").addEventListener("change", chooseMemory);
-  at("search").addEventListener("submit", (event) => {
+  queryImage = imageField(byId("query-image"), () => search());
+  fill(byId("memories"), memories.map((memory) => [memory.index, memory.name]));
+  byId("memories").addEventListener("change", chooseMemory);
+  byId("search").addEventListener("submit", (event) => {
     event.preventDefault();
-    search(document.activeElement === at("containing") ? nearTo : undefined);
+    search(document.activeElement === byId("containing") ? nearTo : undefined);
   });
-  at("sources").addEventListener("change", () => search(nearTo));
-  at("containing").addEventListener("change", () => search(nearTo));
+  byId("sources").addEventListener("change", () => search(nearTo));
+  byId("containing").addEventListener("change", () => search(nearTo));
   await chooseMemory();
 }

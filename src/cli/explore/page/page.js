@@ -1,15 +1,17 @@
 // Functions shared by all tabs.
 
-export const at = (id) => document.getElementById(id);
+/** Returns the element with an id. */
+export const byId = (id) => document.getElementById(id);
 
+/** Creates an HTML element with properties and children; null and undefined children are skipped. */
 export function make(name, properties, ...children) {
   const node = Object.assign(document.createElement(name), properties);
   node.append(...children.filter((child) => child !== null && child !== undefined));
   return node;
 }
 
-/** The address of the request whose error is shown. */
-let failing = null;
+/** The path of the request whose error is shown; null if no error is shown. */
+let failedPath = null;
 
 /** Requests JSON from an address. On failure, shows the error on the page and returns null. */
 export async function ask(address, body) {
@@ -20,11 +22,11 @@ export async function ask(address, body) {
   };
   try {
     const response = await fetch(address, options);
-    const read = await response.json();
-    if (!response.ok) throw new Error(read.error ?? response.statusText);
+    const data = await response.json();
+    if (!response.ok) throw new Error(data.error ?? response.statusText);
     // A successful request hides only an error of a request to the same address.
-    if (failing === pathOf(address)) hideError();
-    return read;
+    if (failedPath === pathOf(address)) hideError();
+    return data;
   } catch (error) {
     showError(error, address);
     return null;
@@ -46,26 +48,26 @@ export async function load(address) {
 const pathOf = (address) => address.split("?")[0];
 
 function hideError() {
-  failing = null;
-  at("failure").hidden = true;
+  failedPath = null;
+  byId("failure").hidden = true;
 }
 
 // The next user action hides the error.
 for (const event of ["change", "submit", "click"]) document.addEventListener(event, hideError, true);
 
 function showError(error, address) {
-  failing = pathOf(address);
+  failedPath = pathOf(address);
   const message = error instanceof TypeError ? "the program does not respond: is `engram explore` still running?" : error.message;
-  at("failure").textContent = message;
-  at("failure").hidden = false;
+  byId("failure").textContent = message;
+  byId("failure").hidden = false;
 }
 
 /** Runs `work`, which replaces parts of the page, and restores the focus by `data-control`. */
 export function keepingFocus(work) {
   const control = document.activeElement?.dataset?.control;
   work();
-  const again = [...document.querySelectorAll("[data-control]")].find((one) => one.dataset.control === control);
-  if (control !== undefined) again?.focus();
+  const restored = [...document.querySelectorAll("[data-control]")].find((element) => element.dataset.control === control);
+  if (control !== undefined) restored?.focus();
 }
 
 /** Fills a `select` element with options `[value, text]`. */
@@ -84,51 +86,51 @@ export async function waiting(part, work) {
 }
 
 /**
- * A field for an image: the user selects a file or drops one. Calls `changed` after each change. `bytes()` returns the
- * file in base64, or an empty string without a file.
+ * A field for an image: the user selects a file or drops one. Calls `onChange` after each change. `asBase64()` returns
+ * the file, or an empty string if none is selected.
  */
-export function imageField(container, changed) {
+export function imageField(container, onChange) {
   let base64 = "";
   const input = make("input", { type: "file", accept: "image/*" });
   const preview = make("img", { alt: "The selected image", hidden: true });
-  const without = make("button", { type: "button", hidden: true }, "Remove");
+  const removeButton = make("button", { type: "button", hidden: true }, "Remove");
   container.classList.add("drop");
-  container.append(make("label", {}, "Image ", input), make("span", {}, "or drop one here"), preview, without);
+  container.append(make("label", {}, "Image ", input), make("span", {}, "or drop one here"), preview, removeButton);
 
-  async function take(file) {
+  async function setFile(file) {
     const bytes = new Uint8Array(await file.arrayBuffer());
-    let text = "";
+    let binary = "";
     for (let start = 0; start < bytes.length; start += 0x8000) {
-      text += String.fromCharCode(...bytes.subarray(start, start + 0x8000));
+      binary += String.fromCharCode(...bytes.subarray(start, start + 0x8000));
     }
-    base64 = btoa(text);
+    base64 = btoa(binary);
     URL.revokeObjectURL(preview.src);
     preview.src = URL.createObjectURL(file);
-    preview.hidden = without.hidden = false;
+    preview.hidden = removeButton.hidden = false;
   }
 
   input.addEventListener("change", async () => {
     if (input.files.length === 0) return;
-    await take(input.files[0]);
-    changed();
+    await setFile(input.files[0]);
+    onChange();
   });
-  without.addEventListener("click", () => {
+  removeButton.addEventListener("click", () => {
     base64 = "";
     input.value = "";
-    preview.hidden = without.hidden = true;
-    changed();
+    preview.hidden = removeButton.hidden = true;
+    onChange();
   });
-  for (const event of ["dragover", "dragleave", "drop"]) {
-    container.addEventListener(event, async (dragged) => {
-      dragged.preventDefault();
-      container.classList.toggle("over", event === "dragover");
-      if (event !== "drop" || dragged.dataTransfer.files.length === 0) return;
-      await take(dragged.dataTransfer.files[0]);
-      changed();
+  for (const type of ["dragover", "dragleave", "drop"]) {
+    container.addEventListener(type, async (event) => {
+      event.preventDefault();
+      container.classList.toggle("over", type === "dragover");
+      if (type !== "drop" || event.dataTransfer.files.length === 0) return;
+      await setFile(event.dataTransfer.files[0]);
+      onChange();
     });
   }
-  return { bytes: () => base64, take };
+  return { asBase64: () => base64, setFile };
 }
 
 // An image dropped outside the field must not replace the page.
-for (const event of ["dragover", "drop"]) document.addEventListener(event, (dragged) => dragged.preventDefault());
+for (const type of ["dragover", "drop"]) document.addEventListener(type, (event) => event.preventDefault());
