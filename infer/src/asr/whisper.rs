@@ -259,8 +259,11 @@ impl WhisperAsr {
 
     /// The maximum number of tokens in the text of a clip with this many samples.
     fn max_tokens(&self, samples: usize, options: &TranscribeOptions) -> usize {
-        let rate =
-            if self.multilingual { MULTILINGUAL_TOKENS_PER_SECOND } else { ENGLISH_TOKENS_PER_SECOND };
+        let rate = if self.multilingual {
+            MULTILINGUAL_TOKENS_PER_SECOND
+        } else {
+            ENGLISH_TOKENS_PER_SECOND
+        };
         let seconds = samples_to_seconds(samples);
         // Timestamps are tokens, too.
         let extra = EXTRA_TOKENS * if options.timestamps { 2 } else { 1 };

@@ -23,10 +23,10 @@ const ORIENTATIONS: usize = 8;
 pub struct BatchAugmentation(usize);
 
 impl BatchAugmentation {
-    /// Draws an augmentation other than the identity with probability `share`, and otherwise the
+    /// With this probability, draws an augmentation other than the identity; otherwise returns the
     /// identity.
-    pub fn draw(share: f64, rng: &mut ChaCha8Rng) -> Self {
-        if rng.random_bool(share) {
+    pub fn draw(probability: f64, rng: &mut ChaCha8Rng) -> Self {
+        if rng.random_bool(probability) {
             Self(rng.random_range(1..COLOURS.len() * ORIENTATIONS))
         } else {
             Self(0)
@@ -45,17 +45,17 @@ impl BatchAugmentation {
 
     /// Augments the pixels `[3, edge, edge]` of an image.
     fn apply(self, pixels: &mut [f32], edge: usize) {
-        let before = pixels.to_vec();
+        let original = pixels.to_vec();
         let (colours, orientation) = (COLOURS[self.0 / ORIENTATIONS], self.0 % ORIENTATIONS);
         let last = edge - 1;
-        for (plane, from) in pixels.chunks_exact_mut(edge * edge).zip(colours) {
-            let from = &before[from * edge * edge..][..edge * edge];
+        for (plane, channel) in pixels.chunks_exact_mut(edge * edge).zip(colours) {
+            let source = &original[channel * edge * edge..][..edge * edge];
             for (y, row) in plane.chunks_exact_mut(edge).enumerate() {
                 for (x, value) in row.iter_mut().enumerate() {
                     let x = if orientation & 1 == 1 { last - x } else { x };
                     let y = if orientation & 2 == 2 { last - y } else { y };
                     let (y, x) = if orientation & 4 == 4 { (x, y) } else { (y, x) };
-                    *value = from[y * edge + x];
+                    *value = source[y * edge + x];
                 }
             }
         }
@@ -79,9 +79,9 @@ mod tests {
             BatchAugmentation(index).apply(&mut pixels, 3);
             pixels.into_iter().map(|value| value as u8).collect::<Vec<u8>>()
         };
-        let all: HashSet<Vec<u8>> = (0..48).map(augmented).collect();
-        assert_eq!(all.len(), 48);
-        for pixels in all {
+        let distinct: HashSet<Vec<u8>> = (0..48).map(augmented).collect();
+        assert_eq!(distinct.len(), 48);
+        for pixels in distinct {
             assert_eq!(pixels.into_iter().collect::<HashSet<u8>>().len(), 27);
         }
         assert_eq!(augmented(0), (0..27).collect::<Vec<u8>>());
@@ -103,13 +103,13 @@ mod tests {
     }
 
     #[test]
-    fn the_share_of_augmented_batches_equals_the_setting() {
+    fn batches_are_augmented_with_the_given_probability() {
         let mut rng = ChaCha8Rng::seed_from_u64(1);
-        let mut drawn = |share| {
-            let drawn = (0..1000).map(|_| BatchAugmentation::draw(share, &mut rng));
+        let mut augmented_count = |probability| {
+            let drawn = (0..1000).map(|_| BatchAugmentation::draw(probability, &mut rng));
             drawn.filter(|augmentation| *augmentation != BatchAugmentation::default()).count()
         };
-        assert_eq!([drawn(0.0), drawn(1.0)], [0, 1000]);
-        assert!((420..580).contains(&drawn(0.5)));
+        assert_eq!([augmented_count(0.0), augmented_count(1.0)], [0, 1000]);
+        assert!((420..580).contains(&augmented_count(0.5)));
     }
 }
