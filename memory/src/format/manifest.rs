@@ -243,7 +243,7 @@ impl Manifest {
     /// reader holds it, no writer removes the generation.
     ///
     /// # Errors
-    /// see [`Manifest::current`]
+    /// The errors of [`Manifest::current`].
     pub(crate) fn open_current(memory: &Path) -> Result<(Self, File), MemoryError> {
         let Some(pointer) = Pointer::read(memory)? else {
             // A killed first build leaves no pointer.
