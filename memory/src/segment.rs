@@ -14,7 +14,7 @@ use crate::error::MemoryError;
 use crate::format::file::{CheckedFile, FileWriter};
 use crate::format::manifest::{Manifest, SegmentRecord, ValueDtype, ValueFormat};
 use crate::format::tensor::{MappedTensor, TensorWriter};
-use crate::search::bf16::rounding;
+use crate::search::bf16::rounding_error;
 
 /// Rows to be written to a memory.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -310,7 +310,7 @@ pub(crate) fn write_segment(
         check_count("key components", entries.len() * manifest.width, batch_keys.len())?;
         for (row, key) in batch_keys.chunks_mut(manifest.width).enumerate() {
             longest_key = longest_key.max(check_key(first_row + row, key, manifest.normalised)?);
-            largest_rounding = largest_rounding.max(rounding(key));
+            largest_rounding = largest_rounding.max(rounding_error(key));
         }
         keys.write(&batch_keys)?;
         let size = manifest.value_len();
