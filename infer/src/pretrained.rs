@@ -143,8 +143,8 @@ impl PretrainedFolder {
     /// # Errors
     /// [`InferError::Data`]
     pub fn image_processor(&self) -> Result<(PathBuf, Preprocessing)> {
-        if let Some(found) = self.optional_image_processor()? {
-            return Ok(found);
+        if let Some(processor) = self.optional_image_processor()? {
+            return Ok(processor);
         }
         let path = self.file(IMAGE_PROCESSOR)?;
         let preprocessing = Preprocessing::read(&path)?;

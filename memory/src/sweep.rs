@@ -180,7 +180,7 @@ pub(crate) fn sweep_except(
         unmark(&memory.join(folder_name(current.generation)))?;
     }
     let candidates = candidates(memory).map_err(MemoryError::read(memory))?;
-    let (mut old, mut unneeded) = (Vec::new(), Vec::new());
+    let (mut older, mut unneeded) = (Vec::new(), Vec::new());
     for candidate in candidates {
         if needed.contains(&candidate.name) {
             continue;
@@ -190,18 +190,18 @@ pub(crate) fn sweep_except(
             Some(manifest)
                 if current.is_some_and(|current| candidate.number < current.generation) =>
             {
-                old.push((candidate, manifest));
+                older.push((candidate, manifest));
             }
             None if candidate.is_unfinished() => unneeded.push(candidate),
             _ => {}
         }
     }
-    for (candidate, manifest) in &old {
+    for (candidate, manifest) in &older {
         if has_reader(&candidate.path) {
             needed.extend(manifest.folders());
         }
     }
-    unneeded.extend(old.into_iter().map(|(candidate, _)| candidate));
+    unneeded.extend(older.into_iter().map(|(candidate, _)| candidate));
     for candidate in unneeded.iter().filter(|candidate| !needed.contains(&candidate.name)) {
         remove_generation(&candidate.path).map_err(MemoryError::write(&candidate.path))?;
     }

@@ -65,17 +65,17 @@ fn every_corpus_has_a_target() {
 fn truncated_and_bit_flipped_files_are_read_or_refused() {
     let mut rng = Rng::new(35);
     for (name, _) in targets::TARGETS {
-        let good: Vec<Vec<u8>> = corpus_inputs(name)
+        let good_inputs: Vec<Vec<u8>> = corpus_inputs(name)
             .into_iter()
             .filter(|(file, _)| file.starts_with("good"))
             .map(|(_, bytes)| bytes)
             .collect();
-        assert!(!good.is_empty(), "{name}");
-        for bytes in &good {
+        assert!(!good_inputs.is_empty(), "{name}");
+        for bytes in &good_inputs {
             (0..bytes.len()).for_each(|end| targets::run(name, &bytes[..end]));
         }
         for round in 0..FLIPPED_INPUTS {
-            let mut bytes = good[round % good.len()].clone();
+            let mut bytes = good_inputs[round % good_inputs.len()].clone();
             for _ in 0..=rng.below(3) {
                 let index = rng.below(bytes.len() as u64) as usize;
                 bytes[index] ^= 1 << rng.below(8);

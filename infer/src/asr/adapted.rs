@@ -101,18 +101,18 @@ impl AvformerRunConfig {
         check_checksums(run)?;
         let path = run.join(Self::FILE);
         let bytes = std::fs::read(&path).map_err(InferError::io(&path))?;
-        let bad = |reason: String| InferError::Transcribe {
+        let invalid = |reason: String| InferError::Transcribe {
             reason: format!(
                 "{}: {reason}; use the folder of a finished run of `engram train avformer`",
                 path.display()
             ),
         };
         let config: Self = serde_json::from_slice(&bytes)
-            .map_err(|error| bad(format!("line {}: {error}", error.line())))?;
+            .map_err(|error| invalid(format!("line {}: {error}", error.line())))?;
         if config.model_type != Self::MODEL_TYPE {
-            return Err(bad(format!("has the model type `{}`", config.model_type)));
+            return Err(invalid(format!("has the model type `{}`", config.model_type)));
         }
-        config.check(&bytes).map_err(bad)?;
+        config.check(&bytes).map_err(invalid)?;
         // A run folder may be moved together with models in its subfolders.
         let resolved = |name: String| match run.join(&name) {
             path if path.is_dir() && !Path::new(&name).exists() => path.display().to_string(),

@@ -107,8 +107,8 @@ impl Layout {
     fn settings_file(&self) -> Result<Option<(String, String)>> {
         let file_count = if self.has_modules() { TransformerSettings::FILES.len() } else { 1 };
         for file in &TransformerSettings::FILES[..file_count] {
-            if let Some(found) = self.transformer().optional_text(file)? {
-                return Ok(Some(found));
+            if let Some(settings) = self.transformer().optional_text(file)? {
+                return Ok(Some(settings));
             }
         }
         Ok(None)

@@ -183,9 +183,10 @@ fn typical_duration(pieces: &[Vec<Piece>]) -> f64 {
     let durations = pieces.iter().flatten().map(|piece| piece.end - piece.start);
     let mut durations: Vec<f64> = durations.filter(|duration| *duration > 0.0).collect();
     durations.sort_unstable_by(f64::total_cmp);
-    let at = |i: usize| durations.get(i).copied().unwrap_or_default();
+    let duration = |i: usize| durations.get(i).copied().unwrap_or_default();
     let count = durations.len();
-    (0.5 * (at(count.saturating_sub(1) / 2) + at(count / 2))).min(MAX_TYPICAL_DURATION)
+    let median = 0.5 * (duration(count.saturating_sub(1) / 2) + duration(count / 2));
+    median.min(MAX_TYPICAL_DURATION)
 }
 
 /// Joins the pieces of a segment to words. Punctuation does not affect the times or the probability
