@@ -119,7 +119,7 @@ impl PretrainedFolder {
         self.location.file(&self.path_of(name), &self.settings)
     }
 
-    /// The path of an optional file.
+    /// The path of an optional file; `None` if it is missing.
     ///
     /// # Errors
     /// [`InferError::Data`] if the Hub cannot be reached.
@@ -127,7 +127,7 @@ impl PretrainedFolder {
         Ok(self.location.optional_file(&self.path_of(name), &self.settings)?)
     }
 
-    /// The text of an optional file, and its name for messages.
+    /// The text of an optional file, and its name for messages; `None` if it is missing.
     ///
     /// # Errors
     /// The errors of [`optional`](Self::optional); [`InferError::Io`].

@@ -31,12 +31,12 @@ enum File {
     Blob { blob: String },
 }
 
-fn fixture(file: &str) -> PathBuf {
+fn fixture_path(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/sentence_transformers").join(file)
 }
 
-fn folders() -> Fixture {
-    serde_json::from_slice(&fs::read(fixture("folders.json")).unwrap()).unwrap()
+fn fixture() -> Fixture {
+    serde_json::from_slice(&fs::read(fixture_path("folders.json")).unwrap()).unwrap()
 }
 
 impl Folder {
@@ -48,7 +48,7 @@ impl Folder {
             match file {
                 File::Text(text) => fs::write(path, text).unwrap(),
                 File::Blob { blob } => {
-                    fs::copy(fixture("blobs").join(blob), path).unwrap();
+                    fs::copy(fixture_path("blobs").join(blob), path).unwrap();
                 }
             }
         }
@@ -58,7 +58,7 @@ impl Folder {
 /// Copies a folder of the fixture to a temporary folder.
 fn copied(name: &str) -> tempfile::TempDir {
     let temporary = tempfile::tempdir().unwrap();
-    let folders = folders().folders;
+    let folders = fixture().folders;
     folders.iter().find(|folder| folder.name == name).unwrap().write(temporary.path());
     temporary
 }
@@ -76,7 +76,7 @@ fn error_of(folder: &Path) -> String {
 
 #[test]
 fn embeddings_of_every_folder_equal_those_of_sentence_transformers() {
-    let Fixture { texts, folders } = folders();
+    let Fixture { texts, folders } = fixture();
     assert!(folders.len() >= 40, "{} folders", folders.len());
     let mut failures = Vec::new();
     for folder in folders {
@@ -112,7 +112,7 @@ fn embeddings_of_every_folder_equal_those_of_sentence_transformers() {
         }
         if let Some(expected) = folder.expected.get("image") {
             let encoder = Encoder::open(location).unwrap();
-            let item = Item { text: None, image: Some(&fixture("image.png")) };
+            let item = Item { text: None, image: Some(&fixture_path("image.png")) };
             let embeddings = encoder.encode(&[&encoder.prepare(item).unwrap()]).unwrap();
             compare(&format!("{}, image", folder.name), &embeddings, expected, &mut failures);
         }

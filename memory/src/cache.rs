@@ -26,18 +26,18 @@ use crate::segment::StoredValue;
 pub struct CacheSettings {
     /// The maximum size of the cached values, in bytes. A full cache drops rarely read values.
     pub capacity_bytes: u64,
-    /// The hit rate of a lookup, from 0 to 1, at and above which its misses are read in the
-    /// background and reported as missing. HPS uses 0.9. With `None`, lookups wait for all values,
-    /// so the same lookups return the same values.
+    /// The minimum hit rate of a lookup, from 0 to 1, for background reading: the lookup then
+    /// reports its misses as missing. HPS uses 0.9. With `None`, lookups wait for all values, so the
+    /// same lookups return the same values.
     pub background_from: Option<f64>,
 }
 
 /// The values of a lookup.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CachedValues {
-    /// `[rows, tokens, width]`; zeros for missing values.
+    /// The values, `[rows, tokens, width]`; zeros for missing values.
     pub values: Vec<f32>,
-    /// For each row, whether its value is in `values`.
+    /// For each row, whether its value was read.
     pub present: Vec<bool>,
 }
 
@@ -69,14 +69,14 @@ impl CacheStatistics {
 type Key = (u64, u32);
 
 /// A value in main memory, in the format of its file (f16, or int8 with scales).
-type HotValue = Arc<StoredValue<'static>>;
+type OwnedValue = Arc<StoredValue<'static>>;
 
 /// Weighs cached values by their bytes.
 #[derive(Debug, Clone)]
 struct ByteWeighter;
 
-impl Weighter<Key, HotValue> for ByteWeighter {
-    fn weight(&self, _: &Key, value: &HotValue) -> u64 {
+impl Weighter<Key, OwnedValue> for ByteWeighter {
+    fn weight(&self, _: &Key, value: &OwnedValue) -> u64 {
         value.bytes() as u64
     }
 }
@@ -84,7 +84,7 @@ impl Weighter<Key, HotValue> for ByteWeighter {
 /// State shared by the worker and the lookups.
 #[derive(Debug)]
 struct Shared {
-    cache: Cache<Key, HotValue, ByteWeighter>,
+    cache: Cache<Key, OwnedValue, ByteWeighter>,
     /// The number of unfinished jobs, and the worker's first error.
     pending: Mutex<(usize, Option<MemoryError>)>,
     /// Notified after each job.
@@ -163,7 +163,7 @@ impl ValueCache {
         if let Some(error) = self.pending().1.take() {
             return Err(error);
         }
-        let mut value_of: HashMap<Row, Option<HotValue>> = HashMap::with_capacity(rows.len());
+        let mut value_of: HashMap<Row, Option<OwnedValue>> = HashMap::with_capacity(rows.len());
         let mut missing = Vec::new();
         for row in rows {
             if !value_of.contains_key(row) {
@@ -194,7 +194,7 @@ impl ValueCache {
             }
         }
         let size = generation.value_len();
-        let row_values: Vec<Option<&HotValue>> =
+        let row_values: Vec<Option<&OwnedValue>> =
             rows.iter().map(|row| value_of.get(row).and_then(Option::as_ref)).collect();
         values.present.clear();
         values.present.extend(row_values.iter().map(Option::is_some));
@@ -233,8 +233,8 @@ impl ValueCache {
 
 impl Shared {
     /// Reads values from the files and caches them.
-    fn fill(&self, generation: &Generation, rows: &[Row]) -> Result<Vec<HotValue>, MemoryError> {
-        let read = |row: &Row| -> Result<HotValue, MemoryError> {
+    fn fill(&self, generation: &Generation, rows: &[Row]) -> Result<Vec<OwnedValue>, MemoryError> {
+        let read = |row: &Row| -> Result<OwnedValue, MemoryError> {
             let value = Arc::new(generation.stored_value(*row)?.copied());
             self.cache.insert(generation.value_key(*row)?, Arc::clone(&value));
             Ok(value)

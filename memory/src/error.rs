@@ -200,7 +200,7 @@ pub enum MemoryError {
     InvalidOption {
         /// The setting.
         option: &'static str,
-        /// Its value.
+        /// The value of the setting.
         found: String,
         /// The valid values.
         expected: &'static str,
@@ -208,14 +208,17 @@ pub enum MemoryError {
 }
 
 impl MemoryError {
+    /// Wraps an error of reading a file, for `map_err`.
     pub(crate) fn read(file: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Read { file: file.to_owned(), source }
     }
 
+    /// Wraps an error of writing a file, for `map_err`.
     pub(crate) fn write(file: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Write { file: file.to_owned(), source }
     }
 
+    /// Creates a [`Corrupt`](Self::Corrupt) error. The reason is a clause after the file name.
     pub(crate) fn corrupt(file: &Path, reason: impl Into<String>) -> Self {
         Self::Corrupt { file: file.to_owned(), reason: one_line(&reason.into()) }
     }

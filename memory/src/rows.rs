@@ -42,6 +42,7 @@ pub struct RowReader {
     total_rows: usize,
     /// The number of rows still to be read.
     remaining_rows: usize,
+    /// Whether a batch could not be read.
     failed: bool,
 }
 

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_in_headers_allocate_no_memory() {
+    fn invalid_headers_give_one_line_errors() {
         let folder = tempfile::tempdir().unwrap();
         let error_of = |name: &str, bytes: &[u8]| {
             let path = folder.path().join(name);

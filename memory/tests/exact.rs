@@ -32,8 +32,8 @@ fn memory(folder: &std::path::Path, width: usize, normalised: bool) -> (Writer, 
         keys: rows.keys[range.start * width..range.end * width].to_vec(),
         values: Vec::new(),
     };
-    let first = [Ok(part(0..700)), Ok(part(700..1000))].into_iter();
-    let mut writer = Writer::create(folder, format, 1000, first).unwrap();
+    let first_batches = [Ok(part(0..700)), Ok(part(700..1000))].into_iter();
+    let mut writer = Writer::create(folder, format, 1000, first_batches).unwrap();
     writer.add(1999, [Ok(part(1000..2999))].into_iter()).unwrap();
     writer.add(1, [Ok(part(2999..3000))].into_iter()).unwrap();
     let deleted: Vec<i64> = (0..ROWS as i64).filter(|id| id % 11 == 3).collect();

@@ -55,13 +55,14 @@ impl ConformerAsr {
     /// # Errors
     /// The errors of [`WhisperAsr::boost_builder`].
     pub fn boost_builder(&self, weight: Option<f32>) -> Result<BoostTreeBuilder<'_>> {
-        BoostTreeBuilder::of_closed(self.tokenizer(), weight.unwrap_or(CONFORMER_BOOST_WEIGHT))
+        let weight = weight.unwrap_or(CONFORMER_BOOST_WEIGHT);
+        BoostTreeBuilder::with_closed_vocabulary(self.tokenizer(), weight)
     }
 }
 
 impl<'a> BoostTreeBuilder<'a> {
     /// Creates a builder for a vocabulary that cannot express every text.
-    fn of_closed(tokenizer: &'a SpeechTokenizer, weight: f32) -> Result<Self> {
+    fn with_closed_vocabulary(tokenizer: &'a SpeechTokenizer, weight: f32) -> Result<Self> {
         let texts = texts_after_a_letter(tokenizer)?;
         let is_space = |text: &String| !text.is_empty() && text.trim().is_empty();
         let is_space = texts.iter().map(is_space).collect();
@@ -209,7 +210,7 @@ mod tests {
 
     /// The total bonus of each text at weight 2, including the end of the text.
     fn bonuses(tokenizer: &SpeechTokenizer, words: &[&str], texts: &[&str]) -> Result<Vec<f32>> {
-        let tree = BoostTreeBuilder::of_closed(tokenizer, 2.0)?.tree(words)?;
+        let tree = BoostTreeBuilder::with_closed_vocabulary(tokenizer, 2.0)?.tree(words)?;
         let total = |text: &&str| {
             let (mut state, mut sum) = (BoostState::default(), 0.0);
             for token in tokenizer.encode_strict(text)? {
@@ -230,7 +231,7 @@ mod tests {
         assert_eq!(bonuses(&letters, &words, &texts)?, expected);
         let error = bonuses(&letters, &["oak", "café au lait"], &[]).unwrap_err().to_string();
         assert!(error.contains("'é' of \"café au lait\""), "{error}");
-        assert!(BoostTreeBuilder::of_closed(&letters, f32::NAN).is_err());
+        assert!(BoostTreeBuilder::with_closed_vocabulary(&letters, f32::NAN).is_err());
         Ok(())
     }
 

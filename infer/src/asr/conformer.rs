@@ -284,11 +284,11 @@ impl ConformerAsr {
         let tokens: Vec<u32> = segment.iter().map(|timed| timed.token).collect();
         let (mut words, mut is_open) = (Vec::<(Word, usize)>::new(), false);
         for (timed, piece) in segment.iter().zip(self.tokenizer.pieces(&tokens)?) {
-            let begins = piece.starts_with(char::is_whitespace);
-            if let Some((word, _)) = words.last_mut().filter(|_| is_open && begins) {
+            let starts_word = piece.starts_with(char::is_whitespace);
+            if let Some((word, _)) = words.last_mut().filter(|_| is_open && starts_word) {
                 word.end = timed.time;
             }
-            is_open &= !begins;
+            is_open &= !starts_word;
             let text = piece.trim();
             if text.is_empty() {
                 continue;

@@ -399,8 +399,8 @@ fn run<E>(
     }
 }
 
-/// Splits words into segments of at most about [`SEGMENT_SECONDS`], at pauses and ends of
-/// sentences.
+/// Splits words into segments at pauses and ends of sentences. A segment of several words is shorter
+/// than [`SEGMENT_SECONDS`].
 fn segments(words: &[FinalWord]) -> Vec<Segment> {
     let mut segments = Vec::<Segment>::new();
     let mut is_open = false;

@@ -198,12 +198,17 @@ impl Layout {
     pub(super) fn check_clip(&self) -> Result<()> {
         for module in &self.modules[1..] {
             if !matches!(module.kind, ModuleKind::Normalize | ModuleKind::Dropout) {
-                let reason = format!("the module {:?} after CLIP is not supported", module.kind);
+                let reason = format!(
+                    "the module {:?} after CLIP is not supported; use another model",
+                    module.kind
+                );
                 return Err(self.unsupported(&reason));
             }
         }
         match self.prompts.truncate_dim {
-            Some(_) => Err(self.unsupported("`truncate_dim` is not supported for CLIP")),
+            Some(_) => {
+                Err(self.unsupported("`truncate_dim` is not supported for CLIP; use another model"))
+            }
             None => Ok(()),
         }
     }

@@ -27,13 +27,13 @@ impl Answers {
         let mut answers = Self { texts: Vec::new(), retrieved: Vec::new() };
         for examples in examples.chunks(QUESTIONS_PER_BATCH) {
             stop.check()?;
-            answers.add(forward, examples)?;
+            answers.add_batch(forward, examples)?;
         }
         Ok(answers)
     }
 
     /// Answers a batch of examples.
-    fn add(&mut self, forward: &Forward<'_>, examples: &[&Example]) -> Result<()> {
+    fn add_batch(&mut self, forward: &Forward<'_>, examples: &[&Example]) -> Result<()> {
         let mode = Mode::inference();
         let sequencer = forward.sequencer;
         let texts: Vec<Vec<u32>> =

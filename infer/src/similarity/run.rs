@@ -168,6 +168,7 @@ pub(super) struct RunRecipe {
 }
 
 impl RunRecipe {
+    /// Reads and checks the recipe of a run.
     pub(super) fn read(folder: &Path) -> Result<Self> {
         let path = folder.join(RECIPE);
         let text = fs::read_to_string(&path).map_err(InferError::io(&path))?;

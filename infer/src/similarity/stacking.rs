@@ -51,7 +51,8 @@ impl Stacking {
         features(rows, scores).iter().map(|features| self.predict_row(features)).collect()
     }
 
-    /// Cross-fitted scores of the training rows: each row is predicted by a fit on other anchors.
+    /// Predicts the scores of the training rows by cross-fitting: each row is predicted by a fit on
+    /// other anchors. `scores` has one list per variant.
     pub fn cross_fitted(rows: &[PhrasePair], scores: &[Vec<f64>]) -> Vec<f64> {
         let anchors: BTreeSet<&str> = rows.iter().map(|row| row.anchor.as_str()).collect();
         let anchors: Vec<&str> = anchors.into_iter().collect();
@@ -163,7 +164,7 @@ fn solve(mut a: Vec<f64>, mut b: Vec<f64>) -> Vec<f64> {
     b
 }
 
-/// The gold scores of rows; 0 for a row without one.
+/// The gold scores of rows; 0 for a row without a gold score.
 fn gold(rows: &[PhrasePair]) -> Vec<f64> {
     rows.iter().map(|row| f64::from(row.score.unwrap_or(0.0))).collect()
 }

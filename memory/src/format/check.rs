@@ -64,7 +64,7 @@ impl GraphRecord {
         if !nodes.contains(&self.nodes) || self.entry as usize >= self.nodes {
             let (nodes, entry) = (self.nodes, self.entry);
             return Err(format!(
-                "has a graph of {nodes} nodes for {rows} rows, with entry {entry}"
+                "has a graph of {nodes} nodes for {rows} rows, with the entry node {entry}"
             ));
         }
         Ok(())

@@ -23,7 +23,7 @@ pub struct FileRecord {
     pub name: String,
     /// The size in bytes.
     pub bytes: u64,
-    /// SHA-256 of the whole file, in hexadecimal.
+    /// The SHA-256 of the whole file, in hexadecimal.
     pub sha256: String,
     /// The CRC-32 of each block of 1 MiB, as eight hexadecimal digits each, concatenated.
     pub crc32: String,
@@ -37,7 +37,7 @@ pub(crate) struct FileWriter {
     bytes: u64,
     sha256: Sha256,
     /// The CRC-32 of the current block.
-    block: crc32fast::Hasher,
+    block_crc32: crc32fast::Hasher,
     /// The CRC-32 of each complete block, in hexadecimal.
     crc32: String,
 }
@@ -50,7 +50,7 @@ impl FileWriter {
             file: BufWriter::with_capacity(BLOCK, file),
             bytes: 0,
             sha256: Sha256::new(),
-            block: crc32fast::Hasher::new(),
+            block_crc32: crc32fast::Hasher::new(),
             crc32: String::new(),
         })
     }
@@ -61,7 +61,7 @@ impl FileWriter {
         while !bytes.is_empty() {
             let room = BLOCK - (self.bytes % BLOCK as u64) as usize;
             let (in_block, after_block) = bytes.split_at(room.min(bytes.len()));
-            self.block.update(in_block);
+            self.block_crc32.update(in_block);
             self.bytes += in_block.len() as u64;
             if self.bytes.is_multiple_of(BLOCK as u64) {
                 self.end_block();
@@ -72,8 +72,8 @@ impl FileWriter {
     }
 
     fn end_block(&mut self) {
-        let block = std::mem::take(&mut self.block);
-        self.crc32.push_str(&format!("{:08x}", block.finalize()));
+        let crc32 = std::mem::take(&mut self.block_crc32);
+        self.crc32.push_str(&format!("{:08x}", crc32.finalize()));
     }
 
     /// Syncs the file, and returns its record.

@@ -181,8 +181,8 @@ mod tests {
         assert_eq!((view.shape(), view.dtype()), (&[4, 3][..], Dtype::F32));
         assert_eq!(view.data(), numbers.iter().flat_map(|n| n.to_le_bytes()).collect::<Vec<_>>());
         for (name, shape) in [("values", [4, 3]), ("keys", [3, 4])] {
-            let error = MappedTensor::<f32>::open(folder.path(), &record, name, &shape);
-            assert!(error.is_err());
+            let result = MappedTensor::<f32>::open(folder.path(), &record, name, &shape);
+            assert!(result.is_err());
         }
     }
 

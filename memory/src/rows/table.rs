@@ -78,10 +78,12 @@ impl EntryTable {
         Ok(Self { table, id, fields })
     }
 
+    /// Reads the next row; returns `false` at the end.
     pub(super) fn advance(&mut self) -> Result<bool, TextError> {
         self.table.advance()
     }
 
+    /// The line of the current row, from 1.
     pub(super) fn line(&self) -> u64 {
         self.table.line()
     }

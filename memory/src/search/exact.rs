@@ -55,8 +55,8 @@ impl Index for Exact {
 pub(super) struct QueryBatch<'a> {
     generation: &'a Generation,
     prepared: &'a PreparedFilter<'a>,
-    /// `[queries, width]`.
-    keys: &'a [f32],
+    /// The query vectors, `[queries, width]`.
+    vectors: &'a [f32],
     /// The index of the batch's first query among all queries.
     first_query: usize,
     /// The queries rounded to bfloat16; `None` if rounding is not possible or not faster.
@@ -82,7 +82,7 @@ impl<'a> QueryBatch<'a> {
     pub(super) fn new(
         generation: &'a Generation,
         prepared: &'a PreparedFilter<'a>,
-        keys: &'a [f32],
+        vectors: &'a [f32],
         first_query: usize,
     ) -> Self {
         let largest = |value: fn(&SegmentRecord) -> f32| {
@@ -91,7 +91,7 @@ impl<'a> QueryBatch<'a> {
         };
         let longest_key = largest(|segment| segment.longest_key);
         let key_rounding = largest(|segment| segment.largest_rounding);
-        let queries = || keys.chunks(prepared.width);
+        let queries = || vectors.chunks(prepared.width);
         let is_rounded = generation.manifest().normalised
             && queries().len() >= MIN_ROUNDED_QUERIES
             && bf16::RoundedQueries::is_supported()
@@ -114,10 +114,10 @@ impl<'a> QueryBatch<'a> {
             (2.0 * (error * gate + underflow * gate.max(1.0))) as f32
         };
         let margins: Vec<f32> = queries().enumerate().map(margin).collect();
-        let rounded = is_rounded.then(|| bf16::RoundedQueries::new(keys, prepared.width));
+        let rounded = is_rounded.then(|| bf16::RoundedQueries::new(vectors, prepared.width));
         let lowest = to_ordered_bits(f32::NEG_INFINITY);
         let thresholds = margins.iter().map(|_| AtomicU32::new(lowest)).collect();
-        Self { generation, prepared, keys, first_query, rounded, margins, thresholds }
+        Self { generation, prepared, vectors, first_query, rounded, margins, thresholds }
     }
 
     /// Returns all queries in batches.
@@ -128,12 +128,12 @@ impl<'a> QueryBatch<'a> {
     ) -> impl Iterator<Item = Self> {
         let size = (MAX_BATCH_CANDIDATES / prepared.k).clamp(1, MAX_BATCH_QUERIES);
         let batches = queries.keys.chunks(size * prepared.width).enumerate();
-        batches.map(move |(batch, keys)| Self::new(generation, prepared, keys, batch * size))
+        batches.map(move |(batch, vectors)| Self::new(generation, prepared, vectors, batch * size))
     }
 
     /// Returns the index of the batch's first query, and the batch's query vectors.
     pub(super) fn queries(&self) -> (usize, std::slice::Chunks<'a, f32>) {
-        (self.first_query, self.keys.chunks(self.prepared.width))
+        (self.first_query, self.vectors.chunks(self.prepared.width))
     }
 
     /// Returns, for each query, all rows that may be among the best `k`.
@@ -197,7 +197,7 @@ impl<'a> QueryBatch<'a> {
         scores.resize(self.margins.len() * rows, 0.0);
         match &self.rounded {
             Some(queries) => queries.products(keys, width, rounded_keys, scores),
-            None => products(self.keys, keys, width, scores),
+            None => products(self.vectors, keys, width, scores),
         }
         if self.prepared.gates.is_some() {
             let sources = &block.part.segment.sources()?[block.start..block.start + rows];
@@ -243,7 +243,7 @@ impl<'a> QueryBatch<'a> {
 
     /// Returns the best `k` candidates of a query by score in double precision.
     fn rank(&self, query: usize, candidates: Vec<Candidate>) -> Result<Vec<Hit>, MemoryError> {
-        let query_vector = &self.keys[query * self.prepared.width..][..self.prepared.width];
+        let query_vector = &self.vectors[query * self.prepared.width..][..self.prepared.width];
         let scale = self.prepared.scale(query_vector);
         let mut scored = Vec::with_capacity(candidates.len());
         for candidate in candidates {

@@ -248,20 +248,20 @@ pub(crate) struct Graph {
 
 /// A row with its score. Of equal scores the lower row is better.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Scored {
+pub(crate) struct ScoredRow {
     pub(crate) score: f32,
     pub(crate) row: u32,
 }
 
-impl Eq for Scored {}
+impl Eq for ScoredRow {}
 
-impl PartialOrd for Scored {
+impl PartialOrd for ScoredRow {
     fn partial_cmp(&self, other: &Self) -> Option<cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Scored {
+impl Ord for ScoredRow {
     fn cmp(&self, other: &Self) -> cmp::Ordering {
         self.score.total_cmp(&other.score).then(other.row.cmp(&self.row))
     }
@@ -310,10 +310,10 @@ impl Graph {
         query: &[f32],
         count: usize,
         is_visible: impl Fn(usize) -> bool,
-    ) -> Result<Vec<Scored>, MemoryError> {
+    ) -> Result<Vec<ScoredRow>, MemoryError> {
         let key = |row: u32| segment.keys(row as usize..row as usize + 1);
-        let score = |row: u32| -> Result<Scored, MemoryError> {
-            Ok(Scored { score: dot_f32(query, key(row)?), row })
+        let score = |row: u32| -> Result<ScoredRow, MemoryError> {
+            Ok(ScoredRow { score: dot_f32(query, key(row)?), row })
         };
         let start = score(self.descend(&score)?)?;
         let mut visited = Bits::zeros(self.rows);
@@ -360,7 +360,7 @@ impl Graph {
     /// which the search in layer 0 starts.
     fn descend(
         &self,
-        score: &impl Fn(u32) -> Result<Scored, MemoryError>,
+        score: &impl Fn(u32) -> Result<ScoredRow, MemoryError>,
     ) -> Result<u32, MemoryError> {
         let mut node = self.entry;
         while let Some([row, mut below]) = self.upper(node)? {

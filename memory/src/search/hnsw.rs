@@ -8,7 +8,7 @@
 use rayon::prelude::*;
 
 use super::exact::QueryBatch;
-use super::graph::Scored;
+use super::graph::ScoredRow;
 use super::top_k::Candidate;
 use super::{Filter, Hidden, Hit, Index, PreparedFilter, Queries, SearchResults};
 use crate::error::MemoryError;
@@ -94,15 +94,16 @@ impl Hnsw {
         generation: &Generation,
         prepared: &PreparedFilter<'_>,
         plan: &Plan,
-        (query, key): (usize, &[f32]),
+        (query, vector): (usize, &[f32]),
     ) -> Result<Option<Vec<Candidate>>, MemoryError> {
         let k = prepared.k;
-        let norm = super::norm(key);
+        let norm = super::norm(vector);
         if norm == 0.0 {
             return Ok(None);
         }
         // Graphs compare directions; the norm of the query does not change the order.
-        let key: Vec<f32> = key.iter().map(|number| (f64::from(*number) / norm) as f32).collect();
+        let unit = |number: &f32| (f64::from(*number) / norm) as f32;
+        let vector: Vec<f32> = vector.iter().map(unit).collect();
         let excluded = prepared.excluded.get(query);
         let mut candidates = Vec::new();
         for group in &plan.groups {
@@ -121,11 +122,11 @@ impl Hnsw {
             };
             let Some(graph) = part.graph()? else { return Ok(None) };
             let scored =
-                graph.search(&part.segment, &key, self.ef_search.max(2 * k), is_visible)?;
+                graph.search(&part.segment, &vector, self.ef_search.max(2 * k), is_visible)?;
             if scored.len() < k.min(group.rows) {
                 return Ok(None);
             }
-            for Scored { score, row } in scored {
+            for ScoredRow { score, row } in scored {
                 candidates.push(Candidate { score: gate * score, row: part.start as u32 + row });
             }
         }
@@ -171,13 +172,13 @@ impl Index for Hnsw {
             PreparedFilter { hidden: plan.hidden_from_exact.clone(), ..prepared.clone() };
         let mut hits = Vec::with_capacity(prepared.queries);
         for batch in QueryBatch::all(generation, &exact_filter, queries) {
-            let (first, keys) = batch.queries();
-            let from_graphs: Vec<Option<Vec<Candidate>>> = keys
+            let (first, vectors) = batch.queries();
+            let from_graphs: Vec<Option<Vec<Candidate>>> = vectors
                 .collect::<Vec<_>>()
                 .into_par_iter()
                 .enumerate()
-                .map(|(i, key)| {
-                    self.graph_candidates(generation, &prepared, &plan, (first + i, key))
+                .map(|(i, vector)| {
+                    self.graph_candidates(generation, &prepared, &plan, (first + i, vector))
                 })
                 .collect::<Result<_, _>>()?;
             let mut candidates = batch.candidates()?;
@@ -205,8 +206,8 @@ fn search_exactly(
     queries: Queries<'_>,
     query: usize,
 ) -> Result<Vec<Hit>, MemoryError> {
-    let key = &queries.keys[query * prepared.width..][..prepared.width];
-    let batch = QueryBatch::new(generation, prepared, key, query);
+    let vector = &queries.keys[query * prepared.width..][..prepared.width];
+    let batch = QueryBatch::new(generation, prepared, vector, query);
     let mut hits = batch.rank_all(batch.candidates()?)?;
     Ok(hits.pop().unwrap_or_default())
 }

@@ -305,16 +305,17 @@ fn hidden_by_source(generation: &Generation, filter: &Filter) -> Result<Vec<Hidd
         let deleted = parts.map(|part| part.deleted.clone());
         return Ok(deleted.map(|rows| rows.map_or(Hidden::Nothing, Hidden::Rows)).collect());
     };
-    let known = &generation.manifest().sources;
+    let sources = &generation.manifest().sources;
     let unknown = |name: &String| {
-        let known: Vec<String> = known.iter().map(|name| format!("`{name}`")).collect();
+        let known: Vec<String> = sources.iter().map(|name| format!("`{name}`")).collect();
         MemoryError::UnknownSource { name: name.clone(), known: one_line(&known.join(", ")) }
     };
-    let index =
-        |name: &String| known.iter().position(|known| known == name).ok_or_else(|| unknown(name));
+    let index = |name: &String| {
+        sources.iter().position(|source| source == name).ok_or_else(|| unknown(name))
+    };
     let indices: Vec<usize> = names.iter().map(index).collect::<Result<_, _>>()?;
     // The number of searchable rows of each source.
-    let mut visible = vec![0; known.len()];
+    let mut visible = vec![0; sources.len()];
     let mut hidden_parts = Vec::with_capacity(parts.len());
     for part in parts {
         let mut hidden = part.deleted.clone().unwrap_or_else(|| Bits::zeros(part.segment.rows));

@@ -63,7 +63,7 @@ impl WhisperAsr {
             Some(file) => GenerationConfig::read(file)?,
             None => GenerationConfig::default(),
         };
-        let older_generation = GenerationConfig::read(&config_file)?;
+        let generation_in_config = GenerationConfig::read(&config_file)?;
         let heads = generation.alignment_heads.unwrap_or_default();
         let alignment_heads = AlignmentHeads::new(&heads, &config).map_err(|error| {
             let file = generation_file.as_deref().unwrap_or(&config_file).display();
@@ -78,11 +78,11 @@ impl WhisperAsr {
             mel: LogMel::whisper(config.num_mel_bins)?,
             suppressed: generation
                 .suppress_tokens
-                .or(older_generation.suppress_tokens)
+                .or(generation_in_config.suppress_tokens)
                 .unwrap_or_default(),
             suppressed_at_start: generation
                 .begin_suppress_tokens
-                .or(older_generation.begin_suppress_tokens)
+                .or(generation_in_config.begin_suppress_tokens)
                 .unwrap_or_else(default_at_start),
             alignment_heads,
             multilingual: config.vocab_size > ENGLISH_VOCABULARY,

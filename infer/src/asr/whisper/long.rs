@@ -64,7 +64,7 @@ impl WhisperAsr {
             let clip = Clip { samples: window, boost: options.boost.as_ref() };
             let (decoded, audio) =
                 self.decode(&[clip], options.padding, &options).map_err(E::from)?;
-            let (used, parts) =
+            let (complete, parts) =
                 self.complete_parts(window.len(), &decoded[0], &options).map_err(E::from)?;
             if options.word_times {
                 let previous_end =
@@ -85,8 +85,8 @@ impl WhisperAsr {
                 .collect();
             windows.push((decoded[0].no_speech_prob, mean_log_probability(&decoded[0])));
             truncated |= self.is_truncated(window.len(), &decoded[0], &options);
-            samples.drain(..used);
-            start += used;
+            samples.drain(..complete);
+            start += complete;
             on_window(&window_segments, samples_to_seconds(start));
             segments.extend(window_segments);
         }
@@ -139,20 +139,22 @@ impl WhisperAsr {
         // single timestamp at the end means that no speech follows it.
         let end = match (time(from_end.next()), time(from_end.next())) {
             (Some(_), Some(end)) => Some(end),
-            _ => self.end_of_the_last_pair(tokens),
+            _ => self.end_of_last_followed_segment(tokens),
         };
-        let used = end.map_or(length, |end| seconds_to_samples(end).max(MIN_STEP).min(length));
-        parts.retain(|part| seconds_to_samples(part.segment.start) < used || used == length);
-        Ok((used, parts))
+        let complete = end.map_or(length, |end| seconds_to_samples(end).max(MIN_STEP).min(length));
+        let is_whole = complete == length;
+        parts.retain(|part| is_whole || seconds_to_samples(part.segment.start) < complete);
+        Ok((complete, parts))
     }
 
-    /// The end of the last segment that another segment follows. `None` if no segment follows, or
-    /// if the last token is a timestamp.
-    fn end_of_the_last_pair(&self, tokens: &[u32]) -> Option<f64> {
+    /// The end in seconds of the last segment that another segment follows. `None` if there is no
+    /// such segment, or if the last token is a timestamp.
+    fn end_of_last_followed_segment(&self, tokens: &[u32]) -> Option<f64> {
         let time = |token: &u32| self.tokens.seconds(*token);
         if tokens.last().is_some_and(|token| time(token).is_some()) {
             return None;
         }
+        // Two adjacent timestamps are the end of a segment and the start of the next.
         let pairs = tokens.windows(2).rev();
         pairs.filter(|pair| time(&pair[1]).is_some()).find_map(|pair| time(&pair[0]))
     }

@@ -24,8 +24,9 @@ use crate::error::Result;
 
 /// The number of samples per encoder state.
 const SAMPLES_PER_STATE: usize = 2 * HOP;
-/// Punctuation that belongs to the next word (opening) or to the previous word (closing).
+/// Punctuation that belongs to the next word.
 const OPENING: &str = "\"'“¿([{-";
+/// Punctuation that belongs to the previous word.
 const CLOSING: &str = "\"'.。,，!！?？:：”)]}、;";
 /// Punctuation that ends a sentence.
 const SENTENCE_ENDS: &str = ".。!！?？";
