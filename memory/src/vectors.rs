@@ -64,17 +64,25 @@ impl NumberType {
 
     /// Appends the converted numbers of `bytes`, which holds only complete numbers.
     fn convert(self, bytes: &[u8], out: &mut Vec<f32>) {
-        fn each<const N: usize>(bytes: &[u8], out: &mut Vec<f32>, parse: impl Fn([u8; N]) -> f32) {
+        fn convert_each<const N: usize>(
+            bytes: &[u8],
+            out: &mut Vec<f32>,
+            parse: impl Fn([u8; N]) -> f32,
+        ) {
             out.extend(bytes.as_chunks().0.iter().map(|bytes| parse(*bytes)));
         }
         match self {
-            Self::F16 => each(bytes, out, |bytes| f16::from_le_bytes(bytes).to_f32()),
-            Self::BF16 => each(bytes, out, |bytes| bf16::from_le_bytes(bytes).to_f32()),
-            Self::F32 => each(bytes, out, f32::from_le_bytes),
-            Self::F64 => each(bytes, out, |bytes| f64::from_le_bytes(bytes) as f32),
-            Self::BigEndianF16 => each(bytes, out, |bytes| f16::from_be_bytes(bytes).to_f32()),
-            Self::BigEndianF32 => each(bytes, out, f32::from_be_bytes),
-            Self::BigEndianF64 => each(bytes, out, |bytes| f64::from_be_bytes(bytes) as f32),
+            Self::F16 => convert_each(bytes, out, |bytes| f16::from_le_bytes(bytes).to_f32()),
+            Self::BF16 => convert_each(bytes, out, |bytes| bf16::from_le_bytes(bytes).to_f32()),
+            Self::F32 => convert_each(bytes, out, f32::from_le_bytes),
+            Self::F64 => convert_each(bytes, out, |bytes| f64::from_le_bytes(bytes) as f32),
+            Self::BigEndianF16 => {
+                convert_each(bytes, out, |bytes| f16::from_be_bytes(bytes).to_f32())
+            }
+            Self::BigEndianF32 => convert_each(bytes, out, f32::from_be_bytes),
+            Self::BigEndianF64 => {
+                convert_each(bytes, out, |bytes| f64::from_be_bytes(bytes) as f32)
+            }
         }
     }
 }

@@ -126,6 +126,7 @@ impl ImageFiles {
         })
     }
 
+    /// Returns an image from the cache, or decodes it.
     fn decoded(&self, index: usize) -> Result<Arc<Decoded>, DataError> {
         let path = self.path(index)?;
         if let Some(decoded) = self.cache.get(&index) {

@@ -156,7 +156,7 @@ impl<'a> QueryBatch<'a> {
                 || (empty(), Buffers::default()),
                 |(mut best, mut buffers), block| {
                     self.score(block, &mut buffers)?;
-                    self.collect(block, &buffers.scores, &mut best)?;
+                    self.collect_candidates(block, &buffers.scores, &mut best)?;
                     Ok((best, buffers))
                 },
             )
@@ -210,8 +210,8 @@ impl<'a> QueryBatch<'a> {
         Ok(())
     }
 
-    /// Adds the scores of a block that may be among the best to each query's `best`.
-    fn collect(
+    /// Adds the rows of a block that may be among the best to each query's `best`.
+    fn collect_candidates(
         &self,
         block: Block<'_>,
         scores: &[f32],
@@ -223,7 +223,8 @@ impl<'a> QueryBatch<'a> {
         let mut above_threshold = Vec::new();
         for (query, (scores, best)) in scores.chunks(block.rows).zip(best).enumerate() {
             let shared = &self.thresholds[query];
-            let threshold = best.threshold().max(from_ordered_bits(shared.load(Ordering::Relaxed)));
+            let shared_threshold = from_ordered_bits(shared.load(Ordering::Relaxed));
+            let threshold = best.threshold().max(shared_threshold);
             indices_at_least(threshold, scores, &mut above_threshold);
             let excluded = self.prepared.excluded.get(self.first_query + query);
             for index in above_threshold.drain(..) {

@@ -205,7 +205,7 @@ impl GraphLists {
         number: usize,
         settings: GraphSettings,
     ) -> Result<GraphRecord, MemoryError> {
-        fn tensor<T: Number>(
+        fn write_tensor<T: Number>(
             folder: &Path,
             (name, number): (&str, usize),
             numbers: &[T],
@@ -224,9 +224,14 @@ impl GraphLists {
             nodes: offsets.len() - 1,
             edges: neighbours.len(),
             entry: *entry,
-            offsets: tensor(folder, ("offsets", number), offsets, &[offsets.len()])?,
-            neighbours: tensor(folder, ("neighbours", number), neighbours, &[neighbours.len()])?,
-            upper: tensor(folder, ("upper", number), upper, &[upper.len() / 2, 2])?,
+            offsets: write_tensor(folder, ("offsets", number), offsets, &[offsets.len()])?,
+            neighbours: write_tensor(
+                folder,
+                ("neighbours", number),
+                neighbours,
+                &[neighbours.len()],
+            )?,
+            upper: write_tensor(folder, ("upper", number), upper, &[upper.len() / 2, 2])?,
         })
     }
 }

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn products_equal_a_sum_in_order() {
+    fn dot_products_equal_a_sequential_sum() {
         for width in [1, 7, 16, 17, 100, 384] {
             let a: Vec<f32> = (0..width).map(|i| (i as f32).sin()).collect();
             let b: Vec<f32> = (0..width).map(|i| (i as f32).cos()).collect();

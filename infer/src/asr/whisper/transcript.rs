@@ -108,15 +108,16 @@ impl WhisperAsr {
 
     /// The text of tokens, without timestamps.
     fn text(&self, tokens: &[u32]) -> Result<String> {
-        let timestamps = self.tokens.first_timestamp();
-        let text: Vec<u32> = tokens.iter().copied().filter(|token| *token < timestamps).collect();
-        Ok(self.tokenizer.decode(&text)?.trim().to_string())
+        let first_timestamp = self.tokens.first_timestamp();
+        let is_text = |token: &u32| *token < first_timestamp;
+        let text_tokens: Vec<u32> = tokens.iter().copied().filter(is_text).collect();
+        Ok(self.tokenizer.decode(&text_tokens)?.trim().to_string())
     }
 
     /// Returns the text parts between timestamps. A part without an end lasts until the end of the
     /// clip.
     pub(super) fn parts(&self, tokens: &[u32], seconds: f64) -> Result<Vec<Part>> {
-        let (mut parts, mut start, mut text) = (Vec::new(), None, Vec::new());
+        let (mut parts, mut start, mut part_tokens) = (Vec::new(), None, Vec::new());
         let mut add = |start: f64, end: f64, tokens: &mut Vec<u32>| -> Result<()> {
             let (text, tokens) = (self.text(tokens)?, std::mem::take(tokens));
             // Text after the end of the clip is ignored.
@@ -128,16 +129,16 @@ impl WhisperAsr {
         };
         for token in tokens {
             match (self.tokens.seconds(*token), start) {
-                (None, _) => text.push(*token),
-                (Some(end), Some(from)) if !text.is_empty() => {
-                    add(from, end, &mut text)?;
+                (None, _) => part_tokens.push(*token),
+                (Some(end), Some(from)) if !part_tokens.is_empty() => {
+                    add(from, end, &mut part_tokens)?;
                     start = None;
                 }
                 (Some(from), _) => start = Some(from),
             }
         }
-        if let Some(from) = start.filter(|_| !text.is_empty()) {
-            add(from, seconds, &mut text)?;
+        if let Some(from) = start.filter(|_| !part_tokens.is_empty()) {
+            add(from, seconds, &mut part_tokens)?;
         }
         Ok(parts)
     }
