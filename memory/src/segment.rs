@@ -246,6 +246,7 @@ enum ValueWriter {
 }
 
 impl ValueWriter {
+    /// Creates `values.safetensors`, and `scales.safetensors` for 8-bit values.
     fn create(folder: &Path, rows: usize, format: ValueFormat) -> Result<Self, MemoryError> {
         let (path, shape) =
             (folder.join("values.safetensors"), [rows, format.tokens, format.width]);
@@ -259,6 +260,7 @@ impl ValueWriter {
         })
     }
 
+    /// Appends the values of whole rows, tokens of `width` components one after the other.
     fn write(&mut self, values: &[f32], width: usize) -> Result<(), MemoryError> {
         match self {
             Self::F16(writer) => {

@@ -18,7 +18,7 @@ use crate::error::{MemoryError, one_line};
 /// The remedy for an unsupported file.
 const REMEDY: &str =
     "give a .npy file (C order) or a safetensors file of 16-, 32- or 64-bit floating point";
-/// The number of components that are converted at a time.
+/// The maximum number of components that are converted at a time.
 const MAX_CONVERTED: usize = 1 << 16;
 
 /// A file of vectors, read row by row.

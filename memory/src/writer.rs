@@ -50,7 +50,7 @@ impl Writer {
     /// Builds a memory in a new or empty folder from batches with `rows` rows in all.
     ///
     /// # Errors
-    /// [`MemoryError::AlreadyExists`]; errors of the batches; [`MemoryError::Count`],
+    /// [`MemoryError::AlreadyExists`]; the errors of the batches; [`MemoryError::Count`],
     /// [`MemoryError::BadVector`], [`MemoryError::DuplicateId`], [`MemoryError::InvalidOption`],
     /// [`MemoryError::Write`]
     pub fn create(
@@ -126,7 +126,7 @@ impl Writer {
     /// Opens a memory for changes.
     ///
     /// # Errors
-    /// [`MemoryError::Locked`] while another process writes; errors of
+    /// [`MemoryError::Locked`] while another process writes; the errors of
     /// [`Memory::open`](crate::Memory::open)
     pub fn open(folder: impl Into<PathBuf>) -> Result<Self, MemoryError> {
         let folder = folder.into();

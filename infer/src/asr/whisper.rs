@@ -121,8 +121,8 @@ impl WhisperAsr {
             .enumerate()
             .map(|(i, clip)| Clip { samples: clip.as_ref(), boost: boost(i) })
             .collect();
-        let longest = self.whisper.config().max_samples();
-        if let Some(clip) = clips.iter().find(|clip| clip.samples.len() > longest) {
+        let max_samples = self.whisper.config().max_samples();
+        if let Some(clip) = clips.iter().find(|clip| clip.samples.len() > max_samples) {
             let seconds = samples_to_seconds(clip.samples.len());
             let reason = format!(
                 "a clip of {seconds:.1} s is too long; split it into clips of at most {:.0} s",
@@ -205,15 +205,15 @@ impl WhisperAsr {
 
     /// The log-mel frames of a clip with its padding.
     fn frames(&self, clip: &[f32], padding: Padding) -> Frames {
-        let longest = self.whisper.config().max_samples();
+        let max_samples = self.whisper.config().max_samples();
         match padding {
-            Padding::Silence => self.mel.frames(clip, longest),
-            Padding::Short => self.mel.frames(clip, (clip.len() + SHORT_SILENCE).min(longest)),
+            Padding::Silence => self.mel.frames(clip, max_samples),
+            Padding::Short => self.mel.frames(clip, (clip.len() + SHORT_SILENCE).min(max_samples)),
             Padding::Zeros => {
                 // faster-whisper computes one more frame, of silence, and drops it.
                 let mut frames = self.mel.frames(clip, clip.len() + HOP);
                 frames.values.truncate(clip.len() / HOP * frames.bands);
-                frames.values.resize(longest / HOP * frames.bands, 0.0);
+                frames.values.resize(max_samples / HOP * frames.bands, 0.0);
                 frames
             }
         }

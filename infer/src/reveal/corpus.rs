@@ -66,7 +66,7 @@ pub struct Example {
     pub view: u32,
     /// All reference answers.
     pub answers: Vec<String>,
-    /// The index in [`Corpus::items`] of the entry with the answer; `None` if it is not known.
+    /// The index in [`Corpus::items`] of the entry with the answer; `None` if it is unknown.
     pub own: Option<usize>,
     /// The part of the question: whether training shows its image and asks for its fact.
     pub part: Part,

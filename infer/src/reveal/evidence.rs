@@ -64,10 +64,10 @@ impl AttributionCase<'_> {
     pub fn credit(&self) -> Result<Credit> {
         let entries = self.reading[0].len();
         // The first subset has all entries; each other subset lacks one entry.
-        let all: Vec<usize> = (0..entries).collect();
-        let mut subsets = vec![all.clone()];
+        let all_entries: Vec<usize> = (0..entries).collect();
+        let mut subsets = vec![all_entries.clone()];
         subsets.extend((0..entries).map(|excluded| {
-            all.iter().copied().filter(|entry| *entry != excluded).collect::<Vec<usize>>()
+            all_entries.iter().copied().filter(|entry| *entry != excluded).collect::<Vec<usize>>()
         }));
         let mut passes = self.log_probabilities(&subsets)?;
         let without_entry = passes.split_off(1);
@@ -99,19 +99,19 @@ impl AttributionCase<'_> {
     /// The log-probability of each answer token, for each subset of the entries.
     fn log_probabilities(&self, subsets: &[Vec<usize>]) -> Result<Vec<Vec<f64>>> {
         let mode = Mode::inference();
-        let all = &self.reading[0];
+        let all_entries = &self.reading[0];
         let base = self.base.select(&vec![0; subsets.len()])?;
         let queries = self.query.broadcast_as((subsets.len(), self.query.dim(1)?))?.contiguous()?;
-        let reading: EntriesOfQueries = subsets
+        let entries: EntriesOfQueries = subsets
             .iter()
             .map(|subset| {
                 let mut subset = subset.clone();
                 // The entries of a subset stay in the order of retrieval.
                 subset.sort_unstable();
-                subset.into_iter().map(|entry| all[entry]).collect()
+                subset.into_iter().map(|entry| all_entries[entry]).collect()
             })
             .collect();
-        let fused = self.forward.fuse(&base, &queries, &reading, &[], &mode)?;
+        let fused = self.forward.fuse(&base, &queries, &entries, &[], &mode)?;
         let tokens = self.target.input.len();
         let losses = self.losses(&fused.states, subsets.len())?.to_vec1::<f32>()?;
         let negated = |losses: &[f32]| losses.iter().map(|loss| -f64::from(*loss)).collect();

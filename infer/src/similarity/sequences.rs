@@ -265,8 +265,7 @@ impl Sequencer {
         for (row, pair) in rows.iter().enumerate() {
             let budget = self.settings.max_tokens - 4;
             let texts = [&pair.anchor, &pair.target];
-            let pieces = texts.map(|text| self.files.tokenizer.encode_segment(text));
-            let [anchor, target] = pieces;
+            let [anchor, target] = texts.map(|text| self.files.tokenizer.encode_segment(text));
             let (anchor, target) = (anchor?, target?);
             let title = self.title_tokens(&pair.context, budget / 4)?;
             let lengths = longest_first(&[anchor.len(), target.len()], budget - title.len());

@@ -132,7 +132,7 @@ impl Moments {
     }
 }
 
-/// The standardised features, followed by all products of two.
+/// The standardised features, followed by all products of two features, squares included.
 fn products(features: &[f64], moments: &[Moments]) -> Vec<f64> {
     let values: Vec<f64> =
         features.iter().zip(moments).map(|(value, m)| m.standardise(*value)).collect();

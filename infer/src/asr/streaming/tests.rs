@@ -78,6 +78,7 @@ struct Recording {
     seconds: f64,
 }
 
+/// A pseudorandom number for each seed.
 fn random(seed: usize) -> usize {
     let mixed = (seed as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     ((mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 33) as usize
