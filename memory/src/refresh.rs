@@ -105,7 +105,7 @@ impl Refresh {
     /// `memory`. Before this step, returns [`Adoption::Later`] at once.
     ///
     /// # Errors
-    /// Errors of the worker; the memory is then unchanged, except for
+    /// The errors of the worker; the memory is then unchanged, except for
     /// [`MemoryError::ChangeMade`].
     pub fn adopt(mut self, step: u64, memory: &Memory) -> Result<Adoption, MemoryError> {
         let RefreshSteps { start, lag } = self.steps;

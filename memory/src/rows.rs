@@ -211,9 +211,9 @@ mod tests {
 
     #[test]
     fn missing_fields_of_an_entry_get_defaults() {
-        let bare = read_rows(None, 7).unwrap();
-        assert_eq!(bare.iter().map(|entry| entry.id).collect::<Vec<_>>(), [7, 8, 9]);
-        assert!(bare.iter().all(|entry| entry.source == DEFAULT_SOURCE));
+        let entries = read_rows(None, 7).unwrap();
+        assert_eq!(entries.iter().map(|entry| entry.id).collect::<Vec<_>>(), [7, 8, 9]);
+        assert!(entries.iter().all(|entry| entry.source == DEFAULT_SOURCE));
         let text = "{\"text\": \"a\", \"document\": 4}\n\n{\"id\": 70}\n{\"source\": \"kg\", \"document\": null}";
         let entries = read_rows(Some(text), 0).unwrap();
         assert_eq!(entries.iter().map(|entry| entry.id).collect::<Vec<_>>(), [0, 70, 71]);

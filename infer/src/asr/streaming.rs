@@ -75,17 +75,17 @@ impl StreamOptions {
         let Self { chunk_seconds: chunk, window_seconds: window } = *self;
         let refuse = |reason: String| Err(InferError::Transcribe { reason });
         if !(MIN_CHUNK_SECONDS..=max_seconds / 2.0).contains(&chunk) {
-            let longest = max_seconds / 2.0;
+            let max_chunk = max_seconds / 2.0;
             return refuse(format!(
                 "chunks of {chunk} s (--stream) are not supported; use {MIN_CHUNK_SECONDS} to \
-                 {longest:.0} s with this model"
+                 {max_chunk:.0} s with this model"
             ));
         }
         if !(chunk..=max_seconds - chunk).contains(&window) {
-            let longest = max_seconds - chunk;
+            let max_window = max_seconds - chunk;
             return refuse(format!(
-                "a window of {window} s (--stream-window) is not supported; use {chunk} to {longest} \
-                 s with chunks of {chunk} s and this model"
+                "a window of {window} s (--stream-window) is not supported; use {chunk} to \
+                 {max_window} s with chunks of {chunk} s and this model"
             ));
         }
         Ok(())
@@ -273,11 +273,11 @@ impl Stream {
         let start = word.start;
         let is_untranscribed =
             self.provisional.is_empty() && self.received_seconds() - word.end >= min_seconds;
-        let drops = is_untranscribed && seconds_to_samples(start) > self.first_sample;
-        if drops {
+        let can_drop = is_untranscribed && seconds_to_samples(start) > self.first_sample;
+        if can_drop {
             self.drop_until(start);
         }
-        drops
+        can_drop
     }
 
     /// Returns the last time between `earliest` and `latest` until which audio may be dropped: in a

@@ -131,11 +131,11 @@ impl WhisperAsr {
             return Err(InferError::Transcribe { reason });
         }
         if options.timestamps {
-            let whole = |clip: &Clip<'_>| {
+            let transcribe = |clip: &Clip<'_>| {
                 let options = TranscribeOptions { boost: clip.boost.cloned(), ..options.clone() };
                 self.transcribe_whole(clip.samples, &options)
             };
-            return clips.iter().map(whole).collect();
+            return clips.iter().map(transcribe).collect();
         }
         let mut transcripts: Vec<Transcript> =
             clips.iter().map(|clip| Transcript::empty(clip.samples.len())).collect();
@@ -160,8 +160,8 @@ impl WhisperAsr {
                 |i: &usize| transcripts[*i].truncated || transcripts[*i].is_doubtful();
             let doubtful: Vec<usize> = (0..clips.len()).filter(is_doubtful).collect();
             let doubtful_clips: Vec<Clip<'_>> = doubtful.iter().map(|i| clips[*i]).collect();
-            let retried = self.transcripts(&doubtful_clips, Padding::Silence, options)?;
-            for (i, transcript) in doubtful.into_iter().zip(retried) {
+            let new_transcripts = self.transcripts(&doubtful_clips, Padding::Silence, options)?;
+            for (i, transcript) in doubtful.into_iter().zip(new_transcripts) {
                 transcripts[i] = Transcript { decoded_again: true, ..transcript };
             }
         }

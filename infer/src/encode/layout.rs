@@ -126,7 +126,7 @@ impl Layout {
             return Ok((vec![mean], String::new()));
         }
         let name = self.modules_json.as_deref().unwrap_or(MODULES);
-        let (mut built, mut identity) = (Vec::new(), String::new());
+        let (mut modules, mut identity) = (Vec::new(), String::new());
         for module in &self.modules[1..] {
             let folder = self.folder.within(&module.path);
             let read_config = || -> Result<(String, String)> {
@@ -134,7 +134,7 @@ impl Layout {
                 let text = std::fs::read_to_string(&path).map_err(InferError::io(&path))?;
                 Ok((text, path.display().to_string()))
             };
-            built.push(match module.kind {
+            modules.push(match module.kind {
                 ModuleKind::Pooling => {
                     let (text, name) = read_config()?;
                     let pooling = PoolingConfig::parse(&text, &name)?;
@@ -166,7 +166,7 @@ impl Layout {
                 ModuleKind::Transformer | ModuleKind::Clip => continue,
             });
         }
-        Ok((built, identity))
+        Ok((modules, identity))
     }
 
     /// The pooling of the sentence encoder, for training a bi-encoder; `None` if bi-encoders do not

@@ -253,17 +253,17 @@ impl Answerer {
     }
 
     /// Answers questions about the images of a corpus. Ignores the entries with the ids in
-    /// `ignored`.
+    /// `ignored_ids`.
     fn answer_about(
         &self,
         corpus: &Corpus,
         questions: &[Question],
         detail: Detail,
-        ignored: &[i64],
+        ignored_ids: &[i64],
     ) -> Result<Vec<Answer>> {
         let sequencer = &self.encoding.sequencer;
         // The next-ranked entries replace ignored entries.
-        let k = if self.k == 0 { 0 } else { self.k + ignored.len() };
+        let k = if self.k == 0 { 0 } else { self.k + ignored_ids.len() };
         let forward = Forward { corpus, k, ..self.forward() };
         let mode = Mode::inference();
         let texts = questions.iter().map(|question| match &question.question {
@@ -278,7 +278,7 @@ impl Answerer {
         let gates = self.model.gates(&queries)?.to_vec2::<f32>()?;
         let mut hits = forward.search(&queries, &[])?;
         for hits in &mut hits {
-            hits.retain(|hit| !ignored.contains(&hit.id));
+            hits.retain(|hit| !ignored_ids.contains(&hit.id));
             hits.truncate(self.k);
         }
         let entries = forward.reading(&hits);

@@ -22,7 +22,7 @@ impl Answers {
     /// Answers examples with a model.
     ///
     /// # Errors
-    /// Errors of the model; [`RevealError::Stopped`](super::RevealError::Stopped)
+    /// The errors of the model; [`RevealError::Stopped`](super::RevealError::Stopped)
     pub fn of(forward: &Forward<'_>, examples: &[&Example], stop: &Stop) -> Result<Self> {
         let mut answers = Self { texts: Vec::new(), retrieved: Vec::new() };
         for examples in examples.chunks(QUESTIONS_PER_BATCH) {

@@ -36,26 +36,26 @@ impl BatchAugmentation {
     /// Augments the images of queries or entries.
     pub fn of(self, input: RevealInput) -> Result<RevealInput> {
         let Some(pixels) = input.pixels.as_ref().filter(|_| self.0 > 0) else { return Ok(input) };
-        let (shape, edge) = (pixels.shape().clone(), pixels.dim(3)?);
+        let (shape, side) = (pixels.shape().clone(), pixels.dim(3)?);
         let mut augmented = pixels.flatten_all()?.to_vec1::<f32>()?;
-        augmented.par_chunks_mut(3 * edge * edge).for_each(|image| self.apply(image, edge));
+        augmented.par_chunks_mut(3 * side * side).for_each(|image| self.apply(image, side));
         let pixels = Some(Tensor::from_vec(augmented, shape, &Device::Cpu)?);
         Ok(RevealInput { pixels, ..input })
     }
 
-    /// Augments the pixels `[3, edge, edge]` of an image.
-    fn apply(self, pixels: &mut [f32], edge: usize) {
+    /// Augments the pixels `[3, side, side]` of an image.
+    fn apply(self, pixels: &mut [f32], side: usize) {
         let original = pixels.to_vec();
         let (colours, orientation) = (COLOURS[self.0 / ORIENTATIONS], self.0 % ORIENTATIONS);
-        let last = edge - 1;
-        for (plane, channel) in pixels.chunks_exact_mut(edge * edge).zip(colours) {
-            let source = &original[channel * edge * edge..][..edge * edge];
-            for (y, row) in plane.chunks_exact_mut(edge).enumerate() {
+        let last = side - 1;
+        for (plane, channel) in pixels.chunks_exact_mut(side * side).zip(colours) {
+            let source = &original[channel * side * side..][..side * side];
+            for (y, row) in plane.chunks_exact_mut(side).enumerate() {
                 for (x, value) in row.iter_mut().enumerate() {
                     let x = if orientation & 1 == 1 { last - x } else { x };
                     let y = if orientation & 2 == 2 { last - y } else { y };
                     let (y, x) = if orientation & 4 == 4 { (x, y) } else { (y, x) };
-                    *value = source[y * edge + x];
+                    *value = source[y * side + x];
                 }
             }
         }
@@ -96,8 +96,9 @@ mod tests {
         assert_eq!(augmented.image_of, [Some(0), None]);
         let pixels = augmented.pixels.map(|pixels| pixels.flatten(1, 3)?.to_vec2::<f32>());
         let images = pixels.transpose()?.unwrap_or_default();
-        let first: Vec<f32> = images[1].iter().map(|value| value - 27.0).collect();
-        assert_eq!(images[0], first);
+        // The second image is the first plus 27.
+        let second: Vec<f32> = images[1].iter().map(|value| value - 27.0).collect();
+        assert_eq!(images[0], second);
         assert_ne!(images[0], (0..27).map(|value| value as f32).collect::<Vec<f32>>());
         Ok(())
     }

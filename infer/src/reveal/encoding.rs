@@ -32,7 +32,7 @@ impl Encoding {
     /// The names and contents of a run's files [`MODEL`] and [`TOKENIZER`].
     ///
     /// # Errors
-    /// Errors of the tokenizer.
+    /// The errors of the tokenizer.
     pub fn files(&self) -> Result<[(&'static str, String); 2]> {
         let tokenizer = self.sequencer.tokens().json()?;
         let config = serde_json::to_string_pretty(&self.config);

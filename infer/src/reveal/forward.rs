@@ -166,8 +166,8 @@ impl Forward<'_> {
             }
             (_, 0) => self.model.value(&states, mode)?,
             (count, _) => {
-                let first: Vec<usize> = (0..count).collect();
-                self.model.value(&states.select(&first)?, mode)?
+                let fused_rows: Vec<usize> = (0..count).collect();
+                self.model.value(&states.select(&fused_rows)?, mode)?
             }
         };
         let rows = indices.iter().enumerate();

@@ -53,7 +53,7 @@ pub struct Reply {
 /// Replies to tasks.
 ///
 /// # Errors
-/// Errors of the memory; an id that is not in the memory, with the location of the task.
+/// The errors of the memory; an id that is not in the memory, with the location of the task.
 pub fn replies(forward: &Forward<'_>, tasks: &[Task]) -> Result<Vec<Reply>> {
     let mut replies = Vec::with_capacity(tasks.len());
     for tasks in tasks.chunks(TASKS_PER_BATCH) {

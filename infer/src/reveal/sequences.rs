@@ -105,7 +105,7 @@ impl Sequencer {
     /// the kind of text, and the recipe key with its limit.
     ///
     /// # Errors
-    /// Errors of the tokenizer.
+    /// The errors of the tokenizer.
     pub fn cut_off(&self, corpus: &Corpus) -> Result<Vec<String>> {
         let (mut questions, mut answers, mut examples) = (0, 0, 0);
         for example in [&corpus.train, &corpus.validation, &corpus.test].into_iter().flatten() {

@@ -40,19 +40,19 @@ pub fn cross_fitted(rows: &[PhrasePair], scores: &[f64], gold: &[f64]) -> Vec<f6
     let mut anchors: Vec<&str> = rows.iter().map(|row| row.anchor.as_str()).collect();
     anchors.sort_unstable();
     anchors.dedup();
-    let halves: Vec<usize> = rows
+    let half_of_row: Vec<usize> = rows
         .iter()
         .map(|row| anchors.binary_search(&row.anchor.as_str()).unwrap_or(0) % 2)
         .collect();
     let fit_without = |half: usize| {
         let without = |values: &[f64]| -> Vec<f64> {
-            let other_half = values.iter().zip(&halves).filter(|(_, h)| **h != half);
+            let other_half = values.iter().zip(&half_of_row).filter(|(_, h)| **h != half);
             other_half.map(|(value, _)| *value).collect()
         };
         Calibration::fit(&without(scores), &without(gold))
     };
     let calibrations = [fit_without(0), fit_without(1)];
-    scores.iter().zip(&halves).map(|(score, half)| calibrations[*half].apply(*score)).collect()
+    scores.iter().zip(&half_of_row).map(|(score, half)| calibrations[*half].apply(*score)).collect()
 }
 
 #[cfg(test)]

@@ -152,12 +152,12 @@ impl ScorerSettings {
     /// # Errors
     /// [`InferError::Encoder`]
     pub fn check_fits(&self, files: &EncoderFiles) -> Result<(), InferError> {
-        let (max_tokens, accepted) = (self.max_tokens, files.config.max_length());
-        if max_tokens <= accepted {
+        let (max_tokens, supported) = (self.max_tokens, files.config.max_length());
+        if max_tokens <= supported {
             return Ok(());
         }
         let reason = format!(
-            "accepts at most {accepted} tokens, but model.max_tokens is {max_tokens}; lower it"
+            "accepts at most {supported} tokens, but model.max_tokens is {max_tokens}; lower it"
         );
         Err(InferError::Encoder { name: files.name.clone(), reason })
     }

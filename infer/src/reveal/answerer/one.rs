@@ -36,7 +36,7 @@ impl Answerer {
     }
 
     /// Answers a question about an image, or describes the image if `question` is `None`. The
-    /// entries with the ids in `ignored` are ignored. The answer includes the credit of the
+    /// entries with the ids in `ignored_ids` are left out. The answer includes the credit of the
     /// retrieved entries.
     ///
     /// # Errors
@@ -45,7 +45,7 @@ impl Answerer {
         &self,
         question: Option<&str>,
         image: &Path,
-        ignored: &[i64],
+        ignored_ids: &[i64],
     ) -> Result<Answer> {
         let question = Question {
             id: Value::Null,
@@ -56,7 +56,7 @@ impl Answerer {
         };
         let detail = Detail { credit: true, curves: false };
         let mut answers =
-            self.answer_about(&self.image_corpus(Some(image)), &[question], detail, ignored)?;
+            self.answer_about(&self.image_corpus(Some(image)), &[question], detail, ignored_ids)?;
         answers.pop().ok_or_else(|| "no answer was generated".into())
     }
 

@@ -17,8 +17,8 @@ impl Graph {
         let layers = self.check_layers()?;
         let nodes = layers.last().map_or(0, |layer| layer.end);
         let offsets = self.offsets.read(0..nodes + 1)?;
-        let ascends = offsets.windows(2).all(|pair| pair[0] <= pair[1]);
-        if offsets[0] != 0 || offsets[nodes] != self.edges as u64 || !ascends {
+        let is_ascending = offsets.windows(2).all(|pair| pair[0] <= pair[1]);
+        if offsets[0] != 0 || offsets[nodes] != self.edges as u64 || !is_ascending {
             let reason = format!("does not ascend from 0 to {}", self.edges);
             return Err(self.offsets.corrupt(reason));
         }
