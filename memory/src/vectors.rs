@@ -93,7 +93,7 @@ impl VectorFile {
     ///
     /// # Errors
     /// [`MemoryError::Read`]; [`MemoryError::Malformed`] for unsupported formats, types
-    /// and orders, and if the file is shorter than its header says
+    /// and orders, and if the file is shorter than its header says.
     pub fn open(path: &Path, name: &str) -> Result<Self, MemoryError> {
         let file = File::open(path).map_err(MemoryError::read(path))?;
         let metadata = file.metadata().map_err(MemoryError::read(path))?;

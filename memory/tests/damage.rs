@@ -11,6 +11,7 @@ use engram_memory::search::{Filter, Index, Queries};
 use engram_memory::{Memory, MemoryError, MemoryFormat, ValueDtype, ValueFormat, Writer};
 use plain::{Rng, batch, folder};
 
+/// Builds a memory of 40 entries, and deletes two of them.
 fn build(folder: &Path, dtype: ValueDtype) -> Writer {
     let values = Some(ValueFormat { tokens: 2, width: 4, dtype });
     let format = MemoryFormat { width: 4, normalised: true, values };

@@ -36,6 +36,7 @@ pub struct Stacking {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 struct Moments {
     mean: f64,
+    /// The population standard deviation.
     std: f64,
 }
 

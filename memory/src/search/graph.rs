@@ -103,11 +103,8 @@ impl GraphSettings {
         let keys = segment.keys(0..rows)?;
         let mut duplicates = DuplicateKeys::default();
         for (row, key) in keys.chunks(manifest.width).enumerate() {
-            if duplicates.is_new(
-                row as u32,
-                |other| keys[other * manifest.width..].starts_with(key),
-                key,
-            ) {
+            let has_same_key = |other: usize| keys[other * manifest.width..].starts_with(key);
+            if duplicates.insert(row as u32, has_same_key, key) {
                 graph.insert((key, row));
             }
             progress();
@@ -129,7 +126,7 @@ struct DuplicateKeys {
 impl DuplicateKeys {
     /// Adds a row. Returns true if its key is new. `has_same_key` compares the key with the key of
     /// another row.
-    fn is_new(&mut self, row: u32, has_same_key: impl Fn(usize) -> bool, key: &[f32]) -> bool {
+    fn insert(&mut self, row: u32, has_same_key: impl Fn(usize) -> bool, key: &[f32]) -> bool {
         let mut hasher = DefaultHasher::new();
         // Adding 0 turns -0 into 0, which is the same number.
         key.iter().for_each(|number| (number + 0.0).to_bits().hash(&mut hasher));

@@ -108,7 +108,7 @@ impl Recording {
     /// errors affect words at the ends of the audio. Times are off by up to 60 ms. Returns the
     /// result and the number of samples of the longest pass.
     fn stream(&self, options: StreamOptions, max_seconds: f64) -> (StreamResult, usize) {
-        let (mut position, count, mut longest) = (0, seconds_to_samples(self.seconds), 0);
+        let (mut position, count, mut max_pass_samples) = (0, seconds_to_samples(self.seconds), 0);
         let read = |samples: &mut Vec<f32>| -> Result<bool, Infallible> {
             let until = (position + 5_000).min(count);
             samples.extend((position..until).map(|i| i as f32));
@@ -116,12 +116,12 @@ impl Recording {
             Ok(position < count)
         };
         let transcribe = |samples: &[f32]| -> Result<Transcript, Infallible> {
-            longest = longest.max(samples.len());
+            max_pass_samples = max_pass_samples.max(samples.len());
             let first = samples_to_seconds(samples[0] as usize);
             let last = first + samples_to_seconds(samples.len());
             let mut hypothesis = Vec::<Word>::new();
             for (i, spoken) in self.words.iter().enumerate() {
-                let pass = samples.len() + samples[0] as usize;
+                let pass_seed = samples.len() + samples[0] as usize;
                 if spoken.end < first + 0.05 || spoken.start > last - 0.05 {
                     continue;
                 }
@@ -129,16 +129,16 @@ impl Recording {
                 let text = if is_sure || last == self.seconds && spoken.start >= first {
                     spoken.text.clone()
                 } else {
-                    format!("x{i}-{pass}")
+                    format!("x{i}-{pass_seed}")
                 };
-                let error = (random(i + pass) % 120) as f64 / 1000.0 - 0.06;
+                let error = (random(i + pass_seed) % 120) as f64 / 1000.0 - 0.06;
                 let (start, end) = (spoken.start - first + error, spoken.end - first + error);
                 hypothesis.push(word(start.max(0.0), end.max(0.0), &text));
             }
             Ok(transcript(hypothesis))
         };
         let Ok(result) = run(Stream::new(options, max_seconds), read, transcribe, |_| {});
-        (result, longest)
+        (result, max_pass_samples)
     }
 }
 
@@ -150,13 +150,13 @@ fn dropping_audio_neither_loses_nor_repeats_words() {
         [(0.3, 6.0), (0.5, 15.0), (1.0, 6.0), (1.0, 15.0), (2.0, 15.0), (5.0, 15.0), (3.1, 7.7)]
     {
         let options = StreamOptions { chunk_seconds, window_seconds };
-        let (result, longest) = recording.stream(options, 20.0);
+        let (result, max_pass_samples) = recording.stream(options, 20.0);
         let transcribed = texts(&result.words);
         let error = transcribed.iter().zip(&spoken).position(|(text, spoken)| text != spoken);
         let neighbours =
             |i: usize| (&result.words[i.saturating_sub(3)..i + 3], &recording.words[i - 3..i + 3]);
         assert_eq!((error.map(neighbours), transcribed.len()), (None, spoken.len()), "{options:?}");
-        assert!(samples_to_seconds(longest) <= 20.0, "{options:?}: {longest}");
+        assert!(samples_to_seconds(max_pass_samples) <= 20.0, "{options:?}: {max_pass_samples}");
         let chunks = (300.0 / chunk_seconds).ceil() as usize;
         assert!((chunks..=chunks + 1).contains(&result.passes), "{options:?}: {}", result.passes);
         // A word becomes final after two chunks and the 0.3 s in which its text may be wrong.
@@ -192,7 +192,7 @@ fn final_words_do_not_depend_on_the_computing_time() {
 #[test]
 fn without_agreement_the_window_moves_on() {
     let mut pass = 0;
-    let (mut seconds_left, mut longest) = (120, 0);
+    let (mut seconds_left, mut max_pass_samples) = (120, 0);
     let read = |samples: &mut Vec<f32>| -> Result<bool, Infallible> {
         samples.extend([0.0; 16_000]);
         seconds_left -= 1;
@@ -200,12 +200,12 @@ fn without_agreement_the_window_moves_on() {
     };
     let transcribe = |samples: &[f32]| -> Result<Transcript, Infallible> {
         pass += 1;
-        longest = longest.max(samples.len());
+        max_pass_samples = max_pass_samples.max(samples.len());
         let words = (0..samples.len() / 16_000).map(|i| format!("w{pass}-{i} "));
         Ok(hypothesis_of(&words.collect::<String>()))
     };
     let Ok(result) = run(Stream::new(OPTIONS, 30.0), read, transcribe, |_| {});
-    assert_eq!(samples_to_seconds(longest), 30.0);
+    assert_eq!(samples_to_seconds(max_pass_samples), 30.0);
     assert!((115..=125).contains(&result.words.len()), "{}", result.words.len());
     assert!(!result.transcript.truncated);
 }
@@ -233,14 +233,14 @@ fn a_truncated_text_confirms_no_words() {
 #[test]
 fn an_hour_of_silence_is_dropped_and_the_next_word_is_transcribed() {
     let hour = 3600 * 16_000;
-    let (mut position, mut longest) = (0, 0);
+    let (mut position, mut max_pass_samples) = (0, 0);
     let read = |samples: &mut Vec<f32>| -> Result<bool, Infallible> {
         samples.extend((position..position + 16_000).map(|i| i as f32));
         position += 16_000;
         Ok(position < hour + 32_000)
     };
     let transcribe = |samples: &[f32]| -> Result<Transcript, Infallible> {
-        longest = longest.max(samples.len());
+        max_pass_samples = max_pass_samples.max(samples.len());
         let (first, end) = (samples[0] as usize, samples.len() + samples[0] as usize);
         let start = samples_to_seconds(hour) + 0.2 - samples_to_seconds(first);
         let spoken = (end > hour && first <= hour).then(|| word(start, start + 0.5, "hello"));
@@ -249,7 +249,7 @@ fn an_hour_of_silence_is_dropped_and_the_next_word_is_transcribed() {
     };
     let Ok(result) = run(Stream::new(OPTIONS, 30.0), read, transcribe, |_| {});
     assert_eq!(texts(&result.words), ["hello"]);
-    assert!(samples_to_seconds(longest) <= 16.0, "{longest}");
+    assert!(samples_to_seconds(max_pass_samples) <= 16.0, "{max_pass_samples}");
 }
 
 /// The model ends each text after the second word. The audio of the later words has to be
