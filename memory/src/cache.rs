@@ -139,7 +139,7 @@ impl ValueCache {
     /// Returns the values of rows of a generation.
     ///
     /// # Errors
-    /// [`MemoryError::Corrupt`], also if an earlier lookup's background read failed
+    /// [`MemoryError::Corrupt`], also if an earlier lookup's background read failed.
     pub fn read(
         &self,
         generation: &Arc<Generation>,

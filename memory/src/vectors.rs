@@ -155,7 +155,7 @@ impl VectorFile {
     /// Returns the components of the next `rows` rows, `[rows, row_len]`.
     ///
     /// # Errors
-    /// [`MemoryError::Malformed`] if the file ends too early
+    /// [`MemoryError::Malformed`] if the file ends too early.
     pub fn read_rows(&mut self, rows: usize) -> Result<Vec<f32>, MemoryError> {
         let requested = rows.saturating_mul(self.row_len());
         if requested > self.remaining {
@@ -186,7 +186,7 @@ impl VectorFile {
 /// Returns a `.npy` file of a matrix, `[rows, columns]`.
 ///
 /// # Errors
-/// [`MemoryError::InvalidOption`] if the last row is not full
+/// [`MemoryError::InvalidOption`] if the last row is not full.
 pub fn npy_bytes<T: npyz::AutoSerialize + Copy>(
     matrix: &[T],
     columns: usize,
@@ -197,7 +197,7 @@ pub fn npy_bytes<T: npyz::AutoSerialize + Copy>(
 /// Returns a `.npy` file in which each row is an array, such as values: `[rows, tokens, width]`.
 ///
 /// # Errors
-/// [`MemoryError::InvalidOption`] if the last row is not full
+/// [`MemoryError::InvalidOption`] if the last row is not full.
 pub fn npy_bytes_of_rows<T: npyz::AutoSerialize + Copy>(
     numbers: &[T],
     row_shape: &[usize],

@@ -105,7 +105,7 @@ impl EntryLines {
     /// are numbered from `first_id`, but at least from 1.
     ///
     /// # Errors
-    /// [`MemoryError::Text`]; [`MemoryError::Malformed`] for columns of a CSV
+    /// [`MemoryError::Text`], also for a CSV without the named columns or a column of texts.
     pub fn open(file: &EntryFile, first_id: i64) -> Result<Self, MemoryError> {
         let input = || Input::open(&file.path);
         let id_offset = first_id.max(1) - 1;

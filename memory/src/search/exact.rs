@@ -44,7 +44,7 @@ impl Index for Exact {
     ) -> Result<SearchResults, MemoryError> {
         let prepared = PreparedFilter::new(generation, queries, filter)?;
         let mut hits = Vec::with_capacity(prepared.queries);
-        for batch in QueryBatch::all(generation, &prepared, queries) {
+        for batch in QueryBatch::batches(generation, &prepared, queries) {
             hits.extend(batch.rank_all(batch.candidates()?)?);
         }
         Ok(SearchResults { generation: generation.manifest().generation, hits })
@@ -121,7 +121,7 @@ impl<'a> QueryBatch<'a> {
     }
 
     /// Returns all queries in batches.
-    pub(super) fn all(
+    pub(super) fn batches(
         generation: &'a Generation,
         prepared: &'a PreparedFilter<'a>,
         queries: Queries<'a>,

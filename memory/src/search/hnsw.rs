@@ -171,7 +171,7 @@ impl Index for Hnsw {
         let exact_filter =
             PreparedFilter { hidden: plan.hidden_from_exact.clone(), ..prepared.clone() };
         let mut hits = Vec::with_capacity(prepared.queries);
-        for batch in QueryBatch::all(generation, &exact_filter, queries) {
+        for batch in QueryBatch::batches(generation, &exact_filter, queries) {
             let (first, vectors) = batch.queries();
             let from_graphs: Vec<Option<Vec<Candidate>>> = vectors
                 .collect::<Vec<_>>()
