@@ -48,7 +48,7 @@ impl Transcript {
     }
 }
 
-/// Whether a word sequence is directly repeated, ignoring case and punctuation.
+/// Whether at least [`REPEATED_WORDS`] words are directly repeated, ignoring case and punctuation.
 fn repeats_itself(text: &str) -> bool {
     let word = |word: &str| -> String {
         word.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
