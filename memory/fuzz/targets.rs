@@ -251,8 +251,8 @@ fn graph(bytes: &[u8]) {
     read_with_replaced_file(&GRAPH_FILES, bytes);
 }
 
-/// Reads a memory with a replaced file. The first byte selects the file, and the other bytes are its
-/// content.
+/// Reads a memory with a replaced file. The first byte selects the file, and the other bytes are
+/// its content.
 fn read_with_replaced_file(names: &[&str], bytes: &[u8]) {
     let Some((choice, bytes)) = bytes.split_first() else { return };
     let name = names[usize::from(*choice) % names.len()];

@@ -27,8 +27,8 @@ pub struct CacheSettings {
     /// The maximum size of the cached values, in bytes. A full cache drops rarely read values.
     pub capacity_bytes: u64,
     /// The minimum hit rate of a lookup, from 0 to 1, for background reading: the lookup then
-    /// reports its misses as missing. HPS uses 0.9. With `None`, lookups wait for all values, so the
-    /// same lookups return the same values.
+    /// reports its misses as missing. HPS uses 0.9. With `None`, lookups wait for all values, so
+    /// the same lookups return the same values.
     pub background_from: Option<f64>,
 }
 

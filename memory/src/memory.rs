@@ -76,8 +76,8 @@ impl Memory {
     }
 }
 
-/// Opens the current generation. The error says whether its files are missing or damaged. `previous`
-/// is the generation that was open before, if any.
+/// Opens the current generation. The error says whether its files are missing or damaged.
+/// `previous` is the generation that was open before, if any.
 fn open_current(folder: &Path, previous: Option<&Generation>) -> Result<Generation, MemoryError> {
     open_with_retries(folder, previous).map_err(|error| {
         let previous = previous.map(|previous| folder_name(previous.manifest().generation));

@@ -399,8 +399,8 @@ fn run<E>(
     }
 }
 
-/// Splits words into segments at pauses and ends of sentences. A segment of several words is shorter
-/// than [`SEGMENT_SECONDS`].
+/// Splits words into segments at pauses and ends of sentences. A segment of several words is
+/// shorter than [`SEGMENT_SECONDS`].
 fn segments(words: &[FinalWord]) -> Vec<Segment> {
     let mut segments = Vec::<Segment>::new();
     let mut is_open = false;

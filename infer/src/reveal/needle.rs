@@ -156,7 +156,8 @@ pub struct Haystacks {
     pub images: Vec<PathBuf>,
 }
 
-/// Reads the `haystack.jsonl` of `engram data world`; the images are in `views`, in the same folder.
+/// Reads the `haystack.jsonl` of `engram data world`; the images are in `views`, in the same
+/// folder.
 ///
 /// # Errors
 /// [`TextError::Malformed`] naming the file and line of an invalid task, or of a task without its

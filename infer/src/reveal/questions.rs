@@ -37,8 +37,8 @@ pub struct Questions {
 }
 
 /// The remedy for an invalid line.
-const LINE_FORMAT: &str = "a line is {\"id\": …, \"question\": …, \"image\": a path from the file's \
-                        folder}, or without a question, for a description of the image";
+const LINE_FORMAT: &str = "a line is {\"id\": …, \"question\": …, \"image\": a path from the \
+                           file's folder}, or without a question, for a description of the image";
 
 /// Reads questions from JSON lines.
 ///

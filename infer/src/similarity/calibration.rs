@@ -81,8 +81,8 @@ mod tests {
         let scores = [0.0, 0.0, 1.0, 1.0, 2.0, 2.0];
         let gold = [0.0, 10.0, 1.0, 12.0, 2.0, 14.0];
         let calibrated = cross_fitted(&rows, &scores, &gold);
-        // For a score s, anchor `a` gets the line of `b`, 2 s + 10. Anchor `b` gets the line of `a`,
-        // s.
+        // For a score s, anchor `a` gets the line of `b`, 2 s + 10. Anchor `b` gets the line of
+        // `a`, s.
         for (value, expected) in calibrated.iter().zip([10.0, 0.0, 12.0, 1.0, 14.0, 2.0]) {
             assert!((value - expected).abs() < 1e-12);
         }

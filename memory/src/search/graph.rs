@@ -288,8 +288,8 @@ impl Graph {
         Ok(Self { rows, edges, entry, offsets, neighbours, upper, upper_nodes, is_checked })
     }
 
-    /// Returns an error unless every number in the files refers to a node of the right layer. Checks
-    /// the files only once.
+    /// Returns an error unless every number in the files refers to a node of the right layer.
+    /// Checks the files only once.
     pub(crate) fn check(&self) -> Result<(), MemoryError> {
         if !self.is_checked.load(Ordering::Acquire) {
             self.check_lists()?;

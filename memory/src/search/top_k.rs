@@ -27,8 +27,8 @@ impl TopK {
         Self { k, margin, threshold: f32::NEG_INFINITY, candidates: Vec::new(), limit }
     }
 
-    /// The threshold. A candidate with a lower score cannot be among the best `k`, so it need not be
-    /// [offered](TopK::offer).
+    /// The threshold. A candidate with a lower score cannot be among the best `k`, so it need not
+    /// be [offered](TopK::offer).
     pub(super) fn threshold(&self) -> f32 {
         self.threshold
     }

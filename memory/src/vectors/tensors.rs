@@ -10,8 +10,8 @@ use super::{Layout, NumberType};
 /// The header limit of the safetensors crate, in bytes.
 const MAX_HEADER_BYTES: u64 = 100_000_000;
 
-/// Reads the header and finds the tensor `name`, or the only tensor. `file_bytes` is the size of the
-/// file; `None` if it is unknown.
+/// Reads the header and finds the tensor `name`, or the only tensor. `file_bytes` is the size of
+/// the file; `None` if it is unknown.
 pub(super) fn read_header(
     file: &mut impl Read,
     file_bytes: Option<u64>,

@@ -32,8 +32,8 @@ impl Graph {
                     neighbours[edges].iter().find(|node| !layer.contains(&(**node as usize)));
                 outside.map_or(Ok(()), |outside| {
                     let reason = format!(
-                        "has the neighbour {outside} at nodes {start} to {end}, outside their layer \
-                         of nodes {} to {}",
+                        "has the neighbour {outside} at nodes {start} to {end}, outside their \
+                         layer of nodes {} to {}",
                         layer.start, layer.end
                     );
                     Err(self.neighbours.corrupt(reason))
