@@ -26,8 +26,8 @@ pub fn add_floats(hash: &mut Sha256, values: &[f32]) {
 /// The I/O error of a file that cannot be read.
 pub fn of_file(path: &Path) -> io::Result<(u64, String)> {
     let mut hash = Sha256::new();
-    let bytes = io::copy(&mut File::open(path)?, &mut hash)?;
-    Ok((bytes, format!("{:x}", hash.finalize())))
+    let size = io::copy(&mut File::open(path)?, &mut hash)?;
+    Ok((size, format!("{:x}", hash.finalize())))
 }
 
 /// The SHA-256 of the hashes of several files, in order. A repeated path counts once. Files are
@@ -39,8 +39,8 @@ pub fn of_files<'a>(paths: impl Iterator<Item = &'a Path>) -> Result<String> {
     let mut paths: Vec<&Path> = paths.collect();
     let mut seen = HashSet::new();
     paths.retain(|path| seen.insert(*path));
-    let hash = |path: &&Path| Ok(of_file(path).map_err(InferError::io(path))?.1);
-    let hashes: Vec<String> = paths.par_iter().map(hash).collect::<Result<_>>()?;
+    let sha256 = |path: &&Path| Ok(of_file(path).map_err(InferError::io(path))?.1);
+    let hashes: Vec<String> = paths.par_iter().map(sha256).collect::<Result<_>>()?;
     Ok(of_bytes(hashes.concat()))
 }
 
@@ -49,20 +49,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_hashed_by_their_bytes() {
+    fn the_hash_of_files_depends_on_content_and_order_but_not_on_repeated_paths() {
         let folder = tempfile::tempdir().expect("a folder");
-        let [a, b] = ["a.wav", "b.wav"].map(|name| folder.path().join(name));
-        std::fs::write(&a, "music").expect("written");
-        std::fs::write(&b, "noise").expect("written");
-        let of = |paths: &[&Path]| of_files(paths.iter().copied());
-        let before = of(&[&a, &b, &a]).expect("a hash");
-        assert_eq!(before, of(&[&a, &b]).expect("a hash"));
-        assert_ne!(before, of(&[&b, &a]).expect("a hash"));
+        let [music, noise] = ["music.wav", "noise.wav"].map(|name| folder.path().join(name));
+        std::fs::write(&music, "music").expect("written");
+        std::fs::write(&noise, "noise").expect("written");
+        let sha256 = |paths: &[&Path]| of_files(paths.iter().copied());
+        let original = sha256(&[&music, &noise, &music]).expect("a hash");
+        assert_eq!(original, sha256(&[&music, &noise]).expect("a hash"));
+        assert_ne!(original, sha256(&[&noise, &music]).expect("a hash"));
         // Other content of the same size.
-        std::fs::write(&b, "nOise").expect("written");
-        assert_ne!(before, of(&[&a, &b]).expect("a hash"));
-        std::fs::remove_file(&b).expect("removed");
-        let error = of(&[&a, &b]).expect_err("is missing").to_string();
-        assert!(error.contains("b.wav"), "{error}");
+        std::fs::write(&noise, "nOise").expect("written");
+        assert_ne!(original, sha256(&[&music, &noise]).expect("a hash"));
+        std::fs::remove_file(&noise).expect("removed");
+        let error = sha256(&[&music, &noise]).expect_err("a missing file").to_string();
+        assert!(error.contains("noise.wav"), "{error}");
     }
 }

@@ -124,7 +124,7 @@ impl Encoder {
         Ok(Self { name, identity, model, prompts: layout.prompts, prompt })
     }
 
-    /// The model and its identity.
+    /// Builds the model and computes its identity.
     fn build(folder: &PretrainedFolder, layout: &Layout) -> Result<(Model, Identity)> {
         let transformer = layout.transformer();
         let config = match transformer.find("config.json") {
@@ -300,8 +300,8 @@ impl Encoder {
             Model::ClipVision(model) => model.embed(&images)?,
             Model::Images(model) => model.embed(&images)?,
         };
-        for (indices, own) in [(with_text, text_vectors), (with_image, image_vectors)] {
-            for (i, vector) in indices.into_iter().zip(own.chunks(width)) {
+        for (indices, encoded) in [(with_text, text_vectors), (with_image, image_vectors)] {
+            for (i, vector) in indices.into_iter().zip(encoded.chunks(width)) {
                 add_unit(vector, &mut vectors[i * width..(i + 1) * width]);
             }
         }
@@ -312,8 +312,8 @@ impl Encoder {
 
 /// The factor that normalises a vector to unit length; 0 for a zero vector.
 fn unit_scale(vector: &[f32]) -> f64 {
-    let square: f64 = vector.iter().map(|v| f64::from(*v) * f64::from(*v)).sum();
-    if square > 0.0 { 1.0 / square.sqrt() } else { 0.0 }
+    let squared_norm: f64 = vector.iter().map(|v| f64::from(*v) * f64::from(*v)).sum();
+    if squared_norm > 0.0 { 1.0 / squared_norm.sqrt() } else { 0.0 }
 }
 
 /// Adds a vector, normalised to unit length, to a sum.
@@ -322,6 +322,7 @@ fn add_unit(vector: &[f32], sum: &mut [f32]) {
     sum.iter_mut().zip(vector).for_each(|(sum, v)| *sum += (f64::from(*v) * scale) as f32);
 }
 
+/// Normalises a vector to unit length; a zero vector stays zero.
 fn to_unit_length(vector: &mut [f32]) {
     let scale = unit_scale(vector);
     vector.iter_mut().for_each(|v| *v = (f64::from(*v) * scale) as f32);
@@ -331,10 +332,10 @@ fn to_unit_length(vector: &mut [f32]) {
 /// file is read.
 fn model_type(config: &Path) -> Result<Option<String>> {
     #[derive(Deserialize)]
-    struct Published {
+    struct Config {
         model_type: Option<String>,
     }
-    let text = std::fs::read(config).map_err(InferError::io(config))?;
-    let published = serde_json::from_slice::<Published>(&text).ok();
-    Ok(published.and_then(|published| published.model_type))
+    let bytes = std::fs::read(config).map_err(InferError::io(config))?;
+    let parsed = serde_json::from_slice::<Config>(&bytes).ok();
+    Ok(parsed.and_then(|parsed| parsed.model_type))
 }

@@ -60,7 +60,7 @@ pub enum InferError {
         reason: String,
     },
 
-    /// The work was asked to stop.
+    /// The run was asked to stop.
     #[error("{0}")]
     Stopped(#[from] Stopped),
 
@@ -86,7 +86,7 @@ impl InferError {
         move |source| Self::Io { path: path.to_path_buf(), source }
     }
 
-    /// A fault of a run's folder or file.
+    /// Creates a [`BadRun`](Self::BadRun) error.
     pub(crate) fn bad_run(path: &Path, reason: impl Into<String>) -> Self {
         Self::BadRun { path: path.to_path_buf(), reason: reason.into() }
     }

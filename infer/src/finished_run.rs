@@ -41,26 +41,26 @@ pub fn is_finished(run: &Path) -> bool {
 /// [`InferError::Io`]
 pub fn check_checksums(folder: &Path) -> Result<()> {
     let list = folder.join(CHECKSUMS);
-    let text = match fs::read(&list) {
+    let bytes = match fs::read(&list) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             warn_if_run(folder);
             return Ok(());
         }
         read => read.map_err(InferError::io(&list))?,
     };
-    let text = String::from_utf8_lossy(&text);
+    let text = String::from_utf8_lossy(&bytes);
     let mut listed = Vec::new();
     for (index, line) in text.lines().enumerate() {
-        let checksum = parse(line).ok_or_else(|| InferError::BadChecksum {
+        let checksum = parse_line(line).ok_or_else(|| InferError::BadChecksum {
             path: list.clone(),
             reason: format!("line {} is not a checksum with a file name", index + 1),
         })?;
         listed.push(checksum);
     }
-    listed.par_iter().try_for_each(|(sum, name)| {
+    listed.par_iter().try_for_each(|(expected, name)| {
         let path = folder.join(name);
         let reason = match digest::of_file(&path) {
-            Ok((_, found)) if found == *sum => return Ok(()),
+            Ok((_, actual)) if actual == *expected => return Ok(()),
             Ok(_) => {
                 format!(
                     "does not match its SHA-256 in {CHECKSUMS}: the file was damaged or changed"
@@ -82,15 +82,16 @@ pub fn check_checksums(folder: &Path) -> Result<()> {
 }
 
 /// The checksum and file name of a line. Only names of files directly in the folder are valid.
-fn parse(line: &str) -> Option<(&str, &str)> {
-    let (sum, name) = line.split_once(' ')?;
+fn parse_line(line: &str) -> Option<(&str, &str)> {
+    let (checksum, name) = line.split_once(' ')?;
     let name = name.strip_prefix([' ', '*'])?;
-    let is_sum = sum.len() == DIGITS && sum.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let is_inside = !name.is_empty() && !name.contains(['/', '\\']) && name != "..";
-    (is_sum && is_inside).then_some((sum, name))
+    let is_sha256 =
+        checksum.len() == DIGITS && checksum.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let is_in_folder = !name.is_empty() && !name.contains(['/', '\\']) && name != "..";
+    (is_sha256 && is_in_folder).then_some((checksum, name))
 }
 
-/// Warns of a finished run of an older version, which wrote no checksums.
+/// Prints a warning if the folder is a finished run. Older versions wrote no checksums.
 fn warn_if_run(folder: &Path) {
     if is_finished(folder) && folder.join(RECIPE).is_file() {
         message(&format!(

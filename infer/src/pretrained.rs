@@ -33,7 +33,7 @@ const SLOW_TOKENIZERS: [&str; 6] = [
 ];
 
 /// Weights files in unsupported formats.
-const OTHER_WEIGHTS_FILES: [&str; 5] = [
+const UNSUPPORTED_WEIGHTS_FILES: [&str; 5] = [
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
     "tf_model.h5",
@@ -46,8 +46,8 @@ const OTHER_WEIGHTS_FILES: [&str; 5] = [
 pub struct PretrainedFolder {
     location: WeightsLocation,
     settings: HubSettings,
-    /// The subfolder; empty for the model's own folder.
-    inner: String,
+    /// The path of the subfolder within the model's folder; empty for the model's folder itself.
+    subfolder: String,
 }
 
 /// The weights of a model.
@@ -71,12 +71,12 @@ impl PretrainedFolder {
         if let WeightsLocation::Folder(folder) = &location {
             check_checksums(folder)?;
         }
-        Ok(Self { location, settings: HubSettings::from_env(), inner: String::new() })
+        Ok(Self { location, settings: HubSettings::from_env(), subfolder: String::new() })
     }
 
     /// Returns a subfolder. An empty path returns the same folder.
     pub fn within(&self, path: &str) -> Self {
-        Self { inner: self.path_of(path), ..self.clone() }
+        Self { subfolder: self.path_of(path), ..self.clone() }
     }
 
     /// The location of the model.
@@ -94,11 +94,12 @@ impl PretrainedFolder {
         }
     }
 
+    /// The path of a file within the model's folder.
     fn path_of(&self, file: &str) -> String {
-        match (self.inner.as_str(), file) {
+        match (self.subfolder.as_str(), file) {
             ("", file) => file.to_owned(),
-            (inner, "") => inner.to_owned(),
-            (inner, file) => format!("{inner}/{file}"),
+            (subfolder, "") => subfolder.to_owned(),
+            (subfolder, file) => format!("{subfolder}/{file}"),
         }
     }
 
@@ -118,7 +119,7 @@ impl PretrainedFolder {
         self.location.file(&self.path_of(name), &self.settings)
     }
 
-    /// The path of an optional file.
+    /// The path of an optional file; `None` if it is missing.
     ///
     /// # Errors
     /// [`InferError::Data`] if the Hub cannot be reached.
@@ -126,7 +127,7 @@ impl PretrainedFolder {
         Ok(self.location.optional_file(&self.path_of(name), &self.settings)?)
     }
 
-    /// The text of an optional file, and its name for messages.
+    /// The text of an optional file, and its name for messages; `None` if it is missing.
     ///
     /// # Errors
     /// The errors of [`optional`](Self::optional); [`InferError::Io`].
@@ -142,8 +143,8 @@ impl PretrainedFolder {
     /// # Errors
     /// [`InferError::Data`]
     pub fn image_processor(&self) -> Result<(PathBuf, Preprocessing)> {
-        if let Some(found) = self.optional_image_processor()? {
-            return Ok(found);
+        if let Some(processor) = self.optional_image_processor()? {
+            return Ok(processor);
         }
         let path = self.file(IMAGE_PROCESSOR)?;
         let preprocessing = Preprocessing::read(&path)?;
@@ -172,7 +173,7 @@ impl PretrainedFolder {
     /// [`InferError::Encoder`] with the commands to create it, if the model only has the files of a
     /// slow tokenizer; otherwise [`InferError::Data`].
     pub fn tokenizer(&self) -> Result<PathBuf> {
-        self.find(TOKENIZER).map_err(|error| self.unsupported_format(error))
+        self.find(TOKENIZER).map_err(|error| self.missing_file_error(error))
     }
 
     /// The path of `model.safetensors`, or of `model.safetensors.index.json` if all its shards
@@ -188,7 +189,7 @@ impl PretrainedFolder {
             Err(error) => return Err(error.into()),
         };
         let Some(index) = self.optional(INDEX_FILE)? else {
-            return Err(self.unsupported_format(missing));
+            return Err(self.missing_file_error(missing));
         };
         for shard in shards(&index)? {
             self.file(&shard)?;
@@ -206,34 +207,34 @@ impl PretrainedFolder {
         Ok(PretrainedWeights { sha256: weights_sha256(&path)?, path })
     }
 
-    /// The error for a missing file. If the model has the file in another format, the error has the
-    /// commands to convert it.
-    fn unsupported_format(&self, error: DataError) -> InferError {
+    /// The error for a missing file. If the model has the file in another format, the error gives
+    /// the commands to convert it. Other errors stay unchanged.
+    fn missing_file_error(&self, error: DataError) -> InferError {
         if !is_missing(&error) {
             return error.into();
         }
         let has = |name: &str| matches!(self.optional(name), Ok(Some(_)));
-        let other = |supported: &[&str], others: &[&'static str]| {
-            let is_there = supported.iter().any(|name| has(name));
-            if is_there { None } else { others.iter().copied().find(|name| has(name)) }
+        let unsupported_file = |supported: &[&str], unsupported: &[&'static str]| {
+            let has_supported = supported.iter().any(|name| has(name));
+            if has_supported { None } else { unsupported.iter().copied().find(|name| has(name)) }
         };
-        let tokenizer = other(&[TOKENIZER], &SLOW_TOKENIZERS);
-        let weights = other(&[WEIGHTS_FILE, INDEX_FILE], &OTHER_WEIGHTS_FILES);
+        let tokenizer = unsupported_file(&[TOKENIZER], &SLOW_TOKENIZERS);
+        let weights = unsupported_file(&[WEIGHTS_FILE, INDEX_FILE], &UNSUPPORTED_WEIGHTS_FILES);
         let mut problems = Vec::new();
         let mut commands = Vec::new();
         let (from, to) = self.python_names();
-        let mut add = |missing: &str, other: &str, class: &str| {
-            problems.push(format!("no {missing} (only {other})"));
+        let mut add_problem = |missing: &str, unsupported: &str, class: &str| {
+            problems.push(format!("no {missing} (only {unsupported})"));
             commands.push(format!(
                 "\n  python3 -c 'import transformers as t; \
                  t.{class}.from_pretrained({from:?}).save_pretrained({to:?})'"
             ));
         };
         if let Some(file) = tokenizer {
-            add(TOKENIZER, file, "AutoTokenizer");
+            add_problem(TOKENIZER, file, "AutoTokenizer");
         }
         if let Some(file) = weights {
-            add(WEIGHTS_FILE, file, &self.python_class());
+            add_problem(WEIGHTS_FILE, file, &self.python_class());
         }
         if problems.is_empty() {
             return error.into();
@@ -245,18 +246,18 @@ impl PretrainedFolder {
             problems.join(" and "),
             commands.concat(),
         );
-        let name = match self.inner.as_str() {
+        let name = match self.subfolder.as_str() {
             "" => self.location.to_string(),
             _ => self.name_of(""),
         };
         InferError::Encoder { name, reason }
     }
 
-    /// The model's name in the suggested Python commands, and the name of their output folder.
+    /// The model's name in the suggested Python commands, and the path of their output folder.
     fn python_names(&self) -> (String, String) {
         match &self.location {
             WeightsLocation::Folder(folder) => {
-                let folder = folder.join(&self.inner).display().to_string();
+                let folder = folder.join(&self.subfolder).display().to_string();
                 let folder = folder.trim_end_matches('/').to_owned();
                 (folder.clone(), folder)
             }
@@ -270,20 +271,20 @@ impl PretrainedFolder {
     /// The transformers class in `config.json`, or `AutoModel` if it names none.
     fn python_class(&self) -> String {
         #[derive(Deserialize)]
-        struct Named {
+        struct Config {
             architectures: Option<Vec<String>>,
         }
         let text = self.optional_text("config.json").ok().flatten();
-        let named = text.and_then(|(text, _)| serde_json::from_str::<Named>(&text).ok());
-        let first = named.and_then(|named| named.architectures?.into_iter().next());
-        let is_name = |class: &String| {
+        let config = text.and_then(|(text, _)| serde_json::from_str::<Config>(&text).ok());
+        let class = config.and_then(|config| config.architectures?.into_iter().next());
+        let is_identifier = |class: &String| {
             !class.is_empty() && class.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
         };
-        first.filter(is_name).unwrap_or_else(|| "AutoModel".to_owned())
+        class.filter(is_identifier).unwrap_or_else(|| "AutoModel".to_owned())
     }
 }
 
-/// The shards in an index.
+/// The file names of the shards in an index.
 fn shards(index: &Path) -> Result<Vec<String>> {
     let text = std::fs::read_to_string(index).map_err(InferError::io(index))?;
     Ok(shards_of_index(&text, &index.display().to_string())?)

@@ -5,11 +5,11 @@
 //! | a finished run that scores pairs | [`run`] |
 //! | one model of the run's ensemble | [`member`] |
 //! | encoder and head | [`scorer`] |
-//! | its settings, a recipe's `[model]` | [`settings`] |
+//! | settings of the encoder and head: a recipe's `[model]` | [`settings`] |
 //! | token sequences, pair by pair or listwise | [`sequences`] |
-//! | scores as similarities | [`calibration`] |
+//! | conversion of scores to similarities | [`calibration`] |
 //! | columns and score range of the training file | [`pairs`] |
-//! | the members' scores combined: mean or stacking | [`combination`], [`stacking`] |
+//! | combination of the members' scores: mean or stacking | [`combination`], [`stacking`] |
 //! | baselines | [`zero_shot`] |
 
 pub mod calibration;

@@ -1,10 +1,11 @@
-//! Asks a run to stop from outside, for example on Ctrl-C.
+//! Stop requests to a running training or command, for example on Ctrl-C.
 
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A stop request, shared by a run and its owner. Clones share the same request.
+/// A flag that asks a run to stop. The run and the code that started it hold clones, which share
+/// the flag.
 #[derive(Debug, Clone, Default)]
 pub struct Stop(Arc<Flags>);
 
@@ -73,7 +74,7 @@ mod tests {
     use crate::reveal::RevealError;
 
     #[test]
-    fn a_stop_request_is_found_among_the_sources_of_an_error() {
+    fn stopped_is_found_among_the_sources_of_an_error() {
         let errors: [Box<dyn Error>; 4] = [
             Box::new(InferError::from(Stopped)),
             Box::new(RevealError::from(Stopped)),

@@ -31,24 +31,24 @@ enum File {
     Blob { blob: String },
 }
 
-fn fixture(file: &str) -> PathBuf {
+fn fixture_path(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/sentence_transformers").join(file)
 }
 
-fn folders() -> Fixture {
-    serde_json::from_slice(&fs::read(fixture("folders.json")).unwrap()).unwrap()
+fn fixture() -> Fixture {
+    serde_json::from_slice(&fs::read(fixture_path("folders.json")).unwrap()).unwrap()
 }
 
 impl Folder {
-    /// Writes the files to the folder `to`.
-    fn write(&self, to: &Path) {
+    /// Writes the files to a folder.
+    fn write(&self, folder: &Path) {
         for (path, file) in &self.files {
-            let path = to.join(path);
+            let path = folder.join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             match file {
                 File::Text(text) => fs::write(path, text).unwrap(),
                 File::Blob { blob } => {
-                    fs::copy(fixture("blobs").join(blob), path).unwrap();
+                    fs::copy(fixture_path("blobs").join(blob), path).unwrap();
                 }
             }
         }
@@ -56,28 +56,29 @@ impl Folder {
 }
 
 /// Copies a folder of the fixture to a temporary folder.
-fn written(name: &str) -> tempfile::TempDir {
+fn copied(name: &str) -> tempfile::TempDir {
     let temporary = tempfile::tempdir().unwrap();
-    let folders = folders().folders;
+    let folders = fixture().folders;
     folders.iter().find(|folder| folder.name == name).unwrap().write(temporary.path());
     temporary
 }
 
-fn change(folder: &Path, file: &str, change: impl FnOnce(&mut Value)) {
+/// Edits a JSON file.
+fn edit_json(folder: &Path, file: &str, edit: impl FnOnce(&mut Value)) {
     let mut value = serde_json::from_slice(&fs::read(folder.join(file)).unwrap()).unwrap();
-    change(&mut value);
+    edit(&mut value);
     fs::write(folder.join(file), value.to_string()).unwrap();
 }
 
-fn refusal(folder: &Path) -> String {
-    Encoder::open(folder.to_str().unwrap()).err().expect("a refusal").to_string()
+fn error_of(folder: &Path) -> String {
+    Encoder::open(folder.to_str().unwrap()).err().expect("an error").to_string()
 }
 
 #[test]
-fn every_folder_gives_the_embeddings_of_the_reference() {
-    let Fixture { texts, folders } = folders();
+fn embeddings_of_every_folder_equal_those_of_sentence_transformers() {
+    let Fixture { texts, folders } = fixture();
     assert!(folders.len() >= 40, "{} folders", folders.len());
-    let mut wrong = Vec::new();
+    let mut failures = Vec::new();
     for folder in folders {
         let temporary = tempfile::tempdir().unwrap();
         folder.write(temporary.path());
@@ -99,45 +100,46 @@ fn every_folder_gives_the_embeddings_of_the_reference() {
             let encoder = match Encoder::with_prompt(location, &choice) {
                 Ok(encoder) => encoder,
                 Err(error) => {
-                    wrong.push(format!("{}, {key}: {error}", folder.name));
+                    failures.push(format!("{}, {key}: {error}", folder.name));
                     continue;
                 }
             };
             let prepare =
                 |text: &String| encoder.prepare(Item { text: Some(text), image: None }).unwrap();
             let items: Vec<_> = texts.iter().map(prepare).collect();
-            let found = encoder.encode(&items.iter().collect::<Vec<_>>()).unwrap();
-            compare(&format!("{}, {key}", folder.name), &found, expected, &mut wrong);
+            let embeddings = encoder.encode(&items.iter().collect::<Vec<_>>()).unwrap();
+            compare(&format!("{}, {key}", folder.name), &embeddings, expected, &mut failures);
         }
         if let Some(expected) = folder.expected.get("image") {
             let encoder = Encoder::open(location).unwrap();
-            let item = Item { text: None, image: Some(&fixture("image.png")) };
-            let found = encoder.encode(&[&encoder.prepare(item).unwrap()]).unwrap();
-            compare(&format!("{}, image", folder.name), &found, expected, &mut wrong);
+            let item = Item { text: None, image: Some(&fixture_path("image.png")) };
+            let embeddings = encoder.encode(&[&encoder.prepare(item).unwrap()]).unwrap();
+            compare(&format!("{}, image", folder.name), &embeddings, expected, &mut failures);
         }
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-fn compare(name: &str, found: &[f32], expected: &[Vec<f32>], wrong: &mut Vec<String>) {
+/// Adds a failure if embeddings differ from the expected embeddings.
+fn compare(name: &str, values: &[f32], expected: &[Vec<f32>], failures: &mut Vec<String>) {
     let expected = expected.concat();
-    let max_error = if found.len() == expected.len() {
-        found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+    let max_error = if values.len() == expected.len() {
+        values.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
     } else {
         f32::INFINITY
     };
     if max_error.is_nan() || max_error > 1e-4 {
-        let (num_values, num_expected) = (found.len(), expected.len());
-        wrong.push(format!(
+        let (num_values, num_expected) = (values.len(), expected.len());
+        failures.push(format!(
             "{name}: differs by {max_error} ({num_values} values, {num_expected} expected)"
         ));
     }
 }
 
 #[test]
-fn unsupported_features_are_refused_with_file_and_name() {
-    type Change = fn(&mut Value);
-    let cases: [(&str, &str, Change, &[&str]); 12] = [
+fn errors_for_unsupported_features_contain_the_file_and_the_feature() {
+    type Edit = fn(&mut Value);
+    let cases: [(&str, &str, Edit, &[&str]); 12] = [
         (
             "bert cls",
             "1_Pooling/config.json",
@@ -196,13 +198,13 @@ fn unsupported_features_are_refused_with_file_and_name() {
         ),
         ("bert dense GELU", "2_Dense/config.json", |c| c["in_features"] = json!(31), &["31"]),
     ];
-    for (name, file, changed, parts) in cases {
-        let folder = written(name);
-        change(folder.path(), file, changed);
-        let error = refusal(folder.path());
-        let is_named = |part: &&str| error.contains(part);
+    for (name, file, edit, parts) in cases {
+        let folder = copied(name);
+        edit_json(folder.path(), file, edit);
+        let error = error_of(folder.path());
+        let file_name = file.split('/').next_back().unwrap();
         assert!(
-            parts.iter().all(is_named) && error.contains(file.split('/').next_back().unwrap()),
+            parts.iter().all(|part| error.contains(part)) && error.contains(file_name),
             "{error}"
         );
     }
@@ -216,32 +218,32 @@ fn a_file_named_in_modules_json_must_exist() {
         ("bert dense GELU", "2_Dense/model.safetensors"),
         ("bert in shards", "model-00002-of-00002.safetensors"),
     ] {
-        let folder = written(name);
+        let folder = copied(name);
         fs::remove_file(folder.path().join(file)).unwrap();
-        assert!(refusal(folder.path()).contains(file), "{}", refusal(folder.path()));
+        assert!(error_of(folder.path()).contains(file), "{}", error_of(folder.path()));
     }
     // Without modules.json, sentence-transformers would use mean pooling.
-    let folder = written("bert cls");
+    let folder = copied("bert cls");
     fs::remove_file(folder.path().join("modules.json")).unwrap();
-    let error = refusal(folder.path());
+    let error = error_of(folder.path());
     assert!(error.contains("modules.json: is missing") && error.contains("1_Pooling"), "{error}");
 }
 
 #[test]
 fn models_in_other_formats_are_refused_with_the_commands_that_convert_them() {
-    let folder = written("bert cls");
+    let folder = copied("bert cls");
     let rename = |from: &str, to: &str| {
         fs::rename(folder.path().join(from), folder.path().join(to)).unwrap();
     };
     rename("model.safetensors", "pytorch_model.bin");
-    let error = refusal(folder.path());
+    let error = error_of(folder.path());
     assert!(
         error.contains("pytorch_model.bin") && error.contains("BertModel.from_pretrained"),
         "{error}"
     );
     assert!(!error.contains("AutoTokenizer"), "{error}");
     rename("tokenizer.json", "vocab.txt");
-    let error = refusal(folder.path());
+    let error = error_of(folder.path());
     assert!(
         error.contains("vocab.txt") && error.contains("AutoTokenizer.from_pretrained"),
         "{error}"
@@ -249,47 +251,47 @@ fn models_in_other_formats_are_refused_with_the_commands_that_convert_them() {
     assert!(error.contains("BertModel.from_pretrained"), "{error}");
     rename("pytorch_model.bin", "model.safetensors");
     rename("vocab.txt", "spm.model");
-    let error = refusal(folder.path());
+    let error = error_of(folder.path());
     assert!(error.contains("spm.model") && !error.contains("BertModel"), "{error}");
 }
 
 #[test]
-fn other_files_of_a_model_change_its_inputs() {
-    let folder = written("bert prompts");
-    let inputs = || {
+fn every_input_file_changes_the_inputs_hash() {
+    let folder = copied("bert prompts");
+    let hashes = || {
         let encoder = Encoder::open(folder.path().to_str().unwrap()).unwrap();
         (encoder.sha256().to_owned(), encoder.inputs_sha256().to_owned())
     };
-    let (weights, before) = inputs();
+    let (weights, original) = hashes();
     // Memories store this hash. If it changed, they would refuse the model that built them.
-    assert_eq!(before, "af886646f6ba18bf13ff5b19dda19e7e5479bd5650c701a4792f071f23e17c6c");
-    let mut seen = vec![before.clone()];
-    let mut changed = |file: &str, edit: fn(&mut Value)| {
+    assert_eq!(original, "af886646f6ba18bf13ff5b19dda19e7e5479bd5650c701a4792f071f23e17c6c");
+    let mut seen = vec![original.clone()];
+    let mut check_edit = |file: &str, edit: fn(&mut Value)| {
         let path = folder.path().join(file);
         let bytes = fs::read(&path).unwrap();
-        change(folder.path(), file, edit);
-        let (same, now) = inputs();
-        assert_eq!(same, weights);
-        assert!(!seen.contains(&now), "{file}");
-        seen.push(now);
+        edit_json(folder.path(), file, edit);
+        let (edited_weights, edited) = hashes();
+        assert_eq!(edited_weights, weights);
+        assert!(!seen.contains(&edited), "{file}");
+        seen.push(edited);
         fs::write(path, bytes).unwrap();
     };
-    changed("tokenizer.json", |json| json["model"]["max_input_chars_per_word"] = 5.into());
-    changed("config.json", |json| json["layer_norm_eps"] = 1e-3.into());
-    changed("sentence_bert_config.json", |json| json["max_seq_length"] = 7.into());
-    changed("config_sentence_transformers.json", |json| json["prompts"]["query"] = "?".into());
+    check_edit("tokenizer.json", |json| json["model"]["max_input_chars_per_word"] = 5.into());
+    check_edit("config.json", |json| json["layer_norm_eps"] = 1e-3.into());
+    check_edit("sentence_bert_config.json", |json| json["max_seq_length"] = 7.into());
+    check_edit("config_sentence_transformers.json", |json| json["prompts"]["query"] = "?".into());
     // Other keys, and the choice of a prompt, change nothing.
-    change(folder.path(), "config.json", |json| json["transformers_version"] = "9".into());
-    assert_eq!(inputs().1, before);
+    edit_json(folder.path(), "config.json", |json| json["transformers_version"] = "9".into());
+    assert_eq!(hashes().1, original);
     let location = folder.path().to_str().unwrap();
     let query = Encoder::with_prompt(location, &PromptChoice::Query).unwrap();
-    assert_eq!(query.inputs_sha256(), before);
+    assert_eq!(query.inputs_sha256(), original);
 }
 
 #[test]
-fn modules_change_the_identity_of_a_model() {
+fn modules_change_the_hash_of_a_model() {
     let sha256 = |name: &str| {
-        let folder = written(name);
+        let folder = copied(name);
         Encoder::open(folder.path().to_str().unwrap()).unwrap().sha256().to_owned()
     };
     // With mean pooling, the hash equals the hash of the weights file. Another pooling changes it.

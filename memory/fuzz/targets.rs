@@ -12,7 +12,7 @@ use engram_memory::rows::{EntryFile, EntryFormat, EntryLines};
 use engram_memory::search::exact::Exact;
 use engram_memory::search::graph::GraphSettings;
 use engram_memory::search::hnsw::Hnsw;
-use engram_memory::search::{Filter, Index, Queries};
+use engram_memory::search::{Filter, Index, Queries, SearchResults};
 use engram_memory::vectors::VectorFile;
 use engram_memory::{
     Batch, Entry, Memory, MemoryError, MemoryFormat, Row, ValueDtype, ValueFormat, Writer,
@@ -40,8 +40,8 @@ pub fn run(name: &str, bytes: &[u8]) {
     target.expect("a known target").1(bytes);
 }
 
-/// The files of a segment. The first byte of an input selects one.
-pub const SEGMENT: [&str; 9] = [
+/// The files of a segment. The first byte of an input selects a file.
+pub const SEGMENT_FILES: [&str; 9] = [
     "keys.safetensors",
     "values.safetensors",
     "scales.safetensors",
@@ -52,15 +52,15 @@ pub const SEGMENT: [&str; 9] = [
     "offsets.safetensors",
     "deleted-0.bits",
 ];
-/// The files of a graph.
-pub const GRAPH: [&str; 3] =
+/// The files of a graph. The first byte of an input selects a file.
+pub const GRAPH_FILES: [&str; 3] =
     ["graph-0-offsets.safetensors", "graph-0-neighbours.safetensors", "graph-0-upper.safetensors"];
-/// The current generation.
-pub const NEWEST: &str = "gen-000003";
+/// The folder of the current generation.
+pub const CURRENT_GENERATION: &str = "gen-000003";
 const ROWS: i64 = 60;
 const WIDTH: usize = 4;
 
-/// A small memory with all kinds of files. Each thread has its own.
+/// A small memory with all kinds of files. Each thread has its own memory.
 pub struct SmallMemory {
     _temporary: tempfile::TempDir,
     pub folder: PathBuf,
@@ -75,10 +75,10 @@ impl SmallMemory {
         let folder = temporary.path().join("memory");
         let values = Some(ValueFormat { tokens: 2, width: 3, dtype: ValueDtype::Int8 });
         let format = MemoryFormat { width: WIDTH, normalised: true, values };
-        let mut number = 7u32;
-        let mut next = || {
-            number = number.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            (number >> 8) as f32 / (1 << 23) as f32 - 1.0
+        let mut state = 7u32;
+        let mut random = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 8) as f32 / (1 << 23) as f32 - 1.0
         };
         let entries = (0..ROWS).map(|id| Entry {
             source: ["kg", "wit"][id as usize % 2].to_owned(),
@@ -88,17 +88,20 @@ impl SmallMemory {
         });
         let batch = Batch {
             entries: entries.collect(),
-            keys: (0..ROWS as usize * WIDTH).map(|_| next()).collect(),
-            values: (0..ROWS as usize * 6).map(|_| next()).collect(),
+            keys: (0..ROWS as usize * WIDTH).map(|_| random()).collect(),
+            values: (0..ROWS as usize * 6).map(|_| random()).collect(),
         };
         let mut writer =
             Writer::create(&folder, format, ROWS as usize, [Ok(batch)].into_iter()).expect("rows");
         writer.delete(&[3, 9]).expect("known ids");
         writer.index(GraphSettings { connections: 4, ef_construction: 20 }, || ()).expect("keys");
         let mut files = Vec::new();
-        for folder in
-            [&folder, &folder.join("gen-000001"), &folder.join("gen-000002"), &folder.join(NEWEST)]
-        {
+        for folder in [
+            &folder,
+            &folder.join("gen-000001"),
+            &folder.join("gen-000002"),
+            &folder.join(CURRENT_GENERATION),
+        ] {
             for entry in fs::read_dir(folder).expect("a folder") {
                 let path = entry.expect("an entry").path();
                 if path.is_file() {
@@ -110,11 +113,11 @@ impl SmallMemory {
         Self { _temporary: temporary, folder, files }
     }
 
-    /// Returns the path and the bytes of a file; if several generations have the file, of the
-    /// newest.
+    /// Returns the path and the bytes of a file. If several generations have a file with this name,
+    /// returns the file of the newest generation.
     pub fn file(&self, name: &str) -> (&Path, &[u8]) {
-        let found = self.files.iter().rev().find(|(path, _)| path.ends_with(name));
-        found.map(|(path, bytes)| (path.as_path(), bytes.as_slice())).expect("a known file")
+        let file = self.files.iter().rev().find(|(path, _)| path.ends_with(name));
+        file.map(|(path, bytes)| (path.as_path(), bytes.as_slice())).expect("a known file")
     }
 
     /// Replaces a file, and updates all checksums.
@@ -139,7 +142,7 @@ impl SmallMemory {
             .find(|record| record.get("name").and_then(Value::as_str) == Some(name));
         let record = record.expect("a record");
         record["bytes"] = bytes.len().into();
-        record["sha256"] = hex(bytes).into();
+        record["sha256"] = sha256(bytes).into();
         let blocks = bytes.chunks(1 << 20);
         let crc32 = blocks.map(|block| format!("{:08x}", crc32fast::hash(block)));
         record["crc32"] = crc32.collect::<String>().into();
@@ -148,12 +151,14 @@ impl SmallMemory {
         self.replace_manifest(&serde_json::to_vec(&manifest).expect("JSON"));
     }
 
+    /// Replaces the manifest, and updates the checksum in `CURRENT`.
     fn replace_manifest(&self, bytes: &[u8]) {
-        replace_file(&self.folder.join(NEWEST).join("manifest.json"), bytes);
-        let pointer = format!("{NEWEST} {}\n", hex(bytes));
+        replace_file(&self.folder.join(CURRENT_GENERATION).join("manifest.json"), bytes);
+        let pointer = format!("{CURRENT_GENERATION} {}\n", sha256(bytes));
         replace_file(&self.folder.join("CURRENT"), pointer.as_bytes());
     }
 
+    /// Restores these files, the manifest and the pointer.
     fn restore(&self, names: &[&str]) {
         for name in names.iter().chain(&["CURRENT", "gen-000003/manifest.json"]) {
             let (path, bytes) = self.file(name);
@@ -162,31 +167,32 @@ impl SmallMemory {
     }
 }
 
-/// Writes a new file under the name. A process that mapped the old file keeps it.
+/// Writes a new file at a path. Mappings of the old file stay valid.
 fn replace_file(path: &Path, bytes: &[u8]) {
     let _ = fs::remove_file(path);
     fs::write(path, bytes).expect("a writable folder");
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// Returns the SHA-256 in hexadecimal.
+fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Calls `call` with the memory of this thread.
-pub fn with_memory<T>(call: impl FnOnce(&SmallMemory) -> T) -> T {
+/// Calls `run` with the memory of this thread.
+pub fn with_memory<T>(run: impl FnOnce(&SmallMemory) -> T) -> T {
     thread_local! {
         static MEMORY: RefCell<Option<SmallMemory>> = const { RefCell::new(None) };
     }
-    MEMORY.with_borrow_mut(|memory| call(memory.get_or_insert_with(SmallMemory::new)))
+    MEMORY.with_borrow_mut(|memory| run(memory.get_or_insert_with(SmallMemory::new)))
 }
 
-/// Calls all functions of a reader.
+/// Calls all functions of a reader, and checks the messages of errors.
 fn read_all(memory: &SmallMemory) {
     let opened = Memory::open(&memory.folder);
     match Memory::verify(&memory.folder) {
-        Ok(faults) => {
-            faults.iter().for_each(check_message);
-            assert!(opened.is_ok() || !faults.is_empty(), "{:?}", opened.err());
+        Ok(errors) => {
+            errors.iter().for_each(check_message);
+            assert!(opened.is_ok() || !errors.is_empty(), "{:?}", opened.err());
         }
         Err(error) => check_message(&error),
     }
@@ -207,7 +213,7 @@ fn read_all(memory: &SmallMemory) {
         let _ = generation.row_of(id).map_err(check);
     }
     let width = generation.manifest().width;
-    let queries: Vec<f32> = (0..2 * width).map(|at| (at as f32 - 2.5) / 3.0).collect();
+    let queries: Vec<f32> = (0..2 * width).map(|i| (i as f32 - 2.5) / 3.0).collect();
     let sources = generation.manifest().sources.len();
     let filters = [
         Filter::default(),
@@ -221,8 +227,8 @@ fn read_all(memory: &SmallMemory) {
     for filter in &filters {
         for index in indexes.into_iter().flatten() {
             match index.search(&generation, Queries { keys: &queries, k: 5 }, filter) {
-                Ok(found) => {
-                    assert!(found.hits.len() == 2 && found.hits.iter().all(|hits| hits.len() <= 5));
+                Ok(SearchResults { hits, .. }) => {
+                    assert!(hits.len() == 2 && hits.iter().all(|hits| hits.len() <= 5));
                 }
                 Err(error) => check_message(&error),
             }
@@ -234,18 +240,20 @@ fn read_all(memory: &SmallMemory) {
 fn check_message(error: &MemoryError) {
     let error = error.to_string();
     assert!(error.chars().count() < 1000, "{} characters: {error:.700}", error.len());
-    assert!(!error.contains(char::is_control), "{error:?} holds control characters");
+    assert!(!error.contains(char::is_control), "{error:?} contains control characters");
 }
 
 fn segment(bytes: &[u8]) {
-    replaced(&SEGMENT, bytes);
+    read_with_replaced_file(&SEGMENT_FILES, bytes);
 }
 
 fn graph(bytes: &[u8]) {
-    replaced(&GRAPH, bytes);
+    read_with_replaced_file(&GRAPH_FILES, bytes);
 }
 
-fn replaced(names: &[&str], bytes: &[u8]) {
+/// Reads a memory with a replaced file. The first byte selects the file, and the other bytes are
+/// its content.
+fn read_with_replaced_file(names: &[&str], bytes: &[u8]) {
     let Some((choice, bytes)) = bytes.split_first() else { return };
     let name = names[usize::from(*choice) % names.len()];
     with_memory(|memory| {
@@ -280,24 +288,25 @@ fn with_file(name: &str, bytes: &[u8], read: impl FnOnce(&Path)) {
     });
 }
 
-fn vectors(path: &Path, bytes: &[u8]) {
+/// Reads a file of vectors with this content.
+fn read_vectors(path: &Path, bytes: &[u8]) {
     let mut file = match VectorFile::open(path, "keys") {
         Ok(file) => file,
         Err(error) => return check_input(path, &error),
     };
-    let (rows, numbers) = (file.shape()[0], file.row_len());
-    assert!(rows * numbers * 2 <= bytes.len(), "{rows} rows of {numbers} numbers");
-    let read = file.read_rows(rows).expect("as many rows as the header and the size promise");
-    assert_eq!(read.len(), rows * numbers);
-    check_input(path, &file.read_rows(1).expect_err("the end"));
+    let (rows, row_len) = (file.shape()[0], file.row_len());
+    assert!(rows * row_len * 2 <= bytes.len(), "{rows} rows of {row_len} numbers");
+    let numbers = file.read_rows(rows).expect("as many rows as in the shape");
+    assert_eq!(numbers.len(), rows * row_len);
+    check_input(path, &file.read_rows(1).expect_err("the end of the file"));
 }
 
 fn npy(bytes: &[u8]) {
-    with_file("keys.npy", bytes, |path| vectors(path, bytes));
+    with_file("keys.npy", bytes, |path| read_vectors(path, bytes));
 }
 
 fn tensors(bytes: &[u8]) {
-    with_file("keys.safetensors", bytes, |path| vectors(path, bytes));
+    with_file("keys.safetensors", bytes, |path| read_vectors(path, bytes));
 }
 
 fn rows(bytes: &[u8]) {
@@ -318,8 +327,8 @@ fn check_entry(path: &Path, entry: Result<Entry, MemoryError>) {
         Ok(entry) => {
             let line = serde_json::to_string(&entry).expect("entries can be written");
             assert!(!line.contains('\n'));
-            let again: Entry = serde_json::from_str(&line).expect("and read again");
-            assert!(again.id == entry.id && entry.id >= 0 && !entry.source.is_empty());
+            let restored: Entry = serde_json::from_str(&line).expect("written entries can be read");
+            assert!(restored.id == entry.id && entry.id >= 0 && !entry.source.is_empty());
         }
         Err(error) => check_input(path, &error),
     }

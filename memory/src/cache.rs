@@ -26,38 +26,39 @@ use crate::segment::StoredValue;
 pub struct CacheSettings {
     /// The maximum size of the cached values, in bytes. A full cache drops rarely read values.
     pub capacity_bytes: u64,
-    /// The hit rate of a lookup, from 0 to 1, at and above which its misses are read in the
-    /// background and reported as missing. HPS uses 0.9. With `None`, lookups wait for all values,
-    /// so the same lookups return the same values.
+    /// The minimum hit rate of a lookup, from 0 to 1, for background reading: the lookup then
+    /// reports its misses as missing. HPS uses 0.9. With `None`, lookups wait for all values, so
+    /// the same lookups return the same values.
     pub background_from: Option<f64>,
 }
 
 /// The values of a lookup.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CachedValues {
-    /// `[rows, tokens, width]`; zeros for missing values.
+    /// The values, `[rows, tokens, width]`; zeros for missing values.
     pub values: Vec<f32>,
-    /// For each row, whether its value is in `values`.
+    /// For each row, whether its value was read.
     pub present: Vec<bool>,
 }
 
 /// The statistics of a cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct CacheStatistics {
-    /// Distinct rows of each lookup that were in the cache, summed over all lookups.
+    /// The number of distinct rows of each lookup that were in the cache, summed over all lookups.
     pub hits: u64,
-    /// Distinct rows of each lookup that were not in the cache, summed over all lookups.
+    /// The number of distinct rows of each lookup that were not in the cache, summed over all
+    /// lookups.
     pub misses: u64,
-    /// Misses reported as missing.
+    /// The number of misses that were reported as missing.
     pub masked: u64,
-    /// Number of cached values.
+    /// The number of cached values.
     pub values: u64,
-    /// Bytes of the cached values.
+    /// The size of the cached values, in bytes.
     pub bytes: u64,
 }
 
 impl CacheStatistics {
-    /// The fraction of `hits` in all rows read; NaN before the first lookup.
+    /// The fraction of hits among hits and misses; NaN before the first lookup.
     pub fn hit_rate(&self) -> f64 {
         self.hits as f64 / (self.hits + self.misses) as f64
     }
@@ -68,14 +69,14 @@ impl CacheStatistics {
 type Key = (u64, u32);
 
 /// A value in main memory, in the format of its file (f16, or int8 with scales).
-type HotValue = Arc<StoredValue<'static>>;
+type OwnedValue = Arc<StoredValue<'static>>;
 
 /// Weighs cached values by their bytes.
 #[derive(Debug, Clone)]
-struct Bytes;
+struct ByteWeighter;
 
-impl Weighter<Key, HotValue> for Bytes {
-    fn weight(&self, _: &Key, value: &HotValue) -> u64 {
+impl Weighter<Key, OwnedValue> for ByteWeighter {
+    fn weight(&self, _: &Key, value: &OwnedValue) -> u64 {
         value.bytes() as u64
     }
 }
@@ -83,10 +84,11 @@ impl Weighter<Key, HotValue> for Bytes {
 /// State shared by the worker and the lookups.
 #[derive(Debug)]
 struct Shared {
-    cache: Cache<Key, HotValue, Bytes>,
+    cache: Cache<Key, OwnedValue, ByteWeighter>,
     /// The number of unfinished jobs, and the worker's first error.
     pending: Mutex<(usize, Option<MemoryError>)>,
-    done: Condvar,
+    /// Notified after each job.
+    job_done: Condvar,
 }
 
 /// Rows to read in the background.
@@ -105,27 +107,27 @@ pub struct ValueCache {
 }
 
 impl ValueCache {
-    /// An empty cache.
+    /// Creates an empty cache.
     pub fn new(settings: CacheSettings) -> Self {
-        // The values of a memory have similar sizes; the estimate only sizes the cache's tables.
-        let expected = (settings.capacity_bytes / 4096).clamp(64, 1 << 20) as usize;
+        // A rough estimate, for values of 4 KiB. It only sizes the cache's tables.
+        let estimated_values = (settings.capacity_bytes / 4096).clamp(64, 1 << 20) as usize;
         let shared = Arc::new(Shared {
-            cache: Cache::with_weighter(expected, settings.capacity_bytes, Bytes),
+            cache: Cache::with_weighter(estimated_values, settings.capacity_bytes, ByteWeighter),
             pending: Mutex::new((0, None)),
-            done: Condvar::new(),
+            job_done: Condvar::new(),
         });
         let worker = settings.background_from.map(|_| {
             let (sender, jobs) = channel::<Job>();
             let shared = Arc::clone(&shared);
             let work = move || {
                 for (generation, rows) in jobs {
-                    let read = shared.fill(&generation, &rows);
+                    let result = shared.fill(&generation, &rows);
                     let mut pending = shared.pending.lock().unwrap_or_else(PoisonError::into_inner);
                     pending.0 -= 1;
-                    if let Err(error) = read {
+                    if let Err(error) = result {
                         pending.1.get_or_insert(error);
                     }
-                    shared.done.notify_all();
+                    shared.job_done.notify_all();
                 }
             };
             (sender, std::thread::spawn(work))
@@ -137,7 +139,7 @@ impl ValueCache {
     /// Returns the values of rows of a generation.
     ///
     /// # Errors
-    /// [`MemoryError::Corrupt`], also if an earlier lookup's background read failed
+    /// [`MemoryError::Corrupt`], also if an earlier lookup's background read failed.
     pub fn read(
         &self,
         generation: &Arc<Generation>,
@@ -151,7 +153,7 @@ impl ValueCache {
     /// Reads like [`ValueCache::read`], into a buffer that the caller can reuse. Uses all threads.
     ///
     /// # Errors
-    /// see [`ValueCache::read`]
+    /// The errors of [`ValueCache::read`].
     pub fn read_into(
         &self,
         generation: &Arc<Generation>,
@@ -161,23 +163,23 @@ impl ValueCache {
         if let Some(error) = self.pending().1.take() {
             return Err(error);
         }
-        let mut found: HashMap<Row, Option<HotValue>> = HashMap::with_capacity(rows.len());
+        let mut value_of: HashMap<Row, Option<OwnedValue>> = HashMap::with_capacity(rows.len());
         let mut missing = Vec::new();
         for row in rows {
-            if !found.contains_key(row) {
+            if !value_of.contains_key(row) {
                 let value = self.shared.cache.get(&generation.value_key(*row)?);
                 if value.is_none() {
                     missing.push(*row);
                 }
-                found.insert(*row, value);
+                value_of.insert(*row, value);
             }
         }
-        let hits = found.len() - missing.len();
+        let hits = value_of.len() - missing.len();
         self.hits.fetch_add(hits as u64, Ordering::Relaxed);
         self.misses.fetch_add(missing.len() as u64, Ordering::Relaxed);
-        let rate = hits as f64 / found.len().max(1) as f64;
-        let background = self.background_from.is_some_and(|from| rate >= from);
-        match (&self.worker, background && !missing.is_empty()) {
+        let hit_rate = hits as f64 / value_of.len().max(1) as f64;
+        let in_background = self.background_from.is_some_and(|from| hit_rate >= from);
+        match (&self.worker, in_background && !missing.is_empty()) {
             (Some((sender, _)), true) => {
                 self.masked.fetch_add(missing.len() as u64, Ordering::Relaxed);
                 self.pending().0 += 1;
@@ -187,17 +189,17 @@ impl ValueCache {
             }
             _ => {
                 for (row, value) in missing.iter().zip(self.shared.fill(generation, &missing)?) {
-                    found.insert(*row, Some(value));
+                    value_of.insert(*row, Some(value));
                 }
             }
         }
         let size = generation.value_len();
-        let found: Vec<Option<&HotValue>> =
-            rows.iter().map(|row| found.get(row).and_then(Option::as_ref)).collect();
+        let row_values: Vec<Option<&OwnedValue>> =
+            rows.iter().map(|row| value_of.get(row).and_then(Option::as_ref)).collect();
         values.present.clear();
-        values.present.extend(found.iter().map(Option::is_some));
+        values.present.extend(row_values.iter().map(Option::is_some));
         values.values.resize(rows.len() * size, 0.0);
-        let outputs = values.values.par_chunks_mut(size.max(1)).zip(&found);
+        let outputs = values.values.par_chunks_mut(size.max(1)).zip(&row_values);
         outputs.for_each(|(output, value)| match value {
             Some(value) => value.read(output),
             None => output.fill(0.0),
@@ -209,7 +211,7 @@ impl ValueCache {
     pub fn wait(&self) {
         let mut pending = self.pending();
         while pending.0 > 0 {
-            pending = self.shared.done.wait(pending).unwrap_or_else(PoisonError::into_inner);
+            pending = self.shared.job_done.wait(pending).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -231,8 +233,8 @@ impl ValueCache {
 
 impl Shared {
     /// Reads values from the files and caches them.
-    fn fill(&self, generation: &Generation, rows: &[Row]) -> Result<Vec<HotValue>, MemoryError> {
-        let read = |row: &Row| -> Result<HotValue, MemoryError> {
+    fn fill(&self, generation: &Generation, rows: &[Row]) -> Result<Vec<OwnedValue>, MemoryError> {
+        let read = |row: &Row| -> Result<OwnedValue, MemoryError> {
             let value = Arc::new(generation.stored_value(*row)?.copied());
             self.cache.insert(generation.value_key(*row)?, Arc::clone(&value));
             Ok(value)

@@ -19,13 +19,13 @@ use crate::format::pointer::{FileIdentity, Pointer};
 use crate::sweep::{LOCK, PARTIAL, mark, remove_generation, unmark};
 
 /// The maximum number of attempts to lock a file that other processes remove meanwhile.
-const ATTEMPTS: usize = 100;
+const MAX_ATTEMPTS: usize = 100;
 
 /// Locks a memory for writing, until the returned file is dropped.
 pub(crate) fn lock(folder: &Path) -> Result<File, MemoryError> {
     let path = folder.join(LOCK);
     let write = |source| MemoryError::Write { file: path.clone(), source };
-    for _ in 0..ATTEMPTS {
+    for _ in 0..MAX_ATTEMPTS {
         let file = engram_durable::open_lock(&path).map_err(write)?;
         match file.try_lock() {
             Ok(()) => {}
@@ -46,23 +46,24 @@ pub(crate) fn lock(folder: &Path) -> Result<File, MemoryError> {
 /// and removes the folder if it is new.
 pub(crate) struct NewFolder {
     folder: PathBuf,
-    existed: bool,
+    /// Whether the folder stays when this value is dropped.
+    stays: bool,
     lock: Option<File>,
 }
 
 impl NewFolder {
     /// Creates the folder if it is missing, and locks it.
     pub(crate) fn lock(folder: &Path) -> Result<Self, MemoryError> {
-        let existed = folder.exists();
-        let mut new_folder = Self { folder: folder.to_owned(), existed, lock: None };
+        let stays = folder.exists();
+        let mut new_folder = Self { folder: folder.to_owned(), stays, lock: None };
         for attempt in 1.. {
             engram_durable::create_folder(folder).map_err(MemoryError::write(folder))?;
             match lock(folder) {
                 // Another build failed meanwhile and removed the folder.
                 Err(MemoryError::Write { source, .. })
-                    if source.kind() == io::ErrorKind::NotFound && attempt < ATTEMPTS => {}
+                    if source.kind() == io::ErrorKind::NotFound && attempt < MAX_ATTEMPTS => {}
                 Err(error @ MemoryError::Locked { .. }) => {
-                    new_folder.existed = true;
+                    new_folder.stays = true;
                     return Err(error);
                 }
                 lock => {
@@ -76,7 +77,7 @@ impl NewFolder {
 
     /// Keeps the folder, because the memory now exists. Returns the lock file.
     pub(crate) fn keep(mut self) -> Option<File> {
-        self.existed = true;
+        self.stays = true;
         self.lock.take()
     }
 }
@@ -87,19 +88,20 @@ impl Drop for NewFolder {
             let _ = fs::remove_file(self.folder.join(LOCK));
             drop(lock);
         }
-        if !self.existed {
+        if !self.stays {
             // A folder that is not empty stays.
             let _ = fs::remove_dir(&self.folder);
         }
     }
 }
 
-/// Writes a generation and makes it current. Returns its number: the number in `manifest`, or the
-/// next free one.
+/// Writes a generation and makes it current. `write` gets the generation's name, its partial folder
+/// and its manifest. Returns the generation's number: the number in `manifest`, or the next free
+/// number.
 ///
 /// # Errors
-/// [`MemoryError::ChangeMade`] if the generation is current despite the error; all other
-/// errors leave the memory unchanged
+/// [`MemoryError::ChangeMade`] if the generation is current despite the error. All other errors
+/// leave the memory unchanged.
 pub(crate) fn commit(
     memory: &Path,
     mut manifest: Manifest,
@@ -116,7 +118,7 @@ pub(crate) fn commit(
     let number = manifest.generation;
     let (name, partial) = (folder_name(number), partial_of(number));
     let complete = memory.join(&name);
-    let written = || -> Result<Pointer, MemoryError> {
+    let write_files = || -> Result<Pointer, MemoryError> {
         engram_durable::create_folder(&partial).map_err(MemoryError::write(&partial))?;
         mark(&partial).map_err(MemoryError::write(&partial))?;
         write(&name, &partial, &mut manifest)?;
@@ -125,13 +127,13 @@ pub(crate) fn commit(
         engram_durable::rename(&partial, &complete).map_err(MemoryError::write(&complete))?;
         Ok(pointer)
     };
-    let pointer = written().inspect_err(|_| {
+    let pointer = write_files().inspect_err(|_| {
         // Files that cannot be removed now are removed by the next writer.
         let _ = remove_generation(&partial);
         let _ = remove_generation(&complete);
     })?;
-    point_to(memory, &pointer).map_err(|(error, is_made)| {
-        if is_made {
+    point_to(memory, &pointer).map_err(|(error, is_replaced)| {
+        if is_replaced {
             change_made(memory, number, error)
         } else {
             let _ = remove_generation(&complete);
@@ -145,10 +147,10 @@ pub(crate) fn commit(
 /// Replaces `CURRENT`. On an error, also returns whether `CURRENT` was replaced anyway.
 fn point_to(memory: &Path, pointer: &Pointer) -> Result<(), (MemoryError, bool)> {
     let path = memory.join(CURRENT);
-    let before = FileIdentity::of(&path);
+    let previous = FileIdentity::of(&path);
     pointer.write(memory).map_err(|source| {
-        let is_made = FileIdentity::of(&path) != before;
-        (MemoryError::Write { file: path, source }, is_made)
+        let is_replaced = FileIdentity::of(&path) != previous;
+        (MemoryError::Write { file: path, source }, is_replaced)
     })
 }
 

@@ -1,4 +1,4 @@
-//! Hashes of document names, which the search compares.
+//! Hashes of document names. Searches compare them to exclude the entries of a document.
 
 use sha2::{Digest, Sha256};
 
@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 /// document.
 pub(crate) fn document_hash(document: &str) -> u64 {
     let digest = Sha256::digest(document.as_bytes());
-    let mut first = [0; 8];
-    first.copy_from_slice(&digest[..8]);
-    u64::from_le_bytes(first).max(1)
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&digest[..8]);
+    u64::from_le_bytes(bytes).max(1)
 }

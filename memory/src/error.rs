@@ -105,7 +105,7 @@ pub enum MemoryError {
          model that encoded the memory"
     )]
     Width {
-        /// The vectors, such as `queries`, with their file if there is one.
+        /// The vectors, such as `queries`, with their file, unless they are not from a file.
         what: String,
         /// The memory's width.
         expected: usize,
@@ -122,12 +122,12 @@ pub enum MemoryError {
         /// The reason.
         reason: &'static str,
     },
-    /// The number of rows differs from the number of keys.
-    #[error("{found} {what} for {expected} keys; give one per key")]
+    /// The rows of a batch do not have equal numbers of entries, keys and values.
+    #[error("{found} {what} instead of {expected}; give one entry, one key and one value per row")]
     Count {
-        /// The counted items, such as `values`.
+        /// The counted items, such as `entries` or `key components`.
         what: &'static str,
-        /// The number of keys.
+        /// The expected number of items.
         expected: usize,
         /// The number of items.
         found: usize,
@@ -191,7 +191,8 @@ pub enum MemoryError {
         /// The remedy.
         remedy: &'static str,
     },
-    /// The iterator of the batches failed, for example because its model cannot encode an image.
+    /// The caller's iterator of batches failed, for example because its model cannot encode an
+    /// image.
     #[error(transparent)]
     Rows(Box<dyn std::error::Error + Send + Sync>),
     /// A setting is not valid.
@@ -199,7 +200,7 @@ pub enum MemoryError {
     InvalidOption {
         /// The setting.
         option: &'static str,
-        /// Its value.
+        /// The value of the setting.
         found: String,
         /// The valid values.
         expected: &'static str,
@@ -207,28 +208,31 @@ pub enum MemoryError {
 }
 
 impl MemoryError {
+    /// Wraps an error of reading a file, for `map_err`.
     pub(crate) fn read(file: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Read { file: file.to_owned(), source }
     }
 
+    /// Wraps an error of writing a file, for `map_err`.
     pub(crate) fn write(file: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Write { file: file.to_owned(), source }
     }
 
+    /// Creates a [`Corrupt`](Self::Corrupt) error. The reason is a clause after the file name.
     pub(crate) fn corrupt(file: &Path, reason: impl Into<String>) -> Self {
         Self::Corrupt { file: file.to_owned(), reason: one_line(&reason.into()) }
     }
 }
 
-/// The maximum length of a reason in characters, because it may quote a file.
-const REASON: usize = 300;
+/// The maximum number of characters of a reason.
+const MAX_REASON_CHARS: usize = 300;
 
 /// Shortens a reason, which may quote a file, and puts it on one line.
 pub(crate) fn one_line(reason: &str) -> String {
-    let shown = reason.chars().map(|c| if c.is_control() { ' ' } else { c });
-    if reason.chars().count() > REASON {
-        shown.take(REASON).chain(['…']).collect()
+    let printable = reason.chars().map(|c| if c.is_control() { ' ' } else { c });
+    if reason.chars().count() > MAX_REASON_CHARS {
+        printable.take(MAX_REASON_CHARS).chain(['…']).collect()
     } else {
-        shown.collect()
+        printable.collect()
     }
 }

@@ -25,15 +25,17 @@ pub struct Generation {
     _lock: File,
 }
 
-/// A segment with the rows deleted in this generation.
+/// A segment with the rows that are deleted in this generation.
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) segment: Arc<Segment>,
+    /// The deleted rows; `None` if there are none.
     pub(crate) deleted: Option<Bits>,
     /// The segment's first row in the generation.
     pub(crate) start: usize,
-    /// An identity of the segment's values, from their checksums: see [`values_id`].
-    values: u64,
+    /// The identity of the segment's values, from their checksums: see [`values_id`].
+    values_id: u64,
+    /// `None` if the segment has no graph.
     graph: Option<OpenedGraph>,
 }
 
@@ -97,62 +99,63 @@ impl Bits {
 pub struct Info {
     /// The number of the generation.
     pub generation: u64,
-    /// Number of entries, excluding deleted rows.
+    /// The number of entries, excluding deleted rows.
     pub entries: usize,
-    /// Number of deleted rows that are still on disk.
+    /// The number of deleted rows that are still on disk.
     pub deleted: usize,
-    /// Numbers per key.
+    /// The number of components of a key.
     pub width: usize,
     /// Whether keys are normalised to unit length.
     pub normalised: bool,
-    /// Tokens, width and number type of a value, such as `16 x 64 f16`; `None` without values.
+    /// The tokens, width and number type of a value, such as `16 x 64 f16`; `None` without values.
     pub values: Option<String>,
     /// The models that encoded the keys; empty if they are unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub encoders: Vec<EncoderRecord>,
-    /// Names of the sources, each with its number of entries.
+    /// The names of the sources, each with its number of entries.
     pub sources: Vec<(String, usize)>,
-    /// Bytes on disk, including deleted rows.
+    /// The size on disk in bytes, including deleted rows.
     pub bytes: u64,
     /// `bytes` divided by the number of rows, including deleted rows.
     pub bytes_per_entry: f64,
 }
 
-/// The maximum number of rows of a generation; row numbers have 32 bits.
+/// The maximum number of rows of a generation. Row indices have 32 bits.
 pub(crate) const MAX_ROWS: usize = u32::MAX as usize;
 
 impl Generation {
-    /// Opens the current generation. Reuses the segments and graphs that `before` has open.
-    pub(crate) fn open(memory: &Path, before: Option<&Self>) -> Result<Self, MemoryError> {
+    /// Opens the current generation. Reuses the segments and graphs that `previous` has open.
+    pub(crate) fn open(memory: &Path, previous: Option<&Self>) -> Result<Self, MemoryError> {
         let (manifest, lock) = Manifest::open_current(memory)?;
         let mut parts = Vec::new();
         let mut start = 0;
         for record in &manifest.segments {
-            let opened = before.and_then(|before| before.part_of(record));
+            let opened = previous.and_then(|previous| previous.part_of(record));
             let segment = match opened {
                 Some((part, _)) => Arc::clone(&part.segment),
                 None => Arc::new(Segment::open(memory, record, &manifest)?),
             };
             let graph = record.graph.as_ref().map(|graph| match opened {
-                Some((Part { graph: Some(Ok(open)), .. }, before))
-                    if before.graph.as_ref() == Some(graph) =>
+                Some((Part { graph: Some(Ok(open)), .. }, previous))
+                    if previous.graph.as_ref() == Some(graph) =>
                 {
                     Ok(Arc::clone(open))
                 }
                 _ => open_graph(memory, graph, record.rows),
             });
             let deleted = deleted_rows(memory, record)?;
-            parts.push(Part { segment, deleted, start, values: values_id(record), graph });
+            let values_id = values_id(record);
+            parts.push(Part { segment, deleted, start, values_id, graph });
             start += record.rows;
         }
         Ok(Self { folder: memory.to_owned(), manifest, parts, _lock: lock })
     }
 
-    /// Returns the part with the same rows. Compares checksums, because a memory may have been
-    /// removed and rebuilt in the same folder.
+    /// Returns the part with the rows of `record`, and its record; `None` if there is none.
+    /// Compares checksums, because a memory may have been removed and rebuilt in the same folder.
     fn part_of(&self, record: &SegmentRecord) -> Option<(&Part, &SegmentRecord)> {
-        let mut all = self.parts.iter().zip(&self.manifest.segments);
-        all.find(|(_, own)| own.has_rows_of(record))
+        let mut parts = self.parts.iter().zip(&self.manifest.segments);
+        parts.find(|(_, part_record)| part_record.has_rows_of(record))
     }
 
     pub(crate) fn parts(&self) -> &[Part] {
@@ -190,7 +193,7 @@ impl Generation {
         self.rows() - self.len()
     }
 
-    /// Bytes on disk, including deleted rows.
+    /// The size on disk in bytes, including deleted rows.
     pub fn bytes(&self) -> u64 {
         self.manifest.segments.iter().map(SegmentRecord::bytes).sum()
     }
@@ -198,8 +201,8 @@ impl Generation {
     /// Returns the segment of a row, and the row's index in the segment.
     pub(crate) fn locate(&self, row: Row) -> Result<(&Part, usize), MemoryError> {
         let Row(number) = row;
-        let at = self.parts.partition_point(|part| part.start <= number as usize);
-        let part = at.checked_sub(1).map(|at| &self.parts[at]);
+        let next_part = self.parts.partition_point(|part| part.start <= number as usize);
+        let part = next_part.checked_sub(1).map(|index| &self.parts[index]);
         part.map(|part| (part, number as usize - part.start))
             .filter(|(part, row)| *row < part.segment.rows)
             .ok_or(MemoryError::InvalidOption {
@@ -250,7 +253,7 @@ impl Generation {
     /// Returns the identity of a row's value, valid in all generations that share the segment.
     pub(crate) fn value_key(&self, row: Row) -> Result<(u64, u32), MemoryError> {
         let (part, row) = self.locate(row)?;
-        Ok((part.values, row as u32))
+        Ok((part.values_id, row as u32))
     }
 
     /// Returns the values of rows, `[rows, tokens, width]`; empty for a memory without values.
@@ -337,6 +340,7 @@ impl Generation {
     }
 }
 
+/// Opens the graph of a segment with this many rows.
 fn open_graph(memory: &Path, record: &GraphRecord, rows: usize) -> OpenedGraph {
     Graph::open(memory, record, rows).map(Arc::new).map_err(|error| match error {
         MemoryError::Corrupt { file, reason } => (file, reason),
@@ -344,17 +348,18 @@ fn open_graph(memory: &Path, record: &GraphRecord, rows: usize) -> OpenedGraph {
     })
 }
 
-/// Returns an identity of a segment's values. It includes the scales, because segments may have the
-/// same int8 numbers with other scales.
+/// Returns an identity of a segment's values, from the SHA-256 of their files. It includes the
+/// scales, because segments may have the same int8 numbers with other scales.
 fn values_id(record: &SegmentRecord) -> u64 {
-    let first = |file: &FileRecord| {
+    let first_8_bytes = |file: &FileRecord| {
         file.sha256.get(..16).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or(0)
     };
     // The rotation prevents both hashes from cancelling out if both files are equal.
-    let scales = record.scales.as_ref().map_or(0, first).rotate_left(1);
-    record.values.as_ref().map_or(0, first) ^ scales
+    let scales = record.scales.as_ref().map_or(0, first_8_bytes).rotate_left(1);
+    record.values.as_ref().map_or(0, first_8_bytes) ^ scales
 }
 
+/// Reads the deleted rows of a segment; `None` if there are none.
 fn deleted_rows(memory: &Path, record: &SegmentRecord) -> Result<Option<Bits>, MemoryError> {
     let Some(deleted) = &record.deleted else { return Ok(None) };
     let file = CheckedFile::open(&memory.join(&deleted.folder), &deleted.bits)?;

@@ -4,17 +4,17 @@
 //! generation and then points to it. So readers always see one complete state, and a killed writer
 //! leaves the memory unchanged.
 //!
-//! | file | responsibility |
+//! | module | responsibility |
 //! |---|---|
 //! | [`memory`] | opening a memory |
 //! | [`writer`] | the only writer of a memory: build, add, update, delete, compact, refresh |
-//! | `commit` | makes a change the current generation |
+//! | `commit` | writes a generation and makes it current |
 //! | `sweep` | removes unneeded files from a memory's folder |
 //! | [`generation`] | one state of the memory: entries, keys, values, statistics |
 //! | [`search`] | queries, filters, gates; exact search and graph search |
 //! | [`cache`] | keeps frequently used values in main memory |
 //! | [`refresh`] | computes new keys and values during training; detects collapsed retrieval |
-//! | `document` | the hashes of document names |
+//! | `document` | hashes of document names, by which searches exclude documents |
 //! | [`vectors`] | keys, values and queries from `.npy` and safetensors files |
 //! | [`rows`] | rows from these files, with entries from JSON lines, text files or a CSV |
 //! | [`mod@format`] | the files of a generation, and their checksums |
@@ -27,13 +27,14 @@
 //! let format = MemoryFormat { width: 2, normalised: true, values: None };
 //! let entries = (0..3).map(Entry::bare).collect();
 //! let batch = Batch { entries, keys: vec![1.0, 0.0, 3.0, 4.0, 0.0, 1.0], values: vec![] };
-//! let mut writer = Writer::create(folder.path().join("memory"), format, 3,
-//! [Ok(batch)].into_iter())?; writer.delete(&[2])?;
+//! let batches = [Ok(batch)].into_iter();
+//! let mut writer = Writer::create(folder.path().join("memory"), format, 3, batches)?;
+//! writer.delete(&[2])?;
 //!
 //! let queries = Queries { keys: &[0.0, 1.0], k: 2 };
-//! let found = Exact.search(writer.generation(), queries, &Filter::default())?;
-//! let found: Vec<(i64, f32)> = found.hits[0].iter().map(|hit| (hit.id, hit.score)).collect();
-//! assert_eq!(found, [(1, 0.8), (0, 0.0)]);
+//! let results = Exact.search(writer.generation(), queries, &Filter::default())?;
+//! let hits: Vec<(i64, f32)> = results.hits[0].iter().map(|hit| (hit.id, hit.score)).collect();
+//! assert_eq!(hits, [(1, 0.8), (0, 0.0)]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

@@ -8,8 +8,8 @@ use crate::format::file::CheckedFile;
 use crate::format::manifest::{Manifest, SegmentRecord, folder_name};
 use crate::generation::Generation;
 
-/// The number of attempts to open the current generation while writers replace it.
-const ATTEMPTS: usize = 20;
+/// The maximum number of attempts to open the current generation while writers replace it.
+const MAX_ATTEMPTS: usize = 20;
 
 /// An open memory, for reading.
 #[derive(Debug)]
@@ -34,8 +34,8 @@ impl Memory {
     /// one per damaged file; an empty list means that no file is damaged.
     ///
     /// # Errors
-    /// [`MemoryError::NoMemory`], [`MemoryError::NewerFormat`]; [`MemoryError::Corrupt`]
-    /// for errors that are not in a single file
+    /// [`MemoryError::NoMemory`], [`MemoryError::NewerFormat`]; the error of [`Memory::open`] if
+    /// the memory cannot be opened although no file is damaged.
     pub fn verify(folder: impl Into<PathBuf>) -> Result<Vec<MemoryError>, MemoryError> {
         let folder = folder.into();
         let error = match Self::open(&folder) {
@@ -47,8 +47,8 @@ impl Memory {
         let checked = files.map(|(name, record)| {
             CheckedFile::open(&folder.join(name), record).and_then(|file| file.verify())
         });
-        let faults: Vec<MemoryError> = checked.filter_map(Result::err).collect();
-        if faults.is_empty() { Err(error) } else { Ok(faults) }
+        let damaged: Vec<MemoryError> = checked.filter_map(Result::err).collect();
+        if damaged.is_empty() { Err(error) } else { Ok(damaged) }
     }
 
     /// The folder of the memory.
@@ -66,21 +66,22 @@ impl Memory {
     /// the old generation.
     ///
     /// # Errors
-    /// see [`Memory::open`]
+    /// The errors of [`Memory::open`].
     pub fn reload(&self) -> Result<bool, MemoryError> {
-        let before = self.generation();
-        let reopened = Arc::new(open_current(&self.folder, Some(&before))?);
-        let other = reopened.manifest() != before.manifest();
+        let previous = self.generation();
+        let reopened = Arc::new(open_current(&self.folder, Some(&previous))?);
+        let is_changed = reopened.manifest() != previous.manifest();
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = reopened;
-        Ok(other)
+        Ok(is_changed)
     }
 }
 
 /// Opens the current generation. The error says whether its files are missing or damaged.
-fn open_current(folder: &Path, before: Option<&Generation>) -> Result<Generation, MemoryError> {
-    open_newest(folder, before).map_err(|error| {
-        let before = before.map(|before| folder_name(before.manifest().generation));
-        match Manifest::current_folder(folder).or(before) {
+/// `previous` is the generation that was open before, if any.
+fn open_current(folder: &Path, previous: Option<&Generation>) -> Result<Generation, MemoryError> {
+    open_with_retries(folder, previous).map_err(|error| {
+        let previous = previous.map(|previous| folder_name(previous.manifest().generation));
+        match Manifest::current_folder(folder).or(previous) {
             Some(generation) if matches!(folder.join(&generation).try_exists(), Ok(false)) => {
                 MemoryError::MissingGeneration { folder: folder.to_owned(), generation }
             }
@@ -89,20 +90,23 @@ fn open_current(folder: &Path, before: Option<&Generation>) -> Result<Generation
     })
 }
 
-/// Opens the current generation. Retries if a writer has removed it meanwhile.
-fn open_newest(folder: &Path, before: Option<&Generation>) -> Result<Generation, MemoryError> {
-    let mut last = None;
-    for _ in 0..ATTEMPTS {
-        match Generation::open(folder, before) {
+/// Opens the current generation. Retries if a writer has replaced it meanwhile.
+fn open_with_retries(
+    folder: &Path,
+    previous: Option<&Generation>,
+) -> Result<Generation, MemoryError> {
+    let mut last_tried = None;
+    for _ in 0..MAX_ATTEMPTS {
+        match Generation::open(folder, previous) {
             Err(error) => {
                 let current = Manifest::current(folder)?.generation;
-                if last == Some(current) {
+                if last_tried == Some(current) {
                     return Err(error);
                 }
-                last = Some(current);
+                last_tried = Some(current);
             }
             opened => return opened,
         }
     }
-    Generation::open(folder, before)
+    Generation::open(folder, previous)
 }

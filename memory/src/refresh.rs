@@ -24,11 +24,11 @@ use crate::writer::Writer;
 pub struct RefreshSteps {
     /// The step whose parameters encode the entries.
     pub start: u64,
-    /// Number of steps from `start` until the new generation is adopted.
+    /// The number of steps from `start` until the new generation is adopted.
     pub lag: u64,
 }
 
-/// The movement of keys: 1 minus the cosine of an entry's old and new keys.
+/// The drift of keys in a refresh: 1 minus the cosine of an entry's old and new keys.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct KeyDrift {
     /// The mean over all entries.
@@ -53,7 +53,7 @@ pub struct Adopted {
     pub generation: Arc<Generation>,
     /// The writer, for the next refresh.
     pub writer: Writer,
-    /// The movement of the keys.
+    /// The drift of the keys.
     pub drift: KeyDrift,
     /// The number of steps from the start of the refresh until its adoption.
     pub staleness: u64,
@@ -87,9 +87,9 @@ impl Refresh {
                 if cancelled.load(Ordering::Relaxed) {
                     return Err(MemoryError::RefreshCancelled);
                 }
-                let before = batch.keys.clone();
+                let old_keys = batch.keys.clone();
                 let batch = encode(batch)?;
-                for (old, new) in before.chunks(width).zip(batch.keys.chunks(width)) {
+                for (old, new) in old_keys.chunks(width).zip(batch.keys.chunks(width)) {
                     let drift = 1.0 - cosine(old, new);
                     (sum, largest, rows) = (sum + drift, largest.max(drift), rows + 1);
                 }
@@ -105,14 +105,14 @@ impl Refresh {
     /// `memory`. Before this step, returns [`Adoption::Later`] at once.
     ///
     /// # Errors
-    /// errors of the worker; the memory is then unchanged, except for
-    /// [`MemoryError::ChangeMade`]
+    /// The errors of the worker; the memory is then unchanged, except for
+    /// [`MemoryError::ChangeMade`].
     pub fn adopt(mut self, step: u64, memory: &Memory) -> Result<Adoption, MemoryError> {
         let RefreshSteps { start, lag } = self.steps;
         if step < start.saturating_add(lag) {
             return Ok(Adoption::Later(self));
         }
-        let began = Instant::now();
+        let wait_start = Instant::now();
         let (writer, drift) = match self.worker.take().map(JoinHandle::join) {
             Some(Ok(result)) => result,
             Some(Err(panic)) => std::panic::resume_unwind(panic),
@@ -121,7 +121,7 @@ impl Refresh {
         };
         let drift = drift?;
         memory.reload()?;
-        let (generation, waited) = (memory.generation(), began.elapsed());
+        let (generation, waited) = (memory.generation(), wait_start.elapsed());
         let staleness = step.saturating_sub(start);
         Ok(Adoption::Now(Box::new(Adopted { generation, writer, drift, staleness, waited })))
     }
@@ -149,15 +149,16 @@ fn cosine(a: &[f32], b: &[f32]) -> f64 {
 #[serde(deny_unknown_fields)]
 pub struct RetrievalLog {
     queries: u64,
+    /// The number of queries that retrieved each entry, by the entry's id.
     hit_counts: BTreeMap<i64, u64>,
 }
 
 /// How evenly the entries of a memory are retrieved.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct RetrievalStatistics {
-    /// Number of queries in the log.
+    /// The number of queries in the log.
     pub queries: u64,
-    /// Number of distinct retrieved entries.
+    /// The number of distinct retrieved entries.
     pub distinct: u64,
     /// The fraction of queries that retrieved the most frequent entry.
     pub largest_share: f64,
@@ -166,9 +167,9 @@ pub struct RetrievalStatistics {
 /// The limits of [`RetrievalLog::check`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CollapseLimit {
-    /// With fewer queries in the log, the check never fails.
+    /// The minimum number of queries in the log. With fewer queries, the check never fails.
     pub queries: u64,
-    /// The largest allowed fraction of queries that retrieve the same entry.
+    /// The maximum fraction of queries that may retrieve the same entry.
     pub largest_share: f64,
 }
 
@@ -180,14 +181,14 @@ impl Default for CollapseLimit {
 
 impl RetrievalLog {
     /// Adds the results of a search.
-    pub fn record(&mut self, found: &SearchResults) {
-        self.queries += found.hits.len() as u64;
-        for hit in found.hits.iter().flatten() {
+    pub fn record(&mut self, results: &SearchResults) {
+        self.queries += results.hits.len() as u64;
+        for hit in results.hits.iter().flatten() {
             *self.hit_counts.entry(hit.id).or_default() += 1;
         }
     }
 
-    /// Returns how evenly entries were retrieved.
+    /// Returns the statistics of the log.
     pub fn statistics(&self) -> RetrievalStatistics {
         let highest_count = self.hit_counts.values().max().copied().unwrap_or(0);
         RetrievalStatistics {
@@ -202,18 +203,18 @@ impl RetrievalLog {
         *self = Self::default();
     }
 
-    /// Fails if nearly all queries retrieve the same entry of a memory of `entries` entries, with
-    /// `k` entries per query.
+    /// Returns an error if nearly all queries retrieved the same entry. `k` is the number of hits
+    /// per query, and `entries` the number of entries in the memory.
     ///
     /// # Errors
     /// [`MemoryError::Collapsed`]
     pub fn check(&self, limit: CollapseLimit, k: usize, entries: usize) -> Result<(), MemoryError> {
         let RetrievalStatistics { queries, distinct, largest_share } = self.statistics();
         // If `k` is a large fraction of the entries, most queries retrieve the same entries anyway.
-        let collapsed = queries >= limit.queries
+        let is_collapsed = queries >= limit.queries
             && entries >= 4 * k.max(1)
             && largest_share > limit.largest_share;
-        if collapsed {
+        if is_collapsed {
             Err(MemoryError::Collapsed { queries, distinct, largest_share })
         } else {
             Ok(())

@@ -27,7 +27,7 @@ pub struct RowFiles<'a> {
     pub values: Option<&'a Path>,
     /// Entries. With `None`, entries have an id and the default source, and no other fields.
     pub entries: Option<&'a EntryFile>,
-    /// The id of the first entry without an id. Later entries without an id count on from it.
+    /// The id of the first entry without an id. Later entries without an id get the next numbers.
     pub first_id: i64,
 }
 
@@ -36,9 +36,13 @@ pub struct RowReader {
     keys: VectorFile,
     values: Option<VectorFile>,
     entries: Option<EntryLines>,
+    /// The id of the next entry, without a file of entries.
     next_id: i64,
-    count: usize,
-    left: usize,
+    /// The number of rows in the files.
+    total_rows: usize,
+    /// The number of rows still to be read.
+    remaining_rows: usize,
+    /// Whether a batch could not be read.
     failed: bool,
 }
 
@@ -46,17 +50,18 @@ impl RowReader {
     /// Opens the files.
     ///
     /// # Errors
-    /// [`MemoryError::Read`], [`MemoryError::Malformed`], also if the number of values
-    /// and keys differs
+    /// [`MemoryError::Read`], [`MemoryError::Malformed`], also if the numbers of values and keys
+    /// differ
     pub fn open(files: RowFiles<'_>) -> Result<Self, MemoryError> {
         let keys = VectorFile::open(files.keys, "keys")?;
         let values = files.values.map(|path| VectorFile::open(path, "values")).transpose()?;
         let rows = keys.shape()[0];
         if let Some(values) = &values {
-            let found = values.shape()[0];
-            if found != rows {
+            let value_rows = values.shape()[0];
+            if value_rows != rows {
                 let file = files.values.unwrap_or(files.keys).to_owned();
-                let reason = format!("has {found} rows, but {} has {rows}", files.keys.display());
+                let keys_path = files.keys.display();
+                let reason = format!("has {value_rows} rows, but {keys_path} has {rows}");
                 let remedy = "give one value per key";
                 return Err(MemoryError::Malformed { file, line: None, reason, remedy });
             }
@@ -68,39 +73,42 @@ impl RowReader {
             values,
             entries,
             next_id: files.first_id,
-            count: rows,
-            left: rows,
+            total_rows: rows,
+            remaining_rows: rows,
             failed: false,
         })
     }
 
     /// The number of rows still to be read.
     pub fn rows(&self) -> usize {
-        self.left
+        self.remaining_rows
     }
 
-    /// Width of a key.
+    /// The width of a key.
     pub fn width(&self) -> usize {
         self.keys.row_len()
     }
 
-    /// Returns the tokens of a value and the width of a token; `None` without values.
+    /// Returns the number of tokens of a value and the width of a token; `None` without values.
     pub fn value_shape(&self) -> Option<(usize, usize)> {
         let shape = self.values.as_ref()?.shape();
         let width = shape[shape.len() - 1];
         Some((shape[1..shape.len() - 1].iter().product(), width))
     }
 
-    fn read(&mut self) -> Result<Batch, MemoryError> {
-        let size = self.width() + self.values.as_ref().map_or(0, VectorFile::row_len);
-        let rows = (BATCH_NUMBERS / size.max(1)).clamp(1, self.left);
+    /// Reads the next batch.
+    fn read_batch(&mut self) -> Result<Batch, MemoryError> {
+        let row_size = self.width() + self.values.as_ref().map_or(0, VectorFile::row_len);
+        let rows = (BATCH_NUMBERS / row_size.max(1)).clamp(1, self.remaining_rows);
         let mut batch = Batch { keys: self.keys.read_rows(rows)?, ..Batch::default() };
         if let Some(values) = &mut self.values {
             batch.values = values.read_rows(rows)?;
         }
         for _ in 0..rows {
-            let next = match &mut self.entries {
-                Some(entries) => entries.next().unwrap_or_else(|| Err(entries.too_few(self.count))),
+            let entry = match &mut self.entries {
+                Some(entries) => {
+                    entries.next().unwrap_or_else(|| Err(entries.too_few(self.total_rows)))
+                }
                 None => {
                     let id = self.next_id;
                     self.next_id = id.checked_add(1).ok_or_else(|| MemoryError::InvalidOption {
@@ -111,11 +119,11 @@ impl RowReader {
                     Ok(Entry::bare(id))
                 }
             };
-            batch.entries.push(next?);
+            batch.entries.push(entry?);
         }
-        self.left -= rows;
-        if let (0, Some(entries)) = (self.left, &mut self.entries) {
-            entries.end_after(self.count)?;
+        self.remaining_rows -= rows;
+        if let (0, Some(entries)) = (self.remaining_rows, &mut self.entries) {
+            entries.check_end(self.total_rows)?;
         }
         Ok(batch)
     }
@@ -125,17 +133,17 @@ impl Iterator for RowReader {
     type Item = Result<Batch, MemoryError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.left == 0 || self.failed {
+        if self.remaining_rows == 0 || self.failed {
             return None;
         }
-        let batch = self.read();
+        let batch = self.read_batch();
         self.failed = batch.is_err();
         Some(batch)
     }
 }
 
-/// Adds the file, and the line if there is one, to an error about rows. `entries` has the file of
-/// entries and the id of its first entry without an id.
+/// Adds the file to an error about rows, and the line for an error about an entry. `entries` has
+/// the file of entries and the id of its first entry without an id.
 pub fn with_location(
     error: MemoryError,
     keys: Option<&Path>,
@@ -160,18 +168,18 @@ pub fn with_location(
     };
     let Some(file) = file.map(Path::to_owned) else { return error };
     // If an id occurs twice, the last line is wrong.
-    let found = id.zip(entries).and_then(|(id, (entries, first_id))| {
+    let location = id.zip(entries).and_then(|(id, (entries, first_id))| {
         let mut lines = EntryLines::open(entries, first_id).ok()?;
-        let mut found = None;
+        let mut location = None;
         while let Some(Ok(entry)) = lines.next() {
             if entry.id == id {
                 let (file, line) = lines.location();
-                found = Some((file.to_owned(), line));
+                location = Some((file.to_owned(), line));
             }
         }
-        found
+        location
     });
-    let (file, line) = found.unwrap_or((file, None));
+    let (file, line) = location.unwrap_or((file, None));
     MemoryError::Malformed { file, line, reason, remedy }
 }
 
@@ -184,7 +192,8 @@ mod tests {
     use super::*;
     use crate::vectors::npy_bytes;
 
-    fn read(entries: Option<&str>, first_id: i64) -> Result<Vec<Entry>, String> {
+    /// The entries of a file of three keys. `entries` is the text of the file of entries.
+    fn read_rows(entries: Option<&str>, first_id: i64) -> Result<Vec<Entry>, String> {
         let folder = tempfile::tempdir().unwrap();
         let (keys, lines) = (folder.path().join("k.npy"), folder.path().join("e.jsonl"));
         std::fs::write(&keys, npy_bytes(&[1f32; 6], 2).unwrap()).unwrap();
@@ -202,19 +211,19 @@ mod tests {
 
     #[test]
     fn missing_fields_of_an_entry_get_defaults() {
-        let bare = read(None, 7).unwrap();
-        assert_eq!(bare.iter().map(|entry| entry.id).collect::<Vec<_>>(), [7, 8, 9]);
-        assert!(bare.iter().all(|entry| entry.source == DEFAULT_SOURCE));
+        let entries = read_rows(None, 7).unwrap();
+        assert_eq!(entries.iter().map(|entry| entry.id).collect::<Vec<_>>(), [7, 8, 9]);
+        assert!(entries.iter().all(|entry| entry.source == DEFAULT_SOURCE));
         let text = "{\"text\": \"a\", \"document\": 4}\n\n{\"id\": 70}\n{\"source\": \"kg\", \"document\": null}";
-        let entries = read(Some(text), 0).unwrap();
+        let entries = read_rows(Some(text), 0).unwrap();
         assert_eq!(entries.iter().map(|entry| entry.id).collect::<Vec<_>>(), [0, 70, 71]);
         assert_eq!(entries[0].document.as_deref(), Some("4"));
         assert_eq!((entries[0].text(), entries[2].source.as_str()), ("a".to_owned(), "kg"));
     }
 
     #[test]
-    fn errors_name_the_bad_entry() {
-        assert!(read(None, i64::MAX - 1).unwrap_err().contains("9223372036854775807"));
+    fn errors_name_the_line_of_an_invalid_entry() {
+        assert!(read_rows(None, i64::MAX - 1).unwrap_err().contains("9223372036854775807"));
         for (text, expected) in [
             ("{}\n{}\n", "/e.jsonl: ends after line 2, but there are 3 keys"),
             ("{}\n{}\n{}\n\n{}\n", "/e.jsonl:5: has more entries than the 3 keys"),
@@ -231,11 +240,12 @@ mod tests {
             ("{\"source\": \"\"}\n{}\n{}\n", "/e.jsonl:1: has an empty source"),
             ("{}\n{\"id\"\n{}\n", "/e.jsonl:2: is not an entry: EOF"),
         ] {
-            let error = read(Some(text), 0).unwrap_err();
+            let error = read_rows(Some(text), 0).unwrap_err();
             assert!(error.starts_with(expected), "{error}");
         }
     }
 
+    /// The entries of a file, and the number of blank texts, as one text.
     fn read_format(text: &str, format: EntryFormat, first_id: i64) -> Result<String, String> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notes");
@@ -243,16 +253,16 @@ mod tests {
         let message =
             |error: MemoryError| error.to_string().replace(&*folder.path().to_string_lossy(), "");
         let mut lines = EntryLines::open(&EntryFile { path, format }, first_id).map_err(message)?;
-        let mut found = Vec::new();
+        let mut entries = Vec::new();
         for entry in lines.by_ref() {
             let Entry { id, source, payload, .. } = entry.map_err(message)?;
-            found.push(format!("{id} {source} {}", serde_json::Value::Object(payload)));
+            entries.push(format!("{id} {source} {}", serde_json::Value::Object(payload)));
         }
-        Ok(format!("{} ({} blank)", found.join("; "), lines.blank_texts()))
+        Ok(format!("{} ({} blank)", entries.join("; "), lines.blank_texts()))
     }
 
     #[test]
-    fn lines_of_text_are_entries() {
+    fn each_line_of_a_text_file_is_an_entry() {
         let text = "a b\r\n\n \n c\n\n";
         let expected = |ids: [u8; 2]| {
             let [a, b] = ids;
@@ -265,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn text_files_are_entries() {
+    fn each_text_file_of_a_folder_is_an_entry() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("notes");
         std::fs::create_dir_all(path.join("inner")).unwrap();
@@ -297,16 +307,16 @@ mod tests {
     }
 
     #[test]
-    fn columns_of_a_table_are_fields() {
+    fn columns_of_a_csv_are_fields_of_entries() {
         let read = |text: &str, columns: &[&str]| {
             let columns = columns.iter().map(|text| EntryColumn::parse(text).unwrap()).collect();
             read_format(text, EntryFormat::Csv(columns), 3)
         };
         let text = "ID,Text,Year\n7,\"a, b\",1999\n9,,2000\n";
-        let found = r#"7 notes {"text":"a, b"}; 9 notes {} (0 blank)"#;
-        assert_eq!(read(text, &[]), Ok(found.to_owned()));
-        let found = r#"3 1999 {"text":"a, b"}; 4 2000 {} (0 blank)"#;
-        assert_eq!(read(text, &["text", "source=Year"]), Ok(found.to_owned()));
+        let expected = r#"7 notes {"text":"a, b"}; 9 notes {} (0 blank)"#;
+        assert_eq!(read(text, &[]), Ok(expected.to_owned()));
+        let expected = r#"3 1999 {"text":"a, b"}; 4 2000 {} (0 blank)"#;
+        assert_eq!(read(text, &["text", "source=Year"]), Ok(expected.to_owned()));
         for (text, columns, expected) in [
             ("id,text\nx,a\n", &[][..], "/notes:2: has the id `x`; number the entries, or"),
             ("id,text\n-1,a\n", &[], "/notes:2: has the id -1; number entries from 0"),

@@ -14,7 +14,7 @@ use crate::error::MemoryError;
 use crate::format::file::{CheckedFile, FileWriter};
 use crate::format::manifest::{Manifest, SegmentRecord, ValueDtype, ValueFormat};
 use crate::format::tensor::{MappedTensor, TensorWriter};
-use crate::search::bf16::rounding;
+use crate::search::bf16::rounding_error;
 
 /// Rows to be written to a memory.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -27,7 +27,7 @@ pub struct Batch {
     pub values: Vec<f32>,
 }
 
-/// The values of a segment.
+/// The values of a segment. An int8 value is a number times the scale of its token.
 #[derive(Debug)]
 enum Values {
     F16(MappedTensor<f16>),
@@ -70,6 +70,7 @@ impl StoredValue<'_> {
         }
     }
 
+    /// The size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::F16(numbers) => size_of_val::<[f16]>(numbers),
@@ -91,10 +92,13 @@ pub(crate) struct Segment {
     /// The number of sources in the manifest; source indices must be below it.
     known_sources: usize,
     are_sources_checked: AtomicBool,
+    /// The hash of each row's document; 0 for a row without one.
     documents: MappedTensor<u64>,
+    /// The entries as JSON lines.
     entries: CheckedFile,
+    /// The offset of each line in `entries`, and the end of the last line.
     offsets: MappedTensor<u64>,
-    /// The rows sorted by id, or `None` if the ids already ascend.
+    /// The rows sorted by id; `None` if the ids already ascend.
     by_id: Option<Vec<u32>>,
 }
 
@@ -152,7 +156,7 @@ impl Segment {
         })
     }
 
-    /// Returns the keys `[rows, width]`.
+    /// Returns the keys of rows, `[rows, width]`.
     pub(crate) fn keys(&self, rows: Range<usize>) -> Result<&[f32], MemoryError> {
         self.keys.read(rows)
     }
@@ -186,15 +190,15 @@ impl Segment {
         Ok(match &self.by_id {
             None => ids.binary_search(&id).ok(),
             Some(order) => {
-                let at = order.binary_search_by_key(&id, |row| ids[*row as usize]);
-                at.ok().map(|at| order[at] as usize)
+                let position = order.binary_search_by_key(&id, |row| ids[*row as usize]);
+                position.ok().map(|position| order[position] as usize)
             }
         })
     }
 
     pub(crate) fn entry(&self, row: usize) -> Result<Entry, MemoryError> {
-        let ends = self.offsets.read(row..row + 2)?;
-        let line = self.entries.bytes(ends[0] as usize..ends[1] as usize)?;
+        let offsets = self.offsets.read(row..row + 2)?;
+        let line = self.entries.bytes(offsets[0] as usize..offsets[1] as usize)?;
         serde_json::from_slice(line).map_err(|error| {
             MemoryError::corrupt(self.entries.path(), format!("row {row} is not an entry: {error}"))
         })
@@ -242,6 +246,7 @@ enum ValueWriter {
 }
 
 impl ValueWriter {
+    /// Creates `values.safetensors`, and `scales.safetensors` for 8-bit values.
     fn create(folder: &Path, rows: usize, format: ValueFormat) -> Result<Self, MemoryError> {
         let (path, shape) =
             (folder.join("values.safetensors"), [rows, format.tokens, format.width]);
@@ -255,6 +260,7 @@ impl ValueWriter {
         })
     }
 
+    /// Appends the values of whole rows, tokens of `width` components one after the other.
     fn write(&mut self, values: &[f32], width: usize) -> Result<(), MemoryError> {
         match self {
             Self::F16(writer) => {
@@ -265,9 +271,8 @@ impl ValueWriter {
             Self::Int8(writers) => {
                 let (numbers, scales) = &mut **writers;
                 for token in values.chunks(width) {
-                    let largest =
-                        token.iter().fold(0f32, |largest, value| largest.max(value.abs()));
-                    let scale = largest / f32::from(i8::MAX);
+                    let max_abs = token.iter().fold(0f32, |max, value| max.max(value.abs()));
+                    let scale = max_abs / f32::from(i8::MAX);
                     let number =
                         |value: &f32| if scale > 0.0 { (value / scale).round() as i8 } else { 0 };
                     numbers.write(&token.iter().map(number).collect::<Vec<_>>())?;
@@ -279,8 +284,8 @@ impl ValueWriter {
     }
 }
 
-/// Writes the `rows` rows of `batches` to a folder. `source_index` returns a source's index in the
-/// manifest's list.
+/// Writes the `rows` rows of `batches` to a folder with the name `name`. `source_index` returns a
+/// source's index in the manifest's list.
 ///
 /// Keys are normalised to unit length if the memory is normalised.
 pub(crate) fn write_segment(
@@ -300,20 +305,20 @@ pub(crate) fn write_segment(
     let mut lines = FileWriter::create(folder.join("entries.jsonl"))?;
     let (mut ids, mut sources, mut documents) = (Vec::new(), Vec::new(), Vec::new());
     let (mut offsets, mut end) = (vec![0u64], 0);
-    let (mut longest, mut largest_rounding) = (0f32, 0f64);
+    let (mut longest_key, mut largest_rounding) = (0f32, 0f64);
     for batch in batches {
         let Batch { entries, keys: mut batch_keys, values: batch_values } = batch?;
-        let first = ids.len();
-        check_count("key numbers", entries.len() * manifest.width, batch_keys.len())?;
+        let first_row = ids.len();
+        check_count("key components", entries.len() * manifest.width, batch_keys.len())?;
         for (row, key) in batch_keys.chunks_mut(manifest.width).enumerate() {
-            longest = longest.max(check_key(first + row, key, manifest.normalised)?);
-            largest_rounding = largest_rounding.max(rounding(key));
+            longest_key = longest_key.max(check_key(first_row + row, key, manifest.normalised)?);
+            largest_rounding = largest_rounding.max(rounding_error(key));
         }
         keys.write(&batch_keys)?;
         let size = manifest.value_len();
-        check_count("value numbers", entries.len() * size, batch_values.len())?;
+        check_count("value components", entries.len() * size, batch_values.len())?;
         if let Some((writer, format)) = &mut values {
-            check_values(first, &batch_values, size, format.dtype)?;
+            check_values(first_row, &batch_values, size, format.dtype)?;
             writer.write(&batch_values, format.width)?;
         }
         for entry in &entries {
@@ -350,7 +355,7 @@ pub(crate) fn write_segment(
     Ok(SegmentRecord {
         folder: name.to_owned(),
         rows,
-        longest_key: longest,
+        longest_key,
         // The conversion to f32 may round down.
         largest_rounding: (largest_rounding as f32).next_up(),
         ids_rise: ids.windows(2).all(|pair| pair[0] < pair[1]),
@@ -376,44 +381,46 @@ fn check_count(what: &'static str, expected: usize, found: usize) -> Result<(), 
 
 /// Checks a key, normalises it to unit length if `normalise` is set, and returns its norm.
 fn check_key(row: usize, key: &mut [f32], normalise: bool) -> Result<f32, MemoryError> {
-    let bad = |reason| MemoryError::BadVector { what: "the key of row", row, reason };
+    let bad_key = |reason| MemoryError::BadVector { what: "the key of row", row, reason };
     if key.iter().any(|number| !number.is_finite()) {
-        return Err(bad("contains NaN or infinity"));
+        return Err(bad_key("contains NaN or infinity"));
     }
-    let length = key.iter().map(|number| f64::from(*number).powi(2)).sum::<f64>().sqrt();
+    let norm = key.iter().map(|number| f64::from(*number).powi(2)).sum::<f64>().sqrt();
     if normalise {
-        if length == 0.0 {
-            return Err(bad("is a zero vector"));
+        if norm == 0.0 {
+            return Err(bad_key("is a zero vector"));
         }
         // An already normalised key stays unchanged, so rewriting it does not change scores.
-        if (length - 1.0).abs() > f64::from(f32::EPSILON) {
-            key.iter_mut().for_each(|number| *number = (f64::from(*number) / length) as f32);
+        if (norm - 1.0).abs() > f64::from(f32::EPSILON) {
+            key.iter_mut().for_each(|number| *number = (f64::from(*number) / norm) as f32);
         }
         return Ok(1.0);
     }
     // With longer keys, products of keys and queries could overflow.
-    if length > 1e18 {
-        return Err(bad("has a norm above 1e18"));
+    if norm > 1e18 {
+        return Err(bad_key("has a norm above 1e18"));
     }
-    Ok(length as f32)
+    Ok(norm as f32)
 }
 
+/// Checks that all values of `size` components fit their number type. `first_row` is the row of the
+/// first value.
 fn check_values(
-    first: usize,
+    first_row: usize,
     values: &[f32],
     size: usize,
     dtype: ValueDtype,
 ) -> Result<(), MemoryError> {
-    let largest = match dtype {
+    let max_abs = match dtype {
         ValueDtype::F16 => f16::MAX.to_f32(),
         ValueDtype::Int8 => f32::MAX,
     };
-    let fits = |value: &f32| value.abs() <= largest;
+    let fits = |value: &f32| value.abs() <= max_abs;
     match values.iter().position(|value| !fits(value)) {
         None => Ok(()),
-        Some(at) => Err(MemoryError::BadVector {
+        Some(index) => Err(MemoryError::BadVector {
             what: "the value of row",
-            row: first + at / size,
+            row: first_row + index / size,
             reason: "contains NaN, infinity or a number beyond the f16 range",
         }),
     }

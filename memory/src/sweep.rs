@@ -29,8 +29,8 @@ pub(crate) const UNFINISHED: &str = "UNFINISHED";
 /// The content of the marker file. A killed writer may have written only a part of it.
 const MARKER: &[u8] = b"engram memory: this generation is not finished\n";
 
-/// The files of a generation without a number in their name.
-const FILES: [&str; 10] = [
+/// The names of a generation's files, except for names with a number.
+const FILE_NAMES: [&str; 10] = [
     MANIFEST,
     UNFINISHED,
     "keys.safetensors",
@@ -90,6 +90,7 @@ struct Candidate {
 }
 
 impl Candidate {
+    /// The candidate of a directory entry; `None` if it is not a folder with a generation's name.
     fn of(entry: &fs::DirEntry) -> Option<Self> {
         let name = entry.file_name().into_string().ok()?;
         // A symbolic link to a folder is not Engram's.
@@ -104,13 +105,14 @@ impl Candidate {
         Some(Self { path: entry.path(), number, is_partial, name })
     }
 
-    /// Whether a killed writer left the folder before its generation became current.
+    /// Whether a killed writer left the folder before the generation became current.
     fn is_unfinished(&self) -> bool {
         is_marked(&self.path) || is_empty(&self.path)
     }
 
-    /// Returns the manifest of a generation that was current once.
-    fn finished(&self) -> Option<Manifest> {
+    /// Returns the manifest of a finished generation, which was current once; `None` for other
+    /// folders.
+    fn finished_manifest(&self) -> Option<Manifest> {
         if self.is_partial || is_marked(&self.path) {
             return None;
         }
@@ -118,18 +120,20 @@ impl Candidate {
     }
 }
 
+/// The candidates of a memory, sorted by name.
 fn candidates(memory: &Path) -> io::Result<Vec<Candidate>> {
-    let mut found = Vec::new();
+    let mut candidates = Vec::new();
     for entry in fs::read_dir(memory)? {
-        found.extend(Candidate::of(&entry?));
+        candidates.extend(Candidate::of(&entry?));
     }
-    found.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(found)
+    candidates.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(candidates)
 }
 
 /// Whether a folder contains a generation that was current once.
 pub(crate) fn has_finished_generation(memory: &Path) -> bool {
-    candidates(memory).unwrap_or_default().iter().any(|found| found.finished().is_some())
+    let candidates = candidates(memory).unwrap_or_default();
+    candidates.iter().any(|candidate| candidate.finished_manifest().is_some())
 }
 
 /// Whether a memory can be built in a folder: it does not exist, is empty, or holds only files of a
@@ -149,7 +153,7 @@ pub(crate) fn can_build_in(folder: &Path) -> Result<bool, MemoryError> {
         };
         let is_leftover = engram_durable::is_leftover(&name, CURRENT)
             || is_lock()
-            || Candidate::of(&entry).is_some_and(|found| found.is_unfinished());
+            || Candidate::of(&entry).is_some_and(|candidate| candidate.is_unfinished());
         if !is_leftover {
             return Ok(false);
         }
@@ -160,42 +164,44 @@ pub(crate) fn can_build_in(folder: &Path) -> Result<bool, MemoryError> {
 /// Removes files of killed writers, and generations that neither `current` nor a reader needs.
 /// Requires the lock.
 pub(crate) fn sweep(memory: &Path, current: Option<&Manifest>) -> Result<(), MemoryError> {
-    sweep_all_but(memory, current, &[])
+    sweep_except(memory, current, &[])
 }
 
-/// Like [`sweep`], but does not remove the folders `kept`.
-pub(crate) fn sweep_all_but(
+/// Like [`sweep`], but does not remove the folders `excluded`.
+pub(crate) fn sweep_except(
     memory: &Path,
     current: Option<&Manifest>,
-    kept: &[String],
+    excluded: &[String],
 ) -> Result<(), MemoryError> {
     engram_durable::remove_leftovers(memory, &[CURRENT]).map_err(MemoryError::write(memory))?;
-    let mut needed: HashSet<String> = kept.iter().cloned().collect();
+    let mut needed: HashSet<String> = excluded.iter().cloned().collect();
     if let Some(current) = current {
         needed.extend(current.folders());
         unmark(&memory.join(folder_name(current.generation)))?;
     }
-    let found = candidates(memory).map_err(MemoryError::read(memory))?;
-    let (mut old, mut unneeded) = (Vec::new(), Vec::new());
-    for candidate in found {
+    let candidates = candidates(memory).map_err(MemoryError::read(memory))?;
+    let (mut older, mut unneeded) = (Vec::new(), Vec::new());
+    for candidate in candidates {
         if needed.contains(&candidate.name) {
             continue;
         }
-        match candidate.finished() {
+        match candidate.finished_manifest() {
             // A later generation is not a leftover: somebody restored an older `CURRENT`.
-            Some(manifest) if current.is_some_and(|now| candidate.number < now.generation) => {
-                old.push((candidate, manifest));
+            Some(manifest)
+                if current.is_some_and(|current| candidate.number < current.generation) =>
+            {
+                older.push((candidate, manifest));
             }
             None if candidate.is_unfinished() => unneeded.push(candidate),
             _ => {}
         }
     }
-    for (candidate, manifest) in &old {
-        if is_read(&candidate.path) {
+    for (candidate, manifest) in &older {
+        if has_reader(&candidate.path) {
             needed.extend(manifest.folders());
         }
     }
-    unneeded.extend(old.into_iter().map(|(candidate, _)| candidate));
+    unneeded.extend(older.into_iter().map(|(candidate, _)| candidate));
     for candidate in unneeded.iter().filter(|candidate| !needed.contains(&candidate.name)) {
         remove_generation(&candidate.path).map_err(MemoryError::write(&candidate.path))?;
     }
@@ -203,9 +209,9 @@ pub(crate) fn sweep_all_but(
 }
 
 /// Whether a reader holds the lock of a generation.
-fn is_read(folder: &Path) -> bool {
-    let locked = File::open(folder.join(MANIFEST)).map(|file| file.try_lock());
-    matches!(locked, Ok(Err(TryLockError::WouldBlock)))
+fn has_reader(folder: &Path) -> bool {
+    let lock = File::open(folder.join(MANIFEST)).map(|file| file.try_lock());
+    matches!(lock, Ok(Err(TryLockError::WouldBlock)))
 }
 
 /// Removes Engram's files of a generation, and its folder if nothing else is in it.
@@ -240,7 +246,7 @@ pub(crate) fn remove_generation(folder: &Path) -> io::Result<()> {
 /// Whether a folder is a generation, finished or not, that contains only files with Engram's names.
 ///
 /// # Errors
-/// errors of reading the folder
+/// The I/O error if the folder cannot be read.
 pub fn is_own_generation(folder: &Path) -> io::Result<bool> {
     let name = folder.file_name().and_then(OsStr::to_str);
     let number =
@@ -265,8 +271,8 @@ fn is_own_file(name: &str) -> bool {
     let graph = name.strip_prefix("graph-").and_then(|name| name.strip_suffix(".safetensors"));
     let graph = graph
         .and_then(|name| name.split_once('-'))
-        .filter(|(_, what)| ["offsets", "neighbours", "upper"].contains(what));
-    FILES.contains(&name)
+        .filter(|(_, array)| ["offsets", "neighbours", "upper"].contains(array));
+    FILE_NAMES.contains(&name)
         || deleted.is_some_and(is_number)
         || graph.is_some_and(|(number, _)| is_number(number))
 }

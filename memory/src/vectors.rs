@@ -15,28 +15,29 @@ use npyz::WriterBuilder;
 
 use crate::error::{MemoryError, one_line};
 
+/// The remedy for an unsupported file.
 const REMEDY: &str =
     "give a .npy file (C order) or a safetensors file of 16-, 32- or 64-bit floating point";
-/// The number of components that are converted at a time.
+/// The maximum number of components that are converted at a time.
 const MAX_CONVERTED: usize = 1 << 16;
 
 /// A file of vectors, read row by row.
 pub struct VectorFile {
     path: PathBuf,
     shape: Vec<usize>,
-    number: NumberType,
-    numbers: BufReader<File>,
+    number_type: NumberType,
+    reader: BufReader<File>,
     /// The number of components still to be read.
-    left: usize,
+    remaining: usize,
 }
 
 /// The content of a file's header.
 #[derive(Debug, PartialEq)]
 struct Layout {
     shape: Vec<usize>,
-    number: NumberType,
-    /// Bytes between the header and the first component.
-    skipped: u64,
+    number_type: NumberType,
+    /// The number of bytes between the header and the first component.
+    skipped_bytes: u64,
 }
 
 /// A number type that can be converted to `f32`; little endian unless the name says otherwise.
@@ -52,6 +53,7 @@ enum NumberType {
 }
 
 impl NumberType {
+    /// The size of a number in bytes.
     fn bytes(self) -> usize {
         match self {
             Self::F16 | Self::BF16 | Self::BigEndianF16 => 2,
@@ -62,17 +64,25 @@ impl NumberType {
 
     /// Appends the converted numbers of `bytes`, which holds only complete numbers.
     fn convert(self, bytes: &[u8], out: &mut Vec<f32>) {
-        fn each<const N: usize>(bytes: &[u8], out: &mut Vec<f32>, of: impl Fn([u8; N]) -> f32) {
-            out.extend(bytes.as_chunks().0.iter().map(|bytes| of(*bytes)));
+        fn convert_each<const N: usize>(
+            bytes: &[u8],
+            out: &mut Vec<f32>,
+            parse: impl Fn([u8; N]) -> f32,
+        ) {
+            out.extend(bytes.as_chunks().0.iter().map(|bytes| parse(*bytes)));
         }
         match self {
-            Self::F16 => each(bytes, out, |bytes| f16::from_le_bytes(bytes).to_f32()),
-            Self::BF16 => each(bytes, out, |bytes| bf16::from_le_bytes(bytes).to_f32()),
-            Self::F32 => each(bytes, out, f32::from_le_bytes),
-            Self::F64 => each(bytes, out, |bytes| f64::from_le_bytes(bytes) as f32),
-            Self::BigEndianF16 => each(bytes, out, |bytes| f16::from_be_bytes(bytes).to_f32()),
-            Self::BigEndianF32 => each(bytes, out, f32::from_be_bytes),
-            Self::BigEndianF64 => each(bytes, out, |bytes| f64::from_be_bytes(bytes) as f32),
+            Self::F16 => convert_each(bytes, out, |bytes| f16::from_le_bytes(bytes).to_f32()),
+            Self::BF16 => convert_each(bytes, out, |bytes| bf16::from_le_bytes(bytes).to_f32()),
+            Self::F32 => convert_each(bytes, out, f32::from_le_bytes),
+            Self::F64 => convert_each(bytes, out, |bytes| f64::from_le_bytes(bytes) as f32),
+            Self::BigEndianF16 => {
+                convert_each(bytes, out, |bytes| f16::from_be_bytes(bytes).to_f32())
+            }
+            Self::BigEndianF32 => convert_each(bytes, out, f32::from_be_bytes),
+            Self::BigEndianF64 => {
+                convert_each(bytes, out, |bytes| f64::from_be_bytes(bytes) as f32)
+            }
         }
     }
 }
@@ -83,7 +93,7 @@ impl VectorFile {
     ///
     /// # Errors
     /// [`MemoryError::Read`]; [`MemoryError::Malformed`] for unsupported formats, types
-    /// and orders, and if the file is shorter than its header says
+    /// and orders, and if the file is shorter than its header says.
     pub fn open(path: &Path, name: &str) -> Result<Self, MemoryError> {
         let file = File::open(path).map_err(MemoryError::read(path))?;
         let metadata = file.metadata().map_err(MemoryError::read(path))?;
@@ -92,7 +102,7 @@ impl VectorFile {
             return Err(MemoryError::Read { file: path.to_owned(), source });
         }
         // The size of a pipe is unknown.
-        let bytes = metadata.is_file().then_some(metadata.len());
+        let file_bytes = metadata.is_file().then_some(metadata.len());
         let malformed = |reason: String| MemoryError::Malformed {
             file: path.to_owned(),
             line: None,
@@ -100,13 +110,13 @@ impl VectorFile {
             remedy: REMEDY,
         };
         let is_npy = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("npy"));
-        let mut numbers = BufReader::with_capacity(1 << 20, file);
+        let mut reader = BufReader::with_capacity(1 << 20, file);
         let header = if is_npy {
-            npy::read_header(&mut numbers)
+            npy::read_header(&mut reader)
         } else {
-            tensors::read_header(&mut numbers, bytes, name)
+            tensors::read_header(&mut reader, file_bytes, name)
         };
-        let Layout { shape, number, skipped } = header.map_err(malformed)?;
+        let Layout { shape, number_type, skipped_bytes } = header.map_err(malformed)?;
         if shape.len() < 2 {
             return Err(malformed(format!(
                 "has the shape {shape:?}, but needs one row per vector"
@@ -115,20 +125,21 @@ impl VectorFile {
         if shape.contains(&0) {
             return Err(malformed(format!("is empty: it has the shape {shape:?}")));
         }
-        let needed = shape.iter().try_fold(number.bytes(), |all, size| all.checked_mul(*size));
-        let Some(needed) = needed.filter(|needed| *needed <= isize::MAX as usize) else {
+        let data_bytes =
+            shape.iter().try_fold(number_type.bytes(), |bytes, size| bytes.checked_mul(*size));
+        let Some(data_bytes) = data_bytes.filter(|bytes| *bytes <= isize::MAX as usize) else {
             return Err(malformed(format!("has the impossible shape {shape:?}")));
         };
-        let read = numbers.stream_position().unwrap_or(0);
-        if bytes.is_some_and(|bytes| bytes.saturating_sub(read + skipped) < needed as u64) {
+        let data_start = reader.stream_position().unwrap_or(0) + skipped_bytes;
+        if file_bytes.is_some_and(|bytes| bytes.saturating_sub(data_start) < data_bytes as u64) {
             return Err(malformed(format!(
-                "ends before its last row: the shape {shape:?} needs {needed} bytes"
+                "ends before its last row: the shape {shape:?} needs {data_bytes} bytes"
             )));
         }
-        let skip = io::copy(&mut numbers.by_ref().take(skipped), &mut io::sink());
+        let skip = io::copy(&mut reader.by_ref().take(skipped_bytes), &mut io::sink());
         skip.map_err(MemoryError::read(path))?;
-        let left = needed / number.bytes();
-        Ok(Self { path: path.to_owned(), shape, number, numbers, left })
+        let remaining = data_bytes / number_type.bytes();
+        Ok(Self { path: path.to_owned(), shape, number_type, reader, remaining })
     }
 
     /// The complete shape, rows first.
@@ -141,31 +152,32 @@ impl VectorFile {
         self.shape[1..].iter().product()
     }
 
-    /// Returns the next rows, one after the other.
+    /// Returns the components of the next `rows` rows, `[rows, row_len]`.
     ///
     /// # Errors
-    /// [`MemoryError::Malformed`] if the file ends too early
+    /// [`MemoryError::Malformed`] if the file ends too early.
     pub fn read_rows(&mut self, rows: usize) -> Result<Vec<f32>, MemoryError> {
         let requested = rows.saturating_mul(self.row_len());
-        if requested > self.left {
-            return Err(self.ended("ends before its last row".to_owned()));
+        if requested > self.remaining {
+            return Err(self.truncated("ends before its last row".to_owned()));
         }
         // Memory grows with the bytes read, not with the size in the header.
-        let (mut read, mut bytes) = (Vec::new(), Vec::new());
-        while read.len() < requested {
-            let count = MAX_CONVERTED.min(requested - read.len());
-            bytes.resize(count * self.number.bytes(), 0);
-            if let Err(error) = self.numbers.read_exact(&mut bytes) {
+        let (mut numbers, mut bytes) = (Vec::new(), Vec::new());
+        while numbers.len() < requested {
+            let count = MAX_CONVERTED.min(requested - numbers.len());
+            bytes.resize(count * self.number_type.bytes(), 0);
+            if let Err(error) = self.reader.read_exact(&mut bytes) {
                 let reason = format!("ends before its last row, or cannot be read ({error})");
-                return Err(self.ended(reason));
+                return Err(self.truncated(reason));
             }
-            self.number.convert(&bytes, &mut read);
+            self.number_type.convert(&bytes, &mut numbers);
         }
-        self.left -= requested;
-        Ok(read)
+        self.remaining -= requested;
+        Ok(numbers)
     }
 
-    fn ended(&self, reason: String) -> MemoryError {
+    /// The error for a file that ends too early.
+    fn truncated(&self, reason: String) -> MemoryError {
         let (file, remedy) = (self.path.clone(), "write or copy the file again");
         MemoryError::Malformed { file, line: None, reason, remedy }
     }
@@ -174,7 +186,7 @@ impl VectorFile {
 /// Returns a `.npy` file of a matrix, `[rows, columns]`.
 ///
 /// # Errors
-/// [`MemoryError::InvalidOption`] if the last row is not full
+/// [`MemoryError::InvalidOption`] if the last row is not full.
 pub fn npy_bytes<T: npyz::AutoSerialize + Copy>(
     matrix: &[T],
     columns: usize,
@@ -185,7 +197,7 @@ pub fn npy_bytes<T: npyz::AutoSerialize + Copy>(
 /// Returns a `.npy` file in which each row is an array, such as values: `[rows, tokens, width]`.
 ///
 /// # Errors
-/// [`MemoryError::InvalidOption`] if the last row is not full
+/// [`MemoryError::InvalidOption`] if the last row is not full.
 pub fn npy_bytes_of_rows<T: npyz::AutoSerialize + Copy>(
     numbers: &[T],
     row_shape: &[usize],
@@ -221,17 +233,17 @@ mod tests {
     fn npy_and_safetensors_files_are_read() {
         let folder = tempfile::tempdir().unwrap();
         let numbers: Vec<f32> = (0..12).map(|i| i as f32 / 2.0).collect();
-        let npy = folder.path().join("a.npy");
-        std::fs::write(&npy, npy_bytes(&numbers, 3).unwrap()).unwrap();
+        let f32_npy = folder.path().join("a.npy");
+        std::fs::write(&f32_npy, npy_bytes(&numbers, 3).unwrap()).unwrap();
         let doubles: Vec<f64> = numbers.iter().map(|n| f64::from(*n)).collect();
-        let double = folder.path().join("b.npy");
-        std::fs::write(&double, npy_bytes(&doubles, 3).unwrap()).unwrap();
+        let f64_npy = folder.path().join("b.npy");
+        std::fs::write(&f64_npy, npy_bytes(&doubles, 3).unwrap()).unwrap();
         let halves: Vec<u8> =
             numbers.iter().flat_map(|n| f16::from_f32(*n).to_le_bytes()).collect();
         let tensors = folder.path().join("c.safetensors");
         let view = TensorView::new(Dtype::F16, vec![4, 3], &halves).unwrap();
         std::fs::write(&tensors, safetensors::serialize([("x", view)], None).unwrap()).unwrap();
-        for path in [npy, double, tensors] {
+        for path in [f32_npy, f64_npy, tensors] {
             let mut file = VectorFile::open(&path, "keys").unwrap();
             assert_eq!((file.shape(), file.row_len()), (&[4, 3][..], 3));
             assert_eq!(file.read_rows(1).unwrap(), numbers[..3]);
@@ -242,18 +254,18 @@ mod tests {
     }
 
     #[test]
-    fn other_files_are_refused() {
+    fn unsupported_and_truncated_files_are_errors() {
         let folder = tempfile::tempdir().unwrap();
-        let write = |name: &str, bytes: &[u8]| {
+        let error_of = |name: &str, bytes: &[u8]| {
             let path = folder.path().join(name);
             std::fs::write(&path, bytes).unwrap();
             VectorFile::open(&path, "keys").err().map(|error| error.to_string()).unwrap_or_default()
         };
-        assert!(write("a.npy", b"no").contains("a.npy: is not a .npy file"));
-        assert!(write("a.txt", b"no numbers").contains("is neither .npy nor safetensors"));
+        assert!(error_of("a.npy", b"no").contains("a.npy: is not a .npy file"));
+        assert!(error_of("a.txt", b"no numbers").contains("is neither .npy nor safetensors"));
         let numbers = npy_bytes(&[1i64, 2], 2).unwrap();
-        assert!(write("b.npy", &numbers).contains("has numbers of type '<i8'"));
-        assert!(write("d.npy", &npy_bytes::<f32>(&[], 4).unwrap()).contains("is empty"));
+        assert!(error_of("b.npy", &numbers).contains("has numbers of type '<i8'"));
+        assert!(error_of("d.npy", &npy_bytes::<f32>(&[], 4).unwrap()).contains("is empty"));
         let truncated = npy_bytes(&[1f32; 8], 2).unwrap();
         let path = folder.path().join("c.npy");
         std::fs::write(&path, &truncated[..truncated.len() - 5]).unwrap();
@@ -283,9 +295,9 @@ mod tests {
     }
 
     #[test]
-    fn sizes_in_headers_allocate_no_memory() {
+    fn invalid_headers_give_one_line_errors() {
         let folder = tempfile::tempdir().unwrap();
-        let refused = |name: &str, bytes: &[u8]| {
+        let error_of = |name: &str, bytes: &[u8]| {
             let path = folder.path().join(name);
             std::fs::write(&path, bytes).unwrap();
             let Err(error) = VectorFile::open(&path, "keys") else { panic!("{name} is read") };
@@ -295,14 +307,14 @@ mod tests {
         };
         let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (400000000000, 2)}";
         let npy = [b"\x93NUMPY\x01\0".as_slice(), &[header.len() as u8, 0], header.as_bytes()];
-        assert!(refused("a.npy", &npy.concat()).contains("ends before its last row"));
+        assert!(error_of("a.npy", &npy.concat()).contains("ends before its last row"));
         let long = [u64::MAX.to_le_bytes().as_slice(), b"{}"].concat();
-        assert!(refused("b.safetensors", &long).contains("it has no header"));
+        assert!(error_of("b.safetensors", &long).contains("it has no header"));
         let header = br#"{"x":{"dtype":"F\n32","shape":[1,1],"data_offsets":[0,4]}}"#;
         let bytes = [(header.len() as u64).to_le_bytes().as_slice(), header, &[0; 4]].concat();
-        refused("c.safetensors", &bytes);
+        error_of("c.safetensors", &bytes);
         let nested = "(".repeat(9000);
         let npy = [b"\x93NUMPY\x01\0".as_slice(), &9000u16.to_le_bytes(), nested.as_bytes()];
-        refused("d.npy", &npy.concat());
+        error_of("d.npy", &npy.concat());
     }
 }

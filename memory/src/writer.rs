@@ -14,17 +14,17 @@ use crate::format::manifest::{
 use crate::generation::{Bits, Generation, MAX_ROWS, Row};
 use crate::search::graph::GraphSettings;
 use crate::segment::{Batch, write_segment};
-use crate::sweep::{can_build_in, sweep, sweep_all_but};
+use crate::sweep::{can_build_in, sweep, sweep_except};
 
 /// The maximum number of rows that are copied at once.
-const COPIED_ROWS: usize = 1024;
+const MAX_COPIED_ROWS: usize = 1024;
 /// The maximum number of key and value components that are copied at once.
-const COPIED_NUMBERS: usize = 1 << 20;
+const MAX_COPIED_NUMBERS: usize = 1 << 20;
 
 /// The format of a new memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryFormat {
-    /// Width of a key.
+    /// The width of a key.
     pub width: usize,
     /// Whether keys are normalised to unit length, so that scores are cosines.
     pub normalised: bool,
@@ -50,7 +50,7 @@ impl Writer {
     /// Builds a memory in a new or empty folder from batches with `rows` rows in all.
     ///
     /// # Errors
-    /// [`MemoryError::AlreadyExists`]; errors of the batches; [`MemoryError::Count`],
+    /// [`MemoryError::AlreadyExists`]; the errors of the batches; [`MemoryError::Count`],
     /// [`MemoryError::BadVector`], [`MemoryError::DuplicateId`], [`MemoryError::InvalidOption`],
     /// [`MemoryError::Write`]
     pub fn create(
@@ -65,7 +65,7 @@ impl Writer {
     /// Like [`Writer::create`], and records the models that encoded the keys.
     ///
     /// # Errors
-    /// see [`Writer::create`]
+    /// The errors of [`Writer::create`].
     pub fn create_encoded(
         folder: impl Into<PathBuf>,
         format: MemoryFormat,
@@ -87,10 +87,10 @@ impl Writer {
         if !can_build_in(&folder)? {
             return Err(already_exists());
         }
-        let new = NewFolder::lock(&folder)?;
+        let new_folder = NewFolder::lock(&folder)?;
         // Another process may have built a memory here before this process took the lock.
         if !can_build_in(&folder)? {
-            new.keep();
+            new_folder.keep();
             return Err(already_exists());
         }
         sweep(&folder, None)?;
@@ -105,17 +105,17 @@ impl Writer {
             next_id: 0,
             segments: Vec::new(),
         };
-        let built = commit(&folder, manifest, |name, partial, manifest| {
+        let committed = commit(&folder, manifest, |name, partial, manifest| {
             write_rows(name, partial, manifest, rows, batches)
         });
-        match built {
+        match committed {
             Err(error @ MemoryError::ChangeMade { .. }) => {
-                new.keep();
+                new_folder.keep();
                 Err(error)
             }
             Err(error) => Err(error),
             Ok(number) => {
-                let lock = new.keep();
+                let lock = new_folder.keep();
                 let opened = Generation::open(&folder, None);
                 let generation = opened.map_err(|error| change_made(&folder, number, error))?;
                 Ok(Self { folder, _lock: lock, generation: Arc::new(generation), is_behind: false })
@@ -126,7 +126,7 @@ impl Writer {
     /// Opens a memory for changes.
     ///
     /// # Errors
-    /// [`MemoryError::Locked`] while another process writes; errors of
+    /// [`MemoryError::Locked`] while another process writes; the errors of
     /// [`Memory::open`](crate::Memory::open)
     pub fn open(folder: impl Into<PathBuf>) -> Result<Self, MemoryError> {
         let folder = folder.into();
@@ -145,7 +145,7 @@ impl Writer {
     /// Adds entries with new ids.
     ///
     /// # Errors
-    /// [`MemoryError::DuplicateId`]; see [`Writer::create`]
+    /// [`MemoryError::DuplicateId`]; the errors of [`Writer::create`].
     pub fn add(
         &mut self,
         rows: usize,
@@ -153,7 +153,7 @@ impl Writer {
     ) -> Result<(), MemoryError> {
         self.catch_up()?;
         let generation = Arc::clone(&self.generation);
-        let fresh = batches.map(|batch| {
+        let checked = batches.map(|batch| {
             let batch = batch?;
             for entry in &batch.entries {
                 if generation.row_of(entry.id)?.is_some() {
@@ -162,13 +162,13 @@ impl Writer {
             }
             Ok(batch)
         });
-        self.commit(|name, partial, manifest| write_rows(name, partial, manifest, rows, fresh))
+        self.commit(|name, partial, manifest| write_rows(name, partial, manifest, rows, checked))
     }
 
     /// Replaces the entries with the same ids.
     ///
     /// # Errors
-    /// [`MemoryError::UnknownId`]; see [`Writer::create`]
+    /// [`MemoryError::UnknownId`]; the errors of [`Writer::create`].
     pub fn update(
         &mut self,
         rows: usize,
@@ -178,7 +178,7 @@ impl Writer {
         let generation = Arc::clone(&self.generation);
         self.commit(|name, partial, manifest| {
             let mut replaced = Vec::with_capacity(rows);
-            let known =
+            let checked =
                 batches.map(|batch| {
                     let batch = batch?;
                     for entry in &batch.entries {
@@ -188,7 +188,7 @@ impl Writer {
                     }
                     Ok(batch)
                 });
-            write_rows(name, partial, manifest, rows, known)?;
+            write_rows(name, partial, manifest, rows, checked)?;
             delete_rows(partial, manifest, &generation, &replaced)
         })
     }
@@ -257,7 +257,7 @@ impl Writer {
     /// returns each with new keys and values. The record of the previous encoders is removed.
     ///
     /// # Errors
-    /// errors of `encode`; [`MemoryError::Corrupt`], [`MemoryError::Write`]
+    /// The errors of `encode`; [`MemoryError::Corrupt`], [`MemoryError::Write`]
     pub fn refresh(
         &mut self,
         encode: impl FnMut(Batch) -> Result<Batch, MemoryError>,
@@ -265,6 +265,7 @@ impl Writer {
         self.rewrite(Vec::new(), encode)
     }
 
+    /// Writes all entries that are not deleted, as `encode` returns them, as the only segment.
     fn rewrite(
         &mut self,
         encoders: Vec<EncoderRecord>,
@@ -273,9 +274,9 @@ impl Writer {
         self.catch_up()?;
         let generation = Arc::clone(&self.generation);
         let live: Vec<Row> = generation.live_rows().collect();
-        let size = generation.manifest().width + generation.value_len();
-        let rows_at_a_time = (COPIED_NUMBERS / size).clamp(1, COPIED_ROWS);
-        let batches = live.chunks(rows_at_a_time).map(|rows| {
+        let row_size = generation.manifest().width + generation.value_len();
+        let batch_rows = (MAX_COPIED_NUMBERS / row_size).clamp(1, MAX_COPIED_ROWS);
+        let batches = live.chunks(batch_rows).map(|rows| {
             let mut batch = Batch { values: generation.values(rows)?, ..Batch::default() };
             for row in rows {
                 batch.entries.push(generation.entry(*row)?);
@@ -298,17 +299,18 @@ impl Writer {
         &mut self,
         write: impl FnOnce(&str, &Path, &mut Manifest) -> Result<(), MemoryError>,
     ) -> Result<(), MemoryError> {
-        let before = Arc::clone(&self.generation);
-        let mut manifest = before.manifest().clone();
+        let previous = Arc::clone(&self.generation);
+        let mut manifest = previous.manifest().clone();
         manifest.generation += 1;
         self.is_behind = true;
         let number = commit(&self.folder, manifest, write)?;
         let mut open_new = || {
-            self.generation = Arc::new(Generation::open(&self.folder, Some(&before))?);
+            self.generation = Arc::new(Generation::open(&self.folder, Some(&previous))?);
             // Keep the previous generation's files, because a reader may have just read the old
             // pointer.
-            let (new_manifest, needed) = (self.generation.manifest(), before.manifest().folders());
-            sweep_all_but(&self.folder, Some(new_manifest), &needed)
+            let new_manifest = self.generation.manifest();
+            let previous_folders = previous.manifest().folders();
+            sweep_except(&self.folder, Some(new_manifest), &previous_folders)
         };
         open_new().map_err(|error| change_made(&self.folder, number, error))?;
         self.is_behind = false;
@@ -366,8 +368,8 @@ fn write_rows(
         Ok(batch)
     });
     let source_index = |source: &str| {
-        let known = sources.iter().position(|known| known == source);
-        known.unwrap_or_else(|| {
+        let index = sources.iter().position(|name| name == source);
+        index.unwrap_or_else(|| {
             sources.push(source.to_owned());
             sources.len() - 1
         }) as u32

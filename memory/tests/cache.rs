@@ -7,19 +7,20 @@ use std::io::{Seek, SeekFrom, Write};
 
 use engram_memory::cache::{CacheSettings, ValueCache};
 use engram_memory::{Generation, MemoryFormat, Row, ValueDtype, ValueFormat, Writer};
-use plain::{Numbers, batch, folder};
+use plain::{Rng, batch, folder};
 
 const ROWS: usize = 200;
 
+/// A memory with f16 values of 2 tokens of width 8.
 fn memory(folder: &std::path::Path) -> Writer {
-    memory_of(folder, ValueDtype::F16)
+    memory_with_dtype(folder, ValueDtype::F16)
 }
 
 /// A memory with values of 2 tokens of width 8.
-fn memory_of(folder: &std::path::Path, dtype: ValueDtype) -> Writer {
+fn memory_with_dtype(folder: &std::path::Path, dtype: ValueDtype) -> Writer {
     let values = Some(ValueFormat { tokens: 2, width: 8, dtype });
     let format = MemoryFormat { width: 4, normalised: true, values };
-    let rows = batch(&mut Numbers::new(1), format, &(0..ROWS as i64).collect::<Vec<_>>());
+    let rows = batch(&mut Rng::new(1), format, &(0..ROWS as i64).collect::<Vec<_>>());
     Writer::create(folder, format, ROWS, [Ok(rows)].into_iter()).unwrap()
 }
 
@@ -28,40 +29,41 @@ fn rows(generation: &Generation, ids: impl IntoIterator<Item = i64>) -> Vec<Row>
 }
 
 /// Returns random ids, most of them among the first 20.
-fn skewed(next: &mut Numbers) -> Vec<i64> {
-    let id = |next: &mut Numbers| match next.below(10) {
-        0 => next.below(ROWS as u64) as i64,
-        _ => next.below(20) as i64,
+fn skewed_ids(rng: &mut Rng) -> Vec<i64> {
+    let id = |rng: &mut Rng| match rng.below(10) {
+        0 => rng.below(ROWS as u64) as i64,
+        _ => rng.below(20) as i64,
     };
-    (0..30).map(|_| id(next)).collect()
+    (0..30).map(|_| id(rng)).collect()
 }
 
 #[test]
 fn cached_values_equal_the_files() {
     // Cached values have as many bytes as in the files: f16, or int8 with a scale per token.
     for (dtype, bytes) in [(ValueDtype::F16, 32), (ValueDtype::Int8, 24)] {
-        cached_values_of(dtype, bytes);
+        check_cached_values(dtype, bytes);
     }
 }
 
-fn cached_values_of(dtype: ValueDtype, bytes: u64) {
+/// Compares cached values with the files. `value_bytes` is the size of a cached value.
+fn check_cached_values(dtype: ValueDtype, value_bytes: u64) {
     let temporary = folder();
-    let mut writer = memory_of(&temporary.path().join("m"), dtype);
+    let mut writer = memory_with_dtype(&temporary.path().join("m"), dtype);
     // The cache can hold a quarter of the values.
-    let capacity_bytes = ROWS as u64 / 4 * bytes;
+    let capacity_bytes = ROWS as u64 / 4 * value_bytes;
     let cache = ValueCache::new(CacheSettings { capacity_bytes, background_from: None });
-    let mut next = Numbers::new(2);
+    let mut rng = Rng::new(2);
     for round in 0..300 {
         if round % 60 == 59 {
             // Gives the next generation other values.
-            let rotated = |mut batch: engram_memory::Batch| {
+            let negated = |mut batch: engram_memory::Batch| {
                 batch.values.iter_mut().for_each(|number| *number = -*number);
                 Ok(batch)
             };
-            writer.refresh(rotated).unwrap();
+            writer.refresh(negated).unwrap();
         }
         let generation = writer.generation();
-        let rows = rows(generation, skewed(&mut next));
+        let rows = rows(generation, skewed_ids(&mut rng));
         let values = cache.read(generation, &rows).unwrap();
         assert!(values.present.iter().all(|present| *present));
         assert_eq!(values.values, generation.values(&rows).unwrap());
@@ -69,7 +71,7 @@ fn cached_values_of(dtype: ValueDtype, bytes: u64) {
     }
     let statistics = cache.statistics();
     assert!(statistics.hit_rate() > 0.6, "{statistics:?}");
-    assert_eq!((statistics.masked, statistics.bytes), (0, statistics.values * bytes));
+    assert_eq!((statistics.masked, statistics.bytes), (0, statistics.values * value_bytes));
 }
 
 #[test]
@@ -77,9 +79,9 @@ fn values_that_differ_only_in_scales_are_distinct() {
     let temporary = folder();
     let values = Some(ValueFormat { tokens: 2, width: 8, dtype: ValueDtype::Int8 });
     let format = MemoryFormat { width: 4, normalised: true, values };
-    let all = batch(&mut Numbers::new(1), format, &(0..ROWS as i64).collect::<Vec<_>>());
+    let batch = batch(&mut Rng::new(1), format, &(0..ROWS as i64).collect::<Vec<_>>());
     let mut writer =
-        Writer::create(temporary.path().join("m"), format, ROWS, [Ok(all)].into_iter()).unwrap();
+        Writer::create(temporary.path().join("m"), format, ROWS, [Ok(batch)].into_iter()).unwrap();
     let cache = ValueCache::new(CacheSettings { capacity_bytes: 1 << 20, background_from: None });
     cache.read(writer.generation(), &rows(writer.generation(), 0..10)).unwrap();
     let doubled = |mut batch: engram_memory::Batch| {
@@ -118,14 +120,14 @@ fn values_read_in_the_background_are_missing_at_first() {
 }
 
 #[test]
-fn the_next_lookup_reports_a_background_fault() {
+fn the_next_lookup_returns_the_error_of_a_background_read() {
     let temporary = folder();
     let path = temporary.path().join("m");
     // The values span several blocks; opening checks only the first.
     let values = Some(ValueFormat { tokens: 1, width: 8192, dtype: ValueDtype::F16 });
     let format = MemoryFormat { width: 4, normalised: true, values };
-    let all = batch(&mut Numbers::new(1), format, &(0..ROWS as i64).collect::<Vec<_>>());
-    let writer = Writer::create(&path, format, ROWS, [Ok(all)].into_iter()).unwrap();
+    let batch = batch(&mut Rng::new(1), format, &(0..ROWS as i64).collect::<Vec<_>>());
+    let writer = Writer::create(&path, format, ROWS, [Ok(batch)].into_iter()).unwrap();
     let file = path.join("gen-000001/values.safetensors");
     let mut file = std::fs::File::options().write(true).open(file).unwrap();
     file.seek(SeekFrom::End(-1)).unwrap();
@@ -150,11 +152,11 @@ fn a_row_of_another_memory_is_refused() {
     let temporary = folder();
     let writer = memory(&temporary.path().join("m"));
     let format = MemoryFormat { width: 4, normalised: true, values: None };
-    let none = std::iter::empty();
-    let other = Writer::create(temporary.path().join("other"), format, 0, none).unwrap();
+    let no_batches = std::iter::empty();
+    let other = Writer::create(temporary.path().join("other"), format, 0, no_batches).unwrap();
     let cache = ValueCache::new(CacheSettings { capacity_bytes: 1 << 20, background_from: None });
-    let foreign = rows(writer.generation(), [3]);
-    let error = cache.read(other.generation(), &foreign).unwrap_err().to_string();
+    let rows = rows(writer.generation(), [3]);
+    let error = cache.read(other.generation(), &rows).unwrap_err().to_string();
     assert!(error.contains("a row is 3, but must be a row of this generation"), "{error}");
 }
 
@@ -169,9 +171,9 @@ fn many_threads_share_a_cache() {
         for seed in 0..6 {
             let cache = &cache;
             scope.spawn(move || {
-                let mut next = Numbers::new(seed);
+                let mut rng = Rng::new(seed);
                 for _ in 0..200 {
-                    let rows = rows(generation, skewed(&mut next));
+                    let rows = rows(generation, skewed_ids(&mut rng));
                     let values = cache.read(generation, &rows).unwrap();
                     let expected = generation.values(&rows).unwrap();
                     for (row, present) in values.present.iter().enumerate() {

@@ -11,21 +11,21 @@ use engram_memory::search::hnsw::Hnsw;
 use engram_memory::search::{Filter, Index, Queries, SearchResults};
 use engram_memory::vectors::VectorFile;
 use engram_memory::{Batch, Entry, MemoryFormat, Writer};
-use plain::{Numbers, folder};
+use plain::{Rng, folder};
 
 const WIDTH: usize = 24;
 const ROWS: usize = 600;
 
 fn memory(folder: &Path, normalised: bool) -> (Writer, Vec<f32>) {
-    let mut next = Numbers::new(14);
-    let keys: Vec<f32> = (0..ROWS * WIDTH).map(|_| 5.0 * next.uniform()).collect();
+    let mut rng = Rng::new(14);
+    let keys: Vec<f32> = (0..ROWS * WIDTH).map(|_| 5.0 * rng.uniform()).collect();
     let entries = (0..ROWS as i64).map(Entry::bare).collect();
     let batch = Batch { entries, keys: keys.clone(), values: Vec::new() };
     let format = MemoryFormat { width: WIDTH, normalised, values: None };
     (Writer::create(folder, format, ROWS, [Ok(batch)].into_iter()).unwrap(), keys)
 }
 
-fn length(vector: &[f32]) -> f64 {
+fn norm(vector: &[f32]) -> f64 {
     vector.iter().map(|number| f64::from(*number).powi(2)).sum::<f64>().sqrt()
 }
 
@@ -35,28 +35,29 @@ fn product(a: &[f32], b: &[f32]) -> f64 {
 
 /// Queries with norms from 1e-3 to 1e3. The first is five times the first row's key.
 fn queries(keys: &[f32], count: usize) -> Vec<f32> {
-    let mut next = Numbers::new(15);
+    let mut rng = Rng::new(15);
     let mut queries: Vec<f32> = keys[..WIDTH].iter().map(|number| 5.0 * number).collect();
-    for at in 1..count {
-        let scale = 10f32.powi(at as i32 % 7 - 3);
-        queries.extend((0..WIDTH).map(|_| scale * next.uniform()));
+    for i in 1..count {
+        let scale = 10f32.powi(i as i32 % 7 - 3);
+        queries.extend((0..WIDTH).map(|_| scale * rng.uniform()));
     }
     queries
 }
 
-fn check(found: &SearchResults, queries: &[f32], keys: &[f32], gate: impl Fn(usize) -> f64) {
-    for (number, (hits, query)) in found.hits.iter().zip(queries.chunks(WIDTH)).enumerate() {
+/// Checks that scores are cosines times the gate of the query.
+fn check(results: &SearchResults, queries: &[f32], keys: &[f32], gate: impl Fn(usize) -> f64) {
+    for (i, (hits, query)) in results.hits.iter().zip(queries.chunks(WIDTH)).enumerate() {
         assert_eq!(hits.len(), 10);
         for hit in hits {
             let key = &keys[hit.id as usize * WIDTH..][..WIDTH];
-            let cosine = product(query, key) / length(query) / length(key);
-            let expected = gate(number) * cosine;
+            let cosine = product(query, key) / norm(query) / norm(key);
+            let expected = gate(i) * cosine;
             assert!(
-                (f64::from(hit.score) - expected).abs() < 1e-6 * gate(number),
+                (f64::from(hit.score) - expected).abs() < 1e-6 * gate(i),
                 "{}, expected {expected}",
                 hit.score
             );
-            assert!(f64::from(hit.score) <= gate(number));
+            assert!(f64::from(hit.score) <= gate(i));
         }
     }
 }
@@ -73,13 +74,13 @@ fn exact_and_graph_scores_are_cosines() {
         let queries = queries(&keys, count);
         for index in [&Exact as &dyn Index, &graphs] {
             let request = Queries { keys: &queries, k: 10 };
-            let found = index.search(generation, request, &Filter::default()).unwrap();
-            check(&found, &queries, &keys, |_| 1.0);
-            assert!(found.hits[0][0].id == 0 && found.hits[0][0].score > 0.999_999);
-            let gates: Vec<f32> = (0..count).map(|number| 0.5 + number as f32).collect();
+            let results = index.search(generation, request, &Filter::default()).unwrap();
+            check(&results, &queries, &keys, |_| 1.0);
+            assert!(results.hits[0][0].id == 0 && results.hits[0][0].score > 0.999_999);
+            let gates: Vec<f32> = (0..count).map(|i| 0.5 + i as f32).collect();
             let filter = Filter { gates: Some(gates), ..Filter::default() };
-            let found = index.search(generation, request, &filter).unwrap();
-            check(&found, &queries, &keys, |number| 0.5 + number as f64);
+            let results = index.search(generation, request, &filter).unwrap();
+            check(&results, &queries, &keys, |i| 0.5 + i as f64);
         }
     }
     let mut zero = queries(&keys, 3);
@@ -92,20 +93,20 @@ fn exact_and_graph_scores_are_cosines() {
 }
 
 #[test]
-fn without_unit_length_scores_are_products() {
+fn scores_of_unnormalised_keys_are_dot_products() {
     let temporary = folder();
     let (writer, keys) = memory(&temporary.path().join("m"), false);
     let mut queries = queries(&keys, 5);
     queries[WIDTH..2 * WIDTH].fill(0.0);
     let request = Queries { keys: &queries, k: 10 };
-    let found = Exact.search(writer.generation(), request, &Filter::default()).unwrap();
-    for (hits, query) in found.hits.iter().zip(queries.chunks(WIDTH)) {
+    let results = Exact.search(writer.generation(), request, &Filter::default()).unwrap();
+    for (hits, query) in results.hits.iter().zip(queries.chunks(WIDTH)) {
         for hit in hits {
             let expected = product(query, &keys[hit.id as usize * WIDTH..][..WIDTH]);
             assert!((f64::from(hit.score) - expected).abs() <= 1e-6 * expected.abs());
         }
     }
-    let ids: Vec<i64> = found.hits[1].iter().map(|hit| hit.id).collect();
+    let ids: Vec<i64> = results.hits[1].iter().map(|hit| hit.id).collect();
     assert_eq!(ids, (0..10).collect::<Vec<i64>>());
 }
 
@@ -119,14 +120,14 @@ fn k_above_the_number_of_entries_returns_all_entries() {
     let graphs = Hnsw::open(generation, Hnsw::EF_SEARCH).unwrap();
     let queries = queries(&keys, 40);
     for index in [&Exact as &dyn Index, &graphs] {
-        let all = |k| {
+        let search = |k| {
             let request = Queries { keys: &queries, k };
             index.search(generation, request, &Filter::default()).unwrap().hits
         };
-        let all_entries = all(ROWS - 1);
+        let all_entries = search(ROWS - 1);
         assert!(all_entries.iter().all(|hits| hits.len() == ROWS - 1));
         for k in [ROWS, 1_000_000, usize::MAX] {
-            assert!(all(k) == all_entries);
+            assert!(search(k) == all_entries);
         }
     }
 }
@@ -150,9 +151,9 @@ fn cosines_equal_numpy() {
     let folder = temporary.path().join("m");
     let writer = Writer::create(folder, format, rows, [Ok(batch)].into_iter()).unwrap();
     let request = Queries { keys: &queries, k };
-    let found = Exact.search(writer.generation(), request, &Filter::default()).unwrap();
-    assert_eq!(found.hits.len(), count);
-    for (hit, expected) in found.hits.iter().flatten().zip(&expected) {
+    let results = Exact.search(writer.generation(), request, &Filter::default()).unwrap();
+    assert_eq!(results.hits.len(), count);
+    for (hit, expected) in results.hits.iter().flatten().zip(&expected) {
         assert!((hit.score - expected).abs() < 1e-6, "{}, expected {expected}", hit.score);
     }
 }

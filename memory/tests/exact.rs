@@ -1,4 +1,5 @@
-//! Exact search against brute force in double precision, at sizes with several blocks and threads.
+//! Compares exact search with brute force in double precision, at sizes with several blocks and
+//! threads.
 #![allow(clippy::unwrap_used)]
 
 mod plain;
@@ -6,23 +7,23 @@ mod plain;
 use engram_memory::search::exact::Exact;
 use engram_memory::search::{Filter, Index, Queries, SearchResults};
 use engram_memory::{Batch, MemoryFormat, Writer};
-use plain::{Numbers, PlainMemory, folder};
+use plain::{PlainMemory, Rng, folder};
 
 const ROWS: usize = 3000;
 
 /// A memory with keys around a few centres, some of them twice, three segments and deleted rows.
 fn memory(folder: &std::path::Path, width: usize, normalised: bool) -> (Writer, PlainMemory) {
     let format = MemoryFormat { width, normalised, values: None };
-    let mut next = Numbers::new(width as u64);
-    let centres: Vec<f32> = (0..10 * width).map(|_| next.uniform()).collect();
+    let mut rng = Rng::new(width as u64);
+    let centres: Vec<f32> = (0..10 * width).map(|_| rng.uniform()).collect();
     let mut plain = PlainMemory::new(format);
-    let mut rows = plain::batch(&mut next, format, &(0..ROWS as i64).collect::<Vec<_>>());
+    let mut rows = plain::batch(&mut rng, format, &(0..ROWS as i64).collect::<Vec<_>>());
     for row in 0..ROWS {
-        let centre = next.below(10) as usize;
-        for at in 0..width {
-            let near_centre = centres[centre * width + at] + 0.1 * next.uniform();
-            rows.keys[row * width + at] =
-                if row % 50 == 49 { rows.keys[(row - 7) * width + at] } else { near_centre };
+        let centre = rng.below(10) as usize;
+        for i in 0..width {
+            let near_centre = centres[centre * width + i] + 0.1 * rng.uniform();
+            rows.keys[row * width + i] =
+                if row % 50 == 49 { rows.keys[(row - 7) * width + i] } else { near_centre };
         }
     }
     plain.put(&rows);
@@ -31,8 +32,8 @@ fn memory(folder: &std::path::Path, width: usize, normalised: bool) -> (Writer, 
         keys: rows.keys[range.start * width..range.end * width].to_vec(),
         values: Vec::new(),
     };
-    let first = [Ok(part(0..700)), Ok(part(700..1000))].into_iter();
-    let mut writer = Writer::create(folder, format, 1000, first).unwrap();
+    let first_batches = [Ok(part(0..700)), Ok(part(700..1000))].into_iter();
+    let mut writer = Writer::create(folder, format, 1000, first_batches).unwrap();
     writer.add(1999, [Ok(part(1000..2999))].into_iter()).unwrap();
     writer.add(1, [Ok(part(2999..3000))].into_iter()).unwrap();
     let deleted: Vec<i64> = (0..ROWS as i64).filter(|id| id % 11 == 3).collect();
@@ -41,21 +42,21 @@ fn memory(folder: &std::path::Path, width: usize, normalised: bool) -> (Writer, 
     (writer, plain)
 }
 
-fn ids(found: &SearchResults) -> Vec<Vec<i64>> {
-    found.hits.iter().map(|hits| hits.iter().map(|hit| hit.id).collect()).collect()
+fn ids(results: &SearchResults) -> Vec<Vec<i64>> {
+    results.hits.iter().map(|hits| hits.iter().map(|hit| hit.id).collect()).collect()
 }
 
 #[test]
-fn exact_search_is_brute_force_in_double_precision() {
+fn exact_search_equals_brute_force_in_double_precision() {
     // The search may round normalised keys to bfloat16, but not other keys.
     for (width, normalised) in [(1, true), (5, false), (64, true), (128, false), (384, true)] {
         let temporary = folder();
         let (writer, plain) = memory(&temporary.path().join("m"), width, normalised);
         let generation = writer.generation();
         let sources = generation.manifest().sources.clone();
-        let mut next = Numbers::new(77);
+        let mut rng = Rng::new(77);
         let count = 530;
-        let queries: Vec<f32> = (0..count * width).map(|_| next.uniform()).collect();
+        let queries: Vec<f32> = (0..count * width).map(|_| rng.uniform()).collect();
         let filters = [
             Filter::default(),
             Filter { sources: Some(vec!["wit".to_owned()]), ..Filter::default() },
@@ -66,28 +67,29 @@ fn exact_search_is_brute_force_in_double_precision() {
                 ..Filter::default()
             },
             Filter {
-                gates: Some((0..count * 3).map(|_| next.uniform().abs()).collect()),
+                gates: Some((0..count * 3).map(|_| rng.uniform().abs()).collect()),
                 sources: Some(vec!["kg".to_owned(), "vqa".to_owned()]),
                 ..Filter::default()
             },
         ];
         for (filter, k) in filters.iter().zip([10, 100, 1, 5000]) {
-            let found = Exact.search(generation, Queries { keys: &queries, k }, filter).unwrap();
-            assert_eq!(ids(&found), plain.search(&queries, k, filter, &sources), "width {width}");
+            let results = Exact.search(generation, Queries { keys: &queries, k }, filter).unwrap();
+            let expected = plain.search(&queries, k, filter, &sources);
+            assert_eq!(ids(&results), expected, "width {width}");
         }
     }
 }
 
 #[test]
-fn keys_that_bfloat16_cannot_distinguish_are_ordered() {
+fn keys_that_are_equal_in_bfloat16_are_ordered_by_their_exact_scores() {
     let temporary = folder();
     let (width, rows, count) = (48, 4000, 40);
     let format = MemoryFormat { width, normalised: true, values: None };
-    let mut next = Numbers::new(9);
-    let centre: Vec<f32> = (0..width).map(|_| next.uniform()).collect();
+    let mut rng = Rng::new(9);
+    let centre: Vec<f32> = (0..width).map(|_| rng.uniform()).collect();
     let mut near_centre = |count: usize| -> Vec<f32> {
         let mut numbers = Vec::new();
-        (0..count).for_each(|_| numbers.extend(centre.iter().map(|x| x + 1e-4 * next.uniform())));
+        (0..count).for_each(|_| numbers.extend(centre.iter().map(|x| x + 1e-4 * rng.uniform())));
         numbers
     };
     let (keys, queries) = (near_centre(rows), near_centre(count));
@@ -100,8 +102,8 @@ fn keys_that_bfloat16_cannot_distinguish_are_ordered() {
     let sources = writer.generation().manifest().sources.clone();
     for k in [1, 10, 100] {
         let request = Queries { keys: &queries, k };
-        let found = Exact.search(writer.generation(), request, &Filter::default()).unwrap();
-        assert_eq!(ids(&found), plain.search(&queries, k, &Filter::default(), &sources));
+        let results = Exact.search(writer.generation(), request, &Filter::default()).unwrap();
+        assert_eq!(ids(&results), plain.search(&queries, k, &Filter::default(), &sources));
     }
 }
 
@@ -110,8 +112,8 @@ fn rewriting_keys_does_not_change_them() {
     let temporary = folder();
     let (width, rows) = (5, 2000);
     let format = MemoryFormat { width, normalised: true, values: None };
-    let mut next = Numbers::new(31);
-    let keys: Vec<f32> = (0..rows * width).map(|_| next.uniform()).collect();
+    let mut rng = Rng::new(31);
+    let keys: Vec<f32> = (0..rows * width).map(|_| rng.uniform()).collect();
     let entries = (0..rows as i64).map(engram_memory::Entry::bare).collect();
     let batch = Batch { entries, keys, values: Vec::new() };
     let mut writer =
@@ -139,20 +141,20 @@ fn compare_unnormalised(width: usize, keys: Vec<f32>, queries: &[f32], gates: Op
     let sources = writer.generation().manifest().sources.clone();
     let filter = Filter { gates, ..Filter::default() };
     let request = Queries { keys: queries, k: 5 };
-    let found = Exact.search(writer.generation(), request, &filter).unwrap();
-    assert_eq!(ids(&found), plain.search(queries, 5, &filter, &sources));
+    let results = Exact.search(writer.generation(), request, &filter).unwrap();
+    assert_eq!(ids(&results), plain.search(queries, 5, &filter, &sources));
 }
 
 #[test]
-fn products_near_the_limits_of_single_precision_are_ordered() {
-    let mut next = Numbers::new(21);
+fn products_near_the_limits_of_single_precision_are_ordered_correctly() {
+    let mut rng = Rng::new(21);
     for scale in [1e-20f32, 1e-21, 3e-22, 1e-22, 1e-23] {
         let mut numbers =
-            |count: usize| -> Vec<f32> { (0..count).map(|_| scale * next.uniform()).collect() };
+            |count: usize| -> Vec<f32> { (0..count).map(|_| scale * rng.uniform()).collect() };
         let (keys, queries) = (numbers(300 * 16), numbers(20 * 16));
         compare_unnormalised(16, keys, &queries, None);
     }
-    let mut numbers = |count: usize| -> Vec<f32> { (0..count).map(|_| next.uniform()).collect() };
+    let mut numbers = |count: usize| -> Vec<f32> { (0..count).map(|_| rng.uniform()).collect() };
     let (keys, queries) = (numbers(300 * 16), numbers(20 * 16));
     for gate in [1e-40, -1e-38, 1e-30, 1e18] {
         compare_unnormalised(16, keys.clone(), &queries, Some(vec![gate; 20]));
@@ -177,76 +179,76 @@ fn products_beyond_single_precision_are_refused() {
 }
 
 #[test]
-fn the_thread_count_does_not_change_a_bit() {
+fn results_are_bit_identical_for_any_number_of_threads() {
     let temporary = folder();
     let (writer, _) = memory(&temporary.path().join("m"), 64, true);
-    let mut next = Numbers::new(5);
-    let keys: Vec<f32> = (0..200 * 64).map(|_| next.uniform()).collect();
+    let mut rng = Rng::new(5);
+    let keys: Vec<f32> = (0..200 * 64).map(|_| rng.uniform()).collect();
     let search = |threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         let queries = Queries { keys: &keys, k: 20 };
         pool.install(|| Exact.search(writer.generation(), queries, &Filter::default()).unwrap())
     };
-    let one = search(1);
+    let expected = search(1);
     for threads in [2, 3, 7] {
-        let found = search(threads);
-        assert_eq!(found, one);
-        let bits = |found: &SearchResults| -> Vec<u32> {
-            found.hits.iter().flatten().map(|hit| hit.score.to_bits()).collect()
+        let results = search(threads);
+        assert_eq!(results, expected);
+        let bits = |results: &SearchResults| -> Vec<u32> {
+            results.hits.iter().flatten().map(|hit| hit.score.to_bits()).collect()
         };
-        assert_eq!(bits(&found), bits(&one));
+        assert_eq!(bits(&results), bits(&expected));
     }
 }
 
 #[test]
-fn queries_and_filters_that_do_not_fit_are_refused() {
+fn queries_and_filters_that_do_not_match_the_memory_are_refused() {
     let temporary = folder();
     let (writer, _) = memory(&temporary.path().join("m"), 5, true);
-    let refused = |keys: &[f32], k: usize, filter: Filter| {
-        let found = Exact.search(writer.generation(), Queries { keys, k }, &filter);
-        found.unwrap_err().to_string()
+    let error_of = |keys: &[f32], k: usize, filter: Filter| {
+        let result = Exact.search(writer.generation(), Queries { keys, k }, &filter);
+        result.unwrap_err().to_string()
     };
-    assert!(refused(&[1.0; 5], 0, Filter::default()).contains("k is 0"));
+    assert!(error_of(&[1.0; 5], 0, Filter::default()).contains("k is 0"));
     assert!(
-        refused(&[1.0; 6], 1, Filter::default()).contains("width 6, but the memory has width 5")
+        error_of(&[1.0; 6], 1, Filter::default()).contains("width 6, but the memory has width 5")
     );
-    assert!(refused(&[f32::NAN; 5], 1, Filter::default()).contains("query 0 contains NaN"));
+    assert!(error_of(&[f32::NAN; 5], 1, Filter::default()).contains("query 0 contains NaN"));
     let of_source =
         |name: &str| Filter { sources: Some(vec![name.to_owned()]), ..Filter::default() };
-    let error = refused(&[1.0; 5], 1, of_source("web"));
+    let error = error_of(&[1.0; 5], 1, of_source("web"));
     assert!(error.contains("no entry has the source `web`; the sources are `"), "{error}");
     let filter = Filter { gates: Some(vec![1.0; 2]), ..Filter::default() };
-    assert!(refused(&[1.0; 5], 1, filter).contains("the number of gates is 2"));
+    assert!(error_of(&[1.0; 5], 1, filter).contains("the number of gates is 2"));
     let filter = Filter { excluded_documents: vec![vec![]; 2], ..Filter::default() };
-    assert!(refused(&[1.0; 5], 1, filter).contains("one for each query"));
+    assert!(error_of(&[1.0; 5], 1, filter).contains("one for each query"));
 }
 
 #[test]
-fn only_the_given_ids_are_found() {
+fn only_the_ids_of_the_filter_are_found() {
     let temporary = folder();
     let (writer, _) = memory(&temporary.path().join("m"), 5, true);
     let generation = writer.generation();
     let keys = [0.3, -1.0, 0.5, 0.2, 1.0];
     let search =
         |k: usize, filter: Filter| Exact.search(generation, Queries { keys: &keys, k }, &filter);
-    let among = |ids: &[i64]| Filter { ids: Some(ids.to_vec()), ..Filter::default() };
+    let of_ids = |ids: &[i64]| Filter { ids: Some(ids.to_vec()), ..Filter::default() };
     // Ids of all three segments; two of them share a byte of the segment's bits.
-    let named = [0, 1, 8, 999, 1000, 2998, 2999];
-    let all = ids(&search(5000, Filter::default()).unwrap()).remove(0);
-    let expected: Vec<i64> = all.into_iter().filter(|id| named.contains(id)).collect();
+    let allowed = [0, 1, 8, 999, 1000, 2998, 2999];
+    let all_ids = ids(&search(5000, Filter::default()).unwrap()).remove(0);
+    let expected: Vec<i64> = all_ids.into_iter().filter(|id| allowed.contains(id)).collect();
     assert_eq!(expected.len(), 7);
-    assert_eq!(ids(&search(100, among(&named)).unwrap())[0], expected);
-    assert_eq!(ids(&search(2, among(&named)).unwrap()), [&expected[..2]]);
-    assert_eq!(ids(&search(2, among(&[])).unwrap()), [[0; 0]]);
+    assert_eq!(ids(&search(100, of_ids(&allowed)).unwrap())[0], expected);
+    assert_eq!(ids(&search(2, of_ids(&allowed)).unwrap()), [&expected[..2]]);
+    assert_eq!(ids(&search(2, of_ids(&[])).unwrap()), [[0; 0]]);
     // Only entries in both the ids and the source.
     let entry_of = |id: &i64| generation.entry(generation.row_of(*id).unwrap().unwrap()).unwrap();
     let source = entry_of(&expected[0]).source;
-    let both = Filter { sources: Some(vec![source.clone()]), ..among(&named) };
+    let with_source = Filter { sources: Some(vec![source.clone()]), ..of_ids(&allowed) };
     let expected: Vec<i64> =
         expected.into_iter().filter(|id| entry_of(id).source == source).collect();
-    assert_eq!(ids(&search(100, both).unwrap()), [expected]);
+    assert_eq!(ids(&search(100, with_source).unwrap()), [expected]);
     // 3 is deleted; 5000 never existed.
-    let error = search(1, among(&[0, 3, 5000])).unwrap_err().to_string();
+    let error = search(1, of_ids(&[0, 3, 5000])).unwrap_err().to_string();
     assert!(error.contains("3") && error.contains("2"), "{error}");
 }
 
@@ -258,18 +260,17 @@ fn a_source_without_entries_is_an_error() {
         |name: &str| Filter { sources: Some(vec![name.to_owned()]), ..Filter::default() };
     let keys = [1.0; 5];
     let queries = Queries { keys: &keys, k: 5000 };
-    let found = Exact.search(writer.generation(), queries, &of_source("vqa")).unwrap();
-    let ids: Vec<i64> = found.hits[0].iter().map(|hit| hit.id).collect();
-    let before = writer.generation().clone();
+    let results = Exact.search(writer.generation(), queries, &of_source("vqa")).unwrap();
+    let ids: Vec<i64> = results.hits[0].iter().map(|hit| hit.id).collect();
+    let previous = writer.generation().clone();
     writer.delete(&ids).unwrap();
     let error =
         Exact.search(writer.generation(), queries, &of_source("vqa")).unwrap_err().to_string();
     assert!(error.contains("no entry has the source `vqa`"), "{error}");
     writer.compact(|_| ()).unwrap();
-    // The previous generation is still valid for its holder; its rows differ from the next
-    // generation's.
-    assert_eq!(Exact.search(&before, queries, &of_source("vqa")).unwrap(), found);
-    let last = found.hits[0].iter().map(|hit| hit.row).max().unwrap();
-    let error = writer.generation().entry(last).unwrap_err().to_string();
+    // The previous generation can still be searched. Its rows are not valid in the new generation.
+    assert_eq!(Exact.search(&previous, queries, &of_source("vqa")).unwrap(), results);
+    let last_row = results.hits[0].iter().map(|hit| hit.row).max().unwrap();
+    let error = writer.generation().entry(last_row).unwrap_err().to_string();
     assert!(error.contains("must be a row of this generation"), "{error}");
 }

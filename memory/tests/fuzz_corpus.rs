@@ -11,10 +11,10 @@ use std::fs;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 
-use plain::Numbers;
+use plain::Rng;
 
 /// The number of inputs with flipped bits per target.
-const FLIPPED: usize = 3000;
+const FLIPPED_INPUTS: usize = 3000;
 
 fn corpus() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus")
@@ -23,14 +23,14 @@ fn corpus() -> PathBuf {
 /// Returns the corpus inputs of a target, with their names.
 fn corpus_inputs(name: &str) -> Vec<(String, Vec<u8>)> {
     let entries = fs::read_dir(corpus().join(name)).unwrap();
-    let mut found: Vec<_> = entries
+    let mut inputs: Vec<_> = entries
         .map(|entry| {
             let entry = entry.unwrap();
             (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap())
         })
         .collect();
-    found.sort();
-    found
+    inputs.sort();
+    inputs
 }
 
 #[test]
@@ -63,51 +63,53 @@ fn every_corpus_has_a_target() {
 
 #[test]
 fn truncated_and_bit_flipped_files_are_read_or_refused() {
-    let mut next = Numbers::new(35);
+    let mut rng = Rng::new(35);
     for (name, _) in targets::TARGETS {
-        let good: Vec<Vec<u8>> = corpus_inputs(name)
+        let good_inputs: Vec<Vec<u8>> = corpus_inputs(name)
             .into_iter()
             .filter(|(file, _)| file.starts_with("good"))
             .map(|(_, bytes)| bytes)
             .collect();
-        assert!(!good.is_empty(), "{name}");
-        for bytes in &good {
+        assert!(!good_inputs.is_empty(), "{name}");
+        for bytes in &good_inputs {
             (0..bytes.len()).for_each(|end| targets::run(name, &bytes[..end]));
         }
-        for round in 0..FLIPPED {
-            let mut bytes = good[round % good.len()].clone();
-            for _ in 0..=next.below(3) {
-                let at = next.below(bytes.len() as u64) as usize;
-                bytes[at] ^= 1 << next.below(8);
+        for round in 0..FLIPPED_INPUTS {
+            let mut bytes = good_inputs[round % good_inputs.len()].clone();
+            for _ in 0..=rng.below(3) {
+                let index = rng.below(bytes.len() as u64) as usize;
+                bytes[index] ^= 1 << rng.below(8);
             }
             targets::run(name, &bytes);
         }
     }
 }
 
-/// Writes the good inputs, and some invalid ones with valid checksums. Run it with `--ignored`
-/// after a change of the format.
+/// Writes the good inputs, and some invalid inputs with valid checksums. Run this test with
+/// `--ignored` after a change of the format.
 #[test]
 #[ignore = "writes the corpus"]
-fn the_corpus_is_written() {
+fn write_the_corpus() {
     let write = |target: &str, name: &str, bytes: &[u8]| {
         let folder = corpus().join(target);
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join(name), bytes).unwrap();
     };
     targets::with_memory(|memory| {
-        for (target, names) in [("segment", &targets::SEGMENT[..]), ("graph", &targets::GRAPH)] {
+        for (target, names) in
+            [("segment", &targets::SEGMENT_FILES[..]), ("graph", &targets::GRAPH_FILES)]
+        {
             for (choice, name) in names.iter().enumerate() {
-                let chosen = |bytes: &[u8]| [&[choice as u8], bytes].concat();
+                let input = |bytes: &[u8]| [&[choice as u8], bytes].concat();
                 let bytes = memory.file(name).1;
-                let short = name.split('.').next().unwrap();
-                write(target, &format!("good_{short}"), &chosen(bytes));
-                write(target, &format!("empty_{short}"), &chosen(b""));
-                // All numbers have their largest value.
+                let stem = name.split('.').next().unwrap();
+                write(target, &format!("good_{stem}"), &input(bytes));
+                write(target, &format!("empty_{stem}"), &input(b""));
+                // The last 64 bytes become 0xff, so numbers are larger than allowed.
                 let mut large = bytes.to_vec();
                 let start = large.len().saturating_sub(64);
                 large[start..].fill(0xff);
-                write(target, &format!("large_{short}"), &chosen(&large));
+                write(target, &format!("large_{stem}"), &input(&large));
             }
         }
         let text = String::from_utf8(memory.file("manifest.json").1.to_vec()).unwrap();

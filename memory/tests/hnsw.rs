@@ -8,9 +8,9 @@ use engram_memory::search::graph::GraphSettings;
 use engram_memory::search::hnsw::Hnsw;
 use engram_memory::search::{Filter, Index, Queries, SearchResults};
 use engram_memory::{Generation, MemoryFormat, Writer};
-use plain::{Numbers, batch, folder};
+use plain::{Rng, batch, folder};
 
-const GRAPH: [&str; 3] =
+const GRAPH_FILES: [&str; 3] =
     ["graph-0-offsets.safetensors", "graph-0-neighbours.safetensors", "graph-0-upper.safetensors"];
 const ROWS: i64 = 4000;
 const WIDTH: usize = 24;
@@ -19,14 +19,14 @@ const QUERIES: usize = 100;
 /// A memory with clustered keys in two segments; only the first has a graph.
 fn memory(folder: &std::path::Path) -> Writer {
     let format = MemoryFormat { width: WIDTH, normalised: true, values: None };
-    let mut next = Numbers::new(4);
-    let centres: Vec<f32> = (0..40 * WIDTH).map(|_| next.uniform()).collect();
+    let mut rng = Rng::new(4);
+    let centres: Vec<f32> = (0..40 * WIDTH).map(|_| rng.uniform()).collect();
     let mut rows = |ids: std::ops::Range<i64>| {
-        let mut rows = batch(&mut next, format, &ids.collect::<Vec<_>>());
+        let mut rows = batch(&mut rng, format, &ids.collect::<Vec<_>>());
         for (row, entry) in rows.entries.iter_mut().enumerate() {
-            let centre = next.below(40) as usize;
-            for at in 0..WIDTH {
-                rows.keys[row * WIDTH + at] = centres[centre * WIDTH + at] + 0.4 * next.uniform();
+            let centre = rng.below(40) as usize;
+            for i in 0..WIDTH {
+                rows.keys[row * WIDTH + i] = centres[centre * WIDTH + i] + 0.4 * rng.uniform();
             }
             if row % 200 == 0 {
                 entry.source = "rare".to_owned();
@@ -45,34 +45,35 @@ fn memory(folder: &std::path::Path) -> Writer {
 }
 
 fn queries() -> Vec<f32> {
-    let mut next = Numbers::new(11);
-    (0..QUERIES * WIDTH).map(|_| 3.0 * next.uniform()).collect()
+    let mut rng = Rng::new(11);
+    (0..QUERIES * WIDTH).map(|_| 3.0 * rng.uniform()).collect()
 }
 
 /// Returns the recall relative to the exact result, and checks that scores equal the exact scores.
-fn recall(found: &SearchResults, exact: &SearchResults) -> f64 {
-    let (mut correct, mut all) = (0, 0);
-    for (found, exact) in found.hits.iter().zip(&exact.hits) {
-        assert_eq!(found.len(), exact.len());
-        for hit in exact {
-            all += 1;
-            if let Some(same) = found.iter().find(|found| found.id == hit.id) {
-                assert_eq!(same, hit);
+fn recall(results: &SearchResults, exact: &SearchResults) -> f64 {
+    let (mut correct, mut total) = (0, 0);
+    for (hits, exact_hits) in results.hits.iter().zip(&exact.hits) {
+        assert_eq!(hits.len(), exact_hits.len());
+        for exact_hit in exact_hits {
+            total += 1;
+            if let Some(hit) = hits.iter().find(|hit| hit.id == exact_hit.id) {
+                assert_eq!(hit, exact_hit);
                 correct += 1;
             }
         }
     }
-    correct as f64 / all as f64
+    correct as f64 / total as f64
 }
 
-fn both(generation: &Generation, filter: &Filter, k: usize) -> f64 {
+/// Searches a generation through its graphs and exactly. Returns the recall.
+fn graph_recall(generation: &Generation, filter: &Filter, k: usize) -> f64 {
     let keys = queries();
     let queries = Queries { keys: &keys, k };
     let graph = Hnsw::open(generation, Hnsw::EF_SEARCH).unwrap();
     assert!(graph.has_graphs());
-    let found = graph.search(generation, queries, filter).unwrap();
+    let results = graph.search(generation, queries, filter).unwrap();
     let exact = Exact.search(generation, queries, filter).unwrap();
-    recall(&found, &exact)
+    recall(&results, &exact)
 }
 
 #[test]
@@ -81,7 +82,7 @@ fn recall_is_high_with_every_filter() {
     let writer = memory(&temporary.path().join("m"));
     let generation = writer.generation();
     let sources = generation.manifest().sources.clone();
-    let rare = sources.iter().position(|name| name == "rare").unwrap();
+    let rare_source = sources.iter().position(|name| name == "rare").unwrap();
     let of_sources = |names: &[&str]| Filter {
         sources: Some(names.iter().map(|name| name.to_string()).collect()),
         ..Filter::default()
@@ -99,62 +100,65 @@ fn recall_is_high_with_every_filter() {
         ),
     ] {
         for k in [1, 10, 100] {
-            let recall = both(generation, &filter, k);
+            let recall = graph_recall(generation, &filter, k);
             println!("{name}, k {k}: recall {recall:.4}");
             assert!(recall >= 0.95, "{name}, k {k}: recall {recall}");
         }
     }
     // If few rows remain, or a gate is 0 or below, the search is exact.
-    assert_eq!(both(generation, &of_sources(&["rare"]), 10), 1.0);
+    assert_eq!(graph_recall(generation, &of_sources(&["rare"]), 10), 1.0);
     let mut zeros = vec![0.0; QUERIES * sources.len()];
-    zeros.iter_mut().skip(rare).step_by(sources.len()).for_each(|gate| *gate = 1.0);
-    assert_eq!(both(generation, &Filter { gates: Some(zeros), ..Filter::default() }, 10), 1.0);
+    zeros.iter_mut().skip(rare_source).step_by(sources.len()).for_each(|gate| *gate = 1.0);
+    assert_eq!(
+        graph_recall(generation, &Filter { gates: Some(zeros), ..Filter::default() }, 10),
+        1.0
+    );
     // `k` exceeds the number of entries.
-    assert_eq!(both(generation, &Filter::default(), 5000), 1.0);
+    assert_eq!(graph_recall(generation, &Filter::default(), 5000), 1.0);
 }
 
 #[test]
 fn a_zero_or_negative_gate_of_a_single_source_is_applied() {
     let temporary = folder();
     let format = MemoryFormat { width: WIDTH, normalised: true, values: None };
-    let mut rows = batch(&mut Numbers::new(6), format, &(0..500).collect::<Vec<_>>());
+    let mut rows = batch(&mut Rng::new(6), format, &(0..500).collect::<Vec<_>>());
     rows.entries.iter_mut().for_each(|entry| entry.source = "wit".to_owned());
     let mut writer =
         Writer::create(temporary.path().join("m"), format, 500, [Ok(rows)].into_iter()).unwrap();
     writer.index(GraphSettings::default(), || ()).unwrap();
     for gate in [-1.0, 0.0] {
         let filter = Filter { gates: Some(vec![gate; QUERIES]), ..Filter::default() };
-        assert_eq!(both(writer.generation(), &filter, 10), 1.0, "gate {gate}");
+        assert_eq!(graph_recall(writer.generation(), &filter, 10), 1.0, "gate {gate}");
     }
 }
 
 #[test]
-fn repeated_keys_have_a_graph() {
+fn recall_is_high_with_repeated_keys() {
     let temporary = folder();
     let format = MemoryFormat { width: WIDTH, normalised: true, values: None };
-    let mut next = Numbers::new(12);
-    let different: Vec<f32> = (0..40 * WIDTH).map(|_| next.uniform()).collect();
-    let mut rows = batch(&mut next, format, &(0..2000).collect::<Vec<_>>());
+    let mut rng = Rng::new(12);
+    let distinct: Vec<f32> = (0..40 * WIDTH).map(|_| rng.uniform()).collect();
+    let mut rows = batch(&mut rng, format, &(0..2000).collect::<Vec<_>>());
     for key in rows.keys.chunks_mut(WIDTH) {
-        key.copy_from_slice(&different[next.below(40) as usize * WIDTH..][..WIDTH]);
+        key.copy_from_slice(&distinct[rng.below(40) as usize * WIDTH..][..WIDTH]);
     }
     let mut writer =
         Writer::create(temporary.path().join("m"), format, 2000, [Ok(rows)].into_iter()).unwrap();
-    // Rounding makes the product of a key with itself exceed 1.
+    // By rounding, the product of a key with itself may exceed 1.
     writer.index(GraphSettings::default(), || ()).unwrap();
     let (generation, keys) = (writer.generation(), queries());
     let graph = Hnsw::open(generation, Hnsw::EF_SEARCH).unwrap();
     let request = Queries { keys: &keys, k: 10 };
-    let found = graph.search(generation, request, &Filter::default()).unwrap();
+    let results = graph.search(generation, request, &Filter::default()).unwrap();
     let exact = Exact.search(generation, request, &Filter::default()).unwrap();
-    assert!(found.recall(&exact) >= 0.95, "recall {}", found.recall(&exact));
+    assert!(results.recall(&exact) >= 0.95, "recall {}", results.recall(&exact));
 }
 
 #[test]
 fn invalid_graph_settings_are_refused() {
     let temporary = folder();
     let format = MemoryFormat { width: WIDTH, normalised: true, values: None };
-    let rows = batch(&mut Numbers::new(6), format, &[1, 2]);
+    let rows = batch(&mut Rng::new(6), format, &[1, 2]);
     let mut writer =
         Writer::create(temporary.path().join("m"), format, 2, [Ok(rows)].into_iter()).unwrap();
     for (connections, ef_construction) in [(1, 10), (257, 10), (16, 0), (16, 1 << 50)] {
@@ -165,11 +169,11 @@ fn invalid_graph_settings_are_refused() {
 }
 
 #[test]
-fn copies_of_a_key_do_not_hide_the_others() {
+fn copies_of_a_key_do_not_hide_other_keys() {
     let temporary = folder();
     let format = MemoryFormat { width: 16, normalised: true, values: None };
-    let mut next = Numbers::new(21);
-    let keys: Vec<f32> = (0..40 * 16).map(|_| next.uniform()).collect();
+    let mut rng = Rng::new(21);
+    let keys: Vec<f32> = (0..40 * 16).map(|_| rng.uniform()).collect();
     let entries = (0..4000).map(engram_memory::Entry::bare).collect();
     let batch = engram_memory::Batch { entries, keys: keys.repeat(100), values: Vec::new() };
     let folder = temporary.path().join("m");
@@ -178,20 +182,20 @@ fn copies_of_a_key_do_not_hide_the_others() {
     let graphs = Hnsw::open(writer.generation(), Hnsw::EF_SEARCH).unwrap();
     for k in [10, 100, 250] {
         let queries = Queries { keys: &keys, k };
-        let find = |index: &dyn Index| {
+        let search = |index: &dyn Index| {
             index.search(writer.generation(), queries, &Filter::default()).unwrap()
         };
-        assert_eq!(find(&graphs).recall(&find(&Exact)), 1.0, "k {k}");
+        assert_eq!(search(&graphs).recall(&search(&Exact)), 1.0, "k {k}");
     }
 }
 
 #[test]
-fn the_same_keys_give_the_same_graph() {
+fn equal_keys_give_equal_graphs() {
     let temporary = folder();
     let files = ["a", "b"].map(|name| {
         let folder = temporary.path().join(name);
         drop(memory(&folder));
-        GRAPH.map(|file| std::fs::read(folder.join("gen-000002").join(file)).unwrap())
+        GRAPH_FILES.map(|file| std::fs::read(folder.join("gen-000002").join(file)).unwrap())
     });
     assert!(files[0] == files[1]);
 }
@@ -202,34 +206,34 @@ fn a_damaged_graph_is_refused() {
     let folder = temporary.path().join("m");
     drop(memory(&folder));
     let queries = queries();
-    let mut next = Numbers::new(2);
-    for file in GRAPH {
+    let mut rng = Rng::new(2);
+    for file in GRAPH_FILES {
         let path = folder.join("gen-000002").join(file);
         let original = std::fs::read(&path).unwrap();
         let search = || {
             let generation = engram_memory::Memory::open(&folder).unwrap().generation();
-            let faults = generation.verify().len();
+            let damaged_files = generation.verify().len();
             let search = |graphs: Hnsw| {
                 let queries = Queries { keys: &queries, k: 10 };
                 graphs.search(&generation, queries, &Filter::default())
             };
-            (faults, Hnsw::open(&generation, 10).and_then(search))
+            (damaged_files, Hnsw::open(&generation, 10).and_then(search))
         };
         assert!(matches!(search(), (0, Ok(_))));
         for _ in 0..20 {
             let mut bytes = original.clone();
-            bytes[next.below(original.len() as u64) as usize] ^= 1 << next.below(8);
+            bytes[rng.below(original.len() as u64) as usize] ^= 1 << rng.below(8);
             std::fs::write(&path, bytes).unwrap();
-            let (faults, found) = search();
-            let error = found.unwrap_err().to_string();
+            let (damaged_files, results) = search();
+            let error = results.unwrap_err().to_string();
             assert!(error.contains(&format!("{file}: was changed between")), "{error}");
-            assert_eq!(faults, 1);
+            assert_eq!(damaged_files, 1);
         }
-        for rest in [None, Some(&original[..original.len() - 3])] {
+        for content in [None, Some(&original[..original.len() - 3])] {
             std::fs::remove_file(&path).unwrap();
-            rest.inspect(|bytes| std::fs::write(&path, bytes).unwrap());
-            let (faults, found) = search();
-            assert!(faults == 1 && found.is_err());
+            content.inspect(|bytes| std::fs::write(&path, bytes).unwrap());
+            let (damaged_files, results) = search();
+            assert!(damaged_files == 1 && results.is_err());
             std::fs::write(&path, &original).unwrap();
         }
     }

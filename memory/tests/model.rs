@@ -6,7 +6,7 @@ mod plain;
 use engram_memory::search::exact::Exact;
 use engram_memory::search::{Filter, Index, Queries};
 use engram_memory::{Batch, Memory, MemoryFormat, ValueDtype, ValueFormat, Writer};
-use plain::{Numbers, PlainMemory, batch};
+use plain::{PlainMemory, Rng, batch};
 use rayon::prelude::*;
 
 const SEQUENCES: u64 = 10_000;
@@ -17,21 +17,22 @@ fn sequences_of_changes_agree_with_a_plain_list() {
     let folder = plain::folder();
     (0..SEQUENCES).into_par_iter().for_each(|seed| {
         let memory = folder.path().join(seed.to_string());
-        sequence(seed, &memory);
+        run_sequence(seed, &memory);
         std::fs::remove_dir_all(&memory).unwrap();
     });
 }
 
-fn sequence(seed: u64, folder: &std::path::Path) {
-    let mut next = Numbers::new(seed);
-    let values = match next.below(3) {
+/// Makes random changes to a memory and to a plain list, and compares their searches.
+fn run_sequence(seed: u64, folder: &std::path::Path) {
+    let mut rng = Rng::new(seed);
+    let values = match rng.below(3) {
         0 => None,
         1 => Some(ValueFormat { tokens: 2, width: 3, dtype: ValueDtype::F16 }),
         _ => Some(ValueFormat { tokens: 2, width: 3, dtype: ValueDtype::Int8 }),
     };
-    let format = MemoryFormat { width: WIDTH, normalised: next.below(2) == 0, values };
+    let format = MemoryFormat { width: WIDTH, normalised: rng.below(2) == 0, values };
     let mut plain = PlainMemory::new(format);
-    let first = random_rows(&mut next, &mut plain, format, false);
+    let first = random_rows(&mut rng, &mut plain, format, false);
     let mut writer = Some(
         Writer::create(folder, format, first.entries.len(), [Ok(first.clone())].into_iter())
             .unwrap(),
@@ -39,100 +40,100 @@ fn sequence(seed: u64, folder: &std::path::Path) {
     plain.put(&first);
     let reader = Memory::open(folder).unwrap();
     for _ in 0..6 {
-        let open = writer.get_or_insert_with(|| Writer::open(folder).unwrap());
-        match next.below(7) {
+        let open_writer = writer.get_or_insert_with(|| Writer::open(folder).unwrap());
+        match rng.below(7) {
             0 => {
-                let rows = random_rows(&mut next, &mut plain, format, false);
-                open.add(rows.entries.len(), [Ok(rows.clone())].into_iter()).unwrap();
+                let rows = random_rows(&mut rng, &mut plain, format, false);
+                open_writer.add(rows.entries.len(), [Ok(rows.clone())].into_iter()).unwrap();
                 plain.put(&rows);
             }
             1 => {
-                let rows = random_rows(&mut next, &mut plain, format, true);
-                open.update(rows.entries.len(), [Ok(rows.clone())].into_iter()).unwrap();
+                let rows = random_rows(&mut rng, &mut plain, format, true);
+                open_writer.update(rows.entries.len(), [Ok(rows.clone())].into_iter()).unwrap();
                 plain.put(&rows);
             }
             2 => {
-                let ids: Vec<i64> =
-                    plain.ids().into_iter().filter(|_| next.below(3) == 0).collect();
-                open.delete(&ids).unwrap();
+                let ids: Vec<i64> = plain.ids().into_iter().filter(|_| rng.below(3) == 0).collect();
+                open_writer.delete(&ids).unwrap();
                 plain.delete(&ids);
             }
-            3 => open.compact(|_| ()).unwrap(),
+            3 => open_writer.compact(|_| ()).unwrap(),
             4 => {
                 // New keys for the same entries, as from a refreshed encoder.
                 let rotated = |mut batch: Batch| {
                     batch.keys.chunks_mut(WIDTH).for_each(|key| key.rotate_left(1));
                     Ok(batch)
                 };
-                open.refresh(rotated).unwrap();
+                open_writer.refresh(rotated).unwrap();
                 plain.refresh(|key| key.rotate_left(1));
             }
             5 => writer = None,
             _ => {
                 reader.reload().unwrap();
-                compare(seed, &mut next, &reader, &plain);
+                compare_search(seed, &mut rng, &reader, &plain);
             }
         }
     }
     drop(writer);
     reader.reload().unwrap();
-    compare(seed, &mut next, &reader, &plain);
+    compare_search(seed, &mut rng, &reader, &plain);
     assert!(reader.generation().verify().is_empty(), "seed {seed}");
 }
 
-/// Rows with new ids, or with existing ids.
+/// Rows with existing ids if `existing` is true, or else with new ids.
 fn random_rows(
-    next: &mut Numbers,
+    rng: &mut Rng,
     plain: &mut PlainMemory,
     format: MemoryFormat,
-    known: bool,
+    existing: bool,
 ) -> Batch {
-    let ids: Vec<i64> = if known {
-        plain.ids().into_iter().filter(|_| next.below(2) == 0).collect()
+    let ids: Vec<i64> = if existing {
+        plain.ids().into_iter().filter(|_| rng.below(2) == 0).collect()
     } else {
-        (0..next.below(6)).map(|_| plain.new_id(next)).collect()
+        (0..rng.below(6)).map(|_| plain.new_id(rng)).collect()
     };
-    batch(next, format, &ids)
+    batch(rng, format, &ids)
 }
 
-fn compare(seed: u64, next: &mut Numbers, memory: &Memory, plain: &PlainMemory) {
+/// Compares a random search of a memory with the same search of a plain list.
+fn compare_search(seed: u64, rng: &mut Rng, memory: &Memory, plain: &PlainMemory) {
     let generation = memory.generation();
     assert_eq!(generation.len(), plain.ids().len(), "seed {seed}");
     let sources = generation.manifest().sources.clone();
-    let mut queries: Vec<f32> = (0..3 * WIDTH).map(|_| next.small()).collect();
+    let mut queries: Vec<f32> = (0..3 * WIDTH).map(|_| rng.small()).collect();
     // A zero query has no cosine with a key.
     let zeros = queries.chunks_mut(WIDTH).filter(|query| query.iter().all(|n| *n == 0.0));
     zeros.for_each(|query| query[0] = 1.0);
-    let k = 1 + next.below(5) as usize;
+    let k = 1 + rng.below(5) as usize;
     let mut filter = Filter::default();
-    if next.below(3) == 0 {
-        let chosen = sources.iter().filter(|name| plain.has_source(name) && next.below(2) == 0);
-        filter.sources = Some(chosen.cloned().collect());
+    if rng.below(3) == 0 {
+        let searched = sources.iter().filter(|name| plain.has_source(name) && rng.below(2) == 0);
+        filter.sources = Some(searched.cloned().collect());
     }
-    if next.below(3) == 0 {
-        let document = |next: &mut Numbers| vec![format!("d{}", next.below(3))];
-        filter.excluded_documents = (0..3).map(|_| document(next)).collect();
+    if rng.below(3) == 0 {
+        let document = |rng: &mut Rng| vec![format!("d{}", rng.below(3))];
+        filter.excluded_documents = (0..3).map(|_| document(rng)).collect();
     }
-    if next.below(3) == 0 {
-        filter.gates = Some((0..3 * sources.len()).map(|_| next.below(4) as f32 / 4.0).collect());
+    if rng.below(3) == 0 {
+        filter.gates = Some((0..3 * sources.len()).map(|_| rng.below(4) as f32 / 4.0).collect());
     }
-    let found = Exact.search(&generation, Queries { keys: &queries, k }, &filter).unwrap();
-    let expected = plain.search(&queries, k, &filter, &sources);
-    for (found, expected) in found.hits.iter().zip(&expected) {
-        let ids: Vec<i64> = found.iter().map(|hit| hit.id).collect();
-        assert_eq!(&ids, expected, "seed {seed}");
-        for hit in found {
-            let (entry, value) = plain.get(hit.id);
+    let results = Exact.search(&generation, Queries { keys: &queries, k }, &filter).unwrap();
+    let expected_ids = plain.search(&queries, k, &filter, &sources);
+    for (hits, expected_ids) in results.hits.iter().zip(&expected_ids) {
+        let ids: Vec<i64> = hits.iter().map(|hit| hit.id).collect();
+        assert_eq!(&ids, expected_ids, "seed {seed}");
+        for hit in hits {
+            let (entry, expected_value) = plain.get(hit.id);
             assert_eq!(generation.entry(hit.row).unwrap(), *entry, "seed {seed}");
-            let values = generation.values(&[hit.row]).unwrap();
-            assert_eq!(values.len(), value.len(), "seed {seed}");
-            for (found, expected) in values.iter().zip(value) {
+            let value = generation.values(&[hit.row]).unwrap();
+            assert_eq!(value.len(), expected_value.len(), "seed {seed}");
+            for (number, expected) in value.iter().zip(expected_value) {
                 assert!(
-                    (found - expected).abs() < 0.05,
-                    "seed {seed}: {found}, expected {expected}"
+                    (number - expected).abs() < 0.05,
+                    "seed {seed}: {number}, expected {expected}"
                 );
             }
         }
     }
-    assert_eq!(found.hits.len(), expected.len());
+    assert_eq!(results.hits.len(), expected_ids.len());
 }

@@ -1,4 +1,4 @@
-//! Readers search while writers replace the generation.
+//! Tests of readers that search while a writer replaces the generation.
 #![allow(clippy::unwrap_used)]
 
 mod plain;
@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use engram_memory::search::exact::Exact;
 use engram_memory::search::{Filter, Index, Queries};
 use engram_memory::{Batch, Memory, MemoryFormat, ValueDtype, ValueFormat, Writer};
-use plain::{Numbers, batch, folder};
+use plain::{Rng, batch, folder};
 
 const READERS: usize = 8;
 
-/// In generation `g`, every key is `[g, 0]` and every value is `g`, so mixed generations are
-/// visible.
+/// Sets every key to `[g, 0]` and every value to `g` for generation `g`, so that results of mixed
+/// generations are detected.
 fn stamped(mut batch: Batch, generation: u64) -> Batch {
     batch.keys.chunks_mut(2).for_each(|key| key.copy_from_slice(&[generation as f32, 0.0]));
     batch.values.fill(generation as f32);
@@ -33,25 +33,25 @@ fn each_batch_of_results_is_from_one_generation() {
     let path = temporary.path().join("m");
     let values = Some(ValueFormat { tokens: 1, width: 2, dtype: ValueDtype::F16 });
     let format = MemoryFormat { width: 2, normalised: false, values };
-    let rows = batch(&mut Numbers::new(1), format, &(0..300).collect::<Vec<_>>());
+    let rows = batch(&mut Rng::new(1), format, &(0..300).collect::<Vec<_>>());
     let mut writer =
         Writer::create(&path, format, 300, [Ok(stamped(rows, 1))].into_iter()).unwrap();
-    let (done, searches) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (is_done, searches) = (AtomicBool::new(false), AtomicU64::new(0));
     let end = Instant::now() + Duration::from_secs(seconds);
     std::thread::scope(|scope| {
         for reader in 0..READERS {
-            let (path, done, searches) = (&path, &done, &searches);
+            let (path, is_done, searches) = (&path, &is_done, &searches);
             scope.spawn(move || {
                 let memory = Memory::open(path).unwrap();
                 let mut last = 0;
-                while !done.load(Ordering::Relaxed) {
+                while !is_done.load(Ordering::Relaxed) {
                     memory.reload().unwrap();
                     let generation = memory.generation();
                     let queries = Queries { keys: &[1.0, 0.0, 0.5, 0.0], k: 20 };
-                    let found = Exact.search(&generation, queries, &Filter::default()).unwrap();
-                    assert!(found.generation >= last, "reader {reader} went back");
-                    last = found.generation;
-                    for (hits, scale) in found.hits.iter().zip([1.0, 0.5]) {
+                    let results = Exact.search(&generation, queries, &Filter::default()).unwrap();
+                    assert!(results.generation >= last, "reader {reader} went back");
+                    last = results.generation;
+                    for (hits, scale) in results.hits.iter().zip([1.0, 0.5]) {
                         let rows: Vec<_> = hits.iter().map(|hit| hit.row).collect();
                         let values = generation.values(&rows).unwrap();
                         assert!(values.iter().all(|value| *value == last as f32));
@@ -65,14 +65,14 @@ fn each_batch_of_results_is_from_one_generation() {
         }
         while Instant::now() < end {
             // f16 represents values up to 2,048 exactly.
-            let next = writer.generation().manifest().generation + 1;
-            if next > 2000 {
+            let number = writer.generation().manifest().generation + 1;
+            if number > 2000 {
                 break;
             }
-            writer.refresh(|batch| Ok(stamped(batch, next))).unwrap();
+            writer.refresh(|batch| Ok(stamped(batch, number))).unwrap();
             std::thread::sleep(Duration::from_millis(30));
         }
-        done.store(true, Ordering::Relaxed);
+        is_done.store(true, Ordering::Relaxed);
     });
     let generations = writer.generation().manifest().generation;
     let searches = searches.into_inner();
@@ -81,20 +81,20 @@ fn each_batch_of_results_is_from_one_generation() {
 }
 
 #[test]
-fn a_removed_generation_is_reported_and_open_readers_keep_it() {
+fn a_removed_generation_is_an_error_but_open_readers_can_still_search_it() {
     let temporary = folder();
     let path = temporary.path().join("m");
     let values = Some(ValueFormat { tokens: 1, width: 2, dtype: ValueDtype::F16 });
     let format = MemoryFormat { width: 2, normalised: false, values };
-    let rows = batch(&mut Numbers::new(1), format, &[0, 1, 2]);
+    let rows = batch(&mut Rng::new(1), format, &[0, 1, 2]);
     drop(Writer::create(&path, format, 3, [Ok(rows)].into_iter()).unwrap());
     let memory = Memory::open(&path).unwrap();
     let generation = path.join("gen-000001");
     assert!(generation.is_dir());
     std::fs::remove_dir_all(&generation).unwrap();
     let queries = Queries { keys: &[1.0, 0.5], k: 3 };
-    let found = Exact.search(&memory.generation(), queries, &Filter::default()).unwrap();
-    assert_eq!(found.hits[0].len(), 3);
+    let results = Exact.search(&memory.generation(), queries, &Filter::default()).unwrap();
+    assert_eq!(results.hits[0].len(), 3);
     for error in [memory.reload().unwrap_err(), Memory::open(&path).unwrap_err()] {
         let message = error.to_string();
         assert!(

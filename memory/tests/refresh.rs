@@ -10,14 +10,14 @@ use engram_memory::refresh::{Adoption, CollapseLimit, Refresh, RefreshSteps, Ret
 use engram_memory::search::exact::Exact;
 use engram_memory::search::{Filter, Index, Queries, SearchResults};
 use engram_memory::{Batch, Memory, MemoryError, MemoryFormat, Writer};
-use plain::{Numbers, batch, folder};
+use plain::{Rng, batch, folder};
 
 const WIDTH: usize = 6;
 const ROWS: usize = 500;
 
 fn memory(folder: &std::path::Path) -> Writer {
     let format = MemoryFormat { width: WIDTH, normalised: true, values: None };
-    let rows = batch(&mut Numbers::new(8), format, &(0..ROWS as i64).collect::<Vec<_>>());
+    let rows = batch(&mut Rng::new(8), format, &(0..ROWS as i64).collect::<Vec<_>>());
     Writer::create(folder, format, ROWS, [Ok(rows)].into_iter()).unwrap()
 }
 
@@ -25,25 +25,26 @@ fn memory(folder: &std::path::Path) -> Writer {
 fn encode(parameters: f32) -> impl FnMut(Batch) -> Result<Batch, MemoryError> + Send + 'static {
     move |mut batch| {
         for (entry, key) in batch.entries.iter().zip(batch.keys.chunks_mut(WIDTH)) {
-            let number = |at: usize| (entry.id as f32 * (at + 1) as f32 * parameters).sin();
-            key.iter_mut().enumerate().for_each(|(at, key)| *key = number(at) + 0.1);
+            let component = |i: usize| (entry.id as f32 * (i + 1) as f32 * parameters).sin();
+            key.iter_mut().enumerate().for_each(|(i, number)| *number = component(i) + 0.1);
         }
         Ok(batch)
     }
 }
 
 fn search(memory: &Memory) -> SearchResults {
-    let keys: Vec<f32> = (0..5 * WIDTH).map(|at| (at as f32).cos()).collect();
+    let keys: Vec<f32> = (0..5 * WIDTH).map(|i| (i as f32).cos()).collect();
     let queries = Queries { keys: &keys, k: 7 };
     Exact.search(&memory.generation(), queries, &Filter::default()).unwrap()
 }
 
 /// Returns the search results of each training step. The refresh of step 3 is adopted at step 7.
+/// Encoding a batch takes at least `delay`.
 fn train(folder: &std::path::Path, delay: Duration) -> Vec<SearchResults> {
     let writer = memory(folder);
     let memory = Memory::open(folder).unwrap();
     let (mut writer, mut running) = (Some(writer), None);
-    let mut found = Vec::new();
+    let mut results = Vec::new();
     for step in 0..12 {
         if step == 3 {
             let steps = RefreshSteps { start: step, lag: 4 };
@@ -66,21 +67,21 @@ fn train(folder: &std::path::Path, delay: Duration) -> Vec<SearchResults> {
                 }
             }
         }
-        found.push(search(&memory));
+        results.push(search(&memory));
     }
     assert!(writer.is_some() && running.is_none());
-    found
+    results
 }
 
 #[test]
-fn the_results_of_a_step_do_not_depend_on_the_worker() {
+fn the_results_of_a_step_do_not_depend_on_the_speed_of_the_worker() {
     let temporary = folder();
-    let quick = train(&temporary.path().join("quick"), Duration::ZERO);
+    let fast = train(&temporary.path().join("fast"), Duration::ZERO);
     let slow = train(&temporary.path().join("slow"), Duration::from_millis(200));
-    assert_eq!(quick, slow);
-    assert!(quick[..7].iter().all(|found| *found == quick[0]));
-    assert!(quick[7..].iter().all(|found| *found == quick[7]));
-    assert_ne!(quick[0].hits, quick[7].hits);
+    assert_eq!(fast, slow);
+    assert!(fast[..7].iter().all(|results| *results == fast[0]));
+    assert!(fast[7..].iter().all(|results| *results == fast[7]));
+    assert_ne!(fast[0].hits, fast[7].hits);
 }
 
 #[test]
@@ -103,12 +104,12 @@ fn readers_continue_while_the_worker_writes() {
     }
     assert!(matches!(Writer::open(&path), Err(MemoryError::Locked { .. })));
     resume.send(()).unwrap();
-    let Adoption::Now(_) = refresh.adopt(1, &memory).unwrap() else { panic!("step 1 has come") };
+    let Adoption::Now(_) = refresh.adopt(1, &memory).unwrap() else { panic!("not adopted") };
     assert_ne!(search(&memory), before);
 }
 
 #[test]
-fn a_failed_refresh_changes_nothing() {
+fn a_failed_refresh_leaves_the_memory_unchanged() {
     let temporary = folder();
     let path = temporary.path().join("m");
     let writer = memory(&path);
@@ -153,20 +154,20 @@ fn a_dropped_refresh_stops_and_removes_its_files() {
 }
 
 #[test]
-fn collapse_is_an_error_with_advice() {
+fn collapse_is_an_error_with_a_remedy() {
     let temporary = folder();
     let path = temporary.path().join("m");
     let mut writer = memory(&path);
     let limit = CollapseLimit { queries: 50, largest_share: 0.9 };
-    let run = |writer: &Writer| {
+    let log_of_queries = |writer: &Writer| {
         let mut log = RetrievalLog::default();
-        let mut next = Numbers::new(3);
-        let keys: Vec<f32> = (0..60 * WIDTH).map(|_| next.uniform()).collect();
+        let mut rng = Rng::new(3);
+        let keys: Vec<f32> = (0..60 * WIDTH).map(|_| rng.uniform()).collect();
         let queries = Queries { keys: &keys, k: 2 };
         log.record(&Exact.search(writer.generation(), queries, &Filter::default()).unwrap());
         log
     };
-    let log = run(&writer);
+    let log = log_of_queries(&writer);
     assert!(log.check(limit, 2, ROWS).is_ok());
     assert!(
         log.statistics().distinct > 40 && log.statistics().largest_share < 0.3,
@@ -174,16 +175,16 @@ fn collapse_is_an_error_with_advice() {
         log.statistics()
     );
     // If an encoder gives all entries the same key, ties go to the lowest ids.
-    let same = |mut batch: Batch| {
+    let equal_keys = |mut batch: Batch| {
         batch.keys.fill(1.0);
         Ok(batch)
     };
-    writer.refresh(same).unwrap();
-    let mut log = run(&writer);
+    writer.refresh(equal_keys).unwrap();
+    let mut log = log_of_queries(&writer);
     let error = log.check(limit, 2, ROWS).unwrap_err().to_string();
     assert!(error.contains("100 % of 60 queries retrieved the same entry"), "{error}");
     assert!(error.contains("warm up the retriever longer"), "{error}");
-    // No collapse: too few queries to decide, or each query retrieves most entries anyway.
+    // No collapse: too few queries for a decision, or each query retrieves most entries anyway.
     assert!(log.check(CollapseLimit::default(), 2, ROWS).is_ok());
     assert!(log.check(limit, 2, 5).is_ok());
     log.clear();

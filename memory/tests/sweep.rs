@@ -9,35 +9,41 @@ use std::fs;
 use std::path::Path;
 
 use engram_memory::{Memory, MemoryError, MemoryFormat, Writer};
-use plain::{Numbers, batch, folder};
+use plain::{Rng, batch, folder};
 
 const FORMAT: MemoryFormat = MemoryFormat { width: 4, normalised: true, values: None };
 
-fn create(folder: &Path, first: i64) -> Result<Writer, MemoryError> {
-    let ids: Vec<i64> = (first..first + 20).collect();
-    let rows = batch(&mut Numbers::new(5), FORMAT, &ids);
+/// Builds a memory of 20 entries with ids from `first_id`.
+fn create(folder: &Path, first_id: i64) -> Result<Writer, MemoryError> {
+    let ids: Vec<i64> = (first_id..first_id + 20).collect();
+    let rows = batch(&mut Rng::new(5), FORMAT, &ids);
     Writer::create(folder, FORMAT, 20, [Ok(rows)].into_iter())
 }
 
-/// Returns all files below a folder with their bytes, and all folders.
-fn tree(folder: &Path) -> BTreeMap<String, Option<Vec<u8>>> {
-    fn add(folder: &Path, name: &str, found: &mut BTreeMap<String, Option<Vec<u8>>>) {
+/// Files and folders by their path from the root, such as `/LOCK`. Files have their bytes, and
+/// folders `None`.
+type Tree = BTreeMap<String, Option<Vec<u8>>>;
+
+/// Returns the files and folders below a folder.
+fn tree(folder: &Path) -> Tree {
+    fn add(folder: &Path, name: &str, tree: &mut Tree) {
         for entry in fs::read_dir(folder).unwrap() {
             let entry = entry.unwrap();
             let name = format!("{name}/{}", entry.file_name().display());
             if entry.file_type().unwrap().is_dir() {
-                found.insert(name.clone(), None);
-                add(&entry.path(), &name, found);
+                tree.insert(name.clone(), None);
+                add(&entry.path(), &name, tree);
             } else {
-                found.insert(name, fs::read(entry.path()).ok());
+                tree.insert(name, fs::read(entry.path()).ok());
             }
         }
     }
-    let mut found = BTreeMap::new();
-    add(folder, "", &mut found);
-    found
+    let mut tree = BTreeMap::new();
+    add(folder, "", &mut tree);
+    tree
 }
 
+/// The marker of an unfinished generation.
 const MARKER: &str = "engram memory: this generation is not finished\n";
 
 /// Writes files, and creates their folders.
@@ -85,7 +91,7 @@ fn files_of_a_killed_writer_are_removed() {
 }
 
 /// Files of a user with names similar to Engram's.
-const OTHERS: [(&str, &str); 14] = [
+const USER_FILES: [(&str, &str); 14] = [
     ("gen-0000000009/letter.txt", "1"),
     ("gen-notes/keys.safetensors", "2"),
     ("gen-/keys.safetensors", "3"),
@@ -107,7 +113,7 @@ fn files_that_engram_did_not_write_stay() {
     let temporary = folder();
     let memory = temporary.path().join("m");
     drop(create(&memory, 0).unwrap());
-    write(&memory, &OTHERS);
+    write(&memory, &USER_FILES);
     // A user's files inside Engram's folders stay, too, with the folder.
     write(&memory, &[("gen-000001/letter.txt", "10"), ("gen-000001/deleted-x.bits", "11")]);
     let copy = |from: &str, to: &str| {
@@ -118,45 +124,44 @@ fn files_that_engram_did_not_write_stay() {
     };
     // The manifest belongs to another generation.
     copy("gen-000001", "gen-000044");
-    let all = tree(&memory);
-    let others = |found: &BTreeMap<String, Option<Vec<u8>>>| {
-        let own = |name: &str| OTHERS.iter().any(|(own, _)| name == format!("/{own}"));
-        let mut found = found.clone();
-        found.retain(|name, _| {
-            own(name)
-                || name.contains("letter")
-                || name.contains("deleted-x")
-                || name.contains("44")
+    let user_files = || {
+        let is_listed = |path: &str| USER_FILES.iter().any(|(name, _)| path == format!("/{name}"));
+        let mut files = tree(&memory);
+        files.retain(|path, _| {
+            is_listed(path)
+                || path.contains("letter")
+                || path.contains("deleted-x")
+                || path.contains("44")
         });
-        found
+        files
     };
-    let expected = others(&all);
-    assert_eq!(expected.len(), OTHERS.len() + 2 + 3);
+    let expected = user_files();
+    assert_eq!(expected.len(), USER_FILES.len() + 2 + 3);
     for deleted in 0..3 {
         let mut writer = Writer::open(&memory).unwrap();
         writer.compact(|_| ()).unwrap();
         writer.delete(&[deleted]).unwrap();
-        assert_eq!(others(&tree(&memory)), expected);
+        assert_eq!(user_files(), expected);
         assert!(Memory::verify(&memory).unwrap().is_empty());
     }
     assert_eq!(Memory::open(&memory).unwrap().generation().len(), 17);
     // Only the user's files remain of the first generation.
-    let mut first: Vec<String> = tree(&memory).into_keys().collect();
-    first.retain(|name| name.starts_with("/gen-000001/"));
-    assert_eq!(first, ["/gen-000001/deleted-x.bits", "/gen-000001/letter.txt"]);
+    let mut remaining: Vec<String> = tree(&memory).into_keys().collect();
+    remaining.retain(|name| name.starts_with("/gen-000001/"));
+    assert_eq!(remaining, ["/gen-000001/deleted-x.bits", "/gen-000001/letter.txt"]);
 }
 
 #[test]
 fn a_refused_build_changes_nothing() {
-    for (name, text) in OTHERS.into_iter().chain([("LOCK", "mine"), ("CURRENT", "mine")]) {
+    for (name, text) in USER_FILES.into_iter().chain([("LOCK", "mine"), ("CURRENT", "mine")]) {
         let temporary = folder();
-        let there = temporary.path().join("m");
-        write(&there, &[(name, text)]);
-        let before = tree(&there);
-        let error = create(&there, 0).unwrap_err();
+        let existing = temporary.path().join("m");
+        write(&existing, &[(name, text)]);
+        let before = tree(&existing);
+        let error = create(&existing, 0).unwrap_err();
         assert!(matches!(error, MemoryError::AlreadyExists { .. }), "{name}: {error}");
-        assert!(Writer::open(&there).is_err() && Memory::open(&there).is_err());
-        assert_eq!(tree(&there), before, "{name}");
+        assert!(Writer::open(&existing).is_err() && Memory::open(&existing).is_err());
+        assert_eq!(tree(&existing), before, "{name}");
     }
     let temporary = folder();
     let file = temporary.path().join("m");
@@ -166,7 +171,7 @@ fn a_refused_build_changes_nothing() {
 }
 
 #[test]
-fn a_generation_behind_a_lost_pointer_is_never_built_over() {
+fn a_memory_without_its_pointer_is_not_overwritten() {
     let temporary = folder();
     let memory = temporary.path().join("m");
     drop(create(&memory, 0).unwrap());
@@ -183,7 +188,7 @@ fn a_generation_behind_a_lost_pointer_is_never_built_over() {
 fn a_failed_build_leaves_only_existing_files() {
     let temporary = folder();
     let fail = |folder: &Path| {
-        let rows = batch(&mut Numbers::new(5), FORMAT, &[1, 1]);
+        let rows = batch(&mut Rng::new(5), FORMAT, &[1, 1]);
         Writer::create(folder, FORMAT, 2, [Ok(rows)].into_iter()).unwrap_err()
     };
     let memory = temporary.path().join("m");
@@ -199,20 +204,20 @@ fn one_of_several_simultaneous_builds_succeeds() {
     for round in 0..40 {
         let temporary = folder();
         let memory = &temporary.path().join("m");
-        let built: Vec<_> = std::thread::scope(|scope| {
+        let results: Vec<_> = std::thread::scope(|scope| {
             let build = |first| scope.spawn(move || create(memory, first).map(drop));
             let threads: Vec<_> = (0..4).map(|number| build(100 * number)).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
-        let first = built.iter().position(Result::is_ok).expect("one that has built");
-        assert_eq!(built.iter().filter(|built| built.is_ok()).count(), 1, "round {round}");
-        for error in built.iter().filter_map(|built| built.as_ref().err()) {
-            let known =
+        let winner = results.iter().position(Result::is_ok).expect("a successful build");
+        assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1, "round {round}");
+        for error in results.iter().filter_map(|result| result.as_ref().err()) {
+            let is_expected =
                 matches!(error, MemoryError::AlreadyExists { .. } | MemoryError::Locked { .. });
-            assert!(known, "{error}");
+            assert!(is_expected, "{error}");
         }
         let generation = Memory::open(memory).unwrap().generation();
-        assert!(generation.row_of(100 * first as i64).unwrap().is_some());
+        assert!(generation.row_of(100 * winner as i64).unwrap().is_some());
         assert!(Writer::open(memory).is_ok());
     }
 }

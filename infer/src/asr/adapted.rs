@@ -1,4 +1,4 @@
-//! An ASR model with AVFormer adapters. You activate and deactivate adapters by name.
+//! An ASR model with AVFormer adapters, which are activated and deactivated by name.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -68,7 +68,9 @@ pub struct AdaptedClip {
 /// Without active adapters, the transcripts equal those of the ASR model.
 pub struct AdaptedAsrModel {
     asr_model: AsrModel,
-    added: BTreeMap<String, RunAdapters>,
+    /// The loaded adapters by name.
+    adapters: BTreeMap<String, RunAdapters>,
+    /// The name of the active adapters; `None` if no adapters are active.
     active: Option<String>,
 }
 
@@ -77,6 +79,7 @@ struct RunAdapters {
     avformer: Avformer,
     /// `None` if the run was trained without images, or is used without images.
     image_encoder: Option<Encoder>,
+    /// The number of images per clip.
     frames: usize,
     /// Silence that is appended to each clip, in samples.
     silence: usize,
@@ -98,33 +101,34 @@ impl AvformerRunConfig {
         check_checksums(run)?;
         let path = run.join(Self::FILE);
         let bytes = std::fs::read(&path).map_err(InferError::io(&path))?;
-        let bad = |reason: String| InferError::Transcribe {
+        let invalid = |reason: String| InferError::Transcribe {
             reason: format!(
                 "{}: {reason}; use the folder of a finished run of `engram train avformer`",
                 path.display()
             ),
         };
-        let read: Self = serde_json::from_slice(&bytes)
-            .map_err(|error| bad(format!("line {}: {error}", error.line())))?;
-        if read.model_type != Self::MODEL_TYPE {
-            return Err(bad(format!("has the model type `{}`", read.model_type)));
+        let config: Self = serde_json::from_slice(&bytes)
+            .map_err(|error| invalid(format!("line {}: {error}", error.line())))?;
+        if config.model_type != Self::MODEL_TYPE {
+            return Err(invalid(format!("has the model type `{}`", config.model_type)));
         }
-        read.check(&bytes).map_err(bad)?;
+        config.check(&bytes).map_err(invalid)?;
         // A run folder may be moved together with models in its subfolders.
-        let beside = |name: String| match run.join(&name) {
+        let resolved = |name: String| match run.join(&name) {
             path if path.is_dir() && !Path::new(&name).exists() => path.display().to_string(),
             _ => name,
         };
-        let (asr_model, image_encoder) = (beside(read.asr_model), beside(read.image_encoder));
-        Ok(Self { asr_model, image_encoder, ..read })
+        let asr_model = resolved(config.asr_model);
+        let image_encoder = resolved(config.image_encoder);
+        Ok(Self { asr_model, image_encoder, ..config })
     }
 
-    /// Returns an error for values that no run writes. `written` holds the bytes of the file.
-    fn check(&self, written: &[u8]) -> std::result::Result<(), String> {
-        let bad = |error: &dyn std::fmt::Display| error.to_string();
-        let written: serde_json::Value = serde_json::from_slice(written).map_err(|e| bad(&e))?;
+    /// Returns an error for values that no run writes. `bytes` is the content of the file.
+    fn check(&self, bytes: &[u8]) -> std::result::Result<(), String> {
+        let text = |error: &dyn std::fmt::Display| error.to_string();
+        let json: serde_json::Value = serde_json::from_slice(bytes).map_err(|e| text(&e))?;
         // Missing fields would silently get their defaults.
-        if serde_json::to_value(&self.avformer).map_err(|e| bad(&e))? != written["avformer"] {
+        if serde_json::to_value(&self.avformer).map_err(|e| text(&e))? != json["avformer"] {
             return Err("`avformer` has missing fields".to_owned());
         }
         self.avformer.validate().map_err(|error| format!("`avformer`: {error}"))?;
@@ -178,9 +182,9 @@ pub fn embedding_scale(width: usize) -> f32 {
 }
 
 impl AdaptedAsrModel {
-    /// An ASR model without adapters.
+    /// Creates a model without adapters.
     pub fn new(asr_model: AsrModel) -> Self {
-        Self { asr_model, added: BTreeMap::new(), active: None }
+        Self { asr_model, adapters: BTreeMap::new(), active: None }
     }
 
     /// The ASR model.
@@ -195,12 +199,12 @@ impl AdaptedAsrModel {
     /// [`InferError::Transcribe`] for a run that belongs to another ASR model or image encoder, and
     /// the errors of opening its files.
     pub fn add(&mut self, name: &str, run: &Path, image_encoder: Option<&str>) -> Result<()> {
-        let config = self.config_of(run)?;
+        let config = self.read_matching_config(run)?;
         let encoder = match config.frames {
             0 => None,
             _ => {
-                let given = image_encoder.unwrap_or(&config.image_encoder);
-                let encoder = Encoder::open(given).map_err(|error| InferError::Transcribe {
+                let location = image_encoder.unwrap_or(&config.image_encoder);
+                let encoder = Encoder::open(location).map_err(|error| InferError::Transcribe {
                     reason: format!(
                         "{}: its image encoder could not be opened ({error}); give its location \
                          (--image-encoder), or use no frames (--frames none)",
@@ -208,15 +212,15 @@ impl AdaptedAsrModel {
                     ),
                 })?;
                 if encoder.sha256() != config.image_encoder_sha256 {
-                    let (kind, wanted) = ("image encoder", &config.image_encoder);
-                    return Err(differs(run, kind, wanted, given, encoder.sha256()));
+                    let (kind, expected) = ("image encoder", &config.image_encoder);
+                    return Err(wrong_weights(run, kind, expected, location, encoder.sha256()));
                 }
                 let inputs = &config.image_encoder_inputs_sha256;
                 if !inputs.is_empty() && inputs != encoder.inputs_sha256() {
                     let reason = format!(
-                        "{}: was trained with the image encoder {}; {given} has the same weights, \
-                         but another configuration or image preprocessing: use the encoder that it \
-                         was trained with",
+                        "{}: was trained with the image encoder {}; {location} has the same \
+                         weights, but another configuration or image preprocessing: use the \
+                         encoder that it was trained with",
                         run.display(),
                         config.image_encoder
                     );
@@ -225,7 +229,7 @@ impl AdaptedAsrModel {
                 Some(encoder)
             }
         };
-        self.add_with(name, run, &config, encoder)
+        self.insert(name, run, &config, encoder)
     }
 
     /// Loads adapters like [`AdaptedAsrModel::add`] for use without images. The image encoder is
@@ -234,22 +238,23 @@ impl AdaptedAsrModel {
     /// # Errors
     /// The errors of [`AdaptedAsrModel::add`], except those of the image encoder.
     pub fn add_without_images(&mut self, name: &str, run: &Path) -> Result<()> {
-        let config = self.config_of(run)?;
-        self.add_with(name, run, &config, None)
+        let config = self.read_matching_config(run)?;
+        self.insert(name, run, &config, None)
     }
 
-    /// The configuration of a run, checked against this ASR model.
-    fn config_of(&self, run: &Path) -> Result<AvformerRunConfig> {
+    /// Reads the configuration of a run and checks that it belongs to this ASR model.
+    fn read_matching_config(&self, run: &Path) -> Result<AvformerRunConfig> {
         let config = AvformerRunConfig::read(run)?;
         let sha256 = self.asr_model.weights_sha256()?;
         if sha256 != config.asr_model_sha256 {
-            let (kind, given) = ("ASR model", "the given ASR model");
-            return Err(differs(run, kind, &config.asr_model, given, &sha256));
+            let (kind, model) = ("ASR model", "the given ASR model");
+            return Err(wrong_weights(run, kind, &config.asr_model, model, &sha256));
         }
         Ok(config)
     }
 
-    fn add_with(
+    /// Loads the adapters of a run and stores them under a name.
+    fn insert(
         &mut self,
         name: &str,
         run: &Path,
@@ -259,8 +264,8 @@ impl AdaptedAsrModel {
         let (frozen, weights) = (self.asr_model.frozen()?, run.join(WEIGHTS));
         let avformer = open_avformer(frozen, &config.avformer, config.image_width, &weights)?;
         let silence = seconds_to_samples(config.silence_seconds);
-        let added = RunAdapters { avformer, image_encoder, frames: config.frames, silence };
-        self.added.insert(name.to_string(), added);
+        let adapters = RunAdapters { avformer, image_encoder, frames: config.frames, silence };
+        self.adapters.insert(name.to_string(), adapters);
         Ok(())
     }
 
@@ -269,12 +274,12 @@ impl AdaptedAsrModel {
     /// # Errors
     /// [`InferError::Transcribe`] for a name that was not added.
     pub fn activate(&mut self, name: Option<&str>) -> Result<()> {
-        if let Some(name) = name.filter(|name| !self.added.contains_key(*name)) {
-            let known: Vec<&str> = self.added.keys().map(String::as_str).collect();
-            let remedy = if known.is_empty() {
+        if let Some(name) = name.filter(|name| !self.adapters.contains_key(*name)) {
+            let names: Vec<&str> = self.adapters.keys().map(String::as_str).collect();
+            let remedy = if names.is_empty() {
                 "add adapters first".to_owned()
             } else {
-                format!("the names are {}", known.join(", "))
+                format!("the names are {}", names.join(", "))
             };
             let reason = format!("there are no adapters `{name}`; {remedy}");
             return Err(InferError::Transcribe { reason });
@@ -284,19 +289,20 @@ impl AdaptedAsrModel {
     }
 
     fn active(&self) -> Option<&RunAdapters> {
-        self.added.get(self.active.as_ref()?)
+        self.adapters.get(self.active.as_ref()?)
     }
 
     /// The number of images in the embeddings of a clip; 0 unless the active adapters use images.
     pub fn image_count(&self, clip: &AdaptedClip) -> usize {
-        let image_encoder = self.active().and_then(|added| added.image_encoder.as_ref());
+        let image_encoder = self.active().and_then(|active| active.image_encoder.as_ref());
         image_encoder.map_or(0, |encoder| clip.embeddings.len() / encoder.width())
     }
 
     /// The number of images that the active adapters use per clip; 0 without active adapters, or if
     /// they use no images.
     pub fn frames(&self) -> usize {
-        self.active().filter(|added| added.image_encoder.is_some()).map_or(0, |added| added.frames)
+        let active = self.active().filter(|active| active.image_encoder.is_some());
+        active.map_or(0, |active| active.frames)
     }
 
     /// Chooses [`frames`](Self::frames) of a clip's images at equal distances, and computes their
@@ -309,8 +315,8 @@ impl AdaptedAsrModel {
             return Ok(Vec::new());
         };
         let prepare = |path: &PathBuf| encoder.prepare_image(&DecodedImage::open(path)?, path);
-        let frames = select_frames(images, *frames).into_iter();
-        let prepared: Vec<Prepared> = frames.map(prepare).collect::<Result<_>>()?;
+        let selected = select_frames(images, *frames).into_iter();
+        let prepared: Vec<Prepared> = selected.map(prepare).collect::<Result<_>>()?;
         let scale = embedding_scale(encoder.width());
         let mut embeddings = encoder.encode(&prepared.iter().collect::<Vec<_>>())?;
         embeddings.iter_mut().for_each(|value| *value *= scale);
@@ -343,12 +349,13 @@ impl AdaptedAsrModel {
             );
             return Err(InferError::Transcribe { reason });
         }
-        let counts: Vec<usize> = clips.iter().map(|clip| clip.embeddings.len() / width).collect();
+        let image_counts: Vec<usize> =
+            clips.iter().map(|clip| clip.embeddings.len() / width).collect();
         let values: Vec<f32> = clips.iter().flat_map(|clip| clip.embeddings.clone()).collect();
-        let shape = (counts.iter().sum::<usize>(), width);
+        let shape = (image_counts.iter().sum::<usize>(), width);
         let embeddings = Tensor::from_vec(values, shape, &Device::Cpu);
         let embeddings = embeddings.map_err(ModelError::from)?;
-        let visual = VisualTokens { embeddings: &embeddings, counts: &counts };
+        let visual = VisualTokens { embeddings: &embeddings, counts: &image_counts };
         let embedded = self.asr_model.embed(avformer.asr_model(), &samples, *silence)?;
         let audio = avformer.encode(embedded, Some(&visual), &Mode::inference())?;
         let lengths: Vec<usize> = samples.iter().map(|samples| samples.len()).collect();
@@ -356,11 +363,11 @@ impl AdaptedAsrModel {
     }
 }
 
-/// The error for a run that was trained with other weights than the given model has. `kind` is the
-/// kind of model, and `wanted` the name of the run's own model.
-fn differs(run: &Path, kind: &str, wanted: &str, given: &str, sha256: &str) -> InferError {
+/// The error for a run that was trained for the model `expected`, while `model` has other weights,
+/// with this SHA-256. `kind` is the kind of both models.
+fn wrong_weights(run: &Path, kind: &str, expected: &str, model: &str, sha256: &str) -> InferError {
     let reason = format!(
-        "{}: was trained for the {kind} {wanted}, but {given} has other weights (SHA-256 \
+        "{}: was trained for the {kind} {expected}, but {model} has other weights (SHA-256 \
          {sha256}): use the {kind} that it was trained for",
         run.display()
     );
@@ -369,9 +376,9 @@ fn differs(run: &Path, kind: &str, wanted: &str, given: &str, sha256: &str) -> I
 
 /// Chooses `count` items of a list: the middle item of each of `count` equal parts. Returns all
 /// items if the list is shorter.
-pub fn sample_evenly<T>(all: &[T], count: usize) -> impl Iterator<Item = &T> {
-    let (length, count) = (all.len(), count.min(all.len()));
-    (0..count).map(move |i| &all[(2 * i + 1) * length / (2 * count)])
+pub fn sample_evenly<T>(items: &[T], count: usize) -> impl Iterator<Item = &T> {
+    let (length, count) = (items.len(), count.min(items.len()));
+    (0..count).map(move |i| &items[(2 * i + 1) * length / (2 * count)])
 }
 
 /// Chooses `count` of a clip's images at equal distances, as the evaluation of a run does: at most
@@ -386,13 +393,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_are_chosen_evenly() {
-        let all: Vec<usize> = (0..8).collect();
-        let chosen = |count| sample_evenly(&all, count).copied().collect::<Vec<_>>();
-        assert_eq!(chosen(4), [1, 3, 5, 7]);
-        assert_eq!(chosen(1), [4]);
-        assert_eq!(chosen(3), [1, 4, 6]);
-        assert_eq!(chosen(20), all);
-        assert!(chosen(0).is_empty() && sample_evenly(&[0; 0], 3).next().is_none());
+    fn evenly_sampled_items_are_the_middles_of_equal_parts() {
+        let items: Vec<usize> = (0..8).collect();
+        let sampled = |count| sample_evenly(&items, count).copied().collect::<Vec<_>>();
+        assert_eq!(sampled(4), [1, 3, 5, 7]);
+        assert_eq!(sampled(1), [4]);
+        assert_eq!(sampled(3), [1, 4, 6]);
+        assert_eq!(sampled(20), items);
+        assert!(sampled(0).is_empty() && sample_evenly(&[0; 0], 3).next().is_none());
     }
 }

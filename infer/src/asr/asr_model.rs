@@ -27,15 +27,15 @@ impl AsrModel {
     /// The errors of [`WhisperAsr::open`] and [`ConformerAsr::open`].
     pub fn open(location: &str, compute: &Compute) -> Result<Self> {
         #[derive(Deserialize)]
-        struct Kind {
+        struct Config {
             model_type: String,
         }
         let parsed = WeightsLocation::parse(location)?;
         // For a missing or broken file, the Whisper loader reports the error.
-        let kind = parsed.file("config.json", &HubSettings::from_env()).ok();
-        let kind = kind.and_then(|file| std::fs::read(file).ok());
-        let kind = kind.and_then(|bytes| serde_json::from_slice::<Kind>(&bytes).ok());
-        if kind.is_some_and(|kind| kind.model_type == "parakeet_ctc") {
+        let path = parsed.file("config.json", &HubSettings::from_env()).ok();
+        let bytes = path.and_then(|path| std::fs::read(path).ok());
+        let config = bytes.and_then(|bytes| serde_json::from_slice::<Config>(&bytes).ok());
+        if config.is_some_and(|config| config.model_type == "parakeet_ctc") {
             Ok(Self::Conformer(Box::new(ConformerAsr::open(location, compute)?)))
         } else {
             Ok(Self::Whisper(Box::new(WhisperAsr::open(location, compute)?)))
@@ -91,8 +91,8 @@ impl AsrModel {
         }
     }
 
-    /// A builder for trees of boosted words. `weight` is the bonus of a token, in nats; `None`
-    /// means the default, 3 for Whisper and 2 for a Conformer.
+    /// Returns a builder for trees of boosted words. `weight` is the bonus of a token, in nats;
+    /// `None` means the default, 3 for Whisper and 2 for a Conformer.
     ///
     /// # Errors
     /// The errors of [`WhisperAsr::boost_builder`] and [`ConformerAsr::boost_builder`].
@@ -141,7 +141,7 @@ impl AsrModel {
         match self {
             Self::Whisper(whisper) => whisper.transcribe_long(options, read, on_window),
             Self::Conformer(conformer) => {
-                conformer.transcribe_long(options, read, |done| on_window(&[], done))
+                conformer.transcribe_long(options, read, |seconds| on_window(&[], seconds))
             }
         }
     }

@@ -34,8 +34,8 @@ enum Vocabulary {
 }
 
 impl WhisperAsr {
-    /// A builder for trees of boosted words. `weight` is the bonus of a token, in nats; `None`
-    /// means 3.
+    /// Returns a builder for trees of boosted words. `weight` is the bonus of a token, in nats;
+    /// `None` means 3.
     ///
     /// # Errors
     /// [`InferError::Transcribe`] for a weight that is negative or not finite; [`InferError::Data`]
@@ -50,19 +50,20 @@ impl WhisperAsr {
 }
 
 impl ConformerAsr {
-    /// A builder like [`WhisperAsr::boost_builder`], but `None` means a weight of 2.
+    /// Returns a builder like [`WhisperAsr::boost_builder`], but `None` means a weight of 2.
     ///
     /// # Errors
     /// The errors of [`WhisperAsr::boost_builder`].
     pub fn boost_builder(&self, weight: Option<f32>) -> Result<BoostTreeBuilder<'_>> {
-        BoostTreeBuilder::of_closed(self.tokenizer(), weight.unwrap_or(CONFORMER_BOOST_WEIGHT))
+        let weight = weight.unwrap_or(CONFORMER_BOOST_WEIGHT);
+        BoostTreeBuilder::with_closed_vocabulary(self.tokenizer(), weight)
     }
 }
 
 impl<'a> BoostTreeBuilder<'a> {
-    /// A builder for a vocabulary that cannot express every text.
-    fn of_closed(tokenizer: &'a SpeechTokenizer, weight: f32) -> Result<Self> {
-        let texts = texts_within(tokenizer)?;
+    /// Creates a builder for a vocabulary that cannot express every text.
+    fn with_closed_vocabulary(tokenizer: &'a SpeechTokenizer, weight: f32) -> Result<Self> {
+        let texts = texts_after_a_letter(tokenizer)?;
         let is_space = |text: &String| !text.is_empty() && text.trim().is_empty();
         let is_space = texts.iter().map(is_space).collect();
         Self::new(tokenizer, Vocabulary::Closed { is_space }, &texts, weight)
@@ -112,7 +113,9 @@ impl<'a> BoostTreeBuilder<'a> {
         for form in forms(word).iter().flat_map(|form| [format!(" {form}"), form.clone()]) {
             let tokens = self.tokenizer.encode(&form)?;
             if tokens.iter().any(|token| *token >= end) {
-                let reason = format!("the boosted word `{word}` contains a special token");
+                let reason = format!(
+                    "the boosted word `{word}` contains a special token; remove it from the list"
+                );
                 return Err(InferError::Transcribe { reason });
             }
             sequences.push(tokens);
@@ -144,7 +147,7 @@ impl<'a> BoostTreeBuilder<'a> {
             })?;
         }
         for form in forms.iter().flat_map(|form| [format!(" {form}"), form.clone()]) {
-            // The vocabulary may not express the form with a space.
+            // The vocabulary may have no token for a space.
             let Ok(tokens) = encode(&form) else { continue };
             let is_space = |token: &u32| is_space.get(*token as usize).copied().unwrap_or(false);
             let spaces = tokens.iter().take_while(|token| is_space(token)).count();
@@ -154,26 +157,27 @@ impl<'a> BoostTreeBuilder<'a> {
     }
 }
 
-/// Returns the text of each token within a text. At the start of a text, many tokens omit their
+/// Returns the text of each token after a letter. At the start of a text, many tokens omit their
 /// leading space.
-fn texts_within(tokenizer: &SpeechTokenizer) -> Result<Vec<String>> {
+fn texts_after_a_letter(tokenizer: &SpeechTokenizer) -> Result<Vec<String>> {
     let ids = 0..tokenizer.vocabulary_size() as u32;
-    let mut before = None;
+    let mut letter = None;
     for id in ids.clone() {
         let text = tokenizer.decode(&[id])?;
         if !text.is_empty() && text.chars().all(char::is_alphanumeric) {
-            before = Some(id);
+            letter = Some(id);
             break;
         }
     }
-    let Some(before) = before else {
+    let Some(letter) = letter else {
         return Ok(ids.map(|id| tokenizer.decode(&[id])).collect::<std::result::Result<_, _>>()?);
     };
-    let text = |id| Ok(tokenizer.pieces(&[before, id])?.pop().unwrap_or_default());
+    let text = |id| Ok(tokenizer.pieces(&[letter, id])?.pop().unwrap_or_default());
     ids.map(text).collect()
 }
 
-/// A phrase as written, with a capital first letter, and with a capital first letter in each word.
+/// Returns a phrase as written, with a capital first letter, and with a capital first letter in
+/// each word, without directly repeated forms.
 fn forms(phrase: &str) -> Vec<String> {
     if phrase.is_empty() {
         return Vec::new();
@@ -185,9 +189,9 @@ fn forms(phrase: &str) -> Vec<String> {
 }
 
 fn capitalised(text: &str) -> String {
-    let mut rest = text.chars();
-    let first = rest.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
-    first + rest.as_str()
+    let mut letters = text.chars();
+    let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
+    first + letters.as_str()
 }
 
 #[cfg(test)]
@@ -206,28 +210,28 @@ mod tests {
 
     /// The total bonus of each text at weight 2, including the end of the text.
     fn bonuses(tokenizer: &SpeechTokenizer, words: &[&str], texts: &[&str]) -> Result<Vec<f32>> {
-        let tree = BoostTreeBuilder::of_closed(tokenizer, 2.0)?.tree(words)?;
-        let of = |text: &&str| {
+        let tree = BoostTreeBuilder::with_closed_vocabulary(tokenizer, 2.0)?.tree(words)?;
+        let total = |text: &&str| {
             let (mut state, mut sum) = (BoostState::default(), 0.0);
             for token in tokenizer.encode_strict(text)? {
-                let (next, gives) = tree.advance(state, token, BrokenMatch::ReturnBonus);
-                (state, sum) = (next, sum + gives);
+                let (next, bonus) = tree.advance(state, token, BrokenMatch::ReturnBonus);
+                (state, sum) = (next, sum + bonus);
             }
             Ok(sum + tree.final_bonus(state))
         };
-        texts.iter().map(of).collect()
+        texts.iter().map(total).collect()
     }
 
     #[test]
-    fn letters_of_a_word_get_their_bonus_once_and_spaces_none() -> Result<()> {
+    fn repeated_words_count_once_and_spaces_get_no_bonus() -> Result<()> {
         let letters = SpeechTokenizer::letters()?;
         let words = ["Ash", "ash", "ASH", "mountain ash"];
         let texts = ["ash", "an ash", "as", "cash", "ashes", "ash'", "the mountain ash", "a  b"];
-        let want = [5.0, 5.0, 0.0, 0.0, 0.0, 5.0, 23.0, 0.0];
-        assert_eq!(bonuses(&letters, &words, &texts)?, want);
+        let expected = [5.0, 5.0, 0.0, 0.0, 0.0, 5.0, 23.0, 0.0];
+        assert_eq!(bonuses(&letters, &words, &texts)?, expected);
         let error = bonuses(&letters, &["oak", "café au lait"], &[]).unwrap_err().to_string();
         assert!(error.contains("'é' of \"café au lait\""), "{error}");
-        assert!(BoostTreeBuilder::of_closed(&letters, f32::NAN).is_err());
+        assert!(BoostTreeBuilder::with_closed_vocabulary(&letters, f32::NAN).is_err());
         Ok(())
     }
 
@@ -246,12 +250,12 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), json.to_string()).unwrap();
         let tokenizer = SpeechTokenizer::from_file(file.path())?;
-        let texts = texts_within(&tokenizer)?;
+        let texts = texts_after_a_letter(&tokenizer)?;
         assert_eq!(texts[1..], [" ", " as", "h", "as", "e", "a", "s"]);
         // `he` is `▁`, `h`, `e`.
-        let want = [3.0, 3.0, 0.0, 3.0, 0.0];
-        let found = bonuses(&tokenizer, &["Ash", "HE"], &["ash", "e ash", "ashe", "he", "ehe"])?;
-        assert_eq!(found, want);
+        let expected = [3.0, 3.0, 0.0, 3.0, 0.0];
+        let totals = bonuses(&tokenizer, &["Ash", "HE"], &["ash", "e ash", "ashe", "he", "ehe"])?;
+        assert_eq!(totals, expected);
         Ok(())
     }
 }

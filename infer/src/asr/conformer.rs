@@ -1,7 +1,8 @@
-//! Speech recognition with a Conformer and a CTC head, from a finished run or published.
+//! Speech recognition with a Conformer and a CTC head, from a finished run or a published folder.
 //!
-//! The output cannot loop, because each encoder state gives at most one token. Long recordings are
-//! transcribed in overlapping windows, and only the middle of each window is used.
+//! The output cannot repeat itself endlessly, because each encoder state gives at most one token.
+//! Long recordings are transcribed in overlapping windows, and only the middle of each window is
+//! used.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,11 +27,12 @@ use super::transcript::{Segment, Transcript, Word};
 use crate::error::{InferError, Result};
 use crate::pretrained::{self, PretrainedFolder};
 
-/// The window of a long recording, and the overlap on each side of it, in samples: 20 s and 2 s.
+/// The window of a long recording, in samples: 20 s.
 const WINDOW: usize = 20 * SAMPLE_RATE as usize;
+/// The additional audio on each side of a window, in samples: 2 s.
 const CONTEXT: usize = 2 * SAMPLE_RATE as usize;
 /// The minimum pause between two tokens that ends a segment, in seconds.
-const PAUSE: f64 = 0.6;
+const SEGMENT_PAUSE: f64 = 0.6;
 
 /// A Conformer with its tokenizer.
 pub struct ConformerAsr {
@@ -44,18 +46,18 @@ pub struct ConformerAsr {
 
 /// Thresholds for noise. A clip or window counts as noise if both the letters per second of its
 /// text and the mean probability of its tokens are below these thresholds. Speech in noise of equal
-/// power gives more letters. Texts of one or two letters need a higher probability, because most
+/// power gives more letters. Texts of up to two letters need a higher probability, because most
 /// texts of noise are this short.
 const MIN_LETTERS_PER_SECOND: f64 = 1.5;
 const MIN_PROBABILITY: f32 = 0.75;
-const MIN_PROBABILITY_OF_TWO: f32 = 0.9;
+const MIN_PROBABILITY_OF_SHORT_TEXTS: f32 = 0.9;
 
-/// The maximum time difference between two overlapping windows for the same token, in seconds.
-const EDGE: f64 = 0.12;
+/// The maximum time difference of the same token in two overlapping windows, in seconds.
+const SEAM_TOLERANCE: f64 = 0.12;
 
 /// A token with its time.
 #[derive(Debug, Clone, Copy)]
-struct Timed {
+struct TimedToken {
     /// The start of the token, in seconds.
     time: f64,
     token: u32,
@@ -129,9 +131,9 @@ impl ConformerAsr {
         let search = |i| BeamSearchOptions { num_beams: options.num_beams, boost: boost(i) };
         let paths = self.paths(clips, &(0..clips.len()).map(search).collect::<Vec<_>>())?;
         let transcripts = clips.iter().zip(paths).map(|(clip, path)| {
-            let timed = self.timed(&path);
-            let form = (samples_to_seconds(clip.len()), options.word_times);
-            self.transcript(form, &timed, &[path])
+            let timed = self.timed_tokens(&path);
+            let seconds = samples_to_seconds(clip.len());
+            self.transcript((seconds, options.word_times), &timed, &[path])
         });
         transcripts.collect()
     }
@@ -151,12 +153,12 @@ impl ConformerAsr {
             BeamSearchOptions { num_beams: options.num_beams, boost: options.boost.clone() };
         // `samples` starts at sample `first` of the recording. The recording is transcribed up to
         // sample `done`.
-        let (mut samples, mut first, mut done, mut more) = (Vec::new(), 0, 0, true);
+        let (mut samples, mut first, mut done, mut has_more) = (Vec::new(), 0, 0, true);
         let (mut timed, mut paths) = (Vec::new(), Vec::new());
         loop {
             let end = done + WINDOW + CONTEXT - first;
-            while more && samples.len() < end {
-                more = read(&mut samples)?;
+            while has_more && samples.len() < end {
+                has_more = read(&mut samples)?;
             }
             let window = &samples[..samples.len().min(end)];
             let is_last = first + window.len() <= done + WINDOW;
@@ -164,12 +166,14 @@ impl ConformerAsr {
                 self.paths(&[window], std::slice::from_ref(&search)).map_err(E::from)?.pop()
             {
                 let (from, to) = (samples_to_seconds(done), samples_to_seconds(done + WINDOW));
-                let before = timed.len();
-                for token in self.timed(&path) {
-                    let token = Timed { time: token.time + samples_to_seconds(first), ..token };
-                    let is_own = token.time >= from - EDGE && (token.time < to || is_last);
-                    let is_seam = token.time < from + EDGE;
-                    if is_own && !(is_seam && is_transcribed(&timed[..before], &token)) {
+                let previous_count = timed.len();
+                for token in self.timed_tokens(&path) {
+                    let time = token.time + samples_to_seconds(first);
+                    let token = TimedToken { time, ..token };
+                    let is_in_window = time >= from - SEAM_TOLERANCE && (time < to || is_last);
+                    let is_in_seam = time < from + SEAM_TOLERANCE;
+                    let previous = &timed[..previous_count];
+                    if is_in_window && !(is_in_seam && is_transcribed(previous, &token)) {
                         timed.push(token);
                     }
                 }
@@ -178,8 +182,9 @@ impl ConformerAsr {
             if is_last {
                 let length = samples_to_seconds(first + window.len());
                 on_window(length);
-                let form = (length, options.word_times);
-                return self.transcript(form, &timed, &paths).map_err(E::from);
+                return self
+                    .transcript((length, options.word_times), &timed, &paths)
+                    .map_err(E::from);
             }
             done += WINDOW;
             on_window(samples_to_seconds(done));
@@ -225,10 +230,10 @@ impl ConformerAsr {
     }
 
     /// The tokens of a path with their times.
-    fn timed(&self, path: &BestPath) -> Vec<Timed> {
+    fn timed_tokens(&self, path: &BestPath) -> Vec<TimedToken> {
         let factor = self.model.config().encoder_config.subsampling_factor;
         let tokens = path.tokens.iter().zip(&path.states).zip(&path.log_probabilities);
-        let timed = |((token, state), log_probability): ((&u32, &usize), &f32)| Timed {
+        let timed = |((token, state), log_probability): ((&u32, &usize), &f32)| TimedToken {
             time: samples_to_seconds(state * factor * HOP),
             token: *token,
             log_probability: *log_probability,
@@ -236,20 +241,20 @@ impl ConformerAsr {
         tokens.map(timed).collect()
     }
 
-    /// Builds the transcript of a recording of `length` seconds from its tokens. Pauses separate
-    /// segments.
+    /// Builds the transcript of a recording of `length` seconds from its tokens, with words if
+    /// `word_times` is true. Pauses separate segments.
     fn transcript(
         &self,
         (length, word_times): (f64, bool),
-        timed: &[Timed],
+        timed: &[TimedToken],
         paths: &[BestPath],
     ) -> Result<Transcript> {
-        let tokens = |timed: &[Timed]| timed.iter().map(|one| one.token).collect::<Vec<u32>>();
         let (mut segments, mut words) = (Vec::new(), Vec::new());
-        for part in timed.chunk_by(|before, after| after.time - before.time < PAUSE) {
-            let text = self.tokenizer.decode(&tokens(part))?.trim().to_string();
+        for part in timed.chunk_by(|before, after| after.time - before.time < SEGMENT_PAUSE) {
+            let tokens: Vec<u32> = part.iter().map(|timed| timed.token).collect();
+            let text = self.tokenizer.decode(&tokens)?.trim().to_string();
             if let ([first, ..], [.., last], false) = (part, part, text.is_empty()) {
-                let end = (last.time + PAUSE / 2.0).min(length);
+                let end = (last.time + SEGMENT_PAUSE / 2.0).min(length);
                 if word_times {
                     words.extend(self.words(part, end)?);
                 }
@@ -276,15 +281,15 @@ impl ConformerAsr {
     }
 
     /// The words of a segment that ends at `end`. Each word lasts until the next token starts.
-    fn words(&self, segment: &[Timed], end: f64) -> Result<Vec<Word>> {
+    fn words(&self, segment: &[TimedToken], end: f64) -> Result<Vec<Word>> {
         let tokens: Vec<u32> = segment.iter().map(|timed| timed.token).collect();
         let (mut words, mut is_open) = (Vec::<(Word, usize)>::new(), false);
         for (timed, piece) in segment.iter().zip(self.tokenizer.pieces(&tokens)?) {
-            let begins = piece.starts_with(char::is_whitespace);
-            if let Some((word, _)) = words.last_mut().filter(|_| is_open && begins) {
+            let starts_word = piece.starts_with(char::is_whitespace);
+            if let Some((word, _)) = words.last_mut().filter(|_| is_open && starts_word) {
                 word.end = timed.time;
             }
-            is_open &= !begins;
+            is_open &= !starts_word;
             let text = piece.trim();
             if text.is_empty() {
                 continue;
@@ -316,16 +321,17 @@ fn empty_path() -> BestPath {
 /// Whether the best path and its text are typical of noise with this many samples.
 fn is_noise(path: &BestPath, text: &str, samples: usize) -> bool {
     let letters = text.chars().filter(|c| c.is_alphanumeric()).count();
-    let sum: f32 = path.log_probabilities.iter().map(|own| own.exp()).sum();
-    let min_probability = if letters <= 2 { MIN_PROBABILITY_OF_TWO } else { MIN_PROBABILITY };
-    let is_improbable = sum < min_probability * path.tokens.len() as f32;
+    let sum: f32 = path.log_probabilities.iter().map(|value| value.exp()).sum();
+    let min_mean = if letters <= 2 { MIN_PROBABILITY_OF_SHORT_TEXTS } else { MIN_PROBABILITY };
+    let is_improbable = sum < min_mean * path.tokens.len() as f32;
     is_improbable && (letters as f64) < MIN_LETTERS_PER_SECOND * samples_to_seconds(samples)
 }
 
-/// Whether the previous window already contains this token or a later one.
-fn is_transcribed(timed: &[Timed], token: &Timed) -> bool {
-    let is_same = |last: &Timed| token.token == last.token && token.time - last.time < EDGE;
-    timed.last().is_some_and(|last| last.time > token.time || is_same(last))
+/// Whether the tokens of the previous windows contain this token or end with a later one.
+fn is_transcribed(previous: &[TimedToken], token: &TimedToken) -> bool {
+    let is_same =
+        |last: &TimedToken| token.token == last.token && token.time - last.time < SEAM_TOLERANCE;
+    previous.last().is_some_and(|last| last.time > token.time || is_same(last))
 }
 
 #[cfg(test)]
@@ -337,16 +343,19 @@ mod tests {
         let path = |probabilities: &[f32]| BestPath {
             tokens: vec![1; probabilities.len()],
             states: (0..probabilities.len()).collect(),
-            log_probabilities: probabilities.iter().map(|own| own.ln()).collect(),
+            log_probabilities: probabilities.iter().map(|value| value.ln()).collect(),
             ..empty_path()
         };
-        let long = 5 * SAMPLE_RATE as usize;
+        let five_seconds = 5 * SAMPLE_RATE as usize;
         let noise =
             |probabilities: &[f32], text, samples| is_noise(&path(probabilities), text, samples);
-        assert!(noise(&[0.6; 6], "a be c", long) && noise(&[0.8, 0.9], "me", long));
-        // Speech has more letters, or higher probabilities. A short clip is not enough evidence.
-        assert!(!noise(&[0.6; 2], "abracadabra", long) && !noise(&[0.8; 5], "abode", long));
-        assert!(!noise(&[0.95], "a", long) && !noise(&[0.6], "a", long / 10));
-        assert!(!noise(&[], "", long));
+        assert!(noise(&[0.6; 6], "a be c", five_seconds) && noise(&[0.8, 0.9], "me", five_seconds));
+        // Speech has more letters, or higher probabilities. In half a second, one letter is enough.
+        assert!(
+            !noise(&[0.6; 2], "abracadabra", five_seconds)
+                && !noise(&[0.8; 5], "abode", five_seconds)
+        );
+        assert!(!noise(&[0.95], "a", five_seconds) && !noise(&[0.6], "a", five_seconds / 10));
+        assert!(!noise(&[], "", five_seconds));
     }
 }

@@ -2,13 +2,13 @@
 //! recording ends.
 //!
 //! The ASR models transcribe whole clips. So each pass transcribes a chunk together with the audio
-//! before it. The hypothesis of a pass may change words of the previous hypothesis. The
+//! before it. The text of a pass, its hypothesis, may change words of the previous hypothesis. The
 //! LocalAgreement-2 policy decides which words are final (Macháček, Dabre and Bojar 2023, "Turning
 //! Whisper into Real-Time Transcription System", arXiv 2307.14743). A word is final if two
-//! consecutive hypotheses agree on the text up to this word. The policy is a common baseline. It
-//! only needs the times of words.
+//! consecutive hypotheses agree on the text up to this word. The policy only needs the times of
+//! words.
 //!
-//! Departures:
+//! Departures from the paper's implementation:
 //! - The final words are found in the next hypothesis by alignment, not by equality (see
 //!   `agreement`).
 //! - The previous text is not used as a prompt.
@@ -34,7 +34,7 @@ use serde::Serialize;
 use super::transcript::{Segment, Transcript, Word, to_milliseconds};
 use super::{AsrModel, TranscribeOptions};
 use crate::error::{InferError, Result};
-use agreement::{agreed, known_words};
+use agreement::{count_agreed, count_known};
 use latency::Clock;
 pub use latency::Distribution;
 
@@ -43,9 +43,9 @@ const MIN_CHUNK_SECONDS: f64 = 0.1;
 /// The minimum fraction of the window to keep when audio is dropped, as context for words.
 const KEPT_FRACTION: f64 = 1.0 / 3.0;
 /// The minimum gap between two words that counts as a pause for dropping audio, in seconds.
-const PAUSE: f64 = 0.3;
-/// The length of the seam at the start of the kept audio, in seconds. Words in the seam may be
-/// truncated or transcribed again, so differences there cost little.
+const DROP_PAUSE: f64 = 0.3;
+/// The length of the seam in seconds: the start of the audio that remains after dropping. Words in
+/// the seam may be truncated or transcribed again, so differences there cost little.
 const SEAM: f64 = 0.5;
 /// The minimum length of audio without words at the end of a recording, in seconds, that is
 /// transcribed once more by itself.
@@ -61,7 +61,7 @@ pub struct StreamOptions {
     /// The chunk length in seconds: the audio to wait for before each pass.
     pub chunk_seconds: f64,
     /// The maximum length of the audio that each pass transcribes, in seconds. While no words
-    /// become final, the audio may grow up to the ASR model's maximum.
+    /// become final, the audio may grow to the ASR model's maximum.
     pub window_seconds: f64,
 }
 
@@ -75,17 +75,17 @@ impl StreamOptions {
         let Self { chunk_seconds: chunk, window_seconds: window } = *self;
         let refuse = |reason: String| Err(InferError::Transcribe { reason });
         if !(MIN_CHUNK_SECONDS..=max_seconds / 2.0).contains(&chunk) {
-            let longest = max_seconds / 2.0;
+            let max_chunk = max_seconds / 2.0;
             return refuse(format!(
                 "chunks of {chunk} s (--stream) are not supported; use {MIN_CHUNK_SECONDS} to \
-                 {longest:.0} s with this model"
+                 {max_chunk:.0} s with this model"
             ));
         }
         if !(chunk..=max_seconds - chunk).contains(&window) {
-            let longest = max_seconds - chunk;
+            let max_window = max_seconds - chunk;
             return refuse(format!(
-                "a window of {window} s (--stream-window) is not supported; use {chunk} to {longest} \
-                 s with chunks of {chunk} s and this model"
+                "a window of {window} s (--stream-window) is not supported; use {chunk} to \
+                 {max_window} s with chunks of {chunk} s and this model"
             ));
         }
         Ok(())
@@ -139,25 +139,31 @@ pub struct StreamUpdate<'a> {
 /// The state of a streamed recording.
 struct Stream {
     options: StreamOptions,
+    /// The maximum length of the ASR model's input.
     max_seconds: f64,
-    /// The audio of the next pass. It starts at sample `first` of the recording.
+    /// The audio of the next pass. It starts at sample `first_sample` of the recording.
     samples: Vec<f32>,
-    first: usize,
+    first_sample: usize,
+    /// The final words.
     words: Vec<FinalWord>,
-    /// The index in `words` of the first final word whose audio is still in `samples`.
+    /// The index in `words` of the first final word whose audio is still in `samples`. The final
+    /// words from this index on are the known words.
     known_from: usize,
-    /// The words of the last hypothesis after the final words.
-    rest: Vec<Word>,
-    rest_is_truncated: bool,
+    /// The words of the last hypothesis after the final words, which may still change.
+    provisional: Vec<Word>,
+    /// Whether the last hypothesis was truncated.
+    provisional_is_truncated: bool,
     /// Whether neither of the last two hypotheses had words after the final words.
     is_quiet: bool,
     clock: Clock,
     revised_words: usize,
+    /// Whether a truncated hypothesis gave final words.
     truncated: bool,
     decoded_again: bool,
-    /// Sums over the passes.
-    log_probability: f64,
-    no_speech: f64,
+    /// The sum of the mean log-probabilities of all passes.
+    log_probability_sum: f64,
+    /// The sum of the no-speech probabilities of all passes.
+    no_speech_sum: f64,
 }
 
 impl Stream {
@@ -166,24 +172,24 @@ impl Stream {
             options,
             max_seconds,
             samples: Vec::new(),
-            first: 0,
+            first_sample: 0,
             words: Vec::new(),
             known_from: 0,
-            rest: Vec::new(),
-            rest_is_truncated: false,
+            provisional: Vec::new(),
+            provisional_is_truncated: false,
             is_quiet: false,
             clock: Clock::default(),
             revised_words: 0,
             truncated: false,
             decoded_again: false,
-            log_probability: 0.0,
-            no_speech: 0.0,
+            log_probability_sum: 0.0,
+            no_speech_sum: 0.0,
         }
     }
 
     /// The seconds of the recording that have arrived.
     fn received_seconds(&self) -> f64 {
-        samples_to_seconds(self.first + self.samples.len())
+        samples_to_seconds(self.first_sample + self.samples.len())
     }
 
     /// Appends a chunk.
@@ -193,118 +199,125 @@ impl Stream {
 
     /// Processes the transcript of the samples and its computing time.
     fn update(&mut self, transcript: Transcript, compute_seconds: f64) -> StreamUpdate<'_> {
-        let (before, now) = (self.words.len(), self.received_seconds());
+        let (final_count, now) = (self.words.len(), self.received_seconds());
         self.clock.pass(now, compute_seconds);
         self.decoded_again |= transcript.decoded_again;
-        self.log_probability += f64::from(transcript.mean_log_probability);
-        self.no_speech += f64::from(transcript.no_speech_probability);
-        let from = samples_to_seconds(self.first);
+        self.log_probability_sum += f64::from(transcript.mean_log_probability);
+        self.no_speech_sum += f64::from(transcript.no_speech_probability);
+        let from = samples_to_seconds(self.first_sample);
         let mut hypothesis = transcript.words;
         hypothesis = hypothesis.into_iter().map(|word| word.shifted_by(from)).collect();
         let known: Vec<&Word> =
             self.words[self.known_from..].iter().map(|known| &known.word).collect();
-        let rest = hypothesis.split_off(known_words(&known, &hypothesis, from + SEAM));
-        let same = agreed(&self.rest, &rest);
-        self.revised_words += self.rest.len() - same;
-        self.is_quiet = self.rest.is_empty() && rest.is_empty();
-        (self.rest, self.rest_is_truncated) = (rest, transcript.truncated);
+        let provisional = hypothesis.split_off(count_known(&known, &hypothesis, from + SEAM));
+        let agreed = count_agreed(&self.provisional, &provisional);
+        self.revised_words += self.provisional.len() - agreed;
+        self.is_quiet = self.provisional.is_empty() && provisional.is_empty();
+        self.provisional = provisional;
+        self.provisional_is_truncated = transcript.truncated;
         if !transcript.truncated {
-            self.finalise(same);
+            self.finalise(agreed);
         }
         self.drop_audio();
-        StreamUpdate { received_seconds: now, new: &self.words[before..], rest: &self.rest }
+        StreamUpdate {
+            received_seconds: now,
+            new: &self.words[final_count..],
+            rest: &self.provisional,
+        }
     }
 
-    /// Makes the first `count` words of the rest final.
+    /// Makes the first `count` provisional words final.
     fn finalise(&mut self, count: usize) {
         let final_at = self.received_seconds();
         let latency = |word: &Word| self.clock.now - word.end;
-        let words = self.rest.drain(..count);
+        let words = self.provisional.drain(..count);
         self.words.extend(words.map(|word| FinalWord { latency: latency(&word), final_at, word }));
     }
 
     /// Drops audio at the front if the window is too long.
     fn drop_audio(&mut self) {
         let (now, window) = (self.received_seconds(), self.options.window_seconds);
-        // Unless the audio before `needed` is dropped, the next chunk does not fit the ASR model.
-        let needed = now + self.options.chunk_seconds - self.max_seconds;
+        // Unless the audio before `earliest` is dropped, the next chunk does not fit the ASR model.
+        let earliest = now + self.options.chunk_seconds - self.max_seconds;
         let skipped = self.is_quiet && self.skip_to_untranscribed(window * KEPT_FRACTION);
         if samples_to_seconds(self.samples.len()) <= window
-            || skipped && needed <= samples_to_seconds(self.first)
+            || skipped && earliest <= samples_to_seconds(self.first_sample)
         {
             return;
         }
         let latest = now - window * KEPT_FRACTION;
         if self.is_quiet && self.words.last().is_none_or(|last| last.word.end <= latest) {
             self.drop_until(latest);
-        } else if let Some(position) = self.position_to_drop(needed, latest) {
-            self.drop_until(position);
-        } else if needed > samples_to_seconds(self.first) {
+        } else if let Some(time) = self.time_to_drop(earliest, latest) {
+            self.drop_until(time);
+        } else if earliest > samples_to_seconds(self.first_sample) {
             // No two hypotheses agreed, but audio has to be dropped: its words become final without
             // agreement.
-            let count = self.rest.iter().take_while(|word| word.end <= latest).count();
-            self.truncated |= self.rest_is_truncated && count > 0;
+            let count = self.provisional.iter().take_while(|word| word.end <= latest).count();
+            self.truncated |= self.provisional_is_truncated && count > 0;
             self.finalise(count);
             let end = self.words.last().map_or(0.0, |last| last.word.end);
-            let position = self.rest.first().map_or(latest, |next| end.midpoint(next.start));
-            self.drop_until(position.clamp(needed, latest));
+            let next = self.provisional.first();
+            let time = next.map_or(latest, |next| end.midpoint(next.start));
+            self.drop_until(time.clamp(earliest, latest));
         }
     }
 
-    /// Drops all audio before the last final word if no words followed it for `min_seconds`.
-    /// Whisper may end a text early; it transcribes the later words if little audio precedes them.
-    /// Returns true if audio was dropped.
+    /// Drops all audio before the last final word if the audio after it has at least `min_seconds`
+    /// and no words. Whisper may end a text early; it transcribes the later words if little audio
+    /// precedes them. Returns true if audio was dropped.
     fn skip_to_untranscribed(&mut self, min_seconds: f64) -> bool {
         let Some(FinalWord { word, .. }) = self.words[self.known_from..].last() else {
             return false;
         };
         let start = word.start;
         let is_untranscribed =
-            self.rest.is_empty() && self.received_seconds() - word.end >= min_seconds;
-        let drops = is_untranscribed && seconds_to_samples(start) > self.first;
-        if drops {
+            self.provisional.is_empty() && self.received_seconds() - word.end >= min_seconds;
+        let can_drop = is_untranscribed && seconds_to_samples(start) > self.first_sample;
+        if can_drop {
             self.drop_until(start);
         }
-        drops
+        can_drop
     }
 
-    /// Returns the last position between `needed` and `latest` where audio may be dropped: in a
-    /// pause after a final word, or else at the start of a final word. `None` if there is no such
-    /// position.
-    fn position_to_drop(&self, needed: f64, latest: f64) -> Option<f64> {
-        let from = needed.max(samples_to_seconds(self.first) + SEAM);
+    /// Returns the last time between `earliest` and `latest` until which audio may be dropped: in a
+    /// pause after a final word, or else at the start of a final word; in seconds. `None` if there
+    /// is no such time.
+    fn time_to_drop(&self, earliest: f64, latest: f64) -> Option<f64> {
+        let from = earliest.max(samples_to_seconds(self.first_sample) + SEAM);
         let known = self.words[self.known_from..].iter().map(|known| &known.word);
-        let words: Vec<&Word> = known.chain(self.rest.first()).collect();
+        let words: Vec<&Word> = known.chain(self.provisional.first()).collect();
         let pairs = || words.windows(2).map(|pair| (pair[0], pair[1])).rev();
-        let is_allowed = |position: &f64| (from..=latest).contains(position);
-        let pauses = pairs().filter(|(before, after)| after.start - before.end >= PAUSE);
-        let mut positions = pauses.map(|(before, after)| before.end.midpoint(after.start));
+        let is_allowed = |time: &f64| (from..=latest).contains(time);
+        let pauses = pairs().filter(|(before, after)| after.start - before.end >= DROP_PAUSE);
+        let mut pause_times = pauses.map(|(before, after)| before.end.midpoint(after.start));
         // Without a pause, a word loses its beginning. A final word is already transcribed.
-        positions
+        pause_times
             .find(is_allowed)
             .or_else(|| pairs().map(|(before, _)| before.start).find(is_allowed))
     }
 
-    /// Drops the audio before a time in seconds, and removes the words that are no longer in it.
+    /// Drops the audio before a time in seconds. Words before this audio are no longer known words.
     fn drop_until(&mut self, time: f64) {
-        let count = seconds_to_samples(time).saturating_sub(self.first).min(self.samples.len());
+        let excess = seconds_to_samples(time).saturating_sub(self.first_sample);
+        let count = excess.min(self.samples.len());
         self.samples.drain(..count);
-        self.first += count;
-        // The remainder of a truncated word may be transcribed as a word, so the word is kept for
-        // comparison.
-        let from = samples_to_seconds(self.first) - SEAM;
+        self.first_sample += count;
+        // The remainder of a truncated word may be transcribed as a word, so the word stays a known
+        // word.
+        let from = samples_to_seconds(self.first_sample) - SEAM;
         let known = self.words[self.known_from..].iter();
         self.known_from += known.take_while(|known| known.word.end <= from).count();
     }
 
     /// Makes all words final at the end of the recording.
     fn end(&mut self) -> StreamUpdate<'_> {
-        let before = self.words.len();
-        self.truncated |= self.rest_is_truncated && !self.rest.is_empty();
-        self.finalise(self.rest.len());
+        let final_count = self.words.len();
+        self.truncated |= self.provisional_is_truncated && !self.provisional.is_empty();
+        self.finalise(self.provisional.len());
         StreamUpdate {
             received_seconds: self.received_seconds(),
-            new: &self.words[before..],
+            new: &self.words[final_count..],
             rest: &[],
         }
     }
@@ -318,11 +331,11 @@ impl Stream {
             transcript: Transcript {
                 text: texts.join(" "),
                 segments: segments(&self.words),
-                mean_log_probability: mean(self.log_probability),
-                no_speech_probability: mean(self.no_speech),
+                mean_log_probability: mean(self.log_probability_sum),
+                no_speech_probability: mean(self.no_speech_sum),
                 truncated: self.truncated,
                 decoded_again: self.decoded_again,
-                ..Transcript::empty(self.first + self.samples.len())
+                ..Transcript::empty(self.first_sample + self.samples.len())
             },
             words: self.words,
             passes,
@@ -335,8 +348,8 @@ impl Stream {
 
 impl AsrModel {
     /// Transcribes a recording in chunks. `read` appends samples at 16 kHz and returns `false` at
-    /// the end. `on_update` gets the result of each pass, and at the end the remaining words. Only
-    /// the audio of the current pass is kept in memory.
+    /// the end. `on_update` gets the result of each pass, and at the end the remaining words. The
+    /// memory holds only the audio of the current pass.
     ///
     /// # Errors
     /// The errors of [`StreamOptions::check`], [`AsrModel::transcribe`] and `read`.
@@ -365,19 +378,19 @@ fn run<E>(
     mut on_update: impl FnMut(&StreamUpdate<'_>),
 ) -> Result<StreamResult, E> {
     let chunk = seconds_to_samples(stream.options.chunk_seconds).max(1);
-    let (mut waiting, mut more) = (Vec::new(), true);
+    let (mut waiting, mut has_more) = (Vec::new(), true);
     loop {
-        while more && waiting.len() < chunk {
-            more = read(&mut waiting)?;
+        while has_more && waiting.len() < chunk {
+            has_more = read(&mut waiting)?;
         }
         let is_over = waiting.is_empty();
         if !is_over || stream.skip_to_untranscribed(MIN_UNTRANSCRIBED_SECONDS) {
             let length = waiting.len().min(chunk);
             stream.add(&waiting[..length]);
             waiting.drain(..length);
-            let started = Instant::now();
+            let start = Instant::now();
             let transcript = transcribe(&stream.samples)?;
-            on_update(&stream.update(transcript, started.elapsed().as_secs_f64()));
+            on_update(&stream.update(transcript, start.elapsed().as_secs_f64()));
         }
         if is_over {
             on_update(&stream.end());
@@ -386,7 +399,8 @@ fn run<E>(
     }
 }
 
-/// Splits words into short segments at pauses and ends of sentences.
+/// Splits words into segments at pauses and ends of sentences. A segment of several words is
+/// shorter than [`SEGMENT_SECONDS`].
 fn segments(words: &[FinalWord]) -> Vec<Segment> {
     let mut segments = Vec::<Segment>::new();
     let mut is_open = false;

@@ -34,7 +34,9 @@ pub struct WhisperAsr {
     pub(super) mel: LogMel,
     pub(super) tokenizer: SpeechTokenizer,
     pub(super) tokens: WhisperTokens,
+    /// The tokens that no text contains.
     suppressed: Vec<u32>,
+    /// The tokens that no text starts with.
     suppressed_at_start: Vec<u32>,
     /// The attention heads that give word times.
     alignment_heads: AlignmentHeads,
@@ -55,12 +57,13 @@ struct Clip<'a> {
 const MAX_TOKENS: usize = 224;
 /// The maximum number of tokens per second of English speech.
 const ENGLISH_TOKENS_PER_SECOND: f64 = 12.0;
-/// The maximum number of tokens per second for languages with several tokens per letter.
-const ANY_TOKENS_PER_SECOND: f64 = 45.0;
-/// The number of tokens that a text of any clip may have in addition to these rates.
+/// The maximum number of tokens per second for a multilingual model. Some languages have several
+/// tokens per letter.
+const MULTILINGUAL_TOKENS_PER_SECOND: f64 = 45.0;
+/// The number of tokens that every text may have in addition to these rates.
 const EXTRA_TOKENS: usize = 12;
-/// Silence after a clip with [`Padding::Short`], in samples. With less silence, the model repeats
-/// texts.
+/// The silence after a clip with [`Padding::Short`], in samples. With less silence, texts repeat
+/// themselves.
 pub(super) const SHORT_SILENCE: usize = 5 * SAMPLE_RATE as usize;
 
 impl WhisperAsr {
@@ -118,21 +121,21 @@ impl WhisperAsr {
             .enumerate()
             .map(|(i, clip)| Clip { samples: clip.as_ref(), boost: boost(i) })
             .collect();
-        let longest = self.whisper.config().max_samples();
-        if let Some(clip) = clips.iter().find(|clip| clip.samples.len() > longest) {
+        let max_samples = self.whisper.config().max_samples();
+        if let Some(clip) = clips.iter().find(|clip| clip.samples.len() > max_samples) {
             let seconds = samples_to_seconds(clip.samples.len());
             let reason = format!(
-                "a clip of {seconds:.1} s is too long; the model takes at most {:.0} s",
+                "a clip of {seconds:.1} s is too long; split it into clips of at most {:.0} s",
                 self.max_seconds()
             );
             return Err(InferError::Transcribe { reason });
         }
         if options.timestamps {
-            let whole = |clip: &Clip<'_>| {
+            let transcribe = |clip: &Clip<'_>| {
                 let options = TranscribeOptions { boost: clip.boost.cloned(), ..options.clone() };
                 self.transcribe_whole(clip.samples, &options)
             };
-            return clips.iter().map(whole).collect();
+            return clips.iter().map(transcribe).collect();
         }
         let mut transcripts: Vec<Transcript> =
             clips.iter().map(|clip| Transcript::empty(clip.samples.len())).collect();
@@ -156,9 +159,9 @@ impl WhisperAsr {
             let is_doubtful =
                 |i: &usize| transcripts[*i].truncated || transcripts[*i].is_doubtful();
             let doubtful: Vec<usize> = (0..clips.len()).filter(is_doubtful).collect();
-            let again: Vec<Clip<'_>> = doubtful.iter().map(|i| clips[*i]).collect();
-            let retried = self.transcripts(&again, Padding::Silence, options)?;
-            for (i, transcript) in doubtful.into_iter().zip(retried) {
+            let doubtful_clips: Vec<Clip<'_>> = doubtful.iter().map(|i| clips[*i]).collect();
+            let new_transcripts = self.transcripts(&doubtful_clips, Padding::Silence, options)?;
+            for (i, transcript) in doubtful.into_iter().zip(new_transcripts) {
                 transcripts[i] = Transcript { decoded_again: true, ..transcript };
             }
         }
@@ -185,7 +188,7 @@ impl WhisperAsr {
             let parts: Vec<Vec<Part>> = decoded
                 .iter()
                 .zip(&transcripts)
-                .map(|(decoded, transcript)| transcript.as_part(decoded))
+                .map(|(decoded, transcript)| transcript.as_parts(decoded))
                 .collect();
             let clips: Vec<(usize, &[Part])> = clips
                 .iter()
@@ -202,15 +205,15 @@ impl WhisperAsr {
 
     /// The log-mel frames of a clip with its padding.
     fn frames(&self, clip: &[f32], padding: Padding) -> Frames {
-        let longest = self.whisper.config().max_samples();
+        let max_samples = self.whisper.config().max_samples();
         match padding {
-            Padding::Silence => self.mel.frames(clip, longest),
-            Padding::Short => self.mel.frames(clip, (clip.len() + SHORT_SILENCE).min(longest)),
+            Padding::Silence => self.mel.frames(clip, max_samples),
+            Padding::Short => self.mel.frames(clip, (clip.len() + SHORT_SILENCE).min(max_samples)),
             Padding::Zeros => {
-                // The reference computes one more frame, of silence, and drops it.
+                // faster-whisper computes one more frame, of silence, and drops it.
                 let mut frames = self.mel.frames(clip, clip.len() + HOP);
                 frames.values.truncate(clip.len() / HOP * frames.bands);
-                frames.values.resize(longest / HOP * frames.bands, 0.0);
+                frames.values.resize(max_samples / HOP * frames.bands, 0.0);
                 frames
             }
         }
@@ -256,8 +259,11 @@ impl WhisperAsr {
 
     /// The maximum number of tokens in the text of a clip with this many samples.
     fn max_tokens(&self, samples: usize, options: &TranscribeOptions) -> usize {
-        let rate =
-            if self.multilingual { ANY_TOKENS_PER_SECOND } else { ENGLISH_TOKENS_PER_SECOND };
+        let rate = if self.multilingual {
+            MULTILINGUAL_TOKENS_PER_SECOND
+        } else {
+            ENGLISH_TOKENS_PER_SECOND
+        };
         let seconds = samples_to_seconds(samples);
         // Timestamps are tokens, too.
         let extra = EXTRA_TOKENS * if options.timestamps { 2 } else { 1 };
@@ -285,7 +291,10 @@ impl WhisperAsr {
             }
             (Some(language), true) => match self.tokenizer.id_of(&format!("<|{language}|>")) {
                 Some(token) if self.tokens.is_language(token) => Ok(Some((token, options.task))),
-                _ => refuse(format!("the model does not support the language `{language}`")),
+                _ => refuse(format!(
+                    "the model does not support the language `{language}`; use a language code \
+                     such as `en`"
+                )),
             },
         }
     }

@@ -17,7 +17,7 @@ use engram_models::weights::Weights;
 use super::identity::{Identity, Inputs};
 use super::layout::Layout;
 use super::text::{batches_of_tokens, tensor_error};
-use super::tokenizer::{TokenizerConfig, adapted, text_form};
+use super::tokenizer::{TokenizerConfig, adapt_tokenizer_json, text_form};
 use crate::error::{InferError, Result};
 use crate::pretrained::PretrainedFolder;
 
@@ -51,11 +51,11 @@ impl ClipModel {
         let tokenizer = folder.tokenizer()?;
         let weights = folder.weights()?;
         let json = std::fs::read(&tokenizer).map_err(InferError::io(&tokenizer))?;
-        let json = adapted(json, tokenizer_config.as_ref(), settings.do_lower_case);
+        let json = adapt_tokenizer_json(json, tokenizer_config.as_ref(), settings.do_lower_case);
         let tokenizer = SegmentTokenizer::from_bytes(&tokenizer, &json)?;
         tokenizer.check_fits(config.text_config.vocab_size, None)?;
-        let (end, expected) = (tokenizer.special().sep, config.text_config.end_of_text());
-        if expected.is_some_and(|expected| expected != end) {
+        let (end, expected_end) = (tokenizer.special().sep, config.text_config.end_of_text());
+        if expected_end.is_some_and(|expected| expected != end) {
             let reason = format!(
                 "has the end-of-text token {}, but its tokenizer has {end}; use both files of the \
                  same model",
@@ -63,15 +63,15 @@ impl ClipModel {
             );
             return Err(InferError::Encoder { name: config_path.display().to_string(), reason });
         }
-        let preprocessing = processor(&config.vision_config, config_path, &folder)?;
+        let preprocessing = checked_preprocessing(&config.vision_config, config_path, &folder)?;
         let frozen = vec![ParameterGroup::all_frozen()];
         let builder = ParameterBuilder::new(0, frozen, &Compute::cpu());
         let source = Arc::new(Weights::open(&weights.path)?);
         let clip = Clip::new(&config, &builder.with_weights(source))?;
         let forms = PromptChoice::ROLES.map(|role| {
-            form(&clip, &settings, settings.task_length(&role), tokenizer_config.as_ref())
+            clip_text_form(&clip, &settings, settings.task_length(&role), tokenizer_config.as_ref())
         });
-        let identity = Inputs::of_config(&config_json(config_path)?)
+        let identity = Inputs::of_config(&read_text(config_path)?)
             .texts(&json, &forms, &layout.prompts)
             .images(&preprocessing)
             .with_weights(weights.sha256);
@@ -84,7 +84,8 @@ impl ClipModel {
     /// Sets the length limit for all further texts to the limit of queries or of documents.
     pub(super) fn set_role(&mut self, choice: &PromptChoice) {
         let task_length = self.settings.task_length(choice);
-        self.form = form(&self.clip, &self.settings, task_length, self.tokenizer_config.as_ref());
+        let tokenizer_config = self.tokenizer_config.as_ref();
+        self.form = clip_text_form(&self.clip, &self.settings, task_length, tokenizer_config);
     }
 
     /// Tokenizes a text as `<|startoftext|> text <|endoftext|>`.
@@ -107,7 +108,7 @@ impl ClipModel {
     }
 }
 
-fn config_json(path: &Path) -> Result<String> {
+fn read_text(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).map_err(InferError::io(path))
 }
 
@@ -116,12 +117,12 @@ impl ClipImageModel {
     pub(super) fn open(folder: &PretrainedFolder, config_path: &Path) -> Result<(Self, Identity)> {
         let config = ClipVisionConfig::read(config_path)?;
         let weights = folder.weights()?;
-        let preprocessing = processor(&config, config_path, folder)?;
+        let preprocessing = checked_preprocessing(&config, config_path, folder)?;
         let frozen = vec![ParameterGroup::all_frozen()];
         let builder = ParameterBuilder::new(0, frozen, &Compute::cpu());
         let source = Arc::new(Weights::open(&weights.path)?);
         let vision = ClipVision::new(&config, &builder.with_weights(source))?;
-        let inputs = Inputs::of_config(&config_json(config_path)?).images(&preprocessing);
+        let inputs = Inputs::of_config(&read_text(config_path)?).images(&preprocessing);
         Ok((Self { vision, preprocessing }, inputs.with_weights(weights.sha256)))
     }
 
@@ -148,19 +149,20 @@ impl ClipImageModel {
     }
 }
 
-/// The conversion of texts to tokens.
-fn form(
+/// The settings for tokenizing texts, limited to CLIP's positions. `task_length` is the limit for
+/// queries or documents; `None` if the model has none.
+fn clip_text_form(
     clip: &Clip,
     settings: &TransformerSettings,
     task_length: Option<usize>,
     config: Option<&TokenizerConfig>,
 ) -> TextForm {
-    let longest = clip.config().text_config.max_position_embeddings;
-    text_form(settings, task_length, config, longest, Some(longest))
+    let positions = clip.config().text_config.max_position_embeddings;
+    text_form(settings, task_length, config, positions, Some(positions))
 }
 
 /// Reads the image processor of a model and checks that its output size matches the model.
-fn processor(
+fn checked_preprocessing(
     config: &ClipVisionConfig,
     config_path: &Path,
     folder: &PretrainedFolder,
@@ -169,10 +171,11 @@ fn processor(
     let size = config.image_size;
     let fits = preprocessing
         .output_size()
-        .is_some_and(|(height, width)| [height, width].map(|edge| edge as usize) == [size; 2]);
+        .is_some_and(|(height, width)| [height, width].map(|side| side as usize) == [size; 2]);
     if !fits {
         let reason = format!(
-            "does not produce images of {size} x {size} pixels, which {} requires",
+            "does not produce images of {size} x {size} pixels, which {} requires; use both files \
+             of the same model",
             config_path.display()
         );
         return Err(InferError::Encoder { name: processor.display().to_string(), reason });

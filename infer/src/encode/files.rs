@@ -10,7 +10,7 @@ use engram_models::similarity::Pooling;
 use engram_models::text_encoder::{TextEncoder, TextEncoderConfig};
 
 use super::layout::Layout;
-use super::tokenizer::{TokenizerConfig, adapted};
+use super::tokenizer::{TokenizerConfig, adapt_tokenizer_json};
 use crate::digest;
 use crate::error::{InferError, Result};
 use crate::pretrained::{PretrainedFolder, PretrainedWeights};
@@ -30,7 +30,8 @@ pub struct EncoderFiles {
     pub tokenizer: Arc<SegmentTokenizer>,
     /// The name of the configuration in messages.
     pub name: String,
-    /// The pooling to train a bi-encoder with; `None` if the published pooling cannot be trained.
+    /// The pooling to train a bi-encoder with; `None` if bi-encoders do not support the published
+    /// pooling.
     pub pooling: Option<Pooling>,
 }
 
@@ -57,8 +58,9 @@ impl EncoderFiles {
         let tokenizer_config = TokenizerConfig::read(&folder)?;
         let tokenizer = folder.tokenizer()?;
         let weights = folder.weights()?;
-        let adapt =
-            |json: Vec<u8>| adapted(json, tokenizer_config.as_ref(), settings.do_lower_case);
+        let adapt = |json: Vec<u8>| {
+            adapt_tokenizer_json(json, tokenizer_config.as_ref(), settings.do_lower_case)
+        };
         let files = Self::read(&config, &tokenizer, adapt)?;
         Ok(Self { weights: Some(weights), pooling: layout.trainable_pooling()?, ..files })
     }
@@ -97,7 +99,7 @@ impl EncoderFiles {
         Ok(Self { config_json, tokenizer_json, weights, config, tokenizer, name, pooling })
     }
 
-    /// The names and SHA-256 of the files.
+    /// The SHA-256 of each file, by what the file contains, such as `tokenizer`.
     pub fn inputs(&self) -> BTreeMap<String, String> {
         let mut inputs = BTreeMap::from([
             ("model configuration".into(), digest::of_bytes(&self.config_json)),

@@ -18,15 +18,15 @@ pub(super) struct Identity {
     pub(super) inputs_sha256: String,
 }
 
-/// All inputs that change a vector, apart from weights and modules, as JSON.
+/// The settings and files that change a vector, apart from weights and modules, as JSON.
 ///
 /// A memory stores the hash of this JSON, and refuses a model with another hash. So the JSON of an
-/// unchanged model must not change: omit a new field at its default value. A test compares a known
-/// hash.
+/// unchanged model must stay the same: leave out a new field while it has its default value. A test
+/// compares a known hash.
 pub(super) struct Inputs(Map<String, Value>);
 
 /// The keys of a `config.json` that no encoder reads, at any level.
-const UNUSED: [&str; 5] =
+const UNUSED_KEYS: [&str; 5] =
     ["_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version"];
 
 impl Inputs {
@@ -42,9 +42,10 @@ impl Inputs {
         Self(Map::from_iter([("graph".to_owned(), sha256.into())]))
     }
 
-    /// Adds a tokenizer's content, its use for each role of a text, and the prompts.
-    pub(super) fn texts(mut self, tokenizer: &[u8], forms: &[TextForm], prompts: &Prompts) -> Self {
-        self.0.insert("tokenizer".to_owned(), digest::of_bytes(tokenizer).into());
+    /// Adds the hash of a `tokenizer.json`, the tokenizer settings for each role (query, document,
+    /// or neither), and the prompts.
+    pub(super) fn texts(mut self, json: &[u8], forms: &[TextForm], prompts: &Prompts) -> Self {
+        self.0.insert("tokenizer".to_owned(), digest::of_bytes(json).into());
         self.add("forms", &forms);
         self.add("prompts", prompts);
         self
@@ -71,6 +72,6 @@ impl Inputs {
 
 fn remove_unused(config: &mut Value) {
     let Some(config) = config.as_object_mut() else { return };
-    config.retain(|key, _| !UNUSED.contains(&key.as_str()));
+    config.retain(|key, _| !UNUSED_KEYS.contains(&key.as_str()));
     config.values_mut().for_each(remove_unused);
 }

@@ -20,21 +20,22 @@ pub(super) struct ImageModel {
 }
 
 impl ImageModel {
-    /// Builds the model from its graph and the files from `find`. Returns the model and its
-    /// identity.
+    /// Builds the model from its graph file. `find` returns the path of another file of the model.
+    /// Returns the model and its identity.
     pub(super) fn open(
-        ops: &Path,
+        graph: &Path,
         find: &dyn Fn(&str) -> Result<PathBuf, DataError>,
     ) -> Result<(Self, Identity)> {
         let weights = find(WEIGHTS_FILE)?;
-        let network = MobileNet::read(ops, &weights)?;
+        let network = MobileNet::read(graph, &weights)?;
         let (height, width) = network.image_size();
         // `MobileNet` has checked that the image sides are small.
         let size = Resize::Exact { height: height as u32, width: width as u32 };
         let preprocessing = Preprocessing { resize: Some(size), ..Preprocessing::mobilenet() };
         let hash = |file: &Path| digest::of_file(file).map_err(InferError::io(file));
-        let ((_, graph), (_, weights)) = (hash(ops)?, hash(&weights)?);
-        let identity = Inputs::of_graph(&graph).images(&preprocessing).with_weights(weights);
+        let ((_, graph_sha256), (_, weights_sha256)) = (hash(graph)?, hash(&weights)?);
+        let inputs = Inputs::of_graph(&graph_sha256).images(&preprocessing);
+        let identity = inputs.with_weights(weights_sha256);
         Ok((Self { network, preprocessing }, identity))
     }
 

@@ -49,7 +49,7 @@ impl JointEncoder {
         let any = |supports: fn(Modalities) -> bool| {
             self.parts.iter().any(|part| supports(part.modalities()))
         };
-        Modalities { text: any(|own| own.text), images: any(|own| own.images) }
+        Modalities { text: any(|part| part.text), images: any(|part| part.images) }
     }
 
     /// Prepares an item for each encoder.
@@ -69,8 +69,8 @@ impl JointEncoder {
         let mut vectors = vec![0.0; items.len() * width];
         let mut column = 0;
         for (i, part) in self.parts.iter().enumerate() {
-            let own: Vec<&Prepared> = items.iter().map(|item| &item.0[i]).collect();
-            let encoded = part.encode(&own)?;
+            let part_items: Vec<&Prepared> = items.iter().map(|item| &item.0[i]).collect();
+            let encoded = part.encode(&part_items)?;
             for (row, vector) in vectors.chunks_mut(width).zip(encoded.chunks(part.width())) {
                 row[column..column + part.width()].copy_from_slice(vector);
             }

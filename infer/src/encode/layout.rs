@@ -40,22 +40,22 @@ impl Layout {
         let Some((text, name)) = folder.optional_text(MODULES)? else {
             let modules = modules::default_modules();
             let layout = Self { folder, modules, modules_json: None, prompts };
-            layout.check_plain()?;
+            layout.check_mean_pooling()?;
             return Ok(Self { prompts: Prompts::default(), ..layout });
         };
         let modules = modules::parse(&text, &name)?;
         Ok(Self { folder, modules, modules_json: Some(name), prompts })
     }
 
-    /// Returns an error if `modules.json` is missing, but other settings files require more than
-    /// mean pooling. sentence-transformers ignores these files if there is no `modules.json`.
-    fn check_plain(&self) -> Result<()> {
-        let is_plain = match self.folder.optional_text(POOLING)? {
+    /// For a folder without `modules.json`: returns an error if other settings files require more
+    /// than mean pooling. sentence-transformers would ignore these files.
+    fn check_mean_pooling(&self) -> Result<()> {
+        let is_mean_pooling = match self.folder.optional_text(POOLING)? {
             None => true,
             Some((text, name)) => PoolingConfig::parse(&text, &name)? == PoolingConfig::default(),
         };
         let settings = self.settings(false)?;
-        let file = match (is_plain, settings == TransformerSettings::default()) {
+        let file = match (is_mean_pooling, settings == TransformerSettings::default()) {
             (false, _) => POOLING,
             (true, false) => TransformerSettings::FILES[0],
             (true, true) if self.prompts.has_prompts() => PROMPTS,
@@ -85,13 +85,13 @@ impl Layout {
     /// that sentence-transformers would load as a text encoder.
     pub(super) fn settings(&self, is_clip: bool) -> Result<TransformerSettings> {
         let settings = self.settings_file()?;
-        let names_modalities =
+        let has_modality_config =
             settings.as_ref().is_some_and(|(text, _)| text.contains("modality_config"));
-        let needs_modalities =
+        let needs_modality_config =
             is_clip && self.has_modules() && self.modules[0].kind == ModuleKind::Transformer;
-        if needs_modalities && !names_modalities {
+        if needs_modality_config && !has_modality_config {
             let file = TransformerSettings::FILES[0];
-            return Err(self.refuse(&format!(
+            return Err(self.unsupported(&format!(
                 "the Transformer module is CLIP, but {file} has no `modality_config`, so \
                  sentence-transformers would load a text encoder; download {file} of the same model"
             )));
@@ -105,10 +105,10 @@ impl Layout {
     /// The text and name of the first settings file that exists. Without `modules.json`, only the
     /// first file name is tried.
     fn settings_file(&self) -> Result<Option<(String, String)>> {
-        let names = if self.has_modules() { TransformerSettings::FILES.len() } else { 1 };
-        for file in &TransformerSettings::FILES[..names] {
-            if let Some(found) = self.transformer().optional_text(file)? {
-                return Ok(Some(found));
+        let file_count = if self.has_modules() { TransformerSettings::FILES.len() } else { 1 };
+        for file in &TransformerSettings::FILES[..file_count] {
+            if let Some(settings) = self.transformer().optional_text(file)? {
+                return Ok(Some(settings));
             }
         }
         Ok(None)
@@ -126,17 +126,17 @@ impl Layout {
             return Ok((vec![mean], String::new()));
         }
         let name = self.modules_json.as_deref().unwrap_or(MODULES);
-        let (mut built, mut identity) = (Vec::new(), String::new());
+        let (mut modules, mut identity) = (Vec::new(), String::new());
         for module in &self.modules[1..] {
             let folder = self.folder.within(&module.path);
-            let config = || -> Result<(String, String)> {
+            let read_config = || -> Result<(String, String)> {
                 let path = folder.file("config.json")?;
                 let text = std::fs::read_to_string(&path).map_err(InferError::io(&path))?;
                 Ok((text, path.display().to_string()))
             };
-            built.push(match module.kind {
+            modules.push(match module.kind {
                 ModuleKind::Pooling => {
-                    let (text, name) = config()?;
+                    let (text, name) = read_config()?;
                     let pooling = PoolingConfig::parse(&text, &name)?;
                     if pooling != PoolingConfig::default() {
                         identity.push_str(&format!("{pooling:?}\n"));
@@ -144,13 +144,13 @@ impl Layout {
                     SentenceModule::pooling(pooling, &name)
                 }
                 ModuleKind::Dense => {
-                    let ((text, name), weights) = (config()?, folder.weights()?);
+                    let ((text, name), weights) = (read_config()?, folder.weights()?);
                     let dense = DenseConfig::parse(&text, &name)?;
                     identity.push_str(&format!("{dense:?} {}\n", weights.sha256));
                     SentenceModule::dense(dense, &weights.path, &name)?
                 }
                 ModuleKind::LayerNorm => {
-                    let ((text, name), weights) = (config()?, folder.weights()?);
+                    let ((text, name), weights) = (read_config()?, folder.weights()?);
                     identity.push_str(&format!("LayerNorm {}\n", weights.sha256));
                     SentenceModule::layer_norm(&text, &weights.path, &name)?
                 }
@@ -166,7 +166,7 @@ impl Layout {
                 ModuleKind::Transformer | ModuleKind::Clip => continue,
             });
         }
-        Ok((built, identity))
+        Ok((modules, identity))
     }
 
     /// The pooling of the sentence encoder, for training a bi-encoder; `None` if bi-encoders do not
@@ -198,17 +198,22 @@ impl Layout {
     pub(super) fn check_clip(&self) -> Result<()> {
         for module in &self.modules[1..] {
             if !matches!(module.kind, ModuleKind::Normalize | ModuleKind::Dropout) {
-                let reason = format!("the module {:?} after CLIP is not supported", module.kind);
-                return Err(self.refuse(&reason));
+                let reason = format!(
+                    "the module {:?} after CLIP is not supported; use another model",
+                    module.kind
+                );
+                return Err(self.unsupported(&reason));
             }
         }
         match self.prompts.truncate_dim {
-            Some(_) => Err(self.refuse("`truncate_dim` is not supported for CLIP")),
+            Some(_) => {
+                Err(self.unsupported("`truncate_dim` is not supported for CLIP; use another model"))
+            }
             None => Ok(()),
         }
     }
 
-    fn refuse(&self, reason: &str) -> InferError {
+    fn unsupported(&self, reason: &str) -> InferError {
         let name = self.modules_json.clone().unwrap_or_else(|| self.folder.name_of(MODULES));
         InferError::Encoder { name, reason: reason.to_owned() }
     }

@@ -27,7 +27,7 @@ pub(super) struct TextModel {
     tokenizer: Arc<SegmentTokenizer>,
     settings: TransformerSettings,
     tokenizer_config: Option<TokenizerConfig>,
-    /// The maximum length in `config.json`.
+    /// The maximum text length in `config.json`, in tokens.
     default_limit: usize,
     /// The number of position embeddings; `None` for a model without a position table.
     positions: Option<usize>,
@@ -37,8 +37,9 @@ pub(super) struct TextModel {
 }
 
 impl TextModel {
-    /// Builds the model of a folder. Also returns its identity: the SHA-256 of its weights,
-    /// its modules and `do_lower_case`. With mean pooling only, it is the hash of the weights file.
+    /// Builds the model of a folder. Returns the model and its identity. The identity's `sha256`
+    /// covers the weights, the modules and `do_lower_case`. For mean pooling without
+    /// `do_lower_case`, it is the hash of the weights file.
     pub(super) fn open(layout: &Layout) -> Result<(Self, Identity)> {
         let files = EncoderFiles::of_layout(layout)?;
         let settings = layout.settings(false)?;
@@ -46,16 +47,16 @@ impl TextModel {
         let frozen = vec![ParameterGroup::all_frozen()];
         let builder = ParameterBuilder::new(0, frozen, &Compute::cpu());
         let encoder = files.build(&builder)?;
-        let (modules, mut of_modules) = layout.modules()?;
+        let (modules, mut module_identity) = layout.modules()?;
         if settings.do_lower_case {
-            of_modules.push_str("do_lower_case\n");
+            module_identity.push_str("do_lower_case\n");
         }
         let encoder = SentenceEncoder::new(encoder, modules, layout.prompts.truncate_dim)?;
         let weights = files.weights_sha256().unwrap_or_default();
-        let sha256 = if of_modules.is_empty() {
+        let sha256 = if module_identity.is_empty() {
             weights.to_owned()
         } else {
-            digest::of_bytes(format!("{weights}\n{of_modules}"))
+            digest::of_bytes(format!("{weights}\n{module_identity}"))
         };
         let (default_limit, positions) = (files.config.max_length(), files.config.max_positions());
         let config = tokenizer_config.as_ref();
@@ -122,20 +123,21 @@ impl TextModel {
     }
 }
 
-/// Splits texts into batches of at most about [`BATCH_TOKENS`] tokens.
+/// Splits texts into batches of at most [`BATCH_TOKENS`] tokens. A longer text is a batch of its
+/// own.
 pub(super) fn batches_of_tokens<'a, 'b>(
     texts: &'a [&'b [u32]],
 ) -> impl Iterator<Item = &'a [&'b [u32]]> {
-    let mut rest = texts;
+    let mut remaining = texts;
     std::iter::from_fn(move || {
         let mut tokens = 0;
         let fits = |text: &&&[u32]| {
             tokens += text.len();
             tokens <= BATCH_TOKENS
         };
-        let count = rest.iter().take_while(fits).count().max(1).min(rest.len());
-        let (batch, others) = rest.split_at(count);
-        rest = others;
+        let count = remaining.iter().take_while(fits).count().max(1).min(remaining.len());
+        let (batch, later) = remaining.split_at(count);
+        remaining = later;
         (!batch.is_empty()).then_some(batch)
     })
 }

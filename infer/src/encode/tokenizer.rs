@@ -29,15 +29,15 @@ impl TokenizerConfig {
         let Some((text, name)) = folder.optional_text("tokenizer_config.json")? else {
             return Ok(None);
         };
-        let read = serde_json::from_str(&text).map_err(|error| InferError::Encoder {
+        let config = serde_json::from_str(&text).map_err(|error| InferError::Encoder {
             name,
             reason: format!("is not a tokenizer configuration: {error}; download the file again"),
         });
-        read.map(Some)
+        config.map(Some)
     }
 
-    fn is_of(&self, kind: &str) -> bool {
-        self.tokenizer_class.as_ref().is_some_and(|class| class.starts_with(kind))
+    fn has_class(&self, prefix: &str) -> bool {
+        self.tokenizer_class.as_ref().is_some_and(|class| class.starts_with(prefix))
     }
 
     /// The maximum number of tokens; `None` for no limit.
@@ -48,16 +48,16 @@ impl TokenizerConfig {
     }
 }
 
-/// The content of `tokenizer.json` with the changes that transformers makes. For a `BertTokenizer`,
-/// the normalizer and pre-tokenizer of `tokenizer_config.json` replace those in the file. With
-/// `do_lower_case` of sentence-transformers, texts are lower-cased first.
-pub(super) fn adapted(
+/// Returns the content of `tokenizer.json` with the changes that transformers makes. For a
+/// `BertTokenizer`, the settings in `tokenizer_config.json` determine the normalizer and
+/// pre-tokenizer. With `do_lower_case` of sentence-transformers, texts are lower-cased first.
+pub(super) fn adapt_tokenizer_json(
     json: Vec<u8>,
     config: Option<&TokenizerConfig>,
     do_lower_case: bool,
 ) -> Vec<u8> {
-    let is_bert = config.is_some_and(|config| config.is_of("BertTokenizer"));
-    let is_deberta = config.is_some_and(|config| config.is_of("DebertaV2Tokenizer"));
+    let is_bert = config.is_some_and(|config| config.has_class("BertTokenizer"));
+    let is_deberta = config.is_some_and(|config| config.has_class("DebertaV2Tokenizer"));
     // The later reader of the file reports invalid JSON.
     let Ok(mut tokenizer) = serde_json::from_slice::<Value>(&json) else { return json };
     if !tokenizer.is_object() {
@@ -68,30 +68,32 @@ pub(super) fn adapted(
         changed |= tokenizer[key] != value;
         tokenizer[key] = value;
     };
-    let tokenizer_lowers = config.and_then(|config| config.do_lower_case);
+    let config_lowercases = config.and_then(|config| config.do_lower_case);
     if let Some(config) = config.filter(|_| is_bert && tokenizer["model"]["type"] == "WordPiece") {
         let normalizer = json!({
             "type": "BertNormalizer",
             "clean_text": true,
             "handle_chinese_chars": config.tokenize_chinese_chars.unwrap_or(true),
             "strip_accents": config.strip_accents,
-            "lowercase": tokenizer_lowers.unwrap_or(true),
+            "lowercase": config_lowercases.unwrap_or(true),
         });
         set(&mut tokenizer, "normalizer", normalizer);
         set(&mut tokenizer, "pre_tokenizer", json!({"type": "BertPreTokenizer"}));
     }
-    let lowers = do_lower_case || (is_deberta && tokenizer_lowers == Some(true));
-    if lowers && !has_lowercase(&tokenizer["normalizer"]) {
-        let lower = json!({"type": "Lowercase"});
+    let lowercases = do_lower_case || (is_deberta && config_lowercases == Some(true));
+    if lowercases && !has_lowercase(&tokenizer["normalizer"]) {
+        let lowercase = json!({"type": "Lowercase"});
         let normalizer = match tokenizer["normalizer"].take() {
-            Value::Null => lower,
-            Value::Object(mut own) if own.get("type").is_some_and(|kind| kind == "Sequence") => {
-                if let Some(Value::Array(inner)) = own.get_mut("normalizers") {
-                    inner.insert(0, lower);
+            Value::Null => lowercase,
+            Value::Object(mut sequence)
+                if sequence.get("type").is_some_and(|kind| kind == "Sequence") =>
+            {
+                if let Some(Value::Array(normalizers)) = sequence.get_mut("normalizers") {
+                    normalizers.insert(0, lowercase);
                 }
-                Value::Object(own)
+                Value::Object(sequence)
             }
-            own => json!({"type": "Sequence", "normalizers": [lower, own]}),
+            single => json!({"type": "Sequence", "normalizers": [lowercase, single]}),
         };
         set(&mut tokenizer, "normalizer", normalizer);
     }
@@ -100,9 +102,11 @@ pub(super) fn adapted(
 
 /// Whether a normalizer is `Lowercase`, or a sequence that contains it.
 fn has_lowercase(normalizer: &Value) -> bool {
-    let is_lowercase = |one: &Value| one["type"] == "Lowercase";
+    let is_lowercase = |normalizer: &Value| normalizer["type"] == "Lowercase";
     is_lowercase(normalizer)
-        || normalizer["normalizers"].as_array().is_some_and(|inner| inner.iter().any(is_lowercase))
+        || normalizer["normalizers"]
+            .as_array()
+            .is_some_and(|sequence| sequence.iter().any(is_lowercase))
 }
 
 /// Returns the settings for tokenizing texts. `task_length` is a limit for queries or documents;
@@ -127,7 +131,7 @@ pub(super) fn text_form(
         // These classes add special tokens with the post-processor in `tokenizer.json`. Other
         // classes add their own special tokens.
         use_post_processor: config.is_some_and(|config| {
-            config.is_of("PreTrainedTokenizerFast") || config.is_of("TokenizersBackend")
+            config.has_class("PreTrainedTokenizerFast") || config.has_class("TokenizersBackend")
         }),
     }
 }
@@ -141,35 +145,36 @@ mod tests {
     }
 
     #[test]
-    fn a_bert_tokenizer_is_built_by_its_configuration() {
+    fn tokenizer_config_sets_the_normalizer_of_a_bert_tokenizer() {
         let json = json!({"normalizer": null, "pre_tokenizer": {"type": "BertPreTokenizer"},
                           "model": {"type": "WordPiece"}});
         let bytes = json.to_string().into_bytes();
-        assert_eq!(adapted(bytes.clone(), None, false), bytes);
+        assert_eq!(adapt_tokenizer_json(bytes.clone(), None, false), bytes);
         let cased = config(r#"{"tokenizer_class": "BertTokenizerFast", "do_lower_case": false}"#);
-        let made: Value =
-            serde_json::from_slice(&adapted(bytes.clone(), Some(&cased), false)).expect("JSON");
-        assert_eq!(made["normalizer"]["lowercase"], false);
-        let lower: Value =
-            serde_json::from_slice(&adapted(bytes, Some(&cased), true)).expect("JSON");
-        assert_eq!(lower["normalizer"]["normalizers"][0]["type"], "Lowercase");
-        assert_eq!(lower["normalizer"]["normalizers"][1]["lowercase"], false);
-        assert_eq!(adapted(b"[".to_vec(), Some(&cased), true), b"[");
+        let unchanged_case: Value =
+            serde_json::from_slice(&adapt_tokenizer_json(bytes.clone(), Some(&cased), false))
+                .expect("JSON");
+        assert_eq!(unchanged_case["normalizer"]["lowercase"], false);
+        let lowercased: Value =
+            serde_json::from_slice(&adapt_tokenizer_json(bytes, Some(&cased), true)).expect("JSON");
+        assert_eq!(lowercased["normalizer"]["normalizers"][0]["type"], "Lowercase");
+        assert_eq!(lowercased["normalizer"]["normalizers"][1]["lowercase"], false);
+        assert_eq!(adapt_tokenizer_json(b"[".to_vec(), Some(&cased), true), b"[");
     }
 
     #[test]
     fn the_most_specific_length_limit_applies() {
-        let longest = |settings: Option<usize>, task, text: &str, table| {
-            let settings = TransformerSettings { max_seq_length: settings, ..Default::default() };
-            text_form(&settings, task, Some(&config(text)), 512, table).max_length
+        let limit = |max_seq_length: Option<usize>, task, tokenizer_config: &str, positions| {
+            let settings = TransformerSettings { max_seq_length, ..Default::default() };
+            text_form(&settings, task, Some(&config(tokenizer_config)), 512, positions).max_length
         };
-        assert_eq!(longest(None, None, "{}", Some(512)), 512);
-        assert_eq!(longest(None, None, r#"{"model_max_length": 1e30}"#, None), 512);
-        assert_eq!(longest(None, None, r#"{"model_max_length": 128}"#, Some(512)), 128);
-        assert_eq!(longest(None, None, r#"{"max_len": 128}"#, Some(512)), 128);
-        assert_eq!(longest(Some(256), None, r#"{"model_max_length": 128}"#, Some(512)), 256);
-        assert_eq!(longest(Some(900), None, "{}", Some(512)), 512);
-        assert_eq!(longest(Some(900), None, "{}", None), 900);
-        assert_eq!(longest(Some(256), Some(32), "{}", Some(512)), 32);
+        assert_eq!(limit(None, None, "{}", Some(512)), 512);
+        assert_eq!(limit(None, None, r#"{"model_max_length": 1e30}"#, None), 512);
+        assert_eq!(limit(None, None, r#"{"model_max_length": 128}"#, Some(512)), 128);
+        assert_eq!(limit(None, None, r#"{"max_len": 128}"#, Some(512)), 128);
+        assert_eq!(limit(Some(256), None, r#"{"model_max_length": 128}"#, Some(512)), 256);
+        assert_eq!(limit(Some(900), None, "{}", Some(512)), 512);
+        assert_eq!(limit(Some(900), None, "{}", None), 900);
+        assert_eq!(limit(Some(256), Some(32), "{}", Some(512)), 32);
     }
 }

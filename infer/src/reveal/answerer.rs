@@ -134,8 +134,11 @@ pub struct Detail {
 pub struct Answerer {
     model: Reveal,
     encoding: Arc<Encoding>,
+    /// `None` if the answers use no memory.
     retriever: Option<Retriever>,
+    /// The number of retrieved entries per answer.
     k: usize,
+    /// The embedded world that the run was trained on; `None` for a run on data from files.
     world: Option<WorldId>,
     /// The preprocessing of images that were not given to [`Answerer::open`].
     preprocessing: Preprocessing,
@@ -174,15 +177,15 @@ impl Answerer {
         } else if recipe.memory.k == 0 {
             return Err("the run was trained without a memory; omit -k and --memory".into());
         } else {
-            let own = run.join("memory");
-            let folder = memory.unwrap_or(&own);
+            let run_memory = run.join("memory");
+            let folder = memory.unwrap_or(&run_memory);
             if !folder.is_dir() {
                 let remedy = "use the folder of this run's memory, or a copy of it";
                 return Err(format!("{}: no such folder; {remedy}", folder.display()).into());
             }
             let retriever = Retriever::open(folder)?;
             retriever.check_fits(&encoding.config)?;
-            Identity::of_run(run)?.check(folder, &own)?;
+            Identity::of_run(run)?.check(folder, &run_memory)?;
             Some(retriever)
         };
         Ok(Self { model, encoding, retriever, k, world: recipe.data.world(), preprocessing })
@@ -210,8 +213,8 @@ impl Answerer {
     /// decoded.
     pub fn first_broken_image(&self) -> Option<(usize, DataError)> {
         let Images::Files(files) = &self.encoding.corpus.images else { return None };
-        let checked = files.check().into_iter().enumerate();
-        checked.into_iter().find_map(|(index, checked)| Some((index, checked.err()?)))
+        let mut results = files.check().into_iter().enumerate();
+        results.find_map(|(index, result)| Some((index, result.err()?)))
     }
 
     /// Replies to haystack tasks about the images. For each task, only the entries of its haystack
@@ -225,15 +228,15 @@ impl Answerer {
                 task.world.filter(|task_world| Some(*task_world) != self.world)
             {
                 let location = &task.location;
-                let own_world = match self.world {
-                    Some(own_world) => format!(
-                        "the run was trained on the world of {own_world}: make its tasks with \
+                let reason = match self.world {
+                    Some(run_world) => format!(
+                        "the run was trained on the world of {run_world}: make its tasks with \
                          `engram data world`"
                     ),
                     None => "the run uses images from files: ask it questions".to_owned(),
                 };
                 return Err(format!(
-                    "{location}: is about the world of {task_world}, but {own_world}"
+                    "{location}: is about the world of {task_world}, but {reason}"
                 )
                 .into());
             }
@@ -249,17 +252,18 @@ impl Answerer {
         self.answer_about(&self.encoding.corpus, questions, detail, &[])
     }
 
-    /// Answers questions about the images of a corpus, ignoring the entries in `without`.
+    /// Answers questions about the images of a corpus. Ignores the entries with the ids in
+    /// `ignored_ids`.
     fn answer_about(
         &self,
         corpus: &Corpus,
         questions: &[Question],
         detail: Detail,
-        without: &[i64],
+        ignored_ids: &[i64],
     ) -> Result<Vec<Answer>> {
         let sequencer = &self.encoding.sequencer;
         // The next-ranked entries replace ignored entries.
-        let k = if self.k == 0 { 0 } else { self.k + without.len() };
+        let k = if self.k == 0 { 0 } else { self.k + ignored_ids.len() };
         let forward = Forward { corpus, k, ..self.forward() };
         let mode = Mode::inference();
         let texts = questions.iter().map(|question| match &question.question {
@@ -274,16 +278,16 @@ impl Answerer {
         let gates = self.model.gates(&queries)?.to_vec2::<f32>()?;
         let mut hits = forward.search(&queries, &[])?;
         for hits in &mut hits {
-            hits.retain(|hit| !without.contains(&hit.id));
+            hits.retain(|hit| !ignored_ids.contains(&hit.id));
             hits.truncate(self.k);
         }
-        let reading = forward.reading(&hits);
-        let fused = forward.fuse(&base, &queries, &reading, &[], &mode)?;
+        let entries = forward.reading(&hits);
+        let fused = forward.fuse(&base, &queries, &entries, &[], &mode)?;
         let generated = self.model.generate(&fused.states, &forward.generation())?;
         let mut answers = Vec::new();
         for (i, (question, generated)) in questions.iter().zip(generated).enumerate() {
             let query = queries.narrow(0, i, 1)?;
-            let own = vec![reading[i].clone()];
+            let query_entries = vec![entries[i].clone()];
             let text = sequencer.tokens().decode(generated.without_end())?;
             let mut answer = Answer {
                 id: question.id.clone(),
@@ -296,11 +300,12 @@ impl Answerer {
                 rank_correlation: None,
                 curves: Vec::new(),
             };
-            if let (Some(retriever), false) = (&self.retriever, own[0].is_empty()) {
-                let prior = forward.read(&query, &own)?.0.to_vec1::<f32>()?;
+            if let (Some(retriever), false) = (&self.retriever, query_entries[0].is_empty()) {
+                let prior = forward.read(&query, &query_entries)?.0.to_vec1::<f32>()?;
                 let generation = retriever.generation();
-                for ((hit, (read, _)), prior) in hits[i].iter().zip(&own[0]).zip(prior) {
-                    let EntryRef::Stored(row) = read else { continue };
+                let scored = hits[i].iter().zip(&query_entries[0]).zip(prior);
+                for ((hit, (entry, _)), prior) in scored {
+                    let EntryRef::Stored(row) = entry else { continue };
                     let entry = generation.entry(*row)?;
                     let evidence = Evidence::of(entry, hit, &gates[i]);
                     answer.evidence.push(Evidence { prior: Some(f64::from(prior)), ..evidence });
@@ -310,12 +315,12 @@ impl Answerer {
                         forward,
                         base: base.select(&[i])?,
                         query,
-                        reading: own,
+                        reading: query_entries,
                         target: sequencer.generated(&generated.tokens),
                     };
-                    explain(&case, detail, &mut answer)?;
-                    let name = |id: &u32| sequencer.tokens().token_of(*id).unwrap_or_default();
-                    answer.tokens = generated.tokens.iter().map(name).collect();
+                    add_attribution(&case, detail, &mut answer)?;
+                    let token = |id: &u32| sequencer.tokens().token_of(*id).unwrap_or_default();
+                    answer.tokens = generated.tokens.iter().map(token).collect();
                 }
             }
             answers.push(answer);
@@ -360,6 +365,7 @@ impl RunRecipe {
 impl RunData {
     /// The embedded world of the data; `None` for data from files.
     fn world(&self) -> Option<WorldId> {
+        // In a recipe, 0 means all images.
         let images = if self.max_images == 0 { IMAGES } else { self.max_images };
         let has_files =
             !(self.captions.is_empty() && self.questions.is_empty() && self.entries.is_empty());
@@ -371,16 +377,16 @@ fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).map_err(RevealError::io(path))
 }
 
-/// Adds the credit of each entry, and the curves.
-fn explain(case: &AttributionCase<'_>, detail: Detail, answer: &mut Answer) -> Result<()> {
+/// Adds the credit of each entry to an answer, and the curves if `detail` requests them.
+fn add_attribution(case: &AttributionCase<'_>, detail: Detail, answer: &mut Answer) -> Result<()> {
     let Credit { exact, gradient, rank_correlation, .. } = case.credit()?;
     if detail.curves {
-        let ranked: Vec<usize> = (0..exact.len()).collect();
+        let by_score: Vec<usize> = (0..exact.len()).collect();
         let orders = [
             ("credit", order(&exact)),
             ("gradient", order(&gradient)),
-            ("score", ranked.clone()),
-            ("reversed score", ranked.into_iter().rev().collect()),
+            ("score", by_score.clone()),
+            ("reversed score", by_score.into_iter().rev().collect()),
         ];
         for (name, order) in orders {
             answer.curves.push(OrderedCurves { order: name, curves: case.curves(&order)? });

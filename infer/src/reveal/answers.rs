@@ -7,7 +7,7 @@ use super::error::Result;
 use super::forward::Forward;
 use crate::stop::Stop;
 
-/// Questions per batch.
+/// The number of questions per batch.
 const QUESTIONS_PER_BATCH: usize = 64;
 
 /// The answers of a model.
@@ -22,17 +22,18 @@ impl Answers {
     /// Answers examples with a model.
     ///
     /// # Errors
-    /// Errors of the model; [`RevealError::Stopped`](super::RevealError::Stopped)
+    /// The errors of the model; [`RevealError::Stopped`](super::RevealError::Stopped)
     pub fn of(forward: &Forward<'_>, examples: &[&Example], stop: &Stop) -> Result<Self> {
         let mut answers = Self { texts: Vec::new(), retrieved: Vec::new() };
         for examples in examples.chunks(QUESTIONS_PER_BATCH) {
             stop.check()?;
-            answers.add(forward, examples)?;
+            answers.add_batch(forward, examples)?;
         }
         Ok(answers)
     }
 
-    fn add(&mut self, forward: &Forward<'_>, examples: &[&Example]) -> Result<()> {
+    /// Answers a batch of examples.
+    fn add_batch(&mut self, forward: &Forward<'_>, examples: &[&Example]) -> Result<()> {
         let mode = Mode::inference();
         let sequencer = forward.sequencer;
         let texts: Vec<Vec<u32>> =
@@ -45,10 +46,11 @@ impl Answers {
             forward.model.encode(&sequencer.input(forward.corpus, &texts, &views)?, &mode)?;
         let queries = forward.model.query(&base, &mode)?;
         let stored = Forward { reencoded: 0, ..*forward };
-        let own: Vec<_> = examples.iter().map(|example| example.document.as_deref()).collect();
-        let hits = stored.search(&queries, &own)?;
-        let reading = stored.reading(&hits);
-        let fused = stored.fuse(&base, &queries, &reading, &[], &mode)?;
+        let documents: Vec<_> =
+            examples.iter().map(|example| example.document.as_deref()).collect();
+        let hits = stored.search(&queries, &documents)?;
+        let entries = stored.reading(&hits);
+        let fused = stored.fuse(&base, &queries, &entries, &[], &mode)?;
         let options = forward.generation();
         for answer in forward.model.generate(&fused.states, &options)? {
             let text = sequencer.tokens().decode(answer.without_end())?;

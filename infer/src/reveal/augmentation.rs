@@ -23,10 +23,10 @@ const ORIENTATIONS: usize = 8;
 pub struct BatchAugmentation(usize);
 
 impl BatchAugmentation {
-    /// Draws an augmentation other than the identity with probability `share`, and otherwise the
+    /// With this probability, draws an augmentation other than the identity; otherwise returns the
     /// identity.
-    pub fn draw(share: f64, rng: &mut ChaCha8Rng) -> Self {
-        if rng.random_bool(share) {
+    pub fn draw(probability: f64, rng: &mut ChaCha8Rng) -> Self {
+        if rng.random_bool(probability) {
             Self(rng.random_range(1..COLOURS.len() * ORIENTATIONS))
         } else {
             Self(0)
@@ -36,26 +36,26 @@ impl BatchAugmentation {
     /// Augments the images of queries or entries.
     pub fn of(self, input: RevealInput) -> Result<RevealInput> {
         let Some(pixels) = input.pixels.as_ref().filter(|_| self.0 > 0) else { return Ok(input) };
-        let (shape, edge) = (pixels.shape().clone(), pixels.dim(3)?);
+        let (shape, side) = (pixels.shape().clone(), pixels.dim(3)?);
         let mut augmented = pixels.flatten_all()?.to_vec1::<f32>()?;
-        augmented.par_chunks_mut(3 * edge * edge).for_each(|image| self.apply(image, edge));
+        augmented.par_chunks_mut(3 * side * side).for_each(|image| self.apply(image, side));
         let pixels = Some(Tensor::from_vec(augmented, shape, &Device::Cpu)?);
         Ok(RevealInput { pixels, ..input })
     }
 
-    /// Augments the pixels `[3, edge, edge]` of an image.
-    fn apply(self, pixels: &mut [f32], edge: usize) {
-        let before = pixels.to_vec();
+    /// Augments the pixels `[3, side, side]` of an image.
+    fn apply(self, pixels: &mut [f32], side: usize) {
+        let original = pixels.to_vec();
         let (colours, orientation) = (COLOURS[self.0 / ORIENTATIONS], self.0 % ORIENTATIONS);
-        let last = edge - 1;
-        for (plane, from) in pixels.chunks_exact_mut(edge * edge).zip(colours) {
-            let from = &before[from * edge * edge..][..edge * edge];
-            for (y, row) in plane.chunks_exact_mut(edge).enumerate() {
+        let last = side - 1;
+        for (plane, channel) in pixels.chunks_exact_mut(side * side).zip(colours) {
+            let source = &original[channel * side * side..][..side * side];
+            for (y, row) in plane.chunks_exact_mut(side).enumerate() {
                 for (x, value) in row.iter_mut().enumerate() {
                     let x = if orientation & 1 == 1 { last - x } else { x };
                     let y = if orientation & 2 == 2 { last - y } else { y };
                     let (y, x) = if orientation & 4 == 4 { (x, y) } else { (y, x) };
-                    *value = from[y * edge + x];
+                    *value = source[y * side + x];
                 }
             }
         }
@@ -79,9 +79,9 @@ mod tests {
             BatchAugmentation(index).apply(&mut pixels, 3);
             pixels.into_iter().map(|value| value as u8).collect::<Vec<u8>>()
         };
-        let all: HashSet<Vec<u8>> = (0..48).map(augmented).collect();
-        assert_eq!(all.len(), 48);
-        for pixels in all {
+        let distinct: HashSet<Vec<u8>> = (0..48).map(augmented).collect();
+        assert_eq!(distinct.len(), 48);
+        for pixels in distinct {
             assert_eq!(pixels.into_iter().collect::<HashSet<u8>>().len(), 27);
         }
         assert_eq!(augmented(0), (0..27).collect::<Vec<u8>>());
@@ -96,20 +96,21 @@ mod tests {
         assert_eq!(augmented.image_of, [Some(0), None]);
         let pixels = augmented.pixels.map(|pixels| pixels.flatten(1, 3)?.to_vec2::<f32>());
         let images = pixels.transpose()?.unwrap_or_default();
-        let first: Vec<f32> = images[1].iter().map(|value| value - 27.0).collect();
-        assert_eq!(images[0], first);
+        // The second image is the first plus 27.
+        let second: Vec<f32> = images[1].iter().map(|value| value - 27.0).collect();
+        assert_eq!(images[0], second);
         assert_ne!(images[0], (0..27).map(|value| value as f32).collect::<Vec<f32>>());
         Ok(())
     }
 
     #[test]
-    fn the_share_of_augmented_batches_equals_the_setting() {
+    fn batches_are_augmented_with_the_given_probability() {
         let mut rng = ChaCha8Rng::seed_from_u64(1);
-        let mut drawn = |share| {
-            let drawn = (0..1000).map(|_| BatchAugmentation::draw(share, &mut rng));
+        let mut augmented_count = |probability| {
+            let drawn = (0..1000).map(|_| BatchAugmentation::draw(probability, &mut rng));
             drawn.filter(|augmentation| *augmentation != BatchAugmentation::default()).count()
         };
-        assert_eq!([drawn(0.0), drawn(1.0)], [0, 1000]);
-        assert!((420..580).contains(&drawn(0.5)));
+        assert_eq!([augmented_count(0.0), augmented_count(1.0)], [0, 1000]);
+        assert!((420..580).contains(&augmented_count(0.5)));
     }
 }

@@ -15,10 +15,10 @@ pub struct CorpusEntry {
     pub entry: Entry,
     /// The text for the encoder.
     pub text: String,
-    /// The index of its image in [`Corpus::images`]; `None` without an image.
+    /// The index of the entry's image in [`Corpus::images`]; `None` without an image.
     pub image: Option<usize>,
-    /// Whether training may use its text and image in examples. If not, training sees it only when
-    /// it is retrieved.
+    /// Whether training examples may use the entry's text and image. If not, training sees the
+    /// entry only when it is retrieved.
     pub training: bool,
 }
 
@@ -60,15 +60,15 @@ pub struct Example {
     pub metric_kind: usize,
     /// The question, or the text to continue.
     pub text: String,
-    /// The index of its image in [`Corpus::images`]; `None` without an image.
+    /// The index of the example's image in [`Corpus::images`]; `None` without an image.
     pub image: Option<usize>,
     /// The view of the image: 0 is the clean image, other numbers are augmented views.
     pub view: u32,
     /// All reference answers.
     pub answers: Vec<String>,
-    /// The index in [`Corpus::items`] of the entry with the answer; `None` if it is not known.
+    /// The index in [`Corpus::items`] of the entry with the answer; `None` if it is unknown.
     pub own: Option<usize>,
-    /// Whether training examples show its image and ask for its fact.
+    /// The part of the question: whether training shows its image and asks for its fact.
     pub part: Part,
     /// Whether the answer is an invented fact, which only the memory contains.
     pub made_up: bool,
@@ -100,7 +100,7 @@ pub struct Corpus {
 }
 
 impl Corpus {
-    /// A corpus of images only, for questions to an existing memory.
+    /// Creates a corpus of images only, for questions about them with an existing memory.
     pub fn of_images(paths: Vec<PathBuf>, size: usize, preprocessing: Preprocessing) -> Self {
         // Each image is read once, so there is no cache.
         let files = ImageFiles::new(paths, size, preprocessing, 0, 0);

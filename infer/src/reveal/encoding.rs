@@ -1,5 +1,5 @@
-//! Model sizes, data and token sequences: everything that encodes entries and questions, except
-//! weights.
+//! Model sizes, data and token sequences: everything that the encoding of entries and questions
+//! needs, except weights.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,15 +29,15 @@ pub struct Encoding {
 }
 
 impl Encoding {
-    /// The names and contents of the files of sizes and tokenizer in a run's folder.
+    /// The names and contents of a run's files [`MODEL`] and [`TOKENIZER`].
     ///
     /// # Errors
-    /// Errors of the tokenizer.
+    /// The errors of the tokenizer.
     pub fn files(&self) -> Result<[(&'static str, String); 2]> {
-        let tokens = self.sequencer.tokens().json()?;
+        let tokenizer = self.sequencer.tokens().json()?;
         let config = serde_json::to_string_pretty(&self.config);
         let config = config.map_err(|error| RevealError::Refused(error.to_string()))?;
-        Ok([(MODEL, config), (TOKENIZER, tokens)])
+        Ok([(MODEL, config), (TOKENIZER, tokenizer)])
     }
 
     /// Loads the frozen model of a finished run, and checks that all parameters are finite.
@@ -45,7 +45,7 @@ impl Encoding {
     /// # Errors
     /// The errors of [`Self::load`]; an error that names a parameter that is not finite.
     pub fn load_checked(&self, weights: &Path) -> Result<Reveal> {
-        let (model, parameters) = self.model_of(weights)?;
+        let (model, parameters) = self.load_with_parameters(weights)?;
         for parameter in parameters.iter() {
             if parameter.to_vec()?.iter().any(|value| !value.is_finite()) {
                 let (file, name) = (weights.display(), parameter.name());
@@ -61,10 +61,10 @@ impl Encoding {
     /// # Errors
     /// The file cannot be read, or belongs to another model.
     pub fn load(&self, weights: &Path) -> Result<Reveal> {
-        Ok(self.model_of(weights)?.0)
+        Ok(self.load_with_parameters(weights)?.0)
     }
 
-    fn model_of(&self, weights: &Path) -> Result<(Reveal, Parameters)> {
+    fn load_with_parameters(&self, weights: &Path) -> Result<(Reveal, Parameters)> {
         let frozen = vec![ParameterGroup { pattern: "**".into(), rate: 0.0 }];
         let builder = ParameterBuilder::new(0, frozen, &Compute::cpu())
             .with_weights(Arc::new(Weights::open(weights)?));

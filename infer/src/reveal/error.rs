@@ -33,7 +33,7 @@ pub enum RevealError {
     #[error(transparent)]
     Run(Box<InferError>),
 
-    /// The work was asked to stop.
+    /// The run was asked to stop.
     #[error("{0}")]
     Stopped(#[source] Stopped),
 
@@ -82,11 +82,11 @@ impl From<TextError> for RevealError {
 }
 
 impl From<MemoryError> for RevealError {
-    /// Errors of the batches that are written, and stop requests, keep their own type.
+    /// Unwraps a `RevealError` or a stop request from the batches that a memory was written from.
     fn from(error: MemoryError) -> Self {
         let MemoryError::Rows(error) = error else { return Self::Memory(Box::new(error)) };
         let other = match error.downcast::<Self>() {
-            Ok(own) => return *own,
+            Ok(inner) => return *inner,
             Err(other) => other,
         };
         match other.downcast::<Stopped>() {

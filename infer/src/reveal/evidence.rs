@@ -1,7 +1,7 @@
 //! Attribution of an answer: the credit of each retrieved entry for each generated token.
 //!
 //! - **Exact**: the decrease of the token's log-probability if the entry had not been retrieved
-//!   (leave-one-out; one fused pass per entry).
+//!   (leave-one-out; one forward pass per entry).
 //! - **Gradient**: a first-order estimate of the exact credit, from the derivative with respect to
 //!   the entry's fusion weight (one backward pass per token, for any number of entries).
 //!
@@ -64,28 +64,28 @@ impl AttributionCase<'_> {
     pub fn credit(&self) -> Result<Credit> {
         let entries = self.reading[0].len();
         // The first subset has all entries; each other subset lacks one entry.
-        let all: Vec<usize> = (0..entries).collect();
-        let mut subsets = vec![all.clone()];
+        let all_entries: Vec<usize> = (0..entries).collect();
+        let mut subsets = vec![all_entries.clone()];
         subsets.extend((0..entries).map(|excluded| {
-            all.iter().copied().filter(|entry| *entry != excluded).collect::<Vec<usize>>()
+            all_entries.iter().copied().filter(|entry| *entry != excluded).collect::<Vec<usize>>()
         }));
         let mut passes = self.log_probabilities(&subsets)?;
-        let without = passes.split_off(1);
+        let without_entry = passes.split_off(1);
         let log_probabilities = passes.swap_remove(0);
-        let fall = |without: &Vec<f64>| -> Vec<f64> {
+        let decrease = |without: &Vec<f64>| -> Vec<f64> {
             log_probabilities.iter().zip(without).map(|(with, without)| with - without).collect()
         };
-        let exact: Vec<Vec<f64>> = without.iter().map(fall).collect();
-        let gradient = self.gradient()?;
+        let exact: Vec<Vec<f64>> = without_entry.iter().map(decrease).collect();
+        let gradient = self.gradient_credit()?;
         let sums = |credit: &[Vec<f64>]| -> Vec<f64> {
-            credit.iter().map(|of_entry| of_entry.iter().sum()).collect()
+            credit.iter().map(|entry_credit| entry_credit.iter().sum()).collect()
         };
         let rank_correlation =
             spearman(&sums(&exact), &sums(&gradient)).ok().filter(|rho| rho.is_finite());
         Ok(Credit { log_probabilities, exact, gradient, rank_correlation })
     }
 
-    /// Deletes and inserts entries in an order, highest credit first.
+    /// Computes the curves for entries that are deleted and inserted in this order.
     pub fn curves(&self, order: &[usize]) -> Result<Curves> {
         let count = order.len();
         let deleted = (0..=count).map(|moved| order[moved..].to_vec());
@@ -99,28 +99,28 @@ impl AttributionCase<'_> {
     /// The log-probability of each answer token, for each subset of the entries.
     fn log_probabilities(&self, subsets: &[Vec<usize>]) -> Result<Vec<Vec<f64>>> {
         let mode = Mode::inference();
-        let all = &self.reading[0];
+        let all_entries = &self.reading[0];
         let base = self.base.select(&vec![0; subsets.len()])?;
         let queries = self.query.broadcast_as((subsets.len(), self.query.dim(1)?))?.contiguous()?;
-        let reading: EntriesOfQueries = subsets
+        let entries: EntriesOfQueries = subsets
             .iter()
             .map(|subset| {
                 let mut subset = subset.clone();
                 // The entries of a subset stay in the order of retrieval.
                 subset.sort_unstable();
-                subset.into_iter().map(|entry| all[entry]).collect()
+                subset.into_iter().map(|entry| all_entries[entry]).collect()
             })
             .collect();
-        let fused = self.forward.fuse(&base, &queries, &reading, &[], &mode)?;
+        let fused = self.forward.fuse(&base, &queries, &entries, &[], &mode)?;
         let tokens = self.target.input.len();
         let losses = self.losses(&fused.states, subsets.len())?.to_vec1::<f32>()?;
-        let of_subset = losses.chunks(tokens.max(1));
-        Ok(of_subset.map(|losses| losses.iter().map(|loss| -f64::from(*loss)).collect()).collect())
+        let negated = |losses: &[f32]| losses.iter().map(|loss| -f64::from(*loss)).collect();
+        Ok(losses.chunks(tokens.max(1)).map(negated).collect())
     }
 
-    /// For each entry and token: the entry's fusion weight, times the derivative of the token's
-    /// log-probability with respect to this weight.
-    fn gradient(&self) -> Result<Vec<Vec<f64>>> {
+    /// The estimated credit. For each entry and token: the entry's fusion weight, times the
+    /// derivative of the token's log-probability with respect to this weight.
+    fn gradient_credit(&self) -> Result<Vec<Vec<f64>>> {
         let mode = Mode::evaluate();
         let entries = self.reading[0].len();
         let (prior, values) = self.forward.read(&self.query, &self.reading)?;
@@ -132,8 +132,8 @@ impl AttributionCase<'_> {
         let mut credit = vec![Vec::new(); entries];
         let prior = prior.to_vec1::<f32>()?;
         for token in 0..losses.dim(0)? {
-            let store = losses.get(token)?.backward()?;
-            let gradient = match store.get(weights.as_tensor()) {
+            let gradients = losses.get(token)?.backward()?;
+            let gradient = match gradients.get(weights.as_tensor()) {
                 Some(gradient) => gradient.to_vec1::<f32>()?,
                 None => vec![0.0; entries],
             };
@@ -157,7 +157,8 @@ impl AttributionCase<'_> {
     }
 }
 
-/// Entries by descending credit for the whole answer.
+/// The indices of entries by descending credit for the whole answer. `credit` has one list of token
+/// credits per entry.
 pub fn order(credit: &[Vec<f64>]) -> Vec<usize> {
     let sum = |entry: &usize| credit[*entry].iter().sum::<f64>();
     let mut order: Vec<usize> = (0..credit.len()).collect();
@@ -165,7 +166,7 @@ pub fn order(credit: &[Vec<f64>]) -> Vec<usize> {
     order
 }
 
-/// The area under a curve over a width of 1: its mean over the steps.
+/// The area under a curve by the trapezoidal rule, on a horizontal axis from 0 to 1.
 pub fn area(curve: &[f64]) -> f64 {
     let pairs = curve.windows(2).map(|pair| (pair[0] + pair[1]) / 2.0);
     pairs.sum::<f64>() / curve.len().saturating_sub(1).max(1) as f64

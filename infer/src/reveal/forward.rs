@@ -29,7 +29,8 @@ pub struct Forward<'a> {
     pub retriever: Option<&'a Retriever>,
     /// The number `K` of entries to retrieve per query; 0 to retrieve nothing.
     pub k: usize,
-    /// How many of these, from the best on, are encoded again with the current weights; 0 for none.
+    /// The number of the best retrieved entries to encode again with the current weights; 0 for
+    /// none.
     pub reencoded: usize,
     /// The augmentation of re-encoded entries' images.
     pub augmentation: BatchAugmentation,
@@ -55,9 +56,9 @@ pub struct Fused {
     pub fresh: Option<Fresh>,
 }
 
-/// Entries that were encoded with the current weights.
+/// Entries that were encoded with the current weights. `M` is the number of value tokens per entry.
 pub struct Fresh {
-    /// The row in `keys` of each item of the corpus.
+    /// The row in `keys` of each encoded item, by the index of the item in the corpus.
     pub row_of: HashMap<usize, u32>,
     /// Keys `[N, key_dim]`: first of the `R` entries to fuse, then of entries that only a loss
     /// uses.
@@ -65,7 +66,7 @@ pub struct Fresh {
     /// Values `[R M, D]` of the `R` entries to fuse.
     pub values: Tensor,
     /// The number `R` of entries to fuse.
-    pub read: usize,
+    pub num_fused: usize,
 }
 
 impl Forward<'_> {
@@ -77,14 +78,15 @@ impl Forward<'_> {
         GenerateOptions { max_new_tokens, ..greedy }
     }
 
-    /// Retrieves the best entries of each query `[B, key_dim]`. `own` holds the document of each
-    /// query, whose entries are excluded; it may be empty. Without a memory, no entries are
-    /// retrieved. The queries are detached.
-    pub fn search(&self, queries: &Tensor, own: &[Option<&str>]) -> Result<Vec<Vec<Hit>>> {
+    /// Retrieves the best entries of each query `[B, key_dim]`. `documents` holds the document that
+    /// each query comes from; its entries are excluded. An empty list excludes nothing. Without a
+    /// memory, no entries are retrieved. The queries are detached.
+    pub fn search(&self, queries: &Tensor, documents: &[Option<&str>]) -> Result<Vec<Vec<Hit>>> {
         let queries = queries.detach();
         match self.retriever.filter(|_| self.k > 0) {
             Some(retriever) => {
-                Ok(retriever.search(&queries, &self.model.gates(&queries)?, own, self.k)?.hits)
+                let gates = self.model.gates(&queries)?;
+                Ok(retriever.search(&queries, &gates, documents, self.k)?.hits)
             }
             None => Ok(vec![Vec::new(); queries.dim(0)?]),
         }
@@ -93,69 +95,70 @@ impl Forward<'_> {
     /// Turns hits into entries to fuse. The first [`Forward::reencoded`] hits of each query are
     /// encoded again, if the corpus has them.
     pub fn reading(&self, hits: &[Vec<Hit>]) -> EntriesOfQueries {
-        let of_query = hits.iter().map(|hits| {
+        let query_entries = hits.iter().map(|hits| {
             let ranked = hits.iter().enumerate();
-            let read = ranked.map(|(rank, hit)| {
+            let entries = ranked.map(|(rank, hit)| {
                 let index = self.corpus.index_of(hit.id).filter(|_| rank < self.reencoded);
                 (index.map_or(EntryRef::Stored(hit.row), EntryRef::Fresh), hit.source)
             });
-            read.collect()
+            entries.collect()
         });
-        of_query.collect()
+        query_entries.collect()
     }
 
-    /// Fuses queries with their entries. `also` holds the indices of further items to encode, for a
-    /// loss.
+    /// Fuses queries with their entries. `extra` holds the indices of further items to encode, for
+    /// a loss.
     pub fn fuse(
         &self,
         base: &BaseStates,
         queries: &Tensor,
-        reading: &EntriesOfQueries,
-        also: &[usize],
+        entries: &EntriesOfQueries,
+        extra: &[usize],
         mode: &Mode,
     ) -> Result<Fused> {
-        let fresh = self.encode_fresh(reading, also, mode)?;
-        if reading.iter().all(Vec::is_empty) {
+        let fresh = self.encode_fresh(entries, extra, mode)?;
+        if entries.iter().all(Vec::is_empty) {
             let states = self.model.fuse(base, None, mode)?;
             return Ok(Fused { states, fresh });
         }
-        let (prior, values) = self.prior_and_values(queries, reading, fresh.as_ref())?;
-        let counts: Vec<usize> = reading.iter().map(Vec::len).collect();
+        let (prior, values) = self.prior_and_values(queries, entries, fresh.as_ref())?;
+        let counts: Vec<usize> = entries.iter().map(Vec::len).collect();
         let retrieved = Retrieved { counts: &counts, prior: &prior, values: &values };
         let states = self.model.fuse(base, Some(&retrieved), mode)?;
         Ok(Fused { states, fresh })
     }
 
-    /// Returns the prior `[ΣK]` and the values `[ΣK M, D]` of the entries in `reading`, detached.
-    pub fn read(&self, queries: &Tensor, reading: &EntriesOfQueries) -> Result<(Tensor, Tensor)> {
-        let fresh = self.encode_fresh(reading, &[], &Mode::inference())?;
-        let (prior, values) = self.prior_and_values(queries, reading, fresh.as_ref())?;
+    /// Returns the prior `[ΣK]` and the values `[ΣK M, D]` of entries, detached. `ΣK` is the number
+    /// of entries of all queries, and `M` the number of value tokens per entry.
+    pub fn read(&self, queries: &Tensor, entries: &EntriesOfQueries) -> Result<(Tensor, Tensor)> {
+        let fresh = self.encode_fresh(entries, &[], &Mode::inference())?;
+        let (prior, values) = self.prior_and_values(queries, entries, fresh.as_ref())?;
         Ok((prior.detach(), values.detach()))
     }
 
-    /// Encodes the entries to re-encode, and the items in `also`, with the current weights; each
-    /// item once.
+    /// Encodes the entries to re-encode, and the items in `extra`, with the current weights; each
+    /// item once. `None` if there are none.
     fn encode_fresh(
         &self,
-        reading: &EntriesOfQueries,
-        also: &[usize],
+        entries: &EntriesOfQueries,
+        extra: &[usize],
         mode: &Mode,
     ) -> Result<Option<Fresh>> {
-        let read = reading.iter().flatten().filter_map(|(read, _)| match read {
+        let fused = entries.iter().flatten().filter_map(|(entry, _)| match entry {
             EntryRef::Fresh(index) => Some(*index),
             EntryRef::Stored(_) => None,
         });
-        let read: BTreeSet<usize> = read.collect();
+        let fused: BTreeSet<usize> = fused.collect();
         let others: BTreeSet<usize> =
-            also.iter().copied().filter(|index| !read.contains(index)).collect();
-        let indices: Vec<usize> = read.iter().chain(&others).copied().collect();
+            extra.iter().copied().filter(|index| !fused.contains(index)).collect();
+        let indices: Vec<usize> = fused.iter().chain(&others).copied().collect();
         if indices.is_empty() {
             return Ok(None);
         }
-        let entries = self.augmentation.of(self.sequencer.entries(self.corpus, &indices)?)?;
-        let states = self.model.encode(&entries, mode)?;
+        let input = self.augmentation.of(self.sequencer.entries(self.corpus, &indices)?)?;
+        let states = self.model.encode(&input, mode)?;
         let keys = self.model.key(&states, mode)?;
-        let values = match (read.len(), others.len()) {
+        let values = match (fused.len(), others.len()) {
             // Without entries to fuse, the value table is empty.
             (0, _) => {
                 let width = self.model.config().t5.d_model;
@@ -163,32 +166,32 @@ impl Forward<'_> {
             }
             (_, 0) => self.model.value(&states, mode)?,
             (count, _) => {
-                let first: Vec<usize> = (0..count).collect();
-                self.model.value(&states.select(&first)?, mode)?
+                let fused_rows: Vec<usize> = (0..count).collect();
+                self.model.value(&states.select(&fused_rows)?, mode)?
             }
         };
         let rows = indices.iter().enumerate();
         let row_of = rows.map(|(row, index)| (*index, row as u32)).collect();
-        Ok(Some(Fresh { row_of, keys, values, read: read.len() }))
+        Ok(Some(Fresh { row_of, keys, values, num_fused: fused.len() }))
     }
 
-    /// Returns the prior `[ΣK]` and the values `[ΣK M, D]` of the entries in `reading`.
+    /// Returns the prior `[ΣK]` and the values `[ΣK M, D]` of the entries of all queries.
     fn prior_and_values(
         &self,
         queries: &Tensor,
-        reading: &EntriesOfQueries,
+        query_entries: &EntriesOfQueries,
         fresh: Option<&Fresh>,
     ) -> Result<(Tensor, Tensor)> {
-        let entries: Vec<(EntryRef, u32)> = reading.iter().flatten().copied().collect();
-        let stored = entries.iter().filter_map(|(read, _)| match read {
+        let entries: Vec<(EntryRef, u32)> = query_entries.iter().flatten().copied().collect();
+        let stored = entries.iter().filter_map(|(entry, _)| match entry {
             EntryRef::Stored(row) => Some(*row),
             EntryRef::Fresh(_) => None,
         });
         // Fresh entries precede stored entries in both tables.
         let (key_table, value_table) =
             self.tables(fresh, &stored.collect::<Vec<Row>>(), queries.device())?;
-        let mut next_stored = fresh.map_or(0, |fresh| fresh.read) as u32;
-        let row = |(read, _): &(EntryRef, u32)| match read {
+        let mut next_stored = fresh.map_or(0, |fresh| fresh.num_fused) as u32;
+        let row = |(entry, _): &(EntryRef, u32)| match entry {
             EntryRef::Fresh(index) => fresh.map_or(0, |fresh| fresh.row_of[index]),
             EntryRef::Stored(_) => {
                 next_stored += 1;
@@ -199,27 +202,27 @@ impl Forward<'_> {
         let tokens = self.model.config().value_tokens as u32;
         let value_rows: Arc<[u32]> =
             rows.iter().flat_map(|row| row * tokens..(row + 1) * tokens).collect();
-        let counts: Vec<usize> = reading.iter().map(Vec::len).collect();
+        let counts: Vec<usize> = query_entries.iter().map(Vec::len).collect();
         let query_of: Vec<u32> = counts
             .iter()
             .enumerate()
             .flat_map(|(query, count)| std::iter::repeat_n(query as u32, *count))
             .collect();
         let gates = self.model.gates(queries)?;
-        let sources = gates.dim(1)? as u32;
-        let gate_of = query_of.iter().zip(&entries);
-        let gate_of: Vec<u32> =
-            gate_of.map(|(query, (_, source))| query * sources + source).collect();
-        let gate_of = Tensor::from_vec(gate_of, entries.len(), gates.device())?;
-        let gate = gates.flatten_all()?.index_select(&gate_of, 0)?;
+        let num_sources = gates.dim(1)? as u32;
+        let gate_indices = query_of.iter().zip(&entries);
+        let gate_indices: Vec<u32> =
+            gate_indices.map(|(query, (_, source))| query * num_sources + source).collect();
+        let gate_indices = Tensor::from_vec(gate_indices, entries.len(), gates.device())?;
+        let entry_gates = gates.flatten_all()?.index_select(&gate_indices, 0)?;
         let keys = embedding_sum(&[(&key_table, rows.into())])?;
-        let of_query = embedding_sum(&[(queries, query_of.into())])?;
-        let scores = ((keys * of_query)?.sum(D::Minus1)? * gate)?;
+        let entry_queries = embedding_sum(&[(queries, query_of.into())])?;
+        let scores = ((keys * entry_queries)?.sum(D::Minus1)? * entry_gates)?;
         let prior = self.model.prior(&scores, &counts)?;
         Ok((prior, embedding_sum(&[(&value_table, value_rows)])?))
     }
 
-    /// Returns keys and values: first of the fresh entries, then of the stored entries.
+    /// Returns tables of keys and values: first of the fresh entries, then of the stored entries.
     fn tables(
         &self,
         fresh: Option<&Fresh>,
@@ -230,17 +233,19 @@ impl Forward<'_> {
         let stored = match (self.retriever, rows.is_empty()) {
             (Some(retriever), false) => {
                 let (keys, values) = retriever.read(rows)?;
-                let (n, m) = (rows.len(), rows.len() * config.value_tokens);
-                let keys = Tensor::from_vec(keys, (n, config.key_dim), device)?;
-                let values = Tensor::from_vec(values, (m, config.t5.d_model), device)?;
+                let (num_keys, num_values) = (rows.len(), rows.len() * config.value_tokens);
+                let key_shape = (num_keys, config.key_dim);
+                let value_shape = (num_values, config.t5.d_model);
+                let keys = Tensor::from_vec(keys, key_shape, device)?;
+                let values = Tensor::from_vec(values, value_shape, device)?;
                 Some((keys, values))
             }
             _ => None,
         };
-        let fresh = match fresh.filter(|fresh| fresh.read > 0) {
+        let fresh = match fresh.filter(|fresh| fresh.num_fused > 0) {
             Some(fresh) => {
                 let values = fresh.values.to_dtype(DType::F32)?;
-                Some((fresh.keys.narrow(0, 0, fresh.read)?, values))
+                Some((fresh.keys.narrow(0, 0, fresh.num_fused)?, values))
             }
             None => None,
         };

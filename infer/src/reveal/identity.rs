@@ -1,5 +1,5 @@
-//! The model that built a memory. The keys and values of another model are useless, even if they
-//! have the same widths.
+//! The identity of the model that built a memory. The keys and values of one model are useless to
+//! another, even with the same widths.
 
 use std::path::Path;
 
@@ -69,13 +69,13 @@ impl Identity {
     ///
     /// # Errors
     /// The memory belongs to another model, tokenizer or preprocessing, or has no identity file.
-    /// The message names `own`, the folder of this run's memory.
-    pub fn check(&self, memory: &Path, own: &Path) -> Result<()> {
+    /// The message names `run_memory`, the folder of this run's memory.
+    pub fn check(&self, memory: &Path, run_memory: &Path) -> Result<()> {
         let path = memory.join(FILE);
-        let remedy = if memory == own {
+        let remedy = if memory == run_memory {
             "remove it to build it again".to_owned()
         } else {
-            format!("use the memory of this run, {}, or a copy of it", own.display())
+            format!("use the memory of this run, {}, or a copy of it", run_memory.display())
         };
         let bytes = std::fs::read(&path).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => format!(
@@ -84,16 +84,16 @@ impl Identity {
             ),
             _ => format!("{}: {error}; {remedy}", path.display()),
         })?;
-        let found: Self = serde_json::from_slice(&bytes)
+        let builder: Self = serde_json::from_slice(&bytes)
             .map_err(|error| format!("{}: {error}; {remedy}", path.display()))?;
-        let other = match () {
-            () if found.tokenizer_sha256 != self.tokenizer_sha256 => "tokenizer",
-            () if found.weights_sha256 != self.weights_sha256 => "model",
-            () if found.inputs_sha256.is_some() && found.inputs_sha256 != self.inputs_sha256 => {
-                "image preprocessing or other model sizes"
-            }
+        let inputs_differ =
+            builder.inputs_sha256.is_some() && builder.inputs_sha256 != self.inputs_sha256;
+        let difference = match () {
+            () if builder.tokenizer_sha256 != self.tokenizer_sha256 => "tokenizer",
+            () if builder.weights_sha256 != self.weights_sha256 => "model",
+            () if inputs_differ => "image preprocessing or other model sizes",
             () => return Ok(()),
         };
-        Err(format!("{}: was built with another {other}; {remedy}", memory.display()).into())
+        Err(format!("{}: was built with another {difference}; {remedy}", memory.display()).into())
     }
 }

@@ -41,21 +41,22 @@ pub struct ImageFiles {
     seed: u64,
     preprocessing: Preprocessing,
     augmentation: Augmentation,
-    cache: Cache<usize, Arc<Decoded>, Bytes>,
+    cache: Cache<usize, Arc<Decoded>, ByteWeighter>,
 }
 
 /// A decoded image in the cache.
 struct Decoded {
-    /// View 0, `[3, S, S]`.
+    /// View 0, `[3, S, S]` for images of `S` × `S` pixels.
     clean: Vec<f32>,
     /// The image from which the augmented views are made.
     reduced: RgbaImage,
 }
 
+/// Weighs a decoded image by its size in bytes.
 #[derive(Clone)]
-struct Bytes;
+struct ByteWeighter;
 
-impl Weighter<usize, Arc<Decoded>> for Bytes {
+impl Weighter<usize, Arc<Decoded>> for ByteWeighter {
     fn weight(&self, _: &usize, decoded: &Arc<Decoded>) -> u64 {
         (4 * decoded.clean.len() + decoded.reduced.len()) as u64
     }
@@ -64,9 +65,9 @@ impl Weighter<usize, Arc<Decoded>> for Bytes {
 /// The default preprocessing: resize the whole image to `size` × `size` with the bilinear filter,
 /// and scale pixels to `[-1, 1]`. The published ViT uses the same preprocessing.
 pub fn squared(size: usize) -> Preprocessing {
-    let edge = size as u32;
+    let side = size as u32;
     Preprocessing {
-        resize: Some(Resize::Exact { height: edge, width: edge }),
+        resize: Some(Resize::Exact { height: side, width: side }),
         filter: Filter::Bilinear,
         crop: None,
         rescale: 1.0 / 255.0,
@@ -91,8 +92,8 @@ fn photograph_views(size: u32) -> Augmentation {
 }
 
 impl ImageFiles {
-    /// Images of `paths`, resized to `size` × `size`. The cache holds up to `cached_bytes` of
-    /// decoded images; 0 for no cache.
+    /// Creates the images of `paths`, resized to `size` × `size`. The cache holds up to
+    /// `cached_bytes` of decoded images; 0 for no cache.
     pub fn new(
         paths: Vec<PathBuf>,
         size: usize,
@@ -100,21 +101,21 @@ impl ImageFiles {
         seed: u64,
         cached_bytes: u64,
     ) -> Self {
-        let cache = Cache::with_weighter(paths.len().max(1), cached_bytes, Bytes);
+        let cache = Cache::with_weighter(paths.len().max(1), cached_bytes, ByteWeighter);
         let augmentation = photograph_views(size as u32);
         Self { paths, seed, preprocessing, augmentation, cache }
     }
 
     /// Decodes every image. Returns the SHA-256 of each file, or the error.
     pub fn check(&self) -> Vec<Result<String, DataError>> {
-        let checked = |index: usize| {
+        let sha256 = |index: usize| {
             self.decoded(index)?;
             let path = &self.paths[index];
             let bytes = std::fs::read(path)
                 .map_err(|source| DataError::Io { path: path.clone(), source })?;
             Ok(crate::digest::of_bytes(bytes))
         };
-        (0..self.paths.len()).into_par_iter().map(checked).collect()
+        (0..self.paths.len()).into_par_iter().map(sha256).collect()
     }
 
     fn path(&self, index: usize) -> Result<&Path, DataError> {
@@ -125,6 +126,7 @@ impl ImageFiles {
         })
     }
 
+    /// Returns an image from the cache, or decodes it.
     fn decoded(&self, index: usize) -> Result<Arc<Decoded>, DataError> {
         let path = self.path(index)?;
         if let Some(decoded) = self.cache.get(&index) {
@@ -138,23 +140,24 @@ impl ImageFiles {
         Ok(decoded)
     }
 
-    /// Shrinks an image so that its shorter edge is twice the size of a view. Smaller images are
+    /// Shrinks an image so that its shorter side is twice the size of a view. Smaller images are
     /// unchanged.
     fn reduced(&self, image: &DecodedImage) -> RgbaImage {
         let rgba = image.to_rgba();
-        let max_edge = 2 * self.augmentation.size;
+        let max_side = 2 * self.augmentation.size;
         let shorter = image.width().min(image.height());
-        if shorter <= max_edge {
+        if shorter <= max_side {
             return rgba;
         }
-        let scaled = |edge: u32| {
-            let scaled = u64::from(edge) * u64::from(max_edge) / u64::from(shorter);
-            u32::try_from(scaled).unwrap_or(edge)
+        let scaled = |side: u32| {
+            let scaled = u64::from(side) * u64::from(max_side) / u64::from(shorter);
+            u32::try_from(scaled).unwrap_or(side)
         };
         let (width, height) = (scaled(image.width()), scaled(image.height()));
         imageops::resize(&rgba, width, height, FilterType::Triangle)
     }
 
+    /// The pixels `[3, S, S]` of an image in a view.
     fn view(&self, index: usize, view: u32) -> Result<Vec<f32>, DataError> {
         let decoded = self.decoded(index)?;
         if view == 0 {
@@ -190,13 +193,14 @@ impl Images {
         self.len() == 0
     }
 
-    /// The concatenated pixels `[3, S, S]` of images in `[-1, 1]`, each in its view.
+    /// The concatenated pixels of images, each `[3, S, S]` with values in `[-1, 1]`. `requested`
+    /// holds the index and view of each image.
     ///
     /// # Errors
     /// [`DataError::OutOfRange`] for an index without an image, and the errors of
     /// [`DecodedImage::open`].
     pub fn pixels(&self, requested: &[(usize, u32)]) -> Result<Vec<f32>, DataError> {
-        let of_view = |(index, view): &(usize, u32)| -> Result<Vec<f32>, DataError> {
+        let pixels = |(index, view): &(usize, u32)| -> Result<Vec<f32>, DataError> {
             let (world, clean) = match self {
                 Self::Files(files) => return files.view(*index, *view),
                 Self::World { world, clean } => (world, clean),
@@ -213,7 +217,7 @@ impl Images {
                 },
             }
         };
-        let views: Vec<Vec<f32>> = requested.par_iter().map(of_view).collect::<Result<_, _>>()?;
+        let views: Vec<Vec<f32>> = requested.par_iter().map(pixels).collect::<Result<_, _>>()?;
         Ok(views.concat())
     }
 }
@@ -238,9 +242,9 @@ fn planes(pixels: &[u8]) -> Vec<f32> {
 pub fn preprocessing(processor: Option<&Path>, size: usize) -> Result<Preprocessing> {
     let Some(path) = processor else { return Ok(squared(size)) };
     let preprocessing = Preprocessing::read(path)?;
-    let edge = u32::try_from(size).unwrap_or(u32::MAX);
+    let side = u32::try_from(size).unwrap_or(u32::MAX);
     match preprocessing.output_size() {
-        Some(found) if found == (edge, edge) => Ok(preprocessing),
+        Some(output_size) if output_size == (side, side) => Ok(preprocessing),
         _ => Err(format!(
             "{}: does not give images of {size} x {size} pixels, which config.json requires; use \
              both files from one model",
@@ -264,10 +268,10 @@ mod tests {
         let preprocessing = Preprocessing { rescale: 1.0 / 127.5, mean, std, ..squared(8) };
         let mut files = ImageFiles::new(vec![path], 8, preprocessing, 1, 0);
         files.augmentation = Augmentation::none(8);
-        let (clean, other) = (files.view(0, 0)?, files.view(0, 1)?);
+        let (clean, augmented) = (files.view(0, 0)?, files.view(0, 1)?);
         assert!(clean.iter().any(|value| *value < -0.9) && clean.iter().any(|value| *value > 0.6));
-        for (clean, other) in clean.iter().zip(&other) {
-            assert!((clean - other).abs() < 1e-6, "{clean} {other}");
+        for (clean, augmented) in clean.iter().zip(&augmented) {
+            assert!((clean - augmented).abs() < 1e-6, "{clean} {augmented}");
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Removal of the memory that a run created, and of nothing else.
+//! Removes the memory that a run created, and nothing else.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -10,8 +10,9 @@ use engram_memory::is_own_generation;
 use super::error::{Result, RevealError};
 use super::identity::{self, Identity};
 
-/// The file that names the current generation, and the lock file.
+/// The file that names the current generation.
 const CURRENT: &str = "CURRENT";
+/// The lock file.
 const LOCK: &str = "LOCK";
 /// The current generation of a memory that was not changed since it was built.
 const FIRST: &str = "gen-000001";
@@ -23,9 +24,9 @@ const FIRST: &str = "gen-000001";
 /// after its run ended. In both cases nothing is removed.
 pub fn remove_memory(folder: &Path) -> Result<()> {
     for path in entries(folder)? {
-        let is_own = path.file_name().is_some_and(is_of_memory)
+        let is_known = path.file_name().is_some_and(is_memory_file)
             || is_own_generation(&path).map_err(RevealError::io(&path))?;
-        if !is_own {
+        if !is_known {
             return Err(RevealError::ForeignFile { path });
         }
     }
@@ -41,16 +42,19 @@ pub fn remove_memory(folder: &Path) -> Result<()> {
     durable::remove_folder(folder).map_err(RevealError::io(folder))
 }
 
-/// Whether a name belongs to a memory's folder, apart from generations.
-fn is_of_memory(name: &OsStr) -> bool {
-    let is_own = |name: &str| [CURRENT, LOCK, identity::FILE].contains(&name);
+/// Whether a name is the name of a memory's file, or of the temporary file of an interrupted write.
+/// Generations are folders.
+fn is_memory_file(name: &OsStr) -> bool {
+    let is_known = |name: &str| [CURRENT, LOCK, identity::FILE].contains(&name);
     name.to_str().is_some_and(|text| {
-        let of = text.strip_prefix('.').and_then(|rest| rest.rsplit_once('.'));
-        is_own(text) || of.is_some_and(|(of, _)| is_own(of) && durable::is_leftover(name, of))
+        let target = text.strip_prefix('.').and_then(|hidden| hidden.rsplit_once('.'));
+        is_known(text)
+            || target
+                .is_some_and(|(target, _)| is_known(target) && durable::is_leftover(name, target))
     })
 }
 
-/// The files and folders in a folder; none if it is missing.
+/// The paths of the files and folders in a folder; empty if the folder is missing.
 ///
 /// # Errors
 /// [`RevealError::ForeignFile`] for a symbolic link; [`RevealError::Io`]
@@ -60,8 +64,8 @@ pub fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     }
     match fs::read_dir(folder) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-        found => found
-            .and_then(|found| found.map(|entry| Ok(entry?.path())).collect())
+        result => result
+            .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect())
             .map_err(RevealError::io(folder)),
     }
 }

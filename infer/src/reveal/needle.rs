@@ -21,7 +21,7 @@ use super::error::{Result, RevealError};
 use super::forward::Forward;
 use super::is_correct;
 
-/// Tasks per batch.
+/// The number of tasks per batch.
 const TASKS_PER_BATCH: usize = 32;
 
 /// A task with the indices of its images.
@@ -53,7 +53,7 @@ pub struct Reply {
 /// Replies to tasks.
 ///
 /// # Errors
-/// Errors of the memory; an id that is not in the memory, with the location of the task.
+/// The errors of the memory; an id that is not in the memory, with the location of the task.
 pub fn replies(forward: &Forward<'_>, tasks: &[Task]) -> Result<Vec<Reply>> {
     let mut replies = Vec::with_capacity(tasks.len());
     for tasks in tasks.chunks(TASKS_PER_BATCH) {
@@ -74,16 +74,16 @@ fn reply_to_batch(forward: &Forward<'_>, tasks: &[Task]) -> Result<Vec<Reply>> {
     let base = model.encode(&sequencer.input(forward.corpus, &texts, &views)?, &mode)?;
     let queries = model.query(&base, &mode)?;
     let gates = model.gates(&queries)?;
-    let (mut hits, mut first) = (Vec::new(), 0);
+    let (mut hits, mut first_query) = (Vec::new(), 0);
     for task in tasks {
         let count = task.images.len();
         match forward.retriever.filter(|_| forward.k > 0) {
             None => hits.extend(vec![Vec::new(); count]),
             Some(retriever) => {
                 let (queries, gates) =
-                    (queries.narrow(0, first, count)?, gates.narrow(0, first, count)?);
-                let found = retriever.search_among(&queries, &gates, forward.k, &task.haystack);
-                let found = found.map_err(|error| {
+                    (queries.narrow(0, first_query, count)?, gates.narrow(0, first_query, count)?);
+                let results = retriever.search_among(&queries, &gates, forward.k, &task.haystack);
+                let results = results.map_err(|error| {
                     let remedy = match &error {
                         RevealError::Memory(error)
                             if matches!(**error, MemoryError::UnknownId { .. }) =>
@@ -94,10 +94,10 @@ fn reply_to_batch(forward: &Forward<'_>, tasks: &[Task]) -> Result<Vec<Reply>> {
                     };
                     format!("{}: {error}{remedy}", task.location)
                 })?;
-                hits.extend(found.hits);
+                hits.extend(results.hits);
             }
         }
-        first += count;
+        first_query += count;
     }
     let stored = Forward { reencoded: 0, ..*forward };
     let fused = stored.fuse(&base, &queries, &stored.reading(&hits), &[], &mode)?;
@@ -119,13 +119,13 @@ fn reply_to_batch(forward: &Forward<'_>, tasks: &[Task]) -> Result<Vec<Reply>> {
     Ok(tasks.iter().map(reply).collect())
 }
 
-/// `yes` if every answer is the expected one.
+/// Returns `yes` if every answer is the expected answer, and `no` otherwise.
 fn response(answers: &[String], expected: &str) -> &'static str {
     let expected = [expected.to_owned()];
     if answers.iter().all(|answer| is_correct(answer, &expected)) { "yes" } else { "no" }
 }
 
-/// The question of a task, from its text.
+/// Parses the text of a task's question.
 ///
 /// # Errors
 /// The reason, for a question that no haystack of the embedded world has.
@@ -134,9 +134,9 @@ pub fn parse_question(question: &str) -> Result<YesNoQuestion, &'static str> {
         .ok_or("the question is not a haystack question of `engram data world`")
 }
 
-/// The fields of a line, without the label.
+/// The fields of a task's line, without the label.
 #[derive(Deserialize)]
-struct Line {
+struct TaskLine {
     id: String,
     world: Option<WorldId>,
     question: String,
@@ -156,7 +156,8 @@ pub struct Haystacks {
     pub images: Vec<PathBuf>,
 }
 
-/// Reads the `haystack.jsonl` of `engram data world`; the images are in `views`, in the same folder.
+/// Reads the `haystack.jsonl` of `engram data world`; the images are in `views`, in the same
+/// folder.
 ///
 /// # Errors
 /// [`TextError::Malformed`] naming the file and line of an invalid task, or of a task without its
@@ -168,35 +169,35 @@ pub fn read_haystacks(path: &Path) -> Result<Haystacks> {
     let mut index_of: HashMap<PathBuf, usize> = HashMap::new();
     let mut line_of: HashMap<String, u64> = HashMap::new();
     for (number, line) in not_blank(&text) {
-        let wrong = |reason: String| {
+        let malformed = |reason: String| {
             let remedy = "use the haystack.jsonl that `engram data world` wrote, in its folder";
             TextError::malformed(path, number, reason, remedy)
         };
         let mut line: Map<String, Value> =
-            serde_json::from_str(line).map_err(|error| wrong(error.to_string()))?;
+            serde_json::from_str(line).map_err(|error| malformed(error.to_string()))?;
         // Removes the fields that an earlier reply has added to the line.
         for key in ["response", "answers", "retrieved"] {
             line.shift_remove(key);
         }
-        let task: Line = serde_json::from_value(Value::Object(line.clone()))
-            .map_err(|error| wrong(error.to_string()))?;
+        let task: TaskLine = serde_json::from_value(Value::Object(line.clone()))
+            .map_err(|error| malformed(error.to_string()))?;
         if task.haystack.is_empty() {
-            return Err(wrong("has no entries in `haystack`".to_owned()).into());
+            return Err(malformed("has no entries in `haystack`".to_owned()).into());
         }
         let mut ids = HashSet::new();
         if let Some(id) = task.haystack.iter().find(|id| !ids.insert(**id)) {
-            return Err(wrong(format!("the entry {id} occurs twice in `haystack`")).into());
+            return Err(malformed(format!("the entry {id} occurs twice in `haystack`")).into());
         }
         if let Some(first) = line_of.insert(task.id.clone(), number) {
             return Err(
-                wrong(format!("the id `{}` is already used in line {first}", task.id)).into()
+                malformed(format!("the id `{}` is already used in line {first}", task.id)).into()
             );
         }
         let mut images = Vec::new();
         for slug in &task.images {
             let file = views.join(format!("{slug}-{}.png", task.view));
             if !file.is_file() {
-                return Err(wrong(format!("image not found: {}", file.display())).into());
+                return Err(malformed(format!("image not found: {}", file.display())).into());
             }
             let next = index_of.len();
             let index = *index_of.entry(file.clone()).or_insert(next);
@@ -207,11 +208,12 @@ pub fn read_haystacks(path: &Path) -> Result<Haystacks> {
             images.push((index, 0));
         }
         if images.is_empty() {
-            return Err(wrong("has no images".to_owned()).into());
+            return Err(malformed("has no images".to_owned()).into());
         }
-        let asked = parse_question(&task.question).map_err(|reason| wrong(reason.to_owned()))?;
+        let asked =
+            parse_question(&task.question).map_err(|reason| malformed(reason.to_owned()))?;
         let location = Location::new(path, number).to_string();
-        let Line { world, haystack, .. } = task;
+        let TaskLine { world, haystack, .. } = task;
         haystacks.tasks.push(Task { location, world, asked, images, haystack });
         haystacks.lines.push(line);
     }
@@ -227,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn yes_requires_every_image() {
+    fn yes_requires_the_expected_answer_for_every_image() {
         let answers =
             |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
         assert_eq!(response(&answers(&["saffron"]), "saffron"), "yes");

@@ -22,7 +22,7 @@ pub struct Question {
     /// The index of the image in [`Questions::images`].
     #[serde(skip)]
     pub image_index: usize,
-    /// The number of the line in the file, from 1.
+    /// The line number in the file; the first line is 1.
     #[serde(skip)]
     pub line: u64,
 }
@@ -36,8 +36,9 @@ pub struct Questions {
     pub images: Vec<PathBuf>,
 }
 
-const QUESTION: &str = "a line is {\"id\": …, \"question\": …, \"image\": a path from the file's \
-                        folder}, or without a question, for a description of the image";
+/// The remedy for an invalid line.
+const LINE_FORMAT: &str = "a line is {\"id\": …, \"question\": …, \"image\": a path from the \
+                           file's folder}, or without a question, for a description of the image";
 
 /// Reads questions from JSON lines.
 ///
@@ -51,15 +52,15 @@ pub fn read_questions(path: &Path) -> Result<Questions> {
     let mut index_of: HashMap<PathBuf, usize> = HashMap::new();
     let mut line_of: HashMap<String, u64> = HashMap::new();
     for (number, line) in not_blank(&text) {
-        let wrong = |reason: String| TextError::malformed(path, number, reason, QUESTION);
-        let mut question = parse_question(line).map_err(wrong)?;
+        let malformed = |reason: String| TextError::malformed(path, number, reason, LINE_FORMAT);
+        let mut question = parse_question(line).map_err(malformed)?;
         if let Some(first) = line_of.insert(question.id.to_string(), number) {
             let id = &question.id;
-            return Err(wrong(format!("the id {id} is already used in line {first}")).into());
+            return Err(malformed(format!("the id {id} is already used in line {first}")).into());
         }
         let file = folder.join(&question.image);
         if !file.is_file() {
-            return Err(wrong(format!("image not found: {}", file.display())).into());
+            return Err(malformed(format!("image not found: {}", file.display())).into());
         }
         question.image_index = *index_of.entry(file.clone()).or_insert_with(|| {
             questions.images.push(file);
@@ -75,18 +76,17 @@ pub fn read_questions(path: &Path) -> Result<Questions> {
     Ok(questions)
 }
 
-/// Parses a question, or returns the fault.
+/// Parses a line, or returns the reason why it is invalid.
 fn parse_question(line: &str) -> Result<Question, String> {
     let without_line = |error: serde_json::Error| error.to_string().replace(" at line 1 ", " at ");
     let fields: Map<String, Value> = serde_json::from_str(line).map_err(without_line)?;
     // Other fields are allowed, but a misspelt `question` would turn the line into a description.
     for key in fields.keys() {
-        let keys = ["id", "question", "text", "image"];
-        if let Some(key_name) =
-            keys.into_iter().find(|known| key.trim().eq_ignore_ascii_case(known))
-            && key != key_name
+        let known = ["id", "question", "text", "image"];
+        if let Some(similar) = known.into_iter().find(|name| key.trim().eq_ignore_ascii_case(name))
+            && key != similar
         {
-            return Err(format!("has `{key}`; did you mean `{key_name}`?"));
+            return Err(format!("has `{key}`; did you mean `{similar}`?"));
         }
     }
     let question: Question = serde_json::from_value(Value::Object(fields)).map_err(without_line)?;

@@ -20,7 +20,7 @@ use super::memory_folder::remove_memory;
 use super::sequences::Sequencer;
 use crate::stop::Stop;
 
-/// Entries per encoding batch.
+/// The number of entries per encoding batch.
 const ENTRIES_PER_BATCH: usize = 256;
 
 /// A memory opened for reading.
@@ -33,8 +33,8 @@ pub struct Retriever {
 }
 
 impl Retriever {
-    /// Encodes all items of the corpus into a new memory, which replaces the run's memory. Also
-    /// returns its writer.
+    /// Encodes all items of the corpus into a new memory, which replaces the memory in `folder`.
+    /// Returns the retriever and the memory's writer.
     ///
     /// # Errors
     /// The folder has other files, or a memory that was changed after its run. Errors of the model
@@ -110,21 +110,23 @@ impl Retriever {
     pub fn check_fits(&self, config: &RevealConfig) -> Result<()> {
         let generation = self.generation();
         let (manifest, folder) = (generation.manifest(), self.memory.folder().display());
-        let found = manifest.values.map(|values| (values.tokens, values.width));
+        let stored = manifest.values.map(|values| (values.tokens, values.width));
         let expected = (config.value_tokens, config.t5.d_model);
-        if manifest.width != config.key_dim || found != Some(expected) {
-            let found = found.map_or("none".to_owned(), |(m, d)| format!("{m} tokens of {d}"));
+        if manifest.width != config.key_dim || stored != Some(expected) {
+            let values = stored.map_or("no values".to_owned(), |(tokens, width)| {
+                format!("values of {tokens} tokens of width {width}")
+            });
             return Err(format!(
-                "{folder}: keys of width {} and values of {found}, but the model has keys of width \
-                 {} and values of {} tokens of {}; use the memory of this run",
+                "{folder}: has keys of width {} and {values}, but the model has keys of width {} \
+                 and values of {} tokens of width {}; use the memory of this run",
                 manifest.width, config.key_dim, expected.0, expected.1
             )
             .into());
         }
         if manifest.sources.len() > config.sources {
             return Err(format!(
-                "{folder}: {} sources ({}), but the model's gate has {}; use the memory of this \
-                 run",
+                "{folder}: has {} sources ({}), but the model's gate has {}; use the memory of \
+                 this run",
                 manifest.sources.len(),
                 manifest.sources.join(", "),
                 config.sources
@@ -139,19 +141,20 @@ impl Retriever {
         self.memory.generation()
     }
 
-    /// Retrieves the best `k` entries of each query by gated scores. `own` holds the document of
-    /// each query, whose entries are excluded; it may be empty.
+    /// Retrieves the best `k` entries of each query by gated scores. `documents` holds the document
+    /// that each query comes from; its entries are excluded. An empty list excludes nothing.
     pub fn search(
         &self,
         queries: &Tensor,
         gates: &Tensor,
-        own: &[Option<&str>],
+        documents: &[Option<&str>],
         k: usize,
     ) -> Result<SearchResults> {
-        let excluded_documents = if own.iter().all(Option::is_none) {
+        let excluded_documents = if documents.iter().all(Option::is_none) {
             Vec::new()
         } else {
-            own.iter().map(|own| own.iter().map(|own| own.to_string()).collect()).collect()
+            let owned = |document: &Option<&str>| document.iter().map(|d| d.to_string()).collect();
+            documents.iter().map(owned).collect()
         };
         self.filtered(queries, gates, k, Filter { excluded_documents, ..Filter::default() })
     }
@@ -180,9 +183,9 @@ impl Retriever {
         let gates = to_host(gates)?;
         let sources = filter.sources.clone().or_else(|| self.sources.clone());
         let filter = Filter { gates: Some(gates), sources, ..filter };
-        let found = Exact.search(&self.generation(), Queries { keys: &keys, k }, &filter)?;
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).record(&found);
-        Ok(found)
+        let results = Exact.search(&self.generation(), Queries { keys: &keys, k }, &filter)?;
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).record(&results);
+        Ok(results)
     }
 
     /// The retrieval statistics since the last [`Retriever::check_spread`].
@@ -205,6 +208,7 @@ impl Retriever {
     }
 
     /// The stored keys `[N, key_dim]` and values `[N M, D]` of `N` rows of the memory, flattened.
+    /// `M` is the number of value tokens per entry.
     pub fn read(&self, rows: &[Row]) -> Result<(Vec<f32>, Vec<f32>)> {
         let generation = self.generation();
         let mut keys = Vec::new();
@@ -215,7 +219,7 @@ impl Retriever {
     }
 }
 
-/// The keys and values of entries, flattened.
+/// Computes the keys and values of entries, flattened.
 pub fn encode(model: &Reveal, entries: &RevealInput) -> Result<(Vec<f32>, Vec<f32>)> {
     let mode = Mode::inference();
     let states = model.encode(entries, &mode)?;
@@ -230,7 +234,7 @@ pub struct ItemEncoder<'a> {
     model: &'a Reveal,
     corpus: &'a Corpus,
     sequencer: &'a Sequencer,
-    /// The chunk whose keys and values are cached.
+    /// The index of the chunk whose keys and values are cached; `None` before the first chunk.
     chunk: Option<usize>,
     keys: Vec<f32>,
     values: Vec<f32>,
@@ -242,23 +246,23 @@ impl<'a> ItemEncoder<'a> {
         Self { model, corpus, sequencer, chunk: None, keys: Vec::new(), values: Vec::new() }
     }
 
-    /// The keys and values of items, flattened; fastest in the order of the corpus.
+    /// Computes the keys and values of items, flattened; fastest in the order of the corpus.
     pub fn encode(&mut self, indices: &[usize]) -> Result<(Vec<f32>, Vec<f32>)> {
         let config = self.model.config();
-        let (width, size) = (config.key_dim, config.value_tokens * config.t5.d_model);
+        let (key_size, value_size) = (config.key_dim, config.value_tokens * config.t5.d_model);
         let (mut keys, mut values) = (Vec::new(), Vec::new());
         for index in indices {
             let (chunk, row) = (index / ENTRIES_PER_BATCH, index % ENTRIES_PER_BATCH);
             if self.chunk != Some(chunk) {
                 let first = chunk * ENTRIES_PER_BATCH;
-                let last = (first + ENTRIES_PER_BATCH).min(self.corpus.items.len());
-                let indices: Vec<usize> = (first..last).collect();
+                let end = (first + ENTRIES_PER_BATCH).min(self.corpus.items.len());
+                let indices: Vec<usize> = (first..end).collect();
                 let input = self.sequencer.entries(self.corpus, &indices)?;
                 (self.keys, self.values) = encode(self.model, &input)?;
                 self.chunk = Some(chunk);
             }
-            keys.extend_from_slice(&self.keys[row * width..(row + 1) * width]);
-            values.extend_from_slice(&self.values[row * size..(row + 1) * size]);
+            keys.extend_from_slice(&self.keys[row * key_size..(row + 1) * key_size]);
+            values.extend_from_slice(&self.values[row * value_size..(row + 1) * value_size]);
         }
         Ok((keys, values))
     }

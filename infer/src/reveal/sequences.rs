@@ -38,6 +38,7 @@ pub struct Prompts {
 /// Turns texts into sequences, with the recipe's prompts and limits.
 pub struct Sequencer {
     tokens: T5Tokenizer,
+    /// The tokens of the prompts.
     caption: Vec<u32>,
     question: Vec<u32>,
     knowledge: Vec<u32>,
@@ -62,7 +63,7 @@ pub struct Target {
 }
 
 impl Sequencer {
-    /// Tokenizes all items once.
+    /// Creates a sequencer, and tokenizes all items of the corpus.
     pub fn new(
         tokens: T5Tokenizer,
         corpus: &Corpus,
@@ -104,15 +105,15 @@ impl Sequencer {
     /// the kind of text, and the recipe key with its limit.
     ///
     /// # Errors
-    /// Errors of the tokenizer.
+    /// The errors of the tokenizer.
     pub fn cut_off(&self, corpus: &Corpus) -> Result<Vec<String>> {
         let (mut questions, mut answers, mut examples) = (0, 0, 0);
         for example in [&corpus.train, &corpus.validation, &corpus.test].into_iter().flatten() {
             examples += 1;
             questions +=
                 usize::from(example.task == Task::Answer && self.question(&example.text)?.1);
-            let longest = |answer: &String| Ok(self.tokens.encode(answer)?.len());
-            let lengths = example.answers.iter().map(longest).collect::<Result<Vec<usize>>>()?;
+            let length = |answer: &String| Ok(self.tokens.encode(answer)?.len());
+            let lengths = example.answers.iter().map(length).collect::<Result<Vec<usize>>>()?;
             answers +=
                 usize::from(lengths.into_iter().any(|length| length > self.max_answer_tokens));
         }
@@ -128,8 +129,8 @@ impl Sequencer {
             ("answers", answers, examples, "max_answer_tokens", self.max_answer_tokens),
         ];
         let truncated = counts.into_iter().filter(|(_, count, ..)| *count > 0);
-        let warnings = truncated.map(|(kind, count, all, key, limit)| {
-            format!("{count} of {all} {kind} are truncated to `data.{key}` = {limit}")
+        let warnings = truncated.map(|(kind, count, total, key, limit)| {
+            format!("{count} of {total} {kind} are truncated to `data.{key}` = {limit}")
         });
         Ok(warnings.collect())
     }
@@ -139,7 +140,7 @@ impl Sequencer {
         &self.tokens
     }
 
-    /// The largest number of answer tokens.
+    /// The maximum number of answer tokens.
     pub fn max_answer_tokens(&self) -> usize {
         self.max_answer_tokens
     }
@@ -187,12 +188,12 @@ impl Sequencer {
         Target { input, output }
     }
 
-    /// Splits a text at the fraction `share` of its length: the beginning is the query, the rest is
-    /// the target (prefix language modelling).
-    pub fn continuation(&self, text: &str, share: f64) -> Result<(Vec<u32>, Target)> {
+    /// Splits a text at a fraction of its length: the beginning is the query, the remainder is the
+    /// target (prefix language modelling).
+    pub fn continuation(&self, text: &str, fraction: f64) -> Result<(Vec<u32>, Target)> {
         let ids = self.tokens.encode(text)?;
-        let longest = ids.len().saturating_sub(1).min(self.max_query_tokens.saturating_sub(2));
-        let split_at = (1 + (share * longest as f64) as usize).min(ids.len());
+        let max_prefix = ids.len().saturating_sub(1).min(self.max_query_tokens.saturating_sub(2));
+        let split_at = (1 + (fraction * max_prefix as f64) as usize).min(ids.len());
         let mut query = vec![self.tokens.begin];
         query.extend(&self.caption);
         query.extend(&ids[..split_at]);
@@ -205,7 +206,7 @@ impl Sequencer {
         let texts: Vec<&[u32]> =
             indices.iter().map(|index| self.items[*index].as_slice()).collect();
         let views: Vec<Option<(usize, u32)>> =
-            indices.iter().map(|index| corpus.items[*index].image.map(|p| (p, 0))).collect();
+            indices.iter().map(|index| corpus.items[*index].image.map(|i| (i, 0))).collect();
         self.input(corpus, &texts, &views)
     }
 

@@ -19,16 +19,16 @@ impl Calibration {
         let count = scores.len().max(1) as f64;
         let mean = |values: &[f64]| values.iter().sum::<f64>() / count;
         let (mean_score, mean_gold) = (mean(scores), mean(gold));
-        let (mut product, mut square) = (0.0, 0.0);
+        let (mut products, mut squares) = (0.0, 0.0);
         for (score, gold) in scores.iter().zip(gold) {
-            product += (score - mean_score) * (gold - mean_gold);
-            square += (score - mean_score) * (score - mean_score);
+            products += (score - mean_score) * (gold - mean_gold);
+            squares += (score - mean_score) * (score - mean_score);
         }
-        let slope = if square > 0.0 { product / square } else { 0.0 };
+        let slope = if squares > 0.0 { products / squares } else { 0.0 };
         Self { slope, intercept: mean_gold - slope * mean_score }
     }
 
-    /// A score as a similarity.
+    /// Converts a score to a similarity.
     pub fn apply(self, score: f64) -> f64 {
         self.slope.mul_add(score, self.intercept)
     }
@@ -40,19 +40,19 @@ pub fn cross_fitted(rows: &[PhrasePair], scores: &[f64], gold: &[f64]) -> Vec<f6
     let mut anchors: Vec<&str> = rows.iter().map(|row| row.anchor.as_str()).collect();
     anchors.sort_unstable();
     anchors.dedup();
-    let halves: Vec<usize> = rows
+    let half_of_row: Vec<usize> = rows
         .iter()
         .map(|row| anchors.binary_search(&row.anchor.as_str()).unwrap_or(0) % 2)
         .collect();
-    let line_of_other = |half: usize| {
-        let pick = |values: &[f64]| -> Vec<f64> {
-            let of_other = values.iter().zip(&halves).filter(|(_, h)| **h != half);
-            of_other.map(|(value, _)| *value).collect()
+    let fit_without = |half: usize| {
+        let without = |values: &[f64]| -> Vec<f64> {
+            let other_half = values.iter().zip(&half_of_row).filter(|(_, h)| **h != half);
+            other_half.map(|(value, _)| *value).collect()
         };
-        Calibration::fit(&pick(scores), &pick(gold))
+        Calibration::fit(&without(scores), &without(gold))
     };
-    let lines = [line_of_other(0), line_of_other(1)];
-    scores.iter().zip(&halves).map(|(score, half)| lines[*half].apply(*score)).collect()
+    let calibrations = [fit_without(0), fit_without(1)];
+    scores.iter().zip(&half_of_row).map(|(score, half)| calibrations[*half].apply(*score)).collect()
 }
 
 #[cfg(test)]
@@ -80,10 +80,11 @@ mod tests {
         let rows: Vec<PhrasePair> = ["a", "b", "a", "b", "a", "b"].map(row).into();
         let scores = [0.0, 0.0, 1.0, 1.0, 2.0, 2.0];
         let gold = [0.0, 10.0, 1.0, 12.0, 2.0, 14.0];
-        let found = cross_fitted(&rows, &scores, &gold);
-        // Anchor `a` is calibrated by the line of `b`, 2 s + 10, and `b` by the line of `a`.
-        for (found, expected) in found.iter().zip([10.0, 0.0, 12.0, 1.0, 14.0, 2.0]) {
-            assert!((found - expected).abs() < 1e-12);
+        let calibrated = cross_fitted(&rows, &scores, &gold);
+        // For a score s, anchor `a` gets the line of `b`, 2 s + 10. Anchor `b` gets the line of
+        // `a`, s.
+        for (value, expected) in calibrated.iter().zip([10.0, 0.0, 12.0, 1.0, 14.0, 2.0]) {
+            assert!((value - expected).abs() < 1e-12);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How the scores of an ensemble's members are combined.
+//! Combinations of the scores of an ensemble's members.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -21,13 +21,13 @@ pub fn add_to(sums: &mut Vec<f64>, scores: &[f64]) {
     sums.iter_mut().zip(scores).for_each(|(sum, score)| *sum += score);
 }
 
-/// The weighted mean of score lists.
-pub fn weighted_mean(parts: impl Iterator<Item = (f64, Vec<f64>)>) -> Vec<f64> {
-    let (mut sums, mut total) = (Vec::new(), 0.0);
-    for (weight, mut scores) in parts {
+/// The weighted mean of score lists, element by element.
+pub fn weighted_mean(weighted: impl Iterator<Item = (f64, Vec<f64>)>) -> Vec<f64> {
+    let (mut sums, mut total_weight) = (Vec::new(), 0.0);
+    for (weight, mut scores) in weighted {
         scores.iter_mut().for_each(|score| *score *= weight);
         add_to(&mut sums, &scores);
-        total += weight;
+        total_weight += weight;
     }
-    sums.into_iter().map(|sum| sum / total).collect()
+    sums.into_iter().map(|sum| sum / total_weight).collect()
 }

@@ -1,4 +1,4 @@
-//! A member: one trained model of a run.
+//! A member of a run's ensemble: one trained model.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -58,12 +58,12 @@ impl Member {
     /// # Errors
     /// The errors of [`Scorer::predict`].
     pub fn predict(&self, rows: &[PhrasePair], progress: &dyn Fn(usize)) -> Result<Vec<f64>> {
-        let raw = self.scorer.predict(&self.sequencer, rows, &Stop::default(), progress)?;
-        Ok(raw.into_iter().map(|score| self.calibration.apply(score)).collect())
+        let scores = self.scorer.predict(&self.sequencer, rows, &Stop::default(), progress)?;
+        Ok(scores.into_iter().map(|score| self.calibration.apply(score)).collect())
     }
 }
 
-/// The class titles that a member was trained with; none for pairs without classes.
+/// The class titles that a member was trained with; no titles for pairs without classes.
 pub(super) fn titles(folder: &Path) -> Result<ClassTitles> {
     if folder.join(PAIRS).is_file() {
         return Ok(ClassTitles::default());

@@ -34,12 +34,12 @@ impl ScoreRange {
         }
     }
 
-    /// A score of the file as a similarity from 0 to 1.
+    /// Converts a score of the file to a similarity from 0 to 1.
     pub fn to_similarity(self, score: f32) -> f32 {
         ((f64::from(score) - self.minimum) / (self.maximum - self.minimum)) as f32
     }
 
-    /// A similarity as a score of the file.
+    /// Converts a similarity to a score of the file.
     pub fn to_score(self, similarity: f64) -> f64 {
         self.minimum + similarity * (self.maximum - self.minimum)
     }
@@ -60,7 +60,7 @@ pub struct TrainedPairs {
 }
 
 impl TrainedPairs {
-    /// Reads the file of a run; `None` for a run on phrase pairs with classes.
+    /// Reads [`PAIRS`] of a run; `None` for a run on phrase pairs with classes.
     pub(super) fn of_run(run: &Path) -> Result<Option<Self>> {
         let path = run.join(PAIRS);
         if path.is_file() { read_json(&path).map(Some) } else { Ok(None) }

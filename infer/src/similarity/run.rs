@@ -79,7 +79,9 @@ impl SimilarityRun {
             Combination::Stacked => Some(read_json(&run.join(STACKING))?),
         };
         let mut weights = vec![1.0; summary.variants.len().max(1)];
-        weights.iter_mut().zip(&summary.variants).for_each(|(w, variant)| *w = variant.weight);
+        for (weight, variant) in weights.iter_mut().zip(&summary.variants) {
+            *weight = variant.weight;
+        }
         if summary.members.is_empty() {
             return Err(InferError::bad_run(&path, "has no members; train the run again"));
         }
@@ -128,18 +130,18 @@ impl SimilarityRun {
     /// # Errors
     /// The errors of [`Member::open`] and [`Member::predict`].
     pub fn predict(&self, rows: &[PhrasePair], progress: &dyn Fn(usize)) -> Result<Vec<f64>> {
-        let mut of_variants: Vec<Vec<f64>> = vec![Vec::new(); self.weights.len()];
+        let mut variant_scores: Vec<Vec<f64>> = vec![Vec::new(); self.weights.len()];
         let mut counts = vec![0.0; self.weights.len()];
         for (folder, variant) in &self.members {
-            add_to(&mut of_variants[*variant], &Member::open(folder)?.predict(rows, progress)?);
+            add_to(&mut variant_scores[*variant], &Member::open(folder)?.predict(rows, progress)?);
             counts[*variant] += 1.0;
         }
-        for (scores, count) in of_variants.iter_mut().zip(counts) {
+        for (scores, count) in variant_scores.iter_mut().zip(counts) {
             scores.iter_mut().for_each(|score| *score /= count);
         }
         let mut scores = match &self.stacking {
-            Some(stacking) => stacking.predict(rows, &of_variants),
-            None => weighted_mean(self.weights.iter().copied().zip(of_variants)),
+            Some(stacking) => stacking.predict(rows, &variant_scores),
+            None => weighted_mean(self.weights.iter().copied().zip(variant_scores)),
         };
         if let Some(TrainedPairs { range, .. }) = self.pairs {
             scores.iter_mut().for_each(|score| *score = range.to_score(*score));
@@ -148,7 +150,7 @@ impl SimilarityRun {
     }
 }
 
-/// Whether a folder has a run of this study, finished or not.
+/// Whether a folder is a run of this study, finished or not.
 pub fn is_run(folder: &Path) -> bool {
     #[derive(Deserialize)]
     struct Study {
@@ -166,6 +168,7 @@ pub(super) struct RunRecipe {
 }
 
 impl RunRecipe {
+    /// Reads and checks the recipe of a run.
     pub(super) fn read(folder: &Path) -> Result<Self> {
         let path = folder.join(RECIPE);
         let text = fs::read_to_string(&path).map_err(InferError::io(&path))?;
@@ -182,8 +185,8 @@ impl RunRecipe {
 
 /// Reads a JSON file of a run.
 pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
-    let text = fs::read(path).map_err(InferError::io(path))?;
-    serde_json::from_slice(&text).map_err(|error| {
+    let bytes = fs::read(path).map_err(InferError::io(path))?;
+    serde_json::from_slice(&bytes).map_err(|error| {
         let reason = format!("is damaged: {error}; restore it from a copy, or train again");
         InferError::bad_run(path, reason)
     })

@@ -18,7 +18,8 @@ use crate::encode::EncoderFiles;
 use crate::error::Result;
 use crate::stop::Stop;
 
-/// Tokens per forward pass in prediction.
+/// The maximum number of tokens per forward pass in prediction. A longer sequence is a batch of its
+/// own.
 const PREDICT_TOKENS: usize = 2048;
 
 /// A model that scores rows (phrase pairs).
@@ -31,7 +32,7 @@ pub enum Scorer {
 
 impl Scorer {
     /// Builds the model and its parameters: the encoder from published weights if `files` has them,
-    /// the rest at random.
+    /// the other parameters at random.
     ///
     /// # Errors
     /// [`InferError::Model`](crate::InferError::Model)
@@ -67,7 +68,7 @@ impl Scorer {
         Ok(scorer)
     }
 
-    /// One score per row of the input: `[N]`.
+    /// Computes one score per row of the input: `[N]`.
     ///
     /// # Errors
     /// [`InferError::Model`](crate::InferError::Model), also for the input of another layout.
@@ -111,7 +112,7 @@ impl Scorer {
                 let scores = self.score(&batch.input, &Mode::inference())?;
                 let scores = scores.to_vec1::<f32>().map_err(ModelError::from)?;
                 for (row, score) in batch.rows.iter().zip(scores) {
-                    sums[*row] += rescaled(settings.loss, f64::from(score));
+                    sums[*row] += logit_to_probability(settings.loss, f64::from(score));
                 }
                 progress(batch.rows.len());
             }
@@ -121,8 +122,9 @@ impl Scorer {
     }
 }
 
-/// Converts the score of a loss of logits to a probability. Other scores stay the same.
-fn rescaled(loss: PairLoss, score: f64) -> f64 {
+/// Converts the score of a model that was trained with a loss of logits (MSE or BCE) to a
+/// probability. Scores for other losses stay the same.
+fn logit_to_probability(loss: PairLoss, score: f64) -> f64 {
     match loss {
         PairLoss::Mse | PairLoss::Bce => 1.0 / (1.0 + (-score).exp()),
         _ => score,

@@ -21,13 +21,15 @@ use crate::encode::EncoderFiles;
 #[derive(Debug, Clone)]
 pub struct Sequence {
     ids: Vec<u32>,
-    /// The branch of each token, if targets do not attend to each other; otherwise empty.
+    /// The branch of each token, if targets do not attend to each other: 0 for the anchor and the
+    /// title, and the number of the target for its tokens. Otherwise empty.
     branches: Vec<u32>,
     scored: Vec<ScoredPair>,
 }
 
 impl Sequence {
-    fn starting(ids: &[u32]) -> Self {
+    /// Creates a sequence of tokens without scored rows.
+    fn new(ids: &[u32]) -> Self {
         Self { ids: ids.to_vec(), branches: Vec::new(), scored: Vec::new() }
     }
 }
@@ -151,15 +153,15 @@ impl Sequencer {
         let mut batches = Vec::new();
         let (mut batch, mut num_rows, mut num_tokens) = (Vec::new(), 0, 0);
         for sequence in sequences {
-            let (more_rows, more_tokens) = (sequence.scored.len(), sequence.ids.len());
-            let full = num_rows + more_rows > limits.rows.max(more_rows)
-                || (limits.tokens > 0 && num_tokens + more_tokens > limits.tokens);
-            if full && !batch.is_empty() {
+            let (added_rows, added_tokens) = (sequence.scored.len(), sequence.ids.len());
+            let is_full = num_rows + added_rows > limits.rows.max(added_rows)
+                || (limits.tokens > 0 && num_tokens + added_tokens > limits.tokens);
+            if is_full && !batch.is_empty() {
                 batches.push(self.pack(std::mem::take(&mut batch)));
                 (num_rows, num_tokens) = (0, 0);
             }
-            num_rows += more_rows;
-            num_tokens += more_tokens;
+            num_rows += added_rows;
+            num_tokens += added_tokens;
             batch.push(sequence);
         }
         if !batch.is_empty() {
@@ -168,7 +170,7 @@ impl Sequencer {
         batches
     }
 
-    /// Concatenates sequences.
+    /// Concatenates sequences into one batch.
     fn pack(&self, sequences: Vec<Sequence>) -> RowBatch {
         let ids: Vec<&[u32]> = sequences.iter().map(|s| s.ids.as_slice()).collect();
         if self.settings.layout == Layout::BiEncoder {
@@ -180,12 +182,13 @@ impl Sequencer {
             packed = packed.with_branches(branches.into());
         }
         let (mut rows, mut targets, mut anchors) = (Vec::new(), Vec::new(), Vec::new());
-        for (sequence, run) in sequences.iter().zip(packed.sequences().iter()) {
-            let moved = |span: Span| Span { start: run.start + span.start, length: span.length };
+        for (sequence, packed_span) in sequences.iter().zip(packed.sequences().iter()) {
+            let shifted =
+                |span: Span| Span { start: packed_span.start + span.start, length: span.length };
             for scored in &sequence.scored {
                 rows.push(scored.row);
-                targets.push(moved(scored.target));
-                anchors.push(moved(scored.anchor));
+                targets.push(shifted(scored.target));
+                anchors.push(shifted(scored.anchor));
             }
         }
         let spans = ScoredSpans { targets: targets.into(), anchors: anchors.into() };
@@ -210,23 +213,23 @@ impl Sequencer {
                 }
             }
             group.sort_by_key(|&row| contexts.iter().position(|c| *c == rows[row].context));
-            let anchor = self.piece(&rows[group[0]].anchor, self.settings.max_tokens / 4)?;
-            let mut start = vec![special.cls];
-            start.extend(anchor);
-            start.push(special.sep);
-            let anchor = Span { start: 1, length: start.len() - 2 };
-            let mut sequence = Sequence::starting(&start);
+            let max_length = self.settings.max_tokens / 4;
+            let anchor = self.phrase_tokens(&rows[group[0]].anchor, max_length)?;
+            let mut prefix = vec![special.cls];
+            prefix.extend(anchor);
+            prefix.push(special.sep);
+            let anchor = Span { start: 1, length: prefix.len() - 2 };
+            let mut sequence = Sequence::new(&prefix);
             let mut context = "";
             for row in group {
-                let longest = self.settings.max_tokens / 4;
-                let target = self.piece(&rows[row].target, longest)?;
-                let title = self.title(&rows[row].context, longest)?;
-                let more =
+                let target = self.phrase_tokens(&rows[row].target, max_length)?;
+                let title = self.title_tokens(&rows[row].context, max_length)?;
+                let added =
                     target.len() + 1 + if rows[row].context == context { 0 } else { title.len() };
                 if !sequence.scored.is_empty()
-                    && sequence.ids.len() + more > self.settings.max_tokens
+                    && sequence.ids.len() + added > self.settings.max_tokens
                 {
-                    let next = Sequence::starting(&start);
+                    let next = Sequence::new(&prefix);
                     sequences.push(std::mem::replace(&mut sequence, next));
                     context = "";
                 }
@@ -252,7 +255,7 @@ impl Sequencer {
     /// span of the target is the whole sequence.
     fn pairs(&self, rows: &[PhrasePair], rng: &mut ChaCha8Rng) -> Result<Vec<Sequence>, DataError> {
         let special = self.files.tokenizer.special();
-        let separator = self.files.tokenizer.encode_segment(";")?;
+        let semicolon = self.files.tokenizer.encode_segment(";")?;
         let mut group_of_row = vec![0; rows.len()];
         let groups = grouped_rows(rows, self.settings.group);
         for (index, group) in groups.iter().enumerate() {
@@ -262,10 +265,9 @@ impl Sequencer {
         for (row, pair) in rows.iter().enumerate() {
             let budget = self.settings.max_tokens - 4;
             let texts = [&pair.anchor, &pair.target];
-            let pieces = texts.map(|text| self.files.tokenizer.encode_segment(text));
-            let [anchor, target] = pieces;
+            let [anchor, target] = texts.map(|text| self.files.tokenizer.encode_segment(text));
             let (anchor, target) = (anchor?, target?);
-            let title = self.title(&pair.context, budget / 4)?;
+            let title = self.title_tokens(&pair.context, budget / 4)?;
             let lengths = longest_first(&[anchor.len(), target.len()], budget - title.len());
             let mut ids = vec![special.cls];
             ids.extend(&anchor[..lengths[0]]);
@@ -275,20 +277,20 @@ impl Sequencer {
             ids.extend(title);
             if self.settings.other_targets > 0 {
                 let group = groups[group_of_row[row]].iter();
-                let mut others: Vec<&str> = group.map(|&o| rows[o].target.as_str()).collect();
+                let mut others: Vec<&str> = group.map(|&row| rows[row].target.as_str()).collect();
                 others.sort_unstable();
                 others.dedup();
                 others.retain(|other| *other != pair.target);
                 let (chosen, _) = others.partial_shuffle(rng, self.settings.other_targets);
-                let mut between: &[u32] = &[];
+                let mut delimiter: &[u32] = &[];
                 for other in chosen {
                     let other = self.files.tokenizer.encode_segment(other)?;
-                    if ids.len() + between.len() + other.len() + 1 > self.settings.max_tokens {
+                    if ids.len() + delimiter.len() + other.len() + 1 > self.settings.max_tokens {
                         continue;
                     }
-                    ids.extend(between);
+                    ids.extend(delimiter);
                     ids.extend(&*other);
-                    between = &separator;
+                    delimiter = &semicolon;
                 }
                 ids.push(special.sep);
             }
@@ -296,50 +298,52 @@ impl Sequencer {
             let anchor = Span { start: 1, length: lengths[0].max(1) };
             sequences.push(Sequence {
                 scored: vec![ScoredPair { row, target: all_tokens, anchor }],
-                ..Sequence::starting(&ids)
+                ..Sequence::new(&ids)
             });
         }
         Ok(sequences)
     }
 
-    /// Builds `[CLS] anchor [SEP] [CLS] target [SEP]` for each row. [`pack_phrases`] splits the
-    /// phrases.
+    /// Builds `[CLS] anchor [SEP] [CLS] target [SEP]` for each row. [`pack_phrases`] splits it into
+    /// two sequences.
     fn phrases(&self, rows: &[PhrasePair]) -> Result<Vec<Sequence>, DataError> {
         let special = self.files.tokenizer.special();
         let mut sequences = Vec::with_capacity(rows.len());
         for (row, pair) in rows.iter().enumerate() {
             let mut ids = Vec::new();
             let mut span_of = |text: &str| -> Result<Span, DataError> {
-                let piece = self.piece(text, self.settings.max_tokens - 2)?;
-                let span = Span { start: ids.len(), length: piece.len() + 2 };
+                let tokens = self.phrase_tokens(text, self.settings.max_tokens - 2)?;
+                let span = Span { start: ids.len(), length: tokens.len() + 2 };
                 ids.push(special.cls);
-                ids.extend(piece);
+                ids.extend(tokens);
                 ids.push(special.sep);
                 Ok(span)
             };
             let (anchor, target) = (span_of(&pair.anchor)?, span_of(&pair.target)?);
             sequences.push(Sequence {
                 scored: vec![ScoredPair { row, target, anchor }],
-                ..Sequence::starting(&ids)
+                ..Sequence::new(&ids)
             });
         }
         Ok(sequences)
     }
 
-    /// The tokens of a phrase, truncated to `longest`; a padding token if there are none.
-    fn piece(&self, text: &str, longest: usize) -> Result<Vec<u32>, DataError> {
+    /// The tokens of a phrase, at most `max_length`; a padding token for a phrase without tokens.
+    fn phrase_tokens(&self, text: &str, max_length: usize) -> Result<Vec<u32>, DataError> {
         let ids = self.files.tokenizer.encode_segment(text)?;
         if ids.is_empty() {
             return Ok(vec![self.files.tokenizer.special().pad]);
         }
-        Ok(ids[..ids.len().min(longest.max(1))].to_vec())
+        Ok(ids[..ids.len().min(max_length.max(1))].to_vec())
     }
 
-    /// The tokens of a class title and a separator; empty if titles are not used.
-    fn title(&self, context: &str, longest: usize) -> Result<Vec<u32>, DataError> {
+    /// The tokens of a class title, at most `max_length`, and a separator; empty if titles are not
+    /// used.
+    fn title_tokens(&self, context: &str, max_length: usize) -> Result<Vec<u32>, DataError> {
         match self.titles.title(context) {
             Some(title) if self.settings.context_title => {
-                let mut ids = self.piece(&title.to_lowercase(), longest.min(TITLE_TOKENS))?;
+                let max_length = max_length.min(MAX_TITLE_TOKENS);
+                let mut ids = self.phrase_tokens(&title.to_lowercase(), max_length)?;
                 ids.push(self.files.tokenizer.special().sep);
                 Ok(ids)
             }
@@ -348,19 +352,20 @@ impl Sequencer {
     }
 }
 
-/// Class titles are lists of headings, from general to specific; their first words suffice.
-const TITLE_TOKENS: usize = 24;
+/// The maximum number of tokens of a class title. A title is a list of headings, from general to
+/// specific; its first words suffice.
+const MAX_TITLE_TOKENS: usize = 24;
 
 /// Packs the phrases of bi-encoder rows, without duplicates.
 fn pack_phrases(sequences: &[Sequence]) -> RowBatch {
-    let mut index: HashMap<&[u32], u32> = HashMap::new();
+    let mut index_by_ids: HashMap<&[u32], u32> = HashMap::new();
     let mut phrases: Vec<&[u32]> = Vec::new();
     let (mut pairs, mut rows) = (Vec::new(), Vec::new());
     for sequence in sequences {
         for scored in &sequence.scored {
             let mut index_of = |span: Span| {
                 let ids = &sequence.ids[span.start..span.start + span.length];
-                *index.entry(ids).or_insert_with(|| {
+                *index_by_ids.entry(ids).or_insert_with(|| {
                     phrases.push(ids);
                     phrases.len() as u32 - 1
                 })

@@ -37,7 +37,7 @@ pub enum Architecture {
 pub struct FreshEncoder {
     /// The architecture.
     pub architecture: Architecture,
-    /// Width of the blocks.
+    /// Width of the token states.
     pub hidden_size: usize,
     /// Number of blocks.
     pub num_layers: usize,
@@ -120,7 +120,7 @@ pub struct ScorerSettings {
     pub hidden_dropout: f64,
     /// Dropout of attention weights.
     pub attention_dropout: f64,
-    /// Number of shuffles of the targets to average predictions over.
+    /// Number of prediction passes, each with the targets in another order. Scores are averaged.
     pub passes: usize,
 }
 
@@ -152,35 +152,35 @@ impl ScorerSettings {
     /// # Errors
     /// [`InferError::Encoder`]
     pub fn check_fits(&self, files: &EncoderFiles) -> Result<(), InferError> {
-        let (max_tokens, longest) = (self.max_tokens, files.config.max_length());
-        if max_tokens <= longest {
+        let (max_tokens, supported) = (self.max_tokens, files.config.max_length());
+        if max_tokens <= supported {
             return Ok(());
         }
         let reason = format!(
-            "accepts at most {longest} tokens, but model.max_tokens is {max_tokens}; lower it"
+            "accepts at most {supported} tokens, but model.max_tokens is {max_tokens}; lower it"
         );
         Err(InferError::Encoder { name: files.name.clone(), reason })
     }
 
-    /// The first invalid key, with the reason.
+    /// The first invalid key, with the reason; `None` if all keys are valid.
     pub fn first_invalid_key(&self) -> Option<(&'static str, String)> {
-        let of_cosines = self.loss.takes_cosines();
-        let bi_encoder = self.layout == Layout::BiEncoder;
-        if of_cosines && !bi_encoder {
+        let needs_cosines = self.loss.takes_cosines();
+        let is_bi_encoder = self.layout == Layout::BiEncoder;
+        if needs_cosines && !is_bi_encoder {
             let reason = "is a loss of cosines: use it with `layout = \"bi_encoder\"`, or one of \
                           mse, bce, pearson";
             return Some(("loss", reason.into()));
         }
-        if bi_encoder && matches!(self.loss, PairLoss::Mse | PairLoss::Bce) {
+        if is_bi_encoder && matches!(self.loss, PairLoss::Mse | PairLoss::Bce) {
             let reason = "is a loss of logits, and a bi-encoder scores by cosines: use one of \
                           cosent, cosine_mse, contrastive, pearson";
             return Some(("loss", reason.into()));
         }
-        let one_title = matches!(self.group, Grouping::Row | Grouping::Context);
+        let has_one_title = matches!(self.group, Grouping::Row | Grouping::Context);
         if self.targets_apart && self.layout != Layout::Listwise {
             return Some(("targets_apart", "needs `layout = \"listwise\"`".into()));
         }
-        if self.targets_apart && self.context_title && !one_title {
+        if self.targets_apart && self.context_title && !has_one_title {
             let reason = "needs `group = \"context\"` (or \"row\"): the title is encoded with \
                           the anchor, once for all targets";
             return Some(("targets_apart", reason.into()));
@@ -192,8 +192,8 @@ impl ScorerSettings {
             ));
         }
         let fresh = &self.fresh;
-        let shape = [fresh.hidden_size, fresh.num_layers, fresh.num_heads, fresh.intermediate_size];
-        if shape.iter().any(|size| !(1..=65_536).contains(size)) {
+        let sizes = [fresh.hidden_size, fresh.num_layers, fresh.num_heads, fresh.intermediate_size];
+        if sizes.iter().any(|size| !(1..=65_536).contains(size)) {
             return Some(("fresh", "has a size that is not between 1 and 65536".into()));
         }
         if !fresh.hidden_size.is_multiple_of(fresh.num_heads) {
@@ -206,13 +206,13 @@ impl ScorerSettings {
         if self.passes == 0 {
             return Some(("passes", "must be at least 1".into()));
         }
-        for (key, p) in [
+        for (key, probability) in [
             ("head_dropout", self.head_dropout),
             ("hidden_dropout", self.hidden_dropout),
             ("attention_dropout", self.attention_dropout),
         ] {
-            if !(0.0..1.0).contains(&p) {
-                return Some((key, format!("is {p}; must be a probability below 1")));
+            if !(0.0..1.0).contains(&probability) {
+                return Some((key, format!("is {probability}; must be a probability below 1")));
             }
         }
         None

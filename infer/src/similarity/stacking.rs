@@ -20,8 +20,8 @@ pub const MIN_ROWS: usize = 700;
 /// The ridge penalty on coefficients of unit-variance terms.
 const RIDGE: f64 = 10.0;
 
-/// Groups of anchors for cross-fitting.
-const PARTS: usize = 5;
+/// The number of groups of anchors for cross-fitting.
+const GROUPS: usize = 5;
 
 /// A fitted regression.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -36,79 +36,86 @@ pub struct Stacking {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 struct Moments {
     mean: f64,
+    /// The population standard deviation.
     std: f64,
 }
 
 impl Stacking {
     /// Fits the regression on rows with gold scores; `scores` has one list per variant.
     pub fn fit(rows: &[PhrasePair], scores: &[Vec<f64>]) -> Self {
-        let all: Vec<usize> = (0..rows.len()).collect();
-        Self::fit_on(&all, &features(rows, scores), &gold(rows))
+        let indices: Vec<usize> = (0..rows.len()).collect();
+        Self::fit_rows(&indices, &features(rows, scores), &gold(rows))
     }
 
-    /// Predicts the scores of rows.
+    /// Predicts the scores of rows; `scores` has one list per variant.
     pub fn predict(&self, rows: &[PhrasePair], scores: &[Vec<f64>]) -> Vec<f64> {
-        features(rows, scores).iter().map(|features| self.value(features)).collect()
+        features(rows, scores).iter().map(|features| self.predict_row(features)).collect()
     }
 
-    /// Cross-fitted scores of the training rows: each row is predicted by a fit on other anchors.
+    /// Predicts the scores of the training rows by cross-fitting: each row is predicted by a fit on
+    /// other anchors. `scores` has one list per variant.
     pub fn cross_fitted(rows: &[PhrasePair], scores: &[Vec<f64>]) -> Vec<f64> {
         let anchors: BTreeSet<&str> = rows.iter().map(|row| row.anchor.as_str()).collect();
         let anchors: Vec<&str> = anchors.into_iter().collect();
-        let part_of =
-            |row: &PhrasePair| anchors.binary_search(&row.anchor.as_str()).unwrap_or(0) % PARTS;
-        let parts: Vec<usize> = rows.iter().map(part_of).collect();
+        let group_of =
+            |row: &PhrasePair| anchors.binary_search(&row.anchor.as_str()).unwrap_or(0) % GROUPS;
+        let groups: Vec<usize> = rows.iter().map(group_of).collect();
         let (features, gold) = (features(rows, scores), gold(rows));
         let mut predicted = vec![0.0; rows.len()];
-        for part in 0..PARTS {
-            let (own, others): (Vec<usize>, Vec<usize>) =
-                (0..rows.len()).partition(|row| parts[*row] == part);
-            let fitted = Self::fit_on(&others, &features, &gold);
-            own.iter().for_each(|row| predicted[*row] = fitted.value(&features[*row]));
+        for group in 0..GROUPS {
+            let (in_group, others): (Vec<usize>, Vec<usize>) =
+                (0..rows.len()).partition(|row| groups[*row] == group);
+            let fitted = Self::fit_rows(&others, &features, &gold);
+            in_group.iter().for_each(|row| predicted[*row] = fitted.predict_row(&features[*row]));
         }
         predicted
     }
 
-    fn fit_on(rows: &[usize], features: &[Vec<f64>], gold: &[f64]) -> Self {
+    /// Fits the regression on the rows with these indices.
+    fn fit_rows(rows: &[usize], features: &[Vec<f64>], gold: &[f64]) -> Self {
         let moments_of = |width: usize, value: &dyn Fn(usize, usize) -> f64| -> Vec<Moments> {
             (0..width)
                 .map(|column| Moments::of(rows.iter().map(|row| value(*row, column))))
                 .collect()
         };
         let width = features.first().map_or(0, Vec::len);
-        let of_features = moments_of(width, &|row, column| features[row][column]);
+        let feature_moments = moments_of(width, &|row, column| features[row][column]);
         let products: Vec<Vec<f64>> =
-            rows.iter().map(|row| products(&features[*row], &of_features)).collect();
-        let of_terms: Vec<Moments> = (0..products.first().map_or(0, Vec::len))
+            rows.iter().map(|row| products(&features[*row], &feature_moments)).collect();
+        let term_moments: Vec<Moments> = (0..products.first().map_or(0, Vec::len))
             .map(|column| Moments::of(products.iter().map(|products| products[column])))
             .collect();
         let count = rows.len().max(1) as f64;
         let mean = rows.iter().map(|row| gold[*row]).sum::<f64>() / count;
-        let width = of_terms.len();
-        let mut normal = vec![0.0; width * width];
-        let mut right = vec![0.0; width];
+        let width = term_moments.len();
+        // The normal equations of ridge regression.
+        let mut matrix = vec![0.0; width * width];
+        let mut right_side = vec![0.0; width];
         for (row, products) in rows.iter().zip(&products) {
-            let terms: Vec<f64> =
-                products.iter().zip(&of_terms).map(|(value, m)| m.standardise(*value)).collect();
+            let terms = products.iter().zip(&term_moments);
+            let terms: Vec<f64> = terms.map(|(value, m)| m.standardise(*value)).collect();
             for (i, term) in terms.iter().enumerate() {
-                right[i] += term * (gold[*row] - mean);
+                right_side[i] += term * (gold[*row] - mean);
                 // The lower triangle is enough.
-                for (sum, other) in normal[i * width..].iter_mut().zip(&terms[..=i]) {
+                for (sum, other) in matrix[i * width..].iter_mut().zip(&terms[..=i]) {
                     *sum += term * other;
                 }
             }
         }
-        (0..width).for_each(|i| normal[i * width + i] += RIDGE);
-        let coefficients = solve(normal, right);
-        let terms = of_terms.into_iter().zip(coefficients).collect();
-        Self { features: of_features, terms, intercept: mean }
+        (0..width).for_each(|i| matrix[i * width + i] += RIDGE);
+        let coefficients = solve(matrix, right_side);
+        let terms = term_moments.into_iter().zip(coefficients).collect();
+        Self { features: feature_moments, terms, intercept: mean }
     }
 
-    fn value(&self, features: &[f64]) -> f64 {
+    /// The prediction for a row with these features.
+    fn predict_row(&self, features: &[f64]) -> f64 {
         let products = products(features, &self.features);
         let terms = products.iter().zip(&self.terms);
         self.intercept
-            + terms.map(|(value, (m, weight))| m.standardise(*value) * weight).sum::<f64>()
+            + terms
+                .map(|(value, (m, coefficient))| m.standardise(*value) * coefficient)
+                .sum::<f64>()
     }
 }
 
@@ -120,13 +127,13 @@ impl Moments {
         Self { mean, std: variance.sqrt() }
     }
 
-    /// In standard deviations from the mean; 0 for a constant feature.
+    /// The distance of a value from the mean, in standard deviations; 0 for a constant feature.
     fn standardise(self, value: f64) -> f64 {
         if self.std > 0.0 { (value - self.mean) / self.std } else { 0.0 }
     }
 }
 
-/// The standardised features, followed by all products of two.
+/// The standardised features, followed by all products of two features, squares included.
 fn products(features: &[f64], moments: &[Moments]) -> Vec<f64> {
     let values: Vec<f64> =
         features.iter().zip(moments).map(|(value, m)| m.standardise(*value)).collect();
@@ -143,8 +150,8 @@ fn solve(mut a: Vec<f64>, mut b: Vec<f64>) -> Vec<f64> {
     for j in 0..n {
         for i in j..n {
             let sum: f64 = (0..j).map(|k| a[i * n + k] * a[j * n + k]).sum();
-            let rest = a[i * n + j] - sum;
-            a[i * n + j] = if i == j { rest.sqrt() } else { rest / a[j * n + j] };
+            let remainder = a[i * n + j] - sum;
+            a[i * n + j] = if i == j { remainder.sqrt() } else { remainder / a[j * n + j] };
         }
     }
     for i in 0..n {
@@ -158,27 +165,29 @@ fn solve(mut a: Vec<f64>, mut b: Vec<f64>) -> Vec<f64> {
     b
 }
 
+/// The gold scores of rows; 0 for a row without a gold score.
 fn gold(rows: &[PhrasePair]) -> Vec<f64> {
     rows.iter().map(|row| f64::from(row.score.unwrap_or(0.0))).collect()
 }
 
 /// The variants' scores of each row, and the overlap of anchor and target.
 fn features(rows: &[PhrasePair], scores: &[Vec<f64>]) -> Vec<Vec<f64>> {
-    let of_row = |(index, row): (usize, &PhrasePair)| {
-        let own = scores.iter().map(|scores| scores[index]);
-        own.chain(overlap(&row.anchor, &row.target)).collect()
+    let row_features = |(index, row): (usize, &PhrasePair)| {
+        let variant_scores = scores.iter().map(|scores| scores[index]);
+        variant_scores.chain(overlap(&row.anchor, &row.target)).collect()
     };
-    rows.iter().enumerate().map(of_row).collect()
+    rows.iter().enumerate().map(row_features).collect()
 }
 
 /// The overlap features of two phrases, in order:
 /// - shared words as a fraction of the anchor's words, of the target's words and of their union,
 /// - shared character trigrams as a fraction of the union,
 /// - the word counts of both phrases,
-/// - whether the last words are equal, and whether the first words are.
+/// - 1 if the last words are equal, else 0,
+/// - 1 if the first words are equal, else 0.
 fn overlap(anchor: &str, target: &str) -> [f64; 8] {
-    let (a, t): (Vec<&str>, Vec<&str>) =
-        (anchor.split_whitespace().collect(), target.split_whitespace().collect());
+    let anchor_words: Vec<&str> = anchor.split_whitespace().collect();
+    let target_words: Vec<&str> = target.split_whitespace().collect();
     let set = |words: &[&str]| -> BTreeSet<String> {
         words.iter().map(|word| word.to_lowercase()).collect()
     };
@@ -186,25 +195,25 @@ fn overlap(anchor: &str, target: &str) -> [f64; 8] {
         let letters: Vec<char> = text.to_lowercase().chars().collect();
         letters.windows(3).map(|letters| letters.iter().collect()).collect()
     };
-    let share = |part: usize, whole: usize| part as f64 / whole.max(1) as f64;
+    let fraction = |part: usize, whole: usize| part as f64 / whole.max(1) as f64;
     let jaccard = |a: &BTreeSet<String>, b: &BTreeSet<String>| {
-        share(a.intersection(b).count(), a.union(b).count())
+        fraction(a.intersection(b).count(), a.union(b).count())
     };
-    let same = |a: Option<&&str>, t: Option<&&str>| {
-        let same = a.zip(t).is_some_and(|(a, t)| a.to_lowercase() == t.to_lowercase());
-        f64::from(u8::from(same))
+    let equality = |a: Option<&&str>, b: Option<&&str>| {
+        let are_equal = a.zip(b).is_some_and(|(a, b)| a.to_lowercase() == b.to_lowercase());
+        f64::from(u8::from(are_equal))
     };
-    let (words_a, words_t) = (set(&a), set(&t));
-    let shared = words_a.intersection(&words_t).count();
+    let (anchor_set, target_set) = (set(&anchor_words), set(&target_words));
+    let shared = anchor_set.intersection(&target_set).count();
     [
-        share(shared, words_a.len()),
-        share(shared, words_t.len()),
-        jaccard(&words_a, &words_t),
+        fraction(shared, anchor_set.len()),
+        fraction(shared, target_set.len()),
+        jaccard(&anchor_set, &target_set),
         jaccard(&trigrams(anchor), &trigrams(target)),
-        a.len() as f64,
-        t.len() as f64,
-        same(a.last(), t.last()),
-        same(a.first(), t.first()),
+        anchor_words.len() as f64,
+        target_words.len() as f64,
+        equality(anchor_words.last(), target_words.last()),
+        equality(anchor_words.first(), target_words.first()),
     ]
 }
 
@@ -237,14 +246,15 @@ mod tests {
         // The scores are the square roots of the gold scores, so their squares are the gold scores.
         let scores = vec![gold(&rows).iter().map(|gold| gold.sqrt()).collect::<Vec<f64>>()];
         let stacking = Stacking::fit(&rows, &scores);
-        for found in [stacking.predict(&rows, &scores), Stacking::cross_fitted(&rows, &scores)] {
-            for (found, row) in found.iter().zip(&rows) {
-                assert!((found - f64::from(row.score.unwrap_or(0.0))).abs() < 0.05);
+        for predicted in [stacking.predict(&rows, &scores), Stacking::cross_fitted(&rows, &scores)]
+        {
+            for (score, row) in predicted.iter().zip(&rows) {
+                assert!((score - f64::from(row.score.unwrap_or(0.0))).abs() < 0.05);
             }
         }
         let json = serde_json::to_string(&stacking).expect("JSON");
-        let read: Stacking = serde_json::from_str(&json).expect("JSON");
-        assert_eq!(read.predict(&rows, &scores), stacking.predict(&rows, &scores));
+        let restored: Stacking = serde_json::from_str(&json).expect("JSON");
+        assert_eq!(restored.predict(&rows, &scores), stacking.predict(&rows, &scores));
     }
 
     #[test]
@@ -259,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn overlap_counts_words_and_trigrams() {
+    fn overlap_compares_words_and_trigrams_regardless_of_case() {
         assert_eq!(overlap("Water pump", "pump"), [0.5, 1.0, 0.5, 0.25, 2.0, 1.0, 1.0, 0.0]);
         assert!(overlap("", "").iter().all(|value| *value == 0.0));
     }

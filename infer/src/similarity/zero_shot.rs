@@ -10,14 +10,15 @@ use engram_data::vectors::WordVectors;
 use crate::encode::{Encoder, Item, PromptChoice};
 use crate::error::{InferError, Result};
 
-/// Phrases per batch.
+/// The number of phrases per batch.
 const BATCH: usize = 256;
 
 /// Cosines of sentence embeddings, as in `sentence-transformers`, with the modules in the model's
 /// folder and the chosen prompt. `progress` receives the number of new scores.
 ///
 /// # Errors
-/// As [`Encoder::with_prompt`]; [`InferError::Encoder`] for a model without a text encoder.
+/// The errors of [`Encoder::with_prompt`] and [`Encoder::encode`]; [`InferError::Encoder`] for a
+/// model without a text encoder.
 pub fn encoder_cosines(
     weights: &str,
     prompt: &PromptChoice,

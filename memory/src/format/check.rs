@@ -1,5 +1,5 @@
-//! Validates a manifest. The checksum in `CURRENT` shows only that both files belong together, not
-//! that Engram wrote them. So all sizes and names are checked before use.
+//! Validates a manifest. The checksum in `CURRENT` shows only that the manifest belongs to
+//! `CURRENT`, not that Engram wrote both. So all sizes and names are checked before use.
 
 use super::file::FileRecord;
 use super::manifest::{GraphRecord, Manifest, SegmentRecord};
@@ -7,22 +7,23 @@ use super::pointer::generation_number;
 use crate::generation::MAX_ROWS;
 
 impl Manifest {
-    /// Fails with the first error in the manifest.
+    /// Checks the manifest, and returns the first error.
     pub(super) fn check(&self) -> Result<(), String> {
         let widths = [self.width, self.values.map_or(1, |values| values.tokens)];
         if widths.contains(&0) || self.values.is_some_and(|values| values.width == 0) {
             return Err("has a width of 0".to_owned());
         }
-        let numbers = self.values.map_or(Some(0), |values| values.tokens.checked_mul(values.width));
-        if numbers.and_then(|numbers| numbers.checked_add(self.width)).is_none() {
+        let value_len =
+            self.values.map_or(Some(0), |values| values.tokens.checked_mul(values.width));
+        if value_len.and_then(|value_len| value_len.checked_add(self.width)).is_none() {
             return Err("has keys and values that are too large".to_owned());
         }
         if self.next_id < 0 {
-            return Err(format!("has the next id {}", self.next_id));
+            return Err(format!("has the negative next id {}", self.next_id));
         }
         let mut rows = 0usize;
         for (number, segment) in self.segments.iter().enumerate() {
-            segment.check(self).map_err(|fault| format!("segment {number}: {fault}"))?;
+            segment.check(self).map_err(|reason| format!("segment {number}: {reason}"))?;
             rows = rows.saturating_add(segment.rows);
         }
         if rows > MAX_ROWS {
@@ -63,7 +64,7 @@ impl GraphRecord {
         if !nodes.contains(&self.nodes) || self.entry as usize >= self.nodes {
             let (nodes, entry) = (self.nodes, self.entry);
             return Err(format!(
-                "has a graph of {nodes} nodes for {rows} rows, with entry {entry}"
+                "has a graph of {nodes} nodes for {rows} rows, with the entry node {entry}"
             ));
         }
         Ok(())
@@ -72,8 +73,9 @@ impl GraphRecord {
 
 impl FileRecord {
     fn check(&self) -> Result<(), String> {
-        let letters = |c: char| c.is_ascii_alphanumeric() || ['.', '-', '_'].contains(&c);
-        if self.name.is_empty() || self.name.starts_with('.') || !self.name.chars().all(letters) {
+        let is_allowed = |c: char| c.is_ascii_alphanumeric() || ['.', '-', '_'].contains(&c);
+        if self.name.is_empty() || self.name.starts_with('.') || !self.name.chars().all(is_allowed)
+        {
             return Err(format!("has the invalid file name {:?}", self.name));
         }
         if self.bytes > isize::MAX as u64 {

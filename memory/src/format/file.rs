@@ -23,7 +23,7 @@ pub struct FileRecord {
     pub name: String,
     /// The size in bytes.
     pub bytes: u64,
-    /// SHA-256 of the whole file, in hexadecimal.
+    /// The SHA-256 of the whole file, in hexadecimal.
     pub sha256: String,
     /// The CRC-32 of each block of 1 MiB, as eight hexadecimal digits each, concatenated.
     pub crc32: String,
@@ -33,9 +33,12 @@ pub struct FileRecord {
 pub(crate) struct FileWriter {
     path: PathBuf,
     file: BufWriter<File>,
+    /// The number of bytes written.
     bytes: u64,
     sha256: Sha256,
-    block: crc32fast::Hasher,
+    /// The CRC-32 of the current block.
+    block_crc32: crc32fast::Hasher,
+    /// The CRC-32 of each complete block, in hexadecimal.
     crc32: String,
 }
 
@@ -47,7 +50,7 @@ impl FileWriter {
             file: BufWriter::with_capacity(BLOCK, file),
             bytes: 0,
             sha256: Sha256::new(),
-            block: crc32fast::Hasher::new(),
+            block_crc32: crc32fast::Hasher::new(),
             crc32: String::new(),
         })
     }
@@ -57,23 +60,23 @@ impl FileWriter {
         self.sha256.update(bytes);
         while !bytes.is_empty() {
             let room = BLOCK - (self.bytes % BLOCK as u64) as usize;
-            let (now, later) = bytes.split_at(room.min(bytes.len()));
-            self.block.update(now);
-            self.bytes += now.len() as u64;
+            let (in_block, after_block) = bytes.split_at(room.min(bytes.len()));
+            self.block_crc32.update(in_block);
+            self.bytes += in_block.len() as u64;
             if self.bytes.is_multiple_of(BLOCK as u64) {
                 self.end_block();
             }
-            bytes = later;
+            bytes = after_block;
         }
         Ok(())
     }
 
     fn end_block(&mut self) {
-        let block = std::mem::take(&mut self.block);
-        self.crc32.push_str(&format!("{:08x}", block.finalize()));
+        let crc32 = std::mem::take(&mut self.block_crc32);
+        self.crc32.push_str(&format!("{:08x}", crc32.finalize()));
     }
 
-    /// Syncs the file.
+    /// Syncs the file, and returns its record.
     pub(crate) fn finish(mut self) -> Result<FileRecord, MemoryError> {
         if !self.bytes.is_multiple_of(BLOCK as u64) {
             self.end_block();
@@ -97,7 +100,9 @@ pub(crate) struct CheckedFile {
     /// `None` for an empty file, which cannot be mapped.
     map: Option<Mapping>,
     sha256: String,
+    /// The expected CRC-32 of each block.
     crc32: Vec<u32>,
+    /// Whether each block was checked.
     checked: Vec<AtomicBool>,
 }
 
@@ -106,9 +111,9 @@ impl CheckedFile {
         let path = folder.join(&record.name);
         check_is_file(&path)?;
         let file = File::open(&path).map_err(MemoryError::read(&path))?;
-        let found = file.metadata().map_err(MemoryError::read(&path))?.len();
-        if found != record.bytes {
-            let reason = format!("has {found} bytes, expected {}", record.bytes);
+        let bytes = file.metadata().map_err(MemoryError::read(&path))?.len();
+        if bytes != record.bytes {
+            let reason = format!("has {bytes} bytes, expected {}", record.bytes);
             return Err(MemoryError::corrupt(&path, reason));
         }
         let digits = record.crc32.as_bytes().chunks(8);
@@ -116,13 +121,13 @@ impl CheckedFile {
             .map(|digits| u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok())
             .collect();
         let crc32 = crc32
-            .filter(|crc32| crc32.len() as u64 == found.div_ceil(BLOCK as u64))
-            .ok_or_else(|| MemoryError::corrupt(&path, "has no checksums in the manifest"))?;
-        let map = match found {
+            .filter(|crc32| crc32.len() as u64 == bytes.div_ceil(BLOCK as u64))
+            .ok_or_else(|| MemoryError::corrupt(&path, "has no valid checksums in the manifest"))?;
+        let map = match bytes {
             0 => None,
             _ => {
-                let mapped = Mapping::new(&file, &path, found as usize);
-                Some(mapped.map_err(MemoryError::read(&path))?)
+                let map = Mapping::new(&file, &path, bytes as usize);
+                Some(map.map_err(MemoryError::read(&path))?)
             }
         };
         let checked = crc32.iter().map(|_| AtomicBool::new(false)).collect();
@@ -141,10 +146,10 @@ impl CheckedFile {
     ///
     /// # Errors
     /// [`MemoryError::Corrupt`] if a block of the range was changed, or if the range exceeds the
-    /// file
+    /// file.
     pub(crate) fn bytes(&self, range: Range<usize>) -> Result<&[u8], MemoryError> {
-        let all = self.unchecked();
-        let Some(bytes) = all.get(range.clone()) else {
+        let content = self.unchecked();
+        let Some(bytes) = content.get(range.clone()) else {
             let reason = format!("ends before byte {}", range.end);
             return Err(MemoryError::corrupt(&self.path, reason));
         };
@@ -152,8 +157,8 @@ impl CheckedFile {
             // Two threads may check a block at the same time; this is harmless.
             if !self.checked[block].load(Ordering::Acquire) {
                 let start = block * BLOCK;
-                let found = crc32fast::hash(&all[start..all.len().min(start + BLOCK)]);
-                if found != self.crc32[block] {
+                let crc32 = crc32fast::hash(&content[start..content.len().min(start + BLOCK)]);
+                if crc32 != self.crc32[block] {
                     let reason =
                         format!("was changed between the bytes {start} and {}", start + BLOCK);
                     return Err(MemoryError::corrupt(&self.path, reason));
@@ -179,10 +184,11 @@ impl CheckedFile {
     }
 }
 
-/// Fails unless `path` is a regular file. Opening a pipe could block, and a device may never end.
+/// Returns an error unless `path` is a regular file. Opening a pipe could block, and a device may
+/// never end.
 pub(crate) fn check_is_file(path: &Path) -> Result<(), MemoryError> {
     match std::fs::metadata(path) {
-        Ok(found) if found.is_file() => Ok(()),
+        Ok(metadata) if metadata.is_file() => Ok(()),
         Ok(_) => Err(MemoryError::corrupt(path, "is not a file")),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             Err(MemoryError::corrupt(path, "is missing"))
@@ -191,7 +197,7 @@ pub(crate) fn check_is_file(path: &Path) -> Result<(), MemoryError> {
     }
 }
 
-/// Bytes in hexadecimal.
+/// Returns bytes as lower-case hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -200,7 +206,8 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn written(folder: &Path, bytes: usize) -> FileRecord {
+    /// Writes a file of this many bytes.
+    fn write_file(folder: &Path, bytes: usize) -> FileRecord {
         let mut writer = FileWriter::create(folder.join("f")).unwrap();
         let content: Vec<u8> = (0..bytes).map(|i| (i * 7 + i / 251) as u8).collect();
         for part in content.chunks(300_007) {
@@ -210,17 +217,17 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_read_as_it_was_written() {
+    fn the_bytes_read_equal_the_bytes_written() {
         for bytes in [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 5] {
             let folder = tempfile::tempdir().unwrap();
-            let record = written(folder.path(), bytes);
+            let record = write_file(folder.path(), bytes);
             assert_eq!(record.bytes, bytes as u64);
             let file = CheckedFile::open(folder.path(), &record).unwrap();
             file.verify().unwrap();
             let last = file.bytes(bytes.saturating_sub(3)..bytes).unwrap();
             let start = bytes - last.len();
-            for (at, byte) in last.iter().enumerate() {
-                assert_eq!(*byte, ((start + at) * 7 + (start + at) / 251) as u8);
+            for (i, byte) in (start..).zip(last) {
+                assert_eq!(*byte, (i * 7 + i / 251) as u8);
             }
             assert!(file.bytes(0..bytes + 1).is_err());
         }
@@ -229,7 +236,7 @@ mod tests {
     #[test]
     fn a_changed_byte_is_detected_when_its_block_is_read() {
         let folder = tempfile::tempdir().unwrap();
-        let record = written(folder.path(), 2 * BLOCK + 10);
+        let record = write_file(folder.path(), 2 * BLOCK + 10);
         let path = folder.path().join("f");
         let mut bytes = std::fs::read(&path).unwrap();
         bytes[BLOCK + 77] ^= 4;

@@ -30,11 +30,12 @@ pub(crate) const MANIFEST: &str = "manifest.json";
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// 1, or 2 if there are `encoders`, or 3 if one of them has an `inputs_sha256`.
+    /// The format version: 1, or 2 if there are `encoders`, or 3 if one of them has an
+    /// `inputs_sha256`.
     pub format_version: u64,
     /// The number of the generation, from 1.
     pub generation: u64,
-    /// Width of a key.
+    /// The width of a key.
     pub width: usize,
     /// Whether keys are normalised to unit length.
     pub normalised: bool,
@@ -44,7 +45,7 @@ pub struct Manifest {
     /// are unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub encoders: Vec<EncoderRecord>,
-    /// Names of the sources. Entries hold indices into this list, which only grows.
+    /// The names of the sources. Rows hold indices of this list, so names are only appended.
     pub sources: Vec<String>,
     /// A number above every id so far, including ids of deleted entries.
     pub next_id: i64,
@@ -58,10 +59,10 @@ pub struct Manifest {
 pub struct EncoderRecord {
     /// The folder or address of the model.
     pub name: String,
-    /// The SHA-256 of its weights.
+    /// The SHA-256 of the model's weights.
     pub sha256: String,
-    /// The SHA-256 of its configuration, tokenizer, prompts and image preprocessing; `None` if it
-    /// is unknown, as in memories of older versions. It is then not compared.
+    /// The SHA-256 of the model's configuration, tokenizer, prompts and image preprocessing; `None`
+    /// if it is unknown, as in memories of older versions. An unknown hash is not compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inputs_sha256: Option<String>,
     /// The kind of input: `text`, `pictures`, or `text and pictures`.
@@ -77,9 +78,9 @@ pub struct EncoderRecord {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ValueFormat {
-    /// Tokens of a value.
+    /// The number of tokens of a value.
     pub tokens: usize,
-    /// Width of a token.
+    /// The width of a token.
     pub width: usize,
     /// The number type.
     #[serde(rename = "number")]
@@ -110,23 +111,25 @@ pub struct SegmentRecord {
     pub largest_rounding: f32,
     /// Whether the ids ascend from row to row.
     pub ids_rise: bool,
-    /// `[rows, width]` f32.
+    /// The keys, `[rows, width]` f32.
     pub keys: FileRecord,
-    /// `[rows, tokens, width]`; `None` for a memory without values.
+    /// The values, `[rows, tokens, width]`; `None` for a memory without values.
     pub values: Option<FileRecord>,
-    /// `[rows, tokens]` f32; `None` if values are not int8.
+    /// The scales of int8 values, `[rows, tokens]` f32; `None` for f16 values.
     pub scales: Option<FileRecord>,
-    /// `[rows]` i64.
+    /// The ids of the entries, `[rows]` i64.
     pub ids: FileRecord,
-    /// `[rows]` u32: indices into the manifest's list of sources.
+    /// The sources, `[rows]` u32: indices of the manifest's list of sources.
     pub sources: FileRecord,
-    /// `[rows]` u64: the first 8 bytes of the SHA-256 of the document's name; 0 without a document.
+    /// The documents, `[rows]` u64: the first 8 bytes of the SHA-256 of the document's name; 0
+    /// without a document.
     pub documents: FileRecord,
     /// The entries of the rows, one JSON object per line.
     pub entries: FileRecord,
-    /// `[rows + 1]` u64: the start of each line of `entries`, and the end of the last line.
+    /// Offsets in bytes, `[rows + 1]` u64: the start of each line of `entries`, and the end of the
+    /// last line.
     pub offsets: FileRecord,
-    /// The rows that later generations deleted; `None` if there are none.
+    /// The deleted rows; `None` if there are none.
     pub deleted: Option<DeletedRecord>,
     /// A graph over the keys, for search; `None` if it was not built.
     pub graph: Option<GraphRecord>,
@@ -138,22 +141,23 @@ pub struct SegmentRecord {
 pub struct GraphRecord {
     /// The folder of the generation that wrote the graph.
     pub folder: String,
-    /// Maximum number of neighbours of a key per layer; layer 0 allows twice as many.
+    /// The maximum number of neighbours of a key per layer; layer 0 allows twice as many.
     pub connections: usize,
-    /// Candidates during construction.
+    /// The number of candidates during construction.
     pub ef_construction: usize,
-    /// Number of nodes. A key has one node in each of its layers.
+    /// The number of nodes. A key has one node in each of its layers.
     pub nodes: usize,
     /// The total number of neighbours of all nodes.
     pub edges: usize,
     /// The node at which a search starts.
     pub entry: u32,
-    /// `[nodes + 1]` u64: the start of each node's neighbours, and the end of the last node's.
+    /// Indices of `neighbours`, `[nodes + 1]` u64: the start of each node's neighbours, and the end
+    /// of the last node's neighbours.
     pub offsets: FileRecord,
-    /// `[edges]` u32: the neighbours of each node.
+    /// The neighbours of each node, `[edges]` u32.
     pub neighbours: FileRecord,
-    /// `[nodes - rows, 2]` u32: for each node above layer 0, its row and its node in the layer
-    /// below.
+    /// The nodes above layer 0, `[nodes - rows, 2]` u32: each node's row, and the node of the same
+    /// row in the layer below.
     pub upper: FileRecord,
 }
 
@@ -172,8 +176,8 @@ pub struct DeletedRecord {
 impl SegmentRecord {
     /// Whether another record has the same rows, regardless of deletions and graphs.
     pub(crate) fn has_rows_of(&self, other: &Self) -> bool {
-        let files = |record: &Self| Self { deleted: None, graph: None, ..record.clone() };
-        files(self) == files(other)
+        let rows = |record: &Self| Self { deleted: None, graph: None, ..record.clone() };
+        rows(self) == rows(other)
     }
 
     /// Returns all files, each with the name of its folder.
@@ -210,7 +214,7 @@ impl Manifest {
     pub(crate) fn version_with(encoders: &[EncoderRecord]) -> u64 {
         match encoders {
             [] => PLAIN_VERSION,
-            _ if encoders.iter().all(|one| one.inputs_sha256.is_none()) => ENCODERS_VERSION,
+            _ if encoders.iter().all(|encoder| encoder.inputs_sha256.is_none()) => ENCODERS_VERSION,
             _ => FORMAT_VERSION,
         }
     }
@@ -220,7 +224,7 @@ impl Manifest {
         self.values.map_or(0, |format| format.tokens * format.width)
     }
 
-    /// Returns the folders that the generation needs, its own first.
+    /// Returns the folders that the generation needs, its own folder first.
     pub(crate) fn folders(&self) -> Vec<String> {
         let mut folders = vec![folder_name(self.generation)];
         for segment in &self.segments {
@@ -243,7 +247,7 @@ impl Manifest {
     /// reader holds it, no writer removes the generation.
     ///
     /// # Errors
-    /// see [`Manifest::current`]
+    /// The errors of [`Manifest::current`].
     pub(crate) fn open_current(memory: &Path) -> Result<(Self, File), MemoryError> {
         let Some(pointer) = Pointer::read(memory)? else {
             // A killed first build leaves no pointer.
@@ -284,12 +288,12 @@ impl Manifest {
         }
         let manifest: Self = serde_json::from_slice(bytes)
             .map_err(|error| MemoryError::corrupt(path, format!("is not a manifest: {error}")))?;
-        let fault = if manifest.generation == pointer.generation {
+        let error = if manifest.generation == pointer.generation {
             manifest.check().err()
         } else {
             Some(format!("belongs to generation {}", manifest.generation))
         };
-        fault.map_or(Ok(manifest), |fault| Err(MemoryError::corrupt(path, fault)))
+        error.map_or(Ok(manifest), |reason| Err(MemoryError::corrupt(path, reason)))
     }
 
     /// Returns the folder name in `CURRENT`, whether the folder exists or not; `None` if `CURRENT`
@@ -298,7 +302,7 @@ impl Manifest {
         Some(folder_name(Pointer::read(memory).ok()??.generation))
     }
 
-    /// Reads the manifest in a folder, unchecked; `None` if there is no valid one.
+    /// Reads the manifest in a folder, without checks; `None` if it is missing or cannot be parsed.
     pub(crate) fn of_folder(folder: &Path) -> Option<Self> {
         let path = folder.join(MANIFEST);
         check_is_file(&path).ok()?;

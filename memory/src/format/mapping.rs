@@ -24,7 +24,7 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    /// Maps the first `bytes` bytes of a file, which must exist.
+    /// Maps the first `bytes` bytes of a file. The file must have at least this size.
     pub(crate) fn new(file: &File, path: &Path, bytes: usize) -> io::Result<Self> {
         // SAFETY: files of a generation never change after they were written. If another program
         // truncates a mapped file, this process ends with SIGBUS; it never reads other memory.
@@ -55,11 +55,12 @@ impl Drop for Mapping {
 #[derive(Debug)]
 struct Slot {
     taken: AtomicBool,
+    /// The address of the first mapped byte.
     start: AtomicUsize,
-    /// 0 while nothing is mapped.
+    /// The address after the last mapped byte; 0 while nothing is mapped.
     end: AtomicUsize,
     path: [AtomicU8; MAX_PATH_LENGTH],
-    length: AtomicUsize,
+    path_length: AtomicUsize,
     next: *const Slot,
 }
 
@@ -67,8 +68,10 @@ struct Slot {
 // freed.
 unsafe impl Sync for Slot {}
 
+/// The first slot of the list.
 static FIRST: AtomicPtr<Slot> = AtomicPtr::new(ptr::null_mut());
 
+/// Returns all slots, used or not.
 fn slots() -> impl Iterator<Item = &'static Slot> {
     let mut next: *const Slot = FIRST.load(Ordering::Acquire);
     std::iter::from_fn(move || {
@@ -91,7 +94,7 @@ impl Slot {
             start: AtomicUsize::new(0),
             end: AtomicUsize::new(0),
             path: [const { AtomicU8::new(0) }; MAX_PATH_LENGTH],
-            length: AtomicUsize::new(0),
+            path_length: AtomicUsize::new(0),
             next: ptr::null(),
         }));
         let mut first = FIRST.load(Ordering::Acquire);
@@ -99,32 +102,35 @@ impl Slot {
             slot.next = first;
             match FIRST.compare_exchange_weak(first, slot, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return slot,
-                Err(other) => first = other,
+                Err(newer) => first = newer,
             }
         }
     }
 
+    /// Stores the address range and the path of a mapping.
     fn fill(&self, path: &Path, start: usize, bytes: usize) {
         let path = path.as_os_str().as_bytes();
         let path = &path[path.len().saturating_sub(MAX_PATH_LENGTH)..];
-        self.path.iter().zip(path).for_each(|(own, byte)| own.store(*byte, Ordering::Relaxed));
-        self.length.store(path.len(), Ordering::Relaxed);
+        for (stored, byte) in self.path.iter().zip(path) {
+            stored.store(*byte, Ordering::Relaxed);
+        }
+        self.path_length.store(path.len(), Ordering::Relaxed);
         self.start.store(start, Ordering::Relaxed);
         self.end.store(start + bytes, Ordering::Release);
     }
 }
 
-/// Writes the path of the file mapped at `address` to `path` and returns its length. Returns `None`
-/// if no memory file is mapped there.
+/// Writes the path of the file mapped at `address` to `path`, and returns the length of the path.
+/// Returns `None` if no file of a memory is mapped there.
 ///
-/// It takes no lock and allocates nothing, so a signal handler may call it.
+/// This function takes no lock and allocates nothing, so a signal handler may call it.
 pub fn path_at(address: usize, path: &mut [u8; MAX_PATH_LENGTH]) -> Option<usize> {
     let slot = slots().find(|slot| {
         let end = slot.end.load(Ordering::Acquire);
         (slot.start.load(Ordering::Relaxed)..end).contains(&address)
     })?;
     path.iter_mut().zip(&slot.path).for_each(|(out, byte)| *out = byte.load(Ordering::Relaxed));
-    Some(slot.length.load(Ordering::Relaxed).min(MAX_PATH_LENGTH))
+    Some(slot.path_length.load(Ordering::Relaxed).min(MAX_PATH_LENGTH))
 }
 
 #[cfg(test)]
@@ -134,7 +140,7 @@ mod tests {
     #[test]
     fn an_address_is_resolved_to_its_file_while_it_is_mapped() {
         let folder = tempfile::tempdir().unwrap();
-        let named = |address: usize| {
+        let file_at = |address: usize| {
             let mut path = [0; MAX_PATH_LENGTH];
             path_at(address, &mut path).map(|length| path[..length].to_vec())
         };
@@ -148,21 +154,21 @@ mod tests {
             }
             for (map, path) in &mapped {
                 let start = map.as_ptr() as usize;
-                for at in [start, start + 9_999] {
-                    assert_eq!(named(at).unwrap(), path.as_os_str().as_bytes());
+                for address in [start, start + 9_999] {
+                    assert_eq!(file_at(address).unwrap(), path.as_os_str().as_bytes());
                 }
             }
             let (unmapped, _) = mapped.remove(1);
             let start = unmapped.as_ptr() as usize;
             drop(unmapped);
-            assert_eq!(named(start), None);
+            assert_eq!(file_at(start), None);
         }
         let long = folder.path().join("x".repeat(200)).join("y".repeat(200)).join("z".repeat(200));
         std::fs::create_dir_all(&long).unwrap();
         let path = long.join("end");
         std::fs::write(&path, b"1").unwrap();
         let map = Mapping::new(&File::open(&path).unwrap(), &path, 1).unwrap();
-        let found = named(map.as_ptr() as usize).unwrap();
-        assert!(found.len() == MAX_PATH_LENGTH && found.ends_with(b"/end"));
+        let end = file_at(map.as_ptr() as usize).unwrap();
+        assert!(end.len() == MAX_PATH_LENGTH && end.ends_with(b"/end"));
     }
 }

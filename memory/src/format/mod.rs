@@ -1,6 +1,7 @@
-//! The files of a memory: written once, synced, with checksums, never changed.
+//! The files of a memory. Each file is written once with checksums, synced, and then never changed,
+//! except for the pointer to the current generation.
 //!
-//! | file | responsibility |
+//! | module | responsibility |
 //! |---|---|
 //! | `file` | a file with a SHA-256 and a CRC-32 per MiB, checked on reading |
 //! | `tensor` | one tensor in a safetensors file, written row by row, read in place |

@@ -49,8 +49,8 @@ impl Pointer {
     }
 }
 
-/// Distinguishes a file from its replacement. Uses no file descriptor: the process may have none
-/// left.
+/// Distinguishes a file from its replacement, by device and inode; `None` for a missing file. Uses
+/// no file descriptor: the process may have none left.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct FileIdentity(Option<(u64, u64)>);
 

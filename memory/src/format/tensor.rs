@@ -13,7 +13,9 @@ const ALIGNMENT: usize = 64;
 
 /// A number type in a file, little endian.
 pub(crate) trait Number: Copy + Send + Sync + 'static {
+    /// The name of the type in safetensors.
     const DTYPE: Dtype;
+    /// Appends the bytes of the number.
     fn push_to(self, bytes: &mut Vec<u8>);
 }
 
@@ -37,9 +39,10 @@ number!(u64, U64);
 /// Writes the tensor `name` with a known shape.
 pub(crate) struct TensorWriter<T> {
     file: FileWriter,
+    /// A buffer that is reused.
     bytes: Vec<u8>,
     /// The number of components still to be written.
-    left: usize,
+    remaining: usize,
     path: PathBuf,
     number_type: std::marker::PhantomData<T>,
 }
@@ -60,21 +63,22 @@ impl<T: Number> TensorWriter<T> {
         Ok(Self {
             file,
             bytes: Vec::new(),
-            left: numbers,
+            remaining: numbers,
             path,
             number_type: std::marker::PhantomData,
         })
     }
 
     pub(crate) fn write(&mut self, numbers: &[T]) -> Result<(), MemoryError> {
-        self.left = self.left.checked_sub(numbers.len()).ok_or_else(|| self.wrong_count())?;
+        self.remaining =
+            self.remaining.checked_sub(numbers.len()).ok_or_else(|| self.wrong_count())?;
         self.bytes.clear();
         numbers.iter().for_each(|number| number.push_to(&mut self.bytes));
         self.file.write(&self.bytes)
     }
 
     pub(crate) fn finish(self) -> Result<FileRecord, MemoryError> {
-        if self.left > 0 {
+        if self.remaining > 0 {
             return Err(self.wrong_count());
         }
         self.file.finish()
@@ -90,7 +94,7 @@ impl<T: Number> TensorWriter<T> {
 #[derive(Debug)]
 pub(crate) struct MappedTensor<T> {
     file: CheckedFile,
-    /// The offset of its data in the file.
+    /// The offset of the tensor's data in the file, in bytes.
     start: usize,
     shape: Vec<usize>,
     number_type: std::marker::PhantomData<T>,
@@ -107,20 +111,20 @@ impl<T: Number> MappedTensor<T> {
         let file = CheckedFile::open(folder, record)?;
         let corrupt = |reason: String| MemoryError::corrupt(file.path(), reason);
         // Opening reads and checks only the first block, which holds the header.
-        let first = file.bytes(0..file.len().min(BLOCK))?;
+        let first_block = file.bytes(0..file.len().min(BLOCK))?;
         let (header_len, header) = SafeTensors::read_metadata(file.unchecked())
             .map_err(|error| corrupt(format!("is not a safetensors file: {error}")))?;
-        let found = header.info(name).ok_or_else(|| corrupt(format!("has no tensor `{name}`")))?;
-        if found.dtype != T::DTYPE || found.shape != shape {
+        let info = header.info(name).ok_or_else(|| corrupt(format!("has no tensor `{name}`")))?;
+        if info.dtype != T::DTYPE || info.shape != shape {
             return Err(corrupt(format!(
                 "has {:?} {:?}, expected {:?} {shape:?}",
-                found.dtype,
-                found.shape,
+                info.dtype,
+                info.shape,
                 T::DTYPE
             )));
         }
-        let start = 8 + header_len + found.data_offsets.0;
-        if start > first.len() || start % ALIGNMENT != 0 {
+        let start = 8 + header_len + info.data_offsets.0;
+        if start > first_block.len() || start % ALIGNMENT != 0 {
             return Err(corrupt("has misaligned data".to_owned()));
         }
         let shape = shape.to_vec();
@@ -132,10 +136,10 @@ impl<T: Number> MappedTensor<T> {
         self.shape.iter().skip(1).product()
     }
 
-    /// Returns a range of rows, one after the other.
+    /// Returns the components of a range of rows, `[rows, row_len]`.
     pub(crate) fn read(&self, rows: std::ops::Range<usize>) -> Result<&[T], MemoryError> {
-        let bytes = self.row_len() * size_of::<T>();
-        let range = self.start + rows.start * bytes..self.start + rows.end * bytes;
+        let row_bytes = self.row_len() * size_of::<T>();
+        let range = self.start + rows.start * row_bytes..self.start + rows.end * row_bytes;
         let bytes = self.file.bytes(range)?;
         // SAFETY: every bit pattern is valid for each `Number` type. This crate builds only for
         // little-endian machines, where the bytes give the written number.
@@ -172,18 +176,18 @@ mod tests {
         assert_eq!(tensor.row_len(), 3);
         assert_eq!(tensor.read(1..3).unwrap(), &numbers[3..9]);
         let bytes = std::fs::read(&path).unwrap();
-        let read = SafeTensors::deserialize(&bytes).unwrap();
-        let view = read.tensor("keys").unwrap();
+        let tensors = SafeTensors::deserialize(&bytes).unwrap();
+        let view = tensors.tensor("keys").unwrap();
         assert_eq!((view.shape(), view.dtype()), (&[4, 3][..], Dtype::F32));
         assert_eq!(view.data(), numbers.iter().flat_map(|n| n.to_le_bytes()).collect::<Vec<_>>());
         for (name, shape) in [("values", [4, 3]), ("keys", [3, 4])] {
-            let error = MappedTensor::<f32>::open(folder.path(), &record, name, &shape);
-            assert!(error.is_err());
+            let result = MappedTensor::<f32>::open(folder.path(), &record, name, &shape);
+            assert!(result.is_err());
         }
     }
 
     #[test]
-    fn a_file_with_too_few_rows_is_not_finished() {
+    fn too_many_or_too_few_numbers_are_errors() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t");
         let mut writer = TensorWriter::<u32>::create(path, "t", &[2, 2]).unwrap();

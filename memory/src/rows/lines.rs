@@ -13,9 +13,9 @@ use crate::error::{MemoryError, one_line};
 /// A file of entries, or a folder of text files.
 #[derive(Debug, Clone)]
 pub struct EntryFile {
-    /// The file or the folder.
+    /// The path of the file or folder.
     pub path: PathBuf,
-    /// Its format.
+    /// The format.
     pub format: EntryFormat,
 }
 
@@ -36,7 +36,7 @@ pub enum EntryFormat {
 }
 
 impl EntryFile {
-    /// A file of JSON Lines.
+    /// Creates an entry file of JSON Lines.
     pub fn json(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), format: EntryFormat::Json }
     }
@@ -46,38 +46,40 @@ impl EntryFile {
 pub struct EntryLines {
     path: PathBuf,
     reader: Reader,
-    /// The source of the entries of a text or CSV file that name no source.
+    /// The source of entries without a source, in files other than JSON Lines.
     source: String,
     /// The id of the next entry without an id; `None` after the largest possible id.
     next_id: Option<i64>,
+    /// The number of entries read.
     entries: u64,
     failed: bool,
 }
 
 enum Reader {
     Json(Lines<'static>),
-    /// The lines, and the number that is added to a line number.
+    /// The lines, and the offset from a line number to the id.
     Texts(Lines<'static>, i64),
     Csv(EntryTable),
-    /// The files, and the number that is added to a file's number.
+    /// The files, and the offset from a file's number to the id.
     Files(TextFiles, i64),
 }
 
 /// Text files, and the content of the file that was read last.
 struct TextFiles {
     files: Vec<PathBuf>,
-    read: usize,
+    /// The number of files read.
+    read_count: usize,
     text: String,
 }
 
 impl TextFiles {
     /// Reads the next file that is not blank; returns `false` at the end.
     fn advance(&mut self) -> Result<bool, TextError> {
-        while let Some(file) = self.files.get(self.read) {
-            self.read += 1;
+        while let Some(file) = self.files.get(self.read_count) {
+            self.read_count += 1;
             let (mut input, mut bytes) = (Input::open(file)?, Vec::new());
-            let read = input.by_ref().take(LONGEST_LINE + 1).read_to_end(&mut bytes);
-            read.map_err(|error| input.error(error))?;
+            let result = input.by_ref().take(LONGEST_LINE + 1).read_to_end(&mut bytes);
+            result.map_err(|error| input.error(error))?;
             if bytes.len() as u64 > LONGEST_LINE {
                 let reason = format!("has more than {} MiB, but is one entry", LONGEST_LINE >> 20);
                 let remedy = "split the file, or write a text on each line of one file";
@@ -91,9 +93,9 @@ impl TextFiles {
         Ok(false)
     }
 
-    /// The last file read.
+    /// The path of the last file read; `None` before the first file.
     fn last(&self) -> Option<&Path> {
-        self.files.get(self.read.checked_sub(1)?).map(PathBuf::as_path)
+        self.files.get(self.read_count.checked_sub(1)?).map(PathBuf::as_path)
     }
 }
 
@@ -103,17 +105,17 @@ impl EntryLines {
     /// are numbered from `first_id`, but at least from 1.
     ///
     /// # Errors
-    /// [`MemoryError::Text`]; [`MemoryError::Malformed`] for columns of a CSV
+    /// [`MemoryError::Text`], also for a CSV without the named columns or a column of texts.
     pub fn open(file: &EntryFile, first_id: i64) -> Result<Self, MemoryError> {
         let input = || Input::open(&file.path);
-        let before = first_id.max(1) - 1;
+        let id_offset = first_id.max(1) - 1;
         let reader = match &file.format {
             EntryFormat::Json => Reader::Json(Lines::new(input()?)),
-            EntryFormat::Texts => Reader::Texts(Lines::new(input()?), before),
+            EntryFormat::Texts => Reader::Texts(Lines::new(input()?), id_offset),
             EntryFormat::Csv(columns) => Reader::Csv(EntryTable::new(input()?, columns)?),
             EntryFormat::TextFiles(files) => {
-                let files = TextFiles { files: files.clone(), read: 0, text: String::new() };
-                Reader::Files(files, before)
+                let files = TextFiles { files: files.clone(), read_count: 0, text: String::new() };
+                Reader::Files(files, id_offset)
             }
         };
         let path = file.path.clone();
@@ -135,15 +137,16 @@ impl EntryLines {
         match &self.reader {
             Reader::Json(lines) | Reader::Texts(lines, _) => lines.number(),
             Reader::Csv(table) => table.line(),
-            Reader::Files(files, _) => files.read as u64,
+            Reader::Files(files, _) => files.read_count as u64,
         }
     }
 
-    /// The number of blank texts so far: lines of a file of texts, or text files.
+    /// The number of blank texts so far: blank lines of a text file, or blank text files; 0 for
+    /// JSON Lines and CSV.
     pub fn blank_texts(&self) -> u64 {
         match &self.reader {
             Reader::Texts(lines, _) => lines.number() - self.entries,
-            Reader::Files(files, _) => files.read as u64 - self.entries,
+            Reader::Files(files, _) => files.read_count as u64 - self.entries,
             Reader::Json(_) | Reader::Csv(_) => 0,
         }
     }
@@ -154,6 +157,7 @@ impl EntryLines {
         malformed(file, line, reason.into(), remedy)
     }
 
+    /// Reads the next line, row or file; returns `false` at the end.
     fn advance(&mut self) -> Result<bool, MemoryError> {
         let advanced = match &mut self.reader {
             Reader::Json(lines) => match lines.advance() {
@@ -167,7 +171,8 @@ impl EntryLines {
         Ok(advanced?)
     }
 
-    fn read(&mut self) -> Result<Option<Entry>, MemoryError> {
+    /// Reads the next entry; `None` at the end.
+    fn read_entry(&mut self) -> Result<Option<Entry>, MemoryError> {
         if !self.advance()? {
             return Ok(None);
         }
@@ -180,34 +185,38 @@ impl EntryLines {
                      `source` and `document`",
                 )
             })?,
-            Reader::Texts(lines, before) => EntryLine {
-                id: i64::try_from(lines.number()).ok().and_then(|line| line.checked_add(*before)),
+            Reader::Texts(lines, id_offset) => EntryLine {
+                id: i64::try_from(lines.number())
+                    .ok()
+                    .and_then(|line| line.checked_add(*id_offset)),
                 ..EntryLine::passage(&self.source, lines.text().trim())
             },
-            Reader::Files(files, before) => {
+            Reader::Files(files, id_offset) => {
                 let name = files.last().map(|file| file.strip_prefix(&self.path).unwrap_or(file));
                 let Some(name) = name.and_then(Path::to_str) else {
                     return Err(self.error("has a name that is not UTF-8", "rename the file"));
                 };
                 EntryLine {
-                    id: i64::try_from(files.read).ok().and_then(|one| one.checked_add(*before)),
+                    id: i64::try_from(files.read_count)
+                        .ok()
+                        .and_then(|number| number.checked_add(*id_offset)),
                     document: Some(name.to_owned()),
                     ..EntryLine::passage(&self.source, files.text.trim())
                 }
             }
-            Reader::Csv(table) => table.entry(&self.source).map_err(|found| {
+            Reader::Csv(table) => table.entry(&self.source).map_err(|id| {
                 self.error(
-                    format!("has the id `{found}`"),
+                    format!("has the id `{id}`"),
                     "number the entries, or read the column as another field, for example \
                      --columns document=id,text",
                 )
             })?,
         };
-        self.numbered(line).map(Some)
+        self.entry_of(line).map(Some)
     }
 
-    /// The entry of a line, with its id or the next one.
-    fn numbered(&mut self, line: EntryLine) -> Result<Entry, MemoryError> {
+    /// Returns the entry of a line. An entry without an id gets the next id.
+    fn entry_of(&mut self, line: EntryLine) -> Result<Entry, MemoryError> {
         if line.source.is_empty() {
             return Err(self.error("has an empty source", "give it a name, or omit `source`"));
         }
@@ -238,8 +247,8 @@ impl EntryLines {
         }
     }
 
-    /// Fails if the file has more entries than the `rows` keys.
-    pub(super) fn end_after(&mut self, rows: usize) -> Result<(), MemoryError> {
+    /// Returns an error if the file has more entries than the `rows` keys.
+    pub(super) fn check_end(&mut self, rows: usize) -> Result<(), MemoryError> {
         if self.advance()? {
             let reason = format!("has more entries than the {rows} keys");
             Err(self.error(reason, "give one line per key"))
@@ -261,7 +270,7 @@ impl Iterator for EntryLines {
         if self.failed {
             return None;
         }
-        let entry = self.read();
+        let entry = self.read_entry();
         self.failed = entry.is_err();
         entry.transpose()
     }

@@ -6,8 +6,8 @@ use serde_json::{Map, Value};
 
 use crate::error::MemoryError;
 
-/// The fields of an entry that are read if the header has them.
-const USUAL_FIELDS: [&str; 10] = [
+/// The fields of an entry that are read by default, if the header has columns with these names.
+const DEFAULT_FIELDS: [&str; 10] = [
     "id", "source", "document", "text", "image", "subject", "relation", "object", "question",
     "answer",
 ];
@@ -25,7 +25,7 @@ impl EntryColumn {
     /// Parses `field=column`, or the common name of both.
     ///
     /// # Errors
-    /// the reason
+    /// A text that says how to write a column.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (field, column) = text.split_once('=').unwrap_or((text, text));
         let (field, column) = (field.trim(), column.trim());
@@ -39,6 +39,7 @@ impl EntryColumn {
 /// The rows of a CSV.
 pub(super) struct EntryTable {
     table: Table<'static>,
+    /// The index of the id's column; `None` without one.
     id: Option<usize>,
     /// The fields other than the id, each with the index of its column.
     fields: Vec<(String, usize)>,
@@ -52,41 +53,45 @@ impl EntryTable {
         for EntryColumn { field, column } in columns {
             fields.push((field.clone(), table.column(column)?));
         }
-        for field in USUAL_FIELDS.iter().filter(|_| columns.is_empty()) {
+        for field in DEFAULT_FIELDS.iter().filter(|_| columns.is_empty()) {
             if let Some(column) = table.optional_column(field)? {
                 fields.push(((*field).to_owned(), column));
             }
         }
-        let refuse = |reason: String, remedy| {
+        let malformed = |reason: String, remedy| {
             let line = table.line();
             Err(TextError::malformed(table.file(), line, reason, remedy).into())
         };
-        if let Some(at) = (1..fields.len())
-            .find(|at| fields[..*at].iter().any(|(field, _)| *field == fields[*at].0))
+        if let Some(repeated) =
+            (1..fields.len()).find(|i| fields[..*i].iter().any(|(field, _)| *field == fields[*i].0))
         {
-            let reason = format!("the field `{}` has two columns", fields[at].0);
-            return refuse(reason, "give one column for each field");
+            let reason = format!("the field `{}` has two columns", fields[repeated].0);
+            return malformed(reason, "give one column for each field");
         }
         let id = fields.iter().position(|(field, _)| field == "id");
-        let id = id.map(|at| fields.remove(at).1);
+        let id = id.map(|index| fields.remove(index).1);
         if !fields.iter().any(|(field, _)| !matches!(field.as_str(), "source" | "document")) {
             let header = shortened(&table.header().join(", "), 200);
             let reason = format!("no column of texts; the header has: {header}");
-            return refuse(reason, "name the columns, for example --columns id=ID,text=Body");
+            return malformed(reason, "name the columns, for example --columns id=ID,text=Body");
         }
         Ok(Self { table, id, fields })
     }
 
+    /// Reads the next row; returns `false` at the end.
     pub(super) fn advance(&mut self) -> Result<bool, TextError> {
         self.table.advance()
     }
 
+    /// The line of the current row, from 1.
     pub(super) fn line(&self) -> u64 {
         self.table.line()
     }
 
-    /// Returns the entry of the current row, without blank fields. The error is the text of an id
-    /// that is not an integer.
+    /// Returns the entry of the current row, without blank fields.
+    ///
+    /// # Errors
+    /// The text of an id that is not an integer.
     pub(super) fn entry(&self, default_source: &str) -> Result<EntryLine, &str> {
         let field = |column: usize| self.table.field(column).trim();
         let id = self.id.map(field).map(|text| text.parse().map_err(|_| text)).transpose()?;

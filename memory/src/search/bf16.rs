@@ -1,25 +1,26 @@
-//! Dot products of vectors rounded to bfloat16, on processors with AVX-512 BF16: twice as many per
-//! second as in single precision. The exact search uses them to find candidates, with a known error
+//! Dot products of vectors rounded to bfloat16, on processors with AVX-512 BF16, which are faster
+//! than in single precision. The exact search uses them to find candidates, with a known error
 //! bound.
 //!
-//! Queries are arranged in groups of [`QUERIES`], keys in panels of [`KEYS`]. Two neighbouring
-//! components of a vector form one 32-bit word. The words of all vectors of a group are
-//! interleaved.
+//! Queries are arranged in groups of [`GROUP_QUERIES`], keys in panels of [`PANEL_KEYS`]. Two
+//! neighbouring components of a vector form one 32-bit word. The words of all vectors of a group or
+//! panel are interleaved.
 
-/// Queries of a group. Their sums with a panel's keys fill 24 of the 32 registers.
-const QUERIES: usize = 6;
-/// Keys of a panel: four registers of 16 numbers.
-const KEYS: usize = 64;
+/// The number of queries in a group. Their sums with a panel's keys fill 24 of the 32 registers.
+const GROUP_QUERIES: usize = 6;
+/// The number of keys in a panel: four registers of 16 numbers.
+const PANEL_KEYS: usize = 64;
 
 /// Rounded queries.
-pub(super) struct Queries {
+pub(super) struct RoundedQueries {
     words: Vec<u32>,
-    /// Words of a vector.
-    length: usize,
+    /// The number of words of a vector.
+    vector_words: usize,
+    /// The number of queries.
     count: usize,
 }
 
-impl Queries {
+impl RoundedQueries {
     /// Whether this processor has the instructions.
     pub(super) fn is_supported() -> bool {
         #[cfg(target_arch = "x86_64")]
@@ -30,16 +31,15 @@ impl Queries {
 
     /// Rounds `vectors`, `[queries, width]`.
     pub(super) fn new(vectors: &[f32], width: usize) -> Self {
-        let length = width.div_ceil(2);
+        let vector_words = width.div_ceil(2);
         let mut words = Vec::new();
-        interleave::<QUERIES>(vectors, width, &mut words);
-        Self { words, length, count: vectors.len() / width }
+        interleave::<GROUP_QUERIES>(vectors, width, &mut words);
+        Self { words, vector_words, count: vectors.len() / width }
     }
 
-    /// Writes the products with keys `[keys, width]` to `scores` `[queries, keys]`. `buffer` can be
+    /// Writes the products of the queries with keys `[keys, width]` to `scores` `[queries, keys]`.
+    /// Both factors are rounded, and products are summed in single precision. `buffer` can be
     /// reused.
-    ///
-    /// The products are those of the rounded vectors, summed in single precision.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn products(
         &self,
@@ -48,42 +48,44 @@ impl Queries {
         buffer: &mut Vec<u32>,
         scores: &mut [f32],
     ) {
-        assert!(Self::is_supported() && width.div_ceil(2) == self.length);
+        assert!(Self::is_supported() && width.div_ceil(2) == self.vector_words);
         let rows = keys.len() / width;
-        interleave::<KEYS>(keys, width, buffer);
-        let mut sums = [[0f32; KEYS]; QUERIES];
-        for (panel, words) in buffer.chunks(self.length * KEYS).enumerate() {
-            let first = panel * KEYS;
-            let num_keys = KEYS.min(rows - first);
-            for (group, queries) in self.words.chunks(self.length * QUERIES).enumerate() {
+        interleave::<PANEL_KEYS>(keys, width, buffer);
+        let mut sums = [[0f32; PANEL_KEYS]; GROUP_QUERIES];
+        for (panel, words) in buffer.chunks(self.vector_words * PANEL_KEYS).enumerate() {
+            let first_key = panel * PANEL_KEYS;
+            let num_keys = PANEL_KEYS.min(rows - first_key);
+            let groups = self.words.chunks(self.vector_words * GROUP_QUERIES);
+            for (group, queries) in groups.enumerate() {
                 // SAFETY: the processor has the instructions.
                 unsafe { multiply(queries, words, &mut sums) };
-                let in_group = QUERIES.min(self.count - group * QUERIES);
-                for (query, sums) in sums.iter().enumerate().take(in_group) {
-                    let at = (group * QUERIES + query) * rows + first;
-                    scores[at..at + num_keys].copy_from_slice(&sums[..num_keys]);
+                let num_queries = GROUP_QUERIES.min(self.count - group * GROUP_QUERIES);
+                for (query, sums) in sums.iter().enumerate().take(num_queries) {
+                    let start = (group * GROUP_QUERIES + query) * rows + first_key;
+                    scores[start..start + num_keys].copy_from_slice(&sums[..num_keys]);
                 }
             }
         }
     }
 
-    /// Never called: [`Queries::is_supported`] is false.
+    /// Never called: [`RoundedQueries::is_supported`] is false.
     #[cfg(not(target_arch = "x86_64"))]
     pub(super) fn products(&self, _: &[f32], _: usize, _: &mut Vec<u32>, _: &mut [f32]) {
-        unreachable!("{} words of {} queries", self.words.len() / self.length.max(1), self.count);
+        let vectors = self.words.len() / self.vector_words.max(1);
+        unreachable!("{} queries in {vectors} padded vectors", self.count);
     }
 }
 
 /// Computes the products of a group of queries with a panel of keys.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bf16")]
-fn multiply(queries: &[u32], keys: &[u32], products: &mut [[f32; KEYS]; QUERIES]) {
+fn multiply(queries: &[u32], keys: &[u32], products: &mut [[f32; PANEL_KEYS]; GROUP_QUERIES]) {
     use std::arch::x86_64::*;
     /// The number of sums in one register.
     const LANES: usize = 16;
-    let mut sums = [[_mm512_setzero_ps(); KEYS / LANES]; QUERIES];
-    for (keys, queries) in keys.chunks_exact(KEYS).zip(queries.chunks_exact(QUERIES)) {
-        let mut key_words = [_mm512_setzero_si512(); KEYS / LANES];
+    let mut sums = [[_mm512_setzero_ps(); PANEL_KEYS / LANES]; GROUP_QUERIES];
+    for (keys, queries) in keys.chunks_exact(PANEL_KEYS).zip(queries.chunks_exact(GROUP_QUERIES)) {
+        let mut key_words = [_mm512_setzero_si512(); PANEL_KEYS / LANES];
         for (register, keys) in key_words.iter_mut().zip(keys.chunks_exact(LANES)) {
             // SAFETY: the slice has 16 words.
             *register = unsafe { _mm512_loadu_si512(keys.as_ptr().cast()) };
@@ -111,34 +113,36 @@ fn multiply(queries: &[u32], keys: &[u32], products: &mut [[f32; KEYS]; QUERIES]
     }
 }
 
-/// Rounds `vectors` `[rows, width]` into `[groups, words, GROUP]`; padding is 0.
+/// Rounds `vectors` `[rows, width]` into words `[groups, vector_words, GROUP]`; padding is 0.
 fn interleave<const GROUP: usize>(vectors: &[f32], width: usize, words: &mut Vec<u32>) {
-    let length = width.div_ceil(2);
+    let vector_words = width.div_ceil(2);
     words.clear();
-    words.resize((vectors.len() / width).next_multiple_of(GROUP) * length, 0);
-    for (group, words) in vectors.chunks(width * GROUP).zip(words.chunks_mut(length * GROUP)) {
-        for (at, vector) in group.chunks(width).enumerate() {
+    words.resize((vectors.len() / width).next_multiple_of(GROUP) * vector_words, 0);
+    let groups = words.chunks_mut(vector_words * GROUP);
+    for (group, words) in vectors.chunks(width * GROUP).zip(groups) {
+        for (i, vector) in group.chunks(width).enumerate() {
             for (word, pair) in vector.chunks(2).enumerate() {
-                let second = pair.get(1).map_or(0, |number| u32::from(bits(*number)));
-                words[word * GROUP + at] = u32::from(bits(pair[0])) | second << 16;
+                let second = pair.get(1).map_or(0, |number| u32::from(bf16_bits(*number)));
+                words[word * GROUP + i] = u32::from(bf16_bits(pair[0])) | second << 16;
             }
         }
     }
 }
 
-/// Returns the bits of the nearest bfloat16 number; ties go to the even one. Finite numbers only.
-fn bits(number: f32) -> u16 {
+/// Returns the bits of the nearest bfloat16 number. Ties are rounded to even. `number` must be
+/// finite.
+fn bf16_bits(number: f32) -> u16 {
     let bits = number.to_bits();
     ((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16
 }
 
-/// Returns the norm of a vector's rounding error.
-pub(crate) fn rounding(vector: &[f32]) -> f64 {
-    let rounding_errors = |number: &f32| {
-        let rounded = f32::from_bits(u32::from(bits(*number)) << 16);
+/// Returns the norm of the error of rounding a vector to bfloat16.
+pub(crate) fn rounding_error(vector: &[f32]) -> f64 {
+    let squared_error = |number: &f32| {
+        let rounded = f32::from_bits(u32::from(bf16_bits(*number)) << 16);
         f64::from(*number - rounded).powi(2)
     };
-    vector.iter().map(rounding_errors).sum::<f64>().sqrt()
+    vector.iter().map(squared_error).sum::<f64>().sqrt()
 }
 
 #[cfg(test)]
@@ -148,33 +152,34 @@ mod tests {
     use super::*;
 
     fn vectors(rows: usize, width: usize, shift: f32) -> Vec<f32> {
-        (0..rows * width).map(|at| (at as f32 * 0.37 + shift).sin()).collect()
+        (0..rows * width).map(|i| (i as f32 * 0.37 + shift).sin()).collect()
     }
 
     #[test]
     fn rounding_equals_the_half_crate() {
         for number in vectors(100, 100, 0.3).into_iter().chain([0.0, -0.0, 1.0, 3e38, 1e-40]) {
-            assert_eq!(bits(number), bf16::from_f32(number).to_bits(), "{number}");
+            assert_eq!(bf16_bits(number), bf16::from_f32(number).to_bits(), "{number}");
         }
     }
 
     #[test]
     fn products_equal_those_of_the_rounded_vectors() {
-        if !Queries::is_supported() {
+        if !RoundedQueries::is_supported() {
             eprintln!("SKIPPED: this processor has no AVX-512 BF16");
             return;
         }
-        for (queries, rows, width) in
+        for (num_queries, rows, width) in
             [(1, 1, 1), (6, 64, 2), (7, 65, 3), (20, 130, 33), (13, 5, 384)]
         {
-            let (a, b) = (vectors(queries, width, 0.1), vectors(rows, width, 0.7));
-            let mut scores = vec![f32::NAN; queries * rows];
-            Queries::new(&a, width).products(&b, width, &mut Vec::new(), &mut scores);
+            let (queries, keys) = (vectors(num_queries, width, 0.1), vectors(rows, width, 0.7));
+            let mut scores = vec![f32::NAN; num_queries * rows];
+            let rounded_queries = RoundedQueries::new(&queries, width);
+            rounded_queries.products(&keys, width, &mut Vec::new(), &mut scores);
             let rounded = |numbers: &[f32]| -> Vec<f64> {
                 numbers.iter().map(|number| bf16::from_f32(*number).to_f64()).collect()
             };
-            for (query, scores) in a.chunks(width).zip(scores.chunks(rows)) {
-                for (key, score) in b.chunks(width).zip(scores) {
+            for (query, scores) in queries.chunks(width).zip(scores.chunks(rows)) {
+                for (key, score) in keys.chunks(width).zip(scores) {
                     let pairs = rounded(query).into_iter().zip(rounded(key));
                     let expected: f64 = pairs.map(|(a, b)| a * b).sum();
                     assert!((f64::from(*score) - expected).abs() < 1e-6 * width as f64);
@@ -184,15 +189,12 @@ mod tests {
     }
 
     #[test]
-    fn the_rounding_error_is_at_most_a_256th() {
+    fn the_rounding_error_is_at_most_a_256th_of_the_norm() {
         for vector in vectors(50, 40, 0.2).chunks(40) {
-            let length = vector.iter().map(|number| f64::from(*number).powi(2)).sum::<f64>().sqrt();
-            let rounding_errors = rounding(vector);
-            assert!(
-                rounding_errors > 0.0 && rounding_errors <= length / 256.0,
-                "{rounding_errors} of {length}"
-            );
+            let norm = vector.iter().map(|number| f64::from(*number).powi(2)).sum::<f64>().sqrt();
+            let error = rounding_error(vector);
+            assert!(error > 0.0 && error <= norm / 256.0, "{error} of {norm}");
         }
-        assert_eq!(rounding(&[1.0, -0.5, 0.0]), 0.0);
+        assert_eq!(rounding_error(&[1.0, -0.5, 0.0]), 0.0);
     }
 }

@@ -17,15 +17,15 @@ use crate::error::MemoryError;
 use crate::format::manifest::SegmentRecord;
 use crate::generation::{Generation, Part, Row};
 
-/// The maximum number of queries that are searched together.
-const QUERIES: usize = 1024;
-/// The maximum number of candidates for all queries that are searched together, per thread.
-const MAX_CANDIDATES: usize = 1 << 22;
-/// Keys per block. Their products with the queries fit in the processor's cache.
-const KEYS: usize = 512;
+/// The maximum number of queries in a batch.
+const MAX_BATCH_QUERIES: usize = 1024;
+/// The maximum of `k` times the number of queries in a batch. It limits the candidates per thread.
+const MAX_BATCH_CANDIDATES: usize = 1 << 22;
+/// The number of keys per block. Their products with the queries fit in the processor's cache.
+const BLOCK_KEYS: usize = 512;
 
-/// The minimum number of queries for bfloat16. With fewer queries, reading keys dominates, and
-/// rounding costs more than it saves.
+/// The minimum number of queries for bfloat16. With fewer queries, reading keys takes most of the
+/// time, and rounding costs more than it saves.
 const MIN_ROUNDED_QUERIES: usize = 16;
 /// The norms of queries that can be rounded. Products of such queries with normalised keys do not
 /// underflow.
@@ -44,8 +44,8 @@ impl Index for Exact {
     ) -> Result<SearchResults, MemoryError> {
         let prepared = PreparedFilter::new(generation, queries, filter)?;
         let mut hits = Vec::with_capacity(prepared.queries);
-        for batch in QueryBatch::all(generation, &prepared, queries) {
-            hits.extend(batch.order_all(batch.candidates()?)?);
+        for batch in QueryBatch::batches(generation, &prepared, queries) {
+            hits.extend(batch.rank_all(batch.candidates()?)?);
         }
         Ok(SearchResults { generation: generation.manifest().generation, hits })
     }
@@ -55,16 +55,15 @@ impl Index for Exact {
 pub(super) struct QueryBatch<'a> {
     generation: &'a Generation,
     prepared: &'a PreparedFilter<'a>,
-    /// `[queries, width]`.
-    keys: &'a [f32],
-    /// The index of the first query.
-    first: usize,
+    /// The query vectors, `[queries, width]`.
+    vectors: &'a [f32],
+    /// The index of the batch's first query among all queries.
+    first_query: usize,
     /// The queries rounded to bfloat16; `None` if rounding is not possible or not faster.
-    rounded: Option<bf16::Queries>,
-    /// Twice the largest error of a score, per query.
+    rounded: Option<bf16::RoundedQueries>,
+    /// For each query, twice the largest error of a score.
     margins: Vec<f32>,
-    /// The highest threshold of any thread, per query, as the bits of an `f32` from
-    /// [`to_ordered_bits`].
+    /// For each query, the highest threshold of any thread, in the bits of [`to_ordered_bits`].
     thresholds: Vec<AtomicU32>,
 }
 
@@ -73,7 +72,9 @@ pub(super) struct QueryBatch<'a> {
 struct Block<'a> {
     part_index: usize,
     part: &'a Part,
+    /// The first row in the segment.
     start: usize,
+    /// The number of rows.
     rows: usize,
 }
 
@@ -81,69 +82,69 @@ impl<'a> QueryBatch<'a> {
     pub(super) fn new(
         generation: &'a Generation,
         prepared: &'a PreparedFilter<'a>,
-        keys: &'a [f32],
-        first: usize,
+        vectors: &'a [f32],
+        first_query: usize,
     ) -> Self {
         let largest = |value: fn(&SegmentRecord) -> f32| {
             let segments = generation.manifest().segments.iter();
             f64::from(segments.map(value).fold(0f32, f32::max))
         };
-        let longest = largest(|segment| segment.longest_key);
-        let rounding_error = largest(|segment| segment.largest_rounding);
-        let queries = || keys.chunks(prepared.width);
-        let rounded = generation.manifest().normalised
+        let longest_key = largest(|segment| segment.longest_key);
+        let key_rounding = largest(|segment| segment.largest_rounding);
+        let queries = || vectors.chunks(prepared.width);
+        let is_rounded = generation.manifest().normalised
             && queries().len() >= MIN_ROUNDED_QUERIES
-            && bf16::Queries::is_supported()
+            && bf16::RoundedQueries::is_supported()
             && queries().all(|query| ROUNDED_NORMS.contains(&norm(query)));
         // The relative error of a sum of `width` products, in any order: `width` rounding errors of
         // the product of the norms (Cauchy-Schwarz). Eight more cover the gate, keys whose norm is
         // not exactly 1, and bfloat16.
         let relative_error = 1.01 * (prepared.width + 8) as f64 * f64::from(f32::EPSILON) / 2.0;
-        let margin = |(number, query): (usize, &[f32])| {
-            let gate = f64::from(prepared.largest_gate(first + number));
-            let (norm, mut error) = (norm(query), relative_error * norm(query) * longest);
-            if rounded {
+        let margin = |(i, query): (usize, &[f32])| {
+            let gate = f64::from(prepared.largest_gate(first_query + i));
+            let (norm, mut error) = (norm(query), relative_error * norm(query) * longest_key);
+            if is_rounded {
                 // The rounding error of the query times any key, plus the rounding error of a key
                 // times the query.
-                let query_rounding = bf16::rounding(query);
-                error += query_rounding * longest + (norm + query_rounding) * rounding_error;
+                let query_rounding = bf16::rounding_error(query);
+                error += query_rounding * longest_key + (norm + query_rounding) * key_rounding;
             }
             // Products below the smallest normal number lose more than one rounding error.
             let underflow = (prepared.width + 8) as f64 * f64::from(f32::MIN_POSITIVE);
             (2.0 * (error * gate + underflow * gate.max(1.0))) as f32
         };
         let margins: Vec<f32> = queries().enumerate().map(margin).collect();
-        let rounded = rounded.then(|| bf16::Queries::new(keys, prepared.width));
-        let start = to_ordered_bits(f32::NEG_INFINITY);
-        let thresholds = margins.iter().map(|_| AtomicU32::new(start)).collect();
-        Self { generation, prepared, keys, rounded, first, margins, thresholds }
+        let rounded = is_rounded.then(|| bf16::RoundedQueries::new(vectors, prepared.width));
+        let lowest = to_ordered_bits(f32::NEG_INFINITY);
+        let thresholds = margins.iter().map(|_| AtomicU32::new(lowest)).collect();
+        Self { generation, prepared, vectors, first_query, rounded, margins, thresholds }
     }
 
     /// Returns all queries in batches.
-    pub(super) fn all(
+    pub(super) fn batches(
         generation: &'a Generation,
         prepared: &'a PreparedFilter<'a>,
         queries: Queries<'a>,
     ) -> impl Iterator<Item = Self> {
-        let together = (MAX_CANDIDATES / prepared.k).clamp(1, QUERIES);
-        let batches = queries.keys.chunks(together * prepared.width).enumerate();
-        batches.map(move |(number, keys)| Self::new(generation, prepared, keys, number * together))
+        let size = (MAX_BATCH_CANDIDATES / prepared.k).clamp(1, MAX_BATCH_QUERIES);
+        let batches = queries.keys.chunks(size * prepared.width).enumerate();
+        batches.map(move |(batch, vectors)| Self::new(generation, prepared, vectors, batch * size))
     }
 
-    /// Returns the index of the first query, and all query vectors.
+    /// Returns the index of the batch's first query, and the batch's query vectors.
     pub(super) fn queries(&self) -> (usize, std::slice::Chunks<'a, f32>) {
-        (self.first, self.keys.chunks(self.prepared.width))
+        (self.first_query, self.vectors.chunks(self.prepared.width))
     }
 
-    /// Returns, for each query, all rows that may be among the best.
+    /// Returns, for each query, all rows that may be among the best `k`.
     pub(super) fn candidates(&self) -> Result<Vec<Vec<Candidate>>, MemoryError> {
         let parts = self.generation.parts().iter().enumerate();
         let blocks = parts.flat_map(|(part_index, part)| {
             let block = move |start| {
-                let rows = KEYS.min(part.segment.rows - start);
+                let rows = BLOCK_KEYS.min(part.segment.rows - start);
                 Block { part_index, part, start, rows }
             };
-            (0..part.segment.rows).step_by(KEYS).map(block)
+            (0..part.segment.rows).step_by(BLOCK_KEYS).map(block)
         });
         let blocks: Vec<Block<'_>> = blocks.filter(|block| self.has_rows(block)).collect();
         let empty = || -> Vec<TopK> {
@@ -152,11 +153,11 @@ impl<'a> QueryBatch<'a> {
         let best = blocks
             .into_par_iter()
             .try_fold(
-                || (empty(), Scores::default()),
-                |(mut best, mut scores), block| {
-                    self.score(block, &mut scores)?;
-                    self.collect(block, &scores.products, &mut best)?;
-                    Ok((best, scores))
+                || (empty(), Buffers::default()),
+                |(mut best, mut buffers), block| {
+                    self.score(block, &mut buffers)?;
+                    self.collect_candidates(block, &buffers.scores, &mut best)?;
+                    Ok((best, buffers))
                 },
             )
             .map(|folded: Result<_, MemoryError>| folded.map(|(best, _)| best))
@@ -178,38 +179,39 @@ impl<'a> QueryBatch<'a> {
         }
     }
 
-    /// Returns, for each query, the best of its candidates in order.
-    pub(super) fn order_all(
+    /// Returns, for each query, the best `k` of its candidates, best first.
+    pub(super) fn rank_all(
         &self,
         candidates: Vec<Vec<Candidate>>,
     ) -> Result<Vec<Vec<Hit>>, MemoryError> {
-        let ordered = candidates.into_par_iter().enumerate();
-        ordered.map(|(query, candidates)| self.order(query, candidates)).collect()
+        let candidates = candidates.into_par_iter().enumerate();
+        candidates.map(|(query, candidates)| self.rank(query, candidates)).collect()
     }
 
-    /// Computes the products of all queries with a block's keys, times the gates.
-    fn score(&self, block: Block<'_>, scores: &mut Scores) -> Result<(), MemoryError> {
+    /// Computes the products of all queries with a block's keys, times the gates, as the scores in
+    /// `buffers`.
+    fn score(&self, block: Block<'_>, buffers: &mut Buffers) -> Result<(), MemoryError> {
         let (width, rows) = (self.prepared.width, block.rows);
         let keys = block.part.segment.keys(block.start..block.start + rows)?;
-        let Scores { products: scores, keys: buffer } = scores;
+        let Buffers { scores, rounded_keys } = buffers;
         scores.resize(self.margins.len() * rows, 0.0);
         match &self.rounded {
-            Some(queries) => queries.products(keys, width, buffer, scores),
-            None => products(self.keys, keys, width, scores),
+            Some(queries) => queries.products(keys, width, rounded_keys, scores),
+            None => products(self.vectors, keys, width, scores),
         }
         if self.prepared.gates.is_some() {
             let sources = &block.part.segment.sources()?[block.start..block.start + rows];
             for (query, scores) in scores.chunks_mut(rows).enumerate() {
                 for (score, source) in scores.iter_mut().zip(sources) {
-                    *score *= self.prepared.gate(self.first + query, *source);
+                    *score *= self.prepared.gate(self.first_query + query, *source);
                 }
             }
         }
         Ok(())
     }
 
-    /// Adds the scores of a block that may be among the best to each query's `best`.
-    fn collect(
+    /// Adds the rows of a block that may be among the best to each query's `best`.
+    fn collect_candidates(
         &self,
         block: Block<'_>,
         scores: &[f32],
@@ -221,11 +223,12 @@ impl<'a> QueryBatch<'a> {
         let mut above_threshold = Vec::new();
         for (query, (scores, best)) in scores.chunks(block.rows).zip(best).enumerate() {
             let shared = &self.thresholds[query];
-            let threshold = best.threshold().max(from_ordered_bits(shared.load(Ordering::Relaxed)));
+            let shared_threshold = from_ordered_bits(shared.load(Ordering::Relaxed));
+            let threshold = best.threshold().max(shared_threshold);
             indices_at_least(threshold, scores, &mut above_threshold);
-            let excluded = self.prepared.excluded.get(self.first + query);
-            for at in above_threshold.drain(..) {
-                let (score, row) = (scores[at as usize], block.start + at as usize);
+            let excluded = self.prepared.excluded.get(self.first_query + query);
+            for index in above_threshold.drain(..) {
+                let (score, row) = (scores[index as usize], block.start + index as usize);
                 if score < best.threshold()
                     || hidden.has(row)
                     || excluded.is_some_and(|excluded| excluded.contains(&documents[row]))
@@ -239,18 +242,18 @@ impl<'a> QueryBatch<'a> {
         Ok(())
     }
 
-    /// Returns the best `k` candidates by score in double precision.
-    fn order(&self, query: usize, candidates: Vec<Candidate>) -> Result<Vec<Hit>, MemoryError> {
-        let key = &self.keys[query * self.prepared.width..][..self.prepared.width];
-        let scale = self.prepared.scale(key);
+    /// Returns the best `k` candidates of a query by score in double precision.
+    fn rank(&self, query: usize, candidates: Vec<Candidate>) -> Result<Vec<Hit>, MemoryError> {
+        let query_vector = &self.vectors[query * self.prepared.width..][..self.prepared.width];
+        let scale = self.prepared.scale(query_vector);
         let mut scored = Vec::with_capacity(candidates.len());
         for candidate in candidates {
             let row = Row(candidate.row);
             let (part, row_in_part) = self.generation.locate(row)?;
-            let found = part.segment.keys(row_in_part..row_in_part + 1)?;
+            let key = part.segment.keys(row_in_part..row_in_part + 1)?;
             let source = part.segment.sources()?[row_in_part];
-            let gate = f64::from(self.prepared.gate(self.first + query, source));
-            let product = dot(key, found);
+            let gate = f64::from(self.prepared.gate(self.first_query + query, source));
+            let product = dot(query_vector, key);
             // Rounded normalised keys may have a product slightly above 1.
             let cosine = scale.map(|scale| (product * scale).clamp(-1.0, 1.0));
             let score = (gate * cosine.unwrap_or(product)) as f32;
@@ -268,23 +271,22 @@ impl<'a> QueryBatch<'a> {
 
 /// The buffers of a thread, reused for each block.
 #[derive(Default)]
-struct Scores {
-    /// `[queries, rows]`.
-    products: Vec<f32>,
-    /// Rounded keys.
-    keys: Vec<u32>,
+struct Buffers {
+    /// The scores of a block, `[queries, rows]`.
+    scores: Vec<f32>,
+    rounded_keys: Vec<u32>,
 }
 
 /// Computes the products of queries `[queries, width]` and keys `[rows, width]` in single
 /// precision, `[queries, rows]`.
 fn products(queries: &[f32], keys: &[f32], width: usize, out: &mut [f32]) {
-    let (queries_len, rows) = (queries.len() / width, keys.len() / width);
-    assert_eq!(out.len(), queries_len * rows);
+    let (num_queries, rows) = (queries.len() / width, keys.len() / width);
+    assert_eq!(out.len(), num_queries * rows);
     // SAFETY: the three matrices have the given sizes and strides: queries `[queries, width]`, keys
     // `[rows, width]` as their transpose, products `[queries, rows]`.
     unsafe {
         gemm::gemm(
-            queries_len,
+            num_queries,
             rows,
             width,
             out.as_mut_ptr(),

@@ -28,19 +28,21 @@ use crate::segment::Segment;
 /// The number of layers of a graph, as in hnsw_rs.
 const LAYERS: usize = 16;
 
-/// The valid numbers of candidates; hnsw_rs allocates memory for all of them in advance.
-const CANDIDATES: RangeInclusive<usize> = 1..=100_000;
+/// The valid values of `ef_construction`. hnsw_rs allocates memory for all candidates in advance.
+const VALID_EF_CONSTRUCTION: RangeInclusive<usize> = 1..=100_000;
 
-/// How many keys ahead to prefetch, because keys are scattered in main memory.
+/// The number of keys between the key that is scored and the key that is prefetched. Keys are
+/// scattered in main memory.
 const PREFETCH_DISTANCE: usize = 2;
 
 /// The settings for building a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GraphSettings {
-    /// Maximum number of neighbours of a key per layer, at most 256; layer 0 allows twice as many.
+    /// The maximum number of neighbours of a key per layer, from 2 to 256; layer 0 allows twice as
+    /// many.
     pub connections: usize,
-    /// Number of candidate neighbours of a new key, at most 100,000. More candidates give higher
-    /// recall and a slower construction.
+    /// The number of candidate neighbours of a new key, from 1 to 100,000. More candidates give
+    /// higher recall and a slower construction.
     pub ef_construction: usize,
 }
 
@@ -63,11 +65,12 @@ impl Distance<f32> for UnitDistance {
 
 /// A graph to be written to files.
 pub(crate) struct GraphLists {
-    /// The start of each node's neighbours, and the end of the last node's.
+    /// The start of each node's neighbours, and the end of the last node's neighbours.
     offsets: Vec<u64>,
     neighbours: Vec<u32>,
-    /// For each node above layer 0: its row, and its node in the layer below.
+    /// For each node above layer 0: its row, and the node of this row in the layer below.
     upper: Vec<u32>,
+    /// The node at which a search starts.
     entry: u32,
 }
 
@@ -79,7 +82,9 @@ impl GraphSettings {
         manifest: &Manifest,
         progress: &impl Fn(),
     ) -> Result<GraphLists, MemoryError> {
-        if !(2..=256).contains(&self.connections) || !CANDIDATES.contains(&self.ef_construction) {
+        if !(2..=256).contains(&self.connections)
+            || !VALID_EF_CONSTRUCTION.contains(&self.ef_construction)
+        {
             return Err(MemoryError::InvalidOption {
                 option: "the number of connections",
                 found: format!("{} with {} candidates", self.connections, self.ef_construction),
@@ -98,11 +103,8 @@ impl GraphSettings {
         let keys = segment.keys(0..rows)?;
         let mut duplicates = DuplicateKeys::default();
         for (row, key) in keys.chunks(manifest.width).enumerate() {
-            if duplicates.is_new(
-                row as u32,
-                |other| keys[other * manifest.width..].starts_with(key),
-                key,
-            ) {
+            let has_same_key = |other: usize| keys[other * manifest.width..].starts_with(key);
+            if duplicates.insert(row as u32, has_same_key, key) {
                 graph.insert((key, row));
             }
             progress();
@@ -112,8 +114,7 @@ impl GraphSettings {
 }
 
 /// Rows whose key equals the key of an earlier row. As ordinary nodes, such rows would be
-/// neighbours only of each other and split the graph. So each has that earlier row as its only
-/// neighbour.
+/// neighbours only of each other and split the graph. So the earlier row is their only neighbour.
 #[derive(Default)]
 struct DuplicateKeys {
     /// Rows with distinct keys, by hash of the key.
@@ -123,14 +124,14 @@ struct DuplicateKeys {
 }
 
 impl DuplicateKeys {
-    /// Adds a row. Returns true if its key is new. `same` compares the key with the key of another
-    /// row.
-    fn is_new(&mut self, row: u32, same: impl Fn(usize) -> bool, key: &[f32]) -> bool {
+    /// Adds a row. Returns true if its key is new. `has_same_key` compares the key with the key of
+    /// another row.
+    fn insert(&mut self, row: u32, has_same_key: impl Fn(usize) -> bool, key: &[f32]) -> bool {
         let mut hasher = DefaultHasher::new();
         // Adding 0 turns -0 into 0, which is the same number.
         key.iter().for_each(|number| (number + 0.0).to_bits().hash(&mut hasher));
         let same_hash = self.rows_by_hash.entry(hasher.finish()).or_default();
-        match same_hash.iter().find(|first| same(**first as usize)) {
+        match same_hash.iter().find(|first| has_same_key(**first as usize)) {
             Some(first) => {
                 self.copies.push((row, *first));
                 false
@@ -144,6 +145,7 @@ impl DuplicateKeys {
 }
 
 impl GraphLists {
+    /// Converts a graph of hnsw_rs over this many rows, and adds the duplicate keys.
     fn of(graph: &Hnsw<'_, f32, UnitDistance>, rows: usize, duplicates: &DuplicateKeys) -> Self {
         // For each row and layer, the rows of its neighbours.
         let mut neighbour_rows: Vec<Vec<Vec<u32>>> = vec![Vec::new(); rows];
@@ -162,25 +164,25 @@ impl GraphLists {
                 None => neighbour_rows[*first as usize].push(vec![*copy]),
             }
         }
-        let highest = neighbour_rows.iter().map(Vec::len).max().unwrap_or(0);
+        let num_layers = neighbour_rows.iter().map(Vec::len).max().unwrap_or(0);
         // For each layer, its rows in order, and the number of its first node.
         let mut layers: Vec<(Vec<u32>, usize)> = Vec::new();
         let mut nodes = 0;
-        for layer in 0..highest {
-            let in_layer = |row: &u32| layer == 0 || neighbour_rows[*row as usize].len() > layer;
-            let members: Vec<u32> = (0..rows as u32).filter(in_layer).collect();
-            let first = nodes;
-            nodes += members.len();
-            layers.push((members, first));
+        for layer in 0..num_layers {
+            let is_in_layer = |row: &u32| layer == 0 || neighbour_rows[*row as usize].len() > layer;
+            let layer_rows: Vec<u32> = (0..rows as u32).filter(is_in_layer).collect();
+            let first_node = nodes;
+            nodes += layer_rows.len();
+            layers.push((layer_rows, first_node));
         }
         let node = |layer: usize, row: u32| -> Option<u32> {
-            let (members, first) = &layers[layer];
-            members.binary_search(&row).ok().map(|at| (first + at) as u32)
+            let (layer_rows, first_node) = &layers[layer];
+            layer_rows.binary_search(&row).ok().map(|index| (first_node + index) as u32)
         };
-        let entry = layers.last().map_or(0, |(_, first)| *first as u32);
+        let entry = layers.last().map_or(0, |(_, first_node)| *first_node as u32);
         let (mut offsets, mut neighbours, mut upper) = (vec![0], Vec::new(), Vec::new());
-        for (layer, (members, _)) in layers.iter().enumerate() {
-            for row in members {
+        for (layer, (layer_rows, _)) in layers.iter().enumerate() {
+            for row in layer_rows {
                 let neighbour_rows = neighbour_rows[*row as usize].get(layer).into_iter().flatten();
                 neighbours.extend(neighbour_rows.filter_map(|row| node(layer, *row)));
                 offsets.push(neighbours.len() as u64);
@@ -200,7 +202,7 @@ impl GraphLists {
         number: usize,
         settings: GraphSettings,
     ) -> Result<GraphRecord, MemoryError> {
-        fn tensor<T: Number>(
+        fn write_tensor<T: Number>(
             folder: &Path,
             (name, number): (&str, usize),
             numbers: &[T],
@@ -219,9 +221,14 @@ impl GraphLists {
             nodes: offsets.len() - 1,
             edges: neighbours.len(),
             entry: *entry,
-            offsets: tensor(folder, ("offsets", number), offsets, &[offsets.len()])?,
-            neighbours: tensor(folder, ("neighbours", number), neighbours, &[neighbours.len()])?,
-            upper: tensor(folder, ("upper", number), upper, &[upper.len() / 2, 2])?,
+            offsets: write_tensor(folder, ("offsets", number), offsets, &[offsets.len()])?,
+            neighbours: write_tensor(
+                folder,
+                ("neighbours", number),
+                neighbours,
+                &[neighbours.len()],
+            )?,
+            upper: write_tensor(folder, ("upper", number), upper, &[upper.len() / 2, 2])?,
         })
     }
 }
@@ -231,30 +238,32 @@ impl GraphLists {
 pub(crate) struct Graph {
     rows: usize,
     edges: usize,
+    /// The node at which a search starts.
     entry: u32,
     offsets: MappedTensor<u64>,
     neighbours: MappedTensor<u32>,
     upper: MappedTensor<u32>,
+    /// The number of nodes above layer 0.
     upper_nodes: usize,
     is_checked: AtomicBool,
 }
 
 /// A row with its score. Of equal scores the lower row is better.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Scored {
+pub(crate) struct ScoredRow {
     pub(crate) score: f32,
     pub(crate) row: u32,
 }
 
-impl Eq for Scored {}
+impl Eq for ScoredRow {}
 
-impl PartialOrd for Scored {
+impl PartialOrd for ScoredRow {
     fn partial_cmp(&self, other: &Self) -> Option<cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Scored {
+impl Ord for ScoredRow {
     fn cmp(&self, other: &Self) -> cmp::Ordering {
         self.score.total_cmp(&other.score).then(other.row.cmp(&self.row))
     }
@@ -279,8 +288,8 @@ impl Graph {
         Ok(Self { rows, edges, entry, offsets, neighbours, upper, upper_nodes, is_checked })
     }
 
-    /// Fails unless every number in the files refers to a node of the right layer. Checks the files
-    /// only once.
+    /// Returns an error unless every number in the files refers to a node of the right layer.
+    /// Checks the files only once.
     pub(crate) fn check(&self) -> Result<(), MemoryError> {
         if !self.is_checked.load(Ordering::Acquire) {
             self.check_lists()?;
@@ -294,49 +303,49 @@ impl Graph {
         [self.offsets.verify(), self.neighbours.verify(), self.upper.verify()]
     }
 
-    /// Returns the approximately best `count` rows by dot product with `query`, unordered.
-    /// `visible` selects the rows to return; the search also passes through the other rows. Copies
-    /// of a key do not count towards `count`.
+    /// Returns approximately the best `count` rows by dot product with `query`, unordered. Returns
+    /// only rows for which `is_visible` is true, but the search also passes through other rows.
+    /// Copies of a key do not count towards `count`.
     pub(crate) fn search(
         &self,
         segment: &Segment,
         query: &[f32],
         count: usize,
-        visible: impl Fn(usize) -> bool,
-    ) -> Result<Vec<Scored>, MemoryError> {
+        is_visible: impl Fn(usize) -> bool,
+    ) -> Result<Vec<ScoredRow>, MemoryError> {
         let key = |row: u32| segment.keys(row as usize..row as usize + 1);
-        let score = |row: u32| -> Result<Scored, MemoryError> {
-            Ok(Scored { score: dot_f32(query, key(row)?), row })
+        let score = |row: u32| -> Result<ScoredRow, MemoryError> {
+            Ok(ScoredRow { score: dot_f32(query, key(row)?), row })
         };
         let start = score(self.descend(&score)?)?;
         let mut visited = Bits::zeros(self.rows);
         visited.set(start.row as usize);
-        let (mut open, mut best) = (BinaryHeap::from([start]), BinaryHeap::new());
-        let (mut fresh, mut count) = (Vec::new(), count);
-        if visible(start.row as usize) {
+        let (mut candidates, mut best) = (BinaryHeap::from([start]), BinaryHeap::new());
+        let (mut unvisited, mut count) = (Vec::new(), count);
+        if is_visible(start.row as usize) {
             best.push(Reverse(start));
         }
-        while let Some(node) = open.pop() {
+        while let Some(node) = candidates.pop() {
             if best.len() >= count && best.peek().is_some_and(|Reverse(worst)| node < *worst) {
                 break;
             }
-            fresh.clear();
+            unvisited.clear();
             for row in self.neighbours(node.row)? {
                 if (*row as usize) < self.rows && !visited.get(*row as usize) {
                     visited.set(*row as usize);
-                    fresh.push(*row);
+                    unvisited.push(*row);
                 }
             }
-            for (at, row) in fresh.iter().enumerate() {
-                if let Some(later) = fresh.get(at + PREFETCH_DISTANCE) {
+            for (i, row) in unvisited.iter().enumerate() {
+                if let Some(later) = unvisited.get(i + PREFETCH_DISTANCE) {
                     prefetch(key(*later)?);
                 }
                 let next = score(*row)?;
                 if best.len() >= count && best.peek().is_some_and(|Reverse(worst)| next < *worst) {
                     continue;
                 }
-                open.push(next);
-                if visible(*row as usize) {
+                candidates.push(next);
+                if is_visible(*row as usize) {
                     best.push(Reverse(next));
                     // An equal score means a copy of the key: keep one more row.
                     count += usize::from(next.score == node.score);
@@ -349,24 +358,25 @@ impl Graph {
         Ok(best.into_iter().map(|Reverse(scored)| scored).collect())
     }
 
-    /// Descends greedily from layer to layer, and returns the row found in layer 0.
+    /// Searches greedily in each layer above layer 0, from the highest down. Returns the row at
+    /// which the search in layer 0 starts.
     fn descend(
         &self,
-        score: &impl Fn(u32) -> Result<Scored, MemoryError>,
+        score: &impl Fn(u32) -> Result<ScoredRow, MemoryError>,
     ) -> Result<u32, MemoryError> {
         let mut node = self.entry;
         while let Some([row, mut below]) = self.upper(node)? {
-            let (mut best, mut at) = (score(row)?, node);
+            let (mut best, mut best_node) = (score(row)?, node);
             loop {
-                let from = at;
-                for neighbour in self.neighbours(from)? {
+                let current = best_node;
+                for neighbour in self.neighbours(current)? {
                     let Some([row, neighbour_below]) = self.upper(*neighbour)? else { continue };
                     let next = score(row)?;
                     if next > best {
-                        (best, at, below) = (next, *neighbour, neighbour_below);
+                        (best, best_node, below) = (next, *neighbour, neighbour_below);
                     }
                 }
-                if at == from {
+                if best_node == current {
                     break;
                 }
             }
@@ -379,17 +389,19 @@ impl Graph {
         Ok(node)
     }
 
-    /// Returns the row of a node above layer 0, and its node in the layer below. `None` in layer 0.
+    /// Returns the row of a node above layer 0, and the node of this row in the layer below. `None`
+    /// in layer 0.
     fn upper(&self, node: u32) -> Result<Option<[u32; 2]>, MemoryError> {
-        let Some(at) = (node as usize).checked_sub(self.rows) else { return Ok(None) };
-        Ok(self.upper.read(at..at + 1)?.try_into().ok())
+        let Some(index) = (node as usize).checked_sub(self.rows) else { return Ok(None) };
+        Ok(self.upper.read(index..index + 1)?.try_into().ok())
     }
 
+    /// Returns the neighbours of a node.
     fn neighbours(&self, node: u32) -> Result<&[u32], MemoryError> {
-        let ends = self.offsets.read(node as usize..node as usize + 2)?;
-        if ends[0] > ends[1] || ends[1] > self.edges as u64 {
+        let offsets = self.offsets.read(node as usize..node as usize + 2)?;
+        if offsets[0] > offsets[1] || offsets[1] > self.edges as u64 {
             return Err(self.offsets.corrupt(format!("has invalid neighbours for node {node}")));
         }
-        self.neighbours.read(ends[0] as usize..ends[1] as usize)
+        self.neighbours.read(offsets[0] as usize..offsets[1] as usize)
     }
 }

@@ -1,14 +1,14 @@
 //! Search through a graph over the keys: faster than scoring all keys, and nearly exact.
 //!
-//! A graph search returns candidates, without deleted rows, other sources and excluded documents.
-//! The candidates are scored as in the exact search. Segments without a graph, or with a small
-//! fraction of searchable rows, are searched exactly. The same holds for queries for which a graph
-//! returns too few candidates, and for queries with a gate of 0 or below.
+//! A graph search returns candidates that the filter allows. The candidates are scored as in the
+//! exact search. Segments without a graph, or with a small fraction of searchable rows, are
+//! searched exactly. The same holds for queries for which a graph returns too few candidates, and
+//! for queries with a gate of 0 or below.
 
 use rayon::prelude::*;
 
 use super::exact::QueryBatch;
-use super::graph::Scored;
+use super::graph::ScoredRow;
 use super::top_k::Candidate;
 use super::{Filter, Hidden, Hit, Index, PreparedFilter, Queries, SearchResults};
 use crate::error::MemoryError;
@@ -19,6 +19,7 @@ const MIN_FRACTION: f64 = 0.05;
 
 /// Search through the graphs of a generation.
 pub struct Hnsw {
+    /// The number of the generation.
     generation: u64,
     has_graphs: bool,
     ef_search: usize,
@@ -29,8 +30,8 @@ impl Hnsw {
     pub const EF_SEARCH: usize = 96;
 
     /// Prepares a search of this generation, and checks its graphs if they have not been checked
-    /// yet. A search keeps `ef_search` candidates, but at least `2 k`. The generation has its
-    /// graphs open, so later changes of the memory do not matter.
+    /// yet. A graph search returns `ef_search` candidates, but at least `2 k`. The generation has
+    /// its graphs open, so later changes of the memory do not matter.
     ///
     /// # Errors
     /// [`MemoryError::Corrupt`]
@@ -53,14 +54,14 @@ impl Hnsw {
         generation: &Generation,
         prepared: &PreparedFilter<'_>,
     ) -> Result<Plan, MemoryError> {
-        let mut plan = Plan { groups: Vec::new(), exact: prepared.hidden.clone() };
+        let mut plan = Plan { groups: Vec::new(), hidden_from_exact: prepared.hidden.clone() };
         for (number, part) in generation.parts().iter().enumerate() {
             if part.graph()?.is_none() {
                 continue;
             }
             let (hidden, rows) = (&prepared.hidden[number], part.segment.rows);
             if matches!(hidden, Hidden::Nothing) && prepared.gates.is_none() {
-                plan.exact[number] = Hidden::Everything;
+                plan.hidden_from_exact[number] = Hidden::Everything;
                 plan.groups.push(Group { part: number, source: None, rows });
                 continue;
             }
@@ -68,39 +69,41 @@ impl Hnsw {
             // With gates, the best entries of each source are needed, because a gate does not
             // change the order within a source.
             let by_source = prepared.gates.is_some();
-            let count = if by_source { prepared.sources } else { 1 };
+            let num_groups = if by_source { prepared.sources } else { 1 };
             let group_of = |row: usize| if by_source { sources[row] as usize } else { 0 };
-            let mut visible = vec![0; count];
+            // The number of searchable rows of each group.
+            let mut visible = vec![0; num_groups];
             (0..rows).filter(|row| !hidden.has(*row)).for_each(|row| visible[group_of(row)] += 1);
-            let enough =
+            let uses_graph =
                 |visible: usize| visible > 0 && visible as f64 >= MIN_FRACTION * rows as f64;
-            let mut exact = Bits::zeros(rows);
-            let is_skipped = |row: &usize| hidden.has(*row) || enough(visible[group_of(*row)]);
-            (0..rows).filter(is_skipped).for_each(|row| exact.set(row));
-            plan.exact[number] = Hidden::Rows(exact);
-            for (source, rows) in visible.iter().enumerate().filter(|(_, rows)| enough(**rows)) {
-                let source = by_source.then_some(source as u32);
+            let mut skipped = Bits::zeros(rows);
+            let is_skipped = |row: &usize| hidden.has(*row) || uses_graph(visible[group_of(*row)]);
+            (0..rows).filter(is_skipped).for_each(|row| skipped.set(row));
+            plan.hidden_from_exact[number] = Hidden::Rows(skipped);
+            for (group, rows) in visible.iter().enumerate().filter(|(_, rows)| uses_graph(**rows)) {
+                let source = by_source.then_some(group as u32);
                 plan.groups.push(Group { part: number, source, rows: *rows });
             }
         }
         Ok(plan)
     }
 
-    /// Returns the graphs' candidates for a query, or `None` if there are too few.
-    fn propose(
+    /// Returns the graphs' candidates for a query; `None` if the query must be searched exactly.
+    fn graph_candidates(
         &self,
         generation: &Generation,
         prepared: &PreparedFilter<'_>,
         plan: &Plan,
-        (query, key): (usize, &[f32]),
-        k: usize,
+        (query, vector): (usize, &[f32]),
     ) -> Result<Option<Vec<Candidate>>, MemoryError> {
-        let norm = super::norm(key);
+        let k = prepared.k;
+        let norm = super::norm(vector);
         if norm == 0.0 {
             return Ok(None);
         }
         // Graphs compare directions; the norm of the query does not change the order.
-        let key: Vec<f32> = key.iter().map(|number| (f64::from(*number) / norm) as f32).collect();
+        let unit = |number: &f32| (f64::from(*number) / norm) as f32;
+        let vector: Vec<f32> = vector.iter().map(unit).collect();
         let excluded = prepared.excluded.get(query);
         let mut candidates = Vec::new();
         for group in &plan.groups {
@@ -112,19 +115,19 @@ impl Hnsw {
             let part: &Part = &generation.parts()[group.part];
             let hidden = &prepared.hidden[group.part];
             let (sources, documents) = (part.segment.sources()?, part.segment.documents()?);
-            let visible = |row: usize| {
+            let is_visible = |row: usize| {
                 !hidden.has(row)
                     && group.source.is_none_or(|source| sources[row] == source)
                     && !excluded.is_some_and(|excluded| excluded.contains(&documents[row]))
             };
             let Some(graph) = part.graph()? else { return Ok(None) };
-            let found = graph.search(&part.segment, &key, self.ef_search.max(2 * k), visible)?;
-            let before = candidates.len();
-            for Scored { score, row } in found {
-                candidates.push(Candidate { score: gate * score, row: part.start as u32 + row });
-            }
-            if candidates.len() - before < k.min(group.rows) {
+            let scored =
+                graph.search(&part.segment, &vector, self.ef_search.max(2 * k), is_visible)?;
+            if scored.len() < k.min(group.rows) {
                 return Ok(None);
+            }
+            for ScoredRow { score, row } in scored {
+                candidates.push(Candidate { score: gate * score, row: part.start as u32 + row });
             }
         }
         Ok(Some(candidates))
@@ -133,17 +136,19 @@ impl Hnsw {
 
 /// The search method of each row.
 struct Plan {
+    /// The rows to search through graphs.
     groups: Vec<Group>,
     /// For each segment, the rows that the exact search skips.
-    exact: Vec<Hidden>,
+    hidden_from_exact: Vec<Hidden>,
 }
 
 /// Rows that are searched through a graph.
 struct Group {
+    /// The index of the part.
     part: usize,
-    /// The source, if the group has rows of only one source.
+    /// The only source of the group; `None` if the group has rows of all searched sources.
     source: Option<u32>,
-    /// The number of rows.
+    /// The number of searchable rows.
     rows: usize,
 }
 
@@ -163,45 +168,46 @@ impl Index for Hnsw {
         }
         let prepared = PreparedFilter::new(generation, queries, filter)?;
         let plan = self.plan(generation, &prepared)?;
-        let rest = PreparedFilter { hidden: plan.exact.clone(), ..prepared.clone() };
+        let exact_filter =
+            PreparedFilter { hidden: plan.hidden_from_exact.clone(), ..prepared.clone() };
         let mut hits = Vec::with_capacity(prepared.queries);
-        for batch in QueryBatch::all(generation, &rest, queries) {
-            let (first, keys) = batch.queries();
-            let proposed: Vec<Option<Vec<Candidate>>> = keys
+        for batch in QueryBatch::batches(generation, &exact_filter, queries) {
+            let (first, vectors) = batch.queries();
+            let from_graphs: Vec<Option<Vec<Candidate>>> = vectors
                 .collect::<Vec<_>>()
                 .into_par_iter()
                 .enumerate()
-                .map(|(at, key)| {
-                    self.propose(generation, &prepared, &plan, (first + at, key), prepared.k)
+                .map(|(i, vector)| {
+                    self.graph_candidates(generation, &prepared, &plan, (first + i, vector))
                 })
                 .collect::<Result<_, _>>()?;
             let mut candidates = batch.candidates()?;
-            let mut failed = Vec::new();
-            for (at, proposed) in proposed.into_iter().enumerate() {
-                match proposed {
-                    Some(proposed) => candidates[at].extend(proposed),
-                    None => failed.push(at),
+            let mut without_graphs = Vec::new();
+            for (i, from_graphs) in from_graphs.into_iter().enumerate() {
+                match from_graphs {
+                    Some(from_graphs) => candidates[i].extend(from_graphs),
+                    None => without_graphs.push(i),
                 }
             }
-            let mut found = batch.order_all(candidates)?;
-            for at in failed {
-                found[at] = search_exactly(generation, &prepared, queries, first + at)?;
+            let mut batch_hits = batch.rank_all(candidates)?;
+            for i in without_graphs {
+                batch_hits[i] = search_exactly(generation, &prepared, queries, first + i)?;
             }
-            hits.extend(found);
+            hits.extend(batch_hits);
         }
         Ok(SearchResults { generation: self.generation, hits })
     }
 }
 
-/// Runs the exact search for one query.
+/// Runs the exact search for the query with this index.
 fn search_exactly(
     generation: &Generation,
     prepared: &PreparedFilter<'_>,
     queries: Queries<'_>,
     query: usize,
 ) -> Result<Vec<Hit>, MemoryError> {
-    let key = &queries.keys[query * prepared.width..][..prepared.width];
-    let batch = QueryBatch::new(generation, prepared, key, query);
-    let mut found = batch.order_all(batch.candidates()?)?;
-    Ok(found.pop().unwrap_or_default())
+    let vector = &queries.keys[query * prepared.width..][..prepared.width];
+    let batch = QueryBatch::new(generation, prepared, vector, query);
+    let mut hits = batch.rank_all(batch.candidates()?)?;
+    Ok(hits.pop().unwrap_or_default())
 }

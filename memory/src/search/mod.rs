@@ -1,6 +1,6 @@
 //! Searches a generation: queries, filters and results.
 //!
-//! | file | responsibility |
+//! | module | responsibility |
 //! |---|---|
 //! | [`exact`] | scores all keys for all queries, in blocks |
 //! | [`hnsw`] | searches a graph over the keys: faster for many keys, nearly exact |
@@ -11,9 +11,8 @@
 //!
 //! If the memory is normalised, a score is the cosine of query and key, whatever the query's norm.
 //! Otherwise it is their dot product. If gates are given, the score is multiplied by the gate of
-//! the key's source. All sources share one list of the best `k` entries, sorted by gated score,
-//! like REVEAL's released code; there is no quota per source. Equal scores are sorted
-//! by id.
+//! the key's source. All sources share one list of the best `k` entries, sorted by gated score, as
+//! in REVEAL's released code; there is no quota per source. Equal scores are sorted by id.
 
 pub(crate) mod bf16;
 pub mod exact;
@@ -33,20 +32,20 @@ use crate::generation::{Bits, Generation, Part, Row};
 /// The queries of a search.
 #[derive(Debug, Clone, Copy)]
 pub struct Queries<'a> {
-    /// `[queries, width]`.
+    /// The query vectors, `[queries, width]`.
     pub keys: &'a [f32],
-    /// The number of entries per query. If it exceeds the number of entries, all entries are
-    /// returned.
+    /// The number of entries to retrieve per query, at least 1. If it exceeds the number of entries
+    /// that the filter allows, all of these are returned.
     pub k: usize,
 }
 
 /// The entries that may be retrieved, and the factors on their scores.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
-    /// Names of the searched sources; `None` searches all.
+    /// The names of the searched sources; `None` searches all sources.
     pub sources: Option<Vec<String>>,
-    /// Ids of the entries that may be retrieved; `None` allows all. An entry must pass both `ids`
-    /// and `sources`.
+    /// The ids of the entries that may be retrieved; `None` allows all entries. An entry must pass
+    /// both `ids` and `sources`.
     pub ids: Option<Vec<i64>>,
     /// For each query, the documents whose entries are excluded. An empty outer list excludes
     /// nothing for all queries.
@@ -61,7 +60,7 @@ pub struct Filter {
 pub struct Hit {
     /// The id of the entry.
     pub id: i64,
-    /// The cosine of query and key, in -1..=1, if the memory is
+    /// The cosine of query and key, from -1 to 1, if the memory is
     /// [normalised](crate::MemoryFormat::normalised); otherwise their dot product. Multiplied by
     /// the gate if gates are given.
     pub score: f32,
@@ -75,7 +74,7 @@ pub struct Hit {
 /// The results of a search.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SearchResults {
-    /// The searched generation.
+    /// The number of the searched generation.
     pub generation: u64,
     /// At most `k` entries for each query, best first. Fewer if the filter allows fewer.
     pub hits: Vec<Vec<Hit>>,
@@ -87,13 +86,13 @@ impl SearchResults {
     ///
     /// An entry with the same score as the last exact result counts as correct, too.
     pub fn recall(&self, exact: &Self) -> f64 {
-        let (mut correct, mut all) = (0, 0);
-        for (found, exact) in self.hits.iter().zip(&exact.hits) {
-            let last = exact.last().map_or(f32::INFINITY, |hit| hit.score);
-            all += exact.len();
-            correct += found.iter().filter(|hit| hit.score >= last).count().min(exact.len());
+        let (mut correct, mut total) = (0, 0);
+        for (hits, exact) in self.hits.iter().zip(&exact.hits) {
+            let last_score = exact.last().map_or(f32::INFINITY, |hit| hit.score);
+            total += exact.len();
+            correct += hits.iter().filter(|hit| hit.score >= last_score).count().min(exact.len());
         }
-        if all == 0 { 1.0 } else { correct as f64 / all as f64 }
+        if total == 0 { 1.0 } else { correct as f64 / total as f64 }
     }
 }
 
@@ -114,7 +113,7 @@ pub trait Index {
     ) -> Result<SearchResults, MemoryError>;
 }
 
-/// The largest allowed score, far below the largest f32 number.
+/// The maximum score, far below the largest f32 number.
 const MAX_SCORE: f64 = 1e37;
 
 /// The rows of a segment that a search skips.
@@ -126,6 +125,7 @@ pub(crate) enum Hidden {
 }
 
 impl Hidden {
+    /// Whether a search skips this row of the segment.
     pub(crate) fn has(&self, row: usize) -> bool {
         match self {
             Self::Nothing => false,
@@ -138,8 +138,9 @@ impl Hidden {
 /// A filter prepared for a generation.
 #[derive(Clone)]
 pub(crate) struct PreparedFilter<'a> {
-    /// Width of a query.
+    /// The width of a query.
     pub(crate) width: usize,
+    /// The number of queries.
     pub(crate) queries: usize,
     /// The number of entries per query, at least 1 and at most the number of entries.
     pub(crate) k: usize,
@@ -149,8 +150,9 @@ pub(crate) struct PreparedFilter<'a> {
     pub(crate) hidden: Vec<Hidden>,
     /// For each query, the hashes of the excluded documents.
     pub(crate) excluded: Vec<HashSet<u64>>,
-    /// `[queries, sources]`; `None` if scores are not weighted.
+    /// The gates, `[queries, sources]`; `None` if scores are not weighted.
     pub(crate) gates: Option<&'a [f32]>,
+    /// The number of sources in the manifest.
     pub(crate) sources: usize,
 }
 
@@ -177,27 +179,21 @@ impl<'a> PreparedFilter<'a> {
         for (row, query) in queries.keys.chunks(width).enumerate() {
             check_query(row, query, manifest.normalised)?;
         }
-        let fits = |what: &'static str, found: usize, expected: usize, each: &'static str| {
-            if found == expected {
+        let check_count = |option: &'static str, found: usize, expected: (usize, &'static str)| {
+            let (expected_count, expected) = expected;
+            if found == expected_count {
                 return Ok(());
             }
-            Err(MemoryError::InvalidOption {
-                option: what,
-                found: format!("{found}"),
-                expected: each,
-            })
+            Err(MemoryError::InvalidOption { option, found: found.to_string(), expected })
         };
         if !filter.excluded_documents.is_empty() {
-            let found = filter.excluded_documents.len();
-            fits("the number of lists of excluded documents", found, count, "one for each query")?;
+            let lists = filter.excluded_documents.len();
+            let expected = (count, "one for each query");
+            check_count("the number of lists of excluded documents", lists, expected)?;
         }
         if let Some(gates) = &filter.gates {
-            fits(
-                "the number of gates",
-                gates.len(),
-                count * sources,
-                "one for each query and source",
-            )?;
+            let expected = (count * sources, "one for each query and source");
+            check_count("the number of gates", gates.len(), expected)?;
             if gates.iter().any(|gate| !gate.is_finite() || gate.abs() > 1e18) {
                 return Err(MemoryError::InvalidOption {
                     option: "a gate",
@@ -218,11 +214,11 @@ impl<'a> PreparedFilter<'a> {
             gates: filter.gates.as_deref(),
             sources,
         };
-        let longest =
+        let longest_key =
             manifest.segments.iter().fold(0f32, |maximum, record| maximum.max(record.longest_key));
         for (row, query) in queries.keys.chunks(width).enumerate() {
-            let largest = norm(query) * f64::from(longest) * f64::from(prepared.largest_gate(row));
-            if largest > MAX_SCORE {
+            let largest_gate = f64::from(prepared.largest_gate(row));
+            if norm(query) * f64::from(longest_key) * largest_gate > MAX_SCORE {
                 let reason = "is too long: its products with keys and gates could overflow";
                 return Err(MemoryError::BadVector { what: "query", row, reason });
             }
@@ -253,15 +249,15 @@ impl<'a> PreparedFilter<'a> {
 }
 
 fn check_query(row: usize, query: &[f32], normalised: bool) -> Result<(), MemoryError> {
-    let bad = |reason| MemoryError::BadVector { what: "query", row, reason };
+    let bad_query = |reason| MemoryError::BadVector { what: "query", row, reason };
     if query.iter().any(|number| !number.is_finite()) {
-        return Err(bad("contains NaN or infinity"));
+        return Err(bad_query("contains NaN or infinity"));
     }
     if norm(query) > 1e18 {
-        return Err(bad("has a norm above 1e18"));
+        return Err(bad_query("has a norm above 1e18"));
     }
     if normalised && norm(query) == 0.0 {
-        return Err(bad("is a zero vector, so it has no cosine with a key"));
+        return Err(bad_query("is a zero vector, so it has no cosine with a key"));
     }
     Ok(())
 }
@@ -309,17 +305,18 @@ fn hidden_by_source(generation: &Generation, filter: &Filter) -> Result<Vec<Hidd
         let deleted = parts.map(|part| part.deleted.clone());
         return Ok(deleted.map(|rows| rows.map_or(Hidden::Nothing, Hidden::Rows)).collect());
     };
-    let known = &generation.manifest().sources;
+    let sources = &generation.manifest().sources;
     let unknown = |name: &String| {
-        let known: Vec<String> = known.iter().map(|name| format!("`{name}`")).collect();
+        let known: Vec<String> = sources.iter().map(|name| format!("`{name}`")).collect();
         MemoryError::UnknownSource { name: name.clone(), known: one_line(&known.join(", ")) }
     };
-    let index =
-        |name: &String| known.iter().position(|known| known == name).ok_or_else(|| unknown(name));
+    let index = |name: &String| {
+        sources.iter().position(|source| source == name).ok_or_else(|| unknown(name))
+    };
     let indices: Vec<usize> = names.iter().map(index).collect::<Result<_, _>>()?;
     // The number of searchable rows of each source.
-    let mut visible = vec![0; known.len()];
-    let mut all = Vec::with_capacity(parts.len());
+    let mut visible = vec![0; sources.len()];
+    let mut hidden_parts = Vec::with_capacity(parts.len());
     for part in parts {
         let mut hidden = part.deleted.clone().unwrap_or_else(|| Bits::zeros(part.segment.rows));
         for (row, source) in part.segment.sources()?.iter().enumerate() {
@@ -330,10 +327,10 @@ fn hidden_by_source(generation: &Generation, filter: &Filter) -> Result<Vec<Hidd
                 visible[source] += 1;
             }
         }
-        all.push(Hidden::Rows(hidden));
+        hidden_parts.push(Hidden::Rows(hidden));
     }
     match names.iter().zip(&indices).find(|(_, index)| visible[**index] == 0) {
         Some((name, _)) => Err(unknown(name)),
-        None => Ok(all),
+        None => Ok(hidden_parts),
     }
 }

@@ -12,14 +12,14 @@ const LANES: usize = 16;
 pub(super) fn dot(a: &[f32], b: &[f32]) -> f64 {
     let mut sums = [0f64; LANES];
     let (a, b) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
-    let rest = a.remainder().iter().zip(b.remainder());
-    let rest: f64 = rest.map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+    let remainder = a.remainder().iter().zip(b.remainder());
+    let remainder: f64 = remainder.map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
     for (a, b) in a.zip(b) {
         for lane in 0..LANES {
             sums[lane] += f64::from(a[lane]) * f64::from(b[lane]);
         }
     }
-    sums.iter().sum::<f64>() + rest
+    sums.iter().sum::<f64>() + remainder
 }
 
 /// The dot product of two vectors in single precision.
@@ -30,13 +30,13 @@ pub(super) fn dot(a: &[f32], b: &[f32]) -> f64 {
 pub(super) fn dot_f32(a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [0f32; LANES];
     let (a, b) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
-    let rest: f32 = a.remainder().iter().zip(b.remainder()).map(|(a, b)| a * b).sum();
+    let remainder: f32 = a.remainder().iter().zip(b.remainder()).map(|(a, b)| a * b).sum();
     for (a, b) in a.zip(b) {
         for lane in 0..LANES {
             sums[lane] += a[lane] * b[lane];
         }
     }
-    sums.iter().sum::<f32>() + rest
+    sums.iter().sum::<f32>() + remainder
 }
 
 /// Prefetches a vector that will soon be read.
@@ -66,12 +66,12 @@ pub(super) fn indices_at_least(threshold: f32, scores: &[f32], indices: &mut Vec
         }
         // Branch-free: writes every index, but increases the count only for a score that reaches
         // the threshold.
-        let (mut found, mut count) = ([0; CHUNK], 0);
-        for (at, score) in scores.iter().enumerate() {
-            found[count] = (chunk * CHUNK + at) as u32;
+        let (mut chunk_indices, mut count) = ([0; CHUNK], 0);
+        for (i, score) in scores.iter().enumerate() {
+            chunk_indices[count] = (chunk * CHUNK + i) as u32;
             count += usize::from(*score >= threshold);
         }
-        indices.extend_from_slice(&found[..count]);
+        indices.extend_from_slice(&chunk_indices[..count]);
     }
 }
 
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn products_equal_the_definition() {
+    fn dot_products_equal_a_sequential_sum() {
         for width in [1, 7, 16, 17, 100, 384] {
             let a: Vec<f32> = (0..width).map(|i| (i as f32).sin()).collect();
             let b: Vec<f32> = (0..width).map(|i| (i as f32).cos()).collect();
@@ -94,10 +94,10 @@ mod tests {
     fn every_score_that_reaches_the_threshold_is_found() {
         let scores: Vec<f32> = (0..300).map(|i| ((i * 37) % 101) as f32).collect();
         for threshold in [-1.0, 50.0, 100.0, 101.0] {
-            let mut found = Vec::new();
-            indices_at_least(threshold, &scores, &mut found);
-            let expected = (0..300u32).filter(|at| scores[*at as usize] >= threshold);
-            assert_eq!(found, expected.collect::<Vec<_>>());
+            let mut indices = Vec::new();
+            indices_at_least(threshold, &scores, &mut indices);
+            let expected = (0..300u32).filter(|i| scores[*i as usize] >= threshold);
+            assert_eq!(indices, expected.collect::<Vec<_>>());
         }
     }
 }

@@ -17,7 +17,7 @@ pub(super) struct TopK {
     margin: f32,
     threshold: f32,
     candidates: Vec<Candidate>,
-    /// If there are more candidates than this, those that cannot be among the best `k` are dropped.
+    /// The maximum number of candidates before those that cannot be among the best `k` are dropped.
     limit: usize,
 }
 
@@ -27,11 +27,13 @@ impl TopK {
         Self { k, margin, threshold: f32::NEG_INFINITY, candidates: Vec::new(), limit }
     }
 
-    /// Scores below the threshold need not be [offered](TopK::offer).
+    /// The threshold. A candidate with a lower score cannot be among the best `k`, so it need not
+    /// be [offered](TopK::offer).
     pub(super) fn threshold(&self) -> f32 {
         self.threshold
     }
 
+    /// Adds a candidate.
     pub(super) fn offer(&mut self, candidate: Candidate) {
         self.candidates.push(candidate);
         if self.candidates.len() > self.limit {
@@ -42,6 +44,7 @@ impl TopK {
         }
     }
 
+    /// Raises the threshold, and drops the candidates below it.
     fn prune(&mut self) {
         if self.candidates.len() < self.k {
             return;
@@ -83,14 +86,14 @@ mod tests {
                 }
             }
             left.merge(right);
-            let mut found: Vec<u32> = left.into_candidates().iter().map(|c| c.row).collect();
+            let mut rows: Vec<u32> = left.into_candidates().iter().map(|c| c.row).collect();
             let mut scores: Vec<f32> = (0..3001).map(score).collect();
             scores.sort_by(|a, b| b.total_cmp(a));
-            let last = scores.get(k - 1).map_or(f32::NEG_INFINITY, |last| last - margin);
-            let mut expected: Vec<u32> = (0..3001).filter(|row| score(*row) >= last).collect();
-            found.sort_unstable();
+            let threshold = scores.get(k - 1).map_or(f32::NEG_INFINITY, |last| last - margin);
+            let mut expected: Vec<u32> = (0..3001).filter(|row| score(*row) >= threshold).collect();
+            rows.sort_unstable();
             expected.sort_unstable();
-            assert_eq!(found, expected, "k {k}, margin {margin}");
+            assert_eq!(rows, expected, "k {k}, margin {margin}");
         }
     }
 

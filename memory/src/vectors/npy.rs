@@ -5,8 +5,8 @@ use std::io::{self, Read};
 use super::{Layout, NumberType};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
-/// The largest accepted header. NumPy writes 128 bytes for plain arrays, and does not read more
-/// than 10,000.
+/// The maximum header size. NumPy writes 128 bytes for plain arrays, and does not read more than
+/// 10,000.
 const MAX_HEADER_BYTES: usize = 10_000;
 
 /// Reads the header. The numbers follow it in `file`.
@@ -37,39 +37,43 @@ pub(super) fn read_header(file: &mut impl Read) -> Result<Layout, String> {
     let mut header = vec![0; length];
     file.read_exact(&mut header).map_err(unreadable)?;
     let header = String::from_utf8(header).map_err(|_| "has a header that is not text")?;
-    layout(&header)
+    parse_header(&header)
 }
 
-/// Parses the header, a Python dictionary: `{'descr': '<f4', 'fortran_order': False, 'shape': (3,
-/// 4), }`.
-fn layout(header: &str) -> Result<Layout, String> {
+/// Parses the text of a header, a Python dictionary, such as
+/// `{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }`.
+fn parse_header(header: &str) -> Result<Layout, String> {
     let value = |key: &str| -> Result<&str, String> {
-        let at = [format!("'{key}':"), format!("\"{key}\":")]
+        let start = [format!("'{key}':"), format!("\"{key}\":")]
             .iter()
-            .find_map(|key| header.find(key.as_str()).map(|at| at + key.len()));
-        at.map(|at| header[at..].trim_start())
+            .find_map(|key| header.find(key.as_str()).map(|position| position + key.len()));
+        start
+            .map(|start| header[start..].trim_start())
             .ok_or_else(|| format!("is not a .npy file: its header has no `{key}`"))
     };
-    let number = number_type(value("descr")?)?;
+    let number_type = parse_number_type(value("descr")?)?;
     match value("fortran_order")? {
         order if order.starts_with("False") => {}
         order if order.starts_with("True") => return Err("is in Fortran order".to_owned()),
         _ => return Err("has a `fortran_order` that is neither True nor False".to_owned()),
     }
     let shape = value("shape")?;
-    let inner = shape.strip_prefix('(').and_then(|shape| shape.split_once(')'));
-    let (inner, _) = inner.ok_or("has a `shape` that is not a tuple of integers")?;
+    let tuple = shape.strip_prefix('(').and_then(|shape| shape.split_once(')'));
+    let (items, _) = tuple.ok_or("has a `shape` that is not a tuple of integers")?;
     // A tuple of one item ends with a comma.
-    let inner = inner.trim();
-    let inner = inner.strip_suffix(',').unwrap_or(inner);
-    let sizes = inner.split(',').filter(|_| !inner.is_empty());
+    let items = items.trim();
+    let items = items.strip_suffix(',').unwrap_or(items);
+    let sizes = items.split(',').filter(|_| !items.is_empty());
     let shape: Result<Vec<usize>, _> = sizes.map(|size| size.trim().parse()).collect();
     let shape = shape.map_err(|_| "has a `shape` that is not a tuple of integers")?;
-    Ok(Layout { shape, number, skipped: 0 })
+    Ok(Layout { shape, number_type, skipped_bytes: 0 })
 }
 
-/// Parses a type such as `'<f4'`. The error names unsupported types.
-fn number_type(descr: &str) -> Result<NumberType, String> {
+/// Parses a number type such as `'<f4'`.
+///
+/// # Errors
+/// A text that names the unsupported type.
+fn parse_number_type(descr: &str) -> Result<NumberType, String> {
     let quote = descr.chars().next().filter(|quote| ['\'', '"'].contains(quote));
     let name = quote.and_then(|quote| descr[1..].split(quote).next());
     match name {
@@ -79,13 +83,13 @@ fn number_type(descr: &str) -> Result<NumberType, String> {
         Some(">f2") => Ok(NumberType::BigEndianF16),
         Some(">f4") => Ok(NumberType::BigEndianF32),
         Some(">f8") => Ok(NumberType::BigEndianF64),
-        Some(other) => Err(format!("has numbers of type '{}'", shown(other))),
+        Some(other) => Err(format!("has numbers of type '{}'", excerpt(other))),
         None => Err("has numbers of several types (a structured array)".to_owned()),
     }
 }
 
 /// Returns the start of a text from a file, on one line.
-fn shown(text: &str) -> String {
+fn excerpt(text: &str) -> String {
     text.chars().take(20).flat_map(char::escape_default).collect()
 }
 
@@ -95,14 +99,14 @@ mod tests {
 
     #[test]
     fn numpy_headers_are_parsed_and_other_headers_give_a_one_line_error() {
-        let parse_header =
-            |header: &str| layout(header).map(|layout| (layout.shape, layout.number));
-        let good = "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }          \n";
-        assert_eq!(parse_header(good), Ok((vec![3, 4], NumberType::F32)));
-        let good = r#"{"shape": (7,), "descr": ">f8", "fortran_order": False}"#;
-        assert_eq!(parse_header(good), Ok((vec![7], NumberType::BigEndianF64)));
-        let good = "{'descr': '<f2', 'fortran_order': False, 'shape': ()}";
-        assert_eq!(parse_header(good), Ok((vec![], NumberType::F16)));
+        let parse =
+            |header: &str| parse_header(header).map(|layout| (layout.shape, layout.number_type));
+        let matrix = "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }          \n";
+        assert_eq!(parse(matrix), Ok((vec![3, 4], NumberType::F32)));
+        let vector = r#"{"shape": (7,), "descr": ">f8", "fortran_order": False}"#;
+        assert_eq!(parse(vector), Ok((vec![7], NumberType::BigEndianF64)));
+        let scalar = "{'descr': '<f2', 'fortran_order': False, 'shape': ()}";
+        assert_eq!(parse(scalar), Ok((vec![], NumberType::F16)));
         for (header, part) in [
             ("", "no `descr`"),
             ("{'descr': '<i8', 'fortran_order': False, 'shape': (1,)}", "type '<i8'"),
@@ -116,18 +120,20 @@ mod tests {
             ("{'descr': '<f4', 'fortran_order': False, 'shape': ((1, 2),)}", "tuple"),
             ("{'descr': ", "structured"),
         ] {
-            let error = parse_header(header).unwrap_err();
+            let error = parse(header).unwrap_err();
             assert!(error.contains(part) && !error.contains('\n'), "{header}: {error}");
         }
     }
 
     #[test]
     fn header_sizes_are_not_trusted() {
-        let start = |version: u8, rest: &[u8]| [MAGIC, &[version, 0], rest].concat();
-        let read = |bytes: Vec<u8>| read_header(&mut &bytes[..]).err().unwrap_or_default();
-        assert!(read(start(2, &u32::MAX.to_le_bytes())).contains("4294967295 bytes"));
-        assert!(read(start(1, &100u16.to_le_bytes())).contains("cannot read"));
-        assert!(read(start(9, b"")).contains("version 9"));
-        assert!(read(start(1, b"\x02\0\xff\xfe")).contains("not text"));
+        let error_of = |version: u8, after_version: &[u8]| {
+            let bytes = [MAGIC, &[version, 0], after_version].concat();
+            read_header(&mut &bytes[..]).err().unwrap_or_default()
+        };
+        assert!(error_of(2, &u32::MAX.to_le_bytes()).contains("4294967295 bytes"));
+        assert!(error_of(1, &100u16.to_le_bytes()).contains("cannot read"));
+        assert!(error_of(9, b"").contains("version 9"));
+        assert!(error_of(1, b"\x02\0\xff\xfe").contains("not text"));
     }
 }

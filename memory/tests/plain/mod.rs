@@ -1,4 +1,4 @@
-//! A reference memory: a plain list, searched in double precision. Also makes random rows.
+//! A reference memory: a plain list, searched in double precision. Also creates random rows.
 #![allow(clippy::unwrap_used, dead_code)]
 
 use std::collections::BTreeMap;
@@ -6,26 +6,28 @@ use std::collections::BTreeMap;
 use engram_memory::search::Filter;
 use engram_memory::{Batch, Entry, MemoryFormat};
 
-/// A folder in main memory if possible, because these tests do not test syncing to disk.
+/// Creates a temporary folder, in main memory if possible, because these tests do not test syncing
+/// to disk.
 pub fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
 /// Pseudorandom numbers, reproducible for the same seed.
-pub struct Numbers(u64);
+pub struct Rng(u64);
 
-impl Numbers {
+impl Rng {
     pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0xD1B5_4A32_D192_ED03)
     }
 
+    /// Returns an integer from 0 to `bound` - 1.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % bound
     }
 
-    /// Returns one of few values, so that scores tie.
+    /// Returns an integer from -2 to 2, so that some scores are equal.
     pub fn small(&mut self) -> f32 {
         self.below(5) as f32 - 2.0
     }
@@ -36,22 +38,22 @@ impl Numbers {
     }
 }
 
-/// Returns rows with the given ids.
-pub fn batch(next: &mut Numbers, format: MemoryFormat, ids: &[i64]) -> Batch {
+/// Returns random rows with the given ids.
+pub fn batch(rng: &mut Rng, format: MemoryFormat, ids: &[i64]) -> Batch {
     let mut rows = Batch::default();
     for id in ids {
         let mut entry = Entry::bare(*id);
-        entry.source = ["kg", "wit", "vqa"][next.below(3) as usize].to_owned();
-        entry.document = (next.below(2) == 0).then(|| format!("d{}", next.below(3)));
-        entry.payload.insert("text".to_owned(), format!("text {}", next.below(100)).into());
+        entry.source = ["kg", "wit", "vqa"][rng.below(3) as usize].to_owned();
+        entry.document = (rng.below(2) == 0).then(|| format!("d{}", rng.below(3)));
+        entry.payload.insert("text".to_owned(), format!("text {}", rng.below(100)).into());
         rows.entries.push(entry);
-        let mut key: Vec<f32> = (0..format.width).map(|_| next.small()).collect();
+        let mut key: Vec<f32> = (0..format.width).map(|_| rng.small()).collect();
         if key.iter().all(|number| *number == 0.0) {
             key[0] = 1.0;
         }
         rows.keys.extend(key);
-        let numbers = format.values.map_or(0, |values| values.tokens * values.width);
-        rows.values.extend((0..numbers).map(|_| next.uniform()));
+        let value_len = format.values.map_or(0, |values| values.tokens * values.width);
+        rows.values.extend((0..value_len).map(|_| rng.uniform()));
     }
     rows
 }
@@ -59,13 +61,15 @@ pub fn batch(next: &mut Numbers, format: MemoryFormat, ids: &[i64]) -> Batch {
 /// A memory as a plain list.
 pub struct PlainMemory {
     format: MemoryFormat,
+    /// The entry, key and value of each id.
     rows: BTreeMap<i64, (Entry, Vec<f32>, Vec<f32>)>,
-    given: Vec<i64>,
+    /// All ids from [`PlainMemory::new_id`].
+    used_ids: Vec<i64>,
 }
 
 impl PlainMemory {
     pub fn new(format: MemoryFormat) -> Self {
-        Self { format, rows: BTreeMap::new(), given: Vec::new() }
+        Self { format, rows: BTreeMap::new(), used_ids: Vec::new() }
     }
 
     pub fn ids(&self) -> Vec<i64> {
@@ -73,31 +77,32 @@ impl PlainMemory {
     }
 
     /// Returns an id that was never used.
-    pub fn new_id(&mut self, next: &mut Numbers) -> i64 {
+    pub fn new_id(&mut self, rng: &mut Rng) -> i64 {
         loop {
-            let id = next.below(1000) as i64;
-            if !self.given.contains(&id) {
-                self.given.push(id);
+            let id = rng.below(1000) as i64;
+            if !self.used_ids.contains(&id) {
+                self.used_ids.push(id);
                 return id;
             }
         }
     }
 
+    /// Adds entries, or replaces entries with the same ids.
     pub fn put(&mut self, batch: &Batch) {
-        let size = self.format.values.map_or(0, |values| values.tokens * values.width);
+        let value_len = self.format.values.map_or(0, |values| values.tokens * values.width);
         for (row, entry) in batch.entries.iter().enumerate() {
             let mut key = batch.keys[row * self.format.width..][..self.format.width].to_vec();
             self.normalise(&mut key);
-            let value = batch.values[row * size..][..size].to_vec();
+            let value = batch.values[row * value_len..][..value_len].to_vec();
             self.rows.insert(entry.id, (entry.clone(), key, value));
         }
     }
 
     fn normalise(&self, key: &mut [f32]) {
         if self.format.normalised {
-            let length = key.iter().map(|n| f64::from(*n).powi(2)).sum::<f64>().sqrt();
-            if (length - 1.0).abs() > f64::from(f32::EPSILON) {
-                key.iter_mut().for_each(|n| *n = (f64::from(*n) / length) as f32);
+            let norm = key.iter().map(|n| f64::from(*n).powi(2)).sum::<f64>().sqrt();
+            if (norm - 1.0).abs() > f64::from(f32::EPSILON) {
+                key.iter_mut().for_each(|n| *n = (f64::from(*n) / norm) as f32);
             }
         }
     }
@@ -108,6 +113,7 @@ impl PlainMemory {
         });
     }
 
+    /// Changes all keys.
     pub fn refresh(&mut self, change: impl Fn(&mut [f32])) {
         let mut rows = std::mem::take(&mut self.rows);
         for (_, key, _) in rows.values_mut() {
@@ -121,12 +127,14 @@ impl PlainMemory {
         self.rows.values().any(|(entry, ..)| entry.source == name)
     }
 
+    /// Returns the entry and the value of an id.
     pub fn get(&self, id: i64) -> (&Entry, &[f32]) {
         let (entry, _, value) = &self.rows[&id];
         (entry, value)
     }
 
-    /// Returns the ids retrieved by each query.
+    /// Returns the ids retrieved by each query, best first. `sources` gives the order of sources in
+    /// the filter's gates.
     pub fn search(
         &self,
         queries: &[f32],
@@ -134,22 +142,21 @@ impl PlainMemory {
         filter: &Filter,
         sources: &[String],
     ) -> Vec<Vec<i64>> {
-        let find = |(number, query): (usize, &[f32])| {
+        let retrieve = |(i, query): (usize, &[f32])| {
             let mut scored: Vec<(f64, i64)> = Vec::new();
             for (id, (entry, key, _)) in &self.rows {
-                let searched =
+                let is_searched =
                     filter.sources.as_ref().is_none_or(|names| names.contains(&entry.source));
-                let excluded = filter.excluded_documents.get(number);
-                let excluded =
-                    excluded.zip(entry.document.as_ref()).is_some_and(|(e, d)| e.contains(d));
-                if !searched || excluded {
+                let excluded = filter.excluded_documents.get(i);
+                let is_excluded = excluded
+                    .zip(entry.document.as_ref())
+                    .is_some_and(|(excluded, document)| excluded.contains(document));
+                if !is_searched || is_excluded {
                     continue;
                 }
                 let source = sources.iter().position(|name| *name == entry.source).unwrap();
-                let gate = filter
-                    .gates
-                    .as_ref()
-                    .map_or(1.0, |gates| gates[number * sources.len() + source]);
+                let gates = filter.gates.as_ref();
+                let gate = gates.map_or(1.0, |gates| gates[i * sources.len() + source]);
                 let product: f64 =
                     query.iter().zip(key).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
                 scored.push((f64::from(gate) * product, *id));
@@ -158,6 +165,6 @@ impl PlainMemory {
             scored.truncate(k);
             scored.into_iter().map(|(_, id)| id).collect()
         };
-        queries.chunks(self.format.width).enumerate().map(find).collect()
+        queries.chunks(self.format.width).enumerate().map(retrieve).collect()
     }
 }

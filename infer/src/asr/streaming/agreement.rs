@@ -1,17 +1,17 @@
 //! Counts the words of a hypothesis that are already final, and the first words on which two
 //! hypotheses agree.
 //!
-//! The reference (ufal/whisper_streaming) drops words by time, then up to five words at the seam
-//! that equal the last final words. A word that the next pass spells or divides differently
-//! (`some one`, `someone`) then appears twice. Here, the final words are aligned with the
-//! hypothesis.
+//! The paper's implementation (ufal/whisper_streaming) drops words by time, then up to five words
+//! at the seam that equal the last final words. A word that the next pass spells or divides
+//! differently (`some one`, `someone`) then appears twice. Here, the final words are aligned with
+//! the hypothesis.
 
 use super::super::transcript::Word;
 
 /// The cost of replacing a word that starts in the seam. The cost of replacing other words is 1.
-const SEAM_EDIT: f64 = 0.1;
+const SEAM_REPLACEMENT_COST: f64 = 0.1;
 
-/// A word in lower case without punctuation. A word of punctuation only is unchanged.
+/// Returns a word in lower case without punctuation. A word of punctuation only is unchanged.
 fn normalised(word: &Word) -> String {
     let letters = word.text.chars().filter(|c| c.is_alphanumeric());
     let letters: String = letters.flat_map(char::to_lowercase).collect();
@@ -19,28 +19,29 @@ fn normalised(word: &Word) -> String {
 }
 
 /// The number of equal words at the start of two hypotheses, ignoring case and punctuation.
-pub(super) fn agreed(before: &[Word], now: &[Word]) -> usize {
+pub(super) fn count_agreed(previous: &[Word], current: &[Word]) -> usize {
     let is_same = |(a, b): &(&Word, &Word)| normalised(a) == normalised(b);
-    before.iter().zip(now).take_while(is_same).count()
+    previous.iter().zip(current).take_while(is_same).count()
 }
 
 /// Returns how many words at the start of a hypothesis correspond to the `known` words. The count
 /// minimises the edit distance between both, plus the difference in seconds between their ends.
 /// Known words that start before `seam` (in seconds) may be missing at no cost.
-pub(super) fn known_words(known: &[&Word], hypothesis: &[Word], seam: f64) -> usize {
+pub(super) fn count_known(known: &[&Word], hypothesis: &[Word], seam: f64) -> usize {
     let Some(end) = known.last().map(|word| word.end) else { return 0 };
     let words: Vec<String> = hypothesis.iter().map(normalised).collect();
     // The edit distance between the known words so far and each prefix of the hypothesis.
-    let mut edits: Vec<f64> = (0..=words.len()).map(|count| count as f64).collect();
+    let mut distances: Vec<f64> = (0..=words.len()).map(|count| count as f64).collect();
     for known in known {
-        let word = normalised(known);
-        let (skipped, replaced) = if known.start < seam { (0.0, SEAM_EDIT) } else { (1.0, 1.0) };
-        let mut diagonal = edits[0];
-        edits[0] += skipped;
-        for (j, other) in words.iter().enumerate() {
-            let same = diagonal + if *other == word { 0.0 } else { replaced };
-            diagonal = edits[j + 1];
-            edits[j + 1] = same.min(edits[j] + 1.0).min(diagonal + skipped);
+        let known_word = normalised(known);
+        let (deletion_cost, replacement_cost) =
+            if known.start < seam { (0.0, SEAM_REPLACEMENT_COST) } else { (1.0, 1.0) };
+        let mut diagonal = distances[0];
+        distances[0] += deletion_cost;
+        for (j, word) in words.iter().enumerate() {
+            let matched = diagonal + if *word == known_word { 0.0 } else { replacement_cost };
+            diagonal = distances[j + 1];
+            distances[j + 1] = matched.min(distances[j] + 1.0).min(diagonal + deletion_cost);
         }
     }
     // The time difference between `end` and the gap before word `count`.
@@ -49,7 +50,7 @@ pub(super) fn known_words(known: &[&Word], hypothesis: &[Word], seam: f64) -> us
         let after = hypothesis.get(count).map_or(0.0, |next| end - next.start);
         before.max(after).max(0.0)
     };
-    let cost = |count: &usize| edits[*count] + time_difference(*count);
+    let cost = |count: &usize| distances[*count] + time_difference(*count);
     (0..=words.len()).min_by(|a, b| cost(a).total_cmp(&cost(b))).unwrap_or(0)
 }
 
@@ -68,17 +69,17 @@ mod tests {
 
     #[test]
     fn hypotheses_agree_regardless_of_case_and_punctuation() {
-        let now = words(0.0, "Well, he said no");
-        assert_eq!(agreed(&words(0.0, "well he said"), &now), 3);
-        assert_eq!(agreed(&words(0.0, "well she said"), &now), 1);
-        assert_eq!(agreed(&[], &now), 0);
+        let current = words(0.0, "Well, he said no");
+        assert_eq!(count_agreed(&words(0.0, "well he said"), &current), 3);
+        assert_eq!(count_agreed(&words(0.0, "well she said"), &current), 1);
+        assert_eq!(count_agreed(&[], &current), 0);
         // Words of punctuation only are compared too.
-        assert_eq!(agreed(&words(0.0, "- a"), &words(0.0, "... a")), 0);
+        assert_eq!(count_agreed(&words(0.0, "- a"), &words(0.0, "... a")), 0);
     }
 
     #[test]
-    fn known_words_are_found_despite_changes_in_the_second_pass() {
-        for (known, hypothesis, want) in [
+    fn known_words_are_found_despite_changes_in_the_next_hypothesis() {
+        for (known, hypothesis, expected) in [
             (words(0.0, "the cat"), words(0.0, "the cat sat"), 2),
             (words(0.0, "the cat"), words(0.0, "The cad, sat"), 2),
             // Another word division, and one more word.
@@ -96,8 +97,9 @@ mod tests {
             (words(0.0, "no no"), words(0.0, "no no no"), 2),
             (words(0.0, "the cat"), words(1.0, "the cat"), 0),
         ] {
-            let refs: Vec<&Word> = known.iter().collect();
-            assert_eq!(known_words(&refs, &hypothesis, 0.6), want, "{known:?} {hypothesis:?}");
+            let words: Vec<&Word> = known.iter().collect();
+            let count = count_known(&words, &hypothesis, 0.6);
+            assert_eq!(count, expected, "{known:?} {hypothesis:?}");
         }
     }
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 /// A simulated clock for arriving audio and computing time, in seconds.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Clock {
-    /// The end of the last pass.
+    /// The time at the end of the last pass.
     pub(super) now: f64,
     pub(super) passes: usize,
     /// The number of passes that started late, because the previous pass, on less audio, was still
@@ -56,13 +56,14 @@ impl Distribution {
         values.sort_by(f64::total_cmp);
         let count = values.len();
         let max = *values.last()?;
-        let rank = |share: f64| values[((share * count as f64).ceil() as usize).max(1) - 1];
+        let quantile =
+            |fraction: f64| values[((fraction * count as f64).ceil() as usize).max(1) - 1];
         Some(Self {
             count,
             mean: values.iter().sum::<f64>() / count as f64,
-            p50: rank(0.5),
-            p90: rank(0.9),
-            p95: rank(0.95),
+            p50: quantile(0.5),
+            p90: quantile(0.9),
+            p95: quantile(0.95),
             max,
         })
     }
@@ -76,13 +77,13 @@ mod tests {
     fn a_pass_that_is_late_makes_the_next_one_late() {
         let mut clock = Clock::default();
         let passes = [(1.0, 0.5), (2.0, 2.0), (3.0, 0.5), (4.0, 0.25), (5.0, 0.1)];
-        let done = passes.map(|(arrived, compute)| {
-            clock.pass(arrived, compute);
+        let ends = passes.map(|(arrived, compute_seconds)| {
+            clock.pass(arrived, compute_seconds);
             clock.now
         });
         // The third pass waits for the second until 4, the fourth for the third. The fifth is on
         // time.
-        assert_eq!(done, [1.5, 4.0, 4.5, 4.75, 5.1]);
+        assert_eq!(ends, [1.5, 4.0, 4.5, 4.75, 5.1]);
         assert_eq!((clock.passes, clock.late_passes), (5, 2));
         assert!((clock.compute_seconds - 3.35).abs() < 1e-12);
         // A second pass over the same audio is not late.
@@ -92,10 +93,10 @@ mod tests {
 
     #[test]
     fn percentiles_are_values_at_their_ranks() {
-        let found = Distribution::of((1..=20).rev().map(f64::from).collect());
-        let want =
+        let distribution = Distribution::of((1..=20).rev().map(f64::from).collect());
+        let expected =
             Distribution { count: 20, mean: 10.5, p50: 10.0, p90: 18.0, p95: 19.0, max: 20.0 };
-        assert_eq!(found, Some(want));
+        assert_eq!(distribution, Some(expected));
         let one = Distribution { count: 1, mean: 2.0, p50: 2.0, p90: 2.0, p95: 2.0, max: 2.0 };
         assert_eq!((Distribution::of(vec![2.0]), Distribution::of(vec![])), (Some(one), None));
     }

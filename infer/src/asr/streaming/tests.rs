@@ -1,5 +1,5 @@
-//! Tests of the policy with scripted ASR models. The value of a sample is its index in the
-//! recording, so that a script can identify its input.
+//! Tests of streaming with simulated ASR models. In some tests, the value of a sample is its index
+//! in the recording, so that the simulated model knows the position of its input.
 
 use std::convert::Infallible;
 
@@ -17,7 +17,7 @@ fn transcript(words: Vec<Word>) -> Transcript {
 }
 
 /// A hypothesis with one word per second.
-fn text(text: &str) -> Transcript {
+fn hypothesis_of(text: &str) -> Transcript {
     let word = |(i, text)| word(i as f64, i as f64 + 0.8, text);
     transcript(text.split_whitespace().enumerate().map(word).collect())
 }
@@ -29,7 +29,7 @@ fn texts(words: &[FinalWord]) -> Vec<&str> {
 #[test]
 fn words_are_final_when_two_hypotheses_agree_and_at_the_end() {
     let mut stream = Stream::new(OPTIONS, 30.0);
-    let mut found = Vec::new();
+    let mut counts = Vec::new();
     for (hypothesis, revised) in [
         ("ask", 0),
         ("Ask knot", 0),
@@ -38,17 +38,18 @@ fn words_are_final_when_two_hypotheses_agree_and_at_the_end() {
         ("task not what you count", 2),
     ] {
         stream.add(&[0.0; 16_000]);
-        let pass = stream.update(text(hypothesis), 0.1);
-        found.push((texts(pass.new).join(" "), pass.rest.len()));
+        let pass = stream.update(hypothesis_of(hypothesis), 0.1);
+        counts.push((texts(pass.new).join(" "), pass.rest.len()));
         assert_eq!(stream.revised_words, revised, "{hypothesis}");
     }
-    // The later of the two spellings is used. A final word does not change.
-    let want = [("", 1), ("Ask", 1), ("", 2), ("not what", 1), ("", 2)];
-    assert_eq!(found, want.map(|(text, rest)| (text.to_string(), rest)));
+    // The new final words, and the number of words that may still change. The later of the two
+    // spellings is used. A final word does not change.
+    let expected = [("", 1), ("Ask", 1), ("", 2), ("not what", 1), ("", 2)];
+    assert_eq!(counts, expected.map(|(text, count)| (text.to_string(), count)));
     stream.end();
-    let done = stream.finish();
-    assert_eq!(done.transcript.text, "Ask not what you count");
-    assert_eq!((done.passes, done.transcript.seconds), (5, 5.0));
+    let result = stream.finish();
+    assert_eq!(result.transcript.text, "Ask not what you count");
+    assert_eq!((result.passes, result.transcript.seconds), (5, 5.0));
 }
 
 #[test]
@@ -57,27 +58,28 @@ fn latencies_include_the_delay_of_late_passes() {
     // Passes end at 1.5, 4, 4.5 and 4.6.
     for (hypothesis, compute) in [("a", 0.5), ("a b", 2.0), ("a b c", 0.5), ("a b c d", 0.1)] {
         stream.add(&[0.0; 16_000]);
-        stream.update(text(hypothesis), compute);
+        stream.update(hypothesis_of(hypothesis), compute);
     }
     stream.end();
-    let done = stream.finish();
-    let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
+    let result = stream.finish();
+    let is_near = |a: f64, b: f64| (a - b).abs() < 1e-9;
     // Words end at 0.8, 1.8, 2.8, 3.8.
-    let want = [(2.0, 3.2), (3.0, 2.7), (4.0, 1.8), (4.0, 0.8)];
-    for (word, (final_at, latency)) in done.words.iter().zip(want) {
-        assert!(near(word.final_at, final_at) && near(word.latency, latency), "{word:?}");
+    let expected = [(2.0, 3.2), (3.0, 2.7), (4.0, 1.8), (4.0, 0.8)];
+    for (word, (final_at, latency)) in result.words.iter().zip(expected) {
+        assert!(is_near(word.final_at, final_at) && is_near(word.latency, latency), "{word:?}");
     }
-    assert_eq!((done.words.len(), done.late_passes), (4, 2));
-    assert!(near(done.compute_seconds, 3.1));
+    assert_eq!((result.words.len(), result.late_passes), (4, 2));
+    assert!(is_near(result.compute_seconds, 3.1));
 }
 
-/// The words of a recording, and their transcription with scripted errors.
+/// The words of a recording, and their transcription with simulated errors.
 struct Recording {
     words: Vec<Word>,
     seconds: f64,
 }
 
-fn draw(seed: usize) -> usize {
+/// A pseudorandom number for each seed.
+fn random(seed: usize) -> usize {
     let mixed = (seed as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     ((mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 33) as usize
 }
@@ -88,24 +90,25 @@ impl Recording {
     fn new(seconds: f64) -> Self {
         let (mut words, mut time, mut last) = (Vec::new(), 0.3, 0);
         for i in 0.. {
-            if draw(7 * i).is_multiple_of(9) {
-                time += (draw(7 * i + 1) % 30) as f64 / 10.0;
+            if random(7 * i).is_multiple_of(9) {
+                time += (random(7 * i + 1) % 30) as f64 / 10.0;
             }
-            let length = 0.2 + (draw(7 * i + 2) % 5) as f64 / 10.0;
+            let length = 0.2 + (random(7 * i + 2) % 5) as f64 / 10.0;
             if time + length > seconds {
                 return Self { words, seconds };
             }
-            last = if draw(7 * i + 3).is_multiple_of(12) { last } else { draw(7 * i + 4) % 40 };
+            last = if random(7 * i + 3).is_multiple_of(12) { last } else { random(7 * i + 4) % 40 };
             words.push(word(time, time + length, &format!("w{last}")));
-            time += length + (draw(7 * i + 5) % 2) as f64 / 20.0;
+            time += length + (random(7 * i + 5) % 2) as f64 / 20.0;
         }
         unreachable!()
     }
 
-    /// Streams it through an ASR model with errors that change from pass to pass. The errors affect
-    /// the last word and words that the ends of the audio truncate. Times are off by up to 60 ms.
+    /// Streams the recording through an ASR model with errors that change from pass to pass. The
+    /// errors affect words at the ends of the audio. Times are off by up to 60 ms. Returns the
+    /// result and the number of samples of the longest pass.
     fn stream(&self, options: StreamOptions, max_seconds: f64) -> (StreamResult, usize) {
-        let (mut position, count, mut longest) = (0, seconds_to_samples(self.seconds), 0);
+        let (mut position, count, mut max_pass_samples) = (0, seconds_to_samples(self.seconds), 0);
         let read = |samples: &mut Vec<f32>| -> Result<bool, Infallible> {
             let until = (position + 5_000).min(count);
             samples.extend((position..until).map(|i| i as f32));
@@ -113,12 +116,12 @@ impl Recording {
             Ok(position < count)
         };
         let transcribe = |samples: &[f32]| -> Result<Transcript, Infallible> {
-            longest = longest.max(samples.len());
+            max_pass_samples = max_pass_samples.max(samples.len());
             let first = samples_to_seconds(samples[0] as usize);
             let last = first + samples_to_seconds(samples.len());
             let mut hypothesis = Vec::<Word>::new();
             for (i, spoken) in self.words.iter().enumerate() {
-                let pass = samples.len() + samples[0] as usize;
+                let pass_seed = samples.len() + samples[0] as usize;
                 if spoken.end < first + 0.05 || spoken.start > last - 0.05 {
                     continue;
                 }
@@ -126,86 +129,85 @@ impl Recording {
                 let text = if is_sure || last == self.seconds && spoken.start >= first {
                     spoken.text.clone()
                 } else {
-                    format!("x{i}-{pass}")
+                    format!("x{i}-{pass_seed}")
                 };
-                let error = (draw(i + pass) % 120) as f64 / 1000.0 - 0.06;
+                let error = (random(i + pass_seed) % 120) as f64 / 1000.0 - 0.06;
                 let (start, end) = (spoken.start - first + error, spoken.end - first + error);
                 hypothesis.push(word(start.max(0.0), end.max(0.0), &text));
             }
             Ok(transcript(hypothesis))
         };
-        let done = run(Stream::new(options, max_seconds), read, transcribe, |_| {});
-        let Ok(done) = done;
-        (done, longest)
+        let Ok(result) = run(Stream::new(options, max_seconds), read, transcribe, |_| {});
+        (result, max_pass_samples)
     }
 }
 
 #[test]
 fn dropping_audio_neither_loses_nor_repeats_words() {
     let recording = Recording::new(300.0);
-    let want: Vec<&str> = recording.words.iter().map(|word| word.text.as_str()).collect();
+    let spoken: Vec<&str> = recording.words.iter().map(|word| word.text.as_str()).collect();
     for (chunk_seconds, window_seconds) in
         [(0.3, 6.0), (0.5, 15.0), (1.0, 6.0), (1.0, 15.0), (2.0, 15.0), (5.0, 15.0), (3.1, 7.7)]
     {
         let options = StreamOptions { chunk_seconds, window_seconds };
-        let (done, longest) = recording.stream(options, 20.0);
-        let found = texts(&done.words);
-        let other = found.iter().zip(&want).position(|(found, want)| found != want);
-        let near =
-            |i: usize| (&done.words[i.saturating_sub(3)..i + 3], &recording.words[i - 3..i + 3]);
-        assert_eq!((other.map(near), found.len()), (None, want.len()), "{options:?}");
-        assert!(samples_to_seconds(longest) <= 20.0, "{options:?}: {longest}");
+        let (result, max_pass_samples) = recording.stream(options, 20.0);
+        let transcribed = texts(&result.words);
+        let error = transcribed.iter().zip(&spoken).position(|(text, spoken)| text != spoken);
+        let neighbours =
+            |i: usize| (&result.words[i.saturating_sub(3)..i + 3], &recording.words[i - 3..i + 3]);
+        assert_eq!((error.map(neighbours), transcribed.len()), (None, spoken.len()), "{options:?}");
+        assert!(samples_to_seconds(max_pass_samples) <= 20.0, "{options:?}: {max_pass_samples}");
         let chunks = (300.0 / chunk_seconds).ceil() as usize;
-        assert!((chunks..=chunks + 1).contains(&done.passes), "{options:?}: {}", done.passes);
-        // A word that no end of the audio truncates waits for two chunks and its 0.3 s.
-        let waited = done.words.iter().map(|word| word.final_at - word.word.end);
-        let most = waited.fold(0.0, f64::max);
-        assert!(most < 2.0 * chunk_seconds + 0.4, "{options:?}: {most}");
-        let starts: Vec<f64> = done.transcript.segments.iter().map(|s| s.start).collect();
+        assert!((chunks..=chunks + 1).contains(&result.passes), "{options:?}: {}", result.passes);
+        // A word becomes final after two chunks and the 0.3 s in which its text may be wrong.
+        let waits = result.words.iter().map(|word| word.final_at - word.word.end);
+        let longest_wait = waits.fold(0.0, f64::max);
+        assert!(longest_wait < 2.0 * chunk_seconds + 0.4, "{options:?}: {longest_wait}");
+        let starts: Vec<f64> = result.transcript.segments.iter().map(|s| s.start).collect();
         assert!(starts.is_sorted() && starts.len() > 40, "{starts:?}");
     }
 }
 
 #[test]
 fn final_words_do_not_depend_on_the_computing_time() {
-    let run = |compute: fn(usize) -> f64| {
+    let run = |compute_seconds: fn(usize) -> f64| {
         let mut stream = Stream::new(OPTIONS, 30.0);
         for i in 0..40 {
             stream.add(&[0.0; 16_000]);
-            let words = (stream.first / 16_000..i + 1).map(|i| format!("w{i} "));
+            let words = (stream.first_sample / 16_000..i + 1).map(|i| format!("w{i} "));
             let words: String = words.collect();
-            stream.update(text(&words), compute(i));
+            stream.update(hypothesis_of(&words), compute_seconds(i));
         }
         stream.end();
         let words = stream.finish().words;
         words.into_iter().map(|word| (word.word, word.final_at)).collect::<Vec<_>>()
     };
-    let quick = run(|_| 0.0);
-    assert_eq!(quick.len(), 40);
-    assert_eq!(quick, run(|i| (i % 3) as f64));
+    let words = run(|_| 0.0);
+    assert_eq!(words.len(), 40);
+    assert_eq!(words, run(|i| (i % 3) as f64));
 }
 
-/// The window is full and no two hypotheses agree. Words still become final, and the audio of a
-/// pass stays short.
+/// If no two hypotheses agree, words still become final, and no pass exceeds the ASR model's
+/// maximum of 30 seconds.
 #[test]
 fn without_agreement_the_window_moves_on() {
     let mut pass = 0;
-    let (mut left, mut longest) = (120, 0);
+    let (mut seconds_left, mut max_pass_samples) = (120, 0);
     let read = |samples: &mut Vec<f32>| -> Result<bool, Infallible> {
         samples.extend([0.0; 16_000]);
-        left -= 1;
-        Ok(left > 0)
+        seconds_left -= 1;
+        Ok(seconds_left > 0)
     };
     let transcribe = |samples: &[f32]| -> Result<Transcript, Infallible> {
         pass += 1;
-        longest = longest.max(samples.len());
+        max_pass_samples = max_pass_samples.max(samples.len());
         let words = (0..samples.len() / 16_000).map(|i| format!("w{pass}-{i} "));
-        Ok(text(&words.collect::<String>()))
+        Ok(hypothesis_of(&words.collect::<String>()))
     };
-    let Ok(done) = run(Stream::new(OPTIONS, 30.0), read, transcribe, |_| {});
-    assert_eq!(samples_to_seconds(longest), 30.0);
-    assert!((115..=125).contains(&done.words.len()), "{}", done.words.len());
-    assert!(!done.transcript.truncated);
+    let Ok(result) = run(Stream::new(OPTIONS, 30.0), read, transcribe, |_| {});
+    assert_eq!(samples_to_seconds(max_pass_samples), 30.0);
+    assert!((115..=125).contains(&result.words.len()), "{}", result.words.len());
+    assert!(!result.transcript.truncated);
 }
 
 #[test]
@@ -213,17 +215,17 @@ fn a_truncated_text_confirms_no_words() {
     let mut stream = Stream::new(OPTIONS, 30.0);
     for _ in 0..3 {
         stream.add(&[0.0; 16_000]);
-        let hypothesis = Transcript { truncated: true, ..text("you you you") };
+        let hypothesis = Transcript { truncated: true, ..hypothesis_of("you you you") };
         assert!(stream.update(hypothesis, 0.1).new.is_empty());
     }
     stream.add(&[0.0; 16_000]);
-    assert_eq!(texts(stream.update(text("you are"), 0.1).new), ["you"]);
+    assert_eq!(texts(stream.update(hypothesis_of("you are"), 0.1).new), ["you"]);
     stream.end();
     assert!(!stream.finish().transcript.truncated);
 
     let mut stream = Stream::new(OPTIONS, 30.0);
     stream.add(&[0.0; 16_000]);
-    stream.update(Transcript { truncated: true, ..text("you you") }, 0.1);
+    stream.update(Transcript { truncated: true, ..hypothesis_of("you you") }, 0.1);
     stream.end();
     assert!(stream.finish().transcript.truncated);
 }
@@ -231,26 +233,27 @@ fn a_truncated_text_confirms_no_words() {
 #[test]
 fn an_hour_of_silence_is_dropped_and_the_next_word_is_transcribed() {
     let hour = 3600 * 16_000;
-    let (mut position, mut longest) = (0, 0);
+    let (mut position, mut max_pass_samples) = (0, 0);
     let read = |samples: &mut Vec<f32>| -> Result<bool, Infallible> {
         samples.extend((position..position + 16_000).map(|i| i as f32));
         position += 16_000;
         Ok(position < hour + 32_000)
     };
     let transcribe = |samples: &[f32]| -> Result<Transcript, Infallible> {
-        longest = longest.max(samples.len());
+        max_pass_samples = max_pass_samples.max(samples.len());
         let (first, end) = (samples[0] as usize, samples.len() + samples[0] as usize);
         let start = samples_to_seconds(hour) + 0.2 - samples_to_seconds(first);
         let spoken = (end > hour && first <= hour).then(|| word(start, start + 0.5, "hello"));
         let words = spoken.into_iter().collect();
         Ok(transcript(words))
     };
-    let Ok(done) = run(Stream::new(OPTIONS, 30.0), read, transcribe, |_| {});
-    assert_eq!(texts(&done.words), ["hello"]);
-    assert!(samples_to_seconds(longest) <= 16.0, "{longest}");
+    let Ok(result) = run(Stream::new(OPTIONS, 30.0), read, transcribe, |_| {});
+    assert_eq!(texts(&result.words), ["hello"]);
+    assert!(samples_to_seconds(max_pass_samples) <= 16.0, "{max_pass_samples}");
 }
 
-/// A model ends each text after its second word. It has to get the later audio again.
+/// The model ends each text after the second word. The audio of the later words has to be
+/// transcribed again.
 #[test]
 fn audio_after_an_early_end_is_transcribed_without_repeated_words() {
     let spoken: Vec<Word> = (0..30)
@@ -266,22 +269,22 @@ fn audio_after_an_early_end_is_transcribed_without_repeated_words() {
         let first = samples_to_seconds(samples[0] as usize);
         let last = first + samples_to_seconds(samples.len());
         let hypothesis = spoken.iter().filter(|word| word.start >= first && word.end <= last);
-        let own = |spoken: &Word| word(spoken.start - first, spoken.end - first, &spoken.text);
-        Ok(transcript(hypothesis.take(2).map(own).collect()))
+        let shifted = |spoken: &Word| word(spoken.start - first, spoken.end - first, &spoken.text);
+        Ok(transcript(hypothesis.take(2).map(shifted).collect()))
     };
-    let Ok(done) = run(Stream::new(OPTIONS, 30.0), read, transcribe, |_| {});
-    let want: Vec<&str> = spoken.iter().map(|word| word.text.as_str()).collect();
-    let found = texts(&done.words);
-    let kept: Vec<&str> = want.iter().copied().filter(|text| found.contains(text)).collect();
+    let Ok(result) = run(Stream::new(OPTIONS, 30.0), read, transcribe, |_| {});
+    let transcribed = texts(&result.words);
+    let spoken = spoken.iter().map(|word| word.text.as_str());
+    let in_order: Vec<&str> = spoken.filter(|text| transcribed.contains(text)).collect();
     // No word appears twice or out of order, and more words than the first two appear.
-    assert!(found == kept && found.len() >= 8, "{found:?}");
+    assert!(transcribed == in_order && transcribed.len() >= 8, "{transcribed:?}");
 }
 
 #[test]
 fn invalid_lengths_are_refused() {
     let check = |chunk_seconds, window_seconds| {
-        let made = StreamOptions { chunk_seconds, window_seconds }.check(20.0);
-        made.map_err(|error| error.to_string())
+        let result = StreamOptions { chunk_seconds, window_seconds }.check(20.0);
+        result.map_err(|error| error.to_string())
     };
     assert_eq!((check(1.0, 15.0), check(5.0, 15.0), check(0.1, 0.1)), (Ok(()), Ok(()), Ok(())));
     for (chunk, window, reason) in [
@@ -293,7 +296,7 @@ fn invalid_lengths_are_refused() {
         (6.0, 15.0, "6 to 14 s"),
         (1.0, f64::INFINITY, "1 to 19 s"),
     ] {
-        let found = check(chunk, window).expect_err("a refusal");
-        assert!(found.contains(reason), "{found}");
+        let error = check(chunk, window).expect_err("an error");
+        assert!(error.contains(reason), "{error}");
     }
 }

@@ -50,10 +50,10 @@ impl WhisperAsr {
         let config_file = folder.file("config.json")?;
         let config = WhisperConfig::read(&config_file)?;
         let tokenizer = SpeechTokenizer::from_file(&folder.tokenizer()?)?;
-        let path = folder.weights_path()?;
+        let weights_path = folder.weights_path()?;
         let frozen = vec![ParameterGroup::all_frozen()];
         let builder = ParameterBuilder::new(0, frozen, compute);
-        let weights = std::sync::Arc::new(Weights::open(&path)?);
+        let weights = std::sync::Arc::new(Weights::open(&weights_path)?);
         let whisper = Whisper::new(&config, &builder.with_weights(weights))?;
         let parameters = builder.finish()?;
         let tokens = WhisperTokens::find(|name| tokenizer.id_of(name))?;
@@ -63,7 +63,7 @@ impl WhisperAsr {
             Some(file) => GenerationConfig::read(file)?,
             None => GenerationConfig::default(),
         };
-        let older_generation = GenerationConfig::read(&config_file)?;
+        let generation_in_config = GenerationConfig::read(&config_file)?;
         let heads = generation.alignment_heads.unwrap_or_default();
         let alignment_heads = AlignmentHeads::new(&heads, &config).map_err(|error| {
             let file = generation_file.as_deref().unwrap_or(&config_file).display();
@@ -71,18 +71,18 @@ impl WhisperAsr {
         })?;
         let default_at_start = || {
             // The space and the end-of-text token.
-            let blank = tokenizer.encode(" ").ok().filter(|ids| ids.len() == 1);
-            blank.into_iter().flatten().chain([tokens.end]).collect()
+            let space = tokenizer.encode(" ").ok().filter(|ids| ids.len() == 1);
+            space.into_iter().flatten().chain([tokens.end]).collect()
         };
         Ok(Self {
             mel: LogMel::whisper(config.num_mel_bins)?,
             suppressed: generation
                 .suppress_tokens
-                .or(older_generation.suppress_tokens)
+                .or(generation_in_config.suppress_tokens)
                 .unwrap_or_default(),
             suppressed_at_start: generation
                 .begin_suppress_tokens
-                .or(older_generation.begin_suppress_tokens)
+                .or(generation_in_config.begin_suppress_tokens)
                 .unwrap_or_else(default_at_start),
             alignment_heads,
             multilingual: config.vocab_size > ENGLISH_VOCABULARY,
@@ -90,12 +90,12 @@ impl WhisperAsr {
             parameters,
             tokenizer,
             tokens,
-            weights: path,
+            weights: weights_path,
         })
     }
 }
 
-/// The vocabulary size of English-only models. Multilingual models have more tokens.
+/// The vocabulary size of English-only models. Multilingual models have a larger vocabulary.
 const ENGLISH_VOCABULARY: usize = 51_864;
 
 impl GenerationConfig {

@@ -1,4 +1,4 @@
-//! Recordings of any length, window by window.
+//! Transcribes recordings of any length, window by window.
 //!
 //! Reference: `transcribe` of openai/whisper, `whisper/transcribe.py`, at temperature 0 and without
 //! the previous text as a prompt. Each window of 30 seconds starts at the end of the last complete
@@ -19,7 +19,7 @@ use crate::error::{InferError, Result};
 /// The minimum length of the last window, in samples: 100 ms. A shorter remainder of the recording
 /// is skipped.
 const MIN_SAMPLES: usize = SAMPLE_RATE as usize / 10;
-/// The minimum step between windows in samples, so that every recording ends: 1 s.
+/// The minimum step between windows in samples, so that transcription always moves on: 1 s.
 const MIN_STEP: usize = SAMPLE_RATE as usize;
 
 impl WhisperAsr {
@@ -40,53 +40,55 @@ impl WhisperAsr {
             Padding::Silence | Padding::Short => Padding::Silence,
         };
         let options = TranscribeOptions { timestamps: true, padding, ..options.clone() };
-        let longest = self.whisper.config().max_samples();
-        let (mut samples, mut start, mut more) = (Vec::new(), 0usize, true);
+        let max_samples = self.whisper.config().max_samples();
+        // `samples` starts at sample `start` of the recording.
+        let (mut samples, mut start, mut has_more) = (Vec::new(), 0usize, true);
         let mut truncated = false;
         let (mut segments, mut words, mut windows) = (Vec::new(), Vec::new(), Vec::new());
         loop {
-            while more && samples.len() < longest {
-                more = read(&mut samples)?;
+            while has_more && samples.len() < max_samples {
+                has_more = read(&mut samples)?;
             }
             if samples.is_empty() {
                 break;
             }
-            let window = &samples[..samples.len().min(longest)];
-            let is_rest = start > 0 && window.len() < MIN_SAMPLES;
-            if is_rest || is_without_speech(window) {
+            let window = &samples[..samples.len().min(max_samples)];
+            let is_remainder = start > 0 && window.len() < MIN_SAMPLES;
+            if is_remainder || is_without_speech(window) {
                 start += window.len();
                 windows.push((1.0, 0.0));
                 on_window(&[], samples_to_seconds(start));
-                samples.drain(..samples.len().min(longest));
+                samples.drain(..samples.len().min(max_samples));
                 continue;
             }
             let clip = Clip { samples: window, boost: options.boost.as_ref() };
             let (decoded, audio) =
                 self.decode(&[clip], options.padding, &options).map_err(E::from)?;
-            let (used, parts) =
-                self.window(window.len(), &decoded[0], &options).map_err(E::from)?;
+            let (complete, parts) =
+                self.complete_parts(window.len(), &decoded[0], &options).map_err(E::from)?;
             if options.word_times {
-                let before =
+                let previous_end =
                     words.last().map_or(0.0, |word: &Word| word.end) - samples_to_seconds(start);
                 let clips = [(window.len(), parts.as_slice())];
-                let found = self.words(&audio, &clips, before, &options).map_err(E::from)?;
+                let window_words =
+                    self.words(&audio, &clips, previous_end, &options).map_err(E::from)?;
                 words.extend(
-                    found
+                    window_words
                         .into_iter()
                         .flatten()
                         .map(|word| word.shifted_by(samples_to_seconds(start))),
                 );
             }
-            let found: Vec<Segment> = parts
+            let window_segments: Vec<Segment> = parts
                 .into_iter()
                 .map(|part| part.segment.shifted_by(samples_to_seconds(start)))
                 .collect();
             windows.push((decoded[0].no_speech_prob, mean_log_probability(&decoded[0])));
             truncated |= self.is_truncated(window.len(), &decoded[0], &options);
-            samples.drain(..used);
-            start += used;
-            on_window(&found, samples_to_seconds(start));
-            segments.extend(found);
+            samples.drain(..complete);
+            start += complete;
+            on_window(&window_segments, samples_to_seconds(start));
+            segments.extend(window_segments);
         }
         let texts: Vec<&str> =
             segments.iter().map(|segment: &Segment| segment.text.as_str()).collect();
@@ -118,9 +120,9 @@ impl WhisperAsr {
         self.transcribe_long(options, read, |_, _| {})
     }
 
-    /// Returns the number of samples of a window whose transcript is complete, and the text parts
-    /// in them. The next window starts after these samples.
-    fn window(
+    /// Returns the number of samples whose transcript is complete in a window of `length` samples,
+    /// and their text parts. The next window starts after these samples.
+    fn complete_parts(
         &self,
         length: usize,
         decoded: &WhisperTranscript,
@@ -132,25 +134,27 @@ impl WhisperAsr {
         let tokens = decoded.generated.without_end();
         let mut parts = self.parts(tokens, samples_to_seconds(length))?;
         let time = |token: Option<&u32>| token.and_then(|token| self.tokens.seconds(*token));
-        let mut last = tokens.iter().rev();
-        // Two timestamps at the end start a segment that the window does not contain. A single
-        // timestamp at the end means that no speech follows it.
-        let end = match (time(last.next()), time(last.next())) {
+        let mut from_end = tokens.iter().rev();
+        // After two timestamps at the end, a segment starts that the window does not contain. A
+        // single timestamp at the end means that no speech follows it.
+        let end = match (time(from_end.next()), time(from_end.next())) {
             (Some(_), Some(end)) => Some(end),
-            _ => self.end_of_the_last_pair(tokens),
+            _ => self.end_of_last_followed_segment(tokens),
         };
-        let used = end.map_or(length, |end| seconds_to_samples(end).max(MIN_STEP).min(length));
-        parts.retain(|part| seconds_to_samples(part.segment.start) < used || used == length);
-        Ok((used, parts))
+        let complete = end.map_or(length, |end| seconds_to_samples(end).max(MIN_STEP).min(length));
+        let is_whole = complete == length;
+        parts.retain(|part| is_whole || seconds_to_samples(part.segment.start) < complete);
+        Ok((complete, parts))
     }
 
-    /// The end of the last segment that another segment follows. `None` if no segment follows, or
-    /// if the last token is a timestamp.
-    fn end_of_the_last_pair(&self, tokens: &[u32]) -> Option<f64> {
+    /// The end in seconds of the last segment that another segment follows. `None` if there is no
+    /// such segment, or if the last token is a timestamp.
+    fn end_of_last_followed_segment(&self, tokens: &[u32]) -> Option<f64> {
         let time = |token: &u32| self.tokens.seconds(*token);
         if tokens.last().is_some_and(|token| time(token).is_some()) {
             return None;
         }
+        // Two adjacent timestamps are the end of a segment and the start of the next.
         let pairs = tokens.windows(2).rev();
         pairs.filter(|pair| time(&pair[1]).is_some()).find_map(|pair| time(&pair[0]))
     }

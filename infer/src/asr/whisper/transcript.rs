@@ -32,9 +32,9 @@ pub(super) fn mean_log_probability(decoded: &WhisperTranscript) -> f32 {
 }
 
 impl Transcript {
-    /// Returns a text without timestamps as one part with the length of its clip. Empty for an
+    /// Returns a text without timestamps as one part with the length of its clip; no part for an
     /// empty text.
-    pub(super) fn as_part(&self, decoded: &WhisperTranscript) -> Vec<Part> {
+    pub(super) fn as_parts(&self, decoded: &WhisperTranscript) -> Vec<Part> {
         if self.text.is_empty() {
             return Vec::new();
         }
@@ -48,7 +48,7 @@ impl Transcript {
     }
 }
 
-/// Whether a word sequence is directly repeated, ignoring case and punctuation.
+/// Whether at least [`REPEATED_WORDS`] words are directly repeated, ignoring case and punctuation.
 fn repeats_itself(text: &str) -> bool {
     let word = |word: &str| -> String {
         word.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
@@ -60,7 +60,8 @@ fn repeats_itself(text: &str) -> bool {
 }
 
 impl WhisperAsr {
-    /// Builds the transcript of a clip with this many samples.
+    /// Builds the transcript of a clip with this many samples. The text is empty if the clip
+    /// probably has no speech.
     pub(super) fn transcript(
         &self,
         samples: usize,
@@ -73,9 +74,9 @@ impl WhisperAsr {
         let mut text = self.text(tokens)?;
         let is_word = |word: &&str| word.chars().any(char::is_alphanumeric);
         let words = text.split_whitespace().filter(is_word).count();
-        let is_doubtful = decoded.no_speech_prob > NO_SPEECH || words < 2;
+        let may_be_silent = decoded.no_speech_prob > NO_SPEECH || words < 2;
         let is_silent = (decoded.no_speech_prob > SURELY_NO_SPEECH && words <= FEW_WORDS)
-            || (is_doubtful && mean_log_probability < MIN_LOG_PROBABILITY);
+            || (may_be_silent && mean_log_probability < MIN_LOG_PROBABILITY);
         let parts = if is_silent { Vec::new() } else { self.parts(tokens, seconds)? };
         if is_silent {
             text.clear();
@@ -105,18 +106,20 @@ impl WhisperAsr {
             || tokens.len() >= self.max_tokens(samples, options)
     }
 
+    /// The text of tokens, without timestamps.
     fn text(&self, tokens: &[u32]) -> Result<String> {
-        let first = self.tokens.first_timestamp();
-        let words: Vec<u32> = tokens.iter().copied().filter(|token| *token < first).collect();
-        Ok(self.tokenizer.decode(&words)?.trim().to_string())
+        let first_timestamp = self.tokens.first_timestamp();
+        let is_text = |token: &u32| *token < first_timestamp;
+        let text_tokens: Vec<u32> = tokens.iter().copied().filter(is_text).collect();
+        Ok(self.tokenizer.decode(&text_tokens)?.trim().to_string())
     }
 
     /// Returns the text parts between timestamps. A part without an end lasts until the end of the
     /// clip.
     pub(super) fn parts(&self, tokens: &[u32], seconds: f64) -> Result<Vec<Part>> {
-        let (mut parts, mut start, mut words) = (Vec::new(), None, Vec::new());
-        let mut add = |start: f64, end: f64, words: &mut Vec<u32>| -> Result<()> {
-            let (text, tokens) = (self.text(words)?, std::mem::take(words));
+        let (mut parts, mut start, mut part_tokens) = (Vec::new(), None, Vec::new());
+        let mut add = |start: f64, end: f64, tokens: &mut Vec<u32>| -> Result<()> {
+            let (text, tokens) = (self.text(tokens)?, std::mem::take(tokens));
             // Text after the end of the clip is ignored.
             if !text.is_empty() && start < seconds {
                 let segment = Segment { start, end: end.min(seconds), text };
@@ -126,16 +129,16 @@ impl WhisperAsr {
         };
         for token in tokens {
             match (self.tokens.seconds(*token), start) {
-                (None, _) => words.push(*token),
-                (Some(end), Some(from)) if !words.is_empty() => {
-                    add(from, end, &mut words)?;
+                (None, _) => part_tokens.push(*token),
+                (Some(end), Some(from)) if !part_tokens.is_empty() => {
+                    add(from, end, &mut part_tokens)?;
                     start = None;
                 }
                 (Some(from), _) => start = Some(from),
             }
         }
-        if let Some(from) = start.filter(|_| !words.is_empty()) {
-            add(from, seconds, &mut words)?;
+        if let Some(from) = start.filter(|_| !part_tokens.is_empty()) {
+            add(from, seconds, &mut part_tokens)?;
         }
         Ok(parts)
     }

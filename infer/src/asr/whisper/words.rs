@@ -24,17 +24,18 @@ use crate::error::Result;
 
 /// The number of samples per encoder state.
 const SAMPLES_PER_STATE: usize = 2 * HOP;
-/// Punctuation that belongs to the next word (opening) or to the previous word (closing).
+/// Punctuation that belongs to the next word.
 const OPENING: &str = "\"'“¿([{-";
+/// Punctuation that belongs to the previous word.
 const CLOSING: &str = "\"'.。,，!！?？:：”)]}、;";
 /// Punctuation that ends a sentence.
 const SENTENCE_ENDS: &str = ".。!！?？";
 /// Languages without spaces: each character is a word.
-const WITHOUT_SPACES: [&str; 6] = ["zh", "ja", "th", "lo", "my", "yue"];
-/// The maximum duration of a typical word, in seconds.
-const MAX_TYPICAL: f64 = 0.7;
+const LANGUAGES_WITHOUT_SPACES: [&str; 6] = ["zh", "ja", "th", "lo", "my", "yue"];
+/// The maximum of the typical duration, in seconds.
+const MAX_TYPICAL_DURATION: f64 = 0.7;
 /// A word that exceeds its segment by more than this number of seconds is limited to the segment.
-const BEYOND: f64 = 0.5;
+const MAX_EXCESS: f64 = 0.5;
 
 /// Tokens with a common time: a word, a part of a word, or punctuation.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,21 +53,21 @@ struct Piece {
 
 impl WhisperAsr {
     /// Returns the words of clips. `clips` holds the number of samples and the text parts of each
-    /// clip. `before` is the end of the previous speech, in seconds from the start of a clip;
+    /// clip. `previous_end` is the end of the previous speech, in seconds from the start of a clip;
     /// negative if it ended before the clip.
     pub(super) fn words(
         &self,
         audio: &AudioStates,
         clips: &[(usize, &[Part])],
-        before: f64,
+        previous_end: f64,
         options: &TranscribeOptions,
     ) -> Result<Vec<Vec<Word>>> {
         let end = self.tokens.end;
         let is_word = |token: &u32| *token < end;
-        let of_part =
+        let word_tokens =
             |part: &Part| part.tokens.iter().copied().filter(is_word).collect::<Vec<u32>>();
         let texts: Vec<Vec<Vec<u32>>> =
-            clips.iter().map(|(_, parts)| parts.iter().map(of_part).collect()).collect();
+            clips.iter().map(|(_, parts)| parts.iter().map(word_tokens).collect()).collect();
         let concatenated: Vec<Vec<u32>> = texts.iter().map(|parts| parts.concat()).collect();
         let to_align: Vec<AlignmentText<'_>> = clips
             .iter()
@@ -79,7 +80,8 @@ impl WhisperAsr {
         let prompt = self.tokens.prompt(self.language(options)?, false)?;
         let aligned =
             self.whisper.decoder().align(audio, &to_align, &prompt, end, &self.alignment_heads)?;
-        let is_without_spaces = |language: &String| WITHOUT_SPACES.contains(&language.as_str());
+        let is_without_spaces =
+            |language: &String| LANGUAGES_WITHOUT_SPACES.contains(&language.as_str());
         let by_character = options.task == Task::Transcribe
             && options.language.as_ref().is_some_and(is_without_spaces);
         let mut words = Vec::with_capacity(clips.len());
@@ -92,13 +94,14 @@ impl WhisperAsr {
             }
             let segments: Vec<&Segment> = parts.iter().map(|part| &part.segment).collect();
             let length = samples_to_seconds(*samples);
-            words.push(words_of(&segments, pieces, (before, length), by_character));
+            words.push(words_of(&segments, pieces, (previous_end, length), by_character));
         }
         Ok(words)
     }
 }
 
-/// The pieces of a text part. Its first token has index `first` in the alignment.
+/// The pieces of a text part. The first token of the part has index `first` in the alignment. With
+/// `by_character`, each character is a piece.
 fn pieces_of(
     tokenizer: &SpeechTokenizer,
     tokens: &[u32],
@@ -112,9 +115,9 @@ fn pieces_of(
     let mut texts = tokenizer.pieces(tokens)?;
     // The last tokens may be an incomplete character, which `pieces` omits.
     let whole = tokenizer.decode(tokens)?;
-    let rest = whole.strip_prefix(&texts.concat()).unwrap_or_default();
+    let omitted = whole.strip_prefix(&texts.concat()).unwrap_or_default();
     if let Some(last) = texts.last_mut() {
-        *last += rest;
+        *last += omitted;
     }
     let mut pieces: Vec<Piece> = Vec::new();
     // The index of the first of several tokens that form a character.
@@ -141,16 +144,17 @@ fn pieces_of(
     Ok(pieces)
 }
 
-/// The words of a clip's segments, from the pieces of each. `before` is the end of the previous
-/// speech, and `length` is the length of the clip, both in seconds from the start of the clip.
+/// The words of a clip's segments. `pieces` holds the pieces of each segment. `previous_end` is the
+/// end of the previous speech, and `length` is the length of the clip, both in seconds from the
+/// start of the clip.
 fn words_of(
     segments: &[&Segment],
     mut pieces: Vec<Vec<Piece>>,
-    (mut before, length): (f64, f64),
+    (mut previous_end, length): (f64, f64),
     by_character: bool,
 ) -> Vec<Word> {
     let typical = typical_duration(&pieces);
-    let mut earliest = before.max(0.0);
+    let mut earliest = previous_end.max(0.0);
     let mut is_first_of_sentence = false;
     for piece in pieces.iter_mut().flatten() {
         if is_first_of_sentence && typical > 0.0 {
@@ -160,53 +164,55 @@ fn words_of(
     }
     let mut words: Vec<Word> = Vec::new();
     for (segment, pieces) in segments.iter().zip(pieces) {
-        let mut segment_words = joined(pieces, by_character);
-        shorten_after_pause(&mut segment_words, before, typical);
-        shorten_beyond(&mut segment_words, segment, typical);
-        before = segment_words.last().map_or(before, |word| word.end);
+        let mut segment_words = join_pieces(pieces, by_character);
+        shorten_after_pause(&mut segment_words, previous_end, typical);
+        shorten_beyond_segment(&mut segment_words, segment, typical);
+        previous_end = segment_words.last().map_or(previous_end, |word| word.end);
         words.extend(segment_words);
     }
     for word in &mut words {
-        word.start = milliseconds(word.start).min(length).max(earliest);
-        word.end = milliseconds(word.end).min(length).max(word.start);
+        word.start = round_to_milliseconds(word.start).min(length).max(earliest);
+        word.end = round_to_milliseconds(word.end).min(length).max(word.start);
         earliest = word.end;
     }
     words
 }
 
-/// The median duration of the pieces with a positive duration, in seconds; 0 if there are none.
+/// The typical duration of a word in seconds: the median duration of the pieces with a positive
+/// duration, at most [`MAX_TYPICAL_DURATION`]; 0 if there are none.
 fn typical_duration(pieces: &[Vec<Piece>]) -> f64 {
     let durations = pieces.iter().flatten().map(|piece| piece.end - piece.start);
     let mut durations: Vec<f64> = durations.filter(|duration| *duration > 0.0).collect();
     durations.sort_unstable_by(f64::total_cmp);
-    let at = |i: usize| durations.get(i).copied().unwrap_or_default();
+    let duration = |i: usize| durations.get(i).copied().unwrap_or_default();
     let count = durations.len();
-    (0.5 * (at(count.saturating_sub(1) / 2) + at(count / 2))).min(MAX_TYPICAL)
+    let median = 0.5 * (duration(count.saturating_sub(1) / 2) + duration(count / 2));
+    median.min(MAX_TYPICAL_DURATION)
 }
 
-/// The words of a segment, from its pieces. Punctuation does not affect a word's times or
-/// probability.
-fn joined(pieces: Vec<Piece>, by_character: bool) -> Vec<Word> {
+/// Joins the pieces of a segment to words. Punctuation does not affect the times or the probability
+/// of a word with letters.
+fn join_pieces(pieces: Vec<Piece>, by_character: bool) -> Vec<Word> {
     let mut words: Vec<(Word, usize)> = Vec::new();
     // Whether the last word has only opening punctuation so far.
     let mut is_opening = false;
     for piece in pieces {
-        let is_silent = is_one_of(&piece.text, OPENING) || is_one_of(&piece.text, CLOSING);
-        let goes_on = if by_character {
+        let is_punctuation = is_one_of(&piece.text, OPENING) || is_one_of(&piece.text, CLOSING);
+        let continues_word = if by_character {
             is_one_of(&piece.text, CLOSING)
         } else {
             !piece.text.starts_with(char::is_whitespace)
         };
         let Piece { text, start, end, probability, tokens } = piece;
-        match words.last_mut().filter(|_| goes_on || is_opening) {
+        match words.last_mut().filter(|_| continues_word || is_opening) {
             Some((word, count)) => {
-                let has_word = word.text.contains(|c: char| !is_opening_mark(c));
+                let has_letters = word.text.contains(|c: char| !is_opening_mark(c));
                 word.text += &text;
-                if !is_silent && has_word {
+                if !is_punctuation && has_letters {
                     word.end = end;
                     word.probability += probability;
                     *count += tokens;
-                } else if !is_silent {
+                } else if !is_punctuation {
                     (word.start, word.end, word.probability, *count) =
                         (start, end, probability, tokens);
                 }
@@ -226,41 +232,43 @@ fn joined(pieces: Vec<Piece>, by_character: bool) -> Vec<Word> {
     words.into_iter().map(trimmed).filter(|word| !word.text.is_empty()).collect()
 }
 
-/// Limits the first two words after a pause to twice the typical duration.
-fn shorten_after_pause(words: &mut [Word], before: f64, typical: f64) {
-    let longest = 2.0 * typical;
-    let (Some(first), rest) = (words.first().cloned(), words.get(1).cloned()) else { return };
-    let is_long = |word: &Word| word.end - word.start > longest;
-    let are_long = rest.as_ref().is_some_and(|second| second.end - first.start > 2.0 * longest);
-    if first.end - before <= 2.0 * longest || !(is_long(&first) || are_long) {
+/// Limits the first two words after a pause to twice the typical duration. `previous_end` is the
+/// end of the previous speech, in seconds.
+fn shorten_after_pause(words: &mut [Word], previous_end: f64, typical: f64) {
+    let max_duration = 2.0 * typical;
+    let (Some(first), second) = (words.first().cloned(), words.get(1).cloned()) else { return };
+    let is_long = |word: &Word| word.end - word.start > max_duration;
+    let are_long =
+        second.as_ref().is_some_and(|second| second.end - first.start > 2.0 * max_duration);
+    if first.end - previous_end <= 2.0 * max_duration || !(is_long(&first) || are_long) {
         return;
     }
     let mut end = first.end;
-    if let Some(second) = rest.filter(is_long) {
-        end = (second.end / 2.0).max(second.end - longest);
+    if let Some(second) = second.filter(is_long) {
+        end = (second.end / 2.0).max(second.end - max_duration);
         words[1].start = end;
     }
-    words[0] = Word { start: first.start.max(end - longest), end, ..first };
+    words[0] = Word { start: first.start.max(end - max_duration), end, ..first };
 }
 
 /// Limits the first and the last word to the segment's times if they exceed it by more than
-/// [`BEYOND`].
-fn shorten_beyond(words: &mut [Word], segment: &Segment, typical: f64) {
+/// [`MAX_EXCESS`].
+fn shorten_beyond_segment(words: &mut [Word], segment: &Segment, typical: f64) {
     if let Some(first) = words.first_mut()
         && segment.start < first.end
-        && segment.start - BEYOND > first.start
+        && segment.start - MAX_EXCESS > first.start
     {
         first.start = first.start.max(segment.start.min(first.end - typical));
     }
     if let Some(last) = words.last_mut()
         && segment.end > last.start
-        && segment.end + BEYOND < last.end
+        && segment.end + MAX_EXCESS < last.end
     {
         last.end = last.end.min(segment.end.max(last.start + typical));
     }
 }
 
-/// Whether a piece is a single one of these punctuation marks.
+/// Whether a piece is exactly one of these punctuation marks.
 fn is_one_of(piece: &str, marks: &str) -> bool {
     let mut characters = piece.trim().chars();
     characters.next().is_some_and(|mark| marks.contains(mark)) && characters.next().is_none()
@@ -277,7 +285,7 @@ fn is_opening_mark(c: char) -> bool {
     c.is_whitespace() || OPENING.contains(c)
 }
 
-fn milliseconds(seconds: f64) -> f64 {
+fn round_to_milliseconds(seconds: f64) -> f64 {
     (seconds * 1000.0).round() / 1000.0
 }
 
@@ -305,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn text_between_spaces_is_a_word_and_punctuation_does_not_count() {
+    fn text_between_spaces_is_a_word_and_punctuation_does_not_change_its_times() {
         let list = [
             (" \"", 0.0, 0.1),
             (" Well", 0.1, 0.2),
@@ -317,18 +325,18 @@ mod tests {
             ("%", 1.1, 1.2),
             (" -", 1.3, 1.4),
         ];
-        let words = joined(pieces(&list), false);
+        let words = join_pieces(pieces(&list), false);
         let expected = [("\" Well-known,\"", 0.1, 0.4), ("50%", 1.0, 1.2), ("-", 1.3, 1.4)];
         assert_eq!(texts_and_times(&words), expected);
         assert!(words.iter().all(|word| word.probability == 0.5));
         let list = [("你", 0.0, 0.1), ("好", 0.1, 0.2), ("。", 0.2, 0.9), (" ", 0.9, 1.0)];
         assert_eq!(
-            texts_and_times(&joined(pieces(&list), true)),
+            texts_and_times(&join_pieces(pieces(&list), true)),
             [("你", 0.0, 0.1), ("好。", 0.1, 0.2)]
         );
     }
 
-    /// The typical duration is 0.25: half of the pieces last 0.2, half 0.3.
+    /// The median duration of the pieces is 0.25 s.
     #[test]
     fn the_first_word_of_a_sentence_is_shortened() {
         let list = [
@@ -341,8 +349,8 @@ mod tests {
             (" too", 2.6, 2.8),
         ];
         assert!((typical_duration(&[pieces(&list)]) - 0.25).abs() < 0.06);
-        let whole = segment(0.0, 3.0);
-        let words = words_of(&[&whole], vec![pieces(&list)], (0.0, 3.0), false);
+        let whole_clip = segment(0.0, 3.0);
+        let words = words_of(&[&whole_clip], vec![pieces(&list)], (0.0, 3.0), false);
         let typical = typical_duration(&[pieces(&list)]);
         assert_eq!(words[2].text, "You");
         assert!((words[2].start - (2.0 - 2.0 * typical)).abs() < 1e-3, "{words:?}");
@@ -358,9 +366,9 @@ mod tests {
         // Speech ended just before: there is no pause, and no word starts earlier.
         let words = words_of(&[&whole], vec![pieces(&list)], (1.3, 9.0), false);
         assert_eq!(texts_and_times(&words)[0], ("So", 1.3, 2.0));
-        // But its segment starts later.
-        let late = segment(1.7, 2.4);
-        let words = words_of(&[&late], vec![pieces(&list)], (1.3, 9.0), false);
+        // The segment starts later than the word.
+        let late_segment = segment(1.7, 2.4);
+        let words = words_of(&[&late_segment], vec![pieces(&list)], (1.3, 9.0), false);
         assert_eq!(texts_and_times(&words)[0], ("So", 1.7, 2.0));
         let list = [(" it", 0.0, 0.2), (" is", 0.2, 0.4), (" so", 0.4, 3.0)];
         let words = words_of(&[&segment(0.0, 0.9)], vec![pieces(&list)], (0.0, 9.0), false);

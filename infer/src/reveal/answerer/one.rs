@@ -15,7 +15,7 @@ use crate::reveal::error::Result;
 use crate::reveal::questions::Question;
 use crate::reveal::retriever::encode;
 
-const NO_MEMORY: &str = "the run was trained without a memory";
+const NO_MEMORY: &str = "the run was trained without a memory; use a run with a memory";
 
 impl Answerer {
     /// The embedded world that the run was trained on, with views of the model's image size; `None`
@@ -25,10 +25,10 @@ impl Answerer {
     /// [`DataError::OutOfRange`]
     pub fn world(&self) -> Result<Option<World>, DataError> {
         let size = self.encoding.config.image.image_size as u32;
-        let world = |name: super::WorldId| {
+        let world = |id: super::WorldId| {
             World::new(&WorldOptions {
-                seed: name.seed,
-                images: Some(name.images),
+                seed: id.seed,
+                images: Some(id.images),
                 view: view_augmentation(size),
             })
         };
@@ -36,7 +36,7 @@ impl Answerer {
     }
 
     /// Answers a question about an image, or describes the image if `question` is `None`. The
-    /// entries with the ids in `without` are ignored. The answer includes the credit of the
+    /// entries with the ids in `ignored_ids` are left out. The answer includes the credit of the
     /// retrieved entries.
     ///
     /// # Errors
@@ -45,7 +45,7 @@ impl Answerer {
         &self,
         question: Option<&str>,
         image: &Path,
-        without: &[i64],
+        ignored_ids: &[i64],
     ) -> Result<Answer> {
         let question = Question {
             id: Value::Null,
@@ -56,7 +56,7 @@ impl Answerer {
         };
         let detail = Detail { credit: true, curves: false };
         let mut answers =
-            self.answer_about(&self.image_corpus(Some(image)), &[question], detail, without)?;
+            self.answer_about(&self.image_corpus(Some(image)), &[question], detail, ignored_ids)?;
         answers.pop().ok_or_else(|| "no answer was generated".into())
     }
 
@@ -82,15 +82,15 @@ impl Answerer {
         let input = sequencer.input(&self.image_corpus(image), &[text], &[view])?;
         let query = self.model.query(&self.model.encode(&input, &mode)?, &mode)?;
         let gates = self.model.gates(&query)?;
-        let found = retriever.filtered(&query, &gates, k, filter)?;
+        let results = retriever.filtered(&query, &gates, k, filter)?;
         let (generation, gates) = (retriever.generation(), gates.flatten_all()?.to_vec1::<f32>()?);
-        let entry = |hit: Hit| Ok(Evidence::of(generation.entry(hit.row)?, &hit, &gates));
-        found.hits.into_iter().flatten().map(entry).collect()
+        let evidence = |hit: Hit| Ok(Evidence::of(generation.entry(hit.row)?, &hit, &gates));
+        results.hits.into_iter().flatten().map(evidence).collect()
     }
 
-    /// Writes an entry into the memory with the model's key and value, replacing an entry with the
-    /// same id. This changes the memory on disk. To keep the original, open the run with a copy of
-    /// the memory.
+    /// Adds an entry to the memory with the model's key and value, or replaces the entry with the
+    /// same id. This changes the memory on disk. To preserve the original, open the run with a copy
+    /// of the memory.
     ///
     /// # Errors
     /// An image does not decode, another process writes to the memory, or the run has no memory.

@@ -9,31 +9,31 @@ use super::Graph;
 use crate::error::MemoryError;
 
 /// The number of nodes that a thread checks at a time.
-const NODES: usize = 1 << 14;
+const NODES_PER_TASK: usize = 1 << 14;
 
 impl Graph {
-    /// Fails unless every number refers to a node of the right layer.
+    /// Returns an error unless every number refers to a node of the right layer.
     pub(super) fn check_lists(&self) -> Result<(), MemoryError> {
         let layers = self.check_layers()?;
         let nodes = layers.last().map_or(0, |layer| layer.end);
         let offsets = self.offsets.read(0..nodes + 1)?;
-        let rise = offsets.windows(2).all(|pair| pair[0] <= pair[1]);
-        if offsets[0] != 0 || offsets[nodes] != self.edges as u64 || !rise {
+        let is_ascending = offsets.windows(2).all(|pair| pair[0] <= pair[1]);
+        if offsets[0] != 0 || offsets[nodes] != self.edges as u64 || !is_ascending {
             let reason = format!("does not ascend from 0 to {}", self.edges);
             return Err(self.offsets.corrupt(reason));
         }
         let neighbours = self.neighbours.read(0..self.edges)?;
         for layer in &layers {
-            let starts: Vec<usize> = layer.clone().step_by(NODES).collect();
+            let starts: Vec<usize> = layer.clone().step_by(NODES_PER_TASK).collect();
             starts.into_par_iter().try_for_each(|start| {
-                let end = layer.end.min(start + NODES);
+                let end = layer.end.min(start + NODES_PER_TASK);
                 let edges = offsets[start] as usize..offsets[end] as usize;
-                let other =
-                    neighbours[edges].iter().find(|other| !layer.contains(&(**other as usize)));
-                other.map_or(Ok(()), |other| {
+                let outside =
+                    neighbours[edges].iter().find(|node| !layer.contains(&(**node as usize)));
+                outside.map_or(Ok(()), |outside| {
                     let reason = format!(
-                        "has the neighbour {other} at nodes {start} to {end}, outside their layer \
-                         of nodes {} to {}",
+                        "has the neighbour {outside} at nodes {start} to {end}, outside their \
+                         layer of nodes {} to {}",
                         layer.start, layer.end
                     );
                     Err(self.neighbours.corrupt(reason))
@@ -49,14 +49,14 @@ impl Graph {
         }
     }
 
-    /// Returns the nodes of each layer. Rows ascend within a layer, and each row is in all layers
-    /// below.
+    /// Returns the range of nodes of each layer. Checks that rows ascend within a layer, and that
+    /// each row is in all layers below.
     fn check_layers(&self) -> Result<Vec<Range<usize>>, MemoryError> {
         let rows = self.rows;
         let upper = self.upper.read(0..self.upper_nodes)?;
         let row_of = |node: usize| match node.checked_sub(rows) {
             None => node,
-            Some(at) => upper[2 * at] as usize,
+            Some(index) => upper[2 * index] as usize,
         };
         let mut layers = Vec::new();
         // The layer below, and the current layer.
@@ -68,8 +68,8 @@ impl Graph {
                 layers.push(layer.clone());
                 (lower, layer) = (layer.clone(), node..node);
             }
-            let rises = layer.is_empty() || row_of(node - 1) < row;
-            if row >= rows || !lower.contains(&below) || row_of(below) != row || !rises {
+            let ascends = layer.is_empty() || row_of(node - 1) < row;
+            if row >= rows || !lower.contains(&below) || row_of(below) != row || !ascends {
                 let reason = format!("has invalid row {row} or lower node {below} for node {node}");
                 return Err(self.upper.corrupt(reason));
             }
