@@ -92,7 +92,10 @@ fn two_steps_with_nan_loss_are_skipped_and_the_third_is_an_error() {
 
     let (result, folder) = broken(Breakage { nan_steps: vec![6, 7, 8, 9], ..Breakage::default() });
     let error = result.expect_err("three in a row");
-    let TrainError::NotFinite { step: 8, in_a_row: 3, last_good: Some(path), .. } = &error else {
+    let TrainError::NotFinite {
+        step: 8, consecutive_steps: 3, newest_checkpoint: Some(path), ..
+    } = &error
+    else {
         panic!("{error}");
     };
     assert!(path.ends_with("step-00000005") && path.join("manifest.json").exists(), "{error}");
