@@ -225,7 +225,9 @@ fn check_phases(
         .set
         .iter()
         .any(|setting| is_below(setting, "phase") && !setting.starts_with("phase."));
-    if let Some(setting) = grid.added().iter().find(|set| replaces && is_below(set, "phase")) {
+    if let Some(setting) =
+        grid.added_settings().iter().find(|set| replaces && is_below(set, "phase"))
+    {
         let reason = format!(
             "replaces all phases, so `--set {setting}` has no effect; edit the grid file instead"
         );
@@ -351,7 +353,7 @@ utterances = "clean"
             shared.hash().expect("a hash")
         };
         assert_eq!(hash(0), hash(1));
-        let rest = Phases::Rest(Path::new("before"));
+        let remaining = Phases::Remaining(Path::new("before"));
         let rest = grid.recipe(&grid.configurations()[1], 1, rest).expect("a recipe");
         assert_eq!(rest.phases()[0].name, "projection");
         assert_eq!(rest.start().expect("a start").parameters, ["adapters.**"]);
