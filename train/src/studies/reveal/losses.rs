@@ -55,21 +55,22 @@ pub fn losses(
         Knowledge::Own => own_and_next(own)?,
         Knowledge::Retrieved => {
             let hits = forward.search(&queries, examples.documents)?;
-            parts.extend(retrieval(forward, &hits, examples));
+            parts.extend(retrieval_metrics(forward, &hits, examples));
             let mut reading = forward.reading(&hits);
             replace_by_own(&mut reading, examples);
             reading
         }
     };
     let own_indices = own.iter().flatten().map(|(index, _)| *index);
-    let also: Vec<usize> = if feed.contrastive > 0.0 { own_indices.collect() } else { Vec::new() };
-    let fused = forward.fuse(&base, &queries, &reading, &also, mode)?;
+    let contrastive_entries: Vec<usize> =
+        if feed.contrastive > 0.0 { own_indices.collect() } else { Vec::new() };
+    let fused = forward.fuse(&base, &queries, &reading, &contrastive_entries, mode)?;
     let mut total = Total { parts, sum: None };
     let generation = generation_loss(forward, &fused.states, targets, feed, mode)?;
     total.add("generation", generation, 1.0 - feed.contrastive)?;
     if let Some(fresh) = &fused.fresh {
         // Examples without an own entry in the memory have no contrastive loss.
-        if !also.is_empty() {
+        if !contrastive_entries.is_empty() {
             let loss = own_contrastive(&queries, fresh, own, feed.temperature)?;
             total.add("contrastive", loss, feed.contrastive)?;
         }
@@ -121,57 +122,59 @@ pub fn contrast(
 
 /// The metrics of retrieval: recall@1 and recall@k of the queries' own entries, and the fraction of
 /// retrieved entries that are distinct.
-fn retrieval(
+fn retrieval_metrics(
     forward: &Forward<'_>,
     hits: &[Vec<Hit>],
     examples: BatchTargets<'_>,
 ) -> Vec<(String, f64)> {
     let id = |index: usize| forward.corpus.items[index].entry.id;
     // Examples that exclude their document cannot retrieve their own entry and are not counted.
-    let known = examples.own.iter().zip(examples.documents);
-    let known = known.map(|(own, document)| own.filter(|_| document.is_none()));
-    let counted = hits.iter().zip(known).filter_map(|(hits, own)| Some((hits, id(own?.0))));
-    let (mut first, mut among, mut all) = (0, 0, 0);
+    let own_if_retrievable = examples.own.iter().zip(examples.documents);
+    let own_if_retrievable =
+        own_if_retrievable.map(|(own, document)| own.filter(|_| document.is_none()));
+    let counted =
+        hits.iter().zip(own_if_retrievable).filter_map(|(hits, own)| Some((hits, id(own?.0))));
+    let (mut num_first, mut num_retrieved, mut num_queries) = (0, 0, 0);
     for (hits, id) in counted {
-        all += 1;
-        first += usize::from(hits.first().is_some_and(|hit| hit.id == id));
-        among += usize::from(hits.iter().any(|hit| hit.id == id));
+        num_queries += 1;
+        num_first += usize::from(hits.first().is_some_and(|hit| hit.id == id));
+        num_retrieved += usize::from(hits.iter().any(|hit| hit.id == id));
     }
-    let found = hits.iter().flatten().map(|hit| hit.id);
-    let distinct = found.clone().collect::<HashSet<i64>>().len();
-    let share = |part: usize, whole: usize| part as f64 / whole.max(1) as f64;
+    let retrieved_ids = hits.iter().flatten().map(|hit| hit.id);
+    let num_distinct = retrieved_ids.clone().collect::<HashSet<i64>>().len();
+    let fraction = |part: usize, whole: usize| part as f64 / whole.max(1) as f64;
     let mut parts = Vec::new();
     if examples.documents.iter().any(Option::is_none) {
-        parts.push(("recall_at_1".to_owned(), share(first, all)));
-        parts.push((format!("recall_at_{}", forward.k), share(among, all)));
+        parts.push(("recall_at_1".to_owned(), fraction(num_first, num_queries)));
+        parts.push((format!("recall_at_{}", forward.k), fraction(num_retrieved, num_queries)));
     }
-    parts.push(("distinct_retrieved".to_owned(), share(distinct, found.count())));
+    parts.push(("distinct_retrieved".to_owned(), fraction(num_distinct, retrieved_ids.count())));
     parts
 }
 
 /// The entries that examples read in the warm start: the own entry of each, and the own entry of
 /// the next example as a negative.
 fn own_and_next(own: &[Option<(usize, u32)>]) -> StudyResult<EntriesOfQueries> {
-    let known: Option<Vec<(usize, u32)>> = own.iter().copied().collect();
-    let known = known.ok_or("a warm-start example needs its own entry")?;
-    let count = known.len();
-    let read = |i: usize| {
-        let (own, next) = (known[i], known[(i + 1) % count]);
-        let mut read = vec![(EntryRef::Fresh(own.0), own.1)];
+    let own_entries: Option<Vec<(usize, u32)>> = own.iter().copied().collect();
+    let own_entries = own_entries.ok_or("a warm-start example needs its own entry")?;
+    let count = own_entries.len();
+    let entries_of_query = |i: usize| {
+        let (own, next) = (own_entries[i], own_entries[(i + 1) % count]);
+        let mut entries_of_query = vec![(EntryRef::Fresh(own.0), own.1)];
         if next.0 != own.0 {
-            read.push((EntryRef::Fresh(next.0), next.1));
+            entries_of_query.push((EntryRef::Fresh(next.0), next.1));
         }
-        read
+        entries_of_query
     };
-    Ok((0..count).map(read).collect())
+    Ok((0..count).map(entries_of_query).collect())
 }
 
 /// For examples with `replaced`, replaces the re-encoded entries by the own entry.
 fn replace_by_own(reading: &mut EntriesOfQueries, examples: BatchTargets<'_>) {
-    for ((read, own), replaced) in reading.iter_mut().zip(examples.own).zip(examples.replaced) {
+    for ((entries, own), replaced) in reading.iter_mut().zip(examples.own).zip(examples.replaced) {
         if let (Some((index, source)), true) = (own, replaced) {
-            read.retain(|(read, _)| matches!(read, EntryRef::Stored(_)));
-            read.insert(0, (EntryRef::Fresh(*index), *source));
+            entries.retain(|(entry, _)| matches!(entry, EntryRef::Stored(_)));
+            entries.insert(0, (EntryRef::Fresh(*index), *source));
         }
     }
 }
@@ -185,11 +188,11 @@ fn own_contrastive(
     own: &[Option<(usize, u32)>],
     temperature: f64,
 ) -> StudyResult<Tensor> {
-    let known = own.iter().enumerate().filter_map(|(i, own)| Some((i as u32, (*own)?.0)));
-    let (of_query, of_key): (Vec<u32>, Vec<u32>) =
-        known.map(|(query, index)| (query, fresh.row_of[&index])).unzip();
-    let queries = embedding_sum(&[(queries, of_query.into())])?;
-    Ok(contrastive(&queries, &fresh.keys, of_key.into(), temperature)?)
+    let with_own_entry = own.iter().enumerate().filter_map(|(i, own)| Some((i as u32, (*own)?.0)));
+    let (query_indices, key_rows): (Vec<u32>, Vec<u32>) =
+        with_own_entry.map(|(query, index)| (query, fresh.row_of[&index])).unzip();
+    let queries = embedding_sum(&[(queries, query_indices.into())])?;
+    Ok(contrastive(&queries, &fresh.keys, key_rows.into(), temperature)?)
 }
 
 /// A running weighted sum of losses.
@@ -210,6 +213,8 @@ impl Total {
         Ok(())
     }
 
+    /// # Errors
+    /// If no loss was added.
     fn losses(self) -> StudyResult<Losses> {
         Ok(Losses { total: self.sum.ok_or("no loss")?, parts: self.parts })
     }

@@ -123,7 +123,7 @@ impl RevealStudy {
         let size = config.image.image_size;
         let corpus = corpus::load(&data, size, published.preprocessing(size)?)?;
         dataset_metrics::check(&corpus)?;
-        let tokens = match published.tokens.take() {
+        let tokens = match published.tokenizer.take() {
             Some(tokens) => tokens,
             None => T5Tokenizer::train(training_texts(&corpus).into_iter(), data.vocabulary)?,
         };
@@ -162,7 +162,7 @@ impl RevealStudy {
         let corpus = &self.encoding.corpus;
         let mut notes = match corpus.images {
             // A small model on the embedded world always starts from random weights.
-            Images::World { .. } if self.size == Size::Own && self.published.is_none() => {
+            Images::World { .. } if self.size == Size::Own && self.published.is_unused() => {
                 Vec::new()
             }
             _ => corpus.notes.iter().chain(&self.published.notes).cloned().collect(),
