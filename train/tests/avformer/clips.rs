@@ -30,7 +30,7 @@ fn an_unusable_clip_ends_the_run_or_is_skipped_and_counted() {
     let good_lines: String = (0..6).map(good).collect();
     std::fs::write(frozen.path("good.jsonl"), &good_lines).unwrap();
     let [train, validation, test] = ["train", "validation", "test"]
-        .map(|name| format!("data.{name}={}", frozen.text("good.jsonl")));
+        .map(|name| format!("data.{name}={}", frozen.path_text("good.jsonl")));
     let quick = ["data.sweep_clips=0", "data.frozen_baseline=false"];
     let set = [&train, &validation, &test, quick[0], quick[1]];
     let summary = frozen.run("files", "whisper", &set);
@@ -68,19 +68,19 @@ fn an_unusable_clip_ends_the_run_or_is_skipped_and_counted() {
     ] {
         let line = json!({"id": "x", "audio": audio, "text": text, "frames": ["a.png"]});
         std::fs::write(frozen.path("odd.jsonl"), format!("{good_lines}{line}\n")).unwrap();
-        let train = format!("data.train={}", frozen.text("odd.jsonl"));
+        let train = format!("data.train={}", frozen.path_text("odd.jsonl"));
         let set = [train.as_str(), &validation, &test, quick[0], quick[1], max];
-        frozen.refused(&set, &["odd.jsonl", "line 7", expected]);
+        frozen.expect_refusal(&set, &["odd.jsonl", "line 7", expected]);
     }
     for (i, (audio, fields, expected)) in bad.into_iter().enumerate() {
         let line = format!("{{\"id\":\"bad\",\"audio\":\"{audio}\",\"text\":\"cat\",{fields}}}\n");
         let file = format!("bad-{i}.jsonl");
         std::fs::write(frozen.path(&file), good_lines.clone() + &line).unwrap();
-        let bad = |key: &str| format!("data.{key}={}", frozen.text(&file));
+        let bad = |key: &str| format!("data.{key}={}", frozen.path_text(&file));
         // The fault is found before training, in any manifest.
         for key in ["train", "validation", "test"] {
             let set = [&train, &validation, &test, quick[0], quick[1], &bad(key)];
-            frozen.refused(&set, &[&file, "line 7", expected, "data.on_error"]);
+            frozen.expect_refusal(&set, &[&file, "line 7", expected, "data.on_error"]);
             assert!(!frozen.path("refused").exists());
         }
         let skip = "data.on_error=skip";
@@ -94,12 +94,13 @@ fn an_unusable_clip_ends_the_run_or_is_skipped_and_counted() {
         let without_frames = frozen.run(&format!("without-frames-{i}"), "whisper", &set);
         assert_eq!(without_frames.skipped, summary.skipped);
         std::fs::write(frozen.path(&file), &line).unwrap();
-        frozen.refused(&set, &[&file, "no clip is left (1 clip skipped)", "line 1", expected]);
+        frozen
+            .expect_refusal(&set, &[&file, "no clip is left (1 clip skipped)", "line 1", expected]);
     }
-    let general_speech = format!("data.general_speech={}", frozen.text("speech.jsonl"));
+    let general_speech = format!("data.general_speech={}", frozen.path_text("speech.jsonl"));
     std::fs::write(frozen.path("speech.jsonl"), "{\"audio\":\"cut.wav\",\"text\":\"cat\"}\n")
         .unwrap();
-    frozen.refused(&[&general_speech], &["speech.jsonl, line 1", "cut.wav"]);
+    frozen.expect_refusal(&[&general_speech], &["speech.jsonl, line 1", "cut.wav"]);
 }
 
 /// For a clip with many images, validation and test show the frames that `engram transcribe` shows;
@@ -118,7 +119,7 @@ fn the_test_and_the_command_select_the_same_frames() {
     for name in &names {
         RgbImage::new(2, 2).save(frozen.path(name)).unwrap();
     }
-    let file = || frozen.text("all.jsonl");
+    let file = || frozen.path_text("all.jsonl");
     let (train, validation, test) = (file(), file(), file());
     let data = AvformerData { train, validation, test, frames: 3, ..AvformerData::default() };
     let corpus = Corpus::load(&data, 1, true).unwrap();
@@ -184,7 +185,7 @@ fn invalid_settings_are_refused_by_name() {
         ("model.adapters.bottleneck=0", "--set model.adapters.bottleneck"),
         ("model.projection.init_std=nan", "--set model.projection.init_std"),
     ] {
-        frozen.refused(&[set], &[expected]);
+        frozen.expect_refusal(&[set], &[expected]);
         assert!(!frozen.path("refused").exists(), "{set}");
     }
 }
