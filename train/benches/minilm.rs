@@ -1,4 +1,5 @@
-//! Benchmarks MiniLM against PyTorch: a training step, a forward pass, real batches, peak memory.
+//! Benchmarks MiniLM against PyTorch: a training step, a forward pass, batches of the
+//! patent study, peak memory.
 //!
 //!   tests/fetch_weights.sh
 //!   ENGRAM_DATA=../shared/data ENGRAM_PEER_PYTHON=python3 \
@@ -190,7 +191,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// 32 sequences of 32 tokens.
-fn even_batch() -> Batch {
+fn equal_length_batch() -> Batch {
     let token = |i: u32, j: u32| (i * 977 + j * 131) % 29_000 + 500;
     Batch {
         sequences: (0..32).map(|i| (0..32).map(|j| token(i, j)).collect()).collect(),
@@ -199,7 +200,7 @@ fn even_batch() -> Batch {
 }
 
 /// 960 phrase pairs, each with 8 other targets of its group, in batches of 64.
-fn real_batches(folder: &std::path::Path) -> Result<Vec<Batch>> {
+fn study_batches(folder: &std::path::Path) -> Result<Vec<Batch>> {
     let Some(data) = std::env::var_os("ENGRAM_DATA").map(PathBuf::from) else {
         eprintln!("SKIPPED: the study's batches; set ENGRAM_DATA to the real data");
         return Ok(Vec::new());
@@ -258,19 +259,22 @@ fn main() -> Result<()> {
     rayon::ThreadPoolBuilder::new().num_threads(2).build_global()?;
     let location = WeightsLocation::parse("hf://sentence-transformers/all-MiniLM-L6-v2")?;
     let config = location.file("config.json", &HubSettings::from_env())?;
-    let folder = config.parent().ok_or("a folder")?;
+    let folder = config.parent().ok_or("config.json is not in a folder")?;
     let mut engram = EngramModel::new(folder)?;
-    let even = even_batch();
+    let equal_length = equal_length_batch();
     for _ in 0..3 {
-        engram.step(&even)?;
+        engram.step(&equal_length)?;
     }
     let engram_peak = peak_memory();
 
-    let batches = real_batches(folder)?;
+    let batches = study_batches(folder)?;
     let as_json = |batch: &Batch| serde_json::json!([batch.sequences, batch.gold]);
-    let json: Vec<_> = batches.iter().map(as_json).collect();
+    let batches_json: Vec<_> = batches.iter().map(as_json).collect();
     let file = tempfile::NamedTempFile::new()?;
-    serde_json::to_writer(file.as_file(), &serde_json::json!([as_json(&even), json]))?;
+    serde_json::to_writer(
+        file.as_file(),
+        &serde_json::json!([as_json(&equal_length), batches_json]),
+    )?;
     let mut peer = Peer::start(folder, file.path());
     let mut query = |request: &str| peer.as_mut().and_then(|peer| peer.query(request));
 
@@ -278,13 +282,18 @@ fn main() -> Result<()> {
     compare(
         "training step, 32 x 32 tokens",
         15,
-        || engram.step(&even).map(drop),
+        || engram.step(&equal_length).map(drop),
         || query("step"),
     )?;
-    compare("forward pass, 32 x 32 tokens", 15, || engram.forward(&even), || query("forward"))?;
+    compare(
+        "forward pass, 32 x 32 tokens",
+        15,
+        || engram.forward(&equal_length),
+        || query("forward"),
+    )?;
     if !batches.is_empty() {
         let epoch = || batches.iter().try_for_each(|batch| engram.step(batch).map(drop));
-        compare("15 real batches of 64 pairs", 3, epoch, || query("epoch"))?;
+        compare("15 batches of 64 phrase pairs", 3, epoch, || query("epoch"))?;
     }
     let megabytes = |peak: Option<f64>| peak.map_or("unknown".into(), |mb| format!("{mb:.0} MB"));
     println!(

@@ -88,8 +88,8 @@ pub(crate) fn of_run<S: Study>(
     for (name, value) in study.card() {
         card.row(&name, &value);
     }
-    if let Some((all, trainable)) = counts {
-        card.row("parameters", &format!("{all}, of which {trainable} are trainable"));
+    if let Some((total, trainable)) = counts {
+        card.row("parameters", &format!("{total}, of which {trainable} are trainable"));
     }
     card.row("steps", &summary.steps.to_string());
     card.rows_of_run(recipe)?;

@@ -324,9 +324,9 @@ fn training_retrieves_no_entry_of_the_examples_document() {
     let documents = examples.map(|example| example.document.as_deref());
     let batch_targets = BatchTargets {
         targets: &targets,
-        own: &[None; 2],
-        replaced: &[false; 2],
-        documents: &documents,
+        own_entries: &[None; 2],
+        reads_own_entry: &[false; 2],
+        excluded_documents: &documents,
     };
     let forward = study.forward(&model, Some(&retriever));
     let losses = losses(&forward, &input, batch_targets, &feed, &Mode::evaluate()).unwrap();

@@ -75,13 +75,13 @@ impl AblationStudy for AvformerAblations {
     }
 
     fn columns(&self) -> Vec<Column> {
-        let all = MetricQuery::new(WER);
+        let wer = MetricQuery::new(WER);
         let column = |key, heading, query| Column { key, heading, query };
         vec![
-            column("wer", "WER", all.clone()),
-            column("wer_without_frames", "no frames", all.clone().of_system("no_frames")),
-            column("wer_of_wrong_frames", "wrong frames", all.clone().of_system("wrong_frames")),
-            column("wer_of_clean", "clean", all.with(UTTERANCES, "clean")),
+            column("wer", "WER", wer.clone()),
+            column("wer_without_frames", "no frames", wer.clone().of_system("no_frames")),
+            column("wer_of_wrong_frames", "wrong frames", wer.clone().of_system("wrong_frames")),
+            column("wer_of_clean", "clean", wer.with(UTTERANCES, "clean")),
         ]
     }
 

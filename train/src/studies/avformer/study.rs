@@ -164,8 +164,8 @@ impl AvformerStudy {
     }
 
     /// A progress bar over `clips` clips; hidden if the run is quiet.
-    pub(super) fn progress(&self, what: &str, clips: usize) -> Progress {
-        Progress::new(self.quiet, what, 0, clips as u64)
+    pub(super) fn progress(&self, label: &str, clips: usize) -> Progress {
+        Progress::new(self.quiet, label, 0, clips as u64)
     }
 
     /// The `[data]` settings.
@@ -324,14 +324,14 @@ impl Study for AvformerStudy {
             let is_rehearsal = rng.random_bool(feed.rehearsal);
             let rehearsal_clip = rng.random_range(0..self.rehearsal.len().max(1));
             let is_mismatched = rng.random_bool(feed.mismatched) && !clips[clip].masked;
-            let others: Vec<usize> =
+            let other_clips: Vec<usize> =
                 (0..MAX_DRAWS).map(|_| rng.random_range(0..clips.len())).collect();
-            let has_other_topic = |other: &usize| clips[*other].topic != clips[clip].topic;
-            let other = others.into_iter().find(has_other_topic).unwrap_or(clip);
+            let has_other_topic = |drawn: &usize| clips[*drawn].topic != clips[clip].topic;
+            let other_clip = other_clips.into_iter().find(has_other_topic).unwrap_or(clip);
             DrawnExample {
                 clip: if is_rehearsal { rehearsal_clip } else { clip },
                 is_rehearsal,
-                frames_of: if is_rehearsal || is_mismatched { other } else { clip },
+                frames_of: if is_rehearsal || is_mismatched { other_clip } else { clip },
                 seed: rng.random(),
             }
         };

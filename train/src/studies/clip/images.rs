@@ -140,9 +140,9 @@ mod tests {
 
     #[test]
     fn names_are_distinct_138_are_spoken_and_a_subset_has_its_size() -> Result<(), DataError> {
-        let all = ImageSet::new(0, 16)?;
-        let names: HashSet<String> = all.names().map(str::to_lowercase).collect();
-        assert_eq!((names.len(), all.len(), all.spoken().len()), (1881, 1881, 138));
+        let all_images = ImageSet::new(0, 16)?;
+        let names: HashSet<String> = all_images.names().map(str::to_lowercase).collect();
+        assert_eq!((names.len(), all_images.len(), all_images.spoken().len()), (1881, 1881, 138));
         let subset = ImageSet::new(40, 16)?;
         assert_eq!(subset.len(), 40);
         Ok(())

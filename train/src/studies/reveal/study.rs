@@ -88,7 +88,7 @@ pub struct DrawnExample {
     /// caption that is the target.
     fraction: f64,
     /// Whether the example reads its own entry instead of its re-encoded entries.
-    replaced: bool,
+    reads_own_entry: bool,
 }
 
 impl DrawnExample {
@@ -362,7 +362,7 @@ impl Study for RevealStudy {
                     index,
                     view: rng.random_range(FIRST_TRAINING_VIEW..u32::MAX),
                     fraction: rng.random(),
-                    replaced: rng.random_bool(feed.own_knowledge),
+                    reads_own_entry: rng.random_bool(feed.own_knowledge),
                 })
                 .collect();
             // A single example has no negative, so it is dropped.
@@ -387,7 +387,8 @@ impl Study for RevealStudy {
             return Ok(BatchLoss { loss, examples: batch.examples.len(), tokens, parts });
         }
         let (mut texts, mut targets) = (Vec::new(), Vec::new());
-        let (mut views, mut own, mut documents) = (Vec::new(), Vec::new(), Vec::new());
+        let mut views = Vec::new();
+        let (mut own_entries, mut excluded_documents) = (Vec::new(), Vec::new());
         for drawn in &batch.examples {
             let example = &self.examples(feed)[drawn.index];
             let (text, target) = match feed.examples {
@@ -403,18 +404,24 @@ impl Study for RevealStudy {
             texts.push(text);
             targets.push(target);
             views.push(example.image.map(|image| (image, drawn.view)));
-            documents.push(example.document.as_deref());
-            own.push(example.own.map(|index| (index, self.encoding.corpus.source_of(index))));
+            excluded_documents.push(example.document.as_deref());
+            let own_entry = example.own;
+            own_entries.push(own_entry.map(|index| (index, self.encoding.corpus.source_of(index))));
         }
         let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
         let input = batch.augmentation.of(sequencer.input(corpus, &texts, &views)?)?;
-        let replaced: Vec<bool> = batch.examples.iter().map(|drawn| drawn.replaced).collect();
+        let reads_own_entry: Vec<bool> =
+            batch.examples.iter().map(|drawn| drawn.reads_own_entry).collect();
         let retriever =
             if self.reads_memory(step.phase) { self.run_memory.retriever() } else { None };
         let forward =
             Forward { augmentation: batch.augmentation, ..self.forward(model, retriever) };
-        let (targets, own, replaced) = (&*targets, &*own, &*replaced);
-        let batch_targets = BatchTargets { targets, own, replaced, documents: &documents };
+        let batch_targets = BatchTargets {
+            targets: &targets,
+            own_entries: &own_entries,
+            reads_own_entry: &reads_own_entry,
+            excluded_documents: &excluded_documents,
+        };
         let mut losses = losses::losses(&forward, &input, batch_targets, feed, &mode)?;
         if retriever.is_some() {
             losses.parts.extend(self.run_memory.metrics(step.step));
