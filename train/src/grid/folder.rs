@@ -43,9 +43,9 @@ impl GridFolder {
         Ok(Self { path: path.to_path_buf(), is_new })
     }
 
-    /// Cleans up after a grid that failed before its first run started: removes empty folders and
-    /// the marker.
-    pub(super) fn tidy(&self) -> Result<()> {
+    /// Cleans up after a grid that failed before its first run started: removes the folder if it
+    /// was missing or empty before and holds only the marker and empty folders of seeds.
+    pub(super) fn remove_if_unused(&self) -> Result<()> {
         if !self.is_new {
             return Ok(());
         }
@@ -172,7 +172,10 @@ mod tests {
         let older_grid = parent.path().join("older_grid");
         fs::create_dir_all(older_grid.join("seed-1")).expect("made");
         fs::write(older_grid.join("grid.json"), "{}").expect("written");
-        GridFolder::open(&older_grid).expect("a grid of an older version").tidy().expect("tidied");
+        GridFolder::open(&older_grid)
+            .expect("a grid of an older version")
+            .remove_if_unused()
+            .expect("the folder");
         assert_eq!(names(&older_grid).expect("names").len(), 3);
     }
 
@@ -185,14 +188,14 @@ mod tests {
         let locked = LockedRun::try_lock(&run).expect("a lock").expect("free");
         assert!(LockedRun::try_lock(&run).expect("a result").is_none());
         drop(locked);
-        folder.tidy().expect("tidied");
+        folder.remove_if_unused().expect("the folder");
         assert!(!path.exists());
         // A run that has started stays.
         let folder = GridFolder::open(&path).expect("new");
         let locked = LockedRun::wait_for(&run).expect("a lock");
         fs::create_dir(&run).expect("made");
         drop(locked);
-        folder.tidy().expect("tidied");
+        folder.remove_if_unused().expect("the folder");
         assert!(path.join("seed-1/configuration.lock").exists() && run.exists());
     }
 }

@@ -85,7 +85,7 @@ pub fn run_grid(
     let report = run_in(grid, options, progress);
     if report.is_err() {
         // An error of the clean-up must not hide the first error.
-        let _ = folder.tidy();
+        let _ = folder.remove_if_unused();
     }
     report
 }
@@ -177,7 +177,7 @@ impl GridRunner<'_> {
                 }
             }
             // Also tidies runs of an earlier call that was killed before it did so.
-            tidy(self.grid, &job.folder)?;
+            remove_unneeded_files(self.grid, &job.folder)?;
         }
         Ok(remaining)
     }
@@ -279,7 +279,7 @@ impl Job {
 
 /// Removes the files of a run that only training needs. Also removes the files for another
 /// evaluation, except in the runs of the main configuration and of configurations in a `run_of`.
-fn tidy(grid: &Grid, run: &Path) -> Result<()> {
+fn remove_unneeded_files(grid: &Grid, run: &Path) -> Result<()> {
     let name = run.file_name().and_then(|name| name.to_str());
     let is_evaluated_again = name == Some(grid.main())
         || grid.configurations().iter().any(|configuration| {

@@ -9,11 +9,11 @@ use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 /// Time between plain lines.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The progress of a phase.
+/// The progress of a phase, or of another long task.
 pub(crate) struct Progress {
     bar: Option<ProgressBar>,
     prints_lines: bool,
-    phase: String,
+    label: String,
     total_steps: u64,
     start_step: u64,
     started: Instant,
@@ -21,14 +21,14 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Starts at `steps_done` of `total` steps.
-    pub(crate) fn new(quiet: bool, phase: &str, steps_done: u64, total: u64) -> Self {
+    /// Starts at `steps_done` of `total` steps (or images, or clips) of the phase or task `label`.
+    pub(crate) fn new(quiet: bool, label: &str, steps_done: u64, total: u64) -> Self {
         let terminal = std::io::stderr().is_terminal() && !has_receiver();
         let bar = (terminal && !quiet).then(|| {
             let template = "{prefix} [{bar:30}] {pos}/{len} {msg} ({eta} left)";
             let style = ProgressStyle::with_template(template);
             let bar =
-                ProgressBar::new(total).with_position(steps_done).with_prefix(phase.to_string());
+                ProgressBar::new(total).with_position(steps_done).with_prefix(label.to_string());
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
             bar.reset_eta();
             bar
@@ -36,7 +36,7 @@ impl Progress {
         Self {
             bar,
             prints_lines: !terminal && !quiet,
-            phase: phase.to_string(),
+            label: label.to_string(),
             total_steps: total,
             start_step: steps_done,
             started: Instant::now(),
@@ -81,20 +81,20 @@ impl Progress {
         let steps_left = self.total_steps.saturating_sub(steps_done) as f64;
         let seconds_left = self.started.elapsed().as_secs_f64() / steps * steps_left;
         let time_left = HumanDuration(Duration::from_secs_f64(seconds_left));
-        let (phase, total) = (&self.phase, self.total_steps);
-        message(&format!("{phase}: step {steps_done}/{total}{text}, {time_left} left"));
+        let (label, total) = (&self.label, self.total_steps);
+        message(&format!("{label}: step {steps_done}/{total}{text}, {time_left} left"));
     }
 
     /// Prints a line that stays, such as an evaluation. Hidden if `quiet`.
-    pub(crate) fn note(&self, text: &str) {
+    pub(crate) fn print_unless_quiet(&self, text: &str) {
         if self.bar.is_some() || self.prints_lines {
-            self.warn(text);
+            self.print(text);
         }
     }
 
     /// Prints a line even if `quiet`.
-    pub(crate) fn warn(&self, text: &str) {
-        let text = format!("{}: {text}", self.phase);
+    pub(crate) fn print(&self, text: &str) {
+        let text = format!("{}: {text}", self.label);
         match &self.bar {
             Some(bar) => bar.suspend(|| message(&text)),
             None => message(&text),

@@ -159,7 +159,7 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
             StepOutcome::NotFinite(what) => {
                 state.bad_steps += 1;
                 state.window.skip();
-                self.progress.warn(&format!("step {} is skipped: {what}", state.step));
+                self.progress.print(&format!("step {} is skipped: {what}", state.step));
                 if state.bad_steps <= MAX_SKIPPED_STEPS {
                     return Ok(());
                 }
@@ -327,7 +327,7 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
         let main_metrics = evaluation.metrics.iter().filter(|(name, _)| !name.contains('/'));
         let values: Vec<String> =
             main_metrics.map(|(name, value)| format!("{name} {value:.4}")).collect();
-        self.progress.note(&format!("step {}, {}", state.step, values.join(", ")));
+        self.progress.print_unless_quiet(&format!("step {}, {}", state.step, values.join(", ")));
         let margin = self.session.recipe.evaluation().margin;
         let improved = metric.improves(value, state.best.map(|best| best.value), margin);
         if improved {

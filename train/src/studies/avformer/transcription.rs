@@ -187,7 +187,7 @@ impl AvformerStudy {
         let uncached = embedded.iter().filter(|clip| clip.states.is_none()).count();
         if uncached > 0 {
             let (num_clips, limit) = (embedded.len(), self.data().state_cache_gb);
-            progress.note(&format!(
+            progress.print_unless_quiet(&format!(
                 "{uncached} of {num_clips} clips are embedded in each step: data.state_cache_gb = \
                  {limit} is full"
             ));
