@@ -80,10 +80,10 @@ impl Program {
     /// [`Program::of_run`].
     pub fn differs_from_running(run: &Path, reuse: bool) -> Result<bool> {
         let running = Self::running()?;
-        let found = Self::of_run(run)?;
-        let reason = match found.iter().find(|program| **program != running) {
+        let programs = Self::of_run(run)?;
+        let reason = match programs.iter().find(|program| **program != running) {
             Some(other) => format!("was trained by {other}"),
-            None if found.is_empty() && run.join(RECIPE).is_file() => {
+            None if programs.is_empty() && run.join(RECIPE).is_file() => {
                 "does not record which program trained it".to_owned()
             }
             None => return Ok(false),

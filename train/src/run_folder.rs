@@ -229,9 +229,9 @@ pub(crate) fn lock(run: &Path) -> Result<File> {
 /// Returns an error unless the run was started with these inputs.
 pub(crate) fn check_inputs(run: &Path, current: &Inputs) -> Result<()> {
     let path = run.join(INPUTS);
-    let before = fs::read(&path).map_err(TrainError::io(&path))?;
+    let json = fs::read(&path).map_err(TrainError::io(&path))?;
     let before: Inputs =
-        serde_json::from_slice(&before).map_err(|error| TrainError::io(&path)(error.into()))?;
+        serde_json::from_slice(&json).map_err(|error| TrainError::io(&path)(error.into()))?;
     let differs = |name: &&String| before.get(*name) != current.get(*name);
     match before.keys().chain(current.keys()).find(differs) {
         Some(name) => Err(TrainError::InputChanged { run: run.to_path_buf(), name: name.clone() }),
@@ -249,13 +249,18 @@ fn check_recipe(run: &Path, before: &str, current: &str) -> Result<()> {
         let lines: Vec<&str> = in_other.lines().collect();
         from.lines().find(|line| !lines.contains(line)).map(str::to_string)
     };
-    let old = first_missing_line(before, current);
-    let new = first_missing_line(current, before);
-    let line = old.as_ref().or(new.as_ref()).cloned().unwrap_or_default();
+    let old_line = first_missing_line(before, current);
+    let new_line = first_missing_line(current, before);
+    let line = old_line.as_ref().or(new_line.as_ref()).cloned().unwrap_or_default();
     let key = line.split('=').next().unwrap_or_default().trim().to_string();
     let value = |line: Option<String>| {
         let value = line.and_then(|line| Some(line.split_once('=')?.1.trim().to_string()));
         value.unwrap_or_else(|| "nothing".to_string())
     };
-    Err(TrainError::RecipeChanged { run: run.to_path_buf(), key, was: value(old), now: value(new) })
+    Err(TrainError::RecipeChanged {
+        run: run.to_path_buf(),
+        key,
+        was: value(old_line),
+        now: value(new_line),
+    })
 }

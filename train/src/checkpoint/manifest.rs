@@ -44,9 +44,9 @@ pub(super) fn verify(folder: &Path) -> Result<()> {
         serde_json::from_slice(&text).map_err(|e| damaged(folder, format!("{MANIFEST}: {e}")))?;
     for (name, entry) in &manifest.files {
         let path = folder.join(name);
-        let found = fs::metadata(&path).map_err(|e| damaged(folder, format!("{name}: {e}")))?.len();
-        if found != entry.bytes {
-            let reason = format!("{name} has {found} bytes instead of {}", entry.bytes);
+        let bytes = fs::metadata(&path).map_err(|e| damaged(folder, format!("{name}: {e}")))?.len();
+        if bytes != entry.bytes {
+            let reason = format!("{name} has {bytes} bytes instead of {}", entry.bytes);
             return Err(damaged(folder, reason));
         }
         if size_and_hash(&path)?.1 != entry.sha256 {

@@ -173,13 +173,16 @@ mod tests {
         assert_eq!(Verdict::of(&better, Rule::Better), Verdict::Holds);
         let worse = difference_of(answers(4), answers(7), EXACT_MATCH);
         assert_eq!(Verdict::of(&worse, Rule::Better), Verdict::Fails);
-        let same = difference_of(answers(4), answers(4), EXACT_MATCH);
-        assert_eq!(Verdict::of(&same, Rule::Better), Verdict::NotDecided);
+        let no_difference = difference_of(answers(4), answers(4), EXACT_MATCH);
+        assert_eq!(Verdict::of(&no_difference, Rule::Better), Verdict::NotDecided);
         // Both configurations give the same answers. The rule-of-three interval for 40 images
         // allows three images to differ.
-        assert_eq!(same.interval.as_ref().unwrap().method, "rule of three by image and seed");
-        assert_eq!(Verdict::of(&same, Rule::Within(0.01)), Verdict::NotDecided);
-        assert_eq!(Verdict::of(&same, Rule::Within(0.08)), Verdict::Holds);
+        assert_eq!(
+            no_difference.interval.as_ref().unwrap().method,
+            "rule of three by image and seed"
+        );
+        assert_eq!(Verdict::of(&no_difference, Rule::Within(0.01)), Verdict::NotDecided);
+        assert_eq!(Verdict::of(&no_difference, Rule::Within(0.08)), Verdict::Holds);
         assert_eq!(Verdict::of(&better, Rule::Within(0.01)), Verdict::Fails);
         // Fewer errors are better.
         let errors = difference_of(answers(4), answers(7), WER);
@@ -229,8 +232,8 @@ mod tests {
         assert_eq!(Verdict::of(&fewer_errors, Rule::Within(0.01)), Verdict::Fails);
         let more_errors = difference_of(answers(7), answers(4), WER);
         assert_eq!(Verdict::of(&more_errors, rule), Verdict::Fails);
-        let more_right = difference_of(answers(7), answers(4), EXACT_MATCH);
-        assert_eq!(Verdict::of(&more_right, rule), Verdict::Holds);
+        let more_correct = difference_of(answers(7), answers(4), EXACT_MATCH);
+        assert_eq!(Verdict::of(&more_correct, rule), Verdict::Holds);
     }
 
     #[test]

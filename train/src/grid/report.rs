@@ -292,10 +292,10 @@ impl GridReport {
     pub fn to_html(&self) -> String {
         let values =
             |metric: &dyn Fn(&ConfigurationReport) -> Option<&Measure>| -> Vec<(String, Measure)> {
-                let named = |configuration: &ConfigurationReport| {
+                let with_name = |configuration: &ConfigurationReport| {
                     Some((configuration.settings.name.clone(), metric(configuration)?.clone()))
                 };
-                self.configurations.iter().filter_map(named).collect()
+                self.configurations.iter().filter_map(with_name).collect()
             };
         let differences = values(&|configuration| Some(&configuration.difference_from_main));
         let columns =
@@ -347,12 +347,12 @@ impl GridReport {
         );
         let (configurations, seeds) = (self.configurations.len(), self.seeds);
         let reused = self.reused_note().map_or(String::new(), |note| format!(". {note}"));
-        let lead = format!(
+        let introduction = format!(
             "{}, {}{reused}",
             counted(configurations, "configuration"),
             counted(seeds, "seed")
         );
-        metrics_page(&self.title, &lead, &tables)
+        metrics_page(&self.title, &introduction, &tables)
     }
 }
 

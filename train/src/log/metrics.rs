@@ -27,9 +27,9 @@ impl Metrics {
     pub(crate) fn open(run: &Path, bytes: u64) -> Result<Self> {
         let path = run.join(METRICS);
         let file = durable::append_to(&path).map_err(TrainError::io(&path))?;
-        let found = file.metadata().map_err(TrainError::io(&path))?.len();
-        if found < bytes {
-            let reason = format!("it has {found} bytes, but at the checkpoint it had {bytes}");
+        let length = file.metadata().map_err(TrainError::io(&path))?.len();
+        if length < bytes {
+            let reason = format!("it has {length} bytes, but at the checkpoint it had {bytes}");
             return Err(TrainError::BadCheckpoint { path, reason });
         }
         file.set_len(bytes).map_err(TrainError::io(&path))?;

@@ -171,11 +171,11 @@ impl Document {
             "" => "at the top level".to_owned(),
             section => format!("in [{section}]"),
         };
-        let known: Vec<String> = known.iter().map(|name| (*name).to_owned()).collect();
-        let advice = match nearest(key, &known) {
+        let known_keys: Vec<String> = known.iter().map(|name| (*name).to_owned()).collect();
+        let advice = match nearest(key, &known_keys) {
             Some(name) => format!("did you mean `{name}`?"),
-            None if known.is_empty() => "no key is allowed there".to_owned(),
-            None => format!("the known keys are {}", known.join(", ")),
+            None if known_keys.is_empty() => "no key is allowed there".to_owned(),
+            None => format!("the known keys are {}", known_keys.join(", ")),
         };
         recipe_error(self.location(path), format!("unknown key `{key}` {table_text}; {advice}"))
     }
@@ -279,8 +279,8 @@ impl Document {
         }
         let path = resolved.join(".");
         // Values below the path in the file no longer apply.
-        let below = format!("{path}.");
-        self.locations.retain(|existing, _| !existing.starts_with(&below));
+        let prefix = format!("{path}.");
+        self.locations.retain(|existing, _| !existing.starts_with(&prefix));
         self.remove_from_variants(&path);
         self.locations.insert(path, location);
         Ok(())
@@ -307,7 +307,7 @@ fn remove_overrides(overrides: &mut Table, base: Option<&Value>, base_path: &str
                 .map_or(key.clone(), |position| position.to_string()),
             _ => key.clone(),
         };
-        let below = match base {
+        let base_value = match base {
             Some(Value::Array(list)) => level.parse().ok().and_then(|at: usize| list.get(at)),
             Some(value) => value.get(&level),
             None => None,
@@ -316,7 +316,7 @@ fn remove_overrides(overrides: &mut Table, base: Option<&Value>, base_path: &str
         if base_path == path || base_path.starts_with(&format!("{path}.")) {
             overrides.remove(&key);
         } else if let Some(Value::Table(inner)) = overrides.get_mut(&key) {
-            remove_overrides(inner, below, &base_path, path);
+            remove_overrides(inner, base_value, &base_path, path);
             if inner.is_empty() {
                 overrides.remove(&key);
             }
@@ -330,8 +330,9 @@ fn remove_overrides(overrides: &mut Table, base: Option<&Value>, base_path: &str
 /// An error text with the valid names or the number of entries.
 fn position_of(list: &[Value], path: &str, name_or_number: &str) -> Result<usize, String> {
     let name_of = |entry: &Value| entry.get("name").and_then(Value::as_str).map(str::to_string);
-    let named = list.iter().position(|entry| name_of(entry).as_deref() == Some(name_or_number));
-    if let Some(position) = named {
+    let position_of_name =
+        list.iter().position(|entry| name_of(entry).as_deref() == Some(name_or_number));
+    if let Some(position) = position_of_name {
         return Ok(position);
     }
     match name_or_number.parse() {

@@ -189,12 +189,12 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
     /// Writes the log line, the evaluation and the checkpoint that are due after a step of `epoch`.
     /// If the run is asked to stop during the evaluation, the resumed run writes all three.
     fn after_step(&mut self, epoch: usize) -> Result<()> {
-        let before = self.session.state.clone();
+        let state_before = self.session.state.clone();
         let bytes = self.session.metrics.bytes();
         let result = self.write_due(epoch);
         match result {
             Err(TrainError::Study { source, .. }) if Stopped::is_cause_of(&*source) => {
-                self.session.state = State { pending: Some(epoch), ..before };
+                self.session.state = State { pending: Some(epoch), ..state_before };
                 self.session.metrics.truncate(bytes)?;
                 Err(self.stop())
             }
@@ -206,20 +206,20 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
     fn write_due(&mut self, epoch: usize) -> Result<()> {
         let recipe = self.session.recipe;
         let epoch_ended = self.session.state.epoch != epoch;
-        let due = |every: u64, step: u64| every > 0 && step.is_multiple_of(every);
+        let is_due = |every: u64, step: u64| every > 0 && step.is_multiple_of(every);
         let step = self.session.state.phase_step;
-        if due(recipe.log().every_steps, step) || self.session.state.phase_done {
+        if is_due(recipe.log().every_steps, step) || self.session.state.phase_done {
             self.log_line(epoch)?;
         }
         let settings = recipe.evaluation();
         let completed_epochs = self.session.state.epoch as u64;
-        let evaluate = due(settings.every_steps, step)
+        let evaluates = is_due(settings.every_steps, step)
             || (settings.every_steps == 0
                 && epoch_ended
-                && due(settings.every_epochs as u64, completed_epochs))
+                && is_due(settings.every_epochs as u64, completed_epochs))
             || self.session.state.phase_done;
         let mut improved = false;
-        if evaluate {
+        if evaluates {
             improved = self.evaluate(epoch)?;
             let patience = settings.early_stop;
             if patience > 0 && self.session.state.evaluations_without_gain >= patience {
@@ -227,16 +227,17 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
                 self.session.state.phase_done = true;
             }
         }
-        let done = self.session.state.phase_done;
-        if done {
+        let phase_done = self.session.state.phase_done;
+        if phase_done {
             self.check_frozen()?;
         }
-        let every = recipe.checkpoint().every_steps;
-        let best = improved && settings.keep_best;
-        if done || best || due(every, step) || (every == 0 && epoch_ended) {
-            self.save(if best { Reason::Best } else { Reason::Due })?;
+        let every_steps = recipe.checkpoint().every_steps;
+        let keeps_best = improved && settings.keep_best;
+        let checkpoint_is_due = is_due(every_steps, step) || (every_steps == 0 && epoch_ended);
+        if phase_done || keeps_best || checkpoint_is_due {
+            self.save(if keeps_best { Reason::Best } else { Reason::Due })?;
         }
-        if evaluate || done {
+        if evaluates || phase_done {
             self.session.timing.restart();
         }
         Ok(())

@@ -74,9 +74,9 @@ fn schema(study: &str) -> Value {
 
 #[test]
 fn the_schemas_allow_the_built_in_recipes() {
-    let found = recipes(&Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes"));
-    assert!(found.len() > 8, "{} recipes", found.len());
-    for (path, recipe) in found {
+    let recipes = recipes(&Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes"));
+    assert!(recipes.len() > 8, "{} recipes", recipes.len());
+    for (path, recipe) in recipes {
         let study = recipe["study"].as_str().expect("a study");
         assert_eq!(faults(&recipe, &schema(study), ""), [""; 0], "{}", path.display());
     }

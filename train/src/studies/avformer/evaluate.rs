@@ -209,10 +209,10 @@ impl AvformerStudy {
         }
         let general_speech = self.corpus().general_speech()?;
         if !general_speech.is_empty() {
-            let nothing = [VisualInput::Nothing];
+            let no_visual_input = [VisualInput::Nothing];
             self.measure(
                 ("general_speech", &general_speech),
-                &nothing,
+                &no_visual_input,
                 (avformer, frozen_texts.as_mut()),
                 (&folder, &mut metrics),
             )?;
@@ -406,8 +406,8 @@ pub(super) fn items_file(utterances: &str, system: &str) -> String {
 
 /// Whether a transcript contains a name that its reference does not contain.
 fn is_inserted(text: &str, reference: &str, name: &str) -> bool {
-    let has = |text: &str| format!(" {text} ").contains(&format!(" {name} "));
-    has(text) && !has(reference)
+    let has_name = |text: &str| format!(" {text} ").contains(&format!(" {name} "));
+    has_name(text) && !has_name(reference)
 }
 
 /// The system name of the adapted model with this visual input.
@@ -526,9 +526,9 @@ mod tests {
         let clip = |text: &str| ClipWithFrames { text: text.into(), ..ClipWithFrames::default() };
         let clips = [clip("a red fox"), clip("Bear!"), clip("owl")];
         let texts = |texts: [&str; 3]| texts.map(str::to_string);
-        let without = texts(["a red box", "bear", "owl"]);
-        let with = texts(["a fox", "bear", "owl"]);
-        let result = write_rescued(folder.path(), &clips, &without, &with);
+        let without_frames = texts(["a red box", "bear", "owl"]);
+        let with_frames = texts(["a fox", "bear", "owl"]);
+        let result = write_rescued(folder.path(), &clips, &without_frames, &with_frames);
         let (counts, words) = result.expect("written");
         assert_eq!(counts, [1, 1]);
         let [RescuedWord { word, clips: 1 }] = words.as_slice() else { panic!("{words:?}") };
@@ -541,7 +541,7 @@ mod tests {
         let lines = std::fs::read_to_string(folder.path().join("rescued.jsonl")).expect("lines");
         assert_eq!(lines.lines().count(), 1);
         assert!(lines.contains(r#""rescued":["fox"],"lost":["red"],"aligned":["#), "{lines}");
-        let red = r#"{"reference":"red","hypothesis_without_frames":"red","hypothesis_with_frames":null}"#;
-        assert!(lines.contains(red), "{lines}");
+        let lost_word = r#"{"reference":"red","hypothesis_without_frames":"red","hypothesis_with_frames":null}"#;
+        assert!(lines.contains(lost_word), "{lines}");
     }
 }

@@ -134,8 +134,8 @@ impl Corpus {
             return (self.train.clone(), self.validation.clone());
         };
         let split = split_of_fold(&self.fold_of_row, fold);
-        let pick = |rows: &[usize]| rows.iter().map(|&row| self.train[row].clone()).collect();
-        (pick(&split.train), pick(&split.held_out))
+        let rows_of = |rows: &[usize]| rows.iter().map(|&row| self.train[row].clone()).collect();
+        (rows_of(&split.train), rows_of(&split.held_out))
     }
 }
 

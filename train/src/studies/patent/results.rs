@@ -200,9 +200,9 @@ impl Results {
         if let Some(expected) = check.metric_value.filter(|_| has_folds)
             && (held_out.value.is_nan() || held_out.value < expected - check.tolerance)
         {
-            let (found, tolerance) = (held_out.value, check.tolerance);
+            let (value, tolerance) = (held_out.value, check.tolerance);
             check_failures.push(format!(
-                "all members: pearson is {found:.6}, the recipe expects {expected} ± {tolerance}"
+                "all members: pearson is {value:.6}, the recipe expects {expected} ± {tolerance}"
             ));
         }
         Ok(PatentSummary {

@@ -46,8 +46,8 @@ impl QuestionMetrics {
             parts.entry(ALL.to_owned()).or_default().push(i);
             let part = example.part.name();
             parts.entry(part.to_owned()).or_default().push(i);
-            if let Some(own) = example.own {
-                let source = &corpus.items[own].entry.source;
+            if let Some(index) = example.own {
+                let source = &corpus.items[index].entry.source;
                 parts.entry(format!("{part}, {source}")).or_default().push(i);
             }
         }
@@ -106,8 +106,8 @@ impl QuestionMetrics {
             Measure::new(info, values.len(), value, interval)
         };
         let is_retrieved = |index: usize, k: usize| {
-            let own = examples[index].own.map(|own| corpus.items[own].entry.id);
-            answers.retrieved[index].iter().take(k).any(|id| Some(*id) == own)
+            let own_entry = examples[index].own.map(|index| corpus.items[index].entry.id);
+            answers.retrieved[index].iter().take(k).any(|id| Some(*id) == own_entry)
         };
         Self {
             exact_match: measure(&EXACT_MATCH, 0, &|index| {

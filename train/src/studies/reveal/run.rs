@@ -309,7 +309,7 @@ pub(super) fn test_answers(
     answers: &Answers,
 ) -> Vec<TestAnswer> {
     let test_answer = |(i, example): (usize, &&Example)| {
-        let own = example.own.map(|own| &corpus.items[own].entry);
+        let own_entry = example.own.map(|index| &corpus.items[index].entry);
         TestAnswer {
             id: example.id,
             name: example.document.as_ref().map(|_| example.name.clone()),
@@ -320,8 +320,8 @@ pub(super) fn test_answers(
             answer: answers.texts[i].clone(),
             references: example.answers.clone(),
             correct: is_correct(&answers.texts[i], &example.answers),
-            source: own.map(|entry| entry.source.clone()),
-            entry: own.map(|entry| entry.id),
+            source: own_entry.map(|entry| entry.source.clone()),
+            entry: own_entry.map(|entry| entry.id),
             retrieved: answers.retrieved[i].clone(),
         }
     };

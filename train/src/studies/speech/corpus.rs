@@ -281,22 +281,22 @@ fn from_sentence(sentence: Sentence, id: String) -> Utterance {
 
 /// The voices with all their clips played at another speed.
 fn change_speed_of_voices(voices: &[Voice], speed: f64) -> Result<Vec<Voice>> {
-    let at_speed_all = |clips: &[SpokenClip]| {
-        let at_speed = |clip: &SpokenClip| {
+    let change_speed_of_clips = |clips: &[SpokenClip]| {
+        let change_speed_of_clip = |clip: &SpokenClip| {
             Ok(SpokenClip {
                 text: clip.text,
                 samples: change_speed(&clip.samples, SAMPLE_RATE, speed)?,
             })
         };
-        clips.par_iter().map(at_speed).collect::<Result<Vec<_>>>()
+        clips.par_iter().map(change_speed_of_clip).collect::<Result<Vec<_>>>()
     };
     let voice = |voice: &Voice| {
         Ok(Voice {
             name: voice.name,
             split: voice.split,
-            openers: at_speed_all(&voice.openers)?,
-            joiners: at_speed_all(&voice.joiners)?,
-            names: at_speed_all(&voice.names)?,
+            openers: change_speed_of_clips(&voice.openers)?,
+            joiners: change_speed_of_clips(&voice.joiners)?,
+            names: change_speed_of_clips(&voice.names)?,
         })
     };
     voices.iter().map(voice).collect()

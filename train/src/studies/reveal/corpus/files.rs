@@ -142,9 +142,10 @@ fn images(
             .into());
         }
         // The note names the first broken file, not a missing one: users often leave out images.
-        let first = faults.clone().find(|fault| !is_missing(fault));
-        let first = first.map_or_else(String::new, |fault| format!(", the first: {fault}"));
-        files.notes.push(format!("{counts}{first}"));
+        let first_broken = faults.clone().find(|fault| !is_missing(fault));
+        let first_text =
+            first_broken.map_or_else(String::new, |fault| format!(", the first: {fault}"));
+        files.notes.push(format!("{counts}{first_text}"));
     }
     let mut first_index_of: HashMap<String, usize> = HashMap::new();
     let identities = names.iter().zip(&check_results).enumerate().map(|(index, (name, result))| {
@@ -175,20 +176,19 @@ fn canonical(path: &Path) -> PathBuf {
 
 /// The connected components of documents and images.
 fn components(table: &ImageTable, files: &ParsedFiles) -> Components {
-    let named = |image| Some((image, table.index(image)?));
-    let described = files
+    let with_index = |image| Some((image, table.index(image)?));
+    let captioned = files
         .captioned_images
         .iter()
-        .map(|parsed| (Some(&*parsed.document), named(&*parsed.image)));
+        .map(|parsed| (Some(&*parsed.document), with_index(&*parsed.image)));
     let questions = files
         .questions
         .iter()
-        .map(|parsed| (Some(&*parsed.question.image_id), named(&*parsed.image)));
-    let listed = files
-        .entries
-        .iter()
-        .map(|parsed| (parsed.entry.document.as_deref(), parsed.entry.image().and_then(named)));
-    Components::new(described.chain(questions).chain(listed))
+        .map(|parsed| (Some(&*parsed.question.image_id), with_index(&*parsed.image)));
+    let entries = files.entries.iter().map(|parsed| {
+        (parsed.entry.document.as_deref(), parsed.entry.image().and_then(with_index))
+    });
+    Components::new(captioned.chain(questions).chain(entries))
 }
 
 /// The component of each document and image, and the split of each component. A component beyond
@@ -215,7 +215,7 @@ impl SplitAssignment {
 fn skip_bad_images(data: &RevealData, table: &ImageTable, files: &mut ParsedFiles) {
     let is_usable = |image: &str| table.usable_index(image).is_some();
     let allows_text_only = data.on_bad_image == OnBadImage::TextOnly;
-    let (described, questions, listed) =
+    let (captioned, questions, entries) =
         (files.captioned_images.len(), files.questions.len(), files.entries.len());
     if !allows_text_only {
         files.captioned_images.retain(|parsed| is_usable(&parsed.image));
@@ -233,9 +233,9 @@ fn skip_bad_images(data: &RevealData, table: &ImageTable, files: &mut ParsedFile
     let undescribed = files.captioned_images.iter().filter(undescribed).count();
     let without_image = files.questions.iter().filter(|parsed| !is_usable(&parsed.image)).count();
     for (kind, before, now) in [
-        ("described images", described, files.captioned_images.len() - undescribed),
+        ("described images", captioned, files.captioned_images.len() - undescribed),
         ("questions", questions, files.questions.len()),
-        ("entries", listed, files.entries.len()),
+        ("entries", entries, files.entries.len()),
     ] {
         if now < before {
             files.notes.push(format!("{} of {before} {kind} skipped", before - now));
@@ -259,7 +259,7 @@ fn assign_splits(
         let component = components.of(Some(document), None).unwrap_or(document);
         ImageWithExamples { component, document, split, file }
     };
-    let described = files.captioned_images.iter().filter_map(|parsed| {
+    let captioned = files.captioned_images.iter().filter_map(|parsed| {
         let settings = &data.captions[parsed.file];
         let is_described = settings.describe && table.usable_index(&parsed.image).is_some();
         let is_split = is_described || settings.split.is_some();
@@ -276,7 +276,7 @@ fn assign_splits(
         test_share: data.test_share,
         max_images: data.max_images,
     };
-    Ok(draw_splits(described.chain(questions), &settings)?)
+    Ok(draw_splits(captioned.chain(questions), &settings)?)
 }
 
 /// The memory entries: all texts except those about held-out images and those beyond
@@ -290,10 +290,10 @@ fn items(
     // If `data.max_images` limits the images, texts about other images are skipped too.
     let is_within_limit =
         |component: &str| data.max_images == 0 || assignment.split_of.contains_key(component);
-    let described =
+    let captioned =
         files.captioned_images.iter().filter(|parsed| data.captions[parsed.file].describe);
     let questions = files.questions.iter().map(|parsed| &parsed.question.image_id);
-    let with_examples: HashSet<String> = described
+    let with_examples: HashSet<String> = captioned
         .map(|parsed| &parsed.document)
         .chain(questions)
         .map(|document| assignment.component(document).to_owned())

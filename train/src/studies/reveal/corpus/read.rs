@@ -222,7 +222,7 @@ impl ParsedFiles {
         &'a self,
         data: &'a RevealData,
     ) -> impl Iterator<Item = (&'a str, &'a str, String)> {
-        let described = self.captioned_images.iter().map(|parsed| {
+        let captioned = self.captioned_images.iter().map(|parsed| {
             let file = &*data.captions[parsed.file].file;
             (&*parsed.image, file, format!("image {}", parsed.document))
         });
@@ -230,10 +230,10 @@ impl ParsedFiles {
             let location = format!("question {}", parsed.question.id);
             (&*parsed.image, data.questions[parsed.file].name(), location)
         });
-        let listed = self.entries.iter().filter_map(|parsed| {
+        let entries = self.entries.iter().filter_map(|parsed| {
             let location = format!("line {}", parsed.line);
             Some((parsed.entry.image()?, &*data.entries[parsed.file], location))
         });
-        described.chain(questions).chain(listed)
+        captioned.chain(questions).chain(entries)
     }
 }

@@ -56,7 +56,7 @@ pub(super) fn load(data: &RevealData, image_size: usize) -> StudyResult<Corpus> 
 
 /// The example of a question.
 fn example(question: &Question, world: &World, items: &[CorpusEntry]) -> Example {
-    let own = items.binary_search_by_key(&question.entry, |item| item.entry.id).ok();
+    let own_entry = items.binary_search_by_key(&question.entry, |item| item.entry.id).ok();
     Example {
         id: question.id,
         task: Task::Answer,
@@ -67,7 +67,7 @@ fn example(question: &Question, world: &World, items: &[CorpusEntry]) -> Example
         image: world.image_index(&question.image_slug),
         view: question.view,
         answers: question.answers.clone(),
-        own,
+        own: own_entry,
         part: question.part,
         made_up: question.made_up,
     }
