@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_tables_are_refused() {
+    fn invalid_tables_are_refused() {
         for (text, expected) in [
             ("left,right\na,b\n", "pairs.csv:1: column `Rating` is missing"),
             ("left,right,rating\na,b,high\n", "pairs.csv:2: rating `high` is not a finite number"),

@@ -262,7 +262,9 @@ impl Manifest {
         let samples =
             if speed == 1.0 { samples } else { change_speed(&samples, SAMPLE_RATE, speed)? };
         if samples.len() < HOP {
-            return Err(self.clip_error(clip, "is shorter than one frame (10 ms); remove it"));
+            return Err(
+                self.clip_error(clip, "the clip is shorter than one frame (10 ms); remove it")
+            );
         }
         let (id, text) = (clip.id.clone(), clip.text.clone().unwrap_or_default());
         Ok(Utterance { id, text, samples, ..Utterance::default() })
