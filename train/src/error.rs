@@ -131,9 +131,9 @@ pub enum TrainError {
         run: PathBuf,
         /// The first recipe line that differs.
         key: String,
-        /// Its value in the run folder.
+        /// The value in the run folder.
         was: String,
-        /// Its value now.
+        /// The value now.
         now: String,
     },
 
@@ -238,7 +238,7 @@ pub enum TrainError {
         phase: String,
         /// The parameter.
         name: String,
-        /// Its shape.
+        /// The shape of the parameter.
         shape: Vec<usize>,
     },
 

@@ -219,7 +219,7 @@ fn jobs(grid: &Grid, seed: u64, folder: &Path) -> Result<Vec<Job>> {
         let mut recipe = grid.recipe(configuration, seed, Phases::Whole)?;
         grid.study().complete(&mut recipe)?;
         let run_folder = folder.join(&configuration.name);
-        if !grid.shares(&recipe) {
+        if !grid.has_shared_and_own_phases(&recipe) {
             let (name, length) = (configuration.name.clone(), Length::of(&recipe));
             jobs.push(Job {
                 seed,

@@ -455,7 +455,7 @@ impl Grid {
     }
 
     /// Whether a configuration has shared phases and further phases after them.
-    pub(super) fn shares(&self, recipe: &Recipe) -> bool {
+    pub(super) fn has_shared_and_own_phases(&self, recipe: &Recipe) -> bool {
         let shared = recipe.phases().iter().take_while(|phase| self.shared.contains(&phase.name));
         (1..recipe.phases().len()).contains(&shared.count())
     }

@@ -118,7 +118,7 @@ impl Axis {
 }
 
 impl Axes {
-    /// `None` if the second moment of this shape is not factored.
+    /// The axes of a shape; `None` if its second moment is not factored.
     fn of(shape: &[usize]) -> Option<Self> {
         let mut order: Vec<usize> = (0..shape.len()).collect();
         order.sort_by_key(|dimension| shape[*dimension]);

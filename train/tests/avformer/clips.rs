@@ -164,7 +164,7 @@ fn invalid_settings_are_refused_by_name() {
         ("phase.projection.feed.mismatched=1.5", "mismatched"),
         ("phase.adapters.feed.masked=0.5", "masked"),
         ("phase.adapters.feed.rehearsal=0.5", "data.rehearsal"),
-        ("phase.adapters.feed.distillation=-1", "not a valid weight"),
+        ("phase.adapters.feed.distillation=-1", "must be a finite number, 0 or above"),
         ("data.rehearsal_speeds=[1.0, 3.0]", "data.rehearsal_speeds"),
         ("data.rehearsal_speeds=[]", "data.rehearsal_speeds"),
         ("batch.tokens=7", "batch.tokens"),

@@ -22,7 +22,7 @@ pub(super) type ContentHash = [u8; 32];
 
 /// The image embeddings of one encoder. If several runs write the file, the last one wins.
 pub(super) struct EmbeddingStore {
-    /// `None` without a cache folder.
+    /// The cache file; `None` without a cache folder.
     file: Option<PathBuf>,
     /// The width of an embedding.
     width: usize,

@@ -23,7 +23,7 @@ const BATCHES_PER_SAVE: usize = 16;
 
 /// The transcripts of a frozen ASR model. If several runs write the file, the last one wins.
 pub(super) struct FrozenTexts {
-    /// `None` without a cache folder.
+    /// The cache file; `None` without a cache folder.
     file: Option<PathBuf>,
     /// The transcripts of a batch, by the SHA-256 of its samples. The key is a whole batch, because
     /// rounding may depend on the other clips of the batch.

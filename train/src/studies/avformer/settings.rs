@@ -154,7 +154,10 @@ impl AvformerData {
             return Some((key, "is set, but `data.train` is empty".into()));
         }
         if !(self.max_seconds > 0.0 && self.max_seconds.is_finite()) {
-            return Some(("max_seconds", format!("{} is not a valid length", self.max_seconds)));
+            return Some((
+                "max_seconds",
+                format!("is {}; must be a finite number above 0", self.max_seconds),
+            ));
         }
         if !(0.0..=MAX_SILENCE_SECONDS).contains(&self.silence_seconds) {
             let reason = format!(
@@ -166,7 +169,7 @@ impl AvformerData {
         if !(self.state_cache_gb >= 0.0 && self.state_cache_gb.is_finite()) {
             return Some((
                 "state_cache_gb",
-                format!("{} is not a valid size", self.state_cache_gb),
+                format!("is {}; must be a finite number, 0 or above", self.state_cache_gb),
             ));
         }
         let is_invalid = |speed: &&f64| !(0.5..=2.0).contains(*speed);
@@ -200,7 +203,7 @@ impl AvformerData {
             return Some((*key, format!("is {count}; must be from 1 to {max}")));
         }
         if self.frames > MAX_FRAMES {
-            return Some(("frames", format!("are more than {MAX_FRAMES}")));
+            return Some(("frames", format!("are {}; must be at most {MAX_FRAMES}", self.frames)));
         }
         if self.is_world() && self.frames > self.views.min(EVALUATED_VIEWS) {
             let max = self.views.min(EVALUATED_VIEWS);
@@ -319,10 +322,13 @@ impl AvformerFeed {
             return Some((key, format!("{value} is not between 0 and 1")));
         }
         if self.share == 0.0 {
-            return Some(("share", "leaves no clip".into()));
+            return Some(("share", "leaves no clip; must be above 0".into()));
         }
         if !(self.distillation >= 0.0 && self.distillation.is_finite()) {
-            return Some(("distillation", format!("{} is not a valid weight", self.distillation)));
+            return Some((
+                "distillation",
+                format!("is {}; must be a finite number, 0 or above", self.distillation),
+            ));
         }
         if self.rehearsal > 0.0 && data.rehearsal.is_empty() {
             return Some(("rehearsal", "needs the manifest `data.rehearsal`".into()));

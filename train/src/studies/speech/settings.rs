@@ -88,10 +88,13 @@ impl SpeechData {
             }
         }
         if !self.evaluated_snr_db.is_finite() {
-            return Some(("evaluated_snr_db", "is not a valid ratio in dB".into()));
+            return Some(("evaluated_snr_db", "must be a finite number of dB".into()));
         }
         if !(self.max_seconds > 0.0 && self.max_seconds.is_finite()) {
-            return Some(("max_seconds", format!("{} is not a valid length", self.max_seconds)));
+            return Some((
+                "max_seconds",
+                format!("is {}; must be a finite number above 0", self.max_seconds),
+            ));
         }
         if self.is_world() && (self.sentences == 0 || self.evaluation_sentences == 0) {
             return Some(("sentences", "and `evaluation_sentences` must be at least 1".into()));
