@@ -151,7 +151,7 @@ impl AvformerData {
         }
         if self.is_world() && !(self.validation.is_empty() && self.test.is_empty()) {
             let key = if self.test.is_empty() { "validation" } else { "test" };
-            return Some((key, "is set, but `data.train` is empty".into()));
+            return Some((key, "is set, but `data.train` is empty; set both, or neither".into()));
         }
         if !(self.max_seconds > 0.0 && self.max_seconds.is_finite()) {
             return Some((
