@@ -185,7 +185,11 @@ pub enum TrainError {
     #[error(
         "gradient check in phase `{phase}`: {}; freeze them with a [[group]] of rate 0, allow \
          them in [gradient_check], or fix the model",
-        faults.iter().map(|(name, fault)| format!("`{name}`: {fault}")).collect::<Vec<_>>().join(", ")
+        faults
+            .iter()
+            .map(|(name, fault)| format!("`{name}`: {fault}"))
+            .collect::<Vec<_>>()
+            .join(", ")
     )]
     GradientCheck {
         /// The phase.
@@ -196,9 +200,9 @@ pub enum TrainError {
 
     /// The loss or the gradients were not finite three times in a row.
     #[error(
-        "{what} in {consecutive_steps} steps in a row, up to step {step}; the same recipe fails there again: \
-         start a new run in another folder with a lower `optimiser.learning_rate` or a smaller \
-         `optimiser.clip_norm`{}",
+        "{what} in {consecutive_steps} steps in a row, up to step {step}; the same recipe fails there \
+         again: start a new run in another folder with a lower `optimiser.learning_rate` or a \
+         smaller `optimiser.clip_norm`{}",
         match newest_checkpoint {
             Some(path) => format!("; the newest checkpoint is {}", path.display()),
             None => String::new(),

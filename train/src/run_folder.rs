@@ -97,8 +97,8 @@ enum Start {
 
 impl RunFolder {
     /// Checks the folder by the rules of this module, locks it and removes temporary files of a
-    /// killed process. A new run gets its recipe, inputs and list of programs; a resumed run gets an
-    /// updated list of programs. `recipe` is the resolved recipe.
+    /// killed process. A new run gets its recipe, inputs and list of programs; a resumed run gets
+    /// an updated list of programs. `recipe` is the resolved recipe.
     ///
     /// # Errors
     /// [`TrainError::NoRun`], [`TrainError::RunExists`], [`TrainError::CheckpointsGone`],

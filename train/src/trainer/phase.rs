@@ -277,8 +277,8 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
         Ok(())
     }
 
-    /// Writes one line of `metrics.jsonl`, and its numbers as TensorBoard scalars. `kind` is `train`
-    /// or `evaluation`.
+    /// Writes one line of `metrics.jsonl`, and its numbers as TensorBoard scalars. `kind` is
+    /// `train` or `evaluation`.
     fn write_line(&mut self, epoch: usize, kind: &str, values: &Map<String, Value>) -> Result<()> {
         let step = self.session.state.step;
         let mut line = Map::new();
