@@ -1,7 +1,9 @@
-//! Benchmarks MiniLM against PyTorch: a training step, a forward pass, real batches, peak memory.
+//! Benchmarks MiniLM against PyTorch: a training step, a forward pass, batches of the
+//! patent study, peak memory.
 //!
 //!   tests/fetch_weights.sh
-//!   ENGRAM_DATA=../shared/data ENGRAM_PEER_PYTHON=python3 cargo bench -p engram-train --bench minilm
+//!   ENGRAM_DATA=../shared/data ENGRAM_PEER_PYTHON=python3 \
+//!       cargo bench -p engram-train --bench minilm
 //!
 //! `ENGRAM_PEER_PYTHON` names a Python with torch and transformers. Without it, only Engram's times
 //! are printed. Both run the same weights on the same examples, in f32 with 2 threads. They take
@@ -40,17 +42,18 @@ struct Batch {
 }
 
 /// The model in Engram, with its optimiser.
-struct Ours {
+struct EngramModel {
     encoder: TextEncoder,
     model: CrossEncoder,
     parameters: Parameters,
     gradients: Gradients,
     optimiser: Optimiser,
-    rates: Vec<f64>,
+    rate_factors: Vec<f64>,
     steps: u64,
 }
 
-impl Ours {
+impl EngramModel {
+    /// Loads the published weights in `folder`.
     fn new(folder: &std::path::Path) -> Result<Self> {
         let mut config = TextEncoderConfig::read(&folder.join("config.json"))?;
         config.set_dropout(0.1, 0.1);
@@ -67,8 +70,8 @@ impl Ours {
         let parameters = builder.finish()?;
         let gradients = Gradients::new(&parameters);
         let optimiser = Optimiser::new(&RuleSet::default(), &parameters);
-        let rates = vec![1.0; gradients.len()];
-        Ok(Self { encoder, model, parameters, gradients, optimiser, rates, steps: 0 })
+        let rate_factors = vec![1.0; gradients.len()];
+        Ok(Self { encoder, model, parameters, gradients, optimiser, rate_factors, steps: 0 })
     }
 
     /// Trains one step (forward, backward, clipping, AdamW) and returns the loss.
@@ -85,10 +88,11 @@ impl Ours {
         self.gradients.backward(&loss)?;
         let norm = self.gradients.global_norm();
         let size = StepSize { learning_rate: 1e-5, gradient_scale: 1.0 / norm.max(1.0) };
-        self.optimiser.step(&self.parameters, &self.gradients, &self.rates, size)?;
+        self.optimiser.step(&self.parameters, &self.gradients, &self.rate_factors, size)?;
         Ok(loss.to_scalar()?)
     }
 
+    /// Encodes a batch without gradients.
     fn forward(&self, batch: &Batch) -> Result<()> {
         self.encoder.encode(&PackedTokens::new(&batch.sequences), &Mode::inference())?;
         Ok(())
@@ -128,12 +132,14 @@ impl Peer {
         }
     }
 
+    /// Sends a request and reads the answer; `None` if PyTorch failed.
     fn query(&mut self, request: &str) -> Option<f64> {
         writeln!(self.requests, "{request}").ok()?;
         self.requests.flush().ok()?;
         self.answer()
     }
 
+    /// Reads a number; `None` if PyTorch failed.
     fn answer(&mut self) -> Option<f64> {
         let mut line = String::new();
         self.answers.read_line(&mut line).ok()?;
@@ -152,30 +158,30 @@ impl Drop for Peer {
 fn compare(
     name: &str,
     turns: usize,
-    mut ours: impl FnMut() -> Result<()>,
-    mut theirs: impl FnMut() -> Option<f64>,
+    mut engram: impl FnMut() -> Result<()>,
+    mut torch: impl FnMut() -> Option<f64>,
 ) -> Result<()> {
-    let (mut our_times, mut their_times, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut engram_times, mut torch_times, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     for turn in 0..=turns {
         let start = Instant::now();
-        ours()?;
-        let our_time = start.elapsed().as_secs_f64() * 1e3;
-        let their_time = theirs();
+        engram()?;
+        let engram_time = start.elapsed().as_secs_f64() * 1e3;
+        let torch_time = torch();
         // The first turn is a warm-up.
         if turn > 0 {
-            our_times.push(our_time);
-            if let Some(their_time) = their_time {
-                their_times.push(their_time);
-                ratios.push(our_time / their_time);
+            engram_times.push(engram_time);
+            if let Some(torch_time) = torch_time {
+                torch_times.push(torch_time);
+                ratios.push(engram_time / torch_time);
             }
         }
     }
-    let theirs = if their_times.is_empty() {
+    let torch_result = if torch_times.is_empty() {
         "not run".to_string()
     } else {
-        format!("{:8.1} ms   ratio {:.2}", median(their_times), median(ratios))
+        format!("{:8.1} ms   ratio {:.2}", median(torch_times), median(ratios))
     };
-    println!("{name:<44} ours {:8.1} ms   torch {theirs}", median(our_times));
+    println!("{name:<44} ours {:8.1} ms   torch {torch_result}", median(engram_times));
     Ok(())
 }
 
@@ -185,7 +191,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// 32 sequences of 32 tokens.
-fn even_batch() -> Batch {
+fn equal_length_batch() -> Batch {
     let token = |i: u32, j: u32| (i * 977 + j * 131) % 29_000 + 500;
     Batch {
         sequences: (0..32).map(|i| (0..32).map(|j| token(i, j)).collect()).collect(),
@@ -194,7 +200,7 @@ fn even_batch() -> Batch {
 }
 
 /// 960 phrase pairs, each with 8 other targets of its group, in batches of 64.
-fn real_batches(folder: &std::path::Path) -> Result<Vec<Batch>> {
+fn study_batches(folder: &std::path::Path) -> Result<Vec<Batch>> {
     let Some(data) = std::env::var_os("ENGRAM_DATA").map(PathBuf::from) else {
         eprintln!("SKIPPED: the study's batches; set ENGRAM_DATA to the real data");
         return Ok(Vec::new());
@@ -210,8 +216,8 @@ fn real_batches(folder: &std::path::Path) -> Result<Vec<Batch>> {
     let special = tokenizer.special();
     let mut batches = Vec::new();
     // Rows spread over the file, so that lengths vary as in a shuffled epoch.
-    let chosen: Vec<usize> = (0..960).map(|i| i * 7919 % rows.len()).collect();
-    for chunk in chosen.chunks(64) {
+    let selected: Vec<usize> = (0..960).map(|i| i * 7919 % rows.len()).collect();
+    for chunk in selected.chunks(64) {
         let mut batch = Batch { sequences: Vec::new(), gold: Vec::new() };
         for &index in chunk {
             let row = &rows[index];
@@ -253,34 +259,47 @@ fn main() -> Result<()> {
     rayon::ThreadPoolBuilder::new().num_threads(2).build_global()?;
     let location = WeightsLocation::parse("hf://sentence-transformers/all-MiniLM-L6-v2")?;
     let config = location.file("config.json", &HubSettings::from_env())?;
-    let folder = config.parent().ok_or("a folder")?;
-    let mut ours = Ours::new(folder)?;
-    let even = even_batch();
+    let folder = config.parent().ok_or("config.json is not in a folder")?;
+    let mut engram = EngramModel::new(folder)?;
+    let equal_length = equal_length_batch();
     for _ in 0..3 {
-        ours.step(&even)?;
+        engram.step(&equal_length)?;
     }
-    let our_peak = peak_memory();
+    let engram_peak = peak_memory();
 
-    let batches = real_batches(folder)?;
+    let batches = study_batches(folder)?;
     let as_json = |batch: &Batch| serde_json::json!([batch.sequences, batch.gold]);
-    let json: Vec<_> = batches.iter().map(as_json).collect();
+    let batches_json: Vec<_> = batches.iter().map(as_json).collect();
     let file = tempfile::NamedTempFile::new()?;
-    serde_json::to_writer(file.as_file(), &serde_json::json!([as_json(&even), json]))?;
+    serde_json::to_writer(
+        file.as_file(),
+        &serde_json::json!([as_json(&equal_length), batches_json]),
+    )?;
     let mut peer = Peer::start(folder, file.path());
     let mut query = |request: &str| peer.as_mut().and_then(|peer| peer.query(request));
 
-    let their_peak = query("memory");
-    compare("training step, 32 x 32 tokens", 15, || ours.step(&even).map(drop), || query("step"))?;
-    compare("forward pass, 32 x 32 tokens", 15, || ours.forward(&even), || query("forward"))?;
+    let torch_peak = query("memory");
+    compare(
+        "training step, 32 x 32 tokens",
+        15,
+        || engram.step(&equal_length).map(drop),
+        || query("step"),
+    )?;
+    compare(
+        "forward pass, 32 x 32 tokens",
+        15,
+        || engram.forward(&equal_length),
+        || query("forward"),
+    )?;
     if !batches.is_empty() {
-        let epoch = || batches.iter().try_for_each(|batch| ours.step(batch).map(drop));
-        compare("15 real batches of 64 pairs", 3, epoch, || query("epoch"))?;
+        let epoch = || batches.iter().try_for_each(|batch| engram.step(batch).map(drop));
+        compare("15 batches of 64 phrase pairs", 3, epoch, || query("epoch"))?;
     }
     let megabytes = |peak: Option<f64>| peak.map_or("unknown".into(), |mb| format!("{mb:.0} MB"));
     println!(
         "peak memory of the step: ours {}, torch {}",
-        megabytes(our_peak),
-        megabytes(their_peak)
+        megabytes(engram_peak),
+        megabytes(torch_peak)
     );
     Ok(())
 }

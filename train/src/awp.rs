@@ -13,6 +13,7 @@ use engram_models::params::{Parameters, path_matches};
 use crate::error::Result;
 use crate::recipe::AwpSettings;
 
+/// Added to norms, so that no division is by 0.
 const TINY: f64 = 1e-6;
 
 /// The weights before the perturbation, by index among the trainable parameters.
@@ -21,8 +22,8 @@ pub(crate) struct Perturbation {
 }
 
 impl Perturbation {
-    /// Perturbs the weights that match `settings.patterns` along their gradients. The gradients are
-    /// first multiplied by `gradient_scale`.
+    /// Perturbs the weights that match `settings.patterns` along their gradients, multiplied by
+    /// `gradient_scale`. Weights with a zero gradient stay unchanged.
     pub(crate) fn apply(
         settings: &AwpSettings,
         parameters: &Parameters,
@@ -32,8 +33,8 @@ impl Perturbation {
         let mut saved = Vec::new();
         for (i, parameter) in parameters.trainable().enumerate() {
             let name = parameter.name().as_bytes();
-            let chosen = settings.patterns.iter().any(|p| path_matches(p.as_bytes(), name));
-            let Some(gradient) = gradients.get(i).filter(|_| chosen) else { continue };
+            let is_selected = settings.patterns.iter().any(|p| path_matches(p.as_bytes(), name));
+            let Some(gradient) = gradients.get(i).filter(|_| is_selected) else { continue };
             let gradient_norm = norm(gradient) * gradient_scale;
             if gradient_norm == 0.0 {
                 continue;
@@ -41,12 +42,12 @@ impl Perturbation {
             saved.push((i, parameter.read(<[f32]>::to_vec)?));
             let epsilon = settings.epsilon as f32;
             parameter.update(&mut |values| {
-                let length = settings.learning_rate * (norm(values) + TINY);
-                let step = (length / (gradient_norm + TINY) * gradient_scale) as f32;
+                let step_length = settings.learning_rate * (norm(values) + TINY);
+                let step = (step_length / (gradient_norm + TINY) * gradient_scale) as f32;
                 for (value, gradient) in values.iter_mut().zip(gradient) {
                     let max_change = epsilon * value.abs();
-                    let moved = *value + step * gradient;
-                    *value = moved.max(*value - max_change).min(*value + max_change);
+                    let perturbed = *value + step * gradient;
+                    *value = perturbed.max(*value - max_change).min(*value + max_change);
                 }
             })?;
         }
@@ -57,14 +58,15 @@ impl Perturbation {
     pub(crate) fn restore(self, parameters: &Parameters) -> Result<()> {
         let mut saved = self.saved.into_iter().peekable();
         for (i, parameter) in parameters.trainable().enumerate() {
-            if let Some((_, before)) = saved.next_if(|(index, _)| *index == i) {
-                parameter.update(&mut |values| values.copy_from_slice(&before))?;
+            if let Some((_, original)) = saved.next_if(|(index, _)| *index == i) {
+                parameter.update(&mut |values| values.copy_from_slice(&original))?;
             }
         }
         Ok(())
     }
 }
 
+/// The Euclidean norm.
 fn norm(values: &[f32]) -> f64 {
     values.iter().map(|v| f64::from(*v) * f64::from(*v)).sum::<f64>().sqrt()
 }
@@ -91,7 +93,7 @@ mod tests {
         // A short step is not clipped: its length relative to the weights' norm is the learning
         // rate.
         let settings = AwpSettings { learning_rate: 1e-3, epsilon: 1e9, ..AwpSettings::default() };
-        let moved = Perturbation::apply(&settings, &parameters, &gradients, 0.5)?;
+        let perturbation = Perturbation::apply(&settings, &parameters, &gradients, 0.5)?;
         let after = values()?;
         let scale = 1e-3 * norm(&before[0]) / norm(&gradient);
         for ((before, after), gradient) in before[0].iter().zip(&after[0]).zip(&gradient) {
@@ -99,16 +101,16 @@ mod tests {
             assert!((f64::from(*after) - expected).abs() < 1e-6, "{after} for {expected}");
         }
         assert_eq!(before[1], after[1]);
-        moved.restore(&parameters)?;
+        perturbation.restore(&parameters)?;
         assert_eq!(before, values()?);
 
         // A long step is clipped to epsilon times the weight.
         let settings = AwpSettings { learning_rate: 1e6, epsilon: 0.01, ..AwpSettings::default() };
-        let moved = Perturbation::apply(&settings, &parameters, &gradients, 1.0)?;
+        let perturbation = Perturbation::apply(&settings, &parameters, &gradients, 1.0)?;
         for (before, after) in before[0].iter().zip(&values()?[0]) {
             assert!(((after - before).abs() - 0.01 * before.abs()).abs() < 1e-6);
         }
-        moved.restore(&parameters)?;
+        perturbation.restore(&parameters)?;
         assert_eq!(before, values()?);
         Ok(())
     }

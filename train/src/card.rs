@@ -30,7 +30,7 @@ impl Card {
         let _ = writeln!(self.text, "| {name} | {value} |");
     }
 
-    /// Adds the seed, recipe, threads, program and machine, which can change the scores.
+    /// Adds seed, recipe hash, thread count, program and machine: scores can depend on them.
     pub(crate) fn rows_of_run(&mut self, recipe: &Recipe) -> Result<()> {
         self.row("seed", &recipe.seed().to_string());
         self.row("recipe hash (SHA-256 of the resolved form)", &recipe.hash()?);
@@ -66,8 +66,8 @@ impl Card {
     }
 }
 
-/// The card of one run. `counts` are the numbers of all and of trainable parameters; `None` omits
-/// them.
+/// The card of one run. `counts` are the numbers of values in all parameters and in the trainable
+/// parameters; `None` omits them.
 pub(crate) fn of_run<S: Study>(
     study: &S,
     recipe: &Recipe,
@@ -88,15 +88,15 @@ pub(crate) fn of_run<S: Study>(
     for (name, value) in study.card() {
         card.row(&name, &value);
     }
-    if let Some((all, trained)) = counts {
-        card.row("parameters", &format!("{all}, of which {trained} are trainable"));
+    if let Some((total, trainable)) = counts {
+        card.row("parameters", &format!("{total}, of which {trainable} are trainable"));
     }
     card.row("steps", &summary.steps.to_string());
     card.rows_of_run(recipe)?;
     card.rows_of_inputs(inputs);
     card.append("\n## Evaluations\n\n");
     card.append(&evaluations(summary)?);
-    let command = format!("engram train {} --recipe recipe.toml --run AGAIN", study.name());
+    let command = format!("engram train {} --recipe recipe.toml --run NEW_FOLDER", study.name());
     card.finish(recipe, &command)
 }
 
@@ -113,8 +113,8 @@ fn evaluations(summary: &RunSummary) -> Result<String> {
         let (names, values): (Vec<&String>, Vec<&Value>) = fields.unzip();
         if names != header.iter().collect::<Vec<_>>() {
             header = names.into_iter().cloned().collect();
-            let rule = vec!["---"; header.len()].join(" | ");
-            let _ = write!(table, "\n| {} |\n| {rule} |\n", header.join(" | "));
+            let separator = vec!["---"; header.len()].join(" | ");
+            let _ = write!(table, "\n| {} |\n| {separator} |\n", header.join(" | "));
         }
         let cells: Vec<String> = values.into_iter().map(cell).collect();
         let _ = writeln!(table, "| {} |", cells.join(" | "));
@@ -122,6 +122,7 @@ fn evaluations(summary: &RunSummary) -> Result<String> {
     Ok(table.trim_start().to_string())
 }
 
+/// The text of a table cell.
 fn cell(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -3,8 +3,8 @@
 //!
 //! `checkpoints/step-00000123/` contains `parameters.safetensors`, `optimiser.safetensors`,
 //! `state.json` with the training state and, with `[ema]`, `ema.safetensors`. `manifest.json` is
-//! written last and has the size and SHA-256 of each file. The files `LATEST` and `BEST` hold the
-//! folder names of the newest and of the best checkpoint.
+//! written last and has the size and SHA-256 of each file. A study can add its own files. The files
+//! `LATEST` and `BEST` hold the folder names of the newest and of the best checkpoint.
 //!
 //! A run that is asked to stop between two checkpoints writes `stop-00000123/`. The next checkpoint
 //! replaces it, so the final folder equals the folder of an uninterrupted run.
@@ -39,7 +39,7 @@ const OPTIMISER: &str = "optimiser.safetensors";
 const STATE: &str = "state.json";
 const LATEST: &str = "LATEST";
 const BEST: &str = "BEST";
-/// Minimum number of digits of the step in a folder name.
+/// The minimum number of digits of the step in a folder name.
 const DIGITS: usize = 8;
 
 /// The step and kind of a checkpoint, from its folder name.
@@ -54,7 +54,7 @@ struct Name {
 enum Kind {
     /// Written because the run was asked to stop.
     Stop,
-    /// Written on the recipe's schedule.
+    /// Written on the recipe's schedule, or after the best evaluation so far.
     Regular,
 }
 
@@ -63,7 +63,7 @@ enum Kind {
 pub(crate) enum Reason {
     /// The recipe's schedule.
     Due,
-    /// The recipe's schedule, and the evaluation is the best so far.
+    /// The evaluation is the best so far.
     Best,
     /// The run was asked to stop.
     Stop,
@@ -89,14 +89,15 @@ impl Checkpoints {
     pub(crate) fn open(run: &Path) -> Result<Self> {
         let folder = run.join(FOLDER);
         durable::create_folder(&folder).map_err(TrainError::io(&folder))?;
-        let is_own = |name: &str| [LATEST, BEST].contains(&name) || Name::parse(name).is_some();
-        sweep_names(&folder, is_own)?;
+        let is_checkpoint_file =
+            |name: &str| [LATEST, BEST].contains(&name) || Name::parse(name).is_some();
+        sweep_names(&folder, is_checkpoint_file)?;
         Ok(Self { folder })
     }
 
     /// Writes a checkpoint, sets `LATEST` (and `BEST` for the best one) and removes old
-    /// checkpoints. If the checkpoint cannot be written, older checkpoints and pointers are
-    /// unchanged.
+    /// checkpoints, except the newest `keep`. If the checkpoint cannot be written, older
+    /// checkpoints and pointers are unchanged.
     pub(crate) fn save(
         &self,
         contents: &Contents<'_>,
@@ -127,7 +128,7 @@ impl Checkpoints {
     ///
     /// # Errors
     /// [`TrainError::NoGoodCheckpoint`] if checkpoints exist and all are damaged.
-    pub(crate) fn newest_good(
+    pub(crate) fn newest_intact(
         &self,
         warn: &mut dyn FnMut(&TrainError),
     ) -> Result<Option<(PathBuf, State)>> {
@@ -150,9 +151,9 @@ impl Checkpoints {
 
     /// Sets the pointers and removes old checkpoints, as if the checkpoint `restored` had just been
     /// written (`None`: no checkpoint). This is needed if a process was killed before it set a
-    /// pointer, or if newer checkpoints were discarded. `best` is the step of the best checkpoint,
-    /// if there is one.
-    pub(crate) fn go_back(
+    /// pointer, or if newer checkpoints are damaged. `best` is the step of the best checkpoint;
+    /// `None` if there is none. `keep` is the number of recent checkpoints to keep.
+    pub(crate) fn reset_to(
         &self,
         restored: Option<&Path>,
         best: Option<u64>,
@@ -193,30 +194,31 @@ impl Checkpoints {
 
     /// All checkpoints, oldest first.
     fn list(&self) -> Result<Vec<Name>> {
-        let mut found = Vec::new();
+        let mut names = Vec::new();
         for entry in fs::read_dir(&self.folder).map_err(TrainError::io(&self.folder))? {
             let entry = entry.map_err(TrainError::io(&self.folder))?;
             let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            found.extend(entry.file_name().to_str().and_then(Name::parse).filter(|_| is_folder));
+            names.extend(entry.file_name().to_str().and_then(Name::parse).filter(|_| is_folder));
         }
-        found.sort();
-        Ok(found)
+        names.sort();
+        Ok(names)
     }
 
     /// Removes all regular checkpoints except the newest `keep`, the best and the latest. Removes
     /// stop checkpoints unless they are the newest. The remaining regular checkpoints equal those
     /// of an uninterrupted run.
     fn prune(&self, keep: usize) -> Result<()> {
-        let all = self.list()?;
-        let pointed = [self.latest(), self.best()];
-        let newest = all.last().copied();
+        let checkpoints = self.list()?;
+        let pointed_to = [self.latest(), self.best()];
+        let newest = checkpoints.last().copied();
         let regular: Vec<Name> =
-            all.iter().copied().filter(|name| name.kind == Kind::Regular).collect();
+            checkpoints.iter().copied().filter(|name| name.kind == Kind::Regular).collect();
         let old = &regular[..regular.len().saturating_sub(keep)];
-        let stops = all.iter().filter(|name| name.kind == Kind::Stop && Some(**name) != newest);
-        for name in old.iter().chain(stops) {
+        let replaced_stops =
+            checkpoints.iter().filter(|name| name.kind == Kind::Stop && Some(**name) != newest);
+        for name in old.iter().chain(replaced_stops) {
             let path = self.folder.join(name.to_string());
-            if !pointed.iter().flatten().any(|pointed| *pointed == path) {
+            if !pointed_to.iter().flatten().any(|target| *target == path) {
                 durable::remove_folder(&path).map_err(TrainError::io(&path))?;
             }
         }
@@ -266,6 +268,9 @@ pub(crate) fn load(
 }
 
 /// Removes the checkpoints of a finished run. Other files in their folder stay.
+///
+/// # Errors
+/// [`TrainError::Io`]
 pub fn remove_all(run: &Path) -> Result<()> {
     let folder = run.join(FOLDER);
     if !folder.is_dir() {
@@ -302,13 +307,13 @@ fn write_all(folder: &Path, contents: &Contents<'_>) -> Result<()> {
     tensors::write(&folder.join(OPTIMISER), state.collect())?;
     if let Some(ema) = contents.ema {
         let mut means = ema.mean.iter();
-        let all = parameters.iter().map(|parameter| {
+        let sources = parameters.iter().map(|parameter| {
             match if parameter.is_trainable() { means.next() } else { None } {
                 Some(mean) => Source::shaped(parameter, mean),
                 None => Source::parameter(parameter),
             }
         });
-        tensors::write(&folder.join(EMA), all.collect())?;
+        tensors::write(&folder.join(EMA), sources.collect())?;
     }
     (contents.study)(folder)?;
     let state = serde_json::to_vec_pretty(contents.state).map_err(|e| {

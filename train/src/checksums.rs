@@ -11,7 +11,8 @@ use crate::checkpoint::write_file;
 use crate::error::{Result, TrainError};
 use crate::run_folder::INPUTS;
 
-/// The files that determine a run's predictions, for all studies, except its summary.
+/// Files with checksums, for all studies: those that determine a run's predictions. The summary
+/// comes in addition.
 const FILES: [&str; 11] = [
     WEIGHTS,
     RECIPE,
@@ -39,7 +40,7 @@ pub fn finish_run(run: &Path, summary: &impl Serialize) -> Result<()> {
     write_file(&path, &json)
 }
 
-/// Writes the checksums of a run's files.
+/// Writes the checksums of a run's files, and of its summary if it has one.
 ///
 /// # Errors
 /// [`TrainError::Io`]
@@ -53,6 +54,7 @@ pub fn write_checksums(run: &Path) -> Result<()> {
     write(run, summary)
 }
 
+/// Writes the list of checksums. `summary` is the summary's SHA-256; `None` without a summary.
 fn write(run: &Path, summary: Option<String>) -> Result<()> {
     let mut lines = String::new();
     for name in FILES {
@@ -77,6 +79,7 @@ mod tests {
 
     use super::*;
 
+    /// A finished run with dummy files.
     fn finished() -> tempfile::TempDir {
         let folder = tempfile::tempdir().expect("a folder");
         for name in [WEIGHTS, RECIPE, "config.json"] {
@@ -87,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flipped_byte_is_detected_in_every_file() {
+    fn a_flipped_bit_or_a_missing_file_is_detected() {
         let folder = finished();
         check_checksums(folder.path()).expect("whole");
         for name in [WEIGHTS, RECIPE, "config.json", SUMMARY, CHECKSUMS] {
@@ -114,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn other_folders_need_no_checksums() {
+    fn a_folder_without_a_run_needs_no_checksums() {
         let folder = tempfile::tempdir().expect("a folder");
         fs::write(folder.path().join(WEIGHTS), "weights").expect("written");
         check_checksums(folder.path()).expect("no checksums needed");

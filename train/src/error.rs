@@ -77,7 +77,7 @@ pub enum TrainError {
         run: PathBuf,
     },
 
-    /// The run's checkpoints are gone.
+    /// The run's checkpoints are missing.
     #[error(
         "{} holds a run without its checkpoints, so it cannot be resumed; restore the checkpoints, \
          or choose another folder",
@@ -99,7 +99,8 @@ pub enum TrainError {
         run: PathBuf,
     },
 
-    /// The trainer did not write this file, so it neither removes nor replaces it.
+    /// A file that the trainer did not write is in the way. The trainer neither removes nor
+    /// replaces it.
     #[error(
         "{} was not written by a run, so it is not removed; move it elsewhere, or choose another \
          folder",
@@ -130,9 +131,9 @@ pub enum TrainError {
         run: PathBuf,
         /// The first recipe line that differs.
         key: String,
-        /// Its value in the run folder.
+        /// The value in the run folder.
         was: String,
-        /// Its value now.
+        /// The value now.
         now: String,
     },
 
@@ -184,22 +185,26 @@ pub enum TrainError {
     #[error(
         "gradient check in phase `{phase}`: {}; freeze them with a [[group]] of rate 0, allow \
          them in [gradient_check], or fix the model",
-        found.iter().map(|(name, fault)| format!("`{name}`: {fault}")).collect::<Vec<_>>().join(", ")
+        faults
+            .iter()
+            .map(|(name, fault)| format!("`{name}`: {fault}"))
+            .collect::<Vec<_>>()
+            .join(", ")
     )]
     GradientCheck {
         /// The phase.
         phase: String,
         /// Each parameter with its fault.
-        found: Vec<(String, GradientFault)>,
+        faults: Vec<(String, GradientFault)>,
     },
 
     /// The loss or the gradients were not finite three times in a row.
     #[error(
-        "{what} in {in_a_row} steps in a row, up to step {step}; the same recipe fails there again: \
-         start a new run in another folder with a lower `optimiser.learning_rate` or a smaller \
-         `optimiser.clip_norm`{}",
-        match last_good {
-            Some(path) => format!("; the last good checkpoint is {}", path.display()),
+        "{what} in {consecutive_steps} steps in a row, up to step {step}; the same recipe fails there \
+         again: start a new run in another folder with a lower `optimiser.learning_rate` or a \
+         smaller `optimiser.clip_norm`{}",
+        match newest_checkpoint {
+            Some(path) => format!("; the newest checkpoint is {}", path.display()),
             None => String::new(),
         }
     )]
@@ -207,11 +212,11 @@ pub enum TrainError {
         /// The value that was not finite, with parameter names if known.
         what: String,
         /// The number of consecutive steps.
-        in_a_row: u32,
+        consecutive_steps: u32,
         /// The last of these steps.
         step: u64,
         /// The newest checkpoint; `None` before the first one.
-        last_good: Option<PathBuf>,
+        newest_checkpoint: Option<PathBuf>,
     },
 
     /// A frozen parameter changed: a bug in this toolkit or in the study.
@@ -237,7 +242,7 @@ pub enum TrainError {
         phase: String,
         /// The parameter.
         name: String,
-        /// Its shape.
+        /// The shape of the parameter.
         shape: Vec<usize>,
     },
 
@@ -251,10 +256,10 @@ pub enum TrainError {
     },
 
     /// The evaluation lacks the primary metric.
-    #[error("the evaluation has no metric `{wanted}`; it has {}", found.join(", "))]
+    #[error("the evaluation has no metric `{expected}`; it has {}", found.join(", "))]
     MissingMetric {
         /// The primary metric.
-        wanted: String,
+        expected: String,
         /// The metrics of the evaluation.
         found: Vec<String>,
     },
@@ -273,7 +278,7 @@ impl From<TextError> for TrainError {
 }
 
 impl From<InferError> for TrainError {
-    /// Errors of models, data and files keep their variant, whichever crate reports them.
+    /// Errors of models, data and files get the same variant as if this crate had reported them.
     fn from(error: InferError) -> Self {
         match error {
             InferError::Model(error) => Self::Model(error),
@@ -299,6 +304,7 @@ impl TrainError {
     }
 }
 
+/// The remedy for an I/O error, to append to its text; empty if none is known.
 fn remedy(error: &std::io::Error) -> &'static str {
     use std::io::ErrorKind;
     match error.kind() {

@@ -18,18 +18,18 @@ pub(crate) fn layer_rates(names: &[&str], decay: f64) -> Vec<f64> {
         }
     }
     let height_of = |stack: &str| stacks.iter().find(|(s, _)| *s == stack).map_or(0, |(_, h)| *h);
-    let height_beside = |name: &str| {
-        let shared =
+    let height_of_nearest_stack = |name: &str| {
+        let shared_levels =
             |stack: &str| name.split('.').zip(stack.split('.')).take_while(|(a, b)| a == b).count();
-        let nearest = stacks.iter().max_by_key(|(stack, height)| (shared(stack), *height));
+        let nearest = stacks.iter().max_by_key(|(stack, height)| (shared_levels(stack), *height));
         nearest.map_or(0, |(_, height)| *height)
     };
-    let depth = |name: &str| match numbered_level(name) {
+    let layers_below_top = |name: &str| match numbered_level(name) {
         Some((stack, layer)) => height_of(stack) - 1 - layer,
-        None if name.contains("embed") => height_beside(name),
+        None if name.contains("embed") => height_of_nearest_stack(name),
         None => 0,
     };
-    names.iter().map(|name| decay.powf(depth(name) as f64)).collect()
+    names.iter().map(|name| decay.powf(layers_below_top(name) as f64)).collect()
 }
 
 /// The path before the first numbered level, and the level's number; `None` without such a level.

@@ -1,6 +1,6 @@
 //! Optimisers: an update rule for each parameter. Results do not depend on the number of threads.
 //!
-//! A new rule is a file in `optimiser/` and a line in [`settings`].
+//! To add a rule, add its file in `optimiser/` and its line in [`settings`].
 
 mod adafactor;
 mod adamw;
@@ -37,13 +37,13 @@ pub struct Step {
     /// The learning rate and gradient scale.
     pub size: StepSize,
     /// The factor on the learning rate for this parameter, from groups and layer-wise decay.
-    pub rate: f64,
+    pub rate_factor: f64,
 }
 
 impl Step {
     /// The learning rate of the parameter.
     fn learning_rate(&self) -> f64 {
-        self.size.learning_rate * self.rate
+        self.size.learning_rate * self.rate_factor
     }
 }
 
@@ -80,13 +80,14 @@ pub struct RuleSet {
 impl RuleSet {
     /// The rule of the parameter with this path.
     pub fn rule_of(&self, path: &str) -> &RuleSettings {
-        let mut rules = self.by_pattern.iter().rev();
-        let found = rules.find(|(pattern, _)| path_matches(pattern.as_bytes(), path.as_bytes()));
-        found.map_or(&self.default, |(_, rule)| rule)
+        let mut last_first = self.by_pattern.iter().rev();
+        let matching =
+            last_first.find(|(pattern, _)| path_matches(pattern.as_bytes(), path.as_bytes()));
+        matching.map_or(&self.default, |(_, rule)| rule)
     }
 }
 
-/// The trainable parameters' update rules.
+/// The update rules of all trainable parameters, with their states.
 pub struct Optimiser {
     steps: u64,
     rules: Vec<ParameterRule>,
@@ -108,7 +109,7 @@ pub struct StateTensor<'a> {
 }
 
 impl Optimiser {
-    /// An optimiser with fresh state for the trainable parameters.
+    /// An optimiser for the trainable parameters, with initial state.
     pub fn new(rules: &RuleSet, parameters: &Parameters) -> Self {
         let rules = parameters.trainable().map(|parameter| ParameterRule {
             parameter: parameter.name().to_owned(),
@@ -117,8 +118,8 @@ impl Optimiser {
         Self { steps: 0, rules: rules.collect(), scratch: Vec::new() }
     }
 
-    /// Updates every trainable parameter that has a gradient. `rates` holds a learning-rate factor
-    /// for each parameter, in the order of [`Parameters::trainable`].
+    /// Updates every trainable parameter that has a gradient. `rate_factors` holds a factor on the
+    /// learning rate for each parameter, in the order of [`Parameters::trainable`].
     ///
     /// # Errors
     /// [`TrainError::Model`](crate::TrainError::Model) if a tensor operation fails.
@@ -126,19 +127,21 @@ impl Optimiser {
         &mut self,
         parameters: &Parameters,
         gradients: &Gradients,
-        rates: &[f64],
+        rate_factors: &[f64],
         size: StepSize,
     ) -> Result<()> {
         self.steps += 1;
-        let all = parameters.trainable().zip(&mut self.rules).zip(rates).enumerate();
-        for (index, ((parameter, ParameterRule { rule, .. }), rate)) in all {
+        let with_rules = parameters.trainable().zip(&mut self.rules).zip(rate_factors);
+        for (index, ((parameter, ParameterRule { rule, .. }), rate_factor)) in
+            with_rules.enumerate()
+        {
             let Some(gradient) = gradients.get(index) else { continue };
-            let step = Step { number: self.steps, size, rate: *rate };
-            let mut updated = Ok(());
+            let step = Step { number: self.steps, size, rate_factor: *rate_factor };
+            let mut result = Ok(());
             parameter.update(&mut |values| {
-                updated = rule.update(values, gradient, &step, &mut self.scratch);
+                result = rule.update(values, gradient, &step, &mut self.scratch);
             })?;
-            updated?;
+            result?;
         }
         Ok(())
     }
@@ -150,17 +153,17 @@ impl Optimiser {
 
     /// The state by name, in a fixed order.
     pub fn state(&self) -> Vec<StateTensor<'_>> {
-        let mut all = Vec::new();
+        let mut tensors = Vec::new();
         for ParameterRule { parameter, rule } in &self.rules {
             for (state, values) in rule.state() {
-                all.push(StateTensor { name: full_name(parameter, state), values });
+                tensors.push(StateTensor { name: full_name(parameter, state), values });
             }
         }
-        all
+        tensors
     }
 
-    /// Restores the state of a run that has done `steps` steps. `read` returns the state tensor
-    /// with a name and a length.
+    /// Restores the state after `steps` steps. `read(name, length)` returns the values of a state
+    /// tensor.
     ///
     /// # Errors
     /// The errors of `read`.
@@ -171,9 +174,9 @@ impl Optimiser {
     ) -> Result<()> {
         self.steps = steps;
         for ParameterRule { parameter, rule } in &mut self.rules {
-            let tensors: Vec<_> =
+            let state_lengths: Vec<_> =
                 rule.state().iter().map(|(state, values)| (*state, values.len())).collect();
-            for (state, length) in tensors {
+            for (state, length) in state_lengths {
                 rule.set_state(state, read(&full_name(parameter, state), length)?);
             }
         }
@@ -204,11 +207,11 @@ mod tests {
 
     #[test]
     fn the_last_matching_pattern_gives_the_rule() {
-        let of = |kind: &str| RuleSettings::of_kind(kind).expect("a rule");
-        let pattern = |pattern: &str, kind| (pattern.to_owned(), of(kind));
+        let default_rule = |kind: &str| RuleSettings::of_kind(kind).expect("a rule");
+        let pattern = |pattern: &str, kind| (pattern.to_owned(), default_rule(kind));
         let by_pattern =
             vec![pattern("head.**", "sgd"), pattern("**.bias", "lion"), pattern("x.*", "muon")];
-        let rules = RuleSet { default: of("adamw"), by_pattern };
+        let rules = RuleSet { default: default_rule("adamw"), by_pattern };
         for (path, kind) in [
             ("body.weight", "adamw"),
             ("head.weight", "sgd"),
@@ -216,7 +219,7 @@ mod tests {
             ("x.bias", "muon"),
             ("x.y.bias", "lion"),
         ] {
-            assert_eq!(*rules.rule_of(path), of(kind), "{path}");
+            assert_eq!(*rules.rule_of(path), default_rule(kind), "{path}");
         }
     }
 }

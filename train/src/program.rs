@@ -38,11 +38,11 @@ impl Program {
             Some(hash) => hash.clone(),
             None => {
                 // On Linux this is the running executable, even if the file was replaced meanwhile.
-                let own = Path::new("/proc/self/exe");
-                let path = if own.exists() {
-                    own.to_path_buf()
+                let proc_exe = Path::new("/proc/self/exe");
+                let path = if proc_exe.exists() {
+                    proc_exe.to_path_buf()
                 } else {
-                    std::env::current_exe().map_err(TrainError::io(own))?
+                    std::env::current_exe().map_err(TrainError::io(proc_exe))?
                 };
                 let (_, hash) = digest::of_file(&path).map_err(TrainError::io(&path))?;
                 HASH.get_or_init(|| hash).clone()
@@ -51,7 +51,7 @@ impl Program {
         Ok(Self { version: env!("CARGO_PKG_VERSION").to_owned(), sha256 })
     }
 
-    /// The programs that trained a run. Empty if its folder has no such list.
+    /// The programs that trained a run, oldest first. Empty if its folder has no such list.
     ///
     /// # Errors
     /// [`TrainError::Io`]; [`DataError::Malformed`]
@@ -72,18 +72,18 @@ impl Program {
         })
     }
 
-    /// Whether another build of the program trained any part of a run. Returns `false` for
-    /// a folder without a run.
+    /// Whether another build of the program trained any part of a run, or the run does not record
+    /// its programs. Returns `false` for a folder without a run.
     ///
     /// # Errors
-    /// [`TrainError::Recipe`] if another program trained it and `reuse` is `false`; the errors of
+    /// [`TrainError::Recipe`] if the result would be `true` and `reuse` is `false`; the errors of
     /// [`Program::of_run`].
     pub fn differs_from_running(run: &Path, reuse: bool) -> Result<bool> {
         let running = Self::running()?;
-        let found = Self::of_run(run)?;
-        let reason = match found.iter().find(|program| **program != running) {
+        let programs = Self::of_run(run)?;
+        let reason = match programs.iter().find(|program| **program != running) {
             Some(other) => format!("was trained by {other}"),
-            None if found.is_empty() && run.join(RECIPE).is_file() => {
+            None if programs.is_empty() && run.join(RECIPE).is_file() => {
                 "does not record which program trained it".to_owned()
             }
             None => return Ok(false),
@@ -99,9 +99,9 @@ impl Program {
     }
 
     /// Adds the running program to the list of a run, unless it is already the last in the list.
-    /// A run that `begins` gets a new list.
-    pub(crate) fn note_in(run: &Path, begins: bool) -> Result<()> {
-        let mut programs = if begins { Vec::new() } else { Self::of_run(run)? };
+    /// A new run gets a new list.
+    pub(crate) fn record_in(run: &Path, is_new_run: bool) -> Result<()> {
+        let mut programs = if is_new_run { Vec::new() } else { Self::of_run(run)? };
         let running = Self::running()?;
         if programs.last() == Some(&running) {
             return Ok(());

@@ -72,7 +72,7 @@ impl Recipe {
         Self::parse(builtin::read_built_in(name)?, name, options)
     }
 
-    /// Reads a recipe's text. `file` only appears in messages.
+    /// Reads a recipe's text. `file` only serves for error texts.
     ///
     /// # Errors
     /// [`TrainError::Recipe`].
@@ -183,8 +183,8 @@ impl Recipe {
         self.body.start.as_ref()
     }
 
-    /// Fills in the hash of the weights that the run starts from. Studies that support `[start]`
-    /// call it.
+    /// Fills in the SHA-256 of the weights in `[start]`, if the recipe has this table. Studies that
+    /// support `[start]` call it.
     ///
     /// # Errors
     /// [`TrainError::Io`] if the weights cannot be read, [`TrainError::Model`] if the file is not a
@@ -193,15 +193,15 @@ impl Recipe {
         let Some(start) = &self.body.start else { return Ok(()) };
         check_checksums(&start.run)?;
         let weights = start.weights();
-        let (_, found) = digest::of_file(&weights).map_err(TrainError::io(&weights))?;
-        if start.sha256.as_ref().is_some_and(|expected| *expected != found) {
-            let reason = format!("does not match {}, which has {found}", weights.display());
+        let (_, sha256) = digest::of_file(&weights).map_err(TrainError::io(&weights))?;
+        if start.sha256.as_ref().is_some_and(|expected| *expected != sha256) {
+            let reason = format!("does not match {}, which has {sha256}", weights.display());
             return Err(self.error("start.sha256", reason));
         }
         // Finds truncated files before the run folder is created.
         Weights::open(&weights)?;
         if let Some(start) = &mut self.body.start {
-            start.sha256 = Some(found);
+            start.sha256 = Some(sha256);
         }
         Ok(())
     }
@@ -261,21 +261,26 @@ impl Recipe {
         &self.check
     }
 
-    /// The recipe's own `[[group]]`s.
-    pub(crate) fn own_groups(&self) -> &[GroupSettings] {
+    /// The `[[group]]`s of the top level, which apply in every phase.
+    pub(crate) fn top_level_groups(&self) -> &[GroupSettings] {
         &self.body.group
     }
 
-    /// The parameter groups of a phase: the recipe's own, then the phase's.
+    /// The parameter groups of a phase: the groups of the top level, then those of the phase.
     pub fn groups(&self, phase: &Phase) -> Vec<ParameterGroup> {
-        let all = self.body.group.iter().chain(&phase.group);
-        all.map(|g| ParameterGroup { pattern: g.pattern.clone(), rate: g.rate }).collect()
+        let groups = self.body.group.iter().chain(&phase.group);
+        let parameter_group = |group: &GroupSettings| ParameterGroup {
+            pattern: group.pattern.clone(),
+            rate: group.rate,
+        };
+        groups.map(parameter_group).collect()
     }
 
     /// The update rules of a phase.
     pub fn rules(&self, phase: &Phase) -> RuleSet {
-        let all = self.body.group.iter().chain(&phase.group);
-        let with_rule = all.filter_map(|group| Some((group.pattern.clone(), group.rule.clone()?)));
+        let groups = self.body.group.iter().chain(&phase.group);
+        let with_rule =
+            groups.filter_map(|group| Some((group.pattern.clone(), group.rule.clone()?)));
         RuleSet { default: self.optimiser().rule.clone(), by_pattern: with_rule.collect() }
     }
 
@@ -323,6 +328,7 @@ pub(crate) fn identity(resolved: &str) -> String {
     toml::to_string(&table).unwrap_or_else(|_| resolved.to_owned())
 }
 
+/// Reads a table as the study's struct and replaces it by the table with defaults filled in.
 fn read_section<T: DeserializeOwned + Serialize>(
     document: &Document,
     path: &str,

@@ -1,7 +1,7 @@
-//! The interface of a study for the commands: `train`, `recipe`, `grid` and `explore` know a study
+//! The interface between studies and commands. `train`, `recipe`, `grid` and `explore` know a study
 //! only by this interface.
 //!
-//! A new study is a folder in `studies/` that implements [`StudyDefinition`], and a line in
+//! To add a study, implement [`StudyDefinition`] in a folder of `studies/` and add a line to
 //! [`studies::ALL`](crate::studies::ALL).
 
 use std::fmt;
@@ -19,16 +19,16 @@ use crate::trainer::RunOptions;
 
 /// A study, as commands see it.
 pub trait StudyDefinition: fmt::Debug + Sync {
-    /// The value of `study` in its recipes.
+    /// The value of `study` in the study's recipes.
     fn name(&self) -> &'static str;
 
-    /// The task or model that it trains, in one phrase for help texts.
+    /// The trained task or model, in one phrase for help texts.
     fn description(&self) -> &'static str;
 
-    /// Command lines that train it, for help texts.
+    /// Command lines that train the study, for help texts.
     fn examples(&self) -> &'static [&'static str];
 
-    /// The keys of its recipes, with types, defaults and descriptions.
+    /// The keys of the study's recipes, with types, defaults and descriptions.
     fn recipe_schema(&self) -> RecipeSchema;
 
     /// Reads and checks the study's own sections of a recipe, and fills in their defaults.
@@ -43,12 +43,12 @@ pub trait StudyDefinition: fmt::Debug + Sync {
     /// The errors of the study and of [`train`](crate::train), such as [`TrainError::Stopped`].
     fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<RunReport>;
 
-    /// Its ablations, for grids; `None` if it has none.
+    /// The study's ablations, for grids; `None` if it has none.
     fn ablations(&self) -> Option<&'static dyn AblationStudy> {
         None
     }
 
-    /// The tabs of the explorer that can show its finished runs.
+    /// The tabs of the explorer that can show the study's finished runs.
     fn explorer_tabs(&self) -> &'static [ExplorerTab] {
         &[]
     }
@@ -72,7 +72,7 @@ pub enum ExplorerTab {
 }
 
 impl ExplorerTab {
-    /// Its name in the explorer's page and requests.
+    /// The tab's name in the explorer's page and requests.
     pub fn name(self) -> &'static str {
         match self {
             Self::Answers => "answers",
@@ -114,16 +114,17 @@ impl RunReport {
 /// A line plot of measures, with their intervals.
 #[derive(Debug, Clone)]
 pub struct LinePlot {
-    /// Its file, relative to the run folder.
+    /// The file of the plot, relative to the run folder.
     pub file: PathBuf,
     /// The titles of the horizontal and the vertical axis.
     pub axes: [&'static str; 2],
-    /// The lines: names, and points in ascending order of the horizontal value.
+    /// The lines: names, and points in ascending order of the horizontal value. Each point is the
+    /// horizontal value and the measure.
     pub lines: Vec<(&'static str, Vec<(f64, Measure)>)>,
 }
 
-/// The last lines of a summary's text: the size of the run, its seed and recipe, and failures of
-/// `[check]`.
+/// The last lines of a summary's text: the size of the run (such as a number of steps), the seed,
+/// the start of the recipe's hash, and the failures of `[check]`.
 pub(crate) fn footer(size: &str, seed: u64, recipe_hash: &str, failures: &[String]) -> Vec<String> {
     let hash = recipe_hash.get(..12).unwrap_or(recipe_hash);
     let mut lines = vec![format!("{size}; seed {seed}; recipe {hash}")];
@@ -131,7 +132,7 @@ pub(crate) fn footer(size: &str, seed: u64, recipe_hash: &str, failures: &[Strin
     lines
 }
 
-/// Formats a measure with its 95 % interval, as `0.7656 [0.7291, 0.7980]`.
+/// Formats a measure with its 95 % interval, if it has one: `0.7656 [0.7291, 0.7980]`.
 pub fn format_measure(measure: &Measure) -> String {
     match measure.ci95 {
         Some([Some(low), Some(high)]) => format!("{:.4} [{low:.4}, {high:.4}]", measure.value),

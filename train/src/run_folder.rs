@@ -9,7 +9,7 @@
 //! 6. The run's recipe or inputs differ from the current ones: error.
 //! 7. Otherwise, continue from the newest intact checkpoint. If all are damaged: error.
 //!
-//! After an error, the folder is unchanged, including its lock file.
+//! After an error of rules 2 to 6, the folder is unchanged.
 
 mod own;
 
@@ -76,7 +76,7 @@ pub(crate) fn recipe_hash(run: &Path) -> Result<String> {
     Ok(read_summary::<Hashed>(&run.join(SUMMARY))?.recipe_hash)
 }
 
-/// A run's inputs other than its recipe (data rows, weights, tokenizer): names with SHA-256.
+/// A run's inputs other than its recipe (data rows, weights, tokenizer): names and SHA-256 hashes.
 pub type Inputs = BTreeMap<String, String>;
 
 /// A run folder. The process may write to it as long as it holds this value.
@@ -96,9 +96,16 @@ enum Start {
 }
 
 impl RunFolder {
-    /// Locks the folder for a run with this resolved recipe and these inputs.
+    /// Checks the folder by the rules of this module, locks it and removes temporary files of a
+    /// killed process. A new run gets its recipe, inputs and list of programs; a resumed run gets
+    /// an updated list of programs. `recipe` is the resolved recipe.
+    ///
+    /// # Errors
+    /// [`TrainError::NoRun`], [`TrainError::RunExists`], [`TrainError::CheckpointsGone`],
+    /// [`TrainError::RecipeChanged`], [`TrainError::InputChanged`]; [`TrainError::Locked`] if
+    /// another process writes to the folder; [`TrainError::Io`]
     pub(crate) fn open(path: &Path, resume: bool, recipe: &str, inputs: &Inputs) -> Result<Self> {
-        let given = (resume, recipe, inputs);
+        let run_settings = (resume, recipe, inputs);
         // The folder is checked twice. The first check leaves a rejected folder unchanged. The
         // second check runs under the lock, because another process may have started a run
         // meanwhile.
@@ -108,11 +115,11 @@ impl RunFolder {
             {
                 return Err(TrainError::Locked { run: path.to_path_buf(), holder });
             }
-            start_in(path, given)?;
+            start_in(path, run_settings)?;
         }
         durable::create_folder(path).map_err(TrainError::io(path))?;
         let lock = lock(path)?;
-        let start = start_in(path, given)?;
+        let start = start_in(path, run_settings)?;
         own::sweep(path)?;
         match start {
             Start::New => {
@@ -120,11 +127,11 @@ impl RunFolder {
                 let json = serde_json::to_vec_pretty(inputs)
                     .map_err(|error| TrainError::io(&inputs_path)(error.into()))?;
                 write_file(&inputs_path, &json)?;
-                Program::note_in(path, true)?;
+                Program::record_in(path, true)?;
                 // The recipe is written last, because it makes the folder a run folder.
                 write_file(&path.join(RECIPE), recipe.as_bytes())?;
             }
-            Start::Resumed => Program::note_in(path, false)?,
+            Start::Resumed => Program::record_in(path, false)?,
         }
         Ok(Self { path: path.to_path_buf(), inputs: inputs.clone(), _lock: lock })
     }
@@ -140,7 +147,8 @@ impl RunFolder {
     }
 }
 
-/// How a run with this recipe and these inputs starts in an existing folder. Changes no files.
+/// How a run with this recipe and these inputs starts in an existing folder, by the rules of this
+/// module. Changes no files.
 fn start_in(run: &Path, (resume, recipe, inputs): (bool, &str, &Inputs)) -> Result<Start> {
     let path = || run.to_path_buf();
     if own::is_unused(run)? {
@@ -208,8 +216,8 @@ pub(crate) fn open_lock(path: &Path) -> Result<File> {
 pub(crate) fn lock(run: &Path) -> Result<File> {
     let path = run.join(LOCK);
     let mut file = open_lock(&path)?;
-    let free = file.try_lock_exclusive().map_err(TrainError::io(&path))?;
-    if !free {
+    let is_acquired = file.try_lock_exclusive().map_err(TrainError::io(&path))?;
+    if !is_acquired {
         let holder = fs::read_to_string(&path).unwrap_or_default().trim().to_string();
         return Err(TrainError::Locked { run: run.to_path_buf(), holder });
     }
@@ -221,9 +229,9 @@ pub(crate) fn lock(run: &Path) -> Result<File> {
 /// Returns an error unless the run was started with these inputs.
 pub(crate) fn check_inputs(run: &Path, current: &Inputs) -> Result<()> {
     let path = run.join(INPUTS);
-    let before = fs::read(&path).map_err(TrainError::io(&path))?;
+    let json = fs::read(&path).map_err(TrainError::io(&path))?;
     let before: Inputs =
-        serde_json::from_slice(&before).map_err(|error| TrainError::io(&path)(error.into()))?;
+        serde_json::from_slice(&json).map_err(|error| TrainError::io(&path)(error.into()))?;
     let differs = |name: &&String| before.get(*name) != current.get(*name);
     match before.keys().chain(current.keys()).find(differs) {
         Some(name) => Err(TrainError::InputChanged { run: run.to_path_buf(), name: name.clone() }),
@@ -231,22 +239,28 @@ pub(crate) fn check_inputs(run: &Path, current: &Inputs) -> Result<()> {
     }
 }
 
+/// Returns an error with the first difference, unless the recipes have the same identity.
 fn check_recipe(run: &Path, before: &str, current: &str) -> Result<()> {
     let (before, current) = (&identity(before), &identity(current));
     if before == current {
         return Ok(());
     }
-    let missing = "nothing";
-    let differs = |from: &str, other: &str| {
-        let all: Vec<&str> = other.lines().collect();
-        from.lines().find(|line| !all.contains(line)).map(str::to_string)
+    let first_missing_line = |from: &str, in_other: &str| {
+        let lines: Vec<&str> = in_other.lines().collect();
+        from.lines().find(|line| !lines.contains(line)).map(str::to_string)
     };
-    let (old, new) = (differs(before, current), differs(current, before));
-    let line = old.as_ref().or(new.as_ref()).cloned().unwrap_or_default();
+    let old_line = first_missing_line(before, current);
+    let new_line = first_missing_line(current, before);
+    let line = old_line.as_ref().or(new_line.as_ref()).cloned().unwrap_or_default();
     let key = line.split('=').next().unwrap_or_default().trim().to_string();
     let value = |line: Option<String>| {
         let value = line.and_then(|line| Some(line.split_once('=')?.1.trim().to_string()));
-        value.unwrap_or_else(|| missing.to_string())
+        value.unwrap_or_else(|| "nothing".to_string())
     };
-    Err(TrainError::RecipeChanged { run: run.to_path_buf(), key, was: value(old), now: value(new) })
+    Err(TrainError::RecipeChanged {
+        run: run.to_path_buf(),
+        key,
+        was: value(old_line),
+        now: value(new_line),
+    })
 }

@@ -49,8 +49,9 @@ impl Default for Schedule {
 impl Schedule {
     /// The learning-rate factor at `step` (counted from 0) of a phase of `total` steps.
     ///
-    /// The warm-up rises to 1 in equal increments and reaches 1 at its last step. No step has a
-    /// learning rate of 0. A step after `total` counts as the last one.
+    /// The warm-up rises to 1 in equal increments and reaches 1 at its last step. No step of the
+    /// phase has factor 0. Linear and cosine: from step `total` on, the factor is
+    /// `final_fraction`.
     ///
     /// # Source
     /// Inverse square root: scenic `lr_schedules.py`, `sqrt(T) / sqrt(t + T − W)`.
@@ -59,35 +60,36 @@ impl Schedule {
         if step < warmup {
             return (step + 1) as f64 / warmup as f64;
         }
-        let after = (step - warmup) as f64;
-        let left = total.saturating_sub(warmup).max(1) as f64;
-        let done = (after / left).min(1.0);
-        let falling = match self.kind {
+        let steps_after_warmup = (step - warmup) as f64;
+        let decay_steps = total.saturating_sub(warmup).max(1) as f64;
+        let decayed_fraction = (steps_after_warmup / decay_steps).min(1.0);
+        let decay = match self.kind {
             Curve::Constant => return 1.0,
             Curve::InverseSqrt => {
                 let timescale = self.timescale as f64;
-                return (timescale / (after + timescale)).sqrt();
+                return (timescale / (steps_after_warmup + timescale)).sqrt();
             }
-            Curve::Linear => 1.0 - done,
-            Curve::Cosine => 0.5 * (1.0 + (std::f64::consts::PI * done).cos()),
+            Curve::Linear => 1.0 - decayed_fraction,
+            Curve::Cosine => 0.5 * (1.0 + (std::f64::consts::PI * decayed_fraction).cos()),
         };
-        self.final_fraction + (1.0 - self.final_fraction) * falling
+        self.final_fraction + (1.0 - self.final_fraction) * decay
     }
 
+    /// The number of warm-up steps in a phase of `total` steps.
     fn warmup_length(&self, total: u64) -> u64 {
         self.warmup_steps.unwrap_or((self.warmup_fraction * total as f64).round() as u64)
     }
 
     /// Returns an error if a setting is invalid.
     pub(crate) fn validate(&self) -> Result<(), &'static str> {
-        let share = |x: f64| (0.0..=1.0).contains(&x);
-        if !share(self.warmup_fraction) {
+        let is_fraction = |value: f64| (0.0..=1.0).contains(&value);
+        if !is_fraction(self.warmup_fraction) {
             return Err("`warmup_fraction` has to lie in [0, 1]");
         }
         if self.warmup_steps.is_some() && self.warmup_fraction > 0.0 {
             return Err("has both `warmup_fraction` and `warmup_steps`; give one");
         }
-        if !share(self.final_fraction) {
+        if !is_fraction(self.final_fraction) {
             return Err("`final_fraction` has to lie in [0, 1]");
         }
         if self.timescale == 0 {
@@ -101,8 +103,9 @@ impl Schedule {
 mod tests {
     use super::*;
 
+    /// The factors at these steps, rounded to six decimals.
     fn factors(schedule: &Schedule, steps: &[u64], total: u64) -> Vec<f64> {
-        let rounded = |x: f64| (x * 1e6).round() / 1e6;
+        let rounded = |factor: f64| (factor * 1e6).round() / 1e6;
         steps.iter().map(|step| rounded(schedule.factor(*step, total))).collect()
     }
 
@@ -118,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn cosine_is_half_way_at_the_middle() {
+    fn cosine_falls_from_1_over_one_half_at_the_middle_to_0() {
         let schedule = Schedule { kind: Curve::Cosine, ..Schedule::default() };
         assert_eq!(factors(&schedule, &[0, 25, 50, 100], 100), [1.0, 0.853553, 0.5, 0.0]);
     }

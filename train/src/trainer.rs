@@ -40,16 +40,17 @@ pub struct RunSummary {
     pub run: PathBuf,
     /// Steps over all phases, including the steps before the run was resumed.
     pub steps: u64,
-    /// The training loss of the last log line; `None` if there is none.
+    /// The training loss of the last phase's last log line; `None` if there is none.
     pub last_loss: Option<f64>,
     /// The last evaluation; `None` if there was none.
     pub last_evaluation: Option<Evaluation>,
-    /// The best value of the primary metric in the last phase, and the step of this evaluation.
+    /// The best value of the primary metric in the last phase, and the step of this evaluation;
+    /// `None` without an evaluation.
     pub best: Option<(f64, u64)>,
     /// The file of the final weights. With `evaluation.keep_best` they come from the best
     /// checkpoint, otherwise from the last one. With `[ema]` they are the averaged weights.
     pub weights: PathBuf,
-    /// The recipe's hash.
+    /// The SHA-256 of the resolved recipe.
     pub recipe_hash: String,
     /// The result of the recipe's `[check]`.
     pub check: CheckOutcome,
@@ -120,11 +121,11 @@ pub(crate) fn train_in<S: Study>(
     let mut warn = |error: &TrainError| {
         log::print(&format!("warning: {error}; trying the previous checkpoint"));
     };
-    let restored = checkpoints.newest_good(&mut warn)?;
+    let restored = checkpoints.newest_intact(&mut warn)?;
     let state = restored.as_ref().map_or_else(State::default, |(_, state)| state.clone());
     let best = state.best.filter(|_| recipe.evaluation().keep_best).map(|best| best.step);
     let newest = restored.as_ref().map(|(path, _)| path.as_path());
-    checkpoints.go_back(newest, best, recipe.checkpoint().keep)?;
+    checkpoints.reset_to(newest, best, recipe.checkpoint().keep)?;
     let mut session = Session {
         recipe,
         options,
@@ -140,19 +141,19 @@ pub(crate) fn train_in<S: Study>(
         state,
     };
     let mut checkpoint = restored.map(|(path, _)| path);
-    let mut before = None;
+    let mut previous_parameters = None;
     for phase in &recipe.phases()[session.state.phase..] {
         let mut run = match checkpoint.take() {
             Some(path) => PhaseRun::restore(&mut session, study, phase, &path)?,
-            None => PhaseRun::begin(&mut session, study, phase, before)?,
+            None => PhaseRun::begin(&mut session, study, phase, previous_parameters)?,
         };
         run.train()?;
-        before = Some(run.into_parameters());
+        previous_parameters = Some(run.into_parameters());
         if options.stop.is_requested() {
             // No checkpoint is written here, because the phase ended with one.
             let (run, step) = (folder.path().to_path_buf(), session.state.step);
             return Err(TrainError::Stopped { run, step });
         }
     }
-    finish::finish(&session, study, before.as_ref())
+    finish::finish(&session, study, previous_parameters.as_ref())
 }

@@ -60,16 +60,17 @@ files = ["model.safetensors"]
 "#;
 
 fn try_run(folder: &Path, set: &[&str], options: RunOptions) -> Result<ClipSummary, TrainError> {
-    let set = set.iter().map(|one| (*one).to_owned()).collect();
-    let options_of_recipe = RecipeOptions { tiny: false, set };
-    let mut recipe = Recipe::parse(RECIPE, Path::new("test.toml"), &options_of_recipe)?;
+    let set = set.iter().map(|setting| (*setting).to_owned()).collect();
+    let recipe_options = RecipeOptions { tiny: false, set };
+    let mut recipe = Recipe::parse(RECIPE, Path::new("test.toml"), &recipe_options)?;
     train_clip(&mut recipe, &RunOptions { run: folder.into(), quiet: true, ..options })
 }
 
+/// An augmented view of an image of the embedded world.
 fn view() -> RgbImage {
-    let all = images().unwrap();
+    let images = images().unwrap();
     let mut rng = ChaCha8Rng::seed_from_u64(5);
-    view_augmentation(30).apply(&all[100].image, &mut rng).unwrap()
+    view_augmentation(30).apply(&images[100].image, &mut rng).unwrap()
 }
 
 #[test]
@@ -102,8 +103,8 @@ fn names_are_learnt_and_the_run_is_an_image_encoder() {
     let vectors = encoder.encode(&[&prepared[0], &prepared[1]]).unwrap();
     let (of_file, of_memory) = vectors.split_at(384);
     assert_eq!(of_file, of_memory);
-    let length: f32 = of_file.iter().map(|value| value * value).sum();
-    assert!((length - 1.0).abs() < 1e-5, "{length}");
+    let squared_norm: f32 = of_file.iter().map(|value| value * value).sum();
+    assert!((squared_norm - 1.0).abs() < 1e-5, "{squared_norm}");
 
     // The temperature is not part of the published model.
     let weights = Weights::open(&run.join("model.safetensors")).unwrap();
@@ -143,7 +144,7 @@ fn a_crashed_run_resumes_to_the_same_bytes_on_any_number_of_threads() {
 }
 
 #[test]
-fn invalid_settings_are_named() {
+fn invalid_settings_are_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     for (set, expected) in [
         ("data.picture=3", "data.picture"),

@@ -1,5 +1,5 @@
-//! Compares the update rules with PyTorch and optax (`reference/optimisers.py`), and their results on
-//! different numbers of threads.
+//! Compares the update rules with PyTorch and optax (`reference/optimisers.py`), and their results
+//! on different numbers of threads.
 
 use candle_core::Tensor;
 use engram_models::gradients::Gradients;
@@ -15,10 +15,12 @@ const LEARNING_RATE: f64 = 0.01;
 
 type TestResult = Result<(), Box<dyn std::error::Error>>;
 
+/// Deterministic values from −0.5 to 0.5. `salt` selects the sequence.
 fn formula(count: usize, salt: usize) -> Vec<f32> {
     (0..count).map(|i| ((i * 7919 + salt * 104_729) % 1000) as f32 / 1000.0 - 0.5).collect()
 }
 
+/// The results of PyTorch and optax.
 fn expected() -> Value {
     serde_json::from_str(include_str!("reference/optimisers.json")).expect("the stored numbers")
 }
@@ -40,43 +42,46 @@ fn parameters(shapes: &[Vec<usize>]) -> Result<Parameters, Box<dyn std::error::E
     Ok(parameters)
 }
 
-/// Gradients by formula: the gradients of the sum of `parameter · gradient`.
+/// Fills in gradients from [`formula`]: the gradients of the sum of `parameter · gradient`.
 fn fill(gradients: &mut Gradients, parameters: &Parameters, step: usize) -> TestResult {
     gradients.clear();
     for (i, parameter) in parameters.iter().enumerate() {
         let tensor = parameter.tensor();
-        let wanted = formula(tensor.elem_count(), 17 * i + 100 * (step + 1));
-        let wanted = Tensor::from_vec(wanted, tensor.dims(), tensor.device())?;
-        gradients.backward(&(tensor * wanted)?.sum_all()?)?;
+        let gradient = formula(tensor.elem_count(), 17 * i + 100 * (step + 1));
+        let gradient = Tensor::from_vec(gradient, tensor.dims(), tensor.device())?;
+        gradients.backward(&(tensor * gradient)?.sum_all()?)?;
     }
     Ok(())
 }
 
-fn run(rule: &RuleSettings, clip: f64) -> Result<Parameters, Box<dyn std::error::Error>> {
+/// The parameters after the steps of the reference. `clip_norm` is 0 without clipping.
+fn run(rule: &RuleSettings, clip_norm: f64) -> Result<Parameters, Box<dyn std::error::Error>> {
     let expected = expected();
     let parameters = parameters(&shapes(&expected))?;
-    let rates: Vec<f64> = serde_json::from_value(expected["rates"].clone())?;
+    let rate_factors: Vec<f64> = serde_json::from_value(expected["rates"].clone())?;
     let mut gradients = Gradients::new(&parameters);
     let mut optimiser = Optimiser::new(&rules(rule), &parameters);
     for step in 0..expected["steps"].as_u64().expect("a count") as usize {
         fill(&mut gradients, &parameters, step)?;
         let norm = gradients.global_norm();
-        let gradient_scale = if clip > 0.0 { (clip / (norm + 1e-6)).min(1.0) } else { 1.0 };
+        let gradient_scale =
+            if clip_norm > 0.0 { (clip_norm / (norm + 1e-6)).min(1.0) } else { 1.0 };
         let size = StepSize { learning_rate: LEARNING_RATE, gradient_scale };
-        optimiser.step(&parameters, &gradients, &rates, size)?;
+        optimiser.step(&parameters, &gradients, &rate_factors, size)?;
     }
     Ok(parameters)
 }
 
-/// The largest difference from the stored elements.
+/// The largest difference from the stored elements and the stored means.
 fn difference(parameters: &Parameters, expected: &Value) -> f64 {
     let mut worst: f64 = 0.0;
     for (parameter, expected) in parameters.iter().zip(expected.as_array().expect("a list")) {
         let values = parameter.to_vec().expect("values");
         let indices = expected["indices"].as_array().expect("indices");
-        for (index, value) in indices.iter().zip(expected["values"].as_array().expect("values")) {
-            let found = f64::from(values[index.as_u64().expect("an index") as usize]);
-            worst = worst.max((found - value.as_f64().expect("a number")).abs());
+        for (index, expected) in indices.iter().zip(expected["values"].as_array().expect("values"))
+        {
+            let value = f64::from(values[index.as_u64().expect("an index") as usize]);
+            worst = worst.max((value - expected.as_f64().expect("a number")).abs());
         }
         let sum: f64 = values.iter().map(|v| f64::from(*v)).sum();
         let mean_error = (sum - expected["sum"].as_f64().expect("a sum")) / values.len() as f64;
@@ -128,7 +133,7 @@ fn muon(scale: MuonScale, nesterov: bool) -> RuleSettings {
 
 #[test]
 fn each_rule_equals_its_reference() -> TestResult {
-    for (name, rule, clip) in [
+    for (name, rule, clip_norm) in [
         ("adamw", adamw(), 0.0),
         ("adamw_clipped", adamw(), 1.5),
         ("adafactor", adafactor(0.002, 0.0), 0.0),
@@ -142,7 +147,7 @@ fn each_rule_equals_its_reference() -> TestResult {
         ("muon", muon(MuonScale::MatchAdamw, true), 0.0),
         ("muon_original", muon(MuonScale::Original, false), 0.0),
     ] {
-        let worst = difference(&run(&rule, clip)?, &expected()[name]);
+        let worst = difference(&run(&rule, clip_norm)?, &expected()[name]);
         assert!(worst < 1e-6, "{name} differs by {worst:e}");
     }
     let without_decay =
@@ -156,16 +161,16 @@ fn results_do_not_depend_on_the_thread_count() -> TestResult {
     let with_momentum = [adafactor(0.002, 0.9), sgd(0.9, true), rmsprop(0.9)];
     let defaults = RuleSettings::KINDS.iter().filter_map(|kind| RuleSettings::of_kind(kind));
     for rule in defaults.chain(with_momentum) {
-        let with = |threads| -> Result<Vec<Vec<u32>>, Box<dyn std::error::Error>> {
+        let bits_with = |threads| -> Result<Vec<Vec<u32>>, Box<dyn std::error::Error>> {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
-            let found = pool.install(|| run(&rule, 1.0).map_err(|e| e.to_string()))?;
+            let parameters = pool.install(|| run(&rule, 1.0).map_err(|e| e.to_string()))?;
             let bits = |p: &engram_models::params::Parameter| {
                 p.to_vec().map(|values| values.into_iter().map(f32::to_bits).collect())
             };
-            Ok(found.iter().map(bits).collect::<Result<_, _>>()?)
+            Ok(parameters.iter().map(bits).collect::<Result<_, _>>()?)
         };
-        assert_eq!(with(1)?, with(2)?);
-        assert_eq!(with(1)?, with(3)?);
+        assert_eq!(bits_with(1)?, bits_with(2)?);
+        assert_eq!(bits_with(1)?, bits_with(3)?);
     }
     Ok(())
 }
@@ -188,9 +193,8 @@ fn a_parameter_without_a_gradient_is_unchanged() -> TestResult {
     Ok(())
 }
 
-/// A resumed optimiser goes on with the same bytes.
 #[test]
-fn the_state_of_each_rule_is_restored() -> TestResult {
+fn a_restored_optimiser_of_each_rule_continues_with_the_same_values() -> TestResult {
     for kind in RuleSettings::KINDS {
         let rule = RuleSettings::of_kind(kind).expect("a known kind");
         let shapes = [vec![5], vec![7, 300], vec![130, 140]];
@@ -200,15 +204,15 @@ fn the_state_of_each_rule_is_restored() -> TestResult {
             let mut optimiser = Optimiser::new(&rules(&rule), &parameters);
             for step in 0..4 {
                 if resume {
-                    let mut fresh = Optimiser::new(&rules(&rule), &parameters);
+                    let mut restored = Optimiser::new(&rules(&rule), &parameters);
                     let state = optimiser.state();
-                    fresh.restore(optimiser.steps(), |name, length| {
+                    restored.restore(optimiser.steps(), |name, length| {
                         let tensor = state.iter().find(|tensor| tensor.name == name);
                         let values = tensor.expect("a state tensor").values.to_vec();
                         assert_eq!(values.len(), length, "{name}");
                         Ok(values)
                     })?;
-                    optimiser = fresh;
+                    optimiser = restored;
                 }
                 fill(&mut gradients, &parameters, step)?;
                 let size = StepSize { learning_rate: LEARNING_RATE, gradient_scale: 1.0 };

@@ -46,6 +46,7 @@ fn parse(text: &str, tiny: bool, set: &[&str]) -> Result<Recipe, String> {
     Recipe::parse(text, Path::new("recipe.toml"), &options).map_err(|e| e.to_string())
 }
 
+/// The error for the text with `from` replaced by `to`.
 fn error(from: &str, to: &str) -> String {
     assert!(TEXT.contains(from));
     parse(&TEXT.replace(from, to), false, &[]).map(|_| ()).expect_err("the recipe is wrong")
@@ -65,27 +66,27 @@ fn a_typo_is_named_with_its_line_and_the_nearest_key() {
         error("epochs = 3", "epoch = 3"),
         "recipe.toml:12: unknown key `epoch` in [phase]; did you mean `epochs`?"
     );
-    let found = error("epochs = 3", "epochs = 3\nzzzzzz = 1");
-    assert!(found.starts_with("recipe.toml:13: unknown key `zzzzzz`"), "{found}");
-    assert!(found.contains("the known keys are"), "{found}");
+    let message = error("epochs = 3", "epochs = 3\nzzzzzz = 1");
+    assert!(message.starts_with("recipe.toml:13: unknown key `zzzzzz`"), "{message}");
+    assert!(message.contains("the known keys are"), "{message}");
 }
 
 #[test]
-fn a_wrong_value_is_named_with_its_line() {
-    let found = error("0.01", "\"fast\"");
-    assert!(found.starts_with("recipe.toml:8: `optimiser.learning_rate`"), "{found}");
-    let found = error("0.01", "-0.01");
-    assert_eq!(found, "recipe.toml:8: `optimiser.learning_rate` has to be above 0");
-    let found = error("clip_norm = 0.5", "rule = { kind = \"adam\" }");
-    assert!(found.starts_with("recipe.toml:7:") && found.contains("adafactor"), "{found}");
-    let found = error("epochs = 3", "epochs = 3\nsteps = 3");
-    assert!(found.starts_with("recipe.toml:10: `phase.0` needs either"), "{found}");
-    let found = error("clip_norm = 0.5", "clip_norm = \"0.5");
-    assert!(found.starts_with("recipe.toml:7:"), "{found}");
+fn a_wrong_value_is_refused_with_its_line() {
+    let message = error("0.01", "\"fast\"");
+    assert!(message.starts_with("recipe.toml:8: `optimiser.learning_rate`"), "{message}");
+    let message = error("0.01", "-0.01");
+    assert_eq!(message, "recipe.toml:8: `optimiser.learning_rate` has to be above 0");
+    let message = error("clip_norm = 0.5", "rule = { kind = \"adam\" }");
+    assert!(message.starts_with("recipe.toml:7:") && message.contains("adafactor"), "{message}");
+    let message = error("epochs = 3", "epochs = 3\nsteps = 3");
+    assert!(message.starts_with("recipe.toml:10: `phase.0` needs either"), "{message}");
+    let message = error("clip_norm = 0.5", "clip_norm = \"0.5");
+    assert!(message.starts_with("recipe.toml:7:"), "{message}");
 }
 
 #[test]
-fn an_unusable_number_is_refused() {
+fn an_invalid_number_is_refused() {
     for path in [
         "evaluation.margin",
         "optimiser.rule.epsilon",
@@ -96,19 +97,19 @@ fn an_unusable_number_is_refused() {
     ] {
         for value in ["nan", "-0.5", "inf"] {
             let set = format!("{path}={value}");
-            let found = parse(TEXT, false, &[&set]).map(|_| ()).expect_err("a wrong number");
+            let message = parse(TEXT, false, &[&set]).map(|_| ()).expect_err("a wrong number");
             let start = format!("--set {set}: `{path}` has to be");
-            assert!(found.starts_with(&start), "{found}");
+            assert!(message.starts_with(&start), "{message}");
         }
     }
     for path in ["check.metric_value", "check.loss_at_most"] {
         let set = format!("{path}=nan");
-        let found = parse(TEXT, false, &[&set]).map(|_| ()).expect_err("no number");
-        assert_eq!(found, format!("--set {set}: `{path}` has to be a number"));
+        let message = parse(TEXT, false, &[&set]).map(|_| ()).expect_err("no number");
+        assert_eq!(message, format!("--set {set}: `{path}` has to be a number"));
     }
     let rule = "rule = { kind = \"adafactor\", decay_exponent = -1 }";
-    let found = error("clip_norm = 0.5", rule);
-    assert_eq!(found, "recipe.toml:7: `optimiser.rule.decay_exponent` has to be 0 or above");
+    let message = error("clip_norm = 0.5", rule);
+    assert_eq!(message, "recipe.toml:7: `optimiser.rule.decay_exponent` has to be 0 or above");
     assert!(parse(TEXT, false, &["check.metric_value=-1"]).is_ok());
     assert!(parse(TEXT, false, &["awp.match=[]"]).is_err_and(|e| e.contains("remove [awp]")));
 }
@@ -116,26 +117,29 @@ fn an_unusable_number_is_refused() {
 #[test]
 fn a_setting_of_another_update_rule_is_refused() -> Result<(), String> {
     let rule = |rule: &str| error("clip_norm = 0.5", rule);
-    let found = rule("rule = { kind = \"adamw\", momentum = 0.9 }");
+    let message = rule("rule = { kind = \"adamw\", momentum = 0.9 }");
     let expected = "recipe.toml:7: unknown key `momentum` in [optimiser.rule]; the known keys are \
                     betas, epsilon, weight_decay";
-    assert_eq!(found, expected);
+    assert_eq!(message, expected);
     let table = "[optimiser.rule]\nkind = \"sgd\"\nnesterv = true\n\n[[phase]]";
-    let found = error("[[phase]]", table);
+    let message = error("[[phase]]", table);
     let expected = "recipe.toml:12: unknown key `nesterv` in [optimiser.rule]; did you mean `nest";
-    assert!(found.starts_with(expected), "{found}");
-    let found = rule("rule = { kind = \"sgd\", momentum = \"high\" }");
-    assert!(found.starts_with("recipe.toml:7: `optimiser.rule.momentum`: invalid type"), "{found}");
-    let found = rule("rule = { kind = \"sgd\", momentum = 0, nesterov = true }");
-    assert_eq!(found, "recipe.toml:7: `optimiser.rule.nesterov` needs a momentum above 0");
-    let found = rule("rule = { kind = \"muon\", adamw = { betas = [0.9, 1.5] } }");
-    assert_eq!(found, "recipe.toml:7: `optimiser.rule.adamw.betas` has to lie in [0, 1)");
-    let found = rule("rule = \"sgd\"");
-    assert!(found.starts_with("recipe.toml:7: `optimiser.rule`: invalid type"), "{found}");
+    assert!(message.starts_with(expected), "{message}");
+    let message = rule("rule = { kind = \"sgd\", momentum = \"high\" }");
+    assert!(
+        message.starts_with("recipe.toml:7: `optimiser.rule.momentum`: invalid type"),
+        "{message}"
+    );
+    let message = rule("rule = { kind = \"sgd\", momentum = 0, nesterov = true }");
+    assert_eq!(message, "recipe.toml:7: `optimiser.rule.nesterov` needs a momentum above 0");
+    let message = rule("rule = { kind = \"muon\", adamw = { betas = [0.9, 1.5] } }");
+    assert_eq!(message, "recipe.toml:7: `optimiser.rule.adamw.betas` has to lie in [0, 1)");
+    let message = rule("rule = \"sgd\"");
+    assert!(message.starts_with("recipe.toml:7: `optimiser.rule`: invalid type"), "{message}");
     let set = ["optimiser.rule.kind=adafactor", "optimiser.rule.betas=[0.8, 0.9]"];
-    let found = parse(TEXT, false, &set).map(|_| ()).expect_err("betas are AdamW's");
+    let message = parse(TEXT, false, &set).map(|_| ()).expect_err("betas are AdamW's");
     let expected = "--set optimiser.rule.betas=[0.8, 0.9]: unknown key `betas` in";
-    assert!(found.starts_with(expected), "{found}");
+    assert!(message.starts_with(expected), "{message}");
     // Without a kind, the rule is AdamW.
     let recipe = parse(&TEXT.replace("clip_norm = 0.5", "rule.weight_decay = 0.5"), false, &[])?;
     assert!(
@@ -159,33 +163,33 @@ fn a_group_has_its_own_update_rule() -> Result<(), String> {
     let recipe = parse(&text, false, &[])?;
     let rules = recipe.rules(&recipe.phases()[0]);
     assert_eq!(rules.by_pattern.len(), 1);
-    let of = |path: &str| rules.rule_of(path);
-    assert!(matches!(of("embeddings.weight"), RuleSettings::Sgd(_)));
-    assert!(matches!(of("head.weight"), RuleSettings::Adamw(_)));
+    let rule_of = |path: &str| rules.rule_of(path);
+    assert!(matches!(rule_of("embeddings.weight"), RuleSettings::Sgd(_)));
+    assert!(matches!(rule_of("head.weight"), RuleSettings::Adamw(_)));
     let wrong = text.replace("kind = \"sgd\"", "kind = \"sgd\", weight_decay = -1");
-    let found = parse(&wrong, false, &[]).map(|_| ()).expect_err("a negative decay");
-    assert_eq!(found, "recipe.toml:17: `group.0.rule.weight_decay` has to be 0 or above");
+    let message = parse(&wrong, false, &[]).map(|_| ()).expect_err("a negative decay");
+    assert_eq!(message, "recipe.toml:17: `group.0.rule.weight_decay` has to be 0 or above");
     Ok(())
 }
 
 #[test]
 fn a_recipe_without_a_check_is_refused() {
-    let found = error("[check]\nfiles = [\"README.md\"]", "");
-    assert!(found.contains("`check` is missing"), "{found}");
-    let found = error("files = [\"README.md\"]", "tolerance = 0.1");
-    assert!(found.contains("`check` is empty"), "{found}");
+    let message = error("[check]\nfiles = [\"README.md\"]", "");
+    assert!(message.contains("`check` is missing"), "{message}");
+    let message = error("files = [\"README.md\"]", "tolerance = 0.1");
+    assert!(message.contains("`check` is empty"), "{message}");
 }
 
 #[test]
-fn a_section_of_the_study_is_checked_too() -> Result<(), String> {
+fn a_section_of_the_study_gets_defaults_and_is_checked() -> Result<(), String> {
     let mut recipe = parse(TEXT, false, &[])?;
     let data: Data = recipe.data().map_err(|e| e.to_string())?;
     assert_eq!(data, Data { folder: "data".to_string(), rows: 1000 });
     assert!(recipe.resolved().map_err(|e| e.to_string())?.contains("rows = 1000"));
     let mut recipe = parse(&TEXT.replace("folder =", "foldr ="), false, &[])?;
-    let found = recipe.data::<Data>().map_err(|e| e.to_string());
+    let message = recipe.data::<Data>().map_err(|e| e.to_string());
     assert_eq!(
-        found.expect_err("a typo"),
+        message.expect_err("a typo"),
         "recipe.toml:4: unknown key `foldr` in [data]; did you mean `folder`?"
     );
     Ok(())
@@ -219,35 +223,38 @@ fn assignments_override_tiny_and_tiny_overrides_the_recipe() -> Result<(), Strin
 
 #[test]
 fn a_wrong_assignment_is_named() {
-    let found = |set: &str| parse(TEXT, false, &[set]).map(|_| ()).expect_err("a wrong assignment");
+    let message =
+        |set: &str| parse(TEXT, false, &[set]).map(|_| ()).expect_err("a wrong assignment");
     assert_eq!(
-        found("optimiser.learning_rte=1"),
+        message("optimiser.learning_rte=1"),
         "--set optimiser.learning_rte=1: unknown key `learning_rte` in [optimiser]; \
          did you mean `learning_rate`?"
     );
     assert!(
-        found("optimiser.learning_rate=fast").starts_with("--set optimiser.learning_rate=fast:")
+        message("optimiser.learning_rate=fast").starts_with("--set optimiser.learning_rate=fast:")
     );
-    assert!(found("seed").contains("section.key=value"));
-    assert!(found("gruop.0.rate=1").ends_with("the recipe has no list `gruop`"));
-    assert!(found("study.name=1").contains("`study` is not a table of the recipe"));
-    assert!(found("phase.only=1").contains("`phase.0` is not a table of the recipe, or the path"));
+    assert!(message("seed").contains("section.key=value"));
+    assert!(message("gruop.0.rate=1").ends_with("the recipe has no list `gruop`"));
+    assert!(message("study.name=1").contains("`study` is not a table of the recipe"));
+    assert!(
+        message("phase.only=1").contains("`phase.0` is not a table of the recipe, or the path")
+    );
     assert_eq!(
-        found("phase.onyl.epochs=1"),
+        message("phase.onyl.epochs=1"),
         "--set phase.onyl.epochs=1: there is no `phase.onyl`; the names are only; \
          did you mean `only`?"
     );
-    assert!(found("phase.third.epochs=1").ends_with("no `phase.third`; the names are only"));
+    assert!(message("phase.third.epochs=1").ends_with("no `phase.third`; the names are only"));
     assert!(
-        found("phase.9.epochs=1").ends_with("no `phase.9`: `phase` has 1 entry, counted from 0")
+        message("phase.9.epochs=1").ends_with("no `phase.9`: `phase` has 1 entry, counted from 0")
     );
     let groups = TEXT.replace("[check]", "[[group]]\nmatch = \"**\"\nrate = 1\n\n[check]");
-    let found = parse(&groups, false, &["group.head.rate=1"]).map(|_| ()).expect_err("no name");
-    assert!(found.ends_with("have no names: write `group.0` for the first"), "{found}");
+    let message = parse(&groups, false, &["group.head.rate=1"]).map(|_| ()).expect_err("no name");
+    assert!(message.ends_with("have no names: write `group.0` for the first"), "{message}");
     // The entries of a list that an option sets belong to the option, not to the file.
     let set = "group=[{match=\"**\", rate=-1}]";
-    let found = parse(&groups, false, &[set]).map(|_| ()).expect_err("a wrong rate");
-    assert_eq!(found, format!("--set {set}: `group.0.rate` has to be 0 or above"));
+    let message = parse(&groups, false, &[set]).map(|_| ()).expect_err("a wrong rate");
+    assert_eq!(message, format!("--set {set}: `group.0.rate` has to be 0 or above"));
     let without_tiny = TEXT.split("[tiny]").next().expect("the text before it");
     assert!(parse(without_tiny, true, &[]).is_err_and(|e| e.contains("[tiny]")));
 }
@@ -284,7 +291,7 @@ fn variants_override_the_recipe_and_the_command_line_overrides_both() -> Result<
         let recipe = parse(&text, tiny, set)?;
         let resolved = recipe.resolved().map_err(|e| e.to_string())?;
         let again = parse(&resolved, false, &[])?;
-        let mut found = Vec::new();
+        let mut read_back = Vec::new();
         for recipe in [recipe, again] {
             let variants = recipe.variants().map_err(|e| e.to_string())?;
             assert_eq!(variants.len(), 2);
@@ -293,18 +300,19 @@ fn variants_override_the_recipe_and_the_command_line_overrides_both() -> Result<
             let data: Data = variant.recipe.data().map_err(|e| e.to_string())?;
             let phase = &variant.recipe.phases()[0];
             assert_eq!((variant.name.as_deref(), variant.weight), (Some("long"), 0.5));
-            found.push((phase.epochs, phase.learning_rate, data.rows));
+            read_back.push((phase.epochs, phase.learning_rate, data.rows));
         }
-        assert_eq!(found[0], found[1], "the resolved recipe is the same");
-        Ok(found[0])
+        assert_eq!(read_back[0], read_back[1], "the resolved recipe is the same");
+        Ok(read_back[0])
     };
     assert_eq!(second(false, &[])?, (Some(9), Some(0.5), 50));
     assert_eq!(second(true, &[])?, (Some(1), Some(0.5), 10));
     assert_eq!(second(false, &["phase.0.epochs=2"])?, (Some(2), Some(0.5), 50));
     assert_eq!(second(false, &["variant.long.phase.only.epochs=4"])?, (Some(4), Some(0.5), 50));
     assert_eq!(second(false, &["data={rows=7}"])?, (Some(9), Some(0.5), 7));
-    let none = parse(&text, false, &["variant=[]"])?.variants().map_err(|e| e.to_string())?;
-    assert_eq!((none.len(), none[0].name.as_deref()), (1, None));
+    let without_variants =
+        parse(&text, false, &["variant=[]"])?.variants().map_err(|e| e.to_string())?;
+    assert_eq!((without_variants.len(), without_variants[0].name.as_deref()), (1, None));
     Ok(())
 }
 
@@ -333,13 +341,13 @@ fn a_wrong_variant_is_named_with_its_line() {
 #[test]
 fn a_phase_of_0_steps_is_skipped() {
     let before = "[[phase]]\nname = \"before\"\nsteps = 5\n\n[[phase]]\nname = \"only\"";
-    let two = TEXT.replace("[[phase]]\nname = \"only\"", before);
-    let recipe = parse(&two, false, &["phase.before.steps=0"]).unwrap();
+    let two_phases = TEXT.replace("[[phase]]\nname = \"only\"", before);
+    let recipe = parse(&two_phases, false, &["phase.before.steps=0"]).unwrap();
     assert_eq!(recipe.phases().len(), 1);
     assert_eq!((recipe.phases()[0].name.as_str(), recipe.phases()[0].index), ("only", 0));
     assert!(!recipe.resolved().unwrap().contains("before"));
     // Errors in the other phase still have their line.
-    let wrong = two.replace("epochs = 3", "epochs = 3\nlearning_rate = -1.0");
+    let wrong = two_phases.replace("epochs = 3", "epochs = 3\nlearning_rate = -1.0");
     let error = parse(&wrong, false, &["phase.before.steps=0"]).unwrap_err();
     assert_eq!(error, "recipe.toml:17: `phase.0.learning_rate` has to be above 0");
     let error = parse(TEXT, false, &["phase.only.steps=0"]).unwrap_err();

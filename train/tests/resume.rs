@@ -11,7 +11,8 @@ use toy::{Breakage, Toy, lasting_files, train};
 
 const EMA_AND_AWP: [&str; 3] = ["ema.decay=0.9", "awp.start_epoch=1", "awp.epsilon=0.01"];
 
-fn whole(run: &Path, set: &[&str]) {
+/// Trains a run without an interruption.
+fn run_uninterrupted(run: &Path, set: &[&str]) {
     let summary = train(&mut Toy::default(), run, set, false).expect("an uninterrupted run");
     assert!(summary.check.passed());
     assert_eq!(summary.steps, 16);
@@ -38,12 +39,12 @@ fn assert_equal_runs(a: &Path, b: &Path) {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_bytes_and_another_does_not() {
+fn the_same_seed_gives_the_same_bytes_and_another_seed_does_not() {
     let folder = tempdir().expect("a temporary folder");
     let runs = ["a", "b", "c"].map(|name| folder.path().join(name));
-    whole(&runs[0], &[]);
-    whole(&runs[1], &[]);
-    whole(&runs[2], &["seed=8"]);
+    run_uninterrupted(&runs[0], &[]);
+    run_uninterrupted(&runs[1], &[]);
+    run_uninterrupted(&runs[2], &["seed=8"]);
     assert_equal_runs(&runs[0], &runs[1]);
     let metrics = |run: &Path| fs::read(run.join("metrics.jsonl")).expect("metrics");
     assert_ne!(metrics(&runs[0]), metrics(&runs[2]));
@@ -62,7 +63,7 @@ fn a_crashed_run_resumes_to_the_same_bytes() {
     ] {
         let folder = tempdir().expect("a temporary folder");
         let reference = folder.path().join("reference");
-        whole(&reference, set);
+        run_uninterrupted(&reference, set);
         for steps in [1, 4, 5, 7, 9, 10, 11, 13, 15] {
             let run = folder.path().join(format!("crashed-{steps}"));
             crash_and_resume(&run, set, &[steps]);
@@ -76,16 +77,16 @@ fn a_crashed_run_resumes_to_the_same_bytes() {
 
 /// A kill between the rename of a checkpoint and the pointer update, with half-written files.
 #[test]
-fn pointers_of_a_killed_run_are_corrected() {
+fn wrong_pointers_and_half_written_files_of_a_killed_run_are_repaired() {
     let folder = tempdir().expect("a temporary folder");
     for keep_best in ["evaluation.keep_best=true", "evaluation.keep_best=false"] {
         let [reference, run] =
             ["reference", "killed"].map(|n| folder.path().join(keep_best).join(n));
-        whole(&reference, &[keep_best]);
-        whole(&run, &[keep_best]);
+        run_uninterrupted(&reference, &[keep_best]);
+        run_uninterrupted(&run, &[keep_best]);
         fs::write(run.join("checkpoints/LATEST"), "step-00000001\n").expect("a file");
-        for left in [".recipe.toml.engram-Ab12Cd", "checkpoints/.LATEST.engram-zZ9aaa"] {
-            fs::write(run.join(left), "half").expect("a file");
+        for leftover in [".recipe.toml.engram-Ab12Cd", "checkpoints/.LATEST.engram-zZ9aaa"] {
+            fs::write(run.join(leftover), "half").expect("a file");
         }
         let unfinished = run.join("checkpoints/.step-00000017.engram-Ab12Cd");
         fs::create_dir(&unfinished).expect("a folder");
@@ -101,9 +102,9 @@ fn a_folder_is_reused_after_a_kill_at_its_first_file() {
     let folder = tempdir().expect("a temporary folder");
     let run = folder.path().join("run");
     let half = ".inputs.json.engram-Ab12Cd";
-    for (left, bytes, resume) in [(half, "half", true), ("inputs.json", "{}", false)] {
+    for (leftover, bytes, resume) in [(half, "half", true), ("inputs.json", "{}", false)] {
         fs::create_dir_all(&run).expect("a folder");
-        fs::write(run.join(left), bytes).expect("a file");
+        fs::write(run.join(leftover), bytes).expect("a file");
         train(&mut Toy::default(), &run, &[], resume).expect("a new run");
         assert!(!run.join(half).exists());
         fs::remove_dir_all(&run).expect("a folder");
@@ -120,7 +121,7 @@ fn a_folder_is_reused_after_a_kill_at_its_first_file() {
 fn a_run_without_its_checkpoints_is_not_restarted() {
     let folder = tempdir().expect("a temporary folder");
     let run = folder.path().join("run");
-    whole(&run, &[]);
+    run_uninterrupted(&run, &[]);
     let weights = fs::read(run.join("model.safetensors")).expect("weights");
     fs::remove_dir_all(run.join("checkpoints")).expect("checkpoints");
     for finished in [true, false] {
@@ -141,7 +142,7 @@ fn a_run_without_its_checkpoints_is_not_restarted() {
 fn a_crash_between_micro_batches_resumes_to_the_same_bytes() {
     let folder = tempdir().expect("a temporary folder");
     let reference = folder.path().join("reference");
-    whole(&reference, &[]);
+    run_uninterrupted(&reference, &[]);
     for crash in [0, 1, 9, 15, 22, 27] {
         let run = folder.path().join(format!("crash-{crash}"));
         let mut crashing =
@@ -154,13 +155,13 @@ fn a_crash_between_micro_batches_resumes_to_the_same_bytes() {
 }
 
 #[test]
-fn a_finished_run_resumes_to_itself() {
+fn resuming_a_finished_run_changes_no_file() {
     let folder = tempdir().expect("a temporary folder");
     let run = folder.path().join("run");
-    whole(&run, &[]);
+    run_uninterrupted(&run, &[]);
     let before = lasting_files(&run);
-    let again = train(&mut Toy::default(), &run, &[], true).expect("nothing to do");
-    assert!(again.last_loss.is_some() && again.best.is_some());
+    let summary = train(&mut Toy::default(), &run, &[], true).expect("nothing to do");
+    assert!(summary.last_loss.is_some() && summary.best.is_some());
     assert_eq!(before, lasting_files(&run));
 }
 
@@ -170,22 +171,23 @@ fn results_do_not_depend_on_the_thread_count() {
     let runs = [1, 2].map(|threads| {
         let run = folder.path().join(threads.to_string());
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
-        pool.install(|| whole(&run, &EMA_AND_AWP));
+        pool.install(|| run_uninterrupted(&run, &EMA_AND_AWP));
         run
     });
     assert_equal_runs(&runs[0], &runs[1]);
 }
 
+/// The folder of the newest checkpoint.
 fn newest_checkpoint(run: &Path) -> PathBuf {
     let pointer = fs::read_to_string(run.join("checkpoints/LATEST")).expect("the pointer");
     run.join("checkpoints").join(pointer.trim())
 }
 
 #[test]
-fn a_damaged_checkpoint_falls_back_to_the_one_before() {
+fn a_run_with_a_damaged_checkpoint_resumes_from_the_previous_one() {
     let folder = tempdir().expect("a temporary folder");
     let reference = folder.path().join("reference");
-    whole(&reference, &[]);
+    run_uninterrupted(&reference, &[]);
     for (i, damage) in ["cut", "flip", "no manifest", "lost file"].into_iter().enumerate() {
         let run = folder.path().join(format!("damaged-{i}"));
         train(&mut Toy::crashing(9), &run, &[], false).expect_err("a crash");
@@ -210,7 +212,7 @@ fn a_damaged_checkpoint_falls_back_to_the_one_before() {
 }
 
 #[test]
-fn damage_to_all_checkpoints_is_an_error_instead_of_a_new_run() {
+fn a_run_with_only_damaged_checkpoints_is_refused() {
     let folder = tempdir().expect("a temporary folder");
     let run = folder.path().join("run");
     train(&mut Toy::crashing(9), &run, &[], false).expect_err("a crash");
@@ -244,27 +246,27 @@ fn old_checkpoints_are_removed_and_the_best_is_kept() {
     assert_eq!(fs::read(&summary.weights).expect("weights"), fs::read(best).expect("the best"));
 }
 
-/// Everything in a folder, with the bytes of files.
-fn everything(folder: &Path) -> Vec<(PathBuf, Option<Vec<u8>>)> {
-    let (mut found, mut folders) = (Vec::new(), vec![folder.to_path_buf()]);
+/// All files and folders below a folder, with the bytes of files.
+fn all_entries(folder: &Path) -> Vec<(PathBuf, Option<Vec<u8>>)> {
+    let (mut entries, mut folders) = (Vec::new(), vec![folder.to_path_buf()]);
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).expect("a folder").flatten() {
             let path = entry.path();
-            found.push((path.clone(), fs::read(&path).ok()));
+            entries.push((path.clone(), fs::read(&path).ok()));
             if path.is_dir() {
                 folders.push(path);
             }
         }
     }
-    found.sort();
-    found
+    entries.sort();
+    entries
 }
 
 #[test]
 fn a_refused_folder_stays_unchanged() {
     let parent = tempdir().expect("a temporary folder");
     let whole_run = parent.path().join("whole");
-    whole(&whole_run, &[]);
+    run_uninterrupted(&whole_run, &[]);
     let files: [&[(&str, &str)]; 8] = [
         &[(".env.sample", "precious"), (".bashrc.backup", "precious"), ("notes.txt", "precious")],
         &[(".lock", "mine")],
@@ -282,19 +284,19 @@ fn a_refused_folder_stays_unchanged() {
             fs::create_dir_all(path.parent().expect("a folder")).expect("made");
             fs::write(path, bytes).expect("written");
         }
-        let before = everything(&folder);
+        let before = all_entries(&folder);
         for resume in [false, true] {
             let error = train(&mut Toy::default(), &folder, &[], resume).expect_err("no run");
             assert!(matches!(error, TrainError::NoRun { .. }), "{files:?}: {error}");
-            assert_eq!(everything(&folder), before);
+            assert_eq!(all_entries(&folder), before);
         }
     }
     // A run that is refused is unchanged, including the bytes of its lock file.
     fs::write(whole_run.join(".lock"), "1\n").expect("written");
-    let before = everything(&whole_run);
+    let before = all_entries(&whole_run);
     train(&mut Toy::default(), &whole_run, &[], false).expect_err("a run is there");
     train(&mut Toy::default(), &whole_run, &["seed=8"], true).expect_err("another recipe");
-    assert_eq!(everything(&whole_run), before);
+    assert_eq!(all_entries(&whole_run), before);
 }
 
 #[test]
@@ -309,8 +311,8 @@ fn only_temporary_files_of_the_run_are_removed() {
         "checkpoints/.unfinished-notes",
         "model.unfinished",
     ];
-    let swept = [".metrics.jsonl.engram-Ab12Cd", "checkpoints/.BEST.engram-Ab12Cd"];
-    for name in foreign.iter().chain(&swept) {
+    let temporary = [".metrics.jsonl.engram-Ab12Cd", "checkpoints/.BEST.engram-Ab12Cd"];
+    for name in foreign.iter().chain(&temporary) {
         fs::write(run.join(name), "precious").expect("written");
     }
     fs::create_dir(run.join("checkpoints/step-1")).expect("made");
@@ -319,26 +321,26 @@ fn only_temporary_files_of_the_run_are_removed() {
         assert_eq!(fs::read(run.join(name)).expect("there"), b"precious", "{name}");
     }
     assert!(run.join("checkpoints/step-1").is_dir());
-    assert!(swept.iter().all(|name| !run.join(name).exists()));
+    assert!(temporary.iter().all(|name| !run.join(name).exists()));
 }
 
 #[test]
-fn a_run_after_a_stop_request_resumes_to_the_same_bytes() {
+fn a_stopped_run_resumes_to_the_same_bytes() {
     for set in [&[][..], &EMA_AND_AWP, &["checkpoint.every_steps=0"]] {
         let folder = tempdir().expect("a temporary folder");
         let reference = folder.path().join("reference");
-        whole(&reference, set);
+        run_uninterrupted(&reference, set);
         // Stops during a step, and during the evaluation after a step.
         let at_loss = [0, 1, 6, 9, 12, 18, 27, 31].map(|loss| (Some(loss), None));
         let at_evaluation = [0, 1, 2, 3].map(|evaluation| (None, Some(evaluation)));
         for (number, (loss, evaluation)) in at_loss.into_iter().chain(at_evaluation).enumerate() {
             let run = folder.path().join(format!("stopped-{number}"));
-            let broken = Breakage {
+            let breakage = Breakage {
                 stop_at_loss: loss,
                 stop_at_evaluation: evaluation,
                 ..Breakage::default()
             };
-            let error = train(&mut Toy::broken(broken), &run, set, false);
+            let error = train(&mut Toy::broken(breakage), &run, set, false);
             let Err(TrainError::Stopped { step, .. }) = error else {
                 panic!("{loss:?} {evaluation:?}: {error:?}")
             };

@@ -1,5 +1,5 @@
-//! The REVEAL study on a small world: a run that crashes during a refresh, phases, models without memory
-//! or gate, evidence.
+//! The REVEAL study on a small world: a run that crashes during a refresh, phases, models without
+//! memory or gate, evidence.
 
 #![allow(clippy::unwrap_used)]
 
@@ -93,8 +93,8 @@ fn run(folder: &Path, set: &[&str], options: RunOptions) -> RevealSummary {
 
 fn try_run(folder: &Path, set: &[&str], options: RunOptions) -> Result<RevealSummary, TrainError> {
     let set = set.iter().map(|s| s.to_string()).collect();
-    let options_of_recipe = RecipeOptions { tiny: false, set };
-    let mut recipe = Recipe::parse(RECIPE, Path::new("test.toml"), &options_of_recipe).unwrap();
+    let recipe_options = RecipeOptions { tiny: false, set };
+    let mut recipe = Recipe::parse(RECIPE, Path::new("test.toml"), &recipe_options).unwrap();
     let options = RunOptions { run: folder.to_path_buf(), quiet: true, ..options };
     train_reveal(&mut recipe, &options)
 }
@@ -128,7 +128,7 @@ fn a_run_that_crashes_during_a_refresh_resumes_to_the_same_bytes() {
             assert!(read(&whole) == read(&crashed), "{file} differs after a crash at {step}");
         }
         // Compared as text: recall@10 of four entries is NaN.
-        let metrics = [&resumed, &summary].map(|one| serde_json::to_string(&one.metrics).unwrap());
+        let metrics = [&resumed, &summary].map(|run| serde_json::to_string(&run.metrics).unwrap());
         assert_eq!(metrics[0], metrics[1]);
     }
 }
@@ -160,9 +160,9 @@ fn with_causes(error: &dyn std::error::Error) -> String {
 }
 
 #[test]
-fn unusable_settings_are_refused_with_their_line() {
+fn invalid_settings_are_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
-    for (set, named) in [
+    for (set, expected) in [
         ("phase.fine-tune.feed.own_knowledge=1.5", "own_knowledge"),
         ("phase.fine-tune.feed.temperature=0", "temperature"),
         ("phase.images.feed.batch=1", "batch"),
@@ -181,13 +181,13 @@ fn unusable_settings_are_refused_with_their_line() {
         let options = RunOptions { run: run.clone(), quiet: true, ..RunOptions::default() };
         let error = train_reveal(&mut recipe, &options).unwrap_err();
         let message = with_causes(&error);
-        assert!(message.contains(named), "{set}: {message}");
+        assert!(message.contains(expected), "{set}: {message}");
         let _ = std::fs::remove_dir_all(&run);
     }
 }
 
 #[test]
-fn credit_orders_entries_and_curves_have_areas() {
+fn entries_are_ordered_by_credit_and_curves_have_areas() {
     let credit = [vec![0.1, -0.2], vec![1.0, 0.5], vec![0.0, 0.3]];
     assert_eq!(order(&credit), [1, 2, 0]);
     assert_eq!(area(&[0.0, -1.0, -3.0]), -1.25);
@@ -195,31 +195,33 @@ fn credit_orders_entries_and_curves_have_areas() {
 }
 
 #[test]
-fn a_run_starts_from_the_weights_of_another() {
+fn a_run_starts_from_the_weights_of_another_run() {
     let folder = tempfile::tempdir().unwrap();
     let before = folder.path().join("before");
     run(&before, &["phase.fine-tune.steps=0"], RunOptions::default());
     let start = format!("start.run={}", before.display());
-    let rest = [start.as_str(), "phase.images.steps=0", "phase.warm-start.steps=0"];
+    let later_phases = [start.as_str(), "phase.images.steps=0", "phase.warm-start.steps=0"];
     let after = folder.path().join("after");
-    let summary = run(&after, &rest, RunOptions::default());
+    let summary = run(&after, &later_phases, RunOptions::default());
     assert_eq!(summary.steps, 12);
     let recipe = std::fs::read_to_string(after.join("recipe.toml")).unwrap();
     assert!(recipe.contains("sha256 = \"") && !recipe.contains("warm-start"), "{recipe}");
     // With a negligible step, the weights stay equal.
-    let still =
-        [rest.as_slice(), &["optimiser.learning_rate=1e-30", "optimiser.rule.weight_decay=0"]];
-    let still_run = folder.path().join("still");
-    run(&still_run, &still.concat(), RunOptions::default());
+    let negligible_step = [
+        later_phases.as_slice(),
+        &["optimiser.learning_rate=1e-30", "optimiser.rule.weight_decay=0"],
+    ];
+    let unchanged_run = folder.path().join("unchanged");
+    run(&unchanged_run, &negligible_step.concat(), RunOptions::default());
     let weights = |run: &Path| std::fs::read(run.join("model.safetensors")).unwrap();
-    assert!(weights(&still_run) == weights(&before) && weights(&after) != weights(&before));
+    assert!(weights(&unchanged_run) == weights(&before) && weights(&after) != weights(&before));
 
     // A run in `[start]` may be moved before the run is resumed.
     let moved = folder.path().join("moved");
     std::fs::rename(&before, &moved).unwrap();
-    let again = format!("start.run={}", folder.path().join("./moved").display());
-    let again = [&[again.as_str()], &rest[1..]].concat();
-    let resumed = run(&after, &again, RunOptions { resume: true, ..RunOptions::default() });
+    let moved_start = format!("start.run={}", folder.path().join("./moved").display());
+    let moved_set = [&[moved_start.as_str()], &later_phases[1..]].concat();
+    let resumed = run(&after, &moved_set, RunOptions { resume: true, ..RunOptions::default() });
     assert_eq!(resumed.recipe_hash, summary.recipe_hash);
     std::fs::rename(&moved, &before).unwrap();
 
@@ -227,7 +229,7 @@ fn a_run_starts_from_the_weights_of_another() {
     std::fs::create_dir(&cut).unwrap();
     std::fs::write(cut.join("model.safetensors"), &weights(&before)[..5_000]).unwrap();
     let cut = format!("start.run={}", cut.display());
-    for (set, named) in [
+    for (set, expected) in [
         (cut.as_str(), "cut/model.safetensors"),
         ("start.sha256=abc", "does not match"),
         ("start.run=nowhere", "nowhere/model.safetensors"),
@@ -235,15 +237,19 @@ fn a_run_starts_from_the_weights_of_another() {
         ("data.vocabulary=280", "has other tokens"),
         ("start.steps=3", "unknown key `steps`"),
     ] {
-        let all = [rest.as_slice(), &[set]].concat().iter().map(|set| (*set).to_owned()).collect();
-        let options = RecipeOptions { tiny: false, set: all };
+        let settings = [later_phases.as_slice(), &[set]]
+            .concat()
+            .iter()
+            .map(|set| (*set).to_owned())
+            .collect();
+        let options = RecipeOptions { tiny: false, set: settings };
         let run = folder.path().join("refused");
-        let options_of_run = RunOptions { run: run.clone(), quiet: true, ..RunOptions::default() };
+        let run_options = RunOptions { run: run.clone(), quiet: true, ..RunOptions::default() };
         let recipe = Recipe::parse(RECIPE, Path::new("test.toml"), &options);
         let error =
-            recipe.and_then(|mut recipe| train_reveal(&mut recipe, &options_of_run)).unwrap_err();
+            recipe.and_then(|mut recipe| train_reveal(&mut recipe, &run_options)).unwrap_err();
         let message = with_causes(&error);
-        assert!(message.contains(named), "{message}");
+        assert!(message.contains(expected), "{message}");
         // Faults of the file itself are found before the run folder is created.
         assert!(!set.starts_with("start.") || !run.exists(), "{set}");
         let _ = std::fs::remove_dir_all(&run);
@@ -303,7 +309,7 @@ source = "vqa"
 "#;
 
 #[test]
-fn a_grid_shares_phases_and_resumes() {
+fn a_grid_shares_phases_trains_nothing_twice_and_refuses_invalid_files() {
     let folder = tempfile::tempdir().unwrap();
     let grid =
         |text: &str| Grid::parse(text, Path::new("grid.toml"), RECIPE, Path::new("test.toml"), ALL);
@@ -314,34 +320,40 @@ fn a_grid_shares_phases_and_resumes() {
         reuse: false,
         stop: Stop::default(),
     };
-    let mut begun = Vec::new();
+    let mut started = Vec::new();
     let whole = grid(GRID).unwrap();
     let report: GridReport =
-        run_grid(&whole, &options, &mut |progress| begun.push(progress.clone())).unwrap();
+        run_grid(&whole, &options, &mut |progress| started.push(progress.clone())).unwrap();
     // Six runs per seed: two runs of shared phases (one for the configuration without a gate), and
     // four configurations.
-    assert_eq!(begun.len(), 12);
-    assert_eq!((begun[0].runs_left, begun[0].time_left), (begun.len(), None));
-    let last = begun.last().unwrap();
+    assert_eq!(started.len(), 12);
+    assert_eq!((started[0].runs_left, started[0].time_left), (started.len(), None));
+    let last = started.last().unwrap();
     assert!(last.runs_left == 1 && last.time_left.is_some());
-    let tested =
+    let test_answers =
         |name: &str| TestAnswer::read(&folder.path().join("seed-1").join(name).join("test.jsonl"));
-    let (main, alone) = (tested("main").unwrap(), tested("eval-k-0").unwrap());
-    assert!(main.iter().all(|one| one.retrieved.len() == 10) && alone.len() == main.len());
-    assert!(alone.iter().all(|one| one.retrieved.is_empty()));
+    let (main, without_memory) = (test_answers("main").unwrap(), test_answers("eval-k-0").unwrap());
+    assert!(
+        main.iter().all(|answer| answer.retrieved.len() == 10)
+            && without_memory.len() == main.len()
+    );
+    assert!(without_memory.iter().all(|answer| answer.retrieved.is_empty()));
     let source_of = |id: &i64| {
         let question = main.iter().find(|question| question.entry == Some(*id));
         question.and_then(|question| question.source.as_deref())
     };
-    let left = tested("only-pairs").unwrap();
-    assert!(left.iter().all(|one| one.retrieved.len() == 10));
+    let only_pairs = test_answers("only-pairs").unwrap();
+    assert!(only_pairs.iter().all(|answer| answer.retrieved.len() == 10));
     let sources: Vec<&str> =
-        left.iter().flat_map(|one| &one.retrieved).filter_map(source_of).collect();
+        only_pairs.iter().flat_map(|answer| &answer.retrieved).filter_map(source_of).collect();
     assert!(!sources.is_empty() && sources.iter().all(|source| *source == "pairs"));
     assert!(
-        main.iter().flat_map(|one| &one.retrieved).filter_map(source_of).any(|one| one != "pairs")
+        main.iter()
+            .flat_map(|answer| &answer.retrieved)
+            .filter_map(source_of)
+            .any(|source| source != "pairs")
     );
-    assert!(tested("k-2").unwrap().iter().all(|one| one.retrieved.len() == 2));
+    assert!(test_answers("k-2").unwrap().iter().all(|answer| answer.retrieved.len() == 2));
 
     // Runs with other seeds get the same tasks.
     let needles = |seed: u64| {
@@ -349,12 +361,12 @@ fn a_grid_shares_phases_and_resumes() {
         RevealSummary::read(&run).unwrap().needles.remove(0)
     };
     let needles = [needles(1), needles(2)];
-    for found in &needles {
-        let right = found.tasks.iter().filter(|task| task.correct).count();
-        assert_eq!(found.accuracy.value, right as f64 / found.accuracy.n as f64);
+    for metrics in &needles {
+        let num_correct = metrics.tasks.iter().filter(|task| task.correct).count();
+        assert_eq!(metrics.accuracy.value, num_correct as f64 / metrics.accuracy.n as f64);
     }
-    let tasks = needles.map(|found| {
-        found.tasks.into_iter().map(|task| (task.id, task.needles)).collect::<Vec<_>>()
+    let tasks = needles.map(|metrics| {
+        metrics.tasks.into_iter().map(|task| (task.id, task.needles)).collect::<Vec<_>>()
     });
     assert!(tasks[0].len() == 100 && tasks[0] == tasks[1]);
 
@@ -365,7 +377,11 @@ fn a_grid_shares_phases_and_resumes() {
     let vqa = report.claim("test.vqa").unwrap();
     assert!(vqa.values[0].value > 0.0 && vqa.values[1].value == 0.0, "{vqa:?}");
     assert_eq!(vqa.difference.value, vqa.values[0].value);
-    let k_2 = report.configurations.iter().find(|one| one.settings.name == "k-2").unwrap();
+    let k_2 = report
+        .configurations
+        .iter()
+        .find(|configuration| configuration.settings.name == "k-2")
+        .unwrap();
     assert!(
         k_2.metric("recall_at_10").unwrap().value.is_nan()
             && k_2.metric("recall_at_1").unwrap().value.is_finite()
@@ -381,13 +397,14 @@ fn a_grid_shares_phases_and_resumes() {
     assert!(report.to_html().contains("<svg"));
 
     // Nothing runs twice, and the results are the same.
-    begun.clear();
-    let again = run_grid(&whole, &options, &mut |progress| begun.push(progress.clone())).unwrap();
+    started.clear();
+    let repeated =
+        run_grid(&whole, &options, &mut |progress| started.push(progress.clone())).unwrap();
     let json = |report: &GridReport| serde_json::to_value(report).unwrap();
-    assert!(begun.is_empty() && json(&again) == json(&report));
-    assert!(json(&again)["configurations"][3]["metrics"][2]["value"].is_null());
-    let read: GridReport = serde_json::from_value(json(&again)).unwrap();
-    assert_eq!(json(&read), json(&again));
+    assert!(started.is_empty() && json(&repeated) == json(&report));
+    assert!(json(&repeated)["configurations"][3]["metrics"][2]["value"].is_null());
+    let read: GridReport = serde_json::from_value(json(&repeated)).unwrap();
+    assert_eq!(json(&read), json(&repeated));
     // The same holds for another spelling of the folder.
     let spelled = GridOptions { out: folder.path().join("seed-1/.."), ..options.clone() };
     run_grid(&whole, &spelled, &mut |progress| panic!("{progress:?}")).unwrap();
@@ -397,8 +414,8 @@ fn a_grid_shares_phases_and_resumes() {
     assert_eq!(k_2[0]["programs"][0], json(&report)["program"]);
     assert!(k_2[0]["recipe_hash"] != k_2[1]["recipe_hash"]);
     let programs = folder.path().join("seed-2/k-2/programs.json");
-    let own = std::fs::read_to_string(&programs).unwrap();
-    std::fs::write(&programs, own.replace("\"sha256\": \"", "\"sha256\": \"0")).unwrap();
+    let original = std::fs::read_to_string(&programs).unwrap();
+    std::fs::write(&programs, original.replace("\"sha256\": \"", "\"sha256\": \"0")).unwrap();
     let error = run_grid(&whole, &options, &mut |_| {}).unwrap_err().to_string();
     assert!(
         error.contains("seed-2/k-2: was trained by engram") && error.contains("--reuse"),
@@ -413,18 +430,18 @@ fn a_grid_shares_phases_and_resumes() {
     std::fs::remove_file(&programs).unwrap();
     let error = run_grid(&whole, &options, &mut |_| {}).unwrap_err().to_string();
     assert!(error.contains("does not record which program"), "{error}");
-    std::fs::write(&programs, own).unwrap();
+    std::fs::write(&programs, original).unwrap();
 
     let other = whole.clone().with_settings(&["batch.examples=4".to_owned()]).unwrap();
     let other = other.select(&["cold-start"]);
     assert_eq!(other.configurations().len(), 2);
-    let cold = grid(&GRID.replace("main = \"main\"", "main = \"cold-start\"")).unwrap();
-    let cold =
-        cold.with_settings(&["batch.examples=4".to_owned()]).unwrap().select(&["cold-start"]);
-    let error = run_grid(&cold, &options, &mut |_| {}).unwrap_err().to_string();
+    let cold_start = grid(&GRID.replace("main = \"main\"", "main = \"cold-start\"")).unwrap();
+    let cold_start =
+        cold_start.with_settings(&["batch.examples=4".to_owned()]).unwrap().select(&["cold-start"]);
+    let error = run_grid(&cold_start, &options, &mut |_| {}).unwrap_err().to_string();
     assert!(error.contains("cold-start: has a finished run with other settings"), "{error}");
 
-    for (was, is, named) in [
+    for (old, new, expected) in [
         ("k = 0", "kk = 0", "grid.toml:11: unknown key `kk`"),
         ("run_of = \"main\"\nk", "run_of = \"k-2\"\nk", "grid.toml:11: `run_of` names `k-2`"),
         ("run_of = \"main\"\nk", "k", "grid.toml:11: `k` needs `run_of`"),
@@ -468,9 +485,9 @@ fn a_grid_shares_phases_and_resumes() {
         ),
         ("memory.k=2", "data.entries=['x']", "grid.toml:21: configuration `k-2`: test.toml"),
     ] {
-        assert!(GRID.contains(was), "{was}");
-        let error = grid(&GRID.replacen(was, is, 1)).unwrap_err().to_string();
-        assert!(error.contains(named), "{error}");
+        assert!(GRID.contains(old), "{old}");
+        let error = grid(&GRID.replacen(old, new, 1)).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
     }
 }
 
@@ -492,9 +509,9 @@ fn a_configuration_is_evaluated_after_its_memory_was_removed() {
     let weights = std::fs::read(seed.join("k-2/model.safetensors")).unwrap();
     // An added configuration evaluates a run that finished earlier.
     let added = "[[configuration]]\nname = \"k-2-again\"\nrun_of = \"k-2\"\nk = 2\n\n[[claim]]";
-    let more = grid(&GRID.replacen("[[claim]]", added, 1)).unwrap().select(&["k-2-again"]);
-    assert_eq!(more.configurations().len(), 3);
-    run_grid(&more, &options, &mut |progress| panic!("{progress:?}")).unwrap();
+    let extended_grid = grid(&GRID.replacen("[[claim]]", added, 1)).unwrap().select(&["k-2-again"]);
+    assert_eq!(extended_grid.configurations().len(), 3);
+    run_grid(&extended_grid, &options, &mut |progress| panic!("{progress:?}")).unwrap();
     let read = |name: &str| std::fs::read(seed.join(name).join("test.jsonl")).unwrap();
     assert!(read("k-2-again") == read("k-2"), "the re-encoded memory gives other answers");
     assert!(weights == std::fs::read(seed.join("k-2/model.safetensors")).unwrap());

@@ -19,13 +19,14 @@ use files::{NUM_IMAGES, RECIPE, data_of, write};
 use image::{Rgb, RgbImage};
 use serde_json::{Value, json};
 
+/// Loads a corpus of 8 × 8 images.
 fn load(data: &RevealData) -> Result<Corpus, String> {
     assert_eq!(data.first_invalid_key(), None);
     load_corpus(data, 8, squared(8)).map_err(|error| error.to_string())
 }
 
 #[test]
-fn a_csv_of_captions_has_splits() {
+fn a_csv_of_captions_is_read_by_split() {
     let folder = tempfile::tempdir().unwrap();
     let mut data = data_of(folder.path());
     let split = |image: usize| ["train", "train", "val", "test"][image % 4];
@@ -60,10 +61,11 @@ fn no_text_about_a_held_out_image_is_in_the_memory_or_in_training() {
     // A description and a question for each image of a split.
     let counts = [count(&corpus.train), count(&corpus.validation), count(&corpus.test)];
     assert_eq!(counts, [20, 8, 12]);
-    let of = |list: &[engram_infer::reveal::corpus::Example]| -> HashSet<String> {
+    let documents_of = |list: &[engram_infer::reveal::corpus::Example]| -> HashSet<String> {
         list.iter().filter_map(|example| example.document.clone()).collect()
     };
-    let (train, validation, test) = (of(&corpus.train), of(&corpus.validation), of(&corpus.test));
+    let (train, validation, test) =
+        (documents_of(&corpus.train), documents_of(&corpus.validation), documents_of(&corpus.test));
     assert!(train.is_disjoint(&test) && train.is_disjoint(&validation));
     assert!(test.is_disjoint(&validation));
     let held_out: HashSet<&String> = validation.union(&test).collect();
@@ -96,8 +98,8 @@ fn no_text_about_a_held_out_image_is_in_the_memory_or_in_training() {
     }
     assert!(matches!(corpus.metric_kinds[..], [MetricKind::Captions, MetricKind::Aokvqa(_)]));
     // The same files and seed give the same splits; another seed gives other splits.
-    assert_eq!(of(&load(&data).unwrap().test), test);
-    assert_ne!(of(&load(&RevealData { world_seed: 2, ..data }).unwrap().test), test);
+    assert_eq!(documents_of(&load(&data).unwrap().test), test);
+    assert_ne!(documents_of(&load(&RevealData { world_seed: 2, ..data }).unwrap().test), test);
 }
 
 #[test]
@@ -105,16 +107,16 @@ fn views_depend_on_their_number_and_not_on_the_cache() {
     let folder = tempfile::tempdir().unwrap();
     let data = data_of(folder.path());
     let corpus = load(&data).unwrap();
-    let small = load(&RevealData { image_cache_mib: 0, ..data }).unwrap();
+    let uncached = load(&RevealData { image_cache_mib: 0, ..data }).unwrap();
     let requested = [(0, 0), (0, 20), (0, 21), (3, 20)];
     let views = corpus.images.pixels(&requested).unwrap();
-    assert_eq!(views, small.images.pixels(&requested).unwrap());
+    assert_eq!(views, uncached.images.pixels(&requested).unwrap());
     assert_eq!(views, corpus.images.pixels(&requested).unwrap());
     let views: Vec<&[f32]> = views.chunks(3 * 8 * 8).collect();
     assert_eq!(views.len(), 4);
-    for (i, one) in views.iter().enumerate() {
-        assert!(views[i + 1..].iter().all(|other| one != other), "view {i}");
-        assert!(one.iter().all(|value| (-1.0..=1.0).contains(value)));
+    for (i, view) in views.iter().enumerate() {
+        assert!(views[i + 1..].iter().all(|other| view != other), "view {i}");
+        assert!(view.iter().all(|value| (-1.0..=1.0).contains(value)));
     }
 }
 
@@ -158,7 +160,7 @@ fn missing_and_broken_images_are_named_and_counted() {
     let counts = [&corpus.train, &corpus.validation, &corpus.test].map(Vec::len);
     assert_eq!(counts, [9, 4, 6]);
     let note = "1 of 20 described images skipped";
-    assert!(corpus.notes.iter().any(|one| one == note), "{:?}", corpus.notes);
+    assert!(corpus.notes.iter().any(|existing| existing == note), "{:?}", corpus.notes);
 }
 
 /// The documents of the examples in each split.
@@ -201,12 +203,12 @@ fn captions_without_descriptions_follow_the_split_of_their_file() {
 fn copies_of_an_image_get_one_split() {
     use engram_data::world::questions::Split;
     let folder = tempfile::tempdir().unwrap();
-    let at = folder.path();
-    let mut data = data_of(at);
+    let path = folder.path();
+    let mut data = data_of(path);
     data.captions[0].source = None;
     // Each even image is a copy of the next odd one.
     for i in (0..NUM_IMAGES).step_by(2) {
-        let name = |i: usize| at.join(format!("images/{i}.png"));
+        let name = |i: usize| path.join(format!("images/{i}.png"));
         fs::copy(name(i + 1), name(i)).unwrap();
     }
     let corpus = load(&data).unwrap();
@@ -231,20 +233,20 @@ fn copies_of_an_image_get_one_split() {
     assert_eq!(corpus.training_images.len(), 5);
 
     // Other paths to a file, as entries may have them.
-    let mut data = data_of(at);
+    let mut data = data_of(path);
     data.captions.clear();
-    let absolute = at.canonicalize().unwrap().join("images");
+    let absolute = path.canonicalize().unwrap().join("images");
     let lines = (0..NUM_IMAGES).flat_map(|i| {
         [format!("./images/{i}.png"), format!("{}/{i}.png", absolute.display())].map(|image| {
             let line = json!({"source": "web", "image": image, "text": format!("web {i}")});
             format!("{line}\n")
         })
     });
-    fs::write(at.join("entries.jsonl"), lines.collect::<String>()).unwrap();
+    fs::write(path.join("entries.jsonl"), lines.collect::<String>()).unwrap();
     for missing in [false, true] {
         if missing {
             // Missing images are identified by their paths.
-            fs::remove_file(at.join("images/0.png")).unwrap();
+            fs::remove_file(path.join("images/0.png")).unwrap();
             data.on_bad_image = OnBadImage::TextOnly;
         }
         let corpus = load(&data).unwrap();
@@ -257,23 +259,23 @@ fn copies_of_an_image_get_one_split() {
     let questions = json!([{"question_id": "q1", "image_id": 1, "question": "what?",
         "choices": ["a", "b"], "correct_choice_idx": 0, "difficult_direct_answer": false,
         "direct_answers": ["a"]}]);
-    let mut data = data_of(at);
-    fs::copy(at.join("images/1.png"), at.join("images/0.png")).unwrap();
-    write(at, "aokvqa.json", &questions);
+    let mut data = data_of(path);
+    fs::copy(path.join("images/1.png"), path.join("images/0.png")).unwrap();
+    write(path, "aokvqa.json", &questions);
     let caption = json!({"images": [{"id": 0, "file_name": "0.png"}],
         "annotations": [{"id": 0, "image_id": 0, "caption": "nought"}]});
-    write(at, "captions.json", &caption);
+    write(path, "captions.json", &caption);
     (data.captions[0].split, data.questions[0].split) = (Some(Split::Train), Some(Split::Test));
     let message = load(&data).err().unwrap();
     assert!(
         message.contains("image 1: has the split test, but captions.json gives image 0"),
         "{message}"
     );
-    assert!(message.contains(&format!("{}", at.join("aokvqa.json").display())), "{message}");
+    assert!(message.contains(&format!("{}", path.join("aokvqa.json").display())), "{message}");
 }
 
 #[test]
-fn ids_of_entries_do_not_overflow() {
+fn missing_ids_are_filled_in_and_ids_do_not_overflow() {
     let folder = tempfile::tempdir().unwrap();
     let data = data_of(folder.path());
     let write = |lines: &str| fs::write(folder.path().join("entries.jsonl"), lines).unwrap();
@@ -297,11 +299,11 @@ fn training_retrieves_no_entry_of_the_examples_document() {
     use engram_train::studies::reveal::study::RevealStudy;
     let folder = tempfile::tempdir().unwrap();
     let data = data_of(folder.path());
-    let all = load(&data).unwrap().items.len();
+    let num_items = load(&data).unwrap().items.len();
     let recipe = Recipe::parse(RECIPE, Path::new("recipe.toml"), &RecipeOptions::default());
     let batch = recipe.unwrap().batch().clone();
     // Retrieval returns every entry that is not excluded.
-    let memory = RevealMemory { k: all, reencoded_fraction: 0.0, ..RevealMemory::default() };
+    let memory = RevealMemory { k: num_items, reencoded_fraction: 0.0, ..RevealMemory::default() };
     let model = RevealModel { image_size: 8, ..RevealModel::default() };
     let feed = RevealFeed::default();
     let run = folder.path().join("run");
@@ -313,7 +315,7 @@ fn training_retrieves_no_entry_of_the_examples_document() {
     let (retriever, _writer) =
         Retriever::build(&run, &model, corpus, sequencer, &Stop::default()).unwrap();
     let first = &corpus.train[0];
-    let second = corpus.train.iter().find(|one| one.document != first.document).unwrap();
+    let second = corpus.train.iter().find(|example| example.document != first.document).unwrap();
     let examples = [first, second];
     let texts = examples.map(|example| sequencer.asked(example).unwrap());
     let views = examples.map(|example| example.image.map(|image| (image, 0)));
@@ -322,22 +324,23 @@ fn training_retrieves_no_entry_of_the_examples_document() {
     let documents = examples.map(|example| example.document.as_deref());
     let batch_targets = BatchTargets {
         targets: &targets,
-        own: &[None; 2],
-        replaced: &[false; 2],
-        documents: &documents,
+        own_entries: &[None; 2],
+        reads_own_entry: &[false; 2],
+        excluded_documents: &documents,
     };
     let forward = study.forward(&model, Some(&retriever));
     let losses = losses(&forward, &input, batch_targets, &feed, &Mode::evaluate()).unwrap();
-    let found = losses.parts.iter().find(|(name, _)| name == "distinct_retrieved").unwrap().1;
-    let own =
+    let distinct_fraction =
+        losses.parts.iter().find(|(name, _)| name == "distinct_retrieved").unwrap().1;
+    let of_examples =
         corpus.items.iter().filter(|item| documents.contains(&item.entry.document.as_deref()));
     // Each entry is retrieved twice, and entries about the examples' own images once.
-    assert_eq!(found, all as f64 / (2 * all - own.count()) as f64);
-    assert!(found > 0.5);
+    assert_eq!(distinct_fraction, num_items as f64 / (2 * num_items - of_examples.count()) as f64);
+    assert!(distinct_fraction > 0.5);
 }
 
 #[test]
-fn data_that_cannot_be_evaluated_is_refused_before_training() {
+fn invalid_references_are_refused_before_training() {
     let folder = tempfile::tempdir().unwrap();
     data_of(folder.path());
     let path = folder.path().join("aokvqa.json");
@@ -363,7 +366,7 @@ fn data_that_cannot_be_evaluated_is_refused_before_training() {
 }
 
 #[test]
-fn faults_of_entries_are_reported_with_their_line() {
+fn invalid_entries_and_empty_sources_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let data = data_of(folder.path());
     for (line, parts) in [
@@ -387,19 +390,19 @@ fn faults_of_entries_are_reported_with_their_line() {
     fs::write(folder.path().join("entries.jsonl"), "\n").unwrap();
     let message = load(&data).err().unwrap();
     assert!(message.contains("entries.jsonl: is an empty source"), "{message}");
-    let mut other = data_of(folder.path());
-    other.without_sources = vec!["wikidata".into()];
-    let message = load(&other).err().unwrap();
+    let mut changed = data_of(folder.path());
+    changed.without_sources = vec!["wikidata".into()];
+    let message = load(&changed).err().unwrap();
     assert!(message.contains("`wikidata`; choose from web, captions, questions"), "{message}");
     // A source is also empty if all its images are held out.
-    other.without_sources.clear();
-    other.questions[0].split = Some(Split::Test);
-    let message = load(&other).err().unwrap();
+    changed.without_sources.clear();
+    changed.questions[0].split = Some(Split::Test);
+    let message = load(&changed).err().unwrap();
     assert!(message.contains("the source `captions` is an empty source"), "{message}");
 }
 
 #[test]
-fn an_image_with_two_splits_is_refused() {
+fn an_image_with_two_splits_or_two_caption_files_is_refused() {
     use engram_data::world::questions::Split;
     let folder = tempfile::tempdir().unwrap();
     let mut data = data_of(folder.path());

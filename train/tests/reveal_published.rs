@@ -44,11 +44,11 @@ fn the_recipes_of_published_sizes_have_those_sizes() {
             Reveal::new(&config, &builder).unwrap();
             let parameters = builder.finish().unwrap();
             for group in recipe.groups(phase) {
-                let named = |name: &str| {
+                let matches = |name: &str| {
                     engram_models::params::path_matches(group.pattern.as_bytes(), name.as_bytes())
                 };
-                let any = parameters.iter().any(|one| named(one.name()));
-                assert!(any, "{name}, {}: {}", phase.name, group.pattern);
+                let has_match = parameters.iter().any(|parameter| matches(parameter.name()));
+                assert!(has_match, "{name}, {}: {}", phase.name, group.pattern);
             }
         }
     }
@@ -59,9 +59,9 @@ fn published_folders(folder: &Path) {
     use engram_models::params::ParameterBuilder;
     use engram_models::t5::{T5, T5Config};
     use engram_models::vit::{ViT, ViTConfig};
-    let tokens = T5Tokenizer::train((0..9).map(|i| format!("number {i} one two")), 60).unwrap();
+    let tokenizer = T5Tokenizer::train((0..9).map(|i| format!("number {i} one two")), 60).unwrap();
     let t5 = T5Config {
-        vocab_size: tokens.vocabulary() + 5,
+        vocab_size: tokenizer.vocabulary() + 5,
         d_model: 8,
         d_kv: 4,
         d_ff: 12,
@@ -84,17 +84,17 @@ fn published_folders(folder: &Path) {
     ViT::new(&vit, &builders[1]).unwrap();
     let configs = [serde_json::to_value(&t5).unwrap(), serde_json::to_value(&vit).unwrap()];
     for ((kind, mut config), builder) in ["t5", "vit"].into_iter().zip(configs).zip(&builders) {
-        let own = folder.join(kind);
-        fs::create_dir(&own).unwrap();
+        let model_folder = folder.join(kind);
+        fs::create_dir(&model_folder).unwrap();
         config["model_type"] = kind.into();
         // Published files lack this key.
         config.as_object_mut().unwrap().remove("class_token");
-        write(&own, "config.json", &config);
+        write(&model_folder, "config.json", &config);
         let parameters = builder.finish().unwrap();
-        let named = parameters.iter().map(|one| (one.name(), one.tensor()));
-        engram_models::weights::save(&own.join("model.safetensors"), named).unwrap();
+        let tensors = parameters.iter().map(|parameter| (parameter.name(), parameter.tensor()));
+        engram_models::weights::save(&model_folder.join("model.safetensors"), tensors).unwrap();
     }
-    fs::write(folder.join("t5/tokenizer.json"), tokens.json().unwrap()).unwrap();
+    fs::write(folder.join("t5/tokenizer.json"), tokenizer.json().unwrap()).unwrap();
     let processor = json!({"size": {"height": 8, "width": 8}, "resample": 2,
         "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]});
     write(&folder.join("vit"), "preprocessor_config.json", &processor);
@@ -120,50 +120,50 @@ fn train_from(folder: &Path, t5: &str, vit: &str) -> Result<RevealSummary, Strin
 #[test]
 fn a_run_starts_from_folders_of_published_weights() {
     let folder = tempfile::tempdir().unwrap();
-    let at = folder.path();
-    data_of(at);
-    published_folders(at);
-    let summary = train_from(at, "t5", "vit").unwrap();
+    let path = folder.path();
+    data_of(path);
+    published_folders(path);
+    let summary = train_from(path, "t5", "vit").unwrap();
     assert_eq!(summary.steps, 1);
     // There is no note about random weights.
     assert_eq!(summary.notes, ["6 entries about held-out images skipped"]);
-    let run = at.join("run");
+    let run = path.join("run");
     let read = |path: &Path| fs::read(path).unwrap();
     let processor = "preprocessor_config.json";
-    assert_eq!(read(&run.join(processor)), read(&at.join("vit").join(processor)));
+    assert_eq!(read(&run.join(processor)), read(&path.join("vit").join(processor)));
     // The step is too small to change any value other than 0.
     let weights = Weights::open(&run.join("model.safetensors")).unwrap();
-    let of = |weights: &Weights, name: &str, shape: &[usize]| {
+    let values_of = |weights: &Weights, name: &str, shape: &[usize]| {
         let tensor = weights.get(name, shape, candle_core::DType::F32, &candle_core::Device::Cpu);
         tensor.unwrap().flatten_all().unwrap().to_vec1::<f32>().unwrap()
     };
-    let (t5, vit) = (at.join("t5/model.safetensors"), at.join("vit/model.safetensors"));
+    let (t5, vit) = (path.join("t5/model.safetensors"), path.join("vit/model.safetensors"));
     let (t5, vit) = (Weights::open(&t5).unwrap(), Weights::open(&vit).unwrap());
     let name = "encoder.block.2.layer.0.SelfAttention.q.weight";
-    assert_eq!(of(&weights, name, &[8, 8]), of(&t5, name, &[8, 8]));
+    assert_eq!(values_of(&weights, name, &[8, 8]), values_of(&t5, name, &[8, 8]));
     let name = "encoder.layer.1.intermediate.dense.weight";
-    let ours = format!("image_encoder.{name}");
-    assert_eq!(of(&weights, &ours, &[12, 8]), of(&vit, name, &[12, 8]));
+    let run_name = format!("image_encoder.{name}");
+    assert_eq!(values_of(&weights, &run_name, &[12, 8]), values_of(&vit, name, &[12, 8]));
     let model: Value = serde_json::from_slice(&read(&run.join("model.json"))).unwrap();
     assert_eq!(model["frozen_image_layers"], 1);
     let tokenizer = |path: &Path| -> Value { serde_json::from_slice(&read(path)).unwrap() };
     assert_eq!(
         tokenizer(&run.join("tokenizer.json"))["model"],
-        tokenizer(&at.join("t5/tokenizer.json"))["model"]
+        tokenizer(&path.join("t5/tokenizer.json"))["model"]
     );
 
     // A missing file, or a file of another kind, is named.
     fs::remove_dir_all(&run).unwrap();
-    for (t5, vit, named) in [
+    for (t5, vit, expected) in [
         ("vit", "vit", "vit/config.json"),
         ("t5", "t5", "t5/config.json"),
         ("nowhere", "vit", "nowhere"),
         ("hf://a/b/c", "vit", "does not name a model"),
     ] {
-        let message = train_from(at, t5, vit).unwrap_err();
-        assert!(message.contains(named), "{t5}, {vit}: {message}");
+        let message = train_from(path, t5, vit).unwrap_err();
+        assert!(message.contains(expected), "{t5}, {vit}: {message}");
     }
-    fs::remove_file(at.join("t5/tokenizer.json")).unwrap();
-    let message = train_from(at, "t5", "vit").unwrap_err();
+    fs::remove_file(path.join("t5/tokenizer.json")).unwrap();
+    let message = train_from(path, "t5", "vit").unwrap_err();
     assert!(message.contains("tokenizer.json"), "{message}");
 }

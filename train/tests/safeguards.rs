@@ -9,6 +9,7 @@ use engram_train::TrainError;
 use tempfile::tempdir;
 use toy::{Breakage, Toy, lasting_files, train};
 
+/// Trains a study with a fault. Returns the result and the folder that contains the run.
 fn broken(breakage: Breakage) -> (Result<engram_train::RunSummary, TrainError>, tempfile::TempDir) {
     let folder = tempdir().expect("a temporary folder");
     let result = train(&mut Toy::broken(breakage), &folder.path().join("run"), &[], false);
@@ -33,7 +34,7 @@ fn a_recipe_may_allow_a_parameter_without_a_gradient() {
 
 #[test]
 fn an_unmatched_pattern_is_an_error_with_location_and_nearest_name() {
-    let refused = |set: &str| {
+    let error_of = |set: &str| {
         let folder = tempdir().expect("a temporary folder");
         let run = folder.path().join("run");
         let error = train(&mut Toy::default(), &run, &[set], false);
@@ -45,7 +46,7 @@ fn an_unmatched_pattern_is_an_error_with_location_and_nearest_name() {
         (r#"gradient_check.allow=["body.*", "hed.**"]"#, "gradient_check.allow.1"),
         (r#"awp.match=["hed.**"]"#, "awp.match.0"),
     ] {
-        let error = refused(set);
+        let error = error_of(set);
         let start = format!("--set {set}: `{path}` is `hed.**`, which matches none of the 4");
         assert!(
             error.starts_with(&start) && error.contains("most similar name is `head."),
@@ -67,12 +68,12 @@ fn frozen_parameters_keep_their_bytes_and_changing_them_is_an_error() {
         tensor.and_then(|t| Ok(t.flatten_all()?.to_vec1()?)).expect("the tensor")
     };
     // With `keep = 2`, these checkpoints remain. Both are from phase two.
-    let both = |name: &str, shape: &[usize]| {
+    let before_and_after = |name: &str, shape: &[usize]| {
         (values("00000015", name, shape), values("00000016", name, shape))
     };
-    let (before, after) = both("body.weight", &[3, 8]);
+    let (before, after) = before_and_after("body.weight", &[3, 8]);
     assert_eq!(before, after);
-    let (before, after) = both("head.weight", &[8, 1]);
+    let (before, after) = before_and_after("head.weight", &[8, 1]);
     assert_ne!(before, after);
 
     let (result, _folder) = broken(Breakage { change_frozen: true, ..Breakage::default() });
@@ -92,7 +93,10 @@ fn two_steps_with_nan_loss_are_skipped_and_the_third_is_an_error() {
 
     let (result, folder) = broken(Breakage { nan_steps: vec![6, 7, 8, 9], ..Breakage::default() });
     let error = result.expect_err("three in a row");
-    let TrainError::NotFinite { step: 8, in_a_row: 3, last_good: Some(path), .. } = &error else {
+    let TrainError::NotFinite {
+        step: 8, consecutive_steps: 3, newest_checkpoint: Some(path), ..
+    } = &error
+    else {
         panic!("{error}");
     };
     assert!(path.ends_with("step-00000005") && path.join("manifest.json").exists(), "{error}");
@@ -101,7 +105,7 @@ fn two_steps_with_nan_loss_are_skipped_and_the_third_is_an_error() {
     drop(folder);
 }
 
-/// The toy study trains with `quiet`.
+/// Runs the test of skipped steps in a process of its own; the toy study trains with `quiet`.
 #[test]
 fn a_skipped_step_is_reported_even_with_quiet() {
     let output = std::process::Command::new(std::env::current_exe().expect("this test"))
@@ -125,15 +129,15 @@ fn a_file_instead_of_a_run_folder_is_named_with_a_remedy() {
         assert!(text.contains("is a file") && text.contains("move the file"), "{text}");
     }
     let options = engram_train::RecipeOptions::default();
-    let refused = |path: &std::path::Path| {
+    let error_of = |path: &std::path::Path| {
         engram_train::Recipe::load(path, &options).map(|_| ()).expect_err("no recipe").to_string()
     };
-    assert!(refused(&folder.path().join("no.toml")).contains("check the path"));
-    assert!(refused(folder.path()).contains("name a file in it"));
+    assert!(error_of(&folder.path().join("no.toml")).contains("check the path"));
+    assert!(error_of(folder.path()).contains("name a file in it"));
 }
 
 #[test]
-fn a_phase_stops_early_without_improvement() {
+fn early_stopping_ends_a_phase_without_improvement() {
     let folder = tempdir().expect("a temporary folder");
     let evaluation_values = vec![0.5, 0.6, 0.7, 0.1];
     let mut study = Toy::broken(Breakage { evaluation_values, ..Breakage::default() });
@@ -146,7 +150,7 @@ fn a_phase_stops_early_without_improvement() {
 }
 
 #[test]
-fn a_run_folder_in_use_names_its_holder() {
+fn a_run_folder_in_use_is_refused_with_the_process_id() {
     use fs4::fs_std::FileExt;
     let folder = tempdir().expect("a temporary folder");
     let path = folder.path().join(".lock");
@@ -160,7 +164,7 @@ fn a_run_folder_in_use_names_its_holder() {
 }
 
 #[test]
-fn a_folder_with_content_is_refused_and_left_alone() {
+fn a_folder_with_another_run_is_refused_and_stays_unchanged() {
     let folder = tempdir().expect("a temporary folder");
     train(&mut Toy::crashing(6), folder.path(), &[], false).expect_err("a crash");
     let before = lasting_files(folder.path());
@@ -200,14 +204,14 @@ fn a_write_that_fails_leaves_no_half_checkpoint() {
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
     assert_eq!(before, lasting_files(&run));
-    let left = fs::read_dir(run.join("checkpoints")).expect("checkpoints").flatten();
-    let names: Vec<_> = left.map(|entry| entry.file_name()).collect();
+    let entries = fs::read_dir(run.join("checkpoints")).expect("checkpoints").flatten();
+    let names: Vec<_> = entries.map(|entry| entry.file_name()).collect();
     assert_eq!(names.len(), 2, "{names:?}");
     train(&mut Toy::default(), &run, &EACH_STEP, true).expect("with space, the run continues");
 }
 
 #[test]
-fn the_check_of_a_recipe_can_fail() {
+fn failed_conditions_of_the_check_are_counted_and_the_card_is_written() {
     let folder = tempdir().expect("a temporary folder");
     let set = ["check.files=[\"nowhere\"]", "check.loss_at_most=0.0", "check.metric_value=0.0"];
     let run = folder.path().join("run");

@@ -1,4 +1,4 @@
-//! The speech study on the embedded world and on files: both phases, a crashed run, and unusable
+//! The speech study on the embedded world and on files: both phases, a crashed run, and invalid
 //! texts.
 
 #![allow(clippy::unwrap_used)]
@@ -77,16 +77,18 @@ fn try_run(
     set: &[String],
     options: RunOptions,
 ) -> Result<SpeechSummary, TrainError> {
-    let options_of_recipe = RecipeOptions { tiny: false, set: set.to_vec() };
-    let mut recipe = Recipe::parse(RECIPE, Path::new("test.toml"), &options_of_recipe)?;
+    let recipe_options = RecipeOptions { tiny: false, set: set.to_vec() };
+    let mut recipe = Recipe::parse(RECIPE, Path::new("test.toml"), &recipe_options)?;
     train_speech(&mut recipe, &RunOptions { run: folder.into(), quiet: true, ..options })
 }
 
+/// The lines of a run's `metrics.jsonl`.
 fn metrics(run: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(run.join("metrics.jsonl")).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
+/// The bytes of a file of a run.
 fn read(run: &Path, file: &str) -> Vec<u8> {
     std::fs::read(run.join(file)).unwrap()
 }
@@ -111,7 +113,8 @@ fn a_run_that_crashes_in_either_phase_resumes_to_the_same_bytes() {
     }
 }
 
-/// Replaces a run's head, which after a few steps writes no letters, by a head that writes all.
+/// Replaces a run's CTC head by a head that predicts all letters. After a few steps of training, a
+/// head predicts none.
 fn write_all_letters(run: &Path) {
     let path = run.join("model.safetensors");
     let mut tensors = candle_core::safetensors::load(&path, &Device::Cpu).unwrap();
@@ -136,10 +139,10 @@ fn each_phase_trains_its_parameters_and_the_run_is_an_asr_model() {
     let open = |run: &Path| Weights::open(&run.join("model.safetensors")).unwrap();
     let (both_weights, first_weights) = (open(&both), open(&first));
     let tensor = |weights: &Weights, name: &str, shape: &[usize]| -> Vec<f32> {
-        let found = weights.get(name, shape, candle_core::DType::F32, &Device::Cpu).unwrap();
-        found.flatten_all().unwrap().to_vec1().unwrap()
+        let tensor = weights.get(name, shape, candle_core::DType::F32, &Device::Cpu).unwrap();
+        tensor.flatten_all().unwrap().to_vec1().unwrap()
     };
-    for (name, shape, moves) in [
+    for (name, shape, is_trained) in [
         ("best_rq.projection", &[16, 320][..], false),
         ("best_rq.codebook", &[64, 16], false),
         ("best_rq.head.weight", &[64, 144], false),
@@ -147,7 +150,7 @@ fn each_phase_trains_its_parameters_and_the_run_is_an_asr_model() {
         ("encoder.layers.0.conv.depthwise_conv.weight", &[144, 1, 15], true),
     ] {
         let same = tensor(&both_weights, name, shape) == tensor(&first_weights, name, shape);
-        assert_eq!(same, !moves, "{name} in the second phase");
+        assert_eq!(same, !is_trained, "{name} in the second phase");
     }
     let accuracy = |line: &Value| line["masked_accuracy"].as_f64();
     assert!(metrics(&first).iter().any(|line| accuracy(line).is_some()));
@@ -162,16 +165,19 @@ fn each_phase_trains_its_parameters_and_the_run_is_an_asr_model() {
     let voice = voices().unwrap().pop().unwrap();
     let samples = voice.sentence(&mut ChaCha8Rng::seed_from_u64(3)).samples;
     let options = TranscribeOptions::default();
-    let alone = conformer.transcribe(&[&samples], &[], &options).unwrap();
+    let single = conformer.transcribe(&[&samples], &[], &options).unwrap();
     let clips: [&[f32]; 4] = [&[0.0; 9], &samples, &[0.0; 16_000], &samples];
-    let together = conformer.transcribe(&clips, &[], &options).unwrap();
-    assert!(alone[0].text.len() > 5, "{:?}", alone[0].text);
-    for again in [&together[1], &together[3]] {
-        assert_eq!((&again.text, &again.segments), (&alone[0].text, &alone[0].segments));
-        let likelihoods = [again.mean_log_probability, alone[0].mean_log_probability];
+    let batch = conformer.transcribe(&clips, &[], &options).unwrap();
+    assert!(single[0].text.len() > 5, "{:?}", single[0].text);
+    for transcript in [&batch[1], &batch[3]] {
+        assert_eq!(
+            (&transcript.text, &transcript.segments),
+            (&single[0].text, &single[0].segments)
+        );
+        let likelihoods = [transcript.mean_log_probability, single[0].mean_log_probability];
         assert!((likelihoods[0] - likelihoods[1]).abs() < 1e-4, "{likelihoods:?}");
     }
-    assert_eq!((together[0].text.as_str(), together[2].text.as_str()), ("", ""));
+    assert_eq!((batch[0].text.as_str(), batch[2].text.as_str()), ("", ""));
 
     // Boosted words for one of two clips, with any number of beams.
     let asr_model = AsrModel::Conformer(conformer);
@@ -179,15 +185,15 @@ fn each_phase_trains_its_parameters_and_the_run_is_an_asr_model() {
         let options = TranscribeOptions { num_beams, ..options.clone() };
         asr_model.check(&options).unwrap();
         let without = asr_model.transcribe(&[&samples], &[], &options).unwrap().remove(0).text;
-        assert!(num_beams > 1 || without == alone[0].text);
+        assert!(num_beams > 1 || without == single[0].text);
         let tree = asr_model.boost_builder(Some(50.0)).unwrap().tree(&["Zebra", "zoo"]).unwrap();
         assert!(!without.contains("zebra"), "{without}");
         let boosts = [Some(tree), None];
         let boosted = asr_model.transcribe(&[&samples, &samples], &boosts, &options).unwrap();
         assert!(boosted[0].text.contains("zebra"), "{num_beams} beams: {}", boosted[0].text);
         assert_eq!(boosted[1].text, without);
-        let certain = boosted[0].mean_log_probability;
-        assert!(certain < boosted[1].mean_log_probability && certain.is_finite());
+        let log_probability = boosted[0].mean_log_probability;
+        assert!(log_probability < boosted[1].mean_log_probability && log_probability.is_finite());
     }
     let error =
         asr_model.boost_builder(None).unwrap().tree(&["zoo", "café"]).unwrap_err().to_string();
@@ -196,8 +202,9 @@ fn each_phase_trains_its_parameters_and_the_run_is_an_asr_model() {
     assert!(asr_model.check(&silence).unwrap_err().to_string().contains("--padding"));
 }
 
-/// Writes clips of a voice and their manifest; `line` changes each line.
-fn manifest(folder: &Path, line: impl Fn(usize, &mut Value)) -> String {
+/// Writes clips of a voice and their manifest, and returns the manifest's path. `edit_line` can
+/// change each line.
+fn manifest(folder: &Path, edit_line: impl Fn(usize, &mut Value)) -> String {
     let voice = voices().unwrap().remove(0);
     let spec = hound::WavSpec {
         channels: 1,
@@ -212,7 +219,7 @@ fn manifest(folder: &Path, line: impl Fn(usize, &mut Value)) -> String {
         clip.samples.iter().for_each(|s| writer.write_sample((s * 32_000.0) as i16).unwrap());
         writer.finalize().unwrap();
         let mut fields = serde_json::json!({ "audio": file, "text": clip.text });
-        line(i, &mut fields);
+        edit_line(i, &mut fields);
         text += &format!("{fields}\n");
     }
     let path = folder.join("clips.jsonl");
@@ -220,7 +227,8 @@ fn manifest(folder: &Path, line: impl Fn(usize, &mut Value)) -> String {
     path.to_str().unwrap().to_string()
 }
 
-fn of_manifest(path: &str) -> Vec<String> {
+/// The settings for a manifest as training, validation and test data.
+fn settings_for(path: &str) -> Vec<String> {
     ["train", "validation", "test"].map(|part| format!("data.{part}={path}")).to_vec()
 }
 
@@ -232,16 +240,19 @@ fn clips_from_files_are_trained_on_and_too_short_clips_are_counted() {
             line["text"] = "a".repeat(200).into();
         }
     });
-    let mut set = of_manifest(&path);
+    let mut set = settings_for(&path);
     let more = ["batch.examples=3", "phase.best_rq.steps=1", "data.noise_only=0"];
     set.extend(more.map(String::from));
     let run = folder.path().join("run");
     let summary = try_run(&run, &set, RunOptions::default()).unwrap();
     assert_eq!((summary.wer.map(|wer| wer.n), summary.names), (Some(6), None));
-    let shares: Vec<f64> =
+    let fractions: Vec<f64> =
         metrics(&run).iter().filter_map(|line| line["loss/too_short"].as_f64()).collect();
     // One clip is too short for its text: a third of one of the two batches in each epoch.
-    assert_eq!((shares.len(), shares.iter().filter(|share| **share > 0.3).count()), (6, 3));
+    assert_eq!(
+        (fractions.len(), fractions.iter().filter(|fraction| **fraction > 0.3).count()),
+        (6, 3)
+    );
     // A batch of only clips that are too short does not stop training.
     set.extend(["batch.examples=1".into(), "phase.ctc.steps=12".into()]);
     let run = folder.path().join("one-by-one");
@@ -250,10 +261,10 @@ fn clips_from_files_are_trained_on_and_too_short_clips_are_counted() {
 }
 
 #[test]
-fn invalid_texts_and_clips_are_named() {
+fn invalid_texts_clips_and_settings_are_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let error = |line: &dyn Fn(usize, &mut Value), more: &str| {
-        let mut set = of_manifest(&manifest(folder.path(), line));
+        let mut set = settings_for(&manifest(folder.path(), line));
         if !more.is_empty() {
             set.push(more.into());
         }
@@ -262,7 +273,7 @@ fn invalid_texts_and_clips_are_named() {
         let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |e| e.source());
         causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
     };
-    let keep = |_: usize, _: &mut Value| {};
+    let unchanged = |_: usize, _: &mut Value| {};
     let accent = |i: usize, line: &mut Value| {
         if i == 2 {
             line["text"] = "café".into();
@@ -270,12 +281,12 @@ fn invalid_texts_and_clips_are_named() {
     };
     let found = error(&accent, "");
     assert!(found.contains("line 3") && found.contains("'é'"), "{found}");
-    let without = |i: usize, line: &mut Value| {
+    let without_text = |i: usize, line: &mut Value| {
         if i == 4 {
             line.as_object_mut().unwrap().remove("text");
         }
     };
-    let found = error(&without, "");
+    let found = error(&without_text, "");
     assert!(found.contains("line 5") && found.contains("text"), "{found}");
     let missing = |i: usize, line: &mut Value| {
         if i == 0 {
@@ -283,14 +294,16 @@ fn invalid_texts_and_clips_are_named() {
         }
     };
     assert!(error(&missing, "").contains("nowhere.wav"));
-    assert!(error(&keep, "data.test=").contains("test"));
-    assert!(error(&keep, "data.speeds=[3.0]").contains("speeds"));
-    assert!(error(&keep, "data.noise_only=2").contains("noise_only"));
-    assert!(error(&keep, "data.max_seconds=0.2").contains("line"));
-    assert!(error(&keep, "batch.tokens=100").contains("tokens"));
-    assert!(error(&keep, "evaluation.early_stop=2").contains("early_stop"));
-    assert!(error(&keep, "model.best_rq.num_codes=0").contains("num_codes"));
-    assert!(error(&keep, "data.spec_augment.max_time_fraction=2.0").contains("max_time_fraction"));
+    assert!(error(&unchanged, "data.test=").contains("test"));
+    assert!(error(&unchanged, "data.speeds=[3.0]").contains("speeds"));
+    assert!(error(&unchanged, "data.noise_only=2").contains("noise_only"));
+    assert!(error(&unchanged, "data.max_seconds=0.2").contains("line"));
+    assert!(error(&unchanged, "batch.tokens=100").contains("tokens"));
+    assert!(error(&unchanged, "evaluation.early_stop=2").contains("early_stop"));
+    assert!(error(&unchanged, "model.best_rq.num_codes=0").contains("num_codes"));
+    assert!(
+        error(&unchanged, "data.spec_augment.max_time_fraction=2.0").contains("max_time_fraction")
+    );
 }
 
 /// A run on audio alone, and a run that starts from it with another seed: it keeps the quantiser.
@@ -300,7 +313,7 @@ fn a_run_on_audio_alone_initialises_another_run() {
     let path = manifest(folder.path(), |_, line| {
         line.as_object_mut().unwrap().remove("text");
     });
-    let mut set = of_manifest(&path);
+    let mut set = settings_for(&path);
     set.extend(["batch.examples=3".into(), "phase.ctc.steps=0".into()]);
     let first = folder.path().join("first");
     let summary = try_run(&first, &set, RunOptions::default()).unwrap();
@@ -336,7 +349,7 @@ fn capitals_in_the_references_are_not_errors() {
         line["text"] = line["text"].as_str().unwrap().to_uppercase().into();
     });
     let run = folder.path().join("run");
-    let mut set = of_manifest(&path);
+    let mut set = settings_for(&path);
     set.push("batch.examples=3".into());
     try_run(&run, &set, RunOptions::default()).unwrap();
     let references = String::from_utf8(read(&run, "ref.tsv")).unwrap();
@@ -364,8 +377,8 @@ fn a_long_recording_is_transcribed_completely() {
         let length = length * SAMPLE_RATE as usize;
         let mut blocks = samples[..length].chunks(7_777);
         let mut progress = Vec::new();
-        let read = |into: &mut Vec<f32>| -> Result<bool, TrainError> {
-            into.extend_from_slice(blocks.next().unwrap_or_default());
+        let read = |buffer: &mut Vec<f32>| -> Result<bool, TrainError> {
+            buffer.extend_from_slice(blocks.next().unwrap_or_default());
             Ok(blocks.len() > 0)
         };
         let options = TranscribeOptions::default();
@@ -376,21 +389,24 @@ fn a_long_recording_is_transcribed_completely() {
         // Words are returned only on request.
         assert!(long.words.is_empty() && whole.words.is_empty());
         let letters = |text: &str| text.chars().filter(|c| *c != ' ').count() as f64;
-        let (found, want) = (letters(&long.text), letters(&whole.text));
-        assert!(want > 5.0 && (found - want).abs() < 0.2 * want + 2.0, "{length}: {found}, {want}");
+        let (found, expected) = (letters(&long.text), letters(&whole.text));
+        assert!(
+            expected > 5.0 && (found - expected).abs() < 0.2 * expected + 2.0,
+            "{length}: {found}, {expected}"
+        );
         let starts: Vec<f64> = long.segments.iter().map(|segment| segment.start).collect();
         assert!(starts.is_sorted() && long.segments.iter().all(|s| s.start < s.end));
     }
     // Boosted words apply in each window.
     let mut unread = Some(&samples[..41 * SAMPLE_RATE as usize]);
-    let read = |into: &mut Vec<f32>| -> Result<bool, TrainError> {
-        into.extend_from_slice(unread.take().unwrap_or_default());
+    let read = |buffer: &mut Vec<f32>| -> Result<bool, TrainError> {
+        buffer.extend_from_slice(unread.take().unwrap_or_default());
         Ok(false)
     };
     let transcript = asr_model.transcribe_long(&boosted, read, |_| {}).unwrap();
     for window in [0.0..20.0, 20.0..41.0] {
-        let mut own = transcript.words.iter().filter(|word| window.contains(&word.start));
-        assert!(own.any(|word| word.text.contains("zebra")), "{window:?}: {}", transcript.text);
+        let mut words = transcript.words.iter().filter(|word| window.contains(&word.start));
+        assert!(words.any(|word| word.text.contains("zebra")), "{window:?}: {}", transcript.text);
     }
 }
 
@@ -413,8 +429,8 @@ fn a_stream_is_transcribed_completely() {
     let stream = |samples: &[f32], chunk_seconds: f64, window_seconds: f64| {
         let mut blocks = samples.chunks(7_777);
         let (mut progress, mut count) = (Vec::new(), 0);
-        let read = |into: &mut Vec<f32>| -> Result<bool, TrainError> {
-            into.extend_from_slice(blocks.next().unwrap_or_default());
+        let read = |buffer: &mut Vec<f32>| -> Result<bool, TrainError> {
+            buffer.extend_from_slice(blocks.next().unwrap_or_default());
             Ok(blocks.len() > 0)
         };
         let chunks = StreamOptions { chunk_seconds, window_seconds };
@@ -437,8 +453,8 @@ fn a_stream_is_transcribed_completely() {
     assert_eq!((result.passes + 1, progress.last()), (progress.len(), Some(&length)));
     assert!(count == result.words.len() && result.transcript.seconds == length);
     assert!(result.words.last().is_some_and(|last| last.word.end > length - 5.0));
-    let (again, ..) = stream(&samples, 2.0, 10.0).unwrap();
-    assert_eq!(again.transcript, result.transcript);
-    let refused = stream(&samples, 2.0, 19.0).map(drop).unwrap_err().to_string();
-    assert!(refused.contains("2 to 18 s"), "{refused}");
+    let (repeated, ..) = stream(&samples, 2.0, 10.0).unwrap();
+    assert_eq!(repeated.transcript, result.transcript);
+    let error = stream(&samples, 2.0, 19.0).map(drop).unwrap_err().to_string();
+    assert!(error.contains("2 to 18 s"), "{error}");
 }

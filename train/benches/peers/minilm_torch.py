@@ -15,15 +15,16 @@ import torch
 torch.set_num_threads(2)
 from transformers import AutoModel
 
-folder, file = sys.argv[1:3]
-even, real = json.load(open(file))
-net = AutoModel.from_pretrained(folder, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
-head = torch.nn.Linear(net.config.hidden_size, 1)
-parameters = list(net.parameters()) + list(head.parameters())
+model_folder, batches_file = sys.argv[1:3]
+equal_length, mixed_length = json.load(open(batches_file))
+dropout = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
+model = AutoModel.from_pretrained(model_folder, **dropout)
+head = torch.nn.Linear(model.config.hidden_size, 1)
+parameters = list(model.parameters()) + list(head.parameters())
 optimiser = torch.optim.AdamW(parameters, lr=1e-5, weight_decay=0.01, fused=True)
 
 
-def padded(sequences):
+def pad(sequences):
     longest = max(map(len, sequences))
     ids = torch.zeros(len(sequences), longest, dtype=torch.long)
     mask = torch.zeros_like(ids)
@@ -34,9 +35,9 @@ def padded(sequences):
 
 
 def step(batch):
-    net.train()
-    ids, mask = padded(batch[0])
-    hidden = net(input_ids=ids, attention_mask=mask).last_hidden_state
+    model.train()
+    ids, mask = pad(batch[0])
+    hidden = model(input_ids=ids, attention_mask=mask).last_hidden_state
     weights = mask[..., None].float()
     scores = head((hidden * weights).sum(1) / weights.sum(1)).squeeze(-1)
     loss = torch.nn.functional.binary_cross_entropy_with_logits(scores, torch.tensor(batch[1]))
@@ -48,20 +49,21 @@ def step(batch):
 
 
 def forward():
-    net.eval()
+    model.eval()
     with torch.no_grad():
-        ids, mask = padded(even[0])
-        net(input_ids=ids, attention_mask=mask)
+        ids, mask = pad(equal_length[0])
+        model(input_ids=ids, attention_mask=mask)
 
 
-def bucketed():
-    rows = sorted((row for batch in real for row in zip(*batch)), key=lambda row: len(row[0]))
+def length_bucketed():
+    rows = [row for batch in mixed_length for row in zip(*batch)]
+    rows.sort(key=lambda row: len(row[0]))
     chunks = [rows[i : i + 64] for i in range(0, len(rows), 64)]
     return [[list(side) for side in zip(*chunk)] for chunk in chunks]
 
 
 for _ in range(3):
-    step(even)
+    step(equal_length)
 memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 print(memory, flush=True)
 for line in sys.stdin:
@@ -71,10 +73,10 @@ for line in sys.stdin:
         print(memory, flush=True)
         continue
     if request == "step":
-        step(even)
+        step(equal_length)
     elif request == "forward":
         forward()
     elif request == "epoch":
-        for batch in bucketed():
+        for batch in length_bucketed():
             step(batch)
     print((time.perf_counter() - start) * 1e3, flush=True)

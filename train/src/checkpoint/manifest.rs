@@ -1,4 +1,4 @@
-//! A checkpoint's list of files with sizes and hashes.
+//! `manifest.json` of a checkpoint: its files with sizes and SHA-256 hashes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,12 +22,12 @@ struct Entry {
     sha256: String,
 }
 
-/// Lists every file of the folder. Call it after all files are written and synced.
+/// Writes the manifest of every file in the folder. Call it after all files are written and synced.
 pub(super) fn write(folder: &Path) -> Result<()> {
     let mut files = BTreeMap::new();
     for entry in fs::read_dir(folder).map_err(TrainError::io(folder))? {
         let entry = entry.map_err(TrainError::io(folder))?;
-        let (bytes, sha256) = measure(&entry.path())?;
+        let (bytes, sha256) = size_and_hash(&entry.path())?;
         files.insert(entry.file_name().to_string_lossy().into_owned(), Entry { bytes, sha256 });
     }
     let path = folder.join(MANIFEST);
@@ -44,19 +44,19 @@ pub(super) fn verify(folder: &Path) -> Result<()> {
         serde_json::from_slice(&text).map_err(|e| damaged(folder, format!("{MANIFEST}: {e}")))?;
     for (name, entry) in &manifest.files {
         let path = folder.join(name);
-        let found = fs::metadata(&path).map_err(|e| damaged(folder, format!("{name}: {e}")))?.len();
-        if found != entry.bytes {
-            let reason = format!("{name} has {found} bytes instead of {}", entry.bytes);
+        let bytes = fs::metadata(&path).map_err(|e| damaged(folder, format!("{name}: {e}")))?.len();
+        if bytes != entry.bytes {
+            let reason = format!("{name} has {bytes} bytes instead of {}", entry.bytes);
             return Err(damaged(folder, reason));
         }
-        if measure(&path)?.1 != entry.sha256 {
+        if size_and_hash(&path)?.1 != entry.sha256 {
             return Err(damaged(folder, format!("{name} does not match its SHA-256")));
         }
     }
     Ok(())
 }
 
-fn measure(path: &Path) -> Result<(u64, String)> {
+fn size_and_hash(path: &Path) -> Result<(u64, String)> {
     digest::of_file(path).map_err(TrainError::io(path))
 }
 

@@ -58,7 +58,7 @@ impl<'a> Source<'a> {
 
 /// Writes the tensors to a file atomically and syncs it.
 pub(super) fn write(path: &Path, mut tensors: Vec<Source<'_>>) -> Result<()> {
-    // The safetensors library uses the same order.
+    // The safetensors library also sorts tensors of one type by name.
     tensors.sort_by_key(|source| source.name);
     let header = header(&tensors)
         .map_err(|reason| TrainError::BadCheckpoint { path: path.to_path_buf(), reason })?;
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bytes_equal_the_safetensors_library() {
+    fn a_written_file_equals_the_file_of_the_safetensors_library() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("a.safetensors");
         let (long, short) = (vec![1.5f32, -2.0, 3.25], vec![0.5f32]);

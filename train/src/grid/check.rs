@@ -12,8 +12,8 @@ pub(super) fn configuration(
     study: &dyn AblationStudy,
 ) -> Result<(), String> {
     let name = &configuration.name;
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    if name.is_empty() || !name.chars().all(is_plain) || name.starts_with("shared-") {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if name.is_empty() || !name.chars().all(is_allowed) || name.starts_with("shared-") {
         return Err(format!(
             "`{name}` is not a valid configuration name, because it becomes a folder name; use \
              letters, digits, - and _, and do not start with `shared-`"
@@ -24,8 +24,8 @@ pub(super) fn configuration(
     }
     let keys = study.evaluation_keys();
     if let Some(key) = configuration.evaluation.keys().find(|key| !keys.contains(&key.as_str())) {
-        let all = [&["name", "description", "set", "run_of"], keys].concat();
-        return Err(format!("unknown key `{key}`; the keys are {}", all.join(", ")));
+        let known_keys = [&["name", "description", "set", "run_of"], keys].concat();
+        return Err(format!("unknown key `{key}`; the keys are {}", known_keys.join(", ")));
     }
     let Some(run_of) = &configuration.run_of else {
         return match configuration.evaluation.keys().next() {
@@ -100,11 +100,13 @@ pub(super) fn query(
     one_of("`metric`", metric, &names)?;
     let metric = metrics.iter().find(|info| info.name == metric).unwrap_or(&metrics[0]);
     let filters = study.filters();
-    if let Some(key) = claim.filters.keys().find(|key| filters.iter().all(|one| one.key != **key)) {
-        let mut all =
+    if let Some(key) =
+        claim.filters.keys().find(|key| filters.iter().all(|filter| filter.key != **key))
+    {
+        let mut known_keys =
             vec!["id", "claim", "paper", "better", "worse", "metric", "within", "no_worse_by"];
-        all.extend(filters.iter().map(|filter| filter.key));
-        return Err(format!("unknown key `{key}`; the keys are {}", all.join(", ")));
+        known_keys.extend(filters.iter().map(|filter| filter.key));
+        return Err(format!("unknown key `{key}`; the keys are {}", known_keys.join(", ")));
     }
     let mut query = MetricQuery::new(metric.clone());
     for filter in &filters {

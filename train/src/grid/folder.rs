@@ -34,7 +34,7 @@ impl GridFolder {
     /// # Errors
     /// [`TrainError::Recipe`] for a folder with other files, which stays unchanged.
     pub(super) fn open(path: &Path) -> Result<Self> {
-        let is_new = !path.exists() || is_free(path)?;
+        let is_new = !path.exists() || is_unused(path)?;
         durable::create_folder(path).map_err(TrainError::io(path))?;
         let marker = path.join(MARKER);
         if !marker.exists() {
@@ -43,9 +43,9 @@ impl GridFolder {
         Ok(Self { path: path.to_path_buf(), is_new })
     }
 
-    /// Cleans up after a grid that failed before its first run started: removes empty folders and
-    /// the marker.
-    pub(super) fn tidy(&self) -> Result<()> {
+    /// Cleans up after a grid that failed before its first run started: removes the folder if it
+    /// was missing or empty before and holds only the marker and empty folders of seeds.
+    pub(super) fn remove_if_unused(&self) -> Result<()> {
         if !self.is_new {
             return Ok(());
         }
@@ -71,14 +71,14 @@ impl GridFolder {
 ///
 /// # Errors
 /// [`TrainError::Recipe`] if the folder has files and is not the folder of a grid.
-fn is_free(path: &Path) -> Result<bool> {
+fn is_unused(path: &Path) -> Result<bool> {
     let names = names(path)?;
     if names.is_empty() {
         return Ok(true);
     }
     // Older versions did not write a marker.
-    let is_own = |name: &String| is_seed(name) || REPORTS.contains(&name.as_str());
-    if names.iter().any(|name| name == MARKER) || names.iter().all(is_own) {
+    let is_grid_file = |name: &String| is_seed(name) || REPORTS.contains(&name.as_str());
+    if names.iter().any(|name| name == MARKER) || names.iter().all(is_grid_file) {
         return Ok(false);
     }
     Err(TrainError::Recipe {
@@ -93,6 +93,7 @@ fn is_seed(name: &str) -> bool {
         .is_some_and(|seed| !seed.is_empty() && seed.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
+/// The names of a folder's entries, in any order.
 fn names(folder: &Path) -> Result<Vec<String>> {
     let entries = fs::read_dir(folder).map_err(TrainError::io(folder))?;
     let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
@@ -159,24 +160,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_folder_of_a_grid_is_used() {
+    fn a_folder_with_other_files_is_refused_and_an_older_grid_is_accepted() {
         let parent = tempfile::tempdir().expect("a folder");
-        for other in ["notes.txt", "seed-data", "seed-", "seed-1x"] {
-            let folder = parent.path().join(format!("with-{other}"));
+        for name in ["notes.txt", "seed-data", "seed-", "seed-1x"] {
+            let folder = parent.path().join(format!("with-{name}"));
             fs::create_dir(&folder).expect("made");
-            fs::write(folder.join(other), "precious").expect("written");
-            assert!(GridFolder::open(&folder).is_err(), "{other}");
-            assert_eq!(names(&folder).expect("names"), [other]);
+            fs::write(folder.join(name), "precious").expect("written");
+            assert!(GridFolder::open(&folder).is_err(), "{name}");
+            assert_eq!(names(&folder).expect("names"), [name]);
         }
-        let old = parent.path().join("old");
-        fs::create_dir_all(old.join("seed-1")).expect("made");
-        fs::write(old.join("grid.json"), "{}").expect("written");
-        GridFolder::open(&old).expect("a grid of an older version").tidy().expect("tidied");
-        assert_eq!(names(&old).expect("names").len(), 3);
+        let older_grid = parent.path().join("older_grid");
+        fs::create_dir_all(older_grid.join("seed-1")).expect("made");
+        fs::write(older_grid.join("grid.json"), "{}").expect("written");
+        GridFolder::open(&older_grid)
+            .expect("a grid of an older version")
+            .remove_if_unused()
+            .expect("the folder");
+        assert_eq!(names(&older_grid).expect("names").len(), 3);
     }
 
     #[test]
-    fn a_grid_without_a_run_leaves_nothing() {
+    fn a_grid_leaves_no_files_unless_a_run_has_started() {
         let parent = tempfile::tempdir().expect("a folder");
         let path = parent.path().join("grids/new");
         let folder = GridFolder::open(&path).expect("new");
@@ -184,14 +188,14 @@ mod tests {
         let locked = LockedRun::try_lock(&run).expect("a lock").expect("free");
         assert!(LockedRun::try_lock(&run).expect("a result").is_none());
         drop(locked);
-        folder.tidy().expect("tidied");
+        folder.remove_if_unused().expect("the folder");
         assert!(!path.exists());
         // A run that has started stays.
         let folder = GridFolder::open(&path).expect("new");
         let locked = LockedRun::wait_for(&run).expect("a lock");
         fs::create_dir(&run).expect("made");
         drop(locked);
-        folder.tidy().expect("tidied");
+        folder.remove_if_unused().expect("the folder");
         assert!(path.join("seed-1/configuration.lock").exists() && run.exists());
     }
 }

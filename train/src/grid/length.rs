@@ -24,10 +24,10 @@ impl Length {
     }
 
     /// The length without the phases of an earlier run.
-    pub(super) fn minus(self, before: Self) -> Self {
+    pub(super) fn minus(self, earlier: Self) -> Self {
         Self {
-            steps: self.steps.saturating_sub(before.steps),
-            epochs: self.epochs.saturating_sub(before.epochs),
+            steps: self.steps.saturating_sub(earlier.steps),
+            epochs: self.epochs.saturating_sub(earlier.epochs),
         }
     }
 
@@ -38,13 +38,13 @@ impl Length {
     /// The ratio of two lengths. `None` if they mix steps and epochs in different proportions,
     /// because the time of an epoch, compared with a step, is unknown.
     fn ratio_to(self, other: Self) -> Option<f64> {
-        let same_shares = u128::from(self.steps) * u128::from(other.epochs)
+        let same_proportions = u128::from(self.steps) * u128::from(other.epochs)
             == u128::from(self.epochs) * u128::from(other.steps);
         let ratio = match other.steps {
             0 => self.epochs as f64 / other.epochs as f64,
             steps => self.steps as f64 / steps as f64,
         };
-        (same_shares && ratio.is_finite()).then_some(ratio)
+        (same_proportions && ratio.is_finite()).then_some(ratio)
     }
 }
 
@@ -64,8 +64,8 @@ impl TrainedRuns {
 
     /// The expected time of further runs; `None` if the trained runs give no estimate.
     pub(super) fn expected_time(&self, runs: &[Length]) -> Option<Duration> {
-        let all = runs.iter().fold(Length::default(), |sum, run| sum.plus(*run));
-        Duration::try_from_secs_f64(self.time.as_secs_f64() * all.ratio_to(self.length)?).ok()
+        let total = runs.iter().fold(Length::default(), |sum, run| sum.plus(*run));
+        Duration::try_from_secs_f64(self.time.as_secs_f64() * total.ratio_to(self.length)?).ok()
     }
 }
 
@@ -75,14 +75,14 @@ mod tests {
 
     #[test]
     fn the_remaining_time_is_estimated_from_comparable_runs() {
-        let seconds = |trained: &[(u64, u64, u64)], left: &[(u64, u64)]| {
-            let mut sum = TrainedRuns::default();
+        let seconds = |trained: &[(u64, u64, u64)], remaining: &[(u64, u64)]| {
+            let mut trained_runs = TrainedRuns::default();
             for &(steps, epochs, seconds) in trained {
-                sum.add(Length { steps, epochs }, Duration::from_secs(seconds));
+                trained_runs.add(Length { steps, epochs }, Duration::from_secs(seconds));
             }
-            let left: Vec<Length> =
-                left.iter().map(|&(steps, epochs)| Length { steps, epochs }).collect();
-            sum.expected_time(&left).map(|time| time.as_secs())
+            let remaining: Vec<Length> =
+                remaining.iter().map(|&(steps, epochs)| Length { steps, epochs }).collect();
+            trained_runs.expected_time(&remaining).map(|time| time.as_secs())
         };
         // Before the first run has finished.
         assert_eq!(seconds(&[], &[(100, 0)]), None);

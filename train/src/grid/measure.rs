@@ -26,7 +26,7 @@ pub(super) struct Runs<'a> {
 impl Runs<'_> {
     /// The items of a configuration over all seeds.
     pub(super) fn items(&self, configuration: &str, query: &MetricQuery) -> Result<SeedItems> {
-        let mut all = Vec::new();
+        let mut seed_items = Vec::new();
         for seed in 1..=self.seeds {
             let folder = self.out.join(format!("seed-{seed}")).join(configuration);
             match self.study.items(&folder, query)? {
@@ -34,11 +34,11 @@ impl Runs<'_> {
                     let name = &query.metric.name;
                     return Ok(Err(format!("undefined: {name} is neither a ratio nor a mean")));
                 }
-                Ok(items) => all.extend(items.into_iter().map(|item| (seed, item))),
+                Ok(items) => seed_items.extend(items.into_iter().map(|item| (seed, item))),
                 Err(reason) => return Ok(Err(reason)),
             }
         }
-        Ok(Ok(all))
+        Ok(Ok(seed_items))
     }
 
     /// The metric over items and seeds, with a bootstrap interval over resampling units and seeds.
@@ -51,11 +51,11 @@ impl Runs<'_> {
     pub(super) fn difference(
         &self,
         [better, worse]: [&str; 2],
-        [query, of_worse]: [&MetricQuery; 2],
+        [query, worse_query]: [&MetricQuery; 2],
     ) -> Result<Measure> {
-        let all_of_worse = self.study.query_of_worse(of_worse);
-        let same_items = all_of_worse == *of_worse;
-        let [better, worse] = [self.items(better, query)?, self.items(worse, &all_of_worse)?];
+        let full_worse_query = self.study.query_of_worse(worse_query);
+        let same_items = full_worse_query == *worse_query;
+        let [better, worse] = [self.items(better, query)?, self.items(worse, &full_worse_query)?];
         let info = query.metric.renamed(format!("{}_difference", query.metric.name));
         Ok(difference(&info, self.study.resampling_unit(), better, worse, same_items))
     }
@@ -74,7 +74,7 @@ fn difference(
     measure(info, unit, &differences)
 }
 
-/// The items of `better`. The statistic of each is its own minus the statistic in `worse`.
+/// The items of `better`. The statistic of `worse` is subtracted from the statistic of each.
 fn subtract(better: Vec<(u64, Item)>, worse: Vec<(u64, Item)>, same_items: bool) -> SeedItems {
     let mut by_id: HashMap<(u64, String), [f64; 2]> =
         worse.iter().map(|(seed, item)| ((*seed, item.id.clone()), parts(item))).collect();
@@ -84,18 +84,18 @@ fn subtract(better: Vec<(u64, Item)>, worse: Vec<(u64, Item)>, same_items: bool)
              a comparison needs the same test data"
         )
     };
-    let mut all = Vec::with_capacity(better.len());
+    let mut differences = Vec::with_capacity(better.len());
     for (seed, mut item) in better {
         let [numerator, denominator] = parts(&item);
         let other = by_id.remove(&(seed, item.id.clone())).filter(|other| other[1] == denominator);
         let [subtrahend, _] = other.ok_or_else(|| unmatched(seed, &item.id))?;
         item.statistic = Statistic::Ratio { numerator: numerator - subtrahend, denominator };
-        all.push((seed, item));
+        differences.push((seed, item));
     }
-    let left = worse.iter().find(|(seed, item)| by_id.contains_key(&(*seed, item.id.clone())));
-    match left.filter(|_| same_items) {
+    let unpaired = worse.iter().find(|(seed, item)| by_id.contains_key(&(*seed, item.id.clone())));
+    match unpaired.filter(|_| same_items) {
         Some((seed, item)) => Err(unmatched(*seed, &item.id)),
-        None => Ok(all),
+        None => Ok(differences),
     }
 }
 
@@ -144,14 +144,14 @@ mod tests {
 
     const EXACT_MATCH: MetricInfo = MetricInfo::higher("exact_match", Unit::Fraction);
 
-    /// 40 images with 3 questions each. For the first `right` of every ten images, the answers are
-    /// correct.
+    /// 40 images with 3 questions each, and three seeds. Of every ten images, `right` have correct
+    /// answers.
     fn answers(right: usize) -> SeedItems {
         let item = |seed: u64, id: usize| {
-            let holds = (id / 3 + seed as usize) % 10 < right;
+            let is_correct = (id / 3 + seed as usize) % 10 < right;
             let (info, group) = (EXACT_MATCH, (id / 3).to_string());
             let statistic =
-                Statistic::Ratio { numerator: f64::from(u8::from(holds)), denominator: 1.0 };
+                Statistic::Ratio { numerator: f64::from(u8::from(is_correct)), denominator: 1.0 };
             Item::new(&info, "", &id.to_string(), Some(&group), statistic)
         };
         Ok((1..=3).flat_map(|seed| (0..120).map(move |id| (seed, item(seed, id)))).collect())
@@ -163,24 +163,27 @@ mod tests {
     }
 
     #[test]
-    fn differences_compare_the_same_questions() {
-        let found = difference_of(answers(7), answers(4), EXACT_MATCH);
-        assert!((found.value - 0.3).abs() < 1e-12 && found.n == 360);
+    fn differences_are_paired_by_item_and_decide_claims() {
+        let better = difference_of(answers(7), answers(4), EXACT_MATCH);
+        assert!((better.value - 0.3).abs() < 1e-12 && better.n == 360);
         assert_eq!(
-            found.interval.as_ref().unwrap().method,
+            better.interval.as_ref().unwrap().method,
             "percentile bootstrap by image and seed"
         );
-        assert_eq!(Verdict::of(&found, Rule::Better), Verdict::Holds);
+        assert_eq!(Verdict::of(&better, Rule::Better), Verdict::Holds);
         let worse = difference_of(answers(4), answers(7), EXACT_MATCH);
         assert_eq!(Verdict::of(&worse, Rule::Better), Verdict::Fails);
-        let same = difference_of(answers(4), answers(4), EXACT_MATCH);
-        assert_eq!(Verdict::of(&same, Rule::Better), Verdict::NotDecided);
+        let no_difference = difference_of(answers(4), answers(4), EXACT_MATCH);
+        assert_eq!(Verdict::of(&no_difference, Rule::Better), Verdict::NotDecided);
         // Both configurations give the same answers. The rule-of-three interval for 40 images
         // allows three images to differ.
-        assert_eq!(same.interval.as_ref().unwrap().method, "rule of three by image and seed");
-        assert_eq!(Verdict::of(&same, Rule::Within(0.01)), Verdict::NotDecided);
-        assert_eq!(Verdict::of(&same, Rule::Within(0.08)), Verdict::Holds);
-        assert_eq!(Verdict::of(&found, Rule::Within(0.01)), Verdict::Fails);
+        assert_eq!(
+            no_difference.interval.as_ref().unwrap().method,
+            "rule of three by image and seed"
+        );
+        assert_eq!(Verdict::of(&no_difference, Rule::Within(0.01)), Verdict::NotDecided);
+        assert_eq!(Verdict::of(&no_difference, Rule::Within(0.08)), Verdict::Holds);
+        assert_eq!(Verdict::of(&better, Rule::Within(0.01)), Verdict::Fails);
         // Fewer errors are better.
         let errors = difference_of(answers(4), answers(7), WER);
         assert_eq!(Verdict::of(&errors, Rule::Better), Verdict::Holds);
@@ -192,41 +195,45 @@ mod tests {
         assert_eq!(undefined.reason.as_deref(), Some("undefined: no metric"));
         assert_eq!(Verdict::of(&undefined, Rule::Better), Verdict::NotDecided);
         assert_eq!(measure_text(&undefined), "–");
-        assert_eq!(measure_text(&found).split(' ').next(), Some("0.300"));
+        assert_eq!(measure_text(&better).split(' ').next(), Some("0.300"));
     }
 
     #[test]
-    fn compared_configurations_have_the_same_items() {
+    fn a_difference_with_unpaired_items_is_undefined() {
         let reason = |better: SeedItems, worse: Vec<(u64, Item)>, same_items| {
             let info = EXACT_MATCH;
             difference(&info, "image", better, Ok(worse), same_items).reason
         };
-        let all = answers(7).unwrap();
-        let mut few = all.clone();
-        few.retain(|(seed, item)| *seed != 2 || item.id != "5");
-        let message = reason(answers(7), few.clone(), true).unwrap();
+        let complete = answers(7).unwrap();
+        let mut incomplete = complete.clone();
+        incomplete.retain(|(seed, item)| *seed != 2 || item.id != "5");
+        let message = reason(answers(7), incomplete.clone(), true).unwrap();
         assert!(
             message.contains("item 5 of seed 2") && message.contains("same test data"),
             "{message}"
         );
-        assert!(reason(Ok(few.clone()), all.clone(), true).unwrap().contains("item 5 of seed 2"));
+        assert!(
+            reason(Ok(incomplete.clone()), complete.clone(), true)
+                .unwrap()
+                .contains("item 5 of seed 2")
+        );
         // The first configuration may have only some of the questions, such as those of one source.
-        assert_eq!(reason(Ok(few), all.clone(), false), None);
-        let mut other = all;
-        other[0].1.statistic = Statistic::Ratio { numerator: 0.0, denominator: 2.0 };
-        assert!(reason(answers(7), other, true).unwrap().contains("item 0 of seed 1"));
+        assert_eq!(reason(Ok(incomplete), complete.clone(), false), None);
+        let mut changed = complete;
+        changed[0].1.statistic = Statistic::Ratio { numerator: 0.0, denominator: 2.0 };
+        assert!(reason(answers(7), changed, true).unwrap().contains("item 0 of seed 1"));
     }
 
     #[test]
-    fn a_better_configuration_is_no_worse() {
+    fn a_better_configuration_meets_no_worse_by_but_not_within() {
         let rule = Rule::NoWorseBy(0.01);
         let fewer_errors = difference_of(answers(4), answers(7), WER);
         assert_eq!(Verdict::of(&fewer_errors, rule), Verdict::Holds);
         assert_eq!(Verdict::of(&fewer_errors, Rule::Within(0.01)), Verdict::Fails);
         let more_errors = difference_of(answers(7), answers(4), WER);
         assert_eq!(Verdict::of(&more_errors, rule), Verdict::Fails);
-        let more_right = difference_of(answers(7), answers(4), EXACT_MATCH);
-        assert_eq!(Verdict::of(&more_right, rule), Verdict::Holds);
+        let more_correct = difference_of(answers(7), answers(4), EXACT_MATCH);
+        assert_eq!(Verdict::of(&more_correct, rule), Verdict::Holds);
     }
 
     #[test]

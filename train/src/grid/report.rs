@@ -66,7 +66,7 @@ impl Verdict {
         }
     }
 
-    /// Its name in reports.
+    /// The name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Holds => "holds",
@@ -80,27 +80,27 @@ impl Verdict {
 /// A configuration and its metrics.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ConfigurationReport {
-    /// Its settings.
+    /// The settings of the configuration.
     #[serde(flatten)]
     pub settings: Configuration,
     /// The command that trains only this configuration and the main one; `None` if the settings
     /// that the grid file gives all configurations were removed (`Grid::at_recipe_scale`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// Its runs by seed.
+    /// The runs, one for each seed.
     pub runs: Vec<ConfigurationRun>,
-    /// Its metrics.
+    /// The metrics, one for each column of the table.
     pub metrics: Vec<ConfigurationMetric>,
-    /// Its first metric minus the first metric of the main configuration, on the same items.
+    /// The first metric minus the first metric of the main configuration, on the same items.
     pub difference_from_main: Measure,
 }
 
 /// A metric of a configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ConfigurationMetric {
-    /// Its key in JSON, such as `recall_at_10`.
+    /// The key in JSON, such as `recall_at_10`.
     pub key: String,
-    /// Its table heading, such as `recall@10`.
+    /// The table heading, such as `recall@10`.
     pub heading: String,
     /// The value.
     #[serde(flatten)]
@@ -120,13 +120,14 @@ impl ConfigurationReport {
 pub struct ConfigurationRun {
     /// The seed.
     pub seed: u64,
-    /// The recipe's hash.
+    /// The SHA-256 of the resolved recipe.
     pub recipe_hash: String,
-    /// The programs that trained it, oldest first.
+    /// The programs that trained the run, oldest first.
     pub programs: Vec<Program>,
 }
 
 impl ConfigurationRun {
+    /// Reads the hash and the programs of a configuration's run in the grid's folder `out`.
     fn of(configuration: &Configuration, seed: u64, out: &Path) -> Result<Self> {
         let run = out
             .join(format!("seed-{seed}"))
@@ -145,7 +146,8 @@ pub struct ClaimReport {
     /// The configurations, the metric and the subset of items, such as
     /// `main compared with cold-start: exact_match of held_out`.
     pub compared: String,
-    /// The metric of the configuration that should be better, and of the one that should be worse.
+    /// The metric of the configuration that should be better, and of the configuration that should
+    /// be worse.
     pub values: [Measure; 2],
     /// The paired difference: the first value minus the second.
     pub difference: Measure,
@@ -168,7 +170,7 @@ pub struct GridReport {
     pub program: Program,
     /// Runs that another build of the program trained. `reuse` accepted them.
     pub reused: Vec<String>,
-    /// The configuration that the others are compared with.
+    /// The name of the configuration that the others are compared with.
     pub main: String,
     /// The configurations.
     pub configurations: Vec<ConfigurationReport>,
@@ -189,13 +191,13 @@ impl GridReport {
                 let (key, heading) = (column.key.to_owned(), column.heading.to_owned());
                 Ok(ConfigurationMetric { key, heading, measure })
             };
-            let first = &columns[0].query;
+            let main_query = &columns[0].query;
             Ok(ConfigurationReport {
                 runs: (1..=options.seeds).map(run).collect::<Result<_>>()?,
                 command: grid.command(configuration, options.seeds, &options.out),
                 metrics: columns.iter().map(metric).collect::<Result<_>>()?,
                 difference_from_main: runs
-                    .difference([&configuration.name, grid.main()], [first, first])?,
+                    .difference([&configuration.name, grid.main()], [main_query, main_query])?,
                 settings: configuration.clone(),
             })
         };
@@ -233,9 +235,9 @@ impl GridReport {
 
     /// The table headings of the metrics.
     fn headings(&self) -> Vec<&str> {
-        let first =
+        let metrics =
             self.configurations.first().map_or(&[][..], |configuration| &configuration.metrics);
-        first.iter().map(|metric| metric.heading.as_str()).collect()
+        metrics.iter().map(|metric| metric.heading.as_str()).collect()
     }
 
     /// The claim with this id; `None` if there is none.
@@ -253,7 +255,7 @@ impl GridReport {
     pub fn to_markdown(&self) -> String {
         let headings = self.headings();
         let (first, others) =
-            headings.split_first().map_or(("", &[][..]), |(one, all)| (*one, all));
+            headings.split_first().map_or(("", &[][..]), |(first, others)| (*first, others));
         let mut columns = vec!["configuration", "description", first];
         let minus_main = format!("minus {}", self.main);
         columns.push(&minus_main);
@@ -290,10 +292,10 @@ impl GridReport {
     pub fn to_html(&self) -> String {
         let values =
             |metric: &dyn Fn(&ConfigurationReport) -> Option<&Measure>| -> Vec<(String, Measure)> {
-                let named = |configuration: &ConfigurationReport| {
+                let with_name = |configuration: &ConfigurationReport| {
                     Some((configuration.settings.name.clone(), metric(configuration)?.clone()))
                 };
-                self.configurations.iter().filter_map(named).collect()
+                self.configurations.iter().filter_map(with_name).collect()
             };
         let differences = values(&|configuration| Some(&configuration.difference_from_main));
         let columns =
@@ -316,7 +318,7 @@ impl GridReport {
                 (name, claim.difference.clone())
             })
             .collect();
-        let main = |values: &[(String, Measure)]| {
+        let value_of_main = |values: &[(String, Measure)]| {
             values.iter().find(|(name, _)| *name == self.main).map(|(_, measure)| measure.value)
         };
         let note = format!(
@@ -339,21 +341,23 @@ impl GridReport {
             table("Difference from the main configuration", &differences, "", Some(0.0)),
         ];
         tables.extend(
-            by_column.iter().map(|(heading, values)| table(heading, values, "", main(values))),
+            by_column
+                .iter()
+                .map(|(heading, values)| table(heading, values, "", value_of_main(values))),
         );
         let (configurations, seeds) = (self.configurations.len(), self.seeds);
         let reused = self.reused_note().map_or(String::new(), |note| format!(". {note}"));
-        let lead = format!(
+        let introduction = format!(
             "{}, {}{reused}",
             counted(configurations, "configuration"),
             counted(seeds, "seed")
         );
-        metrics_page(&self.title, &lead, &tables)
+        metrics_page(&self.title, &introduction, &tables)
     }
 }
 
 impl ClaimSettings {
-    /// The configurations, the metric with its subset, and the rule.
+    /// The configurations, the metric with its subset, and the rule, in words.
     fn compared(&self, query: &MetricQuery) -> String {
         let rule = match self.rule() {
             Rule::Better => String::new(),
@@ -377,7 +381,7 @@ impl Configuration {
     }
 }
 
-/// A note on multiple testing.
+/// A note on multiple testing for this number of claims.
 fn multiple_testing_note(claims: usize) -> String {
     format!(
         "Verdicts are not corrected for multiple tests: if no claim had a true effect, about {:.1} \

@@ -19,7 +19,7 @@ use crate::run_folder::recipe_hash;
 use crate::trainer::RunOptions;
 
 /// The number of hash digits in the folder name of a run of shared phases.
-const DIGITS: usize = 12;
+const HASH_DIGITS: usize = 12;
 /// The interval at which a process checks whether another process has finished a run.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -85,11 +85,12 @@ pub fn run_grid(
     let report = run_in(grid, options, progress);
     if report.is_err() {
         // An error of the clean-up must not hide the first error.
-        let _ = folder.tidy();
+        let _ = folder.remove_if_unused();
     }
     report
 }
 
+/// Does the same as [`run_grid`], in an open folder.
 fn run_in(
     grid: &Grid,
     options: &GridOptions,
@@ -108,15 +109,15 @@ fn run_in(
     }
     let mut runner =
         GridRunner { grid, options, hashes: Hashes::new(), trained: TrainedRuns::default() };
-    let mut is_reported = options.quiet;
+    let mut is_wait_reported = options.quiet;
     while !waiting.is_empty() {
-        let before = waiting.len();
+        let num_waiting = waiting.len();
         waiting = runner.train_available(waiting, progress)?;
-        if let Some(job) = waiting.first().filter(|_| waiting.len() == before) {
-            if !is_reported {
+        if let Some(job) = waiting.first().filter(|_| waiting.len() == num_waiting) {
+            if !is_wait_reported {
                 log::print(&format!("{}: another process is training it; waiting", job.label()));
             }
-            is_reported = true;
+            is_wait_reported = true;
             std::thread::sleep(POLL_INTERVAL);
         }
     }
@@ -137,7 +138,7 @@ fn run_in(
 struct GridRunner<'a> {
     grid: &'a Grid,
     options: &'a GridOptions,
-    /// The hashes of the weights that the recipes name.
+    /// The hashes of the weights that the recipes name, as a cache.
     hashes: Hashes,
     /// The lengths and times of the runs that this call has trained from their first step.
     trained: TrainedRuns,
@@ -164,22 +165,24 @@ impl GridRunner<'_> {
             } else {
                 let others = remaining.iter().chain(jobs.as_slice());
                 let unfinished = others.filter(|other| !is_finished(&other.folder));
-                let mut left = vec![job.length];
-                left.extend(unfinished.map(|other| other.length));
-                let (run, time_left) = (job.label(), self.trained.expected_time(&left));
-                progress(&GridProgress { run, runs_left: left.len(), time_left });
+                let mut remaining_lengths = vec![job.length];
+                remaining_lengths.extend(unfinished.map(|other| other.length));
+                let (run, time_left) =
+                    (job.label(), self.trained.expected_time(&remaining_lengths));
+                progress(&GridProgress { run, runs_left: remaining_lengths.len(), time_left });
                 let (is_new, started) = (!job.folder.exists(), Instant::now());
                 self.train(&job)?;
                 if is_new {
                     self.trained.add(job.length, started.elapsed());
                 }
             }
-            // Also tidies runs of earlier calls, which may have been killed before they did it.
-            tidy(self.grid, &job.folder)?;
+            // Also tidies runs of an earlier call that was killed before it did so.
+            remove_unneeded_files(self.grid, &job.folder)?;
         }
         Ok(remaining)
     }
 
+    /// Trains the run of a job, or continues it.
     fn train(&self, job: &Job) -> Result<()> {
         let options = RunOptions {
             run: job.folder.clone(),
@@ -215,13 +218,13 @@ fn jobs(grid: &Grid, seed: u64, folder: &Path) -> Result<Vec<Job>> {
     {
         let mut recipe = grid.recipe(configuration, seed, Phases::Whole)?;
         grid.study().complete(&mut recipe)?;
-        let own = folder.join(&configuration.name);
-        if !grid.shares(&recipe) {
+        let run_folder = folder.join(&configuration.name);
+        if !grid.has_shared_and_own_phases(&recipe) {
             let (name, length) = (configuration.name.clone(), Length::of(&recipe));
             jobs.push(Job {
                 seed,
                 name,
-                folder: own,
+                folder: run_folder,
                 length,
                 recipe: JobRecipe::Ready(recipe.into()),
             });
@@ -230,19 +233,19 @@ fn jobs(grid: &Grid, seed: u64, folder: &Path) -> Result<Vec<Job>> {
         let mut shared = grid.recipe(configuration, seed, Phases::Shared)?;
         grid.study().complete(&mut shared)?;
         let hash = shared.hash()?;
-        let name = format!("shared-{}", hash.get(..DIGITS).unwrap_or(&hash));
+        let name = format!("shared-{}", hash.get(..HASH_DIGITS).unwrap_or(&hash));
         let start = folder.join(&name);
-        let (before, all) = (Length::of(&shared), Length::of(&recipe));
+        let (shared_length, total_length) = (Length::of(&shared), Length::of(&recipe));
         if !jobs.iter().any(|job| job.name == name) {
             let (folder, recipe) = (start.clone(), JobRecipe::Ready(shared.into()));
-            jobs.push(Job { seed, name, folder, length: before, recipe });
+            jobs.push(Job { seed, name, folder, length: shared_length, recipe });
         }
         let recipe = JobRecipe::After(start, configuration.clone());
         jobs.push(Job {
             seed,
             name: configuration.name.clone(),
-            folder: own,
-            length: all.minus(before),
+            folder: run_folder,
+            length: total_length.minus(shared_length),
             recipe,
         });
     }
@@ -250,7 +253,7 @@ fn jobs(grid: &Grid, seed: u64, folder: &Path) -> Result<Vec<Job>> {
 }
 
 impl Job {
-    /// Its name in progress and errors: `seed 1, cold-start`.
+    /// The name in progress and error texts: `seed 1, cold-start`.
     fn label(&self) -> String {
         format!("seed {}, {}", self.seed, self.name)
     }
@@ -263,12 +266,12 @@ impl Job {
         }
     }
 
-    /// The recipe. Call it once `can_start` is true.
+    /// The recipe of the run. Call it only if `can_start` is true.
     fn recipe(&self, grid: &Grid) -> Result<Recipe> {
         match &self.recipe {
             JobRecipe::Ready(recipe) => Ok(Recipe::clone(recipe)),
             JobRecipe::After(start, configuration) => {
-                grid.recipe(configuration, self.seed, Phases::Rest(start))
+                grid.recipe(configuration, self.seed, Phases::Remaining(start))
             }
         }
     }
@@ -276,7 +279,7 @@ impl Job {
 
 /// Removes the files of a run that only training needs. Also removes the files for another
 /// evaluation, except in the runs of the main configuration and of configurations in a `run_of`.
-fn tidy(grid: &Grid, run: &Path) -> Result<()> {
+fn remove_unneeded_files(grid: &Grid, run: &Path) -> Result<()> {
     let name = run.file_name().and_then(|name| name.to_str());
     let is_evaluated_again = name == Some(grid.main())
         || grid.configurations().iter().any(|configuration| {

@@ -36,19 +36,20 @@ struct File {
 /// configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Configuration {
-    /// Its name, which becomes a folder name.
+    /// The name, which becomes a folder name.
     pub name: String,
-    /// Its description in tables; its settings by default.
+    /// The description in tables; by default the settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Its own settings, in the form of `--set`, besides the settings of all configurations.
+    /// The settings of this configuration, in the form of `--set`. They follow the settings of all
+    /// configurations.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub set: Vec<String>,
     /// The configuration whose finished run is evaluated again; nothing is trained. `None` to train
     /// this configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_of: Option<String>,
-    /// With `run_of`: the study's own keys, which say how to evaluate the run.
+    /// With `run_of`: keys of the study that describe the evaluation.
     #[serde(flatten)]
     pub evaluation: Table,
 }
@@ -56,7 +57,7 @@ pub struct Configuration {
 /// `[[claim]]`: a claim that one configuration is better than another.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClaimSettings {
-    /// Its name in reports, such as `reveal.k_curve`.
+    /// The name in reports, such as `reveal.k_curve`.
     pub id: String,
     /// The claim in words.
     pub claim: String,
@@ -79,7 +80,7 @@ pub struct ClaimSettings {
     /// margin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_worse_by: Option<f64>,
-    /// The study's own keys, which select the items to compare.
+    /// Keys of the study that select the items to compare.
     #[serde(flatten)]
     pub filters: Table,
 }
@@ -129,8 +130,8 @@ pub struct Grid {
     main: String,
     shared: Vec<String>,
     set: Vec<String>,
-    /// Settings of all configurations, in addition to the file's.
-    added: Vec<String>,
+    /// Settings of all configurations, in addition to those of the file.
+    added_settings: Vec<String>,
     /// Whether [`Grid::at_recipe_scale`] removed the file's settings of all configurations.
     at_recipe_scale: bool,
     configurations: Vec<Configuration>,
@@ -153,7 +154,7 @@ pub(crate) enum Phases<'a> {
     /// Only the shared phases, for every configuration with equal settings in them.
     Shared,
     /// The other phases, starting from the weights of this run.
-    Rest(&'a Path),
+    Remaining(&'a Path),
 }
 
 impl Grid {
@@ -182,8 +183,7 @@ impl Grid {
         Self::parse(text, name, builtin::read_built_in(&recipe)?, &recipe, studies)
     }
 
-    /// Reads a grid's text and its recipe's text, each with its file name, which only appears in
-    /// messages.
+    /// Reads a grid's text and its recipe's text. The file names only serve for error texts.
     ///
     /// # Errors
     /// [`TrainError::Recipe`] with file and line.
@@ -196,21 +196,21 @@ impl Grid {
     ) -> Result<Self> {
         let File { main, shared, set, configuration, claim, .. } = read(text, file)?;
         let line_of = |start| line(text, start);
-        let wrong = |start: usize, reason: String| {
+        let invalid = |start: usize, reason: String| {
             let location = format!("{}:{}", file.display(), line_of(start));
             Err(TrainError::Recipe { location, reason })
         };
         let recipe_options = RecipeOptions::default();
-        let read = Recipe::parse(recipe, recipe_file, &recipe_options)?;
-        let study = registry::find(studies, read.study());
+        let base_recipe = Recipe::parse(recipe, recipe_file, &recipe_options)?;
+        let study = registry::find(studies, base_recipe.study());
         let Some((study, ablations)) = study.and_then(|study| Some((study, study.ablations()?)))
         else {
             let with_ablations = studies.iter().filter(|study| study.ablations().is_some());
             let names: Vec<&str> = with_ablations.map(|study| study.name()).collect();
             let reason = format!("has no ablations; choose from {}", names.join(", "));
-            return Err(read.error("study", reason));
+            return Err(base_recipe.error("study", reason));
         };
-        let phases = read.phases().to_vec();
+        let phases = base_recipe.phases().to_vec();
         let names: Vec<&str> = configuration
             .iter()
             .map(|configuration| configuration.get_ref().name.as_str())
@@ -220,19 +220,19 @@ impl Grid {
             if let Err(reason) =
                 check::configuration(spanned.get_ref(), &earlier.collect::<Vec<_>>(), ablations)
             {
-                return wrong(spanned.span().start, reason);
+                return invalid(spanned.span().start, reason);
             }
         }
         for (i, spanned) in claim.iter().enumerate() {
             let earlier = claim[..i].iter().map(Spanned::get_ref);
             let earlier = earlier.collect::<Vec<_>>();
             if let Err(reason) = check::claim(spanned.get_ref(), &earlier, &names, ablations) {
-                return wrong(spanned.span().start, reason);
+                return invalid(spanned.span().start, reason);
             }
         }
         if !names.contains(&main.get_ref().as_str()) {
             let reason = format!("`main` names `{}`, which is not a configuration", main.get_ref());
-            return wrong(main.span().start, reason);
+            return invalid(main.span().start, reason);
         }
         let is_phase = |name: &str| phases.iter().any(|phase| phase.name == name);
         if let Some(name) = shared.iter().find(|name| !is_phase(name.get_ref())) {
@@ -240,7 +240,7 @@ impl Grid {
             let reason =
                 format!("`{}` is not a phase of {}", name.get_ref(), recipe_file.display());
             let reason = format!("`shared`: {reason}; the phases are {}", phases.join(", "));
-            return wrong(name.span().start, reason);
+            return invalid(name.span().start, reason);
         }
         let mut lines = Lines::default();
         for spanned in &configuration {
@@ -260,7 +260,7 @@ impl Grid {
             main: main.into_inner(),
             shared: shared.into_iter().map(Spanned::into_inner).collect(),
             set,
-            added: Vec::new(),
+            added_settings: Vec::new(),
             at_recipe_scale: false,
             claims: claim.into_iter().map(Spanned::into_inner).collect(),
             configurations: configuration.into_iter().map(Spanned::into_inner).collect(),
@@ -287,17 +287,17 @@ impl Grid {
         self.shared.iter().any(|shared| shared == phase)
     }
 
-    /// Settings of all configurations, in addition to the file's.
-    pub(crate) fn added(&self) -> &[String] {
-        &self.added
+    /// Settings of all configurations, in addition to those of the file.
+    pub(crate) fn added_settings(&self) -> &[String] {
+        &self.added_settings
     }
 
-    /// Its study.
+    /// The study of the grid.
     pub fn study(&self) -> &'static dyn StudyDefinition {
         self.study
     }
 
-    /// The ablations of its study.
+    /// The ablations of the grid's study.
     pub fn ablations(&self) -> &'static dyn AblationStudy {
         self.ablations
     }
@@ -314,7 +314,7 @@ impl Grid {
     /// [`TrainError::Recipe`] for a setting of `seed`, and for settings that are not valid for a
     /// configuration.
     pub fn with_settings(mut self, set: &[String]) -> Result<Self> {
-        self.added.extend_from_slice(set);
+        self.added_settings.extend_from_slice(set);
         self.check_seeds()?;
         self.ablations.check(&self)?;
         Ok(self)
@@ -322,18 +322,18 @@ impl Grid {
 
     /// Returns an error for a setting of `seed`, which would have no effect.
     fn check_seeds(&self) -> Result<()> {
-        let wrong = |set: &[String]| {
+        let seed_error = |set: &[String]| {
             let is_seed = |setting: &&String| {
                 setting.split('=').next().is_some_and(|key| key.trim() == "seed")
             };
             let setting = set.iter().find(is_seed)?;
             Some(format!("`{setting}` has no effect: --seeds sets the seeds, counted from 1"))
         };
-        if let Some(reason) = wrong(&self.added).or_else(|| wrong(&self.set)) {
-            return Err(self.wrong(None, reason));
+        if let Some(reason) = seed_error(&self.added_settings).or_else(|| seed_error(&self.set)) {
+            return Err(self.error(None, reason));
         }
         for configuration in &self.configurations {
-            if let Some(reason) = wrong(&configuration.set) {
+            if let Some(reason) = seed_error(&configuration.set) {
                 return Err(self.configuration_error(configuration, &reason));
             }
         }
@@ -391,7 +391,7 @@ impl Grid {
         for (option, value) in [("--configurations", name), ("--seeds", seeds), ("--out", out)] {
             words.extend([option.to_owned(), value]);
         }
-        for set in &self.added {
+        for set in &self.added_settings {
             words.extend(["--set".to_owned(), set.clone()]);
         }
         Some(words.iter().map(|word| shell_quote(word)).collect::<Vec<_>>().join(" "))
@@ -416,11 +416,12 @@ impl Grid {
             }
         };
         let seed = format!("seed={seed}");
-        let common = [self.set.as_slice(), &self.added].concat();
+        let common = [self.set.as_slice(), &self.added_settings].concat();
         let recipe =
             parse([common.as_slice(), &configuration.set, std::slice::from_ref(&seed)].concat())?;
         let is_shared = |name: &String| self.shared.contains(name);
-        let skipped = |keep_shared: bool| {
+        // Settings that skip the shared phases, or the other phases.
+        let skip_phases = |keep_shared: bool| {
             let names = recipe.phases().iter().map(|phase| &phase.name);
             let skipped = names.filter(move |name| is_shared(name) != keep_shared);
             skipped.map(|name| format!("phase.{name}.steps=0")).collect::<Vec<_>>()
@@ -431,17 +432,21 @@ impl Grid {
             Phases::Shared => {
                 set.extend(configuration.set.iter().cloned());
                 set = self.ablations.shared_settings(set);
-                set.extend(skipped(true));
+                set.extend(skip_phases(true));
             }
-            Phases::Rest(start) => {
+            Phases::Remaining(start) => {
                 set.extend(configuration.set.iter().cloned());
-                set.extend(skipped(false));
+                set.extend(skip_phases(false));
                 // The recipe's `[start]` applies to the shared phases only. The remaining phases
                 // start from the weights of the shared phases.
                 set.retain(|setting| !setting.trim_start().starts_with("start"));
                 set.push(format!("start.run={}", toml::Value::String(start.display().to_string())));
-                let patterns =
-                    self.ablations.inherited_parameters().iter().map(|one| (*one).into()).collect();
+                let patterns = self
+                    .ablations
+                    .inherited_parameters()
+                    .iter()
+                    .map(|pattern| (*pattern).into())
+                    .collect();
                 set.push(format!("start.parameters={}", toml::Value::Array(patterns)));
             }
         }
@@ -450,7 +455,7 @@ impl Grid {
     }
 
     /// Whether a configuration has shared phases and further phases after them.
-    pub(super) fn shares(&self, recipe: &Recipe) -> bool {
+    pub(super) fn has_shared_and_own_phases(&self, recipe: &Recipe) -> bool {
         let shared = recipe.phases().iter().take_while(|phase| self.shared.contains(&phase.name));
         (1..recipe.phases().len()).contains(&shared.count())
     }
@@ -461,7 +466,7 @@ impl Grid {
         configuration: &Configuration,
         error: &dyn std::fmt::Display,
     ) -> TrainError {
-        self.wrong(
+        self.error(
             self.lines.configurations.get(&configuration.name),
             format!("configuration `{}`: {error}", configuration.name),
         )
@@ -469,10 +474,11 @@ impl Grid {
 
     /// An error about a claim, with its line.
     pub(crate) fn claim_error(&self, claim: &ClaimSettings, reason: &str) -> TrainError {
-        self.wrong(self.lines.claims.get(&claim.id), format!("claim `{}`: {reason}", claim.id))
+        self.error(self.lines.claims.get(&claim.id), format!("claim `{}`: {reason}", claim.id))
     }
 
-    fn wrong(&self, line: Option<&usize>, reason: String) -> TrainError {
+    /// An error with the line in the grid file, if it is known.
+    fn error(&self, line: Option<&usize>, reason: String) -> TrainError {
         let line = line.map_or(String::new(), |line| format!(":{line}"));
         TrainError::Recipe { location: format!("{}{line}", self.file.display()), reason }
     }
@@ -485,8 +491,8 @@ fn line(text: &str, start: usize) -> usize {
 
 /// Quotes a word for a POSIX shell, if necessary.
 pub fn shell_quote(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
+    let needs_no_quotes = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+@%".contains(c);
+    if !word.is_empty() && word.chars().all(needs_no_quotes) {
         word.to_owned()
     } else {
         format!("'{}'", word.replace('\'', r"'\''"))
@@ -499,6 +505,7 @@ fn recipe_of(text: &str, file: &Path) -> Result<PathBuf> {
     Ok(file.parent().unwrap_or(Path::new("")).join(recipe))
 }
 
+/// Parses the text of a grid file.
 fn read(text: &str, file: &Path) -> Result<File> {
     toml::from_str(text).map_err(|error: toml::de::Error| {
         let line = line(text, error.span().map_or(0, |span| span.start));

@@ -68,7 +68,7 @@ impl fmt::Display for MetricQuery {
 pub struct Filter {
     /// The key.
     pub key: &'static str,
-    /// The values that it may have.
+    /// The allowed values.
     pub values: Vec<&'static str>,
     /// The value if a claim does not give the key; `None` to measure all items.
     pub default: Option<&'static str>,
@@ -77,11 +77,11 @@ pub struct Filter {
 /// A column in the table of configurations.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Column {
-    /// Its key in JSON.
+    /// The key in JSON.
     pub key: &'static str,
-    /// Its heading.
+    /// The heading.
     pub heading: &'static str,
-    /// The metric that it shows.
+    /// The metric of the column.
     pub query: MetricQuery,
 }
 
@@ -109,8 +109,8 @@ pub trait AblationStudy: fmt::Debug + Sync {
         &[]
     }
 
-    /// The keys of a configuration with `run_of`. They say how to evaluate the other run. If there
-    /// are none, the study cannot evaluate a finished run again.
+    /// The keys of a configuration with `run_of`, which describe the evaluation. If there are none,
+    /// the study cannot evaluate a finished run again.
     fn evaluation_keys(&self) -> &'static [&'static str] {
         &[]
     }
@@ -181,8 +181,8 @@ pub trait AblationStudy: fmt::Debug + Sync {
     /// [`TrainError::Io`](crate::TrainError::Io); an error for files that no run wrote.
     fn tidy(&self, run: &Path, is_evaluated_again: bool) -> Result<()>;
 
-    /// The metric of each item in a configuration's folder. The inner error is the reason why the
-    /// metric is undefined.
+    /// The items of a configuration's folder, with their values of the metric. The inner error is
+    /// the reason why the metric is undefined.
     ///
     /// # Errors
     /// Files that cannot be read.

@@ -15,7 +15,7 @@ use crate::error::{Result, TrainError};
 /// The metrics file of a run.
 pub const METRICS: &str = "metrics.jsonl";
 
-/// The file of metrics that depend only on recipe, seed and data.
+/// `metrics.jsonl`, the file of metrics that depend only on recipe, seed and data.
 pub(crate) struct Metrics {
     path: PathBuf,
     file: File,
@@ -27,9 +27,9 @@ impl Metrics {
     pub(crate) fn open(run: &Path, bytes: u64) -> Result<Self> {
         let path = run.join(METRICS);
         let file = durable::append_to(&path).map_err(TrainError::io(&path))?;
-        let found = file.metadata().map_err(TrainError::io(&path))?.len();
-        if found < bytes {
-            let reason = format!("it has {found} bytes, but at the checkpoint it had {bytes}");
+        let length = file.metadata().map_err(TrainError::io(&path))?.len();
+        if length < bytes {
+            let reason = format!("it has {length} bytes, but at the checkpoint it had {bytes}");
             return Err(TrainError::BadCheckpoint { path, reason });
         }
         file.set_len(bytes).map_err(TrainError::io(&path))?;
@@ -62,7 +62,7 @@ impl Metrics {
     }
 }
 
-/// Sums over the steps since the last log line.
+/// Sums over the steps since the last log line. Losses and norms are sums over completed steps.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Window {
     steps: u64,
@@ -112,12 +112,12 @@ impl Window {
         (self.steps > 0).then(|| self.loss / self.steps as f64)
     }
 
-    /// The number of examples and tokens.
-    pub(crate) fn amounts(&self) -> (u64, u64) {
+    /// The numbers of examples and tokens.
+    pub(crate) fn example_and_token_counts(&self) -> (u64, u64) {
         (self.examples, self.tokens)
     }
 
-    /// The values of the log line by name.
+    /// The values of the log line by name: means over the steps, and sums of counts.
     pub(crate) fn values(&self, learning_rate: f64) -> Map<String, Value> {
         let mean = |sum: f64| (self.steps > 0).then(|| sum / self.steps as f64);
         let mut values = Map::new();
@@ -137,11 +137,11 @@ impl Window {
     }
 }
 
-/// The file of training speeds.
+/// `timing.jsonl`, the file of training speeds.
 pub(crate) struct Timing {
     path: PathBuf,
     file: File,
-    since: Instant,
+    timer_start: Instant,
 }
 
 impl Timing {
@@ -149,7 +149,7 @@ impl Timing {
     pub(crate) fn open(run: &Path) -> Result<Self> {
         let path = run.join("timing.jsonl");
         let file = durable::append_to(&path).map_err(TrainError::io(&path))?;
-        Ok(Self { file, path, since: Instant::now() })
+        Ok(Self { file, path, timer_start: Instant::now() })
     }
 
     /// Syncs all lines to disk.
@@ -159,12 +159,12 @@ impl Timing {
 
     /// Restarts the timer, so that the time of an evaluation does not count.
     pub(crate) fn restart(&mut self) {
-        self.since = Instant::now();
+        self.timer_start = Instant::now();
     }
 
     /// Appends a line with the speed since the last line. Returns examples and tokens per second.
     pub(crate) fn write(&mut self, step: u64, examples: u64, tokens: u64) -> Result<(f64, f64)> {
-        let seconds = self.since.elapsed().as_secs_f64().max(1e-9);
+        let seconds = self.timer_start.elapsed().as_secs_f64().max(1e-9);
         let speeds = (examples as f64 / seconds, tokens as f64 / seconds);
         let line = json!({
             "step": step,

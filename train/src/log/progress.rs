@@ -9,90 +9,92 @@ use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 /// Time between plain lines.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The progress of a phase.
+/// The progress of a phase, or of another long task.
 pub(crate) struct Progress {
     bar: Option<ProgressBar>,
-    plain: bool,
-    phase: String,
-    total: u64,
-    first: u64,
+    prints_lines: bool,
+    label: String,
+    total_steps: u64,
+    start_step: u64,
     started: Instant,
     last_line: Option<Instant>,
 }
 
 impl Progress {
-    /// Starts at `done` of `total` steps.
-    pub(crate) fn new(quiet: bool, phase: &str, done: u64, total: u64) -> Self {
+    /// Starts at `steps_done` of `total` steps (or images, or clips) of the phase or task `label`.
+    pub(crate) fn new(quiet: bool, label: &str, steps_done: u64, total: u64) -> Self {
         let terminal = std::io::stderr().is_terminal() && !has_receiver();
         let bar = (terminal && !quiet).then(|| {
             let template = "{prefix} [{bar:30}] {pos}/{len} {msg} ({eta} left)";
             let style = ProgressStyle::with_template(template);
-            let bar = ProgressBar::new(total).with_position(done).with_prefix(phase.to_string());
+            let bar =
+                ProgressBar::new(total).with_position(steps_done).with_prefix(label.to_string());
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
             bar.reset_eta();
             bar
         });
         Self {
             bar,
-            plain: !terminal && !quiet,
-            phase: phase.to_string(),
-            total,
-            first: done,
+            prints_lines: !terminal && !quiet,
+            label: label.to_string(),
+            total_steps: total,
+            start_step: steps_done,
             started: Instant::now(),
             last_line: None,
         }
     }
 
-    /// Moves the bar to `done` steps.
-    pub(crate) fn step(&self, done: u64) {
+    /// Moves the bar to `steps_done` steps.
+    pub(crate) fn step(&self, steps_done: u64) {
         if let Some(bar) = &self.bar {
-            bar.set_position(done);
+            bar.set_position(steps_done);
         }
     }
 
     /// Shows the values of a log line.
-    pub(crate) fn report(&mut self, done: u64, loss: Option<f64>, examples_per_second: f64) {
+    pub(crate) fn report(&mut self, steps_done: u64, loss: Option<f64>, examples_per_second: f64) {
         let loss = loss.map_or("none".to_string(), |loss| format!("{loss:.4}"));
         let text = format!("loss {loss}, {examples_per_second:.1} examples/s");
         match &self.bar {
             Some(bar) => bar.set_message(text),
-            None => self.plain_line(done, &format!(", {text}")),
+            None => self.plain_line(steps_done, &format!(", {text}")),
         }
     }
 
     /// Shows the number of completed steps, without further values.
-    pub(crate) fn count(&mut self, done: u64) {
-        self.step(done);
+    pub(crate) fn count(&mut self, steps_done: u64) {
+        self.step(steps_done);
         // Short phases print no line.
         if self.started.elapsed() >= LINE_INTERVAL {
-            self.plain_line(done, "");
+            self.plain_line(steps_done, "");
         }
     }
 
     /// Prints a line at intervals, if there is no terminal.
-    fn plain_line(&mut self, done: u64, text: &str) {
+    fn plain_line(&mut self, steps_done: u64, text: &str) {
         let is_early = self.last_line.is_some_and(|at| at.elapsed() < LINE_INTERVAL);
-        if !self.plain || is_early {
+        if !self.prints_lines || is_early {
             return;
         }
         self.last_line = Some(Instant::now());
-        let steps = (done - self.first).max(1) as f64;
-        let left = self.total.saturating_sub(done) as f64;
-        let left = Duration::from_secs_f64(self.started.elapsed().as_secs_f64() / steps * left);
-        let (phase, total, left) = (&self.phase, self.total, HumanDuration(left));
-        message(&format!("{phase}: step {done}/{total}{text}, {left} left"));
+        let steps = (steps_done - self.start_step).max(1) as f64;
+        let steps_left = self.total_steps.saturating_sub(steps_done) as f64;
+        let seconds_left = self.started.elapsed().as_secs_f64() / steps * steps_left;
+        let time_left = HumanDuration(Duration::from_secs_f64(seconds_left));
+        let (label, total) = (&self.label, self.total_steps);
+        message(&format!("{label}: step {steps_done}/{total}{text}, {time_left} left"));
     }
 
     /// Prints a line that stays, such as an evaluation. Hidden if `quiet`.
-    pub(crate) fn note(&self, text: &str) {
-        if self.bar.is_some() || self.plain {
-            self.warn(text);
+    pub(crate) fn print_unless_quiet(&self, text: &str) {
+        if self.bar.is_some() || self.prints_lines {
+            self.print(text);
         }
     }
 
     /// Prints a line even if `quiet`.
-    pub(crate) fn warn(&self, text: &str) {
-        let text = format!("{}: {text}", self.phase);
+    pub(crate) fn print(&self, text: &str) {
+        let text = format!("{}: {text}", self.label);
         match &self.bar {
             Some(bar) => bar.suspend(|| message(&text)),
             None => message(&text),

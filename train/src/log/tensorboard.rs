@@ -26,13 +26,14 @@ impl EventWriter {
         let file = durable::append_to(&path).map_err(TrainError::io(&path))?;
         let mut writer = Self { file, path };
         let mut version = Message::event(0);
-        version.bytes(3, b"brain.Event:2");
-        writer.record(&version.0)?;
-        let mut start = Message::default();
-        start.varint_field(1, 1);
+        version.bytes_field(3, b"brain.Event:2");
+        writer.write_record(&version.0)?;
+        // A session log with status START.
+        let mut session_log = Message::default();
+        session_log.varint_field(1, 1);
         let mut event = Message::event(first_step);
-        event.bytes(7, &start.0);
-        writer.record(&event.0)?;
+        event.bytes_field(7, &session_log.0);
+        writer.write_record(&event.0)?;
         Ok(writer)
     }
 
@@ -45,13 +46,13 @@ impl EventWriter {
         let mut summary = Message::default();
         for (tag, value) in scalars {
             let mut scalar = Message::default();
-            scalar.bytes(1, tag.as_bytes());
-            scalar.fixed32(2, (value as f32).to_le_bytes());
-            summary.bytes(1, &scalar.0);
+            scalar.bytes_field(1, tag.as_bytes());
+            scalar.fixed32_field(2, (value as f32).to_le_bytes());
+            summary.bytes_field(1, &scalar.0);
         }
         let mut event = Message::event(step);
-        event.bytes(5, &summary.0);
-        self.record(&event.0)
+        event.bytes_field(5, &summary.0);
+        self.write_record(&event.0)
     }
 
     /// Syncs all records to disk.
@@ -59,7 +60,7 @@ impl EventWriter {
         self.file.sync_all().map_err(TrainError::io(&self.path))
     }
 
-    fn record(&mut self, data: &[u8]) -> Result<()> {
+    fn write_record(&mut self, data: &[u8]) -> Result<()> {
         let length = (data.len() as u64).to_le_bytes();
         let mut record = Vec::with_capacity(data.len() + 16);
         record.extend(length);
@@ -70,11 +71,12 @@ impl EventWriter {
     }
 }
 
-/// A protocol-buffer message under construction.
+/// A protocol-buffer message under construction. Fields are given by their numbers in the protocol.
 #[derive(Default)]
 struct Message(Vec<u8>);
 
 impl Message {
+    /// An `Event` with the current wall time and a step.
     fn event(step: u64) -> Self {
         let mut event = Self::default();
         event.0.push(1 << 3 | 1);
@@ -88,13 +90,13 @@ impl Message {
         self.varint(value);
     }
 
-    fn bytes(&mut self, field: u8, bytes: &[u8]) {
+    fn bytes_field(&mut self, field: u8, bytes: &[u8]) {
         self.0.push(field << 3 | 2);
         self.varint(bytes.len() as u64);
         self.0.extend(bytes);
     }
 
-    fn fixed32(&mut self, field: u8, bytes: [u8; 4]) {
+    fn fixed32_field(&mut self, field: u8, bytes: [u8; 4]) {
         self.0.push(field << 3 | 5);
         self.0.extend(bytes);
     }
@@ -108,6 +110,7 @@ impl Message {
     }
 }
 
+/// The wall time in seconds since 1970.
 fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
@@ -139,23 +142,23 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_has_the_bytes_of_the_protocol() -> Result<()> {
+    fn event_files_have_the_bytes_of_the_protocol() -> Result<()> {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let mut writer = EventWriter::create(folder.path(), 300)?;
         writer.scalars(301, [("loss", 0.5)].into_iter())?;
         let bytes = std::fs::read(&writer.path).expect("the event file");
         let mut records = Vec::new();
-        let mut rest = bytes.as_slice();
-        while let Some((length, after)) = rest.split_first_chunk::<8>() {
-            let (crc, after) = after.split_first_chunk::<4>().expect("a checksum");
+        let mut remaining = bytes.as_slice();
+        while let Some((length, tail)) = remaining.split_first_chunk::<8>() {
+            let (crc, tail) = tail.split_first_chunk::<4>().expect("a checksum");
             assert_eq!(u32::from_le_bytes(*crc), masked_crc32c(length));
-            let (data, after) = after.split_at(u64::from_le_bytes(*length) as usize);
-            let (crc, after) = after.split_first_chunk::<4>().expect("a checksum");
+            let (data, tail) = tail.split_at(u64::from_le_bytes(*length) as usize);
+            let (crc, tail) = tail.split_first_chunk::<4>().expect("a checksum");
             assert_eq!(u32::from_le_bytes(*crc), masked_crc32c(data));
             // The first field is the wall time: a tag and eight bytes.
             assert_eq!(data[0], 0x09);
             records.push(data[9..].to_vec());
-            rest = after;
+            remaining = tail;
         }
         assert_eq!(records[0], b"\x10\x00\x1a\x0dbrain.Event:2");
         assert_eq!(records[1], b"\x10\xac\x02\x3a\x02\x08\x01");

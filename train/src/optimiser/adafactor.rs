@@ -2,7 +2,7 @@
 //!
 //! If the two largest dimensions of a tensor are 128 or more, only row and column means of the
 //! squared gradients are stored. The order of operations follows optax:
-//! - scale by the second moment,
+//! - divide by the root of the second moment,
 //! - clip the update's root mean square,
 //! - multiply by the learning rate and by the parameter's own root mean square,
 //! - apply momentum,
@@ -22,7 +22,7 @@ use crate::error::Result;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdafactorSettings {
-    /// The exponent in the decay of the second moment, `1 − t^−exponent`.
+    /// The exponent in the decay of the second moment: `1 − t^−exponent` at step `t`.
     pub decay_exponent: f64,
     /// Added to the squared gradients.
     pub epsilon: f64,
@@ -72,7 +72,7 @@ impl Settings for AdafactorSettings {
     }
 }
 
-/// The minimum size of both dimensions of a factored second moment.
+/// The minimum length of both dimensions of a factored second moment.
 const MIN_FACTORED_DIMENSION: usize = 128;
 
 /// The minimum of the parameter's root mean square, which scales the update.
@@ -100,7 +100,7 @@ enum SecondMoment {
 struct Axes {
     largest: Axis,
     second: Axis,
-    /// The size of the last dimension, whose elements are adjacent in memory.
+    /// The length of the last dimension, whose elements are adjacent in memory.
     last_length: usize,
 }
 
@@ -118,6 +118,7 @@ impl Axis {
 }
 
 impl Axes {
+    /// The axes of a shape; `None` if its second moment is not factored.
     fn of(shape: &[usize]) -> Option<Self> {
         let mut order: Vec<usize> = (0..shape.len()).collect();
         order.sort_by_key(|dimension| shape[*dimension]);
@@ -145,20 +146,22 @@ impl UpdateRule for Adafactor {
         scratch.resize(gradient.len(), 0.0);
         let update = &mut scratch[..];
         let decay = 1.0 - (step.number as f64).powf(-self.settings.decay_exponent);
-        let scale = step.size.gradient_scale as f32;
+        let gradient_scale = step.size.gradient_scale as f32;
         let epsilon = self.settings.epsilon as f32;
-        self.moment.scale(gradient, update, scale, epsilon, decay as f32);
+        self.moment.scale(gradient, update, gradient_scale, epsilon, decay as f32);
         let clip = (root_mean_square(update) / self.settings.update_clip).max(1.0);
         let parameter_scale = root_mean_square(values).max(MIN_PARAMETER_SCALE);
         let factor = (step.size.learning_rate * parameter_scale / clip) as f32;
-        if let Some(running) = &mut self.momentum {
-            running_mean(running, update, factor, self.settings.momentum as f32);
+        if let Some(mean) = &mut self.momentum {
+            apply_momentum(mean, update, factor, self.settings.momentum as f32);
         }
         let factor = if self.momentum.is_some() { 1.0 } else { factor };
-        let keep = (1.0 - step.rate * self.settings.weight_decay) as f32;
-        let rate = step.rate as f32;
+        let decay_factor = (1.0 - step.rate_factor * self.settings.weight_decay) as f32;
+        let rate_factor = step.rate_factor as f32;
         let blocks = values.par_chunks_mut(BLOCK).zip(update.par_chunks(BLOCK));
-        blocks.for_each(|(values, update)| apply(values, update, -rate * factor, keep));
+        blocks.for_each(|(values, update)| {
+            apply(values, update, -rate_factor * factor, decay_factor);
+        });
         Ok(())
     }
 
@@ -196,7 +199,7 @@ impl SecondMoment {
         &mut self,
         gradient: &[f32],
         update: &mut [f32],
-        scale: f32,
+        gradient_scale: f32,
         epsilon: f32,
         decay: f32,
     ) {
@@ -207,19 +210,25 @@ impl SecondMoment {
                     .zip(gradient.par_chunks(BLOCK))
                     .zip(update.par_chunks_mut(BLOCK))
                     .for_each(|((values, gradient), update)| {
-                        scale_full(values, gradient, update, scale, epsilon, decay);
+                        scale_full(values, gradient, update, gradient_scale, epsilon, decay);
                     });
             }
             Self::Factored { axes, rows, columns } => {
-                let (row_means, column_means) =
-                    squared_means(gradient, *axes, rows.len(), columns.len(), scale, epsilon);
-                let average_in = |moment: &mut [f32], means: &[f64]| {
+                let (row_means, column_means) = squared_means(
+                    gradient,
+                    *axes,
+                    rows.len(),
+                    columns.len(),
+                    gradient_scale,
+                    epsilon,
+                );
+                let update_means = |moment: &mut [f32], means: &[f64]| {
                     for (moment, mean) in moment.iter_mut().zip(means) {
                         *moment = decay.mul_add(*moment, (1.0 - decay) * *mean as f32);
                     }
                 };
-                average_in(rows, &row_means);
-                average_in(columns, &column_means);
+                update_means(rows, &row_means);
+                update_means(columns, &column_means);
                 let row_factors = row_factors(rows, *axes);
                 let column_factors: Vec<f32> = columns.iter().map(|v| 1.0 / v.sqrt()).collect();
                 let block_length = (BLOCK / axes.last_length).max(1) * axes.last_length;
@@ -230,7 +239,7 @@ impl SecondMoment {
                     .for_each(|(block, (gradient, update))| {
                         let start = block * block_length;
                         let factors = (row_factors.as_slice(), column_factors.as_slice());
-                        scale_factored(gradient, update, start, *axes, factors, scale);
+                        scale_factored(gradient, update, start, *axes, factors, gradient_scale);
                     });
             }
         }
@@ -264,29 +273,29 @@ fn squared_means(
     axes: Axes,
     row_count: usize,
     column_count: usize,
-    scale: f32,
+    gradient_scale: f32,
     epsilon: f32,
 ) -> (Vec<f64>, Vec<f64>) {
-    let part = (gradient.len() / axes.last_length).div_ceil(PARTS) * axes.last_length;
+    let part_length = (gradient.len() / axes.last_length).div_ceil(PARTS) * axes.last_length;
     let sums: Vec<_> = gradient
-        .par_chunks(part)
+        .par_chunks(part_length)
         .enumerate()
         .map(|(index, chunk)| {
             let (mut rows, mut columns) = (vec![0.0; row_count], vec![0.0; column_count]);
-            for (r, block) in chunk.chunks_exact(axes.last_length).enumerate() {
-                let start = index * part + r * axes.last_length;
-                add_squares(&mut rows, axes.largest, start, block, scale, epsilon);
-                add_squares(&mut columns, axes.second, start, block, scale, epsilon);
+            for (line, block) in chunk.chunks_exact(axes.last_length).enumerate() {
+                let start = index * part_length + line * axes.last_length;
+                add_squares(&mut rows, axes.largest, start, block, gradient_scale, epsilon);
+                add_squares(&mut columns, axes.second, start, block, gradient_scale, epsilon);
             }
             (rows, columns)
         })
         .collect();
     let (rows, columns): (Vec<_>, Vec<_>) = sums.into_iter().unzip();
-    (total(&rows, axes.largest.length), total(&columns, axes.second.length))
+    (mean_of_sums(&rows, axes.largest.length), mean_of_sums(&columns, axes.second.length))
 }
 
-/// The sum of the parts divided by `length`, element by element, in a fixed order.
-fn total(parts: &[Vec<f64>], length: usize) -> Vec<f64> {
+/// The elementwise sum of the parts, divided by `length`. The order of summation is fixed.
+fn mean_of_sums(parts: &[Vec<f64>], length: usize) -> Vec<f64> {
     let mut total = vec![0.0; parts.first().map_or(0, Vec::len)];
     for part in parts {
         for (total, value) in total.iter_mut().zip(part) {
@@ -297,18 +306,19 @@ fn total(parts: &[Vec<f64>], length: usize) -> Vec<f64> {
     total
 }
 
-/// Adds the squares of a contiguous block to the sums along `axis`.
+/// Adds the squares of a contiguous block to the sums along `axis`. `start` is the index of the
+/// block's first element in the tensor.
 #[multiversion(targets("x86_64+avx512f+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
 fn add_squares(
     sums: &mut [f64],
     axis: Axis,
     start: usize,
     block: &[f32],
-    scale: f32,
+    gradient_scale: f32,
     epsilon: f32,
 ) {
     let square = |g: &f32| {
-        let g = g * scale;
+        let g = g * gradient_scale;
         f64::from(g.mul_add(g, epsilon))
     };
     let first = axis.drop_from(start);
@@ -316,13 +326,13 @@ fn add_squares(
         // Eight partial sums, so that the compiler can vectorise the loop.
         let mut lanes = [0.0f64; 8];
         let chunks = block.chunks_exact(8);
-        let rest: f64 = chunks.remainder().iter().map(square).sum();
+        let remainder: f64 = chunks.remainder().iter().map(square).sum();
         for chunk in chunks {
             for (lane, g) in lanes.iter_mut().zip(chunk) {
                 *lane += square(g);
             }
         }
-        sums[first] += lanes.iter().sum::<f64>() + rest;
+        sums[first] += lanes.iter().sum::<f64>() + remainder;
     } else {
         for (sum, g) in sums[first..].iter_mut().zip(block) {
             *sum += square(g);
@@ -338,14 +348,14 @@ fn scale_full(
     moment: &mut [f32],
     gradient: &[f32],
     update: &mut [f32],
-    scale: f32,
+    gradient_scale: f32,
     epsilon: f32,
     decay: f32,
 ) {
-    let rest = 1.0 - decay;
+    let one_minus_decay = 1.0 - decay;
     for ((moment, gradient), update) in moment.iter_mut().zip(gradient).zip(update.iter_mut()) {
-        let gradient = gradient * scale;
-        *moment = decay.mul_add(*moment, rest * gradient.mul_add(gradient, epsilon));
+        let gradient = gradient * gradient_scale;
+        *moment = decay.mul_add(*moment, one_minus_decay * gradient.mul_add(gradient, epsilon));
         *update = gradient / moment.sqrt();
     }
 }
@@ -360,40 +370,43 @@ fn scale_factored(
     start: usize,
     axes: Axes,
     factors: (&[f32], &[f32]),
-    scale: f32,
+    gradient_scale: f32,
 ) {
     let (rows, columns) = factors;
-    let rows_of_last =
+    let lines =
         gradient.chunks_exact(axes.last_length).zip(update.chunks_exact_mut(axes.last_length));
-    for (r, (gradient, update)) in rows_of_last.enumerate() {
-        let index = start + r * axes.last_length;
-        let row = axes.largest.drop_from(index);
-        let column = axes.second.drop_from(index);
+    for (line, (gradient, update)) in lines.enumerate() {
+        let index = start + line * axes.last_length;
+        let first_row = axes.largest.drop_from(index);
+        let first_column = axes.second.drop_from(index);
         let pairs = gradient.iter().zip(update.iter_mut());
         if axes.largest.stride == 1 {
-            let row = rows[row] * scale;
-            for ((g, u), column) in pairs.zip(&columns[column..]) {
-                *u = g * row * column;
+            let row = rows[first_row] * gradient_scale;
+            for ((gradient, update), column) in pairs.zip(&columns[first_column..]) {
+                *update = gradient * row * column;
             }
         } else if axes.second.stride == 1 {
-            let column = columns[column] * scale;
-            for ((g, u), row) in pairs.zip(&rows[row..]) {
-                *u = g * row * column;
+            let column = columns[first_column] * gradient_scale;
+            for ((gradient, update), row) in pairs.zip(&rows[first_row..]) {
+                *update = gradient * row * column;
             }
         } else {
-            for (((g, u), row), column) in pairs.zip(&rows[row..]).zip(&columns[column..]) {
-                *u = g * scale * row * column;
+            for (((gradient, update), row), column) in
+                pairs.zip(&rows[first_row..]).zip(&columns[first_column..])
+            {
+                *update = gradient * gradient_scale * row * column;
             }
         }
     }
 }
 
-fn running_mean(running: &mut [f32], update: &mut [f32], factor: f32, momentum: f32) {
-    let blocks = running.par_chunks_mut(BLOCK).zip(update.par_chunks_mut(BLOCK));
-    blocks.for_each(|(running, update)| {
-        for (running, update) in running.iter_mut().zip(update) {
-            *running = momentum.mul_add(*running, (1.0 - momentum) * (*update * factor));
-            *update = *running;
+/// Multiplies the update by `factor` and replaces it by its moving average `mean`.
+fn apply_momentum(mean: &mut [f32], update: &mut [f32], factor: f32, momentum: f32) {
+    let blocks = mean.par_chunks_mut(BLOCK).zip(update.par_chunks_mut(BLOCK));
+    blocks.for_each(|(mean, update)| {
+        for (mean, update) in mean.iter_mut().zip(update) {
+            *mean = momentum.mul_add(*mean, (1.0 - momentum) * (*update * factor));
+            *update = *mean;
         }
     });
 }
@@ -402,9 +415,9 @@ fn running_mean(running: &mut [f32], update: &mut [f32], factor: f32, momentum: 
     "x86_64+avx512f+avx512bw+avx512cd+avx512dq+avx512vl+fma",
     "x86_64+avx2+fma"
 ))]
-fn apply(values: &mut [f32], update: &[f32], step: f32, keep: f32) {
+fn apply(values: &mut [f32], update: &[f32], update_factor: f32, decay_factor: f32) {
     for (value, update) in values.iter_mut().zip(update) {
-        *value = step.mul_add(*update, *value * keep);
+        *value = update_factor.mul_add(*update, *value * decay_factor);
     }
 }
 

@@ -1,6 +1,6 @@
 //! AdamW: Adam with decoupled weight decay (Loshchilov and Hutter, 2019).
 //!
-//! It computes the same operations in the same order as `torch.optim.AdamW`.
+//! The operations and their order equal those of `torch.optim.AdamW`.
 
 use multiversion::multiversion;
 use rayon::prelude::*;
@@ -43,18 +43,19 @@ impl Settings for AdamwSettings {
     }
 }
 
-/// The number of values with a common idle flag: less than a row of most embedding tables.
-const RUN: usize = 256;
+/// The number of values that share an idle flag: less than the row length of most embedding
+/// tables.
+const VALUES_PER_FLAG: usize = 256;
 
 struct AdamW {
     betas: [f64; 2],
     epsilon: f64,
     weight_decay: f64,
-    first: Vec<f32>,
-    second: Vec<f32>,
-    /// For each run of values, whether both moments are all 0. Idle values only decay. Most rows of
-    /// a word embedding table are idle, because their tokens have not occurred yet. Empty after
-    /// the moments were replaced, until the next update.
+    first_moment: Vec<f32>,
+    second_moment: Vec<f32>,
+    /// For each block of values, whether both moments are all 0. Idle values only decay. A row of a
+    /// word embedding table is idle until its token occurs. Empty before the first update, and
+    /// after the moments were replaced.
     idle: Vec<bool>,
 }
 
@@ -62,11 +63,12 @@ struct AdamW {
 #[derive(Clone, Copy)]
 struct Factors {
     gradient_scale: f32,
-    /// The factor on the parameter: `1 − rate · decay`.
-    keep: f32,
+    /// The factor on the parameter: `1 − learning_rate · weight_decay`.
+    decay_factor: f32,
     beta1: f32,
     beta2: f32,
-    /// The factor on the first moment over the second moment's root: `−rate / (1 − beta1^t)`.
+    /// The factor on the ratio of the first moment to the second moment's root, at step `t`:
+    /// `−learning_rate / (1 − beta1^t)`.
     step: f32,
     /// `√(1 − beta2^t)`: the bias correction of the second moment's square root.
     correction: f32,
@@ -80,15 +82,20 @@ impl AdamW {
             betas: settings.betas,
             epsilon: settings.epsilon,
             weight_decay: decay_of(settings.weight_decay, shape),
-            first: vec![0.0; count],
-            second: vec![0.0; count],
+            first_moment: vec![0.0; count],
+            second_moment: vec![0.0; count],
             idle: Vec::new(),
         }
     }
 
-    fn find_idle(&mut self) {
-        let runs = self.first.chunks(RUN).zip(self.second.chunks(RUN));
-        let idle = runs.map(|(first, second)| first.iter().chain(second).all(|m| *m == 0.0));
+    fn set_idle_flags(&mut self) {
+        let blocks = self
+            .first_moment
+            .chunks(VALUES_PER_FLAG)
+            .zip(self.second_moment.chunks(VALUES_PER_FLAG));
+        let idle = blocks.map(|(first_moment, second_moment)| {
+            first_moment.iter().chain(second_moment).all(|m| *m == 0.0)
+        });
         self.idle = idle.collect();
     }
 }
@@ -102,40 +109,40 @@ impl UpdateRule for AdamW {
         _: &mut Vec<f32>,
     ) -> Result<()> {
         if self.idle.is_empty() {
-            self.find_idle();
+            self.set_idle_flags();
         }
         let [beta1, beta2] = self.betas;
         let correction1 = 1.0 - beta1.powf(step.number as f64);
         let correction2 = 1.0 - beta2.powf(step.number as f64);
-        let rate = step.learning_rate();
+        let learning_rate = step.learning_rate();
         let factors = Factors {
             gradient_scale: step.size.gradient_scale as f32,
-            keep: (1.0 - rate * self.weight_decay) as f32,
+            decay_factor: (1.0 - learning_rate * self.weight_decay) as f32,
             beta1: beta1 as f32,
             beta2: beta2 as f32,
-            step: (-rate / correction1) as f32,
+            step: (-learning_rate / correction1) as f32,
             correction: correction2.sqrt() as f32,
             epsilon: self.epsilon as f32,
         };
         values
             .par_chunks_mut(BLOCK)
             .zip(gradient.par_chunks(BLOCK))
-            .zip(self.first.par_chunks_mut(BLOCK))
-            .zip(self.second.par_chunks_mut(BLOCK))
-            .zip(self.idle.par_chunks_mut(BLOCK / RUN))
-            .for_each(|((((values, gradient), first), second), idle)| {
-                let runs = values
-                    .chunks_mut(RUN)
-                    .zip(gradient.chunks(RUN))
-                    .zip(first.chunks_mut(RUN))
-                    .zip(second.chunks_mut(RUN))
+            .zip(self.first_moment.par_chunks_mut(BLOCK))
+            .zip(self.second_moment.par_chunks_mut(BLOCK))
+            .zip(self.idle.par_chunks_mut(BLOCK / VALUES_PER_FLAG))
+            .for_each(|((((values, gradient), first_moment), second_moment), idle)| {
+                let blocks = values
+                    .chunks_mut(VALUES_PER_FLAG)
+                    .zip(gradient.chunks(VALUES_PER_FLAG))
+                    .zip(first_moment.chunks_mut(VALUES_PER_FLAG))
+                    .zip(second_moment.chunks_mut(VALUES_PER_FLAG))
                     .zip(idle);
-                for ((((values, gradient), first), second), idle) in runs {
+                for ((((values, gradient), first_moment), second_moment), idle) in blocks {
                     *idle = *idle && gradient.iter().all(|g| *g == 0.0);
                     if *idle {
-                        values.iter_mut().for_each(|value| *value *= factors.keep);
+                        values.iter_mut().for_each(|value| *value *= factors.decay_factor);
                     } else {
-                        update(values, gradient, first, second, factors);
+                        update(values, gradient, first_moment, second_moment, factors);
                     }
                 }
             });
@@ -143,15 +150,15 @@ impl UpdateRule for AdamW {
     }
 
     fn state(&self) -> Vec<(&'static str, &[f32])> {
-        vec![("first_moment", &self.first), ("second_moment", &self.second)]
+        vec![("first_moment", &self.first_moment), ("second_moment", &self.second_moment)]
     }
 
     fn set_state(&mut self, name: &str, values: Vec<f32>) {
         self.idle.clear();
         if name == "first_moment" {
-            self.first = values;
+            self.first_moment = values;
         } else {
-            self.second = values;
+            self.second_moment = values;
         }
     }
 }
@@ -160,17 +167,24 @@ impl UpdateRule for AdamW {
     "x86_64+avx512f+avx512bw+avx512cd+avx512dq+avx512vl+fma",
     "x86_64+avx2+fma"
 ))]
-fn update(values: &mut [f32], gradient: &[f32], first: &mut [f32], second: &mut [f32], f: Factors) {
-    let rest1 = 1.0 - f.beta1;
-    let rest2 = 1.0 - f.beta2;
-    for (((value, gradient), first), second) in
-        values.iter_mut().zip(gradient).zip(first.iter_mut()).zip(second.iter_mut())
+fn update(
+    values: &mut [f32],
+    gradient: &[f32],
+    first_moment: &mut [f32],
+    second_moment: &mut [f32],
+    factors: Factors,
+) {
+    let one_minus_beta1 = 1.0 - factors.beta1;
+    let one_minus_beta2 = 1.0 - factors.beta2;
+    for (((value, gradient), first_moment), second_moment) in
+        values.iter_mut().zip(gradient).zip(first_moment.iter_mut()).zip(second_moment.iter_mut())
     {
-        let gradient = gradient * f.gradient_scale;
-        *first = rest1.mul_add(gradient - *first, *first);
-        *second = f.beta2.mul_add(*second, rest2 * gradient * gradient);
-        let denominator = second.sqrt() / f.correction + f.epsilon;
-        *value = f.step.mul_add(*first / denominator, *value * f.keep);
+        let gradient = gradient * factors.gradient_scale;
+        *first_moment = one_minus_beta1.mul_add(gradient - *first_moment, *first_moment);
+        *second_moment =
+            factors.beta2.mul_add(*second_moment, one_minus_beta2 * gradient * gradient);
+        let denominator = second_moment.sqrt() / factors.correction + factors.epsilon;
+        *value = factors.step.mul_add(*first_moment / denominator, *value * factors.decay_factor);
     }
 }
 
@@ -179,25 +193,25 @@ mod tests {
     use super::*;
     use crate::optimiser::StepSize;
 
-    /// Rows of a table get gradients at different steps. The result is the same without the
-    /// shortcut, and with a restored state before each step.
+    /// The rows of a table get gradients at different steps. The shortcut gives the same values as
+    /// no shortcut, also if the state is restored before each step.
     #[test]
-    fn the_shortcut_for_idle_values_changes_no_bytes() {
+    fn the_shortcut_for_idle_values_changes_no_value() {
         const WIDTH: usize = 300;
         let settings = AdamwSettings::default();
-        let run = |short_cut: bool, resume: bool| {
+        let run = |shortcut: bool, resume: bool| {
             let mut rule = AdamW::new(&settings, &[7, WIDTH]);
             let mut values: Vec<f32> = (0..7 * WIDTH).map(|i| (i as f32).sin()).collect();
-            for (done, row) in [2, 5, 2, 0, 5].into_iter().enumerate() {
-                if !short_cut {
-                    rule.idle = vec![false; (7 * WIDTH).div_ceil(RUN)];
+            for (steps_done, row) in [2, 5, 2, 0, 5].into_iter().enumerate() {
+                if !shortcut {
+                    rule.idle = vec![false; (7 * WIDTH).div_ceil(VALUES_PER_FLAG)];
                 }
                 if resume {
-                    let mut fresh = AdamW::new(&settings, &[7, WIDTH]);
+                    let mut restored = AdamW::new(&settings, &[7, WIDTH]);
                     for (name, values) in rule.state() {
-                        fresh.set_state(name, values.to_vec());
+                        restored.set_state(name, values.to_vec());
                     }
-                    rule = fresh;
+                    rule = restored;
                 }
                 let mut gradient = vec![0.0; values.len()];
                 for (gradient, value) in
@@ -206,10 +220,10 @@ mod tests {
                     *gradient = 2.0 * value;
                 }
                 let size = StepSize { learning_rate: 0.1, gradient_scale: 1.0 };
-                let step = Step { number: done as u64 + 1, size, rate: 1.0 };
+                let step = Step { number: steps_done as u64 + 1, size, rate_factor: 1.0 };
                 rule.update(&mut values, &gradient, &step, &mut Vec::new()).expect("a step");
             }
-            assert_eq!(rule.idle.contains(&true), short_cut);
+            assert_eq!(rule.idle.contains(&true), shortcut);
             values
         };
         let dense = run(false, false);

@@ -49,14 +49,14 @@ struct Lion {
     momentum: Vec<f32>,
 }
 
-/// The factors of one step.
+/// The factors of one step for one tensor.
 #[derive(Clone, Copy)]
 struct Factors {
     gradient_scale: f32,
     betas: [f32; 2],
-    rate: f32,
-    /// The factor on the parameter: `1 − rate · decay`.
-    keep: f32,
+    learning_rate: f32,
+    /// The factor on the parameter: `1 − learning_rate · weight_decay`.
+    decay_factor: f32,
 }
 
 impl UpdateRule for Lion {
@@ -67,12 +67,12 @@ impl UpdateRule for Lion {
         step: &Step,
         _: &mut Vec<f32>,
     ) -> Result<()> {
-        let rate = step.learning_rate();
+        let learning_rate = step.learning_rate();
         let factors = Factors {
             gradient_scale: step.size.gradient_scale as f32,
             betas: self.betas.map(|beta| beta as f32),
-            rate: rate as f32,
-            keep: (1.0 - rate * self.weight_decay) as f32,
+            learning_rate: learning_rate as f32,
+            decay_factor: (1.0 - learning_rate * self.weight_decay) as f32,
         };
         values
             .par_chunks_mut(BLOCK)
@@ -92,14 +92,14 @@ impl UpdateRule for Lion {
 }
 
 #[multiversion(targets("x86_64+avx512f+avx512vl+fma", "x86_64+avx2+fma"))]
-fn apply(values: &mut [f32], gradient: &[f32], momentum: &mut [f32], f: Factors) {
-    let [beta1, beta2] = f.betas;
+fn apply(values: &mut [f32], gradient: &[f32], momentum: &mut [f32], factors: Factors) {
+    let [beta1, beta2] = factors.betas;
     for ((value, gradient), momentum) in values.iter_mut().zip(gradient).zip(momentum) {
-        let gradient = gradient * f.gradient_scale;
-        let mixed = beta1.mul_add(*momentum, (1.0 - beta1) * gradient);
-        // Unlike `f32::signum`, the sign of 0 is 0.
-        let sign = f32::from(u8::from(mixed > 0.0)) - f32::from(u8::from(mixed < 0.0));
+        let gradient = gradient * factors.gradient_scale;
+        let direction = beta1.mul_add(*momentum, (1.0 - beta1) * gradient);
+        // Here the sign of 0 is 0; `f32::signum` returns 1 or −1.
+        let sign = f32::from(u8::from(direction > 0.0)) - f32::from(u8::from(direction < 0.0));
         *momentum = beta2.mul_add(*momentum, (1.0 - beta2) * gradient);
-        *value = (-f.rate).mul_add(sign, *value * f.keep);
+        *value = (-factors.learning_rate).mul_add(sign, *value * factors.decay_factor);
     }
 }

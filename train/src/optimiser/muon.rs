@@ -65,25 +65,25 @@ impl Default for MuonSettings {
 
 impl Settings for MuonSettings {
     fn first_invalid_key(&self) -> Option<InvalidKey> {
-        let iterations = !(1..=100).contains(&self.iterations);
+        let too_few_or_many = !(1..=100).contains(&self.iterations);
         let of_adamw = |(key, reason)| match key {
             "betas" => ("adamw.betas", reason),
             "epsilon" => ("adamw.epsilon", reason),
             _ => ("adamw.weight_decay", reason),
         };
         below_one("momentum", self.momentum)
-            .or_else(|| iterations.then_some(("iterations", "has to lie in [1, 100]")))
+            .or_else(|| too_few_or_many.then_some(("iterations", "has to lie in [1, 100]")))
             .or_else(|| positive("epsilon", self.epsilon))
             .or_else(|| at_least_zero("weight_decay", self.weight_decay))
             .or_else(|| self.adamw.first_invalid_key().map(of_adamw))
     }
 
     fn build(&self, shape: &[usize]) -> Box<dyn UpdateRule> {
-        let [rows, columns @ ..] = shape else { return self.adamw.build(shape) };
-        if columns.is_empty() {
+        let [rows, other_dimensions @ ..] = shape else { return self.adamw.build(shape) };
+        if other_dimensions.is_empty() {
             return self.adamw.build(shape);
         }
-        let columns = columns.iter().product();
+        let columns = other_dimensions.iter().product();
         let momentum = vec![0.0; rows * columns];
         Box::new(Muon { settings: self.clone(), rows: *rows, columns, momentum })
     }
@@ -104,28 +104,32 @@ impl UpdateRule for Muon {
         step: &Step,
         scratch: &mut Vec<f32>,
     ) -> Result<()> {
-        let (scale, decay) = (step.size.gradient_scale as f32, self.settings.momentum as f32);
-        let ahead = if self.settings.nesterov { decay } else { 1.0 };
+        let gradient_scale = step.size.gradient_scale as f32;
+        let decay = self.settings.momentum as f32;
+        // The weight of the momentum in the update; the gradient has the remaining weight.
+        let momentum_weight = if self.settings.nesterov { decay } else { 1.0 };
         scratch.resize(gradient.len(), 0.0);
         self.momentum
             .par_chunks_mut(BLOCK)
             .zip(gradient.par_chunks(BLOCK))
             .zip(scratch.par_chunks_mut(BLOCK))
-            .for_each(|((momentum, gradient), mixed)| {
-                for ((momentum, gradient), mixed) in momentum.iter_mut().zip(gradient).zip(mixed) {
-                    let gradient = gradient * scale;
+            .for_each(|((momentum, gradient), direction)| {
+                for ((momentum, gradient), direction) in
+                    momentum.iter_mut().zip(gradient).zip(direction)
+                {
+                    let gradient = gradient * gradient_scale;
                     *momentum = (1.0 - decay).mul_add(gradient - *momentum, *momentum);
-                    *mixed = ahead.mul_add(*momentum - gradient, gradient);
+                    *direction = momentum_weight.mul_add(*momentum - gradient, gradient);
                 }
             });
         let update = self.orthogonalised(scratch).map_err(ModelError::from)?;
-        let rate = step.learning_rate();
-        let keep = (1.0 - rate * self.settings.weight_decay) as f32;
-        let rate = (rate * self.shape_factor()) as f32;
+        let learning_rate = step.learning_rate();
+        let decay_factor = (1.0 - learning_rate * self.settings.weight_decay) as f32;
+        let step_size = (learning_rate * self.shape_factor()) as f32;
         let blocks = values.par_chunks_mut(BLOCK).zip(update.par_chunks(BLOCK));
         blocks.for_each(|(values, update)| {
             for (value, update) in values.iter_mut().zip(update) {
-                *value = (-rate).mul_add(*update, *value * keep);
+                *value = (-step_size).mul_add(*update, *value * decay_factor);
             }
         });
         Ok(())
@@ -174,15 +178,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn updates_are_nearly_orthogonal() {
+    fn orthogonalisation_brings_the_mean_squared_singular_value_near_1_and_keeps_zeros() {
         for (rows, columns) in [(6, 9), (9, 6), (5, 5)] {
             let settings = MuonSettings { iterations: 10, ..MuonSettings::default() };
             let muon = Muon { settings, rows, columns, momentum: Vec::new() };
             let matrix: Vec<f32> = (0..rows * columns).map(|i| ((i * i) as f32).sin()).collect();
-            let found = muon.orthogonalised(&matrix).expect("a matrix");
-            // The squares of singular values near 1 sum to the rank.
-            let mean = sum_of_squares(&found) / rows.min(columns) as f64;
-            assert!((0.5..1.5).contains(&mean), "{rows} x {columns}: {mean}");
+            let orthogonalised = muon.orthogonalised(&matrix).expect("a matrix");
+            // The sum of squares of a matrix is the sum of its squared singular values.
+            let mean_square = sum_of_squares(&orthogonalised) / rows.min(columns) as f64;
+            assert!((0.5..1.5).contains(&mean_square), "{rows} x {columns}: {mean_square}");
         }
         let muon =
             Muon { settings: MuonSettings::default(), rows: 2, columns: 2, momentum: Vec::new() };

@@ -52,11 +52,11 @@ impl Settings for RmspropSettings {
 struct Rmsprop {
     settings: RmspropSettings,
     mean_square: Vec<f32>,
-    /// The decayed sum of updates; empty without momentum.
+    /// The decayed sum of normalised gradients; empty without momentum.
     velocity: Vec<f32>,
 }
 
-/// The factors of one step.
+/// The factors of one step for one tensor.
 #[derive(Clone, Copy)]
 struct Factors {
     gradient_scale: f32,
@@ -64,7 +64,7 @@ struct Factors {
     decay: f32,
     epsilon: f32,
     momentum: f32,
-    rate: f32,
+    learning_rate: f32,
 }
 
 impl UpdateRule for Rmsprop {
@@ -81,7 +81,7 @@ impl UpdateRule for Rmsprop {
             decay: self.settings.decay as f32,
             epsilon: self.settings.epsilon as f32,
             momentum: self.settings.momentum as f32,
-            rate: step.learning_rate() as f32,
+            learning_rate: step.learning_rate() as f32,
         };
         let blocks = values
             .par_chunks_mut(BLOCK)
@@ -89,12 +89,12 @@ impl UpdateRule for Rmsprop {
             .zip(self.mean_square.par_chunks_mut(BLOCK));
         if self.velocity.is_empty() {
             blocks.for_each(|((values, gradient), mean_square)| {
-                plain(values, gradient, mean_square, factors);
+                update_without_momentum(values, gradient, mean_square, factors);
             });
         } else {
             blocks.zip(self.velocity.par_chunks_mut(BLOCK)).for_each(
                 |(((values, gradient), mean_square), velocity)| {
-                    with_momentum(values, gradient, mean_square, velocity, factors);
+                    update_with_momentum(values, gradient, mean_square, velocity, factors);
                 },
             );
         }
@@ -118,32 +118,41 @@ impl UpdateRule for Rmsprop {
     }
 }
 
-/// Updates the mean square and returns the gradient divided by its root.
+/// Updates the mean square and returns the gradient divided by the root of the mean
+/// square.
 #[inline(always)]
-fn divided(value: f32, gradient: f32, mean_square: &mut f32, f: Factors) -> f32 {
-    let gradient = f.weight_decay.mul_add(value, gradient * f.gradient_scale);
-    *mean_square = f.decay.mul_add(*mean_square, (1.0 - f.decay) * gradient * gradient);
-    gradient / (mean_square.sqrt() + f.epsilon)
+fn normalised(value: f32, gradient: f32, mean_square: &mut f32, factors: Factors) -> f32 {
+    let gradient = factors.weight_decay.mul_add(value, gradient * factors.gradient_scale);
+    *mean_square = factors.decay.mul_add(*mean_square, (1.0 - factors.decay) * gradient * gradient);
+    gradient / (mean_square.sqrt() + factors.epsilon)
 }
 
 #[multiversion(targets("x86_64+avx512f+avx512vl+fma", "x86_64+avx2+fma"))]
-fn plain(values: &mut [f32], gradient: &[f32], mean_square: &mut [f32], f: Factors) {
+fn update_without_momentum(
+    values: &mut [f32],
+    gradient: &[f32],
+    mean_square: &mut [f32],
+    factors: Factors,
+) {
     for ((value, gradient), mean_square) in values.iter_mut().zip(gradient).zip(mean_square) {
-        *value = (-f.rate).mul_add(divided(*value, *gradient, mean_square, f), *value);
+        *value = (-factors.learning_rate)
+            .mul_add(normalised(*value, *gradient, mean_square, factors), *value);
     }
 }
 
 #[multiversion(targets("x86_64+avx512f+avx512vl+fma", "x86_64+avx2+fma"))]
-fn with_momentum(
+fn update_with_momentum(
     values: &mut [f32],
     gradient: &[f32],
     mean_square: &mut [f32],
     velocity: &mut [f32],
-    f: Factors,
+    factors: Factors,
 ) {
-    let all = values.iter_mut().zip(gradient).zip(mean_square).zip(velocity);
-    for (((value, gradient), mean_square), velocity) in all {
-        *velocity = f.momentum.mul_add(*velocity, divided(*value, *gradient, mean_square, f));
-        *value = (-f.rate).mul_add(*velocity, *value);
+    let elements = values.iter_mut().zip(gradient).zip(mean_square).zip(velocity);
+    for (((value, gradient), mean_square), velocity) in elements {
+        *velocity = factors
+            .momentum
+            .mul_add(*velocity, normalised(*value, *gradient, mean_square, factors));
+        *value = (-factors.learning_rate).mul_add(*velocity, *value);
     }
 }

@@ -20,10 +20,10 @@ pub type InvalidKey = (&'static str, &'static str);
 
 /// The settings of one update rule.
 pub(super) trait Settings {
-    /// The first invalid key, with the reason.
+    /// The first invalid key, with the reason; `None` if all keys are valid.
     fn first_invalid_key(&self) -> Option<InvalidKey>;
 
-    /// The rule for a parameter of this shape, with fresh state.
+    /// The rule for a parameter of this shape, with initial state.
     fn build(&self, shape: &[usize]) -> Box<dyn UpdateRule>;
 }
 
@@ -41,7 +41,7 @@ macro_rules! rules {
             /// The values of `kind`.
             pub const KINDS: &[&str] = &[$($kind),*];
 
-            /// The default settings of the rule with this `kind`.
+            /// The default settings of the rule with this `kind`; `None` for an unknown kind.
             pub fn of_kind(kind: &str) -> Option<Self> {
                 match kind {
                     $($kind => Some(Self::$name(<$settings>::default())),)*
@@ -57,9 +57,12 @@ macro_rules! rules {
         }
 
         /// Reads the settings of the rule with this `kind`.
-        fn read<'de, D: Deserializer<'de>>(kind: &str, rest: D) -> Result<RuleSettings, D::Error> {
+        fn read_settings<'de, D: Deserializer<'de>>(
+            kind: &str,
+            keys: D,
+        ) -> Result<RuleSettings, D::Error> {
             match kind {
-                $($kind => <$settings>::deserialize(rest).map(RuleSettings::$name),)*
+                $($kind => <$settings>::deserialize(keys).map(RuleSettings::$name),)*
                 other => Err(de::Error::unknown_variant(other, RuleSettings::KINDS)),
             }
         }
@@ -82,12 +85,12 @@ rules! {
 }
 
 impl RuleSettings {
-    /// The first invalid key, with the reason.
+    /// The first invalid key, with the reason; `None` if all keys are valid.
     pub fn first_invalid_key(&self) -> Option<InvalidKey> {
         self.settings().first_invalid_key()
     }
 
-    /// The rule for a parameter of this shape, with fresh state.
+    /// The rule for a parameter of this shape, with initial state.
     pub fn build(&self, shape: &[usize]) -> Box<dyn UpdateRule> {
         self.settings().build(shape)
     }
@@ -103,9 +106,9 @@ impl Default for RuleSettings {
 /// implementation would read all keys into a buffer and lose their paths.
 impl<'de> Deserialize<'de> for RuleSettings {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Rule;
+        struct RuleVisitor;
 
-        impl<'de> Visitor<'de> for Rule {
+        impl<'de> Visitor<'de> for RuleVisitor {
             type Value = RuleSettings;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -116,13 +119,13 @@ impl<'de> Deserialize<'de> for RuleSettings {
                 let first = map.next_key::<String>()?;
                 if first.as_deref() == Some("kind") {
                     let kind: String = map.next_value()?;
-                    return read(&kind, MapAccessDeserializer::new(map));
+                    return read_settings(&kind, MapAccessDeserializer::new(map));
                 }
-                read("adamw", MapAccessDeserializer::new(AfterFirstKey { first, map }))
+                read_settings("adamw", MapAccessDeserializer::new(AfterFirstKey { first, map }))
             }
         }
 
-        deserializer.deserialize_map(Rule)
+        deserializer.deserialize_map(RuleVisitor)
     }
 }
 
@@ -159,7 +162,8 @@ pub(super) fn below_one(key: &'static str, value: f64) -> Option<InvalidKey> {
 /// compute.
 pub(super) fn positive(key: &'static str, value: f64) -> Option<InvalidKey> {
     let value = value as f32;
-    (!(value > 0.0 && value.is_finite())).then_some((key, "has to be above 0"))
+    (!(value > 0.0 && value.is_finite()))
+        .then_some((key, "has to be above 0 and finite as a 32-bit float"))
 }
 
 /// The key and the reason, unless the value is finite and at least 0.

@@ -29,9 +29,9 @@ impl Default for SgdSettings {
 
 impl Settings for SgdSettings {
     fn first_invalid_key(&self) -> Option<InvalidKey> {
-        let idle = self.nesterov && self.momentum == 0.0;
+        let lacks_momentum = self.nesterov && self.momentum == 0.0;
         below_one("momentum", self.momentum)
-            .or_else(|| idle.then_some(("nesterov", "needs a momentum above 0")))
+            .or_else(|| lacks_momentum.then_some(("nesterov", "needs a momentum above 0")))
             .or_else(|| at_least_zero("weight_decay", self.weight_decay))
     }
 
@@ -62,16 +62,32 @@ impl UpdateRule for Sgd {
         step: &Step,
         _: &mut Vec<f32>,
     ) -> Result<()> {
-        let (scale, rate) = (step.size.gradient_scale as f32, step.learning_rate() as f32);
-        let (momentum, nesterov, decay) = (self.momentum, self.nesterov, self.weight_decay);
+        let gradient_scale = step.size.gradient_scale as f32;
+        let learning_rate = step.learning_rate() as f32;
+        let (momentum, nesterov, weight_decay) = (self.momentum, self.nesterov, self.weight_decay);
         let blocks = values.par_chunks_mut(BLOCK).zip(gradient.par_chunks(BLOCK));
         if self.velocity.is_empty() {
-            blocks.for_each(|(values, gradient)| plain(values, gradient, scale, decay, rate));
+            blocks.for_each(|(values, gradient)| {
+                update_without_momentum(
+                    values,
+                    gradient,
+                    gradient_scale,
+                    weight_decay,
+                    learning_rate,
+                );
+            });
         } else {
             blocks.zip(self.velocity.par_chunks_mut(BLOCK)).for_each(
                 |((values, gradient), velocity)| {
-                    with_momentum(
-                        values, gradient, velocity, scale, decay, rate, momentum, nesterov,
+                    update_with_momentum(
+                        values,
+                        gradient,
+                        velocity,
+                        gradient_scale,
+                        weight_decay,
+                        learning_rate,
+                        momentum,
+                        nesterov,
                     );
                 },
             );
@@ -89,31 +105,37 @@ impl UpdateRule for Sgd {
 }
 
 #[multiversion(targets("x86_64+avx512f+avx512vl+fma", "x86_64+avx2+fma"))]
-fn plain(values: &mut [f32], gradient: &[f32], scale: f32, decay: f32, rate: f32) {
+fn update_without_momentum(
+    values: &mut [f32],
+    gradient: &[f32],
+    gradient_scale: f32,
+    weight_decay: f32,
+    learning_rate: f32,
+) {
     for (value, gradient) in values.iter_mut().zip(gradient) {
-        let gradient = decay.mul_add(*value, gradient * scale);
-        *value = (-rate).mul_add(gradient, *value);
+        let gradient = weight_decay.mul_add(*value, gradient * gradient_scale);
+        *value = (-learning_rate).mul_add(gradient, *value);
     }
 }
 
 #[multiversion(targets("x86_64+avx512f+avx512vl+fma", "x86_64+avx2+fma"))]
 #[allow(clippy::too_many_arguments)] // The factors of one loop.
-fn with_momentum(
+fn update_with_momentum(
     values: &mut [f32],
     gradient: &[f32],
     velocity: &mut [f32],
-    scale: f32,
-    decay: f32,
-    rate: f32,
+    gradient_scale: f32,
+    weight_decay: f32,
+    learning_rate: f32,
     momentum: f32,
     nesterov: bool,
 ) {
     // The update is `gradient + momentum · velocity` with Nesterov momentum, else `velocity`.
-    let (of_gradient, of_velocity) = if nesterov { (1.0, momentum) } else { (0.0, 1.0) };
+    let (gradient_weight, velocity_weight) = if nesterov { (1.0, momentum) } else { (0.0, 1.0) };
     for ((value, gradient), velocity) in values.iter_mut().zip(gradient).zip(velocity) {
-        let gradient = decay.mul_add(*value, gradient * scale);
+        let gradient = weight_decay.mul_add(*value, gradient * gradient_scale);
         *velocity = momentum.mul_add(*velocity, gradient);
-        let update = of_velocity.mul_add(*velocity, of_gradient * gradient);
-        *value = (-rate).mul_add(update, *value);
+        let update = velocity_weight.mul_add(*velocity, gradient_weight * gradient);
+        *value = (-learning_rate).mul_add(update, *value);
     }
 }

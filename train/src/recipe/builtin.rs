@@ -48,7 +48,7 @@ impl BuiltIn {
     /// Finds a recipe or grid by its name, with or without `.toml`; `None` for an unknown name.
     pub fn find(name: &str) -> Option<&'static Self> {
         let name = name.strip_suffix(".toml").unwrap_or(name);
-        BUILT_IN.iter().find(|one| one.name == name)
+        BUILT_IN.iter().find(|recipe| recipe.name == name)
     }
 
     /// Whether this is a grid, for `engram grid`.
@@ -56,7 +56,7 @@ impl BuiltIn {
         self.text.contains("\n[[configuration]]\n")
     }
 
-    /// The purpose of the recipe, in one sentence: its first comment.
+    /// The purpose of the recipe, in one sentence: the comment at the start of the file.
     pub fn title(&self) -> String {
         let comment = self.text.lines().map_while(|line| line.strip_prefix("# "));
         comment.collect::<Vec<_>>().join(" ")
@@ -75,10 +75,10 @@ pub(crate) fn read(path: &Path) -> Result<Cow<'static, str>> {
 /// The text of the built-in recipe with this name.
 pub(crate) fn read_built_in(name: &Path) -> Result<&'static str> {
     let text = name.to_string_lossy();
-    BuiltIn::find(&text).map(|one| one.text).ok_or_else(|| {
-        let names: Vec<String> = BUILT_IN.iter().map(|one| one.name.to_owned()).collect();
-        let near = nearest(&text, &names);
-        let advice = near.map_or(String::new(), |name| format!("did you mean `{name}`? "));
+    BuiltIn::find(&text).map(|recipe| recipe.text).ok_or_else(|| {
+        let names: Vec<String> = BUILT_IN.iter().map(|recipe| recipe.name.to_owned()).collect();
+        let closest = nearest(&text, &names);
+        let advice = closest.map_or(String::new(), |name| format!("did you mean `{name}`? "));
         let names = names.join(", ");
         let reason = format!("no such file or built-in recipe; {advice}Built in are {names}");
         TrainError::io(name)(Error::new(ErrorKind::NotFound, reason))
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_recipe_is_built_in() {
+    fn every_recipe_file_is_built_in_and_has_a_title() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes");
         let mut names = Vec::new();
         for study in std::fs::read_dir(folder).expect("the recipes").flatten() {
@@ -101,12 +101,12 @@ mod tests {
             }
         }
         names.sort_unstable();
-        assert_eq!(BUILT_IN.iter().map(|one| one.name).collect::<Vec<_>>(), names);
-        assert!(BUILT_IN.iter().all(|one| one.title().ends_with('.')), "each has a title");
+        assert_eq!(BUILT_IN.iter().map(|recipe| recipe.name).collect::<Vec<_>>(), names);
+        assert!(BUILT_IN.iter().all(|recipe| recipe.title().ends_with('.')), "each has a title");
     }
 
     #[test]
-    fn a_wrong_name_gets_the_closest_and_all_names() {
+    fn the_error_for_an_unknown_name_has_the_closest_name_and_all_names() {
         let error = read(Path::new("patent/mini-lm")).expect_err("no recipe").to_string();
         assert!(error.contains("did you mean `patent/minilm`?"), "{error}");
         assert!(error.contains("Built in are avformer/ablations, "), "{error}");

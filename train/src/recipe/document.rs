@@ -22,22 +22,30 @@ pub(crate) struct Document {
     locations: BTreeMap<String, Location>,
 }
 
+/// The source of a value.
 #[derive(Debug, Clone)]
 enum Location {
+    /// The line in the recipe file, counted from 1.
     Line(usize),
+    /// The command-line option, such as `--set seed=2`.
     Option(String),
 }
 
 impl Document {
-    /// Parses a recipe's text. `file` only appears in messages.
+    /// Parses a recipe's text. `file` only serves for error texts.
     pub(crate) fn parse(text: &str, file: &Path) -> Result<Self> {
-        let broken = |e: toml::de::Error| {
+        let syntax_error = |e: toml::de::Error| {
             let line = e.span().map_or(1, |span| line_at(text, span.start));
             recipe_error(format!("{}:{line}", file.display()), e.message().trim().to_string())
         };
-        let table = toml::from_str(text).map_err(broken)?;
+        let table = toml::from_str(text).map_err(syntax_error)?;
         let mut locations = BTreeMap::new();
-        note_lines(DeTable::parse(text).map_err(broken)?.get_ref(), "", text, &mut locations);
+        record_lines(
+            DeTable::parse(text).map_err(syntax_error)?.get_ref(),
+            "",
+            text,
+            &mut locations,
+        );
         Ok(Self { file: file.to_path_buf(), table, locations })
     }
 
@@ -86,20 +94,23 @@ impl Document {
             return;
         }
         phases.retain(has_steps);
-        let moved = |(path, location): (String, Location)| {
-            let Some(rest) = path.strip_prefix("phase.") else { return Some((path, location)) };
-            let (position, below) = rest.split_once('.').unwrap_or((rest, ""));
-            let old: usize = position.parse().ok()?;
-            let new = remaining.iter().position(|remaining| *remaining == old)?;
-            Some((join(&format!("phase.{new}"), below), location))
+        let renumbered = |(path, location): (String, Location)| {
+            let Some(phase_path) = path.strip_prefix("phase.") else {
+                return Some((path, location));
+            };
+            let (position, below) = phase_path.split_once('.').unwrap_or((phase_path, ""));
+            let old_position: usize = position.parse().ok()?;
+            let new_position = remaining.iter().position(|remaining| *remaining == old_position)?;
+            Some((join(&format!("phase.{new_position}"), below), location))
         };
         self.locations =
-            std::mem::take(&mut self.locations).into_iter().filter_map(moved).collect();
+            std::mem::take(&mut self.locations).into_iter().filter_map(renumbered).collect();
     }
 
     /// Applies one `--set path=value`. The value is parsed as TOML, or else taken as a string.
     ///
-    /// A list of tables is indexed by position or by `name`: `phase.warmup.steps=10`.
+    /// An entry of a list of tables is addressed by its position or its `name`:
+    /// `phase.warmup.steps=10`.
     pub(crate) fn set(&mut self, assignment: &str) -> Result<()> {
         let option = format!("--set {assignment}");
         let Some((path, text)) = assignment.split_once('=') else {
@@ -150,37 +161,38 @@ impl Document {
         })
     }
 
-    /// An error about a key that its table does not have, with the most similar key. `path` is the
-    /// path of the key.
+    /// An error for an unknown key, with the most similar known key or all known keys. `path` is
+    /// the path of the key, `known` has the keys of its table.
     fn unknown_key(&self, path: &str, key: &str, known: &[&str]) -> TrainError {
         let levels = path.strip_suffix(key).unwrap_or(path).split('.');
         let section = levels.filter(|level| !level.is_empty() && level.parse::<usize>().is_err());
         let section = section.collect::<Vec<_>>().join(".");
-        let at = match section.as_str() {
+        let table_text = match section.as_str() {
             "" => "at the top level".to_owned(),
             section => format!("in [{section}]"),
         };
-        let known: Vec<String> = known.iter().map(|name| (*name).to_owned()).collect();
-        let advice = match nearest(key, &known) {
+        let known_keys: Vec<String> = known.iter().map(|name| (*name).to_owned()).collect();
+        let advice = match nearest(key, &known_keys) {
             Some(name) => format!("did you mean `{name}`?"),
-            None if known.is_empty() => "no key is allowed there".to_owned(),
-            None => format!("the known keys are {}", known.join(", ")),
+            None if known_keys.is_empty() => "no key is allowed there".to_owned(),
+            None => format!("the known keys are {}", known_keys.join(", ")),
         };
-        recipe_error(self.location(path), format!("unknown key `{key}` {at}; {advice}"))
+        recipe_error(self.location(path), format!("unknown key `{key}` {table_text}; {advice}"))
     }
 
     /// Replaces the names of list entries in a path by their positions.
-    fn by_position(&self, path: &str) -> String {
+    fn with_positions(&self, path: &str) -> String {
         let (mut value, mut levels): (Option<&Value>, Vec<String>) = (None, Vec::new());
         for level in path.split('.') {
             let level = match value {
-                Some(Value::Array(list)) => {
-                    position_of(list, "", level).map_or(level.to_owned(), |at| at.to_string())
-                }
+                Some(Value::Array(list)) => position_of(list, "", level)
+                    .map_or(level.to_owned(), |position| position.to_string()),
                 _ => level.to_owned(),
             };
             value = match value {
-                Some(Value::Array(list)) => level.parse().ok().and_then(|at: usize| list.get(at)),
+                Some(Value::Array(list)) => {
+                    level.parse().ok().and_then(|position: usize| list.get(position))
+                }
                 Some(above) => above.get(&level),
                 None if levels.is_empty() => self.table.get(&level),
                 None => None,
@@ -192,7 +204,7 @@ impl Document {
 
     /// The location of the value at `path`, or of the nearest level above it.
     fn location(&self, path: &str) -> String {
-        let path = self.by_position(path);
+        let path = self.with_positions(path);
         let mut path = path.as_str();
         loop {
             match self.locations.get(path) {
@@ -225,6 +237,7 @@ impl Document {
         Ok(())
     }
 
+    /// Sets the value at `path` and records its location. Creates missing tables.
     fn set_value(&mut self, path: &[&str], value: Value, location: Location) -> Result<()> {
         let mut resolved: Vec<String> = Vec::new();
         let mut table = &mut self.table;
@@ -240,8 +253,8 @@ impl Document {
                 let reason = format!("the recipe has no list `{}`", resolved.join("."));
                 return Err(recipe_error(location_text(&location, &self.file), reason));
             }
-            let entry = table.entry(*level).or_insert_with(|| Value::Table(Table::new()));
-            let next = match entry {
+            let child = table.entry(*level).or_insert_with(|| Value::Table(Table::new()));
+            let next = match child {
                 Value::Table(inner) => Some(inner),
                 Value::Array(list) => {
                     let level = levels.next().copied().unwrap_or_default();
@@ -250,9 +263,9 @@ impl Document {
                             recipe_error(location_text(&location, &self.file), reason)
                         })?;
                     resolved.push(position.to_string());
-                    // A list element cannot be replaced as a whole, only a key in it.
-                    let element = list.get_mut(position).filter(|_| levels.peek().is_some());
-                    element.and_then(Value::as_table_mut)
+                    // A list entry cannot be replaced as a whole, only a key in it.
+                    let entry = list.get_mut(position).filter(|_| levels.peek().is_some());
+                    entry.and_then(Value::as_table_mut)
                 }
                 _ => None,
             };
@@ -266,8 +279,8 @@ impl Document {
         }
         let path = resolved.join(".");
         // Values below the path in the file no longer apply.
-        let below = format!("{path}.");
-        self.locations.retain(|known, _| !known.starts_with(&below));
+        let prefix = format!("{path}.");
+        self.locations.retain(|existing, _| !existing.starts_with(&prefix));
         self.remove_from_variants(&path);
         self.locations.insert(path, location);
         Ok(())
@@ -285,26 +298,25 @@ impl Document {
 }
 
 /// Removes the values at or below `path` from a table of overrides. The table overrides the value
-/// `base` at the path `here`. List entries are identified by position or name.
-fn remove_overrides(overrides: &mut Table, base: Option<&Value>, here: &str, path: &str) {
+/// `base` at the path `base_path`. List entries are identified by position or name.
+fn remove_overrides(overrides: &mut Table, base: Option<&Value>, base_path: &str, path: &str) {
     let keys: Vec<String> = overrides.keys().cloned().collect();
     for key in keys {
         let level = match base {
-            Some(Value::Array(list)) => {
-                position_of(list, here, &key).map_or(key.clone(), |position| position.to_string())
-            }
+            Some(Value::Array(list)) => position_of(list, base_path, &key)
+                .map_or(key.clone(), |position| position.to_string()),
             _ => key.clone(),
         };
-        let below = match base {
+        let base_value = match base {
             Some(Value::Array(list)) => level.parse().ok().and_then(|at: usize| list.get(at)),
             Some(value) => value.get(&level),
             None => None,
         };
-        let here = join(here, &level);
-        if here == path || here.starts_with(&format!("{path}.")) {
+        let base_path = join(base_path, &level);
+        if base_path == path || base_path.starts_with(&format!("{path}.")) {
             overrides.remove(&key);
         } else if let Some(Value::Table(inner)) = overrides.get_mut(&key) {
-            remove_overrides(inner, below, &here, path);
+            remove_overrides(inner, base_value, &base_path, path);
             if inner.is_empty() {
                 overrides.remove(&key);
             }
@@ -312,11 +324,15 @@ fn remove_overrides(overrides: &mut Table, base: Option<&Value>, here: &str, pat
     }
 }
 
-/// The position of the element with this name or number in the list at `path`.
+/// The position of the entry with this name or number in the list at `path`.
+///
+/// # Errors
+/// An error text with the valid names or the number of entries.
 fn position_of(list: &[Value], path: &str, name_or_number: &str) -> Result<usize, String> {
-    let name = |item: &Value| item.get("name").and_then(Value::as_str).map(str::to_string);
-    let found = list.iter().position(|item| name(item).as_deref() == Some(name_or_number));
-    if let Some(position) = found {
+    let name_of = |entry: &Value| entry.get("name").and_then(Value::as_str).map(str::to_string);
+    let position_of_name =
+        list.iter().position(|entry| name_of(entry).as_deref() == Some(name_or_number));
+    if let Some(position) = position_of_name {
         return Ok(position);
     }
     match name_or_number.parse() {
@@ -326,13 +342,13 @@ fn position_of(list: &[Value], path: &str, name_or_number: &str) -> Result<usize
             counted(list.len(), "entry")
         )),
         Err(_) => {
-            let names: Vec<String> = list.iter().filter_map(name).collect();
+            let names: Vec<String> = list.iter().filter_map(name_of).collect();
             if names.is_empty() {
                 let first = format!("write `{path}.0` for the first");
                 return Err(format!("the entries of `{path}` have no names: {first}"));
             }
-            let near = nearest(name_or_number, &names);
-            let advice = near.map_or(String::new(), |name| format!("; did you mean `{name}`?"));
+            let closest = nearest(name_or_number, &names);
+            let advice = closest.map_or(String::new(), |name| format!("; did you mean `{name}`?"));
             Err(format!(
                 "there is no `{path}.{name_or_number}`; the names are {}{advice}",
                 names.join(", ")
@@ -341,15 +357,16 @@ fn position_of(list: &[Value], path: &str, name_or_number: &str) -> Result<usize
     }
 }
 
-/// The known name that is most similar to `key`, if any is similar enough.
+/// The known name that is most similar to `key`; `None` if no name is similar.
 pub(super) fn nearest<'a>(key: &str, known: &'a [String]) -> Option<&'a String> {
-    let likeness = |name: &String| strsim::jaro_winkler(key, name);
-    let near = known.iter().map(|name| (likeness(name), name)).max_by(|a, b| a.0.total_cmp(&b.0));
-    near.filter(|(likeness, _)| *likeness > 0.7).map(|(_, name)| name)
+    let similarity = |name: &String| strsim::jaro_winkler(key, name);
+    let closest =
+        known.iter().map(|name| (similarity(name), name)).max_by(|a, b| a.0.total_cmp(&b.0));
+    closest.filter(|(similarity, _)| *similarity > 0.7).map(|(_, name)| name)
 }
 
 /// Records the line number of every path below `table`.
-fn note_lines(
+fn record_lines(
     table: &DeTable<'_>,
     path: &str,
     text: &str,
@@ -359,14 +376,14 @@ fn note_lines(
         let path = join(path, key.get_ref());
         locations.insert(path.clone(), Location::Line(line_at(text, key.span().start)));
         match value.get_ref() {
-            DeValue::Table(inner) => note_lines(inner, &path, text, locations),
+            DeValue::Table(inner) => record_lines(inner, &path, text, locations),
             DeValue::Array(list) => {
-                for (position, item) in list.iter().enumerate() {
+                for (position, entry) in list.iter().enumerate() {
                     let path = join(&path, &position.to_string());
                     locations
-                        .insert(path.clone(), Location::Line(line_at(text, item.span().start)));
-                    if let DeValue::Table(inner) = item.get_ref() {
-                        note_lines(inner, &path, text, locations);
+                        .insert(path.clone(), Location::Line(line_at(text, entry.span().start)));
+                    if let DeValue::Table(inner) = entry.get_ref() {
+                        record_lines(inner, &path, text, locations);
                     }
                 }
             }
@@ -375,10 +392,12 @@ fn note_lines(
     }
 }
 
+/// The line of a byte offset, counted from 1.
 fn line_at(text: &str, offset: usize) -> usize {
     1 + text.as_bytes().iter().take(offset).filter(|byte| **byte == b'\n').count()
 }
 
+/// Joins two dotted paths; either can be empty.
 fn join(above: &str, key: &str) -> String {
     match (above, key) {
         ("", key) => key.to_string(),

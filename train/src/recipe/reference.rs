@@ -96,11 +96,11 @@ fn schema_of<T: JsonSchema>() -> Value {
     schema.to_value()
 }
 
-/// Sets the schema of a table that the study reads.
+/// Sets the schema of a table that the study reads. A table with required keys is required.
 fn set_table(schema: &mut Value, key: &str, table: Value) {
-    let needed = table.get("required").is_some();
+    let is_required = table.get("required").is_some();
     schema["properties"][key] = table;
-    if needed {
+    if is_required {
         require(schema, key);
     }
 }
@@ -114,19 +114,20 @@ fn require(schema: &mut Value, key: &str) {
 
 /// The schema of overrides of a table: any of its keys, and list entries by position or name.
 fn overrides(table: &Value) -> Value {
-    let mut over = table.clone();
-    if let Some(keys) = over.as_object_mut() {
+    let mut schema = table.clone();
+    if let Some(keys) = schema.as_object_mut() {
         keys.shift_remove("required");
         keys.shift_remove("default");
     }
-    if let Some(Value::Object(properties)) = over.get_mut("properties") {
+    if let Some(Value::Object(properties)) = schema.get_mut("properties") {
         properties.values_mut().for_each(|value| *value = overrides(value));
     }
     if is_list_of_tables(table) {
-        let one = json!({ "type": "object", "additionalProperties": overrides(&table["items"]) });
-        over = json!({ "anyOf": [table, one], "description": table["description"] });
+        let by_entry =
+            json!({ "type": "object", "additionalProperties": overrides(&table["items"]) });
+        schema = json!({ "anyOf": [table, by_entry], "description": table["description"] });
     }
-    over
+    schema
 }
 
 /// Removes parts of the schema that recipes do not need: null, which TOML does not have, the bit
@@ -179,13 +180,13 @@ fn simplify(schema: &mut Schema) {
     if has_no_default || keys.get("default").is_some_and(Value::is_null) {
         keys.shift_remove("default");
     }
-    keys.get_mut("default").into_iter().for_each(as_written);
+    keys.get_mut("default").into_iter().for_each(shorten_single_precision);
 }
 
 /// Writes single-precision numbers with their own digits: 0.01, not 0.009999999776482582.
-fn as_written(value: &mut Value) {
+fn shorten_single_precision(value: &mut Value) {
     match value {
-        Value::Array(values) => values.iter_mut().for_each(as_written),
+        Value::Array(values) => values.iter_mut().for_each(shorten_single_precision),
         Value::Number(number) if number.is_f64() => {
             let single = number.as_f64().map(|double| (double, double as f32));
             if let Some((_, single)) =

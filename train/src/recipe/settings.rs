@@ -134,7 +134,7 @@ impl Default for AwpSettings {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EmaSettings {
-    /// The decay. Early in a run, `(1 + t) / (10 + t)` is used if it is smaller.
+    /// The decay. Update `t` of a phase uses `(1 + t) / (10 + t)` if this is smaller.
     pub decay: f64,
 }
 
@@ -200,16 +200,16 @@ impl Default for LogSettings {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Phase {
-    /// Its name.
+    /// The name of the phase.
     pub name: String,
-    /// The index among the phases, counted from 0. It is not part of a recipe.
+    /// The index among the phases, counted from 0. It is not a recipe key.
     #[serde(skip)]
     pub index: usize,
-    /// Its length in epochs. Give exactly one of `epochs` and `steps`.
+    /// The length in epochs. Give exactly one of `epochs` and `steps`.
     pub epochs: Option<usize>,
-    /// Its length in steps. A phase of 0 steps is skipped: `--set phase.NAME.steps=0`.
+    /// The length in steps. A phase of 0 steps is skipped: `--set phase.NAME.steps=0`.
     pub steps: Option<u64>,
-    /// The peak learning rate of this phase; by default that of `[optimiser]`.
+    /// The peak learning rate of this phase; by default `optimiser.learning_rate`.
     pub learning_rate: Option<f64>,
     /// Groups of this phase only. They follow the recipe's `[[group]]`s, so they override them.
     #[serde(default)]
@@ -259,7 +259,7 @@ pub struct CheckSettings {
     pub loss_at_most: Option<f64>,
     /// The expected value of the primary metric; not checked if not given.
     pub metric_value: Option<f64>,
-    /// How much worse than `metric_value` the saved model may be.
+    /// The largest allowed difference to `metric_value`, if the saved model is worse.
     pub tolerance: f64,
 }
 

@@ -36,8 +36,8 @@ impl Recipe {
         self.positive("optimiser.learning_rate", optimiser.learning_rate)?;
         self.at_least_zero("optimiser.clip_norm", optimiser.clip_norm)?;
         let decay = optimiser.layer_rate_decay;
-        let decay_fits = decay > 0.0 && decay <= 1.0;
-        self.error_if("optimiser.layer_rate_decay", !decay_fits, "has to lie in (0, 1]")?;
+        let is_valid_decay = decay > 0.0 && decay <= 1.0;
+        self.error_if("optimiser.layer_rate_decay", !is_valid_decay, "has to lie in (0, 1]")?;
         self.validate_rule("optimiser.rule", &optimiser.rule)
     }
 
@@ -68,10 +68,10 @@ impl Recipe {
         for (i, phase) in phases.iter().enumerate() {
             let path = format!("phase.{i}");
             let length = [phase.epochs.map(|n| n as u64), phase.steps];
-            let fits = matches!(length, [Some(1..), None] | [None, Some(1..)]);
-            self.error_if(&path, !fits, "needs either `epochs` or `steps`, at least 1")?;
-            let twice = phases[..i].iter().any(|other| other.name == phase.name);
-            self.error_if(&path, twice, "has the name of an earlier phase")?;
+            let is_valid_length = matches!(length, [Some(1..), None] | [None, Some(1..)]);
+            self.error_if(&path, !is_valid_length, "needs either `epochs` or `steps`, at least 1")?;
+            let is_duplicate = phases[..i].iter().any(|other| other.name == phase.name);
+            self.error_if(&path, is_duplicate, "has the name of an earlier phase")?;
             self.positive(&format!("{path}.learning_rate"), phase.learning_rate.unwrap_or(1.0))?;
             self.validate_groups(&format!("{path}.group"), &phase.group)?;
         }
@@ -80,10 +80,10 @@ impl Recipe {
 
     fn validate_check(&self) -> Result<()> {
         let check = &self.check;
-        let empty =
+        let is_empty =
             check.files.is_empty() && check.loss_at_most.is_none() && check.metric_value.is_none();
         let reason = "is empty: give `files`, `loss_at_most` or `metric_value`";
-        self.error_if("check", empty, reason)?;
+        self.error_if("check", is_empty, reason)?;
         for (path, value) in
             [("check.loss_at_most", check.loss_at_most), ("check.metric_value", check.metric_value)]
         {
@@ -104,7 +104,7 @@ impl Recipe {
         self.error_if(path, !(0.0..1.0).contains(&value), "has to lie in [0, 1)")
     }
 
-    fn error_if(&self, path: &str, wrong: bool, reason: &str) -> Result<()> {
-        if wrong { Err(self.error(path, reason)) } else { Ok(()) }
+    fn error_if(&self, path: &str, is_invalid: bool, reason: &str) -> Result<()> {
+        if is_invalid { Err(self.error(path, reason)) } else { Ok(()) }
     }
 }

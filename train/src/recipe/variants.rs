@@ -10,10 +10,10 @@ use crate::error::Result;
 #[derive(Debug, Clone, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct Variant {
-    /// Its name, used in folder and file names; `None` for a recipe without variants.
-    #[schemars(required, description = "Its name, used in folder and file names.")]
+    /// The name, used in folder and file names; `None` for a recipe without variants.
+    #[schemars(required, description = "The name, used in folder and file names.")]
     pub name: Option<String>,
-    /// Its weight in the mean score over variants; positive.
+    /// The weight in the mean score over variants; positive.
     #[schemars(default = "default_weight")]
     pub weight: f64,
     /// The variant's recipe, without variants of its own.
@@ -27,7 +27,7 @@ fn default_weight() -> f64 {
 }
 
 impl Recipe {
-    /// The variants in order. A recipe without variants is its own only variant.
+    /// The variants in order. A recipe without variants is its only variant.
     ///
     /// A variant is a table with a `name`, an optional `weight` (1 by default), and settings that
     /// override the recipe. `[tiny]` and the command line apply to all variants. One variant is
@@ -50,8 +50,8 @@ impl Recipe {
             let Some(Value::String(name)) = table.get("name") else {
                 return Err(self.error(&path, "has no `name`"));
             };
-            let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-            if name.is_empty() || !name.chars().all(plain) {
+            let is_allowed = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+            if name.is_empty() || !name.chars().all(is_allowed) {
                 let reason = "may only have letters, digits, - and _: it becomes a folder name";
                 return Err(self.error(&format!("{path}.name"), reason));
             }

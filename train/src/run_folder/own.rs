@@ -48,13 +48,13 @@ const TEST: &str = "test";
 
 /// Whether a run writes a file or a folder with this name.
 fn is_written(name: &str) -> bool {
-    let has_variants = |name: &str| {
+    let is_variant_table = |name: &str| {
         let stem = name.strip_suffix(".csv");
         stem.is_some_and(|stem| stem.starts_with("held_out-") || stem.starts_with("validation-"))
     };
     FILES.contains(&name)
         || FOLDERS.contains(&name)
-        || has_variants(name)
+        || is_variant_table(name)
         || name.starts_with("fold-")
         || name.starts_with("events.out.tfevents.")
 }
@@ -62,7 +62,9 @@ fn is_written(name: &str) -> bool {
 /// Whether a run writes a file with this name to its folder `test`.
 fn is_test_file(name: &str) -> bool {
     let endings = ["jsonl", "json", "tsv", "csv", "txt", "svg"];
-    Path::new(name).extension().is_some_and(|ending| endings.iter().any(|known| ending == *known))
+    Path::new(name)
+        .extension()
+        .is_some_and(|ending| endings.iter().any(|allowed| ending == *allowed))
 }
 
 /// Whether a folder is empty or only has files that a run writes before its recipe.
@@ -72,14 +74,16 @@ pub(super) fn is_unused(folder: &Path) -> Result<bool> {
         let name = entry.file_name();
         let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
         let path = entry.path();
-        let is_own = is_file
+        let is_run_file = is_file
             && match name.to_str() {
                 Some(LOCK) => is_lock(&path),
                 Some(INPUTS) => read_inputs(&path).is_some(),
                 Some(PROGRAMS) => Program::of_run(folder).is_ok(),
-                _ => [INPUTS, PROGRAMS, RECIPE].iter().any(|of| durable::is_leftover(&name, of)),
+                _ => [INPUTS, PROGRAMS, RECIPE]
+                    .iter()
+                    .any(|target| durable::is_leftover(&name, target)),
             };
-        if !is_own {
+        if !is_run_file {
             return Ok(false);
         }
     }
@@ -124,8 +128,8 @@ pub(super) fn sweep(run: &Path) -> Result<()> {
     sweep_names(&run.join(TEST), is_test_file)
 }
 
-/// Removes the temporary files and folders for the names that `is_own` accepts.
-pub(crate) fn sweep_names(folder: &Path, is_own: fn(&str) -> bool) -> Result<()> {
+/// Removes the temporary files and folders for the names that `is_target` accepts.
+pub(crate) fn sweep_names(folder: &Path, is_target: fn(&str) -> bool) -> Result<()> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         entries => entries.map_err(TrainError::io(folder))?,
@@ -134,8 +138,9 @@ pub(crate) fn sweep_names(folder: &Path, is_own: fn(&str) -> bool) -> Result<()>
     for entry in entries {
         let name = entry.map_err(TrainError::io(folder))?.file_name();
         // `.NAME.engram-XXXXXX`
-        let of = name.to_str().and_then(|name| Some(name.strip_prefix('.')?.rsplit_once('.')?.0));
-        targets.extend(of.filter(|of| is_own(of)).map(str::to_string));
+        let target =
+            name.to_str().and_then(|name| Some(name.strip_prefix('.')?.rsplit_once('.')?.0));
+        targets.extend(target.filter(|target| is_target(target)).map(str::to_string));
     }
     let targets: Vec<&str> = targets.iter().map(String::as_str).collect();
     durable::remove_leftovers(folder, &targets).map_err(TrainError::io(folder))

@@ -12,7 +12,7 @@ use crate::study::{Evaluation, Study};
 
 const CARD: &str = "README.md";
 
-/// Writes the final weights and the card, and runs the recipe's check.
+/// Writes the final weights and the model card, and runs the recipe's check.
 pub(super) fn finish<S: Study>(
     session: &Session<'_>,
     study: &S,
@@ -21,15 +21,16 @@ pub(super) fn finish<S: Study>(
     let run = session.folder.path();
     let checkpoints = &session.checkpoints;
     let keep_best = session.recipe.evaluation().keep_best;
-    let chosen = if keep_best { checkpoints.best() } else { None };
-    if let Some(chosen) = chosen.or_else(|| checkpoints.latest()) {
+    let final_checkpoint = if keep_best { checkpoints.best() } else { None };
+    if let Some(final_checkpoint) = final_checkpoint.or_else(|| checkpoints.latest()) {
         let file = if session.recipe.ema().is_some() { EMA } else { PARAMETERS };
-        let (source, target) = (chosen.join(file), run.join(WEIGHTS));
+        let (source, target) = (final_checkpoint.join(file), run.join(WEIGHTS));
         durable::link_file(&source, &target).map_err(TrainError::io(&target))?;
     }
     let mut summary = summary(session)?;
-    let counts = parameters.map(Parameters::element_counts);
-    let card = card::of_run(study, session.recipe, &summary, counts, session.folder.inputs())?;
+    let parameter_counts = parameters.map(Parameters::element_counts);
+    let inputs = session.folder.inputs();
+    let card = card::of_run(study, session.recipe, &summary, parameter_counts, inputs)?;
     write_file(&run.join(CARD), card.as_bytes())?;
     summary.check = check(session, study, &summary);
     Ok(summary)
@@ -53,6 +54,7 @@ fn summary(session: &Session<'_>) -> Result<RunSummary> {
     })
 }
 
+/// Checks the conditions of the recipe's `[check]`.
 fn check<S: Study>(session: &Session<'_>, study: &S, summary: &RunSummary) -> CheckOutcome {
     let conditions = session.recipe.check();
     let mut failures = Vec::new();
@@ -63,7 +65,7 @@ fn check<S: Study>(session: &Session<'_>, study: &S, summary: &RunSummary) -> Ch
         && summary.last_loss.is_none_or(|loss| loss > bound)
     {
         let found = summary.last_loss.map_or("none".to_string(), |loss| format!("{loss:.6}"));
-        failures.push(format!("the last loss is {found}, but the recipe allows {bound}"));
+        failures.push(format!("the last loss is {found}, but the recipe allows at most {bound}"));
     }
     if let Some(expected) = conditions.metric_value {
         let metric = study.primary_metric();

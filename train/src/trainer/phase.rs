@@ -30,29 +30,34 @@ pub(super) struct PhaseRun<'s, 'a, S: Study> {
     progress: Progress,
     /// The batches of the first epoch, computed early because their number gives the number of
     /// steps; `None` once the epoch has begun.
-    first: Option<Vec<S::Batch>>,
+    first_batches: Option<Vec<S::Batch>>,
 }
 
 impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
-    /// Starts a phase from the parameters of the previous phase, or of the run in `[start]`.
+    /// Starts a phase from the parameters of the previous phase. The first phase starts from the
+    /// run in `[start]`, or from the study's initial parameters.
     pub(super) fn begin(
         session: &'s mut Session<'a>,
         study: &'s mut S,
         phase: &'a Phase,
-        before: Option<Parameters>,
+        previous: Option<Parameters>,
     ) -> Result<Self> {
         let (model, parameters) = build(session, study, phase)?;
-        match before {
-            Some(before) => carry_over(&before, &parameters, phase)?,
-            None => start(session.recipe, &parameters)?,
+        match previous {
+            Some(previous) => carry_over(&previous, &parameters, phase)?,
+            None => load_start(session.recipe, &parameters)?,
         }
-        let first = batches(session, study, phase, 0)?;
-        let per_epoch = first.len().div_ceil(session.recipe.batch().accumulate) as u64;
-        let planned = phase.epochs.map_or(0, |epochs| epochs as u64 * per_epoch);
+        let first_batches = batches(session, study, phase, 0)?;
+        let steps_per_epoch =
+            first_batches.len().div_ceil(session.recipe.batch().accumulate) as u64;
+        let planned_steps = phase.epochs.map_or(0, |epochs| epochs as u64 * steps_per_epoch);
         let frozen = parameters.fingerprint(|parameter| !parameter.is_trainable())?;
-        session.state.start_phase(phase.index, phase.steps.unwrap_or(planned), frozen);
+        session.state.start_phase(phase.index, phase.steps.unwrap_or(planned_steps), frozen);
         let stepper = Stepper::new(session.recipe, phase, parameters)?;
-        Ok(Self { first: Some(first), ..Self::new(session, (study, model), phase, stepper) })
+        Ok(Self {
+            first_batches: Some(first_batches),
+            ..Self::new(session, (study, model), phase, stepper)
+        })
     }
 
     /// Resumes from a checkpoint. The session already holds its state.
@@ -83,7 +88,7 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
             None => phase.name.clone(),
         };
         let progress = Progress::new(options.quiet, &name, state.phase_step, state.phase_steps);
-        Self { session, study, model, phase, stepper, progress, first: None }
+        Self { session, study, model, phase, stepper, progress, first_batches: None }
     }
 
     /// The parameters at the end of the phase.
@@ -100,12 +105,12 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
         }
         while !self.session.state.phase_done {
             let epoch = self.session.state.epoch;
-            let batches = match self.first.take() {
-                Some(first) => first,
+            let batches = match self.first_batches.take() {
+                Some(first_batches) => first_batches,
                 None => batches(self.session, self.study, self.phase, epoch)?,
             };
             if batches.is_empty() {
-                return Err(self.empty(format!("epoch {epoch} has no batches")));
+                return Err(self.empty_phase(format!("epoch {epoch} has no batches")));
             }
             while self.session.state.epoch == epoch && !self.session.state.phase_done {
                 if self.session.options.stop.is_requested() {
@@ -114,7 +119,7 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
                 let start = self.session.state.batch;
                 if start >= batches.len() {
                     let reason = "has fewer batches than at the checkpoint: the data changed";
-                    return Err(self.empty(format!("epoch {epoch} {reason}")));
+                    return Err(self.empty_phase(format!("epoch {epoch} {reason}")));
                 }
                 let end = (start + accumulate).min(batches.len());
                 self.step(&batches[start..end])?;
@@ -154,13 +159,13 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
             StepOutcome::NotFinite(what) => {
                 state.bad_steps += 1;
                 state.window.skip();
-                self.progress.warn(&format!("step {} is skipped: {what}", state.step));
+                self.progress.print(&format!("step {} is skipped: {what}", state.step));
                 if state.bad_steps <= MAX_SKIPPED_STEPS {
                     return Ok(());
                 }
-                let (in_a_row, step) = (state.bad_steps, state.step);
-                let last_good = self.session.checkpoints.latest();
-                Err(TrainError::NotFinite { what, in_a_row, step, last_good })
+                let (consecutive_steps, step) = (state.bad_steps, state.step);
+                let newest_checkpoint = self.session.checkpoints.latest();
+                Err(TrainError::NotFinite { what, consecutive_steps, step, newest_checkpoint })
             }
         }
     }
@@ -184,36 +189,37 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
     /// Writes the log line, the evaluation and the checkpoint that are due after a step of `epoch`.
     /// If the run is asked to stop during the evaluation, the resumed run writes all three.
     fn after_step(&mut self, epoch: usize) -> Result<()> {
-        let before = self.session.state.clone();
+        let state_before = self.session.state.clone();
         let bytes = self.session.metrics.bytes();
-        let ended = self.end_step(epoch);
-        match ended {
+        let result = self.write_due(epoch);
+        match result {
             Err(TrainError::Study { source, .. }) if Stopped::is_cause_of(&*source) => {
-                self.session.state = State { pending: Some(epoch), ..before };
+                self.session.state = State { pending: Some(epoch), ..state_before };
                 self.session.metrics.truncate(bytes)?;
                 Err(self.stop())
             }
-            ended => ended,
+            result => result,
         }
     }
 
-    fn end_step(&mut self, epoch: usize) -> Result<()> {
+    /// Does the work of [`Self::after_step`], without handling stop requests.
+    fn write_due(&mut self, epoch: usize) -> Result<()> {
         let recipe = self.session.recipe;
         let epoch_ended = self.session.state.epoch != epoch;
-        let due = |every: u64, step: u64| every > 0 && step.is_multiple_of(every);
+        let is_due = |every: u64, step: u64| every > 0 && step.is_multiple_of(every);
         let step = self.session.state.phase_step;
-        if due(recipe.log().every_steps, step) || self.session.state.phase_done {
+        if is_due(recipe.log().every_steps, step) || self.session.state.phase_done {
             self.log_line(epoch)?;
         }
         let settings = recipe.evaluation();
-        let epochs = self.session.state.epoch as u64;
-        let evaluate = due(settings.every_steps, step)
+        let completed_epochs = self.session.state.epoch as u64;
+        let evaluates = is_due(settings.every_steps, step)
             || (settings.every_steps == 0
                 && epoch_ended
-                && due(settings.every_epochs as u64, epochs))
+                && is_due(settings.every_epochs as u64, completed_epochs))
             || self.session.state.phase_done;
         let mut improved = false;
-        if evaluate {
+        if evaluates {
             improved = self.evaluate(epoch)?;
             let patience = settings.early_stop;
             if patience > 0 && self.session.state.evaluations_without_gain >= patience {
@@ -221,16 +227,17 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
                 self.session.state.phase_done = true;
             }
         }
-        let done = self.session.state.phase_done;
-        if done {
+        let phase_done = self.session.state.phase_done;
+        if phase_done {
             self.check_frozen()?;
         }
-        let every = recipe.checkpoint().every_steps;
-        let best = improved && settings.keep_best;
-        if done || best || due(every, step) || (every == 0 && epoch_ended) {
-            self.save(if best { Reason::Best } else { Reason::Due })?;
+        let every_steps = recipe.checkpoint().every_steps;
+        let keeps_best = improved && settings.keep_best;
+        let checkpoint_is_due = is_due(every_steps, step) || (every_steps == 0 && epoch_ended);
+        if phase_done || keeps_best || checkpoint_is_due {
+            self.save(if keeps_best { Reason::Best } else { Reason::Due })?;
         }
-        if evaluate || done {
+        if evaluates || phase_done {
             self.session.timing.restart();
         }
         Ok(())
@@ -239,33 +246,39 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
     /// The learning rate of a step of this phase, counted from 0.
     fn learning_rate(&self, step: u64) -> f64 {
         let recipe = self.session.recipe;
-        let highest = self.phase.learning_rate.unwrap_or(recipe.optimiser().learning_rate);
-        highest * recipe.schedule().factor(step, self.session.state.phase_steps)
+        let peak = self.phase.learning_rate.unwrap_or(recipe.optimiser().learning_rate);
+        peak * recipe.schedule().factor(step, self.session.state.phase_steps)
     }
 
+    /// Writes the log line of the steps since the last line, unless there are none.
     fn log_line(&mut self, epoch: usize) -> Result<()> {
         if self.session.state.window.is_empty() {
             return Ok(());
         }
         let state = &self.session.state;
         let values = state.window.values(self.learning_rate(state.phase_step - 1));
-        let (examples, tokens) = state.window.amounts();
-        let speeds = self.session.timing.write(state.step, examples, tokens)?;
+        let (examples, tokens) = state.window.example_and_token_counts();
+        let (examples_per_second, tokens_per_second) =
+            self.session.timing.write(state.step, examples, tokens)?;
         if let Some(loss) = state.window.mean_loss() {
             self.session.state.last_loss = Some(loss);
         }
         let state = &self.session.state;
-        self.progress.report(state.phase_step, state.window.mean_loss(), speeds.0);
+        self.progress.report(state.phase_step, state.window.mean_loss(), examples_per_second);
         self.write_line(epoch, "train", &values)?;
         if let Some(events) = &mut self.session.events {
-            let speeds = [("examples_per_second", speeds.0), ("tokens_per_second", speeds.1)];
+            let speeds = [
+                ("examples_per_second", examples_per_second),
+                ("tokens_per_second", tokens_per_second),
+            ];
             events.scalars(self.session.state.step, speeds.into_iter())?;
         }
         self.session.state.window = Window::default();
         Ok(())
     }
 
-    /// Writes one line of `metrics.jsonl`, and its numbers as TensorBoard scalars.
+    /// Writes one line of `metrics.jsonl`, and its numbers as TensorBoard scalars. `kind` is
+    /// `train` or `evaluation`.
     fn write_line(&mut self, epoch: usize, kind: &str, values: &Map<String, Value>) -> Result<()> {
         let step = self.session.state.step;
         let mut line = Map::new();
@@ -298,24 +311,24 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
         if let Some(ema) = &mut self.stepper.ema {
             ema.swap(parameters)?;
         }
-        let found = self.study.evaluate(&self.model, &context);
+        let evaluation = self.study.evaluate(&self.model, &context);
         if let Some(ema) = &mut self.stepper.ema {
             ema.swap(parameters)?;
         }
-        let found = found.map_err(study_error(self.study, "evaluate"))?;
+        let evaluation = evaluation.map_err(study_error(self.study, "evaluate"))?;
         let metric = self.study.primary_metric();
-        let Some(value) = found.get(&metric.name) else {
-            let names = found.metrics.into_iter().map(|(name, _)| name).collect();
-            return Err(TrainError::MissingMetric { wanted: metric.name, found: names });
+        let Some(value) = evaluation.get(&metric.name) else {
+            let names = evaluation.metrics.into_iter().map(|(name, _)| name).collect();
+            return Err(TrainError::MissingMetric { expected: metric.name, found: names });
         };
-        let values = metric_values(&found);
+        let values = metric_values(&evaluation);
         self.write_line(epoch, "evaluation", &values)?;
         let state = &mut self.session.state;
         // Metrics of subsets, such as `exact_match/held_out`, are only in `metrics.jsonl`.
-        let main_metrics = found.metrics.iter().filter(|(name, _)| !name.contains('/'));
+        let main_metrics = evaluation.metrics.iter().filter(|(name, _)| !name.contains('/'));
         let values: Vec<String> =
             main_metrics.map(|(name, value)| format!("{name} {value:.4}")).collect();
-        self.progress.note(&format!("step {}, {}", state.step, values.join(", ")));
+        self.progress.print_unless_quiet(&format!("step {}, {}", state.step, values.join(", ")));
         let margin = self.session.recipe.evaluation().margin;
         let improved = metric.improves(value, state.best.map(|best| best.value), margin);
         if improved {
@@ -325,11 +338,12 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
             state.evaluations_without_gain += 1;
         }
         let finite = |value: f64| value.is_finite().then_some(value);
-        state.metrics = found.metrics.into_iter().map(|(name, v)| (name, finite(v))).collect();
-        state.counts = found.counts;
+        state.metrics = evaluation.metrics.into_iter().map(|(name, v)| (name, finite(v))).collect();
+        state.counts = evaluation.counts;
         Ok(improved)
     }
 
+    /// Returns an error if a frozen parameter changed during the phase.
     fn check_frozen(&self) -> Result<()> {
         let after = self.stepper.parameters.fingerprint(|p| !p.is_trainable())?;
         let before = self.session.state.frozen.clone();
@@ -339,6 +353,7 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
         Err(TrainError::FrozenChanged { phase: self.phase.name.clone(), before, after })
     }
 
+    /// Writes a checkpoint.
     fn save(&mut self, reason: Reason) -> Result<()> {
         // Logs are synced first, so that a checkpoint never refers to log lines that are lost.
         self.session.sync_logs()?;
@@ -356,7 +371,8 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
         Ok(())
     }
 
-    /// Ends the run after a stop request. Writes a checkpoint if there are unsaved steps.
+    /// Writes a checkpoint if there are unsaved steps, and returns the error that ends the run:
+    /// [`TrainError::Stopped`], or the error of the checkpoint.
     fn stop(&mut self) -> TrainError {
         let saved =
             if self.session.options.stop.has_unsaved() { self.save(Reason::Stop) } else { Ok(()) };
@@ -364,7 +380,7 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
         saved.err().unwrap_or(TrainError::Stopped { run, step })
     }
 
-    fn empty(&self, reason: String) -> TrainError {
+    fn empty_phase(&self, reason: String) -> TrainError {
         TrainError::EmptyPhase { phase: self.phase.name.clone(), reason }
     }
 }
@@ -378,6 +394,7 @@ pub(super) fn study_error<S: Study>(
     move |source| TrainError::Study { study, part, source }
 }
 
+/// Builds the phase's model and prepares the study for the phase.
 fn build<S: Study>(
     session: &Session<'_>,
     study: &mut S,
@@ -385,13 +402,15 @@ fn build<S: Study>(
 ) -> Result<(S::Model, Parameters)> {
     let (model, parameters) = patterns::build(session.recipe, study, phase)?;
     if parameters.trainable().next().is_none() {
-        let reason = "all parameters are frozen: nothing can be trained".to_string();
+        let reason =
+            "all parameters are frozen; give at least one group a rate above 0".to_string();
         return Err(TrainError::EmptyPhase { phase: phase.name.clone(), reason });
     }
     study.begin_phase(phase).map_err(study_error(study, "begin_phase"))?;
     Ok((model, parameters))
 }
 
+/// The micro-batches of an epoch.
 fn batches<S: Study>(
     session: &Session<'_>,
     study: &S,
@@ -402,8 +421,8 @@ fn batches<S: Study>(
     study.batches(phase, &mut rng).map_err(study_error(study, "batches"))
 }
 
-/// Loads the parameters of the run in `[start]` into a run's first phase.
-fn start(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
+/// Loads the parameters of the run in `[start]`, if the recipe has this table.
+fn load_start(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
     match recipe.start() {
         None => Ok(()),
         Some(start) if start.sha256.is_none() => {
@@ -415,9 +434,9 @@ fn start(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
     }
 }
 
-/// Copies the values of the old parameters to the new parameters by name.
-fn carry_over(before: &Parameters, current: &Parameters, phase: &Phase) -> Result<()> {
-    for old in before.iter() {
+/// Copies the values of the previous phase's parameters to the current parameters by name.
+fn carry_over(previous: &Parameters, current: &Parameters, phase: &Phase) -> Result<()> {
+    for old in previous.iter() {
         let shape = old.tensor().dims();
         let Some(new) = current.get(old.name()).filter(|new| new.tensor().dims() == shape) else {
             let (phase, name) = (phase.name.clone(), old.name().to_string());
@@ -429,6 +448,7 @@ fn carry_over(before: &Parameters, current: &Parameters, phase: &Phase) -> Resul
     Ok(())
 }
 
+/// The values of an evaluation's log line: metrics by name, and counts as `count/NAME`.
 fn metric_values(evaluation: &Evaluation) -> Map<String, Value> {
     let mut values = Map::new();
     for (name, value) in &evaluation.metrics {

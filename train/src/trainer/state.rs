@@ -9,32 +9,37 @@ use crate::log::Window;
 pub(crate) struct State {
     /// Steps over all phases, including skipped steps.
     pub(crate) step: u64,
-    /// The indices of the phase, of the epoch in the phase, and of the epoch's next micro-batch.
+    /// The index of the phase.
     pub(crate) phase: usize,
+    /// The index of the epoch in the phase.
     pub(crate) epoch: usize,
+    /// The index of the epoch's next micro-batch.
     pub(crate) batch: usize,
-    /// Steps done in the phase, and the phase's planned number of steps.
+    /// Steps done in the phase, including skipped steps.
     pub(crate) phase_step: u64,
+    /// The phase's planned number of steps.
     pub(crate) phase_steps: u64,
     /// Whether the phase has ended.
     pub(crate) phase_done: bool,
-    /// Optimiser steps in this phase.
+    /// Optimiser steps in this phase; skipped steps do not count.
     pub(crate) optimiser_steps: u64,
     /// Whether the phase's gradients have been checked.
     pub(crate) gradients_checked: bool,
-    /// Consecutive skipped steps up to now.
+    /// The number of skipped steps since the last optimiser step.
     pub(crate) bad_steps: u32,
     /// The best evaluation of the phase; `None` before the first evaluation.
     pub(crate) best: Option<Best>,
     /// Evaluations since the last improvement.
     pub(crate) evaluations_without_gain: usize,
-    /// The last evaluation.
+    /// The metrics of the last evaluation; `None` for a value that is not finite.
     pub(crate) metrics: Vec<(String, Option<f64>)>,
+    /// The example counts of the last evaluation.
     pub(crate) counts: Vec<(String, u64)>,
     /// SHA-256 of the parameters that are frozen in this phase.
     pub(crate) frozen: String,
-    /// Sums since the last log line, and the loss of that line.
+    /// Sums since the last log line.
     pub(crate) window: Window,
+    /// The loss of the last log line; `None` before the first one.
     pub(crate) last_loss: Option<f64>,
     /// The length of `metrics.jsonl` in bytes.
     pub(crate) metrics_bytes: u64,
@@ -44,10 +49,12 @@ pub(crate) struct State {
     pub(crate) pending: Option<usize>,
 }
 
-/// The best evaluation.
+/// The best evaluation of a phase.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Best {
+    /// The value of the primary metric.
     pub(crate) value: f64,
+    /// The step of the evaluation, over all phases.
     pub(crate) step: u64,
 }
 
@@ -71,7 +78,7 @@ pub(super) fn step_seed(seed: u64, step: u64, micro_batch: usize) -> u64 {
     mix(mixed ^ (micro_batch as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
-/// The finaliser of SplitMix64: each input bit flips about half of the output bits.
+/// One output of SplitMix64: each input bit changes about half of the output bits.
 fn mix(value: u64) -> u64 {
     let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -18,10 +18,11 @@ pub(super) struct Stepper {
     pub(super) optimiser: Optimiser,
     pub(super) ema: Option<Ema>,
     gradients: Gradients,
-    rates: Vec<f64>,
+    /// The factor on the learning rate of each trainable parameter.
+    rate_factors: Vec<f64>,
 }
 
-/// The position of a step in its run.
+/// The position of a step in its run, with the settings of the step.
 #[derive(Clone, Copy)]
 pub(super) struct Position<'a> {
     pub(super) recipe: &'a Recipe,
@@ -29,6 +30,7 @@ pub(super) struct Position<'a> {
     pub(super) epoch: usize,
     /// The step over all phases, counted from 1.
     pub(super) step: u64,
+    /// The completed fraction of the phase's steps, 0 to 1.
     pub(super) progress: f64,
     pub(super) learning_rate: f64,
     /// Whether the phase's gradients still have to be checked.
@@ -65,6 +67,7 @@ pub(super) struct Pass {
     pub(super) loss: f64,
     pub(super) examples: usize,
     pub(super) tokens: usize,
+    /// The means of the loss components over all examples, by name.
     pub(super) parts: Vec<(String, f64)>,
     /// The factor from summed gradients to their mean.
     scale: f64,
@@ -73,13 +76,14 @@ pub(super) struct Pass {
 }
 
 impl Stepper {
-    /// A stepper with fresh optimiser state for these parameters.
+    /// A stepper for these parameters, with initial optimiser state.
     pub(super) fn new(recipe: &Recipe, phase: &Phase, parameters: Parameters) -> Result<Self> {
         let names: Vec<&str> = parameters.trainable().map(|p| p.name()).collect();
-        let layers = layer_rates(&names, recipe.optimiser().layer_rate_decay);
-        let rates = parameters.trainable().zip(layers).map(|(p, layer)| p.rate() * layer);
+        let layer_factors = layer_rates(&names, recipe.optimiser().layer_rate_decay);
+        let rate_factors =
+            parameters.trainable().zip(layer_factors).map(|(p, factor)| p.rate() * factor);
         Ok(Self {
-            rates: rates.collect(),
+            rate_factors: rate_factors.collect(),
             optimiser: Optimiser::new(&recipe.rules(phase), &parameters),
             ema: recipe.ema().map(|ema| Ema::new(ema.decay, &parameters)).transpose()?,
             gradients: Gradients::new(&parameters),
@@ -103,12 +107,15 @@ impl Stepper {
             self.check_gradients(position)?;
         }
         if let Some(awp) = position.recipe.awp().filter(|awp| position.epoch >= awp.start_epoch) {
-            let moved = Perturbation::apply(awp, &self.parameters, &self.gradients, pass.scale)?;
-            let second = self.pass(study, model, batches, position);
-            moved.restore(&self.parameters)?;
-            match second? {
+            let perturbation =
+                Perturbation::apply(awp, &self.parameters, &self.gradients, pass.scale)?;
+            let perturbed_pass = self.pass(study, model, batches, position);
+            perturbation.restore(&self.parameters)?;
+            match perturbed_pass? {
                 // The logged loss is the loss of the unperturbed weights.
-                Ok(second) => (pass.scale, pass.norm) = (second.scale, second.norm),
+                Ok(perturbed_pass) => {
+                    (pass.scale, pass.norm) = (perturbed_pass.scale, perturbed_pass.norm)
+                }
                 Err(not_finite) => return Ok(StepOutcome::NotFinite(not_finite)),
             }
         }
@@ -117,7 +124,7 @@ impl Stepper {
             learning_rate: position.learning_rate,
             gradient_scale: pass.scale * clip_factor(norm, position.recipe.optimiser().clip_norm),
         };
-        self.optimiser.step(&self.parameters, &self.gradients, &self.rates, size)?;
+        self.optimiser.step(&self.parameters, &self.gradients, &self.rate_factors, size)?;
         if let Some(ema) = &mut self.ema {
             ema.update(&self.parameters, self.optimiser.steps())?;
         }
@@ -137,12 +144,13 @@ impl Stepper {
         let mut first_examples = 0;
         for (micro_batch, batch) in batches.iter().enumerate() {
             let context = position.context(micro_batch);
-            let found = study.loss(model, batch, &context);
-            let found = found.map_err(super::phase::study_error(study, "loss"))?;
-            let examples = found.examples.max(1);
-            let loss = candle(to_host(&found.loss))?;
+            let batch_loss = study.loss(model, batch, &context);
+            let batch_loss = batch_loss.map_err(super::phase::study_error(study, "loss"))?;
+            let examples = batch_loss.examples.max(1);
+            let loss = model_result(to_host(&batch_loss.loss))?;
             let [loss] = loss[..] else {
-                let reason = format!("the loss has shape {:?}, not one value", found.loss.dims());
+                let reason =
+                    format!("the loss has shape {:?}, not one value", batch_loss.loss.dims());
                 return Err(super::phase::study_error(study, "loss")(reason.into()));
             };
             let loss = f64::from(loss);
@@ -156,15 +164,15 @@ impl Stepper {
             }
             let weight = examples as f64 / first_examples as f64;
             let weighted = if examples == first_examples {
-                found.loss
+                batch_loss.loss
             } else {
-                candle(found.loss.affine(weight, 0.0))?
+                model_result(batch_loss.loss.affine(weight, 0.0))?
             };
             self.gradients.backward(&weighted)?;
             sum.loss += loss * examples as f64;
             sum.examples += examples;
-            sum.tokens += found.tokens;
-            for (name, value) in found.parts {
+            sum.tokens += batch_loss.tokens;
+            for (name, value) in batch_loss.parts {
                 let value = value * examples as f64;
                 match sum.parts.iter_mut().find(|(existing, _)| *existing == name) {
                     Some((_, total)) => *total += value,
@@ -179,31 +187,34 @@ impl Stepper {
         sum.norm = self.gradients.global_norm();
         if !sum.norm.is_finite() {
             let faults = self.gradients.missing_or_invalid().into_iter();
-            let named = faults.filter(|(_, fault)| *fault == GradientFault::NotFinite);
-            let names: Vec<String> = named.take(5).map(|(name, _)| format!("`{name}`")).collect();
+            let not_finite = faults.filter(|(_, fault)| *fault == GradientFault::NotFinite);
+            let names: Vec<String> =
+                not_finite.take(5).map(|(name, _)| format!("`{name}`")).collect();
             return Ok(Err(format!("the gradients of {} were not finite", names.join(", "))));
         }
         Ok(Ok(sum))
     }
 
+    /// Returns an error if a parameter has a missing or invalid gradient that the recipe does not
+    /// allow.
     fn check_gradients(&self, position: &Position<'_>) -> Result<()> {
         let allowed = &position.recipe.gradient_check().allow;
-        let mut found = self.gradients.missing_or_invalid();
-        found.retain(|(name, _)| {
+        let mut faults = self.gradients.missing_or_invalid();
+        faults.retain(|(name, _)| {
             !allowed.iter().any(|pattern| path_matches(pattern.as_bytes(), name.as_bytes()))
         });
-        if found.is_empty() {
+        if faults.is_empty() {
             return Ok(());
         }
-        Err(TrainError::GradientCheck { phase: position.phase.name.clone(), found })
+        Err(TrainError::GradientCheck { phase: position.phase.name.clone(), faults })
     }
 }
 
-/// The factor that clips a norm to `limit` (0 for none), like `torch.nn.utils.clip_grad_norm_`.
+/// The factor that clips a norm to `limit` (0 for no limit), like `torch.nn.utils.clip_grad_norm_`.
 fn clip_factor(norm: f64, limit: f64) -> f64 {
     if limit > 0.0 { (limit / (norm + 1e-6)).min(1.0) } else { 1.0 }
 }
 
-fn candle<T>(result: candle_core::Result<T>) -> Result<T> {
+fn model_result<T>(result: candle_core::Result<T>) -> Result<T> {
     result.map_err(|e| TrainError::Model(e.into()))
 }

@@ -10,9 +10,8 @@ use serde_json::json;
 
 use crate::frozen::Frozen;
 
-/// Clips from manifests. A faulty clip ends the run, or is skipped and counted.
 #[test]
-fn unusable_clips_are_named() {
+fn an_unusable_clip_ends_the_run_or_is_skipped_and_counted() {
     let frozen = Frozen::new();
     frozen.write_audio("a.wav", 12_000);
     frozen.write_audio("long.wav", 16_000 * 3);
@@ -28,18 +27,19 @@ fn unusable_clips_are_named() {
             ["one", "two"][id % 2]
         )
     };
-    let all: String = (0..6).map(good).collect();
-    std::fs::write(frozen.path("good.jsonl"), &all).unwrap();
+    let good_lines: String = (0..6).map(good).collect();
+    std::fs::write(frozen.path("good.jsonl"), &good_lines).unwrap();
     let [train, validation, test] = ["train", "validation", "test"]
-        .map(|name| format!("data.{name}={}", frozen.text("good.jsonl")));
+        .map(|name| format!("data.{name}={}", frozen.path_text("good.jsonl")));
     let quick = ["data.sweep_clips=0", "data.frozen_baseline=false"];
     let set = [&train, &validation, &test, quick[0], quick[1]];
     let summary = frozen.run("files", "whisper", &set);
-    let systems: Vec<&str> = summary.test.systems.iter().map(|one| one.system.as_str()).collect();
+    let systems: Vec<&str> =
+        summary.test.systems.iter().map(|metrics| metrics.system.as_str()).collect();
     assert_eq!(systems, ["no_frames", "right_frames", "wrong_frames", "zero_frames"]);
     assert!(summary.skipped.is_empty());
 
-    let framed = "\"frames\":[\"a.png\"]";
+    let with_frames = "\"frames\":[\"a.png\"]";
     let bad = [
         ("a.wav", "\"frames\":[\"broken.png\"]", "broken.png"),
         ("a.wav", "\"frames\":[\"gone.png\"]", "gone.png"),
@@ -54,8 +54,8 @@ fn unusable_clips_are_named() {
             "outside the clip (0 to 0.85 s)",
         ),
         ("a.wav", "\"speaker\":\"s\"", "has no frames"),
-        ("gone.wav", framed, "audio file not found"),
-        ("cut.wav", framed, "cut.wav"),
+        ("gone.wav", with_frames, "audio file not found"),
+        ("cut.wav", with_frames, "cut.wav"),
     ];
     // Audio or text that cannot be used ends the run in any case, before training.
     let max = "data.max_seconds=2";
@@ -67,20 +67,20 @@ fn unusable_clips_are_named() {
         ("a.wav", &long, "positions"),
     ] {
         let line = json!({"id": "x", "audio": audio, "text": text, "frames": ["a.png"]});
-        std::fs::write(frozen.path("odd.jsonl"), format!("{all}{line}\n")).unwrap();
-        let train = format!("data.train={}", frozen.text("odd.jsonl"));
+        std::fs::write(frozen.path("odd.jsonl"), format!("{good_lines}{line}\n")).unwrap();
+        let train = format!("data.train={}", frozen.path_text("odd.jsonl"));
         let set = [train.as_str(), &validation, &test, quick[0], quick[1], max];
-        frozen.refused(&set, &["odd.jsonl", "line 7", expected]);
+        frozen.expect_refusal(&set, &["odd.jsonl", "line 7", expected]);
     }
     for (i, (audio, fields, expected)) in bad.into_iter().enumerate() {
         let line = format!("{{\"id\":\"bad\",\"audio\":\"{audio}\",\"text\":\"cat\",{fields}}}\n");
         let file = format!("bad-{i}.jsonl");
-        std::fs::write(frozen.path(&file), all.clone() + &line).unwrap();
-        let bad = |key: &str| format!("data.{key}={}", frozen.text(&file));
+        std::fs::write(frozen.path(&file), good_lines.clone() + &line).unwrap();
+        let bad = |key: &str| format!("data.{key}={}", frozen.path_text(&file));
         // The fault is found before training, in any manifest.
         for key in ["train", "validation", "test"] {
             let set = [&train, &validation, &test, quick[0], quick[1], &bad(key)];
-            frozen.refused(&set, &[&file, "line 7", expected, "data.on_error"]);
+            frozen.expect_refusal(&set, &[&file, "line 7", expected, "data.on_error"]);
             assert!(!frozen.path("refused").exists());
         }
         let skip = "data.on_error=skip";
@@ -91,15 +91,16 @@ fn unusable_clips_are_named() {
         assert!(summary.skipped[0].contains(expected), "{:?}", summary.skipped);
         // Clips are also skipped if no frames are shown, so that all runs have the same clips.
         let set = [&set[..], &["phase.projection.steps=0"]].concat();
-        let alone = frozen.run(&format!("alone-{i}"), "whisper", &set);
-        assert_eq!(alone.skipped, summary.skipped);
+        let without_frames = frozen.run(&format!("without-frames-{i}"), "whisper", &set);
+        assert_eq!(without_frames.skipped, summary.skipped);
         std::fs::write(frozen.path(&file), &line).unwrap();
-        frozen.refused(&set, &[&file, "no clip is left (1 clip skipped)", "line 1", expected]);
+        frozen
+            .expect_refusal(&set, &[&file, "no clip is left (1 clip skipped)", "line 1", expected]);
     }
-    let general_speech = format!("data.general_speech={}", frozen.text("speech.jsonl"));
+    let general_speech = format!("data.general_speech={}", frozen.path_text("speech.jsonl"));
     std::fs::write(frozen.path("speech.jsonl"), "{\"audio\":\"cut.wav\",\"text\":\"cat\"}\n")
         .unwrap();
-    frozen.refused(&[&general_speech], &["speech.jsonl, line 1", "cut.wav"]);
+    frozen.expect_refusal(&[&general_speech], &["speech.jsonl, line 1", "cut.wav"]);
 }
 
 /// For a clip with many images, validation and test show the frames that `engram transcribe` shows;
@@ -118,7 +119,7 @@ fn the_test_and_the_command_select_the_same_frames() {
     for name in &names {
         RgbImage::new(2, 2).save(frozen.path(name)).unwrap();
     }
-    let file = || frozen.text("all.jsonl");
+    let file = || frozen.path_text("all.jsonl");
     let (train, validation, test) = (file(), file(), file());
     let data = AvformerData { train, validation, test, frames: 3, ..AvformerData::default() };
     let corpus = Corpus::load(&data, 1, true).unwrap();
@@ -126,12 +127,12 @@ fn the_test_and_the_command_select_the_same_frames() {
     for split in [Split::Validation, Split::Test] {
         for (evaluated, clip) in corpus.evaluated(split, false).unwrap().iter().zip(&clips) {
             let frames = sample_evenly(&evaluated.frames, data.frames);
-            let in_test = frames.map(|index| corpus.image(*index).unwrap().1);
-            let all = clip.frame_files(0.75).unwrap();
-            let in_use = engram_infer::asr::select_frames(&all, 3);
+            let test_frames = frames.map(|index| corpus.image(*index).unwrap().1);
+            let files = clip.frame_files(0.75).unwrap();
+            let command_frames = engram_infer::asr::select_frames(&files, 3);
             assert_eq!(
-                in_test.collect::<Vec<_>>(),
-                in_use.into_iter().cloned().collect::<Vec<_>>()
+                test_frames.collect::<Vec<_>>(),
+                command_frames.into_iter().cloned().collect::<Vec<_>>()
             );
         }
     }
@@ -145,12 +146,12 @@ fn the_test_and_the_command_select_the_same_frames() {
         corpus.skip_broken_images(corpus.broken_images()).unwrap();
         corpus.skipped()
     });
-    assert!(skipped.iter().all(|one| *one == skipped[0]));
+    assert!(skipped.iter().all(|clips| *clips == skipped[0]));
     assert!((3..18).contains(&skipped[0].len()), "{:?}", skipped[0]);
 }
 
 #[test]
-fn invalid_settings_are_named() {
+fn invalid_settings_are_refused_by_name() {
     let frozen = Frozen::new();
     for (set, expected) in [
         ("data.names=0", "data.names"),
@@ -163,7 +164,7 @@ fn invalid_settings_are_named() {
         ("phase.projection.feed.mismatched=1.5", "mismatched"),
         ("phase.adapters.feed.masked=0.5", "masked"),
         ("phase.adapters.feed.rehearsal=0.5", "data.rehearsal"),
-        ("phase.adapters.feed.distillation=-1", "not a valid weight"),
+        ("phase.adapters.feed.distillation=-1", "must be a finite number, 0 or above"),
         ("data.rehearsal_speeds=[1.0, 3.0]", "data.rehearsal_speeds"),
         ("data.rehearsal_speeds=[]", "data.rehearsal_speeds"),
         ("batch.tokens=7", "batch.tokens"),
@@ -184,7 +185,7 @@ fn invalid_settings_are_named() {
         ("model.adapters.bottleneck=0", "--set model.adapters.bottleneck"),
         ("model.projection.init_std=nan", "--set model.projection.init_std"),
     ] {
-        frozen.refused(&[set], &[expected]);
+        frozen.expect_refusal(&[set], &[expected]);
         assert!(!frozen.path("refused").exists(), "{set}");
     }
 }

@@ -110,7 +110,7 @@ impl Frozen {
         self.folder.path().join(name)
     }
 
-    /// Writes a tone of changing loudness.
+    /// Writes a tone of changing loudness, with `samples` samples at 16 kHz.
     pub fn write_audio(&self, name: &str, samples: usize) {
         let spec = hound::WavSpec {
             channels: 1,
@@ -125,20 +125,23 @@ impl Frozen {
         file.finalize().unwrap();
     }
 
-    pub fn text(&self, name: &str) -> String {
+    /// A path in the folder as text.
+    pub fn path_text(&self, name: &str) -> String {
         self.path(name).display().to_string()
     }
 
+    /// The recipe with an ASR model of the folder, its image encoder and further settings.
     pub fn recipe(&self, asr_model: &str, set: &[impl ToString]) -> Result<Recipe, TrainError> {
-        let mut all = vec![
-            format!("model.asr_model={}", self.text(asr_model)),
-            format!("model.image_encoder={}", self.text("clip")),
+        let mut settings = vec![
+            format!("model.asr_model={}", self.path_text(asr_model)),
+            format!("model.image_encoder={}", self.path_text("clip")),
         ];
-        all.extend(set.iter().map(ToString::to_string));
-        let options = RecipeOptions { tiny: false, set: all };
+        settings.extend(set.iter().map(ToString::to_string));
+        let options = RecipeOptions { tiny: false, set: settings };
         Recipe::parse(RECIPE, Path::new("test.toml"), &options)
     }
 
+    /// Trains and tests a run.
     pub fn try_run(
         &self,
         run: &str,
@@ -154,7 +157,8 @@ impl Frozen {
         self.try_run(run, asr_model, set, RunOptions::default()).unwrap()
     }
 
-    pub fn refused(&self, set: &[&str], expected: &[&str]) {
+    /// Checks that a run with these settings fails with an error that contains all of `expected`.
+    pub fn expect_refusal(&self, set: &[&str], expected: &[&str]) {
         let error = self.try_run("refused", "whisper", set, RunOptions::default()).unwrap_err();
         let mut message = error.to_string();
         let mut source = std::error::Error::source(&error);
@@ -168,7 +172,7 @@ impl Frozen {
     }
 }
 
-/// A small image encoder.
+/// Trains a small image encoder.
 pub fn train_image_encoder(folder: &Path, seed: u64) {
     let options = RecipeOptions { tiny: false, set: vec![format!("seed={seed}")] };
     let mut recipe = Recipe::parse(CLIP_RECIPE, Path::new("clip.toml"), &options).unwrap();
@@ -180,18 +184,17 @@ fn write_model(folder: &Path, config: &Value, tokenizer: &str, parameters: &Para
     std::fs::create_dir(folder).unwrap();
     let tensors: HashMap<String, _> = parameters
         .iter()
-        .map(|one| (one.name().to_string(), one.tensor().contiguous().unwrap()))
+        .map(|parameter| (parameter.name().to_string(), parameter.tensor().contiguous().unwrap()))
         .collect();
     candle_core::safetensors::save(&tensors, folder.join("model.safetensors")).unwrap();
     std::fs::write(folder.join("config.json"), config.to_string()).unwrap();
     std::fs::write(folder.join("tokenizer.json"), tokenizer).unwrap();
 }
 
-/// A small Whisper model that writes letters.
+/// Writes a small Whisper model whose tokens are letters.
 pub fn write_whisper(folder: &Path, seed: u64) {
-    let letters: Value =
+    let mut tokenizer: Value =
         serde_json::from_str(&SpeechTokenizer::letters().unwrap().json().unwrap()).unwrap();
-    let mut tokenizer = letters;
     let special = |(id, name): (u32, &str)| {
         json!({"id": id, "content": name, "special": true, "single_word": false, "lstrip": false,
             "rstrip": false, "normalized": false})
@@ -215,7 +218,7 @@ pub fn write_whisper(folder: &Path, seed: u64) {
     write_model(folder, &config, &tokenizer.to_string(), &builder.finish().unwrap());
 }
 
-/// A small Conformer.
+/// Writes a small Conformer.
 fn write_conformer(folder: &Path) {
     let encoder = ConformerConfig { num_hidden_layers: 1, ..ConformerConfig::tiny() };
     let tokenizer = SpeechTokenizer::letters().unwrap();
@@ -227,10 +230,12 @@ fn write_conformer(folder: &Path) {
     write_model(folder, &json, &tokenizer.json().unwrap(), &builder.finish().unwrap());
 }
 
+/// The lines of a file.
 pub fn lines(path: PathBuf) -> Vec<String> {
     std::fs::read_to_string(path).unwrap().lines().map(str::to_string).collect()
 }
 
+/// The values of a parameter of a finished run.
 pub fn tensor(run: &Path, name: &str) -> Vec<f32> {
     let file = run.join("model.safetensors");
     let tensors = candle_core::safetensors::load(file, &Device::Cpu).unwrap();

@@ -48,9 +48,9 @@ fn grid() -> Grid {
 
 /// Settings for the grid's frozen models.
 fn settings(frozen_models: &Frozen) -> [String; 2] {
-    ["asr_model=whisper", "image_encoder=clip"].map(|one| {
-        let (key, name) = one.split_once('=').unwrap();
-        format!("model.{key}={}", frozen_models.text(name))
+    ["asr_model=whisper", "image_encoder=clip"].map(|setting| {
+        let (key, name) = setting.split_once('=').unwrap();
+        format!("model.{key}={}", frozen_models.path_text(name))
     })
 }
 
@@ -69,18 +69,18 @@ fn configurations_share_their_adapters_and_are_compared_on_the_same_utterances()
     let message = run_grid(&grid, &options, &mut |_| {}).unwrap_err().to_string();
     assert!(message.contains("model.asr_model") && message.contains("is missing"), "{message}");
     let grid = grid.with_settings(&settings(&frozen_models)).unwrap();
-    let mut begun = Vec::new();
-    let report = run_grid(&grid, &options, &mut |progress| begun.push(progress.clone())).unwrap();
+    let mut started = Vec::new();
+    let report = run_grid(&grid, &options, &mut |progress| started.push(progress.clone())).unwrap();
     // Four runs per seed: the adapters that two configurations share, and three configurations.
-    assert_eq!((begun.len(), begun[0].runs_left, begun[0].time_left), (8, 8, None));
-    assert!(begun[7].runs_left == 1 && begun[7].time_left.is_some());
+    assert_eq!((started.len(), started[0].runs_left, started[0].time_left), (8, 8, None));
+    assert!(started[7].runs_left == 1 && started[7].time_left.is_some());
     let seed = out.join("seed-2");
     let name = "adapters.1.up.weight";
     assert_eq!(tensor(&seed.join("main"), name), tensor(&seed.join("one-frame"), name));
     assert!(tensor(&seed.join("main"), name) != tensor(&out.join("seed-1/main"), name));
-    let first = tensor(&seed.join("one-frame"), "projection.weight");
+    let projection = tensor(&seed.join("one-frame"), "projection.weight");
     assert!(
-        first.iter().all(|value| *value != 0.0),
+        projection.iter().all(|value| *value != 0.0),
         "the projection did not start from random values"
     );
     assert!(!seed.join("main/checkpoints").exists());
@@ -88,15 +88,16 @@ fn configurations_share_their_adapters_and_are_compared_on_the_same_utterances()
     let main = &report.configurations[0];
     assert_eq!(main.metric("wer").unwrap().n, 12);
     assert_eq!(main.difference_from_main.value, 0.0);
-    let audio = &report.configurations[2];
-    assert!(audio.metric("wer_of_wrong_frames").unwrap().value.is_nan());
-    let no_frames = audio.metric("wer_without_frames").unwrap();
-    assert_eq!(audio.metric("wer").unwrap().value, no_frames.value);
-    let [frozen, alone] = ["test.frozen", "test.audio_only"].map(|id| report.claim(id).unwrap());
+    let audio_only_report = &report.configurations[2];
+    assert!(audio_only_report.metric("wer_of_wrong_frames").unwrap().value.is_nan());
+    let no_frames = audio_only_report.metric("wer_without_frames").unwrap();
+    assert_eq!(audio_only_report.metric("wer").unwrap().value, no_frames.value);
+    let [frozen, audio_only] =
+        ["test.frozen", "test.audio_only"].map(|id| report.claim(id).unwrap());
     assert_eq!(frozen.compared, "main:no_frames compared with main:frozen: wer");
-    assert_eq!(alone.compared, "main compared with audio-only: wer of clean");
-    let [nothing, baseline] = &frozen.values;
-    assert!((frozen.difference.value - (nothing.value - baseline.value)).abs() < 1e-12);
+    assert_eq!(audio_only.compared, "main compared with audio-only: wer of clean");
+    let [no_frames_wer, frozen_wer] = &frozen.values;
+    assert!((frozen.difference.value - (no_frames_wer.value - frozen_wer.value)).abs() < 1e-12);
     let interval = frozen.difference.interval.as_ref().unwrap();
     assert!(interval.method.ends_with(" by name and seed"), "{}", interval.method);
     let markdown = report.to_markdown();
@@ -134,25 +135,32 @@ fn two_processes_with_the_same_grid_share_its_runs() {
         stop: Stop::default(),
     };
     let run = |name: &str| -> (GridReport, Vec<String>) {
-        let mut begun = Vec::new();
+        let mut started = Vec::new();
         let report =
-            run_grid(&grid, &options(name), &mut |progress| begun.push(progress.run.clone()));
-        (report.unwrap(), begun)
+            run_grid(&grid, &options(name), &mut |progress| started.push(progress.run.clone()));
+        (report.unwrap(), started)
     };
-    let (alone, mut runs) = run("alone");
+    let (report_alone, mut runs_alone) = run("alone");
     // Locks belong to open files, so threads are kept apart like processes.
-    let [(first, of_first), (second, of_second)] = thread::scope(|scope| {
-        let both = [(); 2].map(|()| scope.spawn(|| run("together")));
-        both.map(|one| one.join().unwrap())
+    let [(first, runs_of_first), (second, runs_of_second)] = thread::scope(|scope| {
+        let threads = [(); 2].map(|()| scope.spawn(|| run("together")));
+        threads.map(|thread| thread.join().unwrap())
     });
-    assert!(!of_first.is_empty() && !of_second.is_empty(), "{of_first:?}, {of_second:?}");
-    let mut together = [of_first, of_second].concat();
-    runs.sort();
-    together.sort();
-    assert_eq!(together, runs);
+    assert!(
+        !runs_of_first.is_empty() && !runs_of_second.is_empty(),
+        "{runs_of_first:?}, {runs_of_second:?}"
+    );
+    let mut runs_together = [runs_of_first, runs_of_second].concat();
+    runs_alone.sort();
+    runs_together.sort();
+    assert_eq!(runs_together, runs_alone);
     let metrics = |report: &GridReport| -> Vec<f64> {
-        report.configurations.iter().map(|one| one.metrics[0].measure.value).collect()
+        report
+            .configurations
+            .iter()
+            .map(|configuration| configuration.metrics[0].measure.value)
+            .collect()
     };
-    assert_eq!(metrics(&first), metrics(&alone));
+    assert_eq!(metrics(&first), metrics(&report_alone));
     assert_eq!(serde_json::to_value(&first).unwrap(), serde_json::to_value(&second).unwrap());
 }

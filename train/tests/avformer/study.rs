@@ -39,12 +39,12 @@ fn phases_train_their_parameters_and_the_test_measures_all_systems() {
             .test
             .systems
             .iter()
-            .map(|one| (one.utterances.as_str(), one.system.as_str()))
+            .map(|metrics| (metrics.utterances.as_str(), metrics.system.as_str()))
             .collect();
         let noisy = ["frozen", "no_frames", "right_frames", "wrong_frames", "zero_frames"]
-            .map(|one| ("noisy", one));
+            .map(|system| ("noisy", system));
         let clean =
-            ["frozen", "no_frames", "right_frames", "wrong_frames"].map(|one| ("clean", one));
+            ["frozen", "no_frames", "right_frames", "wrong_frames"].map(|system| ("clean", system));
         assert_eq!(systems, [&noisy[..], &clean[..]].concat());
         for (utterances, system) in systems {
             let texts = lines(run.join(format!("test/{utterances}.{system}.tsv")));
@@ -70,7 +70,8 @@ fn phases_train_their_parameters_and_the_test_measures_all_systems() {
         assert_eq!(tensor(&run, name), tensor(&first_run, name));
         assert!(tensor(&first_run, name).iter().any(|value| *value != 0.0));
         assert!(tensor(&first_run, "projection.weight").iter().all(|value| *value == 0.0));
-        let names: Vec<&str> = first.test.systems.iter().map(|one| one.system.as_str()).collect();
+        let names: Vec<&str> =
+            first.test.systems.iter().map(|metrics| metrics.system.as_str()).collect();
         assert_eq!(names, ["no_frames", "no_frames"]);
         assert!(first.parameters[0] < summary.parameters[0]);
     }
@@ -79,15 +80,15 @@ fn phases_train_their_parameters_and_the_test_measures_all_systems() {
 #[test]
 fn a_crashed_run_ends_with_the_same_bytes_on_any_number_of_threads() {
     let frozen = Frozen::new();
-    let cache = format!("data.cache={}", frozen.text("cache"));
+    let cache = format!("data.cache={}", frozen.path_text("cache"));
     let set = ["data.sweep_clips=0", "model.projection_bias_init=mean", &cache];
     frozen.run("whole", "whisper", &set);
     // Later runs read the cached embeddings and texts. Damaged files are replaced.
-    let stored = std::fs::read_dir(frozen.path("cache")).unwrap();
-    let stored: Vec<PathBuf> = stored.map(|file| file.unwrap().path()).collect();
-    assert_eq!(stored.len(), 2);
-    let bytes: Vec<Vec<u8>> = stored.iter().map(|file| std::fs::read(file).unwrap()).collect();
-    for (file, bytes) in stored.iter().zip(&bytes) {
+    let cache_files = std::fs::read_dir(frozen.path("cache")).unwrap();
+    let cache_files: Vec<PathBuf> = cache_files.map(|file| file.unwrap().path()).collect();
+    assert_eq!(cache_files.len(), 2);
+    let bytes: Vec<Vec<u8>> = cache_files.iter().map(|file| std::fs::read(file).unwrap()).collect();
+    for (file, bytes) in cache_files.iter().zip(&bytes) {
         std::fs::write(file, &bytes[..100]).unwrap();
     }
     for (step, threads) in [(5, 1), (8, 4)] {
@@ -105,21 +106,21 @@ fn a_crashed_run_ends_with_the_same_bytes_on_any_number_of_threads() {
             assert!(whole == resumed, "{file}");
         }
     }
-    for (file, bytes) in stored.iter().zip(&bytes) {
+    for (file, bytes) in cache_files.iter().zip(&bytes) {
         assert!(std::fs::read(file).unwrap() == *bytes, "{}", file.display());
     }
     // Cached texts are not transcribed again.
-    let texts = stored.iter().find(|file| file.extension().is_some_and(|end| end == "json"));
-    let known: Value = serde_json::from_slice(&std::fs::read(texts.unwrap()).unwrap()).unwrap();
+    let texts = cache_files.iter().find(|file| file.extension().is_some_and(|end| end == "json"));
+    let content: Value = serde_json::from_slice(&std::fs::read(texts.unwrap()).unwrap()).unwrap();
     let batches: BTreeMap<String, Vec<String>> =
-        serde_json::from_value(known["batches"].clone()).unwrap();
-    let other: BTreeMap<String, Vec<String>> = batches
+        serde_json::from_value(content["batches"].clone()).unwrap();
+    let replaced: BTreeMap<String, Vec<String>> = batches
         .into_iter()
         .map(|(batch, texts)| (batch, vec!["of the file".to_string(); texts.len()]))
         .collect();
-    let other = serde_json::to_string(&other).unwrap();
-    let sha256 = format!("{:x}", Sha256::digest(&other));
-    let file = format!(r#"{{"sha256":"{sha256}","batches":{other}}}"#);
+    let replaced = serde_json::to_string(&replaced).unwrap();
+    let sha256 = format!("{:x}", Sha256::digest(&replaced));
+    let file = format!(r#"{{"sha256":"{sha256}","batches":{replaced}}}"#);
     std::fs::write(texts.unwrap(), file).unwrap();
     frozen.run("again", "whisper", &set);
     let texts = std::fs::read_to_string(frozen.path("again/test/noisy.frozen.tsv")).unwrap();
@@ -129,7 +130,7 @@ fn a_crashed_run_ends_with_the_same_bytes_on_any_number_of_threads() {
 
 /// Alternating phases each train their own parameters, from the values of the previous phase.
 #[test]
-fn phases_may_alternate() {
+fn alternating_phases_train_only_their_own_parameters() {
     let frozen = Frozen::new();
     let phase = |number: usize| {
         let (frames, frozen_part) = (number > 0, ["projection", "adapters"][number % 2]);
@@ -146,9 +147,9 @@ fn phases_may_alternate() {
         assert_eq!(frozen.run(&run, "whisper", &quick).steps, 3 * count as u64);
         ["adapters.1.up.weight", "projection.weight"].map(|name| tensor(&frozen.path(&run), name))
     });
-    let [[first, map], [second, same_map], [same, second_map]] = runs;
-    assert!(map == same_map && second == same);
-    assert!(first != second && map != second_map);
+    let [[adapters_2, projection_2], [adapters_3, projection_3], [adapters_4, projection_4]] = runs;
+    assert!(projection_2 == projection_3 && adapters_3 == adapters_4);
+    assert!(adapters_2 != adapters_3 && projection_3 != projection_4);
 }
 
 /// Images are encoded once, before the first step. Image encoder and image files are not needed
@@ -169,7 +170,7 @@ fn no_image_is_encoded_during_training() {
     std::fs::write(frozen.path("clips.jsonl"), clips).unwrap();
     for state_cache_gb in ["8", "0"] {
         let mut set = ["train", "validation", "test"]
-            .map(|key| format!("data.{key}={}", frozen.text("clips.jsonl")))
+            .map(|key| format!("data.{key}={}", frozen.path_text("clips.jsonl")))
             .to_vec();
         set.push(format!("data.state_cache_gb={state_cache_gb}"));
         let mut recipe = frozen.recipe("whisper", &set).unwrap();
@@ -196,7 +197,7 @@ fn no_image_is_encoded_during_training() {
                 .unwrap()
                 .systems
                 .iter()
-                .any(|one| one.system == "right_frames")
+                .any(|metrics| metrics.system == "right_frames")
         );
         for name in &names {
             std::fs::rename(hidden.join(name), frozen.path(name)).unwrap();
@@ -207,17 +208,17 @@ fn no_image_is_encoded_during_training() {
 
 /// Clips that do not fit into memory are embedded in each step, with the same result.
 #[test]
-fn uncached_clips_are_embedded_in_each_step() {
+fn uncached_clips_give_the_same_parameters() {
     let frozen = Frozen::new();
     let quick = ["data.sweep_clips=0", "data.frozen_baseline=false"];
-    frozen.run("kept", "whisper", &quick);
-    frozen.run("anew", "whisper", &[quick[0], quick[1], "data.state_cache_gb=0"]);
+    frozen.run("cached", "whisper", &quick);
+    frozen.run("uncached", "whisper", &[quick[0], quick[1], "data.state_cache_gb=0"]);
     for name in ["adapters.1.up.weight", "projection.weight"] {
-        let [cached, anew] = ["kept", "anew"].map(|run| tensor(&frozen.path(run), name));
-        for (cached, anew) in cached.iter().zip(&anew) {
+        let [cached, uncached] = ["cached", "uncached"].map(|run| tensor(&frozen.path(run), name));
+        for (cached, uncached) in cached.iter().zip(&uncached) {
             assert!(
-                (cached - anew).abs() < 1e-4 * cached.abs().max(1e-2),
-                "{name}: {cached} {anew}"
+                (cached - uncached).abs() < 1e-4 * cached.abs().max(1e-2),
+                "{name}: {cached} {uncached}"
             );
         }
     }
@@ -247,7 +248,7 @@ fn adapters_are_switched_on_and_off_by_name() {
         image.unwrap().save(&path).unwrap();
         path
     };
-    let whisper = || AsrModel::open(&frozen.text("whisper"), &Compute::cpu()).unwrap();
+    let whisper = || AsrModel::open(&frozen.path_text("whisper"), &Compute::cpu()).unwrap();
     let mut adapted = AdaptedAsrModel::new(whisper());
     adapted.add("names", &frozen.path("run"), None).unwrap();
     assert_eq!(adapted.frames(), 0);
@@ -260,9 +261,9 @@ fn adapters_are_switched_on_and_off_by_name() {
         adapted.transcribe(&clips.iter().map(clip).collect::<Vec<_>>()).unwrap()
     };
     let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
-    let own = whisper().transcribe(&samples, &[], &TranscribeOptions::default()).unwrap();
-    let own: Vec<String> = own.into_iter().map(|transcript| transcript.text).collect();
-    assert_eq!(transcribe(&adapted), own);
+    let unadapted = whisper().transcribe(&samples, &[], &TranscribeOptions::default()).unwrap();
+    let unadapted: Vec<String> = unadapted.into_iter().map(|transcript| transcript.text).collect();
+    assert_eq!(transcribe(&adapted), unadapted);
     adapted.activate(Some("names")).unwrap();
     assert_eq!(adapted.frames(), 2);
     let with_frames = transcribe(&adapted);
@@ -272,43 +273,49 @@ fn adapters_are_switched_on_and_off_by_name() {
         .collect();
     let one_line = |text: &String| text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert_eq!(with_frames.iter().map(one_line).collect::<Vec<_>>(), expected);
-    assert_ne!(with_frames, own);
+    assert_ne!(with_frames, unadapted);
     adapted.activate(None).unwrap();
-    assert_eq!(transcribe(&adapted), own);
+    assert_eq!(transcribe(&adapted), unadapted);
 
     let message = adapted.activate(Some("other")).unwrap_err().to_string();
     assert!(message.contains("no adapters `other`; the names are names"), "{message}");
-    let refused = |asr_model: AsrModel, encoder: Option<&str>, expected: &str| {
+    let expect_refusal = |asr_model: AsrModel, encoder: Option<&str>, expected: &str| {
         let mut adapted = AdaptedAsrModel::new(asr_model);
         let message = adapted.add("x", &frozen.path("run"), encoder).unwrap_err().to_string();
         assert!(message.contains(expected), "{message}");
     };
     write_whisper(&frozen.path("other"), 8);
-    refused(
-        AsrModel::open(&frozen.text("other"), &Compute::cpu()).unwrap(),
+    expect_refusal(
+        AsrModel::open(&frozen.path_text("other"), &Compute::cpu()).unwrap(),
         None,
         "trained for the ASR model",
     );
     train_image_encoder(&frozen.path("other-clip"), 2);
-    refused(whisper(), Some(&frozen.text("other-clip")), "trained for the image encoder");
-    refused(whisper(), Some(&frozen.text("no-clip")), "no-clip");
-    refused(whisper(), Some(&frozen.text("no-clip")), "--image-encoder");
-    let none = adapted.add("y", &frozen.path("clip"), None).unwrap_err().to_string();
-    assert!(none.contains("config.json") && none.contains("engram train avformer"), "{none}");
+    expect_refusal(
+        whisper(),
+        Some(&frozen.path_text("other-clip")),
+        "trained for the image encoder",
+    );
+    expect_refusal(whisper(), Some(&frozen.path_text("no-clip")), "no-clip");
+    expect_refusal(whisper(), Some(&frozen.path_text("no-clip")), "--image-encoder");
+    let message = adapted.add("y", &frozen.path("clip"), None).unwrap_err().to_string();
+    assert!(
+        message.contains("config.json") && message.contains("engram train avformer"),
+        "{message}"
+    );
 }
 
-/// A changed or damaged run is refused.
 #[test]
-fn a_modified_run_is_refused() {
+fn a_run_with_an_invalid_or_changed_file_is_refused() {
     let frozen = Frozen::new();
     frozen.run("run", "whisper", &["data.sweep_clips=0", "data.frozen_baseline=false"]);
     let run = frozen.path("run");
-    let asr_model = AsrModel::open(&frozen.text("whisper"), &Compute::cpu()).unwrap();
+    let asr_model = AsrModel::open(&frozen.path_text("whisper"), &Compute::cpu()).unwrap();
     let mut adapted = AdaptedAsrModel::new(asr_model);
     let mut add = || adapted.add("x", &run, None).map_err(|error| error.to_string());
     add().unwrap();
     let config = std::fs::read(run.join("config.json")).unwrap();
-    for (at, value, expected) in [
+    for (pointer, value, expected) in [
         ("/image_encoder_sha256", json!(""), "do not match"),
         ("/frames", json!(1_000_000_000_000_000_000_u64), "`frames` is"),
         ("/silence_seconds", json!(-5.0), "`silence_seconds` is"),
@@ -318,7 +325,7 @@ fn a_modified_run_is_refused() {
         ("/avformer/projection/init_std", json!(-1.0), "init_std"),
     ] {
         let mut edited: Value = serde_json::from_slice(&config).unwrap();
-        *edited.pointer_mut(at).unwrap() = value;
+        *edited.pointer_mut(pointer).unwrap() = value;
         std::fs::write(run.join("config.json"), edited.to_string()).unwrap();
         write_checksums(&run).unwrap();
         let message = add().unwrap_err();
@@ -352,10 +359,11 @@ fn adapters_without_frames_ignore_images() {
     let alone = ["phase.projection.steps=0", "data.sweep_clips=0", "data.frozen_baseline=false"];
     let set = [alone[0], alone[1], alone[2], "model.image_encoder="];
     let summary = frozen.run("alone", "whisper", &set);
-    let all = AvformerRunConfig::read(&frozen.path("alone")).unwrap();
-    assert_eq!((all.frames, all.image_encoder_sha256.as_str()), (0, ""));
-    let mut adapted =
-        AdaptedAsrModel::new(AsrModel::open(&frozen.text("whisper"), &Compute::cpu()).unwrap());
+    let config = AvformerRunConfig::read(&frozen.path("alone")).unwrap();
+    assert_eq!((config.frames, config.image_encoder_sha256.as_str()), (0, ""));
+    let mut adapted = AdaptedAsrModel::new(
+        AsrModel::open(&frozen.path_text("whisper"), &Compute::cpu()).unwrap(),
+    );
     adapted.add("alone", &frozen.path("alone"), None).unwrap();
     adapted.activate(Some("alone")).unwrap();
     assert_eq!(adapted.frames(), 0);
@@ -364,18 +372,18 @@ fn adapters_without_frames_ignore_images() {
 
     // Embeddings of another width are refused.
     frozen.run("run", "whisper", &["data.sweep_clips=0", "data.frozen_baseline=false"]);
-    adapted.add("seeing", &frozen.path("run"), None).unwrap();
-    adapted.activate(Some("seeing")).unwrap();
+    adapted.add("with-frames", &frozen.path("run"), None).unwrap();
+    adapted.activate(Some("with-frames")).unwrap();
     let clip = AdaptedClip { samples: vec![0.1; 8_000], embeddings: vec![0.0; 7] };
     let message = adapted.transcribe(&[clip]).unwrap_err().to_string();
     assert!(message.contains("not embeddings of up to 2 images"), "{message}");
     // A run does not start from a run with another ASR model.
     write_whisper(&frozen.path("other"), 8);
-    let start = format!("start.run={}", frozen.text("run"));
+    let start = format!("start.run={}", frozen.path_text("run"));
     let message = frozen.try_run("on", "other", &[&start], RunOptions::default()).unwrap_err();
     assert!(message.to_string().contains("trained with another ASR model"), "{message}");
     train_image_encoder(&frozen.path("other-clip"), 2);
-    let other = format!("model.image_encoder={}", frozen.text("other-clip"));
+    let other = format!("model.image_encoder={}", frozen.path_text("other-clip"));
     let message = frozen.try_run("on", "whisper", &[&start, &other], RunOptions::default());
     let message = message.unwrap_err().to_string();
     assert!(message.contains("trained with another image encoder"), "{message}");
@@ -383,12 +391,12 @@ fn adapters_without_frames_ignore_images() {
 
 /// The clips of `data.rehearsal` and `data.general_speech` come from manifests.
 #[test]
-fn clean_speech_is_rehearsed() {
+fn rehearsal_trains_and_a_larger_distillation_weight_keeps_states_closer() {
     let frozen = Frozen::new();
     frozen.write_audio("r.wav", 9_000);
     let line = "{\"audio\":\"r.wav\",\"text\":\"said before\"}\n";
     std::fs::write(frozen.path("rehearsal.jsonl"), line).unwrap();
-    let manifest = frozen.text("rehearsal.jsonl");
+    let manifest = frozen.path_text("rehearsal.jsonl");
     let [rehearsal, general_speech] =
         ["rehearsal", "general_speech"].map(|key| format!("data.{key}={manifest}"));
     let set = [
@@ -401,8 +409,8 @@ fn clean_speech_is_rehearsed() {
     ];
     let summary = frozen.run("run", "whisper", &set);
     let general_speech =
-        summary.test.systems.iter().filter(|one| one.utterances == "general_speech");
-    let general_speech: Vec<&str> = general_speech.map(|one| one.system.as_str()).collect();
+        summary.test.systems.iter().filter(|metrics| metrics.utterances == "general_speech");
+    let general_speech: Vec<&str> = general_speech.map(|metrics| metrics.system.as_str()).collect();
     assert_eq!(general_speech, ["frozen", "no_frames"]);
 
     // A larger weight of the state distance keeps adapters closer.
@@ -413,14 +421,15 @@ fn clean_speech_is_rehearsed() {
         let more = [speeds, &weight, "data.frozen_baseline=false", "phase.projection.steps=0"];
         frozen.run(&run, "whisper", &[&set[..], &more].concat());
         let lines = lines(frozen.path(&run).join("metrics.jsonl"));
-        let of_step = |line: &String| {
+        let distance_of_line = |line: &String| {
             let line: Value = serde_json::from_str(line).unwrap();
             line["loss/state_distance"].as_f64()
         };
-        lines.iter().rev().find_map(of_step).unwrap()
+        lines.iter().rev().find_map(distance_of_line).unwrap()
     };
     let long = ["data.max_seconds=0.6", "data.rehearsal_speeds=[0.5]", "data.names=1"];
-    frozen.refused(&[&set[..], &long].concat(), &["data.rehearsal_speeds", "leaves no clip"]);
+    frozen
+        .expect_refusal(&[&set[..], &long].concat(), &["data.rehearsal_speeds", "leaves no clip"]);
     let [far, near] = ["1e-6", "100"].map(distance);
     assert!(0.0 < near && near < far, "{near} {far}");
 }

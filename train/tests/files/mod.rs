@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 /// Images `0.png` … in `images/`, with two captions and a question each.
 pub const NUM_IMAGES: usize = 20;
 
-/// Writes JSON.
+/// Writes a JSON file.
 pub fn write(folder: &Path, name: &str, value: &Value) {
     fs::write(folder.join(name), value.to_string()).unwrap();
 }
@@ -25,16 +25,16 @@ pub fn data_of(folder: &Path) -> RevealData {
         let image = RgbImage::from_fn(30, 20, colour);
         image.save(folder.join(format!("images/{i}.png"))).unwrap();
     }
-    let all = 0..NUM_IMAGES;
+    let indices = 0..NUM_IMAGES;
     let images: Vec<Value> =
-        all.clone().map(|i| json!({"id": i, "file_name": format!("{i}.png")})).collect();
-    let captions = all.clone().flat_map(|i| {
+        indices.clone().map(|i| json!({"id": i, "file_name": format!("{i}.png")})).collect();
+    let captions = indices.clone().flat_map(|i| {
         ["one", "two"]
             .map(|n| json!({"image_id": i, "id": i, "caption": format!("number {i} {n}")}))
     });
     let captions: Vec<Value> = captions.collect();
     write(folder, "captions.json", &json!({"images": images, "annotations": captions}));
-    let questions: Vec<Value> = all
+    let questions: Vec<Value> = indices
         .clone()
         .map(|i| {
             json!({"question_id": format!("q{i}"), "image_id": i, "question": format!("which {i}?"),
@@ -43,7 +43,7 @@ pub fn data_of(folder: &Path) -> RevealData {
         })
         .collect();
     write(folder, "aokvqa.json", &json!(questions));
-    let lines = all.map(|i| {
+    let lines = indices.map(|i| {
         let line = json!({"source": "web", "image": format!("images/{i}.png"),
             "text": format!("web {i}")});
         format!("{line}\n")

@@ -72,9 +72,9 @@ fn a_new_study_is_trained_by_its_name() {
         "  data.numbers=[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 80.0]  The numbers whose median is learnt\n  \
          model.start=0.0  The first guess"
     );
-    let wrong = RecipeOptions { tiny: false, set: vec!["data.number=[1]".to_owned()] };
-    let mut wrong = Recipe::parse(RECIPE, Path::new("median.toml"), &wrong).expect("a recipe");
-    let error = study.complete(&mut wrong).expect_err("an unknown key").to_string();
+    let invalid = RecipeOptions { tiny: false, set: vec!["data.number=[1]".to_owned()] };
+    let mut invalid = Recipe::parse(RECIPE, Path::new("median.toml"), &invalid).expect("a recipe");
+    let error = study.complete(&mut invalid).expect_err("an unknown key").to_string();
     assert!(error.contains("data.number") && error.contains("numbers"), "{error}");
 }
 
@@ -102,7 +102,7 @@ fn a_new_study_has_grids() {
     assert!(
         error(GRID, engram_train::studies::ALL).contains("has no ablations; choose from reveal")
     );
-    for (was, is, expected) in [
+    for (old, new, expected) in [
         (
             "\"half\"",
             "\"last\"",
@@ -113,8 +113,8 @@ fn a_new_study_has_grids() {
         ("model.start=500", "seed=3", "grid.toml:8: configuration `far`: `seed=3` has no effect"),
         ("worse = \"far\"", "worse = \"far:x\"", "`CONFIGURATION:SYSTEM`: `x` is unknown"),
     ] {
-        assert!(GRID.contains(was), "{was}");
-        let error = error(&GRID.replacen(was, is, 1), STUDIES);
+        assert!(GRID.contains(old), "{old}");
+        let error = error(&GRID.replacen(old, new, 1), STUDIES);
         assert!(error.contains(expected), "{error}");
     }
 }

@@ -184,8 +184,8 @@ impl AblationStudy for MedianAblations {
     fn items(&self, folder: &Path, query: &MetricQuery) -> Result<Result<Vec<Item>, String>> {
         let text = std::fs::read(folder.join("summary.json")).expect("a finished run");
         let summary: MedianSummary = serde_json::from_slice(&text).expect("JSON");
-        let all = summary.errors.len();
-        let count = if query.filter("numbers") == Some("half") { all / 2 } else { all };
+        let total = summary.errors.len();
+        let count = if query.filter("numbers") == Some("half") { total / 2 } else { total };
         let item = |(i, error): (usize, &f64)| {
             let statistic = Statistic::Ratio { numerator: *error, denominator: 1.0 };
             Item::new(&query.metric, "", &i.to_string(), Some(&i.to_string()), statistic)

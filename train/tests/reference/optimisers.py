@@ -18,10 +18,11 @@ import torch.optim._muon as torch_muon
 SHAPES = [[5], [7, 9], [130, 140], [140, 130], [129, 2, 131], [128, 150, 3]]
 STEPS = 4
 LEARNING_RATE = 0.01
-RATES = [1.0, 0.5, 1.0, 2.0, 1.0, 1.0]
+RATE_FACTORS = [1.0, 0.5, 1.0, 2.0, 1.0, 1.0]
 
 
 def formula(count, salt):
+    """`count` values of [-0.5, 0.5) that differ for each `salt`."""
     index = np.arange(count, dtype=np.int64)
     return (((index * 7919 + salt * 104729) % 1000).astype(np.float32) / np.float32(1000)) - np.float32(0.5)
 
@@ -35,21 +36,22 @@ def gradient(i, shape, step):
 
 
 def sample(values):
+    """Up to nine evenly spaced elements, and the sum of all."""
     flat = np.asarray(values, dtype=np.float64).ravel()
     indices = sorted(set(np.linspace(0, flat.size - 1, 9).astype(int).tolist()))
     return {"indices": indices, "values": [float(flat[i]) for i in indices], "sum": float(flat.sum())}
 
 
-def decays(shape, weight_decay):
+def decay_of_shape(shape, weight_decay):
     return weight_decay if len(shape) >= 2 else 0.0
 
 
-def with_torch(new, weight_decay, clip=0.0):
-    """Steps of a torch optimiser; `new` makes it for the parameters of one rate and decay."""
+def with_torch(make, weight_decay, clip=0.0):
+    """Steps of a torch optimiser; `make` makes it for one parameter."""
     parameters = [torch.nn.Parameter(torch.tensor(start(i, s))) for i, s in enumerate(SHAPES)]
     optimisers = [
-        new(p, lr=LEARNING_RATE * rate, weight_decay=decays(s, weight_decay))
-        for p, rate, s in zip(parameters, RATES, SHAPES)
+        make(p, lr=LEARNING_RATE * rate_factor, weight_decay=decay_of_shape(s, weight_decay))
+        for p, rate_factor, s in zip(parameters, RATE_FACTORS, SHAPES)
     ]
     for step in range(STEPS):
         for i, p in enumerate(parameters):
@@ -85,18 +87,18 @@ class Muon:
     def __init__(self, p, adjust, nesterov, **shared):
         self.p = p
         if p.dim() < 2:
-            self.own, self.inner = p, adamw(p, **shared)
+            self.reshaped, self.inner = p, adamw(p, **shared)
         else:
-            self.own = torch.nn.Parameter(p.detach().reshape(p.shape[0], -1))
+            self.reshaped = torch.nn.Parameter(p.detach().reshape(p.shape[0], -1))
             self.inner = torch.optim.Muon(
-                [self.own], momentum=0.9, nesterov=nesterov, adjust_lr_fn=adjust, **shared
+                [self.reshaped], momentum=0.9, nesterov=nesterov, adjust_lr_fn=adjust, **shared
             )
 
     def step(self):
-        self.own.grad = self.p.grad.reshape(self.own.shape)
+        self.reshaped.grad = self.p.grad.reshape(self.reshaped.shape)
         self.inner.step()
         with torch.no_grad():
-            self.p.copy_(self.own.reshape(self.p.shape))
+            self.p.copy_(self.reshaped.reshape(self.p.shape))
 
 
 def muon(adjust, nesterov):
@@ -104,19 +106,21 @@ def muon(adjust, nesterov):
 
 
 def lion(weight_decay):
-    found = []
+    samples = []
     for i, shape in enumerate(SHAPES):
         p = start(i, shape)
-        rule = optax.lion(LEARNING_RATE * RATES[i], b1=0.8, b2=0.95, weight_decay=decays(shape, weight_decay))
+        decay = decay_of_shape(shape, weight_decay)
+        rule = optax.lion(LEARNING_RATE * RATE_FACTORS[i], b1=0.8, b2=0.95, weight_decay=decay)
         state = rule.init(p)
         for step in range(STEPS):
             update, state = rule.update(gradient(i, shape, step), state, p)
             p = np.asarray(optax.apply_updates(p, update))
-        found.append(sample(p))
-    return found
+        samples.append(sample(p))
+    return samples
 
 
 def factored_dims(shape):
+    """The two largest dimensions, the largest last; None if the second moment is not factored."""
     if len(shape) < 2:
         return None
     order = np.argsort(shape, kind="stable")
@@ -126,7 +130,7 @@ def factored_dims(shape):
 
 
 def adafactor(weight_decay, momentum):
-    found = []
+    samples = []
     for i, shape in enumerate(SHAPES):
         p = start(i, shape).astype(np.float64)
         dims = factored_dims(shape)
@@ -152,15 +156,15 @@ def adafactor(weight_decay, momentum):
             if momentum:
                 running = momentum * running + (1 - momentum) * u
                 u = running
-            u = u + decays(shape, weight_decay) * p
-            p = p - RATES[i] * u
-        found.append(sample(p))
-    return found
+            u = u + decay_of_shape(shape, weight_decay) * p
+            p = p - RATE_FACTORS[i] * u
+        samples.append(sample(p))
+    return samples
 
 
 print(json.dumps({
     "shapes": SHAPES,
-    "rates": RATES,
+    "rates": RATE_FACTORS,
     "steps": STEPS,
     "learning_rate": LEARNING_RATE,
     "adamw": with_torch(adamw, 0.1),

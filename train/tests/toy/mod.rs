@@ -53,8 +53,11 @@ loss_at_most = 10.0
 
 /// Micro-batches in a step.
 const MICRO_BATCHES: usize = 2;
+/// The number of training examples.
 const EXAMPLES: usize = 38;
+/// The width of an input.
 const INPUTS: usize = 3;
+/// The width of the hidden layer.
 const HIDDEN: usize = 8;
 
 /// Ways in which the study can fail.
@@ -72,15 +75,18 @@ pub struct Breakage {
     pub detach: bool,
     /// Whether the loss writes to a frozen parameter.
     pub change_frozen: bool,
-    /// Values that evaluations return instead of the real ones.
+    /// Values that evaluations return instead of the measured ones, by evaluation.
     pub evaluation_values: Vec<f64>,
 }
 
+/// A two-layer network that fits a function of three inputs.
 #[derive(Default)]
 pub struct Toy {
-    pub broken: Breakage,
+    pub breakage: Breakage,
     pub stop: Stop,
+    /// The number of calls of `loss`.
     losses: Cell<usize>,
+    /// The number of calls of `evaluate`.
     evaluations: Cell<usize>,
 }
 
@@ -90,8 +96,9 @@ pub struct Model {
 }
 
 impl Toy {
-    pub fn broken(broken: Breakage) -> Self {
-        Self { broken, ..Self::default() }
+    /// A study with a fault.
+    pub fn broken(breakage: Breakage) -> Self {
+        Self { breakage, ..Self::default() }
     }
 
     /// A study that crashes after this number of steps.
@@ -106,16 +113,16 @@ impl Toy {
         dropout: Option<u64>,
     ) -> StudyResult<Tensor> {
         let [w1, b1, w2, b2] = &model.weights;
-        let inputs: Vec<f32> = examples.iter().flat_map(|e| input(*e)).collect();
+        let inputs: Vec<f32> = examples.iter().flat_map(|example| input(*example)).collect();
         let inputs = Tensor::from_vec(inputs, (examples.len(), INPUTS), &Device::Cpu)?;
         let mut hidden = inputs.matmul(w1)?.broadcast_add(b1)?.tanh()?;
         if let Some(seed) = dropout {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
-            let keep = |_| if rng.random_bool(0.8) { 1.25f32 } else { 0.0 };
-            let mask: Vec<f32> = (0..examples.len() * HIDDEN).map(keep).collect();
+            let dropout_factor = |_| if rng.random_bool(0.8) { 1.25f32 } else { 0.0 };
+            let mask: Vec<f32> = (0..examples.len() * HIDDEN).map(dropout_factor).collect();
             hidden = (hidden * Tensor::from_vec(mask, (examples.len(), HIDDEN), &Device::Cpu)?)?;
         }
-        let b2 = if self.broken.detach { b2.detach() } else { b2.clone() };
+        let b2 = if self.breakage.detach { b2.detach() } else { b2.clone() };
         Ok(hidden.matmul(w2)?.broadcast_add(&b2)?)
     }
 
@@ -125,17 +132,19 @@ impl Toy {
         examples: &[usize],
         dropout: Option<u64>,
     ) -> StudyResult<Tensor> {
-        let targets: Vec<f32> = examples.iter().map(|e| target(*e)).collect();
+        let targets: Vec<f32> = examples.iter().map(|example| target(*example)).collect();
         let targets = Tensor::from_vec(targets, (examples.len(), 1), &Device::Cpu)?;
         Ok((self.forward(model, examples, dropout)? - targets)?.sqr()?.mean_all()?)
     }
 }
 
+/// The input of an example, with values from −1 to 1.
 fn input(example: usize) -> [f32; INPUTS] {
-    let part = |salt: usize| ((example * 7919 + salt * 104_729) % 1000) as f32 / 500.0 - 1.0;
-    [part(1), part(2), part(3)]
+    let value = |salt: usize| ((example * 7919 + salt * 104_729) % 1000) as f32 / 500.0 - 1.0;
+    [value(1), value(2), value(3)]
 }
 
+/// The target of an example.
 fn target(example: usize) -> f32 {
     let [a, b, c] = input(example);
     a * b + 0.5 * c
@@ -177,13 +186,13 @@ impl Study for Toy {
         step: &StepContext<'_>,
     ) -> StudyResult<BatchLoss> {
         let call = self.losses.replace(self.losses.get() + 1);
-        if self.broken.crash_at_loss == Some(call) {
+        if self.breakage.crash_at_loss == Some(call) {
             return Err("the power went off".into());
         }
-        if self.broken.stop_at_loss == Some(call) {
+        if self.breakage.stop_at_loss == Some(call) {
             self.stop.request();
         }
-        if self.broken.change_frozen {
+        if self.breakage.change_frozen {
             let mut parameters = model.parameters.iter();
             let frozen = parameters.find(|p| !p.is_trainable());
             if let Some(frozen) = frozen {
@@ -191,7 +200,7 @@ impl Study for Toy {
             }
         }
         let mut loss = self.mean_squared_error(model, batch, Some(step.step_seed))?;
-        if self.broken.nan_steps.contains(&step.step) {
+        if self.breakage.nan_steps.contains(&step.step) {
             loss = (loss * f64::NAN)?;
         }
         let parts = vec![("mse".to_string(), f64::from(loss.to_scalar::<f32>()?))];
@@ -200,13 +209,14 @@ impl Study for Toy {
 
     fn evaluate(&self, model: &Model, context: &EvaluationContext<'_>) -> StudyResult<Evaluation> {
         let call = self.evaluations.replace(self.evaluations.get() + 1);
-        if self.broken.stop_at_evaluation == Some(call) {
+        if self.breakage.stop_at_evaluation == Some(call) {
             self.stop.request();
         }
         context.stop.check()?;
         let examples: Vec<usize> = (EXAMPLES..EXAMPLES + 10).collect();
-        let found = f64::from(self.mean_squared_error(model, &examples, None)?.to_scalar::<f32>()?);
-        let value = self.broken.evaluation_values.get(call).copied().unwrap_or(found);
+        let measured =
+            f64::from(self.mean_squared_error(model, &examples, None)?.to_scalar::<f32>()?);
+        let value = self.breakage.evaluation_values.get(call).copied().unwrap_or(measured);
         Ok(Evaluation {
             metrics: vec![("mse".to_string(), value)],
             counts: vec![("validation".to_string(), examples.len() as u64)],
@@ -222,7 +232,7 @@ impl Study for Toy {
 pub fn recipe(set: &[&str]) -> Recipe {
     let set = set.iter().map(|s| s.to_string()).collect();
     let options = RecipeOptions { tiny: false, set };
-    Recipe::parse(RECIPE, Path::new("toy.toml"), &options).expect("the recipe is right")
+    Recipe::parse(RECIPE, Path::new("toy.toml"), &options).expect("a valid recipe")
 }
 
 /// Trains in the folder `run`.
@@ -244,7 +254,7 @@ pub fn train(
 
 /// Every file of a run that has to equal the file of an identical run, with its bytes.
 pub fn lasting_files(run: &Path) -> Vec<(PathBuf, Vec<u8>)> {
-    let mut found = Vec::new();
+    let mut files = Vec::new();
     let mut folders = vec![run.to_path_buf()];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).expect("a folder").flatten() {
@@ -256,10 +266,10 @@ pub fn lasting_files(run: &Path) -> Vec<(PathBuf, Vec<u8>)> {
                 && !name.starts_with("events.")
             {
                 let inside = path.strip_prefix(run).expect("a path inside").to_path_buf();
-                found.push((inside, std::fs::read(&path).expect("a file")));
+                files.push((inside, std::fs::read(&path).expect("a file")));
             }
         }
     }
-    found.sort();
-    found
+    files.sort();
+    files
 }

@@ -30,15 +30,15 @@ pub fn markdown(studies: &[RecipeSchema]) -> String {
         let _ = write!(out, "\n## Study `{}`\n", study.study);
         for (path, pointer) in STUDY_TABLES {
             let table = study.recipe.pointer(pointer);
-            let read = table.filter(|table| entries(&table["properties"]).next().is_some());
-            read.into_iter().for_each(|table| write_table(&mut out, path, table, &[]));
+            let with_keys = table.filter(|table| entries(&table["properties"]).next().is_some());
+            with_keys.into_iter().for_each(|table| write_table(&mut out, path, table, &[]));
         }
     }
     out
 }
 
-/// The section of a table and the sections of its subtables, except the tables in `without`.
-fn write_table(out: &mut String, path: &str, schema: &Value, without: &[&str]) {
+/// The section of a table and the sections of its subtables, except the tables in `excluded`.
+fn write_table(out: &mut String, path: &str, schema: &Value, excluded: &[&str]) {
     let table = if is_list_of_tables(schema) { &schema["items"] } else { schema };
     let heading = match path {
         "" => "Top-level keys".to_owned(),
@@ -72,8 +72,8 @@ fn write_table(out: &mut String, path: &str, schema: &Value, without: &[&str]) {
     write_keys(out, table, keys.into_iter());
     for (key, value) in tables {
         let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-        if !without.contains(&path.as_str()) {
-            write_table(out, &path, value, without);
+        if !excluded.contains(&path.as_str()) {
+            write_table(out, &path, value, excluded);
         }
     }
 }
@@ -89,10 +89,10 @@ fn write_keys<'a>(
         *out += "\n| key | type or choices | default | description |\n|---|---|---|---|\n";
     }
     for (key, value) in keys {
-        let needed = list(table, "required").any(|required| required == key);
+        let is_required = list(table, "required").any(|required| required == key);
         let default = match value.get("default") {
             Some(default) => format!("`{}`", literal(default)),
-            None if needed => "required".to_owned(),
+            None if is_required => "required".to_owned(),
             None => "none".to_owned(),
         };
         let cells = [format!("`{key}`"), kind(value, ""), default, meaning(value)];
@@ -102,8 +102,9 @@ fn write_keys<'a>(
 
 /// Writes a table's description without its name, which is in the heading.
 fn write_description(out: &mut String, heading: &str, description: &str) {
-    let rest = description.strip_prefix(heading).and_then(|rest| rest.strip_prefix(": "));
-    let mut letters = rest.unwrap_or(description).chars();
+    let without_name = description.strip_prefix(heading);
+    let without_name = without_name.and_then(|text| text.strip_prefix(": "));
+    let mut letters = without_name.unwrap_or(description).chars();
     let first: String = letters.next().into_iter().flat_map(char::to_uppercase).collect();
     let _ = write!(out, "\n{first}{}\n", letters.as_str());
 }
@@ -147,8 +148,8 @@ pub(super) fn kind(schema: &Value, plural: &str) -> String {
 /// The description of a key and of each of its choices.
 fn meaning(schema: &Value) -> String {
     let mut text = schema["description"].as_str().unwrap_or_default().replace("\n\n", " ");
-    let of = if schema["type"] == "array" { &schema["items"] } else { schema };
-    for (name, description) in choices(of) {
+    let choice_schema = if schema["type"] == "array" { &schema["items"] } else { schema };
+    for (name, description) in choices(choice_schema) {
         if let Some(description) = description {
             let _ = write!(text, "<br>`{}`: {description}", literal(name));
         }
@@ -156,6 +157,7 @@ fn meaning(schema: &Value) -> String {
     text
 }
 
+/// Whether a value is one of a list of choices.
 fn is_choice(schema: &Value) -> bool {
     choices(schema).next().is_some()
 }

@@ -7,29 +7,31 @@ use crate::studies::ALL;
 
 /// The recipes of a folder and its subfolders, without grids, which are not recipes.
 fn recipes(folder: &Path) -> Vec<(PathBuf, Value)> {
-    let mut found = Vec::new();
+    let mut files = Vec::new();
     for entry in std::fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("an entry").path();
         if path.is_dir() {
-            found.extend(recipes(&path));
+            files.extend(recipes(&path));
         } else if path.extension().is_some_and(|extension| extension == "toml") {
             let text = std::fs::read_to_string(&path).expect("a text");
             let value: Value = toml::from_str(&text).expect("TOML");
             if value.get("recipe").is_none() {
-                found.push((path, value));
+                files.push((path, value));
             }
         }
     }
-    found
+    files
 }
 
-/// The parts of a value that its schema does not allow, with their paths.
+/// The parts of a value that its schema does not allow, with their paths. Of several alternatives,
+/// the one with the fewest faults counts.
 fn faults(value: &Value, schema: &Value, path: &str) -> Vec<String> {
     if let Some(Value::Array(choices)) = schema.get("anyOf").or_else(|| schema.get("oneOf")) {
-        let all: Vec<_> = choices.iter().map(|choice| faults(value, choice, path)).collect();
-        return all.into_iter().min_by_key(Vec::len).unwrap_or_default();
+        let alternatives: Vec<_> =
+            choices.iter().map(|choice| faults(value, choice, path)).collect();
+        return alternatives.into_iter().min_by_key(Vec::len).unwrap_or_default();
     }
-    let fits = match schema["type"].as_str() {
+    let has_type = match schema["type"].as_str() {
         Some("object") => value.is_object(),
         Some("array") => value.is_array(),
         Some("string") => value.is_string(),
@@ -38,42 +40,43 @@ fn faults(value: &Value, schema: &Value, path: &str) -> Vec<String> {
         Some("number") => value.is_number(),
         _ => false,
     };
-    let chosen = schema["enum"].as_array().is_none_or(|choices| choices.contains(value));
-    let mut found = Vec::new();
-    if !(fits && chosen) {
-        found.push(format!("{path}: {value}"));
+    let is_allowed = schema["enum"].as_array().is_none_or(|choices| choices.contains(value));
+    let mut faults_found = Vec::new();
+    if !(has_type && is_allowed) {
+        faults_found.push(format!("{path}: {value}"));
     }
     for key in list(schema, "required").filter_map(Value::as_str) {
         if value.get(key).is_none() {
-            found.push(format!("{path}.{key}: missing"));
+            faults_found.push(format!("{path}.{key}: missing"));
         }
     }
     for (key, inner) in entries(value) {
         let path = format!("{path}.{key}");
         match schema["properties"].get(key).or(schema.get("additionalProperties")) {
             Some(Value::Object(schema)) => {
-                found.extend(faults(inner, &Value::Object(schema.clone()), &path));
+                faults_found.extend(faults(inner, &Value::Object(schema.clone()), &path));
             }
-            _ => found.push(format!("{path}: unknown")),
+            _ => faults_found.push(format!("{path}: unknown")),
         }
     }
     for (i, item) in value.as_array().into_iter().flatten().enumerate() {
-        found.extend(faults(item, &schema["items"], &format!("{path}.{i}")));
+        faults_found.extend(faults(item, &schema["items"], &format!("{path}.{i}")));
     }
-    found
+    faults_found
 }
 
+/// The JSON Schema of a study's recipes.
 fn schema(study: &str) -> Value {
-    let found = crate::registry::find(ALL, study);
-    let found = found.unwrap_or_else(|| panic!("{study} is not among the studies"));
-    found.recipe_schema().json_schema()
+    let definition = crate::registry::find(ALL, study);
+    let definition = definition.unwrap_or_else(|| panic!("{study} is not among the studies"));
+    definition.recipe_schema().json_schema()
 }
 
 #[test]
-fn the_schemas_allow_the_recipes() {
-    let found = recipes(&Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes"));
-    assert!(found.len() > 8, "{} recipes", found.len());
-    for (path, recipe) in found {
+fn the_schemas_allow_the_built_in_recipes() {
+    let recipes = recipes(&Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes"));
+    assert!(recipes.len() > 8, "{} recipes", recipes.len());
+    for (path, recipe) in recipes {
         let study = recipe["study"].as_str().expect("a study");
         assert_eq!(faults(&recipe, &schema(study), ""), [""; 0], "{}", path.display());
     }
@@ -81,7 +84,7 @@ fn the_schemas_allow_the_recipes() {
 
 #[test]
 fn the_schemas_refuse_invalid_recipes() {
-    let refused = |change: Value, fault: &str| {
+    let assert_fault = |change: Value, fault: &str| {
         let mut recipe = json!({
             "study": "speech",
             "phase": [{ "name": "a", "steps": 1, "feed": { "objective": "ctc" } }],
@@ -93,26 +96,26 @@ fn the_schemas_refuse_invalid_recipes() {
         }
         assert_eq!(faults(&recipe, &schema("speech"), ""), [fault]);
     };
-    refused(json!({ "study": "patent" }), r#".study: "patent""#);
-    refused(json!({ "lgo": {} }), ".lgo: unknown");
-    refused(json!({ "data": { "trian": "" } }), ".data.trian: unknown");
-    refused(json!({ "model": { "best_rq": { "code": 1 } } }), ".model.best_rq.code: unknown");
-    refused(json!({ "memory": { "k": 1 } }), ".memory.k: unknown");
-    refused(json!({ "optimiser": { "kind": "sgd" } }), ".optimiser.kind: unknown");
+    assert_fault(json!({ "study": "patent" }), r#".study: "patent""#);
+    assert_fault(json!({ "lgo": {} }), ".lgo: unknown");
+    assert_fault(json!({ "data": { "trian": "" } }), ".data.trian: unknown");
+    assert_fault(json!({ "model": { "best_rq": { "code": 1 } } }), ".model.best_rq.code: unknown");
+    assert_fault(json!({ "memory": { "k": 1 } }), ".memory.k: unknown");
+    assert_fault(json!({ "optimiser": { "kind": "sgd" } }), ".optimiser.kind: unknown");
     let rule = |rule: Value| json!({ "optimiser": { "rule": rule } });
-    refused(rule(json!({ "kind": "adam" })), r#".optimiser.rule.kind: "adam""#);
-    refused(rule(json!({ "kind": "sgd", "k": 1 })), ".optimiser.rule.k: unknown");
+    assert_fault(rule(json!({ "kind": "adam" })), r#".optimiser.rule.kind: "adam""#);
+    assert_fault(rule(json!({ "kind": "sgd", "k": 1 })), ".optimiser.rule.k: unknown");
     let group = json!([{ "match": "**", "rate": 1, "rule": { "kind": "sgd", "k": 1 } }]);
-    refused(json!({ "group": group }), ".group.0.rule.k: unknown");
-    refused(json!({ "phase": [{ "name": "a", "steps": 1 }] }), ".phase.0.feed: missing");
-    refused(json!({ "variant": [{ "weight": 2 }] }), ".variant.0.name: missing");
-    refused(
+    assert_fault(json!({ "group": group }), ".group.0.rule.k: unknown");
+    assert_fault(json!({ "phase": [{ "name": "a", "steps": 1 }] }), ".phase.0.feed: missing");
+    assert_fault(json!({ "variant": [{ "weight": 2 }] }), ".variant.0.name: missing");
+    assert_fault(
         json!({ "tiny": { "phase": { "a": { "feed": { "k": 1 } } } } }),
         ".tiny.phase.a.feed.k: unknown",
     );
 }
 
-/// Each table below a schema, with its path.
+/// Adds each table at or below a schema, with its path.
 fn tables<'a>(schema: &'a Value, path: &str, found: &mut Vec<(String, &'a Value)>) {
     let is_table = schema["type"] == "object";
     if is_table {
@@ -131,10 +134,10 @@ fn tables<'a>(schema: &'a Value, path: &str, found: &mut Vec<(String, &'a Value)
 #[test]
 fn each_table_is_closed_and_each_key_has_a_description() {
     for study in ALL.iter().map(|study| study.recipe_schema()) {
-        let mut found = Vec::new();
-        tables(&study.recipe, study.study(), &mut found);
-        assert!(found.len() > 15, "{found:?}");
-        for (path, table) in found {
+        let mut all_tables = Vec::new();
+        tables(&study.recipe, study.study(), &mut all_tables);
+        assert!(all_tables.len() > 15, "{all_tables:?}");
+        for (path, table) in all_tables {
             assert_eq!(table["additionalProperties"], false, "{path}");
             for (key, value) in entries(&table["properties"]) {
                 let description = value["description"].as_str();

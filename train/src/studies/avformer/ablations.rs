@@ -75,13 +75,13 @@ impl AblationStudy for AvformerAblations {
     }
 
     fn columns(&self) -> Vec<Column> {
-        let all = MetricQuery::new(WER);
+        let wer = MetricQuery::new(WER);
         let column = |key, heading, query| Column { key, heading, query };
         vec![
-            column("wer", "WER", all.clone()),
-            column("wer_without_frames", "no frames", all.clone().of_system("no_frames")),
-            column("wer_of_wrong_frames", "wrong frames", all.clone().of_system("wrong_frames")),
-            column("wer_of_clean", "clean", all.with(UTTERANCES, "clean")),
+            column("wer", "WER", wer.clone()),
+            column("wer_without_frames", "no frames", wer.clone().of_system("no_frames")),
+            column("wer_of_wrong_frames", "wrong frames", wer.clone().of_system("wrong_frames")),
+            column("wer_of_clean", "clean", wer.with(UTTERANCES, "clean")),
         ]
     }
 
@@ -95,28 +95,30 @@ impl AblationStudy for AvformerAblations {
         let main =
             main.map(|configuration| grid.recipe(configuration, 1, Phases::Whole)).transpose()?;
         let steps_of_main = main.map(|recipe| steps(&recipe));
-        let mut read = HashMap::new();
+        let mut settings_of = HashMap::new();
         for configuration in grid.configurations() {
             let mut recipe = grid.recipe(configuration, 1, Phases::Whole)?;
             let (data, _, feeds) = settings(&mut recipe)
                 .map_err(|error| grid.configuration_error(configuration, &error))?;
             check_phases(grid, configuration, &recipe, &feeds)?;
-            if let Some(others) = steps_of_main.filter(|others| *others != steps(&recipe)) {
+            if let Some(main_steps) =
+                steps_of_main.filter(|main_steps| *main_steps != steps(&recipe))
+            {
                 let reason = format!(
                     "trains for {}, the main configuration for {}; set the same number of steps \
                      for all configurations",
                     steps_text(steps(&recipe)),
-                    steps_text(others)
+                    steps_text(main_steps)
                 );
                 return Err(grid.configuration_error(configuration, &reason));
             }
-            read.insert(configuration.name.as_str(), (data, feeds));
+            settings_of.insert(configuration.name.as_str(), (data, feeds));
         }
-        let main = read.get(grid.main()).map(|(data, _)| data);
+        let main = settings_of.get(grid.main()).map(|(data, _)| data);
         for configuration in grid.configurations() {
-            let own = read.get(configuration.name.as_str()).map(|(data, _)| data);
-            let changed = main.zip(own).and_then(|(main, own)| test_difference(main, own));
-            if let Some(key) = changed {
+            let data = settings_of.get(configuration.name.as_str()).map(|(data, _)| data);
+            let different_key = main.zip(data).and_then(|(main, data)| test_difference(main, data));
+            if let Some(key) = different_key {
                 let reason = format!(
                     "`data.{key}` differs from the main configuration; all configurations need the \
                      same test"
@@ -127,7 +129,7 @@ impl AblationStudy for AvformerAblations {
         for claim in grid.claims() {
             let queries = claim.queries(self).map_err(|reason| grid.claim_error(claim, &reason))?;
             for (name, query) in claim.configurations().into_iter().zip(queries) {
-                let Some((data, feeds)) = read.get(name) else { continue };
+                let Some((data, feeds)) = settings_of.get(name) else { continue };
                 if let Some(reason) = missing_result(&query, data, feeds) {
                     return Err(
                         grid.claim_error(claim, &format!("configuration `{name}` {reason}"))
@@ -142,8 +144,9 @@ impl AblationStudy for AvformerAblations {
     /// one clip.
     fn shared_settings(&self, mut set: Vec<String>) -> Vec<String> {
         set.retain(|setting| !FRAME_SETTINGS.iter().any(|key| is_below(setting, key)));
-        let untested = ["data.frozen_baseline=false", "data.sweep_clips=0", "data.test_clips=1"];
-        set.extend(untested.map(str::to_owned));
+        let minimal_test =
+            ["data.frozen_baseline=false", "data.sweep_clips=0", "data.test_clips=1"];
+        set.extend(minimal_test.map(str::to_owned));
         set
     }
 
@@ -158,10 +161,10 @@ impl AblationStudy for AvformerAblations {
         hashes: &mut Hashes,
     ) -> Result<Option<String>> {
         let (_, model, _) = complete_settings(recipe)?;
-        let was = AvformerRunConfig::read(run)?;
+        let trained = AvformerRunConfig::read(run)?;
         let mut mismatch =
-            |weights: &str, was: &str, open: fn(&str) -> Result<String, InferError>| {
-                if was.is_empty() {
+            |weights: &str, trained_sha256: &str, open: fn(&str) -> Result<String, InferError>| {
+                if trained_sha256.is_empty() {
                     return Ok::<_, TrainError>(None);
                 }
                 if !hashes.contains_key(weights) {
@@ -169,12 +172,13 @@ impl AblationStudy for AvformerAblations {
                 }
                 let reason =
                     format!("has a finished run with different weights than {weights} has now");
-                Ok((hashes.get(weights).is_none_or(|now| now != was)).then_some(reason))
+                Ok((hashes.get(weights).is_none_or(|now| now != trained_sha256)).then_some(reason))
             };
-        let of_encoder = |weights: &str| Ok(Encoder::open(weights)?.sha256().to_string());
+        let encoder_sha256 = |weights: &str| Ok(Encoder::open(weights)?.sha256().to_string());
         let asr_model =
-            mismatch(&model.asr_model, &was.asr_model_sha256, AsrModel::weights_sha256_of)?;
-        let encoder = mismatch(&model.image_encoder, &was.image_encoder_sha256, of_encoder)?;
+            mismatch(&model.asr_model, &trained.asr_model_sha256, AsrModel::weights_sha256_of)?;
+        let encoder =
+            mismatch(&model.image_encoder, &trained.image_encoder_sha256, encoder_sha256)?;
         Ok(asr_model.or(encoder))
     }
 
@@ -184,8 +188,9 @@ impl AblationStudy for AvformerAblations {
 
     fn items(&self, folder: &Path, query: &MetricQuery) -> Result<Result<Vec<Item>, String>> {
         let utterances =
-            query.filter(UTTERANCES).map_or(DEFAULT_UTTERANCES.to_vec(), |one| vec![one]);
-        let systems = query.system.as_deref().map_or(DEFAULT_SYSTEMS.to_vec(), |one| vec![one]);
+            query.filter(UTTERANCES).map_or(DEFAULT_UTTERANCES.to_vec(), |set| vec![set]);
+        let systems =
+            query.system.as_deref().map_or(DEFAULT_SYSTEMS.to_vec(), |system| vec![system]);
         let files = utterances.iter().flat_map(|set| {
             systems.iter().map(|system| folder.join(TEST).join(items_file(set, system)))
         });
@@ -203,8 +208,8 @@ impl AblationStudy for AvformerAblations {
     }
 }
 
-/// Checks that shared phases show no frames, and that no configuration replaces all phases and so
-/// overrides a `--set` of a phase.
+/// Checks that shared phases show no frames. Also checks that no configuration replaces all phases,
+/// which would override a `--set` of a phase.
 fn check_phases(
     grid: &Grid,
     configuration: &Configuration,
@@ -214,18 +219,20 @@ fn check_phases(
     for (phase, feed) in recipe.phases().iter().zip(feeds) {
         if feed.frames && grid.is_shared(&phase.name) {
             let reason = format!(
-                "shows `frames` in phase `{}`, which is shared: configurations share only adapters; \
-                 leave it out of `shared`",
+                "shows `frames` in phase `{}`, which is shared: configurations share only \
+                 adapters; remove it from `shared`",
                 phase.name
             );
             return Err(grid.configuration_error(configuration, &reason));
         }
     }
-    let replaces = configuration
+    let replaces_phases = configuration
         .set
         .iter()
         .any(|setting| is_below(setting, "phase") && !setting.starts_with("phase."));
-    if let Some(setting) = grid.added().iter().find(|set| replaces && is_below(set, "phase")) {
+    if let Some(setting) =
+        grid.added_settings().iter().find(|set| replaces_phases && is_below(set, "phase"))
+    {
         let reason = format!(
             "replaces all phases, so `--set {setting}` has no effect; edit the grid file instead"
         );
@@ -239,29 +246,30 @@ fn steps(recipe: &Recipe) -> Option<u64> {
     recipe.phases().iter().map(|phase| phase.steps).sum()
 }
 
+/// A number of steps as text, for errors.
 fn steps_text(steps: Option<u64>) -> String {
     steps.map_or("a number of epochs".to_owned(), |steps| counted(steps, "step"))
 }
 
 /// The first key of `[data]` in which the tests of two configurations differ; `None` if the tests
 /// are equal.
-fn test_difference(main: &AvformerData, own: &AvformerData) -> Option<&'static str> {
+fn test_difference(main: &AvformerData, other: &AvformerData) -> Option<&'static str> {
     let same = [
-        ("test", main.test == own.test),
-        ("names", main.names == own.names),
-        ("world_seed", main.world_seed == own.world_seed),
-        ("test_clips", main.test_clips == own.test_clips),
-        ("test_noise", main.test_noise == own.test_noise),
-        ("test_snr_db", main.test_snr_db == own.test_snr_db),
-        ("general_speech", main.general_speech == own.general_speech),
+        ("test", main.test == other.test),
+        ("names", main.names == other.names),
+        ("world_seed", main.world_seed == other.world_seed),
+        ("test_clips", main.test_clips == other.test_clips),
+        ("test_noise", main.test_noise == other.test_noise),
+        ("test_snr_db", main.test_snr_db == other.test_snr_db),
+        ("general_speech", main.general_speech == other.general_speech),
     ];
     same.iter().find(|(_, is_same)| !is_same).map(|(key, _)| *key)
 }
 
 /// Whether a setting has this key, or a key below it: `phase` includes `phase.adapters.steps`.
 fn is_below(setting: &str, key: &str) -> bool {
-    let own = setting.split('=').next().unwrap_or_default().trim();
-    own.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    let path = setting.split('=').next().unwrap_or_default().trim();
+    path.strip_prefix(key).is_some_and(|below| below.is_empty() || below.starts_with('.'))
 }
 
 /// The reason why a configuration has no result for a claim's query; `None` if it has one.
@@ -351,14 +359,14 @@ utterances = "clean"
             shared.hash().expect("a hash")
         };
         assert_eq!(hash(0), hash(1));
-        let rest = Phases::Rest(Path::new("before"));
-        let rest = grid.recipe(&grid.configurations()[1], 1, rest).expect("a recipe");
-        assert_eq!(rest.phases()[0].name, "projection");
-        assert_eq!(rest.start().expect("a start").parameters, ["adapters.**"]);
+        let remaining = Phases::Remaining(Path::new("before"));
+        let recipe = grid.recipe(&grid.configurations()[1], 1, remaining).expect("a recipe");
+        assert_eq!(recipe.phases()[0].name, "projection");
+        assert_eq!(recipe.start().expect("a start").parameters, ["adapters.**"]);
     }
 
     #[test]
-    fn shared_phases_remove_only_known_recipe_keys() {
+    fn every_frame_setting_is_a_recipe_key() {
         // The last two settings are written to the recipe only if they differ from the default.
         let set =
             ["model.asr_model=r", "model.image_encoder=e", "data.cache=c", "data.view_size=64"];
@@ -374,9 +382,9 @@ utterances = "clean"
 
     #[test]
     fn invalid_configurations_and_claims_are_refused_with_their_line() {
-        let shipped = include_str!("../../../recipes/avformer/ablations.toml");
-        assert!(grid(shipped).expect("the grid of the repository").claims().len() > 20);
-        for (was, is, named) in [
+        let built_in = include_str!("../../../recipes/avformer/ablations.toml");
+        assert!(grid(built_in).expect("the built-in grid").claims().len() > 20);
+        for (old, new, expected) in [
             (
                 "main:no_frames",
                 "main:blind",
@@ -424,9 +432,9 @@ utterances = "clean"
                 "grid.toml:11: `run_of`: the study cannot evaluate",
             ),
         ] {
-            assert!(GRID.contains(was), "{was}");
-            let error = grid(&GRID.replacen(was, is, 1)).expect_err(is).to_string();
-            assert!(error.contains(named), "{error}");
+            assert!(GRID.contains(old), "{old}");
+            let error = grid(&GRID.replacen(old, new, 1)).expect_err(new).to_string();
+            assert!(error.contains(expected), "{error}");
         }
     }
 }

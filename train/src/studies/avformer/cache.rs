@@ -8,8 +8,8 @@ use crate::log;
 /// The error for a file that does not match its checksum.
 pub(super) const WRONG_CHECKSUM: &str = "its checksum does not match";
 
-/// Returns the path of a cache file and its parsed content, and creates the folder. The content is
-/// `None` for a new or unreadable file. An unreadable file is replaced, with a warning.
+/// The path of a cache file and its parsed content; `None` for a new or unreadable file. Creates
+/// the folder. An unreadable file is replaced, with a warning that names its `content`.
 pub(super) fn open<T>(
     folder: &str,
     name: &str,
@@ -24,7 +24,7 @@ pub(super) fn open<T>(
     }
     let bytes = std::fs::read(&file).map_err(TrainError::io(&file))?;
     match read(&bytes) {
-        Ok(known) => Ok((file, Some(known))),
+        Ok(cached) => Ok((file, Some(cached))),
         Err(reason) => {
             log::print(&format!("{}: {reason}; recomputing its {content}", file.display()));
             Ok((file, None))

@@ -15,7 +15,7 @@ use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
-use super::manifest::{Listed, Manifest};
+use super::manifest::{Manifest, ManifestClip};
 use super::settings::{AvformerData, AvformerFeed, EVALUATED_VIEWS, OnError};
 use crate::error::{Result, TrainError};
 
@@ -48,7 +48,9 @@ pub struct Corpus {
 }
 
 enum Clips {
+    /// Spoken names of the embedded world.
     World(Audiovisual),
+    /// Clips of manifests.
     Files {
         train: Manifest,
         validation: Manifest,
@@ -60,6 +62,7 @@ enum Clips {
 
 /// An image file of a clip. Only some of a clip's images are shown as its frames.
 struct Candidate {
+    /// The image file.
     file: PathBuf,
     /// Whether training or the test may show it.
     is_shown: bool,
@@ -94,10 +97,13 @@ impl Corpus {
             );
             let candidate = |file| Candidate { file, is_shown: false };
             let mut images: Vec<Candidate> = images.into_iter().map(candidate).collect();
-            let every = train.clips().iter().flat_map(|one| one.frames.iter());
-            let evaluated = validation.clips().iter().chain(test.clips());
-            let evaluated = evaluated.flat_map(|one| sample_evenly(&one.frames, data.frames));
-            every.chain(evaluated).for_each(|index| images[*index].is_shown = true);
+            let training_frames = train.clips().iter().flat_map(|listed| listed.frames.iter());
+            let evaluation_frames = validation.clips().iter().chain(test.clips());
+            let evaluation_frames =
+                evaluation_frames.flat_map(|listed| sample_evenly(&listed.frames, data.frames));
+            training_frames
+                .chain(evaluation_frames)
+                .for_each(|index| images[*index].is_shown = true);
             Clips::Files { train, validation, test, images }
         };
         let optional = |path: &str| (!path.is_empty()).then(|| read(path)).transpose();
@@ -115,7 +121,8 @@ impl Corpus {
             }
         };
         let optional = [("rehearsal", &self.rehearsal), ("general_speech", &self.general_speech)];
-        let optional = optional.into_iter().filter_map(|(name, one)| Some((name, one.as_ref()?)));
+        let optional =
+            optional.into_iter().filter_map(|(name, manifest)| Some((name, manifest.as_ref()?)));
         files.into_iter().flatten().chain(optional)
     }
 
@@ -142,8 +149,8 @@ impl Corpus {
         };
         let broken: HashMap<usize, TrainError> = broken.into_iter().collect();
         for manifest in [train, validation, test] {
-            manifest.keep(self.data.on_error, |one| {
-                match one.frames.iter().find_map(|index| broken.get(index)) {
+            manifest.retain_usable(self.data.on_error, |listed| {
+                match listed.frames.iter().find_map(|index| broken.get(index)) {
                     None => Ok(()),
                     Some(error) => Err(error.to_string()),
                 }
@@ -167,7 +174,7 @@ impl Corpus {
             Clips::Files { train, .. } => Some(train),
         };
         for manifest in train.into_iter().chain(&self.rehearsal) {
-            for Listed { clip, .. } in manifest.clips() {
+            for ManifestClip { clip, .. } in manifest.clips() {
                 let reason = is_wrong(clip.text.as_deref().unwrap_or_default());
                 if let Some(reason) = reason {
                     return Err(manifest.clip_error(clip, &reason));
@@ -186,9 +193,9 @@ impl Corpus {
         let mut inputs = Vec::new();
         for (name, manifest) in self.manifests() {
             let mut hash = Sha256::new();
-            manifest.clips().iter().for_each(|one| hash.update(format!("{:?}\n", one.clip)));
+            manifest.clips().iter().for_each(|listed| hash.update(format!("{:?}\n", listed.clip)));
             inputs.push((format!("{name} clips"), format!("{:x}", hash.finalize())));
-            let audio = manifest.clips().iter().map(|one| one.clip.audio.as_path());
+            let audio = manifest.clips().iter().map(|listed| listed.clip.audio.as_path());
             inputs.push((format!("{name} audio"), digest::of_files(audio)?));
         }
         Ok(inputs)
@@ -202,7 +209,7 @@ impl Corpus {
         }
     }
 
-    /// Returns a training clip with the noise of a phase.
+    /// A training clip with the noise of a phase.
     ///
     /// # Errors
     /// [`TrainError::Data`] for a clip that cannot be read; [`TrainError::Manifest`] for a clip
@@ -215,7 +222,7 @@ impl Corpus {
                 let noise = if is_clean { Vec::new() } else { self.data.noise.clone() };
                 let masked = if is_clean { 0.0 } else { feed.masked };
                 let noise_settings = NoiseSettings { noise, snr_db: feed.snr_db, masked };
-                Ok(self.of_world(world, (Split::Train, index), &noise_settings))
+                Ok(self.world_clip(world, (Split::Train, index), &noise_settings))
             }
             Clips::Files { train, .. } => train.read_clip(index),
         }
@@ -225,7 +232,7 @@ impl Corpus {
     ///
     /// # Errors
     /// As [`Corpus::training`].
-    pub(crate) fn without_audio(
+    pub(crate) fn training_without_audio(
         &self,
         index: usize,
         feed: &AvformerFeed,
@@ -252,7 +259,7 @@ impl Corpus {
             }
             Clips::Files { validation, test, .. } => {
                 let manifest = if is_test { test } else { validation };
-                manifest.all()
+                manifest.read_all()
             }
         }
     }
@@ -270,7 +277,7 @@ impl Corpus {
         let noise = if split == Split::Test { &data.test_noise } else { &data.noise };
         let noise_settings =
             if clean { NoiseSettings::clean() } else { data.test_noise_settings(noise) };
-        let clip = |index| self.of_world(world, (split, index), &noise_settings);
+        let clip = |index| self.world_clip(world, (split, index), &noise_settings);
         range.into_par_iter().map(clip).collect()
     }
 
@@ -278,12 +285,12 @@ impl Corpus {
     /// noise. Empty for a corpus of files.
     pub fn sweep_clips(&self, snr_db: Option<f32>) -> Vec<ClipWithFrames> {
         let Clips::World(world) = &self.clips else { return Vec::new() };
-        let noise_settings = snr_db.map_or_else(NoiseSettings::clean, |ratio| NoiseSettings {
+        let noise_settings = snr_db.map_or_else(NoiseSettings::clean, |snr_db| NoiseSettings {
             noise: self.data.test_noise.clone(),
-            snr_db: [ratio; 2],
+            snr_db: [snr_db; 2],
             masked: 0.0,
         });
-        let clip = |index| self.of_world(world, (Split::Test, index), &noise_settings);
+        let clip = |index| self.world_clip(world, (Split::Test, index), &noise_settings);
         (0..self.data.sweep_clips.min(self.data.test_clips)).into_par_iter().map(clip).collect()
     }
 
@@ -292,7 +299,7 @@ impl Corpus {
     /// # Errors
     /// As [`Corpus::training`].
     pub fn rehearsal(&self) -> Result<Vec<ClipWithFrames>> {
-        self.rehearsal.as_ref().map_or(Ok(Vec::new()), Manifest::all)
+        self.rehearsal.as_ref().map_or(Ok(Vec::new()), Manifest::read_all)
     }
 
     /// The clips of `data.general_speech`: other speech, to measure what adapters change there.
@@ -300,7 +307,7 @@ impl Corpus {
     /// # Errors
     /// As [`Corpus::training`].
     pub fn general_speech(&self) -> Result<Vec<ClipWithFrames>> {
-        self.general_speech.as_ref().map_or(Ok(Vec::new()), Manifest::all)
+        self.general_speech.as_ref().map_or(Ok(Vec::new()), Manifest::read_all)
     }
 
     /// The number of images.
@@ -320,7 +327,7 @@ impl Corpus {
         }
     }
 
-    /// Returns an image, and its name for messages.
+    /// An image, and its name for error texts.
     ///
     /// # Errors
     /// [`TrainError::Data`] for a file that is not an image.
@@ -337,11 +344,11 @@ impl Corpus {
                 let (width, height) = view_pixels.dimensions();
                 let path = PathBuf::from(world.names().nth(name).unwrap_or_default());
                 let image = DecodedImage::from_pixels(width, height, view_pixels.into_raw());
-                let none = || {
+                let no_pixels = || {
                     let (path, reason) = (path.clone(), "has no pixels".to_string());
                     DataError::Image { path, reason }
                 };
-                Ok((image.ok_or_else(none)?, path))
+                Ok((image.ok_or_else(no_pixels)?, path))
             }
             Clips::Files { images, .. } => {
                 let file = &images[index].file;
@@ -358,18 +365,20 @@ impl Corpus {
         }
     }
 
+    /// The number of views of each name: training, validation and test views.
     fn views_of_name(&self) -> usize {
         self.data.views + 2 * EVALUATED_VIEWS
     }
 
-    fn of_world(
+    /// A clip of the embedded world, with all views of its split as frames.
+    fn world_clip(
         &self,
         world: &Audiovisual,
         (split, index): (Split, usize),
         noise_settings: &NoiseSettings,
     ) -> ClipWithFrames {
         let clip = world.clip(split, index, noise_settings);
-        let first = clip.name * self.views_of_name();
+        let first_image = clip.name * self.views_of_name();
         let views = match split {
             Split::Train => 0..self.data.views,
             Split::Validation => self.data.views..self.data.views + EVALUATED_VIEWS,
@@ -379,7 +388,7 @@ impl Corpus {
             id: format!("{}-{index:05}", clip.voice),
             text: clip.text,
             samples: clip.samples,
-            frames: views.map(|view| first + view).collect(),
+            frames: views.map(|view| first_image + view).collect(),
             name: Some(clip.name),
             masked: clip.masked,
         }

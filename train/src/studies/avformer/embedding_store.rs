@@ -22,11 +22,13 @@ pub(super) type ContentHash = [u8; 32];
 
 /// The image embeddings of one encoder. If several runs write the file, the last one wins.
 pub(super) struct EmbeddingStore {
-    /// `None` without a cache folder.
+    /// The cache file; `None` without a cache folder.
     file: Option<PathBuf>,
+    /// The width of an embedding.
     width: usize,
-    rows: BTreeMap<ContentHash, Vec<f32>>,
-    fresh: usize,
+    embeddings: BTreeMap<ContentHash, Vec<f32>>,
+    /// The number of embeddings that are not in the file.
+    num_unsaved: usize,
 }
 
 /// The SHA-256 of preprocessed pixels.
@@ -41,42 +43,43 @@ impl EmbeddingStore {
     /// cache. An unreadable file is replaced, with a warning.
     pub(super) fn open(folder: &str, encoder: &Encoder) -> Result<Self> {
         let width = encoder.width();
-        let mut store = Self { file: None, width, rows: BTreeMap::new(), fresh: 0 };
+        let mut store = Self { file: None, width, embeddings: BTreeMap::new(), num_unsaved: 0 };
         if folder.is_empty() {
             return Ok(store);
         }
         let name = format!("{}.safetensors", encoder.sha256());
         let (file, cached) = cache::open(folder, &name, "embeddings", |bytes| read(bytes, width))?;
-        (store.file, store.rows) = (Some(file), cached.unwrap_or_default());
+        (store.file, store.embeddings) = (Some(file), cached.unwrap_or_default());
         Ok(store)
     }
 
     /// Whether the store has an image's embedding.
     pub(super) fn has(&self, hash: &ContentHash) -> bool {
-        self.rows.contains_key(hash)
+        self.embeddings.contains_key(hash)
     }
 
     /// The embedding of an image, `[E]`; `None` if the store does not have it.
     pub(super) fn get(&self, hash: &ContentHash) -> Option<&[f32]> {
-        self.rows.get(hash).map(Vec::as_slice)
+        self.embeddings.get(hash).map(Vec::as_slice)
     }
 
     /// Adds an embedding.
     pub(super) fn insert(&mut self, hash: ContentHash, embedding: &[f32]) {
-        self.rows.insert(hash, embedding.to_vec());
-        self.fresh += 1;
+        self.embeddings.insert(hash, embedding.to_vec());
+        self.num_unsaved += 1;
     }
 
     /// Writes the file if there are new embeddings.
     pub(super) fn save(&self) -> Result<()> {
-        let Some(file) = self.file.as_ref().filter(|_| self.fresh > 0) else { return Ok(()) };
-        let hashes: Vec<u8> = self.rows.keys().flatten().copied().collect();
-        let values: Vec<u8> = self.rows.values().flatten().flat_map(|v| v.to_le_bytes()).collect();
-        let rows = self.rows.len();
+        let Some(file) = self.file.as_ref().filter(|_| self.num_unsaved > 0) else { return Ok(()) };
+        let hashes: Vec<u8> = self.embeddings.keys().flatten().copied().collect();
+        let values: Vec<u8> =
+            self.embeddings.values().flatten().flat_map(|v| v.to_le_bytes()).collect();
+        let count = self.embeddings.len();
         let write = || {
             let checksum = HashMap::from([(CHECKSUM.to_owned(), sha256(&hashes, &values))]);
-            let hashes = TensorView::new(Dtype::U8, vec![rows, 32], &hashes)?;
-            let values = TensorView::new(Dtype::F32, vec![rows, self.width], &values)?;
+            let hashes = TensorView::new(Dtype::U8, vec![count, 32], &hashes)?;
+            let values = TensorView::new(Dtype::F32, vec![count, self.width], &values)?;
             safetensors::serialize([("hashes", hashes), ("embeddings", values)], Some(checksum))
         };
         let bytes = write().map_err(|error| {
@@ -87,20 +90,22 @@ impl EmbeddingStore {
     }
 }
 
+/// The SHA-256 of both tensors.
 fn sha256(hashes: &[u8], values: &[u8]) -> String {
     format!("{:x}", Sha256::new().chain_update(hashes).chain_update(values).finalize())
 }
 
+/// Parses the file, and checks its checksum.
 fn read(bytes: &[u8], width: usize) -> Result<BTreeMap<ContentHash, Vec<f32>>, String> {
     let tensors = SafeTensors::deserialize(bytes).map_err(|error| error.to_string())?;
     let tensor = |name: &str| tensors.tensor(name).map_err(|error| error.to_string());
     let (hashes, values) = (tensor("hashes")?, tensor("embeddings")?);
-    let rows = hashes.shape().first().copied().unwrap_or(0);
-    let fits = hashes.dtype() == Dtype::U8
+    let count = hashes.shape().first().copied().unwrap_or(0);
+    let has_expected_tensors = hashes.dtype() == Dtype::U8
         && values.dtype() == Dtype::F32
-        && hashes.shape() == [rows, 32]
-        && values.shape() == [rows, width];
-    if !fits {
+        && hashes.shape() == [count, 32]
+        && values.shape() == [count, width];
+    if !has_expected_tensors {
         return Err(format!("does not hold hashes with embeddings of width {width}"));
     }
     let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(|error| error.to_string())?;
@@ -111,8 +116,9 @@ fn read(bytes: &[u8], width: usize) -> Result<BTreeMap<ContentHash, Vec<f32>>, S
     let floats = |row: &[u8]| {
         row.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
     };
-    let rows = hashes.data().chunks_exact(32).zip(values.data().chunks_exact(4 * width.max(1)));
-    let rows = rows.map(|(hash, row)| {
+    let embeddings =
+        hashes.data().chunks_exact(32).zip(values.data().chunks_exact(4 * width.max(1)));
+    let embeddings = embeddings.map(|(hash, row)| {
         let hash = hash.try_into().map_err(|_| "does not hold hashes".to_string())?;
         let row: Vec<f32> = floats(row);
         if row.iter().all(|value| value.is_finite()) {
@@ -121,7 +127,7 @@ fn read(bytes: &[u8], width: usize) -> Result<BTreeMap<ContentHash, Vec<f32>>, S
             Err("holds values that are not finite".to_string())
         }
     });
-    rows.collect()
+    embeddings.collect()
 }
 
 #[cfg(test)]
@@ -129,21 +135,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_changed_file_is_rejected() {
+    fn a_changed_or_truncated_file_is_rejected() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("embeddings.safetensors");
-        let rows = BTreeMap::from([([1; 32], vec![0.5, -2.0]), ([7; 32], vec![0.0, 3.0])]);
-        let store = EmbeddingStore { file: Some(file.clone()), width: 2, rows, fresh: 1 };
+        let embeddings = BTreeMap::from([([1; 32], vec![0.5, -2.0]), ([7; 32], vec![0.0, 3.0])]);
+        let store =
+            EmbeddingStore { file: Some(file.clone()), width: 2, embeddings, num_unsaved: 1 };
         store.save().expect("written");
         let bytes = std::fs::read(&file).expect("a file");
-        assert_eq!(read(&bytes, 2).as_ref(), Ok(&store.rows));
-        for at in 0..bytes.len() {
+        assert_eq!(read(&bytes, 2).as_ref(), Ok(&store.embeddings));
+        for position in 0..bytes.len() {
             let mut changed = bytes.clone();
-            changed[at] ^= 1;
-            let rows = read(&changed, 2);
+            changed[position] ^= 1;
+            let embeddings = read(&changed, 2);
             // A change of the header's padding may go unnoticed.
-            assert!(rows.is_err() || rows.as_ref() == Ok(&store.rows), "byte {at}");
-            assert!(read(&bytes[..at], 2).is_err(), "cut at {at}");
+            assert!(
+                embeddings.is_err() || embeddings.as_ref() == Ok(&store.embeddings),
+                "byte {position}"
+            );
+            assert!(read(&bytes[..position], 2).is_err(), "cut at {position}");
         }
     }
 }

@@ -36,7 +36,7 @@ use serde::{Deserialize, Serialize};
 use super::corpus::ClipWithFrames;
 use super::frozen_texts::FrozenTexts;
 use super::study::{AvformerStudy, NORMALISER};
-use super::transcription::{VisualInput, other};
+use super::transcription::{VisualInput, clip_with_other_topic};
 use crate::Stop;
 use crate::checkpoint::write_file;
 use crate::error::TrainError;
@@ -78,7 +78,7 @@ pub struct Difference {
 
 /// The word error rates at one signal-to-noise ratio.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct AtRatio {
+pub struct MetricsAtRatio {
     /// The ratio in dB; `None` for clips without noise.
     pub snr_db: Option<f32>,
     /// The word error rate without frames.
@@ -105,7 +105,7 @@ pub struct TestMetrics {
     #[serde(default)]
     pub rescued_words: Vec<RescuedWord>,
     /// The error rates by signal-to-noise ratio; empty if they were not measured.
-    pub sweep: Vec<AtRatio>,
+    pub sweep: Vec<MetricsAtRatio>,
 }
 
 /// A clip in which the right frames rescue or lose words.
@@ -146,10 +146,12 @@ pub struct RescuedWord {
 
 /// A set of utterances and the hypotheses of all systems.
 struct Hypotheses<'a> {
+    /// The name of the set.
     utterances: &'a str,
     clips: &'a [ClipWithFrames],
     /// Normalised hypotheses by system.
     texts: Vec<(&'a str, Vec<String>)>,
+    /// The items of each system; `file` is the system's name.
     items: Vec<Items>,
 }
 
@@ -164,37 +166,40 @@ impl AvformerStudy {
         let mut metrics = TestMetrics::default();
         let is_world = self.data().is_world();
         let main_set = if is_world { "noisy" } else { "test" };
-        let noisy = self.corpus().evaluated(Split::Test, false)?;
-        let frozen = self.data().frozen_baseline;
-        let mut frozen =
-            frozen.then(|| FrozenTexts::open(&self.data().cache, self.asr_model())).transpose()?;
-        let inputs = self.testable(
-            &noisy,
+        let main_clips = self.corpus().evaluated(Split::Test, false)?;
+        let tests_frozen = self.data().frozen_baseline;
+        let mut frozen_texts = tests_frozen
+            .then(|| FrozenTexts::open(&self.data().cache, self.asr_model()))
+            .transpose()?;
+        let inputs = self.testable_inputs(
+            &main_clips,
             &[VisualInput::Nothing, VisualInput::Right, VisualInput::Wrong, VisualInput::Zero],
         );
         let hypotheses = self.measure(
-            (main_set, &noisy),
+            (main_set, &main_clips),
             &inputs,
-            (avformer, frozen.as_mut()),
+            (avformer, frozen_texts.as_mut()),
             (&folder, &mut metrics),
         )?;
         if let (Some(without), Some(with)) =
-            (hypotheses.text("no_frames"), hypotheses.text("right_frames"))
+            (hypotheses.texts_of("no_frames"), hypotheses.texts_of("right_frames"))
         {
             let (counts, words) = write_rescued(&folder, hypotheses.clips, without, with)?;
             (metrics.rescued, metrics.rescued_words) = (Some(counts), words);
         }
         if is_world {
             let clean = self.corpus().evaluated(Split::Test, true)?;
-            let inputs = self
-                .testable(&clean, &[VisualInput::Nothing, VisualInput::Right, VisualInput::Wrong]);
+            let inputs = self.testable_inputs(
+                &clean,
+                &[VisualInput::Nothing, VisualInput::Right, VisualInput::Wrong],
+            );
             let hypotheses = self.measure(
                 ("clean", &clean),
                 &inputs,
-                (avformer, frozen.as_mut()),
+                (avformer, frozen_texts.as_mut()),
                 (&folder, &mut metrics),
             )?;
-            if let Some(texts) = hypotheses.text("wrong_frames") {
+            if let Some(texts) = hypotheses.texts_of("wrong_frames") {
                 metrics.shown_name_inserted = Some(self.shown_name_inserted(
                     &clean,
                     texts,
@@ -204,11 +209,11 @@ impl AvformerStudy {
         }
         let general_speech = self.corpus().general_speech()?;
         if !general_speech.is_empty() {
-            let nothing = [VisualInput::Nothing];
+            let no_visual_input = [VisualInput::Nothing];
             self.measure(
                 ("general_speech", &general_speech),
-                &nothing,
-                (avformer, frozen.as_mut()),
+                &no_visual_input,
+                (avformer, frozen_texts.as_mut()),
                 (&folder, &mut metrics),
             )?;
         }
@@ -216,22 +221,29 @@ impl AvformerStudy {
         Ok(metrics)
     }
 
-    /// The `wanted` inputs that can be tested. All except `Nothing` need a study with frames.
+    /// The `requested` inputs that can be tested. All except `Nothing` need a study with frames.
     /// `Wrong` also needs, for each clip, a clip with another topic.
-    fn testable(&self, clips: &[ClipWithFrames], wanted: &[VisualInput]) -> Vec<VisualInput> {
-        let has_others = (0..clips.len()).all(|index| other(clips, index).is_some());
-        let is_testable = |shown: &&VisualInput| match shown {
+    fn testable_inputs(
+        &self,
+        clips: &[ClipWithFrames],
+        requested: &[VisualInput],
+    ) -> Vec<VisualInput> {
+        let has_others =
+            (0..clips.len()).all(|index| clip_with_other_topic(clips, index).is_some());
+        let is_testable = |input: &&VisualInput| match input {
             VisualInput::Nothing => true,
             VisualInput::Right | VisualInput::Zero => self.uses_frames(),
             VisualInput::Wrong => self.uses_frames() && has_others,
         };
-        wanted.iter().filter(is_testable).copied().collect()
+        requested.iter().filter(is_testable).copied().collect()
     }
 
+    /// Measures the frozen model, if it is given, and the adapted model with each input on a set of
+    /// utterances. Writes texts and items into `folder`, and adds the results to `metrics`.
     fn measure<'a>(
         &self,
         (utterances, clips): (&'a str, &'a [ClipWithFrames]),
-        shown: &[VisualInput],
+        inputs: &[VisualInput],
         (avformer, frozen): (&Avformer, Option<&mut FrozenTexts>),
         (folder, metrics): (&Path, &mut TestMetrics),
     ) -> StudyResult<Hypotheses<'a>> {
@@ -243,9 +255,9 @@ impl AvformerStudy {
         }
         let mut progress = self.progress(&format!("test, {utterances}"), clips.len());
         let transcripts =
-            self.transcribe(avformer, clips, shown, &mut progress, &Stop::default())?;
-        for (shown, texts) in shown.iter().zip(transcripts) {
-            metrics.systems.push(hypotheses.add(name(*shown), texts, folder)?);
+            self.transcribe(avformer, clips, inputs, &mut progress, &Stop::default())?;
+        for (input, texts) in inputs.iter().zip(transcripts) {
+            metrics.systems.push(hypotheses.add(system_name(*input), texts, folder)?);
         }
         let pairs = [
             ["no_frames", "frozen"],
@@ -282,10 +294,10 @@ impl AvformerStudy {
     ) -> StudyResult<Measure> {
         let names = NORMALISER.normalise_all(&self.corpus().names());
         let value = |(index, text): (usize, &String)| {
-            let shown = other(clips, index).and_then(|other| other.name);
+            let shown_name = clip_with_other_topic(clips, index).and_then(|clip| clip.name);
             let reference = NORMALISER.normalise(&clips[index].text);
             f64::from(u8::from(
-                shown.is_some_and(|name| is_inserted(text, &reference, &names[name])),
+                shown_name.is_some_and(|name| is_inserted(text, &reference, &names[name])),
             ))
         };
         let values: Vec<f64> = texts.iter().enumerate().map(value).collect();
@@ -305,7 +317,7 @@ impl AvformerStudy {
 
     /// Measures the first test utterances at several signal-to-noise ratios. Writes a file of items
     /// for each ratio and system.
-    fn sweep(&self, avformer: &Avformer, folder: &Path) -> StudyResult<Vec<AtRatio>> {
+    fn sweep(&self, avformer: &Avformer, folder: &Path) -> StudyResult<Vec<MetricsAtRatio>> {
         let mut metrics = Vec::new();
         let ratios = self.data().sweep_snr_db.iter().map(|ratio| Some(*ratio));
         for snr_db in std::iter::once(None).chain(ratios).filter(|_| self.uses_frames()) {
@@ -313,21 +325,21 @@ impl AvformerStudy {
             if clips.is_empty() {
                 continue;
             }
-            let shown = [VisualInput::Nothing, VisualInput::Right, VisualInput::Wrong];
+            let inputs = [VisualInput::Nothing, VisualInput::Right, VisualInput::Wrong];
             let ratio = snr_db.map_or("clean".to_string(), |ratio| format!("{ratio}dB"));
             let mut progress = self.progress(&format!("test, {ratio}"), clips.len());
             let transcripts =
-                self.transcribe(avformer, &clips, &shown, &mut progress, &Stop::default())?;
-            let mut measures = Vec::with_capacity(shown.len());
-            for (shown, texts) in shown.iter().zip(transcripts) {
+                self.transcribe(avformer, &clips, &inputs, &mut progress, &Stop::default())?;
+            let mut measures = Vec::with_capacity(inputs.len());
+            for (input, texts) in inputs.iter().zip(transcripts) {
                 let report = report(&clips, &texts)?;
-                let file = items_file(&format!("sweep.{ratio}"), name(*shown));
+                let file = items_file(&format!("sweep.{ratio}"), system_name(*input));
                 write_file(&folder.join(file), json_lines(&report.items).as_bytes())?;
                 measures.push(report.evaluation.primary);
             }
             if let Ok([no_frames, right_frames, wrong_frames]) = <[Measure; 3]>::try_from(measures)
             {
-                metrics.push(AtRatio { snr_db, no_frames, right_frames, wrong_frames });
+                metrics.push(MetricsAtRatio { snr_db, no_frames, right_frames, wrong_frames });
             }
         }
         Ok(metrics)
@@ -335,11 +347,13 @@ impl AvformerStudy {
 }
 
 impl<'a> Hypotheses<'a> {
-    fn text(&self, system: &str) -> Option<&Vec<String>> {
+    /// The normalised hypotheses of a system; `None` if it was not measured.
+    fn texts_of(&self, system: &str) -> Option<&Vec<String>> {
         self.texts.iter().find(|(name, _)| *name == system).map(|(_, texts)| texts)
     }
 
-    /// Adds the error rate of a system.
+    /// Adds the hypotheses of a system and measures its error rate. Writes texts and items into
+    /// `folder`.
     fn add(
         &mut self,
         system: &'a str,
@@ -392,13 +406,13 @@ pub(super) fn items_file(utterances: &str, system: &str) -> String {
 
 /// Whether a transcript contains a name that its reference does not contain.
 fn is_inserted(text: &str, reference: &str, name: &str) -> bool {
-    let has = |text: &str| format!(" {text} ").contains(&format!(" {name} "));
-    has(text) && !has(reference)
+    let has_name = |text: &str| format!(" {text} ").contains(&format!(" {name} "));
+    has_name(text) && !has_name(reference)
 }
 
 /// The system name of the adapted model with this visual input.
-fn name(shown: VisualInput) -> &'static str {
-    match shown {
+fn system_name(input: VisualInput) -> &'static str {
+    match input {
         VisualInput::Right => "right_frames",
         VisualInput::Wrong => "wrong_frames",
         VisualInput::Zero => "zero_frames",
@@ -406,7 +420,7 @@ fn name(shown: VisualInput) -> &'static str {
     }
 }
 
-/// Writes lines of id, tab and text.
+/// Writes lines of id, tab and text. `text` returns the text of a clip index.
 fn write_texts<'t>(
     file: &Path,
     clips: &[ClipWithFrames],
@@ -428,21 +442,21 @@ fn write_rescued(
     with: &[String],
 ) -> StudyResult<([usize; 2], Vec<RescuedWord>)> {
     let (mut lines, mut counts) = (String::new(), [0; 2]);
-    let mut clips_of: BTreeMap<AlignedWord, usize> = BTreeMap::new();
+    let mut clips_by_word: BTreeMap<AlignedWord, usize> = BTreeMap::new();
     for ((clip, without), with) in clips.iter().zip(without).zip(with) {
         let reference = NORMALISER.normalise(&clip.text);
         let (mut rescued, mut lost, mut aligned) = (Vec::new(), Vec::new(), Vec::new());
         let pairs =
             aligned_words(&reference, without).into_iter().zip(aligned_words(&reference, with));
-        for (word, (before, after)) in reference.split_whitespace().zip(pairs) {
+        for (word, (word_without, word_with)) in reference.split_whitespace().zip(pairs) {
             let aligned_word = AlignedWord {
                 reference: word.to_string(),
-                hypothesis_without_frames: before.map(str::to_string),
-                hypothesis_with_frames: after.map(str::to_string),
+                hypothesis_without_frames: word_without.map(str::to_string),
+                hypothesis_with_frames: word_with.map(str::to_string),
             };
-            match (before == Some(word), after == Some(word)) {
+            match (word_without == Some(word), word_with == Some(word)) {
                 (false, true) => {
-                    *clips_of.entry(aligned_word.clone()).or_default() += 1;
+                    *clips_by_word.entry(aligned_word.clone()).or_default() += 1;
                     rescued.push(word);
                 }
                 (true, false) => lost.push(word),
@@ -468,7 +482,7 @@ fn write_rescued(
     }
     write_file(&folder.join("rescued.jsonl"), lines.as_bytes())?;
     let mut words: Vec<RescuedWord> =
-        clips_of.into_iter().map(|(word, clips)| RescuedWord { word, clips }).collect();
+        clips_by_word.into_iter().map(|(word, clips)| RescuedWord { word, clips }).collect();
     words.sort_by_key(|word| Reverse(word.clips));
     words.truncate(MAX_RESCUED);
     Ok((counts, words))
@@ -477,14 +491,14 @@ fn write_rescued(
 /// The hypothesis word aligned with each reference word; `None` for a deletion.
 fn aligned_words<'a>(reference: &str, hypothesis: &'a str) -> Vec<Option<&'a str>> {
     let mut words = hypothesis.split_whitespace();
-    let mut all = Vec::new();
+    let mut aligned = Vec::new();
     for edit in align(TokenUnit::Word, reference, hypothesis) {
         let word = if edit == Edit::Deletion { None } else { words.next() };
         if edit != Edit::Insertion {
-            all.push(word);
+            aligned.push(word);
         }
     }
-    all
+    aligned
 }
 
 #[cfg(test)]
@@ -505,29 +519,33 @@ mod tests {
     }
 
     #[test]
-    fn words_are_rescued_and_lost() {
+    fn rescued_and_lost_words_are_counted_and_written() {
         assert_eq!(aligned_words("a red fox", "red box"), [None, Some("red"), Some("box")]);
         assert_eq!(aligned_words("fox", "the red fox"), [Some("fox")]);
         let folder = tempfile::tempdir().expect("a folder");
         let clip = |text: &str| ClipWithFrames { text: text.into(), ..ClipWithFrames::default() };
         let clips = [clip("a red fox"), clip("Bear!"), clip("owl")];
         let texts = |texts: [&str; 3]| texts.map(str::to_string);
-        let without = texts(["a red box", "bear", "owl"]);
-        let with = texts(["a fox", "bear", "owl"]);
-        let written = write_rescued(folder.path(), &clips, &without, &with);
-        let (counts, words) = written.expect("written");
+        let without_frames = texts(["a red box", "bear", "owl"]);
+        let with_frames = texts(["a fox", "bear", "owl"]);
+        let result = write_rescued(folder.path(), &clips, &without_frames, &with_frames);
+        let (counts, words) = result.expect("written");
         assert_eq!(counts, [1, 1]);
         let [RescuedWord { word, clips: 1 }] = words.as_slice() else { panic!("{words:?}") };
-        let found = [
+        let aligned = [
             Some(word.reference.as_str()),
             word.hypothesis_without_frames.as_deref(),
             word.hypothesis_with_frames.as_deref(),
         ];
-        assert_eq!(found, [Some("fox"), Some("box"), Some("fox")]);
+        assert_eq!(aligned, [Some("fox"), Some("box"), Some("fox")]);
         let lines = std::fs::read_to_string(folder.path().join("rescued.jsonl")).expect("lines");
         assert_eq!(lines.lines().count(), 1);
         assert!(lines.contains(r#""rescued":["fox"],"lost":["red"],"aligned":["#), "{lines}");
-        let red = r#"{"reference":"red","hypothesis_without_frames":"red","hypothesis_with_frames":null}"#;
-        assert!(lines.contains(red), "{lines}");
+        let lost_word = [
+            r#"{"reference":"red","hypothesis_without_frames":"red","#,
+            r#""hypothesis_with_frames":null}"#,
+        ]
+        .concat();
+        assert!(lines.contains(&lost_word), "{lines}");
     }
 }

@@ -23,11 +23,12 @@ const BATCHES_PER_SAVE: usize = 16;
 
 /// The transcripts of a frozen ASR model. If several runs write the file, the last one wins.
 pub(super) struct FrozenTexts {
-    /// `None` without a cache folder.
+    /// The cache file; `None` without a cache folder.
     file: Option<PathBuf>,
     /// The transcripts of a batch, by the SHA-256 of its samples. The key is a whole batch, because
     /// rounding may depend on the other clips of the batch.
     batches: BTreeMap<String, Vec<String>>,
+    /// The number of batches that are not in the file.
     unsaved: usize,
 }
 
@@ -47,7 +48,7 @@ impl FrozenTexts {
         Ok(store)
     }
 
-    /// Returns the transcripts of clips at 16 kHz. Batches not in the cache are transcribed by the
+    /// The transcripts of clips at 16 kHz. Batches not in the cache are transcribed by the
     /// unmodified ASR model. `progress` receives the number of finished clips.
     ///
     /// # Errors
@@ -67,7 +68,8 @@ impl FrozenTexts {
                 None => {
                     let transcripts =
                         asr_model.transcribe(batch, &[], &TranscribeOptions::default())?;
-                    let texts: Vec<String> = transcripts.into_iter().map(|one| one.text).collect();
+                    let texts: Vec<String> =
+                        transcripts.into_iter().map(|transcript| transcript.text).collect();
                     self.batches.insert(key, texts.clone());
                     self.unsaved += 1;
                     texts
@@ -83,6 +85,7 @@ impl FrozenTexts {
         Ok(texts)
     }
 
+    /// Writes the file if there are new batches.
     fn save(&mut self) -> Result<()> {
         let Some(file) = self.file.as_ref().filter(|_| self.unsaved > 0) else { return Ok(()) };
         let write = || {
@@ -104,6 +107,7 @@ struct Stored {
     batches: Box<RawValue>,
 }
 
+/// Parses the file, and checks its checksum.
 fn read(bytes: &[u8]) -> std::result::Result<BTreeMap<String, Vec<String>>, String> {
     let stored: Stored = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     if digest::of_bytes(stored.batches.get()) != stored.sha256 {
@@ -127,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_changed_file_is_rejected() {
+    fn a_changed_or_truncated_file_is_rejected() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("texts.json");
         let batches =
@@ -136,12 +140,12 @@ mod tests {
         store.save().expect("written");
         let bytes = std::fs::read(&file).expect("a file");
         assert_eq!(read(&bytes).as_ref(), Ok(&store.batches));
-        for at in 0..bytes.len() {
+        for position in 0..bytes.len() {
             let mut changed = bytes.clone();
-            changed[at] ^= 1;
+            changed[position] ^= 1;
             // A change of a key name must be an error, too.
-            assert!(read(&changed).is_err(), "byte {at}");
-            assert!(read(&bytes[..at]).is_err(), "cut at {at}");
+            assert!(read(&changed).is_err(), "byte {position}");
+            assert!(read(&bytes[..position]).is_err(), "cut at {position}");
         }
     }
 }

@@ -20,6 +20,7 @@ const IMAGES_PER_BATCH: usize = 64;
 
 /// The embeddings of images.
 pub struct Gallery {
+    /// The width `E` of an embedding.
     width: usize,
     /// The row in `embeddings` of each image of the corpus. Images with equal pixels share a row.
     rows: Vec<usize>,
@@ -28,8 +29,8 @@ pub struct Gallery {
 }
 
 impl Gallery {
-    /// Returns the embeddings of all images of a corpus that can be shown, and the images that do
-    /// not decode. Embeddings missing in the store are computed.
+    /// The embeddings of all images of a corpus that can be shown, and the images that do not
+    /// decode. Embeddings that the store does not have are computed.
     ///
     /// # Errors
     /// Errors of encoding an image and of writing the store.
@@ -51,7 +52,7 @@ impl Gallery {
             };
             let decoded: Vec<Result<(ContentHash, Prepared)>> =
                 indices.par_iter().map(decode).collect();
-            let fresh: BTreeMap<ContentHash, &Prepared> = decoded
+            let missing: BTreeMap<ContentHash, &Prepared> = decoded
                 .iter()
                 .zip(indices)
                 .filter(|(_, index)| corpus.is_shown(**index))
@@ -59,8 +60,8 @@ impl Gallery {
                 .filter(|(hash, _)| !store.has(hash))
                 .map(|(hash, prepared)| (*hash, prepared))
                 .collect();
-            let embeddings = encoder.encode(&fresh.values().copied().collect::<Vec<_>>())?;
-            for (hash, embedding) in fresh.into_keys().zip(embeddings.chunks(gallery.width)) {
+            let embeddings = encoder.encode(&missing.values().copied().collect::<Vec<_>>())?;
+            for (hash, embedding) in missing.into_keys().zip(embeddings.chunks(gallery.width)) {
                 store.insert(hash, embedding);
             }
             for (index, decoded) in indices.iter().zip(decoded) {

@@ -19,17 +19,17 @@ const FILES_PER_BATCH: usize = 64;
 /// The clips of a manifest file.
 pub(super) struct Manifest {
     path: String,
-    clips: Vec<Listed>,
+    clips: Vec<ManifestClip>,
     /// Skipped clips, each with its line and the reason.
     skipped: Vec<String>,
 }
 
 /// A clip of a manifest.
-pub(super) struct Listed {
+pub(super) struct ManifestClip {
     pub(super) clip: Clip,
-    /// The duration of its audio.
+    /// The duration of the audio.
     seconds: f64,
-    /// The indices of its frames.
+    /// The indices of the frames, for [`super::corpus::Corpus::image`].
     pub(super) frames: Vec<usize>,
 }
 
@@ -46,10 +46,11 @@ impl Manifest {
         quiet: bool,
     ) -> Result<Self> {
         let clips = read_manifest(Path::new(path))?;
-        let listed = |clip| Listed { clip, seconds: 0.0, frames: Vec::new() };
-        let clips: Vec<Listed> = clips.into_iter().map(listed).collect();
+        let manifest_clip = |clip| ManifestClip { clip, seconds: 0.0, frames: Vec::new() };
+        let clips: Vec<ManifestClip> = clips.into_iter().map(manifest_clip).collect();
         let mut manifest = Self { path: path.to_string(), clips, skipped: Vec::new() };
-        if let Some(Listed { clip, .. }) = manifest.clips.iter().find(|one| one.clip.text.is_none())
+        if let Some(ManifestClip { clip, .. }) =
+            manifest.clips.iter().find(|listed| listed.clip.text.is_none())
         {
             let reason = "has no `text`; write one with `engram transcribe`";
             return Err(manifest.clip_error(clip, reason));
@@ -64,13 +65,13 @@ impl Manifest {
         let mut progress = Progress::new(quiet, "audio files", 0, self.clips.len() as u64);
         let mut seconds = Vec::with_capacity(self.clips.len());
         for clips in self.clips.chunks(FILES_PER_BATCH) {
-            let read = clips.par_iter().map(|one| self.seconds(&one.clip, lengths));
-            seconds.extend(read.collect::<Result<Vec<_>>>()?);
+            let durations = clips.par_iter().map(|listed| self.seconds(&listed.clip, lengths));
+            seconds.extend(durations.collect::<Result<Vec<_>>>()?);
             progress.count(seconds.len() as u64);
         }
         let mut seconds = seconds.into_iter();
-        self.keep(on_error, |one| {
-            one.seconds = seconds.next().unwrap_or(Ok(0.0))?;
+        self.retain_usable(on_error, |listed| {
+            listed.seconds = seconds.next().unwrap_or(Ok(0.0))?;
             Ok(())
         })
     }
@@ -81,8 +82,8 @@ impl Manifest {
             return Ok(Err(format!("audio file not found: {}", clip.audio.display())));
         }
         // A file whose header gives too long a duration is not read.
-        let declared = clip.open(SAMPLE_RATE).map(|reader| reader.seconds());
-        if let Ok(Some(seconds)) = declared {
+        let header_seconds = clip.open(SAMPLE_RATE).map(|reader| reader.seconds());
+        if let Ok(Some(seconds)) = header_seconds {
             self.check_length(clip, seconds, (0, lengths.1))?;
         }
         let samples = match clip.samples(SAMPLE_RATE) {
@@ -101,32 +102,33 @@ impl Manifest {
         on_error: OnError,
         images: &mut Vec<PathBuf>,
     ) -> Result<()> {
-        self.keep(on_error, |one| {
-            let files = one.clip.frame_files(one.seconds).map_err(|error| error.to_string())?;
-            let first = images.len();
+        self.retain_usable(on_error, |listed| {
+            let files =
+                listed.clip.frame_files(listed.seconds).map_err(|error| error.to_string())?;
+            let first_image = images.len();
             images.extend(sample_evenly(&files, MAX_FRAMES).cloned());
-            one.frames = (first..images.len()).collect();
+            listed.frames = (first_image..images.len()).collect();
             Ok(())
         })
     }
 
-    /// Keeps the clips without a fault. `on_error` decides whether the others are skipped with a
-    /// warning or are an error. It is also an error if no clip is left.
-    pub(super) fn keep(
+    /// Retains the clips for which `check` finds no fault. `on_error` decides whether other clips
+    /// are skipped and counted or are an error. It is also an error if no clip remains.
+    pub(super) fn retain_usable(
         &mut self,
         on_error: OnError,
-        mut check: impl FnMut(&mut Listed) -> std::result::Result<(), String>,
+        mut check: impl FnMut(&mut ManifestClip) -> std::result::Result<(), String>,
     ) -> Result<()> {
         let clips = std::mem::take(&mut self.clips);
-        for mut one in clips {
-            match (check(&mut one), on_error) {
-                (Ok(()), _) => self.clips.push(one),
+        for mut listed in clips {
+            match (check(&mut listed), on_error) {
+                (Ok(()), _) => self.clips.push(listed),
                 (Err(reason), OnError::Skip) => {
-                    self.skipped.push(self.clip_error(&one.clip, &reason).to_string());
+                    self.skipped.push(self.clip_error(&listed.clip, &reason).to_string());
                 }
                 (Err(reason), OnError::Stop) => {
                     let remedy = "(data.on_error = \"skip\" skips such clips)";
-                    return Err(self.clip_error(&one.clip, &format!("{reason} {remedy}")));
+                    return Err(self.clip_error(&listed.clip, &format!("{reason} {remedy}")));
                 }
             }
         }
@@ -141,18 +143,22 @@ impl Manifest {
         }
     }
 
-    pub(super) fn clips(&self) -> &[Listed] {
+    /// The usable clips.
+    pub(super) fn clips(&self) -> &[ManifestClip] {
         &self.clips
     }
 
+    /// The skipped clips, each with the manifest, its line and the reason.
     pub(super) fn skipped(&self) -> &[String] {
         &self.skipped
     }
 
-    pub(super) fn all(&self) -> Result<Vec<ClipWithFrames>> {
+    /// Reads all clips with their audio.
+    pub(super) fn read_all(&self) -> Result<Vec<ClipWithFrames>> {
         (0..self.clips.len()).into_par_iter().map(|index| self.read_clip(index)).collect()
     }
 
+    /// Reads a clip with its audio.
     pub(super) fn read_clip(&self, index: usize) -> Result<ClipWithFrames> {
         let clip = &self.clips[index].clip;
         // The file was readable when the manifest was read, so an error means that it has changed.
@@ -163,11 +169,12 @@ impl Manifest {
 
     /// A clip without its audio.
     pub(super) fn without_audio(&self, index: usize) -> ClipWithFrames {
-        let Listed { clip, frames, .. } = &self.clips[index];
+        let ManifestClip { clip, frames, .. } = &self.clips[index];
         let (id, text) = (clip.id.clone(), clip.text.clone().unwrap_or_default());
         ClipWithFrames { id, text, frames: frames.clone(), ..ClipWithFrames::default() }
     }
 
+    /// Returns an error for a clip that is too long or too short.
     fn check_length(
         &self,
         clip: &Clip,
@@ -192,6 +199,7 @@ impl Manifest {
         }
     }
 
+    /// An error with the line of a clip.
     pub(super) fn clip_error(&self, clip: &Clip, reason: &str) -> TrainError {
         TrainError::Manifest { reason: format!("{}, line {}: {reason}", self.path, clip.line) }
     }

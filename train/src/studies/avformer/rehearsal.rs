@@ -17,20 +17,20 @@ use super::study::AvformerStudy;
 use super::transcription::{CLIPS_PER_PASS, Embedded, first_states};
 use crate::study::StudyResult;
 
-/// Seconds of silence between the clips of a pair.
-const PAUSE: f64 = 0.5;
+/// The silence between the clips of a pair.
+const PAUSE_SECONDS: f64 = 0.5;
 
 impl AvformerStudy {
-    /// The rehearsal clips: each clip at each speed, alone and joined with another clip. Clips and
-    /// pairs that are too short or too long are left out, and pairs with an invalid joint text.
+    /// The rehearsal clips: each clip at each speed, alone and joined with another clip. Excludes
+    /// clips and pairs that are too short or too long, and pairs whose joint text is invalid.
     ///
     /// # Errors
-    /// Errors of the clips; an error if no clip is left.
+    /// Errors of the clips; an error if no clip remains.
     pub(super) fn rehearsal(&self) -> StudyResult<Vec<Embedded>> {
         let clips = self.corpus().rehearsal()?;
         let max_samples = seconds_to_samples(self.data().max_seconds);
         let lengths = self.asr_model().min_samples()..=max_samples;
-        let mut all: Vec<ClipWithFrames> = Vec::new();
+        let mut rehearsal_clips: Vec<ClipWithFrames> = Vec::new();
         for (i, speed) in self.data().rehearsal_speeds.iter().enumerate() {
             let resampled = clips.par_iter().map(|clip| {
                 let samples = change_speed(&clip.samples, SAMPLE_RATE, *speed)?;
@@ -43,19 +43,19 @@ impl AvformerStudy {
                 |pair: &ClipWithFrames| self.asr_model().text_error(&pair.text).is_none();
             let pairs: Vec<ClipWithFrames> = pairs.filter(has_valid_text).collect();
             let resampled = resampled.into_iter().chain(pairs);
-            all.extend(resampled.filter(|clip| lengths.contains(&clip.samples.len())));
+            rehearsal_clips.extend(resampled.filter(|clip| lengths.contains(&clip.samples.len())));
         }
-        if all.is_empty() {
+        if rehearsal_clips.is_empty() {
             let (speeds, max_seconds) = (&self.data().rehearsal_speeds, self.data().max_seconds);
             let reason = format!("leaves no clip up to data.max_seconds = {max_seconds}");
             return Err(format!("data.rehearsal_speeds = {speeds:?} {reason}").into());
         }
-        let indices: Vec<usize> = (0..all.len()).collect();
-        let mut embedded = self.embed_all(&all, &indices)?;
+        let indices: Vec<usize> = (0..rehearsal_clips.len()).collect();
+        let mut embedded = self.embed_all(&rehearsal_clips, &indices)?;
         if self.feeds().iter().any(uses_distillation) {
             let states = embedded.iter().filter_map(|clip| clip.states.as_ref());
             let counts = states.map(|states| states.dim(0)).collect::<Result<Vec<_>, _>>()?;
-            let frozen = self.frozen_states(&all, &counts)?;
+            let frozen = self.frozen_states(&rehearsal_clips, &counts)?;
             embedded.iter_mut().zip(frozen).for_each(|(clip, states)| clip.frozen = Some(states));
         }
         Ok(embedded)
@@ -91,20 +91,20 @@ impl AvformerStudy {
         let asr_model = self.asr_model();
         let silence_of_clips = seconds_to_samples(self.data().silence_seconds);
         let silence = asr_model.trailing_silence_samples().max(silence_of_clips);
-        let mut all = Vec::with_capacity(clips.len());
+        let mut states = Vec::with_capacity(clips.len());
         for (clips, counts) in clips.chunks(CLIPS_PER_PASS).zip(counts.chunks(CLIPS_PER_PASS)) {
             let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
             let embedded = asr_model.embed(self.frozen_model(), &samples, silence)?;
             let frozen = self.frozen_model().encode_unadapted(embedded, &Mode::inference())?;
-            all.extend(first_states(&frozen, counts)?);
+            states.extend(first_states(&frozen, counts)?);
         }
-        Ok(all)
+        Ok(states)
     }
 }
 
 /// Joins a clip, a pause and another clip. Such pairs teach the model not to stop at a pause.
 fn pair(first: &ClipWithFrames, second: &ClipWithFrames) -> ClipWithFrames {
-    let pause = vec![0.0; seconds_to_samples(PAUSE)];
+    let pause = vec![0.0; seconds_to_samples(PAUSE_SECONDS)];
     ClipWithFrames {
         text: format!("{} {}", first.text.trim(), second.text.trim()),
         samples: [&first.samples[..], &pause, &second.samples].concat(),

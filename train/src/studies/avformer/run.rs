@@ -26,7 +26,7 @@ use crate::trainer::{RunOptions, RunSummary, train};
 /// The results of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct AvformerSummary {
-    /// The recipe's hash.
+    /// The SHA-256 of the resolved recipe.
     pub recipe_hash: String,
     /// The seed.
     pub seed: u64,
@@ -69,10 +69,10 @@ pub fn train_avformer(recipe: &mut Recipe, options: &RunOptions) -> Result<Avfor
     let study = AvformerStudy::new(data, model, feeds, batch, &recipe.compute()?, options.quiet);
     let mut study = study.map_err(TrainError::in_study(NAME, "reading the data"))?;
     check_start(&study, recipe)?;
-    let frozen = |study: &AvformerStudy| study.asr_model().parameters().fingerprint(|_| true);
-    let before = frozen(&study)?;
+    let fingerprint = |study: &AvformerStudy| study.asr_model().parameters().fingerprint(|_| true);
+    let before = fingerprint(&study)?;
     let trained = train(&mut study, recipe, options)?;
-    let after = frozen(&study)?;
+    let after = fingerprint(&study)?;
     if before != after {
         let phase = "the whole run".to_string();
         return Err(TrainError::FrozenChanged { phase, before, after });
@@ -90,11 +90,11 @@ type Settings = (AvformerData, AvformerModel, Vec<AvformerFeed>);
 /// name the frozen models.
 pub(super) fn complete_settings(recipe: &mut Recipe) -> Result<Settings> {
     let (data, model, feeds) = settings(recipe)?;
-    let wants = [
+    let required_keys = [
         ("asr_model", &model.asr_model, true),
         ("image_encoder", &model.image_encoder, feeds.iter().any(|feed| feed.frames)),
     ];
-    for (key, value, is_needed) in wants {
+    for (key, value, is_needed) in required_keys {
         if is_needed && value.is_empty() {
             let reason = "is missing: set hf://owner/name, or a folder";
             return Err(recipe.error(&format!("model.{key}"), reason));
@@ -127,19 +127,23 @@ pub(super) fn settings(recipe: &mut Recipe) -> Result<Settings> {
     Ok((data, model, feeds))
 }
 
-/// Returns an error if the starting run was trained with other frozen models.
+/// Returns an error if the run in `[start]` was trained with other frozen models.
 fn check_start(study: &AvformerStudy, recipe: &Recipe) -> Result<()> {
     let Some(start) = recipe.start() else { return Ok(()) };
-    let before = AvformerRunConfig::read(&start.run)?;
+    let start_config = AvformerRunConfig::read(&start.run)?;
     let asr_model = study.asr_model().weights_sha256()?;
     let pairs = [
-        ("ASR model", &before.asr_model_sha256, asr_model.as_str()),
-        ("image encoder", &before.image_encoder_sha256, study.encoder_sha256()),
-        ("image preprocessing", &before.image_encoder_inputs_sha256, study.encoder_inputs_sha256()),
+        ("ASR model", &start_config.asr_model_sha256, asr_model.as_str()),
+        ("image encoder", &start_config.image_encoder_sha256, study.encoder_sha256()),
+        (
+            "image preprocessing",
+            &start_config.image_encoder_inputs_sha256,
+            study.encoder_inputs_sha256(),
+        ),
     ];
-    for (model, theirs, own) in pairs {
+    for (model, start_sha256, own_sha256) in pairs {
         // The hash of an image encoder is empty for a run without frames.
-        if theirs != own && !theirs.is_empty() && !own.is_empty() {
+        if start_sha256 != own_sha256 && !start_sha256.is_empty() && !own_sha256.is_empty() {
             let reason = format!(
                 "names {}, which was trained with another {model}; use the same for both",
                 start.run.display()
@@ -164,8 +168,9 @@ fn finish(
     }
     // Parameters trained by the run in `[start]` count too.
     if let Some(start) = recipe.start() {
-        let all = study.trainable(Vec::new())?;
-        trained_parameters.extend(all.into_iter().filter(|(name, _)| start.loads_parameter(name)));
+        let all_parameters = study.trainable(Vec::new())?;
+        trained_parameters
+            .extend(all_parameters.into_iter().filter(|(name, _)| start.loads_parameter(name)));
     }
     let model = study.model();
     let run_config = AvformerRunConfig {

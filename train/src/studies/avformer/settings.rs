@@ -8,18 +8,18 @@ use engram_models::avformer::{AvformerConfig, ProjectionConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Number of views of each name's image in validation and test.
+/// The number of views of each name's image in validation and test.
 pub const EVALUATED_VIEWS: usize = 8;
 /// The default of `state_cache_gb`.
 const STATE_CACHE_GB: f64 = 8.0;
 /// The default of `distillation`. At this weight, rehearsal keeps the accuracy of Whisper tiny.en
 /// on clean speech (docs/avformer.md).
 const DISTILLATION: f64 = 40.0;
-/// Maximum edge of a view, in pixels.
+/// The maximum edge of a view, in pixels.
 const MAX_VIEW_SIZE: usize = 1024;
-/// Maximum number of clips, and of names, in the embedded world.
+/// The maximum number of clips, and of names, in the embedded world.
 const MAX_CLIPS: usize = 1_000_000;
-/// Maximum number of views of a name.
+/// The maximum number of views of a name.
 const MAX_VIEWS: usize = 1_000;
 
 /// `[data]`: speech clips with their frames.
@@ -151,10 +151,13 @@ impl AvformerData {
         }
         if self.is_world() && !(self.validation.is_empty() && self.test.is_empty()) {
             let key = if self.test.is_empty() { "validation" } else { "test" };
-            return Some((key, "is set, but `data.train` is empty".into()));
+            return Some((key, "is set, but `data.train` is empty; set both, or neither".into()));
         }
         if !(self.max_seconds > 0.0 && self.max_seconds.is_finite()) {
-            return Some(("max_seconds", format!("{} is not a valid length", self.max_seconds)));
+            return Some((
+                "max_seconds",
+                format!("is {}; must be a finite number above 0", self.max_seconds),
+            ));
         }
         if !(0.0..=MAX_SILENCE_SECONDS).contains(&self.silence_seconds) {
             let reason = format!(
@@ -166,11 +169,11 @@ impl AvformerData {
         if !(self.state_cache_gb >= 0.0 && self.state_cache_gb.is_finite()) {
             return Some((
                 "state_cache_gb",
-                format!("{} is not a valid size", self.state_cache_gb),
+                format!("is {}; must be a finite number, 0 or above", self.state_cache_gb),
             ));
         }
-        let is_speed = |speed: &&f64| !(0.5..=2.0).contains(*speed);
-        if let Some(speed) = self.rehearsal_speeds.iter().find(is_speed) {
+        let is_invalid = |speed: &&f64| !(0.5..=2.0).contains(*speed);
+        if let Some(speed) = self.rehearsal_speeds.iter().find(is_invalid) {
             return Some(("rehearsal_speeds", format!("{speed} is not between 0.5 and 2")));
         }
         if self.rehearsal_speeds.is_empty() {
@@ -179,8 +182,8 @@ impl AvformerData {
         if !is_range(self.test_snr_db) {
             return Some(("test_snr_db", range_error()));
         }
-        if let Some(ratio) = self.sweep_snr_db.iter().find(|ratio| !is_range([**ratio; 2])) {
-            let reason = format!("{ratio} is not from -{MAX_SNR_DB} to {MAX_SNR_DB} dB");
+        if let Some(snr_db) = self.sweep_snr_db.iter().find(|snr_db| !is_range([**snr_db; 2])) {
+            let reason = format!("{snr_db} is not from -{MAX_SNR_DB} to {MAX_SNR_DB} dB");
             return Some(("sweep_snr_db", reason));
         }
         if self.is_world() && (self.noise.is_empty() || self.test_noise.is_empty()) {
@@ -194,18 +197,19 @@ impl AvformerData {
             ("views", self.views, MAX_VIEWS),
             ("view_size", self.view_size as usize, MAX_VIEW_SIZE),
         ];
-        let is_wrong = |(_, count, max): &&(_, usize, usize)| !(1..=*max).contains(count);
-        let wrong = counts.iter().find(is_wrong).filter(|_| self.is_world());
-        if let Some((key, count, max)) = wrong {
+        let is_invalid = |(_, count, max): &&(_, usize, usize)| !(1..=*max).contains(count);
+        let invalid = counts.iter().find(is_invalid).filter(|_| self.is_world());
+        if let Some((key, count, max)) = invalid {
             return Some((*key, format!("is {count}; must be from 1 to {max}")));
         }
         if self.frames > MAX_FRAMES {
-            return Some(("frames", format!("are more than {MAX_FRAMES}")));
+            return Some(("frames", format!("are {}; must be at most {MAX_FRAMES}", self.frames)));
         }
         if self.is_world() && self.frames > self.views.min(EVALUATED_VIEWS) {
             let max = self.views.min(EVALUATED_VIEWS);
             let reason = format!(
-                "exceed the number of views: {max} (data.views in training, {EVALUATED_VIEWS} in the test)"
+                "exceed the number of views: {max} (data.views in training, {EVALUATED_VIEWS} in \
+                 the test)"
             );
             return Some(("frames", reason));
         }
@@ -251,9 +255,9 @@ impl AvformerModel {
     /// The first invalid key, with the reason.
     pub fn first_invalid_key(&self) -> Option<(&'static str, String)> {
         let adapters = self.adapters.validate().err().map(|error| ("adapters.bottleneck", error));
-        let wrong =
+        let invalid =
             adapters.or_else(|| Some(("projection.init_std", self.projection.validate().err()?)));
-        wrong.map(|(key, error)| (key, format!("is invalid: {error}")))
+        invalid.map(|(key, error)| (key, format!("is invalid: {error}")))
     }
 }
 
@@ -306,21 +310,25 @@ impl AvformerFeed {
 
     /// The first invalid key, with the reason.
     pub fn first_invalid_key(&self, data: &AvformerData) -> Option<(&'static str, String)> {
-        let shares = [
+        let fractions = [
             ("mismatched", self.mismatched),
             ("rehearsal", self.rehearsal),
             ("share", self.share),
             ("clean", self.clean),
             ("masked", self.masked),
         ];
-        if let Some((key, share)) = shares.iter().find(|(_, share)| !(0.0..=1.0).contains(share)) {
-            return Some((key, format!("{share} is not between 0 and 1")));
+        if let Some((key, value)) = fractions.iter().find(|(_, value)| !(0.0..=1.0).contains(value))
+        {
+            return Some((key, format!("{value} is not between 0 and 1")));
         }
         if self.share == 0.0 {
-            return Some(("share", "leaves no clip".into()));
+            return Some(("share", "leaves no clip; must be above 0".into()));
         }
         if !(self.distillation >= 0.0 && self.distillation.is_finite()) {
-            return Some(("distillation", format!("{} is not a valid weight", self.distillation)));
+            return Some((
+                "distillation",
+                format!("is {}; must be a finite number, 0 or above", self.distillation),
+            ));
         }
         if self.rehearsal > 0.0 && data.rehearsal.is_empty() {
             return Some(("rehearsal", "needs the manifest `data.rehearsal`".into()));
@@ -342,10 +350,12 @@ fn is_default_size(gigabytes: &f64) -> bool {
     *gigabytes == STATE_CACHE_GB
 }
 
+/// Whether these are the lowest and the highest ratio of a valid range, in dB.
 fn is_range([low, high]: [f32; 2]) -> bool {
     low <= high && low >= -MAX_SNR_DB && high <= MAX_SNR_DB
 }
 
+/// The reason for an invalid range of ratios.
 fn range_error() -> String {
     format!("needs the lowest and the highest ratio, from -{MAX_SNR_DB} to {MAX_SNR_DB} dB")
 }

@@ -38,7 +38,7 @@ use crate::study::{
 
 /// The normaliser of all texts: ASR models differ in case and punctuation.
 pub(crate) const NORMALISER: Normaliser = Normaliser::WhisperEnglish;
-/// Maximum number of random draws to find a clip with another topic.
+/// The maximum number of random draws to find a clip with another topic.
 const MAX_DRAWS: usize = 16;
 
 /// A frozen ASR model with trainable adapters and visual tokens.
@@ -65,23 +65,25 @@ pub struct AvformerStudy {
 /// One clip of a batch, with its random choices.
 #[derive(Debug, Clone, Copy)]
 pub struct DrawnExample {
-    /// Its index among the phase's clips, or among the rehearsal clips.
+    /// The index among the phase's clips, or among the rehearsal clips.
     clip: usize,
+    /// Whether the clip is a rehearsal clip.
     is_rehearsal: bool,
     /// The index of the clip whose frames are shown.
     frames_of: usize,
+    /// The seed that selects the frames.
     seed: u64,
 }
 
 impl DrawnExample {
-    /// Its index among the phase's clips, or among the rehearsal clips.
+    /// The index among the phase's clips, or among the rehearsal clips.
     pub(super) fn clip(&self) -> usize {
         self.clip
     }
 }
 
 impl AvformerStudy {
-    /// Creates the study from a recipe's settings: reads the data and encodes all images.
+    /// The study of a recipe's settings. Reads the data and encodes all images.
     ///
     /// # Errors
     /// Errors of reading the data and the frozen models, and of an image that does not decode.
@@ -101,7 +103,7 @@ impl AvformerStudy {
         // usable frames are then skipped in all configurations of a grid.
         let searches_frames = shows_frames || data.on_error == OnError::Skip;
         let [searched_frames, frames] =
-            [searches_frames, shows_frames].map(|wanted| if wanted { data.frames } else { 0 });
+            [searches_frames, shows_frames].map(|is_used| if is_used { data.frames } else { 0 });
         if data.max_seconds > asr_model.max_seconds() {
             let (seconds, max) = (data.max_seconds, asr_model.max_seconds());
             return Err(
@@ -123,9 +125,10 @@ impl AvformerStudy {
             }
             let mut progress = Progress::new(quiet, "images", 0, corpus.num_images() as u64);
             let mut store = EmbeddingStore::open(&data.cache, &encoder)?;
-            let (encoded, broken) = Gallery::of(&corpus, &encoder, &mut store, &mut progress)?;
+            let (embedded_images, broken) =
+                Gallery::of(&corpus, &encoder, &mut store, &mut progress)?;
             corpus.skip_broken_images(broken)?;
-            gallery = Some(encoded);
+            gallery = Some(embedded_images);
             encoder_sha256 = encoder.sha256().to_string();
             encoder_inputs_sha256 = encoder.inputs_sha256().to_string();
         } else if searched_frames > 0 {
@@ -164,8 +167,8 @@ impl AvformerStudy {
     }
 
     /// A progress bar over `clips` clips; hidden if the run is quiet.
-    pub(super) fn progress(&self, what: &str, clips: usize) -> Progress {
-        Progress::new(self.quiet, what, 0, clips as u64)
+    pub(super) fn progress(&self, label: &str, clips: usize) -> Progress {
+        Progress::new(self.quiet, label, 0, clips as u64)
     }
 
     /// The `[data]` settings.
@@ -223,7 +226,7 @@ impl AvformerStudy {
     /// Loads trained parameters from a file into the frozen ASR model.
     ///
     /// # Errors
-    /// The file cannot be read, belongs to another model, or has values that are not finite.
+    /// If the file cannot be read, belongs to another model, or has values that are not finite.
     pub fn load(&self, weights: &Path) -> StudyResult<Avformer> {
         let config = self.model.avformer();
         Ok(open_avformer(self.frozen_model.clone(), &config, self.image_width(), weights)?)
@@ -239,9 +242,12 @@ impl AvformerStudy {
         self.avformer(&builder)?;
         let parameters = builder.finish()?;
         let sizes = parameters.trainable();
-        Ok(sizes.map(|one| (one.name().to_string(), one.tensor().elem_count())).collect())
+        Ok(sizes
+            .map(|parameter| (parameter.name().to_string(), parameter.tensor().elem_count()))
+            .collect())
     }
 
+    /// Builds the frozen ASR model with adapters and projection.
     fn avformer(&self, builder: &ParameterBuilder) -> StudyResult<Avformer> {
         let (frozen_model, config) = (self.frozen_model.clone(), self.model.avformer());
         Ok(Avformer::new(frozen_model, &config, self.image_width(), builder)?)
@@ -265,6 +271,7 @@ impl AvformerStudy {
         Ok(Some(to_host(&self.embed(&clips)?.states.mean(0)?)?))
     }
 
+    /// The embedded clip of a drawn example.
     fn embedded_clip(&self, drawn: &DrawnExample) -> &Embedded {
         if drawn.is_rehearsal { &self.rehearsal[drawn.clip] } else { &self.clips()[drawn.clip] }
     }
@@ -295,10 +302,10 @@ impl Study for AvformerStudy {
     fn build(&self, builder: &ParameterBuilder) -> StudyResult<Self::Model> {
         let avformer = self.avformer(builder)?;
         let parameters = builder.finish()?;
-        if let (Some(first), Some(bias)) =
+        if let (Some(initial_bias), Some(bias)) =
             (self.projection_bias()?, parameters.get("projection.bias"))
         {
-            bias.update(&mut |values| values.copy_from_slice(&first))?;
+            bias.update(&mut |values| values.copy_from_slice(&initial_bias))?;
         }
         Ok(avformer)
     }
@@ -308,25 +315,25 @@ impl Study for AvformerStudy {
     }
 
     fn batches(&self, phase: &Phase, rng: &mut ChaCha8Rng) -> StudyResult<Vec<Vec<DrawnExample>>> {
-        let (feed, all) = (&self.feeds[phase.index], self.clips());
-        let mut clips: Vec<usize> = (0..all.len()).collect();
-        clips.shuffle(rng);
+        let (feed, clips) = (&self.feeds[phase.index], self.clips());
+        let mut order: Vec<usize> = (0..clips.len()).collect();
+        order.shuffle(rng);
         let draw = |clip: usize| {
             let is_rehearsal = rng.random_bool(feed.rehearsal);
-            let rehearsed = rng.random_range(0..self.rehearsal.len().max(1));
-            let is_mismatched = rng.random_bool(feed.mismatched) && !all[clip].masked;
-            let others: Vec<usize> =
-                (0..MAX_DRAWS).map(|_| rng.random_range(0..all.len())).collect();
-            let shows_other = |other: &usize| all[*other].topic != all[clip].topic;
-            let other = others.into_iter().find(shows_other).unwrap_or(clip);
+            let rehearsal_clip = rng.random_range(0..self.rehearsal.len().max(1));
+            let is_mismatched = rng.random_bool(feed.mismatched) && !clips[clip].masked;
+            let other_clips: Vec<usize> =
+                (0..MAX_DRAWS).map(|_| rng.random_range(0..clips.len())).collect();
+            let has_other_topic = |drawn: &usize| clips[*drawn].topic != clips[clip].topic;
+            let other_clip = other_clips.into_iter().find(has_other_topic).unwrap_or(clip);
             DrawnExample {
-                clip: if is_rehearsal { rehearsed } else { clip },
+                clip: if is_rehearsal { rehearsal_clip } else { clip },
                 is_rehearsal,
-                frames_of: if is_rehearsal || is_mismatched { other } else { clip },
+                frames_of: if is_rehearsal || is_mismatched { other_clip } else { clip },
                 seed: rng.random(),
             }
         };
-        let drawn: Vec<DrawnExample> = clips.into_iter().map(draw).collect();
+        let drawn: Vec<DrawnExample> = order.into_iter().map(draw).collect();
         let size = self.batch.examples.max(1).min(drawn.len());
         Ok(drawn.chunks_exact(size).map(<[_]>::to_vec).collect())
     }
@@ -357,7 +364,7 @@ impl Study for AvformerStudy {
         };
         let texts: Vec<Vec<u32>> = batch_clips.iter().map(|clip| clip.tokens.clone()).collect();
         let losses = self.frozen_model.text_losses(&audio, &texts, &mode)?;
-        // With CTC, a clip that is too short for its text has an infinite loss, so it is left out.
+        // With CTC, a clip that is too short for its text has an infinite loss, so it is excluded.
         let feasible: Vec<u32> = match &self.frozen_model {
             FrozenAsrModel::Whisper { .. } => (0..batch.len() as u32).collect(),
             FrozenAsrModel::Conformer(_) => (0..batch.len() as u32)
@@ -366,14 +373,16 @@ impl Study for AvformerStudy {
         };
         let mut loss = match feasible.len() {
             0 => (audio.states.sum_all()? * 0.0)?,
-            all if all == batch.len() => losses.mean_all()?,
+            count if count == batch.len() => losses.mean_all()?,
             _ => losses
                 .index_select(&Tensor::new(feasible.as_slice(), losses.device())?, 0)?
                 .mean_all()?,
         };
         let mut parts = Vec::new();
-        if let Some((more, distance)) = self.distance_loss(&batch_clips, &audio, feed)? {
-            loss = (loss + more)?;
+        if let Some((distillation_loss, distance)) =
+            self.distance_loss(&batch_clips, &audio, feed)?
+        {
+            loss = (loss + distillation_loss)?;
             parts.push(("state_distance".into(), distance));
         }
         let too_short = 1.0 - feasible.len() as f64 / batch.len() as f64;
@@ -390,16 +399,21 @@ impl Study for AvformerStudy {
     ) -> StudyResult<Evaluation> {
         let references: Vec<&str> = self.validation.iter().map(|clip| clip.text.as_str()).collect();
         let references = NORMALISER.normalise_all(&references);
-        let (shown, names) = if self.feeds[context.phase.index].frames {
+        let (visual_inputs, names) = if self.feeds[context.phase.index].frames {
             (&[VisualInput::Right, VisualInput::Nothing][..], &["wer", "wer_without_frames"][..])
         } else {
             (&[VisualInput::Nothing][..], &["wer"][..])
         };
         let mut metrics = Vec::new();
         // A progress bar would interrupt the trainer's.
-        let mut hidden = Progress::new(true, "", 0, 0);
-        let hypotheses =
-            self.transcribe(avformer, &self.validation, shown, &mut hidden, context.stop)?;
+        let mut no_progress = Progress::new(true, "", 0, 0);
+        let hypotheses = self.transcribe(
+            avformer,
+            &self.validation,
+            visual_inputs,
+            &mut no_progress,
+            context.stop,
+        )?;
         for (name, hypotheses) in names.iter().zip(hypotheses) {
             let hypotheses = NORMALISER.normalise_all(&hypotheses);
             metrics.push((
@@ -428,13 +442,13 @@ impl Study for AvformerStudy {
     }
 
     fn card(&self) -> Vec<(String, String)> {
-        let from = if self.data.is_world() {
+        let source = if self.data.is_world() {
             format!("{} of the embedded world, in noise", counted(self.data.names, "name"))
         } else {
             self.data.train.clone()
         };
         vec![
-            ("Trained on".into(), from),
+            ("Trained on".into(), source),
             ("Skipped clips".into(), self.corpus.skipped().len().to_string()),
             ("Frozen ASR model".into(), self.model.asr_model.clone()),
             ("Frozen image encoder".into(), self.model.image_encoder.clone()),

@@ -5,12 +5,12 @@ use engram_eval::result::Measure;
 use std::fmt;
 use std::path::Path;
 
-use super::evaluate::{AtRatio, RescuedWord, TEST};
+use super::evaluate::{MetricsAtRatio, RescuedWord, TEST};
 use super::run::AvformerSummary;
 use crate::registry::{LinePlot, footer, format_measure};
 
 /// The WER of one system at a signal-to-noise ratio.
-type SystemWer = fn(&AtRatio) -> &Measure;
+type SystemWer = fn(&MetricsAtRatio) -> &Measure;
 
 impl AvformerSummary {
     /// The results as a text table.
@@ -20,22 +20,22 @@ impl AvformerSummary {
             "utterances", "system", "n", "WER"
         )];
         let test = &self.test;
-        for one in &test.systems {
-            let (n, wer) = (one.wer.n, format_measure(&one.wer));
-            let (utterances, system) = (&one.utterances, &one.system);
+        for metrics in &test.systems {
+            let (n, wer) = (metrics.wer.n, format_measure(&metrics.wer));
+            let (utterances, system) = (&metrics.utterances, &metrics.system);
             lines.push(format!(
                 "{utterances:<14} {system:<12} {n:>6}  {wer:<26} {}",
-                one.counts.insertions
+                metrics.counts.insertions
             ));
         }
-        for one in &test.differences {
-            let [a, b] = &one.systems;
-            let difference = format_measure(&one.comparison.difference);
-            lines.push(format!("{}: WER({a}) − WER({b}) = {difference}", one.utterances));
+        for pair in &test.differences {
+            let [a, b] = &pair.systems;
+            let difference = format_measure(&pair.comparison.difference);
+            lines.push(format!("{}: WER({a}) − WER({b}) = {difference}", pair.utterances));
         }
         if let Some([rescued, lost]) = test.rescued {
             lines.push(format!("words that the right frames correct: {rescued}, break: {lost}"));
-            lines.extend(test.rescued_words.iter().map(|one| format!("  {}", one)));
+            lines.extend(test.rescued_words.iter().map(|word| format!("  {word}")));
         }
         if let Some(fraction) = &test.shown_name_inserted {
             let fraction = format_measure(fraction);
@@ -43,20 +43,21 @@ impl AvformerSummary {
                 "clean clips transcribed with the name in the wrong frames: {fraction}"
             ));
         }
-        for one in &test.sweep {
-            let snr = one.snr_db.map_or("clean".to_string(), |snr| format!("{snr} dB"));
+        for at_ratio in &test.sweep {
+            let snr = at_ratio.snr_db.map_or("clean".to_string(), |snr| format!("{snr} dB"));
             let [without, right, wrong] =
-                [&one.no_frames, &one.right_frames, &one.wrong_frames].map(format_measure);
-            let n = one.no_frames.n;
+                [&at_ratio.no_frames, &at_ratio.right_frames, &at_ratio.wrong_frames]
+                    .map(format_measure);
+            let n = at_ratio.no_frames.n;
             lines.push(format!(
                 "{snr:>8}: without frames {without}, right {right}, wrong {wrong} ({})",
                 counted(n, "clip")
             ));
         }
-        let [trained, all] = self.parameters;
+        let [trained, frozen] = self.parameters;
         lines.push(format!(
-            "{trained} trainable parameters, {all} frozen and unchanged ({:.2} % trainable)",
-            100.0 * trained as f64 / (trained + all).max(1) as f64
+            "{trained} trainable parameters, {frozen} frozen and unchanged ({:.2} % trainable)",
+            100.0 * trained as f64 / (trained + frozen).max(1) as f64
         ));
         let steps = counted(self.steps, "step");
         lines.extend(footer(&steps, self.seed, &self.recipe_hash, &self.check_failures));
@@ -66,17 +67,18 @@ impl AvformerSummary {
     /// The WER against the signal-to-noise ratio. Empty if the run measured fewer than two ratios.
     pub(super) fn plots(&self) -> Vec<LinePlot> {
         let sweep = &self.test.sweep;
-        if sweep.iter().filter(|one| one.snr_db.is_some()).count() < 2 {
+        if sweep.iter().filter(|at_ratio| at_ratio.snr_db.is_some()).count() < 2 {
             return Vec::new();
         }
         let lines: [(&str, SystemWer); 3] = [
-            ("without frames", |one| &one.no_frames),
-            ("right frames", |one| &one.right_frames),
-            ("wrong frames", |one| &one.wrong_frames),
+            ("without frames", |at_ratio| &at_ratio.no_frames),
+            ("right frames", |at_ratio| &at_ratio.right_frames),
+            ("wrong frames", |at_ratio| &at_ratio.wrong_frames),
         ];
-        let lines = lines.map(|(name, of)| {
-            let noisy =
-                sweep.iter().filter_map(|one| Some((f64::from(one.snr_db?), of(one).clone())));
+        let lines = lines.map(|(name, wer_of)| {
+            let noisy = sweep.iter().filter_map(|at_ratio| {
+                Some((f64::from(at_ratio.snr_db?), wer_of(at_ratio).clone()))
+            });
             let mut points: Vec<(f64, Measure)> = noisy.collect();
             points.sort_by(|a, b| a.0.total_cmp(&b.0));
             (name, points)

@@ -29,7 +29,8 @@ pub struct StepTimes {
     pub images: Vec<f64>,
 }
 
-/// Times the forward and backward passes of `rounds` steps with frames.
+/// Times the forward and backward passes of `rounds` steps with frames, after one warm-up step.
+/// `report` receives the number of timed steps.
 ///
 /// # Errors
 /// As [`AvformerStudy::new`].
@@ -80,16 +81,16 @@ pub fn step_times(
         let prepare = |(image, name): &(DecodedImage, PathBuf)| encoder.prepare_image(image, name);
         let prepared: Vec<Prepared> = images.par_iter().map(prepare).collect::<Result<_, _>>()?;
         encoder.encode(&prepared.iter().collect::<Vec<_>>())?;
-        let both = started.elapsed().as_secs_f64();
+        let frozen_parts = started.elapsed().as_secs_f64();
         let started = Instant::now();
         study.loss(&avformer, batch, &context)?.loss.backward()?;
         let cached = started.elapsed().as_secs_f64();
         // The first step is a warm-up.
         if round > 0 {
             times.cached.push(cached);
-            times.uncached.push(cached + both);
+            times.uncached.push(cached + frozen_parts);
             times.audio.push(audio);
-            times.images.push(both - audio);
+            times.images.push(frozen_parts - audio);
             report(round);
         }
     }

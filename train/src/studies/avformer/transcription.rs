@@ -25,16 +25,16 @@ pub(super) const CLIPS_PER_PASS: usize = 16;
 
 /// A clip as input of the first encoder block.
 pub(super) struct Embedded {
-    /// Its index among the corpus's training clips, or among the rehearsal clips.
+    /// The index among the corpus's training clips, or among the rehearsal clips.
     pub(super) index: usize,
-    /// Its input states of the first encoder block, `[T, D]`; `None` if they are computed in each
+    /// The input states of the first encoder block, `[T, D]`; `None` if they are computed in each
     /// step.
     pub(super) states: Option<Tensor>,
     /// The frozen encoder's output states, `[T, D]`; `None` if the loss does not need them.
     pub(super) frozen: Option<Tensor>,
-    /// The token ids of its text.
+    /// The token ids of the text.
     pub(super) tokens: Vec<u32>,
-    /// The indices of its frames.
+    /// The indices of the frames.
     pub(super) frames: Vec<usize>,
     /// The topic of the clip: clips with the same topic have frames of the same subject.
     pub(super) topic: String,
@@ -45,7 +45,7 @@ pub(super) struct Embedded {
 /// The visual input of a clip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum VisualInput {
-    /// Its own frames.
+    /// The clip's own frames.
     Right,
     /// Frames of another clip.
     Wrong,
@@ -64,32 +64,32 @@ impl AvformerStudy {
         &self,
         avformer: &Avformer,
         clips: &[ClipWithFrames],
-        shown: &[VisualInput],
+        inputs: &[VisualInput],
         progress: &mut Progress,
         stop: &Stop,
     ) -> StudyResult<Vec<Vec<String>>> {
-        let mut texts = vec![Vec::with_capacity(clips.len()); shown.len()];
+        let mut texts = vec![Vec::with_capacity(clips.len()); inputs.len()];
         let indices: Vec<usize> = (0..clips.len()).collect();
         for indices in indices.chunks(CLIPS_PER_PASS) {
             stop.check()?;
             let batch = &clips[indices[0]..indices[0] + indices.len()];
             let embedded = self.embed(batch)?;
             let samples: Vec<usize> = batch.iter().map(|clip| clip.samples.len()).collect();
-            for (shown, texts) in shown.iter().zip(&mut texts) {
+            for (input, texts) in inputs.iter().zip(&mut texts) {
                 let (mut frames, mut counts) = (Vec::new(), vec![0; batch.len()]);
                 for (index, count) in indices.iter().zip(&mut counts) {
-                    let clip = match shown {
+                    let clip = match input {
                         VisualInput::Right | VisualInput::Zero => Some(&clips[*index]),
-                        VisualInput::Wrong => other(clips, *index),
+                        VisualInput::Wrong => clip_with_other_topic(clips, *index),
                         VisualInput::Nothing => None,
                     };
-                    let before = frames.len();
-                    let all = clip.map_or(&[][..], |clip| clip.frames.as_slice());
-                    frames.extend(sample_evenly(all, self.data().frames));
-                    *count = frames.len() - before;
+                    let num_before = frames.len();
+                    let frames_of_clip = clip.map_or(&[][..], |clip| clip.frames.as_slice());
+                    frames.extend(sample_evenly(frames_of_clip, self.data().frames));
+                    *count = frames.len() - num_before;
                 }
                 let mut embeddings = self.embeddings(&frames)?;
-                if *shown == VisualInput::Zero {
+                if *input == VisualInput::Zero {
                     embeddings = embeddings.zeros_like()?;
                 }
                 let visual = VisualTokens { embeddings: &embeddings, counts: &counts };
@@ -118,13 +118,13 @@ impl AvformerStudy {
 
     /// Computes the input states of the first encoder block, `[T, D]` for each clip.
     fn states_of_each(&self, clips: &[ClipWithFrames]) -> StudyResult<Vec<Tensor>> {
-        let mut all = Vec::with_capacity(clips.len());
+        let mut states = Vec::with_capacity(clips.len());
         for clips in clips.chunks(CLIPS_PER_PASS) {
             let embedded = self.embed(clips)?;
             let lengths = embedded.lengths.clone();
-            all.extend(first_states(&embedded, &lengths)?);
+            states.extend(first_states(&embedded, &lengths)?);
         }
-        Ok(all)
+        Ok(states)
     }
 
     /// Computes the input states of clips. `indices` has the index of each clip.
@@ -133,60 +133,63 @@ impl AvformerStudy {
         clips: &[ClipWithFrames],
         indices: &[usize],
     ) -> StudyResult<Vec<Embedded>> {
-        let all = clips.iter().zip(indices).zip(self.states_of_each(clips)?);
-        all.map(|((clip, index), states)| {
-            let embedded = self.without_states(clip, *index)?;
-            Ok(Embedded { states: Some(states), ..embedded })
-        })
-        .collect()
+        let with_states = clips.iter().zip(indices).zip(self.states_of_each(clips)?);
+        with_states
+            .map(|((clip, index), states)| {
+                let embedded = self.without_states(clip, *index)?;
+                Ok(Embedded { states: Some(states), ..embedded })
+            })
+            .collect()
     }
 
     /// Prepares the clips of a phase. Clips are embedded in the first phase that uses them, and
     /// dropped after the last such phase.
     pub(super) fn prepare_phase(&mut self, phase: usize) -> StudyResult<()> {
         let feeds = self.feeds();
-        let first = |phase: usize| {
-            let alike = |earlier: &usize| feeds[*earlier].has_same_audio(&feeds[phase]);
-            (0..phase).find(alike).unwrap_or(phase)
+        let first_with_same_audio = |phase: usize| {
+            let is_same = |earlier: &usize| feeds[*earlier].has_same_audio(&feeds[phase]);
+            (0..phase).find(is_same).unwrap_or(phase)
         };
-        let needed: BTreeSet<usize> = (phase..feeds.len()).map(first).collect();
-        let first = first(phase);
+        let needed: BTreeSet<usize> = (phase..feeds.len()).map(first_with_same_audio).collect();
+        let first_phase = first_with_same_audio(phase);
         self.embedded.retain(|first_phase, _| needed.contains(first_phase));
-        self.phase = first;
+        self.phase = first_phase;
         if self.embedded.contains_key(&self.phase) {
             return Ok(());
         }
         let feed = &self.feeds()[phase];
-        let all = self.corpus().training_len();
-        let mut indices: Vec<usize> = (0..all).collect();
+        let num_clips = self.corpus().training_len();
+        let mut indices: Vec<usize> = (0..num_clips).collect();
         // The same subset of clips in each epoch, phase and run.
         indices.shuffle(&mut ChaCha8Rng::seed_from_u64(self.data().world_seed));
-        indices.truncate(((all as f64 * feed.share).round() as usize).clamp(1, all));
+        indices.truncate(((num_clips as f64 * feed.share).round() as usize).clamp(1, num_clips));
         indices.sort_unstable();
         let (mut embedded, mut bytes) = (Vec::with_capacity(indices.len()), 0.0);
         let mut progress = self.progress("clips", indices.len());
         for indices in indices.chunks(16 * CLIPS_PER_PASS) {
             if bytes >= self.data().state_cache_gb * 1e9 {
-                let clips =
-                    indices.par_iter().map(|index| self.corpus().without_audio(*index, feed));
+                let clips = indices
+                    .par_iter()
+                    .map(|index| self.corpus().training_without_audio(*index, feed));
                 for (clip, index) in clips.collect::<Result<Vec<_>, _>>()?.iter().zip(indices) {
                     embedded.push(self.without_states(clip, *index)?);
                 }
             } else {
                 let clips = indices.par_iter().map(|index| self.corpus().training(*index, feed));
                 let clips = clips.collect::<Result<Vec<_>, _>>()?;
-                let first = embedded.len();
+                let num_before = embedded.len();
                 embedded.extend(self.embed_all(&clips, indices)?);
-                let states = embedded[first..].iter().filter_map(|clip| clip.states.as_ref());
+                let states = embedded[num_before..].iter().filter_map(|clip| clip.states.as_ref());
                 bytes += states.map(|states| 4.0 * states.elem_count() as f64).sum::<f64>();
             }
             progress.count(embedded.len() as u64);
         }
         let uncached = embedded.iter().filter(|clip| clip.states.is_none()).count();
         if uncached > 0 {
-            let (all, limit) = (embedded.len(), self.data().state_cache_gb);
-            progress.note(&format!(
-                "{uncached} of {all} are embedded in each step: data.state_cache_gb = {limit} is full"
+            let (num_clips, limit) = (embedded.len(), self.data().state_cache_gb);
+            progress.print_unless_quiet(&format!(
+                "{uncached} of {num_clips} clips are embedded in each step: data.state_cache_gb = \
+                 {limit} is full"
             ));
         }
         drop(progress);
@@ -233,18 +236,21 @@ impl AvformerStudy {
 
 /// The first `counts` states of each clip, `[T, D]`.
 pub(super) fn first_states(audio: &AudioStates, counts: &[usize]) -> StudyResult<Vec<Tensor>> {
-    let (mut each, mut start) = (Vec::with_capacity(counts.len()), 0);
+    let (mut states, mut start) = (Vec::with_capacity(counts.len()), 0);
     for (count, length) in counts.iter().zip(&audio.lengths) {
         // A copy, so that the batch can be freed.
-        each.push(audio.states.narrow(0, start, *count)?.detach().force_contiguous()?);
+        states.push(audio.states.narrow(0, start, *count)?.detach().force_contiguous()?);
         start += length;
     }
-    Ok(each)
+    Ok(states)
 }
 
 /// The first clip after a pseudo-random start whose frames show another topic; `None` if all clips
 /// have the same topic.
-pub(super) fn other(clips: &[ClipWithFrames], index: usize) -> Option<&ClipWithFrames> {
+pub(super) fn clip_with_other_topic(
+    clips: &[ClipWithFrames],
+    index: usize,
+) -> Option<&ClipWithFrames> {
     let (step, topic) = (1 + index * 7 % 31, clips[index].topic());
     let mut others = (0..clips.len()).map(|i| &clips[(index + step + i) % clips.len()]);
     others.find(|other| other.topic() != topic)
@@ -255,17 +261,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_other_clip_shows_something_else() {
+    fn the_other_clip_has_another_topic() {
         let clip = |name: usize| ClipWithFrames { name: Some(name), ..ClipWithFrames::default() };
         let clips: Vec<ClipWithFrames> = [0, 0, 0, 1, 0, 2].map(clip).into();
-        for (index, own) in clips.iter().enumerate() {
-            assert_ne!(other(&clips, index).expect("another").name, own.name, "{index}");
+        for (index, clip) in clips.iter().enumerate() {
+            assert_ne!(
+                clip_with_other_topic(&clips, index).expect("another").name,
+                clip.name,
+                "{index}"
+            );
         }
-        assert!((0..3).all(|index| other(&clips[..3], index).is_none()));
+        assert!((0..3).all(|index| clip_with_other_topic(&clips[..3], index).is_none()));
         // Clips from files have the same topic if their texts are equal.
         let with_text =
             |text: &str| ClipWithFrames { text: text.into(), ..ClipWithFrames::default() };
         let clips = [with_text("an owl"), with_text("an owl"), with_text("a fox")];
-        assert_eq!(other(&clips, 0).expect("another").text, "a fox");
+        assert_eq!(clip_with_other_topic(&clips, 0).expect("another").text, "a fox");
     }
 }

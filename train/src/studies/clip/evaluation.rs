@@ -26,10 +26,10 @@ const ACCURACY: MetricInfo = MetricInfo::higher("accuracy", Unit::Fraction);
 #[derive(Debug, Default)]
 pub struct NamePredictions {
     /// For each view, the index of its image and of the nearest name.
-    all: Vec<(usize, usize)>,
+    among_all_names: Vec<(usize, usize)>,
     /// For each view of an image with a spoken name, the index of its image and of the nearest
     /// spoken name.
-    spoken: Vec<(usize, usize)>,
+    among_spoken_names: Vec<(usize, usize)>,
 }
 
 impl NamePredictions {
@@ -45,33 +45,37 @@ impl NamePredictions {
         views: usize,
         stop: &Stop,
     ) -> StudyResult<Self> {
-        let spoken: Vec<u32> = image_set.spoken().iter().map(|index| *index as u32).collect();
-        let spoken_names = if spoken.is_empty() {
+        let spoken_indices: Vec<u32> =
+            image_set.spoken().iter().map(|index| *index as u32).collect();
+        let spoken_names = if spoken_indices.is_empty() {
             None
         } else {
-            let rows = Tensor::new(spoken.as_slice(), &Device::Cpu)?;
+            let rows = Tensor::new(spoken_indices.as_slice(), &Device::Cpu)?;
             Some(names.vectors.index_select(&rows, 0)?)
         };
-        let all: Vec<(usize, usize)> = (0..image_set.len())
+        let views_of_images: Vec<(usize, usize)> = (0..image_set.len())
             .flat_map(|image| (0..views).map(move |view| (image, view)))
             .collect();
         let mut predictions = Self::default();
-        for batch in all.chunks(BATCH_VIEWS) {
+        for batch in views_of_images.chunks(BATCH_VIEWS) {
             stop.check()?;
-            let pixels =
-                batch.par_iter().map(|(image, view)| image_set.evaluated(split, *image, *view));
+            let pixels = batch
+                .par_iter()
+                .map(|(image, view)| image_set.evaluation_view(split, *image, *view));
             let pixels = pixels.collect::<Result<Vec<_>, _>>()?;
             let images = embed(vision, &pixels, &Mode::inference())?;
             let nearest = nearest(&images, &names.vectors)?;
             let image_indices = batch.iter().map(|(image, _)| *image);
             predictions
-                .all
+                .among_all_names
                 .extend(image_indices.zip(nearest.into_iter().map(|name| name as usize)));
             let Some(spoken_names) = &spoken_names else { continue };
             let nearest = self::nearest(&images, spoken_names)?;
             for ((image, _), name) in batch.iter().zip(nearest) {
                 if image_set.spoken().binary_search(image).is_ok() {
-                    predictions.spoken.push((*image, image_set.spoken()[name as usize]));
+                    predictions
+                        .among_spoken_names
+                        .push((*image, image_set.spoken()[name as usize]));
                 }
             }
         }
@@ -81,12 +85,12 @@ impl NamePredictions {
     /// The share of views whose nearest name is the name of their image. Intervals resample whole
     /// images.
     pub fn accuracy(&self) -> Measure {
-        measure(&self.all)
+        measure(&self.among_all_names)
     }
 
     /// The accuracy among spoken names; `None` if no name is spoken.
     pub fn spoken_accuracy(&self) -> Option<Measure> {
-        (!self.spoken.is_empty()).then(|| measure(&self.spoken))
+        (!self.among_spoken_names.is_empty()).then(|| measure(&self.among_spoken_names))
     }
 }
 
@@ -105,6 +109,7 @@ fn nearest(images: &Tensor, names: &Tensor) -> StudyResult<Vec<u32>> {
     Ok(linear(images, names, None)?.argmax(D::Minus1)?.to_vec1()?)
 }
 
+/// The accuracy of pairs of image and predicted name.
 fn measure(predictions: &[(usize, usize)]) -> Measure {
     let correct: Vec<f64> =
         predictions.iter().map(|(image, name)| f64::from(u8::from(image == name))).collect();

@@ -14,11 +14,12 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
 /// The seed of the validation and test views, which are equal in every run.
-const EVALUATED_SEED: u64 = 1;
-/// Mean and standard deviation of each colour channel, which scale pixels to [-1, 1].
-const HALF: [f32; 3] = [0.5; 3];
+const EVALUATION_SEED: u64 = 1;
+/// The mean, and also the standard deviation, of each colour channel. They scale pixels to
+/// [-1, 1].
+const CHANNEL_MEAN_AND_STD: [f32; 3] = [0.5; 3];
 
-/// The training images, each with a distinct name.
+/// Images of the embedded world, each with a distinct name.
 pub struct ImageSet {
     images: Vec<WorldImage>,
     spoken: Vec<usize>,
@@ -36,9 +37,11 @@ impl ImageSet {
         let mut images = images()?;
         if count > 0 {
             // One image from each of `count` equal parts of the list.
-            let all = images.len();
-            let stretch = |number: usize| number * count / all;
-            images.retain(|one| one.number == 0 || stretch(one.number) != stretch(one.number - 1));
+            let total = images.len();
+            let part_of = |number: usize| number * count / total;
+            images.retain(|image| {
+                image.number == 0 || part_of(image.number) != part_of(image.number - 1)
+            });
         }
         let clips = voices()?.into_iter().next().map(|voice| voice.names).unwrap_or_default();
         let is_spoken = |image: &WorldImage| clips.iter().any(|clip| clip.text == image.name);
@@ -48,8 +51,8 @@ impl ImageSet {
             filter: Filter::Bicubic,
             crop: Some((size, size)),
             rescale: 1.0 / 255.0,
-            mean: HALF,
-            std: HALF,
+            mean: CHANNEL_MEAN_AND_STD,
+            std: CHANNEL_MEAN_AND_STD,
         };
         Ok(Self { images, spoken, size, preprocessing })
     }
@@ -73,7 +76,7 @@ impl ImageSet {
     ///
     /// # Errors
     /// [`DataError::OutOfRange`]
-    pub fn training(&self, index: usize, seed: u64) -> Result<Vec<f32>, DataError> {
+    pub fn training_view(&self, index: usize, seed: u64) -> Result<Vec<f32>, DataError> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let augmentation = view_augmentation(self.size);
         self.pixels(augmentation.apply(&self.images[index].image, &mut rng)?)
@@ -83,16 +86,17 @@ impl ImageSet {
     ///
     /// # Errors
     /// [`DataError::OutOfRange`]
-    pub fn evaluated(
+    pub fn evaluation_view(
         &self,
         split: Split,
         index: usize,
         number: usize,
     ) -> Result<Vec<f32>, DataError> {
         let image = &self.images[index];
-        self.pixels(image.view(EVALUATED_SEED, split, number, self.size)?)
+        self.pixels(image.view(EVALUATION_SEED, split, number, self.size)?)
     }
 
+    /// The pixels of a view, preprocessed for the encoder.
     fn pixels(&self, view: RgbImage) -> Result<Vec<f32>, DataError> {
         let (width, height) = view.dimensions();
         let path = Path::new("a view");
@@ -105,7 +109,7 @@ impl ImageSet {
     }
 
     /// The content of `preprocessor_config.json`, in the published form.
-    pub fn processor(&self) -> Value {
+    pub fn preprocessor_config(&self) -> Value {
         json!({
             "image_processor_type": "CLIPImageProcessor",
             "do_convert_rgb": true,
@@ -117,8 +121,8 @@ impl ImageSet {
             "do_rescale": true,
             "rescale_factor": 1.0 / 255.0,
             "do_normalize": true,
-            "image_mean": HALF,
-            "image_std": HALF,
+            "image_mean": CHANNEL_MEAN_AND_STD,
+            "image_std": CHANNEL_MEAN_AND_STD,
         })
     }
 
@@ -135,24 +139,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_distinct_and_138_are_spoken() -> Result<(), DataError> {
-        let all = ImageSet::new(0, 16)?;
-        let names: HashSet<String> = all.names().map(str::to_lowercase).collect();
-        assert_eq!((names.len(), all.len(), all.spoken().len()), (1881, 1881, 138));
-        let few = ImageSet::new(40, 16)?;
-        assert_eq!(few.len(), 40);
+    fn names_are_distinct_138_are_spoken_and_a_subset_has_its_size() -> Result<(), DataError> {
+        let all_images = ImageSet::new(0, 16)?;
+        let names: HashSet<String> = all_images.names().map(str::to_lowercase).collect();
+        assert_eq!((names.len(), all_images.len(), all_images.spoken().len()), (1881, 1881, 138));
+        let subset = ImageSet::new(40, 16)?;
+        assert_eq!(subset.len(), 40);
         Ok(())
     }
 
     #[test]
     fn views_differ_by_split_number_and_seed() -> Result<(), DataError> {
         let images = ImageSet::new(4, 16)?;
-        let validation = images.evaluated(Split::Validation, 1, 0)?;
-        assert_eq!(validation, images.evaluated(Split::Validation, 1, 0)?);
+        let validation = images.evaluation_view(Split::Validation, 1, 0)?;
+        assert_eq!(validation, images.evaluation_view(Split::Validation, 1, 0)?);
         assert_eq!(validation.len(), 3 * 16 * 16);
-        assert_ne!(validation, images.evaluated(Split::Validation, 1, 1)?);
-        assert_ne!(validation, images.evaluated(Split::Test, 1, 0)?);
-        assert_ne!(images.training(1, 5)?, images.training(1, 6)?);
+        assert_ne!(validation, images.evaluation_view(Split::Validation, 1, 1)?);
+        assert_ne!(validation, images.evaluation_view(Split::Test, 1, 0)?);
+        assert_ne!(images.training_view(1, 5)?, images.training_view(1, 6)?);
         Ok(())
     }
 }

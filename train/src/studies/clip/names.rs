@@ -21,7 +21,7 @@ pub struct NameVectors {
     /// Unit vectors `[N, E]`.
     pub vectors: Tensor,
     /// The name of the text encoder that computed the vectors, or `hashed words`.
-    pub from: String,
+    pub source: String,
     /// The SHA-256 of the vectors.
     pub sha256: String,
 }
@@ -33,7 +33,7 @@ impl NameVectors {
     /// # Errors
     /// The errors of [`Encoder::open`]; [`InferError::Encoder`] for a model without a text encoder.
     pub fn new(names: &[&str], text_encoder: &str) -> Result<Self> {
-        let (vectors, width, from) = match text_encoder {
+        let (vectors, width, source) = match text_encoder {
             "" => {
                 let vectors: Vec<f32> = names.iter().flat_map(|name| hashed_words(name)).collect();
                 (vectors, HASHED_WIDTH, "hashed words".to_owned())
@@ -55,7 +55,7 @@ impl NameVectors {
         let sha256 = digest::of_bytes(bytes);
         let vectors = Tensor::from_vec(vectors, (names.len(), width), &Device::Cpu);
         let vectors = vectors.map_err(|error| TrainError::Model(error.into()))?;
-        Ok(Self { vectors, from, sha256 })
+        Ok(Self { vectors, source, sha256 })
     }
 
     /// The width `E`.
@@ -64,16 +64,18 @@ impl NameVectors {
     }
 }
 
-/// Returns a unit vector of a name, without a model. Each word and each character trigram (with
+/// A unit vector of a name, computed without a model. Each word and each character trigram (with
 /// spaces, so that word order counts) has a random vector seeded by its hash. All words together
-/// weigh as much as all trigrams. Names with common words are close; word meanings are unknown.
+/// weigh as much as all trigrams. Names with common words are similar; the meanings of words have
+/// no effect.
 pub(crate) fn hashed_words(name: &str) -> Vec<f32> {
     let name = name.to_lowercase();
     let words: HashSet<String> = name.split_whitespace().map(str::to_owned).collect();
     let padded: Vec<char> = format!(" {name} ").chars().collect();
-    let threes: HashSet<String> = padded.windows(3).map(|three| three.iter().collect()).collect();
+    let trigrams: HashSet<String> =
+        padded.windows(3).map(|trigram| trigram.iter().collect()).collect();
     let mut sum = vec![0.0f64; HASHED_WIDTH];
-    for (kind, features) in [("word", words), ("three", threes)] {
+    for (kind, features) in [("word", words), ("three", trigrams)] {
         let weight = (features.len().max(1) as f64).powf(-0.5);
         let mut features: Vec<String> = features.into_iter().collect();
         // Float sums depend on the order of their terms.
@@ -81,14 +83,14 @@ pub(crate) fn hashed_words(name: &str) -> Vec<f32> {
         for feature in features {
             let hash = Sha256::digest(format!("{kind} {feature}"));
             let mut rng = ChaCha8Rng::from_seed(hash.into());
-            let sign = Uniform::new(-1.0, 1.0).ok();
+            let uniform = Uniform::new(-1.0, 1.0).ok();
             for value in &mut sum {
-                *value += weight * sign.map_or(0.0, |sign| sign.sample(&mut rng));
+                *value += weight * uniform.map_or(0.0, |uniform| uniform.sample(&mut rng));
             }
         }
     }
-    let length = sum.iter().map(|value| value * value).sum::<f64>().sqrt().max(1e-12);
-    sum.into_iter().map(|value| (value / length) as f32).collect()
+    let norm = sum.iter().map(|value| value * value).sum::<f64>().sqrt().max(1e-12);
+    sum.into_iter().map(|value| (value / norm) as f32).collect()
 }
 
 #[cfg(test)]
@@ -96,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_with_common_words_have_similar_vectors() {
+    fn vectors_are_similar_for_common_words_and_distinct_for_all_names() {
         let cosine = |a: &str, b: &str| -> f32 {
             hashed_words(a).iter().zip(hashed_words(b)).map(|(a, b)| a * b).sum()
         };

@@ -26,7 +26,7 @@ use crate::trainer::{RunOptions, RunSummary, train};
 /// The results of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ClipSummary {
-    /// The recipe's hash.
+    /// The SHA-256 of the resolved recipe.
     pub recipe_hash: String,
     /// The seed.
     pub seed: u64,
@@ -115,11 +115,13 @@ fn finish(study: &ClipStudy, recipe: &Recipe, trained: &RunSummary) -> StudyResu
         Ok(path)
     };
     write("config.json", &config)?;
-    let processor = write("preprocessor_config.json", &study.images().processor())?;
-    if Preprocessing::read(&processor)? != *study.images().preprocessing() {
-        return Err(
-            format!("{}: differs from the file used in training", processor.display()).into()
-        );
+    let processor_path = write("preprocessor_config.json", &study.images().preprocessor_config())?;
+    if Preprocessing::read(&processor_path)? != *study.images().preprocessing() {
+        return Err(format!(
+            "{}: differs from the file used in training",
+            processor_path.display()
+        )
+        .into());
     }
     let vision = study.publish(&trained.weights)?;
     let predictions = study.test(&vision)?;

@@ -27,7 +27,7 @@ use crate::study::{
 
 /// The parameter with the logarithm of the logit scale, which is the inverse temperature.
 const LOGIT_SCALE: &str = "logit_scale";
-/// The maximum of that logarithm, as in CLIP: ln 100.
+/// The maximum of [`LOGIT_SCALE`], as in CLIP: ln 100.
 const MAX_LOGIT_SCALE: f32 = 4.605_17;
 
 /// Trains an image encoder on the embedded world.
@@ -50,7 +50,7 @@ pub struct Tower {
 }
 
 impl ClipStudy {
-    /// Creates the study from a recipe's settings, the images and the vectors of their names.
+    /// The study of a recipe's settings, the images and the vectors of their names.
     pub fn new(
         data: ClipData,
         model: ClipModel,
@@ -75,14 +75,17 @@ impl ClipStudy {
     /// encoder.
     ///
     /// # Errors
-    /// The file cannot be read or written, or belongs to another model.
+    /// If the file cannot be read or written, or belongs to another model.
     pub fn publish(&self, path: &Path) -> StudyResult<ClipVision> {
         let source = Arc::new(Weights::open(path)?);
         let frozen = vec![ParameterGroup::all_frozen()];
         let builder = ParameterBuilder::new(0, frozen, &Compute::cpu());
         let vision = ClipVision::new(&self.vision_config(), &builder.with_weights(source))?;
         let parameters = builder.finish()?;
-        weights::save(path, parameters.iter().map(|one| (one.name(), one.tensor())))?;
+        weights::save(
+            path,
+            parameters.iter().map(|parameter| (parameter.name(), parameter.tensor())),
+        )?;
         Ok(vision)
     }
 
@@ -124,10 +127,10 @@ impl Study for ClipStudy {
 
     /// The batches of an epoch: each image once, in a new order and with a new view.
     fn batches(&self, _: &Phase, rng: &mut ChaCha8Rng) -> StudyResult<Vec<Batch>> {
-        let mut drawn: Batch = (0..self.images.len()).map(|image| (image, rng.random())).collect();
-        drawn.shuffle(rng);
+        let mut views: Batch = (0..self.images.len()).map(|image| (image, rng.random())).collect();
+        views.shuffle(rng);
         // An incomplete batch is dropped: the best temperature depends on the batch size.
-        Ok(drawn.chunks_exact(self.batch.examples).map(<[_]>::to_vec).collect())
+        Ok(views.chunks_exact(self.batch.examples).map(<[_]>::to_vec).collect())
     }
 
     /// Limits the logit scale to 100, before each step.
@@ -141,17 +144,17 @@ impl Study for ClipStudy {
 
     fn loss(&self, tower: &Tower, batch: &Batch, step: &StepContext<'_>) -> StudyResult<BatchLoss> {
         let Tower { vision, logit_scale } = tower;
-        let views = batch.par_iter().map(|(image, seed)| self.images.training(*image, *seed));
+        let views = batch.par_iter().map(|(image, seed)| self.images.training_view(*image, *seed));
         let views = views.collect::<Result<Vec<_>, _>>()?;
         let images = embed(vision, &views, &Mode::train(step.step_seed))?;
-        let own: Arc<[u32]> = batch.iter().map(|(image, _)| *image as u32).collect();
-        let texts = embedding_sum(&[(&self.names.vectors, own.clone())])?;
+        let name_indices: Arc<[u32]> = batch.iter().map(|(image, _)| *image as u32).collect();
+        let texts = embedding_sum(&[(&self.names.vectors, name_indices.clone())])?;
         let factor = logit_scale.exp()?;
         let logits = linear(&images, &texts, None)?.broadcast_mul(&factor)?;
         let loss = if self.data.all_names {
-            let to_all = linear(&images, &self.names.vectors, None)?.broadcast_mul(&factor)?;
+            let all_logits = linear(&images, &self.names.vectors, None)?.broadcast_mul(&factor)?;
             let to_images = matching_loss(&logits.t()?, (0..batch.len() as u32).collect())?;
-            ((matching_loss(&to_all, own)? + to_images)? * 0.5)?
+            ((matching_loss(&all_logits, name_indices)? + to_images)? * 0.5)?
         } else {
             contrastive_loss(&logits)?
         };
@@ -193,7 +196,7 @@ impl Study for ClipStudy {
         let images = format!("{} of the embedded world (Twemoji, CC-BY 4.0)", self.images.len());
         vec![
             ("Images".into(), images),
-            ("Text vectors of their names".into(), self.names.from.clone()),
+            ("Text vectors of their names".into(), self.names.source.clone()),
         ]
     }
 }

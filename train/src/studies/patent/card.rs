@@ -69,7 +69,7 @@ pub(super) fn of_ensemble(
         "\nA member's held-out rows are those of its fold. `held_out.csv` has the scores of all \
          held-out rows, `validation.csv` the ensemble's scores of the validation rows.\n",
     );
-    let commands = "engram train patent --recipe recipe.toml --run AGAIN\n\
-                    engram score pairs.csv --model AGAIN --out scores.csv";
+    let commands = "engram train patent --recipe recipe.toml --run NEW_FOLDER\n\
+                    engram score pairs.csv --model NEW_FOLDER --out scores.csv";
     card.finish(recipe, commands)
 }

@@ -66,9 +66,9 @@ impl Corpus {
         Ok(Self { train, validation, titles, fold_of_row, range: None })
     }
 
-    /// Caveats about the validation metrics; `selects` is true if the validation rows may select
-    /// the checkpoint.
-    pub fn warnings(&self, selects: bool) -> Vec<String> {
+    /// Caveats about the validation metrics; `validation_selects` is true if the validation
+    /// rows may select the checkpoint.
+    pub fn warnings(&self, validation_selects: bool) -> Vec<String> {
         let mut warnings = Vec::new();
         let shared = shared_anchors(&self.train, &self.validation);
         if let Some(first) = shared.first() {
@@ -78,7 +78,7 @@ impl Corpus {
                 shared.len()
             ));
         }
-        if selects {
+        if validation_selects {
             warnings.push(
                 "without folds the validation rows select the checkpoint, if one is selected"
                     .into(),
@@ -134,8 +134,8 @@ impl Corpus {
             return (self.train.clone(), self.validation.clone());
         };
         let split = split_of_fold(&self.fold_of_row, fold);
-        let pick = |rows: &[usize]| rows.iter().map(|&row| self.train[row].clone()).collect();
-        (pick(&split.train), pick(&split.held_out))
+        let rows_of = |rows: &[usize]| rows.iter().map(|&row| self.train[row].clone()).collect();
+        (rows_of(&split.train), rows_of(&split.held_out))
     }
 }
 

@@ -11,7 +11,7 @@ use crate::error::{Result, TrainError};
 /// configuration gets the recipe's dropout.
 pub(super) fn find_files(settings: &ScorerSettings) -> Result<EncoderFiles> {
     let mut files = if settings.weights.is_empty() {
-        fresh_files(settings)?
+        new_encoder_files(settings)?
     } else {
         EncoderFiles::find(&settings.weights)?
     };
@@ -20,7 +20,8 @@ pub(super) fn find_files(settings: &ScorerSettings) -> Result<EncoderFiles> {
     Ok(files)
 }
 
-fn fresh_files(settings: &ScorerSettings) -> Result<EncoderFiles> {
+/// The files of a new encoder with random weights and the embedded tokenizer.
+fn new_encoder_files(settings: &ScorerSettings) -> Result<EncoderFiles> {
     let tokenizer_json = phrase_tokenizer();
     let tokenizer = SegmentTokenizer::from_bytes("the embedded tokenizer", &tokenizer_json)?;
     let config = settings.fresh.config(tokenizer.vocabulary_size(), settings.max_tokens);

@@ -17,11 +17,11 @@ use crate::trainer::RunSummary;
 pub(super) struct TrainedMember {
     pub(super) member: Member,
     pub(super) held_out_rows: Vec<PhrasePair>,
-    /// The model's raw scores, on its own scale.
-    pub(super) raw: Vec<f64>,
-    /// Scores on the scale of the gold scores, for pooling with other members. The anchors are
-    /// split into halves; the calibration of a row is fitted on the half without its anchor.
-    pub(super) on_scale: Vec<f64>,
+    /// The model's scores of the held-out rows, without calibration.
+    pub(super) raw_scores: Vec<f64>,
+    /// The scores on the scale of the gold scores, for pooling with other members. The anchors are
+    /// split into halves. The calibration of a row is fitted on the half without its anchor.
+    pub(super) calibrated_scores: Vec<f64>,
 }
 
 /// Loads the selected weights of a finished run, fits the calibration, and writes the files that
@@ -29,9 +29,9 @@ pub(super) struct TrainedMember {
 pub(super) fn finish(study: PatentStudy, summary: &RunSummary) -> Result<TrainedMember> {
     let (sequencer, held_out_rows) = study.into_sequencer_and_held_out();
     let scorer = Scorer::open(&sequencer, &summary.weights)?;
-    let raw = scorer.predict(&sequencer, &held_out_rows, &Stop::default(), &|_| {})?;
+    let raw_scores = scorer.predict(&sequencer, &held_out_rows, &Stop::default(), &|_| {})?;
     let gold = gold_scores(&held_out_rows);
-    let calibration = Calibration::fit(&raw, &gold);
+    let calibration = Calibration::fit(&raw_scores, &gold);
     let (files, run) = (sequencer.files(), &summary.run);
     write_file(&run.join(CONFIG), files.config_json.as_bytes())?;
     write_file(&run.join(TOKENIZER), &files.tokenizer_json)?;
@@ -42,7 +42,7 @@ pub(super) fn finish(study: PatentStudy, summary: &RunSummary) -> Result<Trained
         .map_err(TrainError::in_study(NAME, "calibration"))?;
     write_file(&run.join(CALIBRATION), &json)?;
     write_checksums(run)?;
-    let on_scale = cross_fitted(&held_out_rows, &raw, &gold);
+    let calibrated_scores = cross_fitted(&held_out_rows, &raw_scores, &gold);
     let member = Member::new(sequencer, scorer, calibration);
-    Ok(TrainedMember { member, held_out_rows, raw, on_scale })
+    Ok(TrainedMember { member, held_out_rows, raw_scores, calibrated_scores })
 }

@@ -31,8 +31,8 @@ pub(super) fn read(table: &PairTable, seed: u64) -> std::result::Result<SplitPai
     let class = |pair: &PhrasePair| score_class(range.to_similarity(pair.score.unwrap_or(0.0)));
     let classes: Vec<usize> = pairs.iter().map(class).collect();
     let split = hold_out(&classes, &anchor_groups(&pairs), table.validation_fraction, seed)?;
-    let pick = |rows: &[usize]| rows.iter().map(|&row| pairs[row].clone()).collect::<Vec<_>>();
-    let (mut train, mut validation) = (pick(&split.train), pick(&split.held_out));
+    let select = |rows: &[usize]| rows.iter().map(|&row| pairs[row].clone()).collect::<Vec<_>>();
+    let (mut train, mut validation) = (select(&split.train), select(&split.held_out));
     let range = ScoreRange::of(&train);
     for pair in train.iter_mut().chain(&mut validation) {
         pair.score = pair.score.map(|score| range.to_similarity(score));
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_tables_are_refused() {
+    fn invalid_tables_are_refused() {
         for (text, expected) in [
             ("left,right\na,b\n", "pairs.csv:1: column `Rating` is missing"),
             ("left,right,rating\na,b,high\n", "pairs.csv:2: rating `high` is not a finite number"),

@@ -10,7 +10,9 @@ use super::NAME;
 use super::corpus::Corpus;
 use super::member::TrainedMember;
 use super::metric::pearson_measure;
-use super::run::{CombinedSummary, MemberSummary, PatentSummary, VariantSummary, selects};
+use super::run::{
+    CombinedSummary, MemberSummary, PatentSummary, VariantSummary, validation_selects,
+};
 use super::settings::PatentData;
 use crate::checkpoint::write_file;
 use crate::error::{Result, TrainError};
@@ -21,7 +23,7 @@ use crate::recipe::{Recipe, Variant};
 pub(super) struct Results {
     members: Vec<MemberSummary>,
     held_out_rows: Vec<PhrasePair>,
-    of_variants: Vec<VariantScores>,
+    variant_scores: Vec<VariantScores>,
     combine: Combination,
     failures: Vec<String>,
 }
@@ -52,29 +54,30 @@ pub(super) struct Combined {
 
 /// The results of one member.
 pub(super) struct MemberScores {
-    /// Its folder, relative to the run's.
+    /// The member's folder, relative to the run's folder.
     pub(super) run: PathBuf,
-    /// The index of its variant.
+    /// The index of the member's variant.
     pub(super) variant: usize,
     pub(super) steps: u64,
     pub(super) trained: TrainedMember,
 }
 
 impl Results {
+    /// Results without members.
     pub(super) fn new<'a>(
         variants: impl Iterator<Item = &'a Variant>,
         combine: Combination,
     ) -> Self {
-        let of_variant = |variant: &Variant| VariantScores {
+        let new_scores = |variant: &Variant| VariantScores {
             name: variant.name.clone(),
             weight: variant.weight,
             held_out: Vec::new(),
             validation: Vec::new(),
             members: 0,
         };
-        let of_variants = variants.map(of_variant).collect();
+        let variant_scores = variants.map(new_scores).collect();
         let (members, held_out_rows, failures) = (Vec::new(), Vec::new(), Vec::new());
-        Self { members, held_out_rows, of_variants, combine, failures }
+        Self { members, held_out_rows, variant_scores, combine, failures }
     }
 
     /// Adds failures of a member's `[check]`.
@@ -86,11 +89,11 @@ impl Results {
     /// `corpus` is `None` for a run without folds.
     pub(super) fn add(&mut self, scores: MemberScores, corpus: Option<&Corpus>) -> Result<()> {
         let MemberScores { run, variant, steps, trained } = scores;
-        let of_variant = &mut self.of_variants[variant];
+        let scores_of_variant = &mut self.variant_scores[variant];
         let validation = match corpus {
             Some(corpus) => {
                 let scores = trained.member.predict(&corpus.validation, &|_| {})?;
-                add_to(&mut of_variant.validation, &scores);
+                add_to(&mut scores_of_variant.validation, &scores);
                 Some(
                     pearson_measure(&corpus.validation, &scores)
                         .map_err(TrainError::in_study(NAME, "validation"))?,
@@ -98,8 +101,8 @@ impl Results {
             }
             None => None,
         };
-        of_variant.members += 1;
-        let held_out = pearson_measure(&trained.held_out_rows, &trained.raw)
+        scores_of_variant.members += 1;
+        let held_out = pearson_measure(&trained.held_out_rows, &trained.raw_scores)
             .map_err(TrainError::in_study(NAME, "held-out rows"))?;
         self.members.push(MemberSummary { run, variant, steps, held_out, validation });
         if variant == 0 {
@@ -107,31 +110,31 @@ impl Results {
         }
         // Pearson's r of a single model needs no calibration, which may also be impossible: all
         // rows may have the same anchor.
-        of_variant.held_out.extend(match corpus {
-            Some(_) => trained.on_scale,
-            None => trained.raw,
+        scores_of_variant.held_out.extend(match corpus {
+            Some(_) => trained.calibrated_scores,
+            None => trained.raw_scores,
         });
         Ok(())
     }
 
     /// Whether the recipe asks for stacking and there are enough rows to fit it.
-    fn stacks(&self) -> bool {
+    fn uses_stacking(&self) -> bool {
         self.combine == Combination::Stacked && self.held_out_rows.len() >= MIN_ROWS
     }
 
     /// The scores of all held-out rows, by variant.
     fn held_out(&self) -> Vec<Vec<f64>> {
-        self.of_variants.iter().map(|variant| variant.held_out.clone()).collect()
+        self.variant_scores.iter().map(|variant| variant.held_out.clone()).collect()
     }
 
     /// The scores of all validation rows, by variant.
     fn validation(&self) -> Vec<Vec<f64>> {
-        self.of_variants.iter().map(VariantScores::validation_scores).collect()
+        self.variant_scores.iter().map(VariantScores::validation_scores).collect()
     }
 
     /// The weighted mean of the variants' scores.
     fn mean(&self, scores: &[Vec<f64>]) -> Vec<f64> {
-        let weights = self.of_variants.iter().map(|variant| variant.weight);
+        let weights = self.variant_scores.iter().map(|variant| variant.weight);
         weighted_mean(weights.zip(scores.iter().cloned()))
     }
 
@@ -139,7 +142,7 @@ impl Results {
     pub(super) fn combined(&self, corpus: &Corpus) -> Combined {
         let (held_out, validation) = (self.held_out(), self.validation());
         let mean = Scores { held_out: self.mean(&held_out), validation: self.mean(&validation) };
-        if !self.stacks() {
+        if !self.uses_stacking() {
             return Combined { scores: mean, stacked: None };
         }
         let stacking = Stacking::fit(&self.held_out_rows, &held_out);
@@ -152,6 +155,7 @@ impl Results {
         Combined { scores: Scores { held_out, validation }, stacked: Some((stacking, mean)) }
     }
 
+    /// Measures the ensemble and each variant.
     pub(super) fn summary(
         &self,
         recipe: &Recipe,
@@ -159,13 +163,13 @@ impl Results {
         combined: &Combined,
         data: &PatentData,
     ) -> Result<PatentSummary> {
-        let folds = data.folds > 0;
+        let has_folds = data.folds > 0;
         let held_out_pearson = |scores: &[f64]| {
             pearson_measure(&self.held_out_rows, scores)
                 .map_err(TrainError::in_study(NAME, "held-out rows"))
         };
         let validation_pearson = |scores: &[f64]| {
-            if folds {
+            if has_folds {
                 pearson_measure(&corpus.validation, scores)
                     .map(Some)
                     .map_err(TrainError::in_study(NAME, "validation"))
@@ -182,7 +186,7 @@ impl Results {
             None => None,
         };
         let mut variants = Vec::new();
-        for variant in &self.of_variants {
+        for variant in &self.variant_scores {
             let Some(name) = variant.name.clone() else { continue };
             variants.push(VariantSummary {
                 name,
@@ -193,12 +197,12 @@ impl Results {
         }
         let mut check_failures = self.failures.clone();
         let check = recipe.check();
-        if let Some(expected) = check.metric_value.filter(|_| folds)
+        if let Some(expected) = check.metric_value.filter(|_| has_folds)
             && (held_out.value.is_nan() || held_out.value < expected - check.tolerance)
         {
-            let (found, tolerance) = (held_out.value, check.tolerance);
+            let (value, tolerance) = (held_out.value, check.tolerance);
             check_failures.push(format!(
-                "all members: pearson is {found:.6}, the recipe expects {expected} ± {tolerance}"
+                "all members: pearson is {value:.6}, the recipe expects {expected} ± {tolerance}"
             ));
         }
         Ok(PatentSummary {
@@ -213,14 +217,15 @@ impl Results {
             held_out,
             validation: validation_pearson(&combined.scores.validation)?,
             mean,
-            warnings: self.warnings(corpus, selects(data, recipe)),
+            warnings: self.warnings(corpus, validation_selects(data, recipe)),
             check_failures,
         })
     }
 
-    fn warnings(&self, corpus: &Corpus, selects: bool) -> Vec<String> {
-        let mut warnings = corpus.warnings(selects);
-        if self.combine == Combination::Stacked && !self.stacks() {
+    /// Caveats about the metrics, for the summary.
+    fn warnings(&self, corpus: &Corpus, validation_selects: bool) -> Vec<String> {
+        let mut warnings = corpus.warnings(validation_selects);
+        if self.combine == Combination::Stacked && !self.uses_stacking() {
             warnings.push(format!(
                 "{} held-out rows are too few for stacking ({MIN_ROWS} needed); using the mean",
                 self.held_out_rows.len()
@@ -229,13 +234,13 @@ impl Results {
         warnings
     }
 
-    /// Writes the scores behind the metrics, and the stacking.
+    /// Writes the scores from which the metrics are computed, and the fitted stacking.
     pub(super) fn write(&self, run: &Path, corpus: &Corpus, combined: &Combined) -> Result<()> {
         let write = |name: &str, suffix: &str, rows: &[PhrasePair], scores: &[f64]| {
             let path = run.join(format!("{name}{suffix}.csv"));
             write_file(&path, &predictions_csv(rows, scores))
         };
-        let both = |suffix: &str, held_out: &[f64], validation: &[f64]| {
+        let write_both = |suffix: &str, held_out: &[f64], validation: &[f64]| {
             write("held_out", suffix, &self.held_out_rows, held_out)?;
             if validation.is_empty() {
                 Ok(())
@@ -243,16 +248,16 @@ impl Results {
                 write("validation", suffix, &corpus.validation, validation)
             }
         };
-        for variant in &self.of_variants {
+        for variant in &self.variant_scores {
             if let Some(name) = &variant.name {
-                both(&format!("-{name}"), &variant.held_out, &variant.validation_scores())?;
+                write_both(&format!("-{name}"), &variant.held_out, &variant.validation_scores())?;
             }
         }
-        both("", &combined.scores.held_out, &combined.scores.validation)?;
+        write_both("", &combined.scores.held_out, &combined.scores.validation)?;
         let Some((stacking, Scores { held_out, validation })) = &combined.stacked else {
             return Ok(());
         };
-        both("-mean", held_out, validation)?;
+        write_both("-mean", held_out, validation)?;
         let json = serde_json::to_vec_pretty(stacking)
             .map_err(TrainError::in_study(NAME, "the stacking"))?;
         write_file(&run.join(STACKING), &json)
@@ -260,6 +265,7 @@ impl Results {
 }
 
 impl VariantScores {
+    /// The mean of the members' scores of each validation row.
     fn validation_scores(&self) -> Vec<f64> {
         let count = self.members as f64;
         self.validation.iter().map(|sum| sum / count).collect()

@@ -40,7 +40,7 @@ use crate::trainer::{RunOptions, train, train_in};
 /// The results of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PatentSummary {
-    /// The recipe's hash.
+    /// The SHA-256 of the resolved recipe.
     pub recipe_hash: String,
     /// The seed.
     pub seed: u64,
@@ -68,13 +68,13 @@ pub struct PatentSummary {
 /// The metrics of one member.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct MemberSummary {
-    /// Its folder, relative to the run's.
+    /// The member's folder, relative to the run's folder.
     pub run: PathBuf,
-    /// The index of its variant, from 0.
+    /// The index of the member's variant, counted from 0.
     pub variant: usize,
     /// Steps trained.
     pub steps: u64,
-    /// Pearson's r on its held-out rows.
+    /// Pearson's r on the member's held-out rows.
     pub held_out: Measure,
     /// Pearson's r on the validation rows; `None` if these are the held-out rows.
     pub validation: Option<Measure>,
@@ -92,9 +92,9 @@ pub struct CombinedSummary {
 /// The metrics of all members of one variant.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct VariantSummary {
-    /// Its name.
+    /// The name of the variant.
     pub name: String,
-    /// Its weight in the ensemble's mean.
+    /// The weight in the ensemble's mean.
     pub weight: f64,
     /// As [`PatentSummary::held_out`].
     pub held_out: Measure,
@@ -123,7 +123,7 @@ pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<PatentS
     for variant in &variants {
         for (input, hash) in variant.files.inputs() {
             match (inputs.get(&input), &variant.variant.name) {
-                (Some(known), Some(name)) if *known != hash => {
+                (Some(existing), Some(name)) if *existing != hash => {
                     inputs.insert(format!("{input} of {name}"), hash)
                 }
                 _ => inputs.insert(input, hash),
@@ -137,7 +137,7 @@ pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<PatentS
     }
     let recipe_text = recipe.resolved()?;
     let folder = RunFolder::open(&options.run, options.resume, &recipe_text, &inputs)?;
-    let mut results = Results::new(variants.iter().map(|kind| &kind.variant), data.combine);
+    let mut results = Results::new(variants.iter().map(|variant| &variant.variant), data.combine);
     for fold in folds {
         for (index, PatentVariant { variant, settings, files }) in variants.iter().enumerate() {
             let sequencer = Sequencer::new(files.clone(), corpus.titles.clone(), settings.clone());
@@ -145,7 +145,7 @@ pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<PatentS
             let (train_rows, held_out) = corpus.split(fold);
             let warnings = match fold {
                 Some(_) => Vec::new(),
-                None => corpus.warnings(selects(&data, &variant.recipe)),
+                None => corpus.warnings(validation_selects(&data, &variant.recipe)),
             };
             let mut study = PatentStudy::new(sequencer, batch, train_rows, held_out, warnings);
             let name = member_name(fold, variant);
@@ -206,26 +206,27 @@ pub(super) fn settings(recipe: &mut Recipe) -> Result<(PatentData, ScorerSetting
 }
 
 /// Whether the validation rows may select the checkpoint.
-pub(super) fn selects(data: &PatentData, recipe: &Recipe) -> bool {
+pub(super) fn validation_selects(data: &PatentData, recipe: &Recipe) -> bool {
     data.folds == 0 && recipe.evaluation().keep_best
 }
 
-/// One variant, with its initial files.
+/// One variant, with the files of its initial encoder.
 struct PatentVariant {
     variant: Variant,
     settings: ScorerSettings,
     files: Arc<EncoderFiles>,
 }
 
+/// Reads all variants with their initial files, and checks their settings.
 fn variants(recipe: &Recipe, data: &PatentData) -> Result<Vec<PatentVariant>> {
     let mut variants = Vec::new();
     for (index, mut variant) in recipe.variants()?.into_iter().enumerate() {
-        let (own_data, settings) = settings(&mut variant.recipe)?;
+        let (variant_data, settings) = settings(&mut variant.recipe)?;
         if variant.name.is_some() && data.folds == 0 {
             let reason = "needs `data.folds`: variants are trained on folds";
             return Err(recipe.error("variant", reason));
         }
-        if own_data != *data {
+        if variant_data != *data {
             let path = format!("variant.{index}.data");
             return Err(recipe.error(&path, "cannot differ: variants share folds and rows"));
         }

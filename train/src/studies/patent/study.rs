@@ -26,8 +26,8 @@ pub struct PatentStudy {
 }
 
 impl PatentStudy {
-    /// Creates a study that trains on `train` and is measured on `held_out`. `warnings` are for the
-    /// model card.
+    /// A study that trains on `train` and is measured on `held_out`. `warnings` are for the model
+    /// card.
     pub fn new(
         sequencer: Sequencer,
         batch: BatchSettings,

@@ -142,8 +142,8 @@ struct Evaluation {
 
 impl Evaluation {
     fn of(configuration: &Configuration) -> Result<Self, String> {
-        let read = Self::deserialize(configuration.evaluation.clone());
-        read.map_err(|error| error.message().to_owned())
+        let parsed = Self::deserialize(configuration.evaluation.clone());
+        parsed.map_err(|error| error.message().to_owned())
     }
 }
 
@@ -175,13 +175,15 @@ fn items(test_answers: &[TestAnswer], query: &MetricQuery) -> Result<Vec<Item>, 
         return Err("undefined: no such questions".to_owned());
     }
     let item = |question: &&TestAnswer| {
-        let holds = match min_retrieved {
+        let counts_as_success = match min_retrieved {
             0 => question.correct,
             k => question.found(k),
         };
         let group = question.image.map(|image| image.to_string());
-        let statistic =
-            Statistic::Ratio { numerator: f64::from(u8::from(holds)), denominator: 1.0 };
+        let statistic = Statistic::Ratio {
+            numerator: f64::from(u8::from(counts_as_success)),
+            denominator: 1.0,
+        };
         Item::new(&query.metric, "", &question.id.to_string(), group.as_deref(), statistic)
     };
     Ok(questions.iter().map(item).collect())
@@ -202,22 +204,23 @@ fn check(grid: &Grid) -> Result<()> {
     for configuration in grid.configurations() {
         let retrieval =
             match configuration.run_of.as_ref().and_then(|name| retrievals.get(name.as_str())) {
-                Some(trained) => trained
+                Some(evaluated_run) => evaluated_run
                     .evaluated_again(configuration)
                     .map_err(|reason| grid.configuration_error(configuration, &reason))?,
-                None => trained(grid, configuration)?,
+                None => trained_retrieval(grid, configuration)?,
             };
         retrievals.insert(&configuration.name, retrieval);
     }
     // All configurations must answer the same questions, those of the main configuration.
     let world = |name: &str| retrievals.get(name).and_then(|retrieval| retrieval.world);
     for configuration in grid.configurations() {
-        if let (Some(own), Some(main)) = (world(&configuration.name), world(grid.main()))
-            && own != main
+        if let (Some(world_of_configuration), Some(world_of_main)) =
+            (world(&configuration.name), world(grid.main()))
+            && world_of_configuration != world_of_main
         {
             let reason = format!(
-                "is about the world of {own}, but the main configuration is about the world of \
-                 {main}; all configurations need the same world"
+                "is about the world of {world_of_configuration}, but the main configuration is \
+                 about the world of {world_of_main}; all configurations need the same world"
             );
             return Err(grid.configuration_error(configuration, &reason));
         }
@@ -230,8 +233,8 @@ fn check(grid: &Grid) -> Result<()> {
             let k = retrievals.get(name).map_or(0, |retrieval| retrieval.k);
             if k < min_retrieved {
                 let reason = format!(
-                    "configuration `{name}` retrieves {k} entries, too few for recall at {min_retrieved}; \
-                     choose another metric or another configuration"
+                    "configuration `{name}` retrieves {k} entries, too few for recall at \
+                     {min_retrieved}; choose another metric or another configuration"
                 );
                 return Err(grid.claim_error(claim, &reason));
             }
@@ -241,7 +244,7 @@ fn check(grid: &Grid) -> Result<()> {
 }
 
 /// The retrieval of a trained configuration.
-fn trained(grid: &Grid, configuration: &Configuration) -> Result<Retrieval> {
+fn trained_retrieval(grid: &Grid, configuration: &Configuration) -> Result<Retrieval> {
     let mut recipe = grid.recipe(configuration, 1, Phases::Whole)?;
     let (data, _, memory, _) =
         settings(&mut recipe).map_err(|error| grid.configuration_error(configuration, &error))?;
@@ -251,7 +254,7 @@ fn trained(grid: &Grid, configuration: &Configuration) -> Result<Retrieval> {
         return Err(grid.configuration_error(configuration, &recipe.error("data", reason)));
     }
     let mut sources = Source::ALL.map(Source::name).to_vec();
-    sources.retain(|name| data.without_sources.iter().all(|out| out != name));
+    sources.retain(|name| data.without_sources.iter().all(|excluded| excluded != name));
     Ok(Retrieval { k: memory.k, sources, world: data.world() })
 }
 
@@ -264,7 +267,7 @@ impl Retrieval {
             return Err(format!("`without_sources` names `{name}`; the run's memory has {known}"));
         }
         let mut sources = self.sources.clone();
-        sources.retain(|name| excluded.iter().all(|out| out != name));
+        sources.retain(|name| excluded.iter().all(|excluded| excluded != name));
         if sources.is_empty() {
             return Err("`without_sources` leaves no source; set `k = 0` instead".to_owned());
         }
@@ -272,7 +275,7 @@ impl Retrieval {
     }
 }
 
-/// The configuration, the run and the program that test answers come from.
+/// The origin of test answers: the configuration, the run and the program.
 #[derive(PartialEq, Serialize, Deserialize)]
 struct Origin {
     configuration: Configuration,
@@ -286,38 +289,39 @@ fn evaluate_again(configuration: &Configuration, run: &Path, folder: &Path) -> R
     let recipe_hash = RevealSummary::read(run)?.recipe_hash;
     let origin =
         Origin { configuration: configuration.clone(), recipe_hash, program: Program::running()? };
-    let (test_answers, record) = (folder.join(TEST_ANSWERS), folder.join(ORIGIN));
-    let recorded = fs::read(&record).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    let (test_answers, origin_file) = (folder.join(TEST_ANSWERS), folder.join(ORIGIN));
+    let recorded =
+        fs::read(&origin_file).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
     if recorded.is_some_and(|recorded: Origin| recorded == origin) {
         return Ok(());
     }
-    let json = |error: serde_json::Error| TrainError::io(folder)(error.into());
+    let json_error = |error: serde_json::Error| TrainError::io(folder)(error.into());
     refuse_other_files(folder)?;
     durable::create_folder(folder).map_err(TrainError::io(folder))?;
-    // The record is removed first, so that it never describes other answers.
-    durable::remove_file(&record).map_err(TrainError::io(&record))?;
+    // The origin is removed first, so that it never describes other answers.
+    durable::remove_file(&origin_file).map_err(TrainError::io(&origin_file))?;
     let Evaluation { k, without_sources } = Evaluation::of(configuration).map_err(|reason| {
         let location = format!("configuration `{}`", configuration.name);
         TrainError::Recipe { location, reason }
     })?;
     let answers = FinishedRun::open(run)?.evaluate(k, &without_sources)?;
-    write_file(&test_answers, &TestAnswer::to_lines(&answers).map_err(json)?)?;
-    write_file(&record, &serde_json::to_vec_pretty(&origin).map_err(json)?)
+    write_file(&test_answers, &TestAnswer::to_lines(&answers).map_err(json_error)?)?;
+    write_file(&origin_file, &serde_json::to_vec_pretty(&origin).map_err(json_error)?)
 }
 
 /// Returns an error if a folder has files that this evaluation does not write.
 fn refuse_other_files(folder: &Path) -> Result<()> {
-    let found = match fs::read_dir(folder) {
+    let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        found => found.map_err(TrainError::io(folder))?,
+        entries => entries.map_err(TrainError::io(folder))?,
     };
-    for entry in found {
+    for entry in entries {
         let entry = entry.map_err(TrainError::io(folder))?;
         let name = entry.file_name();
-        let is_own = [TEST_ANSWERS, ORIGIN]
+        let is_written_here = [TEST_ANSWERS, ORIGIN]
             .iter()
-            .any(|own| name == **own || durable::is_leftover(&name, own));
-        if !is_own {
+            .any(|file| name == **file || durable::is_leftover(&name, file));
+        if !is_written_here {
             return Err(TrainError::ForeignFile { path: entry.path() });
         }
     }
@@ -366,22 +370,22 @@ mod tests {
 
     #[test]
     fn metrics_use_only_the_selected_questions() {
-        let mut all = test_answers();
-        let exact = values(&all, EXACT_MATCH, None).unwrap();
-        assert_eq!((exact.len(), exact.iter().sum::<f64>()), (12, 6.0));
-        assert_eq!(values(&all, EXACT_MATCH, Some("kg")).unwrap().len(), 4);
-        assert!(values(&all, RECALL_AT_1, None).unwrap().iter().all(|one| *one == 0.0));
-        assert!(values(&all, RECALL_AT_10, None).unwrap().iter().all(|one| *one == 1.0));
+        let mut answers = test_answers();
+        let exact_matches = values(&answers, EXACT_MATCH, None).unwrap();
+        assert_eq!((exact_matches.len(), exact_matches.iter().sum::<f64>()), (12, 6.0));
+        assert_eq!(values(&answers, EXACT_MATCH, Some("kg")).unwrap().len(), 4);
+        assert!(values(&answers, RECALL_AT_1, None).unwrap().iter().all(|value| *value == 0.0));
+        assert!(values(&answers, RECALL_AT_10, None).unwrap().iter().all(|value| *value == 1.0));
         // With fewer than ten entries, recall@10 is undefined.
-        all[5].retrieved.pop();
-        let reason = values(&all, RECALL_AT_10, None).unwrap_err();
+        answers[5].retrieved.pop();
+        let reason = values(&answers, RECALL_AT_10, None).unwrap_err();
         assert_eq!(reason, "undefined: fewer than 10 entries retrieved");
-        assert!(values(&all, RECALL_AT_1, None).is_ok());
+        assert!(values(&answers, RECALL_AT_1, None).is_ok());
         // Questions of other parts, and about facts known outside the memory, are excluded.
-        all[0].made_up = false;
-        all[1].part = Part::Seen.name().to_owned();
-        assert_eq!(values(&all, EXACT_MATCH, None).unwrap().len(), 10);
-        let none = values(&[], EXACT_MATCH, None).unwrap_err();
-        assert_eq!(none, "undefined: no such questions");
+        answers[0].made_up = false;
+        answers[1].part = Part::Seen.name().to_owned();
+        assert_eq!(values(&answers, EXACT_MATCH, None).unwrap().len(), 10);
+        let reason = values(&[], EXACT_MATCH, None).unwrap_err();
+        assert_eq!(reason, "undefined: no such questions");
     }
 }

@@ -50,25 +50,26 @@ pub(crate) fn held_out_images(corpus: &Corpus) -> Vec<usize> {
 pub fn training_texts(corpus: &Corpus) -> Vec<String> {
     let items = corpus.items.iter().filter(|item| item.training).map(|item| item.text.clone());
     let questions = corpus.train.iter().map(|example| example.text.clone());
-    let described = corpus.train.iter().filter(|_| corpus.metric_kinds != [MetricKind::Entries]);
-    let answers = described.flat_map(|example| example.answers.iter().cloned());
+    let with_answer_texts =
+        corpus.train.iter().filter(|_| corpus.metric_kinds != [MetricKind::Entries]);
+    let answers = with_answer_texts.flat_map(|example| example.answers.iter().cloned());
     items.chain(questions).chain(answers).collect()
 }
 
-/// Creates one example per training entry: from the beginning of the entry's text, the model
-/// generates the rest.
+/// One example per training entry: from the beginning of the entry's text, the model generates the
+/// remaining text.
 pub fn continuations(corpus: &Corpus) -> Vec<Example> {
     let items = corpus.items.iter().enumerate();
-    // With files, other entries of the same document could contain the rest of the text, so the
+    // With files, other entries of the same document could contain the remaining text, so the
     // document is excluded from retrieval.
-    let in_files = corpus.metric_kinds != [MetricKind::Entries];
+    let is_from_files = corpus.metric_kinds != [MetricKind::Entries];
     items
         .filter(|(_, item)| item.training && !item.text.is_empty())
         .map(|(index, item)| Example {
             id: item.entry.id,
             task: Task::Answer,
             name: item.entry.id.to_string(),
-            document: item.entry.document.clone().filter(|_| in_files),
+            document: item.entry.document.clone().filter(|_| is_from_files),
             metric_kind: 0,
             text: item.text.clone(),
             image: item.image,

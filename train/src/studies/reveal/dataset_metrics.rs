@@ -77,7 +77,7 @@ pub(crate) fn references_and_answers(
         let answered =
             examples.iter().zip(answers).filter(|(example, _)| example.metric_kind == index);
         let answered: Vec<(&Example, &str)> =
-            answered.map(|(one, answer)| (*one, answer.as_str())).collect();
+            answered.map(|(example, answer)| (*example, answer.as_str())).collect();
         let (kind, [references_file, answers_file]) = names(metric_kind);
         let (references, answers) = match metric_kind {
             MetricKind::Entries => continue,
@@ -86,10 +86,10 @@ pub(crate) fn references_and_answers(
             MetricKind::Vqa(file) => vqa_pair(file, &answered)?,
             MetricKind::Aokvqa(file) => aokvqa_pair(file, &answered)?,
         };
-        let before = corpus.metric_kinds[..index].iter().filter(|one| names(one).0 == kind).count();
-        let name = match before {
+        let earlier_kinds = corpus.metric_kinds[..index].iter();
+        let name = match earlier_kinds.filter(|earlier| names(earlier).0 == kind).count() {
             0 => kind.to_owned(),
-            before => format!("{kind}-{}", before + 1),
+            num_earlier => format!("{kind}-{}", num_earlier + 1),
         };
         pairs.push(ReferencesAndAnswers {
             references: (format!("{name}-{references_file}.json"), references.to_string()),
@@ -160,6 +160,7 @@ impl ReferencesAndAnswers {
     }
 }
 
+/// References and results of captions.
 fn captions(answered: &[(&Example, &str)]) -> (Value, Value) {
     let id = |example: &Example| match example.name.parse::<i64>() {
         Ok(number) => Value::from(number),
@@ -180,16 +181,17 @@ fn captions(answered: &[(&Example, &str)]) -> (Value, Value) {
 }
 
 /// The items of the given questions in a data set's file, unchanged, in the order of the questions.
-fn of_questions(
+/// `list` is the key of the list of items; `None` if the file is the list.
+fn items_of_questions(
     file: &Path,
     answered: &[(&Example, &str)],
     list: Option<&str>,
 ) -> StudyResult<Vec<Value>> {
-    let read: Value = serde_json::from_str(&read_text(file)?)
+    let content: Value = serde_json::from_str(&read_text(file)?)
         .map_err(|error| format!("{}: {error}", file.display()))?;
     let items = match list {
-        Some(list) => read.get(list).and_then(Value::as_array),
-        None => read.as_array(),
+        Some(list) => content.get(list).and_then(Value::as_array),
+        None => content.as_array(),
     };
     let id = |item: &Value| match item.get("question_id") {
         Some(Value::String(id)) => Some(id.clone()),
@@ -198,18 +200,19 @@ fn of_questions(
     };
     let by_id: HashMap<String, &Value> =
         items.into_iter().flatten().filter_map(|item| Some((id(item)?, item))).collect();
-    let found = answered.iter().map(|(example, _)| {
+    let items = answered.iter().map(|(example, _)| {
         let missing = || {
             let name = &example.name;
             format!("{}: question {name} is no longer in the file; restore it", file.display())
         };
         by_id.get(&example.name).map(|item| (*item).clone()).ok_or_else(|| missing().into())
     });
-    found.collect()
+    items.collect()
 }
 
+/// Annotations and results of VQA questions.
 fn vqa_pair(file: &Path, answered: &[(&Example, &str)]) -> StudyResult<(Value, Value)> {
-    let annotations = of_questions(file, answered, Some("annotations"))?;
+    let annotations = items_of_questions(file, answered, Some("annotations"))?;
     let results = annotations.iter().zip(answered).map(|(annotation, (_, answer))| {
         json!({ "question_id": annotation.get("question_id"), "answer": answer })
     });
@@ -217,8 +220,9 @@ fn vqa_pair(file: &Path, answered: &[(&Example, &str)]) -> StudyResult<(Value, V
     Ok((json!({ "annotations": annotations }), results))
 }
 
+/// Questions and predictions of A-OKVQA.
 fn aokvqa_pair(file: &Path, answered: &[(&Example, &str)]) -> StudyResult<(Value, Value)> {
-    let questions = of_questions(file, answered, None)?;
+    let questions = items_of_questions(file, answered, None)?;
     let predictions: Map<String, Value> = answered
         .iter()
         .map(|(example, answer)| (example.name.clone(), json!({ "direct_answer": answer })))

@@ -56,7 +56,7 @@ impl FinishedRun {
     /// Opens a run.
     ///
     /// # Errors
-    /// Errors of its recipe and its weights; an error if the data differ from its training data.
+    /// Errors of the run's recipe and weights; an error if the data differ from the training data.
     pub fn open(run: &Path) -> Result<Self> {
         check_checksums(run)?;
         let mut recipe = Recipe::load(&run.join(RECIPE), &RecipeOptions::default())?;
@@ -72,8 +72,8 @@ impl FinishedRun {
         {
             let path = run.join(file);
             if std::fs::read_to_string(&path).map_err(TrainError::io(&path))? != content {
-                let reason = "differs from the file that this program derives from the run's recipe and \
-                              data; use the build that trained the run";
+                let reason = "differs from the file that this program derives from the run's \
+                              recipe and data; use the build that trained the run";
                 let message = format!("{}: {reason}", path.display());
                 return Err(TrainError::in_study(NAME, "opening the run")(message));
             }
@@ -113,21 +113,22 @@ impl FinishedRun {
         let measure = || -> StudyResult<Vec<DeletionAreas>> {
             let retriever = self.retriever(self.study.forward(&self.model, None).k, &[])?;
             let forward = self.study.forward(&self.model, retriever.as_ref());
-            let all = self.encoding.corpus.test.iter().filter(|example| example.made_up);
-            let all: Vec<&Example> = all.collect();
-            let count = questions.min(all.len());
+            let test = self.encoding.corpus.test.iter();
+            let candidates: Vec<&Example> = test.filter(|example| example.made_up).collect();
+            let count = questions.min(candidates.len());
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
             (0..count)
-                .map(|i| deletion_areas_of(&forward, all[i * all.len() / count], &mut rng))
+                .map(|i| candidates[i * candidates.len() / count])
+                .map(|example| deletion_areas_of(&forward, example, &mut rng))
                 .collect()
         };
-        measure().map_err(TrainError::in_study(NAME, "measuring the credit of entries"))
+        measure().map_err(TrainError::in_study(NAME, "measuring deletion areas"))
     }
 
     /// Builds the run's memory again if it was removed.
     ///
     /// # Errors
-    /// The folder cannot be written, or another process writes to it.
+    /// If the folder cannot be written, or another process writes to it.
     pub fn restore_memory(&self) -> Result<()> {
         let _lock = lock(&self.run)?;
         let k = self.study.forward(&self.model, None).k;

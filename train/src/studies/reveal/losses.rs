@@ -22,12 +22,12 @@ pub struct BatchTargets<'a> {
     pub targets: &'a [Target],
     /// The query's own entry, which contains the answer: its index in `Corpus::items` and the index
     /// of its source. `None` if the memory does not have it.
-    pub own: &'a [Option<(usize, u32)>],
+    pub own_entries: &'a [Option<(usize, u32)>],
     /// Whether the query reads its own entry instead of its re-encoded entries. (The top retrieved
     /// entries are re-encoded with the current weights.)
-    pub replaced: &'a [bool],
+    pub reads_own_entry: &'a [bool],
     /// The document whose entries are excluded from retrieval; `None` to exclude none.
-    pub documents: &'a [Option<&'a str>],
+    pub excluded_documents: &'a [Option<&'a str>],
 }
 
 /// The losses of a batch.
@@ -42,43 +42,44 @@ pub struct Losses {
 pub fn losses(
     forward: &Forward<'_>,
     input: &RevealInput,
-    examples: BatchTargets<'_>,
+    batch: BatchTargets<'_>,
     feed: &RevealFeed,
     mode: &Mode,
 ) -> StudyResult<Losses> {
-    let BatchTargets { targets, own, .. } = examples;
+    let BatchTargets { targets, own_entries, .. } = batch;
     let base = forward.model.encode(input, mode)?;
     let queries = forward.model.query(&base, mode)?;
     let mut parts = Vec::new();
-    let reading = match feed.knowledge {
+    let entries_of_queries = match feed.knowledge {
         Knowledge::None => vec![Vec::new(); targets.len()],
-        Knowledge::Own => own_and_next(own)?,
+        Knowledge::Own => own_and_next(own_entries)?,
         Knowledge::Retrieved => {
-            let hits = forward.search(&queries, examples.documents)?;
-            parts.extend(retrieval(forward, &hits, examples));
-            let mut reading = forward.reading(&hits);
-            replace_by_own(&mut reading, examples);
-            reading
+            let hits = forward.search(&queries, batch.excluded_documents)?;
+            parts.extend(retrieval_metrics(forward, &hits, batch));
+            let mut entries_of_queries = forward.reading(&hits);
+            replace_by_own(&mut entries_of_queries, batch);
+            entries_of_queries
         }
     };
-    let own_indices = own.iter().flatten().map(|(index, _)| *index);
-    let also: Vec<usize> = if feed.contrastive > 0.0 { own_indices.collect() } else { Vec::new() };
-    let fused = forward.fuse(&base, &queries, &reading, &also, mode)?;
+    let own_indices = own_entries.iter().flatten().map(|(index, _)| *index);
+    let contrastive_entries: Vec<usize> =
+        if feed.contrastive > 0.0 { own_indices.collect() } else { Vec::new() };
+    let fused = forward.fuse(&base, &queries, &entries_of_queries, &contrastive_entries, mode)?;
     let mut total = Total { parts, sum: None };
     let generation = generation_loss(forward, &fused.states, targets, feed, mode)?;
     total.add("generation", generation, 1.0 - feed.contrastive)?;
     if let Some(fresh) = &fused.fresh {
         // Examples without an own entry in the memory have no contrastive loss.
-        if !also.is_empty() {
-            let loss = own_contrastive(&queries, fresh, own, feed.temperature)?;
+        if !contrastive_entries.is_empty() {
+            let loss = own_contrastive(&queries, fresh, own_entries, feed.temperature)?;
             total.add("contrastive", loss, feed.contrastive)?;
         }
         let tokens = forward.model.config().value_tokens;
-        if feed.decorrelation > 0.0 && tokens > 1 && fresh.read > 0 {
+        if feed.decorrelation > 0.0 && tokens > 1 && fresh.num_fused > 0 {
             let loss = decorrelation(&fresh.values, tokens)?;
             total.add("decorrelation", loss, feed.decorrelation)?;
         }
-        if feed.alignment > 0.0 && fresh.read > 0 {
+        if feed.alignment > 0.0 && fresh.num_fused > 0 {
             let loss = alignment(&fresh.values, &base.states)?;
             total.add("alignment", loss, feed.alignment)?;
         }
@@ -113,65 +114,68 @@ pub fn contrast(
 ) -> StudyResult<Losses> {
     let queries = forward.model.query(&forward.model.encode(queries, mode)?, mode)?;
     let keys = forward.model.key(&forward.model.encode(entries, mode)?, mode)?;
-    let own = (0..queries.dim(0)? as u32).collect();
+    let matching_keys = (0..queries.dim(0)? as u32).collect();
     let mut total = Total { parts: Vec::new(), sum: None };
-    total.add("contrastive", contrastive(&queries, &keys, own, temperature)?, 1.0)?;
+    total.add("contrastive", contrastive(&queries, &keys, matching_keys, temperature)?, 1.0)?;
     total.losses()
 }
 
 /// The metrics of retrieval: recall@1 and recall@k of the queries' own entries, and the fraction of
 /// retrieved entries that are distinct.
-fn retrieval(
+fn retrieval_metrics(
     forward: &Forward<'_>,
     hits: &[Vec<Hit>],
-    examples: BatchTargets<'_>,
+    batch: BatchTargets<'_>,
 ) -> Vec<(String, f64)> {
     let id = |index: usize| forward.corpus.items[index].entry.id;
     // Examples that exclude their document cannot retrieve their own entry and are not counted.
-    let known = examples.own.iter().zip(examples.documents);
-    let known = known.map(|(own, document)| own.filter(|_| document.is_none()));
-    let counted = hits.iter().zip(known).filter_map(|(hits, own)| Some((hits, id(own?.0))));
-    let (mut first, mut among, mut all) = (0, 0, 0);
-    for (hits, id) in counted {
-        all += 1;
-        first += usize::from(hits.first().is_some_and(|hit| hit.id == id));
-        among += usize::from(hits.iter().any(|hit| hit.id == id));
+    let own_if_retrievable = batch.own_entries.iter().zip(batch.excluded_documents);
+    let own_if_retrievable =
+        own_if_retrievable.map(|(own, document)| own.filter(|_| document.is_none()));
+    let counted_queries =
+        hits.iter().zip(own_if_retrievable).filter_map(|(hits, own)| Some((hits, id(own?.0))));
+    let (mut num_first, mut num_retrieved, mut num_queries) = (0, 0, 0);
+    for (hits, id) in counted_queries {
+        num_queries += 1;
+        num_first += usize::from(hits.first().is_some_and(|hit| hit.id == id));
+        num_retrieved += usize::from(hits.iter().any(|hit| hit.id == id));
     }
-    let found = hits.iter().flatten().map(|hit| hit.id);
-    let distinct = found.clone().collect::<HashSet<i64>>().len();
-    let share = |part: usize, whole: usize| part as f64 / whole.max(1) as f64;
+    let retrieved_ids = hits.iter().flatten().map(|hit| hit.id);
+    let num_distinct = retrieved_ids.clone().collect::<HashSet<i64>>().len();
+    let fraction = |part: usize, whole: usize| part as f64 / whole.max(1) as f64;
     let mut parts = Vec::new();
-    if examples.documents.iter().any(Option::is_none) {
-        parts.push(("recall_at_1".to_owned(), share(first, all)));
-        parts.push((format!("recall_at_{}", forward.k), share(among, all)));
+    if batch.excluded_documents.iter().any(Option::is_none) {
+        parts.push(("recall_at_1".to_owned(), fraction(num_first, num_queries)));
+        parts.push((format!("recall_at_{}", forward.k), fraction(num_retrieved, num_queries)));
     }
-    parts.push(("distinct_retrieved".to_owned(), share(distinct, found.count())));
+    parts.push(("distinct_retrieved".to_owned(), fraction(num_distinct, retrieved_ids.count())));
     parts
 }
 
 /// The entries that examples read in the warm start: the own entry of each, and the own entry of
 /// the next example as a negative.
-fn own_and_next(own: &[Option<(usize, u32)>]) -> StudyResult<EntriesOfQueries> {
-    let known: Option<Vec<(usize, u32)>> = own.iter().copied().collect();
-    let known = known.ok_or("a warm-start example needs its own entry")?;
-    let count = known.len();
-    let read = |i: usize| {
-        let (own, next) = (known[i], known[(i + 1) % count]);
-        let mut read = vec![(EntryRef::Fresh(own.0), own.1)];
+fn own_and_next(own_entries: &[Option<(usize, u32)>]) -> StudyResult<EntriesOfQueries> {
+    let own_entries: Option<Vec<(usize, u32)>> = own_entries.iter().copied().collect();
+    let own_entries = own_entries.ok_or("a warm-start example needs its own entry")?;
+    let count = own_entries.len();
+    let entries_of_query = |i: usize| {
+        let (own, next) = (own_entries[i], own_entries[(i + 1) % count]);
+        let mut entries_of_query = vec![(EntryRef::Fresh(own.0), own.1)];
         if next.0 != own.0 {
-            read.push((EntryRef::Fresh(next.0), next.1));
+            entries_of_query.push((EntryRef::Fresh(next.0), next.1));
         }
-        read
+        entries_of_query
     };
-    Ok((0..count).map(read).collect())
+    Ok((0..count).map(entries_of_query).collect())
 }
 
-/// For examples with `replaced`, replaces the re-encoded entries by the own entry.
-fn replace_by_own(reading: &mut EntriesOfQueries, examples: BatchTargets<'_>) {
-    for ((read, own), replaced) in reading.iter_mut().zip(examples.own).zip(examples.replaced) {
-        if let (Some((index, source)), true) = (own, replaced) {
-            read.retain(|(read, _)| matches!(read, EntryRef::Stored(_)));
-            read.insert(0, (EntryRef::Fresh(*index), *source));
+/// For queries with `reads_own_entry`, replaces the re-encoded entries by the own entry.
+fn replace_by_own(entries_of_queries: &mut EntriesOfQueries, batch: BatchTargets<'_>) {
+    let own_entries = batch.own_entries.iter().zip(batch.reads_own_entry);
+    for (entries, (own_entry, reads_own_entry)) in entries_of_queries.iter_mut().zip(own_entries) {
+        if let (Some((index, source)), true) = (own_entry, reads_own_entry) {
+            entries.retain(|(entry, _)| matches!(entry, EntryRef::Stored(_)));
+            entries.insert(0, (EntryRef::Fresh(*index), *source));
         }
     }
 }
@@ -182,14 +186,15 @@ fn replace_by_own(reading: &mut EntriesOfQueries, examples: BatchTargets<'_>) {
 fn own_contrastive(
     queries: &Tensor,
     fresh: &Fresh,
-    own: &[Option<(usize, u32)>],
+    own_entries: &[Option<(usize, u32)>],
     temperature: f64,
 ) -> StudyResult<Tensor> {
-    let known = own.iter().enumerate().filter_map(|(i, own)| Some((i as u32, (*own)?.0)));
-    let (of_query, of_key): (Vec<u32>, Vec<u32>) =
-        known.map(|(query, index)| (query, fresh.row_of[&index])).unzip();
-    let queries = embedding_sum(&[(queries, of_query.into())])?;
-    Ok(contrastive(&queries, &fresh.keys, of_key.into(), temperature)?)
+    let with_own_entry =
+        own_entries.iter().enumerate().filter_map(|(i, own)| Some((i as u32, (*own)?.0)));
+    let (query_indices, key_rows): (Vec<u32>, Vec<u32>) =
+        with_own_entry.map(|(query, index)| (query, fresh.row_of[&index])).unzip();
+    let queries = embedding_sum(&[(queries, query_indices.into())])?;
+    Ok(contrastive(&queries, &fresh.keys, key_rows.into(), temperature)?)
 }
 
 /// A running weighted sum of losses.
@@ -210,6 +215,10 @@ impl Total {
         Ok(())
     }
 
+    /// The weighted sum and its parts.
+    ///
+    /// # Errors
+    /// If no loss was added.
     fn losses(self) -> StudyResult<Losses> {
         Ok(Losses { total: self.sum.ok_or("no loss")?, parts: self.parts })
     }

@@ -46,69 +46,75 @@ impl QuestionMetrics {
             parts.entry(ALL.to_owned()).or_default().push(i);
             let part = example.part.name();
             parts.entry(part.to_owned()).or_default().push(i);
-            if let Some(own) = example.own {
-                let source = &corpus.items[own].entry.source;
+            if let Some(index) = example.own {
+                let source = &corpus.items[index].entry.source;
                 parts.entry(format!("{part}, {source}")).or_default().push(i);
             }
         }
         parts
             .into_iter()
-            .map(|(questions, rows)| Self::of(questions, corpus, examples, answers, &rows))
+            .map(|(questions, indices)| Self::of(questions, corpus, examples, answers, &indices))
             .collect()
     }
 
     /// The metrics for the trainer: `exact_match` of all questions, `exact_match/held_out`, ….
-    pub fn evaluation(of_parts: &[Self]) -> Evaluation {
+    pub fn evaluation(metrics_of_parts: &[Self]) -> Evaluation {
         let (mut metrics, mut counts) = (Vec::new(), Vec::new());
-        for of_part in of_parts {
-            let part = match of_part.questions.as_str() {
+        for metrics_of_part in metrics_of_parts {
+            let part = match metrics_of_part.questions.as_str() {
                 ALL => String::new(),
                 part => format!("/{}", part.replace(", ", "/")),
             };
-            for measure in [&of_part.exact_match, &of_part.recall_at_1, &of_part.recall_at_10] {
+            for measure in [
+                &metrics_of_part.exact_match,
+                &metrics_of_part.recall_at_1,
+                &metrics_of_part.recall_at_10,
+            ] {
                 if measure.reason.is_none() {
                     metrics.push((format!("{}{part}", measure.metric), measure.value));
                 }
             }
-            counts.push((format!("questions{part}"), of_part.exact_match.n as u64));
+            counts.push((format!("questions{part}"), metrics_of_part.exact_match.n as u64));
         }
         Evaluation { metrics, counts }
     }
 
-    /// Measures the set `questions`, which has the examples at the indices `rows`.
+    /// Measures the set `questions`, which has the examples at the indices `indices`.
     pub fn of(
         questions: String,
         corpus: &Corpus,
         examples: &[&Example],
         answers: &Answers,
-        rows: &[usize],
+        indices: &[usize],
     ) -> Self {
-        let images: Vec<Option<usize>> = rows.iter().map(|row| examples[*row].image).collect();
+        let images: Vec<Option<usize>> =
+            indices.iter().map(|index| examples[*index].image).collect();
         let resampling = Resampling::by_group("image", &images);
         let options = BootstrapOptions::default();
         // Recall is undefined without a memory, and recall@10 with fewer than ten entries.
-        let read = rows.iter().map(|row| answers.retrieved[*row].len()).max().unwrap_or(0);
-        let measure = |info: &MetricInfo, k: usize, holds: &dyn Fn(usize) -> bool| {
+        let max_retrieved =
+            indices.iter().map(|index| answers.retrieved[*index].len()).max().unwrap_or(0);
+        let measure = |info: &MetricInfo, k: usize, is_success: &dyn Fn(usize) -> bool| {
             let values: Vec<f64> =
-                rows.iter().map(|row| if holds(*row) { 1.0 } else { 0.0 }).collect();
+                indices.iter().map(|index| if is_success(*index) { 1.0 } else { 0.0 }).collect();
             let interval = interval(&resampling, &options, |counts| weighted_mean(&values, counts));
-            let value = if read < k {
-                Err(format!("only {} retrieved, not {k}", counted(read, "entry")))
+            let value = if max_retrieved < k {
+                Err(format!("only {} retrieved, not {k}", counted(max_retrieved, "entry")))
             } else {
                 Ok(mean(&values))
             };
             Measure::new(info, values.len(), value, interval)
         };
-        let found = |row: usize, k: usize| {
-            let own = examples[row].own.map(|own| corpus.items[own].entry.id);
-            answers.retrieved[row].iter().take(k).any(|id| Some(*id) == own)
+        let is_retrieved = |index: usize, k: usize| {
+            let own_entry = examples[index].own.map(|index| corpus.items[index].entry.id);
+            answers.retrieved[index].iter().take(k).any(|id| Some(*id) == own_entry)
         };
         Self {
-            exact_match: measure(&EXACT_MATCH, 0, &|row| {
-                is_correct(&answers.texts[row], &examples[row].answers)
+            exact_match: measure(&EXACT_MATCH, 0, &|index| {
+                is_correct(&answers.texts[index], &examples[index].answers)
             }),
-            recall_at_1: measure(&RECALL_AT_1, 1, &|row| found(row, 1)),
-            recall_at_10: measure(&RECALL_AT_10, 10, &|row| found(row, 10)),
+            recall_at_1: measure(&RECALL_AT_1, 1, &|index| is_retrieved(index, 1)),
+            recall_at_10: measure(&RECALL_AT_10, 10, &|index| is_retrieved(index, 10)),
             questions,
         }
     }

@@ -15,9 +15,9 @@ use crate::study::StudyResult;
 /// The accuracy in all tasks of one size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NeedleMetrics {
-    /// Number of needles in a task.
+    /// The number of needles in a task.
     pub needles: usize,
-    /// Number of entries of other images in a task.
+    /// The number of entries of other images in a task.
     pub others: usize,
     /// The fraction of correct replies; chance is 0.5.
     pub accuracy: Measure,
@@ -51,14 +51,14 @@ pub(crate) fn needle_metrics(
             continue;
         }
         let size = (task.needles.len(), task.haystack.len() - task.needles.len());
-        match by_size.iter_mut().find(|(known, _)| *known == size) {
+        match by_size.iter_mut().find(|(existing, _)| *existing == size) {
             Some((_, tasks)) => tasks.push(task),
             None => by_size.push((size, vec![task])),
         }
     }
     let mut metrics = Vec::new();
     for ((needles, others), tasks) in by_size {
-        let selected: Vec<Task> = tasks
+        let parsed_tasks: Vec<Task> = tasks
             .iter()
             .map(|task| {
                 let images =
@@ -73,7 +73,7 @@ pub(crate) fn needle_metrics(
                 })
             })
             .collect::<Result<_, &str>>()?;
-        let replies = replies(forward, &selected)?;
+        let replies = replies(forward, &parsed_tasks)?;
         let scored: Vec<ScoredReply<'_>> = tasks
             .iter()
             .zip(&replies)
@@ -84,9 +84,10 @@ pub(crate) fn needle_metrics(
                 response: reply.response.into(),
             })
             .collect();
-        let measured = evaluate(&scored, &HaystackOptions::default())?.evaluation.secondary;
-        let plain = measured.into_iter().find(|measure| measure.metric == "accuracy_plain");
-        let accuracy = plain.ok_or("no plain accuracy")?;
+        let measures = evaluate(&scored, &HaystackOptions::default())?.evaluation.secondary;
+        let plain_accuracy =
+            measures.into_iter().find(|measure| measure.metric == "accuracy_plain");
+        let accuracy = plain_accuracy.ok_or("no plain accuracy")?;
         let outcome = |(task, reply): (HaystackTask, &Reply)| NeedleOutcome {
             correct: task.answer == reply.response,
             id: task.id,

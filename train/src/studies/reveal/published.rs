@@ -20,7 +20,7 @@ pub struct Published {
     /// The T5 configuration; `None` if `model.t5` is empty.
     pub t5: Option<T5Config>,
     /// The T5 tokenizer; `None` if `model.t5` is empty.
-    pub tokens: Option<T5Tokenizer>,
+    pub tokenizer: Option<T5Tokenizer>,
     /// The ViT configuration, without the class token; `None` if `model.vit` is empty.
     pub vit: Option<ViTConfig>,
     /// The file of the ViT's image processor; `None` if the ViT's folder has none.
@@ -38,54 +38,55 @@ impl Published {
     /// hub.
     ///
     /// # Errors
-    /// A missing file, or a configuration of another model; the error names the file.
+    /// If a file is missing, or is the configuration of another model; the error names the file.
     pub fn find(model: &RevealModel) -> StudyResult<Self> {
-        let mut found = Self::default();
+        let mut published = Self::default();
         if model.t5.is_empty() {
-            found
+            published
                 .notes
                 .push("the text model starts from random weights: `model.t5` is empty".to_owned());
         } else {
             let folder = PretrainedFolder::open(&model.t5)?;
-            let sizes = folder.file("config.json")?;
-            let config = T5Config::read(&sizes)?;
-            let tokenizer = folder.tokenizer()?;
-            let json = std::fs::read_to_string(&tokenizer)
-                .map_err(|error| format!("{}: {error}", tokenizer.display()))?;
-            let tokens = T5Tokenizer::parse(&json, &tokenizer)?;
-            tokens.check_fits(config.vocab_size)?;
+            let config_path = folder.file("config.json")?;
+            let config = T5Config::read(&config_path)?;
+            let tokenizer_path = folder.tokenizer()?;
+            let json = std::fs::read_to_string(&tokenizer_path)
+                .map_err(|error| format!("{}: {error}", tokenizer_path.display()))?;
+            let tokenizer = T5Tokenizer::parse(&json, &tokenizer_path)?;
+            tokenizer.check_fits(config.vocab_size)?;
             let weights = folder.weights()?;
-            found.digest("T5 sizes", &sizes)?;
-            found.digest("T5 tokenizer", &tokenizer)?;
-            found.digests.push(("T5 weights".to_owned(), weights.sha256));
-            found.weights.t5 = Some(weights.path);
-            (found.t5, found.tokens) = (Some(config), Some(tokens));
+            published.digest("T5 sizes", &config_path)?;
+            published.digest("T5 tokenizer", &tokenizer_path)?;
+            published.digests.push(("T5 weights".to_owned(), weights.sha256));
+            published.weights.t5 = Some(weights.path);
+            (published.t5, published.tokenizer) = (Some(config), Some(tokenizer));
         }
         if model.vit.is_empty() {
             let note = "the image encoder starts from random weights: `model.vit` is empty";
-            found.notes.push(note.to_owned());
+            published.notes.push(note.to_owned());
         } else {
             let folder = PretrainedFolder::open(&model.vit)?;
-            let sizes = folder.file("config.json")?;
-            let config = ViTConfig::read(&sizes)?;
+            let config_path = folder.file("config.json")?;
+            let config = ViTConfig::read(&config_path)?;
             let weights = folder.weights()?;
-            found.digest("ViT sizes", &sizes)?;
-            found.digests.push(("ViT weights".to_owned(), weights.sha256));
-            found.weights.vit = Some(weights.path);
-            found.vit = Some(ViTConfig { class_token: false, ..config });
-            found.processor = folder.optional_image_processor()?.map(|(path, _)| path);
-            if let Some(processor) = found.processor.clone() {
-                found.digest("ViT image processor", &processor)?;
+            published.digest("ViT sizes", &config_path)?;
+            published.digests.push(("ViT weights".to_owned(), weights.sha256));
+            published.weights.vit = Some(weights.path);
+            published.vit = Some(ViTConfig { class_token: false, ..config });
+            published.processor = folder.optional_image_processor()?.map(|(path, _)| path);
+            if let Some(processor) = published.processor.clone() {
+                published.digest("ViT image processor", &processor)?;
             }
         }
-        Ok(found)
+        Ok(published)
     }
 
     /// Whether no published weights are used.
-    pub fn is_none(&self) -> bool {
+    pub fn is_unused(&self) -> bool {
         self.weights == PublishedWeights::default()
     }
 
+    /// Adds the SHA-256 of a file.
     fn digest(&mut self, name: &str, path: &Path) -> StudyResult<()> {
         let (_, hash) =
             digest::of_file(path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -96,7 +97,7 @@ impl Published {
     /// The preprocessing of images to `size` × `size` pixels.
     ///
     /// # Errors
-    /// The processor file gives another image size.
+    /// If the processor file gives another image size.
     pub fn preprocessing(&self, size: usize) -> StudyResult<Preprocessing> {
         Ok(preprocessing(self.processor.as_deref(), size)?)
     }

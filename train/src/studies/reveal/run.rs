@@ -36,7 +36,7 @@ use super::needle::{NeedleMetrics, needle_metrics};
 use super::run_memory::SNAPSHOTS;
 use super::settings::{RevealData, RevealFeed, RevealMemory, RevealModel};
 use super::snapshots::remove_snapshots;
-use super::study::{EVALUATED, RevealStudy};
+use super::study::{EVALUATION_MEMORY, RevealStudy};
 use super::swap::{SwapReport, swap};
 use crate::Stop;
 use crate::checkpoint::write_file;
@@ -56,7 +56,7 @@ const SWAPPED_FACTS: usize = 100;
 /// The results of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RevealSummary {
-    /// The recipe's hash.
+    /// The SHA-256 of the resolved recipe.
     pub recipe_hash: String,
     /// The seed.
     pub seed: u64,
@@ -94,7 +94,7 @@ pub struct TestAnswer {
     /// What training asks: `seen` (the same fact), `unasked` (other facts about the image) or
     /// `held_out` (nothing about the image).
     pub part: String,
-    /// The index of its image; `None` if it has none.
+    /// The index of the question's image; `None` if it has none.
     pub image: Option<usize>,
     /// Whether the answer is made up, so that only the memory contains it.
     pub made_up: bool,
@@ -129,8 +129,8 @@ pub fn train_reveal(recipe: &mut Recipe, options: &RunOptions) -> Result<RevealS
     let mut study = study.map_err(TrainError::in_study(NAME, "reading the data"))?;
     check_start(&study, recipe)?;
     if memory_k > 0 && study.corpus().items.is_empty() {
-        let reason = "is above 0, but the data have no entries for a memory; give a file a `source`, \
-                      or set `memory.k` to 0 for a model without memory";
+        let reason = "is above 0, but the data have no entries for a memory; give a file a \
+                      `source`, or set `memory.k` to 0 for a model without memory";
         return Err(recipe.error("memory.k", reason));
     }
     for note in study.notes() {
@@ -169,12 +169,12 @@ pub(super) fn settings(recipe: &mut Recipe) -> Result<Settings> {
     Ok((data, model, memory, feeds))
 }
 
-/// Returns an error if the run in `[start]` has another tokenizer, because token ids would differ.
+/// Returns an error if the run in `[start]` has another tokenizer, because its token ids differ.
 fn check_start(study: &RevealStudy, recipe: &Recipe) -> Result<()> {
     let Some(start) = recipe.start() else { return Ok(()) };
     let path = start.run.join(TOKENIZER);
-    let theirs = std::fs::read_to_string(&path).map_err(TrainError::io(&path))?;
-    if theirs == study.encoding().sequencer.tokens().json()? {
+    let start_tokenizer = std::fs::read_to_string(&path).map_err(TrainError::io(&path))?;
+    if start_tokenizer == study.encoding().sequencer.tokens().json()? {
         return Ok(());
     }
     let run = start.run.display();
@@ -186,10 +186,10 @@ fn check_start(study: &RevealStudy, recipe: &Recipe) -> Result<()> {
 /// model with a memory.
 fn check_sources(recipe: &Recipe, data: &RevealData, memory: &RevealMemory) -> Result<()> {
     let sources = Source::ALL.map(Source::name);
-    let is_left_out = |name: &&str| data.without_sources.iter().any(|out| out == name);
+    let is_excluded = |name: &&str| data.without_sources.iter().any(|excluded| excluded == name);
     let reason = match data.without_sources.iter().find(|name| !sources.contains(&name.as_str())) {
         Some(name) => format!("names `{name}`; choose from {}", sources.join(", ")),
-        None if memory.k > 0 && sources.iter().all(is_left_out) => {
+        None if memory.k > 0 && sources.iter().all(is_excluded) => {
             "leaves no source for the memory; set `memory.k` to 0 for a model without memory".into()
         }
         None => return Ok(()),
@@ -228,8 +228,8 @@ fn finish(
     let examples: Vec<&Example> = corpus.test.iter().collect();
     let answers =
         Answers::of(&study.forward(&model, retriever.as_ref()), &examples, &Stop::default())?;
-    let questions = TestAnswer::to_lines(&test_answers(corpus, &examples, &answers))?;
-    write_file(&trained.run.join(TEST_ANSWERS), &questions)?;
+    let lines = TestAnswer::to_lines(&test_answers(corpus, &examples, &answers))?;
+    write_file(&trained.run.join(TEST_ANSWERS), &lines)?;
     let metrics = QuestionMetrics::of_parts(corpus, &examples, &answers);
     let needles = match &corpus.images {
         Images::World { world, .. } if k > 0 => {
@@ -255,7 +255,7 @@ fn finish(
         }
     };
     // Only training needs these folders; checkpoints contain the snapshots for resuming.
-    remove_memory(&trained.run.join(EVALUATED))?;
+    remove_memory(&trained.run.join(EVALUATION_MEMORY))?;
     remove_snapshots(&trained.run.join(SNAPSHOTS), &[])?;
     Ok(RevealSummary {
         recipe_hash: trained.recipe_hash.clone(),
@@ -308,8 +308,8 @@ pub(super) fn test_answers(
     examples: &[&Example],
     answers: &Answers,
 ) -> Vec<TestAnswer> {
-    let of_question = |(i, example): (usize, &&Example)| {
-        let own = example.own.map(|own| &corpus.items[own].entry);
+    let test_answer = |(i, example): (usize, &&Example)| {
+        let own_entry = example.own.map(|index| &corpus.items[index].entry);
         TestAnswer {
             id: example.id,
             name: example.document.as_ref().map(|_| example.name.clone()),
@@ -320,20 +320,20 @@ pub(super) fn test_answers(
             answer: answers.texts[i].clone(),
             references: example.answers.clone(),
             correct: is_correct(&answers.texts[i], &example.answers),
-            source: own.map(|entry| entry.source.clone()),
-            entry: own.map(|entry| entry.id),
+            source: own_entry.map(|entry| entry.source.clone()),
+            entry: own_entry.map(|entry| entry.id),
             retrieved: answers.retrieved[i].clone(),
         }
     };
-    examples.iter().enumerate().map(of_question).collect()
+    examples.iter().enumerate().map(test_answer).collect()
 }
 
 impl TestAnswer {
-    /// Writes questions as JSON lines.
-    pub(crate) fn to_lines(questions: &[Self]) -> serde_json::Result<Vec<u8>> {
+    /// Formats the test answers as JSON lines.
+    pub(crate) fn to_lines(test_answers: &[Self]) -> serde_json::Result<Vec<u8>> {
         let mut lines = Vec::new();
-        for question in questions {
-            serde_json::to_writer(&mut lines, question)?;
+        for test_answer in test_answers {
+            serde_json::to_writer(&mut lines, test_answer)?;
             lines.push(b'\n');
         }
         Ok(lines)
@@ -347,8 +347,8 @@ impl TestAnswer {
         let text = std::fs::read_to_string(path).map_err(TrainError::io(path))?;
         let file = path.display().to_string();
         let remedy = "use the test.jsonl of a run of this version";
-        let rows = json_lines(&file, &text, remedy, |_, row| row)?;
-        Ok(rows.into_iter().flatten().collect())
+        let answers = json_lines(&file, &text, remedy, |_, answer| answer)?;
+        Ok(answers.into_iter().flatten().collect())
     }
 
     /// Whether the question's own entry is among the first `k` retrieved entries.

@@ -32,13 +32,17 @@ const STATE: &str = "memory.json";
 
 /// The memory, and its running refresh.
 pub struct RunMemory {
+    /// The folder of the memory.
     folder: PathBuf,
+    /// The folder of the snapshots.
     snapshots: PathBuf,
     settings: RevealMemory,
     encoding: Arc<Encoding>,
-    open: Option<Retriever>,
+    /// The memory, opened for reading; `None` before it is built.
+    retriever: Option<Retriever>,
     state: State,
     refresh: Option<Refresh>,
+    /// The writer of the memory; `None` before it is built and while a refresh uses the writer.
     writer: Option<Writer>,
 }
 
@@ -64,14 +68,14 @@ struct Saved {
 }
 
 impl RunMemory {
-    /// Creates the state before the first memory is built. The memory will be in the run's folder.
+    /// The state before the first memory is built. The memory will be in the run's folder.
     pub fn new(run: &Path, settings: RevealMemory, encoding: Arc<Encoding>) -> Self {
         Self {
             folder: run.join("memory"),
             snapshots: run.join(SNAPSHOTS),
             settings,
             encoding,
-            open: None,
+            retriever: None,
             state: State::default(),
             refresh: None,
             writer: None,
@@ -80,7 +84,7 @@ impl RunMemory {
 
     /// The memory, opened for reading; `None` before it is built.
     pub fn retriever(&self) -> Option<&Retriever> {
-        self.open.as_ref()
+        self.retriever.as_ref()
     }
 
     /// The memory's age in steps, and the mean change of keys in the last refresh. Empty without a
@@ -101,30 +105,30 @@ impl RunMemory {
         step: u64,
         parameters: &Parameters,
     ) -> StudyResult<()> {
-        if self.open.is_none() || self.state.phase != phase {
+        if self.retriever.is_none() || self.state.phase != phase {
             // Each phase starts with a memory that is encoded with the phase's initial parameters.
             self.settle()?;
             write_parameters(&self.snapshot(step)?, parameters)?;
             self.build(step)?;
             self.state.phase = phase;
         }
-        self.adopt(step)?;
+        self.adopt_refresh(step)?;
         let every = self.settings.refresh_every;
-        let due = every > 0 && step.is_multiple_of(every) && self.state.made_at != Some(step);
-        if due && self.refresh.is_none() {
-            if let Some(open) = &self.open {
-                open.check_spread(self.settings.k)?;
+        let is_due = every > 0 && step.is_multiple_of(every) && self.state.made_at != Some(step);
+        if is_due && self.refresh.is_none() {
+            if let Some(retriever) = &self.retriever {
+                retriever.check_spread(self.settings.k)?;
             }
             write_parameters(&self.snapshot(step)?, parameters)?;
-            self.start(step)?;
-            self.adopt(step)?;
+            self.start_refresh(step)?;
+            self.adopt_refresh(step)?;
         }
         Ok(())
     }
 
     /// Waits for the running refresh and adopts it. Afterwards nothing writes to the memory.
     pub(crate) fn settle(&mut self) -> StudyResult<()> {
-        self.adopt(u64::MAX)
+        self.adopt_refresh(u64::MAX)
     }
 
     /// Writes the memory's part of a checkpoint into its folder.
@@ -133,7 +137,7 @@ impl RunMemory {
             link(&self.snapshots.join(snapshot_name(step)), &folder.join(snapshot_name(step)))?;
         }
         let path = folder.join(STATE);
-        let log = self.open.as_ref().map(Retriever::log).unwrap_or_default();
+        let log = self.retriever.as_ref().map(Retriever::log).unwrap_or_default();
         let state = serde_json::to_vec(&Saved { state: self.state, log })?;
         Ok(write_file(&path, &state)?)
     }
@@ -152,11 +156,11 @@ impl RunMemory {
         }
         if let Some(step) = state.next {
             link(&folder.join(snapshot_name(step)), &self.snapshot(step)?)?;
-            self.start(step)?;
+            self.start_refresh(step)?;
         }
         self.state = state;
-        if let Some(open) = &self.open {
-            open.set_log(log);
+        if let Some(retriever) = &self.retriever {
+            retriever.set_log(log);
         }
         Ok(())
     }
@@ -167,13 +171,13 @@ impl RunMemory {
         let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
         let (retriever, writer) =
             Retriever::build(&self.folder, &model, corpus, sequencer, &Stop::default())?;
-        (self.open, self.writer) = (Some(retriever), Some(writer));
+        (self.retriever, self.writer) = (Some(retriever), Some(writer));
         self.state = State { made_at: Some(step), phase: self.state.phase, ..State::default() };
-        self.sweep()
+        self.remove_unneeded_snapshots()
     }
 
     /// Starts a thread that encodes all entries with the snapshot of a step.
-    fn start(&mut self, step: u64) -> StudyResult<()> {
+    fn start_refresh(&mut self, step: u64) -> StudyResult<()> {
         let writer = self.writer.take().ok_or("the memory has no writer")?;
         let model = self.encoding.load(&self.snapshot(step)?)?;
         let encoding = Arc::clone(&self.encoding);
@@ -195,12 +199,12 @@ impl RunMemory {
         Ok(())
     }
 
-    /// Adopts the running refresh if it is due before `step`.
-    fn adopt(&mut self, step: u64) -> StudyResult<()> {
-        let (Some(refresh), Some(open)) = (self.refresh.take(), &self.open) else {
+    /// Adopts the running refresh if it is due at `step` or was due earlier.
+    fn adopt_refresh(&mut self, step: u64) -> StudyResult<()> {
+        let (Some(refresh), Some(retriever)) = (self.refresh.take(), &self.retriever) else {
             return Ok(());
         };
-        match refresh.adopt(step, open.memory())? {
+        match refresh.adopt(step, retriever.memory())? {
             Adoption::Later(refresh) => self.refresh = Some(refresh),
             Adoption::Now(adopted) => {
                 self.writer = Some(adopted.writer);
@@ -210,7 +214,7 @@ impl RunMemory {
                     next: None,
                     mean_drift: adopted.drift.mean,
                 };
-                self.sweep()?;
+                self.remove_unneeded_snapshots()?;
             }
         }
         Ok(())
@@ -222,8 +226,8 @@ impl RunMemory {
         Ok(self.snapshots.join(snapshot_name(step)))
     }
 
-    /// Removes snapshots that are no longer needed.
-    fn sweep(&self) -> StudyResult<()> {
+    /// Removes the snapshots that neither the memory nor the running refresh needs.
+    fn remove_unneeded_snapshots(&self) -> StudyResult<()> {
         let needed = [self.state.made_at, self.state.next];
         let needed: Vec<String> = needed.into_iter().flatten().map(snapshot_name).collect();
         remove_snapshots(&self.snapshots, &needed)

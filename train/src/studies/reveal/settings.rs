@@ -269,14 +269,14 @@ impl RevealFeed {
 
     /// The first invalid key, with the reason.
     pub fn first_invalid_key(&self) -> Option<(&'static str, String)> {
-        let shares = [
+        let fractions = [
             ("contrastive", self.contrastive),
             ("augment", self.augment),
             ("own_knowledge", self.own_knowledge),
         ];
-        for (key, share) in shares {
-            if !(0.0..=1.0).contains(&share) {
-                return Some((key, format!("is {share}; must be from 0 to 1")));
+        for (key, fraction) in fractions {
+            if !(0.0..=1.0).contains(&fraction) {
+                return Some((key, format!("is {fraction}; must be from 0 to 1")));
             }
         }
         if self.augment > 0.0 && self.retrieves() {
@@ -310,12 +310,14 @@ impl RevealFeed {
 impl RevealModel {
     /// The first invalid key, with the reason.
     pub fn first_invalid_key(&self) -> Option<(&'static str, String)> {
-        let shares = [
+        let fractions = [
             ("frozen_image_share", self.frozen_image_share),
             ("frozen_text_share", self.frozen_text_share),
         ];
-        if let Some((key, share)) = shares.into_iter().find(|(_, s)| !(0.0..=1.0).contains(s)) {
-            return Some((key, format!("is {share}; must be from 0 to 1")));
+        if let Some((key, fraction)) =
+            fractions.into_iter().find(|(_, value)| !(0.0..=1.0).contains(value))
+        {
+            return Some((key, format!("is {fraction}; must be from 0 to 1")));
         }
         let sizes = [
             ("d_model", self.d_model),
@@ -341,37 +343,38 @@ impl RevealModel {
             let reason = format!("is {}; must be above 0", self.score_ceiling);
             return Some(("score_ceiling", reason));
         }
-        let fresh = Self::default();
-        let of_t5 = [
-            ("d_model", self.d_model != fresh.d_model),
-            ("num_heads", self.num_heads != fresh.num_heads),
-            ("d_kv", self.d_kv != fresh.d_kv),
-            ("d_ff", self.d_ff != fresh.d_ff),
-            ("text_layers", self.text_layers != fresh.text_layers),
-            ("decoder_layers", self.decoder_layers != fresh.decoder_layers),
+        let defaults = Self::default();
+        let t5_keys = [
+            ("d_model", self.d_model != defaults.d_model),
+            ("num_heads", self.num_heads != defaults.num_heads),
+            ("d_kv", self.d_kv != defaults.d_kv),
+            ("d_ff", self.d_ff != defaults.d_ff),
+            ("text_layers", self.text_layers != defaults.text_layers),
+            ("decoder_layers", self.decoder_layers != defaults.decoder_layers),
         ];
-        let of_vit = [
-            ("image_size", self.image_size != fresh.image_size),
-            ("patch_size", self.patch_size != fresh.patch_size),
-            ("stem_channels", self.stem_channels != fresh.stem_channels),
-            ("image_width", self.image_width != fresh.image_width),
-            ("image_heads", self.image_heads != fresh.image_heads),
-            ("image_ff", self.image_ff != fresh.image_ff),
-            ("image_layers", self.image_layers != fresh.image_layers),
+        let vit_keys = [
+            ("image_size", self.image_size != defaults.image_size),
+            ("patch_size", self.patch_size != defaults.patch_size),
+            ("stem_channels", self.stem_channels != defaults.stem_channels),
+            ("image_width", self.image_width != defaults.image_width),
+            ("image_heads", self.image_heads != defaults.image_heads),
+            ("image_ff", self.image_ff != defaults.image_ff),
+            ("image_layers", self.image_layers != defaults.image_layers),
         ];
         // Published weights have their own values of these keys.
         for (name, weights, keys) in
-            [("model.t5", &self.t5, &of_t5[..]), ("model.vit", &self.vit, &of_vit[..])]
+            [("model.t5", &self.t5, &t5_keys[..]), ("model.vit", &self.vit, &vit_keys[..])]
         {
-            let given = keys.iter().find(|(_, given)| *given && !weights.is_empty());
-            if let Some((key, _)) = given {
+            let fixed_key = keys.iter().find(|(_, is_given)| *is_given && !weights.is_empty());
+            if let Some((key, _)) = fixed_key {
                 let reason =
                     format!("has no effect with `{name}`, which has its own value; remove it");
                 return Some((key, reason));
             }
         }
-        // Keys that a published size overrides would be ignored silently.
-        let free = Self {
+        // A published size overrides the keys that are not in this list, so they must have their
+        // default values.
+        let with_free_keys = Self {
             size: Size::Own,
             t5: self.t5.clone(),
             vit: self.vit.clone(),
@@ -382,8 +385,8 @@ impl RevealModel {
             dropout: self.dropout,
             ..Self::default()
         };
-        let own = Self { size: Size::Own, ..self.clone() };
-        (self.size != Size::Own && own != free).then(|| {
+        let with_own_size = Self { size: Size::Own, ..self.clone() };
+        (self.size != Size::Own && with_own_size != with_free_keys).then(|| {
             let reason = "is a published size, but another key sets a value of its own; remove \
                           those keys, or use `size = \"own\"`";
             ("size", reason.to_owned())
@@ -434,19 +437,24 @@ mod tests {
 
     #[test]
     fn invalid_or_unused_sizes_are_refused() {
-        let fresh = RevealModel::default;
+        let default_model = RevealModel::default;
         let invalid_key = |model: RevealModel| model.first_invalid_key().map(|(key, _)| key);
-        let t5 = RevealModel { t5: "x".into(), ..fresh() };
-        let vit = RevealModel { vit: "x".into(), ..fresh() };
+        let t5 = RevealModel { t5: "x".into(), ..default_model() };
+        let vit = RevealModel { vit: "x".into(), ..default_model() };
         assert_eq!(invalid_key(RevealModel { d_ff: 7, ..t5.clone() }), Some("d_ff"));
         assert_eq!(invalid_key(RevealModel { d_ff: 7, ..vit.clone() }), None);
         assert_eq!(invalid_key(RevealModel { image_layers: 7, ..vit }), Some("image_layers"));
         assert_eq!(invalid_key(RevealModel { image_layers: 7, ..t5.clone() }), None);
-        assert_eq!(invalid_key(RevealModel { value_tokens: 0, ..fresh() }), Some("value_tokens"));
-        assert_eq!(invalid_key(RevealModel { head_layers: 0, ..fresh() }), Some("head_layers"));
-        let none = f64::NAN;
         assert_eq!(
-            invalid_key(RevealModel { score_ceiling: none, ..fresh() }),
+            invalid_key(RevealModel { value_tokens: 0, ..default_model() }),
+            Some("value_tokens")
+        );
+        assert_eq!(
+            invalid_key(RevealModel { head_layers: 0, ..default_model() }),
+            Some("head_layers")
+        );
+        assert_eq!(
+            invalid_key(RevealModel { score_ceiling: f64::NAN, ..default_model() }),
             Some("score_ceiling")
         );
         // The fusion and the memory have their own sizes.
@@ -454,11 +462,11 @@ mod tests {
     }
 
     #[test]
-    fn images_are_not_augmented_if_the_memory_is_read() {
+    fn augmentation_is_refused_if_the_memory_is_read() {
         let retrieved = RevealFeed { augment: 0.5, ..RevealFeed::default() };
-        let own = RevealFeed { knowledge: Knowledge::Own, ..retrieved.clone() };
+        let own_entries = RevealFeed { knowledge: Knowledge::Own, ..retrieved.clone() };
         let images = RevealFeed { examples: Examples::Images, ..retrieved.clone() };
         assert_eq!(retrieved.first_invalid_key().map(|(key, _)| key), Some("augment"));
-        assert!(own.first_invalid_key().is_none() && images.first_invalid_key().is_none());
+        assert!(own_entries.first_invalid_key().is_none() && images.first_invalid_key().is_none());
     }
 }

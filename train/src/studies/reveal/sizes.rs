@@ -12,7 +12,7 @@ use super::settings::{RevealModel, Size};
 /// The model's configuration, without the parts that depend on the data.
 pub fn config_of(model: &RevealModel, published: &Published) -> RevealConfig {
     let mut config = match model.size {
-        Size::Own => own(model),
+        Size::Own => with_recipe_sizes(model),
         Size::Base => RevealConfig::base(1),
         Size::Large => RevealConfig::large(1),
     };
@@ -26,14 +26,14 @@ pub fn config_of(model: &RevealModel, published: &Published) -> RevealConfig {
     config.gate = model.gate;
     config.token_scale = model.token_scale;
     // Rounded down, as in the released code. The 0.01 makes 0.8333 of 24 layers 20, not 19.
-    let count = |share: f64, layers: usize| (share * layers as f64 + 0.01).floor() as usize;
+    let count = |fraction: f64, layers: usize| (fraction * layers as f64 + 0.01).floor() as usize;
     config.frozen_image_layers = count(model.frozen_image_share, config.image.num_hidden_layers);
     config.frozen_text_layers = count(model.frozen_text_share, config.text_layers());
     config
 }
 
 /// The configuration with the sizes in the recipe.
-fn own(model: &RevealModel) -> RevealConfig {
+fn with_recipe_sizes(model: &RevealModel) -> RevealConfig {
     RevealConfig {
         t5: T5Config {
             d_model: model.d_model,
@@ -68,16 +68,21 @@ fn own(model: &RevealModel) -> RevealConfig {
 
 /// Fits the configuration to the data: the number of sources, and the tokenizer's ids. A published
 /// size keeps its vocabulary, which is larger than its tokenizer's.
-pub fn fit(config: &mut RevealConfig, model: &RevealModel, corpus: &Corpus, tokens: &T5Tokenizer) {
-    let vocabulary = tokens.vocabulary();
+pub fn fit(
+    config: &mut RevealConfig,
+    model: &RevealModel,
+    corpus: &Corpus,
+    tokenizer: &T5Tokenizer,
+) {
+    let vocabulary_size = tokenizer.vocabulary();
     config.t5.vocab_size = if model.size == Size::Own && model.t5.is_empty() {
-        vocabulary
+        vocabulary_size
     } else {
-        config.t5.vocab_size.max(vocabulary)
+        config.t5.vocab_size.max(vocabulary_size)
     };
-    config.t5.eos_token_id = tokens.end;
-    config.t5.pad_token_id = tokens.pad;
-    config.t5.decoder_start_token_id = tokens.begin;
+    config.t5.eos_token_id = tokenizer.end;
+    config.t5.pad_token_id = tokenizer.pad;
+    config.t5.decoder_start_token_id = tokenizer.begin;
     // The gate has a column even without a memory.
     config.sources = corpus.sources.len().max(1);
 }

@@ -33,8 +33,9 @@ pub(super) fn snapshot_name(step: u64) -> String {
     format!("memory-{step:08}.safetensors")
 }
 
+/// Whether this is the file name of a snapshot.
 fn is_snapshot(name: &str) -> bool {
-    let step = name.strip_prefix("memory-").and_then(|rest| rest.strip_suffix(".safetensors"));
+    let step = name.strip_prefix("memory-").and_then(|name| name.strip_suffix(".safetensors"));
     step.and_then(|step| step.parse().ok()).is_some_and(|step| snapshot_name(step) == name)
 }
 
@@ -54,14 +55,15 @@ mod tests {
     }
 
     #[test]
-    fn other_files_stay_among_snapshots() {
+    fn only_unneeded_snapshots_are_removed() {
         let parent = tempfile::tempdir().expect("a folder");
         let folder = parent.path().join("memory-snapshots");
         remove_snapshots(&folder, &[]).expect("nothing is there");
         fs::create_dir(&folder).expect("made");
-        let own =
+        let snapshots =
             [snapshot_name(3), snapshot_name(8), format!(".{}.engram-Ab12Cd", snapshot_name(9))];
-        for name in own.iter().map(String::as_str).chain(["memory-3.safetensors", "mine.txt"]) {
+        for name in snapshots.iter().map(String::as_str).chain(["memory-3.safetensors", "mine.txt"])
+        {
             fs::write(folder.join(name), "numbers").expect("written");
         }
         remove_snapshots(&folder, &[snapshot_name(8)]).expect("removed");

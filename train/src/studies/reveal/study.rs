@@ -40,7 +40,7 @@ use crate::study::{
 };
 
 /// The folder of the memory for evaluations during training, in the run's folder.
-pub(crate) const EVALUATED: &str = "memory-evaluation";
+pub(crate) const EVALUATION_MEMORY: &str = "memory-evaluation";
 
 /// The first view number of training; evaluation questions use lower numbers.
 const FIRST_TRAINING_VIEW: u32 = 16;
@@ -73,20 +73,22 @@ pub struct RevealStudy {
 #[derive(Debug, Clone)]
 pub struct Batch {
     examples: Vec<DrawnExample>,
-    /// The augmentation of all their images.
+    /// The augmentation of the images of all examples.
     augmentation: BatchAugmentation,
 }
 
 /// One example of a batch, with its random choices.
 #[derive(Debug, Clone, Copy)]
 pub struct DrawnExample {
+    /// The index of the example, or of the image in a phase on images alone.
     index: usize,
+    /// The number of the image's view.
     view: u32,
     /// A random number in `[0, 1)`. It selects the position at which a text is split, or the
     /// caption that is the target.
     fraction: f64,
     /// Whether the example reads its own entry instead of its re-encoded entries.
-    replaced: bool,
+    reads_own_entry: bool,
 }
 
 impl DrawnExample {
@@ -101,12 +103,12 @@ impl DrawnExample {
 }
 
 impl RevealStudy {
-    /// The seed of the world, and of the tasks that all runs on it share.
+    /// The seed of the embedded world, and of the needle tasks that all its runs share.
     pub fn world_seed(&self) -> u64 {
         self.data.world_seed
     }
 
-    /// Creates the study from a recipe's settings; its memory is in `run`.
+    /// The study of a recipe's settings, with its data. The memory is in the run folder `run`.
     ///
     /// # Errors
     /// Errors of reading the data.
@@ -123,12 +125,12 @@ impl RevealStudy {
         let size = config.image.image_size;
         let corpus = corpus::load(&data, size, published.preprocessing(size)?)?;
         dataset_metrics::check(&corpus)?;
-        let tokens = match published.tokens.take() {
-            Some(tokens) => tokens,
+        let tokenizer = match published.tokenizer.take() {
+            Some(tokenizer) => tokenizer,
             None => T5Tokenizer::train(training_texts(&corpus).into_iter(), data.vocabulary)?,
         };
-        fit(&mut config, &model, &corpus, &tokens);
-        let sequencer = Sequencer::new(tokens, &corpus, &data.sequences(), size)?;
+        fit(&mut config, &model, &corpus, &tokenizer);
+        let sequencer = Sequencer::new(tokenizer, &corpus, &data.sequences(), size)?;
         let truncation_notes = sequencer.cut_off(&corpus)?;
         let continuations = continuations(&corpus);
         let encoding = Arc::new(Encoding { config, corpus, sequencer });
@@ -162,7 +164,7 @@ impl RevealStudy {
         let corpus = &self.encoding.corpus;
         let mut notes = match corpus.images {
             // A small model on the embedded world always starts from random weights.
-            Images::World { .. } if self.size == Size::Own && self.published.is_none() => {
+            Images::World { .. } if self.size == Size::Own && self.published.is_unused() => {
                 Vec::new()
             }
             _ => corpus.notes.iter().chain(&self.published.notes).cloned().collect(),
@@ -190,14 +192,14 @@ impl RevealStudy {
         model: &'a Reveal,
         retriever: Option<&'a Retriever>,
     ) -> Forward<'a> {
-        let (k, share) = (self.memory.k, self.memory.reencoded_fraction);
+        let (k, fraction) = (self.memory.k, self.memory.reencoded_fraction);
         Forward {
             model,
             corpus: &self.encoding.corpus,
             sequencer: &self.encoding.sequencer,
             retriever,
             k,
-            reencoded: (k as f64 * share).ceil() as usize,
+            reencoded: (k as f64 * fraction).ceil() as usize,
             augmentation: BatchAugmentation::default(),
         }
     }
@@ -215,10 +217,10 @@ impl RevealStudy {
         let examples = &batch.examples;
         let texts = vec![[sequencer.tokens().begin]; examples.len()];
         let images = examples.iter().map(|drawn| (corpus.training_images[drawn.index], drawn.view));
-        let (views, clean): (Vec<_>, Vec<_>) =
+        let (views, originals): (Vec<_>, Vec<_>) =
             images.map(|(index, view)| (Some((index, view)), Some((index, 0)))).unzip();
         let queries = batch.augmentation.of(sequencer.input(corpus, &texts, &views)?)?;
-        let entries = batch.augmentation.of(sequencer.input(corpus, &texts, &clean)?)?;
+        let entries = batch.augmentation.of(sequencer.input(corpus, &texts, &originals)?)?;
         let forward = self.forward(model, None);
         let losses = losses::contrast(&forward, &queries, &entries, feed.temperature, mode)?;
         Ok((losses, 2 * examples.len()))
@@ -244,10 +246,10 @@ impl RevealStudy {
         let held_out = held_out_images(corpus);
         // With files, an image may have no entry, and an entry's image may be missing.
         let in_memory = corpus.items.iter().filter_map(|item| item.image);
-        let all: BTreeSet<usize> = in_memory.chain(held_out.iter().copied()).collect();
-        let clean: Vec<(usize, u32)> = all.iter().map(|index| (*index, 0)).collect();
-        let keys = encode(&clean, Reveal::key)?;
-        let row_of: HashMap<usize, usize> = all.into_iter().zip(0..).collect();
+        let candidates: BTreeSet<usize> = in_memory.chain(held_out.iter().copied()).collect();
+        let originals: Vec<(usize, u32)> = candidates.iter().map(|index| (*index, 0)).collect();
+        let keys = encode(&originals, Reveal::key)?;
+        let row_of: HashMap<usize, usize> = candidates.into_iter().zip(0..).collect();
         let views: Vec<(usize, u32)> = held_out
             .into_iter()
             .flat_map(|index| (1..=RECALL_VIEWS).map(move |view| (index, view)))
@@ -259,18 +261,19 @@ impl RevealStudy {
             keys.iter().filter(|key| score(key) > own_score).count()
         });
         let ranks: Vec<usize> = ranks.collect();
-        let within = |k: usize| {
+        let recall_at = |k: usize| {
             ranks.iter().filter(|rank| **rank < k).count() as f64 / ranks.len().max(1) as f64
         };
         Ok(Evaluation {
             metrics: vec![
-                ("recall_at_1/images".to_owned(), within(1)),
-                ("recall_at_10/images".to_owned(), within(10)),
+                ("recall_at_1/images".to_owned(), recall_at(1)),
+                ("recall_at_10/images".to_owned(), recall_at(10)),
             ],
             counts: vec![("images".to_owned(), views.len() as u64)],
         })
     }
 
+    /// The training examples of a phase; empty for images alone.
     fn examples(&self, feed: &RevealFeed) -> &[Example] {
         match feed.examples {
             Examples::Images => &[],
@@ -279,6 +282,7 @@ impl RevealStudy {
         }
     }
 
+    /// Whether a phase retrieves entries from the memory.
     fn reads_memory(&self, phase: &Phase) -> bool {
         self.feeds[phase.index].retrieves() && self.memory.k > 0
     }
@@ -333,15 +337,17 @@ impl Study for RevealStudy {
             Examples::Images => self.encoding.corpus.training_images.len(),
             _ => examples.len(),
         };
-        // With `knowledge = "own"`, examples without an own entry in the memory are left out.
+        // With `knowledge = "own"`, examples without an own entry in the memory are excluded.
         let reads_own = feed.knowledge == Knowledge::Own && feed.examples != Examples::Images;
         let is_usable = |index: &usize| !reads_own || examples[*index].own.is_some();
         let indices: Vec<usize> = (0..count).filter(is_usable).collect();
         let size = feed.neighbours.max(1);
-        let (first, rest) = indices.split_at(rng.random_range(0..size).min(indices.len()));
-        let mut runs: Vec<&[usize]> = std::iter::once(first).chain(rest.chunks(size)).collect();
-        runs.shuffle(rng);
-        let mut order = runs.concat().into_iter();
+        let (first_group, remaining) =
+            indices.split_at(rng.random_range(0..size).min(indices.len()));
+        let mut groups: Vec<&[usize]> =
+            std::iter::once(first_group).chain(remaining.chunks(size)).collect();
+        groups.shuffle(rng);
+        let mut order = groups.concat().into_iter();
         let mut batches = Vec::new();
         loop {
             let augmentation = BatchAugmentation::draw(feed.augment, rng);
@@ -351,10 +357,10 @@ impl Study for RevealStudy {
                     index,
                     view: rng.random_range(FIRST_TRAINING_VIEW..u32::MAX),
                     fraction: rng.random(),
-                    replaced: rng.random_bool(feed.own_knowledge),
+                    reads_own_entry: rng.random_bool(feed.own_knowledge),
                 })
                 .collect();
-            // A single example has no negative, so it is left out.
+            // A single example has no negative, so it is dropped.
             if examples.len() < 2 {
                 return Ok(batches);
             }
@@ -376,7 +382,8 @@ impl Study for RevealStudy {
             return Ok(BatchLoss { loss, examples: batch.examples.len(), tokens, parts });
         }
         let (mut texts, mut targets) = (Vec::new(), Vec::new());
-        let (mut views, mut own, mut documents) = (Vec::new(), Vec::new(), Vec::new());
+        let mut views = Vec::new();
+        let (mut own_entries, mut excluded_documents) = (Vec::new(), Vec::new());
         for drawn in &batch.examples {
             let example = &self.examples(feed)[drawn.index];
             let (text, target) = match feed.examples {
@@ -392,18 +399,24 @@ impl Study for RevealStudy {
             texts.push(text);
             targets.push(target);
             views.push(example.image.map(|image| (image, drawn.view)));
-            documents.push(example.document.as_deref());
-            own.push(example.own.map(|index| (index, self.encoding.corpus.source_of(index))));
+            excluded_documents.push(example.document.as_deref());
+            let own_entry = example.own;
+            own_entries.push(own_entry.map(|index| (index, self.encoding.corpus.source_of(index))));
         }
         let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
         let input = batch.augmentation.of(sequencer.input(corpus, &texts, &views)?)?;
-        let replaced: Vec<bool> = batch.examples.iter().map(|drawn| drawn.replaced).collect();
+        let reads_own_entry: Vec<bool> =
+            batch.examples.iter().map(|drawn| drawn.reads_own_entry).collect();
         let retriever =
             if self.reads_memory(step.phase) { self.run_memory.retriever() } else { None };
         let forward =
             Forward { augmentation: batch.augmentation, ..self.forward(model, retriever) };
-        let (targets, own, replaced) = (&*targets, &*own, &*replaced);
-        let batch_targets = BatchTargets { targets, own, replaced, documents: &documents };
+        let batch_targets = BatchTargets {
+            targets: &targets,
+            own_entries: &own_entries,
+            reads_own_entry: &reads_own_entry,
+            excluded_documents: &excluded_documents,
+        };
         let mut losses = losses::losses(&forward, &input, batch_targets, feed, &mode)?;
         if retriever.is_some() {
             losses.parts.extend(self.run_memory.metrics(step.step));
@@ -420,8 +433,8 @@ impl Study for RevealStudy {
         let Encoding { corpus, .. } = self.encoding.as_ref();
         let questions = [&corpus.train, &corpus.validation, &corpus.test].into_iter().flatten();
         let lines = |texts: Vec<String>| digest::of_bytes(texts.join("\n"));
-        let questions = questions.map(|one| {
-            let Example { id, text, answers, document, image, part, .. } = one;
+        let questions = questions.map(|example| {
+            let Example { id, text, answers, document, image, part, .. } = example;
             format!("{id} {text} {answers:?} {document:?} {image:?} {part:?}")
         });
         let entries = corpus.items.iter().map(|item| {
@@ -459,19 +472,20 @@ impl Study for RevealStudy {
         let retriever = match self.memory.k {
             0 => None,
             _ => {
-                let folder = self.run.join(EVALUATED);
+                let folder = self.run.join(EVALUATION_MEMORY);
                 let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
                 Some(Retriever::build(&folder, model, corpus, sequencer, context.stop)?.0)
             }
         };
         let forward = self.forward(model, retriever.as_ref());
-        let all = &self.encoding.corpus.validation;
+        let validation = &self.encoding.corpus.validation;
         let count = match self.data.evaluated_questions {
-            0 => all.len(),
-            most => most.min(all.len()),
+            0 => validation.len(),
+            limit => limit.min(validation.len()),
         };
         // The questions are in the order of the images, so this spreads them over all images.
-        let questions: Vec<&Example> = (0..count).map(|i| &all[i * all.len() / count]).collect();
+        let questions: Vec<&Example> =
+            (0..count).map(|i| &validation[i * validation.len() / count]).collect();
         let answers = Answers::of(&forward, &questions, context.stop)?;
         let corpus = &self.encoding.corpus;
         let mut evaluation =
@@ -485,9 +499,9 @@ impl Study for RevealStudy {
             }
         }
         if self.feeds.iter().any(|feed| feed.examples == Examples::Images) {
-            let of_images = self.image_recall(model, context.stop)?;
-            evaluation.metrics.extend(of_images.metrics);
-            evaluation.counts.extend(of_images.counts);
+            let image_recall = self.image_recall(model, context.stop)?;
+            evaluation.metrics.extend(image_recall.metrics);
+            evaluation.counts.extend(image_recall.counts);
         }
         Ok(evaluation)
     }

@@ -38,9 +38,9 @@ pub struct SwapReport {
 pub struct SwappedQuestion {
     /// The question's id.
     pub question: i64,
-    /// The entry's id.
+    /// The id of the changed entry; −1 if the question has no own entry.
     pub entry: i64,
-    /// The index of its image; `None` if it has none.
+    /// The index of the question's image; `None` if it has none.
     pub image: Option<usize>,
     /// The correct answers before and after the change.
     pub references: [String; 2],
@@ -53,7 +53,7 @@ pub struct SwappedQuestion {
 
 /// Changes up to `count` facts in the memory and answers questions about them. Then deletes these
 /// facts and answers again. Facts without a test question or without an entry in the memory are
-/// left out. The changed facts stay deleted.
+/// excluded. The changed facts stay deleted.
 pub fn swap(
     forward: &Forward<'_>,
     retriever: &mut Retriever,
@@ -62,8 +62,8 @@ pub fn swap(
     seed: u64,
 ) -> StudyResult<SwapReport> {
     let corpus = forward.corpus;
-    let facts = corpus.test.iter().filter(|example| example.made_up).count();
-    let mut swap = world.swap(count.min(facts), seed)?;
+    let max_facts = corpus.test.iter().filter(|example| example.made_up).count();
+    let mut swap = world.swap(count.min(max_facts), seed)?;
     swap.facts.retain(|fact| corpus.index_of(fact.entry.id).is_some());
     let ids = swap.ids();
     swap.questions.retain(|question| ids.contains(&question.entry));
@@ -76,63 +76,66 @@ pub fn swap(
         let question = swap.questions.iter().find(|question| question.id == example.id);
         question.map_or_else(Vec::new, |question| question.answers.clone())
     };
-    let changed: Vec<Example> = examples
+    let changed_examples: Vec<Example> = examples
         .iter()
         .map(|example| Example { answers: new_answers(example), ..(*example).clone() })
         .collect();
-    let changed: Vec<&Example> = changed.iter().collect();
+    let changed_examples: Vec<&Example> = changed_examples.iter().collect();
 
     let answer = |retriever: &Retriever, examples: &[&Example]| {
         Answers::of(&Forward { retriever: Some(retriever), ..*forward }, examples, &Stop::default())
     };
     let before = answer(retriever, &examples)?;
     let batch = changed_batch(forward, corpus, &swap.facts)?;
-    let rows = batch.entries.len();
-    retriever.edit(|writer| writer.update(rows, std::iter::once(Ok(batch))))?;
-    let after = answer(retriever, &changed)?;
+    let num_entries = batch.entries.len();
+    retriever.edit(|writer| writer.update(num_entries, std::iter::once(Ok(batch))))?;
+    let after = answer(retriever, &changed_examples)?;
     retriever.edit(|writer| writer.delete(&ids))?;
-    let deleted = answer(retriever, &changed)?;
+    let deleted = answer(retriever, &changed_examples)?;
 
-    let rows: Vec<usize> = (0..examples.len()).collect();
+    let indices: Vec<usize> = (0..examples.len()).collect();
     let measure = |examples: &[&Example], answers: &Answers| {
-        QuestionMetrics::of("swapped".to_owned(), corpus, examples, answers, &rows).exact_match
+        QuestionMetrics::of("swapped".to_owned(), corpus, examples, answers, &indices).exact_match
     };
-    let either: Vec<Example> = examples
+    let old_or_new: Vec<Example> = examples
         .iter()
-        .zip(&changed)
+        .zip(&changed_examples)
         .map(|(old, new)| {
             let answers = old.answers.iter().chain(&new.answers).cloned().collect();
             Example { answers, ..(*old).clone() }
         })
         .collect();
-    let questions = rows.iter().map(|&row| SwappedQuestion {
-        question: examples[row].id,
-        entry: examples[row].own.map_or(-1, |own| corpus.items[own].entry.id),
-        image: examples[row].image,
-        references: [examples[row].answers.join(", "), changed[row].answers.join(", ")],
-        answers: [&before, &after, &deleted].map(|answers| answers.texts[row].clone()),
-        fell_back: is_correct(&after.texts[row], &changed[row].answers)
-            && !is_correct(&deleted.texts[row], &either[row].answers),
+    let questions = indices.iter().map(|&index| SwappedQuestion {
+        question: examples[index].id,
+        entry: examples[index].own.map_or(-1, |index| corpus.items[index].entry.id),
+        image: examples[index].image,
+        references: [
+            examples[index].answers.join(", "),
+            changed_examples[index].answers.join(", "),
+        ],
+        answers: [&before, &after, &deleted].map(|answers| answers.texts[index].clone()),
+        fell_back: is_correct(&after.texts[index], &changed_examples[index].answers)
+            && !is_correct(&deleted.texts[index], &old_or_new[index].answers),
     });
     Ok(SwapReport {
         facts: swap.facts.len(),
         before: measure(&examples, &before),
-        new_answer: measure(&changed, &after),
+        new_answer: measure(&changed_examples, &after),
         old_answer: measure(&examples, &after),
-        deleted: measure(&either.iter().collect::<Vec<_>>(), &deleted),
+        deleted: measure(&old_or_new.iter().collect::<Vec<_>>(), &deleted),
         questions: questions.collect(),
     })
 }
 
 /// The entries of the changed facts with their new keys and values.
-fn changed_batch(forward: &Forward<'_>, corpus: &Corpus, changed: &[Fact]) -> StudyResult<Batch> {
-    let entries = changed.iter().map(|fact| fact.entry.clone()).collect();
-    let texts: Vec<Vec<u32>> = changed
+fn changed_batch(forward: &Forward<'_>, corpus: &Corpus, facts: &[Fact]) -> StudyResult<Batch> {
+    let entries = facts.iter().map(|fact| fact.entry.clone()).collect();
+    let texts: Vec<Vec<u32>> = facts
         .iter()
         .map(|fact| Ok(forward.sequencer.entry(&fact.entry.text())?.0))
         .collect::<StudyResult<_>>()?;
     let views: Vec<Option<(usize, u32)>> =
-        changed.iter().map(|fact| fact.entry.image().map(|_| (fact.image, 0))).collect();
+        facts.iter().map(|fact| fact.entry.image().map(|_| (fact.image, 0))).collect();
     let (keys, values) = encode(forward.model, &forward.sequencer.input(corpus, &texts, &views)?)?;
     Ok(Batch { entries, keys, values })
 }

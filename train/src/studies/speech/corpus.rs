@@ -46,17 +46,15 @@ pub struct Corpus {
 }
 
 enum Source {
+    /// The embedded world.
     World {
         /// The training voices, at each speed.
         train: Vec<Vec<Voice>>,
         validation: Vec<Voice>,
         test: Vec<Voice>,
     },
-    Files {
-        train: Manifest,
-        validation: Manifest,
-        test: Manifest,
-    },
+    /// Clips from files.
+    Files { train: Manifest, validation: Manifest, test: Manifest },
 }
 
 /// The clips of a manifest file.
@@ -71,8 +69,9 @@ impl Utterance {
         self.before_noise.as_deref().unwrap_or(&self.samples)
     }
 
-    fn with_noise(self, noise: &[f32], ratio: f32) -> Self {
-        let samples = add_noise(&self.samples, noise, ratio, 0);
+    /// Adds noise at a signal-to-noise ratio in dB.
+    fn with_noise(self, noise: &[f32], snr_db: f32) -> Self {
+        let samples = add_noise(&self.samples, noise, snr_db, 0);
         Self { samples, before_noise: Some(self.samples), ..self }
     }
 }
@@ -92,7 +91,7 @@ impl Corpus {
                     Split::Test => test.push(voice),
                 }
             }
-            let train = data.speeds.iter().map(|speed| change_speed_of_all(&train, *speed));
+            let train = data.speeds.iter().map(|speed| change_speed_of_voices(&train, *speed));
             Source::World { train: train.collect::<Result<_>>()?, validation, test }
         } else {
             Source::Files {
@@ -160,32 +159,34 @@ impl Corpus {
         let speed = rng.random_range(0..self.data.speeds.len());
         let utterance = match &self.source {
             Source::World { train, .. } => {
-                let all = &train[speed];
-                let speaking = if voices == 0 { all.len() } else { voices.min(all.len()) };
-                from_sentence(all[rng.random_range(0..speaking)].sentence(rng), String::new())
+                let voices_at_speed = &train[speed];
+                let total = voices_at_speed.len();
+                let voice_count = if voices == 0 { total } else { voices.min(total) };
+                let voice = &voices_at_speed[rng.random_range(0..voice_count)];
+                from_sentence(voice.sentence(rng), String::new())
             }
             Source::Files { train, .. } => {
                 train.utterance(&train.clips[clip], self.data.speeds[speed], &self.data)?
             }
         };
         let &[low, high] = self.data.snr_db.as_slice() else { return Ok(utterance) };
-        let ratio = rng.random_range(low..=high);
+        let snr_db = rng.random_range(low..=high);
         let noise = self.noise(utterance.samples.len(), rng);
-        Ok(utterance.with_noise(&noise, ratio))
+        Ok(utterance.with_noise(&noise, snr_db))
     }
 
-    /// Random noise. In the embedded world it is babble with the probability `data.babble`.
-    /// Otherwise it is white, coloured or band-limited.
-    fn noise(&self, samples: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
+    /// Random noise of `sample_count` samples. In the embedded world it is babble with the
+    /// probability `data.babble`. Otherwise it is white, coloured or band-limited.
+    fn noise(&self, sample_count: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
         let babble_source = match &self.source {
             Source::World { train, .. } if rng.random_bool(self.data.babble) => Some(train),
             _ => None,
         };
         let Some(train) = babble_source else {
             return match rng.random_range(0..3) {
-                0 => white_noise(samples, rng),
-                1 => NoiseKind::Coloured.make(samples, rng),
-                _ => NoiseKind::Bands.make(samples, rng),
+                0 => white_noise(sample_count, rng),
+                1 => NoiseKind::Coloured.make(sample_count, rng),
+                _ => NoiseKind::Bands.make(sample_count, rng),
             };
         };
         let voices = &train[rng.random_range(0..train.len())];
@@ -193,7 +194,7 @@ impl Corpus {
             .map(|_| voices[rng.random_range(0..voices.len())].sentence(rng).samples)
             .collect();
         let sentences: Vec<&[f32]> = sentences.iter().map(Vec::as_slice).collect();
-        babble(&sentences, samples, rng)
+        babble(&sentences, sample_count, rng)
     }
 
     /// The utterances of a split. Files: all clips at their own speed. Embedded world: the same
@@ -209,7 +210,7 @@ impl Corpus {
                     Split::Validation => (validation, 0),
                     Split::Test => (test, 1),
                 };
-                let make = |i: usize| {
+                let utterance = |i: usize| {
                     let voice = &voices[i % voices.len().max(1)];
                     // All voices speak the same names, so equal seeds would give equal sentences.
                     let mut rng = ChaCha8Rng::seed_from_u64(2 * i as u64 + first_seed);
@@ -218,7 +219,7 @@ impl Corpus {
                     let noise = white_noise(utterance.samples.len(), &mut rng);
                     utterance.with_noise(&noise, self.data.evaluated_snr_db)
                 };
-                Ok((0..self.data.evaluation_sentences).into_par_iter().map(make).collect())
+                Ok((0..self.data.evaluation_sentences).into_par_iter().map(utterance).collect())
             }
             Source::Files { train, validation, test } => {
                 let manifest = match split {
@@ -234,6 +235,7 @@ impl Corpus {
 }
 
 impl Manifest {
+    /// Reads a manifest, and checks that its audio files exist.
     fn read(path: &str) -> Result<Self> {
         let manifest = Self { path: path.to_string(), clips: read_manifest(Path::new(path))? };
         match manifest.clips.iter().find(|clip| !clip.audio.is_file()) {
@@ -260,12 +262,15 @@ impl Manifest {
         let samples =
             if speed == 1.0 { samples } else { change_speed(&samples, SAMPLE_RATE, speed)? };
         if samples.len() < HOP {
-            return Err(self.clip_error(clip, "is shorter than one frame (10 ms); remove it"));
+            return Err(
+                self.clip_error(clip, "the clip is shorter than one frame (10 ms); remove it")
+            );
         }
         let (id, text) = (clip.id.clone(), clip.text.clone().unwrap_or_default());
         Ok(Utterance { id, text, samples, ..Utterance::default() })
     }
 
+    /// An error with the line of a clip.
     fn clip_error(&self, clip: &Clip, reason: &str) -> TrainError {
         TrainError::Manifest { reason: format!("{}, line {}: {reason}", self.path, clip.line) }
     }
@@ -276,23 +281,24 @@ fn from_sentence(sentence: Sentence, id: String) -> Utterance {
     Utterance { id, text, samples, names, ..Utterance::default() }
 }
 
-fn change_speed_of_all(voices: &[Voice], speed: f64) -> Result<Vec<Voice>> {
-    let clips = |clips: &[SpokenClip]| {
-        let at_speed = |clip: &SpokenClip| {
+/// The voices with all their clips played at another speed.
+fn change_speed_of_voices(voices: &[Voice], speed: f64) -> Result<Vec<Voice>> {
+    let change_speed_of_clips = |clips: &[SpokenClip]| {
+        let change_speed_of_clip = |clip: &SpokenClip| {
             Ok(SpokenClip {
                 text: clip.text,
                 samples: change_speed(&clip.samples, SAMPLE_RATE, speed)?,
             })
         };
-        clips.par_iter().map(at_speed).collect::<Result<Vec<_>>>()
+        clips.par_iter().map(change_speed_of_clip).collect::<Result<Vec<_>>>()
     };
     let voice = |voice: &Voice| {
         Ok(Voice {
             name: voice.name,
             split: voice.split,
-            openers: clips(&voice.openers)?,
-            joiners: clips(&voice.joiners)?,
-            names: clips(&voice.names)?,
+            openers: change_speed_of_clips(&voice.openers)?,
+            joiners: change_speed_of_clips(&voice.joiners)?,
+            names: change_speed_of_clips(&voice.names)?,
         })
     };
     voices.iter().map(voice).collect()
@@ -312,28 +318,31 @@ mod tests {
 
     /// The validation sentences select the checkpoint, so the test must not repeat them.
     #[test]
-    fn the_test_has_other_sentences_than_validation() -> Result<()> {
+    fn the_test_repeats_few_sentences_of_validation() -> Result<()> {
         let corpus = world()?;
         let texts = |split| -> Result<Vec<String>> {
-            Ok(corpus.evaluated(split)?.into_iter().map(|one| one.text).collect())
+            Ok(corpus.evaluated(split)?.into_iter().map(|utterance| utterance.text).collect())
         };
         let (validation, test) = (texts(Split::Validation)?, texts(Split::Test)?);
-        let same = validation.iter().zip(&test).filter(|(a, b)| a == b).count();
-        assert!(same < 6, "{same} of 60");
+        let num_equal = validation.iter().zip(&test).filter(|(a, b)| a == b).count();
+        assert!(num_equal < 6, "{num_equal} of 60");
         assert_eq!(validation, texts(Split::Validation)?);
         Ok(())
     }
 
     #[test]
-    fn only_the_requested_voices_speak() -> Result<()> {
+    fn one_voice_is_the_first_voice_and_noise_is_added() -> Result<()> {
         let corpus = world()?;
         let Source::World { train, .. } = &corpus.source else { panic!("the embedded world") };
-        let first = &train[0][0];
+        let first_voice = &train[0][0];
         for seed in 0..20 {
             let utterance = corpus.training(0, 1, &mut ChaCha8Rng::seed_from_u64(seed))?;
             let clean = utterance.clean();
-            let name =
-                first.names.iter().find(|clip| clip.text == utterance.names[0]).expect("the name");
+            let name = first_voice
+                .names
+                .iter()
+                .find(|clip| clip.text == utterance.names[0])
+                .expect("the name");
             assert!(clean.windows(name.samples.len()).any(|part| part == name.samples));
             assert_ne!(clean, utterance.samples);
         }

@@ -20,24 +20,25 @@ pub struct SpeechModules {
 }
 
 impl SpeechModules {
-    /// Builds a model with random weights. Its classes are the vocabulary and the blank of CTC.
+    /// Builds a model with random weights. Its classes are the tokens of the vocabulary and the
+    /// blank of CTC.
     ///
     /// # Errors
     /// Errors of the modules; a group whose pattern matches no parameter.
     /// Loads a model from a file, frozen.
     ///
     /// # Errors
-    /// The file cannot be read, or belongs to another model.
+    /// If the file cannot be read, or belongs to another model.
     pub fn load(
         encoder: &ConformerConfig,
         best_rq: &BestRqConfig,
-        vocabulary: usize,
+        vocabulary_size: usize,
         weights: &Path,
     ) -> Result<Self> {
         let frozen = vec![ParameterGroup::all_frozen()];
         let builder = ParameterBuilder::new(0, frozen, &Compute::cpu());
         let weights = Arc::new(Weights::open(weights)?);
-        Self::new(encoder, best_rq, vocabulary, &builder.with_weights(weights))
+        Self::new(encoder, best_rq, vocabulary_size, &builder.with_weights(weights))
     }
 
     /// Builds a model. Its classes are the vocabulary and the blank of CTC.
@@ -47,10 +48,10 @@ impl SpeechModules {
     pub fn new(
         encoder: &ConformerConfig,
         best_rq: &BestRqConfig,
-        vocabulary: usize,
+        vocabulary_size: usize,
         builder: &ParameterBuilder,
     ) -> Result<Self> {
-        let config = ctc_config(encoder, vocabulary);
+        let config = ctc_config(encoder, vocabulary_size);
         Ok(Self {
             asr_model: ConformerCtc::new(&config, builder)?,
             best_rq: BestRq::new(best_rq, encoder, &builder.pp("best_rq"))?,
@@ -58,11 +59,12 @@ impl SpeechModules {
     }
 }
 
-/// The configuration of an ASR model with `vocabulary` tokens. The blank of CTC is the last class.
-pub fn ctc_config(encoder: &ConformerConfig, vocabulary: usize) -> ConformerCtcConfig {
+/// The configuration of an ASR model with `vocabulary_size` tokens. The blank of CTC is the last
+/// class.
+pub fn ctc_config(encoder: &ConformerConfig, vocabulary_size: usize) -> ConformerCtcConfig {
     ConformerCtcConfig {
         encoder_config: encoder.clone(),
-        vocab_size: vocabulary + 1,
-        blank: vocabulary as u32,
+        vocab_size: vocabulary_size + 1,
+        blank: vocabulary_size as u32,
     }
 }

@@ -32,7 +32,7 @@ const TOKENIZER: &str = "tokenizer.json";
 /// The results of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SpeechSummary {
-    /// The recipe's hash.
+    /// The SHA-256 of the resolved recipe.
     pub recipe_hash: String,
     /// The seed.
     pub seed: u64,
@@ -68,10 +68,10 @@ pub fn train_speech(recipe: &mut Recipe, options: &RunOptions) -> Result<SpeechS
     let study = SpeechStudy::new(data, model, feeds, recipe.batch().clone());
     let mut study = study.map_err(TrainError::in_study(NAME, "reading the data"))?;
     check_start(&study, recipe)?;
-    let mixed = recipe.phases().len() > 1 && study.learns_texts();
-    if recipe.evaluation().early_stop > 0 && mixed {
-        let reason = "would end a phase of `best_rq`, whose word error rate does not change; train \
-                      the phases as two runs, the second with [start]";
+    let has_several_phases_with_texts = recipe.phases().len() > 1 && study.learns_texts();
+    if recipe.evaluation().early_stop > 0 && has_several_phases_with_texts {
+        let reason = "needs a single phase: in a phase of `best_rq`, the word error rate does not \
+                      change; train the phases as several runs, the later ones with [start]";
         return Err(recipe.error("evaluation.early_stop", reason));
     }
     let trained = train(&mut study, recipe, options)?;
@@ -99,13 +99,13 @@ pub(super) fn settings(recipe: &mut Recipe) -> Result<(SpeechData, SpeechModel, 
     Ok((data, model, feeds))
 }
 
-/// Returns an error unless the starting run has the same tokens. Otherwise the classes of the head
-/// differ.
+/// Returns an error unless the run in `[start]` has the same tokens. Otherwise the classes of the
+/// head differ.
 fn check_start(study: &SpeechStudy, recipe: &Recipe) -> Result<()> {
     let Some(start) = recipe.start() else { return Ok(()) };
     let path = start.run.join(TOKENIZER);
-    let theirs = std::fs::read_to_string(&path).map_err(TrainError::io(&path))?;
-    if theirs == study.tokenizer().json()? {
+    let start_tokenizer = std::fs::read_to_string(&path).map_err(TrainError::io(&path))?;
+    if start_tokenizer == study.tokenizer().json()? {
         return Ok(());
     }
     let run = start.run.display();
@@ -121,15 +121,15 @@ fn finish(
     trained: &RunSummary,
 ) -> StudyResult<SpeechSummary> {
     let encoder = study.model().encoder();
-    let vocabulary = study.tokenizer().vocabulary_size();
-    let mut config = serde_json::to_value(ctc_config(&encoder, vocabulary))?;
+    let vocabulary_size = study.tokenizer().vocabulary_size();
+    let mut config = serde_json::to_value(ctc_config(&encoder, vocabulary_size))?;
     config["model_type"] = "parakeet_ctc".into();
-    let file = |name: &str, content: &[u8]| write_file(&trained.run.join(name), content);
-    file("config.json", &serde_json::to_vec_pretty(&config)?)?;
-    file(TOKENIZER, study.tokenizer().json()?.as_bytes())?;
+    let write = |name: &str, content: &[u8]| write_file(&trained.run.join(name), content);
+    write("config.json", &serde_json::to_vec_pretty(&config)?)?;
+    write(TOKENIZER, study.tokenizer().json()?.as_bytes())?;
 
     let modules =
-        SpeechModules::load(&encoder, &study.model().best_rq, vocabulary, &trained.weights)?;
+        SpeechModules::load(&encoder, &study.model().best_rq, vocabulary_size, &trained.weights)?;
     let mut summary = SpeechSummary {
         recipe_hash: trained.recipe_hash.clone(),
         seed: recipe.seed(),
@@ -146,17 +146,20 @@ fn finish(
     let lines = |texts: &mut dyn Iterator<Item = (&str, &str)>| -> String {
         texts.map(|(id, text)| format!("{id}\t{text}\n")).collect()
     };
-    let references = lines(&mut test.iter().map(|one| (one.id.as_str(), one.text.as_str())));
-    file("ref.tsv", references.as_bytes())?;
-    let ids = test.iter().map(|one| one.id.as_str());
-    file("hyp.tsv", lines(&mut ids.zip(hypotheses.iter().map(String::as_str))).as_bytes())?;
+    let references =
+        lines(&mut test.iter().map(|utterance| (utterance.id.as_str(), utterance.text.as_str())));
+    write("ref.tsv", references.as_bytes())?;
+    let ids = test.iter().map(|utterance| utterance.id.as_str());
+    write("hyp.tsv", lines(&mut ids.zip(hypotheses.iter().map(String::as_str))).as_bytes())?;
 
-    let names: HashSet<String> =
-        test.iter().flat_map(|one| one.names.iter().map(|name| (*name).to_string())).collect();
+    let names: HashSet<String> = test
+        .iter()
+        .flat_map(|utterance| utterance.names.iter().map(|name| (*name).to_string()))
+        .collect();
     let rare_words = (!names.is_empty()).then_some(RareWords::List(names));
     let pairs = Pairs {
-        ids: test.iter().map(|one| Cow::Borrowed(one.id.as_str())).collect(),
-        references: test.iter().map(|one| Cow::Borrowed(one.text.as_str())).collect(),
+        ids: test.iter().map(|utterance| Cow::Borrowed(utterance.id.as_str())).collect(),
+        references: test.iter().map(|utterance| Cow::Borrowed(utterance.text.as_str())).collect(),
         hypotheses: hypotheses.iter().map(|text| Cow::Borrowed(text.as_str())).collect(),
         ..Pairs::default()
     };

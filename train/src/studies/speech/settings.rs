@@ -75,11 +75,11 @@ impl SpeechData {
         if self.is_world() && !(self.validation.is_empty() && self.test.is_empty()) {
             return Some(("train", "is empty, but `validation` or `test` is not".into()));
         }
-        if self.speeds.is_empty() || self.speeds.iter().any(|s| !(0.5..=2.0).contains(s)) {
+        if self.speeds.is_empty() || self.speeds.iter().any(|speed| !(0.5..=2.0).contains(speed)) {
             return Some(("speeds", "needs at least one speed, each between 0.5 and 2".into()));
         }
-        let ordered = |range: &[f32]| range[0] <= range[1] && range.iter().all(|r| r.is_finite());
-        if !(self.snr_db.is_empty() || self.snr_db.len() == 2 && ordered(&self.snr_db)) {
+        let is_range = |ends: &[f32]| ends[0] <= ends[1] && ends.iter().all(|end| end.is_finite());
+        if !(self.snr_db.is_empty() || self.snr_db.len() == 2 && is_range(&self.snr_db)) {
             return Some(("snr_db", "needs the lowest and the highest ratio, or nothing".into()));
         }
         for (key, share) in [("babble", self.babble), ("noise_only", self.noise_only)] {
@@ -88,10 +88,13 @@ impl SpeechData {
             }
         }
         if !self.evaluated_snr_db.is_finite() {
-            return Some(("evaluated_snr_db", "is not a valid ratio in dB".into()));
+            return Some(("evaluated_snr_db", "must be a finite number of dB".into()));
         }
         if !(self.max_seconds > 0.0 && self.max_seconds.is_finite()) {
-            return Some(("max_seconds", format!("{} is not a valid length", self.max_seconds)));
+            return Some((
+                "max_seconds",
+                format!("is {}; must be a finite number above 0", self.max_seconds),
+            ));
         }
         if self.is_world() && (self.sentences == 0 || self.evaluation_sentences == 0) {
             return Some(("sentences", "and `evaluation_sentences` must be at least 1".into()));

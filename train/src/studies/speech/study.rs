@@ -61,11 +61,12 @@ type TrainingExample = (Frames, Vec<u32>);
 struct Packed {
     /// Frames `[F, M]`.
     frames: Tensor,
+    /// The number of frames of each clip.
     lengths: Vec<usize>,
 }
 
 impl SpeechStudy {
-    /// Creates the study from a recipe's settings.
+    /// The study of a recipe's settings, with its data.
     ///
     /// # Errors
     /// Errors of reading the data. If a phase trains on texts: a text with a character that is not
@@ -167,8 +168,10 @@ impl SpeechStudy {
         let mut texts = Vec::with_capacity(utterances.len());
         for utterances in utterances.chunks(UTTERANCES_PER_PASS) {
             stop.check()?;
-            let frames: Vec<Frames> =
-                utterances.par_iter().map(|one| self.mel.frames(&one.samples, 0)).collect();
+            let frames: Vec<Frames> = utterances
+                .par_iter()
+                .map(|utterance| self.mel.frames(&utterance.samples, 0))
+                .collect();
             let audio = encode(modules, &pack(&frames)?, &Mode::inference())?;
             let logits = modules.asr_model.logits(&audio)?;
             for path in greedy_paths(&logits, &audio.lengths, blank)? {
@@ -181,12 +184,14 @@ impl SpeechStudy {
     /// The share of masked states of the validation clips whose code is predicted correctly.
     fn masked_accuracy(&self, modules: &SpeechModules, stop: &Stop) -> StudyResult<f64> {
         let mut rng = ChaCha8Rng::seed_from_u64(MASK_SEED);
-        let (mut correct, mut all) = (0, 0);
+        let (mut correct, mut total) = (0, 0);
         for utterances in self.validation.chunks(UTTERANCES_PER_PASS) {
             stop.check()?;
-            let mut frames: Vec<Frames> =
-                utterances.par_iter().map(|one| self.mel.frames(&one.samples, 0)).collect();
-            let codes = utterances.par_iter().map(|one| self.codes(modules, one));
+            let mut frames: Vec<Frames> = utterances
+                .par_iter()
+                .map(|utterance| self.mel.frames(&utterance.samples, 0))
+                .collect();
+            let codes = utterances.par_iter().map(|utterance| self.codes(modules, utterance));
             let codes = codes.collect::<StudyResult<Vec<_>>>()?;
             let masked = modules.best_rq.mask(&mut frames, &codes, &mut rng);
             let audio = encode(modules, &pack(&frames)?, &Mode::inference())?;
@@ -196,11 +201,12 @@ impl SpeechStudy {
                 .zip(&masked.codes)
                 .filter(|(predicted, code)| predicted == code)
                 .count();
-            all += predicted.len();
+            total += predicted.len();
         }
-        Ok(correct as f64 / all.max(1) as f64)
+        Ok(correct as f64 / total.max(1) as f64)
     }
 
+    /// The BEST-RQ loss of the masked states. `seed` draws the mask.
     fn best_rq_loss(
         &self,
         modules: &SpeechModules,
@@ -228,9 +234,9 @@ impl SpeechStudy {
         })
     }
 
-    /// The mean loss of the clips that are long enough for their texts. The share of clips that are
-    /// too short is logged.
-    fn ctc_batch_loss(
+    /// The mean CTC loss of the clips that are long enough for their texts. The share of clips that
+    /// are too short is logged.
+    fn ctc_loss_of_batch(
         &self,
         modules: &SpeechModules,
         frames: &[Frames],
@@ -239,9 +245,9 @@ impl SpeechStudy {
     ) -> StudyResult<BatchLoss> {
         let blank = modules.asr_model.config().blank;
         let encoder = modules.asr_model.encoder().config();
-        let is_long_enough = |i: &u32| {
-            let i = *i as usize;
-            is_feasible(encoder.num_states(frames[i].len()), &targets[i])
+        let is_long_enough = |clip: &u32| {
+            let clip = *clip as usize;
+            is_feasible(encoder.num_states(frames[clip].len()), &targets[clip])
         };
         let feasible: Vec<u32> = (0..frames.len() as u32).filter(is_long_enough).collect();
         let audio = encode(modules, &pack(frames)?, mode)?;
@@ -265,11 +271,12 @@ impl SpeechStudy {
     }
 }
 
-/// The argmax of each row.
+/// The argmax of each row of `[N, classes]`.
 fn argmax(logits: &Tensor) -> StudyResult<Vec<u32>> {
     Ok(logits.argmax(candle_core::D::Minus1)?.to_vec1()?)
 }
 
+/// Concatenates the frames of clips.
 fn pack(clips: &[Frames]) -> StudyResult<Packed> {
     let bands = clips.first().map_or(1, |frames| frames.bands);
     let values: Vec<f32> = clips.iter().flat_map(|frames| frames.values.iter().copied()).collect();
@@ -278,6 +285,7 @@ fn pack(clips: &[Frames]) -> StudyResult<Packed> {
     Ok(Packed { frames: Tensor::from_vec(values, shape, &Device::Cpu)?, lengths })
 }
 
+/// Encodes clips, without adapters.
 fn encode(modules: &SpeechModules, packed: &Packed, mode: &Mode) -> StudyResult<AudioStates> {
     let encoder = modules.asr_model.encoder();
     let embedded = encoder.embed(&packed.frames, &packed.lengths)?;
@@ -309,10 +317,11 @@ impl Study for SpeechStudy {
     fn batches(&self, _: &Phase, rng: &mut ChaCha8Rng) -> StudyResult<Vec<Batch>> {
         let mut clips: Vec<usize> = (0..self.corpus.epoch_len()).collect();
         clips.shuffle(rng);
-        let drawn: Vec<(usize, u64)> = clips.into_iter().map(|clip| (clip, rng.random())).collect();
+        let clips_with_seeds: Vec<(usize, u64)> =
+            clips.into_iter().map(|clip| (clip, rng.random())).collect();
         // Drops an incomplete batch. Its clips change, because each epoch has another order.
-        let size = self.batch.examples.max(1).min(drawn.len());
-        Ok(drawn.chunks_exact(size).map(<[_]>::to_vec).collect())
+        let size = self.batch.examples.max(1).min(clips_with_seeds.len());
+        Ok(clips_with_seeds.chunks_exact(size).map(<[_]>::to_vec).collect())
     }
 
     fn loss(
@@ -322,7 +331,7 @@ impl Study for SpeechStudy {
         step: &StepContext<'_>,
     ) -> StudyResult<BatchLoss> {
         let feed = &self.feeds[step.phase.index];
-        let examples = batch.par_iter().map(|drawn| self.training_example(modules, *drawn, feed));
+        let examples = batch.par_iter().map(|clip| self.training_example(modules, *clip, feed));
         let examples = examples.collect::<StudyResult<Vec<TrainingExample>>>()?;
         let (frames, targets): (Vec<Frames>, Vec<Vec<u32>>) = examples.into_iter().unzip();
         let mode = Mode::train(step.step_seed);
@@ -330,7 +339,7 @@ impl Study for SpeechStudy {
             Objective::BestRq => {
                 self.best_rq_loss(modules, (frames, targets), &mode, step.step_seed)
             }
-            Objective::Ctc => self.ctc_batch_loss(modules, &frames, targets, &mode),
+            Objective::Ctc => self.ctc_loss_of_batch(modules, &frames, targets, &mode),
         }
     }
 
@@ -343,7 +352,7 @@ impl Study for SpeechStudy {
         if self.learns_texts() {
             let texts = self.transcribe(modules, &self.validation, context.stop)?;
             let references: Vec<&str> =
-                self.validation.iter().map(|one| one.text.as_str()).collect();
+                self.validation.iter().map(|utterance| utterance.text.as_str()).collect();
             let errors = count_word_errors(&references, &texts)?;
             metrics.push(("wer".to_string(), errors.total.error_rate()));
         }
@@ -360,9 +369,9 @@ impl Study for SpeechStudy {
         let mut inputs = Inputs::new();
         inputs.insert("tokenizer".into(), digest::of_bytes(self.tokenizer.json()?));
         let mut validation_hash = Sha256::new();
-        for one in &self.validation {
-            validation_hash.update(&one.text);
-            digest::add_floats(&mut validation_hash, &one.samples);
+        for utterance in &self.validation {
+            validation_hash.update(&utterance.text);
+            digest::add_floats(&mut validation_hash, &utterance.samples);
         }
         inputs.insert("validation".into(), format!("{:x}", validation_hash.finalize()));
         inputs.extend(self.corpus.inputs()?);
@@ -370,13 +379,13 @@ impl Study for SpeechStudy {
     }
 
     fn card(&self) -> Vec<(String, String)> {
-        let from = if self.data.is_world() {
+        let source = if self.data.is_world() {
             "eight voices of espeak-ng, of the embedded world".to_string()
         } else {
             self.data.train.clone()
         };
         vec![
-            ("Trained on".into(), from),
+            ("Trained on".into(), source),
             ("Validation utterances".into(), self.validation.len().to_string()),
         ]
     }

@@ -38,30 +38,33 @@ fn is_unused_pattern(error: &StudyError) -> bool {
 }
 
 fn check(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
-    let of_groups = |section: &str, groups: &[GroupSettings]| -> Vec<(String, String)> {
+    let group_patterns = |section: &str, groups: &[GroupSettings]| -> Vec<(String, String)> {
         let path = |i: usize| format!("{section}.{i}.match");
         groups.iter().enumerate().map(|(i, group)| (path(i), group.pattern.clone())).collect()
     };
-    let of_list = |section: &str, patterns: &[String]| -> Vec<(String, String)> {
+    let list_patterns = |section: &str, patterns: &[String]| -> Vec<(String, String)> {
         let path = |i: usize| format!("{section}.{i}");
         patterns.iter().enumerate().map(|(i, pattern)| (path(i), pattern.clone())).collect()
     };
-    let mut all = of_groups("group", recipe.own_groups());
+    let mut patterns = group_patterns("group", recipe.top_level_groups());
     for phase in recipe.phases() {
-        all.extend(of_groups(&format!("phase.{}.group", phase.index), &phase.group));
+        patterns.extend(group_patterns(&format!("phase.{}.group", phase.index), &phase.group));
     }
-    all.extend(of_list("gradient_check.allow", &recipe.gradient_check().allow));
-    all.extend(of_list("start.parameters", recipe.start().map_or(&[], |start| &start.parameters)));
-    all.extend(of_list("awp.match", recipe.awp().map_or(&[], |awp| &awp.patterns)));
+    patterns.extend(list_patterns("gradient_check.allow", &recipe.gradient_check().allow));
+    patterns.extend(list_patterns(
+        "start.parameters",
+        recipe.start().map_or(&[], |start| &start.parameters),
+    ));
+    patterns.extend(list_patterns("awp.match", recipe.awp().map_or(&[], |awp| &awp.patterns)));
     let matches = |pattern: &str, name: &str| path_matches(pattern.as_bytes(), name.as_bytes());
-    for (path, pattern) in all {
+    for (path, pattern) in patterns {
         if parameters.iter().any(|parameter| matches(&pattern, parameter.name())) {
             continue;
         }
-        let near = nearest(&pattern, parameters).unwrap_or("none");
+        let similar_name = nearest(&pattern, parameters).unwrap_or("none");
         let reason = format!(
             "is `{pattern}`, which matches none of the {} parameters; the most similar name is \
-             `{near}` (`*` matches within one level, `**` across levels)",
+             `{similar_name}` (`*` matches within one level, `**` across levels)",
             parameters.len(),
         );
         return Err(recipe.error(&path, reason));
@@ -73,9 +76,9 @@ fn check(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
 /// name. `None` if there are no parameters.
 fn nearest<'a>(pattern: &str, parameters: &'a Parameters) -> Option<&'a str> {
     let letters = pattern.replace('*', "");
-    let likeness = |name: &str| strsim::sorensen_dice(&letters, name);
+    let similarity = |name: &str| strsim::sorensen_dice(&letters, name);
     let names = parameters.iter().rev().map(|parameter| parameter.name());
-    names.max_by(|a, b| likeness(a).total_cmp(&likeness(b)))
+    names.max_by(|a, b| similarity(a).total_cmp(&similarity(b)))
 }
 
 #[cfg(test)]

@@ -10,13 +10,16 @@ use engram_data::groups::DisjointSets;
 
 /// The component of each document and of each image.
 pub(super) struct Components {
-    of_document: HashMap<String, String>,
-    of_image: HashMap<usize, String>,
+    /// The component of each document, by its id.
+    by_document: HashMap<String, String>,
+    /// The component of each image, by its index.
+    by_image: HashMap<usize, String>,
 }
 
 /// An image: its name in `data.path`, and its index.
 pub(super) type NamedImage<'a> = (&'a str, usize);
 
+/// A document, or the index of an image.
 #[derive(PartialEq, Eq, Hash)]
 enum Node<'a> {
     Document(&'a str),
@@ -31,11 +34,11 @@ impl Components {
         let mut indices: HashMap<Node<'a>, usize> = HashMap::new();
         // Documents before images, sorted by name.
         let mut names: Vec<(bool, &str)> = Vec::new();
-        let mut joined = Vec::new();
+        let mut connected = Vec::new();
         for (document, image) in pairs {
             let document = document.map(|name| (Node::Document(name), (false, name)));
             let image = image.map(|(name, index)| (Node::Image(index), (true, name)));
-            let mut of_pair = [document, image].into_iter().flatten().map(|(node, name)| {
+            let mut nodes_of_pair = [document, image].into_iter().flatten().map(|(node, name)| {
                 let index = *indices.entry(node).or_insert(names.len());
                 match names.get_mut(index) {
                     Some(first) => *first = name.min(*first),
@@ -43,11 +46,11 @@ impl Components {
                 }
                 index
             });
-            let (first, second) = (of_pair.next(), of_pair.next());
-            joined.extend(first.zip(second));
+            let (first, second) = (nodes_of_pair.next(), nodes_of_pair.next());
+            connected.extend(first.zip(second));
         }
         let mut sets = DisjointSets::new(names.len());
-        for (document, image) in joined {
+        for (document, image) in connected {
             sets.join(document, image);
         }
         let mut name_of: HashMap<usize, (bool, &str)> = HashMap::new();
@@ -55,22 +58,22 @@ impl Components {
             let first = name_of.entry(sets.root(index)).or_insert(*name);
             *first = (*first).min(*name);
         }
-        let (mut of_document, mut of_image) = (HashMap::new(), HashMap::new());
+        let (mut by_document, mut by_image) = (HashMap::new(), HashMap::new());
         for (node, index) in indices {
             let name = name_of[&sets.root(index)].1.to_owned();
             match node {
-                Node::Document(document) => of_document.insert(document.to_owned(), name),
-                Node::Image(index) => of_image.insert(index, name),
+                Node::Document(document) => by_document.insert(document.to_owned(), name),
+                Node::Image(index) => by_image.insert(index, name),
             };
         }
-        Self { of_document, of_image }
+        Self { by_document, by_image }
     }
 
-    /// The component of a document or an image. A component is named after its first document in
-    /// alphabetical order, or its first image if it has no document.
+    /// The component of a document or an image; `None` if it is unknown. A component is named after
+    /// its first document in alphabetical order, or its first image if it has no document.
     pub(super) fn of(&self, document: Option<&str>, image: Option<usize>) -> Option<&str> {
-        let of_document = document.and_then(|document| self.of_document.get(document));
-        let of_image = || image.and_then(|image| self.of_image.get(&image));
-        of_document.or_else(of_image).map(String::as_str)
+        let by_document = document.and_then(|document| self.by_document.get(document));
+        let by_image = || image.and_then(|image| self.by_image.get(&image));
+        by_document.or_else(by_image).map(String::as_str)
     }
 }

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 /// An image with examples in a file.
 pub(super) struct ImageWithExamples<'a> {
-    /// Its component, which gets one split.
+    /// The component of the image, which gets one split.
     pub(super) component: &'a str,
     /// The id of the image.
     pub(super) document: &'a str,
@@ -21,31 +21,34 @@ pub(super) struct ImageWithExamples<'a> {
 }
 
 /// The settings of the split.
-pub(super) struct Draw<'a> {
+pub(super) struct SplitSettings<'a> {
     /// The folder of the files.
     pub(super) folder: &'a Path,
+    /// The seed that draws the splits.
     pub(super) seed: u64,
+    /// The fraction of components to draw for validation.
     pub(super) validation_share: f64,
+    /// The fraction of components to draw for the test.
     pub(super) test_share: f64,
     /// The number of components to keep, with or without a given split; 0 for all.
     pub(super) max_images: usize,
 }
 
-/// Computes the split of each component; dropped components have none.
+/// The split of each component. Components beyond `max_images` have none.
 ///
 /// # Errors
 /// [`DataError::Malformed`] for an image with different splits in two files.
-pub(super) fn splits<'a>(
+pub(super) fn draw_splits<'a>(
     images: impl Iterator<Item = ImageWithExamples<'a>>,
-    draw: &Draw<'_>,
+    settings: &SplitSettings<'_>,
 ) -> Result<HashMap<String, Split>, DataError> {
-    let mut given: HashMap<&str, (Option<Split>, &str, &str)> = HashMap::new();
+    let mut given_splits: HashMap<&str, (Option<Split>, &str, &str)> = HashMap::new();
     for ImageWithExamples { component, document, split, file } in images {
-        let first = given.entry(component).or_insert((split, file, document));
+        let first = given_splits.entry(component).or_insert((split, file, document));
         match (first.0, split) {
             (Some(before), Some(now)) if before != now => {
                 return Err(DataError::Malformed {
-                    path: draw.folder.join(file),
+                    path: settings.folder.join(file),
                     place: Some(format!("image {document}")),
                     reason: format!(
                         "has the split {}, but {} gives {} the split {}",
@@ -66,24 +69,24 @@ pub(super) fn splits<'a>(
         }
     }
     let hash_of = |component: &str| {
-        let mut hash = Sha256::new_with_prefix(draw.seed.to_le_bytes());
+        let mut hash = Sha256::new_with_prefix(settings.seed.to_le_bytes());
         hash.update(component.as_bytes());
         <[u8; 32]>::from(hash.finalize())
     };
     let mut order: Vec<(&str, Option<Split>)> =
-        given.into_iter().map(|(component, (split, ..))| (component, split)).collect();
+        given_splits.into_iter().map(|(component, (split, ..))| (component, split)).collect();
     order.sort_by_cached_key(|(component, _)| (hash_of(component), component.to_string()));
-    if draw.max_images > 0 {
-        order.truncate(draw.max_images);
+    if settings.max_images > 0 {
+        order.truncate(settings.max_images);
     }
-    let free = order.iter().filter(|(_, split)| split.is_none()).count();
-    let count = |share: f64| (free as f64 * share).round() as usize;
-    let (test, validation) = (count(draw.test_share), count(draw.validation_share));
-    let mut drawn = 0;
+    let num_undrawn = order.iter().filter(|(_, split)| split.is_none()).count();
+    let count = |share: f64| (num_undrawn as f64 * share).round() as usize;
+    let (test, validation) = (count(settings.test_share), count(settings.validation_share));
+    let mut num_drawn = 0;
     let split_of = |(component, split): (&str, Option<Split>)| {
         let split = split.unwrap_or_else(|| {
-            drawn += 1;
-            match drawn {
+            num_drawn += 1;
+            match num_drawn {
                 n if n <= test => Split::Test,
                 n if n <= test + validation => Split::Validation,
                 _ => Split::Train,
@@ -103,12 +106,13 @@ mod tests {
         split: Option<Split>,
         file: &'a str,
     ) -> impl Iterator<Item = ImageWithExamples<'a>> {
-        let one = move |document| ImageWithExamples { component: document, document, split, file };
-        documents.iter().map(move |document| one(document.as_str()))
+        let image =
+            move |document| ImageWithExamples { component: document, document, split, file };
+        documents.iter().map(move |document| image(document.as_str()))
     }
 
-    fn draw(seed: u64) -> Draw<'static> {
-        Draw {
+    fn settings(seed: u64) -> SplitSettings<'static> {
+        SplitSettings {
             folder: Path::new("of/data"),
             seed,
             validation_share: 0.1,
@@ -120,29 +124,29 @@ mod tests {
     #[test]
     fn shares_are_exact_and_depend_only_on_the_seed() -> Result<(), DataError> {
         let documents: Vec<String> = (0..50).map(|number| number.to_string()).collect();
-        let drawn = splits(images_of(&documents, None, "a"), &draw(1))?;
-        let count = |split| drawn.values().filter(|own| **own == split).count();
+        let split_of = draw_splits(images_of(&documents, None, "a"), &settings(1))?;
+        let count = |split| split_of.values().filter(|drawn| **drawn == split).count();
         assert_eq!([Split::Train, Split::Validation, Split::Test].map(count), [30, 5, 15]);
         let reversed: Vec<String> = documents.iter().rev().cloned().collect();
-        assert_eq!(drawn, splits(images_of(&reversed, None, "a"), &draw(1))?);
-        assert_ne!(drawn, splits(images_of(&documents, None, "a"), &draw(2))?);
+        assert_eq!(split_of, draw_splits(images_of(&reversed, None, "a"), &settings(1))?);
+        assert_ne!(split_of, draw_splits(images_of(&documents, None, "a"), &settings(2))?);
         Ok(())
     }
 
     #[test]
     fn a_given_split_is_kept_and_two_files_must_agree() -> Result<(), DataError> {
         let documents: Vec<String> = (0..10).map(|number| number.to_string()).collect();
-        let with = |other| {
+        let splits_with = |other| {
             let first = images_of(&documents, None, "a");
-            splits(first.chain(images_of(&documents[..4], other, "b")), &draw(1))
+            draw_splits(first.chain(images_of(&documents[..4], other, "b")), &settings(1))
         };
-        let drawn = with(Some(Split::Test))?;
-        assert!(documents[..4].iter().all(|document| drawn[document] == Split::Test));
+        let split_of = splits_with(Some(Split::Test))?;
+        assert!(documents[..4].iter().all(|document| split_of[document] == Split::Test));
         // Four images have the given split `test`. Two of the six others are drawn for the test.
-        assert_eq!(drawn.values().filter(|split| **split == Split::Test).count(), 6);
+        assert_eq!(split_of.values().filter(|split| **split == Split::Test).count(), 6);
         let clash = images_of(&documents[..1], Some(Split::Train), "a");
         let clash = clash.chain(images_of(&documents[..1], Some(Split::Test), "b"));
-        let error = splits(clash, &draw(1)).unwrap_err().to_string();
+        let error = draw_splits(clash, &settings(1)).unwrap_err().to_string();
         assert!(
             error.contains("image 0") && error.contains("a gives it the split train"),
             "{error}"

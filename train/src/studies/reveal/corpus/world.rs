@@ -31,12 +31,12 @@ pub(super) fn load(data: &RevealData, image_size: usize) -> StudyResult<Corpus> 
             entry,
         });
     }
-    let of_split = |split: Split| -> Vec<Example> {
+    let examples_of = |split: Split| -> Vec<Example> {
         let questions = world.questions.iter().filter(|question| question.split == split);
         questions.map(|question| example(question, &world, &items)).collect()
     };
     let (train, validation, test) =
-        (of_split(Split::Train), of_split(Split::Validation), of_split(Split::Test));
+        (examples_of(Split::Train), examples_of(Split::Validation), examples_of(Split::Test));
     let splits = world.splits.iter().enumerate();
     let training_images =
         splits.filter(|(_, split)| **split == Split::Train).map(|(index, _)| index).collect();
@@ -54,8 +54,9 @@ pub(super) fn load(data: &RevealData, image_size: usize) -> StudyResult<Corpus> 
     })
 }
 
+/// The example of a question.
 fn example(question: &Question, world: &World, items: &[CorpusEntry]) -> Example {
-    let own = items.binary_search_by_key(&question.entry, |item| item.entry.id).ok();
+    let own_entry = items.binary_search_by_key(&question.entry, |item| item.entry.id).ok();
     Example {
         id: question.id,
         task: Task::Answer,
@@ -66,7 +67,7 @@ fn example(question: &Question, world: &World, items: &[CorpusEntry]) -> Example
         image: world.image_index(&question.image_slug),
         view: question.view,
         answers: question.answers.clone(),
-        own,
+        own: own_entry,
         part: question.part,
         made_up: question.made_up,
     }

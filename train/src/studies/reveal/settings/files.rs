@@ -16,10 +16,10 @@ pub enum OnBadImage {
     /// Refuse to start the run.
     #[default]
     Refuse,
-    /// Skip and count its examples and entries.
+    /// Skip the examples and entries of the image, and count them.
     Skip,
-    /// Use its questions and entries without the image, and count them. The model does not describe
-    /// the image.
+    /// Use the questions and entries of the image without it, and count them. The model does not
+    /// describe the image.
     TextOnly,
 }
 
@@ -30,15 +30,16 @@ pub enum OnBadImage {
 pub struct CaptionFile {
     /// The file, in `data.path`.
     pub file: String,
-    /// The folder of its images, in `data.path`.
+    /// The folder of the images, in `data.path`.
     pub image_folder: String,
     /// The splits to read of a Karpathy file or a CSV; all by default.
     pub only: Vec<String>,
-    /// The split of all its images; by default drawn for each image with `data.world_seed`.
+    /// The split of all images of the file; by default drawn for each image with
+    /// `data.world_seed`.
     pub split: Option<Split>,
-    /// Whether its images are to be described, in training and evaluation.
+    /// Whether the model describes the images, in training and evaluation.
     pub describe: bool,
-    /// The source name of its captions in the memory; without it they are not in the memory.
+    /// The source name of the captions in the memory; without it they are not in the memory.
     pub source: Option<String>,
 }
 
@@ -54,9 +55,10 @@ pub struct QuestionFile {
     pub aokvqa: String,
     /// The name pattern of images in `data.path`: `%012d`, `%d` or `%s` stands for the image's id.
     pub image_name: String,
-    /// The split of all its images; by default drawn for each image with `data.world_seed`.
+    /// The split of all images of the file; by default drawn for each image with
+    /// `data.world_seed`.
     pub split: Option<Split>,
-    /// The source name of its questions with answers in the memory; without it they are not in the
+    /// The source name of the questions with answers in the memory; without it they are not in the
     /// memory.
     pub source: Option<String>,
 }
@@ -101,11 +103,11 @@ impl RevealData {
         if let Some((key, value, min)) = minimums.into_iter().find(|(_, value, min)| value < min) {
             return Some((key.into(), format!("is {value}; must be at least {min}")));
         }
-        for (key, share) in
+        for (key, fraction) in
             [("validation_share", self.validation_share), ("test_share", self.test_share)]
         {
-            if !(0.0..1.0).contains(&share) {
-                return Some((key.into(), format!("is {share}; must be from 0 to below 1")));
+            if !(0.0..1.0).contains(&fraction) {
+                return Some((key.into(), format!("is {fraction}; must be from 0 to below 1")));
             }
         }
         if self.validation_share + self.test_share >= 1.0 {
@@ -118,16 +120,16 @@ impl RevealData {
             if !self.path.is_empty() {
                 return Some(("path".into(), reason.into()));
             }
-            let fresh = Self::default();
-            let of_files = [
-                ("validation_share", self.validation_share != fresh.validation_share),
-                ("test_share", self.test_share != fresh.test_share),
-                ("on_bad_image", self.on_bad_image != fresh.on_bad_image),
-                ("image_cache_mib", self.image_cache_mib != fresh.image_cache_mib),
+            let defaults = Self::default();
+            let file_keys = [
+                ("validation_share", self.validation_share != defaults.validation_share),
+                ("test_share", self.test_share != defaults.test_share),
+                ("on_bad_image", self.on_bad_image != defaults.on_bad_image),
+                ("image_cache_mib", self.image_cache_mib != defaults.image_cache_mib),
             ];
-            let given = of_files.into_iter().find(|(_, given)| *given);
+            let first_given = file_keys.into_iter().find(|(_, is_given)| *is_given);
             let reason = "is for files and has no effect on the embedded world; remove it";
-            return given.map(|(key, _)| (key.into(), reason.into()));
+            return first_given.map(|(key, _)| (key.into(), reason.into()));
         }
         let has_examples =
             self.captions.iter().any(|file| file.describe) || !self.questions.is_empty();
@@ -142,9 +144,9 @@ impl RevealData {
             }
         }
         for (i, file) in self.questions.iter().enumerate() {
-            let pair = !file.questions.is_empty() && !file.annotations.is_empty();
-            let neither = file.questions.is_empty() && file.annotations.is_empty();
-            if !(pair && file.aokvqa.is_empty() || neither && !file.aokvqa.is_empty()) {
+            let has_both = !file.questions.is_empty() && !file.annotations.is_empty();
+            let has_neither = file.questions.is_empty() && file.annotations.is_empty();
+            if !(has_both && file.aokvqa.is_empty() || has_neither && !file.aokvqa.is_empty()) {
                 let reason = "names no files: set `questions` and `annotations`, or `aokvqa`";
                 return Some((format!("questions.{i}"), reason.into()));
             }
