@@ -10,7 +10,7 @@ extern "C" __global__ void adamw(float* values, float* first, float* second, con
   for (; i < count; i += stride) {
     const float g = gradient[i] * gradient_scale;
     const float m = fmaf(1.0f - beta1, g - first[i], first[i]);
-    const float v = fmaf(1.0f - beta2, g * g, second[i] * beta2);
+    const float v = fmaf(beta2, second[i], (1.0f - beta2) * g * g);
     first[i] = m;
     second[i] = v;
     values[i] = fmaf(step, m / (sqrtf(v) / correction + epsilon), values[i] * keep);

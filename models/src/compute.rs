@@ -79,7 +79,9 @@ fn open_device(name: &str) -> Result<Device> {
         return Err(bad(reason.into()));
     }
     Device::new_cuda(index).map_err(|error| {
-        bad(format!("the device cannot be opened ({error}); `nvidia-smi -L` lists the GPUs"))
+        let error = error.to_string();
+        let reason = error.lines().next().unwrap_or_default();
+        bad(format!("the device cannot be opened ({reason}); `nvidia-smi -L` lists the GPUs"))
     })
 }
 

@@ -3,9 +3,10 @@
 //! `Tensor::backward` allocates a zero gradient for every tensor and adds to it. Here, the fused
 //! kernels look up a parameter's buffer by the tensor's id during the backward pass. The first
 //! gradient overwrites the buffer; later gradients (another use, another micro-batch) are added.
-//! Gradients returned by ordinary candle operations are added afterwards.
+//! Gradients returned by ordinary candle operations are added afterwards. Gradients of parameters on
+//! a GPU stay there, and are copied to the host when they are read.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
 
@@ -20,8 +21,18 @@ use crate::params::Parameters;
 pub struct Gradients {
     names: Vec<String>,
     ids: Vec<TensorId>,
+    /// The number of values of each gradient on the CPU, 0 for a gradient on a GPU.
     sizes: Vec<usize>,
     pool: BufferPool,
+    on_gpu: Vec<GpuGradient>,
+}
+
+/// The gradient of a parameter on a GPU.
+#[derive(Default)]
+struct GpuGradient {
+    tensor: Option<Tensor>,
+    /// The values, once they are read.
+    copy: OnceCell<Vec<f32>>,
 }
 
 /// The gradient buffers of all trainable parameters.
@@ -47,14 +58,18 @@ impl Gradients {
             ids: Vec::new(),
             sizes: Vec::new(),
             pool: BufferPool::default(),
+            on_gpu: Vec::new(),
         };
         for (i, parameter) in parameters.trainable().enumerate() {
             gradients.names.push(parameter.name().to_string());
             gradients.ids.push(parameter.id());
-            gradients.sizes.push(parameter.tensor().elem_count());
+            let is_on_cpu = parameter.tensor().device().is_cpu();
+            let size = if is_on_cpu { parameter.tensor().elem_count() } else { 0 };
+            gradients.sizes.push(size);
             gradients.pool.index.insert(parameter.id(), i);
-            gradients.pool.buffers.push(vec![0.0; parameter.tensor().elem_count()]);
+            gradients.pool.buffers.push(vec![0.0; size]);
             gradients.pool.written.push(false);
+            gradients.on_gpu.push(GpuGradient::default());
         }
         gradients
     }
@@ -62,6 +77,7 @@ impl Gradients {
     /// Discards the last step's gradients. The buffers stay allocated.
     pub fn clear(&mut self) {
         self.pool.written.fill(false);
+        self.on_gpu.fill_with(GpuGradient::default);
     }
 
     /// Adds the gradient of `loss` with respect to every trainable parameter to the buffers. If the
@@ -73,6 +89,14 @@ impl Gradients {
         drop(pass);
         for (i, id) in self.ids.iter().enumerate() {
             if let Some(gradient) = candle_gradients.get_id(*id) {
+                if !gradient.device().is_cpu() {
+                    let sum = match self.on_gpu[i].tensor.take() {
+                        Some(sum) => (sum + gradient)?,
+                        None => gradient.clone(),
+                    };
+                    self.on_gpu[i] = GpuGradient { tensor: Some(sum), copy: OnceCell::new() };
+                    continue;
+                }
                 let values = to_host(gradient)?;
                 let buffer = &mut self.pool.buffers[i];
                 if std::mem::replace(&mut self.pool.written[i], true) {
@@ -96,7 +120,18 @@ impl Gradients {
     /// Returns the gradient of the `index`-th trainable parameter; `None` if it has received no
     /// gradient since [`Gradients::clear`].
     pub fn get(&self, index: usize) -> Option<&[f32]> {
+        let on_gpu = &self.on_gpu[index];
+        if let Some(tensor) = &on_gpu.tensor {
+            // A GPU that fails gives NaN, which stops the training with an error.
+            let nan = |_| vec![f32::NAN; tensor.elem_count()];
+            return Some(on_gpu.copy.get_or_init(|| to_host(tensor).unwrap_or_else(nan)));
+        }
         self.pool.written[index].then(|| self.pool.buffers[index].as_slice())
+    }
+
+    /// Returns the gradient of the `index`-th trainable parameter if it is on a GPU.
+    pub fn on_gpu(&self, index: usize) -> Option<&Tensor> {
+        self.on_gpu[index].tensor.as_ref()
     }
 
     /// Returns the gradient of the parameter with this name; `None` if there is no such trainable
@@ -116,16 +151,29 @@ impl Gradients {
     }
 
     /// Returns the Euclidean norm of all gradients, in f64. It is the same for any number of
-    /// threads.
+    /// threads. NaN if a GPU fails.
     pub fn global_norm(&self) -> f64 {
-        let squares = (0..self.len()).filter_map(|i| self.get(i)).map(|gradient| {
+        let on_gpu = self.squares_on_gpu().unwrap_or(f64::NAN);
+        let on_cpu = (0..self.len()).filter(|i| self.on_gpu[*i].tensor.is_none());
+        let squares = on_cpu.filter_map(|i| self.get(i)).map(|gradient| {
             let blocks: Vec<f64> = gradient
                 .par_chunks(1 << 14)
                 .map(|block| block.iter().map(|g| f64::from(*g) * f64::from(*g)).sum())
                 .collect();
             blocks.iter().sum::<f64>()
         });
-        squares.sum::<f64>().sqrt()
+        (on_gpu + squares.sum::<f64>()).sqrt()
+    }
+
+    /// Returns the sum of squares of the gradients on a GPU, with one transfer.
+    fn squares_on_gpu(&self) -> Result<f64> {
+        let tensors = self.on_gpu.iter().filter_map(|gradient| gradient.tensor.as_ref());
+        let square = |tensor: &Tensor| tensor.flatten_all()?.sqr()?.sum(0);
+        let squares = tensors.map(square).collect::<candle_core::Result<Vec<_>>>()?;
+        if squares.is_empty() {
+            return Ok(0.0);
+        }
+        Ok(to_host(&Tensor::stack(&squares, 0)?)?.into_iter().map(f64::from).sum())
     }
 
     /// Returns the names of trainable parameters without a gradient, or with a gradient that is all

@@ -16,6 +16,8 @@ pub mod compute;
 mod config;
 pub mod conformer;
 pub mod ctranslate2;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 pub mod deberta;
 pub mod error;
 pub mod finite_difference;

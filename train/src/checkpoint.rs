@@ -302,8 +302,8 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
 fn write_all(folder: &Path, contents: &Contents<'_>) -> Result<()> {
     let parameters = contents.parameters;
     write_parameters(&folder.join(PARAMETERS), parameters)?;
-    let state = contents.optimiser.state();
-    let state = state.iter().map(|tensor| Source::flat(&tensor.name, tensor.values));
+    let state = contents.optimiser.state()?;
+    let state = state.iter().map(|tensor| Source::flat(&tensor.name, &tensor.values));
     tensors::write(&folder.join(OPTIMISER), state.collect())?;
     if let Some(ema) = contents.ema {
         let mut means = ema.mean.iter();

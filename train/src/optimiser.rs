@@ -10,6 +10,9 @@ mod rmsprop;
 pub mod settings;
 mod sgd;
 
+use std::borrow::Cow;
+
+use candle_core::Tensor;
 use engram_models::gradients::Gradients;
 use engram_models::params::{Parameters, path_matches};
 use rayon::prelude::*;
@@ -47,6 +50,9 @@ impl Step {
     }
 }
 
+/// The state tensors of an update rule: names and flattened values.
+pub type State<'a> = Vec<(&'static str, Cow<'a, [f32]>)>;
+
 /// The update rule of one parameter, with its state.
 pub trait UpdateRule: Send {
     /// Updates the parameter's values in place. `scratch` is a buffer for temporary values.
@@ -61,8 +67,20 @@ pub trait UpdateRule: Send {
         scratch: &mut Vec<f32>,
     ) -> Result<()>;
 
+    /// Updates a parameter on a GPU in place, with a gradient there. Returns `false` if the rule
+    /// only runs on the CPU: [`UpdateRule::update`] then gets copies.
+    ///
+    /// # Errors
+    /// [`TrainError::Model`](crate::TrainError::Model) if the GPU fails.
+    fn update_on_gpu(&mut self, _: &Tensor, _: &Tensor, _: &Step) -> Result<bool> {
+        Ok(false)
+    }
+
     /// The state tensors by name, in a fixed order.
-    fn state(&self) -> Vec<(&'static str, &[f32])>;
+    ///
+    /// # Errors
+    /// [`TrainError::Model`](crate::TrainError::Model) if a GPU fails.
+    fn state(&self) -> Result<State<'_>>;
 
     /// Replaces the state tensor `name`, for resuming, and drops values derived from the old one.
     fn set_state(&mut self, name: &str, values: Vec<f32>);
@@ -105,7 +123,7 @@ pub struct StateTensor<'a> {
     /// The names of the parameter and the state tensor, such as `encoder.weight#first_moment`.
     pub name: String,
     /// The flattened values.
-    pub values: &'a [f32],
+    pub values: Cow<'a, [f32]>,
 }
 
 impl Optimiser {
@@ -135,8 +153,13 @@ impl Optimiser {
         for (index, ((parameter, ParameterRule { rule, .. }), rate_factor)) in
             with_rules.enumerate()
         {
-            let Some(gradient) = gradients.get(index) else { continue };
             let step = Step { number: self.steps, size, rate_factor: *rate_factor };
+            if let Some(gradient) = gradients.on_gpu(index)
+                && rule.update_on_gpu(parameter.tensor(), gradient, &step)?
+            {
+                continue;
+            }
+            let Some(gradient) = gradients.get(index) else { continue };
             let mut result = Ok(());
             parameter.update(&mut |values| {
                 result = rule.update(values, gradient, &step, &mut self.scratch);
@@ -152,14 +175,17 @@ impl Optimiser {
     }
 
     /// The state by name, in a fixed order.
-    pub fn state(&self) -> Vec<StateTensor<'_>> {
+    ///
+    /// # Errors
+    /// [`TrainError::Model`](crate::TrainError::Model) if a GPU fails.
+    pub fn state(&self) -> Result<Vec<StateTensor<'_>>> {
         let mut tensors = Vec::new();
         for ParameterRule { parameter, rule } in &self.rules {
-            for (state, values) in rule.state() {
+            for (state, values) in rule.state()? {
                 tensors.push(StateTensor { name: full_name(parameter, state), values });
             }
         }
-        tensors
+        Ok(tensors)
     }
 
     /// Restores the state after `steps` steps. `read(name, length)` returns the values of a state
@@ -175,7 +201,7 @@ impl Optimiser {
         self.steps = steps;
         for ParameterRule { parameter, rule } in &mut self.rules {
             let state_lengths: Vec<_> =
-                rule.state().iter().map(|(state, values)| (*state, values.len())).collect();
+                rule.state()?.iter().map(|(state, values)| (*state, values.len())).collect();
             for (state, length) in state_lengths {
                 rule.set_state(state, read(&full_name(parameter, state), length)?);
             }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use candle_core::Tensor;
 
 use super::{ClipVisionConfig, blocks};
-use crate::compute::Compute;
+use crate::compute::{Compute, full_precision};
 use crate::error::Result;
 use crate::kernels::{Mode, Segments, embedding_sum};
 use crate::layers::{LayerNorm, Linear};
@@ -80,7 +80,7 @@ impl ClipVision {
         let states = last_hidden_state.reshape((batch * rows, width))?;
         let pooled = embedding_sum(&[(&states, class_rows)])?;
         let pooled = self.tower.post_layer_norm.forward(&pooled)?;
-        let embeddings = self.projection.forward(&pooled)?;
+        let embeddings = self.projection.forward(&full_precision(&pooled)?)?;
         Ok(ClipImages { last_hidden_state, pooled, embeddings })
     }
 }

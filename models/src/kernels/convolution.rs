@@ -7,10 +7,10 @@ use candle_core::{Shape, Tensor};
 use rayon::prelude::*;
 
 use super::activation::Activation;
+use super::composite::rows_product;
 use super::linear::fill_rows;
 use super::matmul::{Matrix, matmul_on_this_thread};
 use super::operation::{Gradient, Input, Kernel, apply};
-use super::product::rows_product;
 use super::rows::{ELEMENTS, add, add_column_sums};
 
 /// Images unfolded at a time.

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use candle_core::{Shape, Tensor};
 use rayon::prelude::*;
 
+use super::composite::product;
 use super::matmul::{Matrix, matmul};
 use super::operation::{Gradient, Input, Kernel, apply};
-use super::product::product;
 use super::rows::add;
 use super::segments::{Segments, Span, split_spans};
 

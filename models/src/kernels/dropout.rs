@@ -82,10 +82,20 @@ impl Dropout {
         if hash >= self.threshold { self.scale } else { 0.0 }
     }
 
-    /// Returns the mask as a tensor with the shape and dtype of `x`, for composites.
-    pub(crate) fn mask_like(&self, x: &Tensor) -> candle_core::Result<Tensor> {
+    /// Multiplies each element of `x`, of any shape, with its factor, for composites.
+    pub(crate) fn masked(self, x: &Tensor) -> candle_core::Result<Tensor> {
+        #[cfg(feature = "cuda")]
+        if x.device().is_cuda() {
+            return crate::cuda::masked(x, self, None);
+        }
         let mask: Vec<f32> = (0..x.elem_count()).map(|i| self.factor(i)).collect();
-        Tensor::from_vec(mask, x.shape(), x.device())?.to_dtype(x.dtype())
+        x.mul(&Tensor::from_vec(mask, x.shape(), x.device())?.to_dtype(x.dtype())?)
+    }
+
+    /// The key, the threshold and the factor of elements that are not dropped, for CUDA kernels.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn parameters(&self) -> ([u32; 2], u32, f32) {
+        (self.key, self.threshold, self.scale)
     }
 }
 
@@ -125,7 +135,7 @@ impl Kernel for DropoutKernel {
     }
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
-        inputs[0].mul(&self.0.mask_like(&inputs[0])?)
+        self.0.masked(&inputs[0])
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use candle_core::{Shape, Tensor};
 use rayon::prelude::*;
 
+use super::composite::select_rows;
 use super::operation::{Gradient, Input, Kernel, apply};
 use super::rows::{ROWS, add};
 
@@ -120,8 +121,7 @@ impl Kernel for EmbeddingSum {
         self.check(&dims)?;
         let mut sum: Option<Tensor> = None;
         for (table, ids) in inputs.iter().zip(&self.ids) {
-            let ids = Tensor::from_slice(ids, ids.len(), table.device())?;
-            let rows = table.index_select(&ids, 0)?;
+            let rows = select_rows(table, ids)?;
             sum = Some(match sum {
                 Some(sum) => (sum + rows)?,
                 None => rows,

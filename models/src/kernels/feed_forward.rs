@@ -7,10 +7,10 @@ use candle_core::{Shape, Tensor};
 use rayon::prelude::*;
 
 use super::activation::{Activation, activation_values, values_and_derivatives};
+use super::composite::rows_product;
 use super::linear::fill_rows;
 use super::matmul::{Matrix, matmul};
 use super::operation::{Gradient, Input, Kernel, apply};
-use super::product::rows_product;
 use super::rows::{ELEMENTS, add_column_sums};
 
 /// Computes `f(x W₁ᵀ + b₁) W₂ᵀ + b₂`: `x` `[.., D]`, `w1` `[M, D]`, `b1` `[M]`, `w2` `[D_out, M]`,

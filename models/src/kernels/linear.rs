@@ -3,9 +3,9 @@
 use candle_core::{Shape, Tensor};
 use rayon::prelude::*;
 
+use super::composite::rows_product;
 use super::matmul::{Matrix, matmul};
 use super::operation::{BufferState, Gradient, Input, Kernel, apply};
-use super::product::rows_product;
 use super::rows::{ROWS, add_column_sums};
 
 /// A linear layer: `x` `[.., D_in]`, `weight` `[D_out, D_in]`, `bias` `[D_out]` → `[.., D_out]`.

@@ -20,6 +20,7 @@ macro_rules! vectorised {
 mod activation;
 mod attention;
 mod chain;
+mod composite;
 mod convolution;
 mod cross_entropy;
 mod depthwise;
@@ -35,7 +36,7 @@ mod matmul;
 mod norm;
 mod operation;
 mod pooling;
-mod product;
+
 mod residual;
 mod rows;
 mod scaled_rows;

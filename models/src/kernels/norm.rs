@@ -192,11 +192,16 @@ impl Kernel for NormKernel {
         self.check(&dims)?;
         let mut x = inputs[0].clone();
         if let Some(dropout) = self.dropout {
-            x = x.mul(&dropout.mask_like(&x)?)?;
+            x = dropout.masked(&x)?;
         }
         let num_residuals = usize::from(self.residual);
         if self.residual {
             x = x.add(&inputs[1])?;
+        }
+        #[cfg(feature = "cuda")]
+        if x.device().is_cuda() && x.dtype() == candle_core::DType::F32 {
+            let bias = self.centred.then(|| &inputs[num_residuals + 2]);
+            return crate::cuda::norm(&x, &inputs[num_residuals + 1], bias, self.epsilon);
         }
         if self.centred {
             x = x.broadcast_sub(&x.mean_keepdim(D::Minus1)?)?;

@@ -71,10 +71,7 @@ impl Kernel for Residual {
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
         match self.dropout {
             None => &inputs[0] + (&inputs[1] * f64::from(self.scale))?,
-            Some(dropout) => {
-                let mask = dropout.scaled_by(self.scale).mask_like(&inputs[1])?;
-                &inputs[0] + inputs[1].mul(&mask)?
-            }
+            Some(dropout) => &inputs[0] + dropout.scaled_by(self.scale).masked(&inputs[1])?,
         }
     }
 }

@@ -9,13 +9,15 @@
 //! - apply weight decay (not multiplied by the learning rate),
 //! - multiply by the group's factor.
 
+use std::borrow::Cow;
+
 use multiversion::multiversion;
 use rayon::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::settings::{InvalidKey, Settings, at_least_zero, below_one, positive};
-use super::{BLOCK, Step, UpdateRule, decay_of, sum_of_squares};
+use super::{BLOCK, State, Step, UpdateRule, decay_of, sum_of_squares};
 use crate::error::Result;
 
 /// `kind = "adafactor"`: second moments of matrices as means of rows and columns.
@@ -165,15 +167,15 @@ impl UpdateRule for Adafactor {
         Ok(())
     }
 
-    fn state(&self) -> Vec<(&'static str, &[f32])> {
-        let mut state: Vec<(&'static str, &[f32])> = match &self.moment {
-            SecondMoment::Full(moment) => vec![(FULL, moment)],
+    fn state(&self) -> Result<State<'_>> {
+        let mut state = match &self.moment {
+            SecondMoment::Full(moment) => vec![(FULL, Cow::from(moment))],
             SecondMoment::Factored { rows, columns, .. } => {
-                vec![(ROWS, rows), (COLUMNS, columns)]
+                vec![(ROWS, Cow::from(rows)), (COLUMNS, Cow::from(columns))]
             }
         };
-        state.extend(self.momentum.as_deref().map(|momentum| (MOMENTUM, momentum)));
-        state
+        state.extend(self.momentum.as_deref().map(|momentum| (MOMENTUM, Cow::from(momentum))));
+        Ok(state)
     }
 
     fn set_state(&mut self, name: &str, values: Vec<f32>) {

@@ -2,13 +2,18 @@
 //!
 //! The operations and their order equal those of `torch.optim.AdamW`.
 
+use std::borrow::Cow;
+
+use candle_core::Tensor;
+use engram_models::ModelError;
+use engram_models::compute::to_host;
 use multiversion::multiversion;
 use rayon::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::settings::{InvalidKey, Settings, at_least_zero, below_one, positive};
-use super::{BLOCK, Step, UpdateRule, decay_of};
+use super::{BLOCK, State, Step, UpdateRule, decay_of};
 use crate::error::Result;
 
 /// `kind = "adamw"`: Adam with decoupled weight decay.
@@ -53,6 +58,8 @@ struct AdamW {
     weight_decay: f64,
     first_moment: Vec<f32>,
     second_moment: Vec<f32>,
+    /// Both moments, flattened, while they are on a GPU. The vectors then hold older values.
+    on_gpu: Option<[Tensor; 2]>,
     /// For each block of values, whether both moments are all 0. Idle values only decay. A row of a
     /// word embedding table is idle until its token occurs. Empty before the first update, and
     /// after the moments were replaced.
@@ -84,7 +91,24 @@ impl AdamW {
             weight_decay: decay_of(settings.weight_decay, shape),
             first_moment: vec![0.0; count],
             second_moment: vec![0.0; count],
+            on_gpu: None,
             idle: Vec::new(),
+        }
+    }
+
+    fn factors(&self, step: &Step) -> Factors {
+        let [beta1, beta2] = self.betas;
+        let correction1 = 1.0 - beta1.powf(step.number as f64);
+        let correction2 = 1.0 - beta2.powf(step.number as f64);
+        let learning_rate = step.learning_rate();
+        Factors {
+            gradient_scale: step.size.gradient_scale as f32,
+            decay_factor: (1.0 - learning_rate * self.weight_decay) as f32,
+            beta1: beta1 as f32,
+            beta2: beta2 as f32,
+            step: (-learning_rate / correction1) as f32,
+            correction: correction2.sqrt() as f32,
+            epsilon: self.epsilon as f32,
         }
     }
 
@@ -111,19 +135,7 @@ impl UpdateRule for AdamW {
         if self.idle.is_empty() {
             self.set_idle_flags();
         }
-        let [beta1, beta2] = self.betas;
-        let correction1 = 1.0 - beta1.powf(step.number as f64);
-        let correction2 = 1.0 - beta2.powf(step.number as f64);
-        let learning_rate = step.learning_rate();
-        let factors = Factors {
-            gradient_scale: step.size.gradient_scale as f32,
-            decay_factor: (1.0 - learning_rate * self.weight_decay) as f32,
-            beta1: beta1 as f32,
-            beta2: beta2 as f32,
-            step: (-learning_rate / correction1) as f32,
-            correction: correction2.sqrt() as f32,
-            epsilon: self.epsilon as f32,
-        };
+        let factors = self.factors(step);
         values
             .par_chunks_mut(BLOCK)
             .zip(gradient.par_chunks(BLOCK))
@@ -149,12 +161,50 @@ impl UpdateRule for AdamW {
         Ok(())
     }
 
-    fn state(&self) -> Vec<(&'static str, &[f32])> {
-        vec![("first_moment", &self.first_moment), ("second_moment", &self.second_moment)]
+    #[cfg(feature = "cuda")]
+    fn update_on_gpu(&mut self, values: &Tensor, gradient: &Tensor, step: &Step) -> Result<bool> {
+        let f = self.factors(step);
+        let moments = match &self.on_gpu {
+            Some(moments) => moments,
+            None => {
+                let upload = |moment: &[f32]| {
+                    Tensor::from_slice(moment, moment.len(), values.device())
+                        .map_err(ModelError::from)
+                };
+                let moments = [upload(&self.first_moment)?, upload(&self.second_moment)?];
+                self.on_gpu.insert(moments)
+            }
+        };
+        let factors = engram_models::cuda::AdamwFactors {
+            gradient_scale: f.gradient_scale,
+            decay_factor: f.decay_factor,
+            betas: [f.beta1, f.beta2],
+            step: f.step,
+            correction: f.correction,
+            epsilon: f.epsilon,
+        };
+        engram_models::cuda::adamw(values, moments, gradient, factors).map_err(ModelError::from)?;
+        Ok(true)
+    }
+
+    fn state(&self) -> Result<State<'_>> {
+        let names = ["first_moment", "second_moment"];
+        Ok(match &self.on_gpu {
+            Some(moments) => {
+                let moments = moments.iter().map(|moment| Ok(Cow::from(to_host(moment)?)));
+                let moments = moments.collect::<Result<Vec<_>, ModelError>>()?;
+                names.into_iter().zip(moments).collect()
+            }
+            None => {
+                let moments = [&self.first_moment, &self.second_moment].map(Cow::from);
+                names.into_iter().zip(moments).collect()
+            }
+        })
     }
 
     fn set_state(&mut self, name: &str, values: Vec<f32>) {
         self.idle.clear();
+        self.on_gpu = None;
         if name == "first_moment" {
             self.first_moment = values;
         } else {
@@ -208,7 +258,7 @@ mod tests {
                 }
                 if resume {
                     let mut restored = AdamW::new(&settings, &[7, WIDTH]);
-                    for (name, values) in rule.state() {
+                    for (name, values) in rule.state().expect("the state") {
                         restored.set_state(name, values.to_vec());
                     }
                     rule = restored;

@@ -1,12 +1,14 @@
 //! Lion (Chen et al., arXiv 2302.06675), as in `optax.lion`.
 
+use std::borrow::Cow;
+
 use multiversion::multiversion;
 use rayon::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::settings::{InvalidKey, Settings, at_least_zero, below_one};
-use super::{BLOCK, Step, UpdateRule, decay_of};
+use super::{BLOCK, State, Step, UpdateRule, decay_of};
 use crate::error::Result;
 
 /// `kind = "lion"`: steps of equal length along the sign of a momentum. Use 3 to 10 times lower
@@ -82,8 +84,8 @@ impl UpdateRule for Lion {
         Ok(())
     }
 
-    fn state(&self) -> Vec<(&'static str, &[f32])> {
-        vec![("momentum", &self.momentum)]
+    fn state(&self) -> Result<State<'_>> {
+        Ok(vec![("momentum", Cow::from(&self.momentum))])
     }
 
     fn set_state(&mut self, _: &str, values: Vec<f32>) {

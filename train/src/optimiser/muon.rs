@@ -3,6 +3,8 @@
 //!
 //! PyTorch iterates in bf16, this implementation in f32.
 
+use std::borrow::Cow;
+
 use candle_core::{Device, Tensor};
 use engram_models::ModelError;
 use rayon::prelude::*;
@@ -11,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::adamw::AdamwSettings;
 use super::settings::{InvalidKey, Settings, at_least_zero, below_one, positive};
-use super::{BLOCK, Step, UpdateRule, sum_of_squares};
+use super::{BLOCK, State, Step, UpdateRule, sum_of_squares};
 use crate::error::Result;
 
 /// The coefficients of the quintic Newton–Schulz iteration.
@@ -135,8 +137,8 @@ impl UpdateRule for Muon {
         Ok(())
     }
 
-    fn state(&self) -> Vec<(&'static str, &[f32])> {
-        vec![("momentum", &self.momentum)]
+    fn state(&self) -> Result<State<'_>> {
+        Ok(vec![("momentum", Cow::from(&self.momentum))])
     }
 
     fn set_state(&mut self, _: &str, values: Vec<f32>) {

@@ -1,12 +1,14 @@
 //! RMSProp (Tieleman and Hinton, 2012), as in `torch.optim.RMSprop`.
 
+use std::borrow::Cow;
+
 use multiversion::multiversion;
 use rayon::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::settings::{InvalidKey, Settings, at_least_zero, below_one, positive};
-use super::{BLOCK, Step, UpdateRule, decay_of};
+use super::{BLOCK, State, Step, UpdateRule, decay_of};
 use crate::error::Result;
 
 /// `kind = "rmsprop"`: gradients divided by the root of their running mean square.
@@ -101,12 +103,12 @@ impl UpdateRule for Rmsprop {
         Ok(())
     }
 
-    fn state(&self) -> Vec<(&'static str, &[f32])> {
-        let mut state = vec![("mean_square", self.mean_square.as_slice())];
+    fn state(&self) -> Result<State<'_>> {
+        let mut state = vec![("mean_square", Cow::from(&self.mean_square))];
         if !self.velocity.is_empty() {
-            state.push(("velocity", &self.velocity));
+            state.push(("velocity", Cow::from(&self.velocity)));
         }
-        state
+        Ok(state)
     }
 
     fn set_state(&mut self, name: &str, values: Vec<f32>) {

@@ -1,12 +1,14 @@
 //! Stochastic gradient descent with momentum, as in `torch.optim.SGD`.
 
+use std::borrow::Cow;
+
 use multiversion::multiversion;
 use rayon::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::settings::{InvalidKey, Settings, at_least_zero, below_one};
-use super::{BLOCK, Step, UpdateRule, decay_of};
+use super::{BLOCK, State, Step, UpdateRule, decay_of};
 use crate::error::Result;
 
 /// `kind = "sgd"`: stochastic gradient descent with momentum.
@@ -95,8 +97,9 @@ impl UpdateRule for Sgd {
         Ok(())
     }
 
-    fn state(&self) -> Vec<(&'static str, &[f32])> {
-        if self.velocity.is_empty() { Vec::new() } else { vec![("velocity", &self.velocity)] }
+    fn state(&self) -> Result<State<'_>> {
+        let state = vec![("velocity", Cow::from(&self.velocity))];
+        Ok(if self.velocity.is_empty() { Vec::new() } else { state })
     }
 
     fn set_state(&mut self, _: &str, values: Vec<f32>) {

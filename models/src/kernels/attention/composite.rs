@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 
 use candle_core::Tensor;
 
-use super::super::product::product;
+use super::super::composite::{product, select_rows};
+use super::super::dropout::Dropout;
 use super::super::segments::{Segments, Span};
 use super::super::softmax::softmax;
 use super::Attention;
@@ -59,8 +60,7 @@ impl Composite<'_> {
         if outputs.len() == 2 && selection.iter().copied().eq(1..first as u32) {
             return Ok(outputs.swap_remove(1));
         }
-        let selection = Tensor::from_vec(selection, rows, self.q.device())?;
-        Tensor::cat(&outputs, 0)?.index_select(&selection, 0)
+        select_rows(&Tensor::cat(&outputs, 0)?, &selection.into())
     }
 
     /// Returns the outputs of a batch's segments, padded: `[S L_q, D]`.
@@ -93,10 +93,7 @@ impl Composite<'_> {
         }
         let mut weights = softmax(&scores)?;
         if let Some(dropout) = self.options.dropout {
-            let factor = |score: Option<usize>| score.map_or(0.0, |score| dropout.factor(score));
-            let mask: Vec<f32> = batch.scores().map(factor).collect();
-            let mask = Tensor::from_vec(mask, weights.shape(), weights.device())?;
-            weights = (&weights * mask.to_dtype(weights.dtype())?)?;
+            weights = batch.masked(&weights, dropout)?;
         }
         let output = product(&weights, &v)?.transpose(1, 2)?.contiguous()?;
         output.flatten(2, 3)?.flatten(0, 1)
@@ -123,6 +120,27 @@ impl Batch {
         let indices: Vec<u32> = self.scores().map(|i| i.unwrap_or(0) as u32).collect();
         let indices = Tensor::from_vec(indices, self.num_scores(), blocks.device())?;
         blocks.flatten_all()?.index_select(&indices, 0)?.reshape(shape)
+    }
+
+    /// Applies a dropout mask to the weights `[S, H, L_q, L_k]`.
+    fn masked(&self, weights: &Tensor, dropout: Dropout) -> candle_core::Result<Tensor> {
+        #[cfg(feature = "cuda")]
+        if weights.device().is_cuda() {
+            let numbers = |segment: &Segment| {
+                [segment.first_score, segment.query.length, segment.key.length].map(|n| n as i64)
+            };
+            let scores = crate::cuda::PaddedScores {
+                segments: self.segments.iter().flat_map(numbers).collect(),
+                heads: self.num_heads,
+                query_length: self.query_length,
+                key_length: self.key_length,
+            };
+            return crate::cuda::masked(weights, dropout, Some(scores));
+        }
+        let factor = |score: Option<usize>| score.map_or(0.0, |score| dropout.factor(score));
+        let mask: Vec<f32> = self.scores().map(factor).collect();
+        let mask = Tensor::from_vec(mask, weights.shape(), weights.device())?;
+        weights.mul(&mask.to_dtype(weights.dtype())?)
     }
 
     fn num_scores(&self) -> usize {
@@ -191,6 +209,5 @@ fn padded(x: &Tensor, spans: &[Span], length: usize) -> candle_core::Result<Tens
     let row = |span: &Span, i: usize| (span.start + i.min(span.length - 1)) as u32;
     let rows: Vec<u32> =
         spans.iter().flat_map(|span| (0..length).map(move |i| row(span, i))).collect();
-    let rows = Tensor::from_vec(rows, spans.len() * length, x.device())?;
-    x.contiguous()?.index_select(&rows, 0)
+    select_rows(x, &rows.into())
 }

@@ -106,7 +106,8 @@ pub fn embed(vision: &ClipVision, pixels: &[Vec<f32>], mode: &Mode) -> StudyResu
 
 /// The index into `names` `[N, E]` of the nearest name to each of `images` `[B, E]`.
 fn nearest(images: &Tensor, names: &Tensor) -> StudyResult<Vec<u32>> {
-    Ok(linear(images, names, None)?.argmax(D::Minus1)?.to_vec1()?)
+    let names = names.to_device(images.device())?;
+    Ok(linear(images, &names, None)?.argmax(D::Minus1)?.to_vec1()?)
 }
 
 /// The accuracy of pairs of image and predicted name.

@@ -148,11 +148,12 @@ impl Study for ClipStudy {
         let views = views.collect::<Result<Vec<_>, _>>()?;
         let images = embed(vision, &views, &Mode::train(step.step_seed))?;
         let name_indices: Arc<[u32]> = batch.iter().map(|(image, _)| *image as u32).collect();
-        let texts = embedding_sum(&[(&self.names.vectors, name_indices.clone())])?;
+        let names = self.names.vectors.to_device(images.device())?;
+        let texts = embedding_sum(&[(&names, name_indices.clone())])?;
         let factor = logit_scale.exp()?;
         let logits = linear(&images, &texts, None)?.broadcast_mul(&factor)?;
         let loss = if self.data.all_names {
-            let all_logits = linear(&images, &self.names.vectors, None)?.broadcast_mul(&factor)?;
+            let all_logits = linear(&images, &names, None)?.broadcast_mul(&factor)?;
             let to_images = matching_loss(&logits.t()?, (0..batch.len() as u32).collect())?;
             ((matching_loss(&all_logits, name_indices)? + to_images)? * 0.5)?
         } else {

@@ -1,4 +1,6 @@
-//! The matrix product shared by all composites.
+//! Parts of several composites: the matrix product, and the selection of rows.
+
+use std::sync::Arc;
 
 use candle_core::{DType, Tensor};
 
@@ -20,4 +22,16 @@ pub(super) fn rows_product(x: &Tensor, weight: &Tensor) -> candle_core::Result<T
         *last = columns;
     }
     product(&x.reshape(((), inner))?, &weight.t()?)?.reshape(dims)
+}
+
+/// Selects rows of a table: `[V, D]`, ids `[T]` → `[T, D]`.
+pub(super) fn select_rows(table: &Tensor, ids: &Arc<[u32]>) -> candle_core::Result<Tensor> {
+    #[cfg(feature = "cuda")]
+    if table.device().is_cuda() && table.track_op() && table.dtype() != DType::F64 {
+        // candle's own backward pass uses as many threads as the table has columns.
+        let rows = crate::cuda::select_rows(&table.to_dtype(DType::F32)?, ids.clone())?;
+        return rows.to_dtype(table.dtype());
+    }
+    let ids = Tensor::from_slice(ids, ids.len(), table.device())?;
+    table.contiguous()?.index_select(&ids, 0)
 }
