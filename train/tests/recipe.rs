@@ -353,3 +353,18 @@ fn a_phase_of_0_steps_is_skipped() {
     let error = parse(TEXT, false, &["phase.only.steps=0"]).unwrap_err();
     assert!(error.contains("`phase` is missing"), "{error}");
 }
+
+/// A run can be resumed on another device, but not in another precision.
+#[test]
+fn the_device_is_not_part_of_a_recipes_identity_but_the_precision_is() -> engram_train::Result<()> {
+    let hash = |set: &[&str]| {
+        let set = set.iter().map(|set| set.to_string()).collect();
+        Recipe::built_in("patent/world", &RecipeOptions { tiny: false, set })?.hash()
+    };
+    let original = hash(&[])?;
+    assert_eq!(hash(&["compute.device=\"cuda:1\""])?, original);
+    assert_ne!(hash(&["compute.precision=\"bf16\""])?, original);
+    let both = ["compute.precision=\"bf16\"", "compute.device=\"cuda\""];
+    assert_eq!(hash(&both)?, hash(&both[..1])?);
+    Ok(())
+}

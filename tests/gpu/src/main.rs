@@ -14,8 +14,9 @@ use anyhow::{Result, ensure};
 use clap::{Parser, Subcommand};
 use engram_models::compute::Compute;
 
-/// The largest relative errors: values and gradients in f32, values in bf16, gradients in bf16.
-const TOLERANCES: [(&str, f64, f64); 2] = [("f32", 1e-3, 1e-3), ("bf16", 2e-2, 5e-2)];
+/// For each precision, the largest relative errors of values and of gradients. In bf16, CLIP's
+/// values and the listwise cross-encoder's gradients differ by up to 5 %.
+const TOLERANCES: [(&str, f64, f64); 2] = [("f32", 1e-3, 1e-3), ("bf16", 6e-2, 6e-2)];
 
 #[derive(Parser)]
 struct Arguments {

@@ -200,4 +200,3 @@ fn whisper(builder: &ParameterBuilder) -> Result<Loss> {
         Ok(encoded.states.to_dtype(candle_core::DType::F32)?.sqr()?.mean_all()?)
     }))
 }
-

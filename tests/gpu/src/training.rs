@@ -81,7 +81,8 @@ fn train(
         let mut recipe = Recipe::built_in(training.recipe, &RecipeOptions { tiny: true, set })?;
         let study = registry::find(ALL, training.study).context("the study is not registered")?;
         let stop = Stop::default();
-        let options = RunOptions { run: run.clone(), resume: false, quiet: true, label: None, stop };
+        let options =
+            RunOptions { run: run.clone(), resume: false, quiet: true, label: None, stop };
         study.train(&mut recipe, &options)?;
     }
     let seconds = start.elapsed().as_secs_f64();
