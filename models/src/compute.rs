@@ -2,6 +2,9 @@
 
 use candle_core::{DType, Device, Tensor};
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use crate::error::{ModelError, Result};
 
 /// Where a model computes, and with which precision.
@@ -17,33 +20,44 @@ pub struct Compute {
     pub dtype: DType,
 }
 
+/// The precision of activations.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Precision {
+    /// Single precision.
+    #[default]
+    F32,
+    /// bfloat16: the range of f32, with 8 bits of precision.
+    Bf16,
+}
+
+impl Precision {
+    /// Its name in recipes.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+        }
+    }
+}
+
 impl Compute {
     /// The CPU in f32.
     pub fn cpu() -> Self {
         Self { device: Device::Cpu, dtype: DType::F32 }
     }
 
-    /// Opens the device `cpu`, `cuda` or `cuda:N`, for computation with the precision `f32` or
-    /// `bf16`.
+    /// Opens the device `cpu`, `cuda` or `cuda:N`, for computation with this precision.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`] for another device or precision, if the program is built without
-    /// CUDA, or if the machine does not have the device.
-    pub fn open(device: &str, precision: &str) -> Result<Self> {
+    /// [`ModelError::BadConfig`] for another device, if the program is built without CUDA, or if
+    /// the machine does not have the device.
+    pub fn open(device: &str, precision: Precision) -> Result<Self> {
         let dtype = match precision {
-            "f32" => DType::F32,
-            "bf16" => DType::BF16,
-            _ => {
-                let reason = format!("`{precision}` is not one of: f32, bf16");
-                return Err(ModelError::BadConfig { what: "precision".into(), reason });
-            }
+            Precision::F32 => DType::F32,
+            Precision::Bf16 => DType::BF16,
         };
         Ok(Self { device: open_device(device)?, dtype })
-    }
-
-    /// Whether the fused kernels apply: f32 on the CPU.
-    pub fn is_fused(&self) -> bool {
-        self.device.is_cpu() && self.dtype == DType::F32
     }
 
     /// Converts a model's input, of any shape, to activations: on the device, in the dtype. Both
@@ -103,13 +117,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn devices_and_precisions_that_do_not_exist_are_refused_with_a_remedy() {
-        let error = |device, precision| Compute::open(device, precision).unwrap_err().to_string();
-        assert!(error("gpu", "f32").contains("`cpu`, `cuda` or `cuda:N`"));
-        assert!(error("cuda:first", "f32").contains("`first`"));
-        assert!(error("cpu", "f16").contains("f32, bf16"));
+    fn devices_that_do_not_exist_are_refused_with_a_remedy() {
+        let error = |device| Compute::open(device, Precision::F32).unwrap_err().to_string();
+        assert!(error("gpu").contains("`cpu`, `cuda` or `cuda:N`"));
+        assert!(error("cuda:first").contains("`first`"));
         if !candle_core::utils::cuda_is_available() {
-            assert!(error("cuda:0", "f32").contains("feature `cuda`"));
+            assert!(error("cuda:0").contains("feature `cuda`"));
         }
     }
 

@@ -13,7 +13,7 @@ use std::path::Path;
 use engram_infer::digest;
 use engram_infer::finished_run::check_checksums;
 use engram_models::ModelError;
-use engram_models::compute::Compute;
+use engram_models::compute::{Compute, Precision};
 use engram_models::params::ParameterGroup;
 use engram_models::weights::Weights;
 use serde::Serialize;
@@ -167,10 +167,10 @@ impl Recipe {
     /// Opens the device of `[compute]`.
     ///
     /// # Errors
-    /// [`TrainError::Recipe`] if the device or the precision does not exist.
+    /// [`TrainError::Recipe`] if the device does not exist.
     pub fn compute(&self) -> Result<Compute> {
         let ComputeSettings { device, precision } = &self.body.compute;
-        Compute::open(device, precision).map_err(|error| match error {
+        Compute::open(device, *precision).map_err(|error| match error {
             ModelError::BadConfig { what, reason } => {
                 self.error("compute", format!("{what}: {reason}"))
             }
@@ -315,8 +315,7 @@ pub(crate) fn identity(resolved: &str) -> String {
     };
     if let Some(Value::Table(compute)) = table.get_mut("compute") {
         compute.remove("device");
-        let precision = compute.get("precision").and_then(Value::as_str);
-        if precision == Some(ComputeSettings::default().precision.as_str()) {
+        if compute.get("precision").and_then(Value::as_str) == Some(Precision::F32.name()) {
             table.remove("compute");
         }
     }

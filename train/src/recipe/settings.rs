@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use engram_infer::finished_run::WEIGHTS;
+use engram_models::compute::Precision;
 use engram_models::params::path_matches;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -39,14 +40,14 @@ pub struct ComputeSettings {
     /// The device: `"cpu"`, `"cuda"` or `"cuda:N"` for the GPU with number `N`. A run can be
     /// resumed on another device. CUDA needs a program that is built with the feature `cuda`.
     pub device: String,
-    /// The precision of activations: `"f32"` or `"bf16"`. Trained parameters, their gradients and
-    /// the optimiser's state are f32 with both.
-    pub precision: String,
+    /// The precision of activations. Trained parameters, their gradients and the optimiser's state
+    /// are f32 with both.
+    pub precision: Precision,
 }
 
 impl Default for ComputeSettings {
     fn default() -> Self {
-        Self { device: "cpu".into(), precision: "f32".into() }
+        Self { device: "cpu".into(), precision: Precision::F32 }
     }
 }
 
