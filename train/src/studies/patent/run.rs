@@ -108,6 +108,8 @@ pub struct VariantSummary {
 /// Errors of reading the data and weights, and of [`train`].
 pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<PatentSummary> {
     let (data, _) = settings(recipe)?;
+    // A missing device is an error before the run folder is created.
+    recipe.compute()?;
     let corpus = Corpus::load(&data).map_err(|error| match error {
         DataError::TooFewGroups { .. } if data.folds > 0 => {
             recipe.error("data.folds", format!("is too large: {error}"))
