@@ -309,25 +309,37 @@ impl Recipe {
 /// The identity of a resolved recipe: its text, without the device, and without the path of the
 /// start run if `[start]` has a hash.
 pub(crate) fn identity(resolved: &str) -> String {
+    let resolved = without_device(resolved);
     let mut table = match resolved.parse::<Table>() {
-        Ok(table) if table.contains_key("start") || table.contains_key("compute") => table,
-        _ => return resolved.to_owned(),
+        Ok(table) if table.contains_key("start") => table,
+        _ => return resolved,
     };
-    if let Some(Value::Table(compute)) = table.get_mut("compute") {
-        compute.remove("device");
-        if compute.get("precision").and_then(Value::as_str) == Some(Precision::F32.name()) {
-            table.remove("compute");
-        }
-    }
     if let Some(Value::Table(start)) = table.get_mut("start")
         && start.contains_key("sha256")
     {
         start.remove("run");
     }
-    toml::to_string(&table).unwrap_or_else(|_| resolved.to_owned())
+    toml::to_string(&table).unwrap_or(resolved)
 }
 
-/// Reads a table as the study's struct and replaces it by the table with defaults filled in.
+/// Returns a resolved recipe without `compute.device`, and without `[compute]` if no other value
+/// differs from the default.
+fn without_device(resolved: &str) -> String {
+    const TABLE: &str = "\n[compute]\n";
+    let Some(start) = resolved.find(TABLE).map(|start| start + 1) else {
+        return resolved.to_owned();
+    };
+    let end = resolved[start + 1..].find("\n[").map_or(resolved.len(), |end| start + end + 2);
+    let is_default = |line: &&str| *line == format!("precision = \"{}\"", Precision::F32.name());
+    let lines = resolved[start..end].split_inclusive('\n');
+    let kept: String = if resolved[start..end].lines().any(|line| is_default(&line)) {
+        String::new()
+    } else {
+        lines.filter(|line| !line.starts_with("device = ")).collect()
+    };
+    [&resolved[..start], &kept, &resolved[end..]].concat()
+}
+
 fn read_section<T: DeserializeOwned + Serialize>(
     document: &Document,
     path: &str,
