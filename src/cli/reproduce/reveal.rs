@@ -111,18 +111,23 @@ impl Reproduce {
     /// Measures the study's claims.
     fn reveal(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Claim>> {
         let grid = full_grid()?;
-        let main = grid.clone().at_recipe_scale().select(&CONFIGURATIONS);
-        let further_ids = grid.claims().iter().filter(|claim| !main.claims().contains(claim));
+        let main_grid = grid.clone().at_recipe_scale().select(&CONFIGURATIONS);
+        let further_ids = grid.claims().iter().filter(|claim| !main_grid.claims().contains(claim));
         let further_ids: Vec<&str> = further_ids.map(|claim| claim.id.as_str()).collect();
-        let main = if self.claims.is_empty() { main } else { main.select_for_claims(&self.claims) };
+        let main_grid = if self.claims.is_empty() {
+            main_grid
+        } else {
+            main_grid.select_for_claims(&self.claims)
+        };
         let mut claims = Vec::new();
         if MAIN_RUN_CLAIMS.iter().any(|id| self.includes_claim(id))
-            || main.claims().iter().any(|claim| self.includes_claim(&claim.id))
+            || main_grid.claims().iter().any(|claim| self.includes_claim(&claim.id))
         {
             let smoke: Vec<String> = SMOKE_SETTINGS.iter().map(|set| (*set).to_owned()).collect();
-            let main = if self.is_smoke() { main.with_settings(&smoke)? } else { main };
+            let main_grid =
+                if self.is_smoke() { main_grid.with_settings(&smoke)? } else { main_grid };
             let out = self.out.join(if self.is_smoke() { "reveal-smoke" } else { "reveal-laptop" });
-            let report = self.train_grid(&main, &out)?;
+            let report = self.train_grid(&main_grid, &out)?;
             notes.extend(report.reused_note());
             if self.is_smoke() {
                 self.compare_with_bundled(
@@ -134,11 +139,14 @@ impl Reproduce {
             claims.extend(self.reveal_main_run_claims(&report, &out)?);
             claims.extend(report.claims.iter().map(|claim| self.reveal_grid_claim(claim)));
         }
-        let selected =
+        let selects_further_claims =
             !self.claims.is_empty() && further_ids.iter().any(|id| self.includes_claim(id));
-        if self.ablations || selected {
-            let grid =
-                if selected { grid.clone().select_for_claims(&self.claims) } else { grid.clone() };
+        if self.ablations || selects_further_claims {
+            let grid = if selects_further_claims {
+                grid.clone().select_for_claims(&self.claims)
+            } else {
+                grid.clone()
+            };
             let report = self.train_grid(&grid, &self.out.join("reveal-ablations"))?;
             notes.extend(report.reused_note());
             for claim in &report.claims {

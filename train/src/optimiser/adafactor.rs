@@ -120,18 +120,19 @@ impl Axis {
 }
 
 impl Axes {
-    /// The axes of a shape; `None` if its second moment is not factored.
+    /// The two largest dimensions of a shape; `None` if a tensor of this shape has no factored
+    /// second moment.
     fn of(shape: &[usize]) -> Option<Self> {
         let mut order: Vec<usize> = (0..shape.len()).collect();
         order.sort_by_key(|dimension| shape[*dimension]);
-        let [.., second, largest] = order[..] else { return None };
+        let [.., second_largest, largest] = order[..] else { return None };
         let axis = |dimension: usize| Axis {
             length: shape[dimension],
             stride: shape[dimension + 1..].iter().product(),
         };
-        (shape[second] >= MIN_FACTORED_DIMENSION).then(|| Self {
+        (shape[second_largest] >= MIN_FACTORED_DIMENSION).then(|| Self {
             largest: axis(largest),
-            second: axis(second),
+            second: axis(second_largest),
             last_length: shape[shape.len() - 1],
         })
     }
@@ -147,10 +148,10 @@ impl UpdateRule for Adafactor {
     ) -> Result<()> {
         scratch.resize(gradient.len(), 0.0);
         let update = &mut scratch[..];
-        let decay = 1.0 - (step.number as f64).powf(-self.settings.decay_exponent);
+        let second_moment_decay = 1.0 - (step.number as f64).powf(-self.settings.decay_exponent);
         let gradient_scale = step.size.gradient_scale as f32;
         let epsilon = self.settings.epsilon as f32;
-        self.moment.scale(gradient, update, gradient_scale, epsilon, decay as f32);
+        self.moment.scale(gradient, update, gradient_scale, epsilon, second_moment_decay as f32);
         let clip = (root_mean_square(update) / self.settings.update_clip).max(1.0);
         let parameter_scale = root_mean_square(values).max(MIN_PARAMETER_SCALE);
         let factor = (step.size.learning_rate * parameter_scale / clip) as f32;

@@ -102,7 +102,7 @@ impl DenseConfig {
     /// feature, a width of 0, or text that is not valid.
     pub fn parse(text: &str, name: &str) -> Result<Self> {
         #[derive(Deserialize)]
-        struct Published {
+        struct ConfigFile {
             in_features: usize,
             out_features: usize,
             bias: Option<bool>,
@@ -111,7 +111,7 @@ impl DenseConfig {
             module_input_name: Option<String>,
             module_output_name: Option<String>,
         }
-        let published: Published = parse_json(text, name, "the configuration of a Dense module")?;
+        let published: ConfigFile = parse_json(text, name, "the configuration of a Dense module")?;
         let sizes =
             [("in_features", published.in_features), ("out_features", published.out_features)];
         check_sizes(&sizes).map_err(|error| bad_config(name, error.to_string()))?;

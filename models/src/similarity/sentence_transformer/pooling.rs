@@ -62,13 +62,14 @@ impl PoolingConfig {
             Several(Vec<String>),
         }
         #[derive(Deserialize)]
-        struct Published {
+        struct ConfigFile {
             pooling_mode: Option<Names>,
             include_prompt: Option<bool>,
             #[serde(flatten)]
             others: serde_json::Map<String, serde_json::Value>,
         }
-        let published: Published = parse_json(text, name, "the configuration of a Pooling module")?;
+        let published: ConfigFile =
+            parse_json(text, name, "the configuration of a Pooling module")?;
         let mut flags = Vec::new();
         for (key, value) in &published.others {
             let mode_index = MODES.iter().position(|(_, flag, _)| flag == key);

@@ -45,7 +45,7 @@ impl Prompts {
     /// is not a sentence encoder, `truncate_dim` is 0, or the default prompt does not exist.
     pub fn parse(text: &str, name: &str) -> Result<Self> {
         #[derive(Deserialize)]
-        struct Published {
+        struct ConfigFile {
             model_type: Option<String>,
             prompts: Option<BTreeMap<String, Option<String>>>,
             default_prompt_name: Option<String>,
@@ -53,7 +53,7 @@ impl Prompts {
             similarity_fn_name: Option<String>,
         }
         let what = "a configuration of sentence-transformers";
-        let published: Published = parse_json(text, name, what)?;
+        let published: ConfigFile = parse_json(text, name, what)?;
         if let Some(other) = published.model_type.filter(|kind| kind != "SentenceTransformer") {
             let reason = format!("`model_type` is {other}; only SentenceTransformer is supported");
             return Err(bad_config(name, reason));
@@ -89,8 +89,8 @@ impl Prompts {
         self.prompts.values().any(|prompt| !prompt.is_empty())
     }
 
-    /// Returns the text of a prompt. It is empty if the model has no prompt for a role (the choices
-    /// of [`PromptChoice::ROLES`]). `model` names the model in errors.
+    /// Returns the text of a prompt. For the default, query and document prompt it is empty if the
+    /// model has no such prompt. `model` names the model in errors.
     ///
     /// # Errors
     /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) if the model has no prompt with the
@@ -107,7 +107,10 @@ impl Prompts {
             PromptChoice::Named(name) => prompt_text(name).ok_or_else(|| {
                 bad_config(
                     model,
-                    format!("has no prompt {name:?}; its prompts are {}", name_list(&self.prompts)),
+                    format!(
+                        "has no prompt {name:?}; available prompts: {}",
+                        name_list(&self.prompts)
+                    ),
                 )
             }),
         }

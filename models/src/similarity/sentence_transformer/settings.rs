@@ -51,7 +51,7 @@ const IGNORED_SETTINGS: &[&str] = &[
 ];
 
 #[derive(Deserialize)]
-struct Published {
+struct ConfigFile {
     max_seq_length: Option<usize>,
     query_length: Option<usize>,
     document_length: Option<usize>,
@@ -70,10 +70,11 @@ impl TransformerSettings {
     /// Parses the file; `name` names it in errors. `is_clip` says whether the Transformer is CLIP.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) for an unsupported setting.
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) if the text is not valid, a setting is
+    /// not supported, or a length limit is 0.
     pub fn parse(text: &str, name: &str, is_clip: bool) -> Result<Self> {
-        let what = "the configuration of a Transformer module";
-        let published: Published = parse_json(text, name, what)?;
+        let expected = "the configuration of a Transformer module";
+        let published: ConfigFile = parse_json(text, name, expected)?;
         let unsupported = |key: &str, value: &dyn std::fmt::Display| {
             bad_config(name, format!("`{key}` is {value}, which is not supported"))
         };

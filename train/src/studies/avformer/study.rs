@@ -268,7 +268,7 @@ impl AvformerStudy {
                 vec![ClipWithFrames { samples, ..ClipWithFrames::default() }]
             }
         };
-        Ok(Some(to_host(&self.embed(&clips)?.states.mean(0)?)?))
+        Ok(Some(to_host(&self.encoder_inputs(&clips)?.states.mean(0)?)?))
     }
 
     /// The embedded clip of a drawn example.
@@ -356,7 +356,7 @@ impl Study for AvformerStudy {
             let frames: Vec<Vec<usize>> =
                 batch.iter().map(|drawn| self.frames_to_show(drawn)).collect();
             let counts: Vec<usize> = frames.iter().map(Vec::len).collect();
-            let embeddings = self.embeddings(&frames.concat())?;
+            let embeddings = self.frame_embeddings(&frames.concat())?;
             let visual = VisualTokens { embeddings: &embeddings, counts: &counts };
             avformer.encode(audio_states, Some(&visual), &mode)?
         } else {

@@ -73,7 +73,7 @@ impl AvformerStudy {
         for indices in indices.chunks(CLIPS_PER_PASS) {
             stop.check()?;
             let batch = &clips[indices[0]..indices[0] + indices.len()];
-            let embedded = self.embed(batch)?;
+            let encoder_inputs = self.encoder_inputs(batch)?;
             let samples: Vec<usize> = batch.iter().map(|clip| clip.samples.len()).collect();
             for (input, texts) in inputs.iter().zip(&mut texts) {
                 let (mut frames, mut counts) = (Vec::new(), vec![0; batch.len()]);
@@ -88,12 +88,13 @@ impl AvformerStudy {
                     frames.extend(sample_evenly(frames_of_clip, self.data().frames));
                     *count = frames.len() - num_before;
                 }
-                let mut embeddings = self.embeddings(&frames)?;
+                let mut embeddings = self.frame_embeddings(&frames)?;
                 if *input == VisualInput::Zero {
                     embeddings = embeddings.zeros_like()?;
                 }
                 let visual = VisualTokens { embeddings: &embeddings, counts: &counts };
-                let audio = avformer.encode(embedded.clone(), Some(&visual), &Mode::inference())?;
+                let audio =
+                    avformer.encode(encoder_inputs.clone(), Some(&visual), &Mode::inference())?;
                 texts.extend(self.asr_model().texts_of(&audio, &samples)?);
             }
             progress.count(indices.last().map_or(0, |last| *last as u64 + 1));
@@ -101,8 +102,9 @@ impl AvformerStudy {
         Ok(texts)
     }
 
-    /// The embeddings of frames, `[N, E]`; `[0, 1]` for a study without frames.
-    pub(super) fn embeddings(&self, frames: &[usize]) -> StudyResult<Tensor> {
+    /// The embeddings of frames, `[frames, E]`, where `E` is the embedding width; `[0, 1]` for a
+    /// study without frames.
+    pub(super) fn frame_embeddings(&self, frames: &[usize]) -> StudyResult<Tensor> {
         Ok(match self.gallery() {
             Some(gallery) => gallery.embeddings(frames)?,
             None => Tensor::zeros((0, 1), DType::F32, &Device::Cpu)?,
@@ -110,7 +112,7 @@ impl AvformerStudy {
     }
 
     /// Computes the input states of the first encoder block, for all clips in one pass.
-    pub(super) fn embed(&self, clips: &[ClipWithFrames]) -> StudyResult<AudioStates> {
+    pub(super) fn encoder_inputs(&self, clips: &[ClipWithFrames]) -> StudyResult<AudioStates> {
         let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
         let silence = seconds_to_samples(self.data().silence_seconds);
         Ok(self.asr_model().embed(self.frozen_model(), &samples, silence)?)
@@ -120,9 +122,9 @@ impl AvformerStudy {
     fn states_of_each(&self, clips: &[ClipWithFrames]) -> StudyResult<Vec<Tensor>> {
         let mut states = Vec::with_capacity(clips.len());
         for clips in clips.chunks(CLIPS_PER_PASS) {
-            let embedded = self.embed(clips)?;
-            let lengths = embedded.lengths.clone();
-            states.extend(first_states(&embedded, &lengths)?);
+            let encoder_inputs = self.encoder_inputs(clips)?;
+            let lengths = encoder_inputs.lengths.clone();
+            states.extend(first_states(&encoder_inputs, &lengths)?);
         }
         Ok(states)
     }
