@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let builder = ParameterBuilder::new(1, vec![frozen], &Compute::cpu());
     let avformer = Avformer::new(asr_model.frozen()?, &AvformerConfig::default(), 1, &builder)?;
     let parameters = builder.finish()?;
-    let (trained, _) = parameters.element_counts();
+    let (trained, _) = parameters.value_counts();
     println!("{trained} trainable parameters");
 
     let spoken_names = Audiovisual::new(NAMES, 1)?;

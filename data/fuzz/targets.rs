@@ -79,7 +79,7 @@ fn read_all(
         entries.push(entry);
         Ok(())
     })
-    .skipping_bad_rows(skip_malformed);
+    .skip_malformed(skip_malformed);
     let input = Input::new(FILE, bytes).map_err(DataError::from);
     let result = input.and_then(|input| read(input, &mut collector));
     let counts = collector.counts().clone();
@@ -109,7 +109,7 @@ fn edges(bytes: &[u8]) {
     let mut counts = ObjectCounts::default();
     let mut labels = Labels::default();
     let label_lines = "Q1\tone\nP1\tis\n";
-    let mut discarding = Collector::new(|_| Ok(())).skipping_bad_rows(true);
+    let mut discarding = Collector::new(|_| Ok(())).skip_malformed(true);
     let input = Input::new(FILE, label_lines.as_bytes()).expect("lines");
     labels.read(input, &mut discarding).expect("labels");
     let Ok(input) = Input::new(FILE, bytes) else { return };

@@ -17,7 +17,7 @@ pub fn message(text: &str) {
 
 /// Passes all later messages to `receiver`, and hides progress bars. A second receiver has no
 /// effect.
-pub fn give_messages_to(receiver: fn(&str)) {
+pub fn send_messages_to(receiver: fn(&str)) {
     let _ = RECEIVER.set(receiver);
 }
 

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use engram_textfile::{Input, Table, TextError, not_blank, read_text};
+use engram_textfile::{Input, Table, TextError, non_blank_lines, read_text};
 
 use crate::DataError;
 
@@ -123,7 +123,7 @@ impl ClassTitles {
                 },
             )
         };
-        not_blank(text).map(parse_line).collect()
+        non_blank_lines(text).map(parse_line).collect()
     }
 }
 

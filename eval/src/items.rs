@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use engram_textfile::{Object, message_in_line, not_blank, read_text, shortened};
+use engram_textfile::{Object, message_in_line, non_blank_lines, read_text, shortened};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{EvalError, Location};
@@ -102,7 +102,7 @@ impl Items {
             remedy: "give a file that `engram eval … --items FILE` wrote",
         };
         let (mut items, mut line_by_id) = (Vec::<Item>::new(), HashMap::new());
-        for (line, json) in not_blank(text) {
+        for (line, json) in non_blank_lines(text) {
             let Object(item): Object<Item> = serde_json::from_str(json).map_err(|error| {
                 malformed(
                     Some(line),

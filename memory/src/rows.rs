@@ -301,7 +301,7 @@ mod tests {
         write("inner/c.txt", b"fine\n\xff");
         let error = read(0).0.unwrap_err();
         assert!(error.contains("inner/c.txt:2: is not UTF-8"), "{error}");
-        write("inner/c.txt", &vec![b'x'; 1 + engram_textfile::LONGEST_LINE as usize]);
+        write("inner/c.txt", &vec![b'x'; 1 + engram_textfile::MAX_LINE_BYTES as usize]);
         let error = read(0).0.unwrap_err();
         assert!(error.contains("inner/c.txt: has more than 16 MiB"), "{error}");
     }

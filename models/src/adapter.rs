@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(adapted.to_vec2::<f32>()?, x.to_vec2::<f32>()?);
         assert!(adapters.check(2).is_ok() && Adapters::NONE.check(9).is_ok());
         assert!(adapters.check(3).unwrap_err().to_string().contains("2 adapters for 3 blocks"));
-        assert_eq!(builder.finish()?.element_counts().0, 2 * (8 + (4 + 1) * 64 + 64 * 4 + 4));
+        assert_eq!(builder.finish()?.value_counts().0, 2 * (8 + (4 + 1) * 64 + 64 * 4 + 4));
         Ok(())
     }
 }

@@ -147,7 +147,7 @@ pub fn contrastive_loss(logits: &Tensor) -> Result<Tensor> {
 /// # Errors
 /// [`ModelError::Candle`] if the number of targets is not `B`, or a target is `N` or more.
 pub fn matching_loss(logits: &Tensor, targets: Arc<[u32]>) -> Result<Tensor> {
-    let options = CrossEntropy { targets, ignored: None, label_smoothing: 0.0 };
+    let options = CrossEntropy { targets, ignore_index: None, label_smoothing: 0.0 };
     Ok(cross_entropy(&logits.contiguous()?, options)?.mean_all()?)
 }
 

@@ -178,7 +178,7 @@ impl Gradients {
 
     /// Returns the names of trainable parameters without a gradient, or with a gradient that is all
     /// zero or not finite.
-    pub fn missing_or_invalid(&self) -> Vec<(String, GradientFault)> {
+    pub fn faults(&self) -> Vec<(String, GradientFault)> {
         let fault_of = |i| match self.get(i) {
             None => Some(GradientFault::Missing),
             Some(g) if g.iter().any(|v| !v.is_finite()) => Some(GradientFault::NotFinite),

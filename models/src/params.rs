@@ -206,7 +206,7 @@ impl Parameters {
     }
 
     /// Returns the number of values in all parameters, and in the trainable parameters.
-    pub fn element_counts(&self) -> (usize, usize) {
+    pub fn value_counts(&self) -> (usize, usize) {
         let total = self.list.iter().map(|p| p.tensor.elem_count()).sum();
         let trainable = self.trainable().map(|p| p.tensor.elem_count()).sum();
         (total, trainable)
@@ -235,14 +235,14 @@ impl Parameters {
     /// # Errors
     /// The errors of [`Weights::open`] and [`Weights::get`]; no parameter is changed then.
     pub fn load(&self, path: &Path) -> Result<()> {
-        self.load_some(path, |_| true)
+        self.load_selected(path, |_| true)
     }
 
     /// Loads only the parameters whose names satisfy `is_selected`.
     ///
     /// # Errors
     /// See [`Parameters::load`].
-    pub fn load_some(&self, path: &Path, is_selected: impl Fn(&str) -> bool) -> Result<()> {
+    pub fn load_selected(&self, path: &Path, is_selected: impl Fn(&str) -> bool) -> Result<()> {
         let source = Weights::open(path)?;
         let selected = self.list.iter().filter(|parameter| is_selected(&parameter.name));
         let selected: Vec<&Parameter> = selected.collect();
@@ -459,7 +459,7 @@ mod tests {
         let parameters = builder.finish()?;
         let rates: Vec<_> = parameters.iter().map(|p| (p.name(), p.rate())).collect();
         assert_eq!(rates, [("body.weight", 0.0), ("head.weight", 2.0)]);
-        assert_eq!(parameters.element_counts(), (9, 3));
+        assert_eq!(parameters.value_counts(), (9, 3));
         Ok(())
     }
 

@@ -154,7 +154,7 @@ fn presets_have_about_the_published_parameter_counts() -> Result<()> {
     let millions = |config: ConformerConfig| -> Result<f64> {
         let builder = ParameterBuilder::shapes_only();
         ConformerEncoder::new(&config, &builder)?;
-        Ok(builder.finish()?.element_counts().0 as f64 / 1e6)
+        Ok(builder.finish()?.value_counts().0 as f64 / 1e6)
     };
     for (config, min, max) in [
         (ConformerConfig::tiny(), 1.0, 4.0),

@@ -174,8 +174,8 @@ fn softmax_dropout_and_pooling_have_correct_gradients() -> Result<()> {
 #[test]
 fn cross_entropy_has_correct_gradients() -> Result<()> {
     let targets: Arc<[u32]> = [3, 0, 9, 18].into();
-    for (ignored, label_smoothing) in [(None, 0.0), (Some(9), 0.0), (Some(0), 0.1)] {
-        let options = CrossEntropy { targets: targets.clone(), ignored, label_smoothing };
+    for (ignore_index, label_smoothing) in [(None, 0.0), (Some(9), 0.0), (Some(0), 0.1)] {
+        let options = CrossEntropy { targets: targets.clone(), ignore_index, label_smoothing };
         check_gradients(&[input(&[4, 19], 1)], |t| Ok(cross_entropy(&t[0], options.clone())?))?;
     }
     Ok(())
@@ -446,7 +446,7 @@ fn masked_classes_and_ignored_rows_do_not_affect_the_loss() -> Result<()> {
     let masked = f32::NEG_INFINITY;
     let logits = [1.0, masked, 2.0, 0.5, masked, masked, masked, masked, f32::NAN, 1.0, 2.0, 3.0];
     let options =
-        CrossEntropy { targets: vec![2, 9, 9].into(), ignored: Some(9), label_smoothing: 0.0 };
+        CrossEntropy { targets: vec![2, 9, 9].into(), ignore_index: Some(9), label_smoothing: 0.0 };
     let kernel = loss_and_gradient(&logits, &options, DType::F32)?;
     for dtype in [DType::F64, DType::F16, DType::BF16] {
         let composite = loss_and_gradient(&logits, &options, dtype)?;
@@ -459,7 +459,8 @@ fn masked_classes_and_ignored_rows_do_not_affect_the_loss() -> Result<()> {
     assert_eq!((kernel[0][1], kernel[0][2], kernel[1][1]), (0.0, 0.0, 0.0));
     // A masked target has infinite loss. With smoothing, so does any masked class.
     for (target, label_smoothing) in [(1, 0.0), (0, 0.1)] {
-        let options = CrossEntropy { targets: vec![target].into(), ignored: None, label_smoothing };
+        let options =
+            CrossEntropy { targets: vec![target].into(), ignore_index: None, label_smoothing };
         for dtype in [DType::F32, DType::F64, DType::F16] {
             let [losses, _] = loss_and_gradient(&logits[..4], &options, dtype)?;
             assert_eq!(losses, [f64::INFINITY], "{target} {dtype:?}");
@@ -526,7 +527,7 @@ fn network(builder: &ParameterBuilder) -> Result<impl Fn() -> Result<Tensor>> {
         let y = convolution(&grid, &conv_weight, &conv_bias, same_size)?;
         let x = residual_norm(&y.reshape((300, 32))?, &x, layer_norm, dropout)?;
         let logits = linear(&x, &table, None)?;
-        let options = CrossEntropy { targets: ids, ignored: None, label_smoothing: 0.0 };
+        let options = CrossEntropy { targets: ids, ignore_index: None, label_smoothing: 0.0 };
         Ok(cross_entropy(&logits, options)?.mean_all()?)
     })
 }
@@ -555,7 +556,7 @@ fn buffers_accumulate_the_gradients_that_candle_computes() -> Result<()> {
             }
         }
     }
-    assert_eq!(gradients.missing_or_invalid(), []);
+    assert_eq!(gradients.faults(), []);
     gradients.clear();
     gradients.backward(&loss()?)?;
     let after_clear = gradients.by_name("table").expect("a gradient")[0];

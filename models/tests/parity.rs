@@ -284,7 +284,7 @@ fn exactly_the_trainable_parameters_have_gradients_and_change() -> Result<()> {
             let hidden = encoder.encode(&expected(name)?.tokens, &Mode::train(1))?;
             let mut gradients = Gradients::new(&parameters);
             gradients.backward(&loss(&hidden)?)?;
-            assert_eq!(gradients.missing_or_invalid(), [], "{name}");
+            assert_eq!(gradients.faults(), [], "{name}");
             for parameter in parameters.iter() {
                 let is_trainable =
                     !frozen.iter().any(|f| parameter.name().starts_with(&f[..f.len() - 2]));

@@ -95,7 +95,7 @@ fn generation_loss(model: &Reveal) -> Result<Tensor> {
     let states = model.fuse(&base, Some(&retrieved), &mode)?;
     let logits = model.decode(&PackedTokens::new(&[[1u32, 5], [1, 6]]), &states, &mode)?;
     let targets: Arc<[u32]> = [5u32, 2, 6, 2].into();
-    let options = CrossEntropy { targets, ignored: None, label_smoothing: 0.01 };
+    let options = CrossEntropy { targets, ignore_index: None, label_smoothing: 0.01 };
     Ok(cross_entropy(&logits, options)?.mean_all()?)
 }
 
@@ -155,7 +155,7 @@ fn the_generators_loss_reaches_every_parameter_of_the_retriever() -> Result<()> 
     let mut gradients = Gradients::new(&parameters);
     gradients.clear();
     gradients.backward(&generation_loss(&model)?)?;
-    assert_eq!(gradients.missing_or_invalid(), []);
+    assert_eq!(gradients.faults(), []);
     // A small step along the gradient of a single part changes the loss by the predicted amount.
     for part in ["query_head.", "key_head.", "head_out", "dataset_gate", "att_transform", "value_"]
     {
@@ -353,7 +353,7 @@ fn published_sizes_are_counted_without_allocating_parameters() -> Result<()> {
         let builder = ParameterBuilder::shapes_only();
         Reveal::new(&config, &builder)?;
         let parameters = builder.finish()?;
-        let (all, trainable) = parameters.element_counts();
+        let (all, trainable) = parameters.value_counts();
         assert_eq!((all / 1_000_000, all), (millions, trainable));
         assert_eq!(config.frozen_image_layers, frozen);
         let shape =

@@ -80,7 +80,7 @@ fn check(name: &str, dtype: DType, tolerance: f32) -> Result<()> {
         assert_output((name, what), actual, tensors, tolerance)?;
     }
     let targets = expected.targets.concat().into();
-    let options = CrossEntropy { targets, ignored: None, label_smoothing: 0.0 };
+    let options = CrossEntropy { targets, ignore_index: None, label_smoothing: 0.0 };
     let loss = cross_entropy(&logits, options)?.mean_all()?;
     assert_gradients(name, &loss, &parameters, tensors, 20.0 * tolerance)
 }
@@ -325,7 +325,7 @@ fn published_sizes_have_the_published_parameter_counts() -> Result<()> {
     ] {
         let builder = ParameterBuilder::shapes_only();
         T5::new(&config, &builder)?;
-        assert_eq!(builder.finish()?.element_counts(), (expected, expected));
+        assert_eq!(builder.finish()?.value_counts(), (expected, expected));
     }
     Ok(())
 }

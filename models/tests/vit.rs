@@ -139,7 +139,7 @@ fn every_parameter_has_a_gradient() -> Result<()> {
         let output = vit.forward(&images(DType::F32)?, None, &Mode::train(1))?;
         let mut gradients = Gradients::new(&parameters);
         gradients.backward(&loss(&last_hidden_state(&output)?)?)?;
-        let faults = gradients.missing_or_invalid();
+        let faults = gradients.faults();
         // A key bias shifts all scores of a row equally: its gradient is rounding error, or zero.
         assert!(faults.iter().all(|(name, _)| name.ends_with("key.bias")), "{faults:?}");
         assert_eq!(parameters.len(), if class_token { 54 } else { 53 });
@@ -240,7 +240,7 @@ fn published_sizes_have_the_published_parameter_counts() -> Result<()> {
     }
     for name in MODELS {
         let (vit, parameters) = load(name, DType::F32)?;
-        assert_eq!(vit.config().num_parameters(), parameters.element_counts().0, "{name}");
+        assert_eq!(vit.config().num_parameters(), parameters.value_counts().0, "{name}");
     }
     Ok(())
 }
@@ -263,14 +263,14 @@ fn a_convolution_stem_keeps_the_number_of_patches_and_has_gradients() -> Result<
     let builder = ParameterBuilder::on_cpu(1);
     let vit = ViT::new(&config, &builder)?;
     let parameters = builder.finish()?;
-    assert_eq!(config.num_parameters(), parameters.element_counts().0);
+    assert_eq!(config.num_parameters(), parameters.value_counts().0);
     let pixels: Vec<f32> = (0..2 * 3 * 16 * 16).map(|i| (i as f32 * 0.37).sin()).collect();
     let pixels = Tensor::from_vec(pixels, (2, 3, 16, 16), &Device::Cpu)?;
     let output = vit.forward(&pixels, None, &Mode::train(1))?;
     assert_eq!(output.patch_tokens.dims(), [2, 4, 8]);
     let mut gradients = Gradients::new(&parameters);
     gradients.backward(&loss(&output.patch_tokens)?)?;
-    let faults = gradients.missing_or_invalid();
+    let faults = gradients.faults();
     assert!(faults.iter().all(|(name, _)| name.ends_with("key.bias")), "{faults:?}");
     // The states of an image do not depend on other images.
     let alone = vit.forward(&pixels.narrow(0, 1, 1)?, None, &Mode::inference())?.patch_tokens;

@@ -54,7 +54,7 @@ fn example() -> Result<Example> {
 /// Returns the mean of `-log p` of the next tokens.
 fn mean_loss(logits: &Tensor, targets: &[u32]) -> Result<Tensor> {
     let options =
-        CrossEntropy { targets: targets.to_vec().into(), ignored: None, label_smoothing: 0.0 };
+        CrossEntropy { targets: targets.to_vec().into(), ignore_index: None, label_smoothing: 0.0 };
     Ok(cross_entropy(logits, options)?.mean_all()?)
 }
 
@@ -280,7 +280,7 @@ fn invalid_inputs_are_errors() -> Result<()> {
 fn the_default_size_has_the_published_parameter_count() -> Result<()> {
     let builder = ParameterBuilder::shapes_only();
     Whisper::new(&WhisperConfig::default(), &builder)?;
-    assert_eq!(builder.finish()?.element_counts().0, 37_760_640);
+    assert_eq!(builder.finish()?.value_counts().0, 37_760_640);
     Ok(())
 }
 

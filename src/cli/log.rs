@@ -79,7 +79,7 @@ fn start(level: LevelFilter, is_json: bool) {
     );
     if is_json {
         IS_JSON.store(true, Ordering::Relaxed);
-        engram_data::messages::give_messages_to(|text| info!("{text}"));
+        engram_data::messages::send_messages_to(|text| info!("{text}"));
     }
 }
 

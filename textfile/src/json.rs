@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, MapAccess, Visitor};
 
-use crate::lines::not_blank;
+use crate::lines::non_blank_lines;
 use crate::{Location, TextError, shortened};
 
 /// Maximum length of a quotation from a file in a message, in characters.
@@ -66,7 +66,9 @@ where
     let results: Vec<Result<Vec<R>, TextError>> = blocks(text)
         .into_par_iter()
         .map(|(lines_before, block)| {
-            not_blank(block).map(|(number, line)| parse((lines_before + number, line))).collect()
+            non_blank_lines(block)
+                .map(|(number, line)| parse((lines_before + number, line)))
+                .collect()
         })
         .collect();
     results.into_iter().collect()
@@ -146,7 +148,7 @@ mod tests {
         }
         assert!(text.len() > 4 * MIN_BLOCK_BYTES);
         let rows = json_lines("f", &text, "", |line, row: Row| (line, row.id)).unwrap();
-        let expected: Vec<(u64, &str)> = not_blank(&text).collect();
+        let expected: Vec<(u64, &str)> = non_blank_lines(&text).collect();
         for ((line, id), (expected_line, row)) in rows.into_iter().flatten().zip(&expected) {
             assert_eq!((line, format!("{{\"id\": {id}}}").as_str()), (*expected_line, *row));
         }

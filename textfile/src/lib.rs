@@ -34,5 +34,5 @@ pub use error::{Location, TextError, shortened};
 pub use ids::UniqueIds;
 pub use input::{Input, base_folder, decode, read_bytes, read_text};
 pub use json::{ONE_OBJECT, Object, json_lines, message, message_in_line, parse_json_line};
-pub use lines::{LONGEST_LINE, Lines, check_line_ends, lines, not_blank};
+pub use lines::{Lines, MAX_LINE_BYTES, check_line_ends, lines, non_blank_lines};
 pub use table::Table;

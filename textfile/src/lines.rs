@@ -5,7 +5,7 @@ use std::io::{BufRead, Read};
 use crate::{Input, Location, TextError};
 
 /// The maximum size of a line, or of a row of a table, in bytes.
-pub const LONGEST_LINE: u64 = 16 << 20;
+pub const MAX_LINE_BYTES: u64 = 16 << 20;
 
 /// Iterates over lines with their numbers, from 1, without their line ends. After the line end of
 /// the last line, no further (empty) line follows.
@@ -16,7 +16,7 @@ pub fn lines(text: &str) -> impl Iterator<Item = (u64, &str)> {
 }
 
 /// Iterates over the lines that are not blank, with their numbers, as in [`lines`].
-pub fn not_blank(text: &str) -> impl Iterator<Item = (u64, &str)> {
+pub fn non_blank_lines(text: &str) -> impl Iterator<Item = (u64, &str)> {
     lines(text).filter(|(_, line)| !line.trim().is_empty())
 }
 
@@ -101,13 +101,13 @@ impl<'r> LineReader<'r> {
     /// Reads a line with its line end; returns `false` at the end of the input.
     pub(crate) fn read(&mut self, bytes: &mut Vec<u8>) -> Result<bool, TextError> {
         bytes.clear();
-        let result = self.input.by_ref().take(LONGEST_LINE + 1).read_until(b'\n', bytes);
+        let result = self.input.by_ref().take(MAX_LINE_BYTES + 1).read_until(b'\n', bytes);
         if result.map_err(|error| self.input.error(error))? == 0 {
             return Ok(false);
         }
         self.line += 1;
-        if bytes.len() as u64 > LONGEST_LINE {
-            let reason = format!("a line of more than {} MiB", LONGEST_LINE >> 20);
+        if bytes.len() as u64 > MAX_LINE_BYTES {
+            let reason = format!("a line of more than {} MiB", MAX_LINE_BYTES >> 20);
             let remedy = "check that the file has this format and is complete";
             return Err(TextError::Malformed { location: self.location(), reason, remedy });
         }
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_line_of_more_than_16_mib_is_refused() {
-        let endless = std::io::repeat(b'a').take(LONGEST_LINE + 5);
+        let endless = std::io::repeat(b'a').take(MAX_LINE_BYTES + 5);
         let mut lines = Lines::new(Input::new("f", endless).unwrap());
         let error = lines.advance().unwrap_err();
         assert!(!error.is_row_error());

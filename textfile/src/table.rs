@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::lines::{LONGEST_LINE, LineReader, check_line_ends, without_end};
+use crate::lines::{LineReader, MAX_LINE_BYTES, check_line_ends, without_end};
 use crate::{Input, Location, TextError, shortened};
 
 /// A reader of a table with its current row.
@@ -216,7 +216,7 @@ impl<'r> Table<'r> {
             if !fields.in_quotes {
                 break;
             }
-            let is_within_limit = fields.text.len() as u64 <= LONGEST_LINE;
+            let is_within_limit = fields.text.len() as u64 <= MAX_LINE_BYTES;
             if !is_within_limit || !self.reader.read(&mut self.bytes)? {
                 return Err(TextError::UnclosedQuote { location: self.location() });
             }
@@ -342,7 +342,7 @@ mod tests {
             let error = rows(text).unwrap_err();
             assert!(error.starts_with(expected), "{error}");
         }
-        let unclosed = "a\n\"".as_bytes().chain(std::io::repeat(b'\n').take(LONGEST_LINE + 5));
+        let unclosed = "a\n\"".as_bytes().chain(std::io::repeat(b'\n').take(MAX_LINE_BYTES + 5));
         let mut table = Table::tsv(Input::new("t.tsv", unclosed).unwrap(), true).unwrap();
         let error = table.advance().unwrap_err().to_string();
         assert!(error.starts_with("t.tsv:2: a quote opened here is never closed"), "{error}");

@@ -15,7 +15,7 @@ use crate::DataError;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Reason {
-    /// Invalid format; only with [`Collector::skipping_bad_rows`].
+    /// Invalid format; only with [`Collector::skip_malformed`].
     Malformed,
     /// A language other than the requested one.
     OtherLanguage,
@@ -109,7 +109,7 @@ impl<'s> Collector<'s> {
     /// Sets whether malformed records are skipped and counted. By default, the first one is an
     /// error.
     #[must_use]
-    pub fn skipping_bad_rows(self, skips_bad_rows: bool) -> Self {
+    pub fn skip_malformed(self, skips_bad_rows: bool) -> Self {
         Self { skips_bad_rows, ..self }
     }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use std::io::{self, BufReader, Read};
 use std::rc::Rc;
 
-use engram_textfile::{Input, LONGEST_LINE, TextError, message_in_line, shortened};
+use engram_textfile::{Input, MAX_LINE_BYTES, TextError, message_in_line, shortened};
 use serde::Deserialize;
 use serde::de::{
     DeserializeOwned, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess,
@@ -124,7 +124,7 @@ fn read(
 ) -> Result<Vec<&'static str>, DataError> {
     input.first_byte()?;
     let file = input.file().to_owned();
-    let remaining = Rc::new(Cell::new(LONGEST_LINE));
+    let remaining = Rc::new(Cell::new(MAX_LINE_BYTES));
     let limited =
         LimitedReader { reader: BufReader::new(&mut input), remaining: remaining.clone() };
     let mut walk = Walk {
@@ -143,7 +143,7 @@ fn read(
         (Some(error), _) => Err(error),
         (None, Ok(())) => Ok(found_lists),
         (None, Err(error)) if remaining == 0 && error.is_io() => {
-            let reason = format!("an item of more than {} MiB", LONGEST_LINE >> 20);
+            let reason = format!("an item of more than {} MiB", MAX_LINE_BYTES >> 20);
             let remedy = "check that the file is of this format";
             Err(TextError::malformed(&file, None, reason, remedy).into())
         }
@@ -205,7 +205,7 @@ impl Walk<'_, '_> {
     ) -> Result<(), E> {
         let (file, remedy) = (self.file, self.lists.remedy);
         let item = Item { list, index, key, file, text: value.get(), remedy };
-        self.remaining.set(LONGEST_LINE);
+        self.remaining.set(MAX_LINE_BYTES);
         (self.each)(&item).map_err(|error| {
             self.failure = Some(error);
             E::custom("refused")
@@ -254,7 +254,7 @@ impl<'de> Visitor<'de> for &mut Walk<'_, '_> {
         }
         let mut index = 0;
         while let Some(key) = map.next_key::<String>()? {
-            self.remaining.set(LONGEST_LINE);
+            self.remaining.set(MAX_LINE_BYTES);
             let list = self.lists.names.iter().find(|list| key == **list);
             match list {
                 _ if self.reads_members => {
@@ -271,7 +271,7 @@ impl<'de> Visitor<'de> for &mut Walk<'_, '_> {
                 None => {
                     self.remaining.set(u64::MAX);
                     map.next_value::<IgnoredAny>()?;
-                    self.remaining.set(LONGEST_LINE);
+                    self.remaining.set(MAX_LINE_BYTES);
                 }
             }
             index += 1;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use engram_durable::write_file;
 use engram_textfile::{
-    Location, TextError, UniqueIds, base_folder, not_blank, parse_json_line, read_text,
+    Location, TextError, UniqueIds, base_folder, non_blank_lines, parse_json_line, read_text,
 };
 use serde::{Deserialize, Serialize};
 
@@ -109,7 +109,7 @@ pub fn read_manifest(path: &Path) -> Result<Vec<Clip>, DataError> {
     let file = path.display().to_string();
     let folder = base_folder(path);
     let (mut clips, mut ids) = (Vec::new(), UniqueIds::with_capacity(0));
-    for (line, text) in not_blank(&text) {
+    for (line, text) in non_blank_lines(&text) {
         let line_error = |reason: String| {
             TextError::malformed(path, line, reason, "correct the clip, or remove the line")
         };

@@ -21,7 +21,7 @@ pub fn read(
         lines.push(serde_json::to_string(&entry).unwrap());
         Ok(())
     })
-    .skipping_bad_rows(skip_malformed);
+    .skip_malformed(skip_malformed);
     let result = read(&mut collector);
     let counts = collector.counts().clone();
     drop(collector);

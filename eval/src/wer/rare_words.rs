@@ -8,7 +8,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use engram_textfile::{check_line_ends, message_in_line, not_blank, shortened};
+use engram_textfile::{check_line_ends, message_in_line, non_blank_lines, shortened};
 use serde::{Deserialize, Serialize};
 
 use super::PairAligner;
@@ -68,7 +68,7 @@ pub fn parse_word_list(file: &str, text: &str) -> Result<HashSet<String>, EvalEr
     };
     check_line_ends(file, text)?;
     let mut list = HashSet::new();
-    for (line, row) in not_blank(text) {
+    for (line, row) in non_blank_lines(text) {
         let word = row.trim();
         if word.contains(' ') {
             return Err(malformed(Some(line), "has more than one word"));
@@ -90,7 +90,7 @@ pub fn parse_biasing_lists(file: &str, text: &str) -> Result<BiasingLists, EvalE
     };
     check_line_ends(file, text)?;
     let mut lists: Vec<(&str, u64, HashSet<String>)> = Vec::new();
-    for (line, row) in not_blank(text) {
+    for (line, row) in non_blank_lines(text) {
         let mut fields = row.split('\t');
         let (id, words) = (fields.next().unwrap_or_default().trim(), fields.nth(1));
         let words = words.ok_or_else(|| malformed(Some(line), "has no third field".to_owned()))?;

@@ -152,7 +152,8 @@ impl AttributionCase<'_> {
         let mode = Mode::evaluate();
         let logits = self.forward.model.decode(&PackedTokens::new(&inputs), states, &mode)?;
         let targets = self.target.output.repeat(copies);
-        let options = CrossEntropy { targets: targets.into(), ignored: None, label_smoothing: 0.0 };
+        let options =
+            CrossEntropy { targets: targets.into(), ignore_index: None, label_smoothing: 0.0 };
         Ok(cross_entropy(&logits, options)?)
     }
 }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use engram_data::world::haystack::{WorldId, YesNoQuestion};
 use engram_memory::MemoryError;
 use engram_models::kernels::Mode;
-use engram_textfile::{Location, TextError, base_folder, not_blank, read_text};
+use engram_textfile::{Location, TextError, base_folder, non_blank_lines, read_text};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -168,7 +168,7 @@ pub fn read_haystacks(path: &Path) -> Result<Haystacks> {
     let mut haystacks = Haystacks::default();
     let mut index_of: HashMap<PathBuf, usize> = HashMap::new();
     let mut line_of: HashMap<String, u64> = HashMap::new();
-    for (number, line) in not_blank(&text) {
+    for (number, line) in non_blank_lines(&text) {
         let malformed = |reason: String| {
             let remedy = "use the haystack.jsonl that `engram data world` wrote, in its folder";
             TextError::malformed(path, number, reason, remedy)

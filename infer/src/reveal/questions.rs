@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use engram_textfile::{TextError, base_folder, not_blank, read_text};
+use engram_textfile::{TextError, base_folder, non_blank_lines, read_text};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -51,7 +51,7 @@ pub fn read_questions(path: &Path) -> Result<Questions> {
     let mut questions = Questions::default();
     let mut index_of: HashMap<PathBuf, usize> = HashMap::new();
     let mut line_of: HashMap<String, u64> = HashMap::new();
-    for (number, line) in not_blank(&text) {
+    for (number, line) in non_blank_lines(&text) {
         let malformed = |reason: String| TextError::malformed(path, number, reason, LINE_FORMAT);
         let mut question = parse_question(line).map_err(malformed)?;
         if let Some(first) = line_of.insert(question.id.to_string(), number) {

@@ -28,7 +28,7 @@ pub struct Retriever {
     memory: Memory,
     /// The sources to search; `None` for all.
     sources: Option<Vec<String>>,
-    /// Retrieval statistics since the last [`Retriever::check_spread`].
+    /// Retrieval statistics since the last [`Retriever::check_collapse`].
     log: Mutex<RetrievalLog>,
 }
 
@@ -188,7 +188,7 @@ impl Retriever {
         Ok(results)
     }
 
-    /// The retrieval statistics since the last [`Retriever::check_spread`].
+    /// The retrieval statistics since the last [`Retriever::check_collapse`].
     pub fn log(&self) -> RetrievalLog {
         self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -200,7 +200,7 @@ impl Retriever {
 
     /// Returns an error if the retriever has collapsed: nearly all queries since the last call got
     /// the same entry.
-    pub fn check_spread(&self, k: usize) -> Result<()> {
+    pub fn check_collapse(&self, k: usize) -> Result<()> {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         log.check(CollapseLimit::default(), k, self.generation().len())?;
         log.clear();

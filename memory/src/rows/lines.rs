@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use engram_entry::{DEFAULT_SOURCE, Entry, EntryLine};
-use engram_textfile::{Input, LONGEST_LINE, Lines, TextError, decode, message_in_line};
+use engram_textfile::{Input, Lines, MAX_LINE_BYTES, TextError, decode, message_in_line};
 
 use super::table::{EntryColumn, EntryTable};
 use crate::error::{MemoryError, one_line};
@@ -78,10 +78,11 @@ impl TextFiles {
         while let Some(file) = self.files.get(self.read_count) {
             self.read_count += 1;
             let (mut input, mut bytes) = (Input::open(file)?, Vec::new());
-            let result = input.by_ref().take(LONGEST_LINE + 1).read_to_end(&mut bytes);
+            let result = input.by_ref().take(MAX_LINE_BYTES + 1).read_to_end(&mut bytes);
             result.map_err(|error| input.error(error))?;
-            if bytes.len() as u64 > LONGEST_LINE {
-                let reason = format!("has more than {} MiB, but is one entry", LONGEST_LINE >> 20);
+            if bytes.len() as u64 > MAX_LINE_BYTES {
+                let reason =
+                    format!("has more than {} MiB, but is one entry", MAX_LINE_BYTES >> 20);
                 let remedy = "split the file, or write a text on each line of one file";
                 return Err(TextError::malformed(file, None, reason, remedy));
             }

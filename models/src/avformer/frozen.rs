@@ -129,7 +129,7 @@ impl FrozenAsrModel {
                 }
                 let options = CrossEntropy {
                     targets: targets.into(),
-                    ignored: Some(IGNORED),
+                    ignore_index: Some(IGNORED),
                     label_smoothing: 0.0,
                 };
                 let losses = cross_entropy(&logits, options)?.unsqueeze(1)?;

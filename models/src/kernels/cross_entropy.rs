@@ -15,7 +15,7 @@ pub struct CrossEntropy {
     pub targets: Arc<[u32]>,
     /// The ignore index: rows with this target have zero loss and zero gradient. `None` ignores no
     /// row.
-    pub ignored: Option<u32>,
+    pub ignore_index: Option<u32>,
     /// The label smoothing `ε`: this share of the target's weight is spread evenly over all
     /// classes. 0 disables it.
     pub label_smoothing: f32,
@@ -39,7 +39,7 @@ impl CrossEntropy {
         if rows != self.targets.len() {
             candle_core::bail!("cross-entropy: {rows} rows but {} targets", self.targets.len());
         }
-        let is_out_of_range = |t: &&u32| Some(**t) != self.ignored && **t as usize >= width;
+        let is_out_of_range = |t: &&u32| Some(**t) != self.ignore_index && **t as usize >= width;
         if let Some(target) = self.targets.iter().find(is_out_of_range) {
             candle_core::bail!(
                 "cross-entropy: target {target} is out of range for {width} classes"
@@ -49,7 +49,7 @@ impl CrossEntropy {
     }
 
     fn is_ignored(&self, row: usize) -> bool {
-        Some(self.targets[row]) == self.ignored
+        Some(self.targets[row]) == self.ignore_index
     }
 }
 

@@ -19,7 +19,7 @@ pub fn contrastive(
     temperature: f64,
 ) -> Result<Tensor> {
     let logits = (linear(queries, keys, None)? / temperature)?;
-    let options = CrossEntropy { targets, ignored: None, label_smoothing: 0.0 };
+    let options = CrossEntropy { targets, ignore_index: None, label_smoothing: 0.0 };
     Ok(cross_entropy(&logits, options)?.mean_all()?)
 }
 

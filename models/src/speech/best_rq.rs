@@ -241,7 +241,7 @@ impl BestRq {
     /// Returns the mean of `-log p` of the codes in nats: a scalar.
     pub fn loss(&self, logits: &Tensor, masked: &MaskedStates) -> Result<Tensor> {
         let targets = masked.codes.clone().into();
-        let options = CrossEntropy { targets, ignored: None, label_smoothing: 0.0 };
+        let options = CrossEntropy { targets, ignore_index: None, label_smoothing: 0.0 };
         Ok(cross_entropy(logits, options)?.mean_all()?)
     }
 }

@@ -327,7 +327,7 @@ impl InputFiles {
 
     /// A collector that writes no entries, for files of labels and counts.
     fn discarding_collector(&self) -> Collector<'static> {
-        Collector::new(|_| Ok(())).skipping_bad_rows(self.skip_bad_lines)
+        Collector::new(|_| Ok(())).skip_malformed(self.skip_bad_lines)
     }
 }
 
@@ -373,7 +373,7 @@ impl Output {
                 DataError::Io { path: self.out.clone(), source }
             })
         })
-        .skipping_bad_rows(self.skip_bad_lines);
+        .skip_malformed(self.skip_bad_lines);
         let result = read(&inputs, &mut collector);
         let counts = collector.counts().clone();
         drop(collector);

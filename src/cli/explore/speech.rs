@@ -18,7 +18,7 @@ use engram_infer::asr::{
 use engram_models::compute::Compute;
 use engram_models::speech::log_mel::samples_to_seconds;
 use engram_train::registry::ExplorerTab;
-use engram_train::studies::avformer::settings::{AvformerData, EVALUATED_VIEWS};
+use engram_train::studies::avformer::settings::{AvformerData, NUM_EVALUATION_VIEWS};
 use engram_train::{Recipe, RecipeOptions};
 use serde::{Deserialize, Serialize};
 
@@ -123,7 +123,7 @@ impl AvformerRun {
     pub(super) fn names(&self) -> SpokenNames {
         let frames = self.adapted.lock().unwrap_or_else(PoisonError::into_inner).frames();
         let names = self.world.names().map(str::to_owned).collect();
-        SpokenNames { names, views: EVALUATED_VIEWS, frames }
+        SpokenNames { names, views: NUM_EVALUATION_VIEWS, frames }
     }
 
     /// The audio of a clip as WAV, scaled down if it is too loud to play.
@@ -183,7 +183,7 @@ impl AvformerRun {
         let folder =
             tempfile::tempdir().context("cannot create a temporary folder for the images")?;
         let mut files = Vec::new();
-        for view in 0..EVALUATED_VIEWS {
+        for view in 0..NUM_EVALUATION_VIEWS {
             let file = folder.path().join(format!("{view}.png"));
             output::write_new(&file, &self.view(name, view)?)?;
             files.push(file);

@@ -111,7 +111,7 @@ fn values(run: Run, compute: &Compute) -> Result<(Vec<f32>, Vec<f32>)> {
     };
     let mut gradients = Gradients::new(&parameters);
     gradients.backward(&loss)?;
-    let faults = gradients.missing_or_invalid();
+    let faults = gradients.faults();
     if !faults.is_empty() {
         return Err(ModelError::BadInput(format!("gradients: {faults:?}")));
     }
@@ -206,8 +206,11 @@ fn t5_config() -> T5Config {
 }
 
 fn next_token_losses(logits: &Tensor, targets: Vec<u32>) -> Result<Tensor> {
-    let options =
-        CrossEntropy { targets: targets.into(), ignored: Some(u32::MAX), label_smoothing: 0.1 };
+    let options = CrossEntropy {
+        targets: targets.into(),
+        ignore_index: Some(u32::MAX),
+        label_smoothing: 0.1,
+    };
     Ok(cross_entropy(logits, options)?)
 }
 

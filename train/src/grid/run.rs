@@ -285,5 +285,5 @@ fn remove_unneeded_files(grid: &Grid, run: &Path) -> Result<()> {
         || grid.configurations().iter().any(|configuration| {
             configuration.run_of.is_some() && configuration.run_of.as_deref() == name
         });
-    grid.ablations().tidy(run, is_evaluated_again)
+    grid.ablations().remove_unneeded_files(run, is_evaluated_again)
 }

@@ -179,7 +179,7 @@ pub trait AblationStudy: fmt::Debug + Sync {
     ///
     /// # Errors
     /// [`TrainError::Io`](crate::TrainError::Io); an error for files that no run wrote.
-    fn tidy(&self, run: &Path, is_evaluated_again: bool) -> Result<()>;
+    fn remove_unneeded_files(&self, run: &Path, is_evaluated_again: bool) -> Result<()>;
 
     /// The items of a configuration's folder, with their values of the metric. The inner error is
     /// the reason why the metric is undefined.

@@ -28,7 +28,7 @@ pub(super) fn finish<S: Study>(
         durable::link_file(&source, &target).map_err(TrainError::io(&target))?;
     }
     let mut summary = summary(session)?;
-    let parameter_counts = parameters.map(Parameters::element_counts);
+    let parameter_counts = parameters.map(Parameters::value_counts);
     let inputs = session.folder.inputs();
     let card = card::of_run(study, session.recipe, &summary, parameter_counts, inputs)?;
     write_file(&run.join(CARD), card.as_bytes())?;

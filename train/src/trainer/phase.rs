@@ -429,7 +429,7 @@ fn load_start(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
             Err(recipe.error("start", "is not supported by this study; remove it"))
         }
         Some(start) => {
-            Ok(parameters.load_some(&start.weights(), |name| start.loads_parameter(name))?)
+            Ok(parameters.load_selected(&start.weights(), |name| start.loads_parameter(name))?)
         }
     }
 }

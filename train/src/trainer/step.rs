@@ -186,7 +186,7 @@ impl Stepper {
         sum.scale = first_examples as f64 / examples;
         sum.norm = self.gradients.global_norm();
         if !sum.norm.is_finite() {
-            let faults = self.gradients.missing_or_invalid().into_iter();
+            let faults = self.gradients.faults().into_iter();
             let not_finite = faults.filter(|(_, fault)| *fault == GradientFault::NotFinite);
             let names: Vec<String> =
                 not_finite.take(5).map(|(name, _)| format!("`{name}`")).collect();
@@ -199,7 +199,7 @@ impl Stepper {
     /// allow.
     fn check_gradients(&self, position: &Position<'_>) -> Result<()> {
         let allowed = &position.recipe.gradient_check().allow;
-        let mut faults = self.gradients.missing_or_invalid();
+        let mut faults = self.gradients.faults();
         faults.retain(|(name, _)| {
             !allowed.iter().any(|pattern| path_matches(pattern.as_bytes(), name.as_bytes()))
         });

@@ -177,7 +177,7 @@ impl AblationStudy for MedianAblations {
         Ok(())
     }
 
-    fn tidy(&self, run: &Path, _: bool) -> Result<()> {
+    fn remove_unneeded_files(&self, run: &Path, _: bool) -> Result<()> {
         checkpoint::remove_all(run)
     }
 

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use engram_textfile::{ONE_OBJECT, Table, json_lines, not_blank, parse_json_line, shortened};
+use engram_textfile::{ONE_OBJECT, Table, json_lines, non_blank_lines, parse_json_line, shortened};
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
@@ -175,7 +175,7 @@ pub(super) fn read_objects<'a>(
     sides: &[Side],
     columns: &Columns,
 ) -> Result<Vec<Record<'a>>, EvalError> {
-    let Some((line, first)) = not_blank(text).next() else { return Ok(Vec::new()) };
+    let Some((line, first)) = non_blank_lines(text).next() else { return Ok(Vec::new()) };
     let first: Fields<'_> = parse_json_line(file, line, first, ONE_OBJECT)?;
     let header: Vec<&str> = first.0.iter().map(|(key, _)| &**key).collect();
     let index = |name: &str| Ok(header.iter().position(|key| *key == name));

@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 
-use engram_textfile::{lines, not_blank};
+use engram_textfile::{lines, non_blank_lines};
 use serde_json::Value;
 
 use super::columns::is_header;
@@ -29,7 +29,7 @@ pub fn check(file: &str, text: &str, format: TextFormat) -> Result<(), EvalError
 /// The format of a file without a known extension: JSON Lines if the first line is an object with
 /// the key `audio_filepath` (a NeMo manifest), otherwise plain lines.
 pub fn of_content(text: &str) -> TextFormat {
-    let first_value = not_blank(text).next().map(|(_, line)| serde_json::from_str(line));
+    let first_value = non_blank_lines(text).next().map(|(_, line)| serde_json::from_str(line));
     match first_value {
         Some(Ok(Value::Object(fields))) if fields.contains_key("audio_filepath") => {
             TextFormat::Jsonl
@@ -68,7 +68,7 @@ enum FirstWords {
 
 fn first_words(texts: [&str; 2]) -> FirstWords {
     let first_tokens =
-        |text| not_blank(text).map(|(_, row)| first_token(row).0).collect::<Vec<&str>>();
+        |text| non_blank_lines(text).map(|(_, row)| first_token(row).0).collect::<Vec<&str>>();
     let [reference_ids, hypothesis_ids] = texts.map(first_tokens);
     let [reference_set, hypothesis_set] =
         [&reference_ids, &hypothesis_ids].map(|ids| ids.iter().copied().collect::<HashSet<_>>());
@@ -113,7 +113,7 @@ fn refuse<T>(file: &str, (line, reason, remedy): Fault) -> Result<T, EvalError> 
 
 /// An error if a file of plain lines looks like another format, otherwise `None`.
 fn other_format(text: &str) -> Option<Fault> {
-    let rows: Vec<(u64, &str)> = not_blank(text).collect();
+    let rows: Vec<(u64, &str)> = non_blank_lines(text).collect();
     let (line, first) = *rows.first()?;
     let is_json = |text: &str| {
         text.trim_start().starts_with(['{', '['])

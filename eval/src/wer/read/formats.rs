@@ -1,6 +1,6 @@
 //! Parsers of the formats without named columns.
 
-use engram_textfile::not_blank;
+use engram_textfile::non_blank_lines;
 
 use super::columns::is_header;
 use super::{Utterance, detect_format, malformed};
@@ -29,7 +29,7 @@ pub(super) fn parse_trn<'a>(file: &str, text: &'a str) -> Result<Vec<Utterance<'
         }
         Ok(Utterance { markup, ..Utterance::plain(Some(id), text, line) })
     };
-    not_blank(text).filter(|(_, row)| !row.starts_with(";;")).map(utterance).collect()
+    non_blank_lines(text).filter(|(_, row)| !row.starts_with(";;")).map(utterance).collect()
 }
 
 /// Parses Kaldi's `id text`; the text may be empty.
@@ -38,12 +38,12 @@ pub(super) fn parse_kaldi(text: &str) -> Vec<Utterance<'_>> {
         let (id, text) = detect_format::first_token(row);
         Utterance::plain(Some(id), text.trim(), line)
     };
-    not_blank(text).map(utterance).collect()
+    non_blank_lines(text).map(utterance).collect()
 }
 
 /// Whether the first line of a tab-separated file is a header.
 pub(super) fn has_header(text: &str) -> bool {
-    let first = not_blank(text).next().map(|(_, line)| line);
+    let first = non_blank_lines(text).next().map(|(_, line)| line);
     first.is_some_and(|line| {
         let mut names = line.split('\t');
         names.clone().next() == Some("id") || is_header(&mut names)
@@ -61,5 +61,5 @@ pub(super) fn parse_tsv<'a>(file: &str, text: &'a str) -> Result<Vec<Utterance<'
         };
         Ok(Utterance::plain(id, text, line))
     };
-    not_blank(text).map(utterance).collect()
+    non_blank_lines(text).map(utterance).collect()
 }

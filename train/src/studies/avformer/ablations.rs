@@ -182,7 +182,7 @@ impl AblationStudy for AvformerAblations {
         Ok(asr_model.or(encoder))
     }
 
-    fn tidy(&self, run: &Path, _: bool) -> Result<()> {
+    fn remove_unneeded_files(&self, run: &Path, _: bool) -> Result<()> {
         checkpoint::remove_all(run)
     }
 

@@ -16,7 +16,7 @@ use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
 use super::manifest::{Manifest, ManifestClip};
-use super::settings::{AvformerData, AvformerFeed, EVALUATED_VIEWS, OnError};
+use super::settings::{AvformerData, AvformerFeed, NUM_EVALUATION_VIEWS, OnError};
 use crate::error::{Result, TrainError};
 
 /// The seed for the random choice of clips without noise.
@@ -337,8 +337,8 @@ impl Corpus {
                 let (name, view) = (index / self.views_of_name(), index % self.views_of_name());
                 let (split, view) = match view.checked_sub(self.data.views) {
                     None => (Split::Train, view),
-                    Some(view) if view < EVALUATED_VIEWS => (Split::Validation, view),
-                    Some(view) => (Split::Test, view - EVALUATED_VIEWS),
+                    Some(view) if view < NUM_EVALUATION_VIEWS => (Split::Validation, view),
+                    Some(view) => (Split::Test, view - NUM_EVALUATION_VIEWS),
                 };
                 let view_pixels = world.view(split, name, view, self.data.view_size)?;
                 let (width, height) = view_pixels.dimensions();
@@ -367,7 +367,7 @@ impl Corpus {
 
     /// The number of views of each name: training, validation and test views.
     fn views_of_name(&self) -> usize {
-        self.data.views + 2 * EVALUATED_VIEWS
+        self.data.views + 2 * NUM_EVALUATION_VIEWS
     }
 
     /// A clip of the embedded world, with all views of its split as frames.
@@ -381,8 +381,8 @@ impl Corpus {
         let first_image = clip.name * self.views_of_name();
         let views = match split {
             Split::Train => 0..self.data.views,
-            Split::Validation => self.data.views..self.data.views + EVALUATED_VIEWS,
-            Split::Test => self.data.views + EVALUATED_VIEWS..self.views_of_name(),
+            Split::Validation => self.data.views..self.data.views + NUM_EVALUATION_VIEWS,
+            Split::Test => self.data.views + NUM_EVALUATION_VIEWS..self.views_of_name(),
         };
         ClipWithFrames {
             id: format!("{}-{index:05}", clip.voice),

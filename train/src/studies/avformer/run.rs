@@ -195,7 +195,7 @@ fn finish(
         steps: trained.steps,
         parameters: [
             trained_parameters.values().sum(),
-            study.asr_model().parameters().element_counts().0,
+            study.asr_model().parameters().value_counts().0,
         ],
         frozen,
         skipped: study.corpus().skipped(),

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The number of views of each name's image in validation and test.
-pub const EVALUATED_VIEWS: usize = 8;
+pub const NUM_EVALUATION_VIEWS: usize = 8;
 /// The default of `state_cache_gb`.
 const STATE_CACHE_GB: f64 = 8.0;
 /// The default of `distillation`. At this weight, rehearsal keeps the accuracy of Whisper tiny.en
@@ -205,10 +205,10 @@ impl AvformerData {
         if self.frames > MAX_FRAMES {
             return Some(("frames", format!("are {}; must be at most {MAX_FRAMES}", self.frames)));
         }
-        if self.is_world() && self.frames > self.views.min(EVALUATED_VIEWS) {
-            let max = self.views.min(EVALUATED_VIEWS);
+        if self.is_world() && self.frames > self.views.min(NUM_EVALUATION_VIEWS) {
+            let max = self.views.min(NUM_EVALUATION_VIEWS);
             let reason = format!(
-                "exceed the number of views: {max} (data.views in training, {EVALUATED_VIEWS} in \
+                "exceed the number of views: {max} (data.views in training, {NUM_EVALUATION_VIEWS} in \
                  the test)"
             );
             return Some(("frames", reason));

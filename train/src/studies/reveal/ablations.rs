@@ -116,7 +116,7 @@ impl AblationStudy for RevealAblations {
 
     /// Removes the checkpoints. Also removes the memory, unless the run is evaluated again. A later
     /// call can encode the memory again.
-    fn tidy(&self, run: &Path, is_evaluated_again: bool) -> Result<()> {
+    fn remove_unneeded_files(&self, run: &Path, is_evaluated_again: bool) -> Result<()> {
         checkpoint::remove_all(run)?;
         if !is_evaluated_again {
             let in_study = TrainError::in_study(NAME, "tidying a finished run");

@@ -100,7 +100,7 @@ fn generation_loss(
     let outputs: Arc<[u32]> =
         targets.iter().flat_map(|target| target.output.iter().copied()).collect();
     let label_smoothing = feed.label_smoothing;
-    let options = CrossEntropy { targets: outputs, ignored: None, label_smoothing };
+    let options = CrossEntropy { targets: outputs, ignore_index: None, label_smoothing };
     Ok(cross_entropy(&logits, options)?.mean_all()?)
 }
 

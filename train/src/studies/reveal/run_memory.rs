@@ -117,7 +117,7 @@ impl RunMemory {
         let is_due = every > 0 && step.is_multiple_of(every) && self.state.made_at != Some(step);
         if is_due && self.refresh.is_none() {
             if let Some(retriever) = &self.retriever {
-                retriever.check_spread(self.settings.k)?;
+                retriever.check_collapse(self.settings.k)?;
             }
             write_parameters(&self.snapshot(step)?, parameters)?;
             self.start_refresh(step)?;
