@@ -210,11 +210,12 @@ impl Augmentation {
             return;
         }
         let luminance_sum: f32 = view.pixels().map(|pixel| luminance(pixel.0.map(f32::from))).sum();
-        let grey = brightness * luminance_sum / (view.width() as f32 * view.height() as f32);
+        let mean_grey = brightness * luminance_sum / (view.width() as f32 * view.height() as f32);
         let mut noise = Normal::new(rng);
         for pixel in view.pixels_mut() {
-            let colour =
-                pixel.0.map(|value| grey + contrast * (brightness * f32::from(value) - grey));
+            let colour = pixel
+                .0
+                .map(|value| mean_grey + contrast * (brightness * f32::from(value) - mean_grey));
             let pixel_grey = luminance(colour);
             for (value, channel) in pixel.0.iter_mut().zip(colour) {
                 let mut changed = pixel_grey + saturation * (channel - pixel_grey);

@@ -1,4 +1,4 @@
-//! Makes a change the current generation, and cleans up after errors.
+//! Writes a new generation and makes it current. Removes its files if this fails.
 //!
 //! 1. `gen-NNNNNN.partial` is created with a marker of an unfinished generation, then filled. The
 //!    manifest comes last. All files are synced.
@@ -24,15 +24,15 @@ const MAX_ATTEMPTS: usize = 100;
 /// Locks a memory for writing, until the returned file is dropped.
 pub(crate) fn lock(folder: &Path) -> Result<File, MemoryError> {
     let path = folder.join(LOCK);
-    let write = |source| MemoryError::Write { file: path.clone(), source };
+    let write_error = |source| MemoryError::Write { file: path.clone(), source };
     for _ in 0..MAX_ATTEMPTS {
-        let file = engram_durable::open_lock(&path).map_err(write)?;
+        let file = engram_durable::open_lock(&path).map_err(write_error)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 return Err(MemoryError::Locked { folder: folder.to_owned() });
             }
-            Err(TryLockError::Error(source)) => return Err(write(source)),
+            Err(TryLockError::Error(source)) => return Err(write_error(source)),
         }
         // A failed build may have removed the file between opening and locking.
         if engram_durable::is_at(&file, &path) {

@@ -55,19 +55,19 @@ fn exact_search_equals_brute_force_in_double_precision() {
         let generation = writer.generation();
         let sources = generation.manifest().sources.clone();
         let mut rng = Rng::new(77);
-        let count = 530;
-        let queries: Vec<f32> = (0..count * width).map(|_| rng.uniform()).collect();
+        let num_queries = 530;
+        let queries: Vec<f32> = (0..num_queries * width).map(|_| rng.uniform()).collect();
         let filters = [
             Filter::default(),
             Filter { sources: Some(vec!["wit".to_owned()]), ..Filter::default() },
             Filter {
-                excluded_documents: (0..count)
+                excluded_documents: (0..num_queries)
                     .map(|query| vec![format!("d{}", query % 4)])
                     .collect(),
                 ..Filter::default()
             },
             Filter {
-                gates: Some((0..count * 3).map(|_| rng.uniform().abs()).collect()),
+                gates: Some((0..num_queries * 3).map(|_| rng.uniform().abs()).collect()),
                 sources: Some(vec!["kg".to_owned(), "vqa".to_owned()]),
                 ..Filter::default()
             },
@@ -83,7 +83,7 @@ fn exact_search_equals_brute_force_in_double_precision() {
 #[test]
 fn keys_that_are_equal_in_bfloat16_are_ordered_by_their_exact_scores() {
     let temporary = folder();
-    let (width, rows, count) = (48, 4000, 40);
+    let (width, rows, num_queries) = (48, 4000, 40);
     let format = MemoryFormat { width, normalised: true, values: None };
     let mut rng = Rng::new(9);
     let centre: Vec<f32> = (0..width).map(|_| rng.uniform()).collect();
@@ -92,7 +92,7 @@ fn keys_that_are_equal_in_bfloat16_are_ordered_by_their_exact_scores() {
         (0..count).for_each(|_| numbers.extend(centre.iter().map(|x| x + 1e-4 * rng.uniform())));
         numbers
     };
-    let (keys, queries) = (near_centre(rows), near_centre(count));
+    let (keys, queries) = (near_centre(rows), near_centre(num_queries));
     let mut plain = PlainMemory::new(format);
     let entries = (0..rows as i64).map(engram_memory::Entry::bare).collect();
     let batch = Batch { entries, keys, values: Vec::new() };

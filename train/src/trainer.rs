@@ -119,7 +119,7 @@ pub(crate) fn train_in<S: Study>(
 ) -> Result<RunSummary> {
     let checkpoints = Checkpoints::open(folder.path())?;
     let mut warn = |error: &TrainError| {
-        log::print(&format!("warning: {error}; trying the previous checkpoint"));
+        log::print(&format!("warning: {error}; skipping this checkpoint"));
     };
     let restored = checkpoints.newest_intact(&mut warn)?;
     let state = restored.as_ref().map_or_else(State::default, |(_, state)| state.clone());

@@ -49,7 +49,7 @@ impl Explorer {
         Ok(Self { address: address.parse()?, token, child })
     }
 
-    /// The address of a page, with the token.
+    /// Adds the token to the path of a page.
     fn path(&self, path: &str) -> String {
         format!("{path}{}{}", if path.contains('?') { '&' } else { '?' }, self.token)
     }
@@ -120,20 +120,21 @@ pub fn attack(report: &Report) -> Result<()> {
     let scratch = Scratch::new("explorer")?;
     let shared = Shared::make(&scratch)?;
     let bundled = checkout().join("train/bundled");
-    let images = scratch.join("images");
+    let memory = scratch.join("memory");
+    // `{r}` is the checkout, `{s}` the folder of the shared inputs, `{o}` the new memory.
     let line = "memory build --model {r}/train/bundled/clip --entries {s}/images.jsonl --images \
         {s}/seen/frames --out {o} --quiet";
-    shared.engram(&line.replace("{o}", &images.to_string_lossy()))?;
-    let explorer = Explorer::start(&[&images.to_string_lossy(), &bundled.to_string_lossy()])?;
+    shared.engram(&line.replace("{o}", &memory.to_string_lossy()))?;
+    let explorer = Explorer::start(&[&memory.to_string_lossy(), &bundled.to_string_lossy()])?;
     anyhow::ensure!(explorer.is_alive(), "the explorer does not respond");
     if explorer.token.is_empty() {
         report.loss("the printed address has no token", explorer.address);
     }
     type Part = fn(&Report, &Explorer) -> Result<()>;
     let parts: [(&str, Part); 6] = [
-        ("unauthorised requests", unauthorised),
+        ("unauthorised requests", unauthorised_requests),
         ("malformed requests", malformed_requests),
-        ("many requests", many),
+        ("many requests", many_requests),
         ("slow requests", slow_requests),
         ("large bodies", large_bodies),
         ("image bombs", image_bombs),
@@ -157,7 +158,7 @@ pub fn attack(report: &Report) -> Result<()> {
     Ok(())
 }
 
-fn unauthorised(report: &Report, explorer: &Explorer) -> Result<()> {
+fn unauthorised_requests(report: &Report, explorer: &Explorer) -> Result<()> {
     let port = explorer.address.port();
     let runs = explorer.path("/api/runs");
     let check_refused = |request: &str, (status, response): (u32, String)| {
@@ -201,18 +202,18 @@ fn unauthorised(report: &Report, explorer: &Explorer) -> Result<()> {
             }),
         );
     }
-    let value = explorer.token.trim_start_matches("token=");
-    let almost = value.get(1..).unwrap_or_default();
-    for token in [
+    let valid_token = explorer.token.trim_start_matches("token=");
+    let cut_token = valid_token.get(1..).unwrap_or_default();
+    for query in [
         "",
         "?token=",
         "?token=0",
-        &format!("?token={almost}"),
-        &format!("?token={value}0"),
+        &format!("?token={cut_token}"),
+        &format!("?token={valid_token}0"),
         "?token=%00",
     ] {
         for path in ["/api/runs", "/api/memories", "/api/runs/0/curves"] {
-            let path = format!("{path}{token}");
+            let path = format!("{path}{query}");
             check_refused(&path, explorer.get(&path, ""));
         }
     }
@@ -274,7 +275,7 @@ fn malformed_requests(report: &Report, explorer: &Explorer) -> Result<()> {
 }
 
 /// Many requests at the same time; each gets a response in time.
-fn many(report: &Report, explorer: &Explorer) -> Result<()> {
+fn many_requests(report: &Report, explorer: &Explorer) -> Result<()> {
     thread::scope(|scope| {
         for number in 0..report.size(200, 1000) {
             scope.spawn(move || {

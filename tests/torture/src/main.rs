@@ -1,4 +1,5 @@
-//! Attacks the command `engram` from outside and prints the losses: see README.md.
+//! Attacks the `engram` command from outside. Reports lost or corrupted data, panics and hangs; see
+//! README.md.
 
 mod corrupt;
 mod explorer;

@@ -59,15 +59,15 @@ impl SentenceModule {
     /// module's input and output are different features.
     pub fn normalize(config: Option<&str>, name: &str) -> Result<Self> {
         #[derive(Default, Deserialize)]
-        struct Published {
+        struct ConfigFile {
             module_input_name: Option<String>,
             module_output_name: Option<String>,
         }
-        let published = match config {
+        let file = match config {
             Some(text) => parse_json(text, name, "the configuration of a Normalize module")?,
-            None => Published::default(),
+            None => ConfigFile::default(),
         };
-        let (input, output) = (published.module_input_name, published.module_output_name);
+        let (input, output) = (file.module_input_name, file.module_output_name);
         let feature = Feature::of(input.as_deref(), output.as_deref(), name)?;
         Ok(Self { name: name.to_owned(), step: Step::Normalize(feature) })
     }
@@ -78,10 +78,10 @@ impl SentenceModule {
     /// See [`SentenceModule::dense`].
     pub fn layer_norm(config: &str, weights: &Path, name: &str) -> Result<Self> {
         #[derive(Deserialize)]
-        struct Published {
+        struct ConfigFile {
             dimension: usize,
         }
-        let Published { dimension } =
+        let ConfigFile { dimension } =
             parse_json(config, name, "the configuration of a LayerNorm module")?;
         crate::config::check_sizes(&[("dimension", dimension)])
             .map_err(|error| bad_config(name, error.to_string()))?;

@@ -76,7 +76,7 @@ pub fn step_times(
         let images: Vec<(DecodedImage, PathBuf)> = images.collect::<Result<_, _>>()?;
 
         let started = Instant::now();
-        study.embed(&clips)?;
+        study.encoder_inputs(&clips)?;
         let audio = started.elapsed().as_secs_f64();
         let prepare = |(image, name): &(DecodedImage, PathBuf)| encoder.prepare_image(image, name);
         let prepared: Vec<Prepared> = images.par_iter().map(prepare).collect::<Result<_, _>>()?;
