@@ -55,19 +55,19 @@ fn exact_search_equals_brute_force_in_double_precision() {
         let generation = writer.generation();
         let sources = generation.manifest().sources.clone();
         let mut rng = Rng::new(77);
-        let count = 530;
-        let queries: Vec<f32> = (0..count * width).map(|_| rng.uniform()).collect();
+        let num_queries = 530;
+        let queries: Vec<f32> = (0..num_queries * width).map(|_| rng.uniform()).collect();
         let filters = [
             Filter::default(),
             Filter { sources: Some(vec!["wit".to_owned()]), ..Filter::default() },
             Filter {
-                excluded_documents: (0..count)
+                excluded_documents: (0..num_queries)
                     .map(|query| vec![format!("d{}", query % 4)])
                     .collect(),
                 ..Filter::default()
             },
             Filter {
-                gates: Some((0..count * 3).map(|_| rng.uniform().abs()).collect()),
+                gates: Some((0..num_queries * 3).map(|_| rng.uniform().abs()).collect()),
                 sources: Some(vec!["kg".to_owned(), "vqa".to_owned()]),
                 ..Filter::default()
             },

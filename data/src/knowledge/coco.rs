@@ -77,7 +77,8 @@ struct Annotation<'a> {
 /// is one record of the counts.
 ///
 /// # Errors
-/// `Malformed`, `Text`; the errors of the collector
+/// [`DataError::Malformed`], [`DataError::Text`], and the errors of the collector's sink; see
+/// [`Collector::new`].
 pub fn read(
     input: Input<'_>,
     options: &CocoOptions,

@@ -150,7 +150,7 @@ pub struct VisualQuestion {
 /// questions. `collector` only counts records and receives no entries.
 ///
 /// # Errors
-/// as [`read`]
+/// The errors of [`read`].
 pub fn read_questions(
     questions: Input<'_>,
     annotations: Input<'_>,
@@ -165,7 +165,7 @@ pub fn read_questions(
 /// Passes each question of A-OKVQA with its direct answers to `each`; see [`read_questions`].
 ///
 /// # Errors
-/// as [`read`]
+/// The errors of [`read`].
 pub fn read_aokvqa_questions(
     input: Input<'_>,
     collector: &mut Collector<'_>,
@@ -181,7 +181,8 @@ pub fn read_aokvqa_questions(
 /// document of an entry is the image id. Each question is one record of the counts.
 ///
 /// # Errors
-/// `Malformed`, `Text`; the errors of the collector
+/// [`DataError::Malformed`], [`DataError::Text`], and the errors of the collector's sink; see
+/// [`Collector::new`].
 pub fn read(
     questions: Input<'_>,
     annotations: Input<'_>,
@@ -228,7 +229,8 @@ fn add_all(
 /// Passes the questions of A-OKVQA with their direct answers to `collector`; see [`read`].
 ///
 /// # Errors
-/// `Malformed`, `Text`; the errors of the collector
+/// [`DataError::Malformed`], [`DataError::Text`], and the errors of the collector's sink; see
+/// [`Collector::new`].
 pub fn read_aokvqa(
     input: Input<'_>,
     options: &VqaOptions,

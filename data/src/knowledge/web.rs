@@ -34,7 +34,7 @@ impl Default for WebOptions {
 /// entry is the URL.
 ///
 /// # Errors
-/// `Text`; the errors of the collector
+/// [`DataError::Text`], and the errors of the collector's sink; see [`Collector::new`].
 pub fn read(
     input: Input<'_>,
     options: &WebOptions,

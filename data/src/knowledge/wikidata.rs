@@ -44,7 +44,7 @@ impl Labels {
     /// counts records and receives no entries.
     ///
     /// # Errors
-    /// `Malformed`, `Text`
+    /// [`DataError::Malformed`] and [`DataError::Text`].
     pub fn read(
         &mut self,
         input: Input<'_>,
@@ -82,7 +82,8 @@ impl Labels {
 /// document of an entry is the id.
 ///
 /// # Errors
-/// `Malformed`, `Text`; the errors of the collector
+/// [`DataError::Malformed`], [`DataError::Text`], and the errors of the collector's sink; see
+/// [`Collector::new`].
 pub fn read_descriptions(
     input: Input<'_>,
     source: &str,
@@ -111,7 +112,7 @@ impl ObjectCounts {
     /// Adds the edges of a file. To read its triples, open the file again.
     ///
     /// # Errors
-    /// `Malformed`, `Text`
+    /// [`DataError::Malformed`] and [`DataError::Text`].
     pub fn read(
         &mut self,
         input: Input<'_>,

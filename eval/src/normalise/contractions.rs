@@ -84,9 +84,9 @@ fn gap_end(text: &str, start: usize) -> usize {
     at
 }
 
-/// Returns the rest of the contraction that starts with `word`, and its expansion: `'t` and
-/// `will not` for `won`. A word boundary must follow the rest. `None` if no contraction starts with
-/// `word`.
+/// Returns the rest of the contraction that starts with `word`, and its expansion:
+/// `("'t", "will not")` for `won`. A word boundary must follow the rest. `None` if no contraction
+/// starts with `word`.
 fn contraction(word: &str) -> Option<(&'static str, &'static str)> {
     Some(match word.as_bytes() {
         b"won" => ("'t", "will not"),

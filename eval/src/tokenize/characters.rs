@@ -1,9 +1,10 @@
-//! The character classes of the Penn Treebank tokenizer.
+//! The character classes in the rules of the Penn Treebank tokenizer for captions.
 
 use super::letters::{LETTER_MARKS, LETTERS};
 use super::pattern::{CharacterSet, Pattern, any_of, text, words};
 
-/// The digit zero of each set of decimal digits below U+10000 in Unicode 6.1, except ASCII.
+/// The digit zero of every set of decimal digits in the Basic Multilingual Plane (Unicode 6.1),
+/// except ASCII.
 const ZEROS: [u16; 34] = [
     0x0660, 0x06F0, 0x07C0, 0x0966, 0x09E6, 0x0A66, 0x0AE6, 0x0B66, 0x0BE6, 0x0C66, 0x0CE6, 0x0D66,
     0x0E50, 0x0ED0, 0x0F20, 0x1040, 0x1090, 0x17E0, 0x1810, 0x1946, 0x19D0, 0x1A80, 0x1A90, 0x1B50,
@@ -15,6 +16,7 @@ const CAPITAL_SYMBOLS: [(u16, u16); 2] = [(0x2160, 0x216F), (0x24B6, 0x24CF)];
 
 /// Spaces, as a character class: `a-z` is a range.
 pub(super) const SPACES: &str = " \t\u{A0}\u{2000}-\u{200A}\u{3000}";
+/// Characters that end a line, as a character class.
 pub(super) const NEWLINES: &str = "\r\n\u{2028}\u{2029}\u{B}\u{C}\u{85}";
 
 fn letter_set() -> CharacterSet {

@@ -108,7 +108,7 @@ impl Reproduce {
         if !self.avformer_ids()?.iter().any(|id| id != WHISPER && self.includes_claim(id)) {
             return Ok(Vec::new());
         }
-        let [encoder, speech] = if self.is_smoke() {
+        let [encoder, conformer] = if self.is_smoke() {
             bundled::unpack(&self.out.join(bundled::FOLDER))?
         } else {
             self.frozen_models(notes)?
@@ -117,7 +117,7 @@ impl Reproduce {
             notes.push("AVFormer's further claims need --scale laptop.".to_owned());
         }
         let mut claims = Vec::new();
-        for (name, asr_model) in self.asr_models(&speech.display().to_string()) {
+        for (name, asr_model) in self.asr_models(&conformer.display().to_string()) {
             claims.extend(self.asr_model_claims((name, asr_model), &encoder, notes)?);
         }
         Ok(claims)
@@ -166,20 +166,20 @@ impl Reproduce {
         let is_smoke = self.is_smoke();
         let grid = self.avformer_grid()?;
         let grid_ids = grid.claims().iter().map(|claim| claim.id.clone());
-        let (main_run_ids, selected): (Vec<String>, Vec<String>) = MAIN_RUN_CLAIMS
+        let (main_run_ids, selected_grid_ids): (Vec<String>, Vec<String>) = MAIN_RUN_CLAIMS
             .map(str::to_owned)
             .into_iter()
             .chain(grid_ids)
             .filter(|id| self.includes_claim(&self.avformer_id(id, name)))
             .partition(|id| MAIN_RUN_CLAIMS.contains(&id.as_str()));
-        if main_run_ids.is_empty() && selected.is_empty() {
+        if main_run_ids.is_empty() && selected_grid_ids.is_empty() {
             return Ok(Vec::new());
         }
         self.note(&format!("AVFormer: {name}"));
         let grid = match self.claims.is_empty() {
             true if self.ablations || is_smoke => grid,
             true => grid.select(&CONFIGURATIONS),
-            false => grid.select_for_claims(&selected),
+            false => grid.select_for_claims(&selected_grid_ids),
         };
         // A JSON string is also a TOML string.
         let quoted = |path: &str| serde_json::Value::from(path).to_string();
@@ -192,8 +192,8 @@ impl Reproduce {
                 quoted(&self.out.join("avformer-cache").display().to_string())
             ),
         ])?;
-        let scale = if is_smoke { "-smoke" } else { "" };
-        let out = self.out.join(format!("avformer-{name}{scale}"));
+        let suffix = if is_smoke { "-smoke" } else { "" };
+        let out = self.out.join(format!("avformer-{name}{suffix}"));
         let options = GridOptions {
             out: out.clone(),
             seeds: self.seeds,
@@ -263,7 +263,7 @@ impl Reproduce {
         let claim = format!(
             "at most 1 % of clean transcripts contain the name of a wrong image ({asr_model})"
         );
-        let ignored = self.avformer_claim(
+        let wrong_image_claim = self.avformer_claim(
             WRONG_IMAGE_IGNORED,
             claim,
             wrong_name_inserted,
@@ -274,9 +274,10 @@ impl Reproduce {
         let measure = Measure::new(&info, 1, Ok(share), None);
         let claim = format!("at most 1 % of the parameters are trained ({asr_model})");
         let verdict = if share <= MAX_SHARE { Verdict::Holds } else { Verdict::Fails };
-        let mut trained = self.avformer_claim(TRAINED_SHARE, claim, measure, verdict, asr_model);
-        trained.paper = "about 4 M of 600 M".to_owned();
-        Ok(vec![ignored, trained])
+        let mut share_claim =
+            self.avformer_claim(TRAINED_SHARE, claim, measure, verdict, asr_model);
+        share_claim.paper = "about 4 M of 600 M".to_owned();
+        Ok(vec![wrong_image_claim, share_claim])
     }
 
     fn avformer_claim(

@@ -98,7 +98,7 @@ pub(super) fn unpack(folder: &Path) -> anyhow::Result<[PathBuf; 2]> {
 }
 
 impl BundledModel {
-    /// A note whether a run's weights equal the bundled weights.
+    /// Returns a note that says whether a run's weights equal the bundled weights.
     pub(super) fn comparison_note(&self, run: &Path) -> anyhow::Result<String> {
         let bytes = to_f16(&run.join(WEIGHTS), self.omitted_prefix)?;
         let run_sum = format!("{:x}", Sha256::digest(&bytes));
@@ -120,8 +120,7 @@ impl BundledModel {
     pub(super) fn export(&self, run: &Path, out: &Path, folder: &Path) -> anyhow::Result<()> {
         let target = folder.join(self.name);
         self.check_files(&target)?;
-        // Temporary names in the model's folder; a later call removes those left by a killed
-        // process.
+        // Temporary folders. A later call removes the folders that a killed process left.
         let [new_name, old_name] =
             ["newest", "before"].map(|suffix| format!(".{}.engram-{suffix}", self.name));
         let [staged, old] = [&new_name, &old_name].map(|name| folder.join(name));

@@ -7,7 +7,7 @@ use engram_eval::metric::mean::mean;
 use engram_eval::metric::pearson::{self, WeightedPearson};
 use engram_eval::result::Measure;
 
-use super::report::Measured;
+use super::report::SystemMeasure;
 
 /// The scores that a system gives to the same pairs, for each seed.
 pub(super) struct System {
@@ -27,9 +27,9 @@ impl System {
     }
 
     /// Pearson's r with the gold scores of the pairs.
-    pub(super) fn measured(&self, pairs: &[PhrasePair]) -> anyhow::Result<Measured> {
+    pub(super) fn measured(&self, pairs: &[PhrasePair]) -> anyhow::Result<SystemMeasure> {
         let measure = correlation(&pearson::INFO, &[self], pairs)?;
-        Ok(Measured { system: self.name.clone(), measure })
+        Ok(SystemMeasure { system: self.name.clone(), measure })
     }
 
     /// The difference in Pearson's r, seed by seed.

@@ -12,7 +12,7 @@ use engram_train::studies::patent::run::train_patent;
 use engram_train::{Recipe, RecipeOptions};
 
 use super::correlation::System;
-use super::report::{Claim, Measured};
+use super::report::{Claim, SystemMeasure};
 use super::study::StudyReport;
 use super::values::{Values, beats};
 use super::{Reproduce, Scale, real};
@@ -190,7 +190,7 @@ impl Reproduce {
         claim: &str,
         paper: &str,
         (measure, verdict): (Measure, Verdict),
-        compared: Vec<Measured>,
+        compared: Vec<SystemMeasure>,
     ) -> Claim {
         Claim {
             study: "patent",

@@ -27,7 +27,7 @@ use engram_train::{Recipe, RecipeOptions};
 
 use super::correlation::System;
 use super::inputs::RealData;
-use super::report::{Claim, Measured};
+use super::report::{Claim, SystemMeasure};
 use super::{ENCODER, Reproduce, Scale};
 
 /// The built-in recipes.
@@ -56,8 +56,8 @@ pub(super) const CAPTIONED: &str = "reveal.real_captions";
 
 /// The sample rate of the speech data, in Hz.
 const SAMPLE_RATE: u32 = 16_000;
-/// Number of clips per batch of the ASR model.
-const BATCH: usize = 8;
+/// Clips per batch of the ASR model.
+const CLIPS_PER_BATCH: usize = 8;
 /// Largest increase of the word error rate that still counts as no worse.
 const MAX_WER_INCREASE: f64 = 0.005;
 
@@ -149,7 +149,7 @@ impl Reproduce {
         let baseline = parse_texts(&baseline_file, &baseline, TextFormat::Tsv)?;
         let asr_model = AsrModel::open(whisper, &Compute::cpu())?;
         let mut own_transcripts = Vec::with_capacity(references.len());
-        for batch in references.chunks(BATCH) {
+        for batch in references.chunks(CLIPS_PER_BATCH) {
             let audio = batch.iter().map(|utterance| {
                 let id = utterance.id.as_deref().unwrap_or_default();
                 read_audio(folder.join("wav16k").join(format!("{id}.wav")), SAMPLE_RATE)
@@ -209,7 +209,7 @@ impl Reproduce {
             if self.is_unfinished(&run, notes)? {
                 train_reveal(&mut recipe, &self.run_options(&run))?;
             }
-            let file = |side: &str| run.join("test").join(format!("captions-{side}.json"));
+            let file = |kind: &str| run.join("test").join(format!("captions-{kind}.json"));
             let options = ReportOptions { items: true, ..ReportOptions::default() };
             let (annotations, results) =
                 (read_annotations(&file("references"))?, read_results(&file("results"))?);
@@ -263,8 +263,8 @@ fn system_items(name: &str, items: Vec<Item>) -> Items {
     Items { file: name.to_owned(), items }
 }
 
-fn named_measure(system: &Items, measure: Measure) -> Measured {
-    Measured { system: system.file.clone(), measure }
+fn named_measure(system: &Items, measure: Measure) -> SystemMeasure {
+    SystemMeasure { system: system.file.clone(), measure }
 }
 
 /// A JSON string is also a TOML string.

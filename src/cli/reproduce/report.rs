@@ -36,7 +36,7 @@ pub(super) struct Claim {
     /// The command that measures this claim only.
     pub(super) command: String,
     /// The values of the compared systems.
-    pub(super) compared: Vec<Measured>,
+    pub(super) compared: Vec<SystemMeasure>,
 }
 
 /// Serialises a verdict as `holds`, `fails` or `untested`, with the reason for `untested`. An
@@ -57,7 +57,7 @@ fn serialize_verdict<S: Serializer>(verdict: &Verdict, serializer: S) -> Result<
 
 /// The measured value of one system.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Measured {
+pub(super) struct SystemMeasure {
     /// The name of the system.
     pub(super) system: String,
     /// The value.
@@ -105,7 +105,7 @@ impl Report {
                 let (metric, value, n) = (&measure.metric, format_measure(measure), measure.n);
                 format!("  {name:<8} {metric} {value} n {n}  {system}").trim_end().to_owned()
             };
-            for Measured { system, measure } in &claim.compared {
+            for SystemMeasure { system, measure } in &claim.compared {
                 lines.push(line("", measure, system));
             }
             lines.push(line("ours", &claim.measure, ""));
@@ -126,7 +126,7 @@ impl Report {
         let compared: Vec<Vec<(String, Measure)>> = self
             .claims
             .iter()
-            .map(|claim| claim.compared.iter().map(Measured::name_and_value).collect())
+            .map(|claim| claim.compared.iter().map(SystemMeasure::name_and_value).collect())
             .collect();
         let claims = self.claims.iter().zip(&compared).map(|(claim, compared)| ClaimCard {
             group: heading(claim.study),
@@ -154,7 +154,7 @@ impl Report {
     }
 }
 
-impl Measured {
+impl SystemMeasure {
     fn name_and_value(&self) -> (String, Measure) {
         (self.system.clone(), self.measure.clone())
     }

@@ -12,7 +12,7 @@ use engram_train::studies::reveal::evaluation::FinishedRun;
 use engram_train::studies::reveal::needle::NeedleMetrics;
 use engram_train::studies::reveal::run::RevealSummary;
 
-use super::report::{Claim, Measured, unmeasured};
+use super::report::{Claim, SystemMeasure, unmeasured};
 use super::study::StudyReport;
 use super::values::{Values, beats};
 use super::{Reproduce, bundled, real};
@@ -123,9 +123,10 @@ impl Reproduce {
         if MAIN_RUN_CLAIMS.iter().any(|id| self.includes_claim(id))
             || main_grid.claims().iter().any(|claim| self.includes_claim(&claim.id))
         {
-            let smoke: Vec<String> = SMOKE_SETTINGS.iter().map(|set| (*set).to_owned()).collect();
+            let smoke_settings: Vec<String> =
+                SMOKE_SETTINGS.iter().map(|set| (*set).to_owned()).collect();
             let main_grid =
-                if self.is_smoke() { main_grid.with_settings(&smoke)? } else { main_grid };
+                if self.is_smoke() { main_grid.with_settings(&smoke_settings)? } else { main_grid };
             let out = self.out.join(if self.is_smoke() { "reveal-smoke" } else { "reveal-laptop" });
             let report = self.train_grid(&main_grid, &out)?;
             notes.extend(report.reused_note());
@@ -217,7 +218,7 @@ impl Reproduce {
         let [mut old_before, mut new_after, mut old_after, mut any_deleted] =
             [(); 4].map(|()| Values::default());
         let [mut leave_one_out, mut gradient] = [(); 2].map(|()| Values::default());
-        let mut needles = Vec::new();
+        let mut replies_by_size = Vec::new();
         for seed in 1..=self.seeds {
             let run = out.join(format!("seed-{seed}")).join(&report.main);
             let summary = RevealSummary::read(&run)?;
@@ -232,7 +233,7 @@ impl Reproduce {
                 old_before.add_outcome(seed, image, is_old);
                 any_deleted.add_outcome(seed, image, is_correct(&question.answers[2], references));
             }
-            add_replies(&mut needles, seed, &summary.needles);
+            add_replies(&mut replies_by_size, seed, &summary.needles);
             for areas in FinishedRun::open(&run)?.deletion_areas(ANSWERS_WITH_DELETION, seed)? {
                 let image = areas.image.map_or(-1, |image| image as i64);
                 leave_one_out.add(seed, image, areas.random - areas.exact);
@@ -253,7 +254,7 @@ impl Reproduce {
                 compared,
             };
         let new_minus_old = new_after.minus(&old_after).measure("follow_minus_stay", "image");
-        let system = |system: &str, measure| Measured { system: system.to_owned(), measure };
+        let system = |system: &str, measure| SystemMeasure { system: system.to_owned(), measure };
         let verdict = Verdict::of(&new_minus_old, Rule::Better);
         let compared = vec![
             system("old answer, before the change", old_before.measure("before", "image")),
@@ -303,11 +304,11 @@ impl Reproduce {
             vec![system("random − leave-one-out order (upper bound)", upper_bound)],
         ));
         // Uses the single-needle haystack with the most images.
-        let single_needle = needles.iter().filter(|((needles, _), _)| *needles == 1);
+        let single_needle = replies_by_size.iter().filter(|((needles, _), _)| *needles == 1);
         if let Some(((_, others), values)) = single_needle.max_by_key(|((_, others), _)| *others) {
             let accuracy = values.measure("accuracy_plain", "task");
             let verdict = beats(&accuracy, 0.5);
-            let compared = needles.iter().filter(|(size, _)| *size != (1, *others));
+            let compared = replies_by_size.iter().filter(|(size, _)| *size != (1, *others));
             let compared = compared.map(|((needles, others), values)| {
                 let size = format!("{needles} among {others}");
                 system(&size, values.measure("accuracy_plain", "task"))
@@ -329,16 +330,18 @@ fn full_grid() -> anyhow::Result<Grid> {
 type RepliesBySize = Vec<((usize, usize), Values)>;
 
 /// Adds the replies of a seed by task; all seeds have the same tasks.
-fn add_replies(needles: &mut RepliesBySize, seed: u64, metrics: &[NeedleMetrics]) {
+fn add_replies(replies_by_size: &mut RepliesBySize, seed: u64, metrics: &[NeedleMetrics]) {
     for haystack in metrics {
         let size = (haystack.needles, haystack.others);
-        let index =
-            needles.iter().position(|(existing, _)| *existing == size).unwrap_or(needles.len());
-        if index == needles.len() {
-            needles.push((size, Values::default()));
+        let index = replies_by_size
+            .iter()
+            .position(|(existing, _)| *existing == size)
+            .unwrap_or(replies_by_size.len());
+        if index == replies_by_size.len() {
+            replies_by_size.push((size, Values::default()));
         }
         for task in &haystack.tasks {
-            needles[index].1.add_outcome(seed, &task.id, task.correct);
+            replies_by_size[index].1.add_outcome(seed, &task.id, task.correct);
         }
     }
 }
@@ -368,10 +371,10 @@ mod tests {
                 tasks: (0..10).map(outcome).collect(),
             }]
         };
-        let mut needles = RepliesBySize::new();
-        add_replies(&mut needles, 1, &metrics(0..5));
-        add_replies(&mut needles, 2, &metrics(5..10));
-        let [((1, 10), values)] = needles.as_slice() else { panic!("one size") };
+        let mut replies_by_size = RepliesBySize::new();
+        add_replies(&mut replies_by_size, 1, &metrics(0..5));
+        add_replies(&mut replies_by_size, 2, &metrics(5..10));
+        let [((1, 10), values)] = replies_by_size.as_slice() else { panic!("one size") };
         assert_eq!(values.units()[..10], values.units()[10..]);
         assert_eq!(values.values()[..5], [1.0; 5]);
         assert_eq!(values.values()[10..15], [0.0; 5]);

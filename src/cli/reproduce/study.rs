@@ -38,7 +38,7 @@ pub(super) fn description(study: &dyn StudyReport) -> &'static str {
     study.map_or("", |study| study.description())
 }
 
-/// The heading of the claims of the study with this name.
+/// The heading of a study's claims, by the study's name.
 pub(super) fn heading(name: &str) -> &'static str {
     ALL.iter().find(|study| study.name() == name).map_or("", |study| study.heading())
 }

@@ -130,12 +130,12 @@ fn check_promise(
 ) {
     let mut errors = ended.stderr.lines().filter(|line| !line.starts_with("warning: "));
     match ended.code {
-        Some(1) if format.promise == Promise::Found => {
+        Some(1) if format.promise == Promise::Detected => {
             if !ended.stdout.contains(&*example.to_string_lossy()) {
-                report.loss("a fault names no file", format!("{case}: {}", ended.stdout));
+                report.loss("a detected fault names no file", format!("{case}: {}", ended.stdout));
             }
         }
-        Some(0 | 1) if changed && matches!(format.promise, Promise::Same | Promise::Found) => {
+        Some(0 | 1) if changed && matches!(format.promise, Promise::Same | Promise::Detected) => {
             report.loss("a changed file gives another output", case);
         }
         Some(0 | 1) => {}

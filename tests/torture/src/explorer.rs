@@ -49,7 +49,7 @@ impl Explorer {
         Ok(Self { address: address.parse()?, token, child })
     }
 
-    /// The address of a page, with the token.
+    /// Adds the token to the path of a page.
     fn path(&self, path: &str) -> String {
         format!("{path}{}{}", if path.contains('?') { '&' } else { '?' }, self.token)
     }
@@ -121,7 +121,7 @@ pub fn attack(report: &Report) -> Result<()> {
     let shared = Shared::make(&scratch)?;
     let bundled = checkout().join("train/bundled");
     let memory = scratch.join("memory");
-    // `{r}` is the checkout, `{s}` the folder of shared inputs.
+    // `{r}` is the checkout, `{s}` the folder of the shared inputs, `{o}` the new memory.
     let line = "memory build --model {r}/train/bundled/clip --entries {s}/images.jsonl --images \
         {s}/seen/frames --out {o} --quiet";
     shared.engram(&line.replace("{o}", &memory.to_string_lossy()))?;
@@ -202,18 +202,18 @@ fn unauthorised_requests(report: &Report, explorer: &Explorer) -> Result<()> {
             }),
         );
     }
-    let value = explorer.token.trim_start_matches("token=");
-    let almost = value.get(1..).unwrap_or_default();
-    for token in [
+    let valid_token = explorer.token.trim_start_matches("token=");
+    let cut_token = valid_token.get(1..).unwrap_or_default();
+    for query in [
         "",
         "?token=",
         "?token=0",
-        &format!("?token={almost}"),
-        &format!("?token={value}0"),
+        &format!("?token={cut_token}"),
+        &format!("?token={valid_token}0"),
         "?token=%00",
     ] {
         for path in ["/api/runs", "/api/memories", "/api/runs/0/curves"] {
-            let path = format!("{path}{token}");
+            let path = format!("{path}{query}");
             check_refused(&path, explorer.get(&path, ""));
         }
     }

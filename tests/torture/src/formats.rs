@@ -18,7 +18,7 @@ pub enum Promise {
     /// The files have checksums: unchanged output.
     Same,
     /// The command checks the files: exit code 1 with the file's name, or unchanged output.
-    Found,
+    Detected,
     /// Changed bytes may be valid: any output.
     Any,
     /// The command is always refused, because of this file or for a later reason.
@@ -62,7 +62,7 @@ pub fn all_formats(report: &Report, shared: &Shared) -> Result<Vec<Format>> {
         }
         let promise_kind = match promise {
             "same" | "in place" => Promise::Same,
-            "found" => Promise::Found,
+            "found" => Promise::Detected,
             "any" => Promise::Any,
             "refused" => Promise::Refused,
             other => bail!("formats.txt: {other}: no such promise"),

@@ -79,6 +79,7 @@ struct Hub {
     other_host: String,
     /// A path outside all caches, which the hub tries to overwrite.
     victim: String,
+    /// Whether this server is the other host.
     is_other: bool,
     traffic: Arc<Mutex<Traffic>>,
 }

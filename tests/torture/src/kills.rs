@@ -33,9 +33,9 @@ pub fn attack(report: &Report) -> Result<()> {
             let mut random = Random::new(report.seed + number as u64 * 1_000_003, *trial);
             subject.prepare(&workdir)?;
             let is_run = matches!(subject.kind, Kind::Run | Kind::Runs);
-            let kills = if is_run { 1 + random.below(MAX_KILLS) } else { 1 };
+            let planned_kills = if is_run { 1 + random.below(MAX_KILLS) } else { 1 };
             let mut kill_count = 0;
-            for kill in 0..kills {
+            for kill in 0..planned_kills {
                 let command = if kill == 0 {
                     subject.command(&workdir)
                 } else {

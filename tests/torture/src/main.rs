@@ -1,4 +1,4 @@
-//! Attacks the command `engram` from outside. Reports lost or corrupted data, panics and hangs; see
+//! Attacks the `engram` command from outside. Reports lost or corrupted data, panics and hangs; see
 //! README.md.
 
 mod corrupt;

@@ -130,7 +130,7 @@ impl Preload {
     }
 }
 
-/// The operations that a log lists.
+/// Reads the operations from a log.
 pub fn read_log(log: &Path) -> Result<Vec<Call>> {
     let text = fs::read_to_string(log).with_context(|| log.display().to_string())?;
     let calls = text.lines().zip(1..).filter_map(|(line, number)| {

@@ -69,7 +69,7 @@ impl Report {
         false
     }
 
-    /// Reports a hang, or too much memory, that is not the result of a command.
+    /// Reports a hang, or a command that uses too much memory.
     pub fn hang(&self, kind: &str, case: impl Display) {
         self.counts().hangs += 1;
         self.print("HANG", kind, &case);

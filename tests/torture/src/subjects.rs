@@ -102,8 +102,8 @@ impl Shared {
         fs::write(path("web.tsv"), "http://a/1.jpg\ta cat on a mat\nhttp://a/2.jpg\ta dog\n")?;
         fs::write(path("ref.tsv"), "a\tturn the light on\nb\tplay some jazz\n")?;
         fs::write(path("hyp.tsv"), "a\tturn the light off\nb\tplay jazz\n")?;
-        let rows = "--keys {s}/keys.npy --values {s}/values.npy --entries {s}/entries.jsonl";
-        shared.engram(&format!("memory build {rows} --out {{s}}/start/memory --quiet"))?;
+        let arrays = "--keys {s}/keys.npy --values {s}/values.npy --entries {s}/entries.jsonl";
+        shared.engram(&format!("memory build {arrays} --out {{s}}/start/memory --quiet"))?;
         shared.engram("memory index {s}/start/memory --quiet")?;
         shared.engram("memory delete {s}/start/memory --ids 3,5")?;
         shared.engram("data phrases --out {s}/phrases")?;

@@ -38,7 +38,7 @@ fn hostile_parts() -> Result<Vec<(String, Value)>> {
     Ok(changes)
 }
 
-/// Each command, with each hostile tokenizer.
+/// Runs each command with each hostile tokenizer.
 pub fn attack(report: &Report, scratch: &Scratch, shared: &Shared) -> Result<()> {
     let run = shared.folder.join("run");
     let intact: Value = serde_json::from_slice(&fs::read(run.join("tokenizer.json"))?)?;

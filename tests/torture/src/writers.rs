@@ -22,7 +22,7 @@ const WRITERS: usize = 4;
 pub fn attack(report: &Report) -> Result<()> {
     let scratch = Scratch::new("writers")?;
     let shared = Shared::make(&scratch)?;
-    readers(report, &shared, &scratch.join("read"))?;
+    read_while_writing(report, &shared, &scratch.join("read"))?;
     compete_to_write(report, &shared, &scratch.join("written"))?;
     compete_to_build(report, &shared, &scratch.join("built"))?;
     compete_to_train(report, &shared, &scratch)
@@ -44,7 +44,7 @@ fn add(shared: &Shared, memory: &Path, entries: &Path) -> Result<CommandResult> 
 }
 
 /// Readers search while a writer replaces generations; no reader may fail.
-fn readers(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
+fn read_while_writing(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
     scratch::copy(&shared.folder.join("start/memory"), memory)?;
     let generations = report.size(50, 1000);
     let before = entries(memory)?;

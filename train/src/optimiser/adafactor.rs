@@ -64,7 +64,7 @@ impl Settings for AdafactorSettings {
             None => SecondMoment::Full(zeros(count)),
             Some(axes) => SecondMoment::Factored {
                 rows: zeros(count / axes.largest.length),
-                columns: zeros(count / axes.second.length),
+                columns: zeros(count / axes.second_largest.length),
                 axes,
             },
         };
@@ -101,7 +101,7 @@ enum SecondMoment {
 #[derive(Clone, Copy)]
 struct Axes {
     largest: Axis,
-    second: Axis,
+    second_largest: Axis,
     /// The length of the last dimension, whose elements are adjacent in memory.
     last_length: usize,
 }
@@ -132,7 +132,7 @@ impl Axes {
         };
         (shape[second_largest] >= MIN_FACTORED_DIMENSION).then(|| Self {
             largest: axis(largest),
-            second: axis(second_largest),
+            second_largest: axis(second_largest),
             last_length: shape[shape.len() - 1],
         })
     }
@@ -252,19 +252,19 @@ impl SecondMoment {
 /// `(row / mean of rows)^−1/2`. The mean is over the second largest dimension.
 fn row_factors(rows: &[f32], axes: Axes) -> Vec<f32> {
     // Without the largest dimension, the stride of a dimension to its left is smaller.
-    let stride = if axes.largest.stride < axes.second.stride {
-        axes.second.stride / axes.largest.length
+    let stride = if axes.largest.stride < axes.second_largest.stride {
+        axes.second_largest.stride / axes.largest.length
     } else {
-        axes.second.stride
+        axes.second_largest.stride
     };
-    let second = Axis { length: axes.second.length, stride };
-    let mut means = vec![0.0f64; rows.len() / second.length];
+    let second_largest = Axis { length: axes.second_largest.length, stride };
+    let mut means = vec![0.0f64; rows.len() / second_largest.length];
     for (i, row) in rows.iter().enumerate() {
-        means[second.drop_from(i)] += f64::from(*row);
+        means[second_largest.drop_from(i)] += f64::from(*row);
     }
-    let length = second.length as f64;
+    let length = second_largest.length as f64;
     let factor = |(i, row): (usize, &f32)| {
-        let mean = means[second.drop_from(i)] / length;
+        let mean = means[second_largest.drop_from(i)] / length;
         (f64::from(*row) / mean).powf(-0.5) as f32
     };
     rows.iter().enumerate().map(factor).collect()
@@ -288,13 +288,20 @@ fn squared_means(
             for (line, block) in chunk.chunks_exact(axes.last_length).enumerate() {
                 let start = index * part_length + line * axes.last_length;
                 add_squares(&mut rows, axes.largest, start, block, gradient_scale, epsilon);
-                add_squares(&mut columns, axes.second, start, block, gradient_scale, epsilon);
+                add_squares(
+                    &mut columns,
+                    axes.second_largest,
+                    start,
+                    block,
+                    gradient_scale,
+                    epsilon,
+                );
             }
             (rows, columns)
         })
         .collect();
     let (rows, columns): (Vec<_>, Vec<_>) = sums.into_iter().unzip();
-    (mean_of_sums(&rows, axes.largest.length), mean_of_sums(&columns, axes.second.length))
+    (mean_of_sums(&rows, axes.largest.length), mean_of_sums(&columns, axes.second_largest.length))
 }
 
 /// The elementwise sum of the parts, divided by `length`. The order of summation is fixed.
@@ -381,14 +388,14 @@ fn scale_factored(
     for (line, (gradient, update)) in lines.enumerate() {
         let index = start + line * axes.last_length;
         let first_row = axes.largest.drop_from(index);
-        let first_column = axes.second.drop_from(index);
+        let first_column = axes.second_largest.drop_from(index);
         let pairs = gradient.iter().zip(update.iter_mut());
         if axes.largest.stride == 1 {
             let row = rows[first_row] * gradient_scale;
             for ((gradient, update), column) in pairs.zip(&columns[first_column..]) {
                 *update = gradient * row * column;
             }
-        } else if axes.second.stride == 1 {
+        } else if axes.second_largest.stride == 1 {
             let column = columns[first_column] * gradient_scale;
             for ((gradient, update), row) in pairs.zip(&rows[first_row..]) {
                 *update = gradient * row * column;

@@ -111,11 +111,10 @@ impl DenseConfig {
             module_input_name: Option<String>,
             module_output_name: Option<String>,
         }
-        let published: ConfigFile = parse_json(text, name, "the configuration of a Dense module")?;
-        let sizes =
-            [("in_features", published.in_features), ("out_features", published.out_features)];
+        let file: ConfigFile = parse_json(text, name, "the configuration of a Dense module")?;
+        let sizes = [("in_features", file.in_features), ("out_features", file.out_features)];
         check_sizes(&sizes).map_err(|error| bad_config(name, error.to_string()))?;
-        let activation = match published.activation_function.as_deref() {
+        let activation = match file.activation_function.as_deref() {
             None => DenseActivation::Tanh,
             Some(class) => activation_of(class).ok_or_else(|| {
                 let supported: Vec<&str> = ACTIVATIONS.iter().map(|(name, _)| *name).collect();
@@ -126,13 +125,13 @@ impl DenseConfig {
                 bad_config(name, reason)
             })?,
         };
-        let (input, output) = (published.module_input_name, published.module_output_name);
+        let (input, output) = (file.module_input_name, file.module_output_name);
         Ok(Self {
-            in_features: published.in_features,
-            out_features: published.out_features,
-            bias: published.bias.unwrap_or(true),
+            in_features: file.in_features,
+            out_features: file.out_features,
+            bias: file.bias.unwrap_or(true),
             activation,
-            use_residual: published.use_residual.unwrap_or(false),
+            use_residual: file.use_residual.unwrap_or(false),
             feature: Feature::of(input.as_deref(), output.as_deref(), name)?,
         })
     }

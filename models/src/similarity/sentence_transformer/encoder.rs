@@ -63,11 +63,11 @@ impl SentenceModule {
             module_input_name: Option<String>,
             module_output_name: Option<String>,
         }
-        let published = match config {
+        let file = match config {
             Some(text) => parse_json(text, name, "the configuration of a Normalize module")?,
             None => ConfigFile::default(),
         };
-        let (input, output) = (published.module_input_name, published.module_output_name);
+        let (input, output) = (file.module_input_name, file.module_output_name);
         let feature = Feature::of(input.as_deref(), output.as_deref(), name)?;
         Ok(Self { name: name.to_owned(), step: Step::Normalize(feature) })
     }

@@ -68,10 +68,9 @@ impl PoolingConfig {
             #[serde(flatten)]
             others: serde_json::Map<String, serde_json::Value>,
         }
-        let published: ConfigFile =
-            parse_json(text, name, "the configuration of a Pooling module")?;
+        let file: ConfigFile = parse_json(text, name, "the configuration of a Pooling module")?;
         let mut flags = Vec::new();
-        for (key, value) in &published.others {
+        for (key, value) in &file.others {
             let mode_index = MODES.iter().position(|(_, flag, _)| flag == key);
             match (key.starts_with("pooling_mode_"), mode_index, value.as_bool()) {
                 (false, ..) => {}
@@ -84,7 +83,7 @@ impl PoolingConfig {
             }
         }
         flags.sort_unstable();
-        let modes = match published.pooling_mode {
+        let modes = match file.pooling_mode {
             Some(Names::One(mode)) => vec![mode_of(&mode, name)?],
             Some(Names::Several(modes)) => {
                 modes.iter().map(|mode| mode_of(mode, name)).collect::<Result<_>>()?
@@ -99,15 +98,15 @@ impl PoolingConfig {
                 format!("`pooling_mode` has {} modes, not 1 to {maximum}", modes.len()),
             ));
         }
-        Ok(Self { modes, include_prompt: published.include_prompt.unwrap_or(true) })
+        Ok(Self { modes, include_prompt: file.include_prompt.unwrap_or(true) })
     }
 
-    /// Pools the states `[L, D]` of one text into `[modes × D]`. The first `prompt` tokens are
-    /// skipped unless the configuration includes the prompt.
-    pub(crate) fn pool(&self, states: &[f32], width: usize, prompt: usize) -> Vec<f32> {
+    /// Pools the states `[L, D]` of one text into `[modes × D]`. The first `prompt_length` tokens
+    /// are skipped unless the configuration includes the prompt.
+    pub(crate) fn pool(&self, states: &[f32], width: usize, prompt_length: usize) -> Vec<f32> {
         let length = states.len() / width;
         // If the prompt fills the whole text, all tokens are pooled.
-        let first = if self.include_prompt || prompt >= length { 0 } else { prompt };
+        let first = if self.include_prompt || prompt_length >= length { 0 } else { prompt_length };
         let mut pooled = Vec::with_capacity(self.modes.len() * width);
         for mode in &self.modes {
             // The index and the state of each row.

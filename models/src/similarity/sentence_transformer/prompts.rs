@@ -52,34 +52,33 @@ impl Prompts {
             truncate_dim: Option<usize>,
             similarity_fn_name: Option<String>,
         }
-        let what = "a configuration of sentence-transformers";
-        let published: ConfigFile = parse_json(text, name, what)?;
-        if let Some(other) = published.model_type.filter(|kind| kind != "SentenceTransformer") {
+        let expected = "a configuration of sentence-transformers";
+        let file: ConfigFile = parse_json(text, name, expected)?;
+        if let Some(other) = file.model_type.filter(|kind| kind != "SentenceTransformer") {
             let reason = format!("`model_type` is {other}; only SentenceTransformer is supported");
             return Err(bad_config(name, reason));
         }
-        if published.truncate_dim == Some(0) {
+        if file.truncate_dim == Some(0) {
             return Err(bad_config(name, "`truncate_dim` is 0; give at least 1"));
         }
-        let published_prompts = published.prompts.unwrap_or_default().into_iter();
+        let prompt_texts = file.prompts.unwrap_or_default().into_iter();
         let prompts: BTreeMap<String, String> =
-            published_prompts.map(|(name, prompt)| (name, prompt.unwrap_or_default())).collect();
+            prompt_texts.map(|(name, prompt)| (name, prompt.unwrap_or_default())).collect();
         let is_known = |name: &String| {
             prompts.contains_key(name) || ["query", "document"].contains(&name.as_str())
         };
-        if let Some(missing) = published.default_prompt_name.as_ref().filter(|name| !is_known(name))
-        {
+        if let Some(missing) = file.default_prompt_name.as_ref().filter(|name| !is_known(name)) {
             let reason = format!(
-                "`default_prompt_name` is {missing:?}, but `prompts` has {}",
+                "the prompt {missing:?} of `default_prompt_name` is missing; available prompts: {}",
                 name_list(&prompts)
             );
             return Err(bad_config(name, reason));
         }
-        let similarity = published.similarity_fn_name;
+        let similarity = file.similarity_fn_name;
         Ok(Self {
             prompts,
-            default_name: published.default_prompt_name,
-            truncate_dim: published.truncate_dim,
+            default_name: file.default_prompt_name,
+            truncate_dim: file.truncate_dim,
             other_similarity: similarity.filter(|name| name != "cosine"),
         })
     }
@@ -89,8 +88,8 @@ impl Prompts {
         self.prompts.values().any(|prompt| !prompt.is_empty())
     }
 
-    /// Returns the text of a prompt. For the default, query and document prompt it is empty if the
-    /// model has no such prompt. `model` names the model in errors.
+    /// Returns the text of a prompt. For `Default`, `Query` and `Document` it is empty if the model
+    /// has no such prompt. `model` names the model in errors.
     ///
     /// # Errors
     /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) if the model has no prompt with the

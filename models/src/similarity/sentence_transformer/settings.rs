@@ -70,15 +70,15 @@ impl TransformerSettings {
     /// Parses the file; `name` names it in errors. `is_clip` says whether the Transformer is CLIP.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) if the text is not valid, a setting is
-    /// not supported, or a length limit is 0.
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) if the text is not valid, a setting
+    /// is not supported, or a length limit is 0.
     pub fn parse(text: &str, name: &str, is_clip: bool) -> Result<Self> {
         let expected = "the configuration of a Transformer module";
-        let published: ConfigFile = parse_json(text, name, expected)?;
+        let file: ConfigFile = parse_json(text, name, expected)?;
         let unsupported = |key: &str, value: &dyn std::fmt::Display| {
             bad_config(name, format!("`{key}` is {value}, which is not supported"))
         };
-        if let Some(task) = published.transformer_task.filter(|task| task != "feature-extraction") {
+        if let Some(task) = file.transformer_task.filter(|task| task != "feature-extraction") {
             return Err(unsupported("transformer_task", &task));
         }
         let (text_method, output) = if is_clip {
@@ -86,10 +86,10 @@ impl TransformerSettings {
         } else {
             ("forward", "token_embeddings")
         };
-        if let Some(other) = published.module_output_name.filter(|name| name != output) {
+        if let Some(other) = file.module_output_name.filter(|name| name != output) {
             return Err(unsupported("module_output_name", &other));
         }
-        for (modality, method_config) in published.modality_config.iter().flatten() {
+        for (modality, method_config) in file.modality_config.iter().flatten() {
             let method = method_config.get("method").and_then(Value::as_str).unwrap_or_default();
             let output_name = method_config.get("method_output_name").and_then(Value::as_str);
             let is_known = match (modality.as_str(), is_clip) {
@@ -109,8 +109,8 @@ impl TransformerSettings {
                 return Err(unsupported(&format!("modality_config.{modality}"), method_config));
             }
         }
-        let mut max_seq_length = published.max_seq_length;
-        for (key, value) in &published.others {
+        let mut max_seq_length = file.max_seq_length;
+        for (key, value) in &file.others {
             match key.as_str() {
                 "model_args" | "model_kwargs" | "config_args" | "config_kwargs" => {
                     check_ignored(key, value, &unsupported)?;
@@ -132,9 +132,9 @@ impl TransformerSettings {
         }
         let settings = Self {
             max_seq_length,
-            query_length: published.query_length,
-            document_length: published.document_length,
-            do_lower_case: published.do_lower_case.unwrap_or(false),
+            query_length: file.query_length,
+            document_length: file.document_length,
+            do_lower_case: file.do_lower_case.unwrap_or(false),
         };
         let lengths = [settings.max_seq_length, settings.query_length, settings.document_length];
         if lengths.contains(&Some(0)) {

@@ -90,11 +90,12 @@ impl AblationStudy for AvformerAblations {
     }
 
     fn check(&self, grid: &Grid) -> Result<()> {
-        let main =
+        let main_configuration =
             grid.configurations().iter().find(|configuration| configuration.name == grid.main());
-        let main =
-            main.map(|configuration| grid.recipe(configuration, 1, Phases::Whole)).transpose()?;
-        let steps_of_main = main.map(|recipe| steps(&recipe));
+        let main_recipe = main_configuration
+            .map(|configuration| grid.recipe(configuration, 1, Phases::Whole))
+            .transpose()?;
+        let steps_of_main = main_recipe.map(|recipe| steps(&recipe));
         let mut settings_of = HashMap::new();
         for configuration in grid.configurations() {
             let mut recipe = grid.recipe(configuration, 1, Phases::Whole)?;
@@ -114,10 +115,11 @@ impl AblationStudy for AvformerAblations {
             }
             settings_of.insert(configuration.name.as_str(), (data, feeds));
         }
-        let main = settings_of.get(grid.main()).map(|(data, _)| data);
+        let main_data = settings_of.get(grid.main()).map(|(data, _)| data);
         for configuration in grid.configurations() {
             let data = settings_of.get(configuration.name.as_str()).map(|(data, _)| data);
-            let different_key = main.zip(data).and_then(|(main, data)| test_difference(main, data));
+            let different_key =
+                main_data.zip(data).and_then(|(main, data)| test_difference(main, data));
             if let Some(key) = different_key {
                 let reason = format!(
                     "`data.{key}` differs from the main configuration; all configurations need the \
@@ -373,10 +375,10 @@ utterances = "clean"
         let options = RecipeOptions { tiny: false, set: set.map(str::to_owned).to_vec() };
         let mut recipe = Recipe::parse(RECIPE, Path::new("tiny.toml"), &options).expect("a recipe");
         complete_settings(&mut recipe).expect("complete");
-        let whole: toml::Table = recipe.resolved().expect("whole").parse().expect("TOML");
+        let resolved: toml::Table = recipe.resolved().expect("resolved").parse().expect("TOML");
         for key in FRAME_SETTINGS {
             let (table, name) = key.split_once('.').expect("a table and a name");
-            assert!(whole[table].get(name).is_some(), "{key}");
+            assert!(resolved[table].get(name).is_some(), "{key}");
         }
     }
 

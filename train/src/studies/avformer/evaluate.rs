@@ -110,7 +110,7 @@ pub struct TestMetrics {
 
 /// A clip in which the right frames rescue or lose words.
 #[derive(Serialize)]
-struct Rescued<'a> {
+struct RescuedClip<'a> {
     id: &'a str,
     reference: &'a str,
     hypothesis_without_frames: &'a str,
@@ -181,10 +181,11 @@ impl AvformerStudy {
             (avformer, frozen_texts.as_mut()),
             (&folder, &mut metrics),
         )?;
-        if let (Some(without), Some(with)) =
+        if let (Some(without_frames), Some(with_frames)) =
             (hypotheses.texts_of("no_frames"), hypotheses.texts_of("right_frames"))
         {
-            let (counts, words) = write_rescued(&folder, hypotheses.clips, without, with)?;
+            let (counts, words) =
+                write_rescued(&folder, hypotheses.clips, without_frames, with_frames)?;
             (metrics.rescued, metrics.rescued_words) = (Some(counts), words);
         }
         if is_world {
@@ -438,12 +439,12 @@ fn write_texts<'t>(
 fn write_rescued(
     folder: &Path,
     clips: &[ClipWithFrames],
-    without: &[String],
-    with: &[String],
+    without_frames: &[String],
+    with_frames: &[String],
 ) -> StudyResult<([usize; 2], Vec<RescuedWord>)> {
     let (mut lines, mut counts) = (String::new(), [0; 2]);
     let mut clips_by_word: BTreeMap<AlignedWord, usize> = BTreeMap::new();
-    for ((clip, without), with) in clips.iter().zip(without).zip(with) {
+    for ((clip, without), with) in clips.iter().zip(without_frames).zip(with_frames) {
         let reference = NORMALISER.normalise(&clip.text);
         let (mut rescued, mut lost, mut aligned) = (Vec::new(), Vec::new(), Vec::new());
         let pairs =
@@ -467,7 +468,7 @@ fn write_rescued(
         counts[0] += rescued.len();
         counts[1] += lost.len();
         if !aligned.is_empty() {
-            let line = Rescued {
+            let line = RescuedClip {
                 id: &clip.id,
                 reference: &reference,
                 hypothesis_without_frames: without,

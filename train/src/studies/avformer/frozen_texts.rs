@@ -29,14 +29,14 @@ pub(super) struct FrozenTexts {
     /// rounding may depend on the other clips of the batch.
     batches: BTreeMap<String, Vec<String>>,
     /// The number of batches that are not in the file.
-    unsaved: usize,
+    num_unsaved: usize,
 }
 
 impl FrozenTexts {
     /// Opens the cache file for an ASR model and this build of the program, and creates the folder.
     /// An empty `folder` disables the cache. An unreadable file is replaced, with a warning.
     pub(super) fn open(folder: &str, asr_model: &AsrModel) -> Result<Self> {
-        let mut store = Self { file: None, batches: BTreeMap::new(), unsaved: 0 };
+        let mut store = Self { file: None, batches: BTreeMap::new(), num_unsaved: 0 };
         if folder.is_empty() {
             return Ok(store);
         }
@@ -71,12 +71,12 @@ impl FrozenTexts {
                     let texts: Vec<String> =
                         transcripts.into_iter().map(|transcript| transcript.text).collect();
                     self.batches.insert(key, texts.clone());
-                    self.unsaved += 1;
+                    self.num_unsaved += 1;
                     texts
                 }
             };
             texts.extend(transcripts);
-            if self.unsaved >= BATCHES_PER_SAVE {
+            if self.num_unsaved >= BATCHES_PER_SAVE {
                 self.save()?;
             }
             progress(texts.len());
@@ -87,21 +87,21 @@ impl FrozenTexts {
 
     /// Writes the file if there are new batches.
     fn save(&mut self) -> Result<()> {
-        let Some(file) = self.file.as_ref().filter(|_| self.unsaved > 0) else { return Ok(()) };
+        let Some(file) = self.file.as_ref().filter(|_| self.num_unsaved > 0) else { return Ok(()) };
         let write = || {
             let batches = RawValue::from_string(serde_json::to_string(&self.batches)?)?;
-            serde_json::to_vec(&Stored { sha256: digest::of_bytes(batches.get()), batches })
+            serde_json::to_vec(&CacheFile { sha256: digest::of_bytes(batches.get()), batches })
         };
         let bytes = write().map_err(|error| TrainError::io(file)(error.into()))?;
         write_file(file, &bytes)?;
-        self.unsaved = 0;
+        self.num_unsaved = 0;
         Ok(())
     }
 }
 
 /// The content of the file.
 #[derive(Serialize, Deserialize)]
-struct Stored {
+struct CacheFile {
     /// The SHA-256 of the bytes of `batches`.
     sha256: String,
     batches: Box<RawValue>,
@@ -109,7 +109,7 @@ struct Stored {
 
 /// Parses the file, and checks its checksum.
 fn read(bytes: &[u8]) -> std::result::Result<BTreeMap<String, Vec<String>>, String> {
-    let stored: Stored = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    let stored: CacheFile = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     if digest::of_bytes(stored.batches.get()) != stored.sha256 {
         return Err(cache::WRONG_CHECKSUM.to_owned());
     }
@@ -136,7 +136,7 @@ mod tests {
         let file = folder.path().join("texts.json");
         let batches =
             BTreeMap::from([("00ff".to_owned(), vec!["a cat".to_owned(), String::new()])]);
-        let mut store = FrozenTexts { file: Some(file.clone()), batches, unsaved: 1 };
+        let mut store = FrozenTexts { file: Some(file.clone()), batches, num_unsaved: 1 };
         store.save().expect("written");
         let bytes = std::fs::read(&file).expect("a file");
         assert_eq!(read(&bytes).as_ref(), Ok(&store.batches));

@@ -24,7 +24,7 @@ pub struct Gallery {
     width: usize,
     /// The row in `embeddings` of each image of the corpus. Images with equal pixels share a row.
     rows: Vec<usize>,
-    /// The distinct embeddings, `[N, E]`.
+    /// The distinct embeddings, `[rows, E]`.
     embeddings: Vec<f32>,
 }
 
@@ -95,10 +95,10 @@ impl Gallery {
         self.width
     }
 
-    /// The embeddings of images, `[N, E]`, scaled for the projection.
+    /// The embeddings of images, `[images, E]`, scaled for the projection.
     ///
     /// # Errors
-    /// [`ModelError::Candle`]
+    /// [`ModelError::Candle`] if the tensor cannot be created.
     pub fn embeddings(&self, indices: &[usize]) -> Result<Tensor> {
         let scale = embedding_scale(self.width);
         let mut values = Vec::with_capacity(indices.len() * self.width);

@@ -34,14 +34,14 @@ pub(super) struct ManifestClip {
 }
 
 /// Limits on the length of clips: the minimum in samples, the maximum in seconds.
-pub(super) type Lengths = (usize, f64);
+pub(super) type LengthLimits = (usize, f64);
 
 impl Manifest {
     /// Reads a manifest and each of its audio files once, so that bad clips are found before
     /// training.
     pub(super) fn read(
         path: &str,
-        lengths: Lengths,
+        lengths: LengthLimits,
         on_error: OnError,
         quiet: bool,
     ) -> Result<Self> {
@@ -61,7 +61,12 @@ impl Manifest {
 
     /// Reads all durations. `on_error` decides whether a clip with unreadable audio is skipped or
     /// is an error. A clip that is too short or too long is always an error.
-    fn read_durations(&mut self, lengths: Lengths, on_error: OnError, quiet: bool) -> Result<()> {
+    fn read_durations(
+        &mut self,
+        lengths: LengthLimits,
+        on_error: OnError,
+        quiet: bool,
+    ) -> Result<()> {
         let mut progress = Progress::new(quiet, "audio files", 0, self.clips.len() as u64);
         let mut seconds = Vec::with_capacity(self.clips.len());
         for clips in self.clips.chunks(FILES_PER_BATCH) {
@@ -77,7 +82,11 @@ impl Manifest {
     }
 
     /// The duration of a clip's audio, or the reason why it cannot be read.
-    fn seconds(&self, clip: &Clip, lengths: Lengths) -> Result<std::result::Result<f64, String>> {
+    fn seconds(
+        &self,
+        clip: &Clip,
+        lengths: LengthLimits,
+    ) -> Result<std::result::Result<f64, String>> {
         if !clip.audio.is_file() {
             return Ok(Err(format!("audio file not found: {}", clip.audio.display())));
         }
@@ -179,7 +188,7 @@ impl Manifest {
         &self,
         clip: &Clip,
         seconds: f64,
-        (min_samples, max_seconds): Lengths,
+        (min_samples, max_seconds): LengthLimits,
     ) -> Result<()> {
         if seconds > max_seconds {
             let reason = format!(

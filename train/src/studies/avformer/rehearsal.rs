@@ -14,7 +14,7 @@ use rayon::prelude::*;
 use super::corpus::ClipWithFrames;
 use super::settings::AvformerFeed;
 use super::study::AvformerStudy;
-use super::transcription::{CLIPS_PER_PASS, Embedded, first_states};
+use super::transcription::{CLIPS_PER_PASS, EmbeddedClip, first_states};
 use crate::study::StudyResult;
 
 /// The silence between the clips of a pair.
@@ -26,7 +26,7 @@ impl AvformerStudy {
     ///
     /// # Errors
     /// Errors of the clips; an error if no clip remains.
-    pub(super) fn rehearsal(&self) -> StudyResult<Vec<Embedded>> {
+    pub(super) fn rehearsal(&self) -> StudyResult<Vec<EmbeddedClip>> {
         let clips = self.corpus().rehearsal()?;
         let max_samples = seconds_to_samples(self.data().max_seconds);
         let lengths = self.asr_model().min_samples()..=max_samples;
@@ -38,7 +38,10 @@ impl AvformerStudy {
             });
             let resampled = resampled.collect::<StudyResult<Vec<ClipWithFrames>>>()?;
             let other = |index: usize| &resampled[(index + i + 1) % resampled.len()];
-            let pairs = resampled.iter().enumerate().map(|(index, clip)| pair(clip, other(index)));
+            let pairs = resampled
+                .iter()
+                .enumerate()
+                .map(|(index, clip)| join_with_pause(clip, other(index)));
             let has_valid_text =
                 |pair: &ClipWithFrames| self.asr_model().text_error(&pair.text).is_none();
             let pairs: Vec<ClipWithFrames> = pairs.filter(has_valid_text).collect();
@@ -51,7 +54,7 @@ impl AvformerStudy {
             return Err(format!("data.rehearsal_speeds = {speeds:?} {reason}").into());
         }
         let indices: Vec<usize> = (0..rehearsal_clips.len()).collect();
-        let mut embedded = self.embed_all(&rehearsal_clips, &indices)?;
+        let mut embedded = self.embed_clips(&rehearsal_clips, &indices)?;
         if self.feeds().iter().any(uses_distillation) {
             let states = embedded.iter().filter_map(|clip| clip.states.as_ref());
             let counts = states.map(|states| states.dim(0)).collect::<Result<Vec<_>, _>>()?;
@@ -66,7 +69,7 @@ impl AvformerStudy {
     /// has no rehearsal clip or the phase has no distillation.
     pub(super) fn distance_loss(
         &self,
-        batch: &[&Embedded],
+        batch: &[&EmbeddedClip],
         audio: &AudioStates,
         feed: &AvformerFeed,
     ) -> StudyResult<Option<(Tensor, f64)>> {
@@ -94,8 +97,8 @@ impl AvformerStudy {
         let mut states = Vec::with_capacity(clips.len());
         for (clips, counts) in clips.chunks(CLIPS_PER_PASS).zip(counts.chunks(CLIPS_PER_PASS)) {
             let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
-            let embedded = asr_model.embed(self.frozen_model(), &samples, silence)?;
-            let frozen = self.frozen_model().encode_unadapted(embedded, &Mode::inference())?;
+            let audio_inputs = asr_model.embed(self.frozen_model(), &samples, silence)?;
+            let frozen = self.frozen_model().encode_unadapted(audio_inputs, &Mode::inference())?;
             states.extend(first_states(&frozen, counts)?);
         }
         Ok(states)
@@ -103,7 +106,7 @@ impl AvformerStudy {
 }
 
 /// Joins a clip, a pause and another clip. Such pairs teach the model not to stop at a pause.
-fn pair(first: &ClipWithFrames, second: &ClipWithFrames) -> ClipWithFrames {
+fn join_with_pause(first: &ClipWithFrames, second: &ClipWithFrames) -> ClipWithFrames {
     let pause = vec![0.0; seconds_to_samples(PAUSE_SECONDS)];
     ClipWithFrames {
         text: format!("{} {}", first.text.trim(), second.text.trim()),

@@ -29,7 +29,7 @@ use super::corpus::{ClipWithFrames, Corpus};
 use super::embedding_store::EmbeddingStore;
 use super::gallery::Gallery;
 use super::settings::{AvformerData, AvformerFeed, AvformerModel, OnError, ProjectionBiasInit};
-use super::transcription::{Embedded, VisualInput};
+use super::transcription::{EmbeddedClip, VisualInput};
 use crate::log::{self, Progress};
 use crate::recipe::{BatchSettings, Phase};
 use crate::study::{
@@ -55,9 +55,9 @@ pub struct AvformerStudy {
     encoder_sha256: String,
     encoder_inputs_sha256: String,
     validation: Vec<ClipWithFrames>,
-    rehearsal: Vec<Embedded>,
+    rehearsal: Vec<EmbeddedClip>,
     /// The embedded clips, by the index of the first phase that uses them.
-    pub(super) embedded: BTreeMap<usize, Vec<Embedded>>,
+    pub(super) embedded_clips: BTreeMap<usize, Vec<EmbeddedClip>>,
     /// The current phase.
     pub(super) phase: usize,
 }
@@ -141,7 +141,7 @@ impl AvformerStudy {
         let mut study = Self {
             validation: corpus.evaluated(Split::Validation, false)?,
             rehearsal: Vec::new(),
-            embedded: BTreeMap::new(),
+            embedded_clips: BTreeMap::new(),
             phase: 0,
             data,
             model,
@@ -272,7 +272,7 @@ impl AvformerStudy {
     }
 
     /// The embedded clip of a drawn example.
-    fn embedded_clip(&self, drawn: &DrawnExample) -> &Embedded {
+    fn embedded_clip(&self, drawn: &DrawnExample) -> &EmbeddedClip {
         if drawn.is_rehearsal { &self.rehearsal[drawn.clip] } else { &self.clips()[drawn.clip] }
     }
 
@@ -345,7 +345,7 @@ impl Study for AvformerStudy {
         step: &StepContext<'_>,
     ) -> StudyResult<BatchLoss> {
         let mode = Mode::train(step.step_seed);
-        let batch_clips: Vec<&Embedded> =
+        let batch_clips: Vec<&EmbeddedClip> =
             batch.iter().map(|drawn| self.embedded_clip(drawn)).collect();
         let states = self.states(&batch_clips, &self.feeds[self.phase])?;
         let feed = &self.feeds[step.phase.index];

@@ -24,7 +24,7 @@ use crate::study::StudyResult;
 pub(super) const CLIPS_PER_PASS: usize = 16;
 
 /// A clip as input of the first encoder block.
-pub(super) struct Embedded {
+pub(super) struct EmbeddedClip {
     /// The index among the corpus's training clips, or among the rehearsal clips.
     pub(super) index: usize,
     /// The input states of the first encoder block, `[T, D]`; `None` if they are computed in each
@@ -56,7 +56,7 @@ pub(super) enum VisualInput {
 }
 
 impl AvformerStudy {
-    /// Transcribes clips once for each visual input. The audio of a clip is embedded once.
+    /// Transcribes clips once for each visual input. A clip's encoder inputs are computed once.
     ///
     /// # Errors
     /// Errors of the model.
@@ -73,7 +73,7 @@ impl AvformerStudy {
         for indices in indices.chunks(CLIPS_PER_PASS) {
             stop.check()?;
             let batch = &clips[indices[0]..indices[0] + indices.len()];
-            let encoder_inputs = self.encoder_inputs(batch)?;
+            let audio_inputs = self.encoder_inputs(batch)?;
             let samples: Vec<usize> = batch.iter().map(|clip| clip.samples.len()).collect();
             for (input, texts) in inputs.iter().zip(&mut texts) {
                 let (mut frames, mut counts) = (Vec::new(), vec![0; batch.len()]);
@@ -94,7 +94,7 @@ impl AvformerStudy {
                 }
                 let visual = VisualTokens { embeddings: &embeddings, counts: &counts };
                 let audio =
-                    avformer.encode(encoder_inputs.clone(), Some(&visual), &Mode::inference())?;
+                    avformer.encode(audio_inputs.clone(), Some(&visual), &Mode::inference())?;
                 texts.extend(self.asr_model().texts_of(&audio, &samples)?);
             }
             progress.count(indices.last().map_or(0, |last| *last as u64 + 1));
@@ -122,24 +122,24 @@ impl AvformerStudy {
     fn states_of_each(&self, clips: &[ClipWithFrames]) -> StudyResult<Vec<Tensor>> {
         let mut states = Vec::with_capacity(clips.len());
         for clips in clips.chunks(CLIPS_PER_PASS) {
-            let encoder_inputs = self.encoder_inputs(clips)?;
-            let lengths = encoder_inputs.lengths.clone();
-            states.extend(first_states(&encoder_inputs, &lengths)?);
+            let audio_inputs = self.encoder_inputs(clips)?;
+            let lengths = audio_inputs.lengths.clone();
+            states.extend(first_states(&audio_inputs, &lengths)?);
         }
         Ok(states)
     }
 
-    /// Computes the input states of clips. `indices` has the index of each clip.
-    pub(super) fn embed_all(
+    /// Computes the input states of clips. `indices` are the indices for [`EmbeddedClip::index`].
+    pub(super) fn embed_clips(
         &self,
         clips: &[ClipWithFrames],
         indices: &[usize],
-    ) -> StudyResult<Vec<Embedded>> {
+    ) -> StudyResult<Vec<EmbeddedClip>> {
         let with_states = clips.iter().zip(indices).zip(self.states_of_each(clips)?);
         with_states
             .map(|((clip, index), states)| {
-                let embedded = self.without_states(clip, *index)?;
-                Ok(Embedded { states: Some(states), ..embedded })
+                let without_states = self.without_states(clip, *index)?;
+                Ok(EmbeddedClip { states: Some(states), ..without_states })
             })
             .collect()
     }
@@ -154,9 +154,9 @@ impl AvformerStudy {
         };
         let needed: BTreeSet<usize> = (phase..feeds.len()).map(first_with_same_audio).collect();
         let first_phase = first_with_same_audio(phase);
-        self.embedded.retain(|first_phase, _| needed.contains(first_phase));
+        self.embedded_clips.retain(|first_phase, _| needed.contains(first_phase));
         self.phase = first_phase;
-        if self.embedded.contains_key(&self.phase) {
+        if self.embedded_clips.contains_key(&self.phase) {
             return Ok(());
         }
         let feed = &self.feeds()[phase];
@@ -180,7 +180,7 @@ impl AvformerStudy {
                 let clips = indices.par_iter().map(|index| self.corpus().training(*index, feed));
                 let clips = clips.collect::<Result<Vec<_>, _>>()?;
                 let num_before = embedded.len();
-                embedded.extend(self.embed_all(&clips, indices)?);
+                embedded.extend(self.embed_clips(&clips, indices)?);
                 let states = embedded[num_before..].iter().filter_map(|clip| clip.states.as_ref());
                 bytes += states.map(|states| 4.0 * states.elem_count() as f64).sum::<f64>();
             }
@@ -195,13 +195,13 @@ impl AvformerStudy {
             ));
         }
         drop(progress);
-        self.embedded.insert(self.phase, embedded);
+        self.embedded_clips.insert(self.phase, embedded);
         Ok(())
     }
 
     /// The clips of the current phase.
-    pub(super) fn clips(&self) -> &[Embedded] {
-        self.embedded.get(&self.phase).map_or(&[], Vec::as_slice)
+    pub(super) fn clips(&self) -> &[EmbeddedClip] {
+        self.embedded_clips.get(&self.phase).map_or(&[], Vec::as_slice)
     }
 
     /// A clip without input states, which are then computed in each step.
@@ -209,8 +209,8 @@ impl AvformerStudy {
         &self,
         clip: &ClipWithFrames,
         index: usize,
-    ) -> StudyResult<Embedded> {
-        Ok(Embedded {
+    ) -> StudyResult<EmbeddedClip> {
+        Ok(EmbeddedClip {
             index,
             states: None,
             frozen: None,
@@ -224,7 +224,7 @@ impl AvformerStudy {
     /// The input states of each clip of a batch. States that are not cached are computed.
     pub(super) fn states(
         &self,
-        batch: &[&Embedded],
+        batch: &[&EmbeddedClip],
         feed: &AvformerFeed,
     ) -> StudyResult<Vec<Tensor>> {
         let missing = batch.par_iter().filter(|clip| clip.states.is_none());
