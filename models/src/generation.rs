@@ -7,10 +7,11 @@
 mod beams;
 pub(crate) mod cache;
 
-use candle_core::{DType, Tensor};
+use candle_core::Tensor;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
+use crate::compute::to_host;
 use crate::config::{bad_field, check_sizes};
 use crate::error::{ModelError, Result};
 use crate::kernels::log_sum_exp;
@@ -161,7 +162,7 @@ pub(crate) fn search(
         }
         let logits = decoder.step(&last_tokens, &slots, &counts)?;
         let vocab_size = logits.dim(1)?;
-        let mut logits = logits.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?;
+        let mut logits = to_host(&logits)?;
         let running = searches.iter().enumerate();
         let rows = running.flat_map(|(text, beams_of_text)| {
             beams_of_text.token_sequences().map(move |t| (text, t))

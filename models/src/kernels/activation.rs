@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::math::{erf, exp, tanh};
-use super::operation::{BufferState, Gradient, Input, Kernel, Precision, apply};
+use super::operation::{BufferState, CompositePrecision, Gradient, Input, Kernel, apply};
 use super::rows::{ROWS, add, add_column_sums};
 
 /// An activation function, by its published name.
@@ -143,8 +143,8 @@ impl Kernel for ActivationKernel {
         Ok(())
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Full
+    fn precision(&self) -> CompositePrecision {
+        CompositePrecision::Full
     }
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {

@@ -15,7 +15,7 @@ use super::gated::{Gated, Half};
 use super::linear::StackedLinear;
 use super::norm::{Norm, NormKernel};
 use super::operation::{
-    BufferState, Gradient, Input, Kernel, Precision, apply, run, run_composite,
+    BufferState, CompositePrecision, Gradient, Input, Kernel, apply, run, run_composite,
 };
 use super::residual::Residual;
 use super::scaled_rows::ScaledRows;
@@ -347,7 +347,7 @@ impl Kernel for Steps {
         outputs.pop().ok_or_else(|| candle_core::Error::Msg("chain: no kernels were added".into()))
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Mixed
+    fn precision(&self) -> CompositePrecision {
+        CompositePrecision::Mixed
     }
 }

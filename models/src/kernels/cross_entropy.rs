@@ -6,7 +6,7 @@ use candle_core::{D, Shape, Tensor};
 use rayon::prelude::*;
 
 use super::math::{exp, max, sum};
-use super::operation::{Gradient, Input, Kernel, Precision, apply};
+use super::operation::{CompositePrecision, Gradient, Input, Kernel, apply};
 
 /// The targets and options of a cross-entropy loss.
 #[derive(Debug, Clone)]
@@ -90,8 +90,8 @@ impl Kernel for CrossEntropy {
         Ok(())
     }
 
-    fn precision(&self) -> Precision {
-        Precision::FullOutput
+    fn precision(&self) -> CompositePrecision {
+        CompositePrecision::FullOutput
     }
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {

@@ -5,7 +5,7 @@ use candle_core::{D, Shape, Tensor};
 use rayon::prelude::*;
 
 use super::activation::Activation;
-use super::operation::{BufferState, Gradient, Input, Kernel, Precision, apply};
+use super::operation::{BufferState, CompositePrecision, Gradient, Input, Kernel, apply};
 use super::rows::{ROWS, add};
 
 /// Computes `f(a) ⊙ b`: `x` `[.., 2 M]` holds `a` then `b` in each row → `[.., M]`.
@@ -94,8 +94,8 @@ impl Kernel for Gated {
         Ok(())
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Full
+    fn precision(&self) -> CompositePrecision {
+        CompositePrecision::Full
     }
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {

@@ -6,7 +6,7 @@ use candle_core::{DType, Device, Shape, Tensor};
 use rayon::prelude::*;
 
 use super::math::{exp, max, sum};
-use super::operation::{Gradient, Input, Kernel, Precision, apply};
+use super::operation::{CompositePrecision, Gradient, Input, Kernel, apply};
 use super::wide::{WideFloat, exponentials};
 
 /// The paths of one clip. At every row of logits, a path may emit one of a few classes, the
@@ -245,8 +245,8 @@ impl<L: Lattice> Kernel for LatticeLoss<L> {
         Ok(())
     }
 
-    fn precision(&self) -> Precision {
-        Precision::FullOutput
+    fn precision(&self) -> CompositePrecision {
+        CompositePrecision::FullOutput
     }
 
     /// Computes the losses and the gradient in f64 on the CPU. To give the graph this gradient, a

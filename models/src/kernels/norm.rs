@@ -5,7 +5,7 @@ use rayon::prelude::*;
 
 use super::dropout::{Dropout, add_masked_block};
 use super::math::{sum, sum2};
-use super::operation::{BufferState, Gradient, Input, Kernel, Precision, apply};
+use super::operation::{BufferState, CompositePrecision, Gradient, Input, Kernel, apply};
 use super::rows::{ROWS, add};
 
 /// The parameters of a norm over the last dimension.
@@ -183,8 +183,8 @@ impl Kernel for NormKernel {
         Ok(())
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Full
+    fn precision(&self) -> CompositePrecision {
+        CompositePrecision::Full
     }
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {

@@ -45,14 +45,14 @@ pub(crate) trait Kernel: Send + Sync + 'static {
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor>;
 
     /// The precision of the composite.
-    fn precision(&self) -> Precision {
-        Precision::OfInput
+    fn precision(&self) -> CompositePrecision {
+        CompositePrecision::OfInput
     }
 }
 
 /// The precision of a composite, given its first input's dtype.
 #[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Precision {
+pub(crate) enum CompositePrecision {
     /// All inputs are converted to the first input's dtype.
     OfInput,
     /// Half precision is converted to f32, and the output back.
@@ -154,14 +154,16 @@ pub(crate) fn apply<K: Kernel>(mut kernel: K, inputs: &[&Tensor]) -> candle_core
 pub(super) fn run_composite(kernel: &dyn Kernel, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
     let dtype = inputs.first().map_or(DType::F32, Tensor::dtype);
     let computed = match (kernel.precision(), dtype) {
-        (Precision::Mixed, _) => return kernel.composite(inputs),
-        (Precision::Full | Precision::FullOutput, DType::F16 | DType::BF16) => DType::F32,
+        (CompositePrecision::Mixed, _) => return kernel.composite(inputs),
+        (CompositePrecision::Full | CompositePrecision::FullOutput, DType::F16 | DType::BF16) => {
+            DType::F32
+        }
         _ => dtype,
     };
     let inputs = inputs.iter().map(|x| x.to_dtype(computed)).collect::<Result<Vec<_>, _>>()?;
     let output = kernel.composite(&inputs)?;
     match kernel.precision() {
-        Precision::FullOutput => Ok(output),
+        CompositePrecision::FullOutput => Ok(output),
         _ => output.to_dtype(dtype),
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use candle_core::{Shape, Tensor};
 use rayon::prelude::*;
 
-use super::operation::{Gradient, Input, Kernel, Precision, apply};
+use super::operation::{CompositePrecision, Gradient, Input, Kernel, apply};
 use super::rows::add;
 use super::segments::Span;
 
@@ -75,8 +75,8 @@ impl Kernel for SpanMean {
         Ok(())
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Full
+    fn precision(&self) -> CompositePrecision {
+        CompositePrecision::Full
     }
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {

@@ -4,7 +4,7 @@ use candle_core::{D, Shape, Tensor};
 use rayon::prelude::*;
 
 use super::math::{exp, max, sum2};
-use super::operation::{Gradient, Input, Kernel, Precision, apply};
+use super::operation::{CompositePrecision, Gradient, Input, Kernel, apply};
 
 /// Computes the softmax over the last dimension: `x` `[.., N]` → `[.., N]`. A row of minus
 /// infinities becomes zeros.
@@ -46,8 +46,8 @@ impl Kernel for Softmax {
         Ok(())
     }
 
-    fn precision(&self) -> Precision {
-        Precision::Full
+    fn precision(&self) -> CompositePrecision {
+        CompositePrecision::Full
     }
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {

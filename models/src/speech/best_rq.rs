@@ -7,7 +7,7 @@
 //! 0 and standard deviation 1 ([`LogMel::conformer`](super::log_mel::LogMel::conformer)): otherwise
 //! most states get the same code.
 
-use candle_core::{DType, Tensor};
+use candle_core::Tensor;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::AudioStates;
 use super::log_mel::Frames;
+use crate::compute::to_host;
 use crate::config::{bad_field, check_sizes};
 use crate::conformer::ConformerConfig;
 use crate::error::{ModelError, Result};
@@ -137,8 +138,7 @@ impl BestRq {
     /// The errors of candle.
     pub fn codes(&self, frames: &Frames) -> Result<Vec<u32>> {
         // Read on every call: a trainer may have loaded other values into the parameters.
-        let (projection, mut codebook) =
-            (f32_values(&self.projection)?, f32_values(&self.codebook)?);
+        let (projection, mut codebook) = (to_host(&self.projection)?, to_host(&self.codebook)?);
         codebook.chunks_mut(self.config.code_dim).for_each(l2_normalise);
         let (inputs, code_dim) = (self.frames_per_state * frames.bands, self.config.code_dim);
         let count = frames.len().div_ceil(self.frames_per_state);
@@ -244,10 +244,6 @@ impl BestRq {
         let options = CrossEntropy { targets, ignore_index: None, label_smoothing: 0.0 };
         Ok(cross_entropy(logits, options)?.mean_all()?)
     }
-}
-
-fn f32_values(tensor: &Tensor) -> Result<Vec<f32>> {
-    Ok(tensor.to_dtype(DType::F32)?.flatten_all()?.to_vec1()?)
 }
 
 fn l2_normalise(vector: &mut [f32]) {
