@@ -16,7 +16,7 @@ const COLUMNS: [&str; 7] = ["Bleu_1", "Bleu_2", "Bleu_3", "Bleu_4", "ROUGE_L", "
 fn fixtures(test: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("ENGRAM_DATA").map(|data| PathBuf::from(data).join("metrics"));
     if folder.is_none() {
-        eprintln!("SKIPPED: {test}: set ENGRAM_DATA to the folder of the shared data");
+        eprintln!("SKIPPED: {test}: set ENGRAM_DATA to the folder that contains `metrics`");
     }
     folder
 }

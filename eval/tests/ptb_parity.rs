@@ -12,7 +12,7 @@ use serde_json::Value;
 fn fixtures(test: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("ENGRAM_DATA").map(|data| PathBuf::from(data).join("metrics"));
     if folder.is_none() {
-        eprintln!("SKIPPED: {test}: set ENGRAM_DATA to the folder of the shared data");
+        eprintln!("SKIPPED: {test}: set ENGRAM_DATA to the folder that contains `metrics`");
     }
     folder
 }

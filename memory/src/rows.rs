@@ -27,7 +27,7 @@ pub struct RowFiles<'a> {
     pub values: Option<&'a Path>,
     /// Entries. With `None`, entries have an id and the default source, and no other fields.
     pub entries: Option<&'a EntryFile>,
-    /// The id of the first entry without an id. Later entries without an id get the next numbers.
+    /// The smallest id for entries without an id; see [`EntryLines::open`].
     pub first_id: i64,
 }
 

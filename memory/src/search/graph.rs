@@ -31,8 +31,8 @@ const LAYERS: usize = 16;
 /// The valid values of `ef_construction`. hnsw_rs allocates memory for all candidates in advance.
 const VALID_EF_CONSTRUCTION: RangeInclusive<usize> = 1..=100_000;
 
-/// The number of keys between the key that is scored and the key that is prefetched. Keys are
-/// scattered in main memory.
+/// While a key is scored, the key this many positions later is prefetched. The keys of neighbours
+/// are scattered in main memory.
 const PREFETCH_DISTANCE: usize = 2;
 
 /// The settings for building a graph.

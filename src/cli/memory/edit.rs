@@ -40,8 +40,8 @@ struct RowOptions {
     /// Entries: comma-separated values with a header
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// Columns of --csv, comma-separated: NAME, or FIELD=NAME for another name of id, source,
-    /// document, text or image. Default: all columns with the name of a field
+    /// Columns of --csv to read, comma-separated: COLUMN, or FIELD=COLUMN if a field's column has
+    /// another name (text=Body). Default: all columns with the name of a field
     #[arg(long, value_name = "COLUMNS", value_delimiter = ',', requires = "csv",
         conflicts_with_all = ["entries", "texts"], value_parser = EntryColumn::parse)]
     columns: Vec<EntryColumn>,
@@ -53,7 +53,7 @@ struct RowOptions {
 struct OpenRows {
     source: RowSource,
     entries: Option<EntryFile>,
-    /// The id that the first entry without an id gets.
+    /// The smallest id for entries without an id.
     first_id: i64,
 }
 

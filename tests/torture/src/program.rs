@@ -174,8 +174,8 @@ impl Running {
     /// Whether the process has not ended.
     pub fn is_running(&self) -> bool {
         let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
-        // SAFETY: all zeros is a valid `siginfo_t`, which the call fills; `si_pid` reads what it
-        // filled.
+        // SAFETY: all zeros is a valid `siginfo_t`, and `info` outlives the call. `waitid` leaves
+        // `si_pid` at 0 while the process runs.
         unsafe {
             let mut info: libc::siginfo_t = std::mem::zeroed();
             libc::waitid(libc::P_PID, self.child.id(), &mut info, flags);

@@ -32,8 +32,8 @@ pub(super) fn mean_log_probability(decoded: &WhisperTranscript) -> f32 {
 }
 
 impl Transcript {
-    /// Returns a text without timestamps as one part with the length of its clip; no part for an
-    /// empty text.
+    /// Returns the text as one part that spans the clip, because it was decoded without timestamps.
+    /// Returns no part for an empty text.
     pub(super) fn as_parts(&self, decoded: &WhisperTranscript) -> Vec<Part> {
         if self.text.is_empty() {
             return Vec::new();
@@ -42,13 +42,14 @@ impl Transcript {
         vec![Part { segment, tokens: decoded.generated.without_end().to_vec() }]
     }
 
-    /// Whether the clip has to be decoded again with more silence.
+    /// Whether the text has a low probability or repeats itself. Such a clip is decoded again.
     pub(super) fn is_doubtful(&self) -> bool {
         self.mean_log_probability < MIN_LOG_PROBABILITY || repeats_itself(&self.text)
     }
 }
 
-/// Whether at least [`REPEATED_WORDS`] words are directly repeated, ignoring case and punctuation.
+/// Whether a sequence of at least [`REPEATED_WORDS`] words occurs twice in a row, ignoring case and
+/// punctuation.
 fn repeats_itself(text: &str) -> bool {
     let word = |word: &str| -> String {
         word.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
