@@ -13,7 +13,7 @@ mod whisper;
 
 use std::sync::Arc;
 
-use engram_models::speech::boosting::BoostTree;
+use engram_models::generation::boosting::BoostTree;
 use engram_models::whisper::Task;
 
 pub use adapted::{

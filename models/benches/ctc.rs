@@ -15,7 +15,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Instant;
 
 use candle_core::{Device, Tensor, Var};
-use engram_models::speech::boosting::{Bonus, BoostTree, WordBoundaries};
+use engram_models::generation::boosting::{Bonus, BoostTree, WordBoundaries};
 use engram_models::speech::ctc::{Ctc, ctc_loss};
 use engram_models::speech::ctc_beam::beam_search;
 use engram_models::speech::transducer::{Transducer, transducer_loss};

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{bad_field, check_sizes};
 use crate::error::{ModelError, Result};
-use crate::kernels::{Activation, Chain};
+use crate::kernels::{Activation, Chain, Mode};
 use crate::layers::{LayerNorm, Linear};
 use crate::params::{Init, ParameterBuilder};
 
@@ -109,37 +109,40 @@ impl Adapters {
 
     /// Applies the adapter to block `i`: the block's input and output `[T, D]` → the adapted output
     /// `[T, D]`. Without adapters, returns `output`.
-    pub(crate) fn apply(&self, i: usize, input: &Tensor, output: Tensor) -> Result<Tensor> {
+    pub(crate) fn apply(
+        &self,
+        i: usize,
+        input: &Tensor,
+        output: Tensor,
+        mode: &Mode,
+    ) -> Result<Tensor> {
         match (self.adapters.get(i), self.placement) {
             (None, _) => Ok(output),
-            (Some(adapter), Placement::Serial) => adapter.forward(&output, None),
-            (Some(adapter), Placement::Parallel) => adapter.forward(input, Some(&output)),
+            (Some(adapter), Placement::Serial) => adapter.forward(&output, None, mode),
+            (Some(adapter), Placement::Parallel) => adapter.forward(input, Some(&output), mode),
         }
     }
 }
 
 impl BottleneckAdapter {
     fn new(config: &AdapterConfig, width: usize, builder: &ParameterBuilder) -> Result<Self> {
-        let (up, bottleneck) = (builder.pp("up"), config.bottleneck);
+        let bottleneck = config.bottleneck;
         Ok(Self {
             norm: LayerNorm::new(width, EPSILON, &builder.pp("norm"))?,
             down: Linear::new(width, bottleneck, STD, &builder.pp("down"))?,
-            up: Linear {
-                weight: up.get("weight", &[width, bottleneck], Init::Zeros)?,
-                bias: Some(up.get("bias", &[width], Init::Zeros)?),
-            },
+            up: Linear::initialised(bottleneck, width, Init::Zeros, &builder.pp("up"))?,
             activation: config.activation,
         })
     }
 
     /// Computes the adapter's output `f(x)` `[T, D]` and adds it to `other`, or to `x` if `other`
     /// is `None`.
-    fn forward(&self, x: &Tensor, other: Option<&Tensor>) -> Result<Tensor> {
+    fn forward(&self, x: &Tensor, other: Option<&Tensor>, mode: &Mode) -> Result<Tensor> {
         let mut chain = Chain::new();
         let x = chain.input(x);
         let sum = other.map_or(x, |other| chain.input(other));
         let normed = chain.norm(x, self.norm.as_norm());
-        let (down, up) = (self.down.weight_and_bias()?, self.up.weight_and_bias()?);
+        let (down, up) = (self.down.parameters(mode), self.up.parameters(mode));
         let delta = chain.feed_forward(normed, down, up, self.activation);
         chain.residual(sum, delta, None);
         Ok(chain.finish()?)
@@ -177,9 +180,10 @@ mod tests {
                     &Compute { device: t[0].device().clone(), dtype: t[0].dtype() },
                 );
                 let mut adapters = Adapters::new(&config(placement), 1, 4, &builder)?;
-                adapters.adapters[0].down.weight = t[2].clone();
-                adapters.adapters[0].up.weight = t[3].clone();
-                adapters.apply(0, &t[0], t[1].clone())
+                let adapter = &mut adapters.adapters[0];
+                adapter.down = adapter.down.with_weight(t[2].clone());
+                adapter.up = adapter.up.with_weight(t[3].clone());
+                adapters.apply(0, &t[0], t[1].clone(), &Mode::evaluate())
             })?;
         }
         Ok(())
@@ -190,7 +194,7 @@ mod tests {
         let builder = ParameterBuilder::on_cpu(1);
         let adapters = Adapters::new(&AdapterConfig::default(), 2, 4, &builder)?;
         let x = Tensor::arange(0f32, 8f32, &candle_core::Device::Cpu)?.reshape((2, 4))?;
-        let adapted = adapters.apply(1, &x, x.clone())?;
+        let adapted = adapters.apply(1, &x, x.clone(), &Mode::evaluate())?;
         assert_eq!(adapted.to_vec2::<f32>()?, x.to_vec2::<f32>()?);
         assert!(adapters.check(2).is_ok() && Adapters::NONE.check(9).is_ok());
         assert!(adapters.check(3).unwrap_err().to_string().contains("2 adapters for 3 blocks"));

@@ -14,7 +14,7 @@ use crate::compute::Compute;
 use crate::config::{bad_field, check_dropout, check_heads, check_layers, check_sizes};
 use crate::error::Result;
 use crate::kernels::{Activation, Attention, Chain, Mode, dropout, embedding_sum};
-use crate::layers::{LayerNorm, Linear};
+use crate::layers::{LayerNorm, Linear, Projections};
 use crate::packed::PackedTokens;
 use crate::params::{Init, ParameterBuilder};
 
@@ -118,20 +118,21 @@ pub struct Bert {
 /// One block.
 #[derive(Debug, Clone)]
 struct BertLayer {
-    query: Linear,
-    key: Linear,
-    value: Linear,
+    attention: Projections,
     output: BlockOutput,
 }
 
 impl BertLayer {
     fn new(config: &BertConfig, builder: &ParameterBuilder) -> Result<Self> {
         let (d, std) = (config.hidden_size, config.initializer_range);
-        let attention = builder.pp("attention.self");
+        let projection = |name: &str| Linear::new(d, d, std, &builder.pp("attention").pp(name));
         Ok(Self {
-            query: Linear::new(d, d, std, &attention.pp("query"))?,
-            key: Linear::new(d, d, std, &attention.pp("key"))?,
-            value: Linear::new(d, d, std, &attention.pp("value"))?,
+            attention: Projections {
+                query: projection("self.query")?,
+                key: projection("self.key")?,
+                value: projection("self.value")?,
+                output: projection("output.dense")?,
+            },
             output: BlockOutput::new(config.block_shape(), builder)?,
         })
     }
@@ -151,12 +152,10 @@ impl BertLayer {
             segments: tokens.segments.clone(),
             dropout: mode.dropout(config.attention_probs_dropout_prob),
         };
-        let qkv_layers = [self.query.parameters(), self.key.parameters(), self.value.parameters()];
         let mut chain = Chain::new();
         let x = chain.input(x);
-        let qkv = chain.stacked_linear(x, &qkv_layers);
-        let context = chain.self_attention(qkv, None, &options);
-        self.output.append(&mut chain, context, x, mode)?;
+        let attended = self.attention.self_attention(&mut chain, x, None, &options, mode);
+        self.output.append(&mut chain, attended, x, mode);
         Ok(chain.finish()?)
     }
 }

@@ -1,5 +1,5 @@
-//! The second half of an encoder block, shared by BERT and DeBERTa: output projection of attention,
-//! residual sum and norm, then feed-forward, residual sum and norm.
+//! The second half of an encoder block, shared by BERT and DeBERTa: residual sum and norm after
+//! attention, then feed-forward, residual sum and norm.
 //!
 //! Reference: `BertSelfOutput`, `BertIntermediate` and `BertOutput` of `transformers` 5.
 
@@ -23,7 +23,6 @@ pub(crate) struct BlockShape {
 #[derive(Debug, Clone)]
 pub(crate) struct BlockOutput {
     shape: BlockShape,
-    attention_output: Linear,
     attention_norm: LayerNorm,
     intermediate: Linear,
     output: Linear,
@@ -35,33 +34,23 @@ impl BlockOutput {
     pub(crate) fn new(shape: BlockShape, builder: &ParameterBuilder) -> Result<Self> {
         let BlockShape { hidden_size: d, intermediate_size: m, .. } = shape;
         let (std, eps) = (shape.initializer_range, shape.layer_norm_eps);
-        let attention = builder.pp("attention.output");
         Ok(Self {
             shape,
-            attention_output: Linear::new(d, d, std, &attention.pp("dense"))?,
-            attention_norm: LayerNorm::new(d, eps, &attention.pp("LayerNorm"))?,
+            attention_norm: LayerNorm::new(d, eps, &builder.pp("attention.output.LayerNorm"))?,
             intermediate: Linear::new(d, m, std, &builder.pp("intermediate.dense"))?,
             output: Linear::new(m, d, std, &builder.pp("output.dense"))?,
             output_norm: LayerNorm::new(d, eps, &builder.pp("output.LayerNorm"))?,
         })
     }
 
-    /// Appends this half to a block's chain: the attention output `context` and the block's input
-    /// `x`, both `[T, D]` → the block's output `[T, D]`.
-    pub(crate) fn append(
-        &self,
-        chain: &mut Chain,
-        context: Value,
-        x: Value,
-        mode: &Mode,
-    ) -> Result<()> {
-        let attended = chain.stacked_linear(context, &[self.attention_output.parameters()]);
+    /// Appends this half to a block's chain: the output of attention `attended` and the block's
+    /// input `x`, both `[T, D]` → the block's output `[T, D]`.
+    pub(crate) fn append(&self, chain: &mut Chain, attended: Value, x: Value, mode: &Mode) {
         let dropout = mode.dropout(self.shape.hidden_dropout);
         let x = chain.residual_norm(attended, x, self.attention_norm.as_norm(), dropout);
-        let (up, down) = (self.intermediate.weight_and_bias()?, self.output.weight_and_bias()?);
+        let (up, down) = (self.intermediate.parameters(mode), self.output.parameters(mode));
         let y = chain.feed_forward(x, up, down, self.shape.hidden_act);
         let dropout = mode.dropout(self.shape.hidden_dropout);
         chain.residual_norm(y, x, self.output_norm.as_norm(), dropout);
-        Ok(())
     }
 }

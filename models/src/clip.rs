@@ -112,7 +112,7 @@ impl Clip {
         let last_hidden_state = self.text.forward(&self.config.text_config, tokens, mode)?;
         let ends = end_rows(tokens, self.config.text_config.end_of_text())?;
         let pooled = embedding_sum(&[(&last_hidden_state, ends)])?;
-        let embeddings = self.text_projection.forward(&full_precision(&pooled)?)?;
+        let embeddings = self.text_projection.forward(&full_precision(&pooled)?, mode)?;
         Ok(ClipTexts { last_hidden_state, pooled, embeddings })
     }
 

@@ -20,8 +20,8 @@ use crate::adapter::Adapters;
 use crate::compute::Compute;
 use crate::error::{ModelError, Result};
 use crate::kernels::{Mode, Segments};
-use crate::layers::Linear;
-use crate::params::{Init, ParameterBuilder};
+use crate::layers::Pointwise;
+use crate::params::ParameterBuilder;
 use crate::speech::AudioStates;
 use crate::weights::Weights;
 use block::{Block, Clips};
@@ -109,7 +109,7 @@ impl ConformerEncoder {
         let mut states = mode.detach(states);
         for (i, layer) in self.layers.iter().enumerate() {
             let next = layer.forward(&states, &clips, &self.config, mode)?;
-            states = mode.detach(adapters.apply(i, &states, next)?);
+            states = mode.detach(adapters.apply(i, &states, next, mode)?);
         }
         Ok(AudioStates { states, lengths: x.lengths })
     }
@@ -120,8 +120,7 @@ impl ConformerEncoder {
 pub struct ConformerCtc {
     config: ConformerCtcConfig,
     encoder: ConformerEncoder,
-    /// `[V, D, 1]` and `[V]`: the published head is a convolution with kernel size 1.
-    head: Linear,
+    head: Pointwise,
 }
 
 impl ConformerCtc {
@@ -134,11 +133,8 @@ impl ConformerCtc {
         config.validate()?;
         let encoder = ConformerEncoder::new(&config.encoder_config, &builder.pp("encoder"))?;
         let (head, d) = (builder.pp("ctc_head"), config.encoder_config.hidden_size);
-        let init = Init::Normal(config.encoder_config.initializer_range);
-        let head = Linear {
-            weight: head.get("weight", &[config.vocab_size, d, 1], init)?,
-            bias: Some(head.get("bias", &[config.vocab_size], Init::Zeros)?),
-        };
+        let std = config.encoder_config.initializer_range;
+        let head = Pointwise::new(d, config.vocab_size, std, true, &head)?;
         Ok(Self { config: config.clone(), encoder, head })
     }
 
@@ -165,7 +161,6 @@ impl ConformerCtc {
 
     /// Returns the logits `[T, V]` of the encoder's states `[T, D]`.
     pub fn logits(&self, audio: &AudioStates) -> Result<Tensor> {
-        let head = Linear { weight: self.head.weight.squeeze(2)?, bias: self.head.bias.clone() };
-        head.forward(&audio.states)
+        self.head.forward(&audio.states)
     }
 }

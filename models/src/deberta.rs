@@ -19,7 +19,7 @@ use crate::kernels::{
     Attention, AttentionBias, Chain, Disentangled, Mode, disentangled_bias, dropout, embedding_sum,
     self_attention, stacked_linear,
 };
-use crate::layers::{LayerNorm, Linear};
+use crate::layers::{LayerNorm, Linear, Projections};
 use crate::packed::PackedTokens;
 use crate::params::{Init, ParameterBuilder};
 pub use config::{DebertaConfig, PositionTerms};
@@ -42,13 +42,11 @@ pub struct Deberta {
 /// One block.
 #[derive(Debug, Clone)]
 struct DebertaLayer {
-    query: Linear,
-    key: Linear,
-    value: Linear,
-    /// Projects relative embeddings for the content-to-position term; equal to `key` if shared.
+    attention: Projections,
+    /// Projects relative embeddings for the content-to-position term; equal to the key projection if shared.
     /// `None` without the term.
     position_key: Option<Linear>,
-    /// Projects relative embeddings for the position-to-content term; equal to `query` if shared.
+    /// Projects relative embeddings for the position-to-content term; equal to the query projection if shared.
     /// `None` without the term.
     position_query: Option<Linear>,
     output: BlockOutput,
@@ -83,9 +81,12 @@ impl DebertaLayer {
         Ok(Self {
             position_key: position(terms.content_to_position, &key, "pos_key_proj")?,
             position_query: position(terms.position_to_content, &query, "pos_query_proj")?,
-            query,
-            key,
-            value,
+            attention: Projections {
+                query,
+                key,
+                value,
+                output: Linear::new(d, d, std, &builder.pp("attention.output.dense"))?,
+            },
             output: BlockOutput::new(config.block_shape(), builder)?,
         })
     }
@@ -102,14 +103,13 @@ impl DebertaLayer {
         let (num_heads, segments) = (config.num_attention_heads, tokens.segments.clone());
         let terms = 1 + config.pos_att_type.count();
         let scale = 1.0 / ((config.hidden_size / num_heads * terms) as f32).sqrt();
-        let qkv_layers = [self.query.parameters(), self.key.parameters(), self.value.parameters()];
-        let qkv = stacked_linear(x, &qkv_layers)?;
+        let qkv = stacked_linear(x, &self.attention.query_key_value(mode))?;
         let bias = match relative {
             None => None,
             Some(RelativePositions { embeddings, rows }) => {
                 let x = dropout(embeddings, mode.dropout(config.hidden_dropout_prob))?;
                 let project = |layer: &Option<Linear>| {
-                    layer.as_ref().map(|layer| layer.forward(&x)).transpose()
+                    layer.as_ref().map(|layer| layer.forward(&x, mode)).transpose()
                 };
                 let (key, query) = (project(&self.position_key)?, project(&self.position_query)?);
                 let segments = segments.clone();
@@ -123,7 +123,8 @@ impl DebertaLayer {
         let context = self_attention(&qkv, bias, &options)?;
         let mut chain = Chain::new();
         let (context, x) = (chain.input(&context), chain.input(x));
-        self.output.append(&mut chain, context, x, mode)?;
+        let attended = chain.stacked_linear(context, &[self.attention.output.parameters(mode)]);
+        self.output.append(&mut chain, attended, x, mode);
         Ok(chain.finish()?)
     }
 }
@@ -197,7 +198,7 @@ impl Deberta {
         mode: &Mode,
         mut on_state: impl FnMut(&Tensor),
     ) -> Result<Tensor> {
-        let x = self.embed(tokens)?;
+        let x = self.embed(tokens, mode)?;
         let x = dropout(&x, mode.dropout(self.config.hidden_dropout_prob))?;
         let mut state = mode.detach(x);
         let relative = self.relative_positions(tokens)?;
@@ -210,7 +211,7 @@ impl Deberta {
     }
 
     /// Returns the embeddings before dropout, `[T, D]`.
-    fn embed(&self, tokens: &PackedTokens) -> Result<Tensor> {
+    fn embed(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Tensor> {
         let mut lookups = vec![(&self.word_embeddings, Arc::clone(&tokens.ids))];
         if let Some(table) = &self.position_embeddings {
             tokens.check_positions(self.config.max_position_embeddings)?;
@@ -221,7 +222,7 @@ impl Deberta {
         }
         let mut x = self.compute.activations(&embedding_sum(&lookups)?)?;
         if let Some(projection) = &self.embedding_projection {
-            x = projection.forward(&x)?;
+            x = projection.forward(&x, mode)?;
         }
         self.embedding_norm.forward(&x)
     }

@@ -109,6 +109,33 @@ pub enum ModelError {
         /// The name of one parameter.
         example: String,
     },
+
+    /// A low-rank pattern matches no linear layer.
+    #[error(
+        "low-rank pattern `{pattern}` matches no linear layer{}",
+        low_rank_hint(matched, example)
+    )]
+    UnmatchedLowRank {
+        /// The pattern.
+        pattern: String,
+        /// Something else in the model that the pattern matches, if any.
+        matched: Option<String>,
+        /// The path of one linear layer; `None` for a model without linear layers.
+        example: Option<String>,
+    },
+
+    /// The settings of a low-rank branch are not valid, or do not fit a layer.
+    #[error("low-rank pattern `{pattern}`, layer `{layer}`: {value} {reason}")]
+    BadLowRank {
+        /// The pattern.
+        pattern: String,
+        /// The path of the layer.
+        layer: String,
+        /// The name of the value.
+        value: &'static str,
+        /// The problem.
+        reason: String,
+    },
 }
 
 /// The result type of this crate.
@@ -119,5 +146,17 @@ fn similar_name(nearest: &Option<String>) -> String {
     match nearest {
         Some(name) => format!(" (the most similar name in the file is `{name}`)"),
         None => String::new(),
+    }
+}
+
+/// Returns a hint on a low-rank pattern without a match.
+fn low_rank_hint(matched: &Option<String>, example: &Option<String>) -> String {
+    let example = match example {
+        Some(layer) => format!("; one of them is `{layer}`"),
+        None => "; the model has none".into(),
+    };
+    match matched {
+        Some(other) => format!(" (`{other}` is not one){example}"),
+        None => example,
     }
 }

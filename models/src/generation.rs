@@ -5,6 +5,7 @@
 //! token at each step, and the lowest id in a tie.
 
 mod beams;
+pub mod boosting;
 pub(crate) mod cache;
 
 use candle_core::Tensor;
@@ -15,8 +16,8 @@ use crate::compute::to_host;
 use crate::config::{bad_field, check_sizes};
 use crate::error::{ModelError, Result};
 use crate::kernels::log_sum_exp;
-use crate::speech::boosting::{BoostState, BoostTree, BrokenMatch};
 use beams::{Beams, Candidate};
+use boosting::{BoostState, BoostTree, BrokenMatch};
 
 /// The options of a search.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

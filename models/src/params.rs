@@ -19,6 +19,7 @@ use sha2::{Digest, Sha256};
 
 use crate::compute::{Compute, to_host};
 use crate::error::{ModelError, Result};
+use crate::layers::LowRankPattern;
 use crate::weights::Weights;
 pub use group::{ParameterGroup, path_matches};
 
@@ -46,6 +47,7 @@ pub struct Parameter {
     name: String,
     tensor: Tensor,
     rate: f64,
+    is_random: bool,
 }
 
 /// A function that writes the values of a parameter.
@@ -59,7 +61,9 @@ pub struct Parameters {
 
 /// Gives a model its parameters: loaded from published weights ([`ParameterBuilder::with_weights`])
 /// or initialised from the seed. The groups set learning-rate factors; a factor of 0 freezes
-/// parameters. The last group that matches a parameter applies. Without a match, the factor is 1.
+/// parameters. The last group that matches a parameter applies. Without a match, the factor is 1;
+/// if there are low-rank branches ([`ParameterBuilder::with_low_rank`]), it is 1 for the parameters
+/// of the branches and 0 for all others.
 #[derive(Clone)]
 pub struct ParameterBuilder {
     shared: Arc<Mutex<Shared>>,
@@ -82,8 +86,30 @@ struct Shared {
     groups: Vec<ParameterGroup>,
     /// For each group, whether it matched a parameter.
     is_matched: Vec<bool>,
+    low_rank: LowRankPatterns,
     seed: u64,
     compute: Compute,
+}
+
+/// The patterns of low-rank branches, and the linear layers of the model so far.
+#[derive(Default)]
+struct LowRankPatterns {
+    list: Vec<LowRankPattern>,
+    /// For each pattern, whether it matched a linear layer.
+    is_matched: Vec<bool>,
+    /// The path of a linear layer, for error messages.
+    example: Option<String>,
+}
+
+/// What the groups and patterns say of a new parameter.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    /// A parameter whose rate the groups set.
+    Trainable,
+    /// A parameter of a low-rank branch.
+    Branch,
+    /// A value that is never trained.
+    Buffer,
 }
 
 impl Parameter {
@@ -105,6 +131,12 @@ impl Parameter {
     /// The factor on the learning rate; 0 if the parameter is frozen.
     pub fn rate(&self) -> f64 {
         self.rate
+    }
+
+    /// Whether the values are random initial values, neither loaded nor constant. It does not change
+    /// when the values change.
+    pub fn is_random(&self) -> bool {
+        self.is_random
     }
 
     /// Whether training updates the parameter.
@@ -263,8 +295,14 @@ impl ParameterBuilder {
     /// Creates a builder of parameters for this computation, drawn from `seed`.
     pub fn new(seed: u64, groups: Vec<ParameterGroup>, compute: &Compute) -> Self {
         let is_matched = vec![false; groups.len()];
-        let shared =
-            Shared { list: Vec::new(), groups, is_matched, seed, compute: compute.clone() };
+        let shared = Shared {
+            list: Vec::new(),
+            groups,
+            is_matched,
+            low_rank: LowRankPatterns::default(),
+            seed,
+            compute: compute.clone(),
+        };
         Self { shared: Arc::new(Mutex::new(shared)), source: Source::Seed, prefix: String::new() }
     }
 
@@ -282,6 +320,35 @@ impl ParameterBuilder {
     /// Returns this builder with values loaded from `weights` under the same names.
     pub fn with_weights(&self, weights: Arc<Weights>) -> Self {
         Self { source: Source::File(weights), ..self.clone() }
+    }
+
+    /// Adds a low-rank branch to each linear layer whose path matches a pattern; the last match
+    /// applies. Parameters outside the branches are frozen, unless a group matches them. Call it
+    /// before the model requests parameters.
+    pub fn with_low_rank(self, patterns: Vec<LowRankPattern>) -> Self {
+        let is_matched = vec![false; patterns.len()];
+        self.lock().low_rank = LowRankPatterns { list: patterns, is_matched, example: None };
+        self
+    }
+
+    /// Returns the pattern for the linear layer at this builder's path, if any.
+    pub(crate) fn low_rank(&self) -> Option<LowRankPattern> {
+        let mut shared = self.lock();
+        let LowRankPatterns { list, is_matched, example } = &mut shared.low_rank;
+        example.get_or_insert_with(|| self.prefix.clone());
+        let mut last_match = None;
+        for (pattern, is_matched) in list.iter().zip(is_matched) {
+            if path_matches(pattern.pattern.as_bytes(), self.prefix.as_bytes()) {
+                *is_matched = true;
+                last_match = Some(pattern.clone());
+            }
+        }
+        last_match
+    }
+
+    /// The path of this builder's module in the model.
+    pub(crate) fn path(&self) -> &str {
+        &self.prefix
     }
 
     /// The device and the dtype of the model's computation.
@@ -303,7 +370,24 @@ impl ParameterBuilder {
     /// [`ModelError::BadInput`] if a model requests a name twice. [`ModelError::BadConfig`] if the
     /// rate of a matching group is negative or not finite.
     pub fn get(&self, name: &str, shape: &[usize], init: Init) -> Result<Tensor> {
-        self.add(name, shape, init, true)
+        self.add(name, shape, init, Kind::Trainable)
+    }
+
+    /// Returns a parameter of a low-rank branch: loaded if the weights have it, else initialised
+    /// according to `init`.
+    pub(crate) fn branch_parameter(
+        &self,
+        name: &str,
+        shape: &[usize],
+        init: Init,
+    ) -> Result<Tensor> {
+        match &self.source {
+            Source::File(weights) if !weights.contains(&self.full_name(name)) => {
+                let drawn = Self { source: Source::Seed, ..self.clone() };
+                drawn.add(name, shape, init, Kind::Branch)
+            }
+            _ => self.add(name, shape, init, Kind::Branch),
+        }
     }
 
     /// Like [`ParameterBuilder::get`], for values that are never trained, such as the statistics of
@@ -312,18 +396,16 @@ impl ParameterBuilder {
     /// # Errors
     /// See [`ParameterBuilder::get`].
     pub fn buffer(&self, name: &str, shape: &[usize], init: Init) -> Result<Tensor> {
-        self.add(name, shape, init, false)
+        self.add(name, shape, init, Kind::Buffer)
     }
 
-    /// Adds a parameter to the list. If `may_train` is false, the groups do not apply and it is
-    /// frozen.
-    fn add(&self, name: &str, shape: &[usize], init: Init, may_train: bool) -> Result<Tensor> {
+    fn add(&self, name: &str, shape: &[usize], init: Init, kind: Kind) -> Result<Tensor> {
         let name = self.full_name(name);
         let mut shared = self.lock();
         if shared.list.iter().any(|p| p.name == name) {
             return Err(ModelError::BadInput(format!("parameter `{name}` is requested twice")));
         }
-        let rate = shared.rate_of(&name)? * f64::from(u8::from(may_train));
+        let rate = shared.rate_of(&name, kind)?;
         let dtype = shared.compute.parameter_dtype(shape.len(), rate > 0.0);
         let device = &shared.compute.device;
         let value = match &self.source {
@@ -339,14 +421,24 @@ impl ParameterBuilder {
         let is_variable = rate > 0.0 && !matches!(self.source, Source::ShapesOnly);
         let tensor =
             if is_variable { Var::from_tensor(&value)?.as_tensor().clone() } else { value };
-        shared.list.push(Parameter { name, tensor: tensor.clone(), rate });
+        let is_random = matches!(self.source, Source::Seed)
+            && matches!(init, Init::Normal(_) | Init::Uniform(_));
+        shared.list.push(Parameter { name, tensor: tensor.clone(), rate, is_random });
         Ok(tensor)
+    }
+
+    /// Marks parameters with these names as loaded, so that they do not count as random.
+    pub fn mark_loaded(&self, names: &[String]) {
+        for parameter in &mut self.lock().list {
+            parameter.is_random &= !names.contains(&parameter.name);
+        }
     }
 
     /// Returns all parameters that the model requested.
     ///
     /// # Errors
-    /// [`ModelError::UnmatchedPattern`] if a group's pattern matches no parameter, most often
+    /// [`ModelError::UnmatchedPattern`] if a group's pattern matches no parameter, and
+    /// [`ModelError::UnmatchedLowRank`] if a low-rank pattern matches no linear layer, most often
     /// because of a typo.
     pub fn finish(&self) -> Result<Parameters> {
         let shared = self.lock();
@@ -356,6 +448,15 @@ impl ParameterBuilder {
                 count: shared.list.len(),
                 example: shared.list.first().map(|p| p.name.clone()).unwrap_or_default(),
             });
+        }
+        let LowRankPatterns { list, is_matched, example } = &shared.low_rank;
+        if let Some(unused) = is_matched.iter().position(|is_matched| !is_matched) {
+            let pattern = list[unused].pattern.clone();
+            let matched = shared.list.iter().find_map(|parameter| {
+                matching_level(&pattern, parameter.name()).map(str::to_string)
+            });
+            let example = example.clone();
+            return Err(ModelError::UnmatchedLowRank { pattern, matched, example });
         }
         Ok(Parameters { list: shared.list.clone() })
     }
@@ -372,8 +473,9 @@ impl ParameterBuilder {
 
 impl Shared {
     /// Returns the learning-rate factor of a parameter, and marks the groups that match it.
-    fn rate_of(&mut self, name: &str) -> Result<f64> {
-        let mut rate = 1.0;
+    fn rate_of(&mut self, name: &str, kind: Kind) -> Result<f64> {
+        let is_frozen = kind == Kind::Trainable && !self.low_rank.list.is_empty();
+        let mut rate = if is_frozen { 0.0 } else { 1.0 };
         for (group, is_matched) in self.groups.iter().zip(&mut self.is_matched) {
             if path_matches(group.pattern.as_bytes(), name.as_bytes()) {
                 if !group.rate.is_finite() || group.rate < 0.0 {
@@ -386,8 +488,16 @@ impl Shared {
                 *is_matched = true;
             }
         }
-        Ok(rate)
+        Ok(if kind == Kind::Buffer { 0.0 } else { rate })
     }
+}
+
+/// Returns the first path that leads to a parameter, or the parameter itself, and matches the
+/// pattern.
+fn matching_level<'a>(pattern: &str, name: &'a str) -> Option<&'a str> {
+    let ends = name.match_indices('.').map(|(end, _)| end).chain([name.len()]);
+    let mut levels = ends.map(|end| &name[..end]);
+    levels.find(|level| path_matches(pattern.as_bytes(), level.as_bytes()))
 }
 
 /// Returns `count` initial values of the parameter `name`, in row-major order.

@@ -7,7 +7,7 @@ use crate::adapter::Adapters;
 use crate::config::{check_dropout, check_epsilon, check_heads, check_layers, check_sizes};
 use crate::error::{ModelError, Result};
 use crate::kernels::{Activation, Attention, Chain, Mode, Segments};
-use crate::layers::{LayerNorm, Linear};
+use crate::layers::{LayerNorm, Linear, Projections};
 use crate::params::ParameterBuilder;
 
 /// The shape of a stack of blocks.
@@ -65,10 +65,7 @@ pub(crate) struct PreNormBlocks {
 #[derive(Debug, Clone)]
 struct Layer {
     attention_norm: LayerNorm,
-    query: Linear,
-    key: Linear,
-    value: Linear,
-    output: Linear,
+    attention: Projections,
     feed_forward_norm: LayerNorm,
     up: Linear,
     down: Linear,
@@ -171,7 +168,7 @@ impl PreNormBlocks {
                 dropout: mode.dropout(self.config.attention_dropout),
             };
             let next = layer.forward(&state, &options, &self.config, mode)?;
-            state = detach(i + 1, adapters.apply(i, &state, next)?);
+            state = detach(i + 1, adapters.apply(i, &state, next, mode)?);
         }
         Ok(state)
     }
@@ -192,10 +189,12 @@ impl Layer {
         };
         Ok(Self {
             attention_norm: norm(names.attention_norm)?,
-            query: projection(names.query, config.qkv_bias[0])?,
-            key: projection(names.key, config.qkv_bias[1])?,
-            value: projection(names.value, config.qkv_bias[2])?,
-            output: Linear::new(d, d, init_stds.output, &builder.pp(names.output))?,
+            attention: Projections {
+                query: projection(names.query, config.qkv_bias[0])?,
+                key: projection(names.key, config.qkv_bias[1])?,
+                value: projection(names.value, config.qkv_bias[2])?,
+                output: Linear::new(d, d, init_stds.output, &builder.pp(names.output))?,
+            },
             feed_forward_norm: norm(names.feed_forward_norm)?,
             up: Linear::new(d, m, init_stds.up, &builder.pp(names.up))?,
             down: Linear::new(m, d, init_stds.down, &builder.pp(names.down))?,
@@ -211,16 +210,13 @@ impl Layer {
         mode: &Mode,
     ) -> Result<Tensor> {
         let dropout = || mode.dropout(config.hidden_dropout);
-        let (up, down) = (self.up.weight_and_bias()?, self.down.weight_and_bias()?);
-        let qkv_layers = [self.query.parameters(), self.key.parameters(), self.value.parameters()];
         let mut chain = Chain::new();
         let x = chain.input(x);
         let normed = chain.norm(x, self.attention_norm.as_norm());
-        let qkv = chain.stacked_linear(normed, &qkv_layers);
-        let context = chain.self_attention(qkv, None, options);
-        let attended = chain.stacked_linear(context, &[self.output.parameters()]);
+        let attended = self.attention.self_attention(&mut chain, normed, None, options, mode);
         let x = chain.residual(x, attended, dropout());
         let normed = chain.norm(x, self.feed_forward_norm.as_norm());
+        let (up, down) = (self.up.parameters(mode), self.down.parameters(mode));
         let ffn_output = chain.feed_forward(normed, up, down, config.hidden_act);
         chain.residual(x, ffn_output, dropout());
         Ok(chain.finish()?)

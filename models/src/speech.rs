@@ -1,8 +1,6 @@
-//! Components shared by the ASR models: input frames, losses, decoding, word boosting and
-//! pre-training.
+//! Components shared by the ASR models: input frames, losses, decoding and pre-training.
 
 pub mod best_rq;
-pub mod boosting;
 pub mod ctc;
 pub mod ctc_beam;
 pub mod decode;

@@ -219,11 +219,11 @@ impl Decoder {
         let bias = self.bias.forward(max_length, max_length)?;
         let mut x = dropout(&mode.detach(x), mode.dropout(rate))?;
         for layer in &self.layers {
-            let (keys, values) = layer.cross_key_values(states)?;
+            let (keys, values) = layer.cross_key_values(states, mode)?;
             let cross = CrossKeyValues { keys: &keys, values: &values, segments: &cross };
             x = mode.detach(layer.forward(&x, &bias, segments, true, cross, mode)?);
         }
         let x = dropout(&self.final_norm.forward(&x)?, mode.dropout(rate))?;
-        self.lm_head.forward(&x)
+        self.lm_head.forward(&x, mode)
     }
 }

@@ -122,7 +122,7 @@ impl ViT {
         let pixels = &self.compute.activations(pixels)?;
         let patches = self.patch_embeddings.forward(pixels)?;
         let patches = match &self.stem {
-            Some(stem) => residual(&patches, &stem.forward(pixels)?, None)?,
+            Some(stem) => residual(&patches, &stem.forward(pixels, mode)?, None)?,
             None => patches,
         };
         let tokens = match &self.class_token {

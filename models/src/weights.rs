@@ -2,6 +2,7 @@
 
 mod shards;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use candle_core::safetensors::Load;
@@ -144,13 +145,29 @@ impl Weights {
                 found: view.shape().to_vec(),
             });
         }
-        view.load(device).and_then(|tensor| tensor.to_dtype(dtype)).map_err(|e| {
-            ModelError::UnreadableTensor {
-                path: path.clone(),
-                name: stored_name,
-                reason: e.to_string(),
+        load(&view, path, &stored_name, dtype, device)
+    }
+
+    /// Reads all tensors into main memory, by name, as f32.
+    ///
+    /// # Errors
+    /// [`ModelError::UnreadableTensor`] for an unsupported data type.
+    pub fn read_all(&self) -> Result<BTreeMap<String, Tensor>> {
+        let mut tensors = BTreeMap::new();
+        for shard in &self.shards {
+            for name in shard.names() {
+                let Some(view) = shard.find(&name) else { continue };
+                let tensor = load(&view, &shard.path, &name, DType::F32, &Device::Cpu)?;
+                tensors.insert(name, tensor);
             }
-        })
+        }
+        Ok(tensors)
+    }
+
+    /// Whether there is a tensor with this name.
+    pub(crate) fn contains(&self, name: &str) -> bool {
+        let stored_name = self.stored_name(name);
+        self.shards.iter().any(|shard| shard.find(&stored_name).is_some())
     }
 
     /// Returns the name in the file of the model's tensor `name`.
@@ -162,6 +179,23 @@ impl Weights {
     fn names(&self) -> impl Iterator<Item = String> {
         self.shards.iter().flat_map(Shard::names)
     }
+}
+
+/// Converts a tensor of a file.
+fn load(
+    view: &TensorView<'_>,
+    path: &Path,
+    name: &str,
+    dtype: DType,
+    device: &Device,
+) -> Result<Tensor> {
+    view.load(device).and_then(|tensor| tensor.to_dtype(dtype)).map_err(|e| {
+        ModelError::UnreadableTensor {
+            path: path.to_path_buf(),
+            name: name.to_owned(),
+            reason: e.to_string(),
+        }
+    })
 }
 
 /// Writes named tensors to a safetensors file, in the given order. The file is replaced atomically.
@@ -188,12 +222,7 @@ pub fn to_f16(path: &Path, omitted_prefix: &str) -> Result<Vec<u8>> {
         for name in shard.names() {
             let omit = !omitted_prefix.is_empty() && name.starts_with(omitted_prefix);
             let Some(view) = shard.find(&name).filter(|_| !omit) else { continue };
-            let tensor = view.load(&Device::Cpu).and_then(|tensor| tensor.to_dtype(DType::F16));
-            let tensor = tensor.map_err(|error| ModelError::UnreadableTensor {
-                path: path.to_path_buf(),
-                name: name.clone(),
-                reason: error.to_string(),
-            })?;
+            let tensor = load(&view, path, &name, DType::F16, &Device::Cpu)?;
             tensors.push((name, tensor));
         }
     }

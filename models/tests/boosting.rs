@@ -6,9 +6,9 @@ use candle_core::{Device, Tensor};
 use engram_models::Result;
 use engram_models::compute::Compute;
 use engram_models::generation::GenerateOptions;
+use engram_models::generation::boosting::{Bonus, BoostTree, WordBoundaries};
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup};
-use engram_models::speech::boosting::{Bonus, BoostTree, WordBoundaries};
 use engram_models::whisper::{
     DecodingRules, Whisper, WhisperConfig, WhisperTokens, WhisperTranscript,
 };

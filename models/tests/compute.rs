@@ -1,8 +1,11 @@
 //! Compares every model family with f32 on the CPU in bf16, and with the operations that a GPU runs.
-//! `tests/gpu` runs the same comparisons on a GPU.
+//! `tests/gpu` runs the same comparisons on a GPU. Attaches low-rank branches to every family.
 
 #[path = "../../tests/gpu/src/models.rs"]
 mod models;
+
+#[path = "compute/low_rank.rs"]
+mod low_rank;
 
 use candle_core::DType;
 use engram_models::Result;

@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use candle_core::{Device, Tensor};
-use engram_models::speech::boosting::{Bonus, BoostState, BoostTree, BrokenMatch, WordBoundaries};
+use engram_models::generation::boosting::{
+    Bonus, BoostState, BoostTree, BrokenMatch, WordBoundaries,
+};
 use engram_models::speech::ctc_beam::{
     BeamSearchOptions, Hypothesis, beam_search, beam_search_paths,
 };

@@ -124,7 +124,7 @@ fn single_and_stacked_linear_layers_have_correct_gradients() -> Result<()> {
     })?;
     check_gradients(&[x, w, b, input(&[3, 4], 4), input(&[2, 4], 5), input(&[2], 6)], |t| {
         let layers = [(&t[1], Some(&t[2])), (&t[3], None), (&t[4], Some(&t[5]))];
-        Ok(stacked_linear(&t[0], &layers)?)
+        Ok(stacked_linear(&t[0], &layers.map(|(w, b)| LinearParameters::new(w, b)))?)
     })
 }
 
@@ -203,10 +203,11 @@ fn chains_of_kernels_have_correct_gradients() -> Result<()> {
             let norm = Norm { weight: &t[3], bias: Some(&t[4]), epsilon: 1e-5 };
             let mut chain = Chain::new();
             let x = chain.input(&t[0]);
-            let qkv = chain.stacked_linear(x, &[(&t[1], Some(&t[2]))]);
+            let layer = |w, b| LinearParameters::new(&t[w], Some(&t[b]));
+            let qkv = chain.stacked_linear(x, &[layer(1, 2)]);
             let y = chain.self_attention(qkv, None, &options);
             let x = chain.residual_norm(y, x, norm, dropout);
-            let y = chain.feed_forward(x, (&t[5], &t[6]), (&t[7], &t[8]), Activation::Gelu);
+            let y = chain.feed_forward(x, layer(5, 6), layer(7, 8), Activation::Gelu);
             chain.residual_norm(y, x, norm, dropout);
             Ok(chain.finish()?)
         })?;
@@ -513,7 +514,7 @@ fn network(builder: &ParameterBuilder) -> Result<impl Fn() -> Result<Tensor>> {
     Ok(move || {
         let ids: Arc<[u32]> = (0..300u32).map(|i| i * 7 % 30).collect();
         let x = embedding_sum(&[(&table, ids.clone())])?;
-        let qkv = stacked_linear(&x, &[(&wq, None), (&wk, None), (&wv, None)])?;
+        let qkv = stacked_linear(&x, &[&wq, &wk, &wv].map(|w| LinearParameters::new(w, None)))?;
         let segments = Segments::packed(&[100, 150, 50]);
         let dropout = Some(Dropout::new(0.1, 1));
         let options = Attention { num_heads: 4, scale: 0.3, causal: false, segments, dropout };

@@ -14,6 +14,7 @@ use engram_infer::digest;
 use engram_infer::finished_run::check_checksums;
 use engram_models::ModelError;
 use engram_models::compute::{Compute, Precision};
+use engram_models::layers::LowRankPattern;
 use engram_models::params::ParameterGroup;
 use engram_models::weights::Weights;
 use serde::Serialize;
@@ -27,8 +28,8 @@ use document::Document;
 use settings::Body;
 pub use settings::{
     AwpSettings, BatchSettings, CheckSettings, CheckpointSettings, ComputeSettings, EmaSettings,
-    EvaluationSettings, GradientCheckSettings, GroupSettings, LogSettings, OptimiserSettings,
-    Phase, StartSettings,
+    EvaluationSettings, GradientCheckSettings, GroupSettings, LogSettings, LowRankSettings,
+    OptimiserSettings, Phase, StartSettings,
 };
 pub use variants::Variant;
 
@@ -264,6 +265,15 @@ impl Recipe {
     /// The `[[group]]`s of the top level, which apply in every phase.
     pub(crate) fn top_level_groups(&self) -> &[GroupSettings] {
         &self.body.group
+    }
+
+    /// The patterns of `[[low_rank]]`.
+    pub fn low_rank(&self) -> Vec<LowRankPattern> {
+        let pattern = |branch: &LowRankSettings| LowRankPattern {
+            pattern: branch.pattern.clone(),
+            settings: branch.settings(),
+        };
+        self.body.low_rank.iter().map(pattern).collect()
     }
 
     /// The parameter groups of a phase: the groups of the top level, then those of the phase.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use engram_data::hub::{HubSettings, WeightsLocation};
 use engram_models::compute::Compute;
-use engram_models::speech::boosting::BoostTree;
+use engram_models::generation::boosting::BoostTree;
 use serde::Deserialize;
 
 use super::conformer::ConformerAsr;

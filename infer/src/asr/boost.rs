@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use engram_data::DataError;
 use engram_data::speech::tokenizer::SpeechTokenizer;
-use engram_models::speech::boosting::{Bonus, BoostTree, WordBoundaries};
+use engram_models::generation::boosting::{Bonus, BoostTree, WordBoundaries};
 
 use super::{ConformerAsr, WhisperAsr};
 use crate::error::{InferError, Result};
@@ -196,7 +196,7 @@ fn capitalised(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use engram_models::speech::boosting::{BoostState, BrokenMatch};
+    use engram_models::generation::boosting::{BoostState, BrokenMatch};
 
     use super::*;
 

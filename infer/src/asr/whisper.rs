@@ -12,10 +12,10 @@ use candle_core::{Device, Tensor};
 use engram_data::speech::tokenizer::SpeechTokenizer;
 use engram_models::ModelError;
 use engram_models::generation::GenerateOptions;
+use engram_models::generation::boosting::BoostTree;
 use engram_models::kernels::Mode;
 use engram_models::params::Parameters;
 use engram_models::speech::AudioStates;
-use engram_models::speech::boosting::BoostTree;
 use engram_models::speech::log_mel::{Frames, HOP, LogMel, SAMPLE_RATE, samples_to_seconds};
 use engram_models::whisper::{
     AlignmentHeads, DecodingRules, Task, Whisper, WhisperTokens, WhisperTranscript,

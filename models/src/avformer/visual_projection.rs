@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::VisualTokens;
 use crate::config::bad_field;
 use crate::error::{ModelError, Result};
-use crate::kernels::embedding_sum;
+use crate::kernels::{Mode, embedding_sum};
 use crate::layers::Linear;
 use crate::params::{Init, ParameterBuilder};
 use crate::speech::AudioStates;
@@ -88,10 +88,7 @@ impl VisualProjection {
         config.validate()?;
         let std = config.init_std;
         let init = if std == 0.0 { Init::Zeros } else { Init::Normal(std) };
-        let linear = Linear {
-            weight: builder.get("weight", &[width, image_width], init)?,
-            bias: Some(builder.get("bias", &[width], Init::Zeros)?),
-        };
+        let linear = Linear::initialised(image_width, width, init, builder)?;
         Ok(Self { linear, position: config.position })
     }
 
@@ -99,7 +96,7 @@ impl VisualProjection {
     pub(super) fn join(&self, audio: &AudioStates, visual: &VisualTokens<'_>) -> Result<Joined> {
         let (clips, counts) = (audio.lengths.len(), visual.counts);
         let (found, expected) = (visual.embeddings.dims(), counts.iter().sum::<usize>());
-        let width = self.linear.weight.dim(1)?;
+        let width = self.linear.d_in()?;
         if counts.len() != clips || found != [expected, width] {
             return Err(ModelError::BadInput(format!(
                 "image embeddings {found:?} for {expected} images of {} clips; there are {clips} \
@@ -109,7 +106,7 @@ impl VisualProjection {
         }
         let (device, dtype) = (audio.states.device(), audio.states.dtype());
         let embeddings = visual.embeddings.to_device(device)?.to_dtype(dtype)?;
-        let tokens = self.linear.forward(&embeddings)?;
+        let tokens = self.linear.forward(&embeddings, &Mode::evaluate())?;
         let states = Tensor::cat(&[&audio.states, &tokens], 0)?;
         let (mut first_image, mut first_audio) = (audio.states.dim(0)? as u32, 0);
         let (mut rows, mut audio_rows, mut lengths) = (Vec::new(), Vec::new(), Vec::new());

@@ -80,7 +80,7 @@ impl ClipVision {
         let states = last_hidden_state.reshape((batch * rows, width))?;
         let pooled = embedding_sum(&[(&states, class_rows)])?;
         let pooled = self.tower.post_layer_norm.forward(&pooled)?;
-        let embeddings = self.projection.forward(&full_precision(&pooled)?)?;
+        let embeddings = self.projection.forward(&full_precision(&pooled)?, mode)?;
         Ok(ClipImages { last_hidden_state, pooled, embeddings })
     }
 }

@@ -8,9 +8,9 @@ use crate::compute::full_precision;
 use crate::error::Result;
 use crate::kernels::{
     Attention, AttentionBias, Chain, Disentangled, Mode, Segments, Value, Windows,
-    disentangled_bias, linear, self_attention, stacked_linear,
+    disentangled_bias, self_attention, stacked_linear,
 };
-use crate::layers::{LayerNorm, Linear};
+use crate::layers::{LayerNorm, Linear, Pointwise, Projections};
 use crate::params::{Init, ParameterBuilder};
 
 /// The weight of a feed-forward module's output (half step).
@@ -69,7 +69,8 @@ impl Block {
 
         let mut chain = Chain::new();
         let (x, context) = (chain.input(&x), chain.input(&context));
-        let attended = chain.stacked_linear(context, &[self.attention.output.parameters()]);
+        let output = self.attention.projections.output.parameters(mode);
+        let attended = chain.stacked_linear(context, &[output]);
         let x = chain.residual(x, attended, mode.dropout(config.dropout));
         let normed = chain.norm(x, self.convolution_norm.as_norm());
         let convolved = self.convolution.append(&mut chain, normed, clips.lengths, config)?;
@@ -90,9 +91,7 @@ fn linear_layer(
     if bias {
         return Linear::new(d_in, d_out, std, builder);
     }
-    let linear = Linear::without_bias(d_in, d_out, std, builder)?;
-    let bias = Tensor::zeros(d_out, linear.weight.dtype(), linear.weight.device())?;
-    Ok(Linear { bias: Some(bias), ..linear })
+    Linear::without_bias(d_in, d_out, std, builder)?.with_zero_bias()
 }
 
 /// A feed-forward module with its norm.
@@ -123,7 +122,7 @@ impl FeedForward {
         mode: &Mode,
     ) -> Result<Value> {
         let normed = chain.norm(x, self.norm.as_norm());
-        let (up, down) = (self.up.weight_and_bias()?, self.down.weight_and_bias()?);
+        let (up, down) = (self.up.parameters(mode), self.down.parameters(mode));
         let ffn_output = chain.feed_forward(normed, up, down, config.hidden_act);
         Ok(chain.scaled_residual(x, HALF, ffn_output, mode.dropout(config.dropout)))
     }
@@ -132,12 +131,10 @@ impl FeedForward {
 /// Self-attention with relative positions (arXiv 1901.02860, section 3.3).
 #[derive(Debug, Clone)]
 struct RelativeAttention {
-    query: Linear,
-    key: Linear,
-    value: Linear,
-    output: Linear,
-    /// Projects sinusoids to relative keys, `[D, D]`.
-    relative_key: Tensor,
+    /// All with biases, which may be constant zeros.
+    projections: Projections,
+    /// Projects sinusoids to relative keys.
+    relative_key: Linear,
     /// Added to queries before the product with keys (content term), `[H, D / H]`.
     content_bias: Tensor,
     /// Added to queries before the product with relative keys (position term).
@@ -152,11 +149,13 @@ impl RelativeAttention {
             |name: &str| linear_layer(d, d, (std, config.attention_bias), &builder.pp(name));
         let bias = |name: &str| builder.get(name, &[heads, d / heads], Init::Normal(std));
         Ok(Self {
-            query: projection("q_proj")?,
-            key: projection("k_proj")?,
-            value: projection("v_proj")?,
-            output: projection("o_proj")?,
-            relative_key: Linear::without_bias(d, d, std, &builder.pp("relative_k_proj"))?.weight,
+            projections: Projections {
+                query: projection("q_proj")?,
+                key: projection("k_proj")?,
+                value: projection("v_proj")?,
+                output: projection("o_proj")?,
+            },
+            relative_key: Linear::without_bias(d, d, std, &builder.pp("relative_k_proj"))?,
             content_bias: bias("bias_u")?,
             distance_bias: bias("bias_v")?,
         })
@@ -172,18 +171,20 @@ impl RelativeAttention {
     ) -> Result<Tensor> {
         let (num_heads, segments) = (config.num_attention_heads, clips.segments.clone());
         let scale = 1.0 / ((config.hidden_size / num_heads) as f32).sqrt();
-        let (weight, bias) = self.query.weight_and_bias()?;
-        let with_bias = |other: &Tensor| {
-            Ok::<_, crate::ModelError>((bias + full_precision(other)?.flatten_all()?)?)
+        let Projections { query, key, value, .. } = &self.projections;
+        let with_bias = |other: &Tensor| -> Result<Linear> {
+            let other = full_precision(other)?.flatten_all()?;
+            Ok(match query.bias() {
+                Some(bias) => query.with_bias((bias + other)?),
+                None => query.with_bias(other),
+            })
         };
-        let content_query_bias = with_bias(&self.content_bias)?;
-        let position_query_bias = with_bias(&self.distance_bias)?;
-        let qkv = stacked_linear(
-            normed,
-            &[(weight, Some(&content_query_bias)), self.key.parameters(), self.value.parameters()],
-        )?;
-        let queries = linear(normed, weight, Some(&position_query_bias))?;
-        let distances = linear(&clips.positions.table, &self.relative_key, None)?;
+        let content_query = with_bias(&self.content_bias)?;
+        let position_query = with_bias(&self.distance_bias)?;
+        let qkv = [&content_query, key, value].map(|layer| layer.parameters(mode));
+        let qkv = stacked_linear(normed, &qkv)?;
+        let queries = position_query.forward(normed, mode)?;
+        let distances = self.relative_key.forward(&clips.positions.table, mode)?;
         let options = Disentangled {
             num_heads,
             scale,
@@ -200,11 +201,9 @@ impl RelativeAttention {
 /// The convolution module: GLU, depthwise convolution over time, norm, and linear layer.
 #[derive(Debug, Clone)]
 struct ConvolutionModule {
-    /// `[2 D, D, 1]` and `[2 D]`.
-    glu_input: Linear,
+    glu_input: Pointwise,
     depthwise: Depthwise,
-    /// `[D, D, 1]` and `[D]`.
-    output: Linear,
+    output: Pointwise,
 }
 
 /// The depthwise convolution over time, and the norm after it.
@@ -238,14 +237,8 @@ impl ConvolutionModule {
         let weight = depthwise.get("weight", &[d, 1, rows], Init::Normal(std))?;
         let bias = bias_or_zeros(config, d, &weight, &depthwise)?;
         let pointwise = |name: &str, out_channels: usize| {
-            let layer = builder.pp(name);
-            let weight = layer.get(
-                "weight",
-                &[out_channels, d, 1],
-                Init::Normal(config.initializer_range),
-            )?;
-            let bias = Some(bias_or_zeros(config, out_channels, &weight, &layer)?);
-            Ok::<_, crate::ModelError>(Linear { weight, bias })
+            let (std, bias) = (config.initializer_range, config.convolution_bias);
+            Pointwise::new(d, out_channels, std, bias, &builder.pp(name))
         };
         let norm_builder = builder.pp("norm");
         let norm = match config.convolution_norm {
@@ -274,9 +267,7 @@ impl ConvolutionModule {
         lengths: &[usize],
         config: &ConformerConfig,
     ) -> Result<Value> {
-        let pointwise = |layer: &Linear| Ok::<_, crate::ModelError>(layer.weight.squeeze(2)?);
-        let weight = pointwise(&self.glu_input)?;
-        let x = chain.stacked_linear(x, &[(&weight, self.glu_input.bias.as_ref())]);
+        let x = self.glu_input.append(chain, x)?;
         let x = chain.glu(x);
         let rows = config.conv_kernel_size;
         let windows = Windows::over_time(rows, 1, (rows - 1) / 2);
@@ -287,8 +278,7 @@ impl ConvolutionModule {
             InnerNorm::Batch { .. } => x,
         };
         let x = chain.activation(x, config.hidden_act);
-        let weight = pointwise(&self.output)?;
-        Ok(chain.stacked_linear(x, &[(&weight, self.output.bias.as_ref())]))
+        self.output.append(chain, x)
     }
 }
 

@@ -4,9 +4,9 @@ use candle_core::Tensor;
 
 use super::config::{ConformerConfig, Subsampling};
 use crate::error::Result;
-use crate::kernels::{Activation, Windows, activation, depthwise};
-use crate::layers::{Convolution, Linear};
-use crate::params::{Init, ParameterBuilder};
+use crate::kernels::{Activation, Mode, Windows, activation};
+use crate::layers::{Convolution, DepthwiseConvolution, Linear};
+use crate::params::ParameterBuilder;
 
 /// The subsampling module. Its parameters are `layers.N` and `linear`. In the published names, `N`
 /// also counts the activations.
@@ -22,12 +22,8 @@ pub(super) struct Subsampler {
 enum Layer {
     Full(Convolution),
     Depthwise {
-        /// `[C, 1, rows, columns]`.
-        weight: Tensor,
-        /// `[C]`.
-        bias: Tensor,
-        windows: Windows,
-        /// The pointwise convolution over channels.
+        depthwise: DepthwiseConvolution,
+        /// The convolution over channels.
         pointwise: Convolution,
     },
 }
@@ -58,14 +54,15 @@ impl Subsampler {
                     &layer_builder,
                 )?),
                 Subsampling::Depthwise => {
-                    let shape = [channels, 1, windows.size[0], windows.size[1]];
-                    let weight =
-                        layer_builder.get("weight", &shape, Init::Normal(std(kernel_positions)))?;
+                    let depthwise = DepthwiseConvolution::over_time_and_width(
+                        channels,
+                        windows,
+                        std(kernel_positions),
+                        &layer_builder,
+                    )?;
                     index += 1;
                     Layer::Depthwise {
-                        weight,
-                        bias: layer_builder.get("bias", &[channels], Init::Zeros)?,
-                        windows,
+                        depthwise,
                         pointwise: Convolution::over_time_and_width(
                             channels,
                             channels,
@@ -98,18 +95,15 @@ impl Subsampler {
         for layer in &self.later_layers {
             let (output, output_lengths) = match layer {
                 Layer::Full(convolution) => convolution.forward(&x, &lengths)?,
-                Layer::Depthwise { weight, bias, windows, pointwise } => {
-                    let weight = weight.flatten_from(1)?;
-                    let x = depthwise(&x, &weight, bias, &lengths, *windows)?;
-                    let output_lengths: Vec<usize> =
-                        lengths.iter().map(|&length| windows.of_length(length)).collect();
-                    pointwise.forward(&x, &output_lengths)?
+                Layer::Depthwise { depthwise, pointwise } => {
+                    let (x, lengths) = depthwise.forward(&x, &lengths)?;
+                    pointwise.forward(&x, &lengths)?
                 }
             };
             (x, lengths) = (activation(&output, Activation::Relu)?, output_lengths);
         }
         // The published linear layer expects the columns channel by channel.
         let x = x.transpose(1, 2)?.contiguous()?.flatten_from(1)?;
-        Ok((self.linear.forward(&x)?, lengths))
+        Ok((self.linear.forward(&x, &Mode::evaluate())?, lengths))
     }
 }

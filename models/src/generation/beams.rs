@@ -5,8 +5,8 @@
 //! the end token become finished hypotheses. The first `num_beams` continuations without the end
 //! token become the running beams.
 
+use super::boosting::BoostState;
 use super::{GenerateOptions, Generated};
-use crate::speech::boosting::BoostState;
 
 /// A candidate for the next token.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -12,7 +12,7 @@ use super::depthwise::Depthwise;
 use super::dropout::{Dropout, DropoutKernel};
 use super::feed_forward::FeedForward;
 use super::gated::{Gated, Half};
-use super::linear::StackedLinear;
+use super::linear::{LinearParameters, StackedLinear};
 use super::norm::{Norm, NormKernel};
 use super::operation::{
     BufferState, CompositePrecision, Gradient, Input, Kernel, apply, run, run_composite,
@@ -58,11 +58,10 @@ impl Chain {
     }
 
     /// Adds [`super::stacked_linear`]: `[.., D_in]` → `[.., ΣD_i]`.
-    pub fn stacked_linear(&mut self, x: Value, layers: &[(&Tensor, Option<&Tensor>)]) -> Value {
+    pub fn stacked_linear(&mut self, x: Value, layers: &[LinearParameters<'_>]) -> Value {
         let mut sources = vec![x];
-        for (weight, bias) in layers {
-            sources.push(self.input(weight));
-            sources.extend(bias.map(|bias| self.input(bias)));
+        for layer in layers {
+            sources.extend(layer.tensors().map(|tensor| self.input(tensor)));
         }
         self.push(StackedLinear::new(layers), sources)
     }
@@ -165,16 +164,26 @@ impl Chain {
         self.push(ScaledRows, vec![x, weights])
     }
 
-    /// Adds [`super::feed_forward`]: `[.., D]` → `[.., D_out]`.
+    /// Adds two linear layers with an activation between them, `[.., D]` → `[.., D_out]`: as
+    /// [`super::feed_forward`] if both layers have only a weight and a bias.
     pub fn feed_forward(
         &mut self,
         x: Value,
-        (w1, b1): (&Tensor, &Tensor),
-        (w2, b2): (&Tensor, &Tensor),
+        up: LinearParameters<'_>,
+        down: LinearParameters<'_>,
         f: Activation,
     ) -> Value {
-        let sources = [w1, b1, w2, b2].map(|parameter| self.input(parameter));
-        self.push(FeedForward::new(f), [&[x], &sources[..]].concat())
+        let is_plain = |layer: &LinearParameters<'_>| layer.low_rank.is_none();
+        if let (Some(b1), Some(b2)) = (up.bias, down.bias)
+            && is_plain(&up)
+            && is_plain(&down)
+        {
+            let sources = [up.weight, b1, down.weight, b2].map(|parameter| self.input(parameter));
+            return self.push(FeedForward::new(f), [&[x], &sources[..]].concat());
+        }
+        let hidden = self.stacked_linear(x, &[up]);
+        let hidden = self.activation(hidden, f);
+        self.stacked_linear(hidden, &[down])
     }
 
     /// Adds [`super::residual_norm`]: both `[.., D]` → `[.., D]`.

@@ -116,9 +116,7 @@ impl Kernel for DropoutKernel {
     }
 
     fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
-        let mut output = vec![0.0; inputs[0].data.len()];
-        self.add_masked(inputs[0].data, &mut output);
-        Ok((output, Shape::from(inputs[0].dims)))
+        Ok((masked(self.0, inputs[0].data), Shape::from(inputs[0].dims)))
     }
 
     fn backward(
@@ -129,7 +127,7 @@ impl Kernel for DropoutKernel {
         input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         if let Some(buffer) = &mut input_gradients[0] {
-            self.add_masked(gradient, buffer.as_sum());
+            add_masked(self.0, gradient, buffer.as_sum());
         }
         Ok(())
     }
@@ -139,14 +137,19 @@ impl Kernel for DropoutKernel {
     }
 }
 
-impl DropoutKernel {
-    /// Adds the masked values of `from` to `to`.
-    fn add_masked(&self, from: &[f32], to: &mut [f32]) {
-        let blocks = to.par_chunks_mut(ELEMENTS).zip(from.par_chunks(ELEMENTS));
-        blocks.enumerate().for_each(|(block, (to, from))| {
-            add_masked_block(self.0, block * ELEMENTS, from, to);
-        });
-    }
+/// Returns the masked values.
+pub(super) fn masked(mask: Dropout, values: &[f32]) -> Vec<f32> {
+    let mut output = vec![0.0; values.len()];
+    add_masked(mask, values, &mut output);
+    output
+}
+
+/// Adds the masked values of `from` to `to`.
+pub(super) fn add_masked(mask: Dropout, from: &[f32], to: &mut [f32]) {
+    let blocks = to.par_chunks_mut(ELEMENTS).zip(from.par_chunks(ELEMENTS));
+    blocks.enumerate().for_each(|(block, (to, from))| {
+        add_masked_block(mask, block * ELEMENTS, from, to);
+    });
 }
 
 vectorised! {

@@ -1,49 +1,115 @@
-//! Linear layers, `x Wᵀ + b`, and several linear layers of one input in one operation.
+//! Linear layers, `x Wᵀ + b`, with an optional low-rank branch, and several linear layers of one
+//! input in one operation.
+
+use std::borrow::Cow;
 
 use candle_core::{Shape, Tensor};
 use rayon::prelude::*;
 
 use super::composite::rows_product;
+use super::dropout::{Dropout, add_masked, masked};
 use super::matmul::{Matrix, matmul};
 use super::operation::{BufferState, Gradient, Input, Kernel, apply};
 use super::rows::{ROWS, add_column_sums};
 
 /// A linear layer: `x` `[.., D_in]`, `weight` `[D_out, D_in]`, `bias` `[D_out]` → `[.., D_out]`.
 pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> candle_core::Result<Tensor> {
-    stacked_linear(x, &[(weight, bias)])
+    stacked_linear(x, &[LinearParameters::new(weight, bias)])
 }
 
 /// Applies several linear layers to one input and concatenates the outputs: `x` `[.., D_in]`,
 /// weights `[D_i, D_in]` → `[.., ΣD_i]`. The parameters stay separate tensors, as published.
-pub fn stacked_linear(
-    x: &Tensor,
-    layers: &[(&Tensor, Option<&Tensor>)],
-) -> candle_core::Result<Tensor> {
+pub fn stacked_linear(x: &Tensor, layers: &[LinearParameters<'_>]) -> candle_core::Result<Tensor> {
     let mut inputs = vec![x];
-    for (weight, bias) in layers {
-        inputs.push(weight);
-        inputs.extend(bias);
-    }
+    inputs.extend(layers.iter().flat_map(LinearParameters::tensors));
     apply(StackedLinear::new(layers), &inputs)
 }
 
-pub(super) struct StackedLinear {
-    /// For each layer, whether a bias follows its weight in the inputs.
-    has_bias: Vec<bool>,
+/// The parameters of a linear layer.
+#[derive(Debug, Clone, Copy)]
+pub struct LinearParameters<'a> {
+    /// `[D_out, D_in]`.
+    pub weight: &'a Tensor,
+    /// `[D_out]`; `None` for a layer without a bias.
+    pub bias: Option<&'a Tensor>,
+    /// The low-rank branch that is added to the layer's output, if any.
+    pub low_rank: Option<LowRankParameters<'a>>,
 }
 
-/// One layer: the indices of its weight and bias in the inputs, and its columns in the output.
+/// The parameters of a low-rank branch, `scale dropout(x) Aᵀ Bᵀ` (LoRA, arXiv 2106.09685).
+#[derive(Debug, Clone, Copy)]
+pub struct LowRankParameters<'a> {
+    /// `A` `[R, D_in]`.
+    pub down: &'a Tensor,
+    /// `B` `[D_out, R]`.
+    pub up: &'a Tensor,
+    /// The factor on the branch.
+    pub scale: f32,
+    /// The dropout mask of the branch's input.
+    pub dropout: Option<Dropout>,
+}
+
+impl<'a> LinearParameters<'a> {
+    /// A layer without a low-rank branch.
+    pub fn new(weight: &'a Tensor, bias: Option<&'a Tensor>) -> Self {
+        Self { weight, bias, low_rank: None }
+    }
+
+    /// The tensors in the order of the kernel's inputs: weight, bias, `A`, `B`.
+    pub(super) fn tensors(&self) -> impl Iterator<Item = &'a Tensor> + use<'a> {
+        let branch = self.low_rank.map(|branch| [branch.down, branch.up]);
+        [Some(self.weight), self.bias].into_iter().flatten().chain(branch.into_iter().flatten())
+    }
+}
+
+pub(super) struct StackedLinear {
+    plans: Vec<LayerPlan>,
+}
+
+/// The properties of a layer that are not tensors.
+#[derive(Clone, Copy)]
+struct LayerPlan {
+    /// Whether a bias follows the weight in the inputs.
+    has_bias: bool,
+    /// The low-rank branch, whose matrices follow the bias.
+    low_rank: Option<BranchPlan>,
+}
+
+#[derive(Clone, Copy)]
+struct BranchPlan {
+    scale: f32,
+    dropout: Option<Dropout>,
+}
+
+/// One layer: the indices of its parameters in the inputs, and its columns in the output.
 struct Layer {
     weight: usize,
     bias: Option<usize>,
+    low_rank: Option<Branch>,
     column: usize,
     width: usize,
 }
 
+/// A low-rank branch: the indices of `A` and `B` in the inputs, and the rank.
+#[derive(Clone, Copy)]
+struct Branch {
+    down: usize,
+    up: usize,
+    rank: usize,
+    plan: BranchPlan,
+}
+
 impl StackedLinear {
-    /// Creates the kernel of these layers. Its inputs are `x`, then each layer's weight and bias.
-    pub(super) fn new(layers: &[(&Tensor, Option<&Tensor>)]) -> Self {
-        Self { has_bias: layers.iter().map(|(_, bias)| bias.is_some()).collect() }
+    /// Creates the kernel of these layers. Its inputs are `x`, then each layer's
+    /// [tensors](LinearParameters::tensors).
+    pub(super) fn new(layers: &[LinearParameters<'_>]) -> Self {
+        let plan = |layer: &LinearParameters<'_>| LayerPlan {
+            has_bias: layer.bias.is_some(),
+            low_rank: layer
+                .low_rank
+                .map(|branch| BranchPlan { scale: branch.scale, dropout: branch.dropout }),
+        };
+        Self { plans: layers.iter().map(plan).collect() }
     }
 
     /// Returns the layers, the input width and the output width.
@@ -52,14 +118,14 @@ impl StackedLinear {
             candle_core::bail!("linear: the input is a scalar, expected [.., D_in]");
         };
         let (mut layers, mut index, mut column) = (Vec::new(), 1, 0);
-        for &has_bias in &self.has_bias {
+        for plan in &self.plans {
             let &[width, weight_columns] = dims[index] else {
                 candle_core::bail!(
                     "linear: a weight of shape {:?}, expected [D_out, D_in]",
                     dims[index]
                 );
             };
-            let bias = has_bias.then_some(index + 1);
+            let bias = plan.has_bias.then_some(index + 1);
             if weight_columns != d_in || bias.is_some_and(|bias| dims[bias] != [width]) {
                 candle_core::bail!(
                     "linear: weight {:?} does not fit input {:?}",
@@ -67,14 +133,94 @@ impl StackedLinear {
                     dims[0]
                 );
             }
-            layers.push(Layer { weight: index, bias, column, width });
-            index += 1 + usize::from(has_bias);
+            let down = index + 1 + usize::from(plan.has_bias);
+            let branch = |plan| match (dims[down], dims[down + 1]) {
+                (&[rank, down_width], &[up_height, up_rank])
+                    if rank > 0 && [down_width, up_height, up_rank] == [d_in, width, rank] =>
+                {
+                    Ok(Branch { down, up: down + 1, rank, plan })
+                }
+                (a, b) => candle_core::bail!(
+                    "linear: a low-rank branch of {a:?} and {b:?} does not fit weight {:?}",
+                    dims[index]
+                ),
+            };
+            let low_rank = plan.low_rank.map(branch).transpose()?;
+            layers.push(Layer { weight: index, bias, low_rank, column, width });
+            index = down + if low_rank.is_some() { 2 } else { 0 };
             column += width;
         }
         if layers.is_empty() || dims[0].contains(&0) {
             candle_core::bail!("linear: {} weights do not fit input {:?}", layers.len(), dims[0]);
         }
         Ok((layers, d_in, column))
+    }
+}
+
+impl Branch {
+    /// Returns the branch's input after dropout, and its product with `Aᵀ` `[rows, R]`.
+    fn hidden<'a>(&self, inputs: &[Input<'a>], rows: usize) -> (Cow<'a, [f32]>, Vec<f32>) {
+        let x = match self.plan.dropout {
+            Some(mask) => Cow::Owned(masked(mask, inputs[0].data)),
+            None => Cow::Borrowed(inputs[0].data),
+        };
+        let d_in = x.len() / rows;
+        let mut hidden = vec![0.0; rows * self.rank];
+        let down = Matrix::new(inputs[self.down].data, self.rank, d_in).t();
+        matmul(1.0, Matrix::new(&x, rows, d_in), down, 0.0, &mut hidden, self.rank);
+        (x, hidden)
+    }
+
+    /// Adds the branch to the layer's output, whose rows are `stride` elements apart.
+    fn add_to(&self, inputs: &[Input<'_>], rows: usize, output: &mut [f32], stride: usize) {
+        let (_, hidden) = self.hidden(inputs, rows);
+        let up = inputs[self.up];
+        let up = Matrix::new(up.data, up.dims[0], self.rank).t();
+        matmul(self.plan.scale, Matrix::new(&hidden, rows, self.rank), up, 1.0, output, stride);
+    }
+
+    /// Writes the gradients of `x`, `A` and `B`, given the gradient `dy` of the layer's output.
+    fn backward(
+        &self,
+        inputs: &[Input<'_>],
+        dy: Matrix<'_>,
+        input_gradients: &mut [Option<Gradient>],
+    ) {
+        let (rows, rank, scale) = (dy.rows, self.rank, self.plan.scale);
+        let (x, hidden) = self.hidden(inputs, rows);
+        let d_in = x.len() / rows;
+        if let Some(db) = &mut input_gradients[self.up] {
+            let hidden = Matrix::new(&hidden, rows, rank);
+            matmul(scale, dy.t(), hidden, db.beta(), &mut db.data, rank);
+        }
+        let mut d_hidden = vec![0.0; rows * rank];
+        let up = Matrix::new(inputs[self.up].data, dy.columns, rank);
+        matmul(scale, dy, up, 0.0, &mut d_hidden, rank);
+        let d_hidden = Matrix::new(&d_hidden, rows, rank);
+        if let Some(da) = &mut input_gradients[self.down] {
+            matmul(1.0, d_hidden.t(), Matrix::new(&x, rows, d_in), da.beta(), &mut da.data, d_in);
+        }
+        if let Some(dx) = &mut input_gradients[0] {
+            let down = Matrix::new(inputs[self.down].data, rank, d_in);
+            match self.plan.dropout {
+                None => matmul(1.0, d_hidden, down, dx.beta(), &mut dx.data, d_in),
+                Some(mask) => {
+                    let mut branch = vec![0.0; rows * d_in];
+                    matmul(1.0, d_hidden, down, 0.0, &mut branch, d_in);
+                    add_masked(mask, &branch, dx.as_sum());
+                }
+            }
+            dx.state = BufferState::Sum;
+        }
+    }
+
+    fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
+        let x = match self.plan.dropout {
+            Some(mask) => mask.masked(&inputs[0])?,
+            None => inputs[0].clone(),
+        };
+        let hidden = rows_product(&x, &inputs[self.down])?;
+        rows_product(&hidden, &inputs[self.up])? * f64::from(self.plan.scale)
     }
 }
 
@@ -96,6 +242,9 @@ impl Kernel for StackedLinear {
             let beta = if layer.bias.is_some() { 1.0 } else { 0.0 };
             let x = Matrix::new(inputs[0].data, rows, d_in);
             matmul(1.0, x, weight, beta, &mut output[layer.column..], d_out);
+            if let Some(branch) = &layer.low_rank {
+                branch.add_to(inputs, rows, &mut output[layer.column..], d_out);
+            }
         }
         Ok((output, inputs[0].shape_with_width(d_out)))
     }
@@ -124,6 +273,9 @@ impl Kernel for StackedLinear {
             if let Some(Some(db)) = layer.bias.map(|bias| &mut input_gradients[bias]) {
                 add_column_sums(&gradient[layer.column..], layer.width, d_out, db.as_sum());
             }
+            if let Some(branch) = &layer.low_rank {
+                branch.backward(inputs, dy, input_gradients);
+            }
         }
         Ok(())
     }
@@ -133,11 +285,14 @@ impl Kernel for StackedLinear {
         let (layers, _, _) = self.layers(&dims)?;
         let mut outputs = Vec::new();
         for layer in layers {
-            let y = rows_product(&inputs[0], &inputs[layer.weight])?;
-            outputs.push(match layer.bias {
-                Some(bias) => y.broadcast_add(&inputs[bias])?,
-                None => y,
-            });
+            let mut y = rows_product(&inputs[0], &inputs[layer.weight])?;
+            if let Some(bias) = layer.bias {
+                y = y.broadcast_add(&inputs[bias])?;
+            }
+            if let Some(branch) = &layer.low_rank {
+                y = (y + branch.composite(inputs)?)?;
+            }
+            outputs.push(y);
         }
         match outputs.len() {
             1 => Ok(outputs.swap_remove(0)),

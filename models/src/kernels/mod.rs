@@ -57,7 +57,7 @@ pub use dropout::{Dropout, Mode, dropout};
 pub use embedding::embedding_sum;
 pub use feed_forward::feed_forward;
 pub use gated::{gated, glu};
-pub use linear::{linear, stacked_linear};
+pub use linear::{LinearParameters, LowRankParameters, linear, stacked_linear};
 pub(crate) use matmul::{Matrix, matmul};
 pub use norm::{Norm, norm, residual_norm};
 pub use pooling::span_mean;

@@ -163,6 +163,6 @@ impl BaseEncoder {
         let frozen = self.config.frozen_image_layers;
         let stop_gradient_after = (frozen > 0).then_some(frozen);
         let patches = self.image.forward(pixels, stop_gradient_after, mode)?.patch_tokens;
-        Ok((self.image_head.forward(&patches)? * self.config.token_scale)?)
+        Ok((self.image_head.forward(&patches, mode)? * self.config.token_scale)?)
     }
 }

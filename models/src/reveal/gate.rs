@@ -6,7 +6,7 @@ use candle_core::{D, Tensor};
 use super::config::RevealConfig;
 use crate::compute::full_precision;
 use crate::error::{ModelError, Result};
-use crate::kernels::softmax;
+use crate::kernels::{Mode, softmax};
 use crate::layers::Linear;
 use crate::params::{Init, ParameterBuilder};
 
@@ -33,7 +33,9 @@ impl CorpusGate {
     /// Returns the weight of each source for each query: `[B, key_dim]` → `[B, sources]`.
     pub(super) fn forward(&self, queries: &Tensor) -> Result<Tensor> {
         match &self.linear {
-            Some(linear) => Ok(softmax(&full_precision(&linear.forward(queries)?)?)?),
+            Some(linear) => {
+                Ok(softmax(&full_precision(&linear.forward(queries, &Mode::evaluate())?)?)?)
+            }
             None => {
                 let shape = (queries.dim(0)?, self.sources);
                 Ok(Tensor::ones(shape, queries.dtype(), queries.device())?)

@@ -55,7 +55,7 @@ impl QueryKeyHead {
         // Only the first token's state is used.
         let first = last_layer.first_rows(&x, &states.lengths, &bias, mode)?;
         let pooled = self.final_norm.forward(&first)?;
-        normalise_rows(&projection.forward(&pooled)?)
+        normalise_rows(&projection.forward(&pooled, mode)?)
     }
 }
 

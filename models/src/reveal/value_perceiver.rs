@@ -54,7 +54,7 @@ impl ValuePerceiver {
         let latents = embedding_sum(&[(&self.latents, rows)])?.to_dtype(states.dtype())?;
         let mut x = dropout(&latents, dropout_mask)?;
         for layer in &self.layers {
-            let (keys, values) = layer.cross_key_values(&states)?;
+            let (keys, values) = layer.cross_key_values(&states, mode)?;
             x = mode.detach(layer.forward(
                 &x,
                 &bias,

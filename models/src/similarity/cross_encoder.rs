@@ -93,7 +93,7 @@ impl CrossEncoder {
             target
         };
         let features = dropout(&features, mode.dropout(self.config.head_dropout))?;
-        Ok(full_precision(&self.head.forward(&features)?)?.squeeze(D::Minus1)?)
+        Ok(full_precision(&self.head.forward(&features, mode)?)?.squeeze(D::Minus1)?)
     }
 }
 

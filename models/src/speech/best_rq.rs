@@ -20,7 +20,7 @@ use crate::compute::to_host;
 use crate::config::{bad_field, check_sizes};
 use crate::conformer::ConformerConfig;
 use crate::error::{ModelError, Result};
-use crate::kernels::{CrossEntropy, Matrix, cross_entropy, embedding_sum, matmul};
+use crate::kernels::{CrossEntropy, Matrix, Mode, cross_entropy, embedding_sum, matmul};
 use crate::layers::Linear;
 use crate::params::{Init, ParameterBuilder};
 
@@ -235,7 +235,7 @@ impl BestRq {
             return Err(ModelError::BadInput("no state is masked".into()));
         }
         let states = embedding_sum(&[(&audio.states, masked.states.clone().into())])?;
-        self.head.forward(&states)
+        self.head.forward(&states, &Mode::evaluate())
     }
 
     /// Returns the mean of `-log p` of the codes in nats: a scalar.

@@ -14,9 +14,9 @@ use std::sync::Arc;
 use candle_core::Tensor;
 use rayon::prelude::*;
 
-use super::boosting::{BoostState, BoostTree, BrokenMatch};
 use super::decode::{BestPath, clips, forced_alignment, greedy_path, rows};
 use crate::error::{ModelError, Result};
+use crate::generation::boosting::{BoostState, BoostTree, BrokenMatch};
 use crate::generation::top_k;
 use crate::kernels::log_sum_exp;
 

@@ -15,7 +15,7 @@ use crate::kernels::{
     Attention, AttentionBias, Chain, Mode, Segments, Value, attention, embedding_sum, residual,
     stacked_linear,
 };
-use crate::layers::{CrossKeyValues, Linear, RmsNorm};
+use crate::layers::{CrossKeyValues, Linear, Projections, RmsNorm};
 use crate::params::{Init, ParameterBuilder};
 
 /// A learned bias for each head and bucket of relative positions.
@@ -25,16 +25,6 @@ pub struct RelativeBias {
     weight: Tensor,
     max_distance: usize,
     bidirectional: bool,
-}
-
-/// The four projections of an attention layer. Their width `num_heads * d_kv` may differ from the
-/// model's width.
-#[derive(Debug, Clone)]
-struct Projections {
-    query: Linear,
-    key: Linear,
-    value: Linear,
-    output: Linear,
 }
 
 /// `wo (gelu(wi_0 x) ⊙ wi_1 x)`.
@@ -119,54 +109,20 @@ impl RelativeBias {
     }
 }
 
-impl Projections {
-    fn new(config: &T5Config, builder: &ParameterBuilder) -> Result<Self> {
-        let (d, inner) = (config.d_model, config.inner_size());
-        let std = (d as f64).powf(-0.5);
-        let query_std = ((d * config.d_kv) as f64).powf(-0.5);
-        let projection = |name: &str, d_in, d_out, std| {
-            Linear::without_bias(d_in, d_out, std, &builder.pp(name))
-        };
-        Ok(Self {
-            query: projection("q", d, inner, query_std)?,
-            key: projection("k", d, inner, std)?,
-            value: projection("v", d, inner, std)?,
-            output: projection("o", inner, d, (inner as f64).powf(-0.5))?,
-        })
-    }
-
-    /// Returns the weights of query, key and value, for one stacked linear layer.
-    fn query_key_value(&self) -> [(&Tensor, Option<&Tensor>); 3] {
-        [self.query.parameters(), self.key.parameters(), self.value.parameters()]
-    }
-
-    /// Self-attention within each segment: `[T, D]` → `[T, D]`.
-    fn self_attention(
-        &self,
-        chain: &mut Chain,
-        x: Value,
-        bias: &Tensor,
-        options: &Attention,
-    ) -> Value {
-        let qkv = chain.stacked_linear(x, &self.query_key_value());
-        let context = chain.self_attention(qkv, Some(AttentionBias::Shared(bias)), options);
-        chain.stacked_linear(context, &[self.output.parameters()])
-    }
-
-    /// Cross-attention: `[T_q, D]`, keys and values `[T_k, H d_kv]` → `[T_q, D]`.
-    fn cross_attention(
-        &self,
-        chain: &mut Chain,
-        x: Value,
-        k: Value,
-        v: Value,
-        bias: Option<AttentionBias<'_>>,
-        options: &Attention,
-    ) -> Value {
-        let query = chain.stacked_linear(x, &[self.query.parameters()]);
-        let context = chain.attention(query, k, v, bias, options);
-        chain.stacked_linear(context, &[self.output.parameters()])
-    }
+/// Creates the projections of an attention layer, without biases. Their width `num_heads * d_kv` may
+/// differ from the model's width.
+fn projections(config: &T5Config, builder: &ParameterBuilder) -> Result<Projections> {
+    let (d, inner) = (config.d_model, config.inner_size());
+    let std = (d as f64).powf(-0.5);
+    let query_std = ((d * config.d_kv) as f64).powf(-0.5);
+    let projection =
+        |name: &str, d_in, d_out, std| Linear::without_bias(d_in, d_out, std, &builder.pp(name));
+    Ok(Projections {
+        query: projection("q", d, inner, query_std)?,
+        key: projection("k", d, inner, std)?,
+        value: projection("v", d, inner, std)?,
+        output: projection("o", inner, d, (inner as f64).powf(-0.5))?,
+    })
 }
 
 impl FeedForward {
@@ -185,10 +141,11 @@ impl FeedForward {
     /// Adds the module and its residual sum to a chain: `[T, D]` → `[T, D]`.
     fn forward(&self, chain: &mut Chain, x: Value, config: &T5Config, mode: &Mode) -> Value {
         let normed = chain.norm(x, self.norm.as_norm());
-        let hidden = chain.stacked_linear(normed, &[self.gate.parameters(), self.up.parameters()]);
+        let hidden = [&self.gate, &self.up].map(|layer| layer.parameters(mode));
+        let hidden = chain.stacked_linear(normed, &hidden);
         let hidden = chain.gated(hidden, config.activation());
         let hidden = chain.dropout(hidden, mode.dropout(config.dropout_rate));
-        let down = chain.stacked_linear(hidden, &[self.down.parameters()]);
+        let down = chain.stacked_linear(hidden, &[self.down.parameters(mode)]);
         chain.residual(x, down, mode.dropout(config.dropout_rate))
     }
 }
@@ -214,7 +171,7 @@ impl EncoderLayer {
                 config.layer_norm_epsilon,
                 &attention.pp("layer_norm"),
             )?,
-            attention: Projections::new(config, &attention.pp("SelfAttention"))?,
+            attention: projections(config, &attention.pp("SelfAttention"))?,
             feed_forward: FeedForward::new(config, &builder.pp("layer.1"))?,
             config: config.clone(),
         })
@@ -239,7 +196,13 @@ impl EncoderLayer {
             normed = chain.scaled_rows(normed, weights);
         }
         let options = options(&self.config, segments, false, mode);
-        let attended = self.attention.self_attention(&mut chain, normed, bias, &options);
+        let attended = self.attention.self_attention(
+            &mut chain,
+            normed,
+            Some(AttentionBias::Shared(bias)),
+            &options,
+            mode,
+        );
         let x = chain.residual(x, attended, mode.dropout(self.config.dropout_rate));
         self.feed_forward.forward(&mut chain, x, &self.config, mode);
         Ok(chain.finish()?)
@@ -270,11 +233,17 @@ impl EncoderLayer {
         let normed = chain.norm(x, self.norm.as_norm());
         let normed_first = chain.norm(first, self.norm.as_norm());
         let projections = &self.attention;
-        let keys = chain.stacked_linear(normed, &[projections.key.parameters()]);
-        let values = chain.stacked_linear(normed, &[projections.value.parameters()]);
+        let keys = chain.stacked_linear(normed, &[projections.key.parameters(mode)]);
+        let values = chain.stacked_linear(normed, &[projections.value.parameters(mode)]);
         let bias = Some(AttentionBias::Shared(&bias));
-        let attended =
-            projections.cross_attention(&mut chain, normed_first, keys, values, bias, &options);
+        let attended = projections.cross_attention(
+            &mut chain,
+            normed_first,
+            (keys, values),
+            bias,
+            &options,
+            mode,
+        );
         let first = chain.residual(first, attended, mode.dropout(self.config.dropout_rate));
         self.feed_forward.forward(&mut chain, first, &self.config, mode);
         Ok(chain.finish()?)
@@ -289,7 +258,7 @@ impl DecoderLayer {
             let builder = builder.pp(path).pp("layer_norm");
             RmsNorm::new(config.d_model, config.layer_norm_epsilon, &builder)
         };
-        let projections = |path: &str| Projections::new(config, &builder.pp(path));
+        let projections = |path: &str| projections(config, &builder.pp(path));
         Ok(Self {
             norm: norm("layer.0")?,
             attention: projections("layer.0.SelfAttention")?,
@@ -301,9 +270,8 @@ impl DecoderLayer {
     }
 
     /// Returns the keys and values of the encoder's states `[T_k, D]`, both `[T_k, H d_kv]`.
-    pub fn cross_key_values(&self, states: &Tensor) -> Result<(Tensor, Tensor)> {
-        let projections = &self.cross_attention;
-        Ok((projections.key.forward(states)?, projections.value.forward(states)?))
+    pub fn cross_key_values(&self, states: &Tensor, mode: &Mode) -> Result<(Tensor, Tensor)> {
+        self.cross_attention.key_values(states, mode)
     }
 
     /// Runs the block: `[T, D]` → `[T, D]`. Rows attend within `segments`, with the biases
@@ -322,7 +290,13 @@ impl DecoderLayer {
         let mut chain = Chain::new();
         let x = chain.input(x);
         let normed = chain.norm(x, self.norm.as_norm());
-        let attended = self.attention.self_attention(&mut chain, normed, bias, &self_options);
+        let attended = self.attention.self_attention(
+            &mut chain,
+            normed,
+            Some(AttentionBias::Shared(bias)),
+            &self_options,
+            mode,
+        );
         let x = chain.residual(x, attended, mode.dropout(self.config.dropout_rate));
         self.finish_forward(chain, x, cross, mode)
     }
@@ -339,13 +313,13 @@ impl DecoderLayer {
         cross: CrossKeyValues<'_>,
         mode: &Mode,
     ) -> Result<Tensor> {
-        let qkv = stacked_linear(&self.norm.forward(x)?, &self.attention.query_key_value())?;
+        let qkv = stacked_linear(&self.norm.forward(x)?, &self.attention.query_key_value(mode))?;
         cache.write(&qkv, step)?;
         let query = qkv.narrow(1, 0, self.config.inner_size())?;
         let options = options(&self.config, &step.segments, false, mode);
         let bias = Some(AttentionBias::Shared(bias));
         let context = attention(&query, &cache.keys, &cache.values, bias, &options)?;
-        let x = residual(x, &self.attention.output.forward(&context)?, None)?;
+        let x = residual(x, &self.attention.output.forward(&context, mode)?, None)?;
         let mut chain = Chain::new();
         let x = chain.input(&x);
         self.finish_forward(chain, x, cross, mode)
@@ -363,7 +337,7 @@ impl DecoderLayer {
         let (k, v) = (chain.input(cross.keys), chain.input(cross.values));
         let normed = chain.norm(x, self.cross_norm.as_norm());
         let attended =
-            self.cross_attention.cross_attention(&mut chain, normed, k, v, None, &options);
+            self.cross_attention.cross_attention(&mut chain, normed, (k, v), None, &options, mode);
         let x = chain.residual(x, attended, mode.dropout(self.config.dropout_rate));
         self.feed_forward.forward(&mut chain, x, &self.config, mode);
         Ok(chain.finish()?)

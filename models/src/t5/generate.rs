@@ -64,7 +64,7 @@ impl Decoder {
         super::check_rows(states, lengths)?;
         let states = states.detach();
         let keys_and_values = |layer: &super::DecoderLayer| {
-            let (keys, values) = layer.cross_key_values(&states)?;
+            let (keys, values) = layer.cross_key_values(&states, &Mode::inference())?;
             Ok((keys.detach(), values.detach()))
         };
         let (slots, width) = (lengths.len() * options.num_beams, self.config.inner_size());
@@ -100,7 +100,7 @@ impl NextTokens for DecodingState<'_> {
             let cross = CrossKeyValues { keys, values, segments: &cross };
             x = layer.step(&x, &bias, cache, &step, cross, &mode)?.detach();
         }
-        Ok(lm_head.forward(&final_norm.forward(&x)?)?.detach())
+        Ok(lm_head.forward(&final_norm.forward(&x)?, &mode)?.detach())
     }
 
     fn copy(&mut self, pairs: &[(usize, usize)]) -> Result<()> {

@@ -11,9 +11,9 @@ use candle_core::Tensor;
 
 use super::config::ViTConfig;
 use crate::error::Result;
-use crate::kernels::{Convolution, convolution};
-use crate::layers::Linear;
-use crate::params::{Init, ParameterBuilder};
+use crate::kernels::{Convolution, Mode};
+use crate::layers::{ImageConvolution, Linear};
+use crate::params::ParameterBuilder;
 
 /// Side length of a convolution window, in pixels.
 const KERNEL_SIZE: usize = 3;
@@ -21,20 +21,11 @@ const KERNEL_SIZE: usize = 3;
 /// The convolutions and the projection.
 #[derive(Debug, Clone)]
 pub(super) struct ConvolutionStem {
-    layers: Vec<Layer>,
+    layers: Vec<ImageConvolution>,
     /// Side length of a patch after the convolutions.
     patch_side: usize,
     /// The projection of a patch's values to the width `D`.
     projection: Linear,
-}
-
-/// One convolution.
-#[derive(Debug, Clone)]
-struct Layer {
-    /// `[C_out, 3, 3, C]`.
-    weight: Tensor,
-    /// `[C_out]`.
-    bias: Tensor,
 }
 
 impl ConvolutionStem {
@@ -45,16 +36,11 @@ impl ConvolutionStem {
         let mut width = config.num_channels;
         let mut layers = Vec::with_capacity(channels.len());
         for (i, &out_channels) in channels.iter().enumerate() {
-            let convolution_builder = builder.pp(i);
             let std = (2.0 / (KERNEL_SIZE * KERNEL_SIZE * width) as f64).sqrt();
-            layers.push(Layer {
-                weight: convolution_builder.get(
-                    "weight",
-                    &[out_channels, KERNEL_SIZE, KERNEL_SIZE, width],
-                    Init::Normal(std),
-                )?,
-                bias: convolution_builder.get("bias", &[out_channels], Init::Zeros)?,
-            });
+            let options = Convolution { stride: 2, padding: 1, relu: true };
+            let channels = [width, out_channels];
+            let layer = ImageConvolution::new(channels, KERNEL_SIZE, options, std, &builder.pp(i))?;
+            layers.push(layer);
             width = out_channels;
         }
         let (patch_side, d) = (config.patch_size >> channels.len(), config.hidden_size);
@@ -80,11 +66,10 @@ impl ConvolutionStem {
     }
 
     /// Applies the stem to images: `[B, C, S, S]` → `[B, P, D]`, patches row by row.
-    pub(super) fn forward(&self, pixels: &Tensor) -> Result<Tensor> {
+    pub(super) fn forward(&self, pixels: &Tensor, mode: &Mode) -> Result<Tensor> {
         let mut x = pixels.permute((0, 2, 3, 1))?.contiguous()?;
         for layer in &self.layers {
-            let windows = Convolution { stride: 2, padding: 1, relu: true };
-            x = convolution(&x, &layer.weight, &layer.bias, windows)?;
+            x = layer.forward(&x)?;
         }
         let (batch, height, width, channels) = x.dims4()?;
         let (patch_rows, patch_columns, patch_side) =
@@ -94,6 +79,6 @@ impl ConvolutionStem {
             .permute(vec![0, 1, 3, 2, 4, 5])?
             .contiguous()?
             .reshape((batch, patch_rows * patch_columns, patch_side * patch_side * channels))?;
-        self.projection.forward(&patches)
+        self.projection.forward(&patches, mode)
     }
 }

@@ -14,7 +14,7 @@ use super::config::WhisperConfig;
 use super::decoder::Decoder;
 use crate::config::bad_field;
 use crate::error::{ModelError, Result};
-use crate::kernels::{Segments, Span, log_sum_exp};
+use crate::kernels::{Mode, Segments, Span, log_sum_exp};
 use crate::layers::CrossKeyValues;
 use crate::packed::PackedTokens;
 use crate::speech::AudioStates;
@@ -185,7 +185,7 @@ impl Decoder {
         let width = self.config.d_model / self.config.decoder_attention_heads;
         let mut x = self.embed(inputs.ids.clone(), inputs.positions.clone())?.detach();
         for (i, layer) in self.layers.iter().enumerate() {
-            let (keys, values) = layer.cross_key_values(states)?;
+            let (keys, values) = layer.cross_key_values(states, &Mode::inference())?;
             let (keys, values) = (keys.detach(), values.detach());
             let (next, queries) = layer.forward_with_queries(
                 &x,

@@ -11,7 +11,7 @@ use crate::kernels::{
     Attention, Chain, Mode, Segments, Value, attention, dropout, embedding_sum, linear, residual,
     self_attention, stacked_linear,
 };
-use crate::layers::{CrossKeyValues, LayerNorm, Linear};
+use crate::layers::{CrossKeyValues, LayerNorm, Linear, Projections};
 use crate::packed::PackedTokens;
 use crate::params::{Init, ParameterBuilder};
 use crate::speech::AudioStates;
@@ -41,15 +41,6 @@ pub(super) struct Layer {
     up: Linear,
     down: Linear,
     config: WhisperConfig,
-}
-
-/// The projections of an attention layer.
-#[derive(Debug, Clone)]
-struct Projections {
-    query: Linear,
-    key: Linear,
-    value: Linear,
-    output: Linear,
 }
 
 impl Decoder {
@@ -91,10 +82,10 @@ impl Decoder {
         let x = self.embed(tokens.ids.clone(), tokens.positions.clone())?;
         let mut x = dropout(&mode.detach(x), mode.dropout(self.config.dropout))?;
         for (i, layer) in self.layers.iter().enumerate() {
-            let (keys, values) = layer.cross_key_values(&audio.states)?;
+            let (keys, values) = layer.cross_key_values(&audio.states, mode)?;
             let cross = CrossKeyValues { keys: &keys, values: &values, segments: &cross };
             let next = layer.forward(&x, segments, cross, mode)?;
-            x = mode.detach(adapters.apply(i, &x, next)?);
+            x = mode.detach(adapters.apply(i, &x, next, mode)?);
         }
         self.logits(&x)
     }
@@ -121,9 +112,9 @@ impl Layer {
         let norm = |name: &str| LayerNorm::new(d, EPSILON, &builder.pp(name));
         Ok(Self {
             norm: norm("self_attn_layer_norm")?,
-            attention: Projections::new(config, &builder.pp("self_attn"))?,
+            attention: projections(config, &builder.pp("self_attn"))?,
             cross_norm: norm("encoder_attn_layer_norm")?,
-            cross_attention: Projections::new(config, &builder.pp("encoder_attn"))?,
+            cross_attention: projections(config, &builder.pp("encoder_attn"))?,
             feed_forward_norm: norm("final_layer_norm")?,
             up: Linear::new(d, m, std, &builder.pp("fc1"))?,
             down: Linear::new(m, d, std, &builder.pp("fc2"))?,
@@ -132,9 +123,8 @@ impl Layer {
     }
 
     /// Returns the cross-attention keys and values of audio states `[T_k, D]`, both `[T_k, D]`.
-    pub fn cross_key_values(&self, states: &Tensor) -> Result<(Tensor, Tensor)> {
-        let projections = &self.cross_attention;
-        Ok((projections.key.forward(states)?, projections.value.forward(states)?))
+    pub fn cross_key_values(&self, states: &Tensor, mode: &Mode) -> Result<(Tensor, Tensor)> {
+        self.cross_attention.key_values(states, mode)
     }
 
     /// Returns the options of an attention within these segments.
@@ -161,10 +151,8 @@ impl Layer {
         let mut chain = Chain::new();
         let x = chain.input(x);
         let normed = chain.norm(x, self.norm.as_norm());
-        let qkv = chain.stacked_linear(normed, &self.attention.query_key_value());
-        let context =
-            chain.self_attention(qkv, None, &self.attention_options(segments, true, mode));
-        let attended = chain.stacked_linear(context, &[self.attention.output.parameters()]);
+        let options = self.attention_options(segments, true, mode);
+        let attended = self.attention.self_attention(&mut chain, normed, None, &options, mode);
         let x = chain.residual(x, attended, mode.dropout(self.config.dropout));
         self.finish_forward(chain, x, cross, mode)
     }
@@ -179,12 +167,12 @@ impl Layer {
         cross: CrossKeyValues<'_>,
     ) -> Result<Tensor> {
         let mode = Mode::inference();
-        let qkv = stacked_linear(&self.norm.forward(x)?, &self.attention.query_key_value())?;
+        let qkv = stacked_linear(&self.norm.forward(x)?, &self.attention.query_key_value(&mode))?;
         cache.write(&qkv, step)?;
         let query = qkv.narrow(1, 0, self.config.d_model)?;
         let options = self.attention_options(&step.segments, false, &mode);
         let context = attention(&query, &cache.keys, &cache.values, None, &options)?;
-        let x = residual(x, &self.attention.output.forward(&context)?, None)?;
+        let x = residual(x, &self.attention.output.forward(&context, &mode)?, None)?;
         let mut chain = Chain::new();
         let x = chain.input(&x);
         self.finish_forward(chain, x, cross, &mode)
@@ -199,10 +187,10 @@ impl Layer {
         cross: CrossKeyValues<'_>,
     ) -> Result<(Tensor, Tensor)> {
         let mode = Mode::inference();
-        let qkv = stacked_linear(&self.norm.forward(x)?, &self.attention.query_key_value())?;
+        let qkv = stacked_linear(&self.norm.forward(x)?, &self.attention.query_key_value(&mode))?;
         let context = self_attention(&qkv, None, &self.attention_options(segments, true, &mode))?;
-        let x = residual(x, &self.attention.output.forward(&context)?, None)?;
-        let queries = self.cross_attention.query.forward(&self.cross_norm.forward(&x)?)?;
+        let x = residual(x, &self.attention.output.forward(&context, &mode)?, None)?;
+        let queries = self.cross_attention.query.forward(&self.cross_norm.forward(&x)?, &mode)?;
         let mut chain = Chain::new();
         let x = chain.input(&x);
         Ok((self.finish_forward(chain, x, cross, &mode)?, queries))
@@ -218,32 +206,26 @@ impl Layer {
     ) -> Result<Tensor> {
         let (k, v) = (chain.input(cross.keys), chain.input(cross.values));
         let normed = chain.norm(x, self.cross_norm.as_norm());
-        let query = chain.stacked_linear(normed, &[self.cross_attention.query.parameters()]);
         let options = self.attention_options(cross.segments, false, mode);
-        let context = chain.attention(query, k, v, None, &options);
-        let attended = chain.stacked_linear(context, &[self.cross_attention.output.parameters()]);
+        let attended =
+            self.cross_attention.cross_attention(&mut chain, normed, (k, v), None, &options, mode);
         let x = chain.residual(x, attended, mode.dropout(self.config.dropout));
         let normed = chain.norm(x, self.feed_forward_norm.as_norm());
-        let (up, down) = (self.up.weight_and_bias()?, self.down.weight_and_bias()?);
+        let (up, down) = (self.up.parameters(mode), self.down.parameters(mode));
         let ffn_output = chain.feed_forward(normed, up, down, self.config.activation_function);
         chain.residual(x, ffn_output, mode.dropout(self.config.dropout));
         Ok(chain.finish()?)
     }
 }
 
-impl Projections {
-    fn new(config: &WhisperConfig, builder: &ParameterBuilder) -> Result<Self> {
-        let (d, std) = (config.d_model, config.init_std);
-        Ok(Self {
-            query: Linear::new(d, d, std, &builder.pp("q_proj"))?,
-            key: Linear::without_bias(d, d, std, &builder.pp("k_proj"))?,
-            value: Linear::new(d, d, std, &builder.pp("v_proj"))?,
-            output: Linear::new(d, d, std, &builder.pp("out_proj"))?,
-        })
-    }
-
-    /// Returns the weights of query, key and value, for one stacked linear layer.
-    fn query_key_value(&self) -> [(&Tensor, Option<&Tensor>); 3] {
-        [self.query.parameters(), self.key.parameters(), self.value.parameters()]
-    }
+/// Creates the projections of an attention layer. As published, keys have no bias.
+fn projections(config: &WhisperConfig, builder: &ParameterBuilder) -> Result<Projections> {
+    let (d, std) = (config.d_model, config.init_std);
+    let projection = |name: &str| Linear::new(d, d, std, &builder.pp(name));
+    Ok(Projections {
+        query: projection("q_proj")?,
+        key: Linear::without_bias(d, d, std, &builder.pp("k_proj"))?,
+        value: projection("v_proj")?,
+        output: projection("out_proj")?,
+    })
 }

@@ -7,12 +7,12 @@ use candle_core::{DType, Tensor};
 use super::decoder::Decoder;
 use super::rules::DecodingRules;
 use crate::error::{ModelError, Result};
+use crate::generation::boosting::BoostTree;
 use crate::generation::cache::KeyValueCache;
 use crate::generation::{GenerateOptions, Generated, NextTokens, search};
-use crate::kernels::{Segments, Span, log_sum_exp};
+use crate::kernels::{Mode, Segments, Span, log_sum_exp};
 use crate::layers::CrossKeyValues;
 use crate::speech::AudioStates;
-use crate::speech::boosting::BoostTree;
 
 /// The transcript of a clip.
 #[derive(Debug, Clone, PartialEq)]
@@ -79,7 +79,7 @@ impl Decoder {
         }
         let states = audio.states.detach();
         let keys_and_values = |layer: &super::decoder::Layer| {
-            let (keys, values) = layer.cross_key_values(&states)?;
+            let (keys, values) = layer.cross_key_values(&states, &Mode::inference())?;
             Ok((keys.detach(), values.detach()))
         };
         let (slots, width) = (clips * options.num_beams, self.config.d_model);

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use super::tokens::{TIMESTAMP_STEP, WhisperTokens};
+use crate::generation::boosting::BoostTree;
 use crate::kernels::log_sum_exp;
-use crate::speech::boosting::BoostTree;
 
 /// The first timestamp of a clip is at most this many seconds.
 const MAX_FIRST_TIMESTAMP: f64 = 1.0;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use clap::Args;
 use engram_data::speech::manifest::Clip;
 use engram_infer::asr::{AsrModel, BoostTreeBuilder};
-use engram_models::speech::boosting::BoostTree;
+use engram_models::generation::boosting::BoostTree;
 use engram_textfile::read_text;
 
 use crate::cli::output;

@@ -37,12 +37,13 @@ pub struct Comparison {
 }
 
 /// Outputs of any shape, which may depend on the parameters.
-type Outputs = Vec<Tensor>;
+pub type Outputs = Vec<Tensor>;
 
 /// Builds a model with random weights and runs it in training mode, with dropout.
-type Run = fn(&ParameterBuilder) -> Result<Outputs>;
+pub type Run = fn(&ParameterBuilder) -> Result<Outputs>;
 
-const MODELS: [(&str, Run); 12] = [
+/// The model families.
+pub const MODELS: [(&str, Run); 12] = [
     ("BERT bi-encoder", bi_encoder),
     ("DeBERTa cross-encoder", deberta),
     ("listwise cross-encoder", listwise),
@@ -93,24 +94,12 @@ fn values(run: Run, compute: &Compute) -> Result<(Vec<f32>, Vec<f32>)> {
     builder.pp("frozen").get("unused", &[1], engram_models::params::Init::Ones)?;
     let outputs = run(&builder)?;
     let parameters = builder.finish()?;
-    let mut loss: Option<Tensor> = None;
     let mut all = Vec::new();
     for output in &outputs {
         all.extend(to_host(output)?);
-        let output = output.to_dtype(DType::F32)?.flatten_all()?;
-        let weights = numbers(output.elem_count(), 1.7);
-        let weights = Tensor::from_vec(weights, output.shape(), output.device())?;
-        let part = (output * weights)?.mean_all()?;
-        loss = Some(match loss {
-            Some(loss) => (loss + part)?,
-            None => part,
-        });
     }
-    let Some(loss) = loss else {
-        return Err(ModelError::BadInput("the model has no outputs".into()));
-    };
     let mut gradients = Gradients::new(&parameters);
-    gradients.backward(&loss)?;
+    gradients.backward(&loss(&outputs)?)?;
     let faults = gradients.faults();
     if !faults.is_empty() {
         return Err(ModelError::BadInput(format!("gradients: {faults:?}")));
@@ -119,7 +108,27 @@ fn values(run: Run, compute: &Compute) -> Result<(Vec<f32>, Vec<f32>)> {
     Ok((all, gradients.copied().collect()))
 }
 
-fn relative_error(actual: &[f32], expected: &[f32]) -> f64 {
+/// Sums the means of all outputs, whose elements are multiplied by irregular weights, in f32 or f64.
+pub fn loss(outputs: &[Tensor]) -> Result<Tensor> {
+    let mut loss: Option<Tensor> = None;
+    for output in outputs {
+        let output = if output.dtype() == DType::F64 {
+            output.flatten_all()?
+        } else {
+            output.to_dtype(DType::F32)?.flatten_all()?
+        };
+        let weights = numbers(output.elem_count(), 1.7);
+        let weights = Tensor::from_vec(weights, output.shape(), output.device())?;
+        let part = (&output * weights.to_dtype(output.dtype())?)?.mean_all()?;
+        loss = Some(match loss {
+            Some(loss) => (loss + part)?,
+            None => part,
+        });
+    }
+    loss.ok_or_else(|| ModelError::BadInput("the model has no outputs".into()))
+}
+
+pub fn relative_error(actual: &[f32], expected: &[f32]) -> f64 {
     let length = |squares: &mut dyn Iterator<Item = f64>| squares.sum::<f64>().sqrt();
     let pairs = || actual.iter().zip(expected);
     let difference = length(&mut pairs().map(|(a, e)| f64::from(a - e).powi(2)));
@@ -128,7 +137,7 @@ fn relative_error(actual: &[f32], expected: &[f32]) -> f64 {
 }
 
 /// Irregular numbers between -1 and 1.
-fn numbers(count: usize, step: f32) -> Vec<f32> {
+pub fn numbers(count: usize, step: f32) -> Vec<f32> {
     (0..count).map(|i| (i as f32 * step + 0.3).sin()).collect()
 }
 

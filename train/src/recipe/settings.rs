@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use engram_infer::finished_run::WEIGHTS;
 use engram_models::compute::Precision;
+use engram_models::layers::LowRank;
 use engram_models::params::path_matches;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -98,6 +99,33 @@ pub struct GroupSettings {
     /// rule of an earlier matching group or `[optimiser.rule]` applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<RuleSettings>,
+}
+
+/// `[[low_rank]]`: low-rank branches (LoRA) for all linear layers whose path matches; the last match
+/// applies. Parameters outside the branches are frozen, unless a `[[group]]` matches them. The
+/// weights of the finished run contain the branches, added to the weights of their layers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LowRankSettings {
+    /// The pattern of layer paths, such as `**.query`: `*` matches within one level, `**` matches
+    /// across levels.
+    #[serde(rename = "match")]
+    pub pattern: String,
+    /// The rank of the branch.
+    pub rank: usize,
+    /// The output of the branch is multiplied by `alpha / rank`.
+    pub alpha: f64,
+    /// Dropout probability of the branch's input. Layers before and after the blocks have no such
+    /// dropout.
+    #[serde(default)]
+    pub dropout: f64,
+}
+
+impl LowRankSettings {
+    /// The settings of the branches.
+    pub(crate) fn settings(&self) -> LowRank {
+        LowRank { rank: self.rank, alpha: self.alpha, dropout: self.dropout }
+    }
 }
 
 /// `[gradient_check]`: exceptions from the gradient check at a phase's first step.
@@ -304,6 +332,8 @@ pub(super) struct Body {
     pub evaluation: EvaluationSettings,
     #[serde(default)]
     pub log: LogSettings,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub low_rank: Vec<LowRankSettings>,
     #[serde(default)]
     pub group: Vec<GroupSettings>,
     #[serde(default)]

@@ -26,6 +26,11 @@ impl Recipe {
         self.error_if("checkpoint.keep", body.checkpoint.keep == 0, "has to be at least 1")?;
         self.at_least_zero("evaluation.margin", body.evaluation.margin)?;
         self.error_if("log.every_steps", body.log.every_steps == 0, "has to be at least 1")?;
+        for (i, branch) in body.low_rank.iter().enumerate() {
+            if let Err((key, reason)) = branch.settings().check() {
+                return Err(self.error(&format!("low_rank.{i}.{key}"), reason));
+            }
+        }
         self.validate_groups("group", &body.group)?;
         self.validate_phases()?;
         self.validate_check()

@@ -2,7 +2,9 @@
 
 use engram_durable as durable;
 use engram_infer::finished_run::WEIGHTS;
+use engram_models::layers::merge;
 use engram_models::params::Parameters;
+use engram_models::weights::{self, Weights};
 
 use super::{CheckOutcome, RunSummary, Session};
 use crate::card;
@@ -25,7 +27,14 @@ pub(super) fn finish<S: Study>(
     if let Some(final_checkpoint) = final_checkpoint.or_else(|| checkpoints.latest()) {
         let file = if session.recipe.ema().is_some() { EMA } else { PARAMETERS };
         let (source, target) = (final_checkpoint.join(file), run.join(WEIGHTS));
-        durable::link_file(&source, &target).map_err(TrainError::io(&target))?;
+        let low_rank = session.recipe.low_rank();
+        if low_rank.is_empty() {
+            durable::link_file(&source, &target).map_err(TrainError::io(&target))?;
+        } else {
+            let merged = merge(Weights::open(&source)?.read_all()?, &low_rank)?;
+            let named = merged.iter().map(|(name, tensor)| (name.as_str(), tensor));
+            weights::save(&target, named)?;
+        }
     }
     let mut summary = summary(session)?;
     let parameter_counts = parameters.map(Parameters::value_counts);

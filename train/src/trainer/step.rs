@@ -2,6 +2,7 @@
 
 use engram_models::compute::to_host;
 use engram_models::gradients::{GradientFault, Gradients};
+use engram_models::layers::is_down_projection;
 use engram_models::params::{Parameters, path_matches};
 
 use crate::awp::Perturbation;
@@ -196,12 +197,14 @@ impl Stepper {
     }
 
     /// Returns an error if a parameter has a missing or invalid gradient that the recipe does not
-    /// allow.
+    /// allow. The gradient of a low-rank branch's `A` is zero at the first step.
     fn check_gradients(&self, position: &Position<'_>) -> Result<()> {
         let allowed = &position.recipe.gradient_check().allow;
         let mut faults = self.gradients.faults();
-        faults.retain(|(name, _)| {
-            !allowed.iter().any(|pattern| path_matches(pattern.as_bytes(), name.as_bytes()))
+        faults.retain(|(name, fault)| {
+            let zero_at_start = *fault == GradientFault::Zero && is_down_projection(name);
+            let matches = |pattern: &String| path_matches(pattern.as_bytes(), name.as_bytes());
+            !zero_at_start && !allowed.iter().any(matches)
         });
         if faults.is_empty() {
             return Ok(());

@@ -10,6 +10,7 @@ use super::{bad_config, parse_json};
 use crate::compute::Compute;
 use crate::config::check_sizes;
 use crate::error::Result;
+use crate::kernels::Mode;
 use crate::layers::Linear;
 use crate::params::{ParameterBuilder, ParameterGroup};
 use crate::weights::Weights;
@@ -172,7 +173,7 @@ impl Dense {
 
     /// Applies the module: `[N, D_in]` → `[N, D_out]`.
     pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let activated = self.linear.forward(x)?;
+        let activated = self.linear.forward(x, &Mode::inference())?;
         let activated = match self.config.activation {
             DenseActivation::Identity => activated,
             DenseActivation::Tanh => activated.tanh()?,
@@ -187,7 +188,7 @@ impl Dense {
         Ok(match (self.config.use_residual, &self.residual) {
             (false, _) => activated,
             (true, None) => (activated + x)?,
-            (true, Some(residual)) => (activated + residual.forward(x)?)?,
+            (true, Some(residual)) => (activated + residual.forward(x, &Mode::inference())?)?,
         })
     }
 }

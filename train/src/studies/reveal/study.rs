@@ -310,7 +310,7 @@ impl Study for RevealStudy {
 
     fn build(&self, builder: &ParameterBuilder) -> StudyResult<Self::Model> {
         let model = Reveal::new(&self.encoding.config, builder)?;
-        self.published.weights.load_into(&builder.finish()?)?;
+        builder.mark_loaded(&self.published.weights.load_into(&builder.finish()?)?);
         Ok(model)
     }
 

@@ -2,10 +2,12 @@
 //! usually a typo.
 
 use engram_models::ModelError;
-use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters, path_matches};
+use engram_models::params::{
+    Parameter, ParameterBuilder, ParameterGroup, Parameters, path_matches,
+};
 
 use super::study_error;
-use crate::error::{Result, StudyError};
+use crate::error::{Result, StudyError, TrainError};
 use crate::recipe::{GroupSettings, Phase, Recipe};
 use crate::study::Study;
 
@@ -18,7 +20,8 @@ pub(super) fn build<S: Study>(
 ) -> Result<(S::Model, Parameters)> {
     let compute = recipe.compute()?;
     let build = |groups| {
-        let builder = ParameterBuilder::new(recipe.seed(), groups, &compute);
+        let builder =
+            ParameterBuilder::new(recipe.seed(), groups, &compute).with_low_rank(recipe.low_rank());
         let model = study.build(&builder)?;
         Ok((model, builder.finish()?))
     };
@@ -28,9 +31,59 @@ pub(super) fn build<S: Study>(
         let without = build(vec![ParameterGroup::all_frozen()]);
         check(recipe, &without.map_err(study_error(study, "build"))?.1)?;
     }
-    let (model, parameters) = built.map_err(study_error(study, "build"))?;
+    let (model, parameters) = built.map_err(|error| {
+        low_rank_error(recipe, &error).unwrap_or_else(|| study_error(study, "build")(error))
+    })?;
     check(recipe, &parameters)?;
+    check_low_rank(recipe, &parameters)?;
     Ok((model, parameters))
+}
+
+/// Returns the error of a `[[low_rank]]` that does not fit the model, with its position in the
+/// recipe.
+fn low_rank_error(recipe: &Recipe, error: &StudyError) -> Option<TrainError> {
+    let at = |pattern: &String, key: &str, reason: String| {
+        let index = recipe.low_rank().iter().rposition(|branch| branch.pattern == *pattern)?;
+        Some(recipe.error(&format!("low_rank.{index}.{key}"), reason))
+    };
+    match error.downcast_ref()? {
+        ModelError::UnmatchedLowRank { pattern, .. } => {
+            at(pattern, "match", format!("does not fit the model: {error}"))
+        }
+        ModelError::BadLowRank { pattern, layer, value, reason } => {
+            at(pattern, value, format!("does not fit layer `{layer}`: {reason}"))
+        }
+        _ => None,
+    }
+}
+
+/// With low-rank branches, a parameter is frozen unless a group matches it. Returns an error if such
+/// a parameter has random values: it is most often a head, which has to be trained.
+fn check_low_rank(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
+    if recipe.low_rank().is_empty() {
+        return Ok(());
+    }
+    let groups: Vec<ParameterGroup> =
+        recipe.phases().iter().flat_map(|phase| recipe.groups(phase)).collect();
+    let has_group = |name: &str| {
+        groups.iter().any(|group| path_matches(group.pattern.as_bytes(), name.as_bytes()))
+    };
+    let is_loaded = |name: &str| recipe.start().is_some_and(|start| start.loads_parameter(name));
+    let is_fault = |parameter: &&Parameter| {
+        let name = parameter.name();
+        parameter.is_random() && !parameter.is_trainable() && !has_group(name) && !is_loaded(name)
+    };
+    match parameters.iter().find(is_fault) {
+        None => Ok(()),
+        Some(parameter) => Err(recipe.error(
+            "low_rank",
+            format!(
+                "freezes all other parameters, but `{}` has random initial values; add a \
+                 [[group]] that matches it, with rate 1 to train it or 0 to freeze it",
+                parameter.name()
+            ),
+        )),
+    }
 }
 
 fn is_unused_pattern(error: &StudyError) -> bool {

@@ -1,0 +1,17 @@
+//! Layers: each holds its parameters, under their published names, and applies them with a fused
+//! kernel.
+
+mod attention;
+mod convolution;
+mod linear;
+mod low_rank;
+mod norm;
+
+pub use attention::CrossKeyValues;
+pub(crate) use attention::Projections;
+pub use convolution::Convolution;
+pub(crate) use convolution::{DepthwiseConvolution, ImageConvolution, Pointwise};
+pub use linear::Linear;
+pub(crate) use low_rank::Branch;
+pub use low_rank::{LowRank, LowRankPattern, is_down_projection, merge};
+pub use norm::{LayerNorm, RmsNorm};
