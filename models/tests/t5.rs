@@ -299,7 +299,7 @@ fn a_decoder_layer_has_all_gradients() -> Result<()> {
     for causal in [false, true] {
         check_gradients(&inputs, |t| {
             let layer = DecoderLayer::new(&config, &seeded_builder(t[0].dtype()))?;
-            let (keys, values) = layer.cross_key_values(&t[2])?;
+            let (keys, values) = layer.cross_key_values(&t[2], &Mode::evaluate())?;
             let cross = CrossKeyValues { keys: &keys, values: &values, segments: &cross };
             layer.forward(&t[0], &t[1], &self_segments, causal, cross, &Mode::evaluate())
         })?;

@@ -112,8 +112,8 @@ fn gradients_pass_through_frozen_asr_models_to_the_projection() -> Result<()> {
             check_gradients(&inputs, |t| {
                 let same_dtype = models.iter().find(|(dtype, _)| *dtype == t[0].dtype());
                 let mut model = same_dtype.expect("f64 or f32").1.0.clone();
-                model.projection.linear.weight = t[1].clone();
-                model.projection.linear.bias = Some(t[2].clone());
+                let linear = &mut model.projection.linear;
+                *linear = linear.with_weight(t[1].clone()).with_bias(t[2].clone());
                 let visual = VisualTokens { embeddings: &t[0], counts: &COUNTS };
                 let mode = Mode::evaluate();
                 let audio =

@@ -61,6 +61,11 @@ impl LowRank {
     }
 }
 
+/// Whether this is the name of a parameter of a low-rank branch.
+pub fn is_branch(parameter: &str) -> bool {
+    branch_of(parameter).is_some()
+}
+
 /// Whether this is the name of an `A` of a low-rank branch. Its gradient is zero while `B` is zero.
 pub fn is_down_projection(parameter: &str) -> bool {
     branch_of(parameter).is_some_and(|(_, matrix)| matrix == DOWN)

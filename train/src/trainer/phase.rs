@@ -4,6 +4,7 @@ mod patterns;
 
 use std::path::Path;
 
+use engram_models::layers::is_branch;
 use engram_models::params::Parameters;
 use serde_json::{Map, Value, json};
 
@@ -429,7 +430,9 @@ fn load_start(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
             Err(recipe.error("start", "is not supported by this study; remove it"))
         }
         Some(start) => {
-            Ok(parameters.load_selected(&start.weights(), |name| start.loads_parameter(name))?)
+            // The weights of a finished run contain no low-rank branches.
+            let is_selected = |name: &str| start.loads_parameter(name) && !is_branch(name);
+            Ok(parameters.load_selected(&start.weights(), is_selected)?)
         }
     }
 }

@@ -1,0 +1,327 @@
+//! The builder that gives a model its parameters.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use candle_core::{Device, Tensor, Var};
+
+use super::init::draw;
+use super::{Init, Parameter, ParameterGroup, Parameters, path_matches};
+use crate::compute::Compute;
+use crate::error::{ModelError, Result};
+use crate::layers::LowRankPattern;
+use crate::weights::Weights;
+
+/// Gives a model its parameters: loaded from published weights ([`ParameterBuilder::with_weights`])
+/// or initialised from the seed. The groups set learning-rate factors; a factor of 0 freezes
+/// parameters. The last group that matches a parameter applies. Without a match, the factor is 1;
+/// if there are low-rank branches ([`ParameterBuilder::with_low_rank`]), it is 1 for the parameters
+/// of the branches and 0 for all others.
+#[derive(Clone)]
+pub struct ParameterBuilder {
+    shared: Arc<Mutex<Shared>>,
+    source: Source,
+    prefix: String,
+}
+
+/// The source of a builder's values.
+#[derive(Clone)]
+enum Source {
+    Seed,
+    File(Arc<Weights>),
+    /// Shapes without values: each parameter is one zero, broadcast.
+    ShapesOnly,
+}
+
+/// The state shared by a builder and the builders of its sub-modules.
+struct Shared {
+    list: Vec<Parameter>,
+    groups: Vec<ParameterGroup>,
+    /// For each group, whether it matched a parameter.
+    is_matched: Vec<bool>,
+    low_rank: LowRankPatterns,
+    seed: u64,
+    compute: Compute,
+}
+
+/// The patterns of low-rank branches, and the linear layers of the model so far.
+#[derive(Default)]
+struct LowRankPatterns {
+    list: Vec<LowRankPattern>,
+    /// For each pattern, whether it matched a linear layer.
+    is_matched: Vec<bool>,
+    /// The path of a linear layer, for error messages.
+    example: Option<String>,
+}
+
+/// What the groups and patterns say of a new parameter.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    /// A parameter whose rate the groups set.
+    Trainable,
+    /// A parameter of a low-rank branch.
+    Branch,
+    /// A value that is never trained.
+    Buffer,
+}
+
+impl ParameterBuilder {
+    /// Creates a builder of parameters for this computation, drawn from `seed`.
+    pub fn new(seed: u64, groups: Vec<ParameterGroup>, compute: &Compute) -> Self {
+        let is_matched = vec![false; groups.len()];
+        let shared = Shared {
+            list: Vec::new(),
+            groups,
+            is_matched,
+            low_rank: LowRankPatterns::default(),
+            seed,
+            compute: compute.clone(),
+        };
+        Self { shared: Arc::new(Mutex::new(shared)), source: Source::Seed, prefix: String::new() }
+    }
+
+    /// Creates a builder on the CPU in f32, without groups: all parameters are trainable.
+    pub fn on_cpu(seed: u64) -> Self {
+        Self::new(seed, Vec::new(), &Compute::cpu())
+    }
+
+    /// Creates a builder of parameters that have shapes but no values and use no memory, to count
+    /// the parameters of a model of any size.
+    pub fn shapes_only() -> Self {
+        Self { source: Source::ShapesOnly, ..Self::on_cpu(0) }
+    }
+
+    /// Returns this builder with values loaded from `weights` under the same names.
+    pub fn with_weights(&self, weights: Arc<Weights>) -> Self {
+        Self { source: Source::File(weights), ..self.clone() }
+    }
+
+    /// Adds a low-rank branch to each linear layer whose path matches a pattern; the last match
+    /// applies. Parameters outside the branches are frozen, unless a group matches them. Call it
+    /// before the model requests parameters.
+    pub fn with_low_rank(self, patterns: Vec<LowRankPattern>) -> Self {
+        let is_matched = vec![false; patterns.len()];
+        self.lock().low_rank = LowRankPatterns { list: patterns, is_matched, example: None };
+        self
+    }
+
+    /// Returns the pattern for the linear layer at this builder's path, if any.
+    pub(crate) fn low_rank(&self) -> Option<LowRankPattern> {
+        let mut shared = self.lock();
+        let LowRankPatterns { list, is_matched, example } = &mut shared.low_rank;
+        example.get_or_insert_with(|| self.prefix.clone());
+        let mut last_match = None;
+        for (pattern, is_matched) in list.iter().zip(is_matched) {
+            if path_matches(pattern.pattern.as_bytes(), self.prefix.as_bytes()) {
+                *is_matched = true;
+                last_match = Some(pattern.clone());
+            }
+        }
+        last_match
+    }
+
+    /// The path of this builder's module in the model.
+    pub(crate) fn path(&self) -> &str {
+        &self.prefix
+    }
+
+    /// The device and the dtype of the model's computation.
+    pub fn compute(&self) -> Compute {
+        self.lock().compute.clone()
+    }
+
+    /// Returns a builder for a sub-module: its parameter names begin with this builder's path and
+    /// `level`. `pp` means "push prefix", as in candle.
+    pub fn pp(&self, level: impl std::fmt::Display) -> Self {
+        Self { prefix: self.full_name(&level.to_string()), ..self.clone() }
+    }
+
+    /// Returns the parameter `name` of this shape: loaded from the weights or, without weights,
+    /// initialised according to `init`.
+    ///
+    /// # Errors
+    /// [`ModelError::MissingTensor`] and [`ModelError::ShapeMismatch`] from the weights.
+    /// [`ModelError::BadInput`] if a model requests a name twice. [`ModelError::BadConfig`] if the
+    /// rate of a matching group is negative or not finite.
+    pub fn get(&self, name: &str, shape: &[usize], init: Init) -> Result<Tensor> {
+        self.add(name, shape, init, Kind::Trainable)
+    }
+
+    /// Returns a parameter of a low-rank branch: loaded if the weights have it, else initialised
+    /// according to `init`.
+    pub(crate) fn branch_parameter(
+        &self,
+        name: &str,
+        shape: &[usize],
+        init: Init,
+    ) -> Result<Tensor> {
+        match &self.source {
+            Source::File(weights) if !weights.contains(&self.full_name(name)) => {
+                let drawn = Self { source: Source::Seed, ..self.clone() };
+                drawn.add(name, shape, init, Kind::Branch)
+            }
+            _ => self.add(name, shape, init, Kind::Branch),
+        }
+    }
+
+    /// Like [`ParameterBuilder::get`], for values that are never trained, such as the statistics of
+    /// a batch norm. They are frozen regardless of the groups.
+    ///
+    /// # Errors
+    /// See [`ParameterBuilder::get`].
+    pub fn buffer(&self, name: &str, shape: &[usize], init: Init) -> Result<Tensor> {
+        self.add(name, shape, init, Kind::Buffer)
+    }
+
+    fn add(&self, name: &str, shape: &[usize], init: Init, kind: Kind) -> Result<Tensor> {
+        let name = self.full_name(name);
+        let mut shared = self.lock();
+        if shared.list.iter().any(|p| p.name == name) {
+            return Err(ModelError::BadInput(format!("parameter `{name}` is requested twice")));
+        }
+        let rate = shared.rate_of(&name, kind)?;
+        let dtype = shared.compute.parameter_dtype(shape.len(), rate > 0.0);
+        let device = &shared.compute.device;
+        let value = match &self.source {
+            Source::File(weights) => weights.get(&name, shape, dtype, device)?,
+            Source::ShapesOnly => Tensor::zeros((), dtype, device)?.broadcast_as(shape)?,
+            Source::Seed => {
+                let count = shape.iter().fold(1, |n: usize, size| n.saturating_mul(*size));
+                let values = draw(shared.seed, &name, count, init)?;
+                Tensor::from_vec(values, shape, &Device::Cpu)?.to_dtype(dtype)?.to_device(device)?
+            }
+        };
+        // Without values, a variable would allocate memory.
+        let is_variable = rate > 0.0 && !matches!(self.source, Source::ShapesOnly);
+        let tensor =
+            if is_variable { Var::from_tensor(&value)?.as_tensor().clone() } else { value };
+        let is_random = matches!(self.source, Source::Seed)
+            && matches!(init, Init::Normal(_) | Init::Uniform(_));
+        shared.list.push(Parameter { name, tensor: tensor.clone(), rate, is_random });
+        Ok(tensor)
+    }
+
+    /// Marks parameters with these names as loaded, so that they do not count as random.
+    pub fn mark_loaded(&self, names: &[String]) {
+        for parameter in &mut self.lock().list {
+            parameter.is_random &= !names.contains(&parameter.name);
+        }
+    }
+
+    /// Returns all parameters that the model requested.
+    ///
+    /// # Errors
+    /// [`ModelError::UnmatchedPattern`] if a group's pattern matches no parameter, and
+    /// [`ModelError::UnmatchedLowRank`] if a low-rank pattern matches no linear layer, most often
+    /// because of a typo.
+    pub fn finish(&self) -> Result<Parameters> {
+        let shared = self.lock();
+        if let Some(unused) = shared.is_matched.iter().position(|is_matched| !is_matched) {
+            return Err(ModelError::UnmatchedPattern {
+                pattern: shared.groups[unused].pattern.clone(),
+                count: shared.list.len(),
+                example: shared.list.first().map(|p| p.name.clone()).unwrap_or_default(),
+            });
+        }
+        let LowRankPatterns { list, is_matched, example } = &shared.low_rank;
+        if let Some(unused) = is_matched.iter().position(|is_matched| !is_matched) {
+            let pattern = list[unused].pattern.clone();
+            let matched = shared.list.iter().find_map(|parameter| {
+                matching_level(&pattern, parameter.name()).map(str::to_string)
+            });
+            let example = example.clone();
+            return Err(ModelError::UnmatchedLowRank { pattern, matched, example });
+        }
+        Ok(Parameters { list: shared.list.clone() })
+    }
+
+    /// Returns the builder's path followed by `name`.
+    fn full_name(&self, name: &str) -> String {
+        if self.prefix.is_empty() { name.to_string() } else { format!("{}.{name}", self.prefix) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    /// Returns the learning-rate factor of a parameter, and marks the groups that match it.
+    fn rate_of(&mut self, name: &str, kind: Kind) -> Result<f64> {
+        let is_frozen = kind == Kind::Trainable && !self.low_rank.list.is_empty();
+        let mut rate = if is_frozen { 0.0 } else { 1.0 };
+        for (group, is_matched) in self.groups.iter().zip(&mut self.is_matched) {
+            if path_matches(group.pattern.as_bytes(), name.as_bytes()) {
+                if !group.rate.is_finite() || group.rate < 0.0 {
+                    return Err(ModelError::BadConfig {
+                        what: format!("parameter group `{}`", group.pattern),
+                        reason: format!("the rate {} is negative or not finite", group.rate),
+                    });
+                }
+                rate = group.rate;
+                *is_matched = true;
+            }
+        }
+        Ok(if kind == Kind::Buffer { 0.0 } else { rate })
+    }
+}
+
+/// Returns the first path that leads to a parameter, or the parameter itself, and matches the
+/// pattern.
+fn matching_level<'a>(pattern: &str, name: &'a str) -> Option<&'a str> {
+    let ends = name.match_indices('.').map(|(end, _)| end).chain([name.len()]);
+    let mut levels = ends.map(|end| &name[..end]);
+    levels.find(|level| path_matches(pattern.as_bytes(), level.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_invalid_rate_is_an_error() {
+        for rate in [-1.0, f64::NAN, f64::INFINITY] {
+            let groups = vec![ParameterGroup { pattern: "weight".into(), rate }];
+            let builder = ParameterBuilder::new(1, groups, &Compute::cpu());
+            let error = builder.get("weight", &[1], Init::Ones).unwrap_err().to_string();
+            assert!(error.contains("`weight`") && error.contains("rate"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_last_matching_group_applies_and_a_frozen_parameter_is_a_plain_tensor() -> Result<()> {
+        let group = |pattern: &str, rate| ParameterGroup { pattern: pattern.into(), rate };
+        let groups = vec![group("**", 0.0), group("head.**", 2.0)];
+        let builder = ParameterBuilder::new(1, groups, &Compute::cpu());
+        let body = builder.pp("body").get("weight", &[2, 3], Init::Normal(1.0))?;
+        let head = builder.pp("head").get("weight", &[3], Init::Uniform(0.5))?;
+        assert!(!body.is_variable() && head.is_variable());
+        let parameters = builder.finish()?;
+        let rates: Vec<_> = parameters.iter().map(|p| (p.name(), p.rate())).collect();
+        assert_eq!(rates, [("body.weight", 0.0), ("head.weight", 2.0)]);
+        assert_eq!(parameters.value_counts(), (9, 3));
+        Ok(())
+    }
+
+    #[test]
+    fn a_pattern_without_a_match_is_an_error() {
+        let groups = vec![ParameterGroup { pattern: "encodr.**".into(), rate: 0.0 }];
+        let builder = ParameterBuilder::new(1, groups, &Compute::cpu());
+        builder.get("weight", &[1], Init::Ones).unwrap();
+        let error = builder.finish().unwrap_err().to_string();
+        assert!(error.contains("encodr.**") && error.contains("weight"), "{error}");
+    }
+
+    #[test]
+    fn initial_values_depend_only_on_seed_and_name() -> Result<()> {
+        let initial_values = |seed, with_other: bool| -> Result<Vec<f32>> {
+            let builder = ParameterBuilder::on_cpu(seed);
+            if with_other {
+                builder.get("other", &[7], Init::Normal(1.0))?;
+            }
+            Ok(builder.get("weight", &[5], Init::Normal(1.0))?.to_vec1()?)
+        };
+        assert_eq!(initial_values(3, false)?, initial_values(3, true)?);
+        assert_ne!(initial_values(3, false)?, initial_values(4, false)?);
+        Ok(())
+    }
+}

@@ -1,0 +1,98 @@
+//! Training of low-rank branches: `[[low_rank]]`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use candle_core::Device;
+use candle_core::safetensors::load;
+
+const BRANCHES: &str = "low_rank=[{match=\"**.self_attn.*_proj\", rank=2, alpha=4.0, dropout=0.1}]";
+
+fn command(run: &Path, set: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_engram"));
+    command.args(["train", "speech", "--recipe", "speech/tiny", "--tiny", "--run"]).arg(run);
+    for set in ["log.every_steps=1", "phase.best_rq.steps=0"].iter().chain(set) {
+        command.args(["--set", set]);
+    }
+    command.stdout(Stdio::null()).stderr(Stdio::piped());
+    command
+}
+
+/// Exit code 1 is a failed `[check]`: the training is shorter than the recipe's.
+fn assert_trained(output: &Output) {
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{error}");
+}
+
+/// The values of all tensors, as bits.
+fn weights(run: &Path) -> BTreeMap<String, Vec<u32>> {
+    let tensors = load(run.join("model.safetensors"), &Device::Cpu).expect("weights");
+    let bits = |tensor: &candle_core::Tensor| -> Vec<u32> {
+        let values = tensor.flatten_all().and_then(|flat| flat.to_vec1::<f32>()).expect("f32");
+        values.into_iter().map(f32::to_bits).collect()
+    };
+    tensors.iter().map(|(name, tensor)| (name.clone(), bits(tensor))).collect()
+}
+
+/// Only the layers with branches change. A stopped and resumed run gives the same bytes.
+#[test]
+fn branches_are_trained_on_frozen_weights_and_merged_at_the_end() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let base = folder.path().join("base");
+    assert_trained(&command(&base, &["phase.ctc.steps=5"]).output().expect("engram runs"));
+    let start = format!("start={{run={:?}}}", base.display().to_string());
+    let set = ["phase.ctc.steps=40", "evaluation.keep_best=false", BRANCHES, &start];
+
+    let whole = folder.path().join("whole");
+    assert_trained(&command(&whole, &set).output().expect("engram runs"));
+    let (before, after) = (weights(&base), weights(&whole));
+    assert_eq!(before.keys().collect::<Vec<_>>(), after.keys().collect::<Vec<_>>());
+    for (name, values) in &after {
+        let has_branch = name.contains(".self_attn.") && name.ends_with("_proj.weight");
+        assert_eq!(*values != before[name], has_branch, "{name}");
+    }
+
+    let stopped = folder.path().join("stopped");
+    let child = command(&stopped, &set).spawn().expect("engram starts");
+    let begin = Instant::now();
+    let log = || fs::read_to_string(stopped.join("metrics.jsonl")).unwrap_or_default();
+    while log().lines().count() < 8 {
+        assert!(begin.elapsed() < Duration::from_secs(300), "no step was made");
+        thread::sleep(Duration::from_millis(5));
+    }
+    let signal = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
+    assert!(signal.expect("kill runs").success());
+    let output = child.wait_with_output().expect("an end");
+    assert!(!stopped.join("model.safetensors").exists(), "the run ended before the signal");
+    assert_eq!(output.status.code(), Some(143));
+    assert_trained(&command(&stopped, &set).arg("--resume").output().expect("engram runs"));
+    let bytes = |run: &Path| fs::read(run.join("model.safetensors")).expect("weights");
+    assert!(bytes(&stopped) == bytes(&whole));
+}
+
+#[test]
+fn branches_that_do_not_fit_are_refused_with_their_line() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let run = folder.path().join("run");
+    for (branch, expected) in [
+        ("match=\"**.q_porj\", rank=2, alpha=4.0", "matches no linear layer"),
+        ("match=\"**.norm_conv\", rank=2, alpha=4.0", "is not one"),
+        ("match=\"**.q_proj\", rank=9999, alpha=4.0", "exceeds a width of the layer"),
+        ("match=\"**.q_proj\", rank=0, alpha=4.0", "`low_rank.0.rank` has to be at least 1"),
+        ("match=\"**.q_proj\", rank=2, alpha=0.0", "low_rank.0.alpha"),
+        ("match=\"**.q_proj\", rank=2, alpha=4.0, dropout=1.0", "low_rank.0.dropout"),
+        ("match=\"**.q_proj\", rank=2, alpha=4.0, beta=1.0", "beta"),
+        // The weights of the model are random.
+        ("match=\"**.q_proj\", rank=2, alpha=4.0", "random initial values"),
+    ] {
+        let set = format!("low_rank=[{{{branch}}}]");
+        let output = command(&run, &["phase.ctc.steps=1", &set]).output().expect("engram runs");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{branch}: {error}");
+        assert!(error.contains(expected), "{branch}: {error}");
+    }
+}
