@@ -1,4 +1,4 @@
-//! Training of low-rank branches: `[[low_rank]]`.
+//! Training of low-rank branches, `[[low_rank]]`, also on quantised weights.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -56,6 +56,16 @@ fn branches_are_trained_on_frozen_weights_and_merged_at_the_end() {
         assert_eq!(*values != before[name], has_branch, "{name}");
     }
 
+    let quantised = "quantised=[\"**.self_attn.*_proj\"]";
+    let set_quantised = [&["phase.ctc.steps=3"], &set[1..], &[quantised]].concat();
+    let run = folder.path().join("quantised");
+    assert_trained(&command(&run, &set_quantised).output().expect("engram runs"));
+    let after = weights(&run);
+    for (name, values) in &before {
+        let is_quantised = name.contains(".self_attn.") && name.ends_with("_proj.weight");
+        assert_eq!(after[name] != *values, is_quantised, "{name}");
+    }
+
     let stopped = folder.path().join("stopped");
     let child = command(&stopped, &set).spawn().expect("engram starts");
     let begin = Instant::now();
@@ -74,6 +84,13 @@ fn branches_are_trained_on_frozen_weights_and_merged_at_the_end() {
     assert!(bytes(&stopped) == bytes(&whole));
 }
 
+fn assert_refused(run: &Path, set: &[&str], expected: &str) {
+    let output = command(run, set).output().expect("engram runs");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{set:?}: {error}");
+    assert!(error.contains(expected), "{set:?}: {error}");
+}
+
 #[test]
 fn branches_that_do_not_fit_are_refused_with_their_line() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -89,10 +106,9 @@ fn branches_that_do_not_fit_are_refused_with_their_line() {
         // The weights of the model are random.
         ("match=\"**.q_proj\", rank=2, alpha=4.0", "random initial values"),
     ] {
-        let set = format!("low_rank=[{{{branch}}}]");
-        let output = command(&run, &["phase.ctc.steps=1", &set]).output().expect("engram runs");
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{branch}: {error}");
-        assert!(error.contains(expected), "{branch}: {error}");
+        assert_refused(&run, &[&format!("low_rank=[{{{branch}}}]")], expected);
     }
+    assert_refused(&run, &["quantised=[\"**.q_porj\"]"], "matches no linear layer");
+    let trained = "group=[{match=\"**\", rate=1.0}]";
+    assert_refused(&run, &["quantised=[\"**.q_proj\"]", trained], "cannot be trained");
 }

@@ -110,12 +110,11 @@ pub enum ModelError {
         example: String,
     },
 
-    /// A low-rank pattern matches no linear layer.
-    #[error(
-        "low-rank pattern `{pattern}` matches no linear layer{}",
-        low_rank_hint(matched, example)
-    )]
-    UnmatchedLowRank {
+    /// A pattern of low-rank branches or of quantised weights matches no linear layer.
+    #[error("{setting}: `{pattern}` matches no linear layer{}", layer_hint(matched, example))]
+    NoLinearLayer {
+        /// The setting of the pattern: `low_rank` or `quantised`.
+        setting: &'static str,
         /// The pattern.
         pattern: String,
         /// Something else in the model that the pattern matches, if any.
@@ -149,8 +148,8 @@ fn similar_name(nearest: &Option<String>) -> String {
     }
 }
 
-/// Returns a hint on a low-rank pattern without a match.
-fn low_rank_hint(matched: &Option<String>, example: &Option<String>) -> String {
+/// Returns a hint on a pattern that matches no linear layer.
+fn layer_hint(matched: &Option<String>, example: &Option<String>) -> String {
     let example = match example {
         Some(layer) => format!("; one of them is `{layer}`"),
         None => "; the model has none".into(),

@@ -18,6 +18,7 @@ use sha2::{Digest, Sha256};
 
 use crate::compute::to_host;
 use crate::error::{ModelError, Result};
+use crate::kernels::QuantisedMatrix;
 use crate::weights::Weights;
 pub use builder::ParameterBuilder;
 pub use group::{ParameterGroup, path_matches};
@@ -30,6 +31,7 @@ pub struct Parameter {
     tensor: Tensor,
     rate: f64,
     is_random: bool,
+    quantised: Option<QuantisedMatrix>,
 }
 
 /// A function that writes the values of a parameter.
@@ -47,7 +49,8 @@ impl Parameter {
         &self.name
     }
 
-    /// The value. For a trainable parameter, this is the variable whose gradient is computed.
+    /// The value. For a trainable parameter, this is the variable whose gradient is computed. For a
+    /// quantised weight, it has only the shape.
     pub fn tensor(&self) -> &Tensor {
         &self.tensor
     }
@@ -75,7 +78,19 @@ impl Parameter {
 
     /// Returns a copy of the values in row-major order, as f32.
     pub fn to_vec(&self) -> Result<Vec<f32>> {
-        Ok(to_host(&self.tensor)?)
+        match &self.quantised {
+            Some(matrix) => Ok(matrix.dequantise()),
+            None => Ok(to_host(&self.tensor)?),
+        }
+    }
+
+    /// Replaces the values by a quantised matrix of the same shape.
+    fn quantise(&mut self, matrix: QuantisedMatrix) -> Result<()> {
+        let shape = self.tensor.shape().clone();
+        let zero = Tensor::zeros((), self.tensor.dtype(), self.tensor.device())?;
+        self.tensor = zero.broadcast_as(shape)?;
+        self.quantised = Some(matrix);
+        Ok(())
     }
 
     /// Calls `change`, which may write the values. Every model that shares this parameter sees the
@@ -91,6 +106,10 @@ impl Parameter {
         }
         let mut values = self.to_vec()?;
         change(&mut values);
+        if let Some(matrix) = &self.quantised {
+            matrix.set(&values);
+            return Ok(());
+        }
         let values = Tensor::from_vec(values, self.tensor.elem_count(), self.tensor.device())?;
         let values = values.to_dtype(self.tensor.dtype())?;
         self.tensor.flatten_all()?.slice_set(&values, 0, 0)?;
@@ -116,7 +135,9 @@ impl Parameter {
     }
 
     fn is_host_f32(&self) -> bool {
-        self.tensor.device().is_cpu() && self.tensor.dtype() == DType::F32
+        self.quantised.is_none()
+            && self.tensor.device().is_cpu()
+            && self.tensor.dtype() == DType::F32
     }
 }
 

@@ -1,9 +1,10 @@
 //! Compares the text encoders with `transformers`: hidden states and all gradients, with packed
 //! sequences.
 //!
-//! `tests/reference/text_encoders.py` creates the fixtures.
+//! `tests/reference/text_encoders.py` creates the fixtures. Also compares low-rank branches with `peft`,
+//! and NF4 with `bitsandbytes`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +14,8 @@ use engram_models::bert::{Bert, BertConfig};
 use engram_models::compute::Compute;
 use engram_models::deberta::Deberta;
 use engram_models::gradients::Gradients;
-use engram_models::kernels::Mode;
+use engram_models::kernels::{Mode, Nf4};
+use engram_models::layers::{LowRank, LowRankPattern, merge};
 use engram_models::packed::PackedTokens;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
 use engram_models::text_encoder::TextEncoder;
@@ -123,6 +125,55 @@ fn assert_gradient(name: &str, actual: &[f32], reference: &Tensor, tolerance: f3
     // error: the tolerance is absolute.
     let scale = if scale < 1e-12 { 1.0 } else { scale };
     assert!(difference <= tolerance * scale, "{name} is off by {difference:e}");
+    Ok(())
+}
+
+/// Low-rank branches on queries and values, against `peft` (`tests/reference/low_rank.py`).
+#[test]
+fn low_rank_branches_equal_peft() -> Result<()> {
+    let load =
+        |name: &str, file: &str| candle_core::safetensors::load(fixture(name, file), &Device::Cpu);
+    let (branches, reference) =
+        (load("low_rank", "branches.safetensors")?, load("low_rank", "expected.safetensors")?);
+    let mut tensors: BTreeMap<String, Tensor> =
+        load("bert", "model.safetensors")?.into_iter().chain(branches).collect();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("model.safetensors");
+    weights::save(&path, tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)))?;
+    let settings = LowRank { rank: 2, alpha: 3.0, dropout: 0.0 };
+    let patterns = ["**.query", "**.value"]
+        .map(|pattern| LowRankPattern { pattern: pattern.into(), settings });
+    let builder = ParameterBuilder::on_cpu(0).with_low_rank(patterns.to_vec());
+    let encoder = build("bert", json!({}), &builder.with_weights(open(&path)?))?;
+    let parameters = builder.finish()?;
+    let hidden = encoder.encode(&expected("bert")?.tokens, &Mode::evaluate())?;
+    let difference = largest_difference(&values(&hidden)?, &values(&reference["hidden"])?);
+    assert!(difference < 1e-5, "hidden states are off by {difference:e}");
+    let mut gradients = Gradients::new(&parameters);
+    gradients.backward(&loss(&hidden)?)?;
+    assert_eq!(gradients.len(), 8);
+    for parameter in parameters.trainable() {
+        let gradient = gradients.by_name(parameter.name()).expect("a gradient");
+        let expected = &reference[&format!("gradient.{}", parameter.name())];
+        assert_gradient(parameter.name(), gradient, expected, 2e-5)?;
+    }
+    tensors = merge(tensors, &patterns)?;
+    let merged = values(&tensors["encoder.layer.0.attention.self.query.weight"])?;
+    assert!(largest_difference(&merged, &values(&reference["merged"])?) < 1e-6);
+    Ok(())
+}
+
+/// NF4 against `bitsandbytes` (`tests/reference/low_rank.py`).
+#[test]
+fn nf4_equals_bitsandbytes() -> Result<()> {
+    let path = fixture("low_rank", "expected.safetensors");
+    let reference = candle_core::safetensors::load(path, &Device::Cpu)?;
+    let quantised = Nf4::quantise(&values(&reference["nf4.values"])?);
+    assert_eq!(quantised.codes(), reference["nf4.codes"].to_vec1::<u8>()?);
+    assert_eq!(quantised.scales(), values(&reference["nf4.scales"])?);
+    let dequantised = values(&reference["nf4.dequantised"])?;
+    let scale = largest(dequantised.iter().copied());
+    assert!(largest_difference(&quantised.dequantise(), &dequantised) < 1e-7 * scale);
     Ok(())
 }
 

@@ -276,6 +276,11 @@ impl Recipe {
         self.body.low_rank.iter().map(pattern).collect()
     }
 
+    /// The path patterns of linear layers with quantised weights.
+    pub fn quantised(&self) -> &[String] {
+        &self.body.quantised
+    }
+
     /// The parameter groups of a phase: the groups of the top level, then those of the phase.
     pub fn groups(&self, phase: &Phase) -> Vec<ParameterGroup> {
         let groups = self.body.group.iter().chain(&phase.group);

@@ -165,7 +165,7 @@ impl Chain {
     }
 
     /// Adds two linear layers with an activation between them, `[.., D]` → `[.., D_out]`: as
-    /// [`super::feed_forward`] if both layers have only a weight and a bias.
+    /// [`super::feed_forward`] if both layers have only a dense weight and a bias.
     pub fn feed_forward(
         &mut self,
         x: Value,
@@ -173,12 +173,8 @@ impl Chain {
         down: LinearParameters<'_>,
         f: Activation,
     ) -> Value {
-        let is_plain = |layer: &LinearParameters<'_>| layer.low_rank.is_none();
-        if let (Some(b1), Some(b2)) = (up.bias, down.bias)
-            && is_plain(&up)
-            && is_plain(&down)
-        {
-            let sources = [up.weight, b1, down.weight, b2].map(|parameter| self.input(parameter));
+        if let (Some((w1, b1)), Some((w2, b2))) = (up.weight_and_bias(), down.weight_and_bias()) {
+            let sources = [w1, b1, w2, b2].map(|parameter| self.input(parameter));
             return self.push(FeedForward::new(f), [&[x], &sources[..]].concat());
         }
         let hidden = self.stacked_linear(x, &[up]);

@@ -9,6 +9,7 @@ use rayon::prelude::*;
 use super::composite::rows_product;
 use super::dropout::{Dropout, add_masked, masked};
 use super::matmul::{Matrix, matmul};
+use super::nf4::QuantisedMatrix;
 use super::operation::{BufferState, Gradient, Input, Kernel, apply};
 use super::rows::{ROWS, add_column_sums};
 
@@ -29,11 +30,20 @@ pub fn stacked_linear(x: &Tensor, layers: &[LinearParameters<'_>]) -> candle_cor
 #[derive(Debug, Clone, Copy)]
 pub struct LinearParameters<'a> {
     /// `[D_out, D_in]`.
-    pub weight: &'a Tensor,
+    pub weight: Weight<'a>,
     /// `[D_out]`; `None` for a layer without a bias.
     pub bias: Option<&'a Tensor>,
     /// The low-rank branch that is added to the layer's output, if any.
     pub low_rank: Option<LowRankParameters<'a>>,
+}
+
+/// The weight of a linear layer.
+#[derive(Debug, Clone, Copy)]
+pub enum Weight<'a> {
+    /// A tensor.
+    Dense(&'a Tensor),
+    /// A frozen matrix in 4 bits. Each pass dequantises it.
+    Quantised(&'a QuantisedMatrix),
 }
 
 /// The parameters of a low-rank branch, `scale dropout(x) Aᵀ Bᵀ` (LoRA, arXiv 2106.09685).
@@ -50,15 +60,27 @@ pub struct LowRankParameters<'a> {
 }
 
 impl<'a> LinearParameters<'a> {
-    /// A layer without a low-rank branch.
+    /// A layer with a dense weight, without a low-rank branch.
     pub fn new(weight: &'a Tensor, bias: Option<&'a Tensor>) -> Self {
-        Self { weight, bias, low_rank: None }
+        Self { weight: Weight::Dense(weight), bias, low_rank: None }
     }
 
-    /// The tensors in the order of the kernel's inputs: weight, bias, `A`, `B`.
+    /// Returns the weight and the bias of a layer that has only a dense weight and a bias.
+    pub(super) fn weight_and_bias(&self) -> Option<(&'a Tensor, &'a Tensor)> {
+        match (self.weight, self.bias, &self.low_rank) {
+            (Weight::Dense(weight), Some(bias), None) => Some((weight, bias)),
+            _ => None,
+        }
+    }
+
+    /// The tensors in the order of the kernel's inputs: weight (if dense), bias, `A`, `B`.
     pub(super) fn tensors(&self) -> impl Iterator<Item = &'a Tensor> + use<'a> {
+        let weight = match self.weight {
+            Weight::Dense(weight) => Some(weight),
+            Weight::Quantised(_) => None,
+        };
         let branch = self.low_rank.map(|branch| [branch.down, branch.up]);
-        [Some(self.weight), self.bias].into_iter().flatten().chain(branch.into_iter().flatten())
+        [weight, self.bias].into_iter().flatten().chain(branch.into_iter().flatten())
     }
 }
 
@@ -67,11 +89,12 @@ pub(super) struct StackedLinear {
 }
 
 /// The properties of a layer that are not tensors.
-#[derive(Clone, Copy)]
 struct LayerPlan {
-    /// Whether a bias follows the weight in the inputs.
+    /// The quantised weight; `None` if the weight is an input.
+    quantised: Option<QuantisedMatrix>,
+    /// Whether a bias follows in the inputs.
     has_bias: bool,
-    /// The low-rank branch, whose matrices follow the bias.
+    /// The low-rank branch, whose matrices follow in the inputs.
     low_rank: Option<BranchPlan>,
 }
 
@@ -82,12 +105,28 @@ struct BranchPlan {
 }
 
 /// One layer: the indices of its parameters in the inputs, and its columns in the output.
-struct Layer {
-    weight: usize,
+struct Layer<'a> {
+    weight: WeightSource<'a>,
     bias: Option<usize>,
     low_rank: Option<Branch>,
     column: usize,
     width: usize,
+}
+
+/// The index of a weight in the inputs, or a quantised weight.
+#[derive(Clone, Copy)]
+enum WeightSource<'a> {
+    Input(usize),
+    Quantised(&'a QuantisedMatrix),
+}
+
+impl WeightSource<'_> {
+    fn values<'i>(&self, inputs: &[Input<'i>]) -> Cow<'i, [f32]> {
+        match self {
+            Self::Input(index) => Cow::Borrowed(inputs[*index].data),
+            Self::Quantised(matrix) => Cow::Owned(matrix.dequantise()),
+        }
+    }
 }
 
 /// A low-rank branch: the indices of `A` and `B` in the inputs, and the rank.
@@ -104,6 +143,10 @@ impl StackedLinear {
     /// [tensors](LinearParameters::tensors).
     pub(super) fn new(layers: &[LinearParameters<'_>]) -> Self {
         let plan = |layer: &LinearParameters<'_>| LayerPlan {
+            quantised: match layer.weight {
+                Weight::Dense(_) => None,
+                Weight::Quantised(matrix) => Some(matrix.clone()),
+            },
             has_bias: layer.bias.is_some(),
             low_rank: layer
                 .low_rank
@@ -113,41 +156,41 @@ impl StackedLinear {
     }
 
     /// Returns the layers, the input width and the output width.
-    fn layers(&self, dims: &[&[usize]]) -> candle_core::Result<(Vec<Layer>, usize, usize)> {
+    fn layers(&self, dims: &[&[usize]]) -> candle_core::Result<(Vec<Layer<'_>>, usize, usize)> {
         let Some(&d_in) = dims[0].last() else {
             candle_core::bail!("linear: the input is a scalar, expected [.., D_in]");
         };
         let (mut layers, mut index, mut column) = (Vec::new(), 1, 0);
+        // Takes the next inputs.
+        let mut take = |count: usize| {
+            index += count;
+            index - count
+        };
         for plan in &self.plans {
-            let &[width, weight_columns] = dims[index] else {
+            let (weight, weight_dims) = match &plan.quantised {
+                Some(matrix) => (WeightSource::Quantised(matrix), matrix.dims().to_vec()),
+                None => {
+                    let index = take(1);
+                    (WeightSource::Input(index), dims[index].to_vec())
+                }
+            };
+            let &[width, weight_columns] = weight_dims.as_slice() else {
                 candle_core::bail!(
-                    "linear: a weight of shape {:?}, expected [D_out, D_in]",
-                    dims[index]
+                    "linear: a weight of shape {weight_dims:?}, expected [D_out, D_in]"
                 );
             };
-            let bias = plan.has_bias.then_some(index + 1);
+            let bias = plan.has_bias.then(|| take(1));
             if weight_columns != d_in || bias.is_some_and(|bias| dims[bias] != [width]) {
                 candle_core::bail!(
-                    "linear: weight {:?} does not fit input {:?}",
-                    dims[index],
+                    "linear: weight {weight_dims:?} does not fit input {:?}",
                     dims[0]
                 );
             }
-            let down = index + 1 + usize::from(plan.has_bias);
-            let branch = |plan| match (dims[down], dims[down + 1]) {
-                (&[rank, down_width], &[up_height, up_rank])
-                    if rank > 0 && [down_width, up_height, up_rank] == [d_in, width, rank] =>
-                {
-                    Ok(Branch { down, up: down + 1, rank, plan })
-                }
-                (a, b) => candle_core::bail!(
-                    "linear: a low-rank branch of {a:?} and {b:?} does not fit weight {:?}",
-                    dims[index]
-                ),
+            let low_rank = match plan.low_rank {
+                Some(plan) => Some(Branch::new(take(2), plan, dims, [width, d_in])?),
+                None => None,
             };
-            let low_rank = plan.low_rank.map(branch).transpose()?;
-            layers.push(Layer { weight: index, bias, low_rank, column, width });
-            index = down + if low_rank.is_some() { 2 } else { 0 };
+            layers.push(Layer { weight, bias, low_rank, column, width });
             column += width;
         }
         if layers.is_empty() || dims[0].contains(&0) {
@@ -158,6 +201,26 @@ impl StackedLinear {
 }
 
 impl Branch {
+    /// Checks the shapes of `A`, input `down`, and `B`, the next input.
+    fn new(
+        down: usize,
+        plan: BranchPlan,
+        dims: &[&[usize]],
+        [width, d_in]: [usize; 2],
+    ) -> candle_core::Result<Self> {
+        match (dims[down], dims[down + 1]) {
+            (&[rank, down_width], &[up_height, up_rank])
+                if rank > 0 && [down_width, up_height, up_rank] == [d_in, width, rank] =>
+            {
+                Ok(Self { down, up: down + 1, rank, plan })
+            }
+            (a, b) => candle_core::bail!(
+                "linear: a low-rank branch of {a:?} and {b:?} does not fit weight \
+                 [{width}, {d_in}]"
+            ),
+        }
+    }
+
     /// Returns the branch's input after dropout, and its product with `Aᵀ` `[rows, R]`.
     fn hidden<'a>(&self, inputs: &[Input<'a>], rows: usize) -> (Cow<'a, [f32]>, Vec<f32>) {
         let x = match self.plan.dropout {
@@ -238,7 +301,8 @@ impl Kernel for StackedLinear {
             if let Some(bias) = layer.bias {
                 fill_rows(&mut output[layer.column..], d_out, inputs[bias].data);
             }
-            let weight = Matrix::new(inputs[layer.weight].data, layer.width, d_in).t();
+            let weight = layer.weight.values(inputs);
+            let weight = Matrix::new(&weight, layer.width, d_in).t();
             let beta = if layer.bias.is_some() { 1.0 } else { 0.0 };
             let x = Matrix::new(inputs[0].data, rows, d_in);
             matmul(1.0, x, weight, beta, &mut output[layer.column..], d_out);
@@ -263,11 +327,14 @@ impl Kernel for StackedLinear {
         for layer in &layers {
             let dy = Matrix::strided(&gradient[layer.column..], rows, layer.width, d_out);
             if let Some(dx) = &mut input_gradients[0] {
-                let weight = Matrix::new(inputs[layer.weight].data, layer.width, d_in);
+                let weight = layer.weight.values(inputs);
+                let weight = Matrix::new(&weight, layer.width, d_in);
                 matmul(1.0, dy, weight, dx.beta(), &mut dx.data, d_in);
                 dx.state = BufferState::Sum;
             }
-            if let Some(dw) = &mut input_gradients[layer.weight] {
+            if let WeightSource::Input(index) = layer.weight
+                && let Some(dw) = &mut input_gradients[index]
+            {
                 matmul(1.0, dy.t(), x, dw.beta(), &mut dw.data, d_in);
             }
             if let Some(Some(db)) = layer.bias.map(|bias| &mut input_gradients[bias]) {
@@ -285,7 +352,12 @@ impl Kernel for StackedLinear {
         let (layers, _, _) = self.layers(&dims)?;
         let mut outputs = Vec::new();
         for layer in layers {
-            let mut y = rows_product(&inputs[0], &inputs[layer.weight])?;
+            let mut y = match layer.weight {
+                WeightSource::Input(index) => rows_product(&inputs[0], &inputs[index])?,
+                WeightSource::Quantised(matrix) => {
+                    rows_product(&inputs[0], &matrix.tensor_like(&inputs[0])?)?
+                }
+            };
             if let Some(bias) = layer.bias {
                 y = y.broadcast_add(&inputs[bias])?;
             }

@@ -6,9 +6,10 @@ use candle_core::{Device, Tensor, Var};
 
 use super::init::draw;
 use super::{Init, Parameter, ParameterGroup, Parameters, path_matches};
-use crate::compute::Compute;
+use crate::compute::{Compute, to_host};
 use crate::error::{ModelError, Result};
-use crate::layers::LowRankPattern;
+use crate::kernels::QuantisedMatrix;
+use crate::layers::{LinearWeight, LowRankPattern};
 use crate::weights::Weights;
 
 /// Gives a model its parameters: loaded from published weights ([`ParameterBuilder::with_weights`])
@@ -39,6 +40,7 @@ struct Shared {
     /// For each group, whether it matched a parameter.
     is_matched: Vec<bool>,
     low_rank: LowRankPatterns,
+    quantised: QuantisedPatterns,
     seed: u64,
     compute: Compute,
 }
@@ -53,6 +55,13 @@ struct LowRankPatterns {
     example: Option<String>,
 }
 
+/// The patterns of layers with quantised weights, and for each, whether it matched a linear layer.
+#[derive(Default)]
+struct QuantisedPatterns {
+    list: Vec<String>,
+    is_matched: Vec<bool>,
+}
+
 /// What the groups and patterns say of a new parameter.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
@@ -62,6 +71,8 @@ enum Kind {
     Branch,
     /// A value that is never trained.
     Buffer,
+    /// A weight that will be quantised, and must not be trained.
+    Quantised,
 }
 
 impl ParameterBuilder {
@@ -73,6 +84,7 @@ impl ParameterBuilder {
             groups,
             is_matched,
             low_rank: LowRankPatterns::default(),
+            quantised: QuantisedPatterns::default(),
             seed,
             compute: compute.clone(),
         };
@@ -117,6 +129,52 @@ impl ParameterBuilder {
             }
         }
         last_match
+    }
+
+    /// Quantises the weights of all linear layers whose path matches a pattern to 4 bits
+    /// ([`kernels::Nf4`](crate::kernels::Nf4)). They are frozen. Call it before the model requests
+    /// parameters.
+    pub fn with_quantised(self, patterns: Vec<String>) -> Self {
+        let is_matched = vec![false; patterns.len()];
+        self.lock().quantised = QuantisedPatterns { list: patterns, is_matched };
+        self
+    }
+
+    /// Returns the weight `[D_out, D_in]` of the linear layer at this builder's path.
+    ///
+    /// # Errors
+    /// See [`ParameterBuilder::get`]. [`ModelError::BadConfig`] if a group trains a quantised
+    /// weight.
+    pub(crate) fn linear_weight(
+        &self,
+        d_out: usize,
+        d_in: usize,
+        init: Init,
+    ) -> Result<LinearWeight> {
+        if !self.is_quantised() {
+            return Ok(LinearWeight::Dense(self.get("weight", &[d_out, d_in], init)?));
+        }
+        let weight = self.add("weight", &[d_out, d_in], init, Kind::Quantised)?;
+        let matrix = QuantisedMatrix::new(&to_host(&weight)?, d_out, d_in);
+        let mut shared = self.lock();
+        let device = shared.compute.device.clone();
+        if let Some(parameter) = shared.list.last_mut() {
+            parameter.quantise(matrix.clone())?;
+        }
+        Ok(LinearWeight::Quantised { matrix, device })
+    }
+
+    /// Whether a pattern quantises the linear layer at this builder's path.
+    fn is_quantised(&self) -> bool {
+        let mut shared = self.lock();
+        let QuantisedPatterns { list, is_matched } = &mut shared.quantised;
+        let mut is_quantised = false;
+        for (pattern, is_matched) in list.iter().zip(is_matched) {
+            let matches = path_matches(pattern.as_bytes(), self.prefix.as_bytes());
+            *is_matched |= matches;
+            is_quantised |= matches;
+        }
+        is_quantised
     }
 
     /// The path of this builder's module in the model.
@@ -196,7 +254,8 @@ impl ParameterBuilder {
             if is_variable { Var::from_tensor(&value)?.as_tensor().clone() } else { value };
         let is_random = matches!(self.source, Source::Seed)
             && matches!(init, Init::Normal(_) | Init::Uniform(_));
-        shared.list.push(Parameter { name, tensor: tensor.clone(), rate, is_random });
+        let quantised = None;
+        shared.list.push(Parameter { name, tensor: tensor.clone(), rate, is_random, quantised });
         Ok(tensor)
     }
 
@@ -211,7 +270,7 @@ impl ParameterBuilder {
     ///
     /// # Errors
     /// [`ModelError::UnmatchedPattern`] if a group's pattern matches no parameter, and
-    /// [`ModelError::UnmatchedLowRank`] if a low-rank pattern matches no linear layer, most often
+    /// [`ModelError::NoLinearLayer`] if another pattern matches no linear layer, most often
     /// because of a typo.
     pub fn finish(&self) -> Result<Parameters> {
         let shared = self.lock();
@@ -222,14 +281,20 @@ impl ParameterBuilder {
                 example: shared.list.first().map(|p| p.name.clone()).unwrap_or_default(),
             });
         }
+        let unmatched = |is_matched: &[bool]| is_matched.iter().position(|matched| !matched);
         let LowRankPatterns { list, is_matched, example } = &shared.low_rank;
-        if let Some(unused) = is_matched.iter().position(|is_matched| !is_matched) {
-            let pattern = list[unused].pattern.clone();
-            let matched = shared.list.iter().find_map(|parameter| {
-                matching_level(&pattern, parameter.name()).map(str::to_string)
+        let low_rank = unmatched(is_matched).map(|i| ("low_rank", list[i].pattern.clone()));
+        let QuantisedPatterns { list, is_matched } = &shared.quantised;
+        let quantised = unmatched(is_matched).map(|i| ("quantised", list[i].clone()));
+        if let Some((setting, pattern)) = low_rank.or(quantised) {
+            let names = shared.list.iter().map(|parameter| parameter.name());
+            let matched = names.filter_map(|name| matching_level(&pattern, name)).next();
+            return Err(ModelError::NoLinearLayer {
+                matched: matched.map(str::to_owned),
+                example: example.clone(),
+                setting,
+                pattern,
             });
-            let example = example.clone();
-            return Err(ModelError::UnmatchedLowRank { pattern, matched, example });
         }
         Ok(Parameters { list: shared.list.clone() })
     }
@@ -247,7 +312,11 @@ impl ParameterBuilder {
 impl Shared {
     /// Returns the learning-rate factor of a parameter, and marks the groups that match it.
     fn rate_of(&mut self, name: &str, kind: Kind) -> Result<f64> {
-        let is_frozen = kind == Kind::Trainable && !self.low_rank.list.is_empty();
+        let is_frozen = match kind {
+            Kind::Trainable => !self.low_rank.list.is_empty(),
+            Kind::Branch => false,
+            Kind::Buffer | Kind::Quantised => true,
+        };
         let mut rate = if is_frozen { 0.0 } else { 1.0 };
         for (group, is_matched) in self.groups.iter().zip(&mut self.is_matched) {
             if path_matches(group.pattern.as_bytes(), name.as_bytes()) {
@@ -260,6 +329,12 @@ impl Shared {
                 rate = group.rate;
                 *is_matched = true;
             }
+        }
+        if kind == Kind::Quantised && rate > 0.0 {
+            return Err(ModelError::BadConfig {
+                what: format!("quantised weight `{name}`"),
+                reason: "cannot be trained; give it rate 0 in a group".into(),
+            });
         }
         Ok(if kind == Kind::Buffer { 0.0 } else { rate })
     }

@@ -1,4 +1,4 @@
-//! Low-rank branches on the linear layers of every model family, attached by pattern.
+//! Low-rank branches and quantised weights of the linear layers of every model family, by pattern.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -172,6 +172,50 @@ fn merged_branches_give_the_same_outputs() -> Result<()> {
     })
 }
 
+/// Branches on quantised weights: the outputs and gradients of a model with the dequantised weights.
+#[test]
+fn quantised_weights_of_every_family_equal_their_dequantised_values() -> Result<()> {
+    for_each_family(|model, run, pattern, layers| {
+        let build = |quantised: &[&str], values: Option<&Values>| {
+            let folder = tempfile::tempdir().expect("a temporary folder");
+            let quantised = quantised.iter().map(ToString::to_string).collect();
+            let mut builder = ParameterBuilder::on_cpu(11)
+                .with_low_rank(patterns(pattern))
+                .with_quantised(quantised);
+            if let Some(values) = values {
+                let path = folder.path().join("model.safetensors");
+                save(&path, values.iter().map(|(name, tensor)| (name.as_str(), tensor)))?;
+                builder = builder.with_weights(Arc::new(Weights::open(&path)?));
+            }
+            Ok::<_, ModelError>((run(&builder)?, builder.finish()?))
+        };
+        let values = trained_values(&build(&[], None)?.1)?;
+        let (outputs, parameters) = build(&[pattern], Some(&values))?;
+        let mut dequantised = values.clone();
+        for parameter in parameters.iter() {
+            let (name, shape) = (parameter.name(), parameter.tensor().shape());
+            let tensor = Tensor::from_vec(parameter.to_vec()?, shape, &Device::Cpu)?;
+            dequantised.insert(name.to_string(), tensor);
+        }
+        let changed = values.iter().filter(|(name, value)| {
+            let difference = |a: &Tensor, b: &Tensor| -> Result<f32> {
+                Ok(relative_error(&to_host(a)?, &to_host(b)?) as f32)
+            };
+            difference(&dequantised[*name], value).is_ok_and(|error| error > 1e-3)
+        });
+        assert_eq!(changed.count(), layers, "{model}");
+        let (expected, dense) = build(&[], Some(&dequantised))?;
+        assert!(relative_error(&all(&outputs)?, &all(&expected)?) < 1e-6, "{model}");
+        let flat = |gradients: BTreeMap<String, Vec<f32>>| -> Vec<f32> {
+            gradients.into_values().flatten().collect()
+        };
+        let found = flat(gradients(&outputs, &parameters)?);
+        let expected = flat(gradients(&expected, &dense)?);
+        assert!(relative_error(&found, &expected) < 1e-5, "{model}");
+        Ok(())
+    })
+}
+
 /// Stacked layers and a feed-forward block with branches, some with a bias and dropout.
 #[test]
 fn kernels_with_branches_have_correct_gradients() -> Result<()> {
@@ -188,9 +232,12 @@ fn kernels_with_branches_have_correct_gradients() -> Result<()> {
             let branch = |down, up| {
                 Some(LowRankParameters { down: &t[down], up: &t[up], scale: 0.7, dropout })
             };
-            let first =
-                LinearParameters { weight: &t[1], bias: Some(&t[2]), low_rank: branch(3, 4) };
-            let second = LinearParameters { weight: &t[5], bias: None, low_rank: branch(6, 7) };
+            let first = LinearParameters {
+                low_rank: branch(3, 4),
+                ..LinearParameters::new(&t[1], Some(&t[2]))
+            };
+            let second =
+                LinearParameters { low_rank: branch(6, 7), ..LinearParameters::new(&t[5], None) };
             let plain = LinearParameters::new(&t[8], None);
             let y = stacked_linear(&t[0], &[plain, first])?;
             let mut chain = Chain::new();
@@ -214,7 +261,7 @@ fn patterns_and_values_that_do_not_fit_are_refused() {
     };
     let valid = LowRank { rank: 2, alpha: 3.0, dropout: 0.0 };
     let unmatched = error("**.qeury", valid);
-    assert!(unmatched.contains("`**.qeury` matches no linear layer"), "{unmatched}");
+    assert!(unmatched.contains("low_rank: `**.qeury` matches no linear layer"), "{unmatched}");
     assert!(unmatched.contains("attention.self.query`"), "{unmatched}");
     let norm = error("**.LayerNorm", valid);
     assert!(norm.contains("LayerNorm` is not one"), "{norm}");

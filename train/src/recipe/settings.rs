@@ -304,6 +304,11 @@ pub(super) struct Body {
     /// The seed of all randomness in the run.
     #[serde(default)]
     pub seed: u64,
+    /// Path patterns of linear layers whose weights are frozen and quantised to 4 bits (NF4), which
+    /// saves memory. Needs `[[low_rank]]` or other trained parameters.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("default" = []))]
+    pub quantised: Vec<String>,
     pub start: Option<StartSettings>,
     #[serde(default)]
     #[schemars(with = "OfStudy")]

@@ -20,8 +20,9 @@ pub(super) fn build<S: Study>(
 ) -> Result<(S::Model, Parameters)> {
     let compute = recipe.compute()?;
     let build = |groups| {
-        let builder =
-            ParameterBuilder::new(recipe.seed(), groups, &compute).with_low_rank(recipe.low_rank());
+        let builder = ParameterBuilder::new(recipe.seed(), groups, &compute)
+            .with_low_rank(recipe.low_rank())
+            .with_quantised(recipe.quantised().to_vec());
         let model = study.build(&builder)?;
         Ok((model, builder.finish()?))
     };
@@ -32,26 +33,27 @@ pub(super) fn build<S: Study>(
         check(recipe, &without.map_err(study_error(study, "build"))?.1)?;
     }
     let (model, parameters) = built.map_err(|error| {
-        low_rank_error(recipe, &error).unwrap_or_else(|| study_error(study, "build")(error))
+        layer_error(recipe, &error).unwrap_or_else(|| study_error(study, "build")(error))
     })?;
     check(recipe, &parameters)?;
     check_low_rank(recipe, &parameters)?;
     Ok((model, parameters))
 }
 
-/// Returns the error of a `[[low_rank]]` that does not fit the model, with its position in the
+/// Returns the error of a pattern of layers that does not fit the model, with its position in the
 /// recipe.
-fn low_rank_error(recipe: &Recipe, error: &StudyError) -> Option<TrainError> {
-    let at = |pattern: &String, key: &str, reason: String| {
+fn layer_error(recipe: &Recipe, error: &StudyError) -> Option<TrainError> {
+    let low_rank = |pattern: &String, key: &str, reason: String| {
         let index = recipe.low_rank().iter().rposition(|branch| branch.pattern == *pattern)?;
         Some(recipe.error(&format!("low_rank.{index}.{key}"), reason))
     };
     match error.downcast_ref()? {
-        ModelError::UnmatchedLowRank { pattern, .. } => {
-            at(pattern, "match", format!("does not fit the model: {error}"))
+        ModelError::NoLinearLayer { setting: "quantised", .. } => {
+            Some(recipe.error("quantised", error))
         }
+        ModelError::NoLinearLayer { pattern, .. } => low_rank(pattern, "match", error.to_string()),
         ModelError::BadLowRank { pattern, layer, value, reason } => {
-            at(pattern, value, format!("does not fit layer `{layer}`: {reason}"))
+            low_rank(pattern, value, format!("does not fit layer `{layer}`: {reason}"))
         }
         _ => None,
     }

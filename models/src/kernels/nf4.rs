@@ -1,0 +1,184 @@
+//! NF4, the 4-bit quantisation of QLoRA (arXiv 2305.14314, appendix E), without double
+//! quantisation: blocks of 64 values share a scale, and each value is one of 16 levels.
+//!
+//! Reference: `quantize_4bit` of bitsandbytes 0.50.2 on the CPU. To quantise dequantised values
+//! gives the same codes and scales again.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use candle_core::Tensor;
+use rayon::prelude::*;
+
+/// The values of a block, in row-major order.
+const BLOCK: usize = 64;
+
+/// Blocks that are converted in one task.
+const BLOCKS_AT_ONCE: usize = 256;
+
+/// The levels, ascending.
+const LEVELS: [f32; 16] = [
+    -1.0,
+    -0.696_192_8,
+    -0.525_073_05,
+    -0.394_917_5,
+    -0.284_441_38,
+    -0.184_773_43,
+    -0.091_050_04,
+    0.0,
+    0.079_580_3,
+    0.160_930_2,
+    0.246_112_3,
+    0.337_915_24,
+    0.440_709_83,
+    0.562_617,
+    0.722_956_84,
+    1.0,
+];
+
+/// The code of zero.
+const ZERO: u8 = 7;
+
+/// Values in NF4.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Nf4 {
+    /// Two codes a byte; the first is in the upper half.
+    codes: Vec<u8>,
+    /// The largest absolute value of each block.
+    scales: Vec<f32>,
+    len: usize,
+}
+
+impl Nf4 {
+    /// Quantises values to the nearest level, and to the lower of two equally near levels. NaN
+    /// becomes zero.
+    pub fn quantise(values: &[f32]) -> Self {
+        let blocks: Vec<(f32, Vec<u8>)> = values
+            .par_chunks(BLOCK)
+            .with_min_len(BLOCKS_AT_ONCE)
+            .map(|block| {
+                let scale = block.iter().fold(0.0f32, |scale, value| scale.max(value.abs()));
+                let code = |value: &f32| if scale > 0.0 { nearest(value / scale) } else { ZERO };
+                let pack = |pair: &[f32]| code(&pair[0]) << 4 | pair.get(1).map_or(ZERO, code);
+                (scale, block.chunks(2).map(pack).collect())
+            })
+            .collect();
+        let scales = blocks.iter().map(|(scale, _)| *scale).collect();
+        let codes = blocks.into_iter().flat_map(|(_, codes)| codes).collect();
+        Self { codes, scales, len: values.len() }
+    }
+
+    /// Returns the values.
+    pub fn dequantise(&self) -> Vec<f32> {
+        let mut values = vec![0.0; self.len];
+        values
+            .par_chunks_mut(BLOCK * BLOCKS_AT_ONCE)
+            .zip(self.codes.par_chunks(BLOCK / 2 * BLOCKS_AT_ONCE))
+            .zip(self.scales.par_chunks(BLOCKS_AT_ONCE))
+            .for_each(|((values, codes), scales)| dequantise_blocks(codes, scales, values));
+        values
+    }
+
+    /// The codes, two a byte.
+    pub fn codes(&self) -> &[u8] {
+        &self.codes
+    }
+
+    /// The scale of each block.
+    pub fn scales(&self) -> &[f32] {
+        &self.scales
+    }
+}
+
+/// A matrix in NF4. Copies share the values.
+#[derive(Debug, Clone)]
+pub struct QuantisedMatrix {
+    values: Arc<RwLock<Nf4>>,
+    rows: usize,
+    columns: usize,
+}
+
+impl QuantisedMatrix {
+    /// Quantises a matrix `[rows, columns]`.
+    pub fn new(values: &[f32], rows: usize, columns: usize) -> Self {
+        Self { values: Arc::new(RwLock::new(Nf4::quantise(values))), rows, columns }
+    }
+
+    /// `[rows, columns]`.
+    pub(crate) fn dims(&self) -> [usize; 2] {
+        [self.rows, self.columns]
+    }
+
+    /// Returns the values in row-major order.
+    pub(crate) fn dequantise(&self) -> Vec<f32> {
+        self.values.read().unwrap_or_else(PoisonError::into_inner).dequantise()
+    }
+
+    /// Quantises other values, for all copies.
+    pub(crate) fn set(&self, values: &[f32]) {
+        *self.values.write().unwrap_or_else(PoisonError::into_inner) = Nf4::quantise(values);
+    }
+
+    /// Returns the values as a tensor on the device and in the dtype of `x`.
+    pub(super) fn tensor_like(&self, x: &Tensor) -> candle_core::Result<Tensor> {
+        let tensor = Tensor::from_vec(self.dequantise(), (self.rows, self.columns), x.device())?;
+        tensor.to_dtype(x.dtype())
+    }
+}
+
+/// Returns the code of the level that is nearest to `value` in `[-1, 1]`.
+fn nearest(value: f32) -> u8 {
+    if value.is_nan() {
+        return ZERO;
+    }
+    let above = LEVELS.windows(2).take_while(|pair| value - pair[0] > pair[1] - value);
+    above.count() as u8
+}
+
+vectorised! {
+    fn dequantise_blocks(codes: &[u8], scales: &[f32], values: &mut [f32]) {
+        let blocks = values.chunks_mut(BLOCK).zip(codes.chunks(BLOCK / 2)).zip(scales);
+        for ((values, codes), scale) in blocks {
+            for (pair, code) in values.chunks_mut(2).zip(codes) {
+                pair[0] = LEVELS[usize::from(code >> 4)] * scale;
+                if let Some(second) = pair.get_mut(1) {
+                    *second = LEVELS[usize::from(code & 15)] * scale;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_value_becomes_the_nearest_level_and_levels_are_kept() {
+        let values: Vec<f32> = (0..1000).map(|i| ((i * i) as f32 * 0.013).sin() * 3.0).collect();
+        let quantised = Nf4::quantise(&values);
+        let restored = quantised.dequantise();
+        for (block, (values, restored)) in
+            values.chunks(BLOCK).zip(restored.chunks(BLOCK)).enumerate()
+        {
+            let scale = values.iter().fold(0.0f32, |scale, value| scale.max(value.abs()));
+            for (value, restored) in values.iter().zip(restored) {
+                let errors = LEVELS.iter().map(|level| (level * scale - value).abs());
+                let smallest = errors.fold(f32::INFINITY, f32::min);
+                let error = (restored - value).abs();
+                assert!(error <= smallest + 1e-6, "block {block}: {value} became {restored}");
+            }
+        }
+        assert_eq!(Nf4::quantise(&restored), quantised);
+    }
+
+    #[test]
+    fn blocks_of_zeros_odd_lengths_and_nan_are_kept() {
+        let mut values = vec![0.0; 65];
+        assert_eq!(Nf4::quantise(&values).dequantise(), values);
+        values[64] = -2.5;
+        assert_eq!(Nf4::quantise(&values).dequantise(), values);
+        values[3] = f32::NAN;
+        assert_eq!(Nf4::quantise(&values).dequantise()[3], 0.0);
+        assert_eq!(Nf4::quantise(&[]).dequantise(), [0.0; 0]);
+    }
+}
