@@ -1,4 +1,4 @@
-//! The errors of a memory. Each message names the file and the remedy.
+//! The errors of a memory. Most messages name the file and the remedy.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -105,7 +105,7 @@ pub enum MemoryError {
          model that encoded the memory"
     )]
     Width {
-        /// The vectors, such as `queries`, with their file, unless they are not from a file.
+        /// The vectors, such as `queries`, with the name of their file if they are from a file.
         what: String,
         /// The memory's width.
         expected: usize,
@@ -174,7 +174,7 @@ pub enum MemoryError {
     Collapsed {
         /// The number of queries.
         queries: u64,
-        /// The number of entries that any query retrieved.
+        /// The number of distinct entries that the queries retrieved.
         distinct: u64,
         /// The fraction of queries that retrieved the most frequent entry.
         largest_share: f64,

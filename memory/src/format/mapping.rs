@@ -65,7 +65,7 @@ struct Slot {
 }
 
 // SAFETY: `next` is set before other threads see the slot, and points to a slot that is never
-// freed.
+// freed. All other fields are atomic.
 unsafe impl Sync for Slot {}
 
 /// The first slot of the list.
