@@ -88,8 +88,8 @@ impl NumberType {
 }
 
 impl VectorFile {
-    /// Opens a file. In a safetensors file, reads the tensor `name`; if no tensor has this name,
-    /// the only tensor.
+    /// Opens a file: NumPy if the path ends in `.npy`, otherwise safetensors. In a safetensors
+    /// file, reads the tensor `name`; if no tensor has this name, the only tensor.
     ///
     /// # Errors
     /// [`MemoryError::Read`]; [`MemoryError::Malformed`] for unsupported formats, types

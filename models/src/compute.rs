@@ -99,7 +99,7 @@ fn open_device(name: &str) -> Result<Device> {
     })
 }
 
-/// Converts half precision to f32; other tensors are returned as they are.
+/// Converts half precision to f32; other tensors are returned unchanged.
 pub(crate) fn full_precision(x: &Tensor) -> candle_core::Result<Tensor> {
     match x.dtype() {
         DType::F16 | DType::BF16 => x.to_dtype(DType::F32),

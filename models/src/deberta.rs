@@ -43,11 +43,11 @@ pub struct Deberta {
 #[derive(Debug, Clone)]
 struct DebertaLayer {
     attention: Projections,
-    /// Projects relative embeddings for the content-to-position term; equal to the key projection if shared.
-    /// `None` without the term.
+    /// Projects relative embeddings for the content-to-position term; equal to the key projection
+    /// if shared. `None` without the term.
     position_key: Option<Linear>,
-    /// Projects relative embeddings for the position-to-content term; equal to the query projection if shared.
-    /// `None` without the term.
+    /// Projects relative embeddings for the position-to-content term; equal to the query projection
+    /// if shared. `None` without the term.
     position_query: Option<Linear>,
     output: BlockOutput,
 }
