@@ -9,7 +9,8 @@ use crate::error::{ModelError, Result};
 
 /// Where a model computes, and with which precision.
 ///
-/// On the CPU in f32, models use the fused kernels. Everything else runs as candle operations.
+/// On the CPU in f32, models use the fused kernels. On other devices and in other dtypes, they use
+/// candle operations and, on a GPU, a few CUDA kernels.
 /// In half precision, trainable parameters and their gradients stay in f32; a kernel converts them
 /// to the dtype of its input. Norms, softmax, pooling and losses compute in f32.
 #[derive(Debug, Clone)]
