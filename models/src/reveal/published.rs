@@ -18,8 +18,8 @@ use crate::error::Result;
 use crate::params::Parameters;
 use crate::weights::Weights;
 
-/// Files of published weights. With `None`, the part of the model that the file would fill keeps its
-/// initial values.
+/// Files of published weights. `None` leaves the initial values of the part of the model that the
+/// file would fill.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PublishedWeights {
     /// The `model.safetensors` of a T5 v1.1.
