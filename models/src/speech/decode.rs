@@ -62,8 +62,8 @@ pub(super) fn greedy_path(rows: &[Vec<f32>], blank: u32) -> BestPath {
 }
 
 /// Returns the best path of a clip for the given `U` tokens (forced alignment), from the logits of
-/// its states. Returns `None` if there is no path: the clip is too short, the probability of a token
-/// is 0, or a logit is NaN.
+/// its states. Returns `None` if there is no path: the clip is too short, or the probability of a
+/// token is 0.
 ///
 /// The alignment has `2 U + 1` positions: a blank, then each token and a blank. Ties prefer to stay
 /// at the same position.
