@@ -274,7 +274,7 @@ fn seeded_builder(dtype: DType) -> ParameterBuilder {
     ParameterBuilder::new(3, Vec::new(), &Compute { dtype, ..Compute::cpu() })
 }
 
-/// As in REVEAL's fusion, the weights of an encoder layer's keys and values (the prior of retrieved
+/// As in REVEAL's fusion, the weights of an encoder layer's rows (there, the prior of retrieved
 /// entries) get a gradient.
 #[test]
 fn an_encoder_layer_with_weights_has_all_gradients() -> Result<()> {
