@@ -57,7 +57,7 @@ pub enum MemoryError {
     MissingGeneration {
         /// The memory's folder.
         folder: PathBuf,
-        /// The generation's folder.
+        /// The name of the generation's folder.
         generation: String,
     },
     /// The folder for a new memory exists and is not empty.
@@ -69,7 +69,7 @@ pub enum MemoryError {
         /// The folder.
         folder: PathBuf,
     },
-    /// A file of the memory differs from the written file.
+    /// A file of the memory is missing, was changed, or has invalid content.
     #[error(
         "{}: {reason}; run `engram memory verify` to list the damaged files, then build the \
          memory again or restore a copy", .file.display()
@@ -112,17 +112,18 @@ pub enum MemoryError {
         /// The width of the vectors.
         found: usize,
     },
-    /// A vector is not valid, so no score can be computed.
+    /// A query, a key or a value is not valid, for example because it contains NaN.
     #[error("{what} {row} {reason}; correct or remove that row")]
     BadVector {
-        /// The vector, such as `query` or `the key of row`.
+        /// The kind of vector, such as `query` or `the key of row`.
         what: &'static str,
         /// The row of the vector, from 0.
         row: usize,
         /// The reason.
         reason: &'static str,
     },
-    /// The rows of a batch do not have equal numbers of entries, keys and values.
+    /// A batch has unequal numbers of entries, keys and values, or all batches together have
+    /// another number of rows than announced.
     #[error("{found} {what} instead of {expected}; give one entry, one key and one value per row")]
     Count {
         /// The counted items, such as `entries` or `key components`.

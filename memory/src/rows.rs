@@ -142,8 +142,8 @@ impl Iterator for RowReader {
     }
 }
 
-/// Adds the file to an error about rows, and the line for an error about an entry. `entries` has
-/// the file of entries and the id of its first entry without an id.
+/// Adds the file to an error about a row of `keys`, `values` or `entries`, and the line if the error
+/// is about an entry. The number with `entries` is the `first_id` of [`EntryLines::open`].
 pub fn with_location(
     error: MemoryError,
     keys: Option<&Path>,

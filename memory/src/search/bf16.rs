@@ -22,7 +22,7 @@ pub(super) struct RoundedQueries {
 }
 
 impl RoundedQueries {
-    /// Whether this processor has the instructions.
+    /// Whether this processor has AVX-512 BF16.
     pub(super) fn is_supported() -> bool {
         #[cfg(target_arch = "x86_64")]
         return is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bf16");

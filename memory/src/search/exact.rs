@@ -243,7 +243,7 @@ impl<'a> QueryBatch<'a> {
         Ok(())
     }
 
-    /// Returns the best `k` candidates of a query by score in double precision.
+    /// Scores the candidates of a query in double precision, and returns the best `k`.
     fn rank(&self, query: usize, candidates: Vec<Candidate>) -> Result<Vec<Hit>, MemoryError> {
         let query_vector = &self.vectors[query * self.prepared.width..][..self.prepared.width];
         let scale = self.prepared.scale(query_vector);

@@ -103,7 +103,7 @@ pub trait Index {
     /// # Errors
     /// [`MemoryError::Width`], [`MemoryError::BadVector`] and
     /// [`MemoryError::InvalidOption`] for queries and filters that do not match the memory, and for
-    /// zero queries if scores are cosines; [`MemoryError::UnknownSource`],
+    /// zero query vectors if scores are cosines; [`MemoryError::UnknownSource`],
     /// [`MemoryError::UnknownId`]; [`MemoryError::Corrupt`]
     fn search(
         &self,
