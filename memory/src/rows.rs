@@ -142,8 +142,8 @@ impl Iterator for RowReader {
     }
 }
 
-/// Adds the file to an error about a row of `keys`, `values` or `entries`, and the line if the error
-/// is about an entry. The number with `entries` is the `first_id` of [`EntryLines::open`].
+/// Adds the file to an error about a row of `keys`, `values` or `entries`, and the line if the
+/// error is about an entry. The number with `entries` is the `first_id` of [`EntryLines::open`].
 pub fn with_location(
     error: MemoryError,
     keys: Option<&Path>,

@@ -11,6 +11,7 @@ use crate::error::{ModelError, Result};
 ///
 /// On the CPU in f32, models use the fused kernels. On other devices and in other dtypes, they use
 /// candle operations and, on a GPU, a few CUDA kernels.
+///
 /// In half precision, trainable parameters and their gradients stay in f32; a kernel converts them
 /// to the dtype of its input. Norms, softmax, pooling and losses compute in f32.
 #[derive(Debug, Clone)]
@@ -33,7 +34,7 @@ pub enum Precision {
 }
 
 impl Precision {
-    /// Its name in recipes.
+    /// Returns the precision's name in recipes.
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",

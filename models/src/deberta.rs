@@ -180,7 +180,7 @@ impl Deberta {
         &self.config
     }
 
-    /// Returns the last hidden state, `[T, D]`. Hidden states of earlier layers are freed as soon
+    /// Returns the last hidden state, `[T, D]`. Hidden states of earlier blocks are freed as soon
     /// as possible. A model without absolute positions accepts sequences of any length.
     ///
     /// # Errors

@@ -43,7 +43,8 @@ impl Module {
     }
 }
 
-/// The modules of a folder without `modules.json`: a Transformer. The caller adds mean pooling.
+/// Returns the modules of a folder without `modules.json`: a Transformer. Mean pooling follows it,
+/// but is not in the list.
 pub fn default_modules() -> Vec<Module> {
     vec![Module { kind: ModuleKind::Transformer, path: String::new() }]
 }
