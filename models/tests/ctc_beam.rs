@@ -112,8 +112,8 @@ fn enough_beams_find_every_text_with_its_probability() -> Result<()> {
 }
 
 /// A beam adds its probability to another beam that extends it by one token, even if that token is
-/// not among the best next tokens of the first beam. With few beams, the probabilities equal a
-/// search over all tokens.
+/// not among the best next tokens of the first beam. With few beams, the probabilities equal
+/// those of a search over all tokens.
 #[test]
 fn pruning_omits_no_relevant_token() -> Result<()> {
     // The reference search: all tokens of all beams, text by text.

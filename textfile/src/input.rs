@@ -12,7 +12,7 @@ use crate::{Location, TextError};
 
 /// Limit on decompressed data: this factor times the compressed size, or `MAX_DECOMPRESSED_BYTES`
 /// if that is more. Gzip rarely compresses text below 5 % of its size. Files that are made to
-/// exhaust the memory have 0.1 % of their unpacked size.
+/// exhaust the memory compress to about 0.1 % of their unpacked size.
 const MAX_COMPRESSION_RATIO: u64 = 100;
 const MAX_DECOMPRESSED_BYTES: u64 = 256 << 20;
 /// Limit of [`Input::read_bytes`] for an input that is not a regular file. The size of a pipe or a
