@@ -169,7 +169,7 @@ pub fn write_link(target: &Path, path: &Path) -> io::Result<()> {
     sync_folder(parent(path))
 }
 
-/// Creates a file that must not exist, for example in the folder of a
+/// Creates a file that must not exist yet, for example in the folder of a
 /// [`FolderWriter`](crate::FolderWriter). The file is not synced.
 ///
 /// # Errors

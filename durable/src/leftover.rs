@@ -20,8 +20,8 @@ pub(crate) fn prefix(name: &OsStr) -> OsString {
     prefix
 }
 
-/// Whether `file_name` is a temporary file or folder of `target`, left by a killed
-/// [`write_file`](crate::write_file) or [`FolderWriter`](crate::FolderWriter).
+/// Whether `file_name` is the name of a temporary file or folder of `target`. A killed process
+/// leaves such files and folders.
 pub fn is_leftover(file_name: &OsStr, target: &str) -> bool {
     let random = file_name
         .to_str()

@@ -1,8 +1,9 @@
 //! Durable writes: a file or a folder appears as a whole or not at all.
 //!
-//! Every write goes to a temporary file or folder beside the target. This file or folder is synced
-//! and renamed over the target, then the parent folder is synced. After a killed process, the
-//! target has its old content or its new content. A write that returned `Ok` survives a power cut.
+//! A write goes to a temporary file or folder beside the target. This file or folder is synced and
+//! renamed to the target, then the parent folder is synced. After a killed process, the target has
+//! its old content or its new content. A write that returned `Ok` survives a power cut. Only files
+//! from [`create_new_file`], [`append_to`], [`open_lock`] and [`open_device`] are written in place.
 //! No other crate of the workspace opens a file for writing: `clippy.toml` disallows it.
 //!
 //! A temporary file or folder is named `.NAME.engram-XXXXXX`, so [`remove_leftovers`] can

@@ -34,7 +34,7 @@ pub enum Kind {
     Triple,
     /// `question` and `answer` (a text, or a list of texts).
     QuestionAnswer,
-    /// None of the fields above.
+    /// No kind above has all its fields.
     Bare,
 }
 
@@ -63,8 +63,8 @@ pub struct Entry<Id = i64> {
 }
 
 /// An entry whose id is optional. Readers of data sets set no id, and a line of a file may omit it.
-/// An entry without an id gets one when it is added to a memory. The id is a type parameter: both
-/// kinds of entries share their fields and methods, and an [`Entry`] always has an id.
+/// An entry without an id gets one when it is added to a memory. The type of the id is a parameter,
+/// so that [`Entry`] and [`EntryLine`] share their fields and methods.
 pub type EntryLine = Entry<Option<i64>>;
 
 impl Entry {
@@ -137,7 +137,9 @@ impl<Id> Entry<Id> {
         self.payload.get("image").and_then(Value::as_str)
     }
 
-    /// Returns the kind of the entry.
+    /// Returns the kind of the entry. An entry can have the fields of several kinds. The first of
+    /// these kinds applies: [`Kind::Triple`], [`Kind::QuestionAnswer`], [`Kind::ImageText`],
+    /// [`Kind::Image`], [`Kind::Text`].
     pub fn kind(&self) -> Kind {
         let has = |field: &str| self.payload.contains_key(field);
         match () {
@@ -150,8 +152,9 @@ impl<Id> Entry<Id> {
         }
     }
 
-    /// Returns the text for the encoder: the field `text`, or the fields of a triple or a question
-    /// in one line. Empty without these fields.
+    /// Returns the text for the encoder: the fields of a [`Kind::Triple`] or a
+    /// [`Kind::QuestionAnswer`] in one line; the field `text` for any other kind, or an empty text
+    /// without this field.
     ///
     /// ```
     /// use engram_entry::Entry;

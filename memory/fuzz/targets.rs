@@ -1,8 +1,8 @@
 //! The checks that the fuzzer, the corpus replay and the property tests share. No input may cause a
 //! panic, and a refused input gives a readable error.
 //!
-//! Files of a memory have checksums. The targets update the checksums to match the input, so that
-//! the input gets past them to the readers.
+//! Files of a memory have checksums. The targets update the checksums to match the input. Otherwise
+//! the checksums would reject nearly every input before the readers see it.
 
 use std::cell::RefCell;
 use std::fs;

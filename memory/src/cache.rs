@@ -1,10 +1,10 @@
 //! A cache of frequently used values in main memory; other values stay in the mapped file.
 //!
-//! The design follows NVIDIA's Merlin HPS. A lookup reads each distinct row once. Rows that are not
-//! in the cache (misses) are read from the file: the lookup waits for them or, if its hit rate is
-//! high, reads them in the background. A value that has not been read yet is reported as missing,
-//! with zeros, so that the model can mask it. The results of background reading depend on timing,
-//! so do not use it in training.
+//! The design follows NVIDIA's Merlin Hierarchical Parameter Server (HPS). A lookup reads each
+//! distinct row once. Rows that are not in the cache (misses) are read from the file: the lookup
+//! waits for them or, if its hit rate is high, reads them in the background. A value that has not
+//! been read yet is reported as missing, with zeros, so that the model can mask it. The results of
+//! background reading depend on timing, so do not use it in training.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,7 +37,7 @@ pub struct CacheSettings {
 pub struct CachedValues {
     /// The values, `[rows, tokens, width]`; zeros for missing values.
     pub values: Vec<f32>,
-    /// For each row, whether its value was read.
+    /// For each row, whether `values` has its value.
     pub present: Vec<bool>,
 }
 
@@ -85,7 +85,7 @@ impl Weighter<Key, OwnedValue> for ByteWeighter {
 #[derive(Debug)]
 struct Shared {
     cache: Cache<Key, OwnedValue, ByteWeighter>,
-    /// The number of unfinished jobs, and the worker's first error.
+    /// The number of unfinished jobs, and the worker's first error that no lookup has returned yet.
     pending: Mutex<(usize, Option<MemoryError>)>,
     /// Notified after each job.
     job_done: Condvar,
@@ -139,7 +139,8 @@ impl ValueCache {
     /// Returns the values of rows of a generation.
     ///
     /// # Errors
-    /// [`MemoryError::Corrupt`], also if an earlier lookup's background read failed.
+    /// [`MemoryError::Corrupt`], also if an earlier lookup's background read failed;
+    /// [`MemoryError::InvalidOption`] for a row that the generation does not have.
     pub fn read(
         &self,
         generation: &Arc<Generation>,

@@ -1,4 +1,4 @@
-//! Writes a new generation and makes it current. Removes its files if this fails.
+//! Writes a new generation and makes it current, in four steps:
 //!
 //! 1. `gen-NNNNNN.partial` is created with a marker of an unfinished generation, then filled. The
 //!    manifest comes last. All files are synced.
@@ -6,8 +6,8 @@
 //! 3. `CURRENT` is replaced: the commit point.
 //! 4. The marker is removed.
 //!
-//! An error before the commit point leaves the memory unchanged. An error after it is
-//! [`MemoryError::ChangeMade`].
+//! After an error before the commit point, the new files are removed and the memory is unchanged.
+//! An error after the commit point is [`MemoryError::ChangeMade`].
 
 use std::fs::{self, File, TryLockError};
 use std::io;

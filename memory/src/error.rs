@@ -1,4 +1,4 @@
-//! The errors of a memory. Each message names the file and the remedy.
+//! The errors of a memory. Most messages name the file and the remedy.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -57,7 +57,7 @@ pub enum MemoryError {
     MissingGeneration {
         /// The memory's folder.
         folder: PathBuf,
-        /// The generation's folder.
+        /// The name of the generation's folder.
         generation: String,
     },
     /// The folder for a new memory exists and is not empty.
@@ -69,7 +69,7 @@ pub enum MemoryError {
         /// The folder.
         folder: PathBuf,
     },
-    /// A file of the memory differs from the written file.
+    /// A file of the memory is missing, was changed, or has invalid content.
     #[error(
         "{}: {reason}; run `engram memory verify` to list the damaged files, then build the \
          memory again or restore a copy", .file.display()
@@ -105,24 +105,25 @@ pub enum MemoryError {
          model that encoded the memory"
     )]
     Width {
-        /// The vectors, such as `queries`, with their file, unless they are not from a file.
+        /// The vectors, such as `queries`, with the name of their file if they are from a file.
         what: String,
         /// The memory's width.
         expected: usize,
         /// The width of the vectors.
         found: usize,
     },
-    /// A vector is not valid, so no score can be computed.
+    /// A query, a key or a value is not valid, for example because it contains NaN.
     #[error("{what} {row} {reason}; correct or remove that row")]
     BadVector {
-        /// The vector, such as `query` or `the key of row`.
+        /// The kind of vector, such as `query` or `the key of row`.
         what: &'static str,
         /// The row of the vector, from 0.
         row: usize,
         /// The reason.
         reason: &'static str,
     },
-    /// The rows of a batch do not have equal numbers of entries, keys and values.
+    /// A batch has unequal numbers of entries, keys and values, or all batches together have
+    /// another number of rows than announced.
     #[error("{found} {what} instead of {expected}; give one entry, one key and one value per row")]
     Count {
         /// The counted items, such as `entries` or `key components`.
@@ -174,7 +175,7 @@ pub enum MemoryError {
     Collapsed {
         /// The number of queries.
         queries: u64,
-        /// The number of entries that any query retrieved.
+        /// The number of distinct entries that the queries retrieved.
         distinct: u64,
         /// The fraction of queries that retrieved the most frequent entry.
         largest_share: f64,

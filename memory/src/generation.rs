@@ -230,7 +230,8 @@ impl Generation {
     /// Returns the entry of a row.
     ///
     /// # Errors
-    /// [`MemoryError::Corrupt`]
+    /// [`MemoryError::Corrupt`]; [`MemoryError::InvalidOption`] for a row that the generation does
+    /// not have
     pub fn entry(&self, row: Row) -> Result<Entry, MemoryError> {
         let (part, row) = self.locate(row)?;
         part.segment.entry(row)
@@ -239,7 +240,7 @@ impl Generation {
     /// Returns the key of a row, with `width` components.
     ///
     /// # Errors
-    /// [`MemoryError::Corrupt`]
+    /// as [`Generation::entry`]
     pub fn key(&self, row: Row) -> Result<&[f32], MemoryError> {
         let (part, row) = self.locate(row)?;
         part.segment.keys(row..row + 1)
@@ -259,7 +260,7 @@ impl Generation {
     /// Returns the values of rows, `[rows, tokens, width]`; empty for a memory without values.
     ///
     /// # Errors
-    /// [`MemoryError::Corrupt`]
+    /// as [`Generation::entry`]
     pub fn values(&self, rows: &[Row]) -> Result<Vec<f32>, MemoryError> {
         let mut values = Vec::new();
         self.read_values(rows, &mut values)?;
@@ -270,7 +271,7 @@ impl Generation {
     /// threads.
     ///
     /// # Errors
-    /// [`MemoryError::Corrupt`]
+    /// as [`Generation::entry`]
     pub fn read_values(&self, rows: &[Row], values: &mut Vec<f32>) -> Result<(), MemoryError> {
         let size = self.value_len();
         values.resize(rows.len() * size, 0.0);
@@ -324,7 +325,8 @@ impl Generation {
         })
     }
 
-    /// Checks every file against its checksums. Returns the errors, one per damaged file.
+    /// Checks every file against its checksums, and the content of each graph. Returns the errors,
+    /// one per damaged file; an empty list if no file is damaged.
     pub fn verify(&self) -> Vec<MemoryError> {
         let segments = self.parts.iter().flat_map(|part| part.segment.verify());
         let graphs = self.parts.iter().flat_map(|part| match &part.graph {

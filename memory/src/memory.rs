@@ -8,7 +8,7 @@ use crate::format::file::CheckedFile;
 use crate::format::manifest::{Manifest, SegmentRecord, folder_name};
 use crate::generation::Generation;
 
-/// The maximum number of attempts to open the current generation while writers replace it.
+/// The maximum number of retries if writers replace the current generation while it is opened.
 const MAX_ATTEMPTS: usize = 20;
 
 /// An open memory, for reading.

@@ -71,8 +71,9 @@ pub enum Adoption {
 }
 
 impl Refresh {
-    /// Starts a worker that encodes all entries in batches. `encode` holds a snapshot of the
-    /// parameters.
+    /// Starts a worker that passes all entries to `encode` in batches, and stores the keys and
+    /// values that `encode` returns. Training continues meanwhile, so `encode` must use a snapshot
+    /// of the parameters.
     pub fn start(
         mut writer: Writer,
         steps: RefreshSteps,
@@ -137,7 +138,7 @@ impl Drop for Refresh {
     }
 }
 
-/// The cosine of two vectors; 0 if one is a zero vector.
+/// The cosine of two vectors; 0 if either is a zero vector.
 fn cosine(a: &[f32], b: &[f32]) -> f64 {
     let product: f64 = a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
     let norms = norm(a) * norm(b);
@@ -158,7 +159,7 @@ pub struct RetrievalLog {
 pub struct RetrievalStatistics {
     /// The number of queries in the log.
     pub queries: u64,
-    /// The number of distinct retrieved entries.
+    /// The number of distinct entries that the queries retrieved.
     pub distinct: u64,
     /// The fraction of queries that retrieved the most frequent entry.
     pub largest_share: f64,
@@ -204,7 +205,8 @@ impl RetrievalLog {
     }
 
     /// Returns an error if nearly all queries retrieved the same entry. `k` is the number of hits
-    /// per query, and `entries` the number of entries in the memory.
+    /// per query, and `entries` the number of entries in the memory. With fewer than `4 * k`
+    /// entries, the check never fails.
     ///
     /// # Errors
     /// [`MemoryError::Collapsed`]

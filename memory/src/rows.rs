@@ -142,8 +142,8 @@ impl Iterator for RowReader {
     }
 }
 
-/// Adds the file to an error about rows, and the line for an error about an entry. `entries` has
-/// the file of entries and the id of its first entry without an id.
+/// Adds the file to an error about a row of `keys`, `values` or `entries`, and the line if the
+/// error is about an entry. The number with `entries` is the `first_id` of [`EntryLines::open`].
 pub fn with_location(
     error: MemoryError,
     keys: Option<&Path>,
@@ -167,7 +167,7 @@ pub fn with_location(
         _ => return error,
     };
     let Some(file) = file.map(Path::to_owned) else { return error };
-    // If an id occurs twice, the last line is wrong.
+    // If an id occurs twice, the error names the last of the lines.
     let location = id.zip(entries).and_then(|(id, (entries, first_id))| {
         let mut lines = EntryLines::open(entries, first_id).ok()?;
         let mut location = None;
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
     use crate::vectors::npy_bytes;
 
-    /// The entries of a file of three keys. `entries` is the text of the file of entries.
+    /// Reads the entries for a file of three keys. `entries` is the text of the file of entries.
     fn read_rows(entries: Option<&str>, first_id: i64) -> Result<Vec<Entry>, String> {
         let folder = tempfile::tempdir().unwrap();
         let (keys, lines) = (folder.path().join("k.npy"), folder.path().join("e.jsonl"));

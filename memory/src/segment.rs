@@ -246,7 +246,7 @@ enum ValueWriter {
 }
 
 impl ValueWriter {
-    /// Creates `values.safetensors`, and `scales.safetensors` for 8-bit values.
+    /// Creates `values.safetensors`, and `scales.safetensors` for int8 values.
     fn create(folder: &Path, rows: usize, format: ValueFormat) -> Result<Self, MemoryError> {
         let (path, shape) =
             (folder.join("values.safetensors"), [rows, format.tokens, format.width]);
@@ -284,8 +284,8 @@ impl ValueWriter {
     }
 }
 
-/// Writes the `rows` rows of `batches` to a folder with the name `name`. `source_index` returns a
-/// source's index in the manifest's list.
+/// Writes the `rows` rows of `batches` to `folder`, which the segment's record names `name`.
+/// `source_index` returns a source's index in the manifest's list.
 ///
 /// Keys are normalised to unit length if the memory is normalised.
 pub(crate) fn write_segment(

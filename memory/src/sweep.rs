@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `.CURRENT.engram-XXXXXX` | always: the temporary pointer of a killed writer |
 //! | `gen-NNNNNN.partial` | it has the marker of an unfinished generation, or is empty |
-//! | `gen-NNNNNN`, if no reader and not the current generation needs it | it has that marker, or is empty, or is an older generation whose manifest has its number |
+//! | `gen-NNNNNN`, if neither a reader nor the current generation needs it | it has that marker, or is empty, or is an older generation whose manifest has its number |
 //!
 //! In these folders, only files with Engram's names are removed. The folder itself is removed if it
 //! is then empty.
@@ -243,7 +243,8 @@ pub(crate) fn remove_generation(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether a folder is a generation, finished or not, that contains only files with Engram's names.
+/// Whether a folder has the name of a generation, finished or not, and contains only files with
+/// Engram's names.
 ///
 /// # Errors
 /// The I/O error if the folder cannot be read.

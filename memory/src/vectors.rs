@@ -88,8 +88,8 @@ impl NumberType {
 }
 
 impl VectorFile {
-    /// Opens a file. In a safetensors file, reads the tensor `name`; if no tensor has this name,
-    /// the only tensor.
+    /// Opens a file: NumPy if the path ends in `.npy`, otherwise safetensors. In a safetensors
+    /// file, reads the tensor `name`; if no tensor has this name, the only tensor.
     ///
     /// # Errors
     /// [`MemoryError::Read`]; [`MemoryError::Malformed`] for unsupported formats, types
@@ -183,7 +183,7 @@ impl VectorFile {
     }
 }
 
-/// Returns a `.npy` file of a matrix, `[rows, columns]`.
+/// Returns the bytes of a `.npy` file with a matrix, `[rows, columns]`.
 ///
 /// # Errors
 /// [`MemoryError::InvalidOption`] if the last row is not full.
@@ -194,7 +194,8 @@ pub fn npy_bytes<T: npyz::AutoSerialize + Copy>(
     npy_bytes_of_rows(matrix, &[columns])
 }
 
-/// Returns a `.npy` file in which each row is an array, such as values: `[rows, tokens, width]`.
+/// Returns the bytes of a `.npy` file in which each row is an array, such as values
+/// `[rows, tokens, width]`.
 ///
 /// # Errors
 /// [`MemoryError::InvalidOption`] if the last row is not full.

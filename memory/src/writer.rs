@@ -34,8 +34,8 @@ pub struct MemoryFormat {
 
 /// Changes a memory. A memory has at most one writer at a time.
 ///
-/// After an error, the memory is unchanged. Only [`MemoryError::ChangeMade`] means that the change
-/// was made. In both cases the next change starts from the state on disk.
+/// After [`MemoryError::ChangeMade`], the change is made despite the error. After any other error,
+/// the memory is unchanged. In both cases the next change starts from the state on disk.
 #[derive(Debug)]
 pub struct Writer {
     folder: PathBuf,
@@ -142,7 +142,7 @@ impl Writer {
         &self.generation
     }
 
-    /// Adds entries with new ids.
+    /// Adds entries with new ids, from batches with `rows` rows in all.
     ///
     /// # Errors
     /// [`MemoryError::DuplicateId`]; the errors of [`Writer::create`].
@@ -165,7 +165,7 @@ impl Writer {
         self.commit(|name, partial, manifest| write_rows(name, partial, manifest, rows, checked))
     }
 
-    /// Replaces the entries with the same ids.
+    /// Replaces the entries with the same ids, from batches with `rows` rows in all.
     ///
     /// # Errors
     /// [`MemoryError::UnknownId`]; the errors of [`Writer::create`].
@@ -219,7 +219,8 @@ impl Writer {
     /// [`Hnsw`](crate::search::hnsw::Hnsw). `progress` is called once per key.
     ///
     /// # Errors
-    /// [`MemoryError::InvalidOption`] if keys are not normalised; [`MemoryError::Write`]
+    /// [`MemoryError::InvalidOption`] if keys are not normalised or a setting is out of range;
+    /// [`MemoryError::Write`]
     pub fn index(
         &mut self,
         settings: GraphSettings,
@@ -239,8 +240,8 @@ impl Writer {
         })
     }
 
-    /// Rewrites all entries that are not deleted as one segment. `progress` gets the number of
-    /// newly written entries.
+    /// Rewrites all entries that are not deleted as one segment. `progress` is called with the
+    /// number of entries of each batch.
     ///
     /// # Errors
     /// [`MemoryError::Corrupt`], [`MemoryError::Write`]

@@ -33,7 +33,8 @@ fn product(a: &[f32], b: &[f32]) -> f64 {
     a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
 }
 
-/// Queries with norms from 1e-3 to 1e3. The first is five times the first row's key.
+/// Returns queries of different scales, from 1e-3 to 1e3. The first is five times the first row's
+/// key.
 fn queries(keys: &[f32], count: usize) -> Vec<f32> {
     let mut rng = Rng::new(15);
     let mut queries: Vec<f32> = keys[..WIDTH].iter().map(|number| 5.0 * number).collect();

@@ -11,7 +11,8 @@ use plain::{PlainMemory, Rng, folder};
 
 const ROWS: usize = 3000;
 
-/// A memory with keys around a few centres, some of them twice, three segments and deleted rows.
+/// Creates a memory of three segments with deleted rows. Its keys lie around ten centres, and some
+/// keys occur twice.
 fn memory(folder: &std::path::Path, width: usize, normalised: bool) -> (Writer, PlainMemory) {
     let format = MemoryFormat { width, normalised, values: None };
     let mut rng = Rng::new(width as u64);
@@ -232,7 +233,7 @@ fn only_the_ids_of_the_filter_are_found() {
     let search =
         |k: usize, filter: Filter| Exact.search(generation, Queries { keys: &keys, k }, &filter);
     let of_ids = |ids: &[i64]| Filter { ids: Some(ids.to_vec()), ..Filter::default() };
-    // Ids of all three segments; two of them share a byte of the segment's bits.
+    // Ids of all three segments. The first two share a byte of their segment's bits.
     let allowed = [0, 1, 8, 999, 1000, 2998, 2999];
     let all_ids = ids(&search(5000, Filter::default()).unwrap()).remove(0);
     let expected: Vec<i64> = all_ids.into_iter().filter(|id| allowed.contains(id)).collect();

@@ -64,7 +64,7 @@ fn each_batch_of_results_is_from_one_generation() {
             });
         }
         while Instant::now() < end {
-            // f16 represents values up to 2,048 exactly.
+            // f16 represents integers up to 2,048 exactly.
             let number = writer.generation().manifest().generation + 1;
             if number > 2000 {
                 break;

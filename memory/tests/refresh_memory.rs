@@ -66,8 +66,8 @@ fn a_refresh_allocates_memory_for_batches_only() {
         "{growth} more bytes at the peak, {largest_batch} in a batch, {generation_bytes} in all \
          keys and values as f32"
     );
-    // The old and the new batch, its values in their stored format, a buffer per file, and a few
-    // numbers per row.
+    // The old batch, the new batch, the new values in their stored format, a buffer per file, and a
+    // few numbers per row.
     let limit = 3 * largest_batch + (4 << 20) + 100 * rows;
     assert!(growth < limit, "{growth} bytes, {largest_batch} in a batch");
     assert!(largest_batch <= 4 << 20, "a batch of {largest_batch} bytes");

@@ -5,8 +5,8 @@
 //!
 //! `ENGRAM_PEER_PYTHON` names a Python with torch. Without torch, only the times of this crate are
 //! printed. This crate and PyTorch use the same logits, f32 and 2 threads. They alternate, so that
-//! a slow phase of the machine affects both. The output is the median time of each and the median
-//! ratio of paired measurements.
+//! a slow phase of the machine affects both. The output is the median time of each, and the median
+//! ratio of this crate's time to PyTorch's in the same pair of measurements.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Write};

@@ -107,7 +107,7 @@ impl Adapters {
         }
     }
 
-    /// Applies the adapter to block `i`: the block's input and output `[T, D]` → the adapted output
+    /// Applies the adapter of block `i`: the block's input and output `[T, D]` → the adapted output
     /// `[T, D]`. Without adapters, returns `output`.
     pub(crate) fn apply(
         &self,

@@ -54,10 +54,11 @@ impl AvformerConfig {
     }
 }
 
-/// The image embeddings of a batch of clips.
+/// The image embeddings that a batch of clips gets as visual tokens, before their projection.
 #[derive(Debug, Clone, Copy)]
 pub struct VisualTokens<'a> {
-    /// One row per image, clip after clip: `[I, E]`, where `I` is the sum of `counts`.
+    /// One row per image, clip after clip: `[I, E]`, where `I` is the sum of `counts` and `E` the
+    /// width of an embedding.
     pub embeddings: &'a Tensor,
     /// The number of images of each clip; may be 0.
     pub counts: &'a [usize],

@@ -191,7 +191,7 @@ impl Bert {
         &self.config
     }
 
-    /// Returns the last hidden state, `[T, D]`. Hidden states of earlier layers are freed as soon
+    /// Returns the last hidden state, `[T, D]`. Hidden states of earlier blocks are freed as soon
     /// as possible.
     ///
     /// # Errors

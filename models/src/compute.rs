@@ -9,7 +9,9 @@ use crate::error::{ModelError, Result};
 
 /// Where a model computes, and with which precision.
 ///
-/// On the CPU in f32, models use the fused kernels. Everything else runs as candle operations.
+/// On the CPU in f32, models use the fused kernels. On other devices and in other dtypes, they use
+/// candle operations and, on a GPU, a few CUDA kernels.
+///
 /// In half precision, trainable parameters and their gradients stay in f32; a kernel converts them
 /// to the dtype of its input. Norms, softmax, pooling and losses compute in f32.
 #[derive(Debug, Clone)]
@@ -32,7 +34,7 @@ pub enum Precision {
 }
 
 impl Precision {
-    /// Its name in recipes.
+    /// Returns the precision's name in recipes.
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
@@ -99,7 +101,7 @@ fn open_device(name: &str) -> Result<Device> {
     })
 }
 
-/// Converts half precision to f32; other tensors are returned as they are.
+/// Converts half precision to f32; other tensors are returned unchanged.
 pub(crate) fn full_precision(x: &Tensor) -> candle_core::Result<Tensor> {
     match x.dtype() {
         DType::F16 | DType::BF16 => x.to_dtype(DType::F32),

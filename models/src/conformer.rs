@@ -1,10 +1,10 @@
 //! Conformer (arXiv 2005.08100): a speech encoder with attention and convolution, and a CTC head.
 //!
 //! Reference: `transformers` 5, `models/parakeet/modeling_parakeet.py`. Parameter names equal the
-//! names there, so published Fast Conformers load. With [`Subsampling::Full`], this is the model of
-//! the paper. Clips are packed, not padded. Gradients pass through frozen blocks to
-//! [adapters](crate::adapter), and to tokens inserted among the audio tokens
-//! ([`ConformerEncoder::embed`]).
+//! names there, so published Fast Conformers load. With [`Subsampling::Full`] and
+//! [`ConvolutionNorm::BatchNorm`], the encoder has the architecture of the paper. Clips are packed,
+//! not padded. Gradients pass through frozen blocks to [adapters](crate::adapter), and to tokens
+//! inserted among the audio tokens ([`ConformerEncoder::embed`]).
 
 mod block;
 mod config;

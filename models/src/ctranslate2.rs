@@ -122,7 +122,8 @@ fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T> {
     serde_json::from_str(&text).map_err(bad_config)
 }
 
-/// Returns the configuration, derived from the shapes, and the tensors with their published names.
+/// Returns the configuration and the tensors with their published names. The sizes of the
+/// configuration come from the tensors, and its start and end tokens are the given ids.
 fn to_published(
     file: &mut File,
     (start, end): (u32, u32),

@@ -43,11 +43,11 @@ pub struct Deberta {
 #[derive(Debug, Clone)]
 struct DebertaLayer {
     attention: Projections,
-    /// Projects relative embeddings for the content-to-position term; equal to the key projection if shared.
-    /// `None` without the term.
+    /// Projects relative embeddings for the content-to-position term; equal to the key projection
+    /// if shared. `None` without the term.
     position_key: Option<Linear>,
-    /// Projects relative embeddings for the position-to-content term; equal to the query projection if shared.
-    /// `None` without the term.
+    /// Projects relative embeddings for the position-to-content term; equal to the query projection
+    /// if shared. `None` without the term.
     position_query: Option<Linear>,
     output: BlockOutput,
 }
@@ -180,7 +180,7 @@ impl Deberta {
         &self.config
     }
 
-    /// Returns the last hidden state, `[T, D]`. Hidden states of earlier layers are freed as soon
+    /// Returns the last hidden state, `[T, D]`. Hidden states of earlier blocks are freed as soon
     /// as possible. A model without absolute positions accepts sequences of any length.
     ///
     /// # Errors

@@ -27,11 +27,12 @@ pub struct GenerateOptions {
     pub max_new_tokens: usize,
     /// The number of beams; 1 is greedy search.
     pub num_beams: usize,
-    /// The score of a hypothesis is its log probability divided by its length to this power. Values
-    /// above 0 favour long hypotheses; 0 ranks by log probability alone.
+    /// The score of a hypothesis is its log probability divided by its length to this power. The
+    /// length is the number of generated tokens, including the end token. Values above 0 favour
+    /// long hypotheses; 0 ranks by log probability alone.
     pub length_penalty: f64,
-    /// Whether a search stops as soon as `num_beams` hypotheses are finished. If not, it then
-    /// continues while the best unfinished hypothesis scores above the worst finished hypothesis.
+    /// Whether a search stops as soon as `num_beams` hypotheses are finished. If false, it
+    /// continues until, in addition, no unfinished hypothesis scores above the worst of these.
     pub early_stopping: bool,
     /// The end token.
     pub eos_token_id: u32,
@@ -50,8 +51,8 @@ pub struct Generated {
     pub log_probabilities: Vec<f32>,
     /// The sum of `log_probabilities`.
     pub log_probability: f32,
-    /// The score that ranks beams, without boosting: `log_probability` divided by the length to the
-    /// power of `length_penalty`.
+    /// The score that ranks beams, without boosting: `log_probability` divided by the number of
+    /// tokens to the power of `length_penalty`.
     pub score: f32,
 }
 
@@ -141,7 +142,8 @@ pub(crate) trait NextTokens {
 /// Generates the best continuation of each of `num_texts` texts.
 ///
 /// # Errors
-/// The errors of the decoder. [`ModelError::BadInput`] for NaN or infinite logits.
+/// The errors of the decoder. [`ModelError::BadInput`] if a logit is NaN or plus infinity, or if
+/// all logits of a beam are minus infinity.
 pub(crate) fn search(
     num_texts: usize,
     options: &GenerateOptions,

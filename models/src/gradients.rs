@@ -176,7 +176,7 @@ impl Gradients {
         Ok(to_host(&Tensor::stack(&squares, 0)?)?.into_iter().map(f64::from).sum())
     }
 
-    /// Returns the names of trainable parameters without a gradient, or with a gradient that is all
+    /// Returns the name and the fault of each trainable parameter whose gradient is missing, all
     /// zero or not finite.
     pub fn faults(&self) -> Vec<(String, GradientFault)> {
         let fault_of = |i| match self.get(i) {

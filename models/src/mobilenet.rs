@@ -36,8 +36,8 @@ pub struct MobileNet {
     classifier: Option<(Tensor, Tensor)>,
 }
 
-/// A step, the indices of its input values, and the inputs that no later step needs: they are freed
-/// after it.
+/// A step, the indices of its inputs, and the indices of those inputs that no later step needs,
+/// which are freed after the step.
 #[derive(Debug, Clone)]
 struct PlannedStep {
     layer: Layer,

@@ -32,9 +32,9 @@ impl PackedTokens {
         }
     }
 
-    /// Adds branches: `branches` `[T]` holds the branch of each token. Branch 0 is the shared
-    /// prefix. Branches see the shared prefix but not each other. The positions of each branch
-    /// continue from the end of the prefix. Texts with a common prefix can thus share its states.
+    /// Adds branches, so that texts with a common prefix share its states. `branches` `[T]` holds
+    /// the branch of each token; branch 0 is the shared prefix. Tokens attend to the prefix and to
+    /// their own branch. The positions of each branch continue from the end of the prefix.
     ///
     /// # Panics
     /// If `branches` does not have one value per token.

@@ -16,7 +16,7 @@
 //! released code cannot run its own retrieval. Therefore only the building blocks (T5, ViT) are
 //! tested against a reference. The other parts are tested by finite differences and against their
 //! definitions. Sequences are packed, not padded: a query or entry without an image has no rows for
-//! it, where the released code has one masked zero token.
+//! an image, where the released code has one masked zero token.
 
 pub mod base_encoder;
 mod config;

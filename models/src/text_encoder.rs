@@ -161,7 +161,7 @@ impl TextEncoder {
         Ok(states)
     }
 
-    /// Returns the last hidden state, `[T, D]`. Hidden states of earlier layers are freed as soon
+    /// Returns the last hidden state, `[T, D]`. Hidden states of earlier blocks are freed as soon
     /// as possible.
     pub fn encode(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Tensor> {
         match self {

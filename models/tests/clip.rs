@@ -1,5 +1,5 @@
-//! CLIP against `transformers`: states, embeddings, logits and all gradients of the contrastive
-//! loss.
+//! Compares CLIP with `transformers`: states, embeddings, logits and all gradients of the
+//! contrastive loss.
 //!
 //! `tests/reference/clip.py` creates the fixtures.
 
@@ -68,7 +68,7 @@ fn states_embeddings_and_every_gradient_equal_the_reference() -> Result<()> {
     MODELS.iter().try_for_each(|name| check(name, DType::F32, 5e-6))
 }
 
-/// The composites, which run in f64, equal the reference.
+/// The candle operations that replace the kernels in f64 equal the reference.
 #[test]
 fn the_composites_equal_the_reference() -> Result<()> {
     MODELS.iter().try_for_each(|name| check(name, DType::F64, 1e-6))

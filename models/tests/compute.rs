@@ -1,5 +1,5 @@
-//! Compares every model family with f32 on the CPU in bf16, and with the operations that a GPU runs.
-//! `tests/gpu` runs the same comparisons on a GPU. Attaches low-rank branches to every family.
+//! Compares every model family in bf16 and in f64 with the same model in f32, on the CPU.
+//! `tests/gpu` runs the same comparisons on a GPU. Also tests low-rank branches on every family.
 
 #[path = "../../tests/gpu/src/models.rs"]
 mod models;
@@ -21,7 +21,7 @@ fn compare(dtype: DType, value_tolerance: f64, gradient_tolerance: f64) -> Resul
     Ok(())
 }
 
-/// In f64, every kernel runs as candle operations, as on a GPU.
+/// In f64, every kernel runs as candle operations, as most kernels do on a GPU.
 #[test]
 fn candle_operations_give_the_values_and_gradients_of_the_fused_kernels() -> Result<()> {
     compare(DType::F64, 1e-5, 1e-4)

@@ -111,8 +111,9 @@ fn enough_beams_find_every_text_with_its_probability() -> Result<()> {
     Ok(())
 }
 
-/// A beam adds to another beam that extends it, even if no extension of its own is among the best.
-/// With few beams, the probabilities equal a search over all tokens.
+/// A beam adds its probability to another beam that extends it by one token, even if that token is
+/// not among the best next tokens of the first beam. With few beams, the probabilities equal
+/// those of a search over all tokens.
 #[test]
 fn pruning_omits_no_relevant_token() -> Result<()> {
     // The reference search: all tokens of all beams, text by text.

@@ -1,5 +1,5 @@
-//! Compares MobileNetV2 with a NumPy forward pass with the same weights, and checks that invalid
-//! graphs are rejected.
+//! Compares a small graph with candle's convolutions and the published MobileNetV2 with stored
+//! embeddings, and checks that invalid graphs are rejected.
 
 use std::path::{Path, PathBuf};
 

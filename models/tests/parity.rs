@@ -204,7 +204,7 @@ fn hidden_states_and_every_gradient_equal_the_reference() -> Result<()> {
     Ok(())
 }
 
-/// The composites, which run in f64, equal the reference.
+/// The candle operations that replace the kernels in f64 equal the reference.
 #[test]
 fn the_composites_equal_the_reference() -> Result<()> {
     for name in ENCODERS {

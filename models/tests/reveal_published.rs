@@ -1,4 +1,4 @@
-//! REVEAL with published weights: loaded parameters equal the files bit for bit, all other
+//! REVEAL with published weights: loaded parameters equal the files bit for bit, and all other
 //! parameters keep their random initial values.
 
 #![allow(clippy::unwrap_used)]

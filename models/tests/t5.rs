@@ -90,7 +90,7 @@ fn states_logits_and_every_gradient_equal_the_reference() -> Result<()> {
     MODELS.iter().try_for_each(|name| check(name, DType::F32, 5e-6))
 }
 
-/// The composites, which run in f64, equal the reference.
+/// The candle operations that replace the kernels in f64 equal the reference.
 #[test]
 fn the_composites_equal_the_reference() -> Result<()> {
     MODELS.iter().try_for_each(|name| check(name, DType::F64, 1e-6))
@@ -114,7 +114,7 @@ fn searches(name: &str) -> Vec<Search> {
     serde_json::from_str(&text).expect("JSON")
 }
 
-/// Checks greedy search and beam search, with the kernels (f32) and the composites (f64).
+/// Checks greedy search and beam search, with the kernels (f32) and with candle operations (f64).
 #[test]
 fn outputs_equal_the_reference() -> Result<()> {
     for (name, dtype) in MODELS.into_iter().flat_map(|m| [(m, DType::F32), (m, DType::F64)]) {
@@ -274,7 +274,7 @@ fn seeded_builder(dtype: DType) -> ParameterBuilder {
     ParameterBuilder::new(3, Vec::new(), &Compute { dtype, ..Compute::cpu() })
 }
 
-/// As in REVEAL's fusion, the weights of an encoder layer's keys and values (the prior of retrieved
+/// As in REVEAL's fusion, the weights of an encoder layer's rows (there, the prior of retrieved
 /// entries) get a gradient.
 #[test]
 fn an_encoder_layer_with_weights_has_all_gradients() -> Result<()> {

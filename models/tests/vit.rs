@@ -82,7 +82,7 @@ fn the_last_hidden_state_and_every_gradient_equal_the_reference() -> Result<()> 
     MODELS.iter().try_for_each(|name| check(name, DType::F32, 5e-6))
 }
 
-/// The composites, which run in f64, equal the reference.
+/// The candle operations that replace the kernels in f64 equal the reference.
 #[test]
 fn the_composites_equal_the_reference() -> Result<()> {
     MODELS.iter().try_for_each(|name| check(name, DType::F64, 1e-6))

@@ -8,9 +8,9 @@ use std::path::Path;
 /// A file and, if known, a line in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Location {
-    /// The file, as given by the user.
+    /// The path as given by the user, or the name of another input, such as `standard input`.
     pub file: String,
-    /// Line number from 1; `None` for the whole file, or for data without a file.
+    /// The line number, from 1; `None` for the whole input.
     pub line: Option<u64>,
 }
 
@@ -101,7 +101,9 @@ impl TextError {
         Self::Malformed { location: Location::new(file, line), reason: reason.into(), remedy }
     }
 
-    /// Whether the error concerns one line or row, so that reading can continue with the next.
+    /// Whether reading can continue with the next line or row after
+    /// [`Lines::advance`](crate::Lines::advance) or [`Table::advance`](crate::Table::advance)
+    /// returned this error.
     pub fn is_row_error(&self) -> bool {
         matches!(self, Self::NotUtf8 { .. } | Self::TextAfterQuote { .. } | Self::FieldCount { .. })
     }

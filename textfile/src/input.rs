@@ -11,16 +11,17 @@ use flate2::bufread::MultiGzDecoder;
 use crate::{Location, TextError};
 
 /// Limit on decompressed data: this factor times the compressed size, or `MAX_DECOMPRESSED_BYTES`
-/// if that is more. Text rarely compresses below 5 % of its size. Files that are made to exhaust
-/// the memory reach 0.1 %.
+/// if that is more. Gzip rarely compresses text below 5 % of its size. Files that are made to
+/// exhaust the memory compress to about 0.1 % of their unpacked size.
 const MAX_COMPRESSION_RATIO: u64 = 100;
 const MAX_DECOMPRESSED_BYTES: u64 = 256 << 20;
-/// Limit for reading a whole pipe or device, whose size is unknown and may be infinite.
+/// Limit of [`Input::read_bytes`] for an input that is not a regular file. The size of a pipe or a
+/// device is unknown and may be infinite.
 const MAX_PIPE_BYTES: u64 = 1 << 30;
 
 /// The buffer size, in bytes.
 const BUFFER_BYTES: usize = 1 << 18;
-/// Limit on the white space before the first byte of the text: JSON may begin with blank lines.
+/// Limit on the white space at the start of a text: JSON may begin with blank lines.
 const MAX_LEADING_SPACE_BYTES: u64 = 1 << 12;
 
 /// The first bytes of gzip data.
@@ -133,8 +134,8 @@ impl<'r> Input<'r> {
     /// Reads all bytes.
     ///
     /// # Errors
-    /// as [`Input::error`]; [`TextError::Malformed`] for more than 1 GiB from a pipe or a
-    /// device
+    /// as [`Input::error`]; [`TextError::Malformed`] for more than 1 GiB from an input that is not
+    /// a regular file
     pub fn read_bytes(mut self) -> Result<Vec<u8>, TextError> {
         let limit = if self.size.is_some() { u64::MAX - 1 } else { MAX_PIPE_BYTES };
         let mut bytes = Vec::with_capacity(self.size.unwrap_or(0) as usize + 1);
@@ -179,7 +180,7 @@ pub fn read_bytes(path: impl AsRef<Path>) -> Result<Vec<u8>, TextError> {
 }
 
 /// Returns the folder to which paths inside `file` are relative: the folder of `file`, or the
-/// current folder if `file` is in `/dev`, such as standard input.
+/// current folder if `file` is in `/dev`, such as `/dev/stdin`.
 pub fn base_folder(file: &Path) -> &Path {
     match file.parent() {
         Some(folder) if !folder.starts_with("/dev") => folder,
@@ -200,7 +201,7 @@ pub fn read_text(path: impl AsRef<Path>) -> Result<String, TextError> {
 /// Decodes uncompressed bytes and removes a byte order mark; `file` is the name in error messages.
 ///
 /// # Errors
-/// [`TextError::NotUtf8`] with the first such line
+/// [`TextError::NotUtf8`] with the first line that is not UTF-8
 pub fn decode(file: &str, mut bytes: Vec<u8>) -> Result<String, TextError> {
     if bytes.starts_with(&BYTE_ORDER_MARK) {
         bytes.drain(..BYTE_ORDER_MARK.len());

@@ -4,7 +4,8 @@ use std::io::{BufRead, Read};
 
 use crate::{Input, Location, TextError};
 
-/// The maximum size of a line, or of a row of a table, in bytes.
+/// The maximum size of a line in bytes. A row of a table that exceeds this size must end on the
+/// line on which it does so.
 pub const MAX_LINE_BYTES: u64 = 16 << 20;
 
 /// Iterates over lines with their numbers, from 1, without their line ends. After the line end of
@@ -48,7 +49,7 @@ impl<'r> Lines<'r> {
         Self { reader: LineReader::new(input), text: String::new(), is_empty: true }
     }
 
-    /// Moves to the next line; returns `false` at the end.
+    /// Moves to the next line that is not blank; returns `false` at the end.
     ///
     /// # Errors
     /// [`TextError::Read`]; [`TextError::NotUtf8`]; [`TextError::Empty`] if all lines
@@ -114,7 +115,7 @@ impl<'r> LineReader<'r> {
         Ok(true)
     }
 
-    /// Reads up to the next line that is not blank; returns `false` at the end of the input.
+    /// Skips blank lines and reads the next other line; returns `false` at the end of the input.
     pub(crate) fn read_not_blank(&mut self, bytes: &mut Vec<u8>) -> Result<bool, TextError> {
         while self.read(bytes)? {
             if !bytes.trim_ascii().is_empty() {

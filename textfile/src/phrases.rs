@@ -15,7 +15,8 @@ pub struct PhraseRow {
     pub anchor: String,
     /// The phrase compared with the anchor.
     pub target: String,
-    /// The CPC class of the comparison, such as `A47`; empty if the table has no context column.
+    /// The CPC class of the comparison, such as `A47`; empty if [`PhraseColumns::context`] is
+    /// `None`.
     pub context: String,
     /// The similarity, a finite number; `None` if the column is missing or the field is blank.
     pub score: Option<f64>,
@@ -49,8 +50,8 @@ impl Default for PhraseColumns<'static> {
 ///
 /// # Errors
 /// as [`Table::csv`], [`Table::column`] and [`Table::advance`];
-/// [`TextError::EmptyField`]; [`TextError::DuplicateId`]; [`TextError::Malformed`] for a score that
-/// is not a finite number
+/// [`TextError::EmptyField`] for a blank id, anchor, target, context or required score;
+/// [`TextError::DuplicateId`]; [`TextError::Malformed`] for a score that is not a finite number
 pub fn read_phrases(
     input: Input<'_>,
     requires_score: bool,

@@ -114,7 +114,7 @@ impl<'r> Table<'r> {
         Ok(columns)
     }
 
-    /// Returns the names of all columns.
+    /// Returns the names of all columns, trimmed.
     pub fn header(&self) -> &[String] {
         &self.header
     }
@@ -125,8 +125,8 @@ impl<'r> Table<'r> {
     /// - Reading can continue with the next row after [`TextError::NotUtf8`],
     ///   [`TextError::FieldCount`] and [`TextError::TextAfterQuote`].
     /// - Reading ends with [`TextError::Read`], [`TextError::NoRows`],
-    ///   [`TextError::UnclosedQuote`], and [`TextError::Malformed`] for damaged gzip data and for a
-    ///   line of more than 16 MiB.
+    ///   [`TextError::UnclosedQuote`] (also if a row of more than 16 MiB does not end on its line),
+    ///   and [`TextError::Malformed`] for damaged gzip data and for a line of more than 16 MiB.
     pub fn advance(&mut self) -> Result<bool, TextError> {
         if !self.read_row()? {
             let file = self.file().to_owned();

@@ -143,7 +143,7 @@ pub struct GraphRecord {
     pub folder: String,
     /// The maximum number of neighbours of a key per layer; layer 0 allows twice as many.
     pub connections: usize,
-    /// The number of candidates during construction.
+    /// The number of candidate neighbours of a new key during construction.
     pub ef_construction: usize,
     /// The number of nodes. A key has one node in each of its layers.
     pub nodes: usize,
@@ -169,7 +169,7 @@ pub struct DeletedRecord {
     pub folder: String,
     /// The number of deleted rows.
     pub rows: usize,
-    /// One bit per row; the first row is the lowest bit of the first byte.
+    /// One bit per row, 1 for a deleted row. The first row is the lowest bit of the first byte.
     pub bits: FileRecord,
 }
 

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 
 use memmap2::{Mmap, MmapOptions};
 
-/// The maximum length of a stored path. Of longer paths only the end is stored.
+/// The maximum length of a stored path in bytes. Of longer paths only the end is stored.
 pub const MAX_PATH_LENGTH: usize = 512;
 
 /// A mapped file.
@@ -65,7 +65,7 @@ struct Slot {
 }
 
 // SAFETY: `next` is set before other threads see the slot, and points to a slot that is never
-// freed.
+// freed. All other fields are atomic.
 unsafe impl Sync for Slot {}
 
 /// The first slot of the list.
@@ -83,7 +83,7 @@ fn slots() -> impl Iterator<Item = &'static Slot> {
 }
 
 impl Slot {
-    /// Returns an unused slot, or a new one.
+    /// Takes an unused slot, or adds a new slot to the list.
     fn take() -> &'static Self {
         let free = |slot: &&Self| !slot.taken.swap(true, Ordering::AcqRel);
         if let Some(slot) = slots().find(free) {

@@ -55,7 +55,7 @@ impl Pointer {
 pub(crate) struct FileIdentity(Option<(u64, u64)>);
 
 impl FileIdentity {
-    /// Returns the identity of the current file at a path, also if it is missing.
+    /// Returns the identity of the file at a path. All missing files have the same identity.
     pub(crate) fn of(path: &Path) -> Self {
         use std::os::unix::fs::MetadataExt;
         Self(fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino())))

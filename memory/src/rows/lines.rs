@@ -101,9 +101,9 @@ impl TextFiles {
 }
 
 impl EntryLines {
-    /// Opens a file. In JSON Lines and CSV, the first entry without an id gets the larger of
-    /// `first_id` and the number after the largest id so far. In the other formats, lines or files
-    /// are numbered from `first_id`, but at least from 1.
+    /// Opens a file. In JSON Lines and CSV, an entry without an id gets the larger of `first_id`
+    /// and the number after the largest id so far. In the other formats, lines or files are
+    /// numbered from `first_id`, but at least from 1.
     ///
     /// # Errors
     /// [`MemoryError::Text`], also for a CSV without the named columns or a column of texts.

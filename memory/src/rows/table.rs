@@ -25,7 +25,7 @@ impl EntryColumn {
     /// Parses `field=column`, or the common name of both.
     ///
     /// # Errors
-    /// A text that says how to write a column.
+    /// A message with the valid forms, if a name is empty.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (field, column) = text.split_once('=').unwrap_or((text, text));
         let (field, column) = (field.trim(), column.trim());
@@ -46,7 +46,8 @@ pub(super) struct EntryTable {
 }
 
 impl EntryTable {
-    /// Reads the header. Without `columns`, all columns with the name of a field are read.
+    /// Reads the header. If `columns` is empty, all columns with a name in [`DEFAULT_FIELDS`] are
+    /// read.
     pub(super) fn new(input: Input<'static>, columns: &[EntryColumn]) -> Result<Self, MemoryError> {
         let table = Table::csv(input)?;
         let mut fields = Vec::new();

@@ -1,12 +1,13 @@
-//! Dot products of vectors rounded to bfloat16, on processors with AVX-512 BF16, which are faster
-//! than in single precision. The exact search uses them to find candidates, with a known error
+//! Dot products of vectors rounded to bfloat16. On processors with AVX-512 BF16 they are faster
+//! than products in single precision. Exact search finds candidates with them, with a known error
 //! bound.
 //!
 //! Queries are arranged in groups of [`GROUP_QUERIES`], keys in panels of [`PANEL_KEYS`]. Two
 //! neighbouring components of a vector form one 32-bit word. The words of all vectors of a group or
 //! panel are interleaved.
 
-/// The number of queries in a group. Their sums with a panel's keys fill 24 of the 32 registers.
+/// The number of queries in a group. The sums of their products with a panel's keys fill 24 of the
+/// 32 vector registers.
 const GROUP_QUERIES: usize = 6;
 /// The number of keys in a panel: four registers of 16 numbers.
 const PANEL_KEYS: usize = 64;
@@ -21,7 +22,7 @@ pub(super) struct RoundedQueries {
 }
 
 impl RoundedQueries {
-    /// Whether this processor has the instructions.
+    /// Whether this processor has AVX-512 BF16.
     pub(super) fn is_supported() -> bool {
         #[cfg(target_arch = "x86_64")]
         return is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bf16");
@@ -57,7 +58,7 @@ impl RoundedQueries {
             let num_keys = PANEL_KEYS.min(rows - first_key);
             let groups = self.words.chunks(self.vector_words * GROUP_QUERIES);
             for (group, queries) in groups.enumerate() {
-                // SAFETY: the processor has the instructions.
+                // SAFETY: the assertion above shows that the processor has the instructions.
                 unsafe { multiply(queries, words, &mut sums) };
                 let num_queries = GROUP_QUERIES.min(self.count - group * GROUP_QUERIES);
                 for (query, sums) in sums.iter().enumerate().take(num_queries) {

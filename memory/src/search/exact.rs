@@ -1,8 +1,9 @@
 //! Exact search: scores every key for every query.
 //!
 //! Dot products are computed block by block in single precision, or faster in bfloat16. Every row
-//! whose score could be among the best, given the error bound, is scored again in double precision,
-//! which sets the order. So the order does not depend on the blocks, the threads or the processor.
+//! whose score could be among the best, given the error bound, is scored again in double precision.
+//! The hits are ordered by this second score, so their order does not depend on the blocks, the
+//! threads or the processor.
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -61,7 +62,7 @@ pub(super) struct QueryBatch<'a> {
     first_query: usize,
     /// The queries rounded to bfloat16; `None` if rounding is not possible or not faster.
     rounded: Option<bf16::RoundedQueries>,
-    /// For each query, twice the largest error of a score.
+    /// For each query, twice the largest possible error of a score.
     margins: Vec<f32>,
     /// For each query, the highest threshold of any thread, in the bits of [`to_ordered_bits`].
     thresholds: Vec<AtomicU32>,
@@ -242,7 +243,7 @@ impl<'a> QueryBatch<'a> {
         Ok(())
     }
 
-    /// Returns the best `k` candidates of a query by score in double precision.
+    /// Scores the candidates of a query in double precision, and returns the best `k`.
     fn rank(&self, query: usize, candidates: Vec<Candidate>) -> Result<Vec<Hit>, MemoryError> {
         let query_vector = &self.vectors[query * self.prepared.width..][..self.prepared.width];
         let scale = self.prepared.scale(query_vector);

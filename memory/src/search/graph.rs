@@ -1,9 +1,9 @@
-//! A graph over the keys of a segment (Malkov and Yashunin, arXiv 1603.09320). hnsw_rs builds it.
-//! It is stored as lists of neighbours and searched in the memory-mapped files.
+//! An HNSW graph over the keys of a segment (Malkov and Yashunin, arXiv 1603.09320). The crate
+//! hnsw_rs builds it. It is stored as lists of neighbours and searched in the memory-mapped files.
 //!
 //! A node is a key in a layer. Nodes of layer 0 have the numbers of their rows. Nodes of the upper
-//! layers follow, layer by layer, each with its row and its node in the layer below. A search
-//! starts at a node of the highest layer.
+//! layers follow, layer by layer, each with its row and the node of the same row in the layer
+//! below. A search starts at a node of the highest layer.
 
 mod check;
 
@@ -25,7 +25,7 @@ use crate::format::tensor::{MappedTensor, Number, TensorWriter};
 use crate::generation::Bits;
 use crate::segment::Segment;
 
-/// The number of layers of a graph, as in hnsw_rs.
+/// The maximum number of layers of a graph, as in hnsw_rs.
 const LAYERS: usize = 16;
 
 /// The valid values of `ef_construction`. hnsw_rs allocates memory for all candidates in advance.

@@ -14,7 +14,8 @@ use super::{Filter, Hidden, Hit, Index, PreparedFilter, Queries, SearchResults};
 use crate::error::MemoryError;
 use crate::generation::{Bits, Generation, Part};
 
-/// The smallest fraction of searchable rows for which a segment's graph is used.
+/// The smallest fraction of searchable rows for which a segment's graph is used. With gates, it
+/// applies to the searchable rows of each source.
 const MIN_FRACTION: f64 = 0.05;
 
 /// Search through the graphs of a generation.

@@ -42,10 +42,10 @@ pub struct Queries<'a> {
 /// The entries that may be retrieved, and the factors on their scores.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
-    /// The names of the searched sources; `None` searches all sources.
+    /// The names of the searched sources; `None` searches all sources, an empty list none.
     pub sources: Option<Vec<String>>,
-    /// The ids of the entries that may be retrieved; `None` allows all entries. An entry must pass
-    /// both `ids` and `sources`.
+    /// The ids of the entries that may be retrieved; `None` allows all entries, an empty list none.
+    /// An entry must pass both `ids` and `sources`.
     pub ids: Option<Vec<i64>>,
     /// For each query, the documents whose entries are excluded. An empty outer list excludes
     /// nothing for all queries.
@@ -103,7 +103,7 @@ pub trait Index {
     /// # Errors
     /// [`MemoryError::Width`], [`MemoryError::BadVector`] and
     /// [`MemoryError::InvalidOption`] for queries and filters that do not match the memory, and for
-    /// zero queries if scores are cosines; [`MemoryError::UnknownSource`],
+    /// zero query vectors if scores are cosines; [`MemoryError::UnknownSource`],
     /// [`MemoryError::UnknownId`]; [`MemoryError::Corrupt`]
     fn search(
         &self,

@@ -44,7 +44,7 @@ pub(super) fn prefetch(vector: &[f32]) {
     #[cfg(target_arch = "x86_64")]
     for line in vector.chunks(LANES) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a hint that reads nothing.
+        // SAFETY: a prefetch is a hint to the processor and is harmless for every address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]

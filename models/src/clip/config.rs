@@ -143,8 +143,8 @@ macro_rules! tower {
 tower!(ClipTextConfig);
 tower!(ClipVisionConfig);
 
-/// The `eos_token_id` of old configurations, which is not the end-of-text token. For these, the
-/// reference takes the largest id in each text.
+/// The `eos_token_id` of old configurations. It is not the end-of-text token, so the reference
+/// takes the largest id in each text instead.
 const OLD_END_OF_TEXT: u32 = 2;
 
 impl ClipTextConfig {

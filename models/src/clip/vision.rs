@@ -68,8 +68,8 @@ impl ClipVision {
         &self.config
     }
 
-    /// Encodes images `[B, 3, image_size, image_size]`, normalised with the published mean and
-    /// standard deviation.
+    /// Encodes images `[B, num_channels, image_size, image_size]`, normalised with the published
+    /// mean and standard deviation.
     ///
     /// # Errors
     /// [`ModelError::BadInput`](crate::ModelError::BadInput) for images of another shape.

@@ -150,7 +150,8 @@ impl ConformerConfig {
         }
     }
 
-    /// The options that all presets share: the architecture of arXiv 2005.08100.
+    /// The options that all presets share: the architecture of arXiv 2005.08100, but with layer
+    /// norm in place of batch norm in the convolution module.
     fn paper() -> Self {
         Self {
             subsampling_factor: 4,

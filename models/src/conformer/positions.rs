@@ -6,7 +6,7 @@ use candle_core::{DType, Device, Tensor};
 
 use crate::error::Result;
 
-/// The longest wavelength of the sinusoids is 2π times this.
+/// All wavelengths of the sinusoids are shorter than 2π times this.
 const BASE: f64 = 10_000.0;
 
 /// The relative positions of a batch.

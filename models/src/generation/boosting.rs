@@ -93,8 +93,8 @@ impl WordBoundaries {
     }
 }
 
-/// Whether a character continues the previous word. In scripts without spaces, and in Korean, words
-/// can end anywhere. A partial character (`U+FFFD`) continues the word.
+/// Whether a character continues the previous word. Letters of scripts without spaces and of Korean
+/// do not, because there words can end anywhere. A partial character (`U+FFFD`) continues the word.
 fn joins_words(c: char) -> bool {
     let without_spaces = matches!(c,
         '\u{0E00}'..='\u{0EFF}' | '\u{1000}'..='\u{109F}' | '\u{1100}'..='\u{11FF}'

@@ -25,7 +25,7 @@ pub(crate) struct KeyValueCache {
 
 /// The keys and values of one layer.
 pub(crate) struct LayerCache {
-    /// `[slots * capacity, W]`.
+    /// `[slots * capacity, W]`, where `W` is the width of a row.
     pub keys: Tensor,
     /// The same shape as the keys.
     pub values: Tensor,
@@ -115,7 +115,7 @@ impl LayerCache {
     }
 }
 
-/// Returns the indices of `count` rows from each of these rows on.
+/// Returns the indices of `count` consecutive rows for each start.
 fn rows_of(starts: impl Iterator<Item = usize>, count: usize) -> Vec<u32> {
     starts.flat_map(|start| start..start + count).map(|row| row as u32).collect()
 }

@@ -61,8 +61,8 @@ impl Convolution {
         output_values
     }
 
-    /// Returns the kernel's input window at each output position, `[H_out W_out, rows * columns *
-    /// C_in]`.
+    /// Returns the kernel's input window at each output position,
+    /// `[H_out W_out, rows * columns * C_in]`.
     fn unfold_windows(&self, input: &[f32]) -> Vec<f32> {
         let Window { input: input_shape, output, kernel, stride, padding, .. } = self.window;
         let mut unfolded =

@@ -32,7 +32,8 @@ pub struct RevealInput {
 pub struct BaseStates {
     /// `[T, D]`.
     pub states: Tensor,
-    /// Number of rows of each sequence: text tokens, then patches.
+    /// Number of rows of each sequence: text tokens, then patches. After the fusion, value tokens
+    /// follow.
     pub lengths: Vec<usize>,
 }
 

@@ -22,8 +22,8 @@ use crate::t5::blocks::{EncoderLayer, RelativeBias};
 pub struct Retrieved<'a> {
     /// The number of entries of each query.
     pub counts: &'a [usize],
-    /// The prior of each entry `[ΣK]`, over all `K` entries of all queries. Its mean over the
-    /// entries of a query is 1.
+    /// The prior of each entry `[ΣK]`, where `ΣK` is the number of entries of all queries. Its mean
+    /// over the entries of a query is 1.
     pub prior: &'a Tensor,
     /// The values of the entries `[ΣK M, D]`.
     pub values: &'a Tensor,

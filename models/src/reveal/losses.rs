@@ -44,8 +44,8 @@ pub fn decorrelation(values: &Tensor, tokens: usize) -> Result<Tensor> {
     Ok(squares.broadcast_mul(&below_diagonal.to_dtype(values.dtype())?)?.mean_all()?)
 }
 
-/// Measures the difference between the norms of value tokens and query tokens, both `[.., D]`: `|1
-/// − mean ‖value‖ / mean ‖query‖|`, a scalar.
+/// Measures the difference between the norms of value tokens and query tokens, both `[.., D]`.
+/// Returns the scalar `|1 − mean ‖value‖ / mean ‖query‖|`.
 pub fn alignment(values: &Tensor, query_states: &Tensor) -> Result<Tensor> {
     let mean = |x: &Tensor| -> Result<Tensor> { Ok(row_norms(x)?.mean_all()?) };
     let ratio = mean(values)?.div(&mean(query_states)?)?;

@@ -18,8 +18,8 @@ use crate::error::Result;
 use crate::params::Parameters;
 use crate::weights::Weights;
 
-/// Files of published weights. Without a file (`None`), its part of the model keeps its initial
-/// values.
+/// Files of published weights. `None` leaves the initial values of the part of the model that the
+/// file would fill.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PublishedWeights {
     /// The `model.safetensors` of a T5 v1.1.
@@ -36,14 +36,14 @@ const ENCODER_BIAS: &str = "encoder.block.0.layer.0.SelfAttention.relative_atten
 const POSITIONS: &str = "embeddings.position_embeddings";
 
 impl PublishedWeights {
-    /// Sets those parameters of a [`Reveal`](super::Reveal) that the files contain. Returns their
-    /// names.
+    /// Sets the parameters of a [`Reveal`](super::Reveal) that the given files fill (see the table
+    /// of the module). Returns their names.
     ///
     /// # Errors
-    /// The errors of opening the files. [`MissingTensor`](crate::ModelError::MissingTensor),
-    /// [`ShapeMismatch`](crate::ModelError::ShapeMismatch) and others, with file and tensor.
-    /// Parameters that were set before the error keep their new values, so discard the model
-    /// after an error.
+    /// The errors of opening the files and of reading tensors, for example
+    /// [`MissingTensor`](crate::ModelError::MissingTensor) and
+    /// [`ShapeMismatch`](crate::ModelError::ShapeMismatch). Parameters that were set before the
+    /// error keep their new values, so discard the model after an error.
     pub fn load_into(&self, parameters: &Parameters) -> Result<Vec<String>> {
         let open = |path: &Option<PathBuf>| path.as_deref().map(open_weights).transpose();
         let (t5, vit) = (open(&self.t5)?, open(&self.vit)?);

@@ -59,7 +59,7 @@ impl QueryKeyHead {
     }
 }
 
-/// Normalises rows to unit length.
+/// Divides each row by its norm from [`row_norms`].
 pub(super) fn normalise_rows(x: &Tensor) -> Result<Tensor> {
     let x = full_precision(x)?;
     Ok(x.broadcast_div(&row_norms(&x)?)?)

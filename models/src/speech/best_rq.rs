@@ -169,7 +169,8 @@ impl BestRq {
 
     /// Replaces spans of the clips by noise, and returns the completely masked states with their
     /// codes. At least one state of each clip with frames is completely masked. `codes` holds
-    /// [`BestRq::codes`] of each clip before masking. You may augment the frames in between.
+    /// [`BestRq::codes`] of each clip before masking. You may augment the frames between that call
+    /// and this one.
     pub fn mask(
         &self,
         clips: &mut [Frames],

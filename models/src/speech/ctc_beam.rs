@@ -88,8 +88,8 @@ pub fn beam_search_paths(
 /// Log probabilities are summed in f64. Each state's softmax is summed in f32.
 ///
 /// # Errors
-/// [`ModelError::BadInput`] for NaN or infinite logits. Minus infinity is allowed, but not for all
-/// classes of a state.
+/// [`ModelError::BadInput`] if a logit is NaN or plus infinity, or if all logits of a state are
+/// minus infinity.
 pub fn beam_search(
     rows: &[Vec<f32>],
     blank: u32,

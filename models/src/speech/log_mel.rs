@@ -284,8 +284,8 @@ fn normalise(values: &mut [f32], stride: usize) {
     }
 }
 
-/// Returns triangular filters between the frequencies of neighbouring bands, all with the same
-/// area.
+/// Returns one triangular filter per band, from the centre of the previous band to the centre of
+/// the next band. All filters have the same area.
 fn filters(bands: usize, transform: usize) -> Vec<Filter> {
     let frequencies = transform / 2 + 1;
     let top = hertz_to_mel(f64::from(SAMPLE_RATE) / 2.0);

@@ -68,8 +68,8 @@ impl RelativeBias {
         })
     }
 
-    /// Returns the biases from the last `queries` of `keys` positions to all positions: `[H,
-    /// queries, keys]`.
+    /// Returns the biases from the last `queries` of `keys` positions to all positions:
+    /// `[H, queries, keys]`.
     ///
     /// # Errors
     /// [`ModelError::BadInput`] if there are more queries than keys.

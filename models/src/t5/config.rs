@@ -45,8 +45,8 @@ pub struct T5Config {
     pub relative_attention_num_buckets: usize,
     /// Relative positions from this distance on share the last bucket.
     pub relative_attention_max_distance: usize,
-    /// Dropout of attention weights, of block outputs before the residual, and within the
-    /// feed-forward part.
+    /// Dropout probability of embeddings, of attention weights, of the outputs of attention and
+    /// feed-forward before the residual sums, within the feed-forward part, and of final states.
     pub dropout_rate: f64,
     /// Epsilon of the RMS norms, added to the mean square.
     pub layer_norm_epsilon: f64,

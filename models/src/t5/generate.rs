@@ -49,7 +49,7 @@ impl Decoder {
     /// # Errors
     /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) for invalid options.
     /// [`ModelError::BadInput`](crate::ModelError::BadInput) if the lengths do not sum to the
-    /// number of states, or logits are not finite.
+    /// number of states, or if a logit is NaN or plus infinity.
     pub fn generate(
         &self,
         table: &TokenTable,

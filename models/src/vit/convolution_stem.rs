@@ -4,8 +4,8 @@
 //! After Xiao et al., "Early convolutions help transformers see better" (arXiv 2106.14881):
 //! convolutions of 3 × 3 pixels with stride 2, each followed by ReLU, then a linear projection of
 //! each patch. In the paper the stem replaces the patch projection. Here their outputs are added,
-//! because the patch projection learns colours quickly. There is no norm between the convolutions:
-//! it would scale a flat background up to the level of an edge.
+//! because the patch projection learns colours quickly. There is no norm between the convolutions,
+//! because a norm would scale a flat background up to the level of an edge.
 
 use candle_core::Tensor;
 

@@ -2,7 +2,8 @@
 //!
 //! Reference: `find_alignment` of openai/whisper, `whisper/timing.py`, and `WhisperReplica::align`
 //! of CTranslate2, `src/models/whisper.cc`. There are two differences:
-//! - A head with the same attention for all tokens is ignored. The reference divides by 0.
+//! - If a head attends equally to a state from all tokens, its weight for that state is 0. The
+//!   reference divides by 0.
 //! - The end token is omitted if the decoder has no position left for it.
 
 mod path;

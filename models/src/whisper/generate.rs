@@ -47,7 +47,7 @@ impl Decoder {
     ///
     /// # Errors
     /// [`ModelError::BadConfig`] for invalid options. [`ModelError::BadInput`] for an empty prompt,
-    /// for more tokens than the model has positions, and for NaN or infinite logits.
+    /// for more tokens than the model has positions, and for logits that are NaN or plus infinity.
     pub fn generate(
         &self,
         audio: &AudioStates,

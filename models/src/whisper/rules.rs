@@ -96,7 +96,8 @@ fn mask<'a>(logits: impl IntoIterator<Item = &'a mut f32>) {
     logits.into_iter().for_each(|logit| *logit = f32::NEG_INFINITY);
 }
 
-/// Whether a text ends with the same 1 to 12 tokens, repeated many times.
+/// Whether a text ends with 10 repetitions of the same one or two tokens, or with 5 repetitions of
+/// the same 3 to 12 tokens.
 pub fn has_repetition_loop(tokens: &[u32]) -> bool {
     (1..=MAX_REPEATED_TOKENS).any(|part| {
         // One or two tokens may repeat several times, as in "no, no, no" or a long number.

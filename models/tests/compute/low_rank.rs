@@ -17,7 +17,8 @@ use engram_models::{ModelError, Result};
 
 use super::models::{MODELS, Run, loss, numbers, relative_error};
 
-/// For each model family: a pattern, and the number of linear layers that it matches.
+/// For each model family, in the order of [`MODELS`]: a pattern, and the number of linear layers
+/// that it matches.
 const PATTERNS: [(&str, usize); 12] = [
     ("**.self.*", 6),
     ("**.attention.**", 8),
@@ -63,7 +64,8 @@ fn with_values(
     Ok((outputs, builder.finish()?))
 }
 
-/// The values of the parameters in f64, with `B` of all branches set to irregular numbers.
+/// The values of the parameters in f64, with the up-projections of all branches set to irregular
+/// numbers.
 fn trained_values(parameters: &Parameters) -> Result<Values> {
     let mut values = Values::new();
     for parameter in parameters.iter() {
@@ -102,7 +104,8 @@ fn for_each_family(check: impl Fn(&str, Run, &str, usize) -> Result<()>) -> Resu
     Ok(())
 }
 
-/// Only branches are trained, the outputs do not change, and the gradient of `A` is zero.
+/// Only branches are trained, the outputs do not change, and the gradients of the down-projections
+/// are zero.
 #[test]
 fn new_branches_keep_the_outputs_of_every_family() -> Result<()> {
     for_each_family(|model, run, pattern, layers| {
@@ -124,8 +127,8 @@ fn new_branches_keep_the_outputs_of_every_family() -> Result<()> {
     })
 }
 
-/// The gradient in f64 against a central difference along the gradient; the fused gradient against
-/// f64.
+/// Compares the gradient in f64 with a central difference along the gradient, and the gradient of
+/// the fused kernels with the gradient in f64.
 #[test]
 fn branches_of_every_family_have_correct_gradients() -> Result<()> {
     const STEP: f64 = 1e-4;

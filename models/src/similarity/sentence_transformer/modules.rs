@@ -43,7 +43,8 @@ impl Module {
     }
 }
 
-/// The modules of a folder without `modules.json`: a Transformer. The caller adds mean pooling.
+/// Returns the modules of a folder without `modules.json`: a Transformer. Mean pooling follows it,
+/// but is not in the list.
 pub fn default_modules() -> Vec<Module> {
     vec![Module { kind: ModuleKind::Transformer, path: String::new() }]
 }
@@ -52,7 +53,8 @@ pub fn default_modules() -> Vec<Module> {
 ///
 /// # Errors
 /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) if the text is not valid, a module is
-/// not supported, a path leads out of the folder, or the first module is not the only Transformer.
+/// not supported, or a path leads out of the folder. The first module, and no other, must be a
+/// Transformer or a CLIP model.
 pub fn parse(text: &str, name: &str) -> Result<Vec<Module>> {
     #[derive(Deserialize)]
     struct Entry {

@@ -9,7 +9,9 @@ use crate::error::Result;
 /// The settings of a Transformer module.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TransformerSettings {
-    /// Maximum length of a text, in tokens with special tokens. `None` if the file sets none.
+    /// Maximum length of a text, in tokens including special tokens: the tokenizer's
+    /// `model_max_length` if the file sets it, otherwise `max_seq_length`. `None` if the file sets
+    /// neither.
     pub max_seq_length: Option<usize>,
     /// Maximum length of a query, in tokens. `None` applies `max_seq_length`.
     pub query_length: Option<usize>,
