@@ -41,7 +41,7 @@ use crate::vqa::read::parse;
 
 /// The mean accuracy of direct answers.
 pub const DIRECT_ANSWER: MetricInfo = MetricInfo::higher("direct_answer", Unit::Percent);
-/// The share of questions with the correct choice.
+/// The share of questions for which the correct choice was selected.
 pub const MULTIPLE_CHOICE: MetricInfo = MetricInfo::higher("multiple_choice", Unit::Percent);
 
 /// A question of the data set.

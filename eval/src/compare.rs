@@ -44,7 +44,7 @@ pub struct Comparison {
     /// `1.96 + 0.84` standard errors. `None` under the same conditions as `p_value`, and if all
     /// resamples are equal.
     pub detectable_difference: Option<f64>,
-    /// The kind of sampling unit of the bootstrap: `row`, `group` or `anchor`.
+    /// The kind of sampling unit of the bootstrap, such as `row`, `group` or `anchor`.
     pub unit: String,
     /// Number of sampling units.
     pub units: usize,

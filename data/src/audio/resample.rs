@@ -20,7 +20,8 @@ pub(super) struct Resampler {
     waiting: Vec<f32>,
     /// The output of one block.
     converted: Vec<f32>,
-    /// Output samples before the first input sample; they are dropped.
+    /// The number of output samples that are still to be dropped: they precede the first input
+    /// sample.
     delay: usize,
     /// The number of input samples so far.
     read: u64,

@@ -25,7 +25,7 @@ use super::{HubSettings, WeightsLocation, checksum, names, reach};
 use crate::DataError;
 use crate::messages::{has_receiver, message};
 
-/// A download below this speed is aborted.
+/// A download below this speed for [`HubSettings::stall_timeout`] is aborted.
 const MIN_BYTES_PER_SECOND: f64 = 1_000.0;
 /// The time limit for a response when the cached files would suffice.
 const SHORT_RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);

@@ -23,7 +23,7 @@ const VARIATION_SELECTOR: char = '\u{fe0f}';
 /// The regional indicator of the letter A; two regional indicators form a flag.
 const REGIONAL_INDICATOR_A: u32 = 0x1f1e6;
 
-/// An image, with facts about it.
+/// An image with its names, its group and, for a flag, its country.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorldImage {
     /// The index among all images; it does not depend on the seed.

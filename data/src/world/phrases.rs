@@ -39,7 +39,7 @@ const ANCHORS_PER_THING: usize = 4;
 /// another.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PhraseWorld {
-    /// Training pairs, about three quarters.
+    /// Training pairs, about three quarters of all pairs.
     pub train: Vec<PhrasePair>,
     /// Validation pairs, for model selection.
     pub validation: Vec<PhrasePair>,

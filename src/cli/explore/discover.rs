@@ -13,7 +13,8 @@ use serde::Serialize;
 
 use crate::cli::output;
 
-/// Maximum depth of subfolders that are searched: `FOLDER/GRID/seed-1/CONFIGURATION/memory`.
+/// Maximum depth of the searched folders below a given folder. The memory of a grid's run is at
+/// depth 4: `FOLDER/GRID/seed-1/CONFIGURATION/memory`.
 const MAX_DEPTH: usize = 5;
 
 /// The runs and memories that were found.

@@ -53,7 +53,7 @@ struct RowOptions {
 struct OpenRows {
     source: RowSource,
     entries: Option<EntryFile>,
-    /// The smallest id for entries without an id.
+    /// The id of the first entry without an id; the next such entries get the following ids.
     first_id: i64,
 }
 
