@@ -53,7 +53,7 @@ struct RowOptions {
 struct OpenRows {
     source: RowSource,
     entries: Option<EntryFile>,
-    /// The id of the first entry without an id; the next such entries get the following ids.
+    /// The smallest id that an entry without an id may get.
     first_id: i64,
 }
 
