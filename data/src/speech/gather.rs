@@ -224,7 +224,7 @@ impl<'s> ClipCollector<'s> {
 pub(super) struct AudioFiles {
     folder: PathBuf,
     files: HashMap<String, Vec<PathBuf>>,
-    /// Hidden files that were skipped.
+    /// Number of skipped hidden files and folders.
     pub(super) hidden: usize,
 }
 
