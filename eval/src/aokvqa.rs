@@ -99,7 +99,8 @@ pub struct AokvqaReport {
     pub evaluation: Evaluation,
     /// Warnings about the scores; empty if there are none.
     pub warnings: Vec<String>,
-    /// The primary metric of each question; empty if [`AokvqaOptions::items`] is false.
+    /// The primary metric of each question that it scores; empty if [`AokvqaOptions::items`] is
+    /// false.
     #[serde(skip)]
     pub items: Vec<Item>,
     /// The questions with the lowest primary metric, without those that score 100; ties in file

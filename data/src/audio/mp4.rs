@@ -24,7 +24,7 @@ pub(super) struct Edits {
     /// The parts in playing order; empty if the whole track is played.
     parts: Vec<Part>,
     /// The total length of all packets, and the number of its units per second. `None` for a
-    /// fragmented file.
+    /// fragmented file, and for a track without units.
     pub duration: Option<(u64, u32)>,
 }
 

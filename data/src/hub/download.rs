@@ -33,7 +33,8 @@ const SHORT_RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The number and the time limit of attempts to reach the hub.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effort {
-    /// The retries and the time limit of the settings.
+    /// The retries and the time limit of the settings; no retries if the hub was unreachable a
+    /// short time ago.
     Full,
     /// A single attempt with a short time limit, because the cached files would suffice.
     Brief,
