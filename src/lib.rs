@@ -9,7 +9,6 @@
 //! - [`infer`]: transcription and encoding with trained models
 //! - [`train`]: recipes, the training loop, the studies
 //! - [`eval`]: metrics with intervals (builds without candle)
-//!
 //! - [`plot`]: plots as SVG, and [`notebook`]: output of notebook cells
 //!
 //! [`candle`] re-exports candle-core in the version that the parts use for tensors.

@@ -396,7 +396,7 @@ fn mobilenet_embeddings_have_the_neighbours_of_the_stored_features() {
     );
     assert!(worst > 0.9999, "{worst}");
 
-    // This model does not encode texts; together with a text encoder it encodes both.
+    // This model encodes only images. A text encoder beside it encodes the texts.
     entries.truncate(2);
     entries.push(json!({"id": 2, "text": "words"}));
     fs::write(folder.join("e.jsonl"), json_lines(&entries)).unwrap();

@@ -401,7 +401,7 @@ fn boosted_words_are_transcribed_in_the_clips_that_have_them() {
     for options in [&[][..], &["--beams", "3"], &["--batch", "1"], &["--timestamps"]] {
         let (boosted, _) = run(Some(words_to_boost), &[options, &["--boost-weight", "4"]].concat());
         assert!(boosted.iter().all(contains_eunuch), "{options:?}: {boosted:?}");
-        // The probability comes from the model without the boost, so it is lower.
+        // The reported log-probability is the model's own, without the boost, so it stays negative.
         assert!(boosted.iter().all(|line| line["mean_log_probability"].as_f64() < Some(0.0)));
     }
     assert_eq!(run(Some(words_to_boost), &["--boost-weight", "0"]).0, unboosted);

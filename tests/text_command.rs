@@ -37,7 +37,8 @@ fn folder_with(files: &[(&str, &str)]) -> tempfile::TempDir {
     folder
 }
 
-/// sacrebleu 2.5.1: `CHRF().corpus_score` and `CHRF(word_order=2).corpus_score`.
+/// chrF and chrF++ by sacrebleu 2.5.1 (`corpus_score` of `CHRF()` and of `CHRF(word_order=2)`),
+/// with the first reference, then with both references.
 const SACREBLEU: [[f64; 2]; 2] =
     [[39.634392060717104, 42.94668557550931], [42.64884127322788, 45.25436534092916]];
 

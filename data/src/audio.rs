@@ -230,7 +230,7 @@ fn audio_error(path: &Path, reason: String) -> DataError {
 /// Reads the whole file as mono samples at `rate` Hz.
 ///
 /// # Errors
-/// as [`AudioReader`]; `Audio` for a file without samples
+/// as [`AudioReader::open`] and [`AudioReader::read`]; `Audio` for a file without samples
 pub fn read_audio(path: impl AsRef<Path>, rate: u32) -> Result<Vec<f32>, DataError> {
     let mut reader = AudioReader::open(&path, rate)?;
     let mut samples = Vec::new();

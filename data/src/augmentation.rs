@@ -76,7 +76,8 @@ pub struct Augmentation {
 }
 
 impl Augmentation {
-    /// Returns the settings without augmentation: the whole image, resized, on grey.
+    /// Returns the settings without augmentation: the largest square in the centre of the image,
+    /// resized, on grey.
     pub fn none(size: u32) -> Self {
         Self {
             size,

@@ -77,7 +77,7 @@ pub fn split_of_fold(fold_of_row: &[usize], fold: usize) -> Split {
     Split { train, held_out }
 }
 
-/// Holds out about `fraction` of the rows, in whole groups and with the same fraction of each
+/// Holds out about `fraction` of the rows, in whole groups and with about the same fraction of each
 /// class.
 ///
 /// # Errors

@@ -73,8 +73,9 @@ pub fn grouped_rows(pairs: &[PhrasePair], grouping: Grouping) -> Vec<Vec<usize>>
     groups
 }
 
-/// Returns the anchors that both sets contain. If there are any, training on `left` and evaluating
-/// on `right` does not measure generalization to new anchors.
+/// Returns the anchors that both sets contain, ignoring case and as written in `right`. If there
+/// are any, training on `left` and evaluating on `right` does not measure generalization to new
+/// anchors.
 pub fn shared_anchors<'a>(left: &'a [PhrasePair], right: &'a [PhrasePair]) -> Vec<&'a str> {
     let left_anchors: HashSet<String> =
         left.iter().map(|pair| pair.anchor.to_lowercase()).collect();

@@ -95,8 +95,8 @@ impl WeightsLocation {
     /// Like [`file`](Self::file), but returns `None` if the model has no such file.
     ///
     /// Without a network, a file that is not in the cache counts as absent, and a note on standard
-    /// error says so. It is an error instead if no file of the model is cached, or if a cached file
-    /// names the file.
+    /// error says so. It is an error instead if no file of the model is cached, or if another
+    /// cached file, such as `modules.json`, says that the model has the file.
     ///
     /// # Errors
     /// as [`file`](Self::file), except `MissingFile`

@@ -41,7 +41,7 @@ impl DecodedImage {
     /// Decodes a JPEG, PNG, WebP, GIF or BMP file, whatever its extension.
     ///
     /// # Errors
-    /// `Io`; `Image` for other formats, for a truncated file and for an image without
+    /// `Io`; `EmptyFile`; `Image` for other formats, for a truncated file and for an image without
     /// pixels; `ImageTooLarge` for more than [`MAX_PIXELS`]
     pub fn open(path: impl AsRef<Path>) -> Result<Self, DataError> {
         let path = path.as_ref();

@@ -61,7 +61,7 @@ pub fn read_pairs_with_titles(
 /// Reads pairs from a CSV with other column names. Scores may have any range.
 ///
 /// # Errors
-/// as [`read_pairs`], but only for a score that is not finite
+/// `Text`, also for a score that is not finite
 pub fn read_named_pairs(
     path: impl AsRef<Path>,
     labels: Labels,

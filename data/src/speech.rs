@@ -133,7 +133,7 @@ impl SpeechSource {
 /// - as the format's `read`;
 /// - `MissingAudio` if the audio files of some clips are missing; with `skip_missing`, only if
 ///   the audio files of all clips are missing;
-/// - `Malformed` if `frames` has no image of any clip, or if `audio` is given although the data set
+/// - `Text` if `frames` has no image of any clip, or if `audio` is given although the data set
 ///   gives the paths.
 pub fn read(format: SpeechFormat, source: &SpeechSource) -> Result<SpeechClips, DataError> {
     match format {

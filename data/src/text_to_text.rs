@@ -45,8 +45,8 @@ pub struct T5Tokenizer {
 }
 
 impl T5Tokenizer {
-    /// Trains a tokenizer of `size` pieces on texts (byte-pair encoding of lower-case words), for a
-    /// model that is trained from scratch.
+    /// Trains a tokenizer of at most `size` pieces on texts (byte-pair encoding of lower-case
+    /// words), for a model that is trained from scratch.
     ///
     /// # Errors
     /// `Tokenizer`; `MissingSpecialToken`

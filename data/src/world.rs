@@ -62,7 +62,7 @@ const MIN_IMAGES: usize = 40;
 pub struct WorldOptions {
     /// The random seed of facts, wordings, splits and views.
     pub seed: u64,
-    /// The number of images, drawn evenly from all groups; `None` for all.
+    /// The number of images, spread evenly over all groups; `None` for all.
     pub images: Option<usize>,
     /// The augmentation of the views in questions.
     pub view: Augmentation,

@@ -41,7 +41,7 @@ use crate::vqa::read::parse;
 
 /// The mean accuracy of direct answers.
 pub const DIRECT_ANSWER: MetricInfo = MetricInfo::higher("direct_answer", Unit::Percent);
-/// The share of questions with the correct choice.
+/// The share of questions for which the correct choice was selected.
 pub const MULTIPLE_CHOICE: MetricInfo = MetricInfo::higher("multiple_choice", Unit::Percent);
 
 /// A question of the data set.
@@ -99,7 +99,8 @@ pub struct AokvqaReport {
     pub evaluation: Evaluation,
     /// Warnings about the scores; empty if there are none.
     pub warnings: Vec<String>,
-    /// The primary metric of each question; empty if [`AokvqaOptions::items`] is false.
+    /// The primary metric of each question that it scores; empty if [`AokvqaOptions::items`] is
+    /// false.
     #[serde(skip)]
     pub items: Vec<Item>,
     /// The questions with the lowest primary metric, without those that score 100; ties in file

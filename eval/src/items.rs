@@ -1,8 +1,8 @@
 //! Results of single items. `engram eval … --items` writes them, `engram eval compare` reads them.
 //!
 //! An item is an utterance, a line, an image, a question, a query or a pair of phrases. Each line
-//! of the file holds the contribution of one item to a metric. It is enough to compare two
-//! systems, and to compute the metric over any subset of the items.
+//! of the file holds the contribution of one item to a metric. Two such files are enough to compare
+//! two systems; one file is enough to compute the metric over any subset of the items.
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -33,9 +33,11 @@ use crate::metric::{MetricInfo, Unit};
 use crate::result::{Evaluation, Measure, Provenance, SourceFile};
 use crate::text::{metrics, sources};
 
-/// Recall, reported as `recall@k`: the share of relevant entries among the first `k`.
+/// Recall, reported as `recall@k`: the share of the query's relevant entries that are among the
+/// first `k` retrieved entries.
 pub const RECALL: MetricInfo = MetricInfo::higher("recall", Unit::Fraction);
-/// Success, reported as `success@k`: whether any relevant entry is among the first `k`.
+/// Success, reported as `success@k`: whether any relevant entry is among the first `k` retrieved
+/// entries.
 pub const SUCCESS: MetricInfo = MetricInfo::higher("success", Unit::Fraction);
 /// Mean reciprocal rank.
 pub const MRR: MetricInfo = MetricInfo::higher("mrr", Unit::Fraction);
@@ -230,7 +232,8 @@ impl Ranking {
         self.hits.iter().take_while(|(rank, _)| *rank <= cutoff).count()
     }
 
-    /// The share of relevant entries among the first `cutoff`; 0 if no entry is relevant.
+    /// The share of the relevant entries that are among the first `cutoff` retrieved entries; 0 if
+    /// no entry is relevant.
     fn recall(&self, cutoff: usize) -> f64 {
         self.hit_count(cutoff) as f64 / self.ideal_gains.len().max(1) as f64
     }

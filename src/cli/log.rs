@@ -115,7 +115,7 @@ pub fn is_json() -> bool {
     IS_JSON.load(Ordering::Relaxed)
 }
 
-/// Logs a report, because standard output is reserved for an output file.
+/// Logs a report to standard error, also with `--quiet`.
 pub fn report(text: &str) {
     info!(target: REPORT, "{text}");
 }

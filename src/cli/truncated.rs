@@ -11,8 +11,9 @@ use engram_memory::format::mapping::{MAX_PATH_LENGTH, path_at};
 /// and exit code 2.
 pub fn explain_truncated_files() {
     let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut libc::c_void) = handle_sigbus;
-    // SAFETY: `handle_sigbus` calls only async-signal-safe functions. It runs on the signal stack
-    // of Rust's runtime.
+    // SAFETY: all zeros is a valid `sigaction`, and `action` outlives the calls. `handle_sigbus`
+    // has the signature that `SA_SIGINFO` needs, and calls only async-signal-safe functions. It
+    // runs on the signal stack of Rust's runtime.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler as libc::sighandler_t;
@@ -29,8 +30,9 @@ extern "C" fn handle_sigbus(_: c_int, info: *mut libc::siginfo_t, _: *mut libc::
     const REMEDY: &[u8] = b": the file was truncated while it was read, or its disk failed; \
         check a memory with `engram memory verify`\n";
     let mut path = [0; MAX_PATH_LENGTH];
-    // SAFETY: `si_addr` is the address of the failed read. `pause`, `write` and `_exit` are
-    // async-signal-safe.
+    // SAFETY: with `SA_SIGINFO` the system passes a valid `info`, and for SIGBUS its `si_addr` is
+    // the address of the failed read. The pointers of `write` point to live slices of the given
+    // lengths. `pause`, `write` and `_exit` are async-signal-safe.
     unsafe {
         while ENDING.swap(true, Ordering::AcqRel) {
             libc::pause();

@@ -21,10 +21,10 @@ const CONTAINERS: [&[u8; 4]; 6] = [b"trak", b"edts", b"mdia", b"minf", b"stbl", 
 /// The parts of a track that are played.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Edits {
-    /// Parts in their order; empty if the whole track is played.
+    /// The parts in playing order; empty if the whole track is played.
     parts: Vec<Part>,
     /// The total length of all packets, and the number of its units per second. `None` for a
-    /// fragmented file.
+    /// fragmented file, and for a track without units.
     pub duration: Option<(u64, u32)>,
 }
 
@@ -156,7 +156,7 @@ impl Track {
             if parts.last().is_some_and(starts_before_end_of) {
                 return Err("has an edit list that is not in time order".to_owned());
             }
-            // A fragmented file is written before its length is known.
+            // In a fragmented file, a length of 0 is unknown: the list precedes the audio.
             let length = (*length > 0).then_some((*length, movie_timescale));
             parts.push(Part { start, timescale: self.timescale, length });
         }
@@ -214,7 +214,7 @@ fn has_64_bit_times(body: &[u8]) -> bool {
     body.first() == Some(&1)
 }
 
-/// Returns the units per second of `mvhd` and `mdhd`.
+/// Returns the units per second of a box `mvhd` or `mdhd`; `None` for 0.
 fn timescale(body: &[u8]) -> Option<u32> {
     let timescale = number(body, if has_64_bit_times(body) { 20 } else { 12 }, 4) as u32;
     (timescale > 0).then_some(timescale)

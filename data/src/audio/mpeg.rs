@@ -2,8 +2,8 @@
 //!
 //! This reader finds the frames, and Symphonia decodes them. The first frame may be an info frame
 //! of Xing or LAME with the number of frames and the encoder's padding before and after the audio.
-//! The padding at the end is removed only if all these frames are present. A damaged frame becomes
-//! silence, so that times stay correct.
+//! The padding at the end is removed only if the announced number of frames is present. A damaged
+//! frame becomes silence, so that times stay correct.
 
 mod frames;
 mod header;
@@ -94,7 +94,8 @@ impl MpegBlocks {
         }
     }
 
-    /// Ends a part. The encoder's padding after the audio is removed if all frames were present.
+    /// Ends a part. Removes the encoder's padding after the audio if the announced number of frames
+    /// was present.
     fn end_part(&mut self, next: Info, samples: &mut Vec<f32>) {
         if self.part.info.frames != Some(self.part.frames) {
             samples.append(&mut self.possible_padding);
@@ -104,8 +105,8 @@ impl MpegBlocks {
         self.part = Part { info: next, ..Part::default() };
     }
 
-    /// Whether the format change lasts, because the next frame has the new format too. Otherwise
-    /// this frame has a damaged header.
+    /// Whether the format change lasts: the next frame has the new format too, is lost, or does not
+    /// exist. Otherwise the header of this frame is damaged.
     fn is_lasting_change(&mut self, format: Format) -> Result<bool, String> {
         if self.ahead.is_empty() {
             self.ahead.extend(self.frames.next().map_err(cannot_read)?);

@@ -10,8 +10,8 @@ fn greatest_common_divisor(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }
 
-/// Converts mono samples from one sample rate to another. The output duration matches the input
-/// exactly, and the output has no delay.
+/// Converts mono samples from one sample rate to another. The output has the duration of the input,
+/// to the nearest sample, and no delay.
 pub(super) struct Resampler {
     inner: Fft<f32>,
     /// The target sample rate divided by the input sample rate.
@@ -20,7 +20,8 @@ pub(super) struct Resampler {
     waiting: Vec<f32>,
     /// The output of one block.
     converted: Vec<f32>,
-    /// Output samples before the first input sample; they are dropped.
+    /// The number of output samples that are still to be dropped: they precede the first input
+    /// sample.
     delay: usize,
     /// The number of input samples so far.
     read: u64,

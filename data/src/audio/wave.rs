@@ -20,7 +20,8 @@ const MIN_PLACEHOLDER_64: u64 = 1 << 62;
 const MAX_CHUNK_BYTES: u64 = 64;
 /// Valid channel counts in a header. Other counts mean a damaged header.
 const CHANNELS: std::ops::RangeInclusive<u64> = 1..=255;
-/// If more seconds of audio than this follow the declared samples, the header is wrong.
+/// If more seconds of audio than this follow the declared samples, and more than a tenth of the
+/// declared bytes, the header is wrong.
 const MAX_EXTRA_SECONDS: u64 = 1;
 
 /// The rest of the GUID at the start of a W64 file.

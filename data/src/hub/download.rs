@@ -25,7 +25,7 @@ use super::{HubSettings, WeightsLocation, checksum, names, reach};
 use crate::DataError;
 use crate::messages::{has_receiver, message};
 
-/// A download below this speed is aborted.
+/// A download below this speed for [`HubSettings::stall_timeout`] is aborted.
 const MIN_BYTES_PER_SECOND: f64 = 1_000.0;
 /// The time limit for a response when the cached files would suffice.
 const SHORT_RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -33,7 +33,8 @@ const SHORT_RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The number and the time limit of attempts to reach the hub.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effort {
-    /// The retries and the time limit of the settings.
+    /// The retries and the time limit of the settings; no retries if the hub was unreachable a
+    /// short time ago.
     Full,
     /// A single attempt with a short time limit, because the cached files would suffice.
     Brief,

@@ -182,7 +182,8 @@ impl DecodedImage {
     }
 }
 
-/// The fields of a published image processor. A missing or null field has the default of its class.
+/// The fields of a published image processor. A missing or null field has its default; a needed
+/// field without a default is an error.
 #[derive(Deserialize)]
 struct ProcessorConfig {
     image_processor_type: Option<String>,

@@ -73,8 +73,8 @@ struct Annotation<'a> {
 }
 
 /// Passes each caption with its image to `collector`, or each image with all its captions. The
-/// document of an entry is the image id. Entries are in the order of the images, and each caption
-/// is one record of the counts.
+/// document of an entry is the image id; in a CSV, it is the image name. Entries are in the order
+/// of the images, and each caption is one record of the counts.
 ///
 /// # Errors
 /// [`DataError::Malformed`], [`DataError::Text`], and the errors of the collector's sink; see

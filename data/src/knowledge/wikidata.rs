@@ -8,7 +8,8 @@
 //! # Source   `data/wikidata/data_util.py` of REVEAL's released code (google-research/scenic,
 //! `projects/knowledge_visual_language`, commit 0cce82d): edges from an entity to itself are
 //! skipped. Reverse edges append `_R` to the relation; they are not made if a relation and an
-//! object occur together 10,000 times. The released code does not define how an edge becomes text.
+//! object occur together at least 10,000 times. The released code does not define how an edge
+//! becomes text.
 //! Unlike in that code, an edge that occurs twice in the file gives two entries.
 
 use std::borrow::Cow;
@@ -109,7 +110,8 @@ pub struct ObjectCounts {
 }
 
 impl ObjectCounts {
-    /// Adds the edges of a file. To read its triples, open the file again.
+    /// Adds the edges of a file, without edges from an entity to itself. To read its triples, open
+    /// the file again. `collector` only counts records and receives no entries.
     ///
     /// # Errors
     /// [`DataError::Malformed`] and [`DataError::Text`].

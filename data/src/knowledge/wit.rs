@@ -98,7 +98,7 @@ pub fn read(
     Ok(())
 }
 
-/// Removes the language prefix of an attribution.
+/// Removes the language prefix `English:` of an attribution, in any case.
 fn without_language(attribution: &str) -> &str {
     const PREFIX: &str = "english:";
     match attribution.split_at_checked(PREFIX.len()) {

@@ -104,8 +104,9 @@ impl Clip {
 /// Images with the numbers in their names.
 pub(super) type NumberedImages = Vec<(Option<f64>, PathBuf)>;
 
-/// Returns the images of a folder and the number of skipped hidden files. Images are sorted by the
-/// number at the end of their names (`2.5.jpg` before `12.5.jpg`).
+/// Returns the images of a folder and the number of skipped hidden files and folders. Images are
+/// sorted by their names without the number at the end, then by this number (`2.5.jpg` before
+/// `12.5.jpg`).
 pub(super) fn numbered_images(folder: &Path) -> Result<(NumberedImages, usize), DataError> {
     let is_image = |path: &Path| {
         let has_extension =

@@ -141,7 +141,8 @@ impl<'s> ClipCollector<'s> {
     }
 
     /// Returns the images of the clip's folder if it exists, otherwise of its recording's folder.
-    /// With a frame rate, only images of the recording within the clip's time are returned.
+    /// With a frame rate, only the images of the recording within the clip's time are returned; if
+    /// there is none, the nearest image, without a time, if it is near enough.
     fn frames_of(&mut self, clip: &Clip, recording: &str) -> Result<Vec<Frame>, DataError> {
         let Some(folder) = &self.source.frames else { return Ok(Vec::new()) };
         // An id from a file must not lead out of the folder.
@@ -223,7 +224,7 @@ impl<'s> ClipCollector<'s> {
 pub(super) struct AudioFiles {
     folder: PathBuf,
     files: HashMap<String, Vec<PathBuf>>,
-    /// Hidden files that were skipped.
+    /// Number of skipped hidden files and folders.
     pub(super) hidden: usize,
 }
 

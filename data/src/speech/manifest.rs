@@ -29,7 +29,7 @@ pub(super) const EXTENSIONS: [&str; 8] = ["wav", "flac", "mp3", "ogg", "oga", "m
 #[serde(deny_unknown_fields)]
 pub struct Clip {
     /// The clip id. The default is the path of the audio file in the manifest or folder, without
-    /// the extension. If the start is not 0, it is appended.
+    /// the extension. The start is appended if it is not 0.
     #[serde(default)]
     pub id: String,
     /// The audio file.
@@ -49,7 +49,7 @@ pub struct Clip {
     /// The video frames, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub frames: Vec<Frame>,
-    /// The line in the manifest, from 1; 0 without a manifest.
+    /// The line in the manifest, table or list of transcripts, from 1; 0 for other clips.
     #[serde(skip)]
     pub line: u64,
 }

@@ -72,7 +72,8 @@ impl SpecAugment {
         }
     }
 
-    /// Masks the frames of one clip, without padding. The same random state gives the same masks.
+    /// Masks the frames of one clip, without padding: masked values become the mean of the clip.
+    /// The same random state gives the same masks.
     ///
     /// # Shapes   frames `[F, M]`, in row-major order, with `bands` = `M` bands
     /// # Errors

@@ -28,8 +28,8 @@ impl SpeechTokenizer {
         Ok(Self { path: path.into(), tokenizer })
     }
 
-    /// Creates a tokenizer of single letters: `a` to `z`, the apostrophe and the space, with ids
-    /// from 0. Capitals become lower-case letters.
+    /// Creates a tokenizer of single letters: the space, the apostrophe and `a` to `z`, with ids
+    /// from 0 in this order. Capitals become lower-case letters.
     ///
     /// # Errors
     /// `Tokenizer`

@@ -48,8 +48,9 @@ pub struct Attribute {
     pub source: Source,
     /// All possible answers; empty for real facts.
     pub answers: &'static [&'static str],
-    /// Templates for statements, with `{thing}` and `{answer}`. A statement is the relation of a
-    /// triple, a sentence of a passage, a caption, or the question of a question-answer pair.
+    /// Templates for statements. A statement is the relation of a triple, a sentence of a passage
+    /// (with `{thing}` and `{answer}`), a caption (with `{answer}`), or the question of a
+    /// question-answer pair.
     pub(super) statements: &'static [&'static str],
     /// Templates for questions. They contain `{thing}` in sources whose entries name the thing.
     pub(super) questions: &'static [&'static str],

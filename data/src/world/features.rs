@@ -177,8 +177,8 @@ fn words(text: &str) -> Vec<String> {
     words.map(str::to_lowercase).collect()
 }
 
-/// Returns the layout of the foreground, minus its mean and of unit length. Colours are relative to
-/// mid-grey.
+/// Returns the layout of the foreground: each channel minus its mean, and the whole of unit length.
+/// Colours are relative to mid-grey.
 fn layout(view: &RgbImage) -> Vec<f32> {
     let background = border_colour(view);
     let (width, height) = view.dimensions();

@@ -23,7 +23,7 @@ const VARIATION_SELECTOR: char = '\u{fe0f}';
 /// The regional indicator of the letter A; two regional indicators form a flag.
 const REGIONAL_INDICATOR_A: u32 = 0x1f1e6;
 
-/// An image, with facts about it.
+/// An image with its names, its group and, for a flag, its country.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorldImage {
     /// The index among all images; it does not depend on the seed.
@@ -40,7 +40,8 @@ pub struct WorldImage {
     pub keywords: Vec<&'static str>,
     /// The Unicode emoji version that introduced the emoji: `0.6`.
     pub since: String,
-    /// The country of a flag; `None` for all other images.
+    /// The country of a flag; `None` for other images, and for the flag of a country that is not
+    /// in the table.
     pub country: Option<Country>,
     /// The published PNG file.
     pub png: &'static [u8],
@@ -68,7 +69,7 @@ impl WorldImage {
 
 /// Returns all images, in Unicode order.
 ///
-/// Skin tones are omitted. Images with identical pixels are also omitted: Norway's flag is also the
+/// Skin tones are omitted. Of images with identical pixels, one is kept: Norway's flag is also the
 /// flag of Svalbard.
 ///
 /// # Errors

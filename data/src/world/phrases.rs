@@ -39,7 +39,7 @@ const ANCHORS_PER_THING: usize = 4;
 /// another.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PhraseWorld {
-    /// Training pairs, about three quarters.
+    /// Training pairs, about three quarters of all pairs.
     pub train: Vec<PhrasePair>,
     /// Validation pairs, for model selection.
     pub validation: Vec<PhrasePair>,
@@ -104,7 +104,8 @@ pub fn phrase_world(seed: u64) -> PhraseWorld {
 }
 
 /// Returns a `tokenizer.json` for the phrase set: BERT's special tokens, then one token for each
-/// word of the word lists, the titles and the section names.
+/// word of the word lists, the titles and the section names, for `which` and `is`, and for four
+/// punctuation marks.
 pub fn phrase_tokenizer() -> Vec<u8> {
     let mut words: BTreeSet<String> = [".", ",", ";", ":", "which", "is"].map(Into::into).into();
     let texts = word_list_texts().chain(SECTIONS.iter().map(|(_, name)| *name));

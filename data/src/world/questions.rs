@@ -18,7 +18,8 @@ use super::facts::{Fact, thing_name};
 use super::images::WorldImage;
 use super::seeded_rng;
 
-/// The fraction of images in training. One in three of the other images is for validation.
+/// The fraction of images in training. Of the other images, one in three is for validation and two
+/// in three are for test.
 const TRAINING_FRACTION: f64 = 0.7;
 
 /// The fraction of facts about training images that training never asks. Also the fraction of the

@@ -49,11 +49,11 @@ use words::contains_yes_no;
 /// Number of resamples of the published accuracy.
 const PUBLISHED_RESAMPLES: usize = 100;
 
-/// The published accuracy: the mean over 100 bootstrap resamples.
+/// The published accuracy: the mean of the plain accuracy over 100 bootstrap resamples.
 pub const ACCURACY: MetricInfo = MetricInfo::higher("haystack_accuracy", Unit::Fraction);
-/// The share of correct replies.
+/// The share of replies that contain the correct answer word.
 pub const PLAIN: MetricInfo = MetricInfo::higher("accuracy_plain", Unit::Fraction);
-/// The share of correct replies that do not contain both answer words.
+/// The share of replies that contain the correct answer word and not the other.
 pub const STRICT: MetricInfo = MetricInfo::higher("accuracy_strict", Unit::Fraction);
 /// The share of replies that contain "yes" or "no".
 pub const COMPLIANCE: MetricInfo = MetricInfo::higher("compliance", Unit::Fraction);

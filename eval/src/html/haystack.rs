@@ -20,8 +20,8 @@ const COLUMNS: [Column<'static>; 4] = [
 ];
 
 impl HaystackReport {
-    /// The report as a page: all metrics, by correct answer and by answer words, and the replies in
-    /// [`HaystackReport::worst`].
+    /// The report as a page: all metrics, the plain accuracy by correct answer and by answer words,
+    /// and the replies in [`HaystackReport::worst`].
     pub fn to_html(&self) -> String {
         let evaluation = &self.evaluation;
         let lead = format!(

@@ -139,8 +139,8 @@ fn word_replacement(word: &str) -> Option<&'static str> {
     })
 }
 
-/// Perfect tenses after an apostrophe, which are matched before the shorter forms. The reference
-/// has replaced `gotta` by `got to` before it matches them.
+/// Perfect tenses after an apostrophe, which are matched before the shorter forms. `s gotta` is in
+/// the list because the reference replaces `gotta` by `got to` before it matches perfect tenses.
 const PERFECT: [(&str, &str); 7] = [
     ("d been", " had been"),
     ("s been", " has been"),

@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 use super::word_table::WordTable;
 
 /// `whisper/normalizers/english.json` of openai-whisper 20250625, one `British<TAB>American` per
-/// line. Its error ("archaeology") is reproduced. Copyright 2022 OpenAI, MIT licence: see
-/// `spelling.LICENSE`.
+/// line. Its error is reproduced: `archeological` becomes `archaeological`. Copyright 2022 OpenAI,
+/// MIT licence: see `spelling.LICENSE`.
 const SPELLINGS: &str = include_str!("spelling.tsv");
 
 static TABLE: LazyLock<WordTable<&'static str>> = LazyLock::new(|| {

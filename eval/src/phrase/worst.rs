@@ -31,8 +31,8 @@ pub struct WorstRow {
 /// The `count` rows with the largest absolute difference of z-scores, worst first. No rows if all
 /// gold scores are equal or all predictions are equal.
 ///
-/// The mean of the squared differences is `2(1 - r)`, so a row's squared difference is its share of
-/// `1 - r`.
+/// The mean of the squared differences is `2(1 - r)`, so a row's squared difference is proportional
+/// to its share of `1 - r`.
 pub(super) fn worst_rows(sample: &Sample, count: usize) -> Vec<WorstRow> {
     let (gold_z, prediction_z) = (z_scores(sample.gold()), z_scores(sample.predicted()));
     let (Some(gold_z), Some(prediction_z)) = (gold_z, prediction_z) else {

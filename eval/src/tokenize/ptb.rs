@@ -3,7 +3,7 @@
 //!
 //! The reference writes all captions into one file, one caption per line. It runs `PTBTokenizer` of
 //! CoreNLP 3.4.1 with `-preserveLines -lowerCase` on the file and drops punctuation from each line.
-//! This has three consequences:
+//! Three properties of the reference matter:
 //!
 //! - The tokens at the end of a caption can depend on the start of the next caption. `K.` stays
 //!   `k.`, but loses its period if the next caption begins with a word such as `The`. So all

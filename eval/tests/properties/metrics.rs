@@ -33,7 +33,8 @@ fn a_perfect_caption_has_perfect_scores() {
     });
 }
 
-/// Returns the rows in the order of their keys, which are repeated if there are fewer.
+/// Returns the rows in the order of their keys. If there are fewer keys than rows, the keys are
+/// repeated.
 fn permuted<T: Clone>(rows: &[T], keys: &[u32]) -> Vec<T> {
     let mut order: Vec<usize> = (0..rows.len()).collect();
     order.sort_by_key(|row| (keys[*row % keys.len()], *row));

@@ -28,8 +28,8 @@ struct Hello {
 }
 
 impl Baselines {
-    /// Starts the process. Prints a warning and returns `None` if Python, NumPy or both libraries
-    /// are missing.
+    /// Starts the process. Prints a warning and returns `None` if Python or NumPy is missing, or if
+    /// both faiss and usearch are missing.
     pub(super) fn start(
         python: &str,
         folder: &Path,

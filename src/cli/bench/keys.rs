@@ -40,8 +40,8 @@ impl ClusteredKeys {
         vectors
     }
 
-    /// The next vectors as batches of entries without values. Calls `on_keys` with the keys of each
-    /// batch.
+    /// The next `rows` vectors as batches of entries without values. Calls `on_keys` with the keys
+    /// of each batch.
     pub(super) fn batches<'a>(
         &'a mut self,
         rows: usize,

@@ -46,7 +46,7 @@ pub struct MemoryBench {
     /// Number of queries in a search
     #[arg(long, default_value_t = 1000)]
     queries: usize,
-    /// Number of entries to find for each query
+    /// Numbers of entries to find for each query, comma-separated
     #[arg(short, value_delimiter = ',', default_value = "10,100")]
     k: Vec<usize>,
     /// Number of values in the memory for the reading test, 32 KB each; 0 skips this test

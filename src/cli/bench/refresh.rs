@@ -39,8 +39,8 @@ pub struct RefreshBench {
     /// Dimension of a key and of each of the 8 tokens of a value
     #[arg(long, default_value_t = 256)]
     width: usize,
-    /// Number of matrix multiplications per key; 64 take half a millisecond, less than a real
-    /// encoder
+    /// Number of matrix multiplications per key; 64 of them take half a millisecond, less than a
+    /// real encoder
     #[arg(long, default_value_t = 64)]
     matmuls: usize,
     /// Number of rounds; each runs with a refresh, then equally long without

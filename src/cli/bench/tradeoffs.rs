@@ -59,7 +59,7 @@ grows faster than the number of keys.
 Example:
   engram bench tradeoffs --out docs/memory")]
 pub struct TradeoffBench {
-    /// Numbers of keys to measure; recall.svg uses the last
+    /// Numbers of keys to measure, comma-separated; recall.svg uses the last
     #[arg(long, value_delimiter = ',', default_value = "2000,5000,10000,20000")]
     keys: Vec<usize>,
     /// Dimension of a key
@@ -228,7 +228,7 @@ fn cache_lines(folder: &Path) -> anyhow::Result<Vec<Line>> {
     let writer = Writer::create(folder, format, CACHED_VALUES, batches)?;
     let generation = writer.generation();
     let rows: Vec<Row> = generation.live_rows().collect();
-    // Cumulative cumulative_weights of 1, 1/2, 1/3, …, to draw rows from a Zipf distribution.
+    // Cumulative sums of the weights 1, 1/2, 1/3, …, to draw rows from a Zipf distribution.
     let mut cumulative_weights = Vec::with_capacity(CACHED_VALUES);
     (1..=CACHED_VALUES).fold(0.0, |sum, rank| {
         cumulative_weights.push(sum + (rank as f64).powf(-ZIPF_EXPONENT));

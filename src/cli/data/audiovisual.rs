@@ -26,8 +26,9 @@ const BATCH: usize = 256;
 /// Write audio-visual clips: names spoken in noise, with images of the named things, and a
 /// manifest.
 ///
-/// The clips are the same as in `engram train avformer` with the same number of names. The voices
-/// and the noise of the test split do not occur in training. The same options give the same bytes.
+/// The clips are the same as in `engram train avformer` with the same names, seed and noise. The
+/// voices and the noise of the test split do not occur in training. The same options give the same
+/// bytes.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:

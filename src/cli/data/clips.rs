@@ -65,7 +65,7 @@ struct Summary<'a> {
     without_text: usize,
     /// Number of skipped clips without length.
     without_length: usize,
-    /// Number of skipped hidden files.
+    /// Number of skipped hidden files and folders.
     hidden: usize,
     missing: &'a [engram_data::speech::MissingAudio],
 }

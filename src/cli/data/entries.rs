@@ -72,8 +72,8 @@ pub struct Wikidata {
     /// Use the id of an entity without a label, instead of stopping with an error
     #[arg(long, requires = "labels")]
     keep_ids: bool,
-    /// Also add the reverse of each triple, with `_R` after its relation, unless 10,000 triples
-    /// have the same relation and object
+    /// Also add the reverse of each triple, with `_R` after its relation, unless 10,000 or more
+    /// triples have the same relation and object
     #[arg(long)]
     reverse: bool,
     /// Also add a passage `label: description` for each label with a description

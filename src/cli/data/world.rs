@@ -48,7 +48,8 @@ pub struct World {
     /// Width and height of a view in pixels
     #[arg(long, default_value_t = 48)]
     size: u32,
-    /// Write only the questions of this split
+    /// Write only this split's questions to questions.jsonl, and their queries to queries.npy
+    /// [default: all splits]
     #[arg(long)]
     split: Option<SplitName>,
 }

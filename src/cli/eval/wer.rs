@@ -82,8 +82,8 @@ pub struct Wer {
     /// the table, such as speaker [default: single utterances]
     #[arg(long, value_name = "COLUMN", requires = "table")]
     cluster: Option<String>,
-    /// Report the errors of rare words (B-WER) and of other words (U-WER): a file with one rare
-    /// word per line
+    /// File with one rare word per line: report the errors of rare words (B-WER) and of other
+    /// words (U-WER)
     #[arg(long, value_name = "FILE")]
     rare_words: Option<PathBuf>,
     /// Like --rare-words, for all words that occur at most N times in the references

@@ -13,7 +13,8 @@ use serde::Serialize;
 
 use crate::cli::output;
 
-/// Maximum depth of subfolders that are searched: `FOLDER/GRID/seed-1/CONFIGURATION/memory`.
+/// Maximum depth of the searched folders below a given folder. The memory of a grid's run is at
+/// depth 4: `FOLDER/GRID/seed-1/CONFIGURATION/memory`.
 const MAX_DEPTH: usize = 5;
 
 /// The runs and memories that were found.
@@ -59,8 +60,8 @@ impl Run {
     }
 }
 
-/// Finds runs and memories below folders, sorted by name. Skips broken runs and memories with a
-/// note.
+/// Finds runs and memories below folders, in the order of the folders, and sorted by path below
+/// each. Skips unreadable runs and folders with a warning.
 pub(super) fn find(folders: &[PathBuf]) -> anyhow::Result<RunsAndMemories> {
     let mut found = RunsAndMemories { runs: Vec::new(), memories: Vec::new() };
     // Canonical paths give each folder its real name and avoid duplicates.
@@ -118,7 +119,8 @@ fn common_ancestor<'a>(folder: &'a Path, other: &Path) -> &'a Path {
     folder.ancestors().find(|ancestor| other.starts_with(ancestor)).unwrap_or(Path::new(""))
 }
 
-/// Adds the runs and memories below a folder. Skips unreadable runs and memories with a note.
+/// Adds the run or memory in a folder, and the runs and memories below it. Skips unreadable runs
+/// and folders with a warning.
 fn add_below(folder: &Path, depth: usize, found: &mut RunsAndMemories) {
     let (name, path) = (String::new(), folder.to_path_buf());
     let is_known = found.runs.iter().any(|run| run.folder == path)

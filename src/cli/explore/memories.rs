@@ -92,8 +92,8 @@ pub(super) struct SearchResponse {
 struct Hit {
     #[serde(flatten)]
     hit: ShownHit,
-    /// The gate of the entry's source for this query, which multiplies the score. `None` for a
-    /// memory that belongs to no run.
+    /// The gate of the entry's source for this query, which multiplies the score. `None` if no
+    /// run's model searched.
     gate: Option<f64>,
 }
 
@@ -104,7 +104,7 @@ pub(super) enum EntryImage {
 }
 
 impl Memories {
-    /// Opens memories. Skips broken memories with a note. `images` is the base folder for image
+    /// Opens memories. Skips broken memories with a warning. `images` is the base folder for image
     /// paths; by default the folder that contains the memory.
     pub(super) fn open(memories: Vec<FoundMemory>, images: Option<&Path>) -> Self {
         let open = |FoundMemory { name, folder, run }: FoundMemory| {

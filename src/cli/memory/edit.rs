@@ -53,7 +53,7 @@ struct RowOptions {
 struct OpenRows {
     source: RowSource,
     entries: Option<EntryFile>,
-    /// The smallest id for entries without an id.
+    /// The smallest id that an entry without an id may get.
     first_id: i64,
 }
 

@@ -25,7 +25,7 @@ pub(super) struct QueryOptions {
     #[arg(long, value_name = "FILE", conflicts_with = "queries")]
     image: Option<PathBuf>,
     /// Read one text query per line, - is standard input; in a .jsonl file, one object per line
-    /// with `text` or `question`, and `image`
+    /// with `text` or `question`, with `image`, or with both
     #[arg(long, value_name = "FILE", conflicts_with_all = ["queries", "text", "image"])]
     texts: Option<PathBuf>,
     /// Model that encodes the query, a folder or hf://owner/name; default: the model of the

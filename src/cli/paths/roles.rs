@@ -17,8 +17,8 @@ pub(super) enum Role {
     Recipe,
     /// A run, a memory or a model: the command may read every file in the folder.
     InputModel,
-    /// The base folder of other paths, or a folder of audio. The command itself checks that its
-    /// output replaces no file that it reads.
+    /// The base folder of other paths, or an input of `transcribe`. The command itself checks that
+    /// its output replaces no file that it reads.
     BaseFolder,
 }
 

@@ -30,7 +30,8 @@ const GRID: &str = "avformer/ablations";
 /// The built-in grid of scale smoke.
 const SMOKE_GRID: &str = "avformer/smoke";
 
-/// Configurations that are always trained.
+/// Configurations that are trained at scale laptop, unless `--claim` or `--ablations` selects
+/// others.
 const CONFIGURATIONS: [&str; 3] = ["main", "audio-only", "joint"];
 /// Claims expected to hold with any ASR model.
 const EXPECTED: [&str; 1] = ["avformer.audio_only_under_frozen"];

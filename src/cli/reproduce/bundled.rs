@@ -45,7 +45,7 @@ static FROZEN_FILES: [(&str, &[u8]); 8] = [
 pub(super) struct BundledModel {
     /// The folder name.
     name: &'static str,
-    /// The files other than the weights.
+    /// The files other than the weights and the memory.
     files: &'static [&'static str],
     /// Name prefix of tensors that only training needs; they are omitted. Empty for none.
     omitted_prefix: &'static str,

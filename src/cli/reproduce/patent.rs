@@ -182,8 +182,8 @@ impl Reproduce {
         Ok(SimilarityRun::open(run)?.predict(test, &|_| {})?)
     }
 
-    /// A claim of the study. All are expected to hold, except the class title with several seeds,
-    /// because three seeds do not decide it (docs/patent.md).
+    /// A claim of the study. All claims are expected to hold, except [`CONTEXT`] (on the class
+    /// title) with several seeds: three seeds do not decide it (docs/patent.md).
     fn patent_claim(
         &self,
         id: &str,

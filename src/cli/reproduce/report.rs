@@ -20,7 +20,7 @@ pub(super) struct Claim {
     pub(super) id: String,
     /// The text of the claim.
     pub(super) claim: String,
-    /// The paper's value or statement.
+    /// The paper's value or statement; empty if there is none.
     pub(super) paper: String,
     /// The measured value.
     #[serde(flatten)]

@@ -22,7 +22,7 @@ use crate::cli::output;
 /// The built-in grid.
 const GRID: &str = "reveal/ablations";
 
-/// Configurations that are always trained.
+/// Configurations that are trained at the recipe's scale; with `--claim`, only those it needs.
 const CONFIGURATIONS: [&str; 3] = ["main", "main-eval-k-0", "frozen-retriever"];
 /// Claims expected to hold at any scale.
 const EXPECTED: [&str; 3] = ["reveal.memory_over_none", KNOWLEDGE_SWAP, ATTRIBUTION];

@@ -207,7 +207,8 @@ struct Report {
     pairs: usize,
     training_pairs: usize,
     validation_pairs: usize,
-    /// The range of the training scores, which is also the range of predictions.
+    /// The range of the training scores, which is also the range of predictions. `None`
+    /// without a file of pairs.
     range: Option<ScoreRange>,
     comparison: Comparison,
     summary: PatentSummary,

@@ -60,7 +60,7 @@ struct Line<'a> {
 struct Summary {
     clips: usize,
     with_frames: usize,
-    /// The errors of clips whose audio or frames could not be decoded.
+    /// The errors of clips that could not be decoded or are too short or too long.
     skipped: Vec<String>,
     audio_seconds: f64,
     /// Wall time from the loaded models to the last text.

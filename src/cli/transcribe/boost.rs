@@ -16,8 +16,8 @@ use crate::cli::output;
 #[derive(Debug, Args)]
 pub struct Boost {
     /// Boost these words (- is standard input): one word or phrase per line for all clips; or for
-    /// each clip a line id<TAB>text<TAB>rare words<TAB>words to boost (the second and third field
-    /// are ignored)
+    /// each clip a line id<TAB>text<TAB>rare words<TAB>JSON list of words to boost (the second and
+    /// third field are ignored)
     #[arg(long, value_name = "FILE")]
     boost: Option<PathBuf>,
     /// Bonus for each token of a boosted word, in nats of log-probability; the first token gets

@@ -35,7 +35,7 @@ pub struct Streaming {
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     stream: Option<f64>,
     /// Maximum length of earlier audio that is transcribed again with each chunk
-    /// [default: 15, or the model's maximum minus --stream]
+    /// [default: 15, or the model's maximum minus --stream if that is less]
     #[arg(long, value_name = "SECONDS", requires = "stream", value_parser = parse_seconds)]
     stream_window: Option<f64>,
 }

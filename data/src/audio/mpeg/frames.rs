@@ -1,8 +1,8 @@
 //! Finds the frames of an MPEG audio stream by their headers.
 //!
 //! Files may be joined, truncated or damaged, and may hold tags between frames. A header is valid
-//! if another header follows at the end of its frame. Lost samples are reported, so that times stay
-//! correct.
+//! if another header, a tag or the end of the file follows its frame. Lost frames are reported, so
+//! that times stay correct.
 
 use std::io;
 
@@ -40,7 +40,8 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    /// Opens the stream of an input; returns the input if it does not begin with a frame.
+    /// Opens the stream of an input; returns the input if no frame begins in its first
+    /// [`FIRST_WITHIN`] bytes.
     pub(super) fn open(input: Input) -> io::Result<Result<Self, Input>> {
         let mut frames = Self { input, buffer: Vec::new(), position: 0, last: None, junk: 0 };
         if frames.search(0, FIRST_WITHIN)?.is_some() {

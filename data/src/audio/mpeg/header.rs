@@ -84,7 +84,7 @@ impl Header {
     }
 }
 
-/// The content of an info frame of Xing or LAME.
+/// The content of an info frame of Xing, LAME or VBRI.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Info {
     /// The number of frames that follow; `None` if it is not given.

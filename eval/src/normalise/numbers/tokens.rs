@@ -5,7 +5,7 @@ use super::Span;
 use super::words::can_have_a_half;
 
 /// Replaces "and a half" by "point five" after a number word. Deletes an "and a half" that no word
-/// precedes, and blank text after the last one.
+/// precedes, and blank text after the last "and a half".
 pub(in super::super) fn replace_halves(text: &str, out: &mut String) {
     let mut pieces = 0;
     let mut write = |piece: &str| {

@@ -1,9 +1,10 @@
 //! Aligns two lattices with the lowest cost over all paths.
 
-/// Costs of sclite. A substitution is cheaper than a deletion plus an insertion. A null word costs
-/// almost nothing: of otherwise equal alignments, the one with fewer null words is chosen. Costs
-/// are summed in single precision, as in sclite, because the last bits can decide between
-/// alignments.
+/// Costs of sclite. A substitution is cheaper than a deletion plus an insertion (two `GAP`s). A
+/// deleted or inserted word costs `OPTIONAL` if it is optionally deletable. A deleted or inserted
+/// null word costs almost nothing (`NULL`): of otherwise equal alignments, the one with fewer null
+/// words is chosen. A pair of null words costs `BOTH_NULL`. Costs are summed in single precision,
+/// as in sclite, because the last bits can decide between alignments.
 const SUBSTITUTION: f32 = 4.0;
 const GAP: f32 = 3.0;
 const OPTIONAL: f32 = 2.0;
