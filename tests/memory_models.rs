@@ -134,7 +134,7 @@ fn clip_finds_texts_and_images_in_one_memory() {
     let text = succeeds(folder, &["search", "m", "--image", "pictures/red.png"]);
     assert!(text.contains("wit  red.png") && text.contains("all green"), "{text}");
     let info = succeeds(folder, &["info", "m"]);
-    assert!(info.contains("models\n         12  text and pictures by "), "{info}");
+    assert!(info.contains("models\n         12  text and images by "), "{info}");
     assert!(info.contains("SHA-256") && info.contains("sources\n"), "{info}");
 
     // Queries from a file: plain lines, and JSON lines with images in the file's folder.

@@ -117,7 +117,7 @@ pub struct Info {
     /// The size on disk in bytes, including deleted rows.
     pub bytes: u64,
     /// `bytes` divided by the number of rows, including deleted rows.
-    pub bytes_per_entry: f64,
+    pub bytes_per_row: f64,
 }
 
 /// The maximum number of rows of a generation. Row indices have 32 bits.
@@ -321,7 +321,7 @@ impl Generation {
             encoders: manifest.encoders.clone(),
             sources: manifest.sources.iter().cloned().zip(entry_counts).collect(),
             bytes: self.bytes(),
-            bytes_per_entry: self.bytes() as f64 / self.rows().max(1) as f64,
+            bytes_per_row: self.bytes() as f64 / self.rows().max(1) as f64,
         })
     }
 

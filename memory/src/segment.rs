@@ -133,7 +133,7 @@ impl Segment {
             }
         };
         let ids: MappedTensor<i64> = MappedTensor::open(folder, &record.ids, "ids", &[rows])?;
-        let by_id = if record.ids_rise {
+        let by_id = if record.ids_ascend {
             None
         } else {
             let ids = ids.read(0..rows)?;
@@ -358,7 +358,7 @@ pub(crate) fn write_segment(
         longest_key,
         // The conversion to f32 may round down.
         largest_rounding: (largest_rounding as f32).next_up(),
-        ids_rise: ids.windows(2).all(|pair| pair[0] < pair[1]),
+        ids_ascend: ids.windows(2).all(|pair| pair[0] < pair[1]),
         keys: keys.finish()?,
         values,
         scales,

@@ -109,7 +109,7 @@ impl Answer {
         bar.finish_and_clear();
         output::write_atomic(&self.out, &lines)?;
         let truncated: Vec<&answerer::Answer> =
-            answers.iter().filter(|answer| answer.question_cut).collect();
+            answers.iter().filter(|answer| answer.question_truncated).collect();
         if let Some(first) = truncated.first() {
             output::warn(&format!(
                 "truncated to the run's `data.max_query_tokens`: {}, the first {}",

@@ -104,7 +104,7 @@ impl TextError {
     /// Whether reading can continue with the next line or row after
     /// [`Lines::advance`](crate::Lines::advance) or [`Table::advance`](crate::Table::advance)
     /// returned this error.
-    pub fn is_row_error(&self) -> bool {
+    pub fn can_continue(&self) -> bool {
         matches!(self, Self::NotUtf8 { .. } | Self::TextAfterQuote { .. } | Self::FieldCount { .. })
     }
 }

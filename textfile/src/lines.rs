@@ -165,7 +165,7 @@ mod tests {
         assert!(lines.advance().unwrap());
         assert_eq!((lines.number(), lines.text()), (1, "a"));
         let error = lines.advance().unwrap_err();
-        assert!(error.is_row_error());
+        assert!(error.can_continue());
         assert_eq!(error.to_string(), "f:4: is not UTF-8; convert the file to UTF-8");
         assert!(lines.advance().unwrap());
         assert_eq!((lines.number(), lines.text()), (5, "b"));
@@ -179,7 +179,7 @@ mod tests {
         let endless = std::io::repeat(b'a').take(MAX_LINE_BYTES + 5);
         let mut lines = Lines::new(Input::new("f", endless).unwrap());
         let error = lines.advance().unwrap_err();
-        assert!(!error.is_row_error());
+        assert!(!error.can_continue());
         assert!(error.to_string().starts_with("f:1: a line of more than 16 MiB; "), "{error}");
     }
 }

@@ -163,7 +163,7 @@ impl<'s> Collector<'s> {
             let result = advance();
             match &result {
                 Ok(false) => return Ok(false),
-                Err(error) if !error.is_row_error() => return result.map_err(Into::into),
+                Err(error) if !error.can_continue() => return result.map_err(Into::into),
                 _ => self.count_record(),
             }
             if self.accept(result)?.is_some() {

@@ -86,7 +86,7 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
                 )));
             };
             if start == end {
-                collector.output.without_length += 1;
+                collector.output.zero_length += 1;
                 continue;
             }
             let speaker = utterance.person_id.filter(|person| !person.is_empty());

@@ -27,7 +27,7 @@ pub struct SpeechClips {
     /// Utterances that were skipped because they have no transcript.
     pub without_text: usize,
     /// Utterances that were skipped because they have zero length.
-    pub without_length: usize,
+    pub zero_length: usize,
     /// Hidden files and folders that were skipped.
     pub hidden: usize,
 }

@@ -50,7 +50,7 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
         let audio = files.find(video)?;
         let mut num_missing = 0;
         let output = &mut collector.output;
-        let captions = parse_captions(item, &mut output.without_text, &mut output.without_length)?;
+        let captions = parse_captions(item, &mut output.without_text, &mut output.zero_length)?;
         for (index, start, end, text) in captions {
             let Ok(audio) = &audio else {
                 num_missing += 1;
@@ -75,7 +75,7 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
 fn parse_captions(
     item: &Item<'_>,
     without_text: &mut usize,
-    without_length: &mut usize,
+    zero_length: &mut usize,
 ) -> Result<Vec<(usize, f64, f64, String)>, DataError> {
     let Captions { start, end, text } = item.parse_object()?;
     if start.len() != end.len() || start.len() != text.len() {
@@ -94,7 +94,7 @@ fn parse_captions(
         }
         match text.trim() {
             "" => *without_text += 1,
-            _ if start == end => *without_length += 1,
+            _ if start == end => *zero_length += 1,
             text => captions.push((index, start, end, text.to_owned())),
         }
     }

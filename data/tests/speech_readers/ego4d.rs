@@ -35,7 +35,7 @@ fn ego4d_has_the_ids_of_the_official_script() {
         };
         assert_eq!(data_set.clips[0], first);
         assert_eq!(data_set.clips[1].speaker.as_deref(), Some("X"));
-        assert_eq!((data_set.without_text, data_set.without_length), (1, 1));
+        assert_eq!((data_set.without_text, data_set.zero_length), (1, 1));
     }
 }
 

@@ -26,7 +26,7 @@ fn howto100m_names_captions_by_their_index() {
             ..Clip::default()
         };
         assert_eq!(data_set.clips[1], last);
-        assert_eq!((data_set.without_text, data_set.without_length), (1, 1));
+        assert_eq!((data_set.without_text, data_set.zero_length), (1, 1));
         let [missing] = data_set.missing.as_slice() else { panic!("{:?}", data_set.missing) };
         assert_eq!((missing.id.as_str(), missing.clips), ("-gone", 2));
         let source = SpeechSource { skip_missing: false, ..source };

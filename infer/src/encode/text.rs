@@ -88,7 +88,7 @@ impl TextModel {
         let (config, limit) = (self.tokenizer_config.as_ref(), self.default_limit);
         self.form = text_form(&self.settings, task_length, config, limit, self.positions);
         self.prompt_length = 0;
-        if !text.is_empty() && self.encoder.counts_prompt() {
+        if !text.is_empty() && self.encoder.needs_prompt_length() {
             let ids = self.tokens(text)?;
             let special = self.tokenizer.special();
             let ends_with_special = ids

@@ -42,7 +42,7 @@ pub struct Answer {
     pub question: Option<String>,
     /// Whether the question was truncated to the recipe's `data.max_query_tokens`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub question_cut: bool,
+    pub question_truncated: bool,
     /// The answer.
     pub answer: String,
     /// The log-probability of the answer, in nats.
@@ -292,7 +292,7 @@ impl Answerer {
             let mut answer = Answer {
                 id: question.id.clone(),
                 question: question.question.clone(),
-                question_cut: is_truncated[i],
+                question_truncated: is_truncated[i],
                 answer: text.trim().to_owned(),
                 log_probability: f64::from(generated.log_probability),
                 evidence: Vec::new(),

@@ -65,7 +65,8 @@ pub struct EncoderRecord {
     /// if it is unknown, as in memories of older versions. An unknown hash is not compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inputs_sha256: Option<String>,
-    /// The kind of input: `text`, `pictures`, or `text and pictures`.
+    /// The kind of input: `text`, `images`, or `text and images`. Older versions wrote
+    /// `pictures` for images.
     pub reads: String,
     /// The width of the model's part of a key.
     pub width: usize,
@@ -110,7 +111,8 @@ pub struct SegmentRecord {
     /// The largest norm of a key's rounding error in bfloat16.
     pub largest_rounding: f32,
     /// Whether the ids ascend from row to row.
-    pub ids_rise: bool,
+    #[serde(rename = "ids_rise")]
+    pub ids_ascend: bool,
     /// The keys, `[rows, width]` f32.
     pub keys: FileRecord,
     /// The values, `[rows, tokens, width]`; `None` for a memory without values.

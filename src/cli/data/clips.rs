@@ -64,7 +64,7 @@ struct Summary<'a> {
     /// Number of skipped clips without text.
     without_text: usize,
     /// Number of skipped clips without length.
-    without_length: usize,
+    zero_length: usize,
     /// Number of skipped hidden files and folders.
     hidden: usize,
     missing: &'a [engram_data::speech::MissingAudio],
@@ -74,7 +74,7 @@ impl Clips {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let Self { path, audio, frames, frame_rate, skip_missing, .. } = self;
         let source = SpeechSource { path, audio, frames, frame_rate, skip_missing };
-        let SpeechClips { clips, missing, without_text, without_length, hidden } =
+        let SpeechClips { clips, missing, without_text, zero_length, hidden } =
             read(self.format, &source)?;
         paths::check_not_overwritten(&self.out, files_of(&clips))?;
         output::write_atomic(&self.out, &manifest(&self.out, &clips)?)?;
@@ -86,7 +86,7 @@ impl Clips {
                 clips,
                 with_frames,
                 without_text,
-                without_length,
+                zero_length,
                 hidden,
                 missing,
             })?;
@@ -106,7 +106,7 @@ impl Clips {
         for (count, reason) in [
             (missing.iter().map(|file| file.clips).sum(), "without audio"),
             (without_text, "without text"),
-            (without_length, "without length"),
+            (zero_length, "without length"),
         ] {
             if count > 0 {
                 summary += &format!("; skipped {count} {reason}");

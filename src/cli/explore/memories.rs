@@ -185,8 +185,10 @@ impl SearchableMemory {
             generation.manifest().encoders.iter().any(|encoder| encoder.reads.contains(modality))
         };
         let is_run = self.run.is_some();
-        let accepts =
-            QueryKinds { text: is_run || reads("text"), images: is_run || reads("pictures") };
+        let accepts = QueryKinds {
+            text: is_run || reads("text"),
+            images: is_run || reads("images") || reads("pictures"),
+        };
         let (name, info) = (self.name.clone(), generation.info()?);
         Ok(MemoryDescription { index, name, info, accepts, run: self.run })
     }

@@ -294,9 +294,9 @@ fn records(encoder: &JointEncoder) -> Vec<EncoderRecord> {
 /// The inputs of an encoder, as text.
 pub(super) fn input_kinds(modalities: Modalities) -> &'static str {
     match (modalities.text, modalities.images) {
-        (true, true) => "text and pictures",
+        (true, true) => "text and images",
         (true, false) => "text",
-        _ => "pictures",
+        _ => "images",
     }
 }
 

@@ -97,7 +97,7 @@ impl Info {
                 if info.normalised { ", unit length" } else { "" },
                 info.values.as_deref().unwrap_or("none"),
                 info.bytes,
-                info.bytes_per_entry,
+                info.bytes_per_row,
             );
             if !info.encoders.is_empty() {
                 text.push_str("models\n");

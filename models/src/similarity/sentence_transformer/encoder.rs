@@ -163,7 +163,7 @@ impl SentenceEncoder {
     }
 
     /// Whether [`SentenceBatch::prompt_length`] matters, because a module does not pool the prompt.
-    pub fn counts_prompt(&self) -> bool {
+    pub fn needs_prompt_length(&self) -> bool {
         self.modules.iter().any(|module| match &module.step {
             Step::Pooling(config) => !config.include_prompt,
             Step::Dense(_) | Step::Normalize(_) | Step::LayerNorm(..) => false,
