@@ -96,8 +96,8 @@ impl Checkpoints {
     }
 
     /// Writes a checkpoint, sets `LATEST` (and `BEST` for the best one) and removes old
-    /// checkpoints, except the newest `keep`. If the checkpoint cannot be written, older
-    /// checkpoints and pointers are unchanged.
+    /// checkpoints, except the newest `keep` and the best one. If the checkpoint cannot be written,
+    /// older checkpoints and pointers are unchanged.
     pub(crate) fn save(
         &self,
         contents: &Contents<'_>,

@@ -23,7 +23,7 @@ use crate::stop::Stop;
 /// The number of entries per encoding batch.
 const ENTRIES_PER_BATCH: usize = 256;
 
-/// A memory opened for reading.
+/// A memory that is open for search.
 pub struct Retriever {
     memory: Memory,
     /// The sources to search; `None` for all.
@@ -142,7 +142,8 @@ impl Retriever {
     }
 
     /// Retrieves the best `k` entries of each query by gated scores. `documents` holds the document
-    /// that each query comes from; its entries are excluded. An empty list excludes nothing.
+    /// that each query comes from; the entries of this document are excluded. `None` and an empty
+    /// list exclude nothing.
     pub fn search(
         &self,
         queries: &Tensor,

@@ -37,7 +37,7 @@ const MAX_TYPICAL_DURATION: f64 = 0.7;
 /// A word that exceeds its segment by more than this number of seconds is limited to the segment.
 const MAX_EXCESS: f64 = 0.5;
 
-/// Tokens with a common time: a word, a part of a word, or punctuation.
+/// Consecutive tokens with one start and end: a word, a part of a word, or punctuation.
 #[derive(Debug, Clone, PartialEq)]
 struct Piece {
     /// The text with its leading space.

@@ -33,7 +33,7 @@ pub struct RevealData {
     pub test_share: f64,
     /// What to do with images that are missing or do not decode.
     pub on_bad_image: OnBadImage,
-    /// MiB of main memory for decoded images.
+    /// MiB of main memory for decoded images; 0 for no cache.
     pub image_cache_mib: u64,
     /// Sources whose entries are excluded from the memory.
     pub without_sources: Vec<String>,
