@@ -17,8 +17,8 @@
 //! - Audio is dropped in pauses or at a final word, not only at the end of a sentence. A Conformer
 //!   does not write punctuation.
 //!
-//! The final words depend only on the audio and the chunk length, not on computing time (see
-//! `latency`).
+//! The final words depend only on the audio, the chunk length and the window length, not on
+//! computing time (see `latency`).
 
 mod agreement;
 mod latency;
@@ -51,8 +51,8 @@ const SEAM: f64 = 0.5;
 /// At the end of a recording, audio without words is transcribed once more if it has at least this
 /// length, in seconds. The pass starts at the last final word.
 const MIN_UNTRANSCRIBED_SECONDS: f64 = 1.0;
-/// A segment ends at a gap of `SEGMENT_PAUSE` between two words, or at the length
-/// `SEGMENT_SECONDS`; in seconds.
+/// A segment ends at the end of a sentence, at a gap of `SEGMENT_PAUSE` seconds between two words,
+/// or before it reaches `SEGMENT_SECONDS`.
 const SEGMENT_PAUSE: f64 = 0.6;
 const SEGMENT_SECONDS: f64 = 6.0;
 

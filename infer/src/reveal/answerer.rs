@@ -126,7 +126,7 @@ pub struct OrderedCurves {
 pub struct Detail {
     /// The credit of each entry.
     pub credit: bool,
-    /// Deletion and insertion curves. They include the credit.
+    /// Deletion and insertion curves. This also requests the credit.
     pub curves: bool,
 }
 

@@ -101,9 +101,9 @@ pub struct GroupSettings {
     pub rule: Option<RuleSettings>,
 }
 
-/// `[[low_rank]]`: low-rank branches (LoRA) for all linear layers whose path matches; the last match
-/// applies. Parameters outside the branches are frozen, unless a `[[group]]` matches them. The
-/// weights of the finished run contain the branches, added to the weights of their layers.
+/// `[[low_rank]]`: low-rank branches (LoRA) for all linear layers whose path matches; the last
+/// match applies. Parameters outside the branches are frozen, unless a `[[group]]` matches them.
+/// The weights of the finished run contain the branches, added to the weights of their layers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LowRankSettings {

@@ -302,7 +302,7 @@ impl Corpus {
         self.rehearsal.as_ref().map_or(Ok(Vec::new()), Manifest::read_all)
     }
 
-    /// The clips of `data.general_speech`: other speech, to measure what adapters change there.
+    /// The clips of `data.general_speech`: other speech, to measure the effect of adapters there.
     ///
     /// # Errors
     /// The errors of [`Corpus::training`].

@@ -38,8 +38,8 @@ pub struct AvformerData {
     pub rehearsal: String,
     /// Speeds of the `rehearsal` clips, each clip at each speed; 1 is the original speed.
     pub rehearsal_speeds: Vec<f64>,
-    /// Manifest of other speech, transcribed at the end with and without adapters to measure what
-    /// they change; empty for none.
+    /// Manifest of other speech, transcribed at the end with and without adapters, to measure the
+    /// effect of adapters there; empty for none.
     pub general_speech: String,
     /// What to do with a clip without frames, with frames outside its time, or with an unreadable
     /// image or audio file.

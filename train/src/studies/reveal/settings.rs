@@ -251,7 +251,8 @@ pub struct RevealFeed {
     /// Batch size of this phase; by default `batch.examples`.
     pub batch: Option<usize>,
     /// Number of consecutive examples of the data to put into one batch; 1 to shuffle single
-    /// examples. Facts about an image and similar images are each other's hardest negatives.
+    /// examples. Consecutive examples are often about the same image or similar images, and these
+    /// are the hardest negatives.
     pub neighbours: usize,
     /// Fraction of batches whose images are all rotated, mirrored or colour-permuted in the same
     /// way. Not allowed in a phase that reads the memory: the memory has the original images.

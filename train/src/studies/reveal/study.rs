@@ -483,7 +483,7 @@ impl Study for RevealStudy {
             0 => validation.len(),
             limit => limit.min(validation.len()),
         };
-        // The questions are in the order of the images, so this spreads them over all images.
+        // The validation questions are in the order of the images, so equal steps cover all images.
         let questions: Vec<&Example> =
             (0..count).map(|i| &validation[i * validation.len() / count]).collect();
         let answers = Answers::of(&forward, &questions, context.stop)?;
