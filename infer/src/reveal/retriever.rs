@@ -199,8 +199,9 @@ impl Retriever {
         *self.log.lock().unwrap_or_else(PoisonError::into_inner) = log;
     }
 
-    /// Returns an error if the retriever has collapsed: nearly all queries since the last call got
-    /// the same entry.
+    /// Returns an error if the retriever has collapsed: more than 90 % of at least 1000 queries
+    /// since the last call got the same entry. A memory of fewer than 4 × `k` entries is never an
+    /// error.
     pub fn check_collapse(&self, k: usize) -> Result<()> {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         log.check(CollapseLimit::default(), k, self.generation().len())?;

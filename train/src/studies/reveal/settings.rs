@@ -16,7 +16,7 @@ pub struct RevealData {
     /// The seed of the embedded world; with files, the seed of the split and of augmented views.
     pub world_seed: u64,
     /// Maximum number of images of the embedded world, or of images with examples in files; 0 for
-    /// all.
+    /// all. In files, equal images and images of the same document count as one.
     pub max_images: usize,
     /// Folder of the files; empty for the embedded world.
     pub path: String,
@@ -27,9 +27,11 @@ pub struct RevealData {
     /// Files of further entries, in `path`, as written by `engram data entries`; their images are
     /// in `path` too.
     pub entries: Vec<String>,
-    /// Fraction of images drawn for validation, among images without a given split.
+    /// Fraction of images drawn for validation, among images without a given split; counted as for
+    /// `max_images`.
     pub validation_share: f64,
-    /// Fraction of images drawn for the test, among images without a given split.
+    /// Fraction of images drawn for the test, among images without a given split; counted as for
+    /// `max_images`.
     pub test_share: f64,
     /// What to do with images that are missing or do not decode.
     pub on_bad_image: OnBadImage,
