@@ -32,13 +32,13 @@ pub use whisper::WhisperAsr;
 pub struct TranscribeOptions {
     /// The number of beams; 1 is greedy decoding.
     pub num_beams: usize,
-    /// Whether Whisper decodes timestamps, which give segments. A Conformer's transcripts always
-    /// have segments.
+    /// Whether [`AsrModel::transcribe`] returns segments. Whisper then decodes timestamps.
+    /// Transcripts of long recordings and of streams always have segments.
     pub timestamps: bool,
     /// Whether to return the times of each word.
     pub word_times: bool,
-    /// The spoken language, such as `en`. Multilingual Whisper models need it; other models accept
-    /// `None`.
+    /// The spoken language, such as `en`. Multilingual Whisper models need it. English-only Whisper
+    /// models accept `en` and `None`, a Conformer only `None`.
     pub language: Option<String>,
     /// Transcription, or translation to English by a multilingual Whisper model.
     pub task: Task,
@@ -65,12 +65,13 @@ impl Default for TranscribeOptions {
 /// The padding at the end of a clip.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Padding {
-    /// Zero frames up to 30 seconds, like faster-whisper.
+    /// Log-mel frames of zeros up to 30 seconds, like faster-whisper.
     #[default]
     Zeros,
     /// Silence up to 30 seconds, like openai-whisper.
     Silence,
     /// Five seconds of silence, which is faster for short clips. The clip is decoded again with
     /// [`Padding::Silence`] if the text repeats itself, has a low probability or was truncated.
+    /// Clips with timestamps and long recordings get [`Padding::Silence`] instead.
     Short,
 }

@@ -1,11 +1,12 @@
-//! Pretrained encoders: texts and images as unit vectors, for the keys and queries of a memory.
+//! Pretrained encoders: texts and images as unit vectors, for the keys and queries of a retrieval
+//! memory.
 //!
-//! | model folder | texts | images |
+//! | file in the model folder | encoder of texts | encoder of images |
 //! |---|---|---|
-//! | `config.json` of BERT or DeBERTa | pooling from `modules.json`, or else mean pooling | – |
+//! | `config.json` of BERT or DeBERTa | pooling from `modules.json`, else mean pooling | – |
 //! | `config.json` of CLIP | the text encoder | the vision encoder |
 //! | `config.json` of a CLIP vision encoder (`clip_vision_model`) | – | the vision encoder |
-//! | `mobilenet_v2_ops.json` | – | the average pooling of MobileNetV2 |
+//! | `mobilenet_v2_ops.json` | – | the average-pooled features of MobileNetV2 |
 //!
 //! For a text with an image, CLIP adds the unit vectors of both and normalises the sum. (REVEAL
 //! encodes text and image together in one network, which is part of its model.)
@@ -159,7 +160,8 @@ impl Encoder {
         &self.prompt
     }
 
-    /// Notes for the user about settings of the model that the encoder ignores.
+    /// Notes for the user about settings of the model that the encoder ignores. `choice` is the
+    /// prompt that the encoder was opened with.
     pub fn notes(&self, choice: &PromptChoice) -> Vec<String> {
         let mut notes = Vec::new();
         if let (PromptChoice::Document, Some(name)) = (choice, self.prompts.ignored_prompt()) {
@@ -184,8 +186,8 @@ impl Encoder {
         &self.name
     }
 
-    /// The SHA-256 of the weights file. For a text encoder, the hash also covers `do_lower_case`
-    /// and modules other than mean pooling, if it has them. [`inputs_sha256`](Self::inputs_sha256)
+    /// The SHA-256 of the weights file. For a text encoder with `do_lower_case`, or with modules
+    /// other than mean pooling, the hash covers these too. [`inputs_sha256`](Self::inputs_sha256)
     /// covers the other files of the model.
     pub fn sha256(&self) -> &str {
         &self.identity.sha256
@@ -249,7 +251,7 @@ impl Encoder {
     ///
     /// # Errors
     /// [`InferError::Encoder`] for an encoder that only supports texts; [`InferError::Data`] for an
-    /// image that is too thin.
+    /// image that is too thin to be resized.
     pub fn prepare_image(&self, image: &DecodedImage, name: &Path) -> Result<Prepared> {
         let Some(preprocessing) = self.preprocessing() else {
             let reason = "only encodes texts, not images; use CLIP or MobileNetV2".into();

@@ -1,8 +1,8 @@
 //! The folder of a finished run: its file names, and its checksums in `run.sha256`, in the format
 //! of `sha256sum`.
 //!
-//! A run writes the checksums after its other files. Every command that reads the run checks them,
-//! so a damaged file is an error instead of a different score. You can check them with
+//! A run writes the checksums after all files except the summary. Every command that reads the run
+//! checks them, so a damaged file is an error instead of a different score. You can check them with
 //! `sha256sum -c run.sha256`.
 
 use std::fs;
@@ -22,7 +22,7 @@ pub const WEIGHTS: &str = WEIGHTS_FILE;
 pub const RECIPE: &str = "recipe.toml";
 /// The results; the last file that a run of any study writes.
 pub const SUMMARY: &str = "summary.json";
-/// The checksums of the other files.
+/// The checksums of the files that determine predictions, and of the summary.
 pub const CHECKSUMS: &str = "run.sha256";
 
 /// The number of hexadecimal digits of a SHA-256.

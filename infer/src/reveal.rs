@@ -8,7 +8,7 @@
 //! | entries, images and examples | [`corpus`], [`images`] |
 //! | token sequences | [`sequences`] |
 //! | one forward pass: retrieval, attentive fusion, generation | [`forward`] |
-//! | image augmentation of re-encoded entries | [`augmentation`] |
+//! | image augmentation in training | [`augmentation`] |
 //! | building, searching and reading the memory | [`retriever`] |
 //! | which model built a memory | [`identity`] |
 //! | safe removal of a run's memory | [`memory_folder`] |
@@ -35,7 +35,7 @@ pub mod sequences;
 
 pub use error::{Result, RevealError};
 
-/// Whether an answer equals one of the reference answers.
+/// Whether an answer equals one of the reference answers, regardless of case and outer spaces.
 pub fn is_correct(answer: &str, references: &[String]) -> bool {
     let answer = answer.trim().to_lowercase();
     references.iter().any(|reference| reference.trim().to_lowercase() == answer)

@@ -4,8 +4,8 @@ use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A flag that asks a run to stop. The run and the code that started it hold clones, which share
-/// the flag.
+/// Two flags that a run shares with the code that started it: whether the run was asked to stop,
+/// and whether it has unsaved steps. Clones share the flags.
 #[derive(Debug, Clone, Default)]
 pub struct Stop(Arc<Flags>);
 

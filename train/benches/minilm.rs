@@ -6,9 +6,10 @@
 //!       cargo bench -p engram-train --bench minilm
 //!
 //! `ENGRAM_PEER_PYTHON` names a Python with torch and transformers. Without it, only Engram's times
-//! are printed. Both run the same weights on the same examples, in f32 with 2 threads. They take
-//! turns, so that a change in the machine's speed affects both. The output is the median time of
-//! each, and the median ratio over the turns.
+//! are printed. Engram and PyTorch run the same weights on the same examples, in f32 with 2
+//! threads. They take turns, so that a change in the machine's speed affects both. The output is
+//! the median time of each, and the median over the turns of Engram's time divided by PyTorch's
+//! time.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Write};
@@ -244,7 +245,7 @@ fn study_batches(folder: &std::path::Path) -> Result<Vec<Batch>> {
     Ok(batches)
 }
 
-/// The largest resident memory of this process so far, in MB.
+/// The largest resident memory of this process so far, in MiB.
 fn peak_memory() -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
@@ -254,7 +255,7 @@ fn peak_memory() -> Option<f64> {
 
 fn main() -> Result<()> {
     // Keeps freed pages (`mi_option_purge_delay` −1), as the `engram` command does.
-    // SAFETY: sets one option of this program's allocator.
+    // SAFETY: `mi_option_set` only stores a number, and 15 is the index of an option.
     unsafe { libmimalloc_sys::mi_option_set(15, -1) };
     rayon::ThreadPoolBuilder::new().num_threads(2).build_global()?;
     let location = WeightsLocation::parse("hf://sentence-transformers/all-MiniLM-L6-v2")?;

@@ -96,8 +96,8 @@ impl Checkpoints {
     }
 
     /// Writes a checkpoint, sets `LATEST` (and `BEST` for the best one) and removes old
-    /// checkpoints, except the newest `keep`. If the checkpoint cannot be written, older
-    /// checkpoints and pointers are unchanged.
+    /// checkpoints, except the newest `keep` and the best one. If the checkpoint cannot be written,
+    /// older checkpoints and pointers are unchanged.
     pub(crate) fn save(
         &self,
         contents: &Contents<'_>,
@@ -150,9 +150,9 @@ impl Checkpoints {
     }
 
     /// Sets the pointers and removes old checkpoints, as if the checkpoint `restored` had just been
-    /// written (`None`: no checkpoint). This is needed if a process was killed before it set a
-    /// pointer, or if newer checkpoints are damaged. `best` is the step of the best checkpoint;
-    /// `None` if there is none. `keep` is the number of recent checkpoints to keep.
+    /// written (`None`: no checkpoint). This repairs a folder whose process was killed before it
+    /// set a pointer, or whose newer checkpoints are damaged. `best` is the step of the best
+    /// checkpoint; `None` if there is none. `keep` is the number of recent checkpoints to keep.
     pub(crate) fn reset_to(
         &self,
         restored: Option<&Path>,

@@ -11,8 +11,8 @@ use crate::checkpoint::write_file;
 use crate::error::{Result, TrainError};
 use crate::run_folder::INPUTS;
 
-/// Files with checksums, for all studies: those that determine a run's predictions. The summary
-/// comes in addition.
+/// The files that determine a run's predictions, for all studies. These files and the summary get
+/// checksums.
 const FILES: [&str; 11] = [
     WEIGHTS,
     RECIPE,

@@ -67,7 +67,7 @@ pub enum TrainError {
         reason: String,
     },
 
-    /// The run folder is not empty.
+    /// The folder holds a run, and `resume` is not set.
     #[error(
         "{} is not empty; give --resume to continue that run, or choose another folder",
         run.display()
@@ -129,7 +129,7 @@ pub enum TrainError {
     RecipeChanged {
         /// The run folder.
         run: PathBuf,
-        /// The first recipe line that differs.
+        /// The key of the first recipe line that differs.
         key: String,
         /// The value in the run folder.
         was: String,

@@ -1,8 +1,8 @@
 //! The trainer of the Engram toolkit: recipes and one training loop for every study.
 //!
 //! A [`Study`] provides data, model, loss and evaluation. A [`Recipe`] holds the training settings.
-//! [`train`] runs the training and writes a run folder. A resumed run writes the same bytes as an
-//! uninterrupted run.
+//! [`train`] runs the training and writes a run folder. A resumed run writes the same weights,
+//! metrics and results as an uninterrupted run, byte for byte.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

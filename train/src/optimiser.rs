@@ -35,7 +35,7 @@ pub struct StepSize {
 /// One step of one parameter.
 #[derive(Debug, Clone, Copy)]
 pub struct Step {
-    /// The number of the step, counted from 1.
+    /// The number of the optimiser step, counted from 1 in each phase. Skipped steps do not count.
     pub number: u64,
     /// The learning rate and gradient scale.
     pub size: StepSize,

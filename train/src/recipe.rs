@@ -44,9 +44,9 @@ pub struct RecipeOptions {
 
 /// A validated recipe with every default filled in.
 ///
-/// `[data]`, `[model]`, `[memory]` and a phase's `feed` belong to the study. The study reads them
-/// as its own structs with [`Recipe::data`] and the methods after it, which also fill in the
-/// study's defaults.
+/// `[data]`, `[model]`, `[memory]` and a phase's `feed` belong to the study. The study reads these
+/// tables as its own structs with [`Recipe::data`], [`Recipe::model`], [`Recipe::memory`] and
+/// [`Recipe::feed`], which also fill in the study's defaults.
 #[derive(Debug, Clone)]
 pub struct Recipe {
     body: Body,

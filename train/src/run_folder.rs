@@ -67,7 +67,7 @@ pub fn check_failures(run: &Path) -> Result<Vec<String>> {
 /// The hash of a finished run's recipe, of any study.
 ///
 /// # Errors
-/// As [`check_failures`].
+/// The errors of [`check_failures`].
 pub(crate) fn recipe_hash(run: &Path) -> Result<String> {
     #[derive(Deserialize)]
     struct Hashed {
@@ -186,8 +186,8 @@ fn is_unstarted(run: &Path) -> Result<bool> {
     Ok(true)
 }
 
-/// Whether a run has lost its checkpoints: it is finished, or its checkpoint folder is gone. The
-/// folder is created before the first step.
+/// Whether a run that has started has lost its checkpoints: there are none, and either the run is
+/// finished or its checkpoint folder is gone. The folder is created before the first step.
 fn has_lost_checkpoints(run: &Path) -> bool {
     let has_started = run.join(METRICS).is_file();
     let finished = run.join(WEIGHTS).is_file();

@@ -30,7 +30,8 @@ pub struct Schedule {
     pub warmup_steps: Option<u64>,
     /// Linear and cosine: the final learning rate as a fraction of the peak.
     pub final_fraction: f64,
-    /// Inverse square root: the number of steps before the decay sets in.
+    /// Inverse square root: the number of steps after the warm-up at which the learning rate is
+    /// 0.71 times the peak.
     pub timescale: u64,
 }
 

@@ -18,8 +18,9 @@ pub type StudyResult<T> = Result<T, StudyError>;
 
 /// A study. The trainer uses only these methods.
 ///
-/// The methods with `&self` have to be pure functions of the recipe, the seed and their arguments.
-/// A resumed run calls them again and must get the same bytes.
+/// The results of methods with `&self` may depend only on the recipe, the seed, the arguments, and
+/// state that [`Study::begin_phase`] or [`Study::restore`] rebuilds. A resumed run calls these
+/// methods again and must get the same bytes.
 pub trait Study {
     /// The model that is trained.
     type Model;
@@ -35,9 +36,9 @@ pub trait Study {
 
     /// Builds the model with the parameters of this builder.
     ///
-    /// The trainer calls it at the start of each phase, because frozen parameters are plain tensors
-    /// and trainable parameters are variables. The trainer then copies values into the
-    /// builder's parameters by name, from the previous phase or a checkpoint.
+    /// The trainer calls this method at the start of each phase, because frozen parameters are
+    /// plain tensors and trainable parameters are variables. The trainer then copies values into
+    /// the builder's parameters by name, from the previous phase or a checkpoint.
     fn build(&self, builder: &ParameterBuilder) -> StudyResult<Self::Model>;
 
     /// Called when a phase starts or is resumed. A study can prepare the phase's data here.

@@ -47,8 +47,9 @@ pub struct RunSummary {
     /// The best value of the primary metric in the last phase, and the step of this evaluation;
     /// `None` without an evaluation.
     pub best: Option<(f64, u64)>,
-    /// The file of the final weights. With `evaluation.keep_best` they come from the best
-    /// checkpoint, otherwise from the last one. With `[ema]` they are the averaged weights.
+    /// The file of the final weights. With `evaluation.keep_best` the weights come from the best
+    /// checkpoint of the last phase, otherwise from its last checkpoint. With `[ema]` they are the
+    /// averaged weights.
     pub weights: PathBuf,
     /// The SHA-256 of the resolved recipe.
     pub recipe_hash: String,

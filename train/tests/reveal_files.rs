@@ -223,7 +223,8 @@ fn copies_of_an_image_get_one_split() {
     }
     let [train, validation, test] = documents(&corpus);
     assert!(train.is_disjoint(&test) && train.is_disjoint(&validation));
-    // Entries about an image and its copy have one document. Its examples do not retrieve them.
+    // Entries about an image and its copy have one document. The document's examples do not
+    // retrieve these entries.
     let own = corpus.train.iter().filter(|example| example.task == Task::Answer);
     for example in own {
         let item = &corpus.items[example.own.unwrap()];

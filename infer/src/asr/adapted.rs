@@ -327,8 +327,8 @@ impl AdaptedAsrModel {
     /// transcripts are those of the ASR model.
     ///
     /// # Errors
-    /// [`InferError::Model`] for a clip that is too long or too short; [`InferError::Transcribe`]
-    /// for embeddings that do not match the adapters.
+    /// An error for a clip that is too long or too short; [`InferError::Transcribe`] for embeddings
+    /// that do not match the adapters.
     pub fn transcribe(&self, clips: &[AdaptedClip]) -> Result<Vec<String>> {
         let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
         let Some(RunAdapters { avformer, image_encoder, frames, silence }) = self.active() else {

@@ -91,8 +91,9 @@ impl AsrModel {
         }
     }
 
-    /// Returns a builder for trees of boosted words. `weight` is the bonus of a token, in nats;
-    /// `None` means the default, 3 for Whisper and 2 for a Conformer.
+    /// Returns a builder for trees of boosted words. `weight` is the bonus of each token of a word,
+    /// in nats; the first token gets half of it. `None` means the default, 3 for Whisper and 2 for
+    /// a Conformer.
     ///
     /// # Errors
     /// The errors of [`WhisperAsr::boost_builder`] and [`ConformerAsr::boost_builder`].
@@ -128,7 +129,7 @@ impl AsrModel {
 
     /// Transcribes a recording. `read` appends samples at 16 kHz and returns `false` at the end.
     /// After each window, `on_window` gets the new segments and the number of seconds transcribed
-    /// so far. A Conformer passes no segments.
+    /// so far. With a Conformer, the segments are always empty.
     ///
     /// # Errors
     /// The errors of [`AsrModel::transcribe`] and of `read`.

@@ -34,8 +34,8 @@ enum Vocabulary {
 }
 
 impl WhisperAsr {
-    /// Returns a builder for trees of boosted words. `weight` is the bonus of a token, in nats;
-    /// `None` means 3.
+    /// Returns a builder for trees of boosted words. `weight` is the bonus of each token of a word,
+    /// in nats; the first token gets half of it. `None` means 3.
     ///
     /// # Errors
     /// [`InferError::Transcribe`] for a weight that is negative or not finite; [`InferError::Data`]

@@ -61,7 +61,7 @@ struct TimedToken {
     /// The start of the token, in seconds.
     time: f64,
     token: u32,
-    /// The log probability of the token, in nats.
+    /// The log-probability of the token, in nats.
     log_probability: f32,
 }
 
@@ -117,7 +117,8 @@ impl ConformerAsr {
     }
 
     /// Transcribes clips of 16 kHz samples in one batch, with the boosted words `boosts[i]` for
-    /// clip `i`. Clips beyond the end of `boosts` use the words of the options.
+    /// clip `i`. Clips beyond the end of `boosts` use the words of the options. The transcripts
+    /// always have segments.
     ///
     /// # Errors
     /// [`InferError::Model`]; [`InferError::Data`] for tokens that cannot be decoded.
@@ -327,7 +328,8 @@ fn is_noise(path: &BestPath, text: &str, samples: usize) -> bool {
     is_improbable && (letters as f64) < MIN_LETTERS_PER_SECOND * samples_to_seconds(samples)
 }
 
-/// Whether the tokens of the previous windows contain this token or end with a later one.
+/// Whether the last token of the previous windows is later than this token, or is the same token at
+/// nearly the same time.
 fn is_transcribed(previous: &[TimedToken], token: &TimedToken) -> bool {
     let is_same =
         |last: &TimedToken| token.token == last.token && token.time - last.time < SEAM_TOLERANCE;

@@ -2,11 +2,11 @@
 //! recording ends.
 //!
 //! The ASR models transcribe whole clips. So each pass transcribes a chunk together with the audio
-//! before it. The text of a pass, its hypothesis, may change words of the previous hypothesis. The
-//! LocalAgreement-2 policy decides which words are final (Macháček, Dabre and Bojar 2023, "Turning
-//! Whisper into Real-Time Transcription System", arXiv 2307.14743). A word is final if two
-//! consecutive hypotheses agree on the text up to this word. The policy only needs the times of
-//! words.
+//! before it, up to a window length. The text of a pass, its hypothesis, may change words of the
+//! previous hypothesis. The LocalAgreement-2 policy decides which words are final (Macháček, Dabre
+//! and Bojar 2023, "Turning Whisper into Real-Time Transcription System", arXiv 2307.14743). A word
+//! is final if two consecutive hypotheses agree on the text up to this word. For this policy, an
+//! ASR model only has to return words with their times.
 //!
 //! Departures from the paper's implementation:
 //! - The final words are found in the next hypothesis by alignment, not by equality (see
@@ -17,8 +17,8 @@
 //! - Audio is dropped in pauses or at a final word, not only at the end of a sentence. A Conformer
 //!   does not write punctuation.
 //!
-//! The final words depend only on the audio and the chunk length, not on computing time (see
-//! `latency`).
+//! The final words depend only on the audio, the chunk length and the window length, not on
+//! computing time (see `latency`).
 
 mod agreement;
 mod latency;
@@ -45,13 +45,14 @@ const KEPT_FRACTION: f64 = 1.0 / 3.0;
 /// The minimum gap between two words that counts as a pause for dropping audio, in seconds.
 const DROP_PAUSE: f64 = 0.3;
 /// The length of the seam in seconds: the start of the audio that remains after dropping. Words in
-/// the seam may be truncated or transcribed again, so differences there cost little.
+/// the seam may be truncated or transcribed again, so the alignment assigns a low cost to
+/// differences there.
 const SEAM: f64 = 0.5;
-/// The minimum length of audio without words at the end of a recording, in seconds, that is
-/// transcribed once more by itself.
+/// At the end of a recording, audio without words is transcribed once more if it has at least this
+/// length, in seconds. The pass starts at the last final word.
 const MIN_UNTRANSCRIBED_SECONDS: f64 = 1.0;
-/// A segment ends at a gap of `SEGMENT_PAUSE` between two words, or at the length
-/// `SEGMENT_SECONDS`; in seconds.
+/// A segment ends at the end of a sentence, at a gap of `SEGMENT_PAUSE` seconds between two words,
+/// or before it reaches `SEGMENT_SECONDS`.
 const SEGMENT_PAUSE: f64 = 0.6;
 const SEGMENT_SECONDS: f64 = 6.0;
 
@@ -69,8 +70,9 @@ impl StreamOptions {
     /// Checks the lengths for an ASR model with a maximum length of `max_seconds`.
     ///
     /// # Errors
-    /// [`InferError::Transcribe`] for chunks of less than 0.1 s, for a window shorter than a chunk,
-    /// and if chunk and window together exceed the maximum length.
+    /// [`InferError::Transcribe`] for chunks of less than 0.1 s or more than half of the maximum
+    /// length, for a window shorter than a chunk, and if chunk and window together exceed the
+    /// maximum length.
     pub fn check(&self, max_seconds: f64) -> Result<()> {
         let Self { chunk_seconds: chunk, window_seconds: window } = *self;
         let refuse = |reason: String| Err(InferError::Transcribe { reason });
@@ -348,8 +350,8 @@ impl Stream {
 
 impl AsrModel {
     /// Transcribes a recording in chunks. `read` appends samples at 16 kHz and returns `false` at
-    /// the end. `on_update` gets the result of each pass, and at the end the remaining words. The
-    /// memory holds only the audio of the current pass.
+    /// the end. `on_update` gets the result of each pass, and at the end the remaining words. Only
+    /// the audio of the current pass is held in RAM.
     ///
     /// # Errors
     /// The errors of [`StreamOptions::check`], [`AsrModel::transcribe`] and `read`.

@@ -8,7 +8,8 @@ use serde::{Serialize, Serializer};
 pub struct Transcript {
     /// The text; empty without speech.
     pub text: String,
-    /// The segments with times. Without timestamps, Whisper's transcripts have none.
+    /// The segments with times; may be empty without
+    /// [`TranscribeOptions::timestamps`](super::TranscribeOptions::timestamps).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub segments: Vec<Segment>,
     /// The words with times; empty unless requested.

@@ -60,7 +60,8 @@ const ENGLISH_TOKENS_PER_SECOND: f64 = 12.0;
 /// The maximum number of tokens per second for a multilingual model. Some languages have several
 /// tokens per letter.
 const MULTILINGUAL_TOKENS_PER_SECOND: f64 = 45.0;
-/// The number of tokens that every text may have in addition to these rates.
+/// The number of tokens that every text may have in addition to these rates; with timestamps, twice
+/// this number.
 const EXTRA_TOKENS: usize = 12;
 /// The silence after a clip with [`Padding::Short`], in samples. With less silence, texts repeat
 /// themselves.

@@ -99,7 +99,8 @@ impl EncoderFiles {
         Ok(Self { config_json, tokenizer_json, weights, config, tokenizer, name, pooling })
     }
 
-    /// The SHA-256 of each file, by what the file contains, such as `tokenizer`.
+    /// The SHA-256 of each file. The keys name the content: `model configuration`, `tokenizer`,
+    /// `published weights`.
     pub fn inputs(&self) -> BTreeMap<String, String> {
         let mut inputs = BTreeMap::from([
             ("model configuration".into(), digest::of_bytes(&self.config_json)),

@@ -12,7 +12,7 @@ use crate::digest;
 /// The hashes of a model's files.
 #[derive(Debug, Clone)]
 pub(super) struct Identity {
-    /// The hash of the weights and the modules.
+    /// The hash of the weights, the modules and `do_lower_case`.
     pub(super) sha256: String,
     /// The hash of [`Inputs`].
     pub(super) inputs_sha256: String,
@@ -25,7 +25,7 @@ pub(super) struct Identity {
 /// compares a known hash.
 pub(super) struct Inputs(Map<String, Value>);
 
-/// The keys of a `config.json` that no encoder reads, at any level.
+/// Keys that no encoder reads, at any level of a `config.json`.
 const UNUSED_KEYS: [&str; 5] =
     ["_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version"];
 

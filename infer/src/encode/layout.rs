@@ -1,5 +1,4 @@
-//! The layout of a text encoder's folder: the modules of sentence-transformers, their settings and
-//! prompts.
+//! The layout of a model folder: the modules of sentence-transformers, their settings and prompts.
 
 use engram_models::similarity::Pooling;
 use engram_models::similarity::sentence_transformer::modules::{self, Module, ModuleKind};
@@ -26,8 +25,8 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Reads `modules.json` and `config_sentence_transformers.json`. A folder without them is a
-    /// Transformer with mean pooling.
+    /// Reads `modules.json` and `config_sentence_transformers.json`. A folder without
+    /// `modules.json` is a Transformer with mean pooling.
     ///
     /// # Errors
     /// [`InferError::Model`] for unsupported settings; [`InferError::Encoder`] for a
@@ -191,7 +190,8 @@ impl Layout {
         })
     }
 
-    /// Returns an error if a module after CLIP does more than normalise vectors to unit length.
+    /// Returns an error if a module after CLIP does more than normalise vectors to unit length, or
+    /// if `truncate_dim` is set.
     ///
     /// # Errors
     /// [`InferError::Encoder`] with the file and the module.

@@ -50,7 +50,8 @@ impl TokenizerConfig {
 
 /// Returns the content of `tokenizer.json` with the changes that transformers makes. For a
 /// `BertTokenizer`, the settings in `tokenizer_config.json` determine the normalizer and
-/// pre-tokenizer. With `do_lower_case` of sentence-transformers, texts are lower-cased first.
+/// pre-tokenizer. With `do_lower_case` of sentence-transformers, or of a `DebertaV2Tokenizer`,
+/// texts are lower-cased first.
 pub(super) fn adapt_tokenizer_json(
     json: Vec<u8>,
     config: Option<&TokenizerConfig>,
@@ -58,7 +59,7 @@ pub(super) fn adapt_tokenizer_json(
 ) -> Vec<u8> {
     let is_bert = config.is_some_and(|config| config.has_class("BertTokenizer"));
     let is_deberta = config.is_some_and(|config| config.has_class("DebertaV2Tokenizer"));
-    // The later reader of the file reports invalid JSON.
+    // `SegmentTokenizer::from_bytes` reports invalid JSON later.
     let Ok(mut tokenizer) = serde_json::from_slice::<Value>(&json) else { return json };
     if !tokenizer.is_object() {
         return json;
@@ -111,8 +112,8 @@ fn has_lowercase(normalizer: &Value) -> bool {
 
 /// Returns the settings for tokenizing texts. `task_length` is a limit for queries or documents;
 /// `None` if the model has none. If sentence-transformers sets no limit, the smaller of
-/// `model_max_length` and `default_limit` applies. `positions` is the number of position
-/// embeddings, or `None` without a position table.
+/// `model_max_length` and `default_limit` applies. The number of position embeddings, `positions`,
+/// limits every length; `None` without a position table.
 pub(super) fn text_form(
     settings: &TransformerSettings,
     task_length: Option<usize>,

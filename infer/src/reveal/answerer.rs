@@ -53,8 +53,8 @@ pub struct Answer {
     /// reached its maximum length. Empty unless [`Detail`] requests the credit.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tokens: Vec<String>,
-    /// Spearman's correlation between the exact and the estimated credit of the entries. `None`
-    /// unless [`Detail`] requests it, or if the correlation is undefined.
+    /// Spearman's correlation between the exact and the estimated credit of the entries. `None` if
+    /// [`Detail`] does not request the credit, or if the correlation is undefined.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rank_correlation: Option<f64>,
     /// The answer's log-probability as entries are deleted or inserted, in several orders. Empty
@@ -75,9 +75,9 @@ pub struct Evidence {
     /// The path or URL of the image of the entry; `None` without an image.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// The cosine of query and key, times the gate.
+    /// The cosine of query and key, times `gate`.
     pub score: f64,
-    /// The gate of the source for this query.
+    /// The weight that the model's gate gives the entry's source for this query; 1 without a gate.
     pub gate: f64,
     /// The weight (prior) of the entry in the fusion, 1 on average over the entries of an answer;
     /// `None` in search results without an answer.
@@ -126,7 +126,7 @@ pub struct OrderedCurves {
 pub struct Detail {
     /// The credit of each entry.
     pub credit: bool,
-    /// Deletion and insertion curves. They include the credit.
+    /// Deletion and insertion curves. This also requests the credit.
     pub curves: bool,
 }
 
@@ -140,7 +140,7 @@ pub struct Answerer {
     k: usize,
     /// The embedded world that the run was trained on; `None` for a run on data from files.
     world: Option<WorldId>,
-    /// The preprocessing of images that were not given to [`Answerer::open`].
+    /// The preprocessing of images that are given after [`Answerer::open`].
     preprocessing: Preprocessing,
 }
 

@@ -58,13 +58,13 @@ pub struct Example {
     pub document: Option<String>,
     /// The index of the example's metrics in [`Corpus::metric_kinds`].
     pub metric_kind: usize,
-    /// The question, or the text to continue.
+    /// The question, or the text to continue; empty to describe the image.
     pub text: String,
     /// The index of the example's image in [`Corpus::images`]; `None` without an image.
     pub image: Option<usize>,
     /// The view of the image: 0 is the clean image, other numbers are augmented views.
     pub view: u32,
-    /// All reference answers.
+    /// All reference answers; empty for a text to continue.
     pub answers: Vec<String>,
     /// The index in [`Corpus::items`] of the entry with the answer; `None` if it is unknown.
     pub own: Option<usize>,
@@ -79,7 +79,7 @@ pub struct Corpus {
     /// The names of the sources, in the order of their first entries. The memory and the gate's
     /// columns use this order.
     pub sources: Vec<String>,
-    /// All memory entries.
+    /// All memory entries, by ascending id.
     pub items: Vec<CorpusEntry>,
     /// The images.
     pub images: Images,
@@ -95,7 +95,8 @@ pub struct Corpus {
     pub metric_kinds: Vec<MetricKind>,
     /// Notes about the data for the report, such as skipped files and the reasons.
     pub notes: Vec<String>,
-    /// Names and SHA-256 digests of other inputs, such as images.
+    /// Names and SHA-256 digests of the images and of the files with reference answers; empty for
+    /// the embedded world.
     pub digests: Vec<(String, String)>,
 }
 

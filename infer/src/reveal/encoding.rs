@@ -18,7 +18,8 @@ pub const MODEL: &str = "model.json";
 /// The file with the tokenizer, in a run's folder.
 pub const TOKENIZER: &str = "tokenizer.json";
 
-/// The model sizes, entries and sequences for encoding; shared with the refresh thread.
+/// The model sizes, entries and sequences for encoding; shared with the thread that refreshes the
+/// memory during training.
 pub struct Encoding {
     /// The model's sizes.
     pub config: RevealConfig,

@@ -13,19 +13,20 @@ use crate::stop::Stopped;
 /// The result type of this module.
 pub type Result<T, E = RevealError> = std::result::Result<T, E>;
 
-/// Every reason why a REVEAL model cannot answer.
+/// Every reason why a REVEAL model cannot answer, or why its memory cannot be built or removed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RevealError {
-    /// A model, a tensor or a weights file failed.
+    /// An error of the model crate: a model, a tensor or a weights file is invalid.
     #[error(transparent)]
     Model(#[from] ModelError),
 
-    /// An image or a tokenizer file failed.
+    /// An error of the data crate: an image, a question file or a tokenizer file is missing or
+    /// invalid.
     #[error(transparent)]
     Data(Box<DataError>),
 
-    /// The memory failed.
+    /// An error of the memory crate: the memory is invalid, or cannot be searched or written.
     #[error(transparent)]
     Memory(Box<MemoryError>),
 

@@ -52,7 +52,8 @@ pub type EntriesOfQueries = Vec<Vec<(EntryRef, u32)>>;
 pub struct Fused {
     /// The input of the decoder.
     pub states: BaseStates,
-    /// Keys and values of the re-encoded entries; `None` if no entry was re-encoded.
+    /// Keys and values of the entries that were encoded with the current weights; `None` if there
+    /// are none.
     pub fresh: Option<Fresh>,
 }
 
@@ -79,8 +80,8 @@ impl Forward<'_> {
     }
 
     /// Retrieves the best entries of each query `[B, key_dim]`. `documents` holds the document that
-    /// each query comes from; its entries are excluded. An empty list excludes nothing. Without a
-    /// memory, no entries are retrieved. The queries are detached.
+    /// each query comes from; the entries of this document are excluded. `None` and an empty list
+    /// exclude nothing. Without a memory, no entries are retrieved. The queries are detached.
     pub fn search(&self, queries: &Tensor, documents: &[Option<&str>]) -> Result<Vec<Vec<Hit>>> {
         let queries = queries.detach();
         match self.retriever.filter(|_| self.k > 0) {

@@ -193,8 +193,9 @@ impl Images {
         self.len() == 0
     }
 
-    /// The concatenated pixels of images, each `[3, S, S]` with values in `[-1, 1]`. `requested`
-    /// holds the index and view of each image.
+    /// The concatenated pixels of images, each `[3, S, S]`. Values are in `[-1, 1]` in the embedded
+    /// world; for files, the preprocessing determines their range. `requested` holds the index and
+    /// view of each image.
     ///
     /// # Errors
     /// [`DataError::OutOfRange`] for an index without an image, and the errors of

@@ -10,7 +10,7 @@ use engram_memory::is_own_generation;
 use super::error::{Result, RevealError};
 use super::identity::{self, Identity};
 
-/// The file that names the current generation.
+/// The file that names the current generation (version) of the memory.
 const CURRENT: &str = "CURRENT";
 /// The lock file.
 const LOCK: &str = "LOCK";

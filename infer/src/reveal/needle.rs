@@ -1,11 +1,11 @@
-//! Needles in a haystack: yes-or-no questions about a few images. The entries with the answers
-//! (needles) are among many other entries (the haystack).
+//! Needle-in-a-haystack tasks: yes-or-no questions about a few images. The entries with the answers
+//! (the needles) and many other entries form the haystack.
 //!
 //! The model is not trained to answer yes or no. For each image it answers a question as in its
 //! training ("Which spice does this smell of?"), and only the entries of the haystack can be
 //! retrieved. The reply is yes if the model gives the expected answer for every image. The reply
 //! does not depend on the ids of the needles or on the label. A random model nearly always replies
-//! no, which is right half of the time.
+//! no, which is right for half of the tasks.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};

@@ -17,7 +17,7 @@ pub struct Question {
     /// The question; `None` to describe the image.
     #[serde(default, alias = "text")]
     pub question: Option<String>,
-    /// The image, relative to the file of questions.
+    /// The image file, relative to the folder of the question file.
     pub image: PathBuf,
     /// The index of the image in [`Questions::images`].
     #[serde(skip)]

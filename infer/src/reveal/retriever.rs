@@ -23,7 +23,7 @@ use crate::stop::Stop;
 /// The number of entries per encoding batch.
 const ENTRIES_PER_BATCH: usize = 256;
 
-/// A memory opened for reading.
+/// A memory that is open for search.
 pub struct Retriever {
     memory: Memory,
     /// The sources to search; `None` for all.
@@ -142,7 +142,8 @@ impl Retriever {
     }
 
     /// Retrieves the best `k` entries of each query by gated scores. `documents` holds the document
-    /// that each query comes from; its entries are excluded. An empty list excludes nothing.
+    /// that each query comes from; the entries of this document are excluded. `None` and an empty
+    /// list exclude nothing.
     pub fn search(
         &self,
         queries: &Tensor,
@@ -198,8 +199,9 @@ impl Retriever {
         *self.log.lock().unwrap_or_else(PoisonError::into_inner) = log;
     }
 
-    /// Returns an error if the retriever has collapsed: nearly all queries since the last call got
-    /// the same entry.
+    /// Returns an error if the retriever has collapsed: more than 90 % of at least 1000 queries
+    /// since the last call got the same entry. A memory of fewer than 4 × `k` entries is never an
+    /// error.
     pub fn check_collapse(&self, k: usize) -> Result<()> {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         log.check(CollapseLimit::default(), k, self.generation().len())?;

@@ -27,7 +27,8 @@ pub struct SequenceSettings {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Prompts {
-    /// Before a text to continue; published: "Please describe this image:".
+    /// Before a text to continue, or for an image to describe; published: "Please describe this
+    /// image:".
     pub caption: String,
     /// Before a question; published: "Please based on this image to answer the question:".
     pub question: String,
@@ -101,8 +102,9 @@ impl Sequencer {
         Ok((ids, is_truncated))
     }
 
-    /// Warnings about truncated texts: each has the number of truncated texts, the number of texts,
-    /// the kind of text, and the recipe key with its limit.
+    /// Warnings about truncated texts, one for each kind of text. A warning has two counts, the
+    /// kind of text, and the recipe key with its limit. The counts are of truncated entries and all
+    /// entries, or of examples with a truncated question or answer and all examples.
     ///
     /// # Errors
     /// The errors of the tokenizer.
@@ -171,7 +173,7 @@ impl Sequencer {
         }
     }
 
-    /// The decoder target of a text.
+    /// The decoder target of a text, which is truncated to the maximum number of answer tokens.
     pub fn target(&self, text: &[u32]) -> Target {
         let text = &text[..text.len().min(self.max_answer_tokens)];
         let mut input = vec![self.tokens.begin];

@@ -88,8 +88,9 @@ impl Scorer {
     }
 
     /// Scores rows, by the mean over [`ScorerSettings::passes`]. Depending on the loss, scores are
-    /// probabilities, cosines, or (Pearson loss) unscaled values. Scores also depend on the other
-    /// targets of the anchor. `progress` receives the number of new scores.
+    /// probabilities, cosines, or (Pearson loss) unscaled values. For a cross-encoder whose input
+    /// has several targets, scores also depend on the other targets of the group. `progress`
+    /// receives the number of new scores.
     ///
     /// # Errors
     /// [`InferError::Data`](crate::InferError::Data) for a phrase that cannot be tokenized;

@@ -104,7 +104,7 @@ pub struct ScorerSettings {
     pub targets_apart: bool,
     /// Whether the class title is part of the input (not for a bi-encoder).
     pub context_title: bool,
-    /// Number of other targets of the group in the input of a pair.
+    /// Number of other targets of the group in the input of a pair (layout `pairs` only).
     pub other_targets: usize,
     /// The longest sequence, in tokens; longer inputs are truncated or split.
     pub max_tokens: usize,

@@ -1,8 +1,8 @@
 //! Stacking: ridge regression from the variants' scores and the overlap of the phrases to the gold
-//! score.
+//! score. A variant is one `[[variant]]` of the recipe, with one member for each fold.
 //!
 //! The members are trained for correlation, so their mean is not linear in the gold score. Variants
-//! also make different errors on phrases with many or few common words. The regression is fitted on
+//! also make different errors on pairs that share many or few words. The regression is fitted on
 //! the held-out rows: each row's scores come from members not trained on that row. Its terms are
 //! each feature, its square and all products of two features.
 

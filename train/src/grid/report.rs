@@ -390,7 +390,8 @@ fn multiple_testing_note(claims: usize) -> String {
     )
 }
 
-/// Formats a measure as `0.705 [0.679, 0.732]`, or a dash if it is undefined.
+/// Formats a measure as `0.705 [0.679, 0.732]`: the value and its 95 % interval, if it has one. A
+/// dash stands for an undefined measure.
 pub(super) fn measure_text(measure: &Measure) -> String {
     match &measure.interval {
         Some(interval) => {

@@ -176,7 +176,7 @@ impl GridRunner<'_> {
                     self.trained.add(job.length, started.elapsed());
                 }
             }
-            // Also tidies runs of an earlier call that was killed before it did so.
+            // Also tidies runs of an earlier call that was killed before it removed the files.
             remove_unneeded_files(self.grid, &job.folder)?;
         }
         Ok(remaining)

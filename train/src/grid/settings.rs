@@ -102,7 +102,7 @@ impl ClaimSettings {
         }
     }
 
-    /// The metrics of both sides.
+    /// The metrics to compare: of the better and of the worse configuration.
     ///
     /// # Errors
     /// A message with the key or the value that the study does not have.

@@ -134,7 +134,7 @@ pub trait AblationStudy: fmt::Debug + Sync {
     fn check(&self, grid: &Grid) -> Result<()>;
 
     /// A configuration's settings for its shared phases, without settings that have no effect
-    /// there. So configurations that differ only in these settings share the run.
+    /// there. Configurations that differ only in such settings share the run of these phases.
     fn shared_settings(&self, set: Vec<String>) -> Vec<String> {
         set
     }

@@ -1,5 +1,5 @@
-//! `metrics.jsonl`, which is identical for identical runs, and `timing.jsonl`, which depends on the
-//! machine's speed.
+//! `metrics.jsonl`, which is identical for runs with the same recipe, data and seed, and
+//! `timing.jsonl`, which depends on the machine's speed.
 
 use std::fs::File;
 use std::io::Write;

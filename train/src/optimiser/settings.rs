@@ -30,7 +30,8 @@ pub(super) trait Settings {
 /// Declares [`RuleSettings`]: for each rule, the value of `kind` and its settings.
 macro_rules! rules {
     ($($(#[$doc:meta])* $name:ident $kind:literal $settings:ident,)*) => {
-        /// An update rule with its settings. If `kind` is given, it has to be the first key.
+        /// An update rule with its settings. If `kind` is given, it has to be the first key that
+        /// the deserializer returns. In a recipe it may have any position.
         #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
         #[serde(tag = "kind")]
         pub enum RuleSettings {

@@ -42,7 +42,7 @@ pub struct ComputeSettings {
     /// resumed on another device. CUDA needs a program that is built with the feature `cuda`.
     pub device: String,
     /// The precision of activations. Trained parameters, their gradients and the optimiser's state
-    /// are f32 with both.
+    /// are f32 with either precision.
     pub precision: Precision,
 }
 
@@ -101,9 +101,9 @@ pub struct GroupSettings {
     pub rule: Option<RuleSettings>,
 }
 
-/// `[[low_rank]]`: low-rank branches (LoRA) for all linear layers whose path matches; the last match
-/// applies. Parameters outside the branches are frozen, unless a `[[group]]` matches them. The
-/// weights of the finished run contain the branches, added to the weights of their layers.
+/// `[[low_rank]]`: low-rank branches (LoRA) for all linear layers whose path matches; the last
+/// match applies. Parameters outside the branches are frozen, unless a `[[group]]` matches them.
+/// The weights of the finished run contain the branches, added to the weights of their layers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LowRankSettings {
@@ -240,7 +240,7 @@ pub struct Phase {
     pub steps: Option<u64>,
     /// The peak learning rate of this phase; by default `optimiser.learning_rate`.
     pub learning_rate: Option<f64>,
-    /// Groups of this phase only. They follow the recipe's `[[group]]`s, so they override them.
+    /// Groups of this phase only. They override the `[[group]]`s of the recipe.
     #[serde(default)]
     pub group: Vec<GroupSettings>,
     /// The phase's training data: a table that the study reads with [`crate::Recipe::feed`].

@@ -18,7 +18,7 @@ use crate::log::{Progress, Window};
 use crate::recipe::{Phase, Recipe};
 use crate::study::{Evaluation, EvaluationContext, Study, epoch_rng};
 
-/// The number of consecutive steps that may be skipped.
+/// The maximum number of consecutive skipped steps; one more is an error.
 const MAX_SKIPPED_STEPS: u32 = 2;
 
 /// A running phase.

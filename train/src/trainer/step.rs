@@ -197,7 +197,7 @@ impl Stepper {
     }
 
     /// Returns an error if a parameter has a missing or invalid gradient that the recipe does not
-    /// allow. The gradient of a low-rank branch's `A` is zero at the first step.
+    /// allow. A zero gradient of a low-rank branch's `A` is allowed: `B` is zero at the first step.
     fn check_gradients(&self, position: &Position<'_>) -> Result<()> {
         let allowed = &position.recipe.gradient_check().allow;
         let mut faults = self.gradients.faults();

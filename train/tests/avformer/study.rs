@@ -336,7 +336,8 @@ fn a_run_with_an_invalid_or_changed_file_is_refused() {
     std::fs::write(run.join("config.json"), edited.to_string()).unwrap();
     write_checksums(&run).unwrap();
     assert!(add().unwrap_err().contains("another configuration or image preprocessing"));
-    // A run of an older version, which has no such hash, is accepted.
+    // A run without the hash of the image encoder's inputs, as older versions wrote it, is
+    // accepted.
     edited.as_object_mut().unwrap().remove("image_encoder_inputs_sha256");
     std::fs::write(run.join("config.json"), edited.to_string()).unwrap();
     write_checksums(&run).unwrap();

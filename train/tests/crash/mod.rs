@@ -7,7 +7,7 @@ use std::path::Path;
 use engram_train::{RunOptions, Stop, TrainError};
 
 /// Trains a new run until the checkpoint of `step`, which cannot be written, as on a full disk. The
-/// run can then be resumed from the checkpoint before.
+/// run can then be resumed from the previous checkpoint.
 pub fn crash_at_checkpoint<T: Debug>(
     run: &Path,
     step: u64,

@@ -9,7 +9,7 @@ use engram_train::studies::reveal::settings::RevealData;
 use image::{Rgb, RgbImage};
 use serde_json::{Value, json};
 
-/// Images `0.png` … in `images/`, with two captions and a question each.
+/// The number of images, `0.png` … in `images/`. Each has two captions and a question.
 pub const NUM_IMAGES: usize = 20;
 
 /// Writes a JSON file.

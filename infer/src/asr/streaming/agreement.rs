@@ -25,8 +25,9 @@ pub(super) fn count_agreed(previous: &[Word], current: &[Word]) -> usize {
 }
 
 /// Returns how many words at the start of a hypothesis correspond to the `known` words. The count
-/// minimises the edit distance between both, plus the difference in seconds between their ends.
-/// Known words that start before `seam` (in seconds) may be missing at no cost.
+/// minimises the edit distance between the known words and these words, plus a time difference: the
+/// seconds from the end of the last known word to the gap after these words. Known words that start
+/// before `seam` (in seconds) may be missing at no cost.
 pub(super) fn count_known(known: &[&Word], hypothesis: &[Word], seam: f64) -> usize {
     let Some(end) = known.last().map(|word| word.end) else { return 0 };
     let words: Vec<String> = hypothesis.iter().map(normalised).collect();

@@ -40,7 +40,7 @@ pub struct Distribution {
     pub count: usize,
     /// The mean.
     pub mean: f64,
-    /// The median: the smallest value that half of the values do not exceed.
+    /// The median: the smallest value that at least half of the values do not exceed.
     pub p50: f64,
     /// The 90th percentile.
     pub p90: f64,

@@ -135,8 +135,9 @@ impl WhisperAsr {
         let mut parts = self.parts(tokens, samples_to_seconds(length))?;
         let time = |token: Option<&u32>| token.and_then(|token| self.tokens.seconds(*token));
         let mut from_end = tokens.iter().rev();
-        // After two timestamps at the end, a segment starts that the window does not contain. A
-        // single timestamp at the end means that no speech follows it.
+        // Two timestamps at the end are the end of a segment and the start of the next one, which
+        // the window does not contain. After a single timestamp at the end, there is no further
+        // speech.
         let end = match (time(from_end.next()), time(from_end.next())) {
             (Some(_), Some(end)) => Some(end),
             _ => self.end_of_last_followed_segment(tokens),

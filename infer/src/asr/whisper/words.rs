@@ -37,7 +37,7 @@ const MAX_TYPICAL_DURATION: f64 = 0.7;
 /// A word that exceeds its segment by more than this number of seconds is limited to the segment.
 const MAX_EXCESS: f64 = 0.5;
 
-/// Tokens with a common time: a word, a part of a word, or punctuation.
+/// Consecutive tokens with one start and end: a word, a part of a word, or punctuation.
 #[derive(Debug, Clone, PartialEq)]
 struct Piece {
     /// The text with its leading space.
@@ -251,8 +251,8 @@ fn shorten_after_pause(words: &mut [Word], previous_end: f64, typical: f64) {
     words[0] = Word { start: first.start.max(end - max_duration), end, ..first };
 }
 
-/// Limits the first and the last word to the segment's times if they exceed it by more than
-/// [`MAX_EXCESS`].
+/// Limits the first and the last word to the segment's times if they exceed the segment by more
+/// than [`MAX_EXCESS`].
 fn shorten_beyond_segment(words: &mut [Word], segment: &Segment, typical: f64) {
     if let Some(first) = words.first_mut()
         && segment.start < first.end

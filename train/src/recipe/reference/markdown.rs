@@ -46,7 +46,7 @@ fn write_table(out: &mut String, path: &str, schema: &Value, excluded: &[&str]) 
         path => format!("`[{path}]`"),
     };
     let _ = write!(out, "\n### {heading}\n");
-    // The description of the whole recipe addresses programmers.
+    // The description of the whole recipe is for programmers, so it is omitted.
     let description = schema["description"].as_str().filter(|_| !path.is_empty());
     description.into_iter().for_each(|description| write_description(out, &heading, description));
     if is_tagged(schema) {

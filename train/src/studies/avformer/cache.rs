@@ -9,7 +9,8 @@ use crate::log;
 pub(super) const WRONG_CHECKSUM: &str = "its checksum does not match";
 
 /// The path of a cache file and its parsed content; `None` for a new or unreadable file. Creates
-/// the folder. An unreadable file is replaced, with a warning that names its `content`.
+/// the folder. An unreadable file gives a warning that names its `content`; the next save replaces
+/// the file.
 pub(super) fn open<T>(
     folder: &str,
     name: &str,

@@ -69,9 +69,9 @@ struct Candidate {
 }
 
 impl Corpus {
-    /// Reads the files named in `[data]`, and each audio file once. `min_samples` is the length
-    /// of the shortest clip that the ASR model accepts. Frames are searched only if `data.frames`
-    /// is above 0.
+    /// Reads the manifests named in `[data]`, and checks each audio file by reading it once.
+    /// `min_samples` is the length of the shortest clip that the ASR model accepts. Frames are
+    /// searched only if `data.frames` is above 0.
     ///
     /// # Errors
     /// [`TrainError::Data`] if a manifest cannot be read; [`TrainError::Manifest`] for a clip
@@ -231,7 +231,7 @@ impl Corpus {
     /// Like [`Corpus::training`], without the audio, which is not read.
     ///
     /// # Errors
-    /// As [`Corpus::training`].
+    /// The errors of [`Corpus::training`].
     pub(crate) fn training_without_audio(
         &self,
         index: usize,
@@ -248,7 +248,7 @@ impl Corpus {
     /// The clips of validation or test. In the embedded world, they have noise unless `clean`.
     ///
     /// # Errors
-    /// As [`Corpus::training`].
+    /// The errors of [`Corpus::training`].
     pub fn evaluated(&self, split: Split, clean: bool) -> Result<Vec<ClipWithFrames>> {
         let is_test = split == Split::Test;
         match &self.clips {
@@ -281,8 +281,8 @@ impl Corpus {
         range.into_par_iter().map(clip).collect()
     }
 
-    /// The first `data.sweep_clips` test clips at a signal-to-noise ratio in dB; `None` is without
-    /// noise. Empty for a corpus of files.
+    /// The first `data.sweep_clips` test clips at a signal-to-noise ratio in dB; without noise for
+    /// `None`. Empty for a corpus of files.
     pub fn sweep_clips(&self, snr_db: Option<f32>) -> Vec<ClipWithFrames> {
         let Clips::World(world) = &self.clips else { return Vec::new() };
         let noise_settings = snr_db.map_or_else(NoiseSettings::clean, |snr_db| NoiseSettings {
@@ -297,15 +297,15 @@ impl Corpus {
     /// The clean speech for rehearsal.
     ///
     /// # Errors
-    /// As [`Corpus::training`].
+    /// The errors of [`Corpus::training`].
     pub fn rehearsal(&self) -> Result<Vec<ClipWithFrames>> {
         self.rehearsal.as_ref().map_or(Ok(Vec::new()), Manifest::read_all)
     }
 
-    /// The clips of `data.general_speech`: other speech, to measure what adapters change there.
+    /// The clips of `data.general_speech`: other speech, to measure the effect of adapters there.
     ///
     /// # Errors
-    /// As [`Corpus::training`].
+    /// The errors of [`Corpus::training`].
     pub fn general_speech(&self) -> Result<Vec<ClipWithFrames>> {
         self.general_speech.as_ref().map_or(Ok(Vec::new()), Manifest::read_all)
     }

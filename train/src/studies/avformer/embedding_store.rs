@@ -20,7 +20,8 @@ const CHECKSUM: &str = "sha256";
 /// The SHA-256 of an image's preprocessed pixels.
 pub(super) type ContentHash = [u8; 32];
 
-/// The image embeddings of one encoder. If several runs write the file, the last one wins.
+/// The image embeddings of one encoder. If several runs write the file, only the embeddings of the
+/// last run remain.
 pub(super) struct EmbeddingStore {
     /// The cache file; `None` without a cache folder.
     file: Option<PathBuf>,
@@ -40,7 +41,7 @@ pub(super) fn content_hash(pixels: &[f32]) -> ContentHash {
 
 impl EmbeddingStore {
     /// Opens the cache file of an encoder, and creates the folder. An empty `folder` disables the
-    /// cache. An unreadable file is replaced, with a warning.
+    /// cache. An unreadable file gives a warning; the next save replaces it.
     pub(super) fn open(folder: &str, encoder: &Encoder) -> Result<Self> {
         let width = encoder.width();
         let mut store = Self { file: None, width, embeddings: BTreeMap::new(), num_unsaved: 0 };

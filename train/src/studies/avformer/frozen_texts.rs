@@ -21,12 +21,13 @@ const CLIPS_PER_BATCH: usize = 8;
 /// Batches between two saves of the file. A stopped run loses at most this many batches.
 const BATCHES_PER_SAVE: usize = 16;
 
-/// The transcripts of a frozen ASR model. If several runs write the file, the last one wins.
+/// The transcripts of a frozen ASR model. If several runs write the file, only the texts of the
+/// last run remain.
 pub(super) struct FrozenTexts {
     /// The cache file; `None` without a cache folder.
     file: Option<PathBuf>,
-    /// The transcripts of a batch, by the SHA-256 of its samples. The key is a whole batch, because
-    /// rounding may depend on the other clips of the batch.
+    /// The transcripts of each batch, by the SHA-256 of the batch's samples. A key covers a whole
+    /// batch, because rounding may depend on the other clips of the batch.
     batches: BTreeMap<String, Vec<String>>,
     /// The number of batches that are not in the file.
     num_unsaved: usize,
@@ -34,7 +35,8 @@ pub(super) struct FrozenTexts {
 
 impl FrozenTexts {
     /// Opens the cache file for an ASR model and this build of the program, and creates the folder.
-    /// An empty `folder` disables the cache. An unreadable file is replaced, with a warning.
+    /// An empty `folder` disables the cache. An unreadable file gives a warning; the next save
+    /// replaces it.
     pub(super) fn open(folder: &str, asr_model: &AsrModel) -> Result<Self> {
         let mut store = Self { file: None, batches: BTreeMap::new(), num_unsaved: 0 };
         if folder.is_empty() {

@@ -32,13 +32,14 @@ pub struct AvformerData {
     pub validation: String,
     /// Manifest of test clips, measured at the end.
     pub test: String,
-    /// Manifest of clean speech for rehearsal, which keeps adapters from worsening it. The texts
-    /// should be the frozen ASR model's own transcripts. Empty for none.
+    /// Manifest of clean speech for rehearsal: training on it keeps adapters from worsening the
+    /// transcripts of clean speech. The texts should be the frozen ASR model's own transcripts.
+    /// Empty for none.
     pub rehearsal: String,
     /// Speeds of the `rehearsal` clips, each clip at each speed; 1 is the original speed.
     pub rehearsal_speeds: Vec<f64>,
-    /// Manifest of other speech, transcribed at the end with and without adapters to measure what
-    /// they change; empty for none.
+    /// Manifest of other speech, transcribed at the end with and without adapters, to measure the
+    /// effect of adapters there; empty for none.
     pub general_speech: String,
     /// What to do with a clip without frames, with frames outside its time, or with an unreadable
     /// image or audio file.

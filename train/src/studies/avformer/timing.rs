@@ -33,7 +33,7 @@ pub struct StepTimes {
 /// `report` receives the number of timed steps.
 ///
 /// # Errors
-/// As [`AvformerStudy::new`].
+/// The errors of [`AvformerStudy::new`].
 pub fn step_times(
     data: AvformerData,
     model: AvformerModel,

@@ -66,8 +66,8 @@ impl NameVectors {
 
 /// A unit vector of a name, computed without a model. Each word and each character trigram (with
 /// spaces, so that word order counts) has a random vector seeded by its hash. All words together
-/// weigh as much as all trigrams. Names with common words are similar; the meanings of words have
-/// no effect.
+/// weigh as much as all trigrams. Names that share words have similar vectors; the meanings of
+/// words have no effect.
 pub(crate) fn hashed_words(name: &str) -> Vec<f32> {
     let name = name.to_lowercase();
     let words: HashSet<String> = name.split_whitespace().map(str::to_owned).collect();

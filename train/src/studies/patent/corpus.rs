@@ -126,9 +126,9 @@ impl Corpus {
         ])
     }
 
-    /// The rows that the member of a fold trains on, and the rows that it is measured on. The
-    /// latter may also select its checkpoint. `None` stands for the only model of a recipe without
-    /// folds.
+    /// The training rows and the held-out rows of a fold's member. The member is measured on its
+    /// held-out rows, which may also select its checkpoint. `None` stands for the only model of a
+    /// recipe without folds, whose held-out rows are the validation rows.
     pub fn split(&self, fold: Option<usize>) -> (Vec<PhrasePair>, Vec<PhrasePair>) {
         let Some(fold) = fold else {
             return (self.train.clone(), self.validation.clone());

@@ -4,10 +4,10 @@
 //! each fold has a member per variant: `fold-0-NAME`. Each member is a training run that can be
 //! resumed. A run without folds is its own only member.
 //!
-//! A member's folder also has `config.json`, `tokenizer.json`, `titles.tsv` and
-//! `calibration.json`, so that it can predict on another machine. The run's folder has
-//! `summary.json`, the model card `README.md`, and the scores from which the metrics are computed:
-//! `held_out.csv` and `validation.csv`, also per variant. With stacking it has `stacking.json`.
+//! A member's folder also has `config.json`, `tokenizer.json`, `titles.tsv` and `calibration.json`,
+//! so that the member can predict on another machine. The run's folder has `summary.json`, the
+//! model card `README.md`, and the scores from which the metrics are computed: `held_out.csv` and
+//! `validation.csv`, also per variant. With stacking it has `stacking.json`.
 
 use std::path::PathBuf;
 use std::sync::Arc;

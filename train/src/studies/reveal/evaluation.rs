@@ -39,7 +39,8 @@ pub struct FinishedRun {
 
 /// The areas under an answer's deletion curves, for three orders of deletion. A deletion curve is
 /// the log-probability of the answer in nats while retrieved entries are deleted one by one. The
-/// area is its mean. A lower area means that the order deletes important entries earlier.
+/// area under the curve is its mean. A lower area means that the order deletes important entries
+/// earlier.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DeletionAreas {
     /// The index of the question's image; `None` if it has none.

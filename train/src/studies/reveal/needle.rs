@@ -1,5 +1,6 @@
-//! The needle-in-a-haystack test: yes-or-no tasks about a few images (the needles). For each task
-//! the memory has only the task's entries: one for each needle, and entries of other images.
+//! The needle-in-a-haystack test: yes-or-no tasks about a few images. The needles are the entries
+//! with the answers, one for each image. For each task, only its needles and some entries of other
+//! images can be retrieved.
 
 use engram_data::world::World;
 use engram_data::world::haystack::HaystackTask;
@@ -31,7 +32,7 @@ pub struct NeedleMetrics {
 pub struct NeedleOutcome {
     /// The task's id.
     pub id: String,
-    /// The ids of the needles' entries, which have the answer.
+    /// The ids of the needles.
     pub needles: Vec<i64>,
     /// Whether the reply is correct.
     pub correct: bool,

@@ -91,8 +91,8 @@ pub struct TestAnswer {
     pub name: Option<String>,
     /// The question.
     pub question: String,
-    /// What training asks: `seen` (the same fact), `unasked` (other facts about the image) or
-    /// `held_out` (nothing about the image).
+    /// The part of the question, by the facts that training asks for: `seen` (the same fact),
+    /// `unasked` (other facts about the image) or `held_out` (nothing about the image).
     pub part: String,
     /// The index of the question's image; `None` if it has none.
     pub image: Option<usize>,

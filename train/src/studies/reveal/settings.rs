@@ -16,7 +16,7 @@ pub struct RevealData {
     /// The seed of the embedded world; with files, the seed of the split and of augmented views.
     pub world_seed: u64,
     /// Maximum number of images of the embedded world, or of images with examples in files; 0 for
-    /// all.
+    /// all. In files, equal images and images of the same document count as one.
     pub max_images: usize,
     /// Folder of the files; empty for the embedded world.
     pub path: String,
@@ -27,13 +27,15 @@ pub struct RevealData {
     /// Files of further entries, in `path`, as written by `engram data entries`; their images are
     /// in `path` too.
     pub entries: Vec<String>,
-    /// Fraction of images drawn for validation, among images without a given split.
+    /// Fraction of images drawn for validation, among images without a given split; counted as for
+    /// `max_images`.
     pub validation_share: f64,
-    /// Fraction of images drawn for the test, among images without a given split.
+    /// Fraction of images drawn for the test, among images without a given split; counted as for
+    /// `max_images`.
     pub test_share: f64,
     /// What to do with images that are missing or do not decode.
     pub on_bad_image: OnBadImage,
-    /// MiB of main memory for decoded images.
+    /// MiB of main memory for decoded images; 0 for no cache.
     pub image_cache_mib: u64,
     /// Sources whose entries are excluded from the memory.
     pub without_sources: Vec<String>,
@@ -251,7 +253,8 @@ pub struct RevealFeed {
     /// Batch size of this phase; by default `batch.examples`.
     pub batch: Option<usize>,
     /// Number of consecutive examples of the data to put into one batch; 1 to shuffle single
-    /// examples. Facts about an image and similar images are each other's hardest negatives.
+    /// examples. Consecutive examples are often about the same image or similar images, and these
+    /// are the hardest negatives.
     pub neighbours: usize,
     /// Fraction of batches whose images are all rotated, mirrored or colour-permuted in the same
     /// way. Not allowed in a phase that reads the memory: the memory has the original images.

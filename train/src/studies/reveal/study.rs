@@ -226,8 +226,8 @@ impl RevealStudy {
         Ok((losses, 2 * examples.len()))
     }
 
-    /// The recall@1 and recall@10 of images that no training example shows. Each query is a view of
-    /// such an image. The candidates are these images and all images in the memory.
+    /// The recall@1 and recall@10 of validation images that no training example shows. Each query
+    /// is a view of such an image. The candidates are these images and all images in the memory.
     fn image_recall(&self, model: &Reveal, stop: &Stop) -> StudyResult<Evaluation> {
         let corpus = &self.encoding.corpus;
         let mode = Mode::inference();
@@ -483,7 +483,7 @@ impl Study for RevealStudy {
             0 => validation.len(),
             limit => limit.min(validation.len()),
         };
-        // The questions are in the order of the images, so this spreads them over all images.
+        // The validation questions are in the order of the images, so equal steps cover all images.
         let questions: Vec<&Example> =
             (0..count).map(|i| &validation[i * validation.len() / count]).collect();
         let answers = Answers::of(&forward, &questions, context.stop)?;

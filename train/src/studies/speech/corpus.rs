@@ -201,7 +201,7 @@ impl Corpus {
     /// sentences in every run; training voices speak at the first speed in `data.speeds`.
     ///
     /// # Errors
-    /// As [`Corpus::training`].
+    /// The errors of [`Corpus::training`].
     pub fn evaluated(&self, split: Split) -> Result<Vec<Utterance>> {
         match &self.source {
             Source::World { train, validation, test } => {

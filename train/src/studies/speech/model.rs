@@ -20,11 +20,6 @@ pub struct SpeechModules {
 }
 
 impl SpeechModules {
-    /// Builds a model with random weights. Its classes are the tokens of the vocabulary and the
-    /// blank of CTC.
-    ///
-    /// # Errors
-    /// Errors of the modules; a group whose pattern matches no parameter.
     /// Loads a model from a file, frozen.
     ///
     /// # Errors
@@ -41,7 +36,7 @@ impl SpeechModules {
         Self::new(encoder, best_rq, vocabulary_size, &builder.with_weights(weights))
     }
 
-    /// Builds a model. Its classes are the vocabulary and the blank of CTC.
+    /// Builds a model. Its classes are the tokens of the vocabulary and the blank of CTC.
     ///
     /// # Errors
     /// Errors of the modules.

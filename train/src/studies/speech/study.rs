@@ -102,7 +102,7 @@ impl SpeechStudy {
     /// so that an ASR model without capitals is not penalised for capitals in the data.
     ///
     /// # Errors
-    /// As [`Corpus::evaluated`].
+    /// The errors of [`Corpus::evaluated`].
     pub fn evaluated(&self, split: Split) -> StudyResult<Vec<Utterance>> {
         let mut utterances = self.corpus.evaluated(split)?;
         if self.learns_texts() {

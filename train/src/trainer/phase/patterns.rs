@@ -59,8 +59,8 @@ fn layer_error(recipe: &Recipe, error: &StudyError) -> Option<TrainError> {
     }
 }
 
-/// With low-rank branches, a parameter is frozen unless a group matches it. Returns an error if such
-/// a parameter has random values: it is most often a head, which has to be trained.
+/// With low-rank branches, a parameter is frozen unless a group matches it. Returns an error if
+/// such a parameter has random values: it is most often a head, which has to be trained.
 fn check_low_rank(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
     if recipe.low_rank().is_empty() {
         return Ok(());

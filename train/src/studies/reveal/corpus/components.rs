@@ -27,7 +27,7 @@ enum Node<'a> {
 }
 
 impl Components {
-    /// Connects the document and the image of each pair.
+    /// Connects the document and the image of each pair, if it has both.
     pub(super) fn new<'a>(
         pairs: impl Iterator<Item = (Option<&'a str>, Option<NamedImage<'a>>)>,
     ) -> Self {

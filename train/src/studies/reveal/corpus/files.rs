@@ -56,7 +56,8 @@ pub(super) fn load(
 ) -> StudyResult<Corpus> {
     let mut files = ParsedFiles::read(data)?;
     let (images, table, digest) = images(data, image_size, preprocessing, &mut files)?;
-    // Before bad images are skipped: a missing image also connects documents.
+    // The components come before bad images are skipped, because a missing image also connects
+    // documents.
     let components = components(&table, &files);
     if data.on_bad_image != OnBadImage::Refuse {
         skip_bad_images(data, &table, &mut files);

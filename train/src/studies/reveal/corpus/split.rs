@@ -26,9 +26,9 @@ pub(super) struct SplitSettings<'a> {
     pub(super) folder: &'a Path,
     /// The seed that draws the splits.
     pub(super) seed: u64,
-    /// The fraction of components to draw for validation.
+    /// The fraction of the components without a given split to draw for validation.
     pub(super) validation_share: f64,
-    /// The fraction of components to draw for the test.
+    /// The fraction of the components without a given split to draw for the test.
     pub(super) test_share: f64,
     /// The number of components to keep, with or without a given split; 0 for all.
     pub(super) max_images: usize,

@@ -39,7 +39,8 @@ pub struct CaptionFile {
     pub split: Option<Split>,
     /// Whether the model describes the images, in training and evaluation.
     pub describe: bool,
-    /// The source name of the captions in the memory; without it they are not in the memory.
+    /// The source name of the captions in the memory. Without a name, the captions are not in the
+    /// memory.
     pub source: Option<String>,
 }
 
@@ -49,17 +50,17 @@ pub struct CaptionFile {
 pub struct QuestionFile {
     /// The questions file of VQA or OK-VQA, in `data.path`.
     pub questions: String,
-    /// The annotations file of VQA or OK-VQA.
+    /// The annotations file of VQA or OK-VQA, in `data.path`.
     pub annotations: String,
-    /// The A-OKVQA file, instead of `questions` and `annotations`.
+    /// The A-OKVQA file, in `data.path`, instead of `questions` and `annotations`.
     pub aokvqa: String,
     /// The name pattern of images in `data.path`: `%012d`, `%d` or `%s` stands for the image's id.
     pub image_name: String,
     /// The split of all images of the file; by default drawn for each image with
     /// `data.world_seed`.
     pub split: Option<Split>,
-    /// The source name of the questions with answers in the memory; without it they are not in the
-    /// memory.
+    /// The source name of the questions with answers in the memory. Without a name, they are not in
+    /// the memory.
     pub source: Option<String>,
 }
 
