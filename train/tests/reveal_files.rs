@@ -90,7 +90,7 @@ fn no_text_about_a_held_out_image_is_in_the_memory_or_in_training() {
     assert!(texts.contains("answer "));
     assert_eq!(corpus.training_images.len(), 10);
     for example in corpus.train.iter().filter(|example| example.task == Task::Answer) {
-        let own = &corpus.items[example.own.unwrap()].entry;
+        let own = &corpus.items[example.own_entry.unwrap()].entry;
         assert_eq!(
             own.text(),
             format!("Question: {} Answer: {}", example.text, example.answers.join(", "))
@@ -227,7 +227,7 @@ fn copies_of_an_image_get_one_split() {
     // retrieve these entries.
     let own = corpus.train.iter().filter(|example| example.task == Task::Answer);
     for example in own {
-        let item = &corpus.items[example.own.unwrap()];
+        let item = &corpus.items[example.own_entry.unwrap()];
         assert_eq!(item.entry.document, example.document);
         assert_eq!(item.image, example.image);
     }
@@ -318,7 +318,7 @@ fn training_retrieves_no_entry_of_the_examples_document() {
     let first = &corpus.train[0];
     let second = corpus.train.iter().find(|example| example.document != first.document).unwrap();
     let examples = [first, second];
-    let texts = examples.map(|example| sequencer.asked(example).unwrap());
+    let texts = examples.map(|example| sequencer.query_of(example).unwrap());
     let views = examples.map(|example| example.image.map(|image| (image, 0)));
     let input = sequencer.input(corpus, &texts, &views).unwrap();
     let targets = examples.map(|_| sequencer.target(&[5]));

@@ -281,7 +281,7 @@ impl Answerer {
             hits.retain(|hit| !ignored_ids.contains(&hit.id));
             hits.truncate(self.k);
         }
-        let entries = forward.reading(&hits);
+        let entries = forward.entries_to_fuse(&hits);
         let fused = forward.fuse(&base, &queries, &entries, &[], &mode)?;
         let generated = self.model.generate(&fused.states, &forward.generation())?;
         let mut answers = Vec::new();
@@ -315,7 +315,7 @@ impl Answerer {
                         forward,
                         base: base.select(&[i])?,
                         query,
-                        reading: query_entries,
+                        entries_to_fuse: query_entries,
                         target: sequencer.generated(&generated.tokens),
                     };
                     add_attribution(&case, detail, &mut answer)?;

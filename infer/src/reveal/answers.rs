@@ -37,7 +37,7 @@ impl Answers {
         let mode = Mode::inference();
         let sequencer = forward.sequencer;
         let texts: Vec<Vec<u32>> =
-            examples.iter().map(|example| sequencer.asked(example)).collect::<Result<_, _>>()?;
+            examples.iter().map(|example| sequencer.query_of(example)).collect::<Result<_, _>>()?;
         let views: Vec<_> = examples
             .iter()
             .map(|example| example.image.map(|image| (image, example.view)))
@@ -49,7 +49,7 @@ impl Answers {
         let documents: Vec<_> =
             examples.iter().map(|example| example.document.as_deref()).collect();
         let hits = stored.search(&queries, &documents)?;
-        let entries = stored.reading(&hits);
+        let entries = stored.entries_to_fuse(&hits);
         let fused = stored.fuse(&base, &queries, &entries, &[], &mode)?;
         let options = forward.generation();
         for answer in forward.model.generate(&fused.states, &options)? {

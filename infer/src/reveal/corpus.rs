@@ -19,7 +19,7 @@ pub struct CorpusEntry {
     pub image: Option<usize>,
     /// Whether training examples may use the entry's text and image. If not, training sees the
     /// entry only when it is retrieved.
-    pub training: bool,
+    pub in_training: bool,
 }
 
 /// The task of an example.
@@ -67,7 +67,7 @@ pub struct Example {
     /// All reference answers; empty for a text to continue.
     pub answers: Vec<String>,
     /// The index in [`Corpus::items`] of the entry with the answer; `None` if it is unknown.
-    pub own: Option<usize>,
+    pub own_entry: Option<usize>,
     /// The part of the question: whether training shows its image and asks for its fact.
     pub part: Part,
     /// Whether the answer is an invented fact, which only the memory contains.

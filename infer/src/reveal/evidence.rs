@@ -54,7 +54,7 @@ pub struct AttributionCase<'a> {
     /// The query vector, `[1, key_dim]`.
     pub query: Tensor,
     /// The retrieved entries, best first.
-    pub reading: EntriesOfQueries,
+    pub entries_to_fuse: EntriesOfQueries,
     /// The answer.
     pub target: Target,
 }
@@ -62,7 +62,7 @@ pub struct AttributionCase<'a> {
 impl AttributionCase<'_> {
     /// Computes the credit of each entry.
     pub fn credit(&self) -> Result<Credit> {
-        let entries = self.reading[0].len();
+        let entries = self.entries_to_fuse[0].len();
         // The first subset has all entries; each other subset lacks one entry.
         let all_entries: Vec<usize> = (0..entries).collect();
         let mut subsets = vec![all_entries.clone()];
@@ -99,7 +99,7 @@ impl AttributionCase<'_> {
     /// The log-probability of each answer token, for each subset of the entries.
     fn log_probabilities(&self, subsets: &[Vec<usize>]) -> Result<Vec<Vec<f64>>> {
         let mode = Mode::inference();
-        let all_entries = &self.reading[0];
+        let all_entries = &self.entries_to_fuse[0];
         let base = self.base.select(&vec![0; subsets.len()])?;
         let queries = self.query.broadcast_as((subsets.len(), self.query.dim(1)?))?.contiguous()?;
         let entries: EntriesOfQueries = subsets
@@ -122,8 +122,8 @@ impl AttributionCase<'_> {
     /// derivative of the token's log-probability with respect to this weight.
     fn gradient_credit(&self) -> Result<Vec<Vec<f64>>> {
         let mode = Mode::evaluate();
-        let entries = self.reading[0].len();
-        let (prior, values) = self.forward.read(&self.query, &self.reading)?;
+        let entries = self.entries_to_fuse[0].len();
+        let (prior, values) = self.forward.read(&self.query, &self.entries_to_fuse)?;
         let weights = Var::from_tensor(&prior.to_dtype(DType::F32)?)?;
         let counts = [entries];
         let retrieved = Retrieved { counts: &counts, prior: weights.as_tensor(), values: &values };

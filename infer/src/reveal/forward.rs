@@ -95,7 +95,7 @@ impl Forward<'_> {
 
     /// Turns hits into entries to fuse. The first [`Forward::reencoded`] hits of each query are
     /// encoded again, if the corpus has them.
-    pub fn reading(&self, hits: &[Vec<Hit>]) -> EntriesOfQueries {
+    pub fn entries_to_fuse(&self, hits: &[Vec<Hit>]) -> EntriesOfQueries {
         let query_entries = hits.iter().map(|hits| {
             let ranked = hits.iter().enumerate();
             let entries = ranked.map(|(rank, hit)| {

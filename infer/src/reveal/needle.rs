@@ -100,7 +100,7 @@ fn reply_to_batch(forward: &Forward<'_>, tasks: &[Task]) -> Result<Vec<Reply>> {
         first_query += count;
     }
     let stored = Forward { reencoded: 0, ..*forward };
-    let fused = stored.fuse(&base, &queries, &stored.reading(&hits), &[], &mode)?;
+    let fused = stored.fuse(&base, &queries, &stored.entries_to_fuse(&hits), &[], &mode)?;
     let mut answers = Vec::new();
     for answer in model.generate(&fused.states, &forward.generation())? {
         answers.push(sequencer.tokens().decode(answer.without_end())?.trim().to_owned());

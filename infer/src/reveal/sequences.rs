@@ -108,7 +108,7 @@ impl Sequencer {
     ///
     /// # Errors
     /// The errors of the tokenizer.
-    pub fn cut_off(&self, corpus: &Corpus) -> Result<Vec<String>> {
+    pub fn truncation_warnings(&self, corpus: &Corpus) -> Result<Vec<String>> {
         let (mut questions, mut answers, mut examples) = (0, 0, 0);
         for example in [&corpus.train, &corpus.validation, &corpus.test].into_iter().flatten() {
             examples += 1;
@@ -166,7 +166,7 @@ impl Sequencer {
     }
 
     /// The query sequence of an example.
-    pub fn asked(&self, example: &Example) -> Result<Vec<u32>> {
+    pub fn query_of(&self, example: &Example) -> Result<Vec<u32>> {
         match example.task {
             Task::Answer => Ok(self.question(&example.text)?.0),
             Task::Describe => Ok(self.describe()),

@@ -48,7 +48,7 @@ pub(crate) fn held_out_images(corpus: &Corpus) -> Vec<usize> {
 
 /// The texts from which a new tokenizer is built. They include no held-out texts.
 pub fn training_texts(corpus: &Corpus) -> Vec<String> {
-    let items = corpus.items.iter().filter(|item| item.training).map(|item| item.text.clone());
+    let items = corpus.items.iter().filter(|item| item.in_training).map(|item| item.text.clone());
     let questions = corpus.train.iter().map(|example| example.text.clone());
     let with_answer_texts =
         corpus.train.iter().filter(|_| corpus.metric_kinds != [MetricKind::Entries]);
@@ -64,7 +64,7 @@ pub fn continuations(corpus: &Corpus) -> Vec<Example> {
     // document is excluded from retrieval.
     let is_from_files = corpus.metric_kinds != [MetricKind::Entries];
     items
-        .filter(|(_, item)| item.training && !item.text.is_empty())
+        .filter(|(_, item)| item.in_training && !item.text.is_empty())
         .map(|(index, item)| Example {
             id: item.entry.id,
             task: Task::Answer,
@@ -75,7 +75,7 @@ pub fn continuations(corpus: &Corpus) -> Vec<Example> {
             image: item.image,
             view: 0,
             answers: Vec::new(),
-            own: Some(index),
+            own_entry: Some(index),
             part: Part::Seen,
             made_up: true,
         })

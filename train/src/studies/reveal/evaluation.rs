@@ -189,14 +189,14 @@ fn deletion_areas_of(
     let views = [example.image.map(|image| (image, example.view))];
     let base = forward.model.encode(&sequencer.input(forward.corpus, &texts, &views)?, &mode)?;
     let query = forward.model.query(&base, &mode)?;
-    let reading = forward.reading(&forward.search(&query, &[])?);
-    let fused = forward.fuse(&base, &query, &reading, &[], &mode)?;
+    let entries_to_fuse = forward.entries_to_fuse(&forward.search(&query, &[])?);
+    let fused = forward.fuse(&base, &query, &entries_to_fuse, &[], &mode)?;
     let mut generated = forward.model.generate(&fused.states, &forward.generation())?;
     let answer = generated.pop().ok_or("no answer was generated")?;
-    let mut random: Vec<usize> = (0..reading[0].len()).collect();
+    let mut random: Vec<usize> = (0..entries_to_fuse[0].len()).collect();
     random.shuffle(rng);
     let target = sequencer.generated(&answer.tokens);
-    let case = AttributionCase { forward, base, query, reading, target };
+    let case = AttributionCase { forward, base, query, entries_to_fuse, target };
     let Credit { exact, gradient, .. } = case.credit()?;
     let area_by = |order: &[usize]| Ok::<_, StudyError>(area(&case.curves(order)?.deletion));
     Ok(DeletionAreas {

@@ -56,7 +56,7 @@ pub fn losses(
         Knowledge::Retrieved => {
             let hits = forward.search(&queries, batch.excluded_documents)?;
             parts.extend(retrieval_metrics(forward, &hits, batch));
-            let mut entries_of_queries = forward.reading(&hits);
+            let mut entries_of_queries = forward.entries_to_fuse(&hits);
             replace_by_own(&mut entries_of_queries, batch);
             entries_of_queries
         }

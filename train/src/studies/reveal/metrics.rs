@@ -46,7 +46,7 @@ impl QuestionMetrics {
             parts.entry(ALL.to_owned()).or_default().push(i);
             let part = example.part.name();
             parts.entry(part.to_owned()).or_default().push(i);
-            if let Some(index) = example.own {
+            if let Some(index) = example.own_entry {
                 let source = &corpus.items[index].entry.source;
                 parts.entry(format!("{part}, {source}")).or_default().push(i);
             }
@@ -106,7 +106,7 @@ impl QuestionMetrics {
             Measure::new(info, values.len(), value, interval)
         };
         let is_retrieved = |index: usize, k: usize| {
-            let own_entry = examples[index].own.map(|index| corpus.items[index].entry.id);
+            let own_entry = examples[index].own_entry.map(|index| corpus.items[index].entry.id);
             answers.retrieved[index].iter().take(k).any(|id| Some(*id) == own_entry)
         };
         Self {

@@ -309,7 +309,7 @@ pub(super) fn test_answers(
     answers: &Answers,
 ) -> Vec<TestAnswer> {
     let test_answer = |(i, example): (usize, &&Example)| {
-        let own_entry = example.own.map(|index| &corpus.items[index].entry);
+        let own_entry = example.own_entry.map(|index| &corpus.items[index].entry);
         TestAnswer {
             id: example.id,
             name: example.document.as_ref().map(|_| example.name.clone()),

@@ -131,7 +131,7 @@ impl RevealStudy {
         };
         fit(&mut config, &model, &corpus, &tokenizer);
         let sequencer = Sequencer::new(tokenizer, &corpus, &data.sequences(), size)?;
-        let truncation_notes = sequencer.cut_off(&corpus)?;
+        let truncation_notes = sequencer.truncation_warnings(&corpus)?;
         let continuations = continuations(&corpus);
         let encoding = Arc::new(Encoding { config, corpus, sequencer });
         Ok(Self {
@@ -339,7 +339,7 @@ impl Study for RevealStudy {
         };
         // With `knowledge = "own"`, examples without an own entry in the memory are excluded.
         let reads_own = feed.knowledge == Knowledge::Own && feed.examples != Examples::Images;
-        let is_usable = |index: &usize| !reads_own || examples[*index].own.is_some();
+        let is_usable = |index: &usize| !reads_own || examples[*index].own_entry.is_some();
         let indices: Vec<usize> = (0..count).filter(is_usable).collect();
         let size = feed.neighbours.max(1);
         let (first_group, remaining) =
@@ -393,14 +393,14 @@ impl Study for RevealStudy {
                 Examples::Questions | Examples::Images => {
                     let sequencer = &self.encoding.sequencer;
                     let answer = sequencer.tokens().encode(drawn.answer(example))?;
-                    (sequencer.asked(example)?, sequencer.target(&answer))
+                    (sequencer.query_of(example)?, sequencer.target(&answer))
                 }
             };
             texts.push(text);
             targets.push(target);
             views.push(example.image.map(|image| (image, drawn.view)));
             excluded_documents.push(example.document.as_deref());
-            let own_entry = example.own;
+            let own_entry = example.own_entry;
             own_entries.push(own_entry.map(|index| (index, self.encoding.corpus.source_of(index))));
         }
         let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();

@@ -107,7 +107,7 @@ pub fn swap(
         .collect();
     let questions = indices.iter().map(|&index| SwappedQuestion {
         question: examples[index].id,
-        entry: examples[index].own.map_or(-1, |index| corpus.items[index].entry.id),
+        entry: examples[index].own_entry.map_or(-1, |index| corpus.items[index].entry.id),
         image: examples[index].image,
         references: [
             examples[index].answers.join(", "),

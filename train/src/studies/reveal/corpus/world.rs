@@ -27,7 +27,7 @@ pub(super) fn load(data: &RevealData, image_size: usize) -> StudyResult<Corpus> 
         items.push(CorpusEntry {
             text: entry.text(),
             image: entry.image().map(|_| fact.image),
-            training: world.splits[fact.image] == Split::Train,
+            in_training: world.splits[fact.image] == Split::Train,
             entry,
         });
     }
@@ -67,7 +67,7 @@ fn example(question: &Question, world: &World, items: &[CorpusEntry]) -> Example
         image: world.image_index(&question.image_slug),
         view: question.view,
         answers: question.answers.clone(),
-        own: own_entry,
+        own_entry,
         part: question.part,
         made_up: question.made_up,
     }
