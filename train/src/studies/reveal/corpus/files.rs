@@ -322,7 +322,12 @@ fn items(
             None => Some(format!("entry {}", entry.id)),
         };
         let image_index = entry.image().and_then(|image| table.usable_index(image));
-        items.push(CorpusEntry { text: entry.text(), entry, image: image_index, in_training: true });
+        items.push(CorpusEntry {
+            text: entry.text(),
+            entry,
+            image: image_index,
+            in_training: true,
+        });
     }
     items.sort_by_key(|item| item.entry.id);
     if held_out_entries > 0 {
@@ -340,7 +345,12 @@ fn items(
         let id = next_id.ok_or(reason)?;
         let entry = entry.of_document(component).with_id(id);
         let image_index = entry.image().and_then(|image| table.usable_index(image));
-        items.push(CorpusEntry { text: entry.text(), entry, image: image_index, in_training: true });
+        items.push(CorpusEntry {
+            text: entry.text(),
+            entry,
+            image: image_index,
+            in_training: true,
+        });
         next_id = id.checked_add(1);
         Ok(())
     };
