@@ -46,8 +46,8 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
         assert!((priors - evidence.len() as f64).abs() < 1e-3, "{priors}");
         let tokens = answer["tokens"].as_array().unwrap().len();
         for entry in evidence {
-            assert_eq!(entry["credit"].as_array().unwrap().len(), tokens);
-            assert_eq!(entry["gradient_credit"].as_array().unwrap().len(), tokens);
+            assert_eq!(entry["attribution"].as_array().unwrap().len(), tokens);
+            assert_eq!(entry["gradient_attribution"].as_array().unwrap().len(), tokens);
             assert!(entry["gate"].as_f64().unwrap() <= 1.0 && entry["text"].is_string());
         }
         // The deletion curve starts, and the insertion curve ends, with all entries.

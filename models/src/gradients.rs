@@ -3,8 +3,8 @@
 //! `Tensor::backward` allocates a zero gradient for every tensor and adds to it. Here, the fused
 //! kernels look up a parameter's buffer by the tensor's id during the backward pass. The first
 //! gradient overwrites the buffer; later gradients (another use, another micro-batch) are added.
-//! Gradients returned by ordinary candle operations are added afterwards. Gradients of parameters on
-//! a GPU stay there, and are copied to the host when they are read.
+//! Gradients returned by ordinary candle operations are added afterwards. Gradients of parameters
+//! on a GPU stay there, and are copied to the host when they are read.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;

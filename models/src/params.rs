@@ -65,8 +65,8 @@ impl Parameter {
         self.rate
     }
 
-    /// Whether the values are random initial values, neither loaded nor constant. It does not change
-    /// when the values change.
+    /// Whether the values are random initial values, neither loaded nor constant. It does not
+    /// change when the values change.
     pub fn is_random(&self) -> bool {
         self.is_random
     }

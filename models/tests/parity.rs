@@ -1,8 +1,8 @@
 //! Compares the text encoders with `transformers`: hidden states and all gradients, with packed
 //! sequences.
 //!
-//! `tests/reference/text_encoders.py` creates the fixtures. Also compares low-rank branches with `peft`,
-//! and NF4 with `bitsandbytes`.
+//! `tests/reference/text_encoders.py` creates the fixtures. Also compares low-rank branches with
+//! `peft`, and NF4 with `bitsandbytes`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;

@@ -95,7 +95,7 @@ impl Answer {
             let line = affected.map_or(0, |question| question.line);
             anyhow::bail!("{}, line {line}: {error}", input.display());
         }
-        let detail = Detail { credit: self.evidence, curves: self.curves };
+        let detail = Detail { attribution: self.evidence, curves: self.curves };
         let bar = output::progress_bar(questions.len(), "answers");
         let (mut lines, mut answers) = (Vec::new(), Vec::new());
         for questions in questions.chunks(BATCH) {

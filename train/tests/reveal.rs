@@ -187,9 +187,9 @@ fn invalid_settings_are_refused_by_name() {
 }
 
 #[test]
-fn entries_are_ordered_by_credit_and_curves_have_areas() {
-    let credit = [vec![0.1, -0.2], vec![1.0, 0.5], vec![0.0, 0.3]];
-    assert_eq!(order(&credit), [1, 2, 0]);
+fn entries_are_ordered_by_attribution_and_curves_have_areas() {
+    let attribution = [vec![0.1, -0.2], vec![1.0, 0.5], vec![0.0, 0.3]];
+    assert_eq!(order(&attribution), [1, 2, 0]);
     assert_eq!(area(&[0.0, -1.0, -3.0]), -1.25);
     assert_eq!(area(&[-2.0]), 0.0);
 }

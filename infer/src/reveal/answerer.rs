@@ -1,5 +1,5 @@
 //! Answers questions with a finished run, and returns the evidence: the retrieved entries and their
-//! credit.
+//! attribution.
 
 mod one;
 
@@ -22,7 +22,7 @@ use super::augmentation::BatchAugmentation;
 use super::corpus::Corpus;
 use super::encoding::{Encoding, MODEL, TOKENIZER};
 use super::error::{Result, RevealError};
-use super::evidence::{AttributionCase, Credit, Curves, order};
+use super::evidence::{Attribution, AttributionCase, Curves, order};
 use super::forward::{EntryRef, Forward};
 use super::identity::Identity;
 use super::images::{Images, PROCESSOR, preprocessing};
@@ -49,12 +49,12 @@ pub struct Answer {
     pub log_probability: f64,
     /// The retrieved entries, best first.
     pub evidence: Vec<Evidence>,
-    /// The answer's tokens, one per value of `credit`. The end token is last, unless the answer
-    /// reached its maximum length. Empty unless [`Detail`] requests the credit.
+    /// The answer's tokens, one per value of `attribution`. The end token is last, unless the
+    /// answer reached its maximum length. Empty unless [`Detail`] requests the attribution.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tokens: Vec<String>,
-    /// Spearman's correlation between the exact and the estimated credit of the entries. `None` if
-    /// [`Detail`] does not request the credit, or if the correlation is undefined.
+    /// Spearman's correlation between the exact and the estimated attribution of the entries.
+    /// `None` if [`Detail`] does not request the attribution, or if the correlation is undefined.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rank_correlation: Option<f64>,
     /// The answer's log-probability as entries are deleted or inserted, in several orders. Empty
@@ -84,12 +84,12 @@ pub struct Evidence {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prior: Option<f64>,
     /// For each answer token, the decrease of its log-probability if the entry is removed, in nats.
-    /// Empty unless [`Detail`] requests the credit.
+    /// Empty unless [`Detail`] requests the attribution.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub credit: Vec<f64>,
-    /// The estimate of `credit` from the gradient.
+    pub attribution: Vec<f64>,
+    /// The estimate of `attribution` from the gradient.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub gradient_credit: Vec<f64>,
+    pub gradient_attribution: Vec<f64>,
 }
 
 impl Evidence {
@@ -104,8 +104,8 @@ impl Evidence {
             score: f64::from(hit.score),
             gate: f64::from(gates[hit.source as usize]),
             prior: None,
-            credit: Vec::new(),
-            gradient_credit: Vec::new(),
+            attribution: Vec::new(),
+            gradient_attribution: Vec::new(),
         }
     }
 }
@@ -113,7 +113,8 @@ impl Evidence {
 /// The curves of one order of the entries.
 #[derive(Debug, Clone, Serialize)]
 pub struct OrderedCurves {
-    /// The quantity that sorts the entries: `credit` (exact), `gradient` (estimated credit),
+    /// The quantity that sorts the entries: `attribution` (exact), `gradient` (estimated
+    /// attribution),
     /// `score` or `reversed score`.
     pub order: &'static str,
     /// The curves.
@@ -124,9 +125,9 @@ pub struct OrderedCurves {
 /// The optional parts of an answer.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Detail {
-    /// The credit of each entry.
-    pub credit: bool,
-    /// Deletion and insertion curves. This also requests the credit.
+    /// The attribution of each entry.
+    pub attribution: bool,
+    /// Deletion and insertion curves. This also requests the attribution.
     pub curves: bool,
 }
 
@@ -310,7 +311,7 @@ impl Answerer {
                     let evidence = Evidence::of(entry, hit, &gates[i]);
                     answer.evidence.push(Evidence { prior: Some(f64::from(prior)), ..evidence });
                 }
-                if detail.credit || detail.curves {
+                if detail.attribution || detail.curves {
                     let case = AttributionCase {
                         forward,
                         base: base.select(&[i])?,
@@ -377,13 +378,13 @@ fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).map_err(RevealError::io(path))
 }
 
-/// Adds the credit of each entry to an answer, and the curves if `detail` requests them.
+/// Adds the attribution of each entry to an answer, and the curves if `detail` requests them.
 fn add_attribution(case: &AttributionCase<'_>, detail: Detail, answer: &mut Answer) -> Result<()> {
-    let Credit { exact, gradient, rank_correlation, .. } = case.credit()?;
+    let Attribution { exact, gradient, rank_correlation, .. } = case.attribution()?;
     if detail.curves {
         let by_score: Vec<usize> = (0..exact.len()).collect();
         let orders = [
-            ("credit", order(&exact)),
+            ("attribution", order(&exact)),
             ("gradient", order(&gradient)),
             ("score", by_score.clone()),
             ("reversed score", by_score.into_iter().rev().collect()),
@@ -394,7 +395,7 @@ fn add_attribution(case: &AttributionCase<'_>, detail: Detail, answer: &mut Answ
     }
     answer.rank_correlation = rank_correlation;
     for ((evidence, exact), gradient) in answer.evidence.iter_mut().zip(exact).zip(gradient) {
-        (evidence.credit, evidence.gradient_credit) = (exact, gradient);
+        (evidence.attribution, evidence.gradient_attribution) = (exact, gradient);
     }
     Ok(())
 }

@@ -1,13 +1,14 @@
-//! Attribution of an answer: the credit of each retrieved entry for each generated token.
+//! Attribution of an answer: the contribution of each retrieved entry to each generated token.
 //!
 //! - **Exact**: the decrease of the token's log-probability if the entry had not been retrieved
 //!   (leave-one-out; one forward pass per entry).
-//! - **Gradient**: a first-order estimate of the exact credit, from the derivative with respect to
+//! - **Gradient**: a first-order estimate of the exact attribution, from the derivative with
+//!   respect to
 //!   the entry's fusion weight (one backward pass per token, for any number of entries).
 //!
 //! The paper names attribution as future work. Deletion and insertion curves (Petsiuk et al., arXiv
-//! 1806.07421) measure how good a credit is: entries are removed, or added, in the order of their
-//! credit. The better the order, the sooner the answer's log-probability changes.
+//! 1806.07421) measure how good an attribution is: entries are removed, or added, in the order of
+//! their attribution. The better the order, the sooner the answer's log-probability changes.
 
 use candle_core::{DType, Tensor, Var};
 use engram_eval::metric::spearman::spearman;
@@ -20,18 +21,18 @@ use super::error::Result;
 use super::forward::{EntriesOfQueries, Forward};
 use super::sequences::Target;
 
-/// The credit of entries for the tokens of an answer, in nats.
+/// The attribution of entries for the tokens of an answer, in nats.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Credit {
+pub struct Attribution {
     /// The log-probability of each token with all entries.
     pub log_probabilities: Vec<f64>,
     /// For each entry and token, the decrease of the log-probability without the entry.
     pub exact: Vec<Vec<f64>>,
     /// The first-order estimate of `exact`, from the gradient.
     pub gradient: Vec<Vec<f64>>,
-    /// Spearman's correlation between the exact and estimated credits of entries, summed over the
-    /// answer; `None` for fewer than two entries, or if all exact or all estimated credits are
-    /// equal.
+    /// Spearman's correlation between the exact and estimated attributions of entries, summed over
+    /// the answer; `None` for fewer than two entries, or if all exact or all estimated attributions
+    /// are equal.
     pub rank_correlation: Option<f64>,
 }
 
@@ -60,8 +61,8 @@ pub struct AttributionCase<'a> {
 }
 
 impl AttributionCase<'_> {
-    /// Computes the credit of each entry.
-    pub fn credit(&self) -> Result<Credit> {
+    /// Computes the attribution of each entry.
+    pub fn attribution(&self) -> Result<Attribution> {
         let entries = self.entries_to_fuse[0].len();
         // The first subset has all entries; each other subset lacks one entry.
         let all_entries: Vec<usize> = (0..entries).collect();
@@ -76,13 +77,13 @@ impl AttributionCase<'_> {
             log_probabilities.iter().zip(without).map(|(with, without)| with - without).collect()
         };
         let exact: Vec<Vec<f64>> = without_entry.iter().map(decrease).collect();
-        let gradient = self.gradient_credit()?;
-        let sums = |credit: &[Vec<f64>]| -> Vec<f64> {
-            credit.iter().map(|entry_credit| entry_credit.iter().sum()).collect()
+        let gradient = self.gradient_attribution()?;
+        let sums = |attribution: &[Vec<f64>]| -> Vec<f64> {
+            attribution.iter().map(|entry_attribution| entry_attribution.iter().sum()).collect()
         };
         let rank_correlation =
             spearman(&sums(&exact), &sums(&gradient)).ok().filter(|rho| rho.is_finite());
-        Ok(Credit { log_probabilities, exact, gradient, rank_correlation })
+        Ok(Attribution { log_probabilities, exact, gradient, rank_correlation })
     }
 
     /// Computes the curves for entries that are deleted and inserted in this order.
@@ -118,9 +119,9 @@ impl AttributionCase<'_> {
         Ok(losses.chunks(tokens.max(1)).map(negated).collect())
     }
 
-    /// The estimated credit. For each entry and token: the entry's fusion weight, times the
+    /// The estimated attribution. For each entry and token: the entry's fusion weight, times the
     /// derivative of the token's log-probability with respect to this weight.
-    fn gradient_credit(&self) -> Result<Vec<Vec<f64>>> {
+    fn gradient_attribution(&self) -> Result<Vec<Vec<f64>>> {
         let mode = Mode::evaluate();
         let entries = self.entries_to_fuse[0].len();
         let (prior, values) = self.forward.read(&self.query, &self.entries_to_fuse)?;
@@ -129,7 +130,7 @@ impl AttributionCase<'_> {
         let retrieved = Retrieved { counts: &counts, prior: weights.as_tensor(), values: &values };
         let states = self.forward.model.fuse(&self.base, Some(&retrieved), &mode)?;
         let losses = self.losses(&states, 1)?;
-        let mut credit = vec![Vec::new(); entries];
+        let mut attribution = vec![Vec::new(); entries];
         let prior = prior.to_vec1::<f32>()?;
         for token in 0..losses.dim(0)? {
             let gradients = losses.get(token)?.backward()?;
@@ -138,11 +139,12 @@ impl AttributionCase<'_> {
                 None => vec![0.0; entries],
             };
             // The loss is the negative log-probability. Removing an entry sets its weight to 0.
-            for ((credit, gradient), prior) in credit.iter_mut().zip(gradient).zip(&prior) {
-                credit.push(-f64::from(gradient) * f64::from(*prior));
+            for ((attribution, gradient), prior) in attribution.iter_mut().zip(gradient).zip(&prior)
+            {
+                attribution.push(-f64::from(gradient) * f64::from(*prior));
             }
         }
-        Ok(credit)
+        Ok(attribution)
     }
 
     /// The negative log-probability of each token, for each of `copies` fused queries: `[copies
@@ -158,11 +160,11 @@ impl AttributionCase<'_> {
     }
 }
 
-/// The indices of entries by descending credit for the whole answer. `credit` has one list of token
-/// credits per entry.
-pub fn order(credit: &[Vec<f64>]) -> Vec<usize> {
-    let sum = |entry: &usize| credit[*entry].iter().sum::<f64>();
-    let mut order: Vec<usize> = (0..credit.len()).collect();
+/// The indices of entries by descending attribution for the whole answer. `attribution` has one
+/// list of token attributions per entry.
+pub fn order(attribution: &[Vec<f64>]) -> Vec<usize> {
+    let sum = |entry: &usize| attribution[*entry].iter().sum::<f64>();
+    let mut order: Vec<usize> = (0..attribution.len()).collect();
     order.sort_by(|a, b| sum(b).total_cmp(&sum(a)));
     order
 }

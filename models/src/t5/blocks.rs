@@ -109,8 +109,8 @@ impl RelativeBias {
     }
 }
 
-/// Creates the projections of an attention layer, without biases. Their width `num_heads * d_kv` may
-/// differ from the model's width.
+/// Creates the projections of an attention layer, without biases. Their width `num_heads * d_kv`
+/// may differ from the model's width.
 fn projections(config: &T5Config, builder: &ParameterBuilder) -> Result<Projections> {
     let (d, inner) = (config.d_model, config.inner_size());
     let std = (d as f64).powf(-0.5);

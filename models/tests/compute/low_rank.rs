@@ -175,7 +175,8 @@ fn merged_branches_give_the_same_outputs() -> Result<()> {
     })
 }
 
-/// Branches on quantised weights: the outputs and gradients of a model with the dequantised weights.
+/// Branches on quantised weights: the outputs and gradients of a model with the dequantised
+/// weights.
 #[test]
 fn quantised_weights_of_every_family_equal_their_dequantised_values() -> Result<()> {
     for_each_family(|model, run, pattern, layers| {

@@ -36,8 +36,8 @@ impl Answerer {
     }
 
     /// Answers a question about an image, or describes the image if `question` is `None`. The
-    /// entries with the ids in `ignored_ids` are left out. The answer includes the credit of the
-    /// retrieved entries.
+    /// entries with the ids in `ignored_ids` are left out. The answer includes the attribution of
+    /// the retrieved entries.
     ///
     /// # Errors
     /// An image does not decode, or the memory is damaged.
@@ -54,7 +54,7 @@ impl Answerer {
             image_index: 0,
             line: 0,
         };
-        let detail = Detail { credit: true, curves: false };
+        let detail = Detail { attribution: true, curves: false };
         let mut answers =
             self.answer_about(&self.image_corpus(Some(image)), &[question], detail, ignored_ids)?;
         answers.pop().ok_or_else(|| "no answer was generated".into())

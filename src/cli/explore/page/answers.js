@@ -20,7 +20,7 @@ let questionListRequests = 0;
 const memoryOf = new Map();
 
 /** The attribution of the whole answer to an entry, in nats. */
-const totalAttribution = (entry) => (entry.credit ?? []).reduce((sum, value) => sum + value, 0);
+const totalAttribution = (entry) => (entry.attribution ?? []).reduce((sum, value) => sum + value, 0);
 const run = () => byId("answer-run").value;
 
 async function listQuestions() {
@@ -80,7 +80,7 @@ function draw(response) {
   const ranked = response.evidence.map((_, index) => index).sort((a, b) => totals[b] - totals[a]);
   const colour = (index) => seriesClass(ranked.indexOf(index));
   const tokens = (response.tokens ?? []).map((token, column) => {
-    const attributions = response.evidence.map((entry) => entry.credit[column]);
+    const attributions = response.evidence.map((entry) => entry.attribution[column]);
     const strongest = attributions.reduce((best, _, index) => (attributions[index] > attributions[best] ? index : best), 0);
     const isAttributed = attributions[strongest] >= MIN_ATTRIBUTION;
     const text = token === "</s>" ? "end" : token.replaceAll("▁", " ").trim() || token;
@@ -110,9 +110,9 @@ function draw(response) {
   byId("evidence-title").hidden = response.evidence.length === 0;
   const header = ["entry", ...(response.tokens ?? []), "total"].map((title) => make("th", { scope: "col" }, title));
   const rows = ranked.map((index) => make("tr", {}, make("th", { scope: "row" }, String(response.evidence[index].id)),
-    ...(response.evidence[index].credit ?? []).map((value) => make("td", {}, formatNumber(value))),
+    ...(response.evidence[index].attribution ?? []).map((value) => make("td", {}, formatNumber(value))),
     make("td", {}, formatNumber(totals[index]))));
-  byId("credits").replaceChildren(make("tr", {}, ...header), ...rows);
+  byId("attributions").replaceChildren(make("tr", {}, ...header), ...rows);
 }
 
 /** An entry with its checkbox. `attribution` is in nats; null for an entry that was not retrieved. */
@@ -143,7 +143,7 @@ async function chooseRun() {
   fullAnswer = null;
   switchedOff = new Map();
   for (const id of ["answer-about", "token", "gold"]) byId(id).textContent = "";
-  for (const id of ["tokens", "evidence", "off", "credits", "questions"]) byId(id).replaceChildren();
+  for (const id of ["tokens", "evidence", "off", "attributions", "questions"]) byId(id).replaceChildren();
   byId("off-title").hidden = byId("evidence-title").hidden = true;
   await listQuestions();
 }

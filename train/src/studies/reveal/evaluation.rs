@@ -8,7 +8,7 @@ use engram_infer::finished_run::{RECIPE, WEIGHTS, check_checksums};
 use engram_infer::reveal::answers::Answers;
 use engram_infer::reveal::corpus::Example;
 use engram_infer::reveal::encoding::Encoding;
-use engram_infer::reveal::evidence::{AttributionCase, Credit, area, order};
+use engram_infer::reveal::evidence::{Attribution, AttributionCase, area, order};
 use engram_infer::reveal::forward::Forward;
 use engram_infer::reveal::identity::Identity;
 use engram_infer::reveal::retriever::Retriever;
@@ -197,7 +197,7 @@ fn deletion_areas_of(
     random.shuffle(rng);
     let target = sequencer.generated(&answer.tokens);
     let case = AttributionCase { forward, base, query, entries_to_fuse, target };
-    let Credit { exact, gradient, .. } = case.credit()?;
+    let Attribution { exact, gradient, .. } = case.attribution()?;
     let area_by = |order: &[usize]| Ok::<_, StudyError>(area(&case.curves(order)?.deletion));
     Ok(DeletionAreas {
         image: example.image,
