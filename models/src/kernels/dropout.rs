@@ -111,14 +111,16 @@ pub fn dropout(x: &Tensor, mask: Option<Dropout>) -> candle_core::Result<Tensor>
 pub(super) struct DropoutKernel(pub(super) Dropout);
 
 impl Kernel for DropoutKernel {
+    type Saved = ();
+
     fn name(&self) -> &'static str {
         "dropout"
     }
 
-    fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
+    fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
         let mut output = vec![0.0; inputs[0].data.len()];
         self.add_masked(inputs[0].data, &mut output);
-        Ok((output, Shape::from(inputs[0].dims)))
+        Ok((output, Shape::from(inputs[0].dims), ()))
     }
 
     fn backward(
@@ -126,6 +128,7 @@ impl Kernel for DropoutKernel {
         _: &[Input<'_>],
         _: &[f32],
         gradient: &[f32],
+        _: &Self::Saved,
         input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         if let Some(buffer) = &mut input_gradients[0] {

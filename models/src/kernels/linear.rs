@@ -79,11 +79,13 @@ impl StackedLinear {
 }
 
 impl Kernel for StackedLinear {
+    type Saved = ();
+
     fn name(&self) -> &'static str {
         "linear"
     }
 
-    fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
+    fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
         let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
         let (layers, d_in, d_out) = self.layers(&dims)?;
         let rows = inputs[0].data.len() / d_in;
@@ -97,7 +99,7 @@ impl Kernel for StackedLinear {
             let x = Matrix::new(inputs[0].data, rows, d_in);
             matmul(1.0, x, weight, beta, &mut output[layer.column..], d_out);
         }
-        Ok((output, inputs[0].shape_with_width(d_out)))
+        Ok((output, inputs[0].shape_with_width(d_out), ()))
     }
 
     fn backward(
@@ -105,6 +107,7 @@ impl Kernel for StackedLinear {
         inputs: &[Input<'_>],
         _: &[f32],
         gradient: &[f32],
+        _: &Self::Saved,
         input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
