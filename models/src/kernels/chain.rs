@@ -43,6 +43,13 @@ impl Chain {
         Self::default()
     }
 
+    /// Sets whether the backward pass computes the outputs of cheap kernels again. They are then
+    /// dropped after their last use in the forward pass.
+    pub(super) fn selective(mut self, selective: bool) -> Self {
+        self.steps.selective = selective;
+        self
+    }
+
     /// Registers a tensor as an input of the chain. The same tensor always gets the same value.
     pub fn input(&mut self, tensor: &Tensor) -> Value {
         let existing = self.inputs.iter().position(|input| input.id() == tensor.id());

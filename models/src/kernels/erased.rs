@@ -29,6 +29,8 @@ trait Erased: Send + Sync + 'static {
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor>;
 
+    fn is_cheap(&self) -> bool;
+
     fn precision(&self) -> CompositePrecision;
 }
 
@@ -58,6 +60,10 @@ impl<K: Kernel> Erased for K {
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
         Kernel::composite(self, inputs)
+    }
+
+    fn is_cheap(&self) -> bool {
+        Kernel::is_cheap(self)
     }
 
     fn precision(&self) -> CompositePrecision {
@@ -95,6 +101,10 @@ impl Kernel for AnyKernel {
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
         self.0.composite(inputs)
+    }
+
+    fn is_cheap(&self) -> bool {
+        self.0.is_cheap()
     }
 
     fn precision(&self) -> CompositePrecision {

@@ -101,6 +101,10 @@ impl Kernel for Gated {
         CompositePrecision::Full
     }
 
+    fn is_cheap(&self) -> bool {
+        true
+    }
+
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
         let width = half_width(inputs[0].dims())?;
         let (gate, other) = self.gate.gate_and_other((0, width));

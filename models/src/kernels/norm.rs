@@ -182,6 +182,10 @@ impl Kernel for NormKernel {
         CompositePrecision::Full
     }
 
+    fn is_cheap(&self) -> bool {
+        true
+    }
+
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
         let dims: Vec<_> = inputs.iter().map(Tensor::dims).collect();
         self.check(&dims)?;

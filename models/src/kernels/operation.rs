@@ -42,6 +42,12 @@ pub(crate) trait Kernel: Send + Sync + 'static {
     /// Computes the same function with candle's differentiable operations.
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor>;
 
+    /// Whether the output takes little time to compute again. The backward pass of such a kernel
+    /// does not read its output.
+    fn is_cheap(&self) -> bool {
+        false
+    }
+
     /// The precision of the composite.
     fn precision(&self) -> CompositePrecision {
         CompositePrecision::OfInput

@@ -71,6 +71,10 @@ impl Kernel for Residual {
         Ok(())
     }
 
+    fn is_cheap(&self) -> bool {
+        true
+    }
+
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
         match self.dropout {
             None => &inputs[0] + (&inputs[1] * f64::from(self.scale))?,

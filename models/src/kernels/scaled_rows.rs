@@ -72,6 +72,10 @@ impl Kernel for ScaledRows {
         Ok(())
     }
 
+    fn is_cheap(&self) -> bool {
+        true
+    }
+
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
         check(inputs[0].dims(), inputs[1].dims())?;
         inputs[0].broadcast_mul(&inputs[1])

@@ -3,7 +3,10 @@
 use candle_core::Tensor;
 use engram_models::Result;
 use engram_models::finite_difference::check_gradients;
+use engram_models::gradients::Gradients;
 use engram_models::kernels::*;
+use engram_models::params::{Init, ParameterBuilder};
+use engram_models::recompute::Recompute;
 
 use super::{input, random};
 
@@ -110,5 +113,28 @@ fn a_chain_without_a_graph_has_the_same_output() -> Result<()> {
     let detached: Vec<Tensor> = parameters.iter().map(Tensor::detach).collect();
     assert!(parameters[0].track_op());
     assert_eq!(output(&parameters)?, output(&detached)?);
+    Ok(())
+}
+
+/// The values that the backward pass computes again are the same.
+#[test]
+fn a_chain_that_computes_cheap_values_again_has_the_same_gradients() -> Result<()> {
+    let builder = ParameterBuilder::on_cpu(3);
+    let parameters: Vec<Tensor> = SHAPES
+        .iter()
+        .enumerate()
+        .map(|(i, shape)| builder.get(&i.to_string(), shape, Init::Normal(1.0)))
+        .collect::<Result<_>>()?;
+    let mut gradients = Gradients::new(&builder.finish()?);
+    let mut bits = |recompute: Recompute| -> Result<Vec<u32>> {
+        let mut chain = Mode::evaluate().recompute(recompute).chain();
+        block(&mut chain, &parameters, Some(Dropout::new(0.3, 8)));
+        gradients.clear();
+        gradients.backward(&chain.finish()?.sqr()?.sum_all()?)?;
+        assert_eq!(gradients.faults(), []);
+        let values = (0..gradients.len()).filter_map(|i| gradients.get(i)).flatten();
+        Ok(values.map(|value| value.to_bits()).collect())
+    };
+    assert_eq!(bits(Recompute::None)?, bits(Recompute::Selective)?);
     Ok(())
 }

@@ -48,6 +48,7 @@ impl<'a> Position<'a> {
             phase: self.phase,
             epoch: self.epoch,
             progress: self.progress,
+            recompute: self.recipe.recompute(),
         }
     }
 }
