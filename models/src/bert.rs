@@ -13,7 +13,7 @@ use crate::block_output::{BlockOutput, BlockShape};
 use crate::compute::Compute;
 use crate::config::{bad_field, check_dropout, check_heads, check_layers, check_sizes};
 use crate::error::Result;
-use crate::kernels::{Activation, Attention, Chain, Mode, dropout, embedding_sum};
+use crate::kernels::{Activation, Attention, Mode, dropout, embedding_sum};
 use crate::layers::{LayerNorm, Linear, Projections};
 use crate::packed::PackedTokens;
 use crate::params::{Init, ParameterBuilder};
@@ -152,7 +152,7 @@ impl BertLayer {
             segments: tokens.segments.clone(),
             dropout: mode.dropout(config.attention_probs_dropout_prob),
         };
-        let mut chain = Chain::new();
+        let mut chain = mode.chain();
         let x = chain.input(x);
         let attended = self.attention.self_attention(&mut chain, x, None, &options, mode);
         self.output.append(&mut chain, attended, x, mode);
@@ -221,7 +221,11 @@ impl Bert {
         let mut state = mode.detach(x);
         for layer in &self.layers {
             on_state(&state);
-            state = mode.detach(layer.forward(&state, &self.config, tokens, mode)?);
+            let (config, tokens) = (self.config.clone(), tokens.clone());
+            let next = mode.block(layer, &[&state], move |layer, inputs, mode| {
+                layer.forward(&inputs[0], &config, &tokens, mode)
+            })?;
+            state = mode.detach(next);
         }
         Ok(state)
     }

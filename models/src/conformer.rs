@@ -101,15 +101,20 @@ impl ConformerEncoder {
         let max_length = x.lengths.iter().max().copied().unwrap_or_default();
         let states = self.compute.activations(&x.states)?;
         let (dtype, device) = (states.dtype(), states.device());
-        let clips = Clips {
-            lengths: &x.lengths,
+        let clips = Arc::new(Clips {
+            lengths: x.lengths.clone(),
             segments: Segments::packed(&x.lengths),
             positions: Positions::new(max_length, self.config.hidden_size, dtype, device)?,
-        };
+        });
         let mut states = mode.detach(states);
         for (i, layer) in self.layers.iter().enumerate() {
-            let next = layer.forward(&states, &clips, &self.config, mode)?;
-            states = mode.detach(adapters.apply(i, &states, next, mode)?);
+            let (clips, config) = (clips.clone(), self.config.clone());
+            let adapters = adapters.clone();
+            let next = mode.block(layer, &[&states], move |layer, inputs, mode| {
+                let next = layer.forward(&inputs[0], &clips, &config, mode)?;
+                adapters.apply(i, &inputs[0], next, mode)
+            })?;
+            states = mode.detach(next);
         }
         Ok(AudioStates { states, lengths: x.lengths })
     }

@@ -16,7 +16,7 @@ use crate::block_output::BlockOutput;
 use crate::compute::Compute;
 use crate::error::{ModelError, Result};
 use crate::kernels::{
-    Attention, AttentionBias, Chain, Disentangled, Mode, disentangled_bias, dropout, embedding_sum,
+    Attention, AttentionBias, Disentangled, Mode, disentangled_bias, dropout, embedding_sum,
     self_attention, stacked_linear,
 };
 use crate::layers::{LayerNorm, Linear, Projections};
@@ -91,11 +91,13 @@ impl DebertaLayer {
         })
     }
 
-    /// Runs the block: `[T, D]` → `[T, D]`.
+    /// Runs the block: `[T, D]` → `[T, D]`. `relative` has the embeddings of relative positions,
+    /// with dropout, of the position-to-content term and of the content-to-position term, and the
+    /// row of each distance.
     fn forward(
         &self,
         x: &Tensor,
-        relative: Option<&RelativePositions>,
+        relative: Option<(&[Tensor], &Arc<[u32]>)>,
         config: &DebertaConfig,
         tokens: &PackedTokens,
         mode: &Mode,
@@ -106,12 +108,16 @@ impl DebertaLayer {
         let qkv = stacked_linear(x, &self.attention.query_key_value(mode))?;
         let bias = match relative {
             None => None,
-            Some(RelativePositions { embeddings, rows }) => {
-                let x = dropout(embeddings, mode.dropout(config.hidden_dropout_prob))?;
-                let project = |layer: &Option<Linear>| {
-                    layer.as_ref().map(|layer| layer.forward(&x, mode)).transpose()
+            Some((embeddings, rows)) => {
+                let project = |layer: &Option<Linear>, embeddings: Option<&Tensor>| {
+                    layer
+                        .as_ref()
+                        .zip(embeddings)
+                        .map(|(layer, x)| layer.forward(x, mode))
+                        .transpose()
                 };
-                let (key, query) = (project(&self.position_key)?, project(&self.position_query)?);
+                let key = project(&self.position_key, embeddings.get(1))?;
+                let query = project(&self.position_query, embeddings.first())?;
                 let segments = segments.clone();
                 let options = Disentangled { num_heads, scale, segments, rows: rows.clone() };
                 Some(disentangled_bias(&qkv, key.as_ref(), query.as_ref(), &options)?)
@@ -121,7 +127,7 @@ impl DebertaLayer {
         let options = Attention { num_heads, scale, causal: false, segments, dropout };
         let bias = bias.as_ref().map(AttentionBias::PerSegment);
         let context = self_attention(&qkv, bias, &options)?;
-        let mut chain = Chain::new();
+        let mut chain = mode.chain();
         let (context, x) = (chain.input(&context), chain.input(x));
         let attended = chain.stacked_linear(context, &[self.attention.output.parameters(mode)]);
         self.output.append(&mut chain, attended, x, mode);
@@ -204,7 +210,19 @@ impl Deberta {
         let relative = self.relative_positions(tokens)?;
         for layer in &self.layers {
             on_state(&state);
-            let next = layer.forward(&state, relative.as_ref(), &self.config, tokens, mode)?;
+            let (config, tokens) = (self.config.clone(), tokens.clone());
+            let (mut inputs, mut rows) = (vec![state.clone()], None);
+            if let Some(relative) = &relative {
+                let mask = mode.dropout(config.hidden_dropout_prob);
+                let embeddings = dropout(&relative.embeddings, mask)?;
+                inputs.extend([embeddings.clone(), embeddings]);
+                rows = Some(relative.rows.clone());
+            }
+            let inputs: Vec<&Tensor> = inputs.iter().collect();
+            let next = mode.block(layer, &inputs, move |layer, inputs, mode| {
+                let relative = rows.as_ref().map(|rows| (&inputs[1..], rows));
+                layer.forward(&inputs[0], relative, &config, &tokens, mode)
+            })?;
             state = mode.detach(next);
         }
         Ok(state)

@@ -7,6 +7,7 @@
 use candle_core::{DType, Device, Tensor, Var};
 
 use crate::error::{ModelError, Result};
+use crate::kernels::with_composites;
 
 /// The step size of the central differences in f64.
 const STEP: f64 = 1e-5;
@@ -18,6 +19,7 @@ const STEP: f64 = 1e-5;
 ///
 /// - The backward pass in f64 against central differences, for every element.
 /// - The value and the backward pass in f32, where fused kernels run, against f64.
+/// - The same in f32 with the composites of candle operations, against the fused kernels.
 /// - The backward pass in f32 against a central difference in f32 along the gradient.
 ///
 /// # Errors
@@ -42,13 +44,25 @@ pub fn check_gradients(
     }
     let (fused_value, fused) = value_and_gradients(inputs, DType::F32, &f)?;
     compare(|| "value, f32".into(), fused_value, value, 2e-5, value.abs())?;
-    for (i, (fused, exact)) in fused.iter().zip(&exact).enumerate() {
-        let scale = exact.iter().fold(0.0f64, |a, b| a.max(b.abs()));
-        for (j, (fused, exact)) in fused.iter().zip(exact).enumerate() {
-            compare(|| format!("input {i}, element {j}, f32"), *fused, *exact, 5e-5, scale)?;
+    compare_gradients("f32", &fused, &exact)?;
+    let (composite_value, composite) =
+        with_composites(|| value_and_gradients(inputs, DType::F32, &f))?;
+    let location = || "value, composite in f32".into();
+    compare(location, composite_value, fused_value, 2e-5, value.abs())?;
+    compare_gradients("composite in f32", &composite, &fused)?;
+    check_along_gradient(inputs, &fused, &f)
+}
+
+/// Compares the gradients of all inputs.
+fn compare_gradients(kind: &str, actual: &[Vec<f64>], expected: &[Vec<f64>]) -> Result<()> {
+    for (i, (actual, expected)) in actual.iter().zip(expected).enumerate() {
+        let scale = expected.iter().fold(0.0f64, |a, b| a.max(b.abs()));
+        for (j, (actual, expected)) in actual.iter().zip(expected).enumerate() {
+            let location = || format!("input {i}, element {j}, {kind}");
+            compare(location, *actual, *expected, 5e-5, scale)?;
         }
     }
-    check_along_gradient(inputs, &fused, &f)
+    Ok(())
 }
 
 /// Checks the f32 gradient by the change of the value over one f32 step along the gradient.

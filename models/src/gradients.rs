@@ -10,6 +10,7 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
 
+use candle_core::backprop::GradStore;
 use candle_core::{Tensor, TensorId};
 use rayon::prelude::*;
 
@@ -20,11 +21,9 @@ use crate::params::Parameters;
 /// One gradient buffer for each trainable parameter, in the order of [`Parameters::trainable`].
 pub struct Gradients {
     names: Vec<String>,
-    ids: Vec<TensorId>,
     /// The number of values of each gradient on the CPU, 0 for a gradient on a GPU.
     sizes: Vec<usize>,
     pool: BufferPool,
-    on_gpu: Vec<GpuGradient>,
 }
 
 /// The gradient of a parameter on a GPU.
@@ -43,6 +42,7 @@ struct BufferPool {
     buffers: Vec<Vec<f32>>,
     /// Whether each buffer holds a gradient of the current step.
     written: Vec<bool>,
+    on_gpu: Vec<GpuGradient>,
 }
 
 thread_local! {
@@ -53,23 +53,17 @@ thread_local! {
 impl Gradients {
     /// Creates buffers for the trainable parameters.
     pub fn new(parameters: &Parameters) -> Self {
-        let mut gradients = Self {
-            names: Vec::new(),
-            ids: Vec::new(),
-            sizes: Vec::new(),
-            pool: BufferPool::default(),
-            on_gpu: Vec::new(),
-        };
+        let mut gradients =
+            Self { names: Vec::new(), sizes: Vec::new(), pool: BufferPool::default() };
         for (i, parameter) in parameters.trainable().enumerate() {
             gradients.names.push(parameter.name().to_string());
-            gradients.ids.push(parameter.id());
             let is_on_cpu = parameter.tensor().device().is_cpu();
             let size = if is_on_cpu { parameter.tensor().elem_count() } else { 0 };
             gradients.sizes.push(size);
             gradients.pool.index.insert(parameter.id(), i);
             gradients.pool.buffers.push(vec![0.0; size]);
             gradients.pool.written.push(false);
-            gradients.on_gpu.push(GpuGradient::default());
+            gradients.pool.on_gpu.push(GpuGradient::default());
         }
         gradients
     }
@@ -77,35 +71,15 @@ impl Gradients {
     /// Discards the last step's gradients. The buffers stay allocated.
     pub fn clear(&mut self) {
         self.pool.written.fill(false);
-        self.on_gpu.fill_with(GpuGradient::default);
+        self.pool.on_gpu.fill_with(GpuGradient::default);
     }
 
     /// Adds the gradient of `loss` with respect to every trainable parameter to the buffers. If the
     /// backward pass fails, all gradients are discarded.
     pub fn backward(&mut self, loss: &Tensor) -> Result<()> {
         let mut pass = Pass::begin(self);
-        let candle_gradients = loss.backward()?;
+        add(&loss.backward()?)?;
         pass.succeeded = true;
-        drop(pass);
-        for (i, id) in self.ids.iter().enumerate() {
-            if let Some(gradient) = candle_gradients.get_id(*id) {
-                if !gradient.device().is_cpu() {
-                    let sum = match self.on_gpu[i].tensor.take() {
-                        Some(sum) => (sum + gradient)?,
-                        None => gradient.clone(),
-                    };
-                    self.on_gpu[i] = GpuGradient { tensor: Some(sum), copy: OnceCell::new() };
-                    continue;
-                }
-                let values = to_host(gradient)?;
-                let buffer = &mut self.pool.buffers[i];
-                if std::mem::replace(&mut self.pool.written[i], true) {
-                    add_values(buffer, &values);
-                } else {
-                    buffer.copy_from_slice(&values);
-                }
-            }
-        }
         Ok(())
     }
 
@@ -120,7 +94,7 @@ impl Gradients {
     /// Returns the gradient of the `index`-th trainable parameter; `None` if it has received no
     /// gradient since [`Gradients::clear`].
     pub fn get(&self, index: usize) -> Option<&[f32]> {
-        let on_gpu = &self.on_gpu[index];
+        let on_gpu = &self.pool.on_gpu[index];
         if let Some(tensor) = &on_gpu.tensor {
             // A GPU that fails gives NaN, which stops the training with an error.
             let nan = |_| vec![f32::NAN; tensor.elem_count()];
@@ -131,7 +105,7 @@ impl Gradients {
 
     /// Returns the gradient of the `index`-th trainable parameter if it is on a GPU.
     pub fn on_gpu(&self, index: usize) -> Option<&Tensor> {
-        self.on_gpu[index].tensor.as_ref()
+        self.pool.on_gpu[index].tensor.as_ref()
     }
 
     /// Returns the gradient of the parameter with this name; `None` if there is no such trainable
@@ -154,7 +128,7 @@ impl Gradients {
     /// threads. NaN if a GPU fails.
     pub fn global_norm(&self) -> f64 {
         let on_gpu = self.squares_on_gpu().unwrap_or(f64::NAN);
-        let on_cpu = (0..self.len()).filter(|i| self.on_gpu[*i].tensor.is_none());
+        let on_cpu = (0..self.len()).filter(|i| self.pool.on_gpu[*i].tensor.is_none());
         let squares = on_cpu.filter_map(|i| self.get(i)).map(|gradient| {
             let blocks: Vec<f64> = gradient
                 .par_chunks(1 << 14)
@@ -167,7 +141,7 @@ impl Gradients {
 
     /// Returns the sum of squares of the gradients on a GPU, with one transfer.
     fn squares_on_gpu(&self) -> Result<f64> {
-        let tensors = self.on_gpu.iter().filter_map(|gradient| gradient.tensor.as_ref());
+        let tensors = self.pool.on_gpu.iter().filter_map(|gradient| gradient.tensor.as_ref());
         let square = |tensor: &Tensor| tensor.flatten_all()?.sqr()?.sum(0);
         let squares = tensors.map(square).collect::<candle_core::Result<Vec<_>>>()?;
         if squares.is_empty() {
@@ -260,6 +234,43 @@ pub(crate) fn return_buffer(id: TensorId, buffer: Vec<f32>) {
             pool.written[index] = true;
         }
     });
+}
+
+/// Whether a backward pass of [`Gradients`] is running on this thread.
+pub(crate) fn is_running() -> bool {
+    ACTIVE.with_borrow(Option::is_some)
+}
+
+/// Adds the gradients of parameters that candle has computed to the running backward pass.
+pub(crate) fn add(store: &GradStore) -> Result<()> {
+    for id in store.get_ids() {
+        let Some(gradient) = store.get_id(*id) else { continue };
+        if !gradient.device().is_cpu() {
+            add_on_gpu(*id, gradient)?;
+        } else if let Some((mut buffer, accumulate)) = take_buffer(*id) {
+            let values = to_host(gradient)?;
+            if accumulate {
+                add_values(&mut buffer, &values);
+            } else {
+                buffer.copy_from_slice(&values);
+            }
+            return_buffer(*id, buffer);
+        }
+    }
+    Ok(())
+}
+
+fn add_on_gpu(id: TensorId, gradient: &Tensor) -> Result<()> {
+    ACTIVE.with_borrow_mut(|active| {
+        let Some(pool) = active.as_mut() else { return Ok(()) };
+        let Some(&index) = pool.index.get(&id) else { return Ok(()) };
+        let sum = match pool.on_gpu[index].tensor.take() {
+            Some(sum) => (sum + gradient)?,
+            None => gradient.clone(),
+        };
+        pool.on_gpu[index] = GpuGradient { tensor: Some(sum), copy: OnceCell::new() };
+        Ok(())
+    })
 }
 
 fn add_values(sum: &mut [f32], values: &[f32]) {

@@ -31,6 +31,7 @@ pub mod packed;
 pub mod params;
 mod patch_embedding;
 mod pre_norm;
+pub mod recompute;
 pub mod reveal;
 pub mod similarity;
 pub mod speech;

@@ -6,7 +6,7 @@ use candle_core::Tensor;
 use crate::adapter::Adapters;
 use crate::config::{check_dropout, check_epsilon, check_heads, check_layers, check_sizes};
 use crate::error::{ModelError, Result};
-use crate::kernels::{Activation, Attention, Chain, Mode, Segments};
+use crate::kernels::{Activation, Attention, Mode, Segments};
 use crate::layers::{LayerNorm, Linear, Projections};
 use crate::params::ParameterBuilder;
 
@@ -160,15 +160,19 @@ impl PreNormBlocks {
         let scale = 1.0 / ((hidden_size / num_heads) as f32).sqrt();
         let mut state = detach(0, x);
         for (i, layer) in self.layers.iter().enumerate() {
-            let options = Attention {
-                num_heads,
-                scale,
-                causal,
-                segments: segments.clone(),
-                dropout: mode.dropout(self.config.attention_dropout),
-            };
-            let next = layer.forward(&state, &options, &self.config, mode)?;
-            state = detach(i + 1, adapters.apply(i, &state, next, mode)?);
+            let (config, segments, adapters) = (self.config, segments.clone(), adapters.clone());
+            let next = mode.block(layer, &[&state], move |layer, inputs, mode| {
+                let options = Attention {
+                    num_heads,
+                    scale,
+                    causal,
+                    segments: segments.clone(),
+                    dropout: mode.dropout(config.attention_dropout),
+                };
+                let next = layer.forward(&inputs[0], &options, &config, mode)?;
+                adapters.apply(i, &inputs[0], next, mode)
+            })?;
+            state = detach(i + 1, next);
         }
         Ok(state)
     }
@@ -210,7 +214,7 @@ impl Layer {
         mode: &Mode,
     ) -> Result<Tensor> {
         let dropout = || mode.dropout(config.hidden_dropout);
-        let mut chain = Chain::new();
+        let mut chain = mode.chain();
         let x = chain.input(x);
         let normed = chain.norm(x, self.attention_norm.as_norm());
         let attended = self.attention.self_attention(&mut chain, normed, None, options, mode);

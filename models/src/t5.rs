@@ -17,7 +17,7 @@ use crate::compute::Compute;
 use crate::error::{ModelError, Result};
 pub use crate::generation::{GenerateOptions, Generated};
 use crate::kernels::{Mode, Segments, dropout, embedding_sum};
-use crate::layers::{CrossKeyValues, Linear, RmsNorm};
+use crate::layers::{Linear, RmsNorm};
 use crate::packed::PackedTokens;
 use crate::params::{Init, ParameterBuilder};
 use crate::weights::Weights;
@@ -219,8 +219,7 @@ impl Decoder {
         let bias = self.bias.forward(max_length, max_length)?;
         let mut x = dropout(&mode.detach(x), mode.dropout(rate))?;
         for layer in &self.layers {
-            let (keys, values) = layer.cross_key_values(states, mode)?;
-            let cross = CrossKeyValues { keys: &keys, values: &values, segments: &cross };
+            let cross = (states, &cross);
             x = mode.detach(layer.forward(&x, &bias, segments, true, cross, mode)?);
         }
         let x = dropout(&self.final_norm.forward(&x)?, mode.dropout(rate))?;

@@ -10,9 +10,11 @@ mod low_rank;
 use candle_core::DType;
 use engram_models::Result;
 use engram_models::compute::Compute;
+use engram_models::recompute::Recompute;
 
 fn compare(dtype: DType, value_tolerance: f64, gradient_tolerance: f64) -> Result<()> {
-    for found in models::compare_models(&Compute { dtype, ..Compute::cpu() })? {
+    let compute = Compute { dtype, ..Compute::cpu() };
+    for found in models::compare_models(&compute, Recompute::Block)? {
         let (values, gradients) = (found.value_error, found.gradient_error);
         println!("{dtype:?} {}: values {values:.1e}, gradients {gradients:.1e}", found.model);
         assert!(values < value_tolerance, "{}: {values:e}", found.model);
@@ -30,6 +32,18 @@ fn candle_operations_give_the_values_and_gradients_of_the_fused_kernels() -> Res
 #[test]
 fn values_and_gradients_in_bf16_are_close_to_those_in_f32() -> Result<()> {
     compare(DType::BF16, 2e-2, 5e-2)
+}
+
+/// With dropout. The differences are exactly zero.
+#[test]
+fn recomputation_does_not_change_values_and_gradients_of_the_fused_kernels() -> Result<()> {
+    for recompute in [Recompute::Selective, Recompute::Block] {
+        for found in models::compare_models(&Compute::cpu(), recompute)? {
+            let errors = (found.value_error, found.gradient_error);
+            assert_eq!(errors, (0.0, 0.0), "{}, {recompute:?}", found.model);
+        }
+    }
+    Ok(())
 }
 
 #[test]

@@ -16,6 +16,7 @@ use engram_models::ModelError;
 use engram_models::compute::{Compute, Precision};
 use engram_models::layers::LowRankPattern;
 use engram_models::params::ParameterGroup;
+use engram_models::recompute::Recompute;
 use engram_models::weights::Weights;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -170,13 +171,18 @@ impl Recipe {
     /// # Errors
     /// [`TrainError::Recipe`] if the device does not exist.
     pub fn compute(&self) -> Result<Compute> {
-        let ComputeSettings { device, precision } = &self.body.compute;
+        let ComputeSettings { device, precision, .. } = &self.body.compute;
         Compute::open(device, *precision).map_err(|error| match error {
             ModelError::BadConfig { what, reason } => {
                 self.error("compute", format!("{what}: {reason}"))
             }
             other => other.into(),
         })
+    }
+
+    /// The values that the backward pass computes again.
+    pub fn recompute(&self) -> Recompute {
+        self.body.compute.recompute
     }
 
     /// The settings of `[start]`; `None` if the run does not start from another run's weights.
@@ -311,7 +317,7 @@ impl Recipe {
         })
     }
 
-    /// The SHA-256 of the resolved recipe. The device does not count. If `[start]` has the hash of
+    /// The SHA-256 of the resolved recipe. The device and `compute.recompute` do not count. If `[start]` has the hash of
     /// its weights, the path of its run does not count.
     ///
     /// # Errors
@@ -321,10 +327,10 @@ impl Recipe {
     }
 }
 
-/// The identity of a resolved recipe: its text, without the device, and without the path of the
-/// start run if `[start]` has a hash.
+/// The identity of a resolved recipe: its text, without the device and `compute.recompute`, and
+/// without the path of the start run if `[start]` has a hash.
 pub(crate) fn identity(resolved: &str) -> String {
-    let resolved = without_device(resolved);
+    let resolved = without_resources(resolved);
     let mut table = match resolved.parse::<Table>() {
         Ok(table) if table.contains_key("start") => table,
         _ => return resolved,
@@ -337,9 +343,9 @@ pub(crate) fn identity(resolved: &str) -> String {
     toml::to_string(&table).unwrap_or(resolved)
 }
 
-/// Returns a resolved recipe without `compute.device`, and without `[compute]` if no other value
-/// differs from the default.
-fn without_device(resolved: &str) -> String {
+/// Returns a resolved recipe without `compute.device` and `compute.recompute`, and without
+/// `[compute]` if no other value differs from the default.
+fn without_resources(resolved: &str) -> String {
     const TABLE: &str = "\n[compute]\n";
     let Some(start) = resolved.find(TABLE).map(|start| start + 1) else {
         return resolved.to_owned();
@@ -350,7 +356,9 @@ fn without_device(resolved: &str) -> String {
     let kept: String = if resolved[start..end].lines().any(|line| is_default(&line)) {
         String::new()
     } else {
-        lines.filter(|line| !line.starts_with("device = ")).collect()
+        let is_resource =
+            |line: &&str| ["device = ", "recompute = "].iter().any(|key| line.starts_with(key));
+        lines.filter(|line| !is_resource(line)).collect()
     };
     [&resolved[..start], &kept, &resolved[end..]].concat()
 }

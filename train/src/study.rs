@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use candle_core::Tensor;
+use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, Parameters};
+use engram_models::recompute::Recompute;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use sha2::{Digest, Sha256};
@@ -150,6 +152,15 @@ pub struct StepContext<'a> {
     pub epoch: usize,
     /// The completed fraction of the phase's steps, 0 to 1.
     pub progress: f64,
+    /// The values that the backward pass computes again.
+    pub recompute: Recompute,
+}
+
+impl StepContext<'_> {
+    /// The mode of this forward pass: training, with the dropout masks of `step_seed`.
+    pub fn mode(&self) -> Mode {
+        Mode::train(self.step_seed).recompute(self.recompute)
+    }
 }
 
 /// The loss of one micro-batch.

@@ -114,6 +114,24 @@ fn names_are_learnt_and_the_run_is_an_image_encoder() {
     assert!(get("logit_scale").unwrap_err().to_string().contains("logit_scale"));
 }
 
+/// Recomputation does not change the bytes of a run, and a run can be resumed with another value.
+#[test]
+fn recomputation_gives_the_same_bytes_after_a_crash() {
+    let folder = tempfile::tempdir().unwrap();
+    let (whole, crashed) = (folder.path().join("whole"), folder.path().join("crashed"));
+    let set = ["phase.clip.epochs=3", "model.num_hidden_layers=3"];
+    try_run(&whole, &set, RunOptions::default()).unwrap();
+    let with = |recompute| [set[0], set[1], recompute];
+    let block = with("compute.recompute=\"block\"");
+    crash_at_checkpoint(&crashed, 4, |options| try_run(&crashed, &block, options));
+    let options = RunOptions { resume: true, ..RunOptions::default() };
+    try_run(&crashed, &with("compute.recompute=\"selective\""), options).unwrap();
+    for file in ["model.safetensors", "summary.json", "metrics.jsonl"] {
+        let bytes = |run: &Path| std::fs::read(run.join(file)).unwrap();
+        assert!(bytes(&whole) == bytes(&crashed), "{file} differs");
+    }
+}
+
 #[test]
 fn a_crashed_run_resumes_to_the_same_bytes_on_any_number_of_threads() {
     let folder = tempfile::tempdir().unwrap();

@@ -363,6 +363,7 @@ fn the_device_is_not_part_of_a_recipes_identity_but_the_precision_is() -> engram
     };
     let original = hash(&[])?;
     assert_eq!(hash(&["compute.device=\"cuda:1\""])?, original);
+    assert_eq!(hash(&["compute.recompute=\"block\""])?, original);
     assert_ne!(hash(&["compute.precision=\"bf16\""])?, original);
     let both = ["compute.precision=\"bf16\"", "compute.device=\"cuda\""];
     assert_eq!(hash(&both)?, hash(&both[..1])?);

@@ -28,8 +28,8 @@ pub(super) struct Block {
 }
 
 /// The clips of a batch and the relative positions of their states.
-pub(super) struct Clips<'a> {
-    pub(super) lengths: &'a [usize],
+pub(super) struct Clips {
+    pub(super) lengths: Vec<usize>,
     pub(super) segments: Segments,
     pub(super) positions: Positions,
 }
@@ -55,11 +55,11 @@ impl Block {
     pub(super) fn forward(
         &self,
         x: &Tensor,
-        clips: &Clips<'_>,
+        clips: &Clips,
         config: &ConformerConfig,
         mode: &Mode,
     ) -> Result<Tensor> {
-        let mut chain = Chain::new();
+        let mut chain = mode.chain();
         let input = chain.input(x);
         self.feed_forward[0].append(&mut chain, input, config, mode)?;
         let x = chain.finish()?;
@@ -67,13 +67,13 @@ impl Block {
         let normed = self.attention_norm.forward(&x)?;
         let context = self.attention.forward(&normed, clips, config, mode)?;
 
-        let mut chain = Chain::new();
+        let mut chain = mode.chain();
         let (x, context) = (chain.input(&x), chain.input(&context));
         let output = self.attention.projections.output.parameters(mode);
         let attended = chain.stacked_linear(context, &[output]);
         let x = chain.residual(x, attended, mode.dropout(config.dropout));
         let normed = chain.norm(x, self.convolution_norm.as_norm());
-        let convolved = self.convolution.append(&mut chain, normed, clips.lengths, config)?;
+        let convolved = self.convolution.append(&mut chain, normed, &clips.lengths, config)?;
         let x = chain.residual(x, convolved, mode.dropout(config.dropout));
         let x = self.feed_forward[1].append(&mut chain, x, config, mode)?;
         chain.norm(x, self.norm.as_norm());
@@ -165,7 +165,7 @@ impl RelativeAttention {
     fn forward(
         &self,
         normed: &Tensor,
-        clips: &Clips<'_>,
+        clips: &Clips,
         config: &ConformerConfig,
         mode: &Mode,
     ) -> Result<Tensor> {

@@ -107,16 +107,18 @@ pub fn bias_activation(x: &Tensor, bias: &Tensor, f: Activation) -> candle_core:
 pub(super) struct ActivationKernel(pub(super) Activation);
 
 impl Kernel for ActivationKernel {
+    type Saved = ();
+
     fn name(&self) -> &'static str {
         "activation"
     }
 
-    fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
+    fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
         let (x, bias, width) = input_parts(inputs)?;
         let mut output = vec![0.0; x.len()];
         let blocks = output.par_chunks_mut(ROWS * width).zip(x.par_chunks(ROWS * width));
         blocks.for_each(|(y, x)| forward_block(self.0, x, bias, width, y));
-        Ok((output, Shape::from(inputs[0].dims)))
+        Ok((output, Shape::from(inputs[0].dims), ()))
     }
 
     fn backward(
@@ -124,6 +126,7 @@ impl Kernel for ActivationKernel {
         inputs: &[Input<'_>],
         _: &[f32],
         gradient: &[f32],
+        _: &Self::Saved,
         input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let (x, bias, width) = input_parts(inputs)?;
@@ -145,6 +148,10 @@ impl Kernel for ActivationKernel {
 
     fn precision(&self) -> CompositePrecision {
         CompositePrecision::Full
+    }
+
+    fn is_cheap(&self) -> bool {
+        true
     }
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {

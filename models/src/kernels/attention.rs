@@ -90,7 +90,6 @@ fn run(
     apply(AttentionKernel::new(options, sources.len() == 3, bias), &inputs)
 }
 
-/// Attention with the values that the backward pass needs.
 pub(super) struct AttentionKernel {
     options: Attention,
     /// Whether q, k and v are three inputs or one.
@@ -98,8 +97,6 @@ pub(super) struct AttentionKernel {
     /// `Some(true)` for a bias shared by all segments, `Some(false)` for a bias per segment, `None`
     /// without a bias.
     bias: Option<bool>,
-    /// For each segment, head and query row: the log-sum-exp of the scores.
-    log_sums: Vec<Vec<f32>>,
 }
 
 /// The sizes read from the shapes of the inputs.
@@ -121,7 +118,7 @@ impl AttentionKernel {
         bias: Option<AttentionBias<'_>>,
     ) -> Self {
         let bias = bias.map(|bias| matches!(bias, AttentionBias::Shared(_)));
-        Self { options: options.clone(), separate, bias, log_sums: Vec::new() }
+        Self { options: options.clone(), separate, bias }
     }
 
     /// Checks the shapes and returns the sizes.
@@ -208,11 +205,14 @@ impl AttentionKernel {
 }
 
 impl Kernel for AttentionKernel {
+    /// For each segment, head and query row: the log-sum-exp of the scores.
+    type Saved = Vec<Vec<f32>>;
+
     fn name(&self) -> &'static str {
         "attention"
     }
 
-    fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
+    fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
         let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
         let sizes = self.check(&dims)?;
         let (rows, width) = (sizes.query_rows, sizes.width);
@@ -233,8 +233,7 @@ impl Kernel for AttentionKernel {
                 log_sums
             })
             .collect();
-        self.log_sums = log_sums;
-        Ok((output, Shape::from((rows, width))))
+        Ok((output, Shape::from((rows, width)), log_sums))
     }
 
     fn backward(
@@ -242,6 +241,7 @@ impl Kernel for AttentionKernel {
         inputs: &[Input<'_>],
         output: &[f32],
         gradient: &[f32],
+        log_sums: &Self::Saved,
         input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
@@ -251,7 +251,7 @@ impl Kernel for AttentionKernel {
         let needs_bias_gradient = sources.bias.is_some() && input_gradients[bias_index].is_some();
         let results: Vec<Vec<HeadGradients>> = heads
             .par_iter()
-            .zip(&self.log_sums)
+            .zip(log_sums)
             .map(|(heads, log_sums)| {
                 let head_log_sums = |h: usize, head: &Head| &log_sums[h * head.query.length..];
                 let head_gradients = |(h, head): (usize, &Head)| {

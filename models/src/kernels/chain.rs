@@ -4,22 +4,24 @@
 //! own thread pool. Inside a chain, kernels pass outputs and gradients to each other directly. If
 //! two kernels use a value, its gradients are accumulated in place. candle sees one operation.
 
-use candle_core::{Shape, Tensor};
+mod steps;
+
+use candle_core::Tensor;
 
 use super::activation::{Activation, ActivationKernel};
 use super::attention::{Attention, AttentionBias, AttentionKernel};
 use super::depthwise::Depthwise;
 use super::dropout::{Dropout, DropoutKernel};
+use super::erased::AnyKernel;
 use super::feed_forward::FeedForward;
 use super::gated::{Gated, Half};
 use super::linear::{LinearParameters, StackedLinear};
 use super::norm::{Norm, NormKernel};
-use super::operation::{
-    BufferState, CompositePrecision, Gradient, Input, Kernel, apply, run, run_composite,
-};
+use super::operation::{Kernel, apply, run};
 use super::residual::Residual;
 use super::scaled_rows::ScaledRows;
 use super::windows::Windows;
+use steps::{Source, Step, Steps};
 
 /// A builder for a chain: register the inputs, add kernels, then call [`finish`](Chain::finish).
 ///
@@ -35,17 +37,17 @@ pub struct Chain {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Value(Source);
 
-/// The index of an input, or of the step whose output is used.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Source {
-    Input(usize),
-    Step(usize),
-}
-
 impl Chain {
     /// Creates an empty chain.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Sets whether the backward pass computes the outputs of cheap kernels again. They are then
+    /// dropped after their last use in the forward pass.
+    pub(super) fn selective(mut self, selective: bool) -> Self {
+        self.steps.selective = selective;
+        self
     }
 
     /// Registers a tensor as an input of the chain. The same tensor always gets the same value.
@@ -218,16 +220,16 @@ impl Chain {
         apply(self.steps, &inputs)
     }
 
-    /// Runs the kernels without gradients. Each kernel is dropped after it runs, and each output
-    /// after its last use.
+    /// Runs the kernels without gradients. No state is saved, and each output is dropped after its
+    /// last use.
     fn run_without_graph(self) -> candle_core::Result<Tensor> {
-        let list = self.steps.list;
+        let list = &self.steps.list;
         let last_use = |source: Source| {
             list.iter().rposition(|step| step.sources.contains(&source)).unwrap_or(0)
         };
         let last_uses: Vec<usize> = (0..list.len()).map(|j| last_use(Source::Step(j))).collect();
         let mut outputs: Vec<Option<Tensor>> = Vec::with_capacity(list.len());
-        for (i, mut step) in list.into_iter().enumerate() {
+        for (i, step) in list.iter().enumerate() {
             let find = |source: &Source| match *source {
                 Source::Input(k) => Some(self.inputs[k].clone()),
                 Source::Step(j) if last_uses[j] == i => outputs[j].take(),
@@ -238,7 +240,7 @@ impl Chain {
                 candle_core::bail!("chain: {} uses a dropped value", step.kernel.name());
             };
             let inputs: Vec<&Tensor> = inputs.iter().collect();
-            outputs.push(Some(run(step.kernel.as_mut(), &inputs)?));
+            outputs.push(Some(run(&step.kernel, &inputs)?));
         }
         match outputs.pop().flatten() {
             Some(output) => Ok(output),
@@ -249,110 +251,7 @@ impl Chain {
     /// Adds a kernel with these inputs, and returns its output.
     fn push(&mut self, kernel: impl Kernel, sources: Vec<Value>) -> Value {
         let sources = sources.into_iter().map(|value| value.0).collect();
-        let kernel = Box::new(kernel);
-        self.steps.list.push(Step { kernel, sources, output: Vec::new(), dims: Vec::new() });
+        self.steps.list.push(Step { kernel: AnyKernel::new(kernel), sources });
         Value(Source::Step(self.steps.list.len() - 1))
-    }
-}
-
-/// The kernels of a chain, in order.
-#[derive(Default)]
-struct Steps {
-    list: Vec<Step>,
-}
-
-/// A kernel, the sources of its inputs, and the output with its dimensions.
-struct Step {
-    kernel: Box<dyn Kernel>,
-    sources: Vec<Source>,
-    /// Empty for the last step: the chain returns its output.
-    output: Vec<f32>,
-    dims: Vec<usize>,
-}
-
-/// Returns the inputs of a step with these sources.
-fn gather<'a>(sources: &[Source], inputs: &[Input<'a>], steps: &'a [Step]) -> Vec<Input<'a>> {
-    let find = |source: &Source| match *source {
-        Source::Input(i) => inputs[i],
-        Source::Step(j) => Input { data: &steps[j].output, dims: &steps[j].dims },
-    };
-    sources.iter().map(find).collect()
-}
-
-impl Kernel for Steps {
-    fn name(&self) -> &'static str {
-        "chain"
-    }
-
-    fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
-        for i in 0..self.list.len() {
-            let (earlier, later) = self.list.split_at_mut(i);
-            let step = &mut later[0];
-            let (output, shape) = step.kernel.forward(&gather(&step.sources, inputs, earlier))?;
-            (step.output, step.dims) = (output, shape.dims().to_vec());
-        }
-        match self.list.last_mut() {
-            Some(last) => Ok((std::mem::take(&mut last.output), Shape::from(last.dims.clone()))),
-            None => candle_core::bail!("chain: no kernels were added"),
-        }
-    }
-
-    fn backward(
-        &self,
-        inputs: &[Input<'_>],
-        output: &[f32],
-        gradient: &[f32],
-        input_gradients: &mut [Option<Gradient>],
-    ) -> candle_core::Result<()> {
-        let last = self.list.len() - 1;
-        let mut gradients: Vec<Option<Gradient>> = self.list.iter().map(|_| None).collect();
-        for (i, step) in self.list.iter().enumerate().rev() {
-            let step_gradient = gradients[i].take();
-            let (output, gradient) = match &step_gradient {
-                _ if i == last => (output, gradient),
-                Some(step_gradient) => (step.output.as_slice(), step_gradient.data.as_slice()),
-                // The result does not depend on this step.
-                None => continue,
-            };
-            let mut step_gradients: Vec<Option<Gradient>> = step
-                .sources
-                .iter()
-                .map(|source| match *source {
-                    Source::Input(k) => input_gradients[k].take(),
-                    Source::Step(j) => Some(gradients[j].take().unwrap_or_else(|| Gradient {
-                        data: vec![0.0; self.list[j].output.len()],
-                        state: BufferState::Zeros,
-                    })),
-                })
-                .collect();
-            let step_inputs = gather(&step.sources, inputs, &self.list);
-            step.kernel.backward(&step_inputs, output, gradient, &mut step_gradients)?;
-            for (source, input_gradient) in step.sources.iter().zip(step_gradients) {
-                let input_gradient = input_gradient
-                    .map(|input_gradient| Gradient { state: BufferState::Sum, ..input_gradient });
-                match *source {
-                    Source::Input(k) => input_gradients[k] = input_gradient,
-                    Source::Step(j) => gradients[j] = input_gradient,
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
-        let mut outputs: Vec<Tensor> = Vec::with_capacity(self.list.len());
-        for step in &self.list {
-            let find = |source: &Source| match *source {
-                Source::Input(i) => inputs[i].clone(),
-                Source::Step(j) => outputs[j].clone(),
-            };
-            let step_inputs: Vec<Tensor> = step.sources.iter().map(find).collect();
-            outputs.push(run_composite(step.kernel.as_ref(), &step_inputs)?);
-        }
-        outputs.pop().ok_or_else(|| candle_core::Error::Msg("chain: no kernels were added".into()))
-    }
-
-    fn precision(&self) -> CompositePrecision {
-        CompositePrecision::Mixed
     }
 }

@@ -170,11 +170,13 @@ impl Convolution {
 }
 
 impl Kernel for Convolution {
+    type Saved = ();
+
     fn name(&self) -> &'static str {
         "convolution"
     }
 
-    fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
+    fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
         let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
         let sizes = self.sizes(&dims)?;
         let (x, bias) = (inputs[0].data, inputs[2].data);
@@ -196,7 +198,7 @@ impl Kernel for Convolution {
             },
         );
         let shape = (sizes.batch, sizes.out_height, sizes.out_width, sizes.out_channels);
-        Ok((output, Shape::from(shape)))
+        Ok((output, Shape::from(shape), ()))
     }
 
     fn backward(
@@ -204,6 +206,7 @@ impl Kernel for Convolution {
         inputs: &[Input<'_>],
         output: &[f32],
         gradient: &[f32],
+        _: &Self::Saved,
         input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();

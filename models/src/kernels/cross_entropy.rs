@@ -22,7 +22,8 @@ pub struct CrossEntropy {
 }
 
 /// Computes `-Σ_v t_v log softmax(logits)_v` in nats for each row, where `t` is the smoothed target
-/// distribution; 0 for ignored rows. `logits` `[N, V]` → `[N]`.
+/// distribution; 0 for ignored rows. `logits` `[N, V]` → `[N]`. A row whose logits are all minus
+/// infinity has infinite loss and zero gradient.
 ///
 /// # Errors
 /// If the number of targets is not `N`, or a target is `V` or more.
@@ -54,11 +55,13 @@ impl CrossEntropy {
 }
 
 impl Kernel for CrossEntropy {
+    type Saved = ();
+
     fn name(&self) -> &'static str {
         "cross-entropy"
     }
 
-    fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
+    fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
         let width = self.check(inputs[0].dims)?;
         let rows = inputs[0].data.par_chunks(width.max(1)).enumerate();
         let losses = rows.map(|(row, logits)| {
@@ -67,7 +70,7 @@ impl Kernel for CrossEntropy {
             }
             row_loss(logits, self.targets[row] as usize, self.label_smoothing)
         });
-        Ok((losses.collect(), Shape::from(self.targets.len())))
+        Ok((losses.collect(), Shape::from(self.targets.len()), ()))
     }
 
     fn backward(
@@ -75,6 +78,7 @@ impl Kernel for CrossEntropy {
         inputs: &[Input<'_>],
         _: &[f32],
         gradient: &[f32],
+        _: &Self::Saved,
         input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let width = self.check(inputs[0].dims)?.max(1);
@@ -101,9 +105,11 @@ impl Kernel for CrossEntropy {
         let counted: Vec<u8> = (0..rows).map(|row| u8::from(!self.is_ignored(row))).collect();
         let target = |row: usize| if self.is_ignored(row) { 0 } else { self.targets[row] };
         let targets = Tensor::from_iter((0..rows).map(target), device)?.reshape((rows, 1))?;
-        // Ignored rows are set to 0: an infinite or NaN logit times 0 would be NaN.
         let counted = Tensor::from_vec(counted, (rows, 1), device)?;
-        let logits = counted.broadcast_as(logits.shape())?.contiguous()?;
+        let is_masked = logits.detach().max_keepdim(D::Minus1)?.eq(f64::NEG_INFINITY)?;
+        // Ignored and masked rows are set to 0: an infinite or NaN logit times 0 would be NaN.
+        let kept = (&counted * is_masked.eq(0u8)?)?;
+        let logits = kept.broadcast_as(logits.shape())?.contiguous()?;
         let logits = logits.where_cond(&inputs[0], &inputs[0].zeros_like()?)?;
         let shifted = logits.broadcast_sub(&logits.detach().max_keepdim(D::Minus1)?)?;
         let total = shifted.exp()?.sum_keepdim(D::Minus1)?.log()?;
@@ -116,6 +122,8 @@ impl Kernel for CrossEntropy {
             ((of_target * (1.0 - smoothing))? + (of_all * smoothing)?)?
         };
         let zeros = log_probability.zeros_like()?;
+        let infinity = (&zeros + f64::NEG_INFINITY)?;
+        let log_probability = is_masked.where_cond(&infinity, &log_probability)?;
         counted.where_cond(&log_probability, &zeros)?.squeeze(1)?.neg()
     }
 }
@@ -124,6 +132,9 @@ vectorised! {
     /// Returns the loss of a row in nats.
     fn row_loss(logits: &[f32], target: usize, smoothing: f32) -> f32 {
         let top = max(logits);
+        if is_masked(logits, top) {
+            return f32::INFINITY;
+        }
         let log_sum_exp = sum(logits, |v| exp(v - top)).ln() + top;
         if smoothing == 0.0 {
             // A masked class (minus infinity) does not affect the loss.
@@ -136,6 +147,9 @@ vectorised! {
     /// Adds the gradient of a row's logits to `dx`. `dy` is the gradient of the row's loss.
     fn row_gradient(logits: &[f32], target: usize, smoothing: f32, dy: f32, dx: &mut [f32]) {
         let top = max(logits);
+        if is_masked(logits, top) {
+            return;
+        }
         let scale = dy / sum(logits, |v| exp(v - top));
         let smoothing_share = dy * smoothing / logits.len() as f32;
         for (dx, v) in dx.iter_mut().zip(logits) {
@@ -143,4 +157,10 @@ vectorised! {
         }
         dx[target] -= dy * (1.0 - smoothing);
     }
+}
+
+/// Whether all logits are minus infinity, given their maximum without NaN.
+#[inline(always)]
+fn is_masked(logits: &[f32], top: f32) -> bool {
+    top == f32::NEG_INFINITY && logits.iter().all(|logit| *logit == top)
 }

@@ -49,11 +49,13 @@ impl Depthwise {
 }
 
 impl Kernel for Depthwise {
+    type Saved = ();
+
     fn name(&self) -> &'static str {
         "depthwise convolution"
     }
 
-    fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
+    fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
         let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
         let geometry = self.geometry(&dims)?;
         let weight = transpose(inputs[1].data, self.windows.kernel_positions());
@@ -61,7 +63,7 @@ impl Kernel for Depthwise {
         output.par_chunks_mut(ROWS * geometry.channels).enumerate().for_each(|(block, y)| {
             forward_block(&geometry, inputs[0].data, (&weight, inputs[2].data), block * ROWS, y);
         });
-        Ok((output, Shape::from(geometry.output_dims(inputs[0].dims))))
+        Ok((output, Shape::from(geometry.output_dims(inputs[0].dims)), ()))
     }
 
     fn backward(
@@ -69,6 +71,7 @@ impl Kernel for Depthwise {
         inputs: &[Input<'_>],
         _: &[f32],
         gradient: &[f32],
+        _: &Self::Saved,
         input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();

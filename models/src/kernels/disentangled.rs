@@ -250,11 +250,13 @@ fn values_from(data: &[f32], start: usize) -> &[f32] {
 }
 
 impl Kernel for DisentangledBias {
+    type Saved = ();
+
     fn name(&self) -> &'static str {
         "disentangled bias"
     }
 
-    fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
+    fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
         let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
         let width = self.check(&dims)?;
         let blocks = self.blocks(width);
@@ -265,7 +267,7 @@ impl Kernel for DisentangledBias {
             .zip(&blocks)
             .for_each(|(bias, block)| self.block_forward(inputs, width, block, bias));
         let count = output.len();
-        Ok((output, Shape::from(count)))
+        Ok((output, Shape::from(count), ()))
     }
 
     fn backward(
@@ -273,6 +275,7 @@ impl Kernel for DisentangledBias {
         inputs: &[Input<'_>],
         _: &[f32],
         gradient: &[f32],
+        _: &Self::Saved,
         input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();

@@ -1,53 +1,11 @@
 //! Dropout with a stateless generator. A mask value is a function of the seed, the number of the
 //! dropout in the forward pass, and the element's index. Masks are never stored.
 
-use std::cell::Cell;
-
 use candle_core::{Shape, Tensor};
 use rayon::prelude::*;
 
 use super::operation::{Gradient, Input, Kernel, apply};
 use super::rows::ELEMENTS;
-
-/// The mode of a forward pass: training (dropout on) or evaluation (dropout off, with or without
-/// gradients).
-#[derive(Debug)]
-pub struct Mode {
-    seed: Option<u64>,
-    num_masks: Cell<u64>,
-    gradients: bool,
-}
-
-impl Mode {
-    /// Evaluation with gradients. Dropout is off.
-    pub fn evaluate() -> Self {
-        Self { seed: None, num_masks: Cell::new(0), gradients: true }
-    }
-
-    /// Evaluation without gradients. Dropout is off. An encoder detaches its hidden states after
-    /// each block, so that only one block's graph is in memory.
-    pub fn inference() -> Self {
-        Self { gradients: false, ..Self::evaluate() }
-    }
-
-    /// Training mode with the masks of `seed`. Each use of dropout draws the next mask, so create
-    /// one `Mode` per forward pass.
-    pub fn train(seed: u64) -> Self {
-        Self { seed: Some(seed), ..Self::evaluate() }
-    }
-
-    /// Detaches `x` (of any shape) if no gradients are needed.
-    pub fn detach(&self, x: Tensor) -> Tensor {
-        if self.gradients { x } else { x.detach() }
-    }
-
-    /// Draws the next mask. Returns `None` in evaluation mode or if `probability` is 0.
-    pub fn dropout(&self, probability: f64) -> Option<Dropout> {
-        let seed = self.seed?;
-        let index = self.num_masks.replace(self.num_masks.get() + 1);
-        (probability > 0.0).then(|| Dropout::new(probability, split_mix(seed ^ split_mix(index))))
-    }
-}
 
 /// One dropout mask.
 #[derive(Debug, Clone, Copy)]
@@ -58,6 +16,11 @@ pub struct Dropout {
 }
 
 impl Dropout {
+    /// Creates mask number `index` of a forward pass with this seed.
+    pub(super) fn of_mask(probability: f64, seed: u64, index: u64) -> Self {
+        Self::new(probability, split_mix(seed ^ split_mix(index)))
+    }
+
     /// Returns the same mask, with the factors of retained elements multiplied by `factor`.
     pub(super) fn scaled_by(self, factor: f32) -> Self {
         Self { scale: self.scale * factor, ..self }
@@ -111,12 +74,14 @@ pub fn dropout(x: &Tensor, mask: Option<Dropout>) -> candle_core::Result<Tensor>
 pub(super) struct DropoutKernel(pub(super) Dropout);
 
 impl Kernel for DropoutKernel {
+    type Saved = ();
+
     fn name(&self) -> &'static str {
         "dropout"
     }
 
-    fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
-        Ok((masked(self.0, inputs[0].data), Shape::from(inputs[0].dims)))
+    fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
+        Ok((masked(self.0, inputs[0].data), Shape::from(inputs[0].dims), ()))
     }
 
     fn backward(
@@ -124,6 +89,7 @@ impl Kernel for DropoutKernel {
         _: &[Input<'_>],
         _: &[f32],
         gradient: &[f32],
+        _: &Self::Saved,
         input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         if let Some(buffer) = &mut input_gradients[0] {
@@ -134,6 +100,10 @@ impl Kernel for DropoutKernel {
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
         self.0.masked(&inputs[0])
+    }
+
+    fn is_cheap(&self) -> bool {
+        true
     }
 }
 
@@ -181,6 +151,7 @@ fn split_mix(x: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::mode::Mode;
     use super::*;
 
     /// Attention indexes its weights over the whole batch; the indices can exceed 2^32.

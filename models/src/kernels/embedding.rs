@@ -81,11 +81,13 @@ impl EmbeddingSum {
 }
 
 impl Kernel for EmbeddingSum {
+    type Saved = ();
+
     fn name(&self) -> &'static str {
         "embedding"
     }
 
-    fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
+    fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
         let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
         let (count, width) = self.check(&dims)?;
         let mut output = vec![0.0; count * width];
@@ -97,7 +99,7 @@ impl Kernel for EmbeddingSum {
                 }
             }
         });
-        Ok((output, Shape::from((count, width))))
+        Ok((output, Shape::from((count, width)), ()))
     }
 
     fn backward(
@@ -105,6 +107,7 @@ impl Kernel for EmbeddingSum {
         inputs: &[Input<'_>],
         _: &[f32],
         gradient: &[f32],
+        _: &Self::Saved,
         input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let width = inputs[0].dims.last().copied().unwrap_or(1);

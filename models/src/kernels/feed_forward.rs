@@ -26,14 +26,12 @@ pub fn feed_forward(
 
 pub(super) struct FeedForward {
     f: Activation,
-    /// `x W₁ᵀ + b₁`.
-    hidden: Vec<f32>,
 }
 
 impl FeedForward {
     /// Creates the kernel. Its inputs are `x`, `w1`, `b1`, `w2`, `b2`.
     pub(super) fn new(f: Activation) -> Self {
-        Self { f, hidden: Vec::new() }
+        Self { f }
     }
 }
 
@@ -72,11 +70,14 @@ fn sizes(dims: &[&[usize]]) -> candle_core::Result<Sizes> {
 }
 
 impl Kernel for FeedForward {
+    /// `x W₁ᵀ + b₁`.
+    type Saved = Vec<f32>;
+
     fn name(&self) -> &'static str {
         "feed-forward"
     }
 
-    fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
+    fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
         let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
         let Sizes { d_in, mid, d_out, rows } = sizes(&dims)?;
         let mut hidden = vec![0.0; rows * mid];
@@ -92,8 +93,7 @@ impl Kernel for FeedForward {
         fill_rows(&mut output, d_out, inputs[4].data);
         let g = Matrix::new(&activated, rows, mid);
         matmul(1.0, g, Matrix::new(inputs[3].data, d_out, mid).t(), 1.0, &mut output, d_out);
-        self.hidden = hidden;
-        Ok((output, inputs[0].shape_with_width(d_out)))
+        Ok((output, inputs[0].shape_with_width(d_out), hidden))
     }
 
     fn backward(
@@ -101,6 +101,7 @@ impl Kernel for FeedForward {
         inputs: &[Input<'_>],
         _: &[f32],
         gradient: &[f32],
+        hidden: &Self::Saved,
         input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
@@ -112,7 +113,7 @@ impl Kernel for FeedForward {
         activated
             .par_chunks_mut(ELEMENTS)
             .zip(dh.par_chunks_mut(ELEMENTS))
-            .zip(self.hidden.par_chunks(ELEMENTS))
+            .zip(hidden.par_chunks(ELEMENTS))
             .for_each(|((g, dg), h)| values_and_derivatives(self.f, h, g, dg));
         if let Some(dw2) = &mut input_gradients[3] {
             let g = Matrix::new(&activated, rows, mid);

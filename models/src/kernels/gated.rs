@@ -59,18 +59,20 @@ fn half_width(dims: &[usize]) -> candle_core::Result<usize> {
 }
 
 impl Kernel for Gated {
+    type Saved = ();
+
     fn name(&self) -> &'static str {
         "gated"
     }
 
-    fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
+    fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
         let width = half_width(inputs[0].dims)?;
         let mut output = vec![0.0; inputs[0].data.len() / 2];
         output
             .par_chunks_mut(ROWS * width)
             .zip(inputs[0].data.par_chunks(2 * ROWS * width))
             .for_each(|(y, x)| products(self.f, self.gate, x, width, y));
-        Ok((output, inputs[0].shape_with_width(width)))
+        Ok((output, inputs[0].shape_with_width(width), ()))
     }
 
     fn backward(
@@ -78,6 +80,7 @@ impl Kernel for Gated {
         inputs: &[Input<'_>],
         _: &[f32],
         gradient: &[f32],
+        _: &Self::Saved,
         input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let width = half_width(inputs[0].dims)?;
@@ -96,6 +99,10 @@ impl Kernel for Gated {
 
     fn precision(&self) -> CompositePrecision {
         CompositePrecision::Full
+    }
+
+    fn is_cheap(&self) -> bool {
+        true
     }
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {

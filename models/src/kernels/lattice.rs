@@ -53,17 +53,16 @@ pub(crate) fn lattice_loss<L: Lattice>(
     if expected != Some(rows) {
         candle_core::bail!("{}: {rows} rows of logits, but the clips need {expected:?}", L::NAME);
     }
-    apply(LatticeLoss { clips, width, states: Vec::new() }, &[logits])
+    apply(LatticeLoss { clips, width }, &[logits])
 }
 
 struct LatticeLoss<L> {
     clips: Vec<L>,
     width: usize,
-    states: Vec<ForwardState>,
 }
 
 /// The values of a clip that the forward pass saves. Only `loss` is set if it is not finite.
-struct ForwardState {
+pub(crate) struct ForwardState {
     loss: f64,
     softmaxes: Vec<Softmax>,
     emissions: Vec<WideFloat>,
@@ -195,17 +194,19 @@ impl<L: Lattice> LatticeLoss<L> {
 }
 
 impl<L: Lattice> Kernel for LatticeLoss<L> {
+    type Saved = Vec<ForwardState>;
+
     fn name(&self) -> &'static str {
         L::NAME
     }
 
-    fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
+    fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
         let clips = self.clips.par_iter().zip(self.split(inputs[0].data));
-        let states =
-            clips.map(|(clip, logits)| ForwardState::new((clip, logits, self.width), Softmax::new));
-        self.states = states.collect();
-        let losses = self.states.iter().map(|state| state.loss as f32).collect();
-        Ok((losses, Shape::from(self.clips.len())))
+        let states: Vec<ForwardState> = clips
+            .map(|(clip, logits)| ForwardState::new((clip, logits, self.width), Softmax::new))
+            .collect();
+        let losses = states.iter().map(|state| state.loss as f32).collect();
+        Ok((losses, Shape::from(self.clips.len()), states))
     }
 
     fn backward(
@@ -213,11 +214,12 @@ impl<L: Lattice> Kernel for LatticeLoss<L> {
         inputs: &[Input<'_>],
         _: &[f32],
         gradient: &[f32],
+        states: &Self::Saved,
         input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let Some(dx) = &mut input_gradients[0] else { return Ok(()) };
         let accumulate = dx.beta() != 0.0;
-        let clips = self.clips.par_iter().zip(&self.states).zip(gradient);
+        let clips = self.clips.par_iter().zip(states).zip(gradient);
         let clips = clips.zip(self.split(inputs[0].data)).zip(self.split_mut(&mut dx.data));
         clips.for_each(|((((clip, state), &dy), logits), dx)| {
             if !state.loss.is_finite() {

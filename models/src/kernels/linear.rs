@@ -288,11 +288,13 @@ impl Branch {
 }
 
 impl Kernel for StackedLinear {
+    type Saved = ();
+
     fn name(&self) -> &'static str {
         "linear"
     }
 
-    fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
+    fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
         let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
         let (layers, d_in, d_out) = self.layers(&dims)?;
         let rows = inputs[0].data.len() / d_in;
@@ -310,7 +312,7 @@ impl Kernel for StackedLinear {
                 branch.add_to(inputs, rows, &mut output[layer.column..], d_out);
             }
         }
-        Ok((output, inputs[0].shape_with_width(d_out)))
+        Ok((output, inputs[0].shape_with_width(d_out), ()))
     }
 
     fn backward(
@@ -318,6 +320,7 @@ impl Kernel for StackedLinear {
         inputs: &[Input<'_>],
         _: &[f32],
         gradient: &[f32],
+        _: &Self::Saved,
         input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();

@@ -50,9 +50,6 @@ pub(super) struct NormKernel {
     centred: bool,
     epsilon: f32,
     dropout: Option<Dropout>,
-    /// The mean and the reciprocal standard deviation of each row; for RMSNorm, 0 and the
-    /// reciprocal root mean square.
-    statistics: Vec<[f32; 2]>,
 }
 
 /// The inputs by role.
@@ -68,13 +65,7 @@ impl NormKernel {
     /// Creates the kernel. Its inputs are `x`, the residual if any, the weight, and the bias if
     /// any.
     pub(super) fn new(norm: &Norm<'_>, residual: bool, dropout: Option<Dropout>) -> Self {
-        Self {
-            residual,
-            centred: norm.bias.is_some(),
-            epsilon: norm.epsilon,
-            dropout,
-            statistics: Vec::new(),
-        }
+        Self { residual, centred: norm.bias.is_some(), epsilon: norm.epsilon, dropout }
     }
 
     /// Checks the shapes and returns the width.
@@ -105,11 +96,15 @@ impl NormKernel {
 }
 
 impl Kernel for NormKernel {
+    /// The mean and the reciprocal standard deviation of each row; for RMSNorm, 0 and the
+    /// reciprocal root mean square.
+    type Saved = Vec<[f32; 2]>;
+
     fn name(&self) -> &'static str {
         "norm"
     }
 
-    fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
+    fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
         let roles = self.roles(inputs)?;
         let width = roles.width;
         let mut output = vec![0.0; roles.x.len()];
@@ -123,8 +118,7 @@ impl Kernel for NormKernel {
                 residual_sums(&roles, self.dropout, start, y);
                 normalise(&roles, self.epsilon, y, statistics);
             });
-        self.statistics = statistics;
-        Ok((output, Shape::from(inputs[0].dims)))
+        Ok((output, Shape::from(inputs[0].dims), statistics))
     }
 
     fn backward(
@@ -132,6 +126,7 @@ impl Kernel for NormKernel {
         inputs: &[Input<'_>],
         _: &[f32],
         gradient: &[f32],
+        statistics: &Self::Saved,
         input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let roles = self.roles(inputs)?;
@@ -143,7 +138,7 @@ impl Kernel for NormKernel {
         let block_sums: Vec<Option<[Vec<f32>; 2]>> = ds
             .par_chunks_mut(ROWS * width)
             .zip(gradient.par_chunks(ROWS * width))
-            .zip(self.statistics.par_chunks(ROWS))
+            .zip(statistics.par_chunks(ROWS))
             .enumerate()
             .map(|(block, ((ds, dy), statistics))| {
                 let mut sums =
@@ -185,6 +180,10 @@ impl Kernel for NormKernel {
 
     fn precision(&self) -> CompositePrecision {
         CompositePrecision::Full
+    }
+
+    fn is_cheap(&self) -> bool {
+        true
     }
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {

@@ -1,48 +1,52 @@
 //! Turns a fused kernel into a differentiable operation of candle's graph.
 //!
-//! candle's custom operations take at most three differentiable inputs, and candle's backward pass
-//! allocates a zero gradient for each input and adds to it. Two mechanisms remove these limits:
-//!
-//! - **Relays.** Inputs after the first (if there are more than two) are attached to a chain of
-//!   one-element tensors. The backward pass of the operation stores their gradients, and each link
-//!   of the chain returns them to candle.
-//! - **Buffers.** The gradient of a parameter is written to (or accumulated in) the parameter's
-//!   buffer in [`crate::gradients::Gradients`]. candle receives no gradient for it.
+//! candle's backward pass allocates a zero gradient for each input of an operation and adds to it.
+//! The gradient of a parameter is instead written to (or accumulated in) the parameter's buffer in
+//! [`crate::gradients::Gradients`]. candle receives no gradient for it.
 //!
 //! On other devices and dtypes than f32 on the CPU, an operation runs as its *composite*: the same
 //! computation as a series of candle operations with correct gradients.
 
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::cell::Cell;
+use std::sync::LazyLock;
 
-use candle_core::{
-    CpuStorage, CustomOp1, CustomOp2, CustomOp3, DType, Device, Layout, Shape, Storage, Tensor,
-};
-
+use candle_core::{CpuStorage, DType, Device, Shape, Storage, Tensor};
 use rayon::prelude::*;
 
+use super::graph::{Operation, attach};
 use crate::gradients::{return_buffer, take_buffer};
 
-/// A fused forward and backward pass over f32 slices on the CPU.
+/// A fused forward and backward pass over f32 slices on the CPU. A kernel is a plan: it can run
+/// several times.
 pub(crate) trait Kernel: Send + Sync + 'static {
+    /// The values of a forward pass that the backward pass needs, besides inputs and output.
+    type Saved: Send + Sync + 'static;
+
     /// The name for error messages.
     fn name(&self) -> &'static str;
 
-    /// Returns the output and its shape, from contiguous inputs. Values that the backward pass
-    /// needs are stored in `self`.
-    fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)>;
+    /// Returns the output, its shape and the saved state, from contiguous inputs.
+    fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)>;
 
-    /// Writes the gradients of the inputs into `input_gradients`, given the output and its
-    /// gradient. `None` there marks an input that needs no gradient.
+    /// Writes the gradients of the inputs into `input_gradients`, given the output, its gradient
+    /// and the saved state. `None` there marks an input that needs no gradient.
     fn backward(
         &self,
         inputs: &[Input<'_>],
         output: &[f32],
         gradient: &[f32],
+        saved: &Self::Saved,
         input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()>;
 
     /// Computes the same function with candle's differentiable operations.
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor>;
+
+    /// Whether the output takes little time to compute again. The backward pass of such a kernel
+    /// does not read its output.
+    fn is_cheap(&self) -> bool {
+        false
+    }
 
     /// The precision of the composite.
     fn precision(&self) -> CompositePrecision {
@@ -116,42 +120,32 @@ impl Gradient {
 
 /// Runs a kernel outside the graph. On other devices and dtypes than f32 on the CPU, runs its
 /// composite, which candle adds to the graph.
-pub(crate) fn run(kernel: &mut dyn Kernel, inputs: &[&Tensor]) -> candle_core::Result<Tensor> {
+pub(crate) fn run(kernel: &impl Kernel, inputs: &[&Tensor]) -> candle_core::Result<Tensor> {
     if !is_fused(inputs) {
         let inputs: Vec<Tensor> = inputs.iter().map(|&x| x.clone()).collect();
         return run_composite(kernel, &inputs);
     }
     let inputs = contiguous(inputs)?;
-    let (output, shape) = with_inputs(&inputs, |inputs| kernel.forward(inputs))?;
+    let (output, shape, _) = with_inputs(&inputs, |inputs| kernel.forward(inputs))?;
     Tensor::from_vec(output, shape, &Device::Cpu)
 }
 
 /// Applies a kernel to its inputs. The result is part of the graph if any input is.
-pub(crate) fn apply<K: Kernel>(mut kernel: K, inputs: &[&Tensor]) -> candle_core::Result<Tensor> {
+pub(crate) fn apply(kernel: impl Kernel, inputs: &[&Tensor]) -> candle_core::Result<Tensor> {
     if !is_fused(inputs) || inputs.iter().all(|x| !x.track_op()) {
-        return run(&mut kernel, inputs);
+        return run(&kernel, inputs);
     }
     let inputs = contiguous(inputs)?;
-    let (output, shape) = with_inputs(&inputs, |inputs| kernel.forward(inputs))?;
-    let node = Node {
-        kernel,
-        inputs: inputs.clone(),
-        output: Mutex::new(Some((output, shape))),
-        relayed: Arc::default(),
-    };
-    match inputs.as_slice() {
-        [input] => input.apply_op1(node),
-        [first, second] => first.apply_op2(second, node),
-        [first, rest @ ..] => {
-            let chain = relay(rest, &node.relayed)?;
-            first.apply_op2(&chain, node)
-        }
-        [] => candle_core::bail!("{}: no inputs", node.kernel.name()),
-    }
+    let (output, shape, saved) = with_inputs(&inputs, |inputs| kernel.forward(inputs))?;
+    let node = KernelNode { kernel, inputs: inputs.clone(), saved };
+    attach(node, &inputs, (Storage::Cpu(CpuStorage::F32(output)), shape))
 }
 
 /// Runs a kernel's composite with the kernel's precision.
-pub(super) fn run_composite(kernel: &dyn Kernel, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
+pub(super) fn run_composite(
+    kernel: &impl Kernel,
+    inputs: &[Tensor],
+) -> candle_core::Result<Tensor> {
     let dtype = inputs.first().map_or(DType::F32, Tensor::dtype);
     let computed = match (kernel.precision(), dtype) {
         (CompositePrecision::Mixed, _) => return kernel.composite(inputs),
@@ -168,41 +162,44 @@ pub(super) fn run_composite(kernel: &dyn Kernel, inputs: &[Tensor]) -> candle_co
     }
 }
 
+thread_local! {
+    /// Whether composites replace the fused kernels on this thread.
+    static ONLY_COMPOSITES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `f` with composites in place of the fused kernels on this thread, for gradient checks.
+pub(crate) fn with_composites<R>(f: impl FnOnce() -> R) -> R {
+    let before = ONLY_COMPOSITES.replace(true);
+    let result = f();
+    ONLY_COMPOSITES.set(before);
+    result
+}
+
 /// Whether the fused kernels apply: f32 on the CPU, unless the environment variable `ENGRAM_FUSED`
 /// is 0. With 0, the CPU runs the same operations as a GPU.
 fn is_fused(inputs: &[&Tensor]) -> bool {
     static ALLOWED: LazyLock<bool> =
         LazyLock::new(|| std::env::var_os("ENGRAM_FUSED").is_none_or(|value| value != "0"));
-    *ALLOWED && inputs.iter().all(|x| x.dtype() == DType::F32 && x.device().is_cpu())
+    let is_allowed = *ALLOWED && !ONLY_COMPOSITES.get();
+    is_allowed && inputs.iter().all(|x| x.dtype() == DType::F32 && x.device().is_cpu())
 }
 
 fn contiguous(inputs: &[&Tensor]) -> candle_core::Result<Vec<Tensor>> {
     inputs.iter().map(|x| x.contiguous()).collect()
 }
 
-/// The gradients that the relays return, one for each input of an operation after the first.
-type Relayed = Arc<Mutex<Vec<Option<Tensor>>>>;
-
 /// A kernel as an operation of candle's graph.
-struct Node<K> {
+struct KernelNode<K: Kernel> {
     kernel: K,
     inputs: Vec<Tensor>,
-    /// The output of the forward pass; `None` after candle has taken it.
-    output: Mutex<Option<(Vec<f32>, Shape)>>,
-    relayed: Relayed,
+    saved: K::Saved,
 }
 
-impl<K: Kernel> Node<K> {
-    /// Returns the output of the forward pass to candle.
-    fn take_output(&self) -> candle_core::Result<(CpuStorage, Shape)> {
-        let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
-        match output.take() {
-            Some((data, shape)) => Ok((CpuStorage::F32(data), shape)),
-            None => candle_core::bail!("{}: the forward pass ran twice", self.kernel.name()),
-        }
+impl<K: Kernel> Operation for KernelNode<K> {
+    fn name(&self) -> &'static str {
+        self.kernel.name()
     }
 
-    /// Returns one gradient per input; `None` if the gradient is not needed or is in a buffer.
     fn gradients(
         &self,
         output: &Tensor,
@@ -227,7 +224,7 @@ impl<K: Kernel> Node<K> {
         with_inputs(&outputs, |outputs| {
             let (output, gradient) = (outputs[0].data, outputs[1].data);
             with_inputs(&self.inputs, |inputs| {
-                self.kernel.backward(inputs, output, gradient, &mut input_gradients)
+                self.kernel.backward(inputs, output, gradient, &self.saved, &mut input_gradients)
             })
         })?;
         let mut gradients = Vec::with_capacity(input_gradients.len());
@@ -244,112 +241,6 @@ impl<K: Kernel> Node<K> {
             });
         }
         Ok(gradients)
-    }
-}
-
-impl<K: Kernel> CustomOp1 for Node<K> {
-    fn name(&self) -> &'static str {
-        self.kernel.name()
-    }
-
-    fn cpu_fwd(&self, _: &CpuStorage, _: &Layout) -> candle_core::Result<(CpuStorage, Shape)> {
-        self.take_output()
-    }
-
-    fn bwd(&self, _: &Tensor, out: &Tensor, grad: &Tensor) -> candle_core::Result<Option<Tensor>> {
-        Ok(self.gradients(out, grad)?.swap_remove(0))
-    }
-}
-
-impl<K: Kernel> CustomOp2 for Node<K> {
-    fn name(&self) -> &'static str {
-        self.kernel.name()
-    }
-
-    fn cpu_fwd(
-        &self,
-        _: &CpuStorage,
-        _: &Layout,
-        _: &CpuStorage,
-        _: &Layout,
-    ) -> candle_core::Result<(CpuStorage, Shape)> {
-        self.take_output()
-    }
-
-    fn bwd(
-        &self,
-        _: &Tensor,
-        second: &Tensor,
-        out: &Tensor,
-        grad: &Tensor,
-    ) -> candle_core::Result<(Option<Tensor>, Option<Tensor>)> {
-        let mut gradients = self.gradients(out, grad)?;
-        if self.inputs.len() == 2 {
-            let second = gradients.swap_remove(1);
-            return Ok((gradients.swap_remove(0), second));
-        }
-        // The second argument is the first link of the relay chain.
-        let first = gradients.remove(0);
-        *self.relayed.lock().unwrap_or_else(PoisonError::into_inner) = gradients;
-        Ok((first, Some(second.zeros_like()?)))
-    }
-}
-
-/// Builds a chain of one-element tensors with `inputs` attached, two per link.
-fn relay(inputs: &[Tensor], relayed: &Relayed) -> candle_core::Result<Tensor> {
-    let mut chain: Option<Tensor> = None;
-    let mut start = inputs.len();
-    while start > 0 {
-        let count = if start.is_multiple_of(2) { 2 } else { 1 };
-        start -= count;
-        let last_link = Tensor::zeros(1, DType::F32, &Device::Cpu)?;
-        let next = chain.take().unwrap_or(last_link);
-        let second = if count == 2 { inputs[start + 1].clone() } else { next.clone() };
-        let link = Relay { first: start, count, relayed: relayed.clone() };
-        chain = Some(inputs[start].apply_op3(&second, &next, link)?);
-    }
-    chain.ok_or_else(|| candle_core::Error::Msg("relay: no inputs".into()))
-}
-
-/// One link of the chain: relayed input `first`, relayed input `first + 1` if `count` is 2, and the
-/// next link.
-struct Relay {
-    first: usize,
-    count: usize,
-    relayed: Relayed,
-}
-
-impl CustomOp3 for Relay {
-    fn name(&self) -> &'static str {
-        "relay"
-    }
-
-    fn cpu_fwd(
-        &self,
-        _: &CpuStorage,
-        _: &Layout,
-        _: &CpuStorage,
-        _: &Layout,
-        _: &CpuStorage,
-        _: &Layout,
-    ) -> candle_core::Result<(CpuStorage, Shape)> {
-        Ok((CpuStorage::F32(vec![0.0]), Shape::from(1)))
-    }
-
-    fn bwd(
-        &self,
-        _: &Tensor,
-        _: &Tensor,
-        next: &Tensor,
-        _: &Tensor,
-        _: &Tensor,
-    ) -> candle_core::Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
-        let mut relayed = self.relayed.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut take = |i: usize| relayed.get_mut(i).and_then(Option::take);
-        let first = take(self.first);
-        let second = if self.count == 2 { take(self.first + 1) } else { None };
-        let next = if next.track_op() { Some(next.zeros_like()?) } else { None };
-        Ok((first, second, next))
     }
 }
 

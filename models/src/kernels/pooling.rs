@@ -36,11 +36,13 @@ impl SpanMean {
 }
 
 impl Kernel for SpanMean {
+    type Saved = ();
+
     fn name(&self) -> &'static str {
         "span mean"
     }
 
-    fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
+    fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
         let width = self.check(inputs[0].dims)?;
         let mut output = vec![0.0; self.spans.len() * width];
         output.par_chunks_mut(width.max(1)).zip(&*self.spans).for_each(|(mean, span)| {
@@ -51,7 +53,7 @@ impl Kernel for SpanMean {
             let scale = 1.0 / span.length as f32;
             mean.iter_mut().for_each(|v| *v *= scale);
         });
-        Ok((output, Shape::from((self.spans.len(), width))))
+        Ok((output, Shape::from((self.spans.len(), width)), ()))
     }
 
     fn backward(
@@ -59,6 +61,7 @@ impl Kernel for SpanMean {
         inputs: &[Input<'_>],
         _: &[f32],
         gradient: &[f32],
+        _: &Self::Saved,
         input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let width = self.check(inputs[0].dims)?;

@@ -35,11 +35,13 @@ impl Residual {
 }
 
 impl Kernel for Residual {
+    type Saved = ();
+
     fn name(&self) -> &'static str {
         "residual"
     }
 
-    fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
+    fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
         if inputs[0].dims != inputs[1].dims {
             candle_core::bail!(
                 "residual: shapes {:?} and {:?} differ",
@@ -49,7 +51,7 @@ impl Kernel for Residual {
         }
         let mut output = inputs[0].data.to_vec();
         self.add_branch(inputs[1].data, &mut output);
-        Ok((output, Shape::from(inputs[0].dims)))
+        Ok((output, Shape::from(inputs[0].dims), ()))
     }
 
     fn backward(
@@ -57,6 +59,7 @@ impl Kernel for Residual {
         _: &[Input<'_>],
         _: &[f32],
         gradient: &[f32],
+        _: &Self::Saved,
         input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         if let Some(dx) = &mut input_gradients[0] {
@@ -66,6 +69,10 @@ impl Kernel for Residual {
             self.add_branch(gradient, dy.as_sum());
         }
         Ok(())
+    }
+
+    fn is_cheap(&self) -> bool {
+        true
     }
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {

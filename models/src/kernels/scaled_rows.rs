@@ -26,11 +26,13 @@ fn check(x: &[usize], weights: &[usize]) -> candle_core::Result<usize> {
 }
 
 impl Kernel for ScaledRows {
+    type Saved = ();
+
     fn name(&self) -> &'static str {
         "scaled rows"
     }
 
-    fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
+    fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
         let width = check(inputs[0].dims, inputs[1].dims)?;
         let mut output = inputs[0].data.to_vec();
         output.par_chunks_mut(ROWS * width).zip(inputs[1].data.par_chunks(ROWS)).for_each(
@@ -40,7 +42,7 @@ impl Kernel for ScaledRows {
                 }
             },
         );
-        Ok((output, Shape::from(inputs[0].dims)))
+        Ok((output, Shape::from(inputs[0].dims), ()))
     }
 
     fn backward(
@@ -48,6 +50,7 @@ impl Kernel for ScaledRows {
         inputs: &[Input<'_>],
         _: &[f32],
         gradient: &[f32],
+        _: &Self::Saved,
         input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let width = check(inputs[0].dims, inputs[1].dims)?;
@@ -67,6 +70,10 @@ impl Kernel for ScaledRows {
                 .for_each(|((dw, dy), x)| add_products(dy, x, width, dw));
         }
         Ok(())
+    }
+
+    fn is_cheap(&self) -> bool {
+        true
     }
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {

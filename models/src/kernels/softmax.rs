@@ -15,17 +15,19 @@ pub fn softmax(x: &Tensor) -> candle_core::Result<Tensor> {
 struct Softmax;
 
 impl Kernel for Softmax {
+    type Saved = ();
+
     fn name(&self) -> &'static str {
         "softmax"
     }
 
-    fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
+    fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
         let width = inputs[0].dims.last().copied().unwrap_or(1).max(1);
         let mut output = inputs[0].data.to_vec();
         output.par_chunks_mut(width).for_each(|row| {
             softmax_row(row);
         });
-        Ok((output, Shape::from(inputs[0].dims)))
+        Ok((output, Shape::from(inputs[0].dims), ()))
     }
 
     fn backward(
@@ -33,6 +35,7 @@ impl Kernel for Softmax {
         inputs: &[Input<'_>],
         output: &[f32],
         gradient: &[f32],
+        _: &Self::Saved,
         input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let width = inputs[0].dims.last().copied().unwrap_or(1).max(1);

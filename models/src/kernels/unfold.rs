@@ -30,11 +30,13 @@ impl Unfold {
 }
 
 impl Kernel for Unfold {
+    type Saved = ();
+
     fn name(&self) -> &'static str {
         "unfold"
     }
 
-    fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
+    fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
         let geometry = self.geometry(inputs[0].dims)?;
         let (x, channels, positions) =
             (inputs[0].data, geometry.channels, self.windows.kernel_positions());
@@ -52,7 +54,7 @@ impl Kernel for Unfold {
                 });
             }
         });
-        Ok((output, Shape::from((geometry.num_windows(), width))))
+        Ok((output, Shape::from((geometry.num_windows(), width)), ()))
     }
 
     fn backward(
@@ -60,6 +62,7 @@ impl Kernel for Unfold {
         inputs: &[Input<'_>],
         _: &[f32],
         gradient: &[f32],
+        _: &Self::Saved,
         input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let geometry = self.geometry(inputs[0].dims)?;

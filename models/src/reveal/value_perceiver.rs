@@ -9,7 +9,7 @@ use super::base_encoder::BaseStates;
 use super::config::RevealConfig;
 use crate::error::Result;
 use crate::kernels::{Mode, Segments, dropout, embedding_sum};
-use crate::layers::{CrossKeyValues, RmsNorm};
+use crate::layers::RmsNorm;
 use crate::params::{Init, ParameterBuilder};
 use crate::t5::blocks::{DecoderLayer, RelativeBias};
 
@@ -54,15 +54,8 @@ impl ValuePerceiver {
         let latents = embedding_sum(&[(&self.latents, rows)])?.to_dtype(states.dtype())?;
         let mut x = dropout(&latents, dropout_mask)?;
         for layer in &self.layers {
-            let (keys, values) = layer.cross_key_values(&states, mode)?;
-            x = mode.detach(layer.forward(
-                &x,
-                &bias,
-                &segments,
-                false,
-                CrossKeyValues { keys: &keys, values: &values, segments: &cross },
-                mode,
-            )?);
+            let cross = (&states, &cross);
+            x = mode.detach(layer.forward(&x, &bias, &segments, false, cross, mode)?);
         }
         Ok((x * self.scale)?)
     }

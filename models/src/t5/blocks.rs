@@ -188,7 +188,22 @@ impl EncoderLayer {
         weights: Option<&Tensor>,
         mode: &Mode,
     ) -> Result<Tensor> {
-        let mut chain = Chain::new();
+        let (mut inputs, segments) = (vec![x, bias], segments.clone());
+        inputs.extend(weights);
+        mode.block(self, &inputs, move |layer, inputs, mode| {
+            layer.run(&inputs[0], &inputs[1], &segments, inputs.get(2), mode)
+        })
+    }
+
+    fn run(
+        &self,
+        x: &Tensor,
+        bias: &Tensor,
+        segments: &Segments,
+        weights: Option<&Tensor>,
+        mode: &Mode,
+    ) -> Result<Tensor> {
+        let mut chain = mode.chain();
         let x = chain.input(x);
         let mut normed = chain.norm(x, self.norm.as_norm());
         if let Some(weights) = weights {
@@ -223,19 +238,33 @@ impl EncoderLayer {
             starts.push(next_start);
             next_start += *length as u32;
         }
-        let first = embedding_sum(&[(x, starts.into())])?;
+        let starts: Arc<[u32]> = starts.into();
         let bias = bias.narrow(1, 0, 1)?.contiguous()?;
         let segments = Segments::cross(&vec![1; lengths.len()], lengths);
-        let options = options(&self.config, &segments, false, mode);
+        mode.block(self, &[x, x, &bias], move |layer, inputs, mode| {
+            let first = embedding_sum(&[(&inputs[1], starts.clone())])?;
+            layer.run_first_rows(&inputs[0], &first, &inputs[2], &segments, mode)
+        })
+    }
 
-        let mut chain = Chain::new();
-        let (x, first) = (chain.input(x), chain.input(&first));
+    /// Runs the block for the rows `first` `[S, D]`, which attend to `x` `[T, D]`.
+    fn run_first_rows(
+        &self,
+        x: &Tensor,
+        first: &Tensor,
+        bias: &Tensor,
+        segments: &Segments,
+        mode: &Mode,
+    ) -> Result<Tensor> {
+        let options = options(&self.config, segments, false, mode);
+        let mut chain = mode.chain();
+        let (x, first) = (chain.input(x), chain.input(first));
         let normed = chain.norm(x, self.norm.as_norm());
         let normed_first = chain.norm(first, self.norm.as_norm());
         let projections = &self.attention;
         let keys = chain.stacked_linear(normed, &[projections.key.parameters(mode)]);
         let values = chain.stacked_linear(normed, &[projections.value.parameters(mode)]);
-        let bias = Some(AttentionBias::Shared(&bias));
+        let bias = Some(AttentionBias::Shared(bias));
         let attended = projections.cross_attention(
             &mut chain,
             normed_first,
@@ -275,19 +304,37 @@ impl DecoderLayer {
     }
 
     /// Runs the block: `[T, D]` → `[T, D]`. Rows attend within `segments`, with the biases
-    /// `[H, L, L]` and a causal mask if `causal`. They attend to the encoder's states according to
-    /// `cross`.
+    /// `[H, L, L]` and a causal mask if `causal`. They attend to the encoder's states `[T_k, D]`
+    /// according to the segments `cross`.
     pub fn forward(
         &self,
         x: &Tensor,
         bias: &Tensor,
         segments: &Segments,
         causal: bool,
+        (states, cross): (&Tensor, &Segments),
+        mode: &Mode,
+    ) -> Result<Tensor> {
+        let (segments, cross) = (segments.clone(), cross.clone());
+        mode.block(self, &[x, bias, states, states], move |layer, inputs, mode| {
+            let projections = &layer.cross_attention;
+            let keys = projections.key.forward(&inputs[3], mode)?;
+            let values = projections.value.forward(&inputs[2], mode)?;
+            let cross = CrossKeyValues { keys: &keys, values: &values, segments: &cross };
+            layer.run(&inputs[0], &inputs[1], (&segments, causal), cross, mode)
+        })
+    }
+
+    fn run(
+        &self,
+        x: &Tensor,
+        bias: &Tensor,
+        (segments, causal): (&Segments, bool),
         cross: CrossKeyValues<'_>,
         mode: &Mode,
     ) -> Result<Tensor> {
         let self_options = options(&self.config, segments, causal, mode);
-        let mut chain = Chain::new();
+        let mut chain = mode.chain();
         let x = chain.input(x);
         let normed = chain.norm(x, self.norm.as_norm());
         let attended = self.attention.self_attention(

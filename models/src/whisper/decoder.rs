@@ -82,10 +82,17 @@ impl Decoder {
         let x = self.embed(tokens.ids.clone(), tokens.positions.clone())?;
         let mut x = dropout(&mode.detach(x), mode.dropout(self.config.dropout))?;
         for (i, layer) in self.layers.iter().enumerate() {
-            let (keys, values) = layer.cross_key_values(&audio.states, mode)?;
-            let cross = CrossKeyValues { keys: &keys, values: &values, segments: &cross };
-            let next = layer.forward(&x, segments, cross, mode)?;
-            x = mode.detach(adapters.apply(i, &x, next, mode)?);
+            let (segments, cross) = (segments.clone(), cross.clone());
+            let (adapters, states) = (adapters.clone(), &audio.states);
+            let next = mode.block(layer, &[&x, states, states], move |layer, inputs, mode| {
+                let projections = &layer.cross_attention;
+                let keys = projections.key.forward(&inputs[2], mode)?;
+                let values = projections.value.forward(&inputs[1], mode)?;
+                let cross = CrossKeyValues { keys: &keys, values: &values, segments: &cross };
+                let next = layer.forward(&inputs[0], &segments, cross, mode)?;
+                adapters.apply(i, &inputs[0], next, mode)
+            })?;
+            x = mode.detach(next);
         }
         self.logits(&x)
     }
@@ -148,7 +155,7 @@ impl Layer {
         cross: CrossKeyValues<'_>,
         mode: &Mode,
     ) -> Result<Tensor> {
-        let mut chain = Chain::new();
+        let mut chain = mode.chain();
         let x = chain.input(x);
         let normed = chain.norm(x, self.norm.as_norm());
         let options = self.attention_options(segments, true, mode);

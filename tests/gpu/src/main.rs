@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use anyhow::{Result, ensure};
 use clap::{Parser, Subcommand};
 use engram_models::compute::{Compute, Precision};
+use engram_models::recompute::Recompute;
 
 /// For each precision, the largest relative errors of values and of gradients. In bf16, CLIP's
 /// values and the listwise cross-encoder's gradients differ by up to 5 %.
@@ -98,15 +99,18 @@ impl Arguments {
         let mut failures = Vec::new();
         for (precision, value_tolerance, gradient_tolerance) in TOLERANCES {
             let (compute, name) = (Compute::open(&self.device, precision)?, precision.name());
-            for found in models::compare_models(&compute)? {
-                let (values, gradients) = (found.value_error, found.gradient_error);
-                println!(
-                    "model {:24} {name:4} values {values:.1e}, gradients {gradients:.1e}",
-                    found.model
-                );
-                // NaN fails, too.
-                if !(values < value_tolerance && gradients < gradient_tolerance) {
-                    failures.push(format!("{} in {name}", found.model));
+            for recompute in [Recompute::None, Recompute::Block] {
+                for found in models::compare_models(&compute, recompute)? {
+                    let (values, gradients) = (found.value_error, found.gradient_error);
+                    println!(
+                        "model {:24} {name:4} recompute {recompute:?}: values {values:.1e}, \
+                         gradients {gradients:.1e}",
+                        found.model
+                    );
+                    // NaN fails, too.
+                    if !(values < value_tolerance && gradients < gradient_tolerance) {
+                        failures.push(format!("{} in {name}, {recompute:?}", found.model));
+                    }
                 }
             }
         }

@@ -1,6 +1,7 @@
 //! Values and gradients of every model family on any device and in any precision, compared with f32
 //! on the CPU. `models/tests/compute.rs` runs the same comparisons without a GPU.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor};
@@ -15,6 +16,7 @@ use engram_models::gradients::Gradients;
 use engram_models::kernels::{CrossEntropy, Mode, Span, cross_entropy};
 use engram_models::packed::PackedTokens;
 use engram_models::params::{ParameterBuilder, ParameterGroup};
+use engram_models::recompute::Recompute;
 use engram_models::reveal::{Retrieved, Reveal, RevealConfig, RevealInput, losses};
 use engram_models::similarity::{
     BiEncoder, CrossEncoder, CrossEncoderConfig, PairLoss, Pooling, ScoredSpans,
@@ -58,11 +60,18 @@ pub const MODELS: [(&str, Run); 12] = [
     ("REVEAL", reveal),
 ];
 
-/// Compares every model family.
-pub fn compare_models(compute: &Compute) -> Result<Vec<Comparison>> {
+thread_local! {
+    /// The values that the backward pass computes again, in [`mode`].
+    static RECOMPUTE: Cell<Recompute> = const { Cell::new(Recompute::None) };
+}
+
+/// Compares every model family, with recomputation, with f32 on the CPU without recomputation.
+pub fn compare_models(compute: &Compute, recompute: Recompute) -> Result<Vec<Comparison>> {
     let compare = |&(model, run): &(&'static str, Run)| {
         let named = |error: ModelError| ModelError::BadInput(format!("{model}: {error}"));
+        RECOMPUTE.set(Recompute::None);
         let expected = values(run, &Compute::cpu()).map_err(named)?;
+        RECOMPUTE.set(recompute);
         let actual = values(run, compute).map_err(named)?;
         Ok(Comparison {
             model,
@@ -146,7 +155,7 @@ fn tensor(shape: &[usize], step: f32) -> Result<Tensor> {
 }
 
 fn mode() -> Mode {
-    Mode::train(5)
+    Mode::train(5).recompute(RECOMPUTE.get())
 }
 
 fn text_encoder(config: &str) -> Result<TextEncoderConfig> {

@@ -6,6 +6,7 @@ use engram_infer::finished_run::WEIGHTS;
 use engram_models::compute::Precision;
 use engram_models::layers::LowRank;
 use engram_models::params::path_matches;
+use engram_models::recompute::Recompute;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toml::Table;
@@ -34,7 +35,8 @@ impl Default for BatchSettings {
     }
 }
 
-/// `[compute]`: the device that trains the model, and the precision of its activations.
+/// `[compute]`: the device that trains the model, the precision of its activations, and how much
+/// memory they need.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ComputeSettings {
@@ -44,17 +46,20 @@ pub struct ComputeSettings {
     /// The precision of activations. Trained parameters, their gradients and the optimiser's state
     /// are f32 with either precision.
     pub precision: Precision,
+    /// The values that the backward pass computes again instead of keeping them in memory:
+    /// `"none"`, `"selective"` or `"block"`. Results do not depend on it, and a run can be resumed
+    /// with another value.
+    #[serde(skip_serializing_if = "is_default")]
+    pub recompute: Recompute,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 impl Default for ComputeSettings {
     fn default() -> Self {
-        Self { device: "cpu".into(), precision: Precision::F32 }
-    }
-}
-
-impl ComputeSettings {
-    fn is_default(&self) -> bool {
-        *self == Self::default()
+        Self { device: "cpu".into(), precision: Precision::F32, recompute: Recompute::None }
     }
 }
 
@@ -319,7 +324,7 @@ pub(super) struct Body {
     #[serde(default)]
     #[schemars(with = "OfStudy")]
     pub memory: Table,
-    #[serde(default, skip_serializing_if = "ComputeSettings::is_default")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub compute: ComputeSettings,
     #[serde(default)]
     pub batch: BatchSettings,

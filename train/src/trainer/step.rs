@@ -49,6 +49,7 @@ impl<'a> Position<'a> {
             phase: self.phase,
             epoch: self.epoch,
             progress: self.progress,
+            recompute: self.recipe.recompute(),
         }
     }
 }

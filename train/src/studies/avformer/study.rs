@@ -15,7 +15,6 @@ use engram_infer::encode::Encoder;
 use engram_models::avformer::{Avformer, FrozenAsrModel, VisualTokens};
 use engram_models::compute::Compute;
 use engram_models::compute::to_host;
-use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup};
 use engram_models::speech::AudioStates;
 use engram_models::speech::ctc::is_feasible;
@@ -344,7 +343,7 @@ impl Study for AvformerStudy {
         batch: &Vec<DrawnExample>,
         step: &StepContext<'_>,
     ) -> StudyResult<BatchLoss> {
-        let mode = Mode::train(step.step_seed);
+        let mode = step.mode();
         let batch_clips: Vec<&EmbeddedClip> =
             batch.iter().map(|drawn| self.embedded_clip(drawn)).collect();
         let states = self.states(&batch_clips, &self.feeds[self.phase])?;

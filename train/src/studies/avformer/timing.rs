@@ -2,6 +2,7 @@
 
 use engram_models::compute::Compute;
 use engram_models::params::ParameterBuilder;
+use engram_models::recompute::Recompute;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -68,6 +69,7 @@ pub fn step_times(
             phase: &phase,
             epoch: 0,
             progress: 0.0,
+            recompute: Recompute::None,
         };
         let clips = batch.iter().map(|drawn| study.corpus().training(drawn.clip(), &feed));
         let clips: Vec<ClipWithFrames> = clips.collect::<Result<_, _>>()?;

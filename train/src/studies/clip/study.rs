@@ -7,7 +7,7 @@ use candle_core::Tensor;
 use engram_data::world::questions::Split;
 use engram_models::clip::{ClipVision, ClipVisionConfig, contrastive_loss, matching_loss};
 use engram_models::compute::Compute;
-use engram_models::kernels::{Mode, embedding_sum, linear};
+use engram_models::kernels::{embedding_sum, linear};
 use engram_models::params::{Init, ParameterBuilder, ParameterGroup, Parameters};
 use engram_models::weights::{self, Weights};
 use rand::Rng;
@@ -146,7 +146,7 @@ impl Study for ClipStudy {
         let Tower { vision, logit_scale } = tower;
         let views = batch.par_iter().map(|(image, seed)| self.images.training_view(*image, *seed));
         let views = views.collect::<Result<Vec<_>, _>>()?;
-        let images = embed(vision, &views, &Mode::train(step.step_seed))?;
+        let images = embed(vision, &views, &step.mode())?;
         let name_indices: Arc<[u32]> = batch.iter().map(|(image, _)| *image as u32).collect();
         let names = self.names.vectors.to_device(images.device())?;
         let texts = embedding_sum(&[(&names, name_indices.clone())])?;

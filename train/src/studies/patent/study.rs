@@ -6,7 +6,6 @@ use engram_eval::metric::spearman::spearman;
 use engram_infer::digest;
 use engram_infer::similarity::scorer::Scorer;
 use engram_infer::similarity::sequences::{BatchLimits, RowBatch, Sequencer};
-use engram_models::kernels::Mode;
 use engram_models::params::ParameterBuilder;
 use rand_chacha::ChaCha8Rng;
 
@@ -71,7 +70,7 @@ impl Study for PatentStudy {
         batch: &RowBatch,
         step: &StepContext<'_>,
     ) -> StudyResult<BatchLoss> {
-        let scores = scorer.score(&batch.input, &Mode::train(step.step_seed))?;
+        let scores = scorer.score(&batch.input, &step.mode())?;
         let gold: Vec<f32> =
             batch.rows.iter().map(|row| self.train[*row].score.unwrap_or(0.0)).collect();
         let loss = self.sequencer.settings().loss.loss(&scores, &gold)?;

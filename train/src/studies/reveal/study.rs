@@ -375,7 +375,7 @@ impl Study for RevealStudy {
         step: &StepContext<'_>,
     ) -> StudyResult<BatchLoss> {
         let feed = &self.feeds[step.phase.index];
-        let mode = Mode::train(step.step_seed);
+        let mode = step.mode();
         if feed.examples == Examples::Images {
             let (losses, tokens) = self.image_losses(model, batch, feed, &mode)?;
             let (loss, parts) = (losses.total, losses.parts);

@@ -334,7 +334,7 @@ impl Study for SpeechStudy {
         let examples = batch.par_iter().map(|clip| self.training_example(modules, *clip, feed));
         let examples = examples.collect::<StudyResult<Vec<TrainingExample>>>()?;
         let (frames, targets): (Vec<Frames>, Vec<Vec<u32>>) = examples.into_iter().unzip();
-        let mode = Mode::train(step.step_seed);
+        let mode = step.mode();
         match feed.objective {
             Objective::BestRq => {
                 self.best_rq_loss(modules, (frames, targets), &mode, step.step_seed)

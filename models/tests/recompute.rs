@@ -1,0 +1,217 @@
+//! Recomputation: blocks whose backward pass runs them again give the same gradients.
+//! `compute.rs` checks all model families.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use candle_core::{CpuStorage, CustomOp1, DType, Device, Layout, Shape, Tensor};
+use engram_models::finite_difference::check_gradients;
+use engram_models::gradients::Gradients;
+use engram_models::kernels::{Activation, activation, linear, residual, softmax};
+use engram_models::params::{Init, ParameterBuilder, Parameters};
+use engram_models::recompute::recompute;
+use engram_models::{ModelError, Result};
+
+/// Two layers. The second layer and the bias of the first use ordinary candle operations.
+#[derive(Clone)]
+struct Block {
+    weight: Tensor,
+    bias: Tensor,
+    scale: Tensor,
+}
+
+impl Block {
+    fn new(builder: &ParameterBuilder) -> Result<Self> {
+        let parameter = |name: &str, shape: &[usize]| builder.get(name, shape, Init::Normal(0.5));
+        Ok(Self {
+            weight: parameter("weight", &[6, 6])?,
+            bias: parameter("bias", &[6])?,
+            scale: parameter("scale", &[6])?,
+        })
+    }
+
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let hidden = linear(x, &self.weight, None)?.broadcast_add(&self.bias)?;
+        let hidden = activation(&hidden, Activation::Gelu)?.broadcast_mul(&self.scale)?;
+        Ok(residual(x, &linear(&hidden, &self.weight, Some(&self.bias))?, None)?)
+    }
+}
+
+fn input(rows: usize) -> Result<Tensor> {
+    let values: Vec<f32> = (0..rows * 6).map(|i| (i as f32 * 0.7).sin()).collect();
+    Ok(Tensor::from_vec(values, (rows, 6), &Device::Cpu)?)
+}
+
+fn bits(gradients: &Gradients) -> Vec<u32> {
+    let values = (0..gradients.len()).filter_map(|i| gradients.get(i)).flatten();
+    values.map(|value| value.to_bits()).collect()
+}
+
+/// A stack of `blocks` blocks below a trainable table, and its loss with or without recomputation.
+fn stack(
+    blocks: usize,
+    trainable_input: bool,
+) -> Result<(Parameters, impl Fn(bool) -> Result<Tensor>)> {
+    let builder = ParameterBuilder::on_cpu(3);
+    let layers = (0..blocks).map(|i| Block::new(&builder.pp(i)));
+    let layers = layers.collect::<Result<Vec<Block>>>()?;
+    let x = match trainable_input {
+        true => builder.get("input", &[5, 6], Init::Normal(1.0))?,
+        false => input(5)?,
+    };
+    let loss = move |recomputed: bool| {
+        let mut x = x.clone();
+        for layer in &layers {
+            let layer = layer.clone();
+            x = match recomputed {
+                true => recompute(&[&x], move |inputs| layer.forward(&inputs[0]))?,
+                false => layer.forward(&x)?,
+            };
+        }
+        Ok(softmax(&x)?.sqr()?.sum_all()?)
+    };
+    Ok((builder.finish()?, loss))
+}
+
+#[test]
+fn recomputed_blocks_give_the_same_gradients() -> Result<()> {
+    // Without a trainable input, only parameters inside the blocks get gradients.
+    for trainable_input in [false, true] {
+        let (parameters, loss) = stack(3, trainable_input)?;
+        let [mut expected, mut found] = [Gradients::new(&parameters), Gradients::new(&parameters)];
+        // The second round adds to the gradients of the first, as micro-batches do.
+        for _ in 0..2 {
+            expected.backward(&loss(false)?)?;
+            found.backward(&loss(true)?)?;
+            assert_eq!(found.faults(), []);
+            assert_eq!(bits(&found), bits(&expected), "trainable input: {trainable_input}");
+        }
+    }
+    Ok(())
+}
+
+/// Four inputs: a frozen one, two that need gradients, and one that the block does not use.
+#[test]
+fn gradients_of_many_inputs_equal_finite_differences() -> Result<()> {
+    let values = |count: u32, step: f64| (0..count).map(|i| (f64::from(i) * step).sin()).collect();
+    let inputs: [(Vec<f64>, &[usize]); 4] = [
+        (values(6, 0.7), &[2, 3]),
+        (values(12, 1.3), &[4, 3]),
+        (values(4, 0.9), &[4]),
+        (values(2, 1.0), &[2]),
+    ];
+    check_gradients(&inputs[..3], |t| {
+        recompute(&[&t[0], &t[1], &t[2]], |t| Ok(linear(&t[0], &t[1], Some(&t[2]))?))
+    })?;
+    check_gradients(&inputs, |t| {
+        let x = (&t[0] * 2.0)?;
+        let unused = (&t[3] * 3.0)?;
+        let frozen = t[0].detach();
+        let y = recompute(&[&frozen, &x, &t[1], &unused, &t[2]], |t| {
+            Ok(linear(&t[1], &t[2], Some(&t[4]))?)
+        })?;
+        // The unused input has another use.
+        let ones = Tensor::ones((2, 4), y.dtype(), y.device())?;
+        Ok((y + ones.broadcast_mul(&t[3].reshape((2, 1))?)?)?)
+    })
+}
+
+#[test]
+fn a_block_runs_once_without_gradients_and_twice_with_gradients() -> Result<()> {
+    let runs = Arc::new(AtomicUsize::new(0));
+    let block = {
+        let runs = runs.clone();
+        move |t: &[Tensor]| {
+            runs.fetch_add(1, Ordering::Relaxed);
+            Ok(activation(&t[0], Activation::Tanh)?)
+        }
+    };
+    let x = input(2)?;
+    assert!(!recompute(&[&x], block.clone())?.track_op());
+    assert_eq!(runs.swap(0, Ordering::Relaxed), 1);
+    let x = candle_core::Var::from_tensor(&x)?;
+    let gradients = recompute(&[x.as_tensor()], block)?.sum_all()?.backward()?;
+    assert!(gradients.get(x.as_tensor()).is_some());
+    assert_eq!(runs.load(Ordering::Relaxed), 2);
+    Ok(())
+}
+
+/// candle's own backward pass cannot return them.
+#[test]
+fn gradients_of_parameters_inside_a_block_need_buffers() -> Result<()> {
+    let (_, loss) = stack(1, false)?;
+    let error = loss(true)?.backward().unwrap_err().to_string();
+    assert!(error.contains("`Gradients::backward`"), "{error}");
+    Ok(())
+}
+
+/// The identity. Its backward pass fails, or panics.
+struct Broken {
+    panics: bool,
+}
+
+impl CustomOp1 for Broken {
+    fn name(&self) -> &'static str {
+        "broken"
+    }
+
+    fn cpu_fwd(
+        &self,
+        storage: &CpuStorage,
+        layout: &Layout,
+    ) -> candle_core::Result<(CpuStorage, Shape)> {
+        Ok((storage.clone(), layout.shape().clone()))
+    }
+
+    fn bwd(&self, _: &Tensor, _: &Tensor, _: &Tensor) -> candle_core::Result<Option<Tensor>> {
+        assert!(!self.panics, "the backward pass panics");
+        candle_core::bail!("the backward pass fails")
+    }
+}
+
+#[test]
+fn after_a_failure_in_a_block_gradients_are_discarded_and_buffers_work() -> Result<()> {
+    let (parameters, loss) = stack(2, true)?;
+    let mut gradients = Gradients::new(&parameters);
+    gradients.backward(&loss(true)?)?;
+    let expected = bits(&gradients);
+    let weight = parameters.get("0.weight").ok_or(ModelError::BadInput("no weight".into()))?;
+    for panics in [false, true] {
+        let weight = weight.tensor().clone();
+        let failing = recompute(&[&input(5)?], move |t| {
+            let y = linear(&t[0], &weight, None)?.apply_op1(Broken { panics })?;
+            Ok(linear(&y, &weight, None)?)
+        })?;
+        let failing = (failing.sum_all()? + loss(true)?)?;
+        let result = catch_unwind(AssertUnwindSafe(|| gradients.backward(&failing)));
+        assert!(!matches!(result, Ok(Ok(()))), "panics: {panics}");
+        assert!(bits(&gradients).is_empty());
+        gradients.backward(&loss(true)?)?;
+        assert_eq!(bits(&gradients), expected, "panics: {panics}");
+    }
+    Ok(())
+}
+
+/// In half precision and f64, blocks run as candle operations.
+#[test]
+fn recomputed_composites_give_the_same_gradients() -> Result<()> {
+    for dtype in [DType::F64, DType::BF16] {
+        let builder = ParameterBuilder::on_cpu(3);
+        let weight = builder.get("weight", &[6, 6], Init::Normal(0.5))?;
+        let parameters = builder.finish()?;
+        let mut found = Vec::new();
+        for recomputed in [false, true] {
+            let (x, weight) = (input(4)?.to_dtype(dtype)?, weight.clone());
+            let block = move |t: &[Tensor]| {
+                Ok(activation(&linear(&t[0], &weight.to_dtype(dtype)?, None)?, Activation::Gelu)?)
+            };
+            let y = if recomputed { recompute(&[&x], block)? } else { block(&[x])? };
+            let mut gradients = Gradients::new(&parameters);
+            gradients.backward(&y.to_dtype(DType::F32)?.sqr()?.sum_all()?)?;
+            found.push(bits(&gradients));
+        }
+        assert_eq!(found[0], found[1], "{dtype:?}");
+    }
+    Ok(())
+}
