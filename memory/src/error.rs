@@ -134,9 +134,7 @@ pub enum MemoryError {
         found: usize,
     },
     /// No entry has this id.
-    #[error(
-        "no entry has the id {id} ({missing} of {requested} ids are unknown); nothing was changed"
-    )]
+    #[error("no entry has the id {id} ({missing} of {requested} ids are unknown)")]
     UnknownId {
         /// The first unknown id.
         id: i64,

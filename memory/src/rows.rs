@@ -114,7 +114,7 @@ impl RowReader {
                     self.next_id = id.checked_add(1).ok_or_else(|| MemoryError::InvalidOption {
                         option: "an id",
                         found: id.to_string(),
-                        expected: "less than 2^63 - 1; number entries from 0",
+                        expected: "less than 2^63 - 1; give an entry file with smaller ids",
                     })?;
                     Ok(Entry::bare(id))
                 }

@@ -27,7 +27,8 @@ pub struct Batch {
     pub values: Vec<f32>,
 }
 
-/// The values of a segment. An int8 value is a number times the scale of its token.
+/// The values of a segment. With int8, each component is a number times the
+/// scale of its token.
 #[derive(Debug)]
 enum Values {
     F16(MappedTensor<f16>),
@@ -260,7 +261,7 @@ impl ValueWriter {
         })
     }
 
-    /// Appends the values of whole rows, tokens of `width` components one after the other.
+    /// Appends the values of whole rows, `[rows, tokens, width]` in row-major order.
     fn write(&mut self, values: &[f32], width: usize) -> Result<(), MemoryError> {
         match self {
             Self::F16(writer) => {

@@ -12,7 +12,7 @@ use engram_train::studies::reveal;
 use super::memory::prompt_choice;
 use super::{Outcome, log, output};
 
-/// Score the similarity of phrase pairs with a trained run, a sentence encoder or word vectors.
+/// Score the similarity of phrase pairs with a trained model, a sentence encoder or word vectors.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 --model is a run of `engram train patent` or `similarity`, a sentence encoder (`hf://owner/name` or
@@ -31,13 +31,13 @@ pub struct Score {
     /// with the columns of its training. - is standard input
     #[arg(value_name = "PAIRS")]
     pairs: PathBuf,
-    /// A patent run, a sentence encoder, or a file of word vectors
+    /// A run of `train patent` or `train similarity`, a sentence encoder, or a file of word vectors
     #[arg(long, value_name = "MODEL", visible_alias = "vectors")]
     model: String,
     /// Output file: CSV with id, score; - is standard output
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// Score with the sentence encoder of a patent run, by cosine similarity
+    /// Score with the sentence encoder of a run, by cosine similarity
     #[arg(long)]
     cosine: bool,
     /// Name of the encoder's prompt, from config_sentence_transformers.json; '' for no prompt
@@ -89,7 +89,7 @@ impl Score {
             let prompt = prompt_choice(self.prompt.as_deref(), PromptChoice::Default);
             return Ok(Model::Encoder(&self.model, prompt));
         }
-        let kind = if is_file { "a file of word vectors" } else { "a patent run" };
+        let kind = if is_file { "a file of word vectors" } else { "a run" };
         if self.prompt.is_some() {
             anyhow::bail!("{}: is {kind}, which uses no prompt; remove --prompt", self.model);
         }

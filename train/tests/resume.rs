@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use engram_train::TrainError;
 use tempfile::tempdir;
-use toy::{Breakage, Toy, lasting_files, train};
+use toy::{Overrides, Toy, lasting_files, train};
 
 const EMA_AND_AWP: [&str; 3] = ["ema.decay=0.9", "awp.start_epoch=1", "awp.epsilon=0.01"];
 
@@ -146,7 +146,7 @@ fn a_crash_between_micro_batches_resumes_to_the_same_bytes() {
     for crash in [0, 1, 9, 15, 22, 27] {
         let run = folder.path().join(format!("crash-{crash}"));
         let mut crashing =
-            Toy::broken(Breakage { crash_at_loss: Some(crash), ..Breakage::default() });
+            Toy::with_overrides(Overrides { crash_at_loss: Some(crash), ..Overrides::default() });
         let error = train(&mut crashing, &run, &[], false).expect_err("it crashes");
         assert!(error.to_string().contains("the power went off"), "{error}");
         crash_and_resume(&run, &[], &[]);
@@ -231,7 +231,7 @@ fn old_checkpoints_are_removed_and_the_best_is_kept() {
     let run = folder.path().join("run");
     // The first evaluation of each phase is the best one.
     let evaluation_values = vec![0.1, 0.5, 0.2, 0.6];
-    let mut study = Toy::broken(Breakage { evaluation_values, ..Breakage::default() });
+    let mut study = Toy::with_overrides(Overrides { evaluation_values, ..Overrides::default() });
     let set = ["checkpoint.keep=1", "checkpoint.every_steps=1"];
     let summary = train(&mut study, &run, &set, false).expect("an uninterrupted run");
     assert_eq!(summary.best, Some((0.2, 15)));
@@ -335,12 +335,12 @@ fn a_stopped_run_resumes_to_the_same_bytes() {
         let at_evaluation = [0, 1, 2, 3].map(|evaluation| (None, Some(evaluation)));
         for (number, (loss, evaluation)) in at_loss.into_iter().chain(at_evaluation).enumerate() {
             let run = folder.path().join(format!("stopped-{number}"));
-            let breakage = Breakage {
+            let overrides = Overrides {
                 stop_at_loss: loss,
                 stop_at_evaluation: evaluation,
-                ..Breakage::default()
+                ..Overrides::default()
             };
-            let error = train(&mut Toy::broken(breakage), &run, set, false);
+            let error = train(&mut Toy::with_overrides(overrides), &run, set, false);
             let Err(TrainError::Stopped { step, .. }) = error else {
                 panic!("{loss:?} {evaluation:?}: {error:?}")
             };

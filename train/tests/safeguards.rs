@@ -7,18 +7,20 @@ use std::fs;
 use engram_models::weights::Weights;
 use engram_train::TrainError;
 use tempfile::tempdir;
-use toy::{Breakage, Toy, lasting_files, train};
+use toy::{Overrides, Toy, lasting_files, train};
 
 /// Trains a study with a fault. Returns the result and the folder that contains the run.
-fn broken(breakage: Breakage) -> (Result<engram_train::RunSummary, TrainError>, tempfile::TempDir) {
+fn broken(
+    overrides: Overrides,
+) -> (Result<engram_train::RunSummary, TrainError>, tempfile::TempDir) {
     let folder = tempdir().expect("a temporary folder");
-    let result = train(&mut Toy::broken(breakage), &folder.path().join("run"), &[], false);
+    let result = train(&mut Toy::with_overrides(overrides), &folder.path().join("run"), &[], false);
     (result, folder)
 }
 
 #[test]
 fn a_parameter_without_a_gradient_is_named() {
-    let (result, _folder) = broken(Breakage { detach: true, ..Breakage::default() });
+    let (result, _folder) = broken(Overrides { detach: true, ..Overrides::default() });
     let error = result.expect_err("the check fails").to_string();
     assert!(error.contains("`head.bias`: no gradient reaches it"), "{error}");
     assert!(!error.contains("body") && error.contains("gradient_check"), "{error}");
@@ -27,7 +29,7 @@ fn a_parameter_without_a_gradient_is_named() {
 #[test]
 fn a_recipe_may_allow_a_parameter_without_a_gradient() {
     let folder = tempdir().expect("a temporary folder");
-    let mut study = Toy::broken(Breakage { detach: true, ..Breakage::default() });
+    let mut study = Toy::with_overrides(Overrides { detach: true, ..Overrides::default() });
     let set = [r#"gradient_check.allow=["head.*"]"#];
     train(&mut study, &folder.path().join("run"), &set, false).expect("it is allowed");
 }
@@ -76,7 +78,7 @@ fn frozen_parameters_keep_their_bytes_and_changing_them_is_an_error() {
     let (before, after) = before_and_after("head.weight", &[8, 1]);
     assert_ne!(before, after);
 
-    let (result, _folder) = broken(Breakage { change_frozen: true, ..Breakage::default() });
+    let (result, _folder) = broken(Overrides { change_frozen: true, ..Overrides::default() });
     let error = result.expect_err("the fingerprint differs");
     assert!(
         matches!(&error, TrainError::FrozenChanged { phase, .. } if phase == "second"),
@@ -86,12 +88,13 @@ fn frozen_parameters_keep_their_bytes_and_changing_them_is_an_error() {
 
 #[test]
 fn two_steps_with_nan_loss_are_skipped_and_the_third_is_an_error() {
-    let (result, folder) = broken(Breakage { nan_steps: vec![2, 3, 7], ..Breakage::default() });
+    let (result, folder) = broken(Overrides { nan_steps: vec![2, 3, 7], ..Overrides::default() });
     result.expect("two steps in a row are skipped");
     let metrics = fs::read_to_string(folder.path().join("run/metrics.jsonl")).expect("metrics");
     assert!(metrics.lines().next().is_some_and(|l| l.contains("\"skipped_steps\":2")), "{metrics}");
 
-    let (result, folder) = broken(Breakage { nan_steps: vec![6, 7, 8, 9], ..Breakage::default() });
+    let (result, folder) =
+        broken(Overrides { nan_steps: vec![6, 7, 8, 9], ..Overrides::default() });
     let error = result.expect_err("three in a row");
     let TrainError::NotFinite {
         step: 8, consecutive_steps: 3, newest_checkpoint: Some(path), ..
@@ -140,7 +143,7 @@ fn a_file_instead_of_a_run_folder_is_named_with_a_remedy() {
 fn early_stopping_ends_a_phase_without_improvement() {
     let folder = tempdir().expect("a temporary folder");
     let evaluation_values = vec![0.5, 0.6, 0.7, 0.1];
-    let mut study = Toy::broken(Breakage { evaluation_values, ..Breakage::default() });
+    let mut study = Toy::with_overrides(Overrides { evaluation_values, ..Overrides::default() });
     let set = ["evaluation.every_steps=1", "evaluation.early_stop=2", "phase.second.steps=1"];
     let run = folder.path().join("run");
     let summary = train(&mut study, &run, &set, false).expect("an uninterrupted run");

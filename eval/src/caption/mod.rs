@@ -411,9 +411,9 @@ fn warn_of_line_ends(captions: &[&str], file: &str, warnings: &mut Vec<String>) 
     let count = captions.iter().filter(|caption| has_line_end(caption)).count();
     if count > 0 {
         warnings.push(format!(
-            "{file}: {count} captions contain a line end other than \\n. The reference tokenizer \
-             shifts all later captions by one line, and this tokenizer does the same. Remove the \
-             line end from the captions"
+            "{file}: captions with a line end other than \\n: {count}. Each such line end splits its \
+             caption in two, so later captions are scored for the wrong image, as with the \
+             reference tokenizer. Remove these line ends"
         ));
     }
 }

@@ -9,7 +9,7 @@
 //!   `k.`, but loses its period if the next caption begins with a word such as `The`. So all
 //!   captions are tokenized in one call, in order.
 //! - `\n` inside a caption counts as a space, but `\r`, U+000B, U+000C, U+2028 and U+2029 end the
-//!   line. All later lines are then shifted by one, as in the reference: [`has_line_end`] finds
+//!   line. Each of them shifts all later lines by one, as in the reference: [`has_line_end`] finds
 //!   such captions.
 //! - Fractions (`3 1/2`) and telephone numbers are one token with U+00A0 inside.
 //!

@@ -1,7 +1,7 @@
-//! Checks models and trainings on a device against f32 on the CPU, and measures training steps.
+//! Checks models and training runs on a device against f32 on the CPU, and measures training steps.
 //!
-//! `run.sh` runs everything on a machine with a GPU. `.ci/run` runs the same checks on the CPU with
-//! the operations of a GPU (`ENGRAM_FUSED=0`).
+//! `run.sh` runs everything on a machine with a GPU. Without a GPU, `models/tests/compute.rs` and
+//! `tests/compute_command.rs` make similar comparisons with the operations that a GPU runs.
 
 mod models;
 mod steps;
@@ -15,8 +15,7 @@ use clap::{Parser, Subcommand};
 use engram_models::compute::{Compute, Precision};
 use engram_models::recompute::Recompute;
 
-/// For each precision, the largest relative errors of values and of gradients. In bf16, CLIP's
-/// values and the listwise cross-encoder's gradients differ by up to 5 %.
+/// For each precision, the largest allowed relative errors of values and of gradients.
 const TOLERANCES: [(Precision, f64, f64); 2] =
     [(Precision::F32, 1e-3, 1e-3), (Precision::Bf16, 6e-2, 6e-2)];
 

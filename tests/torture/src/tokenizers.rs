@@ -54,7 +54,7 @@ pub fn attack(report: &Report, scratch: &Scratch, shared: &Shared) -> Result<()>
         scratch::copy(&run, &model)?;
         scratch::remove(&output)?;
         let mut tokenizer = intact.clone();
-        let parts = tokenizer.as_object_mut().context("a tokenizer is an object")?;
+        let parts = tokenizer.as_object_mut().context("the tokenizer is not a JSON object")?;
         parts.insert(part.clone(), value.clone());
         fs::write(model.join("tokenizer.json"), tokenizer.to_string())?;
         let line = shared.fill(line).replace("{}", &model.to_string_lossy());

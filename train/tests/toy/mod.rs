@@ -60,9 +60,9 @@ const INPUTS: usize = 3;
 /// The width of the hidden layer.
 const HIDDEN: usize = 8;
 
-/// Ways in which the study can fail.
+/// Overrides of the behaviour of the study: faults, stops and evaluation values.
 #[derive(Default)]
-pub struct Breakage {
+pub struct Overrides {
     /// The call of `loss`, counted from 0, that fails like a crash.
     pub crash_at_loss: Option<usize>,
     /// The call of `loss`, counted from 0, during which the run is asked to stop.
@@ -82,7 +82,7 @@ pub struct Breakage {
 /// A two-layer network that fits a function of three inputs.
 #[derive(Default)]
 pub struct Toy {
-    pub breakage: Breakage,
+    pub overrides: Overrides,
     pub stop: Stop,
     /// The number of calls of `loss`.
     losses: Cell<usize>,
@@ -97,13 +97,16 @@ pub struct Model {
 
 impl Toy {
     /// A study with a fault.
-    pub fn broken(breakage: Breakage) -> Self {
-        Self { breakage, ..Self::default() }
+    pub fn with_overrides(overrides: Overrides) -> Self {
+        Self { overrides, ..Self::default() }
     }
 
     /// A study that crashes after this number of steps.
     pub fn crashing(steps: usize) -> Self {
-        Self::broken(Breakage { crash_at_loss: Some(steps * MICRO_BATCHES), ..Breakage::default() })
+        Self::with_overrides(Overrides {
+            crash_at_loss: Some(steps * MICRO_BATCHES),
+            ..Overrides::default()
+        })
     }
 
     fn forward(
@@ -122,7 +125,7 @@ impl Toy {
             let mask: Vec<f32> = (0..examples.len() * HIDDEN).map(dropout_factor).collect();
             hidden = (hidden * Tensor::from_vec(mask, (examples.len(), HIDDEN), &Device::Cpu)?)?;
         }
-        let b2 = if self.breakage.detach { b2.detach() } else { b2.clone() };
+        let b2 = if self.overrides.detach { b2.detach() } else { b2.clone() };
         Ok(hidden.matmul(w2)?.broadcast_add(&b2)?)
     }
 
@@ -186,13 +189,13 @@ impl Study for Toy {
         step: &StepContext<'_>,
     ) -> StudyResult<BatchLoss> {
         let call = self.losses.replace(self.losses.get() + 1);
-        if self.breakage.crash_at_loss == Some(call) {
+        if self.overrides.crash_at_loss == Some(call) {
             return Err("the power went off".into());
         }
-        if self.breakage.stop_at_loss == Some(call) {
+        if self.overrides.stop_at_loss == Some(call) {
             self.stop.request();
         }
-        if self.breakage.change_frozen {
+        if self.overrides.change_frozen {
             let mut parameters = model.parameters.iter();
             let frozen = parameters.find(|p| !p.is_trainable());
             if let Some(frozen) = frozen {
@@ -200,7 +203,7 @@ impl Study for Toy {
             }
         }
         let mut loss = self.mean_squared_error(model, batch, Some(step.step_seed))?;
-        if self.breakage.nan_steps.contains(&step.step) {
+        if self.overrides.nan_steps.contains(&step.step) {
             loss = (loss * f64::NAN)?;
         }
         let parts = vec![("mse".to_string(), f64::from(loss.to_scalar::<f32>()?))];
@@ -209,14 +212,14 @@ impl Study for Toy {
 
     fn evaluate(&self, model: &Model, context: &EvaluationContext<'_>) -> StudyResult<Evaluation> {
         let call = self.evaluations.replace(self.evaluations.get() + 1);
-        if self.breakage.stop_at_evaluation == Some(call) {
+        if self.overrides.stop_at_evaluation == Some(call) {
             self.stop.request();
         }
         context.stop.check()?;
         let examples: Vec<usize> = (EXAMPLES..EXAMPLES + 10).collect();
         let measured =
             f64::from(self.mean_squared_error(model, &examples, None)?.to_scalar::<f32>()?);
-        let value = self.breakage.evaluation_values.get(call).copied().unwrap_or(measured);
+        let value = self.overrides.evaluation_values.get(call).copied().unwrap_or(measured);
         Ok(Evaluation {
             metrics: vec![("mse".to_string(), value)],
             counts: vec![("validation".to_string(), examples.len() as u64)],

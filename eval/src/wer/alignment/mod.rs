@@ -255,7 +255,7 @@ mod tests {
         }
     }
 
-    /// Bands narrower than the matrix, across several words.
+    /// A band that is narrower than the matrix and several 64-bit words wide, and the full matrix.
     #[test]
     fn a_band_gives_the_full_matrix_alignment() {
         for seed in 0..60 {
