@@ -1,7 +1,7 @@
 //! The memory of activations and the time of a training step for each kind of recomputation: a BERT
 //! encoder of 12 layers on 32 sequences of 128 tokens, f32, 2 threads.
 //!
-//!   cargo bench -p engram-models --bench recompute
+//!   cargo test --release -p engram-models --bench recompute
 //!
 //! The memory is the largest number of allocated bytes during forward and backward pass, minus the
 //! bytes before. Parameters and their gradients are allocated before. The CPU time of all threads
