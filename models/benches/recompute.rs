@@ -1,11 +1,12 @@
 //! The memory of activations and the time of a training step for each kind of recomputation: a BERT
 //! encoder of 12 layers on 32 sequences of 128 tokens, f32, 2 threads.
 //!
-//!   cargo bench -p engram-models --bench recompute
+//!   cargo test --release -p engram-models --bench recompute
 //!
 //! The memory is the largest number of allocated bytes during forward and backward pass, minus the
-//! bytes before. Parameters and their gradients are allocated before. `WIDTH=768` sets another
-//! width; the default is 384.
+//! bytes before. Parameters and their gradients are allocated before. The CPU time of all threads
+//! (Linux only) depends less on other programs than the time. `WIDTH=768` sets another width; the
+//! default is 384.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::error::Error;
@@ -64,6 +65,13 @@ unsafe impl GlobalAlloc for Counter {
 #[global_allocator]
 static ALLOCATOR: Counter = Counter;
 
+/// Returns the CPU time of all threads in milliseconds, from `/proc/self/stat` (in units of 10 ms).
+fn cpu_time() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() * 10.0
+}
+
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
@@ -89,7 +97,8 @@ fn main() -> Result<()> {
     };
     let tokens = PackedTokens::new(&(0..SEQUENCES).map(text).collect::<Vec<_>>());
     let kinds = [Recompute::None, Recompute::Selective, Recompute::Block];
-    let (mut times, mut peaks) = ([const { Vec::new() }; 3], [0; 3]);
+    let (mut times, mut cpu_times) = ([const { Vec::new() }; 3], [const { Vec::new() }; 3]);
+    let mut peaks = [0; 3];
     let mut expected = None;
     // The kinds alternate. The first turn is warm-up.
     for turn in 0..=TURNS {
@@ -97,12 +106,13 @@ fn main() -> Result<()> {
             gradients.clear();
             let before = ALLOCATED.load(Ordering::Relaxed);
             PEAK.store(before, Ordering::Relaxed);
-            let start = Instant::now();
+            let (start, cpu_start) = (Instant::now(), cpu_time());
             let states = encoder.encode(&tokens, &Mode::train(7).recompute(kind))?;
             let loss = states.sqr()?.mean_all()?;
             gradients.backward(&loss)?;
             if turn > 0 {
                 times[i].push(start.elapsed().as_secs_f64() * 1e3);
+                cpu_times[i].push(cpu_time() - cpu_start);
             }
             peaks[i] = PEAK.load(Ordering::Relaxed) - before;
             let norm = gradients.global_norm();
@@ -111,15 +121,17 @@ fn main() -> Result<()> {
             }
         }
     }
-    let times = times.map(median);
+    let (times, cpu_times) = (times.map(median), cpu_times.map(median));
     println!("{LAYERS} layers, width {width}, {SEQUENCES} x {TOKENS} tokens");
     for (i, kind) in kinds.iter().enumerate() {
         println!(
-            "{kind:?}: {:.1} MB ({:.3} of none), {:.0} ms ({:.3} of none)",
+            "{kind:?}: {:.1} MB ({:.3} of none), {:.0} ms ({:.3}), CPU time {:.0} ms ({:.3})",
             peaks[i] as f64 / 1e6,
             peaks[i] as f64 / peaks[0] as f64,
             times[i],
-            times[i] / times[0]
+            times[i] / times[0],
+            cpu_times[i],
+            cpu_times[i] / cpu_times[0]
         );
     }
     Ok(())

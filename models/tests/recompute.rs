@@ -8,9 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use candle_core::{CpuStorage, CustomOp1, DType, Device, Layout, Shape, Tensor};
 use engram_models::finite_difference::check_gradients;
 use engram_models::gradients::Gradients;
-use engram_models::kernels::{Activation, activation, linear, residual, softmax};
+use engram_models::kernels::{Activation, Mode, activation, linear, residual, softmax};
+use engram_models::packed::PackedTokens;
 use engram_models::params::{Init, ParameterBuilder, Parameters};
-use engram_models::recompute::recompute;
+use engram_models::recompute::{Recompute, recompute};
+use engram_models::text_encoder::TextEncoderConfig;
 use engram_models::{ModelError, Result};
 
 /// Two layers. The second layer and the bias of the first use ordinary candle operations.
@@ -213,5 +215,28 @@ fn recomputed_composites_give_the_same_gradients() -> Result<()> {
         }
         assert_eq!(found[0], found[1], "{dtype:?}");
     }
+    Ok(())
+}
+
+/// Without dropout, all blocks of DeBERTa use the same embeddings of relative positions, twice.
+#[test]
+fn blocks_that_share_inputs_add_their_gradients_in_the_same_order() -> Result<()> {
+    let config = r#"{"vocab_size": 60, "hidden_size": 16, "num_hidden_layers": 3,
+        "num_attention_heads": 2, "intermediate_size": 24, "max_position_embeddings": 24,
+        "hidden_act": "gelu", "initializer_range": 0.15, "model_type": "deberta-v2",
+        "type_vocab_size": 0, "relative_attention": true, "position_buckets": 8,
+        "max_relative_positions": -1, "pos_att_type": "p2c|c2p", "share_att_key": true,
+        "norm_rel_ebd": "layer_norm", "position_biased_input": false}"#;
+    let builder = ParameterBuilder::on_cpu(1);
+    let encoder = TextEncoderConfig::parse(config, "config")?.build(&builder)?;
+    let tokens = PackedTokens::new(&[vec![1, 5, 7, 2, 9, 8, 2], vec![1, 9, 2]]);
+    let mut gradients = Gradients::new(&builder.finish()?);
+    let mut gradient_bits = |recompute| -> Result<Vec<u32>> {
+        let states = encoder.encode(&tokens, &Mode::evaluate().recompute(recompute))?;
+        gradients.clear();
+        gradients.backward(&states.sqr()?.sum_all()?)?;
+        Ok(bits(&gradients))
+    };
+    assert_eq!(gradient_bits(Recompute::None)?, gradient_bits(Recompute::Block)?);
     Ok(())
 }

@@ -46,10 +46,10 @@ pub struct ComputeSettings {
     /// The precision of activations. Trained parameters, their gradients and the optimiser's state
     /// are f32 with either precision.
     pub precision: Precision,
-    /// The values that the backward pass computes again instead of keeping them in memory:
-    /// `"none"`, `"selective"` or `"block"`. Results do not depend on it, and a run can be resumed
-    /// with another value.
+    /// The values that the backward pass computes again instead of keeping them in memory. Results
+    /// do not depend on it, and a run can be resumed with another value.
     #[serde(skip_serializing_if = "is_default")]
+    #[schemars(extend("default" = "none"))]
     pub recompute: Recompute,
 }
 
