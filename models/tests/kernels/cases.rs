@@ -9,13 +9,15 @@ use engram_models::kernels::*;
 
 use super::numbers;
 
+type Run = dyn Fn(&[Tensor]) -> Result<Tensor>;
+
 /// An operation with small inputs.
 pub struct Case {
     /// The name of the exported function.
     pub name: &'static str,
     /// The values and the shape of each input.
     pub inputs: Vec<(Vec<f64>, Vec<usize>)>,
-    pub run: Box<dyn Fn(&[Tensor]) -> Result<Tensor>>,
+    pub run: Box<Run>,
 }
 
 fn case(
