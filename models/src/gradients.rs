@@ -3,17 +3,23 @@
 //! `Tensor::backward` allocates a zero gradient for every tensor and adds to it. Here, the fused
 //! kernels look up a parameter's buffer by the tensor's id during the backward pass. The first
 //! gradient overwrites the buffer; later gradients (another use, another micro-batch) are added.
-//! Gradients returned by ordinary candle operations are added afterwards. Gradients of parameters on
-//! a GPU stay there, and are copied to the host when they are read.
+//! Gradients returned by ordinary candle operations are added afterwards. Kernels on a GPU and in
+//! bf16 add tensors to the running pass; candle's graph then does not contain the parameters, so
+//! only [`Gradients::backward`] computes their gradients. Gradients of parameters on a GPU stay
+//! there, and are copied to the host when they are read.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
+use std::sync::{LazyLock, PoisonError, RwLock, RwLockWriteGuard};
 
 use candle_core::{Tensor, TensorId};
 use rayon::prelude::*;
 
 use crate::compute::to_host;
+#[cfg(not(feature = "cuda"))]
+use crate::error::ModelError;
 use crate::error::Result;
 use crate::params::Parameters;
 
@@ -43,7 +49,12 @@ struct BufferPool {
     buffers: Vec<Vec<f32>>,
     /// Whether each buffer holds a gradient of the current step.
     written: Vec<bool>,
+    /// The gradients that kernels added in the running pass, as tensors.
+    tensors: Vec<Option<Tensor>>,
 }
+
+/// For each parameter with a gradient buffer: the number of its [`Gradients`].
+static PARAMETERS: LazyLock<RwLock<HashMap<TensorId, usize>>> = LazyLock::new(RwLock::default);
 
 thread_local! {
     /// The buffers of the backward pass that is running on this thread.
@@ -69,6 +80,8 @@ impl Gradients {
             gradients.pool.index.insert(parameter.id(), i);
             gradients.pool.buffers.push(vec![0.0; size]);
             gradients.pool.written.push(false);
+            gradients.pool.tensors.push(None);
+            *parameters_with_gradients().entry(parameter.id()).or_insert(0) += 1;
             gradients.on_gpu.push(GpuGradient::default());
         }
         gradients
@@ -88,7 +101,8 @@ impl Gradients {
         pass.succeeded = true;
         drop(pass);
         for (i, id) in self.ids.iter().enumerate() {
-            if let Some(gradient) = candle_gradients.get_id(*id) {
+            let from_kernels = self.pool.tensors[i].take();
+            for gradient in from_kernels.iter().chain(candle_gradients.get_id(*id)) {
                 if !gradient.device().is_cpu() {
                     let sum = match self.on_gpu[i].tensor.take() {
                         Some(sum) => (sum + gradient)?,
@@ -114,6 +128,7 @@ impl Gradients {
         for (buffer, size) in self.pool.buffers.iter_mut().zip(&self.sizes) {
             buffer.resize(*size, 0.0);
         }
+        self.pool.tensors.fill(None);
         self.clear();
     }
 
@@ -167,13 +182,15 @@ impl Gradients {
 
     /// Returns the sum of squares of the gradients on a GPU, with one transfer.
     fn squares_on_gpu(&self) -> Result<f64> {
-        let tensors = self.on_gpu.iter().filter_map(|gradient| gradient.tensor.as_ref());
-        let square = |tensor: &Tensor| tensor.flatten_all()?.sqr()?.sum(0);
-        let squares = tensors.map(square).collect::<candle_core::Result<Vec<_>>>()?;
-        if squares.is_empty() {
-            return Ok(0.0);
+        let tensors: Vec<&Tensor> =
+            self.on_gpu.iter().filter_map(|gradient| gradient.tensor.as_ref()).collect();
+        match tensors.is_empty() {
+            true => Ok(0.0),
+            #[cfg(feature = "cuda")]
+            false => Ok(crate::cuda::sum_of_squares(&tensors)?),
+            #[cfg(not(feature = "cuda"))]
+            false => Err(ModelError::BadInput("gradients on a GPU need the feature `cuda`".into())),
         }
-        Ok(to_host(&Tensor::stack(&squares, 0)?)?.into_iter().map(f64::from).sum())
     }
 
     /// Returns the names of trainable parameters without a gradient, or with a gradient that is all
@@ -188,6 +205,50 @@ impl Gradients {
         let names = self.names.iter().enumerate();
         names.filter_map(|(i, name)| Some((name.clone(), fault_of(i)?))).collect()
     }
+}
+
+impl Drop for Gradients {
+    fn drop(&mut self) {
+        let mut parameters = parameters_with_gradients();
+        for id in &self.ids {
+            if let Entry::Occupied(mut count) = parameters.entry(*id) {
+                *count.get_mut() -= 1;
+                if *count.get() == 0 {
+                    count.remove();
+                }
+            }
+        }
+    }
+}
+
+fn parameters_with_gradients() -> RwLockWriteGuard<'static, HashMap<TensorId, usize>> {
+    PARAMETERS.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether the tensor is a parameter of any [`Gradients`].
+pub(crate) fn has_gradients(id: TensorId) -> bool {
+    PARAMETERS.read().unwrap_or_else(PoisonError::into_inner).contains_key(&id)
+}
+
+/// Whether the running backward pass collects the gradient of tensor `id`.
+pub(crate) fn expects_gradient(id: TensorId) -> bool {
+    ACTIVE.with_borrow(|active| active.as_ref().is_some_and(|pool| pool.index.contains_key(&id)))
+}
+
+/// Adds a gradient of tensor `id` to the running backward pass.
+pub(crate) fn add_gradient(id: TensorId, gradient: Tensor) -> candle_core::Result<()> {
+    ACTIVE.with_borrow_mut(|active| {
+        if let Some(pool) = active.as_mut()
+            && let Some(&index) = pool.index.get(&id)
+        {
+            let sum = pool.tensors[index].take();
+            pool.tensors[index] = Some(match sum {
+                Some(sum) => (sum + gradient)?,
+                None => gradient,
+            });
+        }
+        Ok(())
+    })
 }
 
 /// A backward pass that is running on this thread. Its end returns the buffers, also if a kernel

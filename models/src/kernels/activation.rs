@@ -1,11 +1,14 @@
 //! Activation functions, alone or with the bias added in the same pass.
 
+mod device;
+
 use candle_core::{Shape, Tensor};
 use rayon::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::math::{erf, exp, tanh};
+use super::device::DeviceKernel;
 use super::operation::{BufferState, CompositePrecision, Gradient, Input, Kernel, apply};
 use super::rows::{ROWS, add, add_column_sums};
 
@@ -145,6 +148,10 @@ impl Kernel for ActivationKernel {
 
     fn precision(&self) -> CompositePrecision {
         CompositePrecision::Full
+    }
+
+    fn device(&self) -> Option<&dyn DeviceKernel> {
+        Some(self)
     }
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {

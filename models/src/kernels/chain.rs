@@ -4,11 +4,14 @@
 //! own thread pool. Inside a chain, kernels pass outputs and gradients to each other directly. If
 //! two kernels use a value, its gradients are accumulated in place. candle sees one operation.
 
+mod device;
+
 use candle_core::{Shape, Tensor};
 
 use super::activation::{Activation, ActivationKernel};
 use super::attention::{Attention, AttentionBias, AttentionKernel};
 use super::depthwise::Depthwise;
+use super::device::DeviceKernel;
 use super::dropout::{Dropout, DropoutKernel};
 use super::feed_forward::FeedForward;
 use super::gated::{Gated, Half};
@@ -332,6 +335,10 @@ impl Kernel for Steps {
             }
         }
         Ok(())
+    }
+
+    fn device(&self) -> Option<&dyn DeviceKernel> {
+        Some(self)
     }
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {

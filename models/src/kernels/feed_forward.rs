@@ -3,6 +3,8 @@
 //! Only the hidden values before the activation are stored. The backward pass recomputes the
 //! activation together with its derivative.
 
+mod device;
+
 use candle_core::{Shape, Tensor};
 use rayon::prelude::*;
 
@@ -10,6 +12,7 @@ use super::activation::{Activation, activation_values, values_and_derivatives};
 use super::composite::rows_product;
 use super::linear::fill_rows;
 use super::matmul::{Matrix, matmul};
+use super::device::DeviceKernel;
 use super::operation::{Gradient, Input, Kernel, apply};
 use super::rows::{ELEMENTS, add_column_sums};
 
@@ -135,6 +138,10 @@ impl Kernel for FeedForward {
             matmul(1.0, dh_matrix, w1, dx.beta(), &mut dx.data, d_in);
         }
         Ok(())
+    }
+
+    fn device(&self) -> Option<&dyn DeviceKernel> {
+        Some(self)
     }
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {

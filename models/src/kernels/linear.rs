@@ -1,10 +1,13 @@
 //! Linear layers, `x Wᵀ + b`, and several linear layers of one input in one operation.
 
+mod device;
+
 use candle_core::{Shape, Tensor};
 use rayon::prelude::*;
 
 use super::composite::rows_product;
 use super::matmul::{Matrix, matmul};
+use super::device::DeviceKernel;
 use super::operation::{BufferState, Gradient, Input, Kernel, apply};
 use super::rows::{ROWS, add_column_sums};
 
@@ -126,6 +129,10 @@ impl Kernel for StackedLinear {
             }
         }
         Ok(())
+    }
+
+    fn device(&self) -> Option<&dyn DeviceKernel> {
+        Some(self)
     }
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {

@@ -24,6 +24,7 @@ mod composite;
 mod convolution;
 mod cross_entropy;
 mod depthwise;
+mod device;
 mod disentangled;
 mod dropout;
 mod embedding;

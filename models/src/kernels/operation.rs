@@ -18,8 +18,11 @@ use candle_core::{
     CpuStorage, CustomOp1, CustomOp2, CustomOp3, DType, Device, Layout, Shape, Storage, Tensor,
 };
 
+#[cfg(feature = "cuda")]
+use candle_core::CudaStorage;
 use rayon::prelude::*;
 
+use super::device::{self, DeviceKernel};
 use crate::gradients::{return_buffer, take_buffer};
 
 /// A fused forward and backward pass over f32 slices on the CPU.
@@ -43,6 +46,11 @@ pub(crate) trait Kernel: Send + Sync + 'static {
 
     /// Computes the same function with candle's differentiable operations.
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor>;
+
+    /// The passes over tensors on a GPU and in bf16, if the kernel has them.
+    fn device(&self) -> Option<&dyn DeviceKernel> {
+        None
+    }
 
     /// The precision of the composite.
     fn precision(&self) -> CompositePrecision {
@@ -119,6 +127,13 @@ impl Gradient {
 pub(crate) fn run(kernel: &mut dyn Kernel, inputs: &[&Tensor]) -> candle_core::Result<Tensor> {
     if !is_fused(inputs) {
         let inputs: Vec<Tensor> = inputs.iter().map(|&x| x.clone()).collect();
+        if let Some(kernel) = kernel.device()
+            && device::is_supported(&inputs.iter().collect::<Vec<_>>())
+        {
+            let inputs = inputs.iter().map(|x| x.detach().contiguous());
+            let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
+            return Ok(kernel.forward(&inputs, &vec![false; inputs.len()])?.0);
+        }
         return run_composite(kernel, &inputs);
     }
     let inputs = contiguous(inputs)?;
@@ -128,6 +143,9 @@ pub(crate) fn run(kernel: &mut dyn Kernel, inputs: &[&Tensor]) -> candle_core::R
 
 /// Applies a kernel to its inputs. The result is part of the graph if any input is.
 pub(crate) fn apply<K: Kernel>(mut kernel: K, inputs: &[&Tensor]) -> candle_core::Result<Tensor> {
+    if !is_fused(inputs) && device::is_supported(inputs) && kernel.device().is_some() {
+        return device::apply(device::OfKernel(kernel), inputs);
+    }
     if !is_fused(inputs) || inputs.iter().all(|x| !x.track_op()) {
         return run(&mut kernel, inputs);
     }
@@ -181,7 +199,7 @@ fn contiguous(inputs: &[&Tensor]) -> candle_core::Result<Vec<Tensor>> {
 }
 
 /// The gradients that the relays return, one for each input of an operation after the first.
-type Relayed = Arc<Mutex<Vec<Option<Tensor>>>>;
+pub(super) type Relayed = Arc<Mutex<Vec<Option<Tensor>>>>;
 
 /// A kernel as an operation of candle's graph.
 struct Node<K> {
@@ -296,13 +314,13 @@ impl<K: Kernel> CustomOp2 for Node<K> {
 }
 
 /// Builds a chain of one-element tensors with `inputs` attached, two per link.
-fn relay(inputs: &[Tensor], relayed: &Relayed) -> candle_core::Result<Tensor> {
+pub(super) fn relay(inputs: &[Tensor], relayed: &Relayed) -> candle_core::Result<Tensor> {
     let mut chain: Option<Tensor> = None;
     let mut start = inputs.len();
     while start > 0 {
         let count = if start.is_multiple_of(2) { 2 } else { 1 };
         start -= count;
-        let last_link = Tensor::zeros(1, DType::F32, &Device::Cpu)?;
+        let last_link = Tensor::zeros(1, DType::F32, inputs[start].device())?;
         let next = chain.take().unwrap_or(last_link);
         let second = if count == 2 { inputs[start + 1].clone() } else { next.clone() };
         let link = Relay { first: start, count, relayed: relayed.clone() };
@@ -334,6 +352,19 @@ impl CustomOp3 for Relay {
         _: &Layout,
     ) -> candle_core::Result<(CpuStorage, Shape)> {
         Ok((CpuStorage::F32(vec![0.0]), Shape::from(1)))
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(
+        &self,
+        first: &CudaStorage,
+        _: &Layout,
+        _: &CudaStorage,
+        _: &Layout,
+        _: &CudaStorage,
+        _: &Layout,
+    ) -> candle_core::Result<(CudaStorage, Shape)> {
+        Ok((crate::cuda::placeholder(&first.device)?, Shape::from(1)))
     }
 
     fn bwd(

@@ -1,9 +1,12 @@
 //! The residual sum at the end of a pre-norm block.
 
+mod device;
+
 use candle_core::{Shape, Tensor};
 use rayon::prelude::*;
 
 use super::dropout::{Dropout, add_masked_block};
+use super::device::DeviceKernel;
 use super::operation::{Gradient, Input, Kernel, apply};
 use super::rows::{ELEMENTS, add};
 
@@ -66,6 +69,10 @@ impl Kernel for Residual {
             self.add_branch(gradient, dy.as_sum());
         }
         Ok(())
+    }
+
+    fn device(&self) -> Option<&dyn DeviceKernel> {
+        Some(self)
     }
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
