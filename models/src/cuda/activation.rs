@@ -78,8 +78,7 @@ fn backward(
     let (device, width) = (device(dy)?, dy.dim(D::Minus1)?);
     let rows = dy.elem_count() / width;
     let row_blocks = rows.div_ceil(ROWS).max(1);
-    let partial =
-        sums.then(|| empty(device, (row_blocks, width), DType::F32)).transpose()?;
+    let partial = sums.then(|| empty(device, (row_blocks, width), DType::F32)).transpose()?;
     launch!(
         device,
         &named("activation_backward", dy.dtype())?,

@@ -38,9 +38,11 @@ pub fn adamw(updates: &[AdamwUpdate]) -> Result<()> {
         let mut numbers = tensors.map(address_of_f32).into_iter().collect::<Result<Vec<_>>>()?;
         numbers.push(update.values.elem_count() as u64);
         let [a, b, c, d, e, f, g] = update.factors;
-        numbers.extend([(a, b), (c, d), (e, f), (g, 0.0)].map(|(low, high)| {
-            u64::from(f32::to_bits(low)) | u64::from(f32::to_bits(high)) << 32
-        }));
+        numbers.extend(
+            [(a, b), (c, d), (e, f), (g, 0.0)].map(|(low, high)| {
+                u64::from(f32::to_bits(low)) | u64::from(f32::to_bits(high)) << 32
+            }),
+        );
         table.push(&numbers, update.values.elem_count());
     }
     let device = device(&first.values)?;

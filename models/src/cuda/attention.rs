@@ -67,7 +67,8 @@ impl Attention<'_> {
                 address(&log_sums)?
             );
         }
-        let counts = Tensor::from_slice(&counts.map(|count| count as i64), 2, &candle_core::Device::Cpu)?;
+        let counts =
+            Tensor::from_slice(&counts.map(|count| count as i64), 2, &candle_core::Device::Cpu)?;
         Ok((y, vec![log_sums, tiles, counts]))
     }
 

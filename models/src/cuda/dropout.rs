@@ -27,9 +27,8 @@ pub(crate) fn masked(
 ) -> Result<Tensor> {
     let (device, count) = (device(x)?, x.elem_count());
     let y = empty(device, x.shape(), x.dtype())?;
-    let segments = scores.map(|scores| {
-        Tensor::from_slice(&scores.segments, scores.segments.len(), x.device())
-    });
+    let segments = scores
+        .map(|scores| Tensor::from_slice(&scores.segments, scores.segments.len(), x.device()));
     let segments = segments.transpose()?;
     launch!(
         device,

@@ -12,16 +12,16 @@ mod norm;
 mod rows;
 mod softmax;
 
-use candle_core::cuda_backend::cudarc::driver::{CudaSlice, DevicePtr, DeviceRepr, LaunchConfig};
 use candle_core::cuda_backend::CudaStorageSlice;
+use candle_core::cuda_backend::cudarc::driver::{CudaSlice, DevicePtr, DeviceRepr, LaunchConfig};
 use candle_core::op::BackpropOp;
 use candle_core::{CudaDevice, CudaStorage, DType, Device, Layout, Result, Shape, Storage, Tensor};
 
 use crate::kernels::Dropout;
 
 pub(crate) use activation::{activation_backward, bias_activation, column_sums};
-pub use adamw::{AdamwUpdate, adamw};
 pub(crate) use adamw::sum_of_squares;
+pub use adamw::{AdamwUpdate, adamw};
 pub(crate) use attention::Attention;
 pub(crate) use dropout::{PaddedScores, masked};
 pub(crate) use memory::keep_freed_memory;
@@ -117,7 +117,7 @@ fn range(layout: &Layout) -> Result<std::ops::Range<usize>> {
 fn address(x: &Tensor) -> Result<u64> {
     fn of<T>(slice: &CudaSlice<T>, start: usize) -> u64 {
         let (address, _guard) = slice.device_ptr(slice.stream());
-        address + (start * std::mem::size_of::<T>()) as u64
+        address + (start * size_of::<T>()) as u64
     }
     let (storage, layout) = x.storage_and_layout();
     let start = range(layout)?.start;

@@ -28,8 +28,10 @@ pub(crate) fn sum_rows(x: &Tensor, ids: &[u32], rows: usize) -> Result<Tensor> {
     }
     starts.push(tokens.len() as u32);
     let num_parts = part_ids.len();
-    let mut firsts: Vec<u32> =
-        (0..num_parts).filter(|i| *i == 0 || part_ids[*i] != part_ids[*i - 1]).map(|i| i as u32).collect();
+    let mut firsts: Vec<u32> = (0..num_parts)
+        .filter(|i| *i == 0 || part_ids[*i] != part_ids[*i - 1])
+        .map(|i| i as u32)
+        .collect();
     if firsts.len() == num_parts {
         return sums(x, &part_ids, &starts, &tokens, rows, width);
     }
@@ -57,7 +59,8 @@ fn sums(
     }
     // One upload for all three lists.
     let indices = [targets, starts, positions].concat();
-    let indices = Tensor::from_vec(indices, targets.len() + starts.len() + positions.len(), x.device())?;
+    let indices =
+        Tensor::from_vec(indices, targets.len() + starts.len() + positions.len(), x.device())?;
     let first = address(&indices)?;
     let after = |count: usize| first + 4 * count as u64;
     launch!(

@@ -7,8 +7,8 @@ use rayon::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::math::{erf, exp, tanh};
 use super::device::DeviceKernel;
+use super::math::{erf, exp, tanh};
 use super::operation::{BufferState, CompositePrecision, Gradient, Input, Kernel, apply};
 use super::rows::{ROWS, add, add_column_sums};
 

@@ -10,9 +10,9 @@ use rayon::prelude::*;
 
 use super::activation::{Activation, activation_values, values_and_derivatives};
 use super::composite::rows_product;
+use super::device::DeviceKernel;
 use super::linear::fill_rows;
 use super::matmul::{Matrix, matmul};
-use super::device::DeviceKernel;
 use super::operation::{Gradient, Input, Kernel, apply};
 use super::rows::{ELEMENTS, add_column_sums};
 

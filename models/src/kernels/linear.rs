@@ -6,8 +6,8 @@ use candle_core::{Shape, Tensor};
 use rayon::prelude::*;
 
 use super::composite::rows_product;
-use super::matmul::{Matrix, matmul};
 use super::device::DeviceKernel;
+use super::matmul::{Matrix, matmul};
 use super::operation::{BufferState, Gradient, Input, Kernel, apply};
 use super::rows::{ROWS, add_column_sums};
 

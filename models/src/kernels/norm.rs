@@ -5,9 +5,9 @@ mod device;
 use candle_core::{D, Shape, Tensor};
 use rayon::prelude::*;
 
+use super::device::DeviceKernel;
 use super::dropout::{Dropout, add_masked_block};
 use super::math::{sum, sum2};
-use super::device::DeviceKernel;
 use super::operation::{BufferState, CompositePrecision, Gradient, Input, Kernel, apply};
 use super::rows::{ROWS, add};
 

@@ -5,8 +5,8 @@ mod device;
 use candle_core::{Shape, Tensor};
 use rayon::prelude::*;
 
-use super::dropout::{Dropout, add_masked_block};
 use super::device::DeviceKernel;
+use super::dropout::{Dropout, add_masked_block};
 use super::operation::{Gradient, Input, Kernel, apply};
 use super::rows::{ELEMENTS, add};
 

@@ -5,8 +5,8 @@ mod device;
 use candle_core::{D, Shape, Tensor};
 use rayon::prelude::*;
 
-use super::math::{exp, max, sum2};
 use super::device::DeviceKernel;
+use super::math::{exp, max, sum2};
 use super::operation::{CompositePrecision, Gradient, Input, Kernel, apply};
 
 /// Computes the softmax over the last dimension: `x` `[.., N]` → `[.., N]`. A row of minus

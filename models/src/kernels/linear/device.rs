@@ -12,7 +12,8 @@ impl DeviceKernel for StackedLinear {
         let dims: Vec<_> = inputs.iter().map(Tensor::dims).collect();
         let (layers, d_in, d_out) = self.layers(&dims)?;
         let x = inputs[0].reshape(((), d_in))?;
-        let weights: Vec<Tensor> = layers.iter().map(|layer| inputs[layer.weight].clone()).collect();
+        let weights: Vec<Tensor> =
+            layers.iter().map(|layer| inputs[layer.weight].clone()).collect();
         let weight = stacked(&weights, x.dtype())?;
         let bias = if layers.iter().any(|layer| layer.bias.is_some()) {
             let bias = |layer: &super::Layer| match layer.bias {

@@ -46,8 +46,11 @@ impl DeviceKernel for NormKernel {
         let roles = self.device_roles(inputs)?;
         #[cfg(feature = "cuda")]
         if roles.x.device().is_cuda() {
-            let sums =
-                crate::cuda::Sums { x: roles.x, residual: roles.residual.as_ref(), mask: self.dropout };
+            let sums = crate::cuda::Sums {
+                x: roles.x,
+                residual: roles.residual.as_ref(),
+                mask: self.dropout,
+            };
             let (y, statistics) =
                 crate::cuda::norm(sums, &roles.weight, roles.bias.as_ref(), self.epsilon)?;
             return Ok((y, Saved::tensors([statistics])));
@@ -74,8 +77,11 @@ impl DeviceKernel for NormKernel {
         let mut gradients = vec![None; pass.inputs.len()];
         #[cfg(feature = "cuda")]
         if roles.x.device().is_cuda() {
-            let sums =
-                crate::cuda::Sums { x: roles.x, residual: roles.residual.as_ref(), mask: self.dropout };
+            let sums = crate::cuda::Sums {
+                x: roles.x,
+                residual: roles.residual.as_ref(),
+                mask: self.dropout,
+            };
             let statistics = &pass.saved.tensors[0];
             if wants_parameters {
                 let [dw, db] =
