@@ -1,6 +1,7 @@
 //! Checks every fused operation against finite differences and its f64 composite, with gradients
 //! from candle's graph and from gradient buffers, for several numbers of threads.
 
+use std::process::Command;
 use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor};
@@ -588,6 +589,18 @@ fn results_are_bit_identical_for_any_number_of_threads() -> Result<()> {
     let single_thread = run(1)?;
     assert!(single_thread == run(2)? && single_thread == run(4)?);
     Ok(())
+}
+
+/// The passes of a GPU run on the CPU with `ENGRAM_FUSED=0`. Operations over windows have none.
+#[test]
+fn the_passes_of_a_gpu_satisfy_the_same_checks() {
+    if std::env::var_os("ENGRAM_FUSED").is_some() {
+        return;
+    }
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    let output = command.env("ENGRAM_FUSED", "0").args(["--skip", "windows_"]).output();
+    let output = output.expect("the program runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
 /// The checks detect layers that break the gradient: candle's own fused softmax and layer norm

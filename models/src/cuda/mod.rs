@@ -38,15 +38,20 @@ const MODULE: &str = "engram";
 /// The number of threads in a block.
 const THREADS: usize = 256;
 
-/// Launches kernel `$name` with these arguments, in this order: addresses as `u64`, or values.
+/// Launches kernel `$name` with these arguments, in this order: addresses as `u64`, or values. An
+/// empty grid launches nothing.
 macro_rules! launch {
     ($device:expr, $name:expr, $config:expr, $($argument:expr),+ $(,)?) => {{
-        let function = $device.get_or_load_custom_func($name, $crate::cuda::MODULE, $crate::cuda::PTX)?;
-        let mut builder = function.builder();
-        $(let argument = $argument; builder.arg(&argument);)+
-        // SAFETY: the arguments have the types of the kernel's parameters, and the tensors have the
-        // lengths that the kernel accesses.
-        unsafe { builder.launch($config) }.w()?;
+        let config = $config;
+        if config.grid_dim.0 > 0 {
+            let (module, ptx) = ($crate::cuda::MODULE, $crate::cuda::PTX);
+            let function = $device.get_or_load_custom_func($name, module, ptx)?;
+            let mut builder = function.builder();
+            $(let argument = $argument; builder.arg(&argument);)+
+            // SAFETY: the arguments have the types of the kernel's parameters, and the tensors have
+            // the lengths that the kernel accesses.
+            unsafe { builder.launch(config) }.w()?;
+        }
     }};
 }
 use launch;

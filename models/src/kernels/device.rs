@@ -10,11 +10,14 @@
 mod graph;
 mod node;
 pub(super) mod primitives;
+mod profile;
 
 use candle_core::{DType, Tensor};
 
 use super::operation::Kernel;
 pub(super) use node::apply;
+use profile::timed;
+pub use profile::{begin_profile, end_profile};
 
 /// A forward and backward pass over tensors without a graph, in f32 or bf16.
 pub(crate) trait DeviceKernel: Send + Sync {
@@ -63,10 +66,10 @@ pub(super) fn forward(
     inputs: &[Tensor],
     wanted: &[bool],
 ) -> candle_core::Result<(Tensor, Saved)> {
-    match kernel.device() {
+    timed((kernel.name(), "forward"), inputs, || match kernel.device() {
         Some(device) => device.forward(inputs, wanted),
         None => graph::forward(kernel, inputs, wanted),
-    }
+    })
 }
 
 /// Runs the backward pass of any kernel.
@@ -74,10 +77,10 @@ pub(super) fn backward(
     kernel: &dyn Kernel,
     pass: &BackwardPass<'_>,
 ) -> candle_core::Result<Vec<Option<Tensor>>> {
-    match kernel.device() {
+    timed((kernel.name(), "backward"), pass.inputs, || match kernel.device() {
         Some(device) => device.backward(pass),
         None => graph::backward(pass),
-    }
+    })
 }
 
 /// A kernel as a device kernel.

@@ -53,6 +53,7 @@ pub use chain::{Chain, Value};
 pub use convolution::{Convolution, convolution};
 pub use cross_entropy::{CrossEntropy, cross_entropy};
 pub use depthwise::depthwise;
+pub use device::{begin_profile, end_profile};
 pub use disentangled::{Disentangled, disentangled_bias};
 pub use dropout::{Dropout, Mode, dropout};
 pub use embedding::embedding_sum;

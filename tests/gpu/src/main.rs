@@ -92,6 +92,13 @@ impl Arguments {
                         time.host_ms,
                         time.peak_bytes.unwrap_or(0) >> 20
                     );
+                    println!("  clipping and AdamW {:8.2} ms", time.update_ms);
+                    for (kernel, pass, calls, seconds) in time.profile {
+                        println!(
+                            "  {kernel:16} {pass:8} {calls:4} x {:8.1} us",
+                            seconds * 1e6 / calls as f64
+                        );
+                    }
                 })
             }
         }

@@ -8,7 +8,7 @@ use candle_core::{Device, Tensor};
 use engram_models::adapter::Adapters;
 use engram_models::compute::Compute;
 use engram_models::gradients::Gradients;
-use engram_models::kernels::Mode;
+use engram_models::kernels::{Mode, begin_profile, end_profile};
 use engram_models::packed::PackedTokens;
 use engram_models::params::{ParameterBuilder, Parameters};
 use engram_models::reveal::{Reveal, RevealConfig, RevealInput};
@@ -30,8 +30,12 @@ pub struct StepTime {
     pub passes_ms: f64,
     /// The same without waiting for the GPU: the time in which the host issues the step.
     pub host_ms: f64,
+    /// The time of clipping and AdamW in milliseconds.
+    pub update_ms: f64,
     /// The largest number of bytes that tensors used on the GPU; `None` on the CPU.
     pub peak_bytes: Option<u64>,
+    /// The kernels and passes of a step, with the number of calls and the seconds.
+    pub profile: Vec<(&'static str, &'static str, usize, f64)>,
 }
 
 /// Computes a loss in training mode; the argument is the dropout seed.
@@ -79,7 +83,15 @@ fn measure_one(name: &'static str, build: Build, compute: &Compute) -> Result<St
     }
     let [step_ms, passes_ms, host_ms] = times.map(median);
     let peak_bytes = peak(&compute.device)?;
-    Ok(StepTime { name, step_ms, passes_ms, host_ms, peak_bytes })
+    begin_profile();
+    trainer.passes(&loss(0)?)?;
+    let profile = end_profile();
+    compute.device.synchronize()?;
+    let start = Instant::now();
+    trainer.update()?;
+    compute.device.synchronize()?;
+    let update_ms = start.elapsed().as_secs_f64() * 1e3;
+    Ok(StepTime { name, step_ms, passes_ms, host_ms, update_ms, peak_bytes, profile })
 }
 
 #[cfg(feature = "cuda")]
