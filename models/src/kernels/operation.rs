@@ -9,8 +9,9 @@
 //! - **Buffers.** The gradient of a parameter is written to (or accumulated in) the parameter's
 //!   buffer in [`crate::gradients::Gradients`]. candle receives no gradient for it.
 //!
-//! On other devices and dtypes than f32 on the CPU, an operation runs as its *composite*: the same
-//! computation as a series of candle operations with correct gradients.
+//! On other devices and dtypes than f32 on the CPU, an operation runs on its device path
+//! ([`super::device`]) if it has one and the dtype is f32 or bf16. Else it runs as its *composite*:
+//! the same computation as a series of candle operations with correct gradients.
 
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
