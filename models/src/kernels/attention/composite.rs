@@ -139,6 +139,17 @@ impl Batch {
     /// Returns the biases `[S, H, L_q, L_k]` from the blocks of all segments.
     fn biases(&self, blocks: &Tensor) -> candle_core::Result<Tensor> {
         let shape = (self.segments.len(), self.num_heads, self.query_length, self.key_length);
+        let (block, first) =
+            (self.num_scores() / self.segments.len(), self.segments[0].first_score);
+        let is_adjacent = |(i, segment): (usize, &Segment)| {
+            segment.first_score == first + i * block
+                && segment.query.length == self.query_length
+                && segment.key.length == self.key_length
+        };
+        // candle's gradient of `index_select` runs on one thread here.
+        if self.segments.iter().enumerate().all(is_adjacent) {
+            return blocks.flatten_all()?.narrow(0, first, self.num_scores())?.reshape(shape);
+        }
         let indices: Vec<u32> = self.scores().map(|i| i.unwrap_or(0) as u32).collect();
         let indices = Tensor::from_vec(indices, self.num_scores(), blocks.device())?;
         blocks.flatten_all()?.index_select(&indices, 0)?.reshape(shape)
