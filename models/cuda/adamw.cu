@@ -1,18 +1,57 @@
-// AdamW, with the operations of `train/src/optimiser/adamw.rs` in the same order.
+// AdamW with the operations of `train/src/optimiser/adamw.rs` in the same order, and the sum of
+// squares of gradients. One launch handles all parameters, in chunks.
+
+#include "reduce.h"
+
+// A parameter with its gradient and both moments, and the factors of its step.
+struct AdamwTensor {
+  float* values;
+  float* first;
+  float* second;
+  const float* gradient;
+  unsigned long long count;
+  float gradient_scale, keep, beta1, beta2, step, correction, epsilon, unused;
+};
+
+// A chunk of a tensor, one per block.
+struct Chunk {
+  unsigned tensor, index;
+};
 
 // Updates parameters and both moments, in place.
-extern "C" __global__ void adamw(float* values, float* first, float* second, const float* gradient,
-                                 unsigned long long count, float gradient_scale, float keep,
-                                 float beta1, float beta2, float step, float correction,
-                                 float epsilon) {
-  const unsigned long long stride = (unsigned long long)gridDim.x * blockDim.x;
-  unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x;
-  for (; i < count; i += stride) {
-    const float g = gradient[i] * gradient_scale;
-    const float m = fmaf(1.0f - beta1, g - first[i], first[i]);
-    const float v = fmaf(beta2, second[i], (1.0f - beta2) * g * g);
-    first[i] = m;
-    second[i] = v;
-    values[i] = fmaf(step, m / (sqrtf(v) / correction + epsilon), values[i] * keep);
+extern "C" __global__ void adamw(const AdamwTensor* tensors, const Chunk* chunks,
+                                 unsigned chunk_size) {
+  const Chunk chunk = chunks[blockIdx.x];
+  const AdamwTensor t = tensors[chunk.tensor];
+  const unsigned long long start = (unsigned long long)chunk.index * chunk_size;
+  const unsigned long long end = start + chunk_size < t.count ? start + chunk_size : t.count;
+  for (unsigned long long i = start + threadIdx.x; i < end; i += blockDim.x) {
+    const float g = t.gradient[i] * t.gradient_scale;
+    const float m = fmaf(1.0f - t.beta1, g - t.first[i], t.first[i]);
+    const float v = fmaf(t.beta2, t.second[i], (1.0f - t.beta2) * g * g);
+    t.first[i] = m;
+    t.second[i] = v;
+    t.values[i] = fmaf(t.step, m / (sqrtf(v) / t.correction + t.epsilon), t.values[i] * t.keep);
   }
+}
+
+// A gradient.
+struct SquaresTensor {
+  const float* values;
+  unsigned long long count;
+};
+
+// The sum of squares of each chunk: `sums` [chunks].
+extern "C" __global__ void squares(const SquaresTensor* tensors, const Chunk* chunks,
+                                   unsigned chunk_size, float* sums) {
+  const Chunk chunk = chunks[blockIdx.x];
+  const SquaresTensor t = tensors[chunk.tensor];
+  const unsigned long long start = (unsigned long long)chunk.index * chunk_size;
+  const unsigned long long end = start + chunk_size < t.count ? start + chunk_size : t.count;
+  float sum = 0.0f;
+  for (unsigned long long i = start + threadIdx.x; i < end; i += blockDim.x) {
+    sum += t.values[i] * t.values[i];
+  }
+  sum = block_sum(sum);
+  if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }

@@ -1,29 +1,39 @@
-// Layer norm and RMS norm over the rows of [rows, width].
+// Layer norm and RMS norm over the rows of [rows, width], after dropout and the residual sum.
 
+#include "half.h"
+#include "mask.h"
 #include "reduce.h"
 
-// Layer norm: y = (x - mean) / sqrt(mean((x - mean)^2) + epsilon) * weight + bias.
-// RMS norm if `bias` is null: y = x / sqrt(mean(x^2) + epsilon) * weight.
-// `statistics` [rows, 2] gets the mean (0 for RMS norm) and the inverse root. One block per row.
-// (CUDA has a `norm` of its own.)
-extern "C" __global__ void norm_forward(const float* x, const float* weight, const float* bias,
-                                        float* y, float* statistics, unsigned width,
-                                        float epsilon) {
-  x += (size_t)blockIdx.x * width;
-  y += (size_t)blockIdx.x * width;
+// The rows of s = residual + dropout(x); without a residual if it is null.
+template <class T>
+struct Sums {
+  const T* x;
+  const T* residual;
+  Mask mask;
+  __device__ float at(size_t i) const {
+    const float dropped = to_float(x[i]) * mask_factor(mask, i);
+    return residual != nullptr ? to_float(residual[i]) + dropped : dropped;
+  }
+};
+
+template <class T>
+__device__ void norm_forward(Sums<T> s, const float* weight, const float* bias, T* y,
+                             float* statistics, unsigned width, float epsilon) {
+  const size_t start = (size_t)blockIdx.x * width;
   float mean = 0.0f;
   if (bias != nullptr) {
-    for (unsigned i = threadIdx.x; i < width; i += blockDim.x) mean += x[i];
+    for (unsigned i = threadIdx.x; i < width; i += blockDim.x) mean += s.at(start + i);
     mean = block_sum(mean) / width;
   }
   float squares = 0.0f;
   for (unsigned i = threadIdx.x; i < width; i += blockDim.x) {
-    squares += (x[i] - mean) * (x[i] - mean);
+    const float centred = s.at(start + i) - mean;
+    squares += centred * centred;
   }
   const float inverse = 1.0f / sqrtf(block_sum(squares) / width + epsilon);
   for (unsigned i = threadIdx.x; i < width; i += blockDim.x) {
-    const float scaled = (x[i] - mean) * inverse * weight[i];
-    y[i] = bias != nullptr ? scaled + bias[i] : scaled;
+    const float scaled = (s.at(start + i) - mean) * inverse * weight[i];
+    y[start + i] = from_float<T>(bias != nullptr ? scaled + bias[i] : scaled);
   }
   if (threadIdx.x == 0) {
     statistics[2 * (size_t)blockIdx.x] = mean;
@@ -31,37 +41,33 @@ extern "C" __global__ void norm_forward(const float* x, const float* weight, con
   }
 }
 
-// With n = (x - mean) * inverse and g = dy * weight:
-// dx = inverse * (g - mean(g) - n * mean(g * n)), without mean(g) if not `centred` (RMS norm).
-// One block per row.
-extern "C" __global__ void norm_backward(const float* x, const float* weight, const float* dy,
-                                         const float* statistics, float* dx, unsigned width,
-                                         int centred) {
-  x += (size_t)blockIdx.x * width;
-  dy += (size_t)blockIdx.x * width;
-  dx += (size_t)blockIdx.x * width;
+template <class T>
+__device__ void norm_backward(Sums<T> s, const float* weight, const T* dy, const float* statistics,
+                              T* dx, T* dresidual, unsigned width, unsigned centred) {
+  const size_t start = (size_t)blockIdx.x * width;
   const float mean = statistics[2 * (size_t)blockIdx.x];
   const float inverse = statistics[2 * (size_t)blockIdx.x + 1];
   float sum = 0.0f, products = 0.0f;
   for (unsigned i = threadIdx.x; i < width; i += blockDim.x) {
-    const float g = dy[i] * weight[i];
+    const float g = to_float(dy[start + i]) * weight[i];
     sum += g;
-    products += g * ((x[i] - mean) * inverse);
+    products += g * ((s.at(start + i) - mean) * inverse);
   }
   const float mean_g = centred ? block_sum(sum) / width : 0.0f;
   const float mean_product = block_sum(products) / width;
   for (unsigned i = threadIdx.x; i < width; i += blockDim.x) {
-    const float n = (x[i] - mean) * inverse;
-    dx[i] = inverse * (dy[i] * weight[i] - mean_g - n * mean_product);
+    const float n = (s.at(start + i) - mean) * inverse;
+    const float g = to_float(dy[start + i]) * weight[i];
+    const float ds = inverse * (g - mean_g - n * mean_product);
+    if (dresidual != nullptr) dresidual[start + i] = from_float<T>(ds);
+    if (dx != nullptr) dx[start + i] = from_float<T>(ds * mask_factor(s.mask, start + i));
   }
 }
 
-// Sums the contributions of each block's `rows_per_block` rows to the gradients of the weight and
-// the bias: `partial` [blocks, 2, width].
-extern "C" __global__ void norm_parameters_backward(const float* x, const float* dy,
-                                                    const float* statistics, float* partial,
-                                                    unsigned rows, unsigned width,
-                                                    unsigned rows_per_block) {
+template <class T>
+__device__ void norm_parameters_backward(Sums<T> s, const T* dy, const float* statistics,
+                                         float* partial, unsigned rows, unsigned width,
+                                         unsigned rows_per_block) {
   const size_t start = (size_t)blockIdx.x * rows_per_block;
   const size_t end = start + rows_per_block < rows ? start + rows_per_block : rows;
   partial += 2 * (size_t)blockIdx.x * width;
@@ -69,14 +75,45 @@ extern "C" __global__ void norm_parameters_backward(const float* x, const float*
     float weight = 0.0f, bias = 0.0f;
     for (size_t row = start; row < end; ++row) {
       const float mean = statistics[2 * row], inverse = statistics[2 * row + 1];
-      const float g = dy[row * width + i];
-      weight += g * ((x[row * width + i] - mean) * inverse);
+      const float g = to_float(dy[row * width + i]);
+      weight += g * ((s.at(row * width + i) - mean) * inverse);
       bias += g;
     }
     partial[i] = weight;
     partial[(size_t)width + i] = bias;
   }
 }
+
+// norm_forward: layer norm y = (s - mean) / sqrt(mean((s - mean)^2) + epsilon) * weight + bias, or
+// RMS norm y = s / sqrt(mean(s^2) + epsilon) * weight if `bias` is null. `statistics` [rows, 2] gets
+// the mean (0 for RMS norm) and the inverse root. One block per row.
+//
+// norm_backward: with n = (s - mean) * inverse and g = dy * weight,
+// ds = inverse * (g - mean(g) - n * mean(g * n)), without mean(g) if not `centred` (RMS norm). `ds`
+// is the gradient of the residual. One block per row. `dx` or `dresidual` may be null.
+//
+// norm_parameters_backward sums the contributions of each block's `rows_per_block` rows to the
+// gradients of the weight and the bias: `partial` [blocks, 2, width].
+#define NORM(SUFFIX, T)                                                                           \
+  extern "C" __global__ void norm_forward_##SUFFIX(                                               \
+      const T* x, const T* residual, Mask mask, const float* weight, const float* bias, T* y,     \
+      float* statistics, unsigned width, float epsilon) {                                         \
+    norm_forward(Sums<T>{x, residual, mask}, weight, bias, y, statistics, width, epsilon);        \
+  }                                                                                               \
+  extern "C" __global__ void norm_backward_##SUFFIX(                                              \
+      const T* x, const T* residual, Mask mask, const float* weight, const T* dy,                 \
+      const float* statistics, T* dx, T* dresidual, unsigned width, unsigned centred) {           \
+    norm_backward(Sums<T>{x, residual, mask}, weight, dy, statistics, dx, dresidual, width,       \
+                  centred);                                                                       \
+  }                                                                                               \
+  extern "C" __global__ void norm_parameters_backward_##SUFFIX(                                   \
+      const T* x, const T* residual, Mask mask, const T* dy, const float* statistics,             \
+      float* partial, unsigned rows, unsigned width, unsigned rows_per_block) {                   \
+    norm_parameters_backward(Sums<T>{x, residual, mask}, dy, statistics, partial, rows, width,    \
+                             rows_per_block);                                                     \
+  }
+NORM(f32, float)
+NORM(bf16, bf16)
 
 // Sums `partial` [blocks, columns] over the blocks, in order: `sums` [columns]. One thread per
 // column.

@@ -94,7 +94,15 @@ fn open_device(name: &str) -> Result<Device> {
                       `cuda` (tests/gpu/build.sh shows how)";
         return Err(bad(reason.into()));
     }
-    Device::new_cuda(index).map_err(|error| {
+    let open = || {
+        let device = Device::new_cuda(index)?;
+        #[cfg(feature = "cuda")]
+        if let Device::Cuda(device) = &device {
+            crate::cuda::keep_freed_memory(device)?;
+        }
+        Ok(device)
+    };
+    open().map_err(|error: candle_core::Error| {
         let error = error.to_string();
         let reason = error.lines().next().unwrap_or_default();
         bad(format!("the device cannot be opened ({reason}); `nvidia-smi -L` lists the GPUs"))

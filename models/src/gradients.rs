@@ -3,18 +3,24 @@
 //! `Tensor::backward` allocates a zero gradient for every tensor and adds to it. Here, the fused
 //! kernels look up a parameter's buffer by the tensor's id during the backward pass. The first
 //! gradient overwrites the buffer; later gradients (another use, another micro-batch) are added.
-//! Gradients returned by ordinary candle operations are added afterwards. Gradients of parameters
-//! on a GPU stay there, and are copied to the host when they are read.
+//! Gradients returned by ordinary candle operations are added afterwards. Kernels on a GPU and in
+//! bf16 add tensors to the running pass; candle's graph then does not contain the parameters, so
+//! only [`Gradients::backward`] computes their gradients. Gradients of parameters on a GPU stay
+//! there, and are copied to the host when they are read.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
+use std::sync::{LazyLock, PoisonError, RwLock, RwLockWriteGuard};
 
 use candle_core::backprop::GradStore;
 use candle_core::{Tensor, TensorId};
 use rayon::prelude::*;
 
 use crate::compute::to_host;
+#[cfg(not(feature = "cuda"))]
+use crate::error::ModelError;
 use crate::error::Result;
 use crate::params::Parameters;
 
@@ -45,6 +51,9 @@ struct BufferPool {
     on_gpu: Vec<GpuGradient>,
 }
 
+/// For each parameter with a gradient buffer: the number of its [`Gradients`].
+static PARAMETERS: LazyLock<RwLock<HashMap<TensorId, usize>>> = LazyLock::new(RwLock::default);
+
 thread_local! {
     /// The buffers of the backward pass that is running on this thread.
     static ACTIVE: RefCell<Option<BufferPool>> = const { RefCell::new(None) };
@@ -64,6 +73,7 @@ impl Gradients {
             gradients.pool.buffers.push(vec![0.0; size]);
             gradients.pool.written.push(false);
             gradients.pool.on_gpu.push(GpuGradient::default());
+            *parameters_with_gradients().entry(parameter.id()).or_insert(0) += 1;
         }
         gradients
     }
@@ -141,13 +151,15 @@ impl Gradients {
 
     /// Returns the sum of squares of the gradients on a GPU, with one transfer.
     fn squares_on_gpu(&self) -> Result<f64> {
-        let tensors = self.pool.on_gpu.iter().filter_map(|gradient| gradient.tensor.as_ref());
-        let square = |tensor: &Tensor| tensor.flatten_all()?.sqr()?.sum(0);
-        let squares = tensors.map(square).collect::<candle_core::Result<Vec<_>>>()?;
-        if squares.is_empty() {
-            return Ok(0.0);
+        let tensors: Vec<&Tensor> =
+            self.pool.on_gpu.iter().filter_map(|gradient| gradient.tensor.as_ref()).collect();
+        match tensors.is_empty() {
+            true => Ok(0.0),
+            #[cfg(feature = "cuda")]
+            false => Ok(crate::cuda::sum_of_squares(&tensors)?),
+            #[cfg(not(feature = "cuda"))]
+            false => Err(ModelError::BadInput("gradients on a GPU need the feature `cuda`".into())),
         }
-        Ok(to_host(&Tensor::stack(&squares, 0)?)?.into_iter().map(f64::from).sum())
     }
 
     /// Returns the name and the fault of each trainable parameter whose gradient is missing, all
@@ -162,6 +174,34 @@ impl Gradients {
         let names = self.names.iter().enumerate();
         names.filter_map(|(i, name)| Some((name.clone(), fault_of(i)?))).collect()
     }
+}
+
+impl Drop for Gradients {
+    fn drop(&mut self) {
+        let mut parameters = parameters_with_gradients();
+        for id in self.pool.index.keys() {
+            if let Entry::Occupied(mut count) = parameters.entry(*id) {
+                *count.get_mut() -= 1;
+                if *count.get() == 0 {
+                    count.remove();
+                }
+            }
+        }
+    }
+}
+
+fn parameters_with_gradients() -> RwLockWriteGuard<'static, HashMap<TensorId, usize>> {
+    PARAMETERS.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether the tensor is a parameter of any [`Gradients`].
+pub(crate) fn has_gradients(id: TensorId) -> bool {
+    PARAMETERS.read().unwrap_or_else(PoisonError::into_inner).contains_key(&id)
+}
+
+/// Whether the running backward pass collects the gradient of tensor `id`.
+pub(crate) fn expects_gradient(id: TensorId) -> bool {
+    ACTIVE.with_borrow(|active| active.as_ref().is_some_and(|pool| pool.index.contains_key(&id)))
 }
 
 /// A backward pass that is running on this thread. Its end returns the buffers, also if a kernel
@@ -244,23 +284,31 @@ pub(crate) fn is_running() -> bool {
 /// Adds the gradients of parameters that candle has computed to the running backward pass.
 pub(crate) fn add(store: &GradStore) -> Result<()> {
     for id in store.get_ids() {
-        let Some(gradient) = store.get_id(*id) else { continue };
-        if !gradient.device().is_cpu() {
-            add_on_gpu(*id, gradient)?;
-        } else if let Some((mut buffer, accumulate)) = take_buffer(*id) {
-            let values = to_host(gradient)?;
-            if accumulate {
-                add_values(&mut buffer, &values);
-            } else {
-                buffer.copy_from_slice(&values);
-            }
-            return_buffer(*id, buffer);
+        if let Some(gradient) = store.get_id(*id) {
+            add_gradient(*id, gradient)?;
         }
     }
     Ok(())
 }
 
-fn add_on_gpu(id: TensorId, gradient: &Tensor) -> Result<()> {
+/// Adds a gradient, of any dtype, to the running backward pass, if it is the gradient of a
+/// parameter.
+pub(crate) fn add_gradient(id: TensorId, gradient: &Tensor) -> candle_core::Result<()> {
+    if !gradient.device().is_cpu() {
+        add_on_gpu(id, gradient)?;
+    } else if let Some((mut buffer, accumulate)) = take_buffer(id) {
+        let values = to_host(gradient)?;
+        if accumulate {
+            add_values(&mut buffer, &values);
+        } else {
+            buffer.copy_from_slice(&values);
+        }
+        return_buffer(id, buffer);
+    }
+    Ok(())
+}
+
+fn add_on_gpu(id: TensorId, gradient: &Tensor) -> candle_core::Result<()> {
     ACTIVE.with_borrow_mut(|active| {
         let Some(pool) = active.as_mut() else { return Ok(()) };
         let Some(&index) = pool.index.get(&id) else { return Ok(()) };

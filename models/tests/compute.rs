@@ -7,6 +7,8 @@ mod models;
 #[path = "compute/low_rank.rs"]
 mod low_rank;
 
+use std::process::Command;
+
 use candle_core::DType;
 use engram_models::Result;
 use engram_models::compute::Compute;
@@ -23,7 +25,8 @@ fn compare(dtype: DType, value_tolerance: f64, gradient_tolerance: f64) -> Resul
     Ok(())
 }
 
-/// In f64, every kernel runs as candle operations, as most kernels do on a GPU.
+/// In f64, every kernel runs as its composite of candle operations. With `ENGRAM_FUSED=0`, f32 has
+/// the passes of a GPU.
 #[test]
 fn candle_operations_give_the_values_and_gradients_of_the_fused_kernels() -> Result<()> {
     compare(DType::F64, 1e-5, 1e-4)
@@ -52,4 +55,14 @@ fn texts_generated_with_a_cache_are_the_same_with_candle_operations() -> Result<
     let double = Compute { dtype: DType::F64, ..Compute::cpu() };
     assert_eq!(models::generated_tokens(&double)?, expected);
     Ok(())
+}
+
+#[test]
+fn the_passes_of_a_gpu_satisfy_the_same_checks() {
+    if std::env::var_os("ENGRAM_FUSED").is_some() {
+        return;
+    }
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    let output = command.env("ENGRAM_FUSED", "0").output().expect("the program runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }

@@ -181,6 +181,21 @@ pub enum TrainError {
         reasons: Vec<String>,
     },
 
+    /// The GPU has too little memory for a step.
+    #[error(
+        "the GPU's memory is too small for a step of `{study}` with a batch of {examples} examples{}; \
+         set `compute.recompute`, or a smaller `batch.examples` with a larger `batch.accumulate`",
+        if *tokens > 0 { format!(" and {tokens} tokens") } else { String::new() }
+    )]
+    GpuMemory {
+        /// The study, which builds the model.
+        study: String,
+        /// `batch.examples`.
+        examples: usize,
+        /// `batch.tokens`; 0 for no limit.
+        tokens: usize,
+    },
+
     /// The gradient check at a phase's first step found parameters without a usable gradient.
     #[error(
         "gradient check in phase `{phase}`: {}; freeze them with a [[group]] of rate 0, allow \

@@ -12,7 +12,10 @@ mod sgd;
 
 use std::borrow::Cow;
 
+#[cfg(feature = "cuda")]
 use candle_core::Tensor;
+#[cfg(feature = "cuda")]
+use engram_models::cuda::AdamwUpdate;
 use engram_models::gradients::Gradients;
 use engram_models::params::{Parameters, path_matches};
 use rayon::prelude::*;
@@ -67,13 +70,14 @@ pub trait UpdateRule: Send {
         scratch: &mut Vec<f32>,
     ) -> Result<()>;
 
-    /// Updates a parameter on a GPU in place, with a gradient there. Returns `false` if the rule
-    /// only runs on the CPU: [`UpdateRule::update`] then gets copies.
+    /// Returns the update of a parameter on a GPU with a gradient there. `None` if the rule only
+    /// runs on the CPU: [`UpdateRule::update`] then gets copies.
     ///
     /// # Errors
     /// [`TrainError::Model`](crate::TrainError::Model) if the GPU fails.
-    fn update_on_gpu(&mut self, _: &Tensor, _: &Tensor, _: &Step) -> Result<bool> {
-        Ok(false)
+    #[cfg(feature = "cuda")]
+    fn update_on_gpu(&mut self, _: &Tensor, _: &Tensor, _: &Step) -> Result<Option<AdamwUpdate>> {
+        Ok(None)
     }
 
     /// The state tensors by name, in a fixed order.
@@ -149,14 +153,18 @@ impl Optimiser {
         size: StepSize,
     ) -> Result<()> {
         self.steps += 1;
+        #[cfg(feature = "cuda")]
+        let mut updates = Vec::new();
         let with_rules = parameters.trainable().zip(&mut self.rules).zip(rate_factors);
         for (index, ((parameter, ParameterRule { rule, .. }), rate_factor)) in
             with_rules.enumerate()
         {
             let step = Step { number: self.steps, size, rate_factor: *rate_factor };
+            #[cfg(feature = "cuda")]
             if let Some(gradient) = gradients.on_gpu(index)
-                && rule.update_on_gpu(parameter.tensor(), gradient, &step)?
+                && let Some(update) = rule.update_on_gpu(parameter.tensor(), gradient, &step)?
             {
+                updates.push(update);
                 continue;
             }
             let Some(gradient) = gradients.get(index) else { continue };
@@ -166,6 +174,8 @@ impl Optimiser {
             })?;
             result?;
         }
+        #[cfg(feature = "cuda")]
+        engram_models::cuda::adamw(&updates).map_err(engram_models::ModelError::from)?;
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! The training loop of every study.
 
 mod finish;
+mod memory;
 mod phase;
 mod state;
 mod step;

@@ -1,10 +1,13 @@
 //! Activation functions, alone or with the bias added in the same pass.
 
+mod device;
+
 use candle_core::{Shape, Tensor};
 use rayon::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::device::DeviceKernel;
 use super::math::{erf, exp, tanh};
 use super::operation::{BufferState, CompositePrecision, Gradient, Input, Kernel, apply};
 use super::rows::{ROWS, add, add_column_sums};
@@ -152,6 +155,10 @@ impl Kernel for ActivationKernel {
 
     fn is_cheap(&self) -> bool {
         true
+    }
+
+    fn device(&self) -> Option<&dyn DeviceKernel> {
+        Some(self)
     }
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {

@@ -7,11 +7,13 @@
 //! the scores, and computes the weights from the scores and each row's log-sum-exp.
 
 mod composite;
+mod device;
 mod tiles;
 
 use candle_core::{Shape, Tensor};
 use rayon::prelude::*;
 
+use super::device::DeviceKernel;
 use super::dropout::Dropout;
 use super::operation::{Gradient, Input, Kernel, apply};
 use super::rows::add;
@@ -295,6 +297,11 @@ impl Kernel for AttentionKernel {
             }
         }
         Ok(())
+    }
+
+    fn device(&self) -> Option<&dyn DeviceKernel> {
+        let is_plain = self.bias.is_none() && self.options.segments.branches().is_none();
+        is_plain.then_some(self)
     }
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {

@@ -4,6 +4,7 @@
 //! own thread pool. Inside a chain, kernels pass outputs and gradients to each other directly. If
 //! two kernels use a value, its gradients are accumulated in place. candle sees one operation.
 
+mod device;
 mod steps;
 
 use candle_core::Tensor;

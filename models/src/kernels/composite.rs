@@ -26,11 +26,9 @@ pub(super) fn rows_product(x: &Tensor, weight: &Tensor) -> candle_core::Result<T
 
 /// Selects rows of a table: `[V, D]`, ids `[T]` → `[T, D]`.
 pub(super) fn select_rows(table: &Tensor, ids: &Arc<[u32]>) -> candle_core::Result<Tensor> {
-    #[cfg(feature = "cuda")]
-    if table.device().is_cuda() && table.track_op() && table.dtype() != DType::F64 {
+    if table.device().is_cuda() && table.track_op() && super::device::is_supported(&[table]) {
         // candle's own backward pass uses as many threads as the table has columns.
-        let rows = crate::cuda::select_rows(&table.to_dtype(DType::F32)?, ids.clone())?;
-        return rows.to_dtype(table.dtype());
+        return super::embedding_sum(&[(table, ids.clone())]);
     }
     let ids = Tensor::from_slice(ids, ids.len(), table.device())?;
     table.contiguous()?.index_select(&ids, 0)

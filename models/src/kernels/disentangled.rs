@@ -4,13 +4,14 @@
 //! Products are computed only for the relative positions that occur in a segment. Short sequences
 //! therefore do not pay for the whole table of relative embeddings.
 
+mod composite;
+
 use std::ops::Range;
 use std::sync::Arc;
 
 use candle_core::{Shape, Tensor};
 use rayon::prelude::*;
 
-use super::composite::product;
 use super::matmul::{Matrix, matmul};
 use super::operation::{Gradient, Input, Kernel, apply};
 use super::rows::add;
@@ -317,39 +318,7 @@ impl Kernel for DisentangledBias {
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
         let dims: Vec<_> = inputs.iter().map(Tensor::dims).collect();
-        let width = self.check(&dims)?;
-        let (heads, size) = (self.options.num_heads, width / self.options.num_heads);
-        let by_head = |x: &Tensor| x.reshape(((), heads, size))?.transpose(0, 1)?.contiguous();
-        let mut parts = Vec::new();
-        for (query, key) in self.options.segments.iter() {
-            let rows: Vec<u32> = (0..query.length)
-                .flat_map(|i| self.position_rows(i, key.length).iter().rev().copied())
-                .collect();
-            let rows = Tensor::from_vec(rows, (query.length, key.length), inputs[0].device())?;
-            let mut bias: Option<Tensor> = None;
-            for (&content, positions) in self.contents.iter().zip(&inputs[1..]) {
-                let span = if content == Content::Query { query } else { key };
-                let x = inputs[0].narrow(0, span.start, span.length)?;
-                let x = x.narrow(1, first_column(content, width), width)?;
-                let products = product(&by_head(&x)?, &by_head(positions)?.t()?)?;
-                let gather = |rows: &Tensor| {
-                    let rows = rows.broadcast_left(heads)?.contiguous()?;
-                    products.gather(&rows, 2)
-                };
-                let term = match content {
-                    Content::Query => gather(&rows)?,
-                    Content::Key => gather(&rows.t()?)?.transpose(1, 2)?,
-                };
-                bias = Some(match bias {
-                    Some(bias) => (bias + term)?,
-                    None => term,
-                });
-            }
-            if let Some(bias) = bias {
-                parts.push((bias * f64::from(self.options.scale))?.flatten_all()?);
-            }
-        }
-        Tensor::cat(&parts, 0)
+        self.run_composite(inputs, self.check(&dims)?)
     }
 }
 

@@ -1,9 +1,12 @@
 //! Dropout with a stateless generator. A mask value is a function of the seed, the number of the
 //! dropout in the forward pass, and the element's index. Masks are never stored.
 
+mod device;
+
 use candle_core::{Shape, Tensor};
 use rayon::prelude::*;
 
+use super::device::DeviceKernel;
 use super::operation::{Gradient, Input, Kernel, apply};
 use super::rows::ELEMENTS;
 
@@ -47,10 +50,14 @@ impl Dropout {
 
     /// Multiplies each element of `x`, of any shape, with its factor, for composites.
     pub(crate) fn masked(self, x: &Tensor) -> candle_core::Result<Tensor> {
-        #[cfg(feature = "cuda")]
-        if x.device().is_cuda() {
-            return crate::cuda::masked(x, self, None);
+        match super::device::is_supported(&[x]) && x.device().is_cuda() {
+            true => dropout(x, Some(self)),
+            false => self.masked_on_host(x),
         }
+    }
+
+    /// The same with a mask that is computed on the CPU.
+    fn masked_on_host(self, x: &Tensor) -> candle_core::Result<Tensor> {
         let mask: Vec<f32> = (0..x.elem_count()).map(|i| self.factor(i)).collect();
         x.mul(&Tensor::from_vec(mask, x.shape(), x.device())?.to_dtype(x.dtype())?)
     }
@@ -96,6 +103,10 @@ impl Kernel for DropoutKernel {
             add_masked(self.0, gradient, buffer.as_sum());
         }
         Ok(())
+    }
+
+    fn device(&self) -> Option<&dyn DeviceKernel> {
+        Some(self)
     }
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {

@@ -1,11 +1,14 @@
 //! Sums of embedding lookups: token + position + segment embeddings in one pass.
 
+mod device;
+
 use std::sync::Arc;
 
 use candle_core::{Shape, Tensor};
 use rayon::prelude::*;
 
 use super::composite::select_rows;
+use super::device::DeviceKernel;
 use super::operation::{Gradient, Input, Kernel, apply};
 use super::rows::{ROWS, add};
 
@@ -117,6 +120,10 @@ impl Kernel for EmbeddingSum {
             }
         });
         Ok(())
+    }
+
+    fn device(&self) -> Option<&dyn DeviceKernel> {
+        Some(self)
     }
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {

@@ -4,6 +4,7 @@ use std::any::Any;
 
 use candle_core::{Shape, Tensor};
 
+use super::device::DeviceKernel;
 use super::operation::{CompositePrecision, Gradient, Input, Kernel};
 
 /// A kernel of any type.
@@ -28,6 +29,8 @@ trait Erased: Send + Sync + 'static {
     ) -> candle_core::Result<()>;
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor>;
+
+    fn device(&self) -> Option<&dyn DeviceKernel>;
 
     fn is_cheap(&self) -> bool;
 
@@ -60,6 +63,10 @@ impl<K: Kernel> Erased for K {
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
         Kernel::composite(self, inputs)
+    }
+
+    fn device(&self) -> Option<&dyn DeviceKernel> {
+        Kernel::device(self)
     }
 
     fn is_cheap(&self) -> bool {
@@ -101,6 +108,10 @@ impl Kernel for AnyKernel {
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
         self.0.composite(inputs)
+    }
+
+    fn device(&self) -> Option<&dyn DeviceKernel> {
+        self.0.device()
     }
 
     fn is_cheap(&self) -> bool {

@@ -3,11 +3,14 @@
 //! Only the hidden values before the activation are stored. The backward pass recomputes the
 //! activation together with its derivative.
 
+mod device;
+
 use candle_core::{Shape, Tensor};
 use rayon::prelude::*;
 
 use super::activation::{Activation, activation_values, values_and_derivatives};
 use super::composite::rows_product;
+use super::device::DeviceKernel;
 use super::linear::fill_rows;
 use super::matmul::{Matrix, matmul};
 use super::operation::{Gradient, Input, Kernel, apply};
@@ -136,6 +139,10 @@ impl Kernel for FeedForward {
             matmul(1.0, dh_matrix, w1, dx.beta(), &mut dx.data, d_in);
         }
         Ok(())
+    }
+
+    fn device(&self) -> Option<&dyn DeviceKernel> {
+        Some(self)
     }
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {

@@ -3,10 +3,13 @@
 
 use std::borrow::Cow;
 
+mod device;
+
 use candle_core::{Shape, Tensor};
 use rayon::prelude::*;
 
 use super::composite::rows_product;
+use super::device::DeviceKernel;
 use super::dropout::{Dropout, add_masked, masked};
 use super::matmul::{Matrix, matmul};
 use super::nf4::QuantisedMatrix;
@@ -348,6 +351,10 @@ impl Kernel for StackedLinear {
             }
         }
         Ok(())
+    }
+
+    fn device(&self) -> Option<&dyn DeviceKernel> {
+        Some(self)
     }
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {

@@ -2,8 +2,9 @@
 //!
 //! Every operation takes candle tensors. If an input needs a gradient, the operation becomes a node
 //! of candle's graph. In f32 on the CPU it runs as one fused kernel with vector instructions chosen
-//! at run time, on all cores. The result is bit-identical for any number of threads. On other
-//! devices and dtypes it runs as a composite of candle operations.
+//! at run time, on all cores. The result is bit-identical for any number of threads. On a GPU and in
+//! bf16, most operations have explicit passes over tensors. The others, and all operations in other
+//! dtypes, run as composites of candle operations.
 
 /// Compiles each function for several instruction sets and picks the best at run time. Functions
 /// called inside must be `#[inline(always)]`.
@@ -24,6 +25,7 @@ mod composite;
 mod convolution;
 mod cross_entropy;
 mod depthwise;
+mod device;
 mod disentangled;
 mod dropout;
 mod embedding;
@@ -55,6 +57,7 @@ pub use chain::{Chain, Value};
 pub use convolution::{Convolution, convolution};
 pub use cross_entropy::{CrossEntropy, cross_entropy};
 pub use depthwise::depthwise;
+pub use device::{begin_profile, end_profile};
 pub use disentangled::{Disentangled, disentangled_bias};
 pub use dropout::{Dropout, dropout};
 pub use embedding::embedding_sum;

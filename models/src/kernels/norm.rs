@@ -1,8 +1,11 @@
 //! LayerNorm and RMSNorm, alone or fused with dropout and the residual sum.
 
+mod device;
+
 use candle_core::{D, Shape, Tensor};
 use rayon::prelude::*;
 
+use super::device::DeviceKernel;
 use super::dropout::{Dropout, add_masked_block};
 use super::math::{sum, sum2};
 use super::operation::{BufferState, CompositePrecision, Gradient, Input, Kernel, apply};
@@ -186,6 +189,10 @@ impl Kernel for NormKernel {
         true
     }
 
+    fn device(&self) -> Option<&dyn DeviceKernel> {
+        Some(self)
+    }
+
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
         let dims: Vec<_> = inputs.iter().map(Tensor::dims).collect();
         self.check(&dims)?;
@@ -196,11 +203,6 @@ impl Kernel for NormKernel {
         let num_residuals = usize::from(self.residual);
         if self.residual {
             x = x.add(&inputs[1])?;
-        }
-        #[cfg(feature = "cuda")]
-        if x.device().is_cuda() && x.dtype() == candle_core::DType::F32 {
-            let bias = self.centred.then(|| &inputs[num_residuals + 2]);
-            return crate::cuda::norm(&x, &inputs[num_residuals + 1], bias, self.epsilon);
         }
         if self.centred {
             x = x.broadcast_sub(&x.mean_keepdim(D::Minus1)?)?;

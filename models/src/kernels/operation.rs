@@ -4,8 +4,9 @@
 //! The gradient of a parameter is instead written to (or accumulated in) the parameter's buffer in
 //! [`crate::gradients::Gradients`]. candle receives no gradient for it.
 //!
-//! On other devices and dtypes than f32 on the CPU, an operation runs as its *composite*: the same
-//! computation as a series of candle operations with correct gradients.
+//! On other devices and dtypes than f32 on the CPU, an operation runs on its device path
+//! ([`super::device`]) if it has one and the dtype is f32 or bf16. Else it runs as its *composite*:
+//! the same computation as a series of candle operations with correct gradients.
 
 use std::cell::Cell;
 use std::sync::LazyLock;
@@ -13,6 +14,7 @@ use std::sync::LazyLock;
 use candle_core::{CpuStorage, DType, Device, Shape, Storage, Tensor};
 use rayon::prelude::*;
 
+use super::device::{self, DeviceKernel};
 use super::graph::{Operation, attach};
 use crate::gradients::{return_buffer, take_buffer};
 
@@ -46,6 +48,11 @@ pub(crate) trait Kernel: Send + Sync + 'static {
     /// does not read its output.
     fn is_cheap(&self) -> bool {
         false
+    }
+
+    /// The passes over tensors on a GPU and in bf16, if the kernel has them.
+    fn device(&self) -> Option<&dyn DeviceKernel> {
+        None
     }
 
     /// The precision of the composite.
@@ -123,6 +130,13 @@ impl Gradient {
 pub(crate) fn run(kernel: &impl Kernel, inputs: &[&Tensor]) -> candle_core::Result<Tensor> {
     if !is_fused(inputs) {
         let inputs: Vec<Tensor> = inputs.iter().map(|&x| x.clone()).collect();
+        if let Some(kernel) = kernel.device()
+            && device::is_supported(&inputs.iter().collect::<Vec<_>>())
+        {
+            let inputs = inputs.iter().map(|x| x.detach().contiguous());
+            let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
+            return Ok(kernel.forward(&inputs, &vec![false; inputs.len()])?.0);
+        }
         return run_composite(kernel, &inputs);
     }
     let inputs = contiguous(inputs)?;
@@ -132,6 +146,9 @@ pub(crate) fn run(kernel: &impl Kernel, inputs: &[&Tensor]) -> candle_core::Resu
 
 /// Applies a kernel to its inputs. The result is part of the graph if any input is.
 pub(crate) fn apply(kernel: impl Kernel, inputs: &[&Tensor]) -> candle_core::Result<Tensor> {
+    if !is_fused(inputs) && device::is_supported(inputs) && kernel.device().is_some() {
+        return device::apply(device::OfKernel(kernel), inputs);
+    }
     if !is_fused(inputs) || inputs.iter().all(|x| !x.track_op()) {
         return run(&kernel, inputs);
     }

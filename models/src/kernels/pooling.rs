@@ -1,10 +1,13 @@
 //! Means over spans of tokens.
 
+mod device;
+
 use std::sync::Arc;
 
 use candle_core::{Shape, Tensor};
 use rayon::prelude::*;
 
+use super::device::DeviceKernel;
 use super::operation::{CompositePrecision, Gradient, Input, Kernel, apply};
 use super::rows::add;
 use super::segments::Span;
@@ -80,6 +83,10 @@ impl Kernel for SpanMean {
 
     fn precision(&self) -> CompositePrecision {
         CompositePrecision::Full
+    }
+
+    fn device(&self) -> Option<&dyn DeviceKernel> {
+        Some(self)
     }
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {

@@ -1,8 +1,11 @@
 //! The residual sum at the end of a pre-norm block.
 
+mod device;
+
 use candle_core::{Shape, Tensor};
 use rayon::prelude::*;
 
+use super::device::DeviceKernel;
 use super::dropout::{Dropout, add_masked_block};
 use super::operation::{Gradient, Input, Kernel, apply};
 use super::rows::{ELEMENTS, add};
@@ -73,6 +76,10 @@ impl Kernel for Residual {
 
     fn is_cheap(&self) -> bool {
         true
+    }
+
+    fn device(&self) -> Option<&dyn DeviceKernel> {
+        Some(self)
     }
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {

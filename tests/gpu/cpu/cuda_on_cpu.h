@@ -17,6 +17,10 @@
 // before, like uninitialised memory.
 #define __shared__ static
 
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+
 inline thread_local struct Index {
   unsigned x;
 } threadIdx, blockIdx, blockDim, gridDim;

@@ -83,12 +83,22 @@ impl Arguments {
                 let compute = Compute::open(&self.device, *precision)?;
                 steps::measure(&compute, filter, |time| {
                     println!(
-                        "step {:36} {:4} {:8.1} ms, of which passes {:8.1} ms",
+                        "step {:36} {:4} {:8.1} ms, of which passes {:8.1} ms (host {:8.1} ms), \
+                         tensors at most {} MiB",
                         time.name,
                         precision.name(),
                         time.step_ms,
-                        time.passes_ms
+                        time.passes_ms,
+                        time.host_ms,
+                        time.peak_bytes.unwrap_or(0) >> 20
                     );
+                    println!("  clipping and AdamW {:8.2} ms", time.update_ms);
+                    for (kernel, pass, calls, seconds) in time.profile {
+                        println!(
+                            "  {kernel:16} {pass:8} {calls:4} x {:8.1} us",
+                            seconds * 1e6 / calls as f64
+                        );
+                    }
                 })
             }
         }

@@ -8,7 +8,7 @@ use candle_core::{Device, Tensor};
 use engram_models::adapter::Adapters;
 use engram_models::compute::Compute;
 use engram_models::gradients::Gradients;
-use engram_models::kernels::Mode;
+use engram_models::kernels::{Mode, begin_profile, end_profile};
 use engram_models::packed::PackedTokens;
 use engram_models::params::{ParameterBuilder, Parameters};
 use engram_models::reveal::{Reveal, RevealConfig, RevealInput};
@@ -28,6 +28,14 @@ pub struct StepTime {
     pub step_ms: f64,
     /// The median time of the forward pass and the backward pass alone, in milliseconds.
     pub passes_ms: f64,
+    /// The same without waiting for the GPU: the time in which the host issues the step.
+    pub host_ms: f64,
+    /// The time of clipping and AdamW in milliseconds.
+    pub update_ms: f64,
+    /// The largest number of bytes that tensors used on the GPU; `None` on the CPU.
+    pub peak_bytes: Option<u64>,
+    /// The kernels and passes of a step, with the number of calls and the seconds.
+    pub profile: Vec<(&'static str, &'static str, usize, f64)>,
 }
 
 /// Computes a loss in training mode; the argument is the dropout seed.
@@ -38,7 +46,8 @@ type Build = fn(&ParameterBuilder) -> Result<Loss>;
 
 const MODELS: [(&str, Build); 4] = [
     ("MiniLM, 32 × 128 tokens", minilm),
-    ("DeBERTa-v3-large, 8 × 128 tokens", deberta),
+    // 6 of the 24 blocks of DeBERTa-v3-large: random weights take long to draw.
+    ("DeBERTa-v3-large, 6 blocks, 8 × 128", deberta),
     ("REVEAL base, 8 texts and images", reveal),
     ("Whisper large-v3 encoder, 1 × 30 s", whisper),
 ];
@@ -56,20 +65,46 @@ fn measure_one(name: &'static str, build: Build, compute: &Compute) -> Result<St
     let loss = build(&builder)?;
     let parameters = builder.finish()?;
     let mut trainer = Trainer::new(parameters);
-    let mut times = [Vec::new(), Vec::new()];
+    let mut times = [Vec::new(), Vec::new(), Vec::new()];
+    reset_peak(&compute.device)?;
     for step in 0..STEPS.iter().sum::<usize>() {
         compute.device.synchronize()?;
         let start = Instant::now();
-        let passes = trainer.passes(&loss(step as u64)?, &compute.device)?;
+        let host = trainer.passes(&loss(step as u64)?)?;
+        compute.device.synchronize()?;
+        let passes = Instant::now();
         trainer.update()?;
         compute.device.synchronize()?;
         if step >= STEPS[0] {
             times[0].push(start.elapsed().as_secs_f64() * 1e3);
             times[1].push(passes.duration_since(start).as_secs_f64() * 1e3);
+            times[2].push(host.duration_since(start).as_secs_f64() * 1e3);
         }
     }
-    let [step_ms, passes_ms] = times.map(median);
-    Ok(StepTime { name, step_ms, passes_ms })
+    let [step_ms, passes_ms, host_ms] = times.map(median);
+    let peak_bytes = peak(&compute.device)?;
+    begin_profile();
+    trainer.passes(&loss(0)?)?;
+    let profile = end_profile();
+    compute.device.synchronize()?;
+    let start = Instant::now();
+    trainer.update()?;
+    compute.device.synchronize()?;
+    let update_ms = start.elapsed().as_secs_f64() * 1e3;
+    Ok(StepTime { name, step_ms, passes_ms, host_ms, update_ms, peak_bytes, profile })
+}
+
+#[cfg(feature = "cuda")]
+use engram_models::cuda::{peak_memory as peak, reset_peak_memory as reset_peak};
+
+#[cfg(not(feature = "cuda"))]
+fn peak(_: &Device) -> Result<Option<u64>> {
+    Ok(None)
+}
+
+#[cfg(not(feature = "cuda"))]
+fn reset_peak(_: &Device) -> Result<()> {
+    Ok(())
 }
 
 struct Trainer {
@@ -87,11 +122,10 @@ impl Trainer {
         Self { parameters, gradients, optimiser, rates }
     }
 
-    /// Computes the gradients; returns the time when they are complete.
-    fn passes(&mut self, loss: &Tensor, device: &Device) -> Result<Instant> {
+    /// Computes the gradients; returns the time when the host has issued all work.
+    fn passes(&mut self, loss: &Tensor) -> Result<Instant> {
         self.gradients.clear();
         self.gradients.backward(loss)?;
-        device.synchronize()?;
         Ok(Instant::now())
     }
 
@@ -148,7 +182,7 @@ fn minilm(builder: &ParameterBuilder) -> Result<Loss> {
 
 fn deberta(builder: &ParameterBuilder) -> Result<Loss> {
     let config = r#"{"model_type": "deberta-v2", "vocab_size": 128100, "hidden_size": 1024,
-        "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096,
+        "num_hidden_layers": 6, "num_attention_heads": 16, "intermediate_size": 4096,
         "max_position_embeddings": 512, "type_vocab_size": 0, "hidden_act": "gelu",
         "relative_attention": true, "position_buckets": 256, "max_relative_positions": -1,
         "pos_att_type": "p2c|c2p", "share_att_key": true, "norm_rel_ebd": "layer_norm",

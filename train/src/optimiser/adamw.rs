@@ -7,6 +7,8 @@ use std::borrow::Cow;
 use candle_core::Tensor;
 use engram_models::ModelError;
 use engram_models::compute::to_host;
+#[cfg(feature = "cuda")]
+use engram_models::cuda::AdamwUpdate;
 use multiversion::multiversion;
 use rayon::prelude::*;
 use schemars::JsonSchema;
@@ -162,7 +164,12 @@ impl UpdateRule for AdamW {
     }
 
     #[cfg(feature = "cuda")]
-    fn update_on_gpu(&mut self, values: &Tensor, gradient: &Tensor, step: &Step) -> Result<bool> {
+    fn update_on_gpu(
+        &mut self,
+        values: &Tensor,
+        gradient: &Tensor,
+        step: &Step,
+    ) -> Result<Option<AdamwUpdate>> {
         let f = self.factors(step);
         let moments = match &self.on_gpu {
             Some(moments) => moments,
@@ -175,16 +182,20 @@ impl UpdateRule for AdamW {
                 self.on_gpu.insert(moments)
             }
         };
-        let factors = engram_models::cuda::AdamwFactors {
-            gradient_scale: f.gradient_scale,
-            decay_factor: f.decay_factor,
-            betas: [f.beta1, f.beta2],
-            step: f.step,
-            correction: f.correction,
-            epsilon: f.epsilon,
-        };
-        engram_models::cuda::adamw(values, moments, gradient, factors).map_err(ModelError::from)?;
-        Ok(true)
+        Ok(Some(AdamwUpdate {
+            values: values.clone(),
+            moments: moments.clone(),
+            gradient: gradient.contiguous().map_err(ModelError::from)?,
+            factors: [
+                f.gradient_scale,
+                f.decay_factor,
+                f.beta1,
+                f.beta2,
+                f.step,
+                f.correction,
+                f.epsilon,
+            ],
+        }))
     }
 
     fn state(&self) -> Result<State<'_>> {

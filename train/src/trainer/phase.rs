@@ -9,6 +9,7 @@ use engram_models::params::Parameters;
 use serde_json::{Map, Value, json};
 
 use super::Session;
+use super::memory::explain;
 use super::state::{Best, State};
 use super::step::{Position, StepOutcome, Stepper};
 use crate::Stopped;
@@ -149,7 +150,9 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
         self.study
             .before_step(&context, &self.stepper.parameters)
             .map_err(study_error(self.study, "before_step"))?;
-        match self.stepper.step(self.study, &self.model, batches, &position)? {
+        let outcome = self.stepper.step(self.study, &self.model, batches, &position);
+        let batch = self.session.recipe.batch();
+        match outcome.map_err(|error| explain(error, self.study.name(), batch))? {
             StepOutcome::Updated(pass, norm) => {
                 state.gradients_checked = true;
                 state.bad_steps = 0;

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use candle_core::Tensor;
 
 use super::super::composite::{product, select_rows};
+#[cfg(feature = "cuda")]
+use super::super::device::{BackwardPass, DeviceKernel, Saved};
 use super::super::dropout::Dropout;
 use super::super::segments::{Segments, Span};
 use super::super::softmax::softmax;
@@ -100,6 +102,26 @@ impl Composite<'_> {
     }
 }
 
+/// Dropout of padded weights `[S, H, L_q, L_k]` on a GPU.
+#[cfg(feature = "cuda")]
+struct MaskedScores {
+    dropout: Dropout,
+    scores: crate::cuda::PaddedScores,
+}
+
+#[cfg(feature = "cuda")]
+impl DeviceKernel for MaskedScores {
+    fn forward(&self, inputs: &[Tensor], _: &[bool]) -> candle_core::Result<(Tensor, Saved)> {
+        let y = crate::cuda::masked(&inputs[0], None, self.dropout, Some(&self.scores))?;
+        Ok((y, Saved::default()))
+    }
+
+    fn backward(&self, pass: &BackwardPass<'_>) -> candle_core::Result<Vec<Option<Tensor>>> {
+        let scores = Some(&self.scores);
+        Ok(vec![Some(crate::cuda::masked(pass.gradient, None, self.dropout, scores)?)])
+    }
+}
+
 impl Batch {
     /// For each head, query and key of the padded segments, in row-major order: the index of the
     /// score; `None` for padding.
@@ -117,6 +139,17 @@ impl Batch {
     /// Returns the biases `[S, H, L_q, L_k]` from the blocks of all segments.
     fn biases(&self, blocks: &Tensor) -> candle_core::Result<Tensor> {
         let shape = (self.segments.len(), self.num_heads, self.query_length, self.key_length);
+        let (block, first) =
+            (self.num_scores() / self.segments.len(), self.segments[0].first_score);
+        let is_adjacent = |(i, segment): (usize, &Segment)| {
+            segment.first_score == first + i * block
+                && segment.query.length == self.query_length
+                && segment.key.length == self.key_length
+        };
+        // candle's gradient of `index_select` runs on one thread here.
+        if self.segments.iter().enumerate().all(is_adjacent) {
+            return blocks.flatten_all()?.narrow(0, first, self.num_scores())?.reshape(shape);
+        }
         let indices: Vec<u32> = self.scores().map(|i| i.unwrap_or(0) as u32).collect();
         let indices = Tensor::from_vec(indices, self.num_scores(), blocks.device())?;
         blocks.flatten_all()?.index_select(&indices, 0)?.reshape(shape)
@@ -125,7 +158,7 @@ impl Batch {
     /// Applies a dropout mask to the weights `[S, H, L_q, L_k]`.
     fn masked(&self, weights: &Tensor, dropout: Dropout) -> candle_core::Result<Tensor> {
         #[cfg(feature = "cuda")]
-        if weights.device().is_cuda() {
+        if weights.device().is_cuda() && super::super::device::is_supported(&[weights]) {
             let numbers = |segment: &Segment| {
                 [segment.first_score, segment.query.length, segment.key.length].map(|n| n as i64)
             };
@@ -135,7 +168,7 @@ impl Batch {
                 query_length: self.query_length,
                 key_length: self.key_length,
             };
-            return crate::cuda::masked(weights, dropout, Some(scores));
+            return super::super::device::apply(MaskedScores { dropout, scores }, &[weights]);
         }
         let factor = |score: Option<usize>| score.map_or(0.0, |score| dropout.factor(score));
         let mask: Vec<f32> = self.scores().map(factor).collect();

@@ -2,6 +2,7 @@
 
 use candle_core::{Shape, Tensor};
 
+use super::super::device::DeviceKernel;
 use super::super::erased::{AnyKernel, AnySaved};
 use super::super::operation::{
     BufferState, CompositePrecision, Gradient, Input, Kernel, run_composite,
@@ -168,6 +169,10 @@ impl Kernel for Steps {
             }
         }
         Ok(())
+    }
+
+    fn device(&self) -> Option<&dyn DeviceKernel> {
+        Some(self)
     }
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {

@@ -1,0 +1,62 @@
+//! The device path of attention without a bias and without branches. On a GPU it computes tiles of
+//! scores; on the CPU, and for heads that do not fit the GPU's kernels, it runs the composite.
+
+use candle_core::Tensor;
+
+use super::super::device::{
+    BackwardPass, DeviceKernel, Saved, composite_backward, composite_forward,
+};
+use super::AttentionKernel;
+
+impl DeviceKernel for AttentionKernel {
+    fn forward(&self, inputs: &[Tensor], wanted: &[bool]) -> candle_core::Result<(Tensor, Saved)> {
+        #[cfg(feature = "cuda")]
+        if let Some(attention) = self.on_gpu(inputs)? {
+            let (y, saved) = attention.forward(&self.options.segments)?;
+            return Ok((y, Saved::tensors(saved)));
+        }
+        composite_forward(self, inputs, wanted)
+    }
+
+    fn backward(&self, pass: &BackwardPass<'_>) -> candle_core::Result<Vec<Option<Tensor>>> {
+        #[cfg(feature = "cuda")]
+        if let Some(attention) = self.on_gpu(pass.inputs)? {
+            let saved = &pass.saved.tensors;
+            let gradients = attention.backward(pass.output, pass.gradient, saved)?;
+            return Ok(gradients.into_iter().map(Some).collect());
+        }
+        composite_backward(pass)
+    }
+}
+
+/// The composite runs if a query attends to more keys than this.
+#[cfg(feature = "cuda")]
+const MAX_KEYS: usize = 4096;
+
+#[cfg(feature = "cuda")]
+impl AttentionKernel {
+    /// Returns the inputs of the GPU's kernels if they apply.
+    fn on_gpu<'a>(
+        &self,
+        inputs: &'a [Tensor],
+    ) -> candle_core::Result<Option<crate::cuda::Attention<'a>>> {
+        let dims: Vec<_> = inputs.iter().map(Tensor::dims).collect();
+        let width = self.check(&dims)?.width;
+        let size = width / self.options.num_heads;
+        let same_dtype = inputs.iter().all(|input| input.dtype() == inputs[0].dtype());
+        let is_short = self.options.segments.iter().all(|(_, key)| key.length <= MAX_KEYS);
+        let applies = inputs[0].device().is_cuda()
+            && same_dtype
+            && size.is_multiple_of(8)
+            && size <= 128
+            && is_short;
+        Ok(applies.then(|| crate::cuda::Attention {
+            inputs,
+            num_heads: self.options.num_heads,
+            width,
+            scale: self.options.scale,
+            causal: self.options.causal,
+            mask: self.options.dropout,
+        }))
+    }
+}
