@@ -168,10 +168,3 @@ pub(crate) fn take(storage: &mut CudaStorage) -> Result<CudaStorage> {
     let slice = std::mem::replace(&mut storage.slice, placeholder);
     Ok(CudaStorage { slice, device })
 }
-
-/// One undefined value on the GPU.
-pub(crate) fn placeholder(device: &CudaDevice) -> Result<CudaStorage> {
-    // SAFETY: nothing reads the value.
-    let slice = CudaStorageSlice::F32(unsafe { device.alloc(1)? });
-    Ok(CudaStorage { slice, device: device.clone() })
-}
