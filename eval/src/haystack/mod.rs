@@ -14,8 +14,7 @@
 //! | [`read`] | reads replies from JSON lines |
 //! | `words` | finds "yes" and "no" among the nltk tokens of a reply |
 //!
-//! # Source   visual-haystacks/vhs_benchmark `utils.py`, `solvers/base_solver.py` (arXiv
-//! 2407.13766)
+//! # Source   visual-haystacks/vhs_benchmark `utils.py`, `solvers/base_solver.py` (arXiv 2407.13766)
 //!
 //! ```
 //! use engram_eval::haystack::{HaystackOptions, evaluate, read::parse_replies};

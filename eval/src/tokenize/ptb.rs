@@ -44,9 +44,10 @@ const DROPPED_TOKENS: [&str; 17] = [
 /// use engram_eval::tokenize::ptb::tokenize;
 ///
 /// let captions = ["A (very) big dog, running!", "It's a T-shirt; don't touch."];
-/// assert_eq!(tokenize(&captions), ["a -lrb- very -rrb- big dog running", "it 's a t-shirt do n't
-/// touch"]); // The next line matters. assert_eq!(tokenize(&["the plan b.", "The dog"])[0], "the
-/// plan b"); assert_eq!(tokenize(&["the plan b.", "two dogs"])[0], "the plan b.");
+/// assert_eq!(tokenize(&captions), ["a -lrb- very -rrb- big dog running", "it 's a t-shirt do n't touch"]);
+/// // The next line matters.
+/// assert_eq!(tokenize(&["the plan b.", "The dog"])[0], "the plan b");
+/// assert_eq!(tokenize(&["the plan b.", "two dogs"])[0], "the plan b.");
 /// ```
 pub fn tokenize<S: AsRef<str> + Sync>(lines: &[S]) -> Vec<String> {
     tokenize_all(lines, PART_LINES, &without_punctuation)
