@@ -18,7 +18,8 @@ pub struct Convolution {
 
 impl Convolution {
     /// A convolution over time, with `C` input and `C_out` output channels: `[T, C]` →
-    /// `[T', C_out]`. Without published weights, it is initialised as in [`Linear::new`].
+    /// `[T', C_out]`. Without published weights, it is initialised as in
+    /// [`Linear::new`](super::Linear::new).
     pub fn over_time(
         in_channels: usize,
         out_channels: usize,
