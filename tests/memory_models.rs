@@ -405,7 +405,7 @@ fn mobilenet_embeddings_have_the_neighbours_of_the_stored_features() {
     refused(
         folder,
         &["search", "m", "--text", "a dog"],
-        &["--text: the query has a text", "only pictures"],
+        &["--text: the query has a text", "only images"],
     );
     let Some(minilm) = folder_from_env("ENGRAM_MINILM", "texts together with images") else {
         return;
