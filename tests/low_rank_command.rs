@@ -101,6 +101,7 @@ fn branches_that_do_not_fit_are_refused_with_their_line() {
         ("match=\"**.q_proj\", rank=9999, alpha=4.0", "exceeds a width of the layer"),
         ("match=\"**.q_proj\", rank=0, alpha=4.0", "`low_rank.0.rank` has to be at least 1"),
         ("match=\"**.q_proj\", rank=2, alpha=0.0", "low_rank.0.alpha"),
+        ("match=\"**.q_proj\", rank=2, alpha=1e300", "low_rank.0.alpha"),
         ("match=\"**.q_proj\", rank=2, alpha=4.0, dropout=1.0", "low_rank.0.dropout"),
         ("match=\"**.q_proj\", rank=2, alpha=4.0, beta=1.0", "beta"),
         // The weights of the model are random.
@@ -109,6 +110,7 @@ fn branches_that_do_not_fit_are_refused_with_their_line() {
         assert_refused(&run, &[&format!("low_rank=[{{{branch}}}]")], expected);
     }
     assert_refused(&run, &["quantised=[\"**.q_porj\"]"], "matches no linear layer");
+    assert_refused(&run, &["quantised=[\"**.q_proj\"]"], "random initial values");
     let trained = "group=[{match=\"**\", rate=1.0}]";
     assert_refused(&run, &["quantised=[\"**.q_proj\"]", trained], "cannot be trained");
 }

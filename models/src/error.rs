@@ -111,7 +111,7 @@ pub enum ModelError {
     },
 
     /// A pattern of low-rank branches or of quantised weights matches no linear layer.
-    #[error("{setting}: `{pattern}` matches no linear layer{}", layer_hint(matched, example))]
+    #[error("pattern `{pattern}` matches no linear layer{}", layer_hint(matched, example))]
     NoLinearLayer {
         /// The setting of the pattern: `low_rank` or `quantised`.
         setting: &'static str,

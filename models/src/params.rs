@@ -71,6 +71,11 @@ impl Parameter {
         self.is_random
     }
 
+    /// Whether the parameter is a quantised weight.
+    pub fn is_quantised(&self) -> bool {
+        self.quantised.is_some()
+    }
+
     /// Whether training updates the parameter.
     pub fn is_trainable(&self) -> bool {
         self.rate > 0.0

@@ -247,7 +247,8 @@ fn check_recipe(run: &Path, before: &str, current: &str) -> Result<()> {
     }
     let first_missing_line = |from: &str, in_other: &str| {
         let lines: Vec<&str> = in_other.lines().collect();
-        from.lines().find(|line| !lines.contains(line)).map(str::to_string)
+        let mut values = from.lines().filter(|line| line.contains('='));
+        values.find(|line| !lines.contains(line)).map(str::to_string)
     };
     let old_line = first_missing_line(before, current);
     let new_line = first_missing_line(current, before);

@@ -46,8 +46,8 @@ impl LowRank {
         if self.rank == 0 {
             return Err(("rank", "has to be at least 1"));
         }
-        if !(self.alpha.is_finite() && self.alpha > 0.0) {
-            return Err(("alpha", "has to be positive and finite"));
+        if !(self.alpha > 0.0 && (self.scale() as f32).is_normal()) {
+            return Err(("alpha", "has to be positive, and alpha / rank within the range of f32"));
         }
         if !(0.0..1.0).contains(&self.dropout) {
             return Err(("dropout", "has to lie in [0, 1)"));
@@ -64,6 +64,12 @@ impl LowRank {
 /// Whether this is the name of a parameter of a low-rank branch.
 pub fn is_branch(parameter: &str) -> bool {
     branch_of(parameter).is_some()
+}
+
+/// Returns the name of the `B` that belongs to an `A` of a low-rank branch; `None` for other names.
+pub fn up_projection(parameter: &str) -> Option<String> {
+    let (layer, _) = branch_of(parameter).filter(|(_, matrix)| *matrix == DOWN)?;
+    Some(format!("{layer}.{UP}.weight"))
 }
 
 /// Whether this is the name of an `A` of a low-rank branch. Its gradient is zero while `B` is zero.

@@ -265,7 +265,7 @@ fn patterns_and_values_that_do_not_fit_are_refused() {
     };
     let valid = LowRank { rank: 2, alpha: 3.0, dropout: 0.0 };
     let unmatched = error("**.qeury", valid);
-    assert!(unmatched.contains("low_rank: `**.qeury` matches no linear layer"), "{unmatched}");
+    assert!(unmatched.contains("pattern `**.qeury` matches no linear layer"), "{unmatched}");
     assert!(unmatched.contains("attention.self.query`"), "{unmatched}");
     let norm = error("**.LayerNorm", valid);
     assert!(norm.contains("LayerNorm` is not one"), "{norm}");

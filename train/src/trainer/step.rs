@@ -2,8 +2,8 @@
 
 use engram_models::compute::to_host;
 use engram_models::gradients::{GradientFault, Gradients};
-use engram_models::layers::is_down_projection;
-use engram_models::params::{Parameters, path_matches};
+use engram_models::layers::up_projection;
+use engram_models::params::{Parameter, Parameters, path_matches};
 
 use crate::awp::Perturbation;
 use crate::ema::Ema;
@@ -203,7 +203,9 @@ impl Stepper {
         let allowed = &position.recipe.gradient_check().allow;
         let mut faults = self.gradients.faults();
         faults.retain(|(name, fault)| {
-            let zero_at_start = *fault == GradientFault::Zero && is_down_projection(name);
+            let up = up_projection(name).and_then(|name| self.parameters.get(&name));
+            let zero_at_start =
+                *fault == GradientFault::Zero && up.is_some_and(Parameter::is_trainable);
             let matches = |pattern: &String| path_matches(pattern.as_bytes(), name.as_bytes());
             !zero_at_start && !allowed.iter().any(matches)
         });

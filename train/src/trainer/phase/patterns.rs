@@ -1,6 +1,7 @@
 //! Checks that every path pattern of a recipe matches a parameter. A pattern without a match is
 //! usually a typo.
 
+use engram_infer::InferError;
 use engram_models::ModelError;
 use engram_models::params::{
     Parameter, ParameterBuilder, ParameterGroup, Parameters, path_matches,
@@ -36,7 +37,7 @@ pub(super) fn build<S: Study>(
         layer_error(recipe, &error).unwrap_or_else(|| study_error(study, "build")(error))
     })?;
     check(recipe, &parameters)?;
-    check_low_rank(recipe, &parameters)?;
+    check_frozen(recipe, &parameters)?;
     Ok((model, parameters))
 }
 
@@ -47,11 +48,17 @@ fn layer_error(recipe: &Recipe, error: &StudyError) -> Option<TrainError> {
         let index = recipe.low_rank().iter().rposition(|branch| branch.pattern == *pattern)?;
         Some(recipe.error(&format!("low_rank.{index}.{key}"), reason))
     };
-    match error.downcast_ref()? {
+    let model_error = match error.downcast_ref::<InferError>() {
+        Some(InferError::Model(error)) => error,
+        _ => error.downcast_ref()?,
+    };
+    match model_error {
         ModelError::NoLinearLayer { setting: "quantised", .. } => {
-            Some(recipe.error("quantised", error))
+            Some(recipe.error("quantised", format!("does not fit the model: {model_error}")))
         }
-        ModelError::NoLinearLayer { pattern, .. } => low_rank(pattern, "match", error.to_string()),
+        ModelError::NoLinearLayer { pattern, .. } => {
+            low_rank(pattern, "match", format!("does not fit the model: {model_error}"))
+        }
         ModelError::BadLowRank { pattern, layer, value, reason } => {
             low_rank(pattern, value, format!("does not fit layer `{layer}`: {reason}"))
         }
@@ -60,28 +67,43 @@ fn layer_error(recipe: &Recipe, error: &StudyError) -> Option<TrainError> {
 }
 
 /// With low-rank branches, a parameter is frozen unless a group matches it. Returns an error if
-/// such a parameter has random values: it is most often a head, which has to be trained.
-fn check_low_rank(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
-    if recipe.low_rank().is_empty() {
-        return Ok(());
-    }
+/// such a parameter, or a quantised weight, has random values: it is most often a head, which has
+/// to be trained.
+fn check_frozen(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
     let groups: Vec<ParameterGroup> =
         recipe.phases().iter().flat_map(|phase| recipe.groups(phase)).collect();
     let has_group = |name: &str| {
         groups.iter().any(|group| path_matches(group.pattern.as_bytes(), name.as_bytes()))
     };
-    let is_loaded = |name: &str| recipe.start().is_some_and(|start| start.loads_parameter(name));
-    let is_fault = |parameter: &&Parameter| {
-        let name = parameter.name();
-        parameter.is_random() && !parameter.is_trainable() && !has_group(name) && !is_loaded(name)
+    let is_random = |parameter: &&Parameter| {
+        let loads = |name: &str| recipe.start().is_some_and(|start| start.loads_parameter(name));
+        parameter.is_random() && !loads(parameter.name())
     };
-    match parameters.iter().find(is_fault) {
+    if let Some(parameter) = parameters.iter().filter(is_random).find(|p| p.is_quantised()) {
+        let reason = format!(
+            "matches `{}`, which has random initial values and could not be trained; load weights, \
+             or choose other layers",
+            parameter.name()
+        );
+        return Err(recipe.error("quantised", reason));
+    }
+    if recipe.low_rank().is_empty() {
+        return Ok(());
+    }
+    let faults: Vec<&Parameter> = parameters
+        .iter()
+        .filter(is_random)
+        .filter(|parameter| !parameter.is_trainable() && !has_group(parameter.name()))
+        .collect();
+    match faults.first() {
         None => Ok(()),
         Some(parameter) => Err(recipe.error(
             "low_rank",
             format!(
-                "freezes all other parameters, but `{}` has random initial values; add a \
-                 [[group]] that matches it, with rate 1 to train it or 0 to freeze it",
+                "freezes all other parameters, but {} of them have random initial values, such as \
+                 `{}`; load weights, or add a [[group]] that matches them, with rate 1 to train \
+                 them or 0 to freeze them",
+                faults.len(),
                 parameter.name()
             ),
         )),
