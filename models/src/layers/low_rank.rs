@@ -67,14 +67,10 @@ pub fn is_branch(parameter: &str) -> bool {
 }
 
 /// Returns the name of the `B` that belongs to an `A` of a low-rank branch; `None` for other names.
+/// The gradient of `A` is zero while `B` is zero.
 pub fn up_projection(parameter: &str) -> Option<String> {
     let (layer, _) = branch_of(parameter).filter(|(_, matrix)| *matrix == DOWN)?;
     Some(format!("{layer}.{UP}.weight"))
-}
-
-/// Whether this is the name of an `A` of a low-rank branch. Its gradient is zero while `B` is zero.
-pub fn is_down_projection(parameter: &str) -> bool {
-    branch_of(parameter).is_some_and(|(_, matrix)| matrix == DOWN)
 }
 
 /// The low-rank branch of a layer.

@@ -10,7 +10,7 @@ use engram_models::gradients::{GradientFault, Gradients};
 use engram_models::kernels::{
     Activation, Chain, Dropout, LinearParameters, LowRankParameters, stacked_linear,
 };
-use engram_models::layers::{LowRank, LowRankPattern, is_down_projection, merge};
+use engram_models::layers::{LowRank, LowRankPattern, merge, up_projection};
 use engram_models::params::{Init, ParameterBuilder, ParameterGroup, Parameters};
 use engram_models::weights::{Weights, save};
 use engram_models::{ModelError, Result};
@@ -70,7 +70,7 @@ fn trained_values(parameters: &Parameters) -> Result<Values> {
     let mut values = Values::new();
     for parameter in parameters.iter() {
         let (name, tensor) = (parameter.name(), parameter.tensor());
-        let is_up = parameter.is_trainable() && !is_down_projection(name);
+        let is_up = parameter.is_trainable() && up_projection(name).is_none();
         let tensor = if is_up {
             let numbers =
                 Tensor::from_vec(numbers(tensor.elem_count(), 0.9), tensor.shape(), &Device::Cpu)?;
@@ -120,7 +120,7 @@ fn new_branches_keep_the_outputs_of_every_family() -> Result<()> {
         let faults = gradients.faults();
         assert_eq!(faults.len(), layers, "{model}: {faults:?}");
         let zero = |(name, fault): &(String, GradientFault)| {
-            is_down_projection(name) && *fault == GradientFault::Zero
+            up_projection(name).is_some() && *fault == GradientFault::Zero
         };
         assert!(faults.iter().all(zero), "{model}: {faults:?}");
         Ok(())
@@ -296,7 +296,7 @@ fn the_last_pattern_applies_and_groups_override_the_default() -> Result<()> {
             f64::from(u8::from(name.contains(".lora_")))
         };
         assert_eq!(parameter.rate(), rate, "{name}");
-        if is_down_projection(name) {
+        if up_projection(name).is_some() {
             let rank = if name.contains(".query.") { 1 } else { 2 };
             assert_eq!(parameter.tensor().dim(0)?, rank, "{name}");
         }
