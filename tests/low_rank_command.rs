@@ -56,6 +56,10 @@ fn branches_are_trained_on_frozen_weights_and_merged_at_the_end() {
         assert_eq!(*values != before[name], has_branch, "{name}");
     }
 
+    let count: usize = after.values().map(Vec::len).sum();
+    let card = fs::read_to_string(whole.join("README.md")).expect("a model card");
+    assert!(card.contains(&format!("| parameters | {count}, of which ")), "{card}");
+
     let quantised = "quantised=[\"**.self_attn.*_proj\"]";
     let set_quantised = [&["phase.ctc.steps=3"], &set[1..], &[quantised]].concat();
     let run = folder.path().join("quantised");

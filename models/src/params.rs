@@ -19,6 +19,7 @@ use sha2::{Digest, Sha256};
 use crate::compute::to_host;
 use crate::error::{ModelError, Result};
 use crate::kernels::QuantisedMatrix;
+use crate::layers::is_branch;
 use crate::weights::Weights;
 pub use builder::ParameterBuilder;
 pub use group::{ParameterGroup, path_matches};
@@ -192,9 +193,11 @@ impl Parameters {
         self.list.is_empty()
     }
 
-    /// Returns the number of values in all parameters, and in the trainable parameters.
+    /// Returns the number of values in all parameters without low-rank branches, which are merged
+    /// into the saved weights, and the number of values in the trainable parameters with branches.
     pub fn value_counts(&self) -> (usize, usize) {
-        let total = self.list.iter().map(|p| p.tensor.elem_count()).sum();
+        let saved = self.list.iter().filter(|p| !is_branch(&p.name));
+        let total = saved.map(|p| p.tensor.elem_count()).sum();
         let trainable = self.trainable().map(|p| p.tensor.elem_count()).sum();
         (total, trainable)
     }

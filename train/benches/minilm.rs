@@ -254,10 +254,17 @@ fn peak_memory() -> Option<f64> {
 }
 
 fn main() -> Result<()> {
+    rayon::ThreadPoolBuilder::new().num_threads(2).build_global()?;
+    // Runs on a thread of the pool, as `engram train` does.
+    let result = rayon::scope(|_| run().map_err(|error| error.to_string()));
+    result.map_err(Into::into)
+}
+
+/// Measures and prints all lines.
+fn run() -> Result<()> {
     // Keeps freed pages (`mi_option_purge_delay` −1), as the `engram` command does.
     // SAFETY: `mi_option_set` only stores a number, and 15 is the index of an option.
     unsafe { libmimalloc_sys::mi_option_set(15, -1) };
-    rayon::ThreadPoolBuilder::new().num_threads(2).build_global()?;
     let location = WeightsLocation::parse("hf://sentence-transformers/all-MiniLM-L6-v2")?;
     let config = location.file("config.json", &HubSettings::from_env())?;
     let folder = config.parent().ok_or("config.json is not in a folder")?;

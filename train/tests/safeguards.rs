@@ -58,6 +58,20 @@ fn an_unmatched_pattern_is_an_error_with_location_and_nearest_name() {
 }
 
 #[test]
+fn an_awp_pattern_of_frozen_parameters_is_an_error() {
+    let folder = tempdir().expect("a temporary folder");
+    let set = [
+        r#"awp.match=["head.*"]"#,
+        r#"group=[{match="head.*", rate=0}]"#,
+        "phase.first.group=[]",
+        "phase.second.group=[]",
+    ];
+    let error = train(&mut Toy::default(), &folder.path().join("run"), &set, false);
+    let error = error.expect_err("nothing is perturbed").to_string();
+    assert!(error.contains("`awp.match` selects only frozen parameters"), "{error}");
+}
+
+#[test]
 fn frozen_parameters_keep_their_bytes_and_changing_them_is_an_error() {
     let folder = tempdir().expect("a temporary folder");
     let run = folder.path().join("run");

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::device::DeviceKernel;
 use super::math::{erf, exp, tanh};
 use super::operation::{BufferState, CompositePrecision, Gradient, Input, Kernel, apply};
-use super::rows::{ROWS, add, add_column_sums};
+use super::rows::{ROWS, add, add_column_sums, zeros};
 
 /// An activation function, by its published name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -118,7 +118,7 @@ impl Kernel for ActivationKernel {
 
     fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
         let (x, bias, width) = input_parts(inputs)?;
-        let mut output = vec![0.0; x.len()];
+        let mut output = zeros(x.len());
         let blocks = output.par_chunks_mut(ROWS * width).zip(x.par_chunks(ROWS * width));
         blocks.for_each(|(y, x)| forward_block(self.0, x, bias, width, y));
         Ok((output, Shape::from(inputs[0].dims), ()))
@@ -133,7 +133,7 @@ impl Kernel for ActivationKernel {
         input_gradients: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let (x, bias, width) = input_parts(inputs)?;
-        let mut dx = vec![0.0; x.len()];
+        let mut dx = zeros(x.len());
         let blocks = dx.par_chunks_mut(ROWS * width).zip(x.par_chunks(ROWS * width));
         blocks.zip(gradient.par_chunks(ROWS * width)).for_each(|((dx, x), dy)| {
             input_gradient(self.0, x, bias, width, dy, dx);

@@ -16,7 +16,7 @@ use rayon::prelude::*;
 use super::device::DeviceKernel;
 use super::dropout::Dropout;
 use super::operation::{Gradient, Input, Kernel, apply};
-use super::rows::add;
+use super::rows::{add, zeros};
 use super::segments::{Segments, Span, split_spans};
 use composite::Composite;
 use tiles::{Head, HeadGradients, Sources, add_head};
@@ -219,7 +219,7 @@ impl Kernel for AttentionKernel {
         let sizes = self.check(&dims)?;
         let (rows, width) = (sizes.query_rows, sizes.width);
         let (sources, heads) = (self.sources(inputs, &sizes), self.heads(&sizes));
-        let mut output = vec![0.0; rows * width];
+        let mut output = zeros(rows * width);
         let parts = split_spans(&mut output, width, self.options.segments.queries());
         let log_sums = parts
             .into_par_iter()

@@ -8,7 +8,6 @@ use rayon::prelude::*;
 
 use super::activation::Activation;
 use super::composite::rows_product;
-use super::linear::fill_rows;
 use super::matmul::{Matrix, matmul_on_this_thread};
 use super::operation::{Gradient, Input, Kernel, apply};
 use super::rows::{ELEMENTS, add, add_column_sums};
@@ -182,7 +181,6 @@ impl Kernel for Convolution {
         let (x, bias) = (inputs[0].data, inputs[2].data);
         let weight = Matrix::new(inputs[1].data, sizes.out_channels, sizes.window_size()).t();
         let mut output = vec![0.0; sizes.batch * sizes.output_size()];
-        fill_rows(&mut output, sizes.out_channels, bias);
         let blocks = output.par_chunks_mut(IMAGES_AT_ONCE * sizes.output_size());
         blocks.zip(x.par_chunks(IMAGES_AT_ONCE * sizes.image_size())).for_each_init(
             Vec::new,
@@ -191,6 +189,9 @@ impl Kernel for Convolution {
                 rows.resize(count * sizes.window_size(), 0.0);
                 self.unfold_images(&sizes, images, rows);
                 let rows = Matrix::new(rows, count, sizes.window_size());
+                for pixel in output.chunks_mut(sizes.out_channels) {
+                    pixel.copy_from_slice(bias);
+                }
                 matmul_on_this_thread(rows, weight, 1.0, output, sizes.out_channels);
                 if self.relu {
                     apply_relu(output);

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use super::device::DeviceKernel;
 use super::operation::{Gradient, Input, Kernel, apply};
-use super::rows::ELEMENTS;
+use super::rows::{ELEMENTS, new_values};
 
 /// One dropout mask.
 #[derive(Debug, Clone, Copy)]
@@ -120,9 +120,10 @@ impl Kernel for DropoutKernel {
 
 /// Returns the masked values.
 pub(super) fn masked(mask: Dropout, values: &[f32]) -> Vec<f32> {
-    let mut output = vec![0.0; values.len()];
-    add_masked(mask, values, &mut output);
-    output
+    new_values(values.len(), ELEMENTS, |block, masked| {
+        let start = block * ELEMENTS;
+        add_masked_block(mask, start, &values[start..][..masked.len()], masked);
+    })
 }
 
 /// Adds the masked values of `from` to `to`.

@@ -10,7 +10,7 @@ use rayon::prelude::*;
 use super::composite::select_rows;
 use super::device::DeviceKernel;
 use super::operation::{Gradient, Input, Kernel, apply};
-use super::rows::{ROWS, add};
+use super::rows::{ROWS, add, zeros};
 
 /// Looks up `ids` in each table and sums the rows: tables `[V_i, D]`, ids `[T]` each → `[T, D]`.
 ///
@@ -93,7 +93,7 @@ impl Kernel for EmbeddingSum {
     fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
         let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
         let (count, width) = self.check(&dims)?;
-        let mut output = vec![0.0; count * width];
+        let mut output = zeros(count * width);
         output.par_chunks_mut(ROWS * width).enumerate().for_each(|(block, rows)| {
             for (i, row) in rows.chunks_mut(width).enumerate() {
                 for (ids, table) in self.ids.iter().zip(inputs) {

@@ -11,10 +11,9 @@ use rayon::prelude::*;
 use super::activation::{Activation, activation_values, values_and_derivatives};
 use super::composite::rows_product;
 use super::device::DeviceKernel;
-use super::linear::fill_rows;
-use super::matmul::{Matrix, matmul};
+use super::matmul::{Factor, Matrix, matmul, product_and_values, products};
 use super::operation::{Gradient, Input, Kernel, apply};
-use super::rows::{ELEMENTS, add_column_sums};
+use super::rows::{ELEMENTS, add_column_sums, zeros};
 
 /// Computes `f(x W₁ᵀ + b₁) W₂ᵀ + b₂`: `x` `[.., D]`, `w1` `[M, D]`, `b1` `[M]`, `w2` `[D_out, M]`,
 /// `b2` `[D_out]` → `[.., D_out]`.
@@ -83,19 +82,14 @@ impl Kernel for FeedForward {
     fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
         let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
         let Sizes { d_in, mid, d_out, rows } = sizes(&dims)?;
-        let mut hidden = vec![0.0; rows * mid];
-        let mut output = vec![0.0; rows * d_out];
-        fill_rows(&mut hidden, mid, inputs[2].data);
         let x = Matrix::new(inputs[0].data, rows, d_in);
-        matmul(1.0, x, Matrix::new(inputs[1].data, mid, d_in).t(), 1.0, &mut hidden, mid);
-        let mut activated = vec![0.0; rows * mid];
-        activated
-            .par_chunks_mut(ELEMENTS)
-            .zip(hidden.par_chunks(ELEMENTS))
-            .for_each(|(g, h)| activation_values(self.f, h, g));
-        fill_rows(&mut output, d_out, inputs[4].data);
+        let w1 = Matrix::new(inputs[1].data, mid, d_in).t();
+        let factor = Factor { matrix: w1, bias: Some(inputs[2].data) };
+        let (hidden, activated) =
+            product_and_values(x, factor, |h, g| activation_values(self.f, h, g));
         let g = Matrix::new(&activated, rows, mid);
-        matmul(1.0, g, Matrix::new(inputs[3].data, d_out, mid).t(), 1.0, &mut output, d_out);
+        let w2 = Matrix::new(inputs[3].data, d_out, mid).t();
+        let output = products(g, &[Factor { matrix: w2, bias: Some(inputs[4].data) }]);
         Ok((output, inputs[0].shape_with_width(d_out), hidden))
     }
 
@@ -110,9 +104,9 @@ impl Kernel for FeedForward {
         let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
         let Sizes { d_in, mid, d_out, rows } = sizes(&dims)?;
         let dy = Matrix::new(gradient, rows, d_out);
-        let mut dh = vec![0.0; rows * mid];
-        matmul(1.0, dy, Matrix::new(inputs[3].data, d_out, mid), 0.0, &mut dh, mid);
-        let mut activated = vec![0.0; rows * mid];
+        let w2 = Matrix::new(inputs[3].data, d_out, mid);
+        let mut dh = products(dy, &[Factor { matrix: w2, bias: None }]);
+        let mut activated = zeros(rows * mid);
         activated
             .par_chunks_mut(ELEMENTS)
             .zip(dh.par_chunks_mut(ELEMENTS))

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use super::activation::Activation;
 use super::operation::{BufferState, CompositePrecision, Gradient, Input, Kernel, apply};
-use super::rows::{ROWS, add};
+use super::rows::{ROWS, add, zeros};
 
 /// Computes `f(a) ⊙ b`: `x` `[.., 2 M]` holds `a` then `b` in each row → `[.., M]`.
 ///
@@ -67,7 +67,7 @@ impl Kernel for Gated {
 
     fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
         let width = half_width(inputs[0].dims)?;
-        let mut output = vec![0.0; inputs[0].data.len() / 2];
+        let mut output = zeros(inputs[0].data.len() / 2);
         output
             .par_chunks_mut(ROWS * width)
             .zip(inputs[0].data.par_chunks(2 * ROWS * width))
@@ -85,7 +85,7 @@ impl Kernel for Gated {
     ) -> candle_core::Result<()> {
         let width = half_width(inputs[0].dims)?;
         let Some(buffer) = &mut input_gradients[0] else { return Ok(()) };
-        let mut dx = vec![0.0; inputs[0].data.len()];
+        let mut dx = zeros(inputs[0].data.len());
         dx.par_chunks_mut(2 * ROWS * width)
             .zip(inputs[0].data.par_chunks(2 * ROWS * width))
             .zip(gradient.par_chunks(ROWS * width))

@@ -6,15 +6,14 @@ use std::borrow::Cow;
 mod device;
 
 use candle_core::{Shape, Tensor};
-use rayon::prelude::*;
 
 use super::composite::rows_product;
 use super::device::DeviceKernel;
 use super::dropout::{Dropout, add_masked, masked};
-use super::matmul::{Matrix, matmul};
+use super::matmul::{Factor, Matrix, matmul, products};
 use super::nf4::QuantisedMatrix;
 use super::operation::{BufferState, Gradient, Input, Kernel, apply};
-use super::rows::{ROWS, add_column_sums};
+use super::rows::add_column_sums;
 
 /// A linear layer: `x` `[.., D_in]`, `weight` `[D_out, D_in]`, `bias` `[D_out]` → `[.., D_out]`.
 pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> candle_core::Result<Tensor> {
@@ -301,16 +300,14 @@ impl Kernel for StackedLinear {
         let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
         let (layers, d_in, d_out) = self.layers(&dims)?;
         let rows = inputs[0].data.len() / d_in;
-        let mut output = vec![0.0; rows * d_out];
+        let weights: Vec<_> = layers.iter().map(|layer| layer.weight.values(inputs)).collect();
+        let factors = layers.iter().zip(&weights).map(|(layer, weight)| Factor {
+            matrix: Matrix::new(weight, layer.width, d_in).t(),
+            bias: layer.bias.map(|bias| inputs[bias].data),
+        });
+        let x = Matrix::new(inputs[0].data, rows, d_in);
+        let mut output = products(x, &factors.collect::<Vec<_>>());
         for layer in &layers {
-            if let Some(bias) = layer.bias {
-                fill_rows(&mut output[layer.column..], d_out, inputs[bias].data);
-            }
-            let weight = layer.weight.values(inputs);
-            let weight = Matrix::new(&weight, layer.width, d_in).t();
-            let beta = if layer.bias.is_some() { 1.0 } else { 0.0 };
-            let x = Matrix::new(inputs[0].data, rows, d_in);
-            matmul(1.0, x, weight, beta, &mut output[layer.column..], d_out);
             if let Some(branch) = &layer.low_rank {
                 branch.add_to(inputs, rows, &mut output[layer.column..], d_out);
             }
@@ -381,13 +378,4 @@ impl Kernel for StackedLinear {
             _ => Tensor::cat(&outputs, candle_core::D::Minus1),
         }
     }
-}
-
-/// Writes `values` to the start of each row; rows are `stride` elements apart.
-pub(crate) fn fill_rows(rows: &mut [f32], stride: usize, values: &[f32]) {
-    rows.par_chunks_mut(ROWS * stride.max(1)).for_each(|block| {
-        for row in block.chunks_mut(stride) {
-            row[..values.len()].copy_from_slice(values);
-        }
-    });
 }

@@ -9,7 +9,7 @@ use super::device::DeviceKernel;
 use super::dropout::{Dropout, add_masked_block};
 use super::math::{sum, sum2};
 use super::operation::{BufferState, CompositePrecision, Gradient, Input, Kernel, apply};
-use super::rows::{ROWS, add};
+use super::rows::{ROWS, add, zeros};
 
 /// The parameters of a norm over the last dimension.
 #[derive(Debug, Clone, Copy)]
@@ -110,7 +110,7 @@ impl Kernel for NormKernel {
     fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
         let roles = self.roles(inputs)?;
         let width = roles.width;
-        let mut output = vec![0.0; roles.x.len()];
+        let mut output = zeros(roles.x.len());
         let mut statistics = vec![[0.0; 2]; roles.x.len() / width];
         output
             .par_chunks_mut(ROWS * width)
@@ -137,7 +137,7 @@ impl Kernel for NormKernel {
         let num_residuals = usize::from(self.residual);
         let needs_parameter_gradients =
             input_gradients[num_residuals + 1..].iter().any(Option::is_some);
-        let mut ds = vec![0.0; roles.x.len()];
+        let mut ds = zeros(roles.x.len());
         let block_sums: Vec<Option<[Vec<f32>; 2]>> = ds
             .par_chunks_mut(ROWS * width)
             .zip(gradient.par_chunks(ROWS * width))

@@ -16,6 +16,7 @@ use rayon::prelude::*;
 
 use super::device::{self, DeviceKernel};
 use super::graph::{Operation, attach};
+use super::rows::zeros;
 use crate::gradients::{return_buffer, take_buffer};
 
 /// A fused forward and backward pass over f32 slices on the CPU. A kernel is a plan: it can run
@@ -234,7 +235,7 @@ impl<K: Kernel> Operation for KernelNode<K> {
                     state: if accumulate { BufferState::Sum } else { BufferState::Stale },
                 })
             } else {
-                Some(Gradient { data: vec![0.0; input.elem_count()], state: BufferState::Zeros })
+                Some(Gradient { data: zeros(input.elem_count()), state: BufferState::Zeros })
             });
         }
         let outputs = [output.clone(), gradient.contiguous()?];

@@ -66,6 +66,12 @@ pub fn is_branch(parameter: &str) -> bool {
     branch_of(parameter).is_some()
 }
 
+/// Returns the name of the weight to which a parameter of a low-rank branch is added; `None` for
+/// other names.
+pub fn branch_weight(parameter: &str) -> Option<String> {
+    branch_of(parameter).map(|(layer, _)| format!("{layer}.weight"))
+}
+
 /// Returns the name of the `B` that belongs to an `A` of a low-rank branch; `None` for other names.
 /// The gradient of `A` is zero while `B` is zero.
 pub fn up_projection(parameter: &str) -> Option<String> {

@@ -14,5 +14,5 @@ pub(crate) use convolution::{DepthwiseConvolution, ImageConvolution, Pointwise};
 pub use linear::Linear;
 pub(crate) use linear::LinearWeight;
 pub(crate) use low_rank::Branch;
-pub use low_rank::{LowRank, LowRankPattern, is_branch, merge, up_projection};
+pub use low_rank::{LowRank, LowRankPattern, branch_weight, is_branch, merge, up_projection};
 pub use norm::{LayerNorm, RmsNorm};

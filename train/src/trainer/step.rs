@@ -2,7 +2,7 @@
 
 use engram_models::compute::to_host;
 use engram_models::gradients::{GradientFault, Gradients};
-use engram_models::layers::up_projection;
+use engram_models::layers::{branch_weight, up_projection};
 use engram_models::params::{Parameter, Parameters, path_matches};
 
 use crate::awp::Perturbation;
@@ -199,6 +199,7 @@ impl Stepper {
 
     /// Returns an error if a parameter has a missing or invalid gradient that the recipe does not
     /// allow. A zero gradient of a low-rank branch's `A` is allowed: `B` is zero at the first step.
+    /// What is allowed for a weight is allowed for its low-rank branch.
     fn check_gradients(&self, position: &Position<'_>) -> Result<()> {
         let allowed = &position.recipe.gradient_check().allow;
         let mut faults = self.gradients.faults();
@@ -206,7 +207,12 @@ impl Stepper {
             let up = up_projection(name).and_then(|name| self.parameters.get(&name));
             let zero_at_start =
                 *fault == GradientFault::Zero && up.is_some_and(Parameter::is_trainable);
-            let matches = |pattern: &String| path_matches(pattern.as_bytes(), name.as_bytes());
+            let weight = branch_weight(name);
+            let matches = |pattern: &String| {
+                let pattern = pattern.as_bytes();
+                path_matches(pattern, name.as_bytes())
+                    || weight.as_ref().is_some_and(|name| path_matches(pattern, name.as_bytes()))
+            };
             !zero_at_start && !allowed.iter().any(matches)
         });
         if faults.is_empty() {

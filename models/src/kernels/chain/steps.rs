@@ -7,6 +7,7 @@ use super::super::erased::{AnyKernel, AnySaved};
 use super::super::operation::{
     BufferState, CompositePrecision, Gradient, Input, Kernel, run_composite,
 };
+use super::super::rows::zeros;
 
 /// The index of an input, or of the step whose output is used.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -151,7 +152,7 @@ impl Kernel for Steps {
                 .map(|source| match *source {
                     Source::Input(k) => input_gradients[k].take(),
                     Source::Step(j) => Some(gradients[j].take().unwrap_or_else(|| Gradient {
-                        data: vec![0.0; states[j].dims.iter().product()],
+                        data: zeros(states[j].dims.iter().product()),
                         state: BufferState::Zeros,
                     })),
                 })

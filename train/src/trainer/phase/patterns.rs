@@ -38,6 +38,7 @@ pub(super) fn build<S: Study>(
     })?;
     check(recipe, &parameters)?;
     check_frozen(recipe, &parameters)?;
+    check_awp(recipe, &parameters)?;
     Ok((model, parameters))
 }
 
@@ -108,6 +109,31 @@ fn check_frozen(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
             ),
         )),
     }
+}
+
+/// Returns an error if all parameters that `awp.match` selects are frozen in every phase: only
+/// trained parameters are perturbed.
+fn check_awp(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
+    let Some(awp) = recipe.awp() else { return Ok(()) };
+    let matches = |pattern: &str, name: &str| path_matches(pattern.as_bytes(), name.as_bytes());
+    let groups: Vec<_> = recipe.phases().iter().map(|phase| recipe.groups(phase)).collect();
+    let is_trained = |parameter: &&Parameter| {
+        groups.iter().any(|groups| {
+            let group = groups.iter().rfind(|group| matches(&group.pattern, parameter.name()));
+            group.map_or(parameter.is_trainable(), |group| group.rate > 0.0)
+        })
+    };
+    let is_selected =
+        |parameter: &&Parameter| awp.patterns.iter().any(|p| matches(p, parameter.name()));
+    if parameters.iter().filter(is_selected).any(|parameter| is_trained(&parameter)) {
+        return Ok(());
+    }
+    let example = parameters.iter().find(is_selected).map_or("none", |parameter| parameter.name());
+    let reason = format!(
+        "selects only frozen parameters, such as `{example}`; select trained parameters, or remove \
+         [awp]"
+    );
+    Err(recipe.error("awp.match", reason))
 }
 
 fn is_unused_pattern(error: &StudyError) -> bool {
