@@ -86,7 +86,7 @@ pub fn claims_page(text: &ClaimsText<'_>, claims: &[ClaimCard<'_>]) -> String {
     for group in tested.chunk_by(|claim, next| claim.group == next.group) {
         page.section(group[0].group, |html| {
             for claim in group {
-                claim_values(html, claim);
+                html.node("div", &[("class", "claim")], |html| claim_values(html, claim));
             }
         });
     }
