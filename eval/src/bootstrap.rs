@@ -319,12 +319,17 @@ impl Distribution {
     /// One is added to the numerator and the denominator of the share, so the p-value is never 0.
     /// It is NaN if there are no values.
     pub fn p_value(&self) -> f64 {
+        self.p_value_at(0.0)
+    }
+
+    /// Like [`p_value`](Self::p_value), of the null hypothesis that the metric is `threshold`.
+    pub fn p_value_at(&self, threshold: f64) -> f64 {
         if self.values.is_empty() {
             return f64::NAN;
         }
-        let at_most_0 = self.values.iter().filter(|&&v| v <= 0.0).count();
-        let at_least_0 = self.values.iter().filter(|&&v| v >= 0.0).count();
-        let tail = (at_most_0.min(at_least_0) + 1) as f64 / (self.values.len() + 1) as f64;
+        let at_most = self.values.iter().filter(|&&v| v <= threshold).count();
+        let at_least = self.values.iter().filter(|&&v| v >= threshold).count();
+        let tail = (at_most.min(at_least) + 1) as f64 / (self.values.len() + 1) as f64;
         (2.0 * tail).min(1.0)
     }
 }

@@ -14,9 +14,10 @@ use crate::bootstrap::{BootstrapOptions, Resampling, bootstrap_many};
 use crate::error::{EvalError, Location};
 use crate::items::{Item, Items, PooledMetric, Statistic, same_metric};
 use crate::metric::pearson::{self, pearson};
-use crate::metric::{MetricInfo, undefined_reason};
+use crate::metric::{MetricInfo, exact_p_value, undefined_reason};
 use crate::random::SplitMix64;
 use crate::result::{Measure, SCHEMA_VERSION};
+use crate::significance;
 use crate::table::{Align, TextTable, limits, number};
 
 /// A metric of system A and of system B on the same items, and the difference.
@@ -33,7 +34,8 @@ pub struct Comparison {
     /// The metric of A minus the metric of B, with the interval of the paired bootstrap.
     pub difference: Measure,
     /// Two-sided p-value of the null hypothesis that there is no difference, from the paired
-    /// bootstrap; `None` without resamples, and if the difference is undefined.
+    /// bootstrap; if the difference is equal in all resamples, by the rule of three. `None` without
+    /// resamples, and if the difference is undefined.
     pub p_value: Option<f64>,
     /// Two-sided p-value of the paired permutation test. A permutation swaps the results of the two
     /// systems in random sampling units. The p-value is the share of permutations whose absolute
@@ -73,17 +75,21 @@ impl Comparison {
             (Some(p), Some(permutation)) => {
                 let (p, permutation) = (number(p), number(permutation));
                 let (units, unit) = (self.units, &self.unit);
-                let detectable = match self.detectable_difference {
-                    Some(difference) => format!(
-                        "{units} {unit}s detect a true difference of {} with 80 % power",
-                        number(difference)
-                    ),
-                    None => format!(
-                        "all resamples of the {units} {unit}s are equal, so the interval uses the \
-                         rule of three"
+                let (source, detectable) = match self.detectable_difference {
+                    Some(difference) => {
+                        let difference = number(difference);
+                        let text = format!("a true difference of {difference} with 80 % power");
+                        ("bootstrap", format!("{units} {unit}s detect {text}"))
+                    }
+                    None => (
+                        "rule of three",
+                        format!(
+                            "all resamples of the {units} {unit}s are equal, so the interval uses \
+                             the rule of three"
+                        ),
                     ),
                 };
-                format!("Two-sided p {p} (bootstrap), {permutation} (permutation); {detectable}.\n")
+                format!("Two-sided p {p} ({source}), {permutation} (permutation); {detectable}.\n")
             }
             _ => String::new(),
         };
@@ -147,35 +153,71 @@ pub fn compare_items(
     b: &Items,
     options: &BootstrapOptions,
 ) -> Result<Comparison, EvalError> {
-    let b_items = matching_items(a, b)?;
-    let (Some(first), Some(other)) = (a.items.first(), b_items.first()) else {
-        return Err(EvalError::Empty { file: a.file.clone() });
-    };
-    if !same_metric(first, other) {
-        return Err(EvalError::Incomparable {
-            a: describe_metric(&a.file, first),
-            b: describe_metric(&b.file, other),
-        });
-    }
-    let resampling =
-        match a.items.iter().map(|item| item.group.as_ref()).collect::<Option<Vec<_>>>() {
-            Some(groups) => Resampling::by_group("group", &groups),
-            None => Resampling::by_row(a.items.len()),
-        };
-    let systems = [
-        a.items.iter().map(|item| item.statistic.clone()).collect::<Vec<_>>(),
-        b_items.iter().map(|item| item.statistic.clone()).collect(),
-    ];
+    let Paired { info, systems, resampling } = Paired::new(a, b)?;
     let ones = vec![1; a.items.len()];
     let value = |statistics: &[Statistic]| -> Result<Result<f64, String>, EvalError> {
-        let value = PooledMetric::new(&first.metric, statistics)?.value(&ones);
+        let value = PooledMetric::new(&info.name, statistics)?.value(&ones);
         let reason = || "undefined over these items".to_owned();
         Ok(if value.is_finite() { Ok(value) } else { Err(reason()) })
     };
     let values = [value(&systems[0])?, value(&systems[1])?];
-    let mut comparison = compare_paired(&first.info(), values, &systems, &resampling, options)?;
+    let mut comparison = compare_paired(&info, values, &systems, &resampling, options)?;
     comparison.systems = [a.file.clone(), b.file.clone()];
     Ok(comparison)
+}
+
+/// Two-sided p-value of the null hypothesis that the metric of A minus the metric of B is
+/// `threshold`. `difference` is [`Comparison::difference`] of the same items. `None` under the
+/// conditions of [`significance::p_value`].
+///
+/// # Errors
+/// As for [`compare_items`]
+pub fn difference_p_value(
+    a: &Items,
+    b: &Items,
+    difference: &Measure,
+    threshold: f64,
+) -> Result<Option<f64>, EvalError> {
+    let Paired { info, systems: [a, b], resampling } = Paired::new(a, b)?;
+    let [a, b] = [PooledMetric::new(&info.name, &a)?, PooledMetric::new(&info.name, &b)?];
+    Ok(significance::p_value(difference, threshold, &resampling, |counts| {
+        a.value(counts) - b.value(counts)
+    }))
+}
+
+/// The statistics of two systems on the same items, in the order of A.
+struct Paired {
+    info: MetricInfo,
+    systems: [Vec<Statistic>; 2],
+    resampling: Resampling,
+}
+
+impl Paired {
+    /// Joins items by id; the errors are those of [`compare_items`].
+    fn new(a: &Items, b: &Items) -> Result<Self, EvalError> {
+        let b_items = matching_items(a, b)?;
+        let (Some(first), Some(other)) = (a.items.first(), b_items.first()) else {
+            return Err(EvalError::Empty { file: a.file.clone() });
+        };
+        if !same_metric(first, other) {
+            return Err(EvalError::Incomparable {
+                a: describe_metric(&a.file, first),
+                b: describe_metric(&b.file, other),
+            });
+        }
+        let groups: Option<Vec<_>> = a.items.iter().map(|item| item.group.as_ref()).collect();
+        Ok(Self {
+            info: first.info(),
+            systems: [
+                a.items.iter().map(|item| item.statistic.clone()).collect(),
+                b_items.iter().map(|item| item.statistic.clone()).collect(),
+            ],
+            resampling: match groups {
+                Some(groups) => Resampling::by_group("group", &groups),
+                None => Resampling::by_row(a.items.len()),
+            },
+        })
+    }
 }
 
 /// The items of B, in the order of A.
@@ -262,21 +304,24 @@ fn compare_paired(
     let finite = |value: f64| value.is_finite().then_some(value);
     let measure = |value, system| Measure::new(info, rows, value, interval(system));
     let difference_info = info.renamed(format!("{metric}_difference"));
-    let difference_interval = interval(2);
-    // Equal resamples say nothing about the variance.
-    let constant =
-        difference_interval.as_ref().is_some_and(|interval| interval.low == interval.high);
+    let difference = Measure::new(&difference_info, rows, difference, interval(2));
+    // Equal resamples say nothing about the variance: the p-value is that of the rule of three.
+    let constant_p_value = exact_p_value(&difference, 0.0);
+    let p_value = match constant_p_value {
+        Some(p_value) => Some(p_value),
+        None => difference_distribution.and_then(|distribution| finite(distribution.p_value())),
+    };
     Ok(Comparison {
         schema_version: SCHEMA_VERSION,
         systems: ["A", "B"].map(str::to_owned),
-        p_value: difference_distribution.and_then(|distribution| finite(distribution.p_value())),
+        p_value,
         permutation_p_value,
         detectable_difference: difference_distribution
-            .filter(|_| !constant)
+            .filter(|_| constant_p_value.is_none())
             .and_then(|distribution| finite(2.8 * distribution.standard_error())),
         a: measure(value_a, 0),
         b: measure(value_b, 1),
-        difference: Measure::new(&difference_info, rows, difference, difference_interval),
+        difference,
         unit: resampling.unit_name().to_owned(),
         units: resampling.units_per_resample(),
     })
@@ -380,6 +425,34 @@ mod tests {
             "{}",
             same.to_text()
         );
+    }
+
+    #[test]
+    fn an_equal_difference_of_all_items_is_not_certain() {
+        let [a, b] = [2, 1].map(|errors| results("x", &[errors; 100], "none"));
+        let comparison = compare_items(&a, &b, &BootstrapOptions::default()).unwrap();
+        let interval = comparison.difference.interval.as_ref().unwrap();
+        assert_eq!(interval.method, "rule of three by group");
+        // The 20 speakers allow 3 in 20 to differ by up to 1.1.
+        assert!((interval.low - (0.1 - 0.14979 * 1.1)).abs() < 1e-4, "{interval:?}");
+        let p_value = comparison.p_value.unwrap();
+        assert!((p_value - (-20.0 * 0.1 / 1.1f64).exp()).abs() < 1e-9, "{p_value}");
+        assert_eq!(comparison.detectable_difference, None);
+    }
+
+    #[test]
+    fn p_values_at_other_thresholds_agree_with_the_interval() {
+        let worse: Vec<u64> = (0..100).map(|row| 2 + row * row % 7).collect();
+        let better: Vec<u64> = (0..100).map(|row| 1 + row % 4).collect();
+        let (a, b) = (results("a", &worse, "none"), results("b", &better, "none"));
+        let comparison = compare_items(&a, &b, &BootstrapOptions::default()).unwrap();
+        let p_value = |threshold| {
+            difference_p_value(&a, &b, &comparison.difference, threshold).unwrap().unwrap()
+        };
+        let interval = comparison.difference.interval.as_ref().unwrap();
+        assert!(p_value(interval.low - 0.005) < 0.05 && p_value(interval.low + 0.005) > 0.05);
+        assert!(p_value(comparison.difference.value) > 0.9);
+        assert!(p_value(0.0) < 0.001 && comparison.p_value.unwrap() < 0.01);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! | [`metric`] | metrics as functions of slices, equal to the reference tools |
 //! | [`bootstrap`] | confidence intervals from resamples of items or of groups of items |
 //! | [`compare`] | two systems on the same items: difference, interval, p-values |
+//! | [`significance`] | p-values, and Holm's correction for several tests |
 //! | [`result`] | the stable JSON form of an evaluation |
 //! | [`normalise`] | text normalisers for transcripts, byte-identical to Whisper's and jiwer's |
 //! | [`tokenize`] | the tokenizer of captions, byte-identical to Stanford's PTBTokenizer |
@@ -55,6 +56,7 @@ pub mod phrase;
 mod random;
 pub mod result;
 pub mod retrieval;
+pub mod significance;
 mod table;
 mod text;
 pub mod texts;

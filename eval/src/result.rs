@@ -39,6 +39,17 @@ pub struct Interval {
     pub seed: u64,
 }
 
+impl Interval {
+    /// The number of decimals for the limits in a report: `decimals`, or more if the limits would
+    /// look equal, as those of 0 of 100,000 with four decimals.
+    pub fn decimals(&self, decimals: usize) -> usize {
+        let differ = |decimals: &usize| {
+            format!("{:.decimals$}", self.low) != format!("{:.decimals$}", self.high)
+        };
+        (decimals..12).find(differ).unwrap_or(decimals)
+    }
+}
+
 /// One value of a metric, with its definition, its number of rows and its interval.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measure {
@@ -86,7 +97,7 @@ impl Measure {
         };
         let value = value.and_then(finite);
         let interval = interval.and_then(|bootstrap_interval| {
-            Some(interval_or_exact(&metric.name, *value.as_ref().ok()?, bootstrap_interval))
+            Some(interval_or_exact(metric, *value.as_ref().ok()?, bootstrap_interval))
         });
         let finite_limit = |limit: f64| limit.is_finite().then_some(limit);
         let ci95 = interval
@@ -300,6 +311,16 @@ mod tests {
             assert!(measure.value.is_nan() && measure.interval.is_none());
             assert_eq!(measure.reason, Some(format!("undefined: the value is {reason}")));
         }
+    }
+
+    #[test]
+    fn limits_do_not_look_equal_in_a_report() {
+        let of_limits = |low, high| Interval { low, high, ..interval(0.95) };
+        assert_eq!(of_limits(0.0, 0.0133).decimals(4), 4);
+        let rare = of_limits(0.0, 3.688_811e-5);
+        assert_eq!(rare.decimals(4), 5);
+        assert_eq!(crate::table::limits(Some(&rare)), "[0.00000, 0.00004]*");
+        assert_eq!(of_limits(f64::NAN, f64::NAN).decimals(4), 4);
     }
 
     #[test]

@@ -63,7 +63,11 @@ impl fmt::Display for TextTable {
 
 /// A value with four decimals; a dash for NaN.
 pub(crate) fn number(value: f64) -> String {
-    if value.is_nan() { "–".to_owned() } else { format!("{value:.4}") }
+    fixed(value, 4)
+}
+
+fn fixed(value: f64, decimals: usize) -> String {
+    if value.is_nan() { "–".to_owned() } else { format!("{value:.decimals$}") }
 }
 
 /// Formats an interval as `[low, high]`, with a star if it has too few sampling units. Empty for
@@ -71,7 +75,8 @@ pub(crate) fn number(value: f64) -> String {
 pub(crate) fn limits(interval: Option<&Interval>) -> String {
     interval.map_or_else(String::new, |interval| {
         let star = if interval.units < MIN_UNITS { "*" } else { "" };
-        format!("[{}, {}]{star}", number(interval.low), number(interval.high))
+        let decimals = interval.decimals(4);
+        format!("[{}, {}]{star}", fixed(interval.low, decimals), fixed(interval.high, decimals))
     })
 }
 

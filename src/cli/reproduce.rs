@@ -4,6 +4,7 @@
 mod avformer;
 mod bundled;
 mod correlation;
+mod environment;
 mod inputs;
 mod patent;
 mod real;
@@ -22,6 +23,7 @@ use engram_train::{Program, RunOptions, Stop};
 
 use super::interrupt::Interrupt;
 use super::{Outcome, output};
+use environment::Environment;
 use report::Report;
 
 /// The sentence encoder that scores real phrases.
@@ -138,21 +140,21 @@ impl Reproduce {
         {
             anyhow::bail!("--claim {id}: could not be measured. {}", notes.join(" "));
         }
-        let report = Report {
-            program: Program::running()?,
-            notes,
-            scale: self.scale_name(),
-            seconds: start.elapsed().as_secs(),
-            threads: rayon::current_num_threads(),
+        let scale_and_seconds = (self.scale_name(), start.elapsed().as_secs());
+        let report = Report::new(
+            Program::running()?,
+            Environment::current(),
+            scale_and_seconds,
             claims,
-        };
+            notes,
+        );
         let name = if self.claims.is_empty() { "report" } else { "report-of-claims" };
         let file = self.out.join(format!("{name}.html"));
         let json = serde_json::to_vec_pretty(&report)?;
         output::replace_atomic(&self.out.join(format!("{name}.json")), &json)?;
         output::replace_atomic(&file, report.to_html().as_bytes())?;
         output::print_report(self.json, &report, || report.to_text())?;
-        let message = format!("{} s; report in {}", report.seconds, file.display());
+        let message = format!("{} s; report in {}", report.seconds(), file.display());
         output::note(&message);
         Ok(if report.is_as_expected() { Outcome::Done } else { Outcome::CheckFailed })
     }

@@ -10,7 +10,8 @@
 //! | `run` | training and evaluating the configurations that are not finished yet |
 //! | `length` | the length of runs, and the expected time of the remaining runs |
 //! | `measure` | metrics and paired differences |
-//! | `report` | verdicts, tables, the HTML page |
+//! | `verdict` | verdicts on claims, p-values, the correction for several claims |
+//! | `report` | tables, the HTML page |
 //!
 //! Configurations share training. The phases in `shared` are trained once for all configurations
 //! with equal settings in them. Each configuration then starts from the weights of its shared
@@ -26,9 +27,11 @@ mod report;
 mod run;
 mod settings;
 mod study;
+mod verdict;
 
-pub use report::{ClaimReport, ConfigurationReport, ConfigurationRun, GridReport, Rule, Verdict};
+pub use report::{ClaimReport, ConfigurationReport, ConfigurationRun, GridReport};
 pub use run::{GridOptions, GridProgress, run_grid};
 pub(crate) use settings::Phases;
 pub use settings::{ClaimSettings, Configuration, Grid, shell_quote};
 pub use study::{AblationStudy, Column, Filter, Hashes, MetricQuery};
+pub use verdict::{Corrected, Rule, Test, Verdict, multiple_testing_note};

@@ -134,8 +134,11 @@ pub(crate) fn footer(size: &str, seed: u64, recipe_hash: &str, failures: &[Strin
 
 /// Formats a measure with its 95 % interval, if it has one: `0.7656 [0.7291, 0.7980]`.
 pub fn format_measure(measure: &Measure) -> String {
-    match measure.ci95 {
-        Some([Some(low), Some(high)]) => format!("{:.4} [{low:.4}, {high:.4}]", measure.value),
+    match (measure.ci95, &measure.interval) {
+        (Some([Some(low), Some(high)]), Some(interval)) => {
+            let decimals = interval.decimals(4);
+            format!("{:.4} [{low:.decimals$}, {high:.decimals$}]", measure.value)
+        }
         _ => format!("{:.4}", measure.value),
     }
 }

@@ -1,6 +1,7 @@
 //! An axis with round tick values.
 
 use super::numbers::fixed;
+use crate::metric::Range;
 
 /// A linear axis from the first to the last tick.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -47,6 +48,24 @@ impl Axis {
             steps: (last - first) as usize,
             decimals: (-power).clamp(0.0, 12.0) as usize,
         })
+    }
+
+    /// The axis without ticks beyond a metric's range, unless one of the values is beyond it.
+    pub(super) fn within(self, range: Range, values: impl IntoIterator<Item = f64>) -> Self {
+        let (mut low, mut high) = (range.low, range.high);
+        for value in values.into_iter().filter(|value| value.is_finite()) {
+            (low, high) = (low.min(value), high.max(value));
+        }
+        let tolerance = 1e-6 * self.step;
+        let mut axis = self;
+        // A tick between the end of the range and the values replaces the end of the axis.
+        while axis.steps > 1 && axis.low + axis.step <= low + tolerance {
+            (axis.low, axis.steps) = (axis.low + axis.step, axis.steps - 1);
+        }
+        while axis.steps > 1 && axis.high() - axis.step >= high - tolerance {
+            axis.steps -= 1;
+        }
+        axis
     }
 
     pub(super) fn low(&self) -> f64 {
@@ -104,6 +123,16 @@ mod tests {
         assert!(labels(&[0.25], 4).len() >= 2);
         assert!(labels(&[0.0, 0.0], 4).len() >= 2);
         assert!(labels(&[1e11, 1e11 + 1.0], 4).len() < 12);
+        let axis = |values: &[f64], low, high| -> Vec<String> {
+            let axis = Axis::over(values.iter().copied(), 4).unwrap();
+            let within = axis.within(Range::new(low, high), values.iter().copied());
+            within.ticks().map(|(_, label)| label).collect()
+        };
+        assert_eq!(axis(&[1.0], 0.0, 1.0), ["0.90", "0.95", "1.00"]);
+        assert_eq!(axis(&[0.0], 0.0, 1.0), ["0.0000", "0.0005", "0.0010"]);
+        assert_eq!(axis(&[-1.0], -1.0, 1.0), ["−1.00", "−0.95", "−0.90"]);
+        // An error rate can exceed 1.
+        assert_eq!(axis(&[0.5, 1.3], 0.0, 1.0), ["0.4", "0.6", "0.8", "1.0", "1.2", "1.4"]);
         assert_eq!(Axis::over([f64::NAN, f64::INFINITY], 4), None);
     }
 }

@@ -1,11 +1,22 @@
-//! A page of claims: each with its published value, its measured value and its verdict.
+//! A page of claims: each with its published value, its measured values and its verdict.
 
-use super::forest::{ForestOptions, Row, forest, star_note};
-use super::numbers::{decimals, fixed, limits, size};
+use super::forest::{Group, Row, direction, forest_of_groups, star_note};
+use super::numbers::{decimals, format_value, limits, size};
 use super::page::Page;
 use super::writer::Html;
+use crate::metric::is_difference;
 use crate::metric::registry::spelling;
 use crate::result::Measure;
+use crate::significance::p_value_text;
+
+/// The verdicts in the order of the totals: in JSON and for a single claim, for several claims, and
+/// the CSS class.
+const VERDICTS: [[&str; 3]; 4] = [
+    ["holds", "hold", "verdict holds"],
+    ["fails", "fail", "verdict fails"],
+    ["not decided", "not decided", "verdict"],
+    ["untested", "untested", "verdict untested"],
+];
 
 /// A claim and its measured value.
 #[derive(Debug, Clone, Copy)]
@@ -19,34 +30,63 @@ pub struct ClaimCard<'a> {
     /// The published value; may be empty.
     pub published: &'a str,
     /// The measured value that decides the verdict; `None` if not measured.
-    pub measure: Option<&'a Measure>,
-    /// `holds`, `fails`, or another word.
+    pub measured: Option<MeasuredClaim<'a>>,
+    /// `holds`, `fails`, `not decided` or `untested`.
     pub verdict: &'a str,
     /// The command that measures the value.
     pub command: &'a str,
-    /// Other measured values, each with its name, drawn on the axis of `measure`.
+    /// The values of the compared systems, each with the system's name.
     pub compared: &'a [(String, Measure)],
 }
 
-/// Returns the page: a table of all measured claims, the values of each claim, a list of the claims
-/// that are not measured, and the notes.
+/// The value that decides a claim.
+#[derive(Debug, Clone, Copy)]
+pub struct MeasuredClaim<'a> {
+    /// The value, such as the difference of two systems.
+    pub measure: &'a Measure,
+    /// The values for which the claim holds, such as `> 0`.
+    pub rule: &'a str,
+    /// The end of these values, drawn as a dashed line; `None` for no line.
+    pub threshold: Option<f64>,
+    /// The p-value of the verdict; `None` for a value without an interval.
+    pub p_value: Option<f64>,
+    /// The adjusted p-value and the verdict after Holm's correction for all claims of the page.
+    pub holm: Option<(f64, &'a str)>,
+}
+
+/// The texts of a page of claims.
+#[derive(Debug, Clone, Copy)]
+pub struct ClaimsText<'a> {
+    /// The heading.
+    pub title: &'a str,
+    /// Facts about the measurement, such as its date and machine: name and value.
+    pub facts: &'a [(&'a str, String)],
+    /// Notes for the reader.
+    pub notes: &'a [String],
+}
+
+/// Returns the page: the number of claims with each verdict, facts about the measurement, a table
+/// of all measured claims, the values of each claim, a list of the claims that are not measured,
+/// and the notes.
 ///
 /// ```
-/// use engram_eval::html::claims_page;
+/// use engram_eval::html::{ClaimsText, claims_page};
 ///
-/// assert!(claims_page("Claims", "three seeds", &[], &[]).starts_with("<!DOCTYPE html>"));
+/// let text = ClaimsText { title: "Claims", facts: &[], notes: &[] };
+/// assert!(claims_page(&text, &[]).starts_with("<!DOCTYPE html>"));
 /// ```
-pub fn claims_page(title: &str, lead: &str, claims: &[ClaimCard<'_>], notes: &[String]) -> String {
-    let mut page = Page::new(title, lead);
+pub fn claims_page(text: &ClaimsText<'_>, claims: &[ClaimCard<'_>]) -> String {
+    let mut page = Page::new(text.title, "");
+    page.section("Totals", |html| totals(html, claims, text.facts));
     let (tested, untested): (Vec<&ClaimCard<'_>>, Vec<&ClaimCard<'_>>) =
-        claims.iter().partition(|claim| claim.measure.is_some());
+        claims.iter().partition(|claim| claim.measured.is_some());
     if !tested.is_empty() {
-        page.section("All claims", |html| summary(html, &tested));
+        page.section("All tested claims", |html| summary(html, &tested));
     }
     for group in tested.chunk_by(|claim, next| claim.group == next.group) {
         page.section(group[0].group, |html| {
             for claim in group {
-                claim_values(html, claim);
+                html.node("div", &[("class", "claim")], |html| claim_values(html, claim));
             }
         });
     }
@@ -60,35 +100,111 @@ pub fn claims_page(title: &str, lead: &str, claims: &[ClaimCard<'_>], notes: &[S
             });
         });
     }
-    if !notes.is_empty() {
+    if !text.notes.is_empty() {
         page.section("Notes", |html| {
-            html.node("ul", &[], |html| notes.iter().for_each(|note| html.leaf("li", &[], note)));
+            html.node("ul", &[("class", "notes")], |html| {
+                text.notes.iter().for_each(|note| html.leaf("li", &[], note));
+            });
         });
     }
     page.into_html()
 }
 
+/// The number of claims with each verdict, and the facts.
+fn totals(html: &mut Html, claims: &[ClaimCard<'_>], facts: &[(&str, String)]) {
+    html.node("div", &[("class", "totals")], |html| {
+        for [one, several, class] in VERDICTS {
+            let claims = claims.iter().filter(|claim| claim.verdict == one).count();
+            html.node("div", &[], |html| {
+                html.leaf("strong", &[], &size(claims));
+                html.leaf("span", &[("class", class)], if claims == 1 { one } else { several });
+            });
+        }
+    });
+    let tests = claims.iter().filter(|claim| holm_of(claim).is_some()).count();
+    if tests > 0 {
+        let counts: Vec<String> = VERDICTS[..3]
+            .iter()
+            .map(|[one, several, _]| {
+                let claims = claims.iter().filter(|claim| corrected_verdict(claim) == *one).count();
+                format!("{} {}", size(claims), if claims == 1 { one } else { several })
+            })
+            .collect();
+        let tests = match tests {
+            1 => "1 test".to_owned(),
+            tests => format!("{} tests", size(tests)),
+        };
+        let text = format!("After Holm's correction for {tests}: {}.", counts.join(", "));
+        html.leaf("p", &[("class", "note")], &text);
+    }
+    html.node("dl", &[], |html| {
+        for (name, value) in facts {
+            html.leaf("dt", &[], name);
+            html.foreign("dd", "", value);
+        }
+    });
+}
+
+/// The verdict after Holm's correction. A claim without a p-value keeps its verdict.
+fn corrected_verdict<'a>(claim: &ClaimCard<'a>) -> &'a str {
+    holm_of(claim).map_or(claim.verdict, |(_, verdict)| verdict)
+}
+
+fn holm_of<'a>(claim: &ClaimCard<'a>) -> Option<(f64, &'a str)> {
+    claim.measured.and_then(|measured| measured.holm)
+}
+
 /// A table of all measured claims, one row per claim.
 fn summary(html: &mut Html, claims: &[&ClaimCard<'_>]) {
-    claims_table(
-        html,
-        &["claim", "published", "measured here", "n", "verdict"],
-        claims,
-        |html, claim| {
-            let Some(measure) = claim.measure else { return };
-            labelled_cell(html, "measured", |html| {
-                let decimals = decimals([measure.value]);
-                let interval = measure.interval.as_ref().map(|interval| limits(interval, decimals));
-                html.node("span", &[("class", "measured")], |html| {
-                    html.leaf("strong", &[], &fixed(measure.value, decimals));
-                    html.text(&format!(" {}", interval.unwrap_or_default()));
-                });
-                html.leaf("div", &[("class", "label")], &spelling(&measure.metric));
+    let headings = ["claim", "published", "measured here", "verdict", "after Holm's correction"];
+    claims_table(html, &headings, claims, |html, claim| {
+        let Some(measured) = claim.measured else { return };
+        labelled_cell(html, "", |html| measured_values(html, claim.compared, &measured));
+        labelled_cell(html, "verdict", |html| {
+            verdict(html, claim.verdict);
+            p_value(html, measured.p_value);
+        });
+        labelled_cell(html, "after Holm's correction", |html| {
+            let (adjusted, corrected) = measured.holm.unzip();
+            verdict(html, corrected.unwrap_or(claim.verdict));
+            p_value(html, adjusted);
+            if adjusted.is_none() {
+                html.text(" ");
+                html.leaf("span", &[("class", "label p")], "no test");
+            }
+        });
+    });
+}
+
+/// The values of the compared systems, then the value that decides the claim.
+fn measured_values(html: &mut Html, compared: &[(String, Measure)], measured: &MeasuredClaim<'_>) {
+    let MeasuredClaim { measure, rule, .. } = measured;
+    html.node("div", &[("class", "systems")], |html| {
+        for (name, measure) in compared {
+            html.node("div", &[], |html| {
+                html.leaf("span", &[("dir", "auto")], name);
+                direction(html, measure.higher_is_better);
             });
-            labelled_cell(html, "n", |html| html.text(&size(measure.n)));
-            labelled_cell(html, "verdict", |html| verdict(html, claim));
-        },
+            html.leaf("span", &[("class", "number")], &format_value(measure.value));
+        }
+        html.node("div", &[], |html| {
+            html.text(&spelling(&measure.metric));
+            direction(html, measure.higher_is_better);
+        });
+        html.leaf("strong", &[("class", "number")], &format_value(measure.value));
+    });
+    let interval = measure.interval.as_ref().map(|interval| {
+        let limits = limits(interval, decimals([measure.value, interval.low, interval.high]));
+        format!("95 % interval {limits}, ")
+    });
+    let reason = measure.reason.as_ref().map(|reason| format!("{reason}, "));
+    let text = format!(
+        "{}{}n {}; claim: {rule}",
+        interval.unwrap_or_default(),
+        reason.unwrap_or_default(),
+        size(measure.n)
     );
+    html.leaf("div", &[("class", "label")], &text);
 }
 
 /// A table whose first columns are the claim and the published value; `more_cells` writes the other
@@ -113,7 +229,7 @@ fn claims_table(
                     html.node("tr", &[], |html| {
                         html.node("td", &[("class", "name")], |html| {
                             html.leaf("div", &[], claim.claim);
-                            match claim.measure {
+                            match claim.measured {
                                 Some(_) => {
                                     let link = format!("#{}", claim.id);
                                     html.leaf("a", &[("href", &link)], claim.id);
@@ -132,73 +248,152 @@ fn claims_table(
 
 /// A cell that shows its own label on narrow screens.
 fn labelled_cell(html: &mut Html, label: &str, inside: impl FnOnce(&mut Html)) {
-    html.node("td", &[("class", "code"), ("data-label", label)], inside);
+    let mut content = Html::default();
+    inside(&mut content);
+    let class = if content.is_empty() { "code empty" } else { "code" };
+    html.node("td", &[("class", class), ("data-label", label)], |html| html.append(&content));
 }
 
-fn verdict(html: &mut Html, claim: &ClaimCard<'_>) {
-    let class = match claim.verdict {
-        "holds" => "verdict holds",
-        "fails" => "verdict fails",
-        _ => "verdict",
-    };
-    html.leaf("span", &[("class", class)], claim.verdict);
+fn verdict(html: &mut Html, verdict: &str) {
+    let class = VERDICTS.iter().find(|[name, ..]| *name == verdict);
+    let class = class.map_or("verdict", |[_, _, class]| *class);
+    html.leaf("span", &[("class", class)], verdict);
 }
 
-/// The values of a claim, drawn on one axis.
+fn p_value(html: &mut Html, p_value: Option<f64>) {
+    if let Some(p_value) = p_value {
+        html.text(" ");
+        html.leaf("span", &[("class", "label p")], &p_value_text(p_value));
+    }
+}
+
+/// The values of a claim: the metric of the systems on one axis, differences on another.
 fn claim_values(html: &mut Html, claim: &ClaimCard<'_>) {
+    let Some(measured) = claim.measured else { return };
     html.node("h3", &[("id", claim.id)], |html| {
         html.text(&format!("{} ", claim.id));
-        verdict(html, claim);
+        verdict(html, claim.verdict);
     });
     let published = match claim.published {
         "" => String::new(),
         published => format!(" Published: {published}."),
     };
     html.leaf("p", &[("class", "note")], &format!("{}.{published}", claim.claim));
-    let measured = claim.measure.into_iter().map(|measure| (spelling(&measure.metric), measure));
     let compared = claim.compared.iter().map(|(name, measure)| (name.clone(), measure));
-    let rows: Vec<Row<'_>> = compared
-        .chain(measured)
-        .map(|(name, measure)| Row { name, ..Row::of_measure(measure) })
+    let decisive =
+        (format!("{} ({})", spelling(&measured.measure.metric), measured.rule), measured.measure);
+    let (differences, values): (Vec<_>, Vec<_>) =
+        compared.chain([decisive]).partition(|(_, measure)| is_difference(&measure.metric));
+    // Systems are compared by one metric, which names their column.
+    let heading = match values.split_first() {
+        Some(((_, first), others)) if others.iter().all(|(_, m)| m.metric == first.metric) => {
+            spelling(&first.metric)
+        }
+        _ => "metric".to_owned(),
+    };
+    let (differences, values) = (named_rows(differences), named_rows(values));
+    // The threshold is on the axis of the value that decides the claim.
+    let decides_difference = is_difference(&measured.measure.metric);
+    let groups = [(&values, !decides_difference), (&differences, decides_difference)];
+    let groups: Vec<Group<'_>> = groups
+        .into_iter()
+        .filter(|(rows, _)| !rows.is_empty())
+        .map(|(rows, decides)| Group { rows, overall: measured.threshold.filter(|_| decides) })
         .collect();
-    forest(html, "metric", &rows, &ForestOptions { overall: None, show_n: true });
-    star_note(html, &rows);
+    forest_of_groups(html, &heading, &groups, true);
+    star_note(html, &values);
+    star_note(html, &differences);
     html.node("p", &[("class", "note")], |html| html.leaf("code", &[], claim.command));
+}
+
+fn named_rows(measures: Vec<(String, &Measure)>) -> Vec<Row<'_>> {
+    let row = |(name, measure)| Row { name, ..Row::of_measure(measure) };
+    measures.into_iter().map(row).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metric::{MetricInfo, Unit};
 
-    #[test]
-    fn untested_claims_have_a_section_of_their_own() {
-        let info = crate::wer::report::WER;
-        let measure = Measure::new(&info, 12_345, Ok(0.125), None);
-        let tested = ClaimCard {
+    fn card<'a>(measure: &'a Measure, compared: &'a [(String, Measure)]) -> ClaimCard<'a> {
+        let measured = MeasuredClaim {
+            measure,
+            rule: "< 0",
+            threshold: Some(0.0),
+            p_value: Some(0.0123),
+            holm: Some((0.0492, "fails")),
+        };
+        ClaimCard {
             group: "Speech",
             id: "speech.<heard>",
             claim: "all is transcribed",
             published: "WER 0.1",
-            measure: Some(&measure),
+            measured: Some(measured),
             verdict: "fails",
             command: "engram eval wer",
-            compared: &[("another".to_owned(), measure.clone())],
+            compared,
+        }
+    }
+
+    fn page_of(claims: &[ClaimCard<'_>]) -> String {
+        let text = ClaimsText {
+            title: "Claims",
+            facts: &[("machine", "<two> processors".to_owned())],
+            notes: &["a note".to_owned()],
         };
+        claims_page(&text, claims)
+    }
+
+    #[test]
+    fn untested_claims_have_a_section_of_their_own() {
+        let info = crate::wer::report::WER;
+        let difference = Measure::new(&info.renamed("wer_difference"), 12_345, Ok(0.125), None);
+        let compared = [0.25, 0.375].map(|value| {
+            (format!("another {value}"), Measure::new(&info, 12_345, Ok(value), None))
+        });
+        let tested = card(&difference, &compared);
         let untested = ClaimCard {
             id: "speech.later",
-            measure: None,
+            measured: None,
             verdict: "untested",
             command: "engram grid",
             compared: &[],
             ..tested
         };
-        let page = claims_page("Claims", "lead", &[tested, untested], &["a note".to_owned()]);
+        let page = page_of(&[tested, untested]);
         let (before, after) = page.split_once("Not tested here</h2>").expect("both parts");
-        for part in ["speech.&lt;heard&gt;", "0.1250", "12\u{202f}345", "another", "<svg"] {
+        for part in [
+            "speech.&lt;heard&gt;",
+            "0.1250",
+            "12\u{202f}345",
+            "another 0.25",
+            "<svg",
+            "&lt;two&gt; processors",
+            "lower is better",
+            "claim: &lt; 0",
+            "p 0.0123",
+            "p 0.0492",
+        ] {
             assert!(before.contains(part) && !after.contains(part), "{part}");
         }
         assert!(after.contains("speech.later") && !before.contains("speech.later"));
-        assert!(after.contains("a note"));
-        assert_eq!(page.matches("verdict fails\"").count(), 2);
+        assert!(after.contains("<li>a note</li>"));
+        let totals = "<strong>0</strong><span class=\"verdict holds\">hold</span></div>\
+                      <div><strong>1</strong><span class=\"verdict fails\">fails</span></div>";
+        assert!(before.contains(totals), "{before}");
+        assert!(before.contains("After Holm&#39;s correction for 1 test: 0 hold, 1 fails"));
+        // Differences have their own axis.
+        assert_eq!(page.matches("<tr class=\"axis\">").count(), 2);
+    }
+
+    #[test]
+    fn a_perfect_recall_has_an_axis_up_to_1() {
+        let info = MetricInfo::higher("recall@10", Unit::Fraction);
+        let perfect = Measure::new(&info, 128, Ok(1.0), None);
+        let page = page_of(&[card(&perfect, &[])]);
+        assert!(page.contains(">1.00</text>") || page.contains(">1.0</text>"), "{page}");
+        assert!(!page.contains(">1.05</text>") && !page.contains(">1.2</text>"));
+        assert_eq!(page.matches("<tr class=\"axis\">").count(), 1);
     }
 }

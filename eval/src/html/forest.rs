@@ -4,6 +4,7 @@ use super::axis::Axis;
 use super::numbers::{decimals, fixed, limits, size};
 use super::plots::{Mark, RowScale, interval_axis, interval_row};
 use super::writer::Html;
+use crate::metric::Range;
 use crate::metric::registry::spelling;
 use crate::result::{Interval, MIN_UNITS, Measure};
 use crate::text::interval_heading;
@@ -25,6 +26,8 @@ pub(super) struct Row<'a> {
     pub(super) value: f64,
     pub(super) reason: Option<&'a str>,
     pub(super) interval: Option<&'a Interval>,
+    /// The metric's range, for the axis; `None` for an axis without limits.
+    pub(super) range: Option<Range>,
 }
 
 impl<'a> Row<'a> {
@@ -36,6 +39,7 @@ impl<'a> Row<'a> {
             value: measure.value,
             reason: measure.reason.as_deref(),
             interval: measure.interval.as_ref(),
+            range: Some(Range::of(&measure.metric, measure.unit)),
         }
     }
 
@@ -53,30 +57,56 @@ pub(super) struct ForestOptions {
     pub(super) show_n: bool,
 }
 
-/// The properties shared by all rows.
-struct Table<'a> {
-    options: &'a ForestOptions,
-    scale: Option<RowScale>,
-    /// Whether any row has an interval.
+/// Rows that share an axis.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Group<'a> {
+    pub(super) rows: &'a [Row<'a>],
+    /// A value for comparison, drawn as a dashed line; `None` for no line.
+    pub(super) overall: Option<f64>,
+}
+
+impl Group<'_> {
+    /// The values and limits of all rows.
+    fn numbers(&self) -> impl Iterator<Item = f64> + '_ {
+        self.rows.iter().flat_map(|row| row.mark().numbers())
+    }
+
+    /// An axis over all values and limits, within the range of the metrics; `None` without values.
+    fn scale(&self, width: f64) -> Option<RowScale> {
+        let numbers = || self.numbers().chain(self.overall.filter(|value| value.is_finite()));
+        let mut axis = Axis::over(numbers(), STEPS)?;
+        let ranges: Option<Vec<Range>> = self.rows.iter().map(|row| row.range).collect();
+        let union = |a: Range, b: Range| Range::new(a.low.min(b.low), a.high.max(b.high));
+        if let Some(range) = ranges.and_then(|ranges| ranges.into_iter().reduce(union)) {
+            axis = axis.within(range, numbers());
+        }
+        Some(RowScale { axis, width })
+    }
+}
+
+/// The properties shared by the rows of a group.
+struct Table {
+    show_n: bool,
+    /// Whether any row of the table has an interval.
     has_intervals: bool,
+    scale: Option<RowScale>,
+    overall: Option<f64>,
     /// Number of decimals, the same in all rows.
     decimals: usize,
 }
 
 /// Writes a table of values with intervals, drawn on one axis.
 pub(super) fn forest(html: &mut Html, name: &str, rows: &[Row<'_>], options: &ForestOptions) {
-    let numbers = || rows.iter().flat_map(|row| row.mark().numbers());
-    let overall = options.overall.filter(|value| value.is_finite());
-    let axis = Axis::over(numbers().chain(overall), STEPS);
-    let (width, class) =
-        if options.show_n { (NARROW_PLOT, "forest") } else { (WIDE_PLOT, "forest wide") };
-    let interval = rows.iter().find_map(|row| row.interval);
-    let table = Table {
-        options,
-        scale: axis.map(|axis| RowScale { axis, width }),
-        has_intervals: interval.is_some(),
-        decimals: decimals(numbers()),
-    };
+    let group = Group { rows, overall: options.overall };
+    forest_of_groups(html, name, &[group], options.show_n);
+}
+
+/// Writes a table of values with intervals. The rows of each group have their own axis below them.
+pub(super) fn forest_of_groups(html: &mut Html, name: &str, groups: &[Group<'_>], show_n: bool) {
+    let (width, class) = if show_n { (NARROW_PLOT, "forest") } else { (WIDE_PLOT, "forest wide") };
+    let rows = || groups.iter().flat_map(|group| group.rows);
+    let interval = rows().find_map(|row| row.interval);
+    let decimals = decimals(groups.iter().flat_map(Group::numbers));
     html.node(
         "div",
         &[("class", "scroll"), ("tabindex", "0"), ("role", "region"), ("aria-label", name)],
@@ -85,7 +115,7 @@ pub(super) fn forest(html: &mut Html, name: &str, rows: &[Row<'_>], options: &Fo
                 html.node("thead", &[], |html| {
                     html.node("tr", &[], |html| {
                         html.leaf("th", &[("scope", "col")], name);
-                        if options.show_n {
+                        if show_n {
                             html.leaf("th", &[("scope", "col"), ("class", "number")], "n");
                         }
                         html.leaf("th", &[("scope", "col"), ("class", "number")], "value");
@@ -95,21 +125,28 @@ pub(super) fn forest(html: &mut Html, name: &str, rows: &[Row<'_>], options: &Fo
                         html.leaf("th", &[("scope", "col"), ("class", "plot")], "");
                     });
                 });
-                html.node("tbody", &[], |html| {
-                    for row in rows {
-                        html.node("tr", &[], |html| forest_row(html, row, &table));
-                    }
-                });
-                if let Some(scale) = &table.scale {
-                    html.node("tfoot", &[], |html| {
-                        html.node("tr", &[], |html| {
-                            let columns_before_plot =
-                                2 + usize::from(options.show_n) + usize::from(interval.is_some());
-                            html.leaf("td", &[("colspan", &columns_before_plot.to_string())], "");
-                            html.node("td", &[("class", "plot")], |html| {
-                                interval_axis(html, scale)
+                for group in groups {
+                    let table = Table {
+                        show_n,
+                        has_intervals: interval.is_some(),
+                        scale: group.scale(width),
+                        overall: group.overall,
+                        decimals,
+                    };
+                    html.node("tbody", &[], |html| {
+                        for row in group.rows {
+                            html.node("tr", &[], |html| forest_row(html, row, &table));
+                        }
+                        if let Some(scale) = &table.scale {
+                            html.node("tr", &[("class", "axis")], |html| {
+                                let columns =
+                                    2 + usize::from(show_n) + usize::from(interval.is_some());
+                                html.leaf("td", &[("colspan", &columns.to_string())], "");
+                                html.node("td", &[("class", "plot")], |html| {
+                                    interval_axis(html, scale);
+                                });
                             });
-                        });
+                        }
                     });
                 }
             });
@@ -117,19 +154,12 @@ pub(super) fn forest(html: &mut Html, name: &str, rows: &[Row<'_>], options: &Fo
     );
 }
 
-fn forest_row(html: &mut Html, row: &Row<'_>, table: &Table<'_>) {
+fn forest_row(html: &mut Html, row: &Row<'_>, table: &Table) {
     html.node("th", &[("scope", "row"), ("dir", "auto")], |html| {
         html.text(&super::cases::truncated(&row.name, 120));
-        if let Some(higher_is_better) = row.higher_is_better {
-            let (arrow, title) = if higher_is_better {
-                (" ↑", "higher is better")
-            } else {
-                (" ↓", "lower is better")
-            };
-            html.leaf("span", &[("class", "direction"), ("title", title)], arrow);
-        }
+        direction(html, row.higher_is_better);
     });
-    if table.options.show_n {
+    if table.show_n {
         html.leaf("td", &[("class", "number n")], &size(row.n));
     }
     let value = fixed(row.value, table.decimals);
@@ -147,11 +177,21 @@ fn forest_row(html: &mut Html, row: &Row<'_>, table: &Table<'_>) {
         if let Some(scale) = table.scale.as_ref().filter(|_| row.value.is_finite()) {
             let limits = limits.unwrap_or_default();
             let title = format!("{}: {} {limits}", row.name, value);
-            interval_row(html, scale, row.mark(), table.options.overall, title.trim_end());
+            interval_row(html, scale, row.mark(), table.overall, title.trim_end());
         } else if let Some(reason) = row.reason {
             html.leaf("span", &[("class", "reason"), ("dir", "auto")], reason);
         }
     });
+}
+
+/// Writes an arrow in the direction of better values; nothing for a descriptive value.
+pub(super) fn direction(html: &mut Html, higher_is_better: Option<bool>) {
+    let (arrow, title) = match higher_is_better {
+        Some(true) => (" ↑", "higher is better"),
+        Some(false) => (" ↓", "lower is better"),
+        None => return,
+    };
+    html.leaf("span", &[("class", "direction"), ("title", title)], arrow);
 }
 
 /// Explains the star of an interval with few sampling units, if there is such an interval.

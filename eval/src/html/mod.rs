@@ -36,7 +36,7 @@ mod texts;
 mod wer;
 mod writer;
 
-pub use claims::{ClaimCard, claims_page};
+pub use claims::{ClaimCard, ClaimsText, MeasuredClaim, claims_page};
 pub use metrics::{MetricTable, metrics_page};
 pub use page::PALETTE;
 

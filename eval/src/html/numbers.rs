@@ -55,6 +55,7 @@ pub(super) fn percent(part: f64, whole: f64) -> String {
 /// Formats an interval as `[low, high]`, with a star if there are too few sampling units for a
 /// reliable interval.
 pub(super) fn limits(interval: &Interval, decimals: usize) -> String {
+    let decimals = interval.decimals(decimals);
     let star = if interval.units < MIN_UNITS { "*" } else { "" };
     format!("[{}, {}]{star}", fixed(interval.low, decimals), fixed(interval.high, decimals))
 }

@@ -26,7 +26,7 @@ struct Section {
 }
 
 impl Page {
-    /// Creates an empty page; `lead` is the text below the title.
+    /// Creates an empty page; `lead` is the text below the title, which may be empty.
     pub(super) fn new(title: &str, lead: &str) -> Self {
         Self { title: title.to_owned(), lead: lead.to_owned(), sections: Vec::new() }
     }
@@ -74,7 +74,9 @@ impl Page {
                 let attributes = [("type", "button"), ("id", "theme"), ("hidden", "")];
                 html.leaf("button", &attributes, "Dark");
             });
-            html.leaf("p", &[("class", "lead")], &self.lead);
+            if !self.lead.is_empty() {
+                html.leaf("p", &[("class", "lead")], &self.lead);
+            }
             html.node("nav", &[("aria-label", "Contents")], |html| {
                 for (index, section) in self.sections.iter().enumerate() {
                     let target = format!("#{}", id(index));

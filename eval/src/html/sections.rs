@@ -6,6 +6,7 @@ use super::page::Page;
 use super::plots::Histogram;
 use super::writer::Html;
 use crate::items::{Item, Statistic};
+use crate::metric::Range;
 use crate::metric::registry::spelling;
 use crate::result::{Breakdown, Evaluation, Measure};
 use crate::text::interval_heading;
@@ -161,7 +162,15 @@ fn breakdown(html: &mut Html, table: &Breakdown, overall: Option<f64>) {
         .map(|group| {
             let name = if group.name.is_empty() { "(none)" } else { &group.name }.to_owned();
             let (reason, interval) = (group.reason.as_deref(), group.interval.as_ref());
-            Row { name, higher_is_better: None, n: group.n, value: group.value, reason, interval }
+            Row {
+                name,
+                higher_is_better: None,
+                n: group.n,
+                value: group.value,
+                reason,
+                interval,
+                range: Some(Range::of(&table.metric, table.unit)),
+            }
         })
         .collect();
     let write = |html: &mut Html| {

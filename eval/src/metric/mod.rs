@@ -21,7 +21,7 @@ pub use info::{MetricInfo, Unit};
 pub(crate) use input::undefined_reason;
 pub use input::{InputWarning, Side, input_warning};
 pub use range::Range;
-pub(crate) use range::interval_or_exact;
+pub(crate) use range::{exact_p_value, interval_or_exact, is_difference};
 
 use std::borrow::Cow;
 

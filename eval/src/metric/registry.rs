@@ -102,6 +102,9 @@ pub(crate) fn base_name(name: &str) -> &str {
 
 /// The usual spelling of a metric's name.
 pub(crate) fn spelling(name: &str) -> String {
+    if let Some(name) = name.strip_suffix("_difference") {
+        return format!("{} difference", spelling(name));
+    }
     match find(name).map(|metric| metric.spelling).filter(|spelling| !spelling.is_empty()) {
         Some(spelling) => format!("{spelling}{}", &name[base_name(name).len()..]),
         None => crate::text::words(name),
@@ -139,6 +142,7 @@ mod tests {
             ("chrf++", "chrF++"),
             ("sentence_error_rate", "sentence error rate"),
             ("some_other", "some other"),
+            ("cider_d_difference", "CIDEr-D difference"),
         ] {
             assert_eq!(spelling(name), spelled);
         }

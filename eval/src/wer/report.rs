@@ -101,7 +101,8 @@ pub struct WerReport {
     /// The alignment of words.
     #[serde(default, skip_serializing_if = "Alignment::is_jiwer")]
     pub alignment: Alignment,
-    /// The number of pairs without reference words, and of the words inserted in them.
+    /// The number of pairs without reference words, and of the words (or characters, if these are
+    /// the unit) inserted in them.
     pub empty_references: EmptyReferences,
     /// The errors of rare words and of the other words; `None` if not requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -137,7 +138,8 @@ pub struct NormaliserValue {
 pub struct EmptyReferences {
     /// Number of pairs without reference words.
     pub pairs: u64,
-    /// Number of words inserted in these pairs. They are also in the counts of all pairs.
+    /// Number of words, or of characters if these are the unit, inserted in these pairs. They are
+    /// also in the counts of all pairs.
     pub insertions: u64,
 }
 
@@ -212,7 +214,7 @@ pub fn evaluate(pairs: &Pairs<'_>, options: &WerOptions) -> Result<WerReport, Ev
         None => None,
     };
     Ok(WerReport {
-        empty_references: count_empty_references(words),
+        empty_references: count_empty_references(words, chosen),
         counts,
         alignment: pairs.alignment,
         rare_words,
@@ -349,9 +351,11 @@ fn breakdown(
     Breakdown::new(&grouping.name, info, groups.iter().map(measure).collect())
 }
 
-fn count_empty_references(words: &ErrorCounts) -> EmptyReferences {
-    let empty_pairs = words.pairs.iter().filter(|pair| pair.reference_tokens() == 0);
-    empty_pairs.fold(EmptyReferences::default(), |sum, pair| EmptyReferences {
+/// Counts the pairs without reference words, and the insertions of the chosen unit in them.
+fn count_empty_references(words: &ErrorCounts, chosen: &ErrorCounts) -> EmptyReferences {
+    let pairs = words.pairs.iter().zip(&chosen.pairs);
+    let empty_pairs = pairs.filter(|(words, _)| words.reference_tokens() == 0);
+    empty_pairs.fold(EmptyReferences::default(), |sum, (_, pair)| EmptyReferences {
         pairs: sum.pairs + 1,
         insertions: sum.insertions + pair.insertions,
     })
@@ -400,6 +404,17 @@ mod tests {
     fn noise(seed: u64, length: usize) -> String {
         let mut random = crate::random::SplitMix64::stream(seed, 0);
         (0..length).map(|_| char::from(b'a' + random.below(26) as u8)).collect()
+    }
+
+    #[test]
+    fn insertions_in_empty_references_have_the_chosen_unit() {
+        let pairs = Pairs::new(&["a cat", "", " "], &["a cat", "two dogs", "x"]).unwrap();
+        for (unit, insertions) in [(TokenUnit::Word, 3), (TokenUnit::Char, 9)] {
+            let options = WerOptions { unit, ..WerOptions::default() };
+            let report = evaluate(&pairs, &options).unwrap();
+            assert_eq!(report.empty_references, EmptyReferences { pairs: 2, insertions });
+            assert_eq!(report.counts.insertions, insertions);
+        }
     }
 
     #[test]

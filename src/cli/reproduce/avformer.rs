@@ -8,7 +8,7 @@ use engram_eval::result::Measure;
 use engram_eval::wer::read::{TextFormat, parse_texts};
 use engram_textfile::read_text;
 use engram_train::grid::{
-    ClaimReport, Grid, GridOptions, GridReport, Verdict, run_grid, shell_quote,
+    ClaimReport, Grid, GridOptions, GridReport, Rule, Test, Verdict, run_grid, shell_quote,
 };
 use engram_train::studies::ALL;
 use engram_train::studies::avformer::evaluate::{SHOWN_NAME_ITEMS, TEST};
@@ -18,9 +18,9 @@ use engram_train::studies::speech::run::train_speech;
 use engram_train::{Recipe, RecipeOptions, check_failures};
 
 use super::real::{self, WHISPER};
-use super::report::{Claim, unmeasured};
+use super::report::{Claim, grid_systems, grid_test, untested};
 use super::study::StudyReport;
-use super::values::{Values, beats};
+use super::values::Values;
 use super::{Reproduce, bundled};
 use crate::cli::grid::print_progress;
 use crate::cli::output;
@@ -218,9 +218,9 @@ impl Reproduce {
         let full_grid = Grid::built_in(GRID, ALL)?;
         for claim in full_grid.claims() {
             if report.claims.iter().all(|tested| tested.claim.id != claim.id) {
-                let verdict = Verdict::Untested;
                 let text = format!("{} ({name})", claim.claim);
-                let mut result = self.avformer_claim(&claim.id, text, unmeasured(), verdict, name);
+                let test = untested(claim.rule());
+                let mut result = self.avformer_claim(&claim.id, text, test, name);
                 result.paper = claim.paper.clone();
                 result.command = result.command.replace("--scale smoke", "--scale laptop");
                 claims.push(result);
@@ -231,9 +231,9 @@ impl Reproduce {
 
     fn avformer_grid_claim(&self, claim: &ClaimReport, asr_model: &str) -> Claim {
         let text = format!("{} ({}; {asr_model})", claim.claim.claim, claim.compared);
-        let (measure, verdict) = (claim.difference.clone(), claim.verdict);
-        let mut result = self.avformer_claim(&claim.claim.id, text, measure, verdict, asr_model);
+        let mut result = self.avformer_claim(&claim.claim.id, text, grid_test(claim), asr_model);
         result.paper = claim.claim.paper.clone();
+        result.compared = grid_systems(claim);
         result
     }
 
@@ -255,40 +255,27 @@ impl Reproduce {
                 wrong_name_inserted.add(seed, item.group.unwrap_or_default(), value);
             }
         }
-        let wrong_name_inserted = wrong_name_inserted.measure("shown_name_in_text", "name");
-        let verdict = match beats(&wrong_name_inserted, MAX_SHARE) {
-            Verdict::Holds => Verdict::Fails,
-            Verdict::Fails => Verdict::Holds,
-            other => other,
-        };
+        let info = MetricInfo::lower("shown_name_in_text", Unit::Fraction);
+        let test = wrong_name_inserted.test(&info, "name", Rule::AtMost(MAX_SHARE));
         let claim = format!(
             "at most 1 % of clean transcripts contain the name of a wrong image ({asr_model})"
         );
-        let wrong_image_claim = self.avformer_claim(
-            WRONG_IMAGE_IGNORED,
-            claim,
-            wrong_name_inserted,
-            verdict,
-            asr_model,
-        );
-        let info = MetricInfo::descriptive("trained_share", Unit::Fraction);
-        let measure = Measure::new(&info, 1, Ok(share), None);
+        let wrong_image_claim = self.avformer_claim(WRONG_IMAGE_IGNORED, claim, test, asr_model);
         let claim = format!("at most 1 % of the parameters are trained ({asr_model})");
-        let verdict = if share <= MAX_SHARE { Verdict::Holds } else { Verdict::Fails };
-        let mut share_claim =
-            self.avformer_claim(TRAINED_SHARE, claim, measure, verdict, asr_model);
+        // The share is counted, not sampled, so it needs no interval.
+        let info = MetricInfo::lower("trained_share", Unit::Fraction);
+        let test = Test {
+            measure: Measure::new(&info, 1, Ok(share), None),
+            rule: Rule::AtMost(MAX_SHARE),
+            verdict: if share <= MAX_SHARE { Verdict::Holds } else { Verdict::Fails },
+            p_value: None,
+        };
+        let mut share_claim = self.avformer_claim(TRAINED_SHARE, claim, test, asr_model);
         share_claim.paper = "about 4 M of 600 M".to_owned();
         Ok(vec![wrong_image_claim, share_claim])
     }
 
-    fn avformer_claim(
-        &self,
-        id: &str,
-        claim: String,
-        measure: Measure,
-        verdict: Verdict,
-        asr_model: &str,
-    ) -> Claim {
+    fn avformer_claim(&self, id: &str, claim: String, test: Test, asr_model: &str) -> Claim {
         let is_whisper_with_full_recipe = asr_model == "whisper" && !self.is_smoke();
         let expected = EXPECTED.contains(&id)
             || is_whisper_with_full_recipe && EXPECTED_OF_WHISPER.contains(&id);
@@ -303,9 +290,9 @@ impl Reproduce {
             id,
             claim,
             paper: String::new(),
-            measure,
+            test,
+            holm: None,
             seeds: self.seeds,
-            verdict,
             expected,
             compared: Vec::new(),
         }
@@ -368,8 +355,13 @@ mod tests {
         let arguments = ["x", "--scale", "laptop"].into_iter().chain(arguments.iter().copied());
         let reproduce = Command::parse_from(arguments).reproduce;
         let info = MetricInfo::descriptive("wer", Unit::Fraction);
-        let measure = Measure::new(&info, 1, Ok(0.5), None);
-        reproduce.avformer_claim(id, String::new(), measure, Verdict::Holds, asr_model)
+        let test = Test {
+            measure: Measure::new(&info, 1, Ok(0.5), None),
+            rule: Rule::Better,
+            verdict: Verdict::Holds,
+            p_value: None,
+        };
+        reproduce.avformer_claim(id, String::new(), test, asr_model)
     }
 
     #[test]

@@ -6,6 +6,8 @@ use engram_eval::metric::MetricInfo;
 use engram_eval::metric::mean::mean;
 use engram_eval::metric::pearson::{self, WeightedPearson};
 use engram_eval::result::Measure;
+use engram_eval::significance::p_value;
+use engram_train::grid::{Rule, Test};
 
 use super::report::SystemMeasure;
 
@@ -21,6 +23,11 @@ impl System {
         Self { name: name.to_owned(), scores }
     }
 
+    /// The name in reports.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The scores for each seed.
     pub(super) fn scores(&self) -> &[Vec<f64>] {
         &self.scores
@@ -28,45 +35,65 @@ impl System {
 
     /// Pearson's r with the gold scores of the pairs.
     pub(super) fn measured(&self, pairs: &[PhrasePair]) -> anyhow::Result<SystemMeasure> {
-        let measure = correlation(&pearson::INFO, &[self], pairs)?;
+        let measure = Correlation::of(&[self], pairs)?.measure(&pearson::INFO);
         Ok(SystemMeasure { system: self.name.clone(), measure })
     }
 
-    /// The difference in Pearson's r, seed by seed.
-    pub(super) fn minus(&self, other: &Self, pairs: &[PhrasePair]) -> anyhow::Result<Measure> {
-        let info = pearson::INFO.renamed("pearson_difference");
-        correlation(&info, &[self, other], pairs)
+    /// Tests whether Pearson's r is higher than that of another system, seed by seed.
+    pub(super) fn beats(&self, other: &Self, pairs: &[PhrasePair]) -> anyhow::Result<Test> {
+        let difference = Correlation::of(&[self, other], pairs)?;
+        let measure = difference.measure(&pearson::INFO.renamed("pearson_difference"));
+        Ok(Test::new(measure, Rule::Better, |measure, threshold| {
+            p_value(measure, threshold, &difference.resampling, |counts| {
+                difference.resampled(counts)
+            })
+        }))
     }
 }
 
 /// The mean over seeds of Pearson's r of the first system, minus Pearson's r of the second if there
 /// are two. The interval resamples anchors and, if there are several, seeds.
-fn correlation(
-    info: &MetricInfo,
-    systems: &[&System],
-    pairs: &[PhrasePair],
-) -> anyhow::Result<Measure> {
-    let gold: Vec<f64> = pairs.iter().map(|pair| pair.score.map_or(f64::NAN, f64::from)).collect();
-    let seeds = systems.iter().map(|system| system.scores.len()).max().unwrap_or(0);
-    let (mut values, mut per_seed) = (Vec::with_capacity(seeds), Vec::with_capacity(seeds));
-    for seed in 0..seeds {
-        let (mut value, mut parts) = (0.0, Vec::with_capacity(2));
-        for (system, sign) in systems.iter().zip([1.0, -1.0]) {
-            let scores = &system.scores[seed % system.scores.len()];
-            value += sign * pearson::pearson(&gold, scores)?;
-            parts.push((sign, WeightedPearson::new(&gold, scores)?));
+struct Correlation {
+    value: f64,
+    /// For each seed: the sign and the correlation of each system.
+    per_seed: Vec<Vec<(f64, WeightedPearson)>>,
+    /// Number of pairs of each seed.
+    pairs: usize,
+    resampling: Resampling,
+}
+
+impl Correlation {
+    fn of(systems: &[&System], pairs: &[PhrasePair]) -> anyhow::Result<Self> {
+        let gold: Vec<f64> =
+            pairs.iter().map(|pair| pair.score.map_or(f64::NAN, f64::from)).collect();
+        let seeds = systems.iter().map(|system| system.scores.len()).max().unwrap_or(0);
+        let (mut values, mut per_seed) = (Vec::with_capacity(seeds), Vec::with_capacity(seeds));
+        for seed in 0..seeds {
+            let (mut value, mut parts) = (0.0, Vec::with_capacity(2));
+            for (system, sign) in systems.iter().zip([1.0, -1.0]) {
+                let scores = &system.scores[seed % system.scores.len()];
+                value += sign * pearson::pearson(&gold, scores)?;
+                parts.push((sign, WeightedPearson::new(&gold, scores)?));
+            }
+            values.push(value);
+            per_seed.push(parts);
         }
-        values.push(value);
-        per_seed.push(parts);
+        let anchors: Vec<&str> =
+            (0..seeds).flat_map(|_| pairs.iter().map(|pair| pair.anchor.as_str())).collect();
+        let seed_of_value: Vec<usize> =
+            (0..seeds).flat_map(|seed| std::iter::repeat_n(seed, pairs.len())).collect();
+        Ok(Self {
+            value: mean(&values),
+            per_seed,
+            pairs: pairs.len(),
+            resampling: Resampling::by_crossed_groups(["anchor", "seed"], &anchors, &seed_of_value),
+        })
     }
-    let anchors: Vec<&str> =
-        (0..seeds).flat_map(|_| pairs.iter().map(|pair| pair.anchor.as_str())).collect();
-    let seed_of_value: Vec<usize> =
-        (0..seeds).flat_map(|seed| std::iter::repeat_n(seed, pairs.len())).collect();
-    let resampling = Resampling::by_crossed_groups(["anchor", "seed"], &anchors, &seed_of_value);
-    let interval = interval(&resampling, &BootstrapOptions::default(), |counts| {
+
+    /// The value for a resample of the pairs of all seeds.
+    fn resampled(&self, counts: &[u32]) -> f64 {
         let (mut sum, mut weight_sum) = (0.0, 0.0);
-        for (parts, counts) in per_seed.iter().zip(counts.chunks(pairs.len())) {
+        for (parts, counts) in self.per_seed.iter().zip(counts.chunks(self.pairs)) {
             // Weights each seed by the number of its resampled pairs.
             let weight = f64::from(counts.iter().sum::<u32>());
             if weight > 0.0 {
@@ -76,14 +103,18 @@ fn correlation(
             }
         }
         sum / weight_sum
-    });
-    let value = mean(&values);
-    let value = if value.is_finite() {
-        Ok(value)
-    } else {
-        Err("undefined: all scores are equal".to_owned())
-    };
-    Ok(Measure::new(info, anchors.len(), value, interval))
+    }
+
+    fn measure(&self, info: &MetricInfo) -> Measure {
+        let options = BootstrapOptions::default();
+        let interval = interval(&self.resampling, &options, |counts| self.resampled(counts));
+        let value = if self.value.is_finite() {
+            Ok(self.value)
+        } else {
+            Err("undefined: all scores are equal".to_owned())
+        };
+        Measure::new(info, self.resampling.rows(), value, interval)
+    }
 }
 
 #[cfg(test)]
@@ -130,7 +161,9 @@ mod tests {
             );
             assert_eq!((&actual.method, actual.units), (&expected.method, expected.units));
         };
-        assert_equal(&noisy.minus(&words, &pairs).unwrap(), &expected.difference);
+        let test = noisy.beats(&words, &pairs).unwrap();
+        assert_equal(&test.measure, &expected.difference);
+        assert!(test.p_value.unwrap() < 0.001 && expected.p_value.unwrap() < 0.01);
         assert_equal(&noisy.measured(&pairs).unwrap().measure, &expected.a);
         assert_equal(&words.measured(&pairs).unwrap().measure, &expected.b);
     }
@@ -140,17 +173,18 @@ mod tests {
         let (pairs, words, noisy) = systems(3);
         let single_seed =
             |seed: usize| System::new("single seed", vec![noisy.scores[seed].clone()]);
-        let differences: Vec<f64> =
-            (0..3).map(|seed| single_seed(seed).minus(&words, &pairs).unwrap().value).collect();
-        let combined = noisy.minus(&words, &pairs).unwrap();
+        let differences: Vec<f64> = (0..3)
+            .map(|seed| single_seed(seed).beats(&words, &pairs).unwrap().measure.value)
+            .collect();
+        let combined = noisy.beats(&words, &pairs).unwrap().measure;
         assert!((combined.value - mean(&differences)).abs() < 1e-12);
         assert_eq!(combined.n, 3 * pairs.len());
         let interval = combined.interval.unwrap();
         assert_eq!(interval.method, "percentile bootstrap by anchor and seed");
         // Equal seeds do not widen the interval; different seeds do.
         let same = System::new("same", vec![noisy.scores[1].clone(); 3]);
-        let (same, one) =
-            (same.minus(&words, &pairs).unwrap(), single_seed(1).minus(&words, &pairs).unwrap());
+        let [same, one] =
+            [&same, &single_seed(1)].map(|system| system.beats(&words, &pairs).unwrap().measure);
         assert!((same.value - one.value).abs() < 1e-12);
         let width = |interval: &engram_eval::result::Interval| interval.high - interval.low;
         assert!(width(&interval) > width(&same.interval.unwrap()));

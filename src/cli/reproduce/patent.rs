@@ -4,17 +4,17 @@ use std::path::Path;
 
 use engram_data::patent::{Labels, PhrasePair, read_pairs};
 use engram_data::world::phrases::phrase_world;
-use engram_eval::result::Measure;
+use engram_eval::metric::{MetricInfo, Unit};
 use engram_infer::similarity::run::SimilarityRun;
 use engram_infer::similarity::zero_shot::word_overlap;
-use engram_train::grid::Verdict;
+use engram_train::grid::{Rule, Test};
 use engram_train::studies::patent::run::train_patent;
 use engram_train::{Recipe, RecipeOptions};
 
 use super::correlation::System;
 use super::report::{Claim, SystemMeasure};
 use super::study::StudyReport;
-use super::values::{Values, beats};
+use super::values::Values;
 use super::{Reproduce, Scale, real};
 
 /// The built-in recipe.
@@ -28,6 +28,10 @@ const TUNED: &str = "patent.finetuned_over_zero_shot";
 const OTHER_TARGETS: &str = "patent.other_targets_help";
 const CONTEXT: &str = "patent.context_helps";
 const DECOYS: &str = "patent.decoys_learnt";
+
+/// The share of synonyms that score above a decoy.
+const SYNONYMS_ABOVE_DECOYS: MetricInfo =
+    MetricInfo::higher("synonyms_above_decoys", Unit::Fraction);
 
 /// The study in the report.
 pub(super) struct PatentReport;
@@ -110,10 +114,8 @@ impl Reproduce {
 
         let mut claims = Vec::new();
         let mut compare = |id: &str, claim: &str, paper: &str, better: &System, worse: &System| {
-            let difference = better.minus(worse, &test)?;
-            let verdict = beats(&difference, 0.0);
             let systems = vec![worse.measured(&test)?, better.measured(&test)?];
-            claims.push(self.patent_claim(id, claim, paper, (difference, verdict), systems));
+            claims.push(self.patent_claim(id, claim, paper, better.beats(worse, &test)?, systems));
             anyhow::Ok(())
         };
         if let Some(listwise) = &listwise {
@@ -144,16 +146,24 @@ impl Reproduce {
             )?;
         }
         if let Some(listwise) = &listwise {
-            let decoys = synonyms_above_decoys(&test, listwise.scores())
-                .measure("synonyms_above_decoys", "anchor");
-            let verdict = beats(&decoys, 0.5);
+            let outcomes = |scores: &[Vec<f64>]| synonyms_above_decoys(&test, scores);
+            let decoys = outcomes(listwise.scores()).test(
+                &SYNONYMS_ABOVE_DECOYS,
+                "anchor",
+                Rule::Above(0.5),
+            );
+            let by_word_overlap = SystemMeasure {
+                system: by_word_overlap.name().to_owned(),
+                measure: outcomes(by_word_overlap.scores())
+                    .measure(&SYNONYMS_ABOVE_DECOYS, "anchor"),
+            };
             claims.push(self.patent_claim(
                 DECOYS,
                 "a synonym without shared words scores above an unrelated phrase with shared \
                  words, for the same anchor",
                 "",
-                (decoys, verdict),
-                Vec::new(),
+                decoys,
+                vec![by_word_overlap],
             ));
         }
         Ok(claims)
@@ -189,7 +199,7 @@ impl Reproduce {
         id: &str,
         claim: &str,
         paper: &str,
-        (measure, verdict): (Measure, Verdict),
+        test: Test,
         compared: Vec<SystemMeasure>,
     ) -> Claim {
         Claim {
@@ -197,9 +207,9 @@ impl Reproduce {
             id: id.to_owned(),
             claim: claim.to_owned(),
             paper: paper.to_owned(),
-            measure,
+            test,
+            holm: None,
             seeds: self.seeds,
-            verdict,
             expected: id != CONTEXT || self.seeds == 1,
             command: self.claim_command(id, ""),
             compared,

@@ -9,7 +9,7 @@ use engram_data::patent::{Labels, read_pairs};
 use engram_eval::bootstrap::BootstrapOptions;
 use engram_eval::caption::report::{ReportOptions, report};
 use engram_eval::caption::{read_annotations, read_results};
-use engram_eval::compare::compare_items;
+use engram_eval::compare::{compare_items, difference_p_value};
 use engram_eval::items::{Item, Items};
 use engram_eval::normalise::Normaliser;
 use engram_eval::result::Measure;
@@ -20,7 +20,7 @@ use engram_infer::encode::PromptChoice;
 use engram_infer::similarity::run::SimilarityRun;
 use engram_infer::similarity::zero_shot::{encoder_cosines, word_overlap};
 use engram_textfile::read_text;
-use engram_train::grid::{Rule, Verdict, shell_quote};
+use engram_train::grid::{Rule, Test, shell_quote};
 use engram_train::studies::patent::run::train_patent;
 use engram_train::studies::reveal::run::train_reveal;
 use engram_train::{Recipe, RecipeOptions};
@@ -84,14 +84,13 @@ impl Reproduce {
         let cosines = encoder_cosines(encoder, &PromptChoice::Default, &pairs, &|_| {})?;
         let cosines = System::new(&format!("{encoder}, cosine"), vec![cosines]);
         let compare = |id: &str, claim: &str, paper: &str, better: &System, worse: &System| {
-            let difference = better.minus(worse, &pairs)?;
             anyhow::Ok(Claim {
                 study: "patent",
                 id: id.to_owned(),
                 claim: claim.to_owned(),
                 paper: paper.to_owned(),
-                verdict: Verdict::of(&difference, Rule::Better),
-                measure: difference,
+                test: better.beats(worse, &pairs)?,
+                holm: None,
                 seeds: 1,
                 expected: true,
                 command: self.real_command(id),
@@ -175,8 +174,7 @@ impl Reproduce {
         let (own_wer, own_items) = score(&format!("{whisper} here"), own_transcripts)?;
         let compared =
             vec![named_measure(&baseline_items, baseline_wer), named_measure(&own_items, own_wer)];
-        let difference =
-            compare_items(&own_items, &baseline_items, &BootstrapOptions::default())?.difference;
+        let test = test_of_items(&own_items, &baseline_items, Rule::NoWorseBy(MAX_WER_INCREASE))?;
         Ok(vec![Claim {
             study: "avformer",
             id: WHISPER.to_owned(),
@@ -184,8 +182,8 @@ impl Reproduce {
                     whisper-en)"
                 .to_owned(),
             paper: String::new(),
-            verdict: Verdict::of(&difference, Rule::NoWorseBy(MAX_WER_INCREASE)),
-            measure: difference,
+            test,
+            holm: None,
             seeds: 1,
             expected: true,
             command: self.real_command(WHISPER),
@@ -225,8 +223,7 @@ impl Reproduce {
             named_measure(&without_memory, without_memory_cider),
             named_measure(&with_memory, with_memory_cider),
         ];
-        let difference =
-            compare_items(&with_memory, &without_memory, &BootstrapOptions::default())?.difference;
+        let test = test_of_items(&with_memory, &without_memory, Rule::Better)?;
         Ok(vec![Claim {
             study: "reveal",
             id: CAPTIONED.to_owned(),
@@ -235,8 +232,8 @@ impl Reproduce {
                     initial weights)"
                     .to_owned(),
             paper: "1.454 (CIDEr on COCO, its largest model)".to_owned(),
-            verdict: Verdict::of(&difference, Rule::Better),
-            measure: difference,
+            test,
+            holm: None,
             seeds: 1,
             expected: false,
             command: self.real_command(CAPTIONED),
@@ -257,6 +254,15 @@ impl Reproduce {
         let (scale, data) = (self.scale_name(), shell_quote(&data));
         format!("engram reproduce --claim {id} --scale {scale} --data {data}{options}")
     }
+}
+
+/// Tests a rule on the metric of one system minus the metric of another, paired by item.
+fn test_of_items(a: &Items, b: &Items, rule: Rule) -> anyhow::Result<Test> {
+    let difference = compare_items(a, b, &BootstrapOptions::default())?.difference;
+    // The comparison succeeded, so its items can be joined again.
+    Ok(Test::new(difference, rule, |difference, threshold| {
+        difference_p_value(a, b, difference, threshold).ok().flatten()
+    }))
 }
 
 fn system_items(name: &str, items: Vec<Item>) -> Items {

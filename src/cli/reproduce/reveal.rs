@@ -2,19 +2,19 @@
 
 use std::path::Path;
 
-use anyhow::Context;
 use engram_eval::caption::read_annotations;
-use engram_eval::result::Measure;
+use engram_eval::haystack::PLAIN;
+use engram_eval::metric::{MetricInfo, Unit};
 use engram_infer::reveal::is_correct;
-use engram_train::grid::{ClaimReport, Grid, GridOptions, GridReport, Rule, Verdict, run_grid};
+use engram_train::grid::{ClaimReport, Grid, GridOptions, GridReport, Rule, Test, run_grid};
 use engram_train::studies::ALL;
 use engram_train::studies::reveal::evaluation::FinishedRun;
 use engram_train::studies::reveal::needle::NeedleMetrics;
 use engram_train::studies::reveal::run::RevealSummary;
 
-use super::report::{Claim, SystemMeasure, unmeasured};
+use super::report::{Claim, SystemMeasure, grid_systems, grid_test, untested};
 use super::study::StudyReport;
-use super::values::{Values, beats};
+use super::values::Values;
 use super::{Reproduce, bundled, real};
 use crate::cli::grid::print_progress;
 use crate::cli::output;
@@ -137,7 +137,7 @@ impl Reproduce {
                     notes,
                 )?;
             }
-            claims.extend(self.reveal_main_run_claims(&report, &out)?);
+            claims.extend(self.reveal_main_run_claims(&main_grid, &report, &out)?);
             claims.extend(report.claims.iter().map(|claim| self.reveal_grid_claim(claim)));
         }
         let selects_further_claims =
@@ -163,9 +163,9 @@ impl Reproduce {
                     id: claim.id.clone(),
                     claim: claim.claim.clone(),
                     paper: claim.paper.clone(),
-                    measure: unmeasured(),
+                    test: untested(claim.rule()),
+                    holm: None,
                     seeds: self.seeds,
-                    verdict: Verdict::Untested,
                     expected: false,
                     command: self.claim_command(&claim.id, ""),
                     compared: Vec::new(),
@@ -193,12 +193,12 @@ impl Reproduce {
             id: claim.claim.id.clone(),
             claim: format!("{} ({})", claim.claim.claim, claim.compared),
             paper: claim.claim.paper.clone(),
-            measure: claim.difference.clone(),
+            test: grid_test(claim),
+            holm: None,
             seeds: self.seeds,
-            verdict: claim.verdict,
             expected: self.is_reveal_expected(&claim.claim.id),
             command: self.claim_command(&claim.claim.id, ""),
-            compared: Vec::new(),
+            compared: grid_systems(claim),
         }
     }
 
@@ -210,6 +210,7 @@ impl Reproduce {
     /// Measures [`MAIN_RUN_CLAIMS`].
     fn reveal_main_run_claims(
         &self,
+        grid: &Grid,
         report: &GridReport,
         out: &Path,
     ) -> anyhow::Result<Vec<Claim>> {
@@ -217,7 +218,8 @@ impl Reproduce {
         // answer after deletion.
         let [mut old_before, mut new_after, mut old_after, mut any_deleted] =
             [(); 4].map(|()| Values::default());
-        let [mut leave_one_out, mut gradient] = [(); 2].map(|()| Values::default());
+        // Areas under deletion curves, by the order of deletion.
+        let [mut random, mut gradient, mut leave_one_out] = [(); 3].map(|()| Values::default());
         let mut replies_by_size = Vec::new();
         for seed in 1..=self.seeds {
             let run = out.join(format!("seed-{seed}")).join(&report.main);
@@ -236,36 +238,36 @@ impl Reproduce {
             add_replies(&mut replies_by_size, seed, &summary.needles);
             for areas in FinishedRun::open(&run)?.deletion_areas(ANSWERS_WITH_DELETION, seed)? {
                 let image = areas.image.map_or(-1, |image| image as i64);
-                leave_one_out.add(seed, image, areas.random - areas.exact);
-                gradient.add(seed, image, areas.random - areas.gradient);
+                random.add(seed, image, areas.random);
+                gradient.add(seed, image, areas.gradient);
+                leave_one_out.add(seed, image, areas.exact);
             }
         }
-        let new_claim =
-            |id: &str, claim: String, paper: &str, measure: Measure, verdict, compared| Claim {
-                study: "reveal",
-                id: id.to_owned(),
-                claim,
-                paper: paper.to_owned(),
-                measure,
-                seeds: self.seeds,
-                verdict,
-                expected: self.is_reveal_expected(id),
-                command: self.claim_command(id, ""),
-                compared,
-            };
-        let new_minus_old = new_after.minus(&old_after).measure("follow_minus_stay", "image");
+        let new_claim = |id: &str, claim: String, paper: &str, test: Test, compared| Claim {
+            study: "reveal",
+            id: id.to_owned(),
+            claim,
+            paper: paper.to_owned(),
+            test,
+            holm: None,
+            seeds: self.seeds,
+            expected: self.is_reveal_expected(id),
+            command: self.claim_command(id, ""),
+            compared,
+        };
         let system = |system: &str, measure| SystemMeasure { system: system.to_owned(), measure };
-        let verdict = Verdict::of(&new_minus_old, Rule::Better);
+        let share = |name: &str, values: &Values, info: MetricInfo| {
+            system(name, values.measure(&info, "image"))
+        };
+        let (lower, higher) = (MetricInfo::lower, MetricInfo::higher);
         let compared = vec![
-            system("old answer, before the change", old_before.measure("before", "image")),
-            system("old answer, after the change", old_after.measure("stay", "image")),
-            system(
+            share("old answer, before the change", &old_before, higher("before", Unit::Fraction)),
+            share("old answer, after the change", &old_after, lower("stay", Unit::Fraction)),
+            share("new answer, after the change", &new_after, higher("follow", Unit::Fraction)),
+            share(
                 "old or new answer, after deleting the entries",
-                any_deleted.measure("deleted", "image"),
-            ),
-            system(
-                "new answer − old answer, after the change (decides the verdict)",
-                new_minus_old,
+                &any_deleted,
+                lower("deleted", Unit::Fraction),
             ),
         ];
         let mut claims = vec![new_claim(
@@ -274,48 +276,55 @@ impl Reproduce {
              than the old one"
                 .to_owned(),
             "",
-            new_after.measure("follow", "image"),
-            verdict,
+            new_after.minus(&old_after).test(
+                &higher("follow_minus_stay", Unit::Fraction),
+                "image",
+                Rule::Better,
+            ),
             compared,
         )];
-        if let Some(main) = report
-            .configurations
-            .iter()
-            .find(|configuration| configuration.settings.name == report.main)
-        {
-            let recall =
-                main.metric("recall_at_10").cloned().context("no recall_at_10 was measured")?;
-            let verdict = beats(&recall, MIN_RECALL);
+        let rule = Rule::Above(MIN_RECALL);
+        if let Some(test) = grid.test_column(&report.main, "recall_at_10", rule, out, self.seeds)? {
             let claim = "the right entry is among the ten retrieved entries for most questions";
-            claims.push(new_claim(RECALL, claim.to_owned(), "", recall, verdict, Vec::new()));
+            claims.push(new_claim(RECALL, claim.to_owned(), "", test, Vec::new()));
         }
         // Leave-one-out attribution orders entries by the quantity that deletion measures, so it is
         // an upper bound and not the claim.
-        let difference = gradient.measure("random_minus_gradient", "image");
-        let upper_bound = leave_one_out.measure("random_minus_leave_one_out", "image");
+        let area = lower("area_under_deletion_curve", Unit::Points);
+        let of_order = |name: &str, areas: &Values| system(name, areas.measure(&area, "image"));
+        let upper_bound = random
+            .minus(&leave_one_out)
+            .measure(&higher("random_minus_leave_one_out", Unit::Points), "image");
         claims.push(new_claim(
             ATTRIBUTION,
             "an answer's log-probability falls faster if entries are deleted in the order of \
              gradient attribution than in random order (nats)"
                 .to_owned(),
             "named as future work",
-            difference.clone(),
-            Verdict::of(&difference, Rule::Better),
-            vec![system("random − leave-one-out order (upper bound)", upper_bound)],
+            random.minus(&gradient).test(
+                &higher("random_minus_gradient", Unit::Points),
+                "image",
+                Rule::Better,
+            ),
+            vec![
+                of_order("random order", &random),
+                of_order("order of gradient attribution", &gradient),
+                of_order("leave-one-out order", &leave_one_out),
+                system("random − leave-one-out order (upper bound)", upper_bound),
+            ],
         ));
         // Uses the single-needle haystack with the most images.
         let single_needle = replies_by_size.iter().filter(|((needles, _), _)| *needles == 1);
         if let Some(((_, others), values)) = single_needle.max_by_key(|((_, others), _)| *others) {
-            let accuracy = values.measure("accuracy_plain", "task");
-            let verdict = beats(&accuracy, 0.5);
+            let test = values.test(&PLAIN, "task", Rule::Above(0.5));
             let compared = replies_by_size.iter().filter(|(size, _)| *size != (1, *others));
             let compared = compared.map(|((needles, others), values)| {
                 let size = format!("{needles} among {others}");
-                system(&size, values.measure("accuracy_plain", "task"))
+                system(&size, values.measure(&PLAIN, "task"))
             });
             let claim =
                 format!("an image is found among {others} others: accuracy above chance (0.5)");
-            claims.push(new_claim(NEEDLE, claim, "", accuracy, verdict, compared.collect()));
+            claims.push(new_claim(NEEDLE, claim, "", test, compared.collect()));
         }
         Ok(claims)
     }
@@ -348,7 +357,7 @@ fn add_replies(replies_by_size: &mut RepliesBySize, seed: u64, metrics: &[Needle
 
 #[cfg(test)]
 mod tests {
-    use engram_eval::metric::{MetricInfo, Unit};
+    use engram_eval::result::Measure;
     use engram_train::studies::reveal::needle::NeedleOutcome;
 
     use super::*;
@@ -362,8 +371,7 @@ mod tests {
                 needles: vec![task as i64],
                 correct: correct.contains(&task),
             };
-            let info = MetricInfo::descriptive("accuracy_plain", Unit::Fraction);
-            let accuracy = Measure::new(&info, 10, Ok(0.5), None);
+            let accuracy = Measure::new(&PLAIN, 10, Ok(0.5), None);
             [NeedleMetrics {
                 needles: 1,
                 others: 10,
@@ -378,7 +386,7 @@ mod tests {
         assert_eq!(values.units()[..10], values.units()[10..]);
         assert_eq!(values.values()[..5], [1.0; 5]);
         assert_eq!(values.values()[10..15], [0.0; 5]);
-        let measured = values.measure("accuracy_plain", "task");
+        let measured = values.measure(&PLAIN, "task");
         assert_eq!((measured.value, measured.n), (0.5, 20));
         let interval = measured.interval.unwrap();
         assert_eq!(interval.method, "percentile bootstrap by task and seed");

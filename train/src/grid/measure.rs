@@ -7,8 +7,10 @@ use engram_eval::bootstrap::{BootstrapOptions, Resampling, interval};
 use engram_eval::items::{Item, Statistic};
 use engram_eval::metric::MetricInfo;
 use engram_eval::result::Measure;
+use engram_eval::significance::p_value;
 
 use super::study::{AblationStudy, MetricQuery};
+use super::verdict::{Rule, Test};
 use crate::error::Result;
 
 /// A configuration's results for one metric: test items with their seeds, or the reason why the
@@ -46,35 +48,60 @@ impl Runs<'_> {
         Ok(measure(&query.metric, self.study.resampling_unit(), &self.items(configuration, query)?))
     }
 
+    /// Tests a rule on the metric over items and seeds.
+    pub(super) fn test_value(
+        &self,
+        configuration: &str,
+        query: &MetricQuery,
+        rule: Rule,
+    ) -> Result<Test> {
+        let items = self.items(configuration, query)?;
+        Ok(test(&query.metric, self.study.resampling_unit(), &items, rule))
+    }
+
     /// The metric of the first configuration minus the metric of the second, paired by item. Only
     /// items of the first configuration are compared.
     pub(super) fn difference(
         &self,
+        configurations: [&str; 2],
+        query: &MetricQuery,
+    ) -> Result<Measure> {
+        let differences = self.differences(configurations, [query, query])?;
+        Ok(measure(&difference_info(query), self.study.resampling_unit(), &differences))
+    }
+
+    /// Tests a rule on the difference of two configurations.
+    pub(super) fn test(
+        &self,
+        configurations: [&str; 2],
+        queries: [&MetricQuery; 2],
+        rule: Rule,
+    ) -> Result<Test> {
+        let differences = self.differences(configurations, queries)?;
+        let info = difference_info(queries[0]);
+        Ok(test(&info, self.study.resampling_unit(), &differences, rule))
+    }
+
+    fn differences(
+        &self,
         [better, worse]: [&str; 2],
         [query, worse_query]: [&MetricQuery; 2],
-    ) -> Result<Measure> {
+    ) -> Result<SeedItems> {
         let full_worse_query = self.study.query_of_worse(worse_query);
         let same_items = full_worse_query == *worse_query;
         let [better, worse] = [self.items(better, query)?, self.items(worse, &full_worse_query)?];
-        let info = query.metric.renamed(format!("{}_difference", query.metric.name));
-        Ok(difference(&info, self.study.resampling_unit(), better, worse, same_items))
+        Ok(better.and_then(|better| subtract(better, worse?, same_items)))
     }
 }
 
-/// The metric of the `better` configuration minus the metric of the `worse` one. Every item of
-/// `better` needs a counterpart in `worse`. With `same_items`, `worse` may have no further items.
-fn difference(
-    info: &MetricInfo,
-    unit: &str,
-    better: SeedItems,
-    worse: SeedItems,
-    same_items: bool,
-) -> Measure {
-    let differences = better.and_then(|better| subtract(better, worse?, same_items));
-    measure(info, unit, &differences)
+/// The name of a difference in the query's metric.
+fn difference_info(query: &MetricQuery) -> MetricInfo {
+    query.metric.renamed(format!("{}_difference", query.metric.name))
 }
 
-/// The items of `better`. The statistic of `worse` is subtracted from the statistic of each.
+/// The items of `better`. The statistic of `worse` is subtracted from the statistic of each. Every
+/// item of `better` needs a counterpart in `worse`. With `same_items`, `worse` may have no further
+/// items.
 fn subtract(better: Vec<(u64, Item)>, worse: Vec<(u64, Item)>, same_items: bool) -> SeedItems {
     let mut by_id: HashMap<(u64, String), [f64; 2]> =
         worse.iter().map(|(seed, item)| ((*seed, item.id.clone()), parts(item))).collect();
@@ -115,29 +142,63 @@ fn parts(item: &Item) -> [f64; 2] {
 
 /// The metric over items and seeds, with its bootstrap interval.
 fn measure(info: &MetricInfo, unit: &str, items: &SeedItems) -> Measure {
-    let items = match items {
-        Ok(items) => items,
-        Err(reason) => return Measure::new(info, 0, Err(reason.clone()), None),
-    };
-    let values: Vec<[f64; 2]> = items.iter().map(|(_, item)| parts(item)).collect();
-    let groups: Vec<&Option<String>> = items.iter().map(|(_, item)| &item.group).collect();
-    let seeds: Vec<u64> = items.iter().map(|(seed, _)| *seed).collect();
-    let ratio = |counts: &dyn Fn(usize) -> f64| {
+    match items {
+        Ok(items) => Sample::of(unit, items).measure(info),
+        Err(reason) => Measure::new(info, 0, Err(reason.clone()), None),
+    }
+}
+
+/// Tests a rule on the metric over items and seeds.
+fn test(info: &MetricInfo, unit: &str, items: &SeedItems, rule: Rule) -> Test {
+    Test::new(measure(info, unit, items), rule, |measure, threshold| {
+        Sample::of(unit, items.as_ref().ok()?).p_value(measure, threshold)
+    })
+}
+
+/// The items of a metric, to be resampled.
+struct Sample {
+    /// The numerator and the denominator of each item.
+    values: Vec<[f64; 2]>,
+    resampling: Resampling,
+}
+
+impl Sample {
+    fn of(unit: &str, items: &[(u64, Item)]) -> Self {
+        let groups: Vec<&Option<String>> = items.iter().map(|(_, item)| &item.group).collect();
+        let seeds: Vec<u64> = items.iter().map(|(seed, _)| *seed).collect();
+        Self {
+            values: items.iter().map(|(_, item)| parts(item)).collect(),
+            resampling: Resampling::by_crossed_groups([unit, "seed"], &groups, &seeds),
+        }
+    }
+
+    /// The metric, if item `i` occurs `count(i)` times.
+    fn ratio(&self, count: impl Fn(usize) -> f64) -> f64 {
         let sum = |part: usize| -> f64 {
-            values.iter().enumerate().map(|(i, parts)| counts(i) * parts[part]).sum()
+            self.values.iter().enumerate().map(|(i, parts)| count(i) * parts[part]).sum()
         };
         sum(0) / sum(1)
-    };
-    let resampling = Resampling::by_crossed_groups([unit, "seed"], &groups, &seeds);
-    let interval = interval(&resampling, &BootstrapOptions::default(), |counts| {
-        ratio(&|i| f64::from(counts[i]))
-    });
-    Measure::new(info, values.len(), Ok(ratio(&|_| 1.0)), interval)
+    }
+
+    fn resampled(&self, counts: &[u32]) -> f64 {
+        self.ratio(|i| f64::from(counts[i]))
+    }
+
+    fn measure(&self, info: &MetricInfo) -> Measure {
+        let options = BootstrapOptions::default();
+        let interval = interval(&self.resampling, &options, |counts| self.resampled(counts));
+        Measure::new(info, self.values.len(), Ok(self.ratio(|_| 1.0)), interval)
+    }
+
+    fn p_value(&self, measure: &Measure, threshold: f64) -> Option<f64> {
+        p_value(measure, threshold, &self.resampling, |counts| self.resampled(counts))
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::{Rule, Verdict, measure_text};
+    use super::super::report::measure_text;
+    use super::super::verdict::Verdict;
     use super::*;
     use engram_eval::metric::Unit;
     use engram_eval::wer::report::WER;
@@ -158,8 +219,8 @@ mod tests {
     }
 
     fn difference_of(better: SeedItems, worse: SeedItems, metric: MetricInfo) -> Measure {
-        let info = metric.renamed(format!("{}_difference", metric.name));
-        difference(&info, "image", better, worse, true)
+        let differences = better.and_then(|better| subtract(better, worse?, true));
+        measure(&difference_info(&MetricQuery::new(metric)), "image", &differences)
     }
 
     #[test]
@@ -201,8 +262,7 @@ mod tests {
     #[test]
     fn a_difference_with_unpaired_items_is_undefined() {
         let reason = |better: SeedItems, worse: Vec<(u64, Item)>, same_items| {
-            let info = EXACT_MATCH;
-            difference(&info, "image", better, Ok(worse), same_items).reason
+            better.and_then(|better| subtract(better, worse, same_items)).err()
         };
         let complete = answers(7).unwrap();
         let mut incomplete = complete.clone();

@@ -11,71 +11,10 @@ use super::measure::Runs;
 use super::run::GridOptions;
 use super::settings::{ClaimSettings, Configuration, Grid};
 use super::study::{Column, MetricQuery};
+use super::verdict::{Corrected, Rule, Test, Verdict, multiple_testing_note};
 use crate::error::Result;
 use crate::program::Program;
 use crate::run_folder::recipe_hash;
-
-/// The outcome of a claim.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Verdict {
-    /// The whole 95 % interval of the difference supports the claim.
-    #[serde(rename = "holds")]
-    Holds,
-    /// The whole interval contradicts the claim.
-    #[serde(rename = "fails")]
-    Fails,
-    /// The interval neither supports nor contradicts the claim.
-    #[serde(rename = "not decided")]
-    NotDecided,
-    /// No run was trained that could test the claim.
-    #[serde(rename = "untested")]
-    Untested,
-}
-
-/// The rule that a claim states about a difference.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Rule {
-    /// The first configuration is better.
-    Better,
-    /// The first configuration is better, or worse by at most this margin.
-    NoWorseBy(f64),
-    /// The configurations differ by at most this margin in either direction.
-    Within(f64),
-}
-
-impl Verdict {
-    /// The verdict for a difference. The claim holds if the whole interval follows the rule, and
-    /// fails if the whole interval breaks it. For metrics such as error rates, lower is better.
-    pub fn of(difference: &Measure, rule: Rule) -> Self {
-        let Some(interval) = &difference.interval else { return Self::NotDecided };
-        let (low, high) = match difference.higher_is_better {
-            Some(false) => (-interval.high, -interval.low),
-            _ => (interval.low, interval.high),
-        };
-        let (holds, fails) = match rule {
-            Rule::Better => (low > 0.0, high < 0.0),
-            Rule::NoWorseBy(margin) => (low >= -margin, high < -margin),
-            Rule::Within(margin) => {
-                (low >= -margin && high <= margin, low > margin || high < -margin)
-            }
-        };
-        match (holds, fails) {
-            (true, _) => Self::Holds,
-            (_, true) => Self::Fails,
-            _ => Self::NotDecided,
-        }
-    }
-
-    /// The name in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Holds => "holds",
-            Self::Fails => "fails",
-            Self::NotDecided => "not decided",
-            Self::Untested => "untested",
-        }
-    }
-}
 
 /// A configuration and its metrics.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -153,6 +92,10 @@ pub struct ClaimReport {
     pub difference: Measure,
     /// The verdict.
     pub verdict: Verdict,
+    /// The p-value of the verdict; `None` if the difference is undefined.
+    pub p_value: Option<f64>,
+    /// The verdict after Holm's correction for all claims of the report; `None` without a p-value.
+    pub holm: Option<Corrected>,
 }
 
 /// The report of a grid.
@@ -197,25 +140,32 @@ impl GridReport {
                 command: grid.command(configuration, options.seeds, &options.out),
                 metrics: columns.iter().map(metric).collect::<Result<_>>()?,
                 difference_from_main: runs
-                    .difference([&configuration.name, grid.main()], [main_query, main_query])?,
+                    .difference([&configuration.name, grid.main()], main_query)?,
                 settings: configuration.clone(),
             })
         };
         let claim = |claim: &ClaimSettings| -> Result<ClaimReport> {
             let queries = claim.queries(study).map_err(|reason| grid.claim_error(claim, &reason));
             let ([better, worse], configurations) = (queries?, claim.configurations());
-            let difference = runs.difference(configurations, [&better, &worse])?;
+            let test = runs.test(configurations, [&better, &worse], claim.rule())?;
             Ok(ClaimReport {
                 compared: claim.compared(&better),
                 values: [
                     runs.measure(configurations[0], &better)?,
                     runs.measure(configurations[1], &worse)?,
                 ],
-                verdict: Verdict::of(&difference, claim.rule()),
-                difference,
+                difference: test.measure,
+                verdict: test.verdict,
+                p_value: test.p_value,
+                holm: None,
                 claim: claim.clone(),
             })
         };
+        let mut claims = grid.claims().iter().map(claim).collect::<Result<Vec<_>>>()?;
+        let tests: Vec<_> = claims.iter().map(|claim| (claim.p_value, claim.verdict)).collect();
+        for (claim, corrected) in claims.iter_mut().zip(Corrected::of_claims(&tests)) {
+            claim.holm = corrected;
+        }
         Ok(Self {
             title: study.title().to_owned(),
             description: study.description().to_owned(),
@@ -229,7 +179,7 @@ impl GridReport {
                 .iter()
                 .map(configuration)
                 .collect::<Result<_>>()?,
-            claims: grid.claims().iter().map(claim).collect::<Result<_>>()?,
+            claims,
         })
     }
 
@@ -238,6 +188,11 @@ impl GridReport {
         let metrics =
             self.configurations.first().map_or(&[][..], |configuration| &configuration.metrics);
         metrics.iter().map(|metric| metric.heading.as_str()).collect()
+    }
+
+    /// The number of claims with a p-value.
+    fn tests(&self) -> usize {
+        self.claims.iter().filter(|claim| claim.p_value.is_some()).count()
     }
 
     /// The claim with this id; `None` if there is none.
@@ -272,16 +227,20 @@ impl GridReport {
             lines.push(format!("| {} |", cells.join(" | ")));
         }
         lines.push(String::new());
-        lines.push("| claim | compared | difference | verdict |".to_owned());
-        lines.push("|---|---|---|---|".to_owned());
+        lines.push(
+            "| claim | compared | difference | verdict | after Holm's correction |".to_owned(),
+        );
+        lines.push("|---|---|---|---|---|".to_owned());
         for claim in &self.claims {
             let (mut difference, verdict) = (measure_text(&claim.difference), claim.verdict.name());
             if let Some(reason) = &claim.difference.reason {
                 difference += &format!(" ({})", reason.replace('|', "\\|"));
             }
             let (text, compared) = (&claim.claim.claim, &claim.compared);
-            lines.push(format!("| {text} | {compared} | {difference} | **{verdict}** |"));
+            let holm = claim.holm.map_or_else(String::new, |holm| holm.to_string());
+            lines.push(format!("| {text} | {compared} | {difference} | **{verdict}** | {holm} |"));
         }
+        lines.extend([String::new(), multiple_testing_note(self.tests())]);
         if let Some(note) = self.reused_note() {
             lines.extend([String::new(), note]);
         }
@@ -314,7 +273,10 @@ impl GridReport {
             .iter()
             .map(|claim| {
                 let (verdict, text) = (claim.verdict.name(), &claim.claim.claim);
-                let name = format!("{verdict}: {text} ({})", claim.compared);
+                let holm = claim
+                    .holm
+                    .map_or_else(String::new, |holm| format!("; after Holm's correction {holm}"));
+                let name = format!("{verdict}: {text} ({}{holm})", claim.compared);
                 (name, claim.difference.clone())
             })
             .collect();
@@ -325,7 +287,7 @@ impl GridReport {
             "{} Intervals resample {}s and seeds. {}",
             self.description,
             self.resampling_unit,
-            multiple_testing_note(self.claims.len())
+            multiple_testing_note(self.tests())
         );
         let table = |heading, rows, note, reference| MetricTable {
             heading,
@@ -356,13 +318,34 @@ impl GridReport {
     }
 }
 
+impl Grid {
+    /// Tests a rule on the metric of a configuration in the column with the key `key`. The runs in
+    /// the grid's folder `out` are finished. Returns `None` if there is no such column.
+    ///
+    /// # Errors
+    /// Results that cannot be read.
+    pub fn test_column(
+        &self,
+        configuration: &str,
+        key: &str,
+        rule: Rule,
+        out: &Path,
+        seeds: u64,
+    ) -> Result<Option<Test>> {
+        let runs = Runs { study: self.ablations(), out, seeds };
+        let columns = runs.study.columns();
+        let column = columns.iter().find(|column| column.key == key);
+        column.map(|column| runs.test_value(configuration, &column.query, rule)).transpose()
+    }
+}
+
 impl ClaimSettings {
     /// The configurations, the metric with its subset, and the rule, in words.
     fn compared(&self, query: &MetricQuery) -> String {
         let rule = match self.rule() {
-            Rule::Better => String::new(),
             Rule::NoWorseBy(margin) => format!(", no worse by {margin}"),
             Rule::Within(margin) => format!(", within {margin}"),
+            _ => String::new(),
         };
         format!("{} compared with {}: {query}{rule}", self.better, self.worse)
     }
@@ -381,21 +364,14 @@ impl Configuration {
     }
 }
 
-/// A note on multiple testing for this number of claims.
-fn multiple_testing_note(claims: usize) -> String {
-    format!(
-        "Verdicts are not corrected for multiple tests: if no claim had a true effect, about {:.1} \
-         of {claims} would still be decided by chance.",
-        claims as f64 / 20.0
-    )
-}
-
 /// Formats a measure as `0.705 [0.679, 0.732]`: the value and its 95 % interval, if it has one. A
 /// dash stands for an undefined measure.
 pub(super) fn measure_text(measure: &Measure) -> String {
     match &measure.interval {
         Some(interval) => {
-            format!("{:.3} [{:.3}, {:.3}]", measure.value, interval.low, interval.high)
+            let decimals = interval.decimals(3);
+            let (low, high) = (interval.low, interval.high);
+            format!("{:.3} [{low:.decimals$}, {high:.decimals$}]", measure.value)
         }
         None if measure.value.is_nan() => "–".to_owned(),
         None => format!("{:.3}", measure.value),

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use toml::{Spanned, Table};
 
 use super::check;
-use super::report::Rule;
 use super::study::{AblationStudy, MetricQuery};
+use super::verdict::Rule;
 use crate::error::{Result, TrainError};
 use crate::recipe::{Recipe, RecipeOptions, builtin};
 use crate::registry::{self, Studies, StudyDefinition};
