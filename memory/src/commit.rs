@@ -122,6 +122,7 @@ pub(crate) fn commit(
         engram_durable::create_folder(&partial).map_err(MemoryError::write(&partial))?;
         mark(&partial).map_err(MemoryError::write(&partial))?;
         write(&name, &partial, &mut manifest)?;
+        manifest.format_version = manifest.oldest_version();
         let pointer = manifest.write(&partial)?;
         engram_durable::sync_folder(&partial).map_err(MemoryError::write(&partial))?;
         engram_durable::rename(&partial, &complete).map_err(MemoryError::write(&complete))?;

@@ -14,6 +14,7 @@
 //! | [`search`] | queries, filters, gates; exact search and graph search |
 //! | [`cache`] | keeps frequently used values in main memory |
 //! | [`refresh`] | computes new keys and values during training; detects collapsed retrieval |
+//! | `codes` | the keys in 8 bits per component, with bounds on the error |
 //! | `document` | hashes of document names, by which searches exclude documents |
 //! | [`vectors`] | keys, values and queries from `.npy` and safetensors files |
 //! | [`rows`] | rows from these files, with entries from JSON lines, text files or a CSV |
@@ -44,6 +45,7 @@
 compile_error!("memories are read in place, which needs a little-endian machine");
 
 pub mod cache;
+mod codes;
 mod commit;
 mod document;
 pub mod error;

@@ -9,12 +9,12 @@ use engram_entry::Entry;
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 
+use crate::codes::{self, Encoder, PANEL_KEYS};
 use crate::document::document_hash;
 use crate::error::MemoryError;
 use crate::format::file::{CheckedFile, FileWriter};
 use crate::format::manifest::{Manifest, SegmentRecord, ValueDtype, ValueFormat};
 use crate::format::tensor::{MappedTensor, TensorWriter};
-use crate::search::bf16::rounding_error;
 
 /// Rows to be written to a memory.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -87,6 +87,8 @@ impl StoredValue<'_> {
 pub(crate) struct Segment {
     pub(crate) rows: usize,
     keys: MappedTensor<f32>,
+    /// The panels of [codes](codes) of the keys; `None` if the segment has none.
+    codes: Option<MappedTensor<u8>>,
     values: Option<Values>,
     ids: MappedTensor<i64>,
     sources: MappedTensor<u32>,
@@ -133,6 +135,16 @@ impl Segment {
                 ));
             }
         };
+        let codes = match &record.codes {
+            None => None,
+            Some(_) if manifest.width > codes::MAX_WIDTH => {
+                return Err(MemoryError::corrupt(folder, "has codes of keys that are too wide"));
+            }
+            Some(codes) => {
+                let shape = [rows.div_ceil(PANEL_KEYS), codes::panel_bytes(manifest.width)];
+                Some(MappedTensor::open(folder, codes, "codes", &shape)?)
+            }
+        };
         let ids: MappedTensor<i64> = MappedTensor::open(folder, &record.ids, "ids", &[rows])?;
         let by_id = if record.ids_ascend {
             None
@@ -145,6 +157,7 @@ impl Segment {
         Ok(Self {
             rows,
             keys: MappedTensor::open(folder, &record.keys, "keys", &[rows, manifest.width])?,
+            codes,
             values,
             ids,
             sources: MappedTensor::open(folder, &record.sources, "sources", &[rows])?,
@@ -160,6 +173,16 @@ impl Segment {
     /// Returns the keys of rows, `[rows, width]`.
     pub(crate) fn keys(&self, rows: Range<usize>) -> Result<&[f32], MemoryError> {
         self.keys.read(rows)
+    }
+
+    /// Whether the segment has codes of its keys.
+    pub(crate) fn has_codes(&self) -> bool {
+        self.codes.is_some()
+    }
+
+    /// Returns panels of codes, `[panels, bytes of a panel]`; empty without codes.
+    pub(crate) fn panels(&self, panels: Range<usize>) -> Result<&[u8], MemoryError> {
+        self.codes.as_ref().map_or(Ok(&[]), |codes| codes.read(panels))
     }
 
     pub(crate) fn ids(&self) -> Result<&[i64], MemoryError> {
@@ -222,6 +245,7 @@ impl Segment {
     /// Checks every file against its checksums. Returns one result per file, in a fixed order.
     pub(crate) fn verify(&self) -> Vec<Result<(), MemoryError>> {
         let mut results = vec![self.keys.verify()];
+        results.extend(self.codes.as_ref().map(MappedTensor::verify));
         match &self.values {
             None => {}
             Some(Values::F16(values)) => results.push(values.verify()),
@@ -299,6 +323,13 @@ pub(crate) fn write_segment(
 ) -> Result<SegmentRecord, MemoryError> {
     let tensor = |file: &str| folder.join(format!("{file}.safetensors"));
     let mut keys = TensorWriter::<f32>::create(tensor("keys"), "keys", &[rows, manifest.width])?;
+    let mut codes = if codes::has_codes(rows, manifest.width) {
+        let shape = [rows.div_ceil(PANEL_KEYS), codes::panel_bytes(manifest.width)];
+        let writer = TensorWriter::<u8>::create(tensor("codes"), "codes", &shape)?;
+        Some((writer, Encoder::new(manifest.width)))
+    } else {
+        None
+    };
     let mut values = match manifest.values {
         Some(format) => Some((ValueWriter::create(folder, rows, format)?, format)),
         None => None,
@@ -316,6 +347,9 @@ pub(crate) fn write_segment(
             largest_rounding = largest_rounding.max(rounding_error(key));
         }
         keys.write(&batch_keys)?;
+        if let Some((writer, encoder)) = &mut codes {
+            writer.write(&encoder.encode(&batch_keys))?;
+        }
         let size = manifest.value_len();
         check_count("value components", entries.len() * size, batch_values.len())?;
         if let Some((writer, format)) = &mut values {
@@ -335,6 +369,13 @@ pub(crate) fn write_segment(
         }
     }
     check_count("entries", rows, ids.len())?;
+    let codes = match codes {
+        None => None,
+        Some((mut writer, encoder)) => {
+            writer.write(&encoder.finish())?;
+            Some(writer.finish()?)
+        }
+    };
     let (values, scales) = match values {
         None => (None, None),
         Some((ValueWriter::F16(values), _)) => (Some(values.finish()?), None),
@@ -361,6 +402,7 @@ pub(crate) fn write_segment(
         largest_rounding: (largest_rounding as f32).next_up(),
         ids_ascend: ids.windows(2).all(|pair| pair[0] < pair[1]),
         keys: keys.finish()?,
+        codes,
         values,
         scales,
         ids: columns.0.finish()?,
@@ -378,6 +420,16 @@ fn check_count(what: &'static str, expected: usize, found: usize) -> Result<(), 
         return Ok(());
     }
     Err(MemoryError::Count { what, expected, found })
+}
+
+/// Returns the norm of the error of rounding a key to bfloat16, which older programs read. The key
+/// must be finite.
+fn rounding_error(key: &[f32]) -> f64 {
+    let squared_error = |number: &f32| {
+        let rounded = half::bf16::from_f32(*number).to_f64();
+        (f64::from(*number) - rounded).powi(2)
+    };
+    key.iter().map(squared_error).sum::<f64>().sqrt()
 }
 
 /// Checks a key, normalises it to unit length if `normalise` is set, and returns its norm.

@@ -30,10 +30,11 @@ pub(crate) const UNFINISHED: &str = "UNFINISHED";
 const MARKER: &[u8] = b"engram memory: this generation is not finished\n";
 
 /// The names of a generation's files, except for names with a number.
-const FILE_NAMES: [&str; 10] = [
+const FILE_NAMES: [&str; 11] = [
     MANIFEST,
     UNFINISHED,
     "keys.safetensors",
+    "codes.safetensors",
     "values.safetensors",
     "scales.safetensors",
     "ids.safetensors",

@@ -95,7 +95,8 @@ impl Writer {
         }
         sweep(&folder, None)?;
         let manifest = Manifest {
-            format_version: Manifest::version_with(&encoders),
+            // Set by `commit`.
+            format_version: 0,
             generation: 1,
             width: format.width,
             normalised: format.normalised,
@@ -288,7 +289,6 @@ impl Writer {
         self.commit(|name, partial, manifest| {
             // Keep the list of sources, because gates depend on its order.
             manifest.segments.clear();
-            manifest.format_version = Manifest::version_with(&encoders);
             manifest.encoders = encoders;
             write_rows(name, partial, manifest, live.len(), batches)
         })

@@ -99,6 +99,37 @@ fn errors_name_the_damaged_file_and_nothing_panics() {
 }
 
 #[test]
+fn damaged_codes_are_detected() {
+    let temporary = folder();
+    let memory = temporary.path().join("m");
+    let format = MemoryFormat { width: 4, normalised: true, values: None };
+    let rows = batch(&mut Rng::new(4), format, &(0..300).collect::<Vec<_>>());
+    drop(Writer::create(&memory, format, 300, [Ok(rows)].into_iter()).unwrap());
+    let file = memory.join("gen-000001/codes.safetensors");
+    let original = fs::read(&file).unwrap();
+    let mut rng = Rng::new(10);
+    let mut damaged: Vec<Vec<u8>> =
+        [0, original.len() / 2, original.len() - 1].map(|end| original[..end].to_vec()).into();
+    for _ in 0..40 {
+        let mut bytes = original.clone();
+        bytes[rng.below(original.len() as u64) as usize] ^= 1 << rng.below(8);
+        damaged.push(bytes);
+    }
+    for bytes in damaged {
+        fs::write(&file, bytes).unwrap();
+        let error = read_all(&memory).unwrap_err().to_string();
+        assert!(error.contains("codes.safetensors"), "{error}");
+        let errors = Memory::verify(&memory).unwrap();
+        assert!(errors.len() == 1 && errors[0].to_string().contains("codes.safetensors"));
+    }
+    fs::remove_file(&file).unwrap();
+    let error = read_all(&memory).unwrap_err().to_string();
+    assert!(error.contains("codes.safetensors") && error.contains("is missing"), "{error}");
+    fs::write(&file, &original).unwrap();
+    read_all(&memory).unwrap();
+}
+
+#[test]
 fn all_damaged_files_are_reported() {
     let temporary = folder();
     let memory = temporary.path().join("m");
@@ -156,7 +187,7 @@ fn a_newer_format_version_has_its_own_error() {
     fs::write(&manifest, newer).unwrap();
     let error = Memory::open(&memory).unwrap_err().to_string();
     assert!(
-        error.contains("has format version 9, but this program reads versions up to 3"),
+        error.contains("has format version 9, but this program reads versions up to 4"),
         "{error}"
     );
 }

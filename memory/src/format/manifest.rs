@@ -15,9 +15,11 @@ pub(crate) use super::pointer::folder_name;
 use crate::error::MemoryError;
 use crate::sweep::has_finished_generation;
 
-/// The newest supported format version. Only memories with the `inputs_sha256` of an encoder have
-/// this version. Other memories have an older version, so that older programs can read them.
-pub const FORMAT_VERSION: u64 = 3;
+/// The newest supported format version. Only memories with a segment with codes have this version.
+/// Other memories have an older version, so that older programs can read them.
+pub const FORMAT_VERSION: u64 = 4;
+/// The version of a memory without codes, with the `inputs_sha256` of an encoder.
+const INPUTS_VERSION: u64 = 3;
 /// The version of a memory with encoders that have no `inputs_sha256`.
 const ENCODERS_VERSION: u64 = 2;
 /// The version of a memory without recorded encoders.
@@ -31,7 +33,7 @@ pub(crate) const MANIFEST: &str = "manifest.json";
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
     /// The format version: 1, or 2 if there are `encoders`, or 3 if one of them has an
-    /// `inputs_sha256`.
+    /// `inputs_sha256`, or 4 if a segment has `codes`.
     pub format_version: u64,
     /// The number of the generation, from 1.
     pub generation: u64,
@@ -108,13 +110,17 @@ pub struct SegmentRecord {
     pub rows: usize,
     /// The largest norm of a key.
     pub longest_key: f32,
-    /// The largest norm of a key's rounding error in bfloat16.
+    /// The largest norm of a key's rounding error in bfloat16, for older programs.
     pub largest_rounding: f32,
     /// Whether the ids ascend from row to row.
     #[serde(rename = "ids_rise")]
     pub ids_ascend: bool,
     /// The keys, `[rows, width]` f32.
     pub keys: FileRecord,
+    /// The codes of the keys, u8 `[panels, bytes of a panel]`; `None` for few or very wide keys,
+    /// and in memories of older versions. Search then reads all keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub codes: Option<FileRecord>,
     /// The values, `[rows, tokens, width]`; `None` for a memory without values.
     pub values: Option<FileRecord>,
     /// The scales of int8 values, `[rows, tokens]` f32; `None` for f16 values.
@@ -186,7 +192,8 @@ impl SegmentRecord {
     pub(crate) fn files(&self) -> impl Iterator<Item = (&str, &FileRecord)> {
         let columns =
             [&self.keys, &self.ids, &self.sources, &self.documents, &self.entries, &self.offsets];
-        let columns = columns.into_iter().chain(&self.values).chain(&self.scales);
+        let columns =
+            columns.into_iter().chain(&self.codes).chain(&self.values).chain(&self.scales);
         let deleted = self.deleted.iter().map(|deleted| (deleted.folder.as_str(), &deleted.bits));
         let graphs = self.graph.iter().flat_map(|graph| {
             let files = [&graph.offsets, &graph.neighbours, &graph.upper];
@@ -212,12 +219,17 @@ impl fmt::Display for ValueFormat {
 }
 
 impl Manifest {
-    /// Returns the format version of a memory with these encoders.
-    pub(crate) fn version_with(encoders: &[EncoderRecord]) -> u64 {
-        match encoders {
+    /// Returns the oldest format version with all that the memory contains.
+    pub(crate) fn oldest_version(&self) -> u64 {
+        if self.segments.iter().any(|segment| segment.codes.is_some()) {
+            return FORMAT_VERSION;
+        }
+        match self.encoders.as_slice() {
             [] => PLAIN_VERSION,
-            _ if encoders.iter().all(|encoder| encoder.inputs_sha256.is_none()) => ENCODERS_VERSION,
-            _ => FORMAT_VERSION,
+            encoders if encoders.iter().all(|encoder| encoder.inputs_sha256.is_none()) => {
+                ENCODERS_VERSION
+            }
+            _ => INPUTS_VERSION,
         }
     }
 

@@ -32,6 +32,7 @@ macro_rules! number {
 number!(f32, F32);
 number!(half::f16, F16);
 number!(i8, I8);
+number!(u8, U8);
 number!(i64, I64);
 number!(u32, U32);
 number!(u64, U64);

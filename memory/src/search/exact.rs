@@ -1,36 +1,29 @@
-//! Exact search: scores every key for every query.
+//! Exact search: bounds the score of every key for every query, and computes the scores that the
+//! bounds cannot rule out.
 //!
-//! Dot products are computed block by block in single precision, or faster in bfloat16. Every row
-//! whose score could be among the best, given the error bound, is scored again in double precision.
-//! The hits are ordered by this second score, so their order does not depend on the blocks, the
-//! threads or the processor.
+//! [`scan`](super::scan) finds, for each query, every row whose score may be among the best `k`.
+//! Their scores are computed from the keys in double precision. The hits are ordered by these
+//! scores, so the results do not depend on the bounds, the blocks, the threads or the processor.
 
-use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use rayon::prelude::*;
 
-use super::bf16;
-use super::products::{dot, indices_at_least};
+use super::kernels::Kernel;
+use super::products::{dot, prefetch};
+use super::query_codes::QueryCodes;
+use super::scan::{Block, Scan};
 use super::top_k::{Candidate, TopK};
-use super::{Filter, Hidden, Hit, Index, PreparedFilter, Queries, SearchResults, norm};
+use super::{Filter, Hit, Index, PreparedFilter, Queries, SearchResults, norm};
 use crate::error::MemoryError;
-use crate::format::manifest::SegmentRecord;
-use crate::generation::{Generation, Part, Row};
+use crate::generation::{Generation, Row};
 
 /// The maximum number of queries in a batch.
 const MAX_BATCH_QUERIES: usize = 1024;
 /// The maximum of `k` times the number of queries in a batch. It limits the candidates per thread.
 const MAX_BATCH_CANDIDATES: usize = 1 << 22;
-/// The number of keys per block. Their products with the queries fit in the processor's cache.
-const BLOCK_KEYS: usize = 512;
-
-/// The minimum number of queries for bfloat16. With fewer queries, reading keys takes most of the
-/// time, and rounding costs more than it saves.
-const MIN_ROUNDED_QUERIES: usize = 16;
-/// The norms of queries that can be rounded. Products of such queries with normalised keys do not
-/// underflow.
-const ROUNDED_NORMS: RangeInclusive<f64> = 1e-6..=1e6;
+/// The number of candidates between the one that is scored and the one that is prefetched.
+const PREFETCH_DISTANCE: usize = 6;
 
 /// Exact search, the default.
 #[derive(Debug, Clone, Copy, Default)]
@@ -46,7 +39,7 @@ impl Index for Exact {
         let prepared = PreparedFilter::new(generation, queries, filter)?;
         let mut hits = Vec::with_capacity(prepared.queries);
         for batch in QueryBatch::batches(generation, &prepared, queries) {
-            hits.extend(batch.rank_all(batch.candidates()?)?);
+            hits.extend(batch.search()?);
         }
         Ok(SearchResults { generation: generation.manifest().generation, hits })
     }
@@ -54,29 +47,18 @@ impl Index for Exact {
 
 /// A batch of the queries.
 pub(super) struct QueryBatch<'a> {
-    generation: &'a Generation,
-    prepared: &'a PreparedFilter<'a>,
+    pub(super) generation: &'a Generation,
+    pub(super) prepared: &'a PreparedFilter<'a>,
     /// The query vectors, `[queries, width]`.
-    vectors: &'a [f32],
+    pub(super) vectors: &'a [f32],
     /// The index of the batch's first query among all queries.
-    first_query: usize,
-    /// The queries rounded to bfloat16; `None` if rounding is not possible or not faster.
-    rounded: Option<bf16::RoundedQueries>,
-    /// For each query, twice the largest possible error of a score.
-    margins: Vec<f32>,
+    pub(super) first_query: usize,
+    /// The norm of each query; 1 for a zero query.
+    pub(super) norms: Vec<f64>,
+    /// The codes of the queries; `None` if no segment has codes.
+    pub(super) codes: Option<QueryCodes>,
     /// For each query, the highest threshold of any thread, in the bits of [`to_ordered_bits`].
     thresholds: Vec<AtomicU32>,
-}
-
-/// A block of keys.
-#[derive(Clone, Copy)]
-struct Block<'a> {
-    part_index: usize,
-    part: &'a Part,
-    /// The first row in the segment.
-    start: usize,
-    /// The number of rows.
-    rows: usize,
 }
 
 impl<'a> QueryBatch<'a> {
@@ -86,39 +68,15 @@ impl<'a> QueryBatch<'a> {
         vectors: &'a [f32],
         first_query: usize,
     ) -> Self {
-        let largest = |value: fn(&SegmentRecord) -> f32| {
-            let segments = generation.manifest().segments.iter();
-            f64::from(segments.map(value).fold(0f32, f32::max))
-        };
-        let longest_key = largest(|segment| segment.longest_key);
-        let key_rounding = largest(|segment| segment.largest_rounding);
-        let queries = || vectors.chunks(prepared.width);
-        let is_rounded = generation.manifest().normalised
-            && queries().len() >= MIN_ROUNDED_QUERIES
-            && bf16::RoundedQueries::is_supported()
-            && queries().all(|query| ROUNDED_NORMS.contains(&norm(query)));
-        // The relative error of a sum of `width` products, in any order: `width` rounding errors of
-        // the product of the norms (Cauchy-Schwarz). Eight more cover the gate, keys whose norm is
-        // not exactly 1, and bfloat16.
-        let relative_error = 1.01 * (prepared.width + 8) as f64 * f64::from(f32::EPSILON) / 2.0;
-        let margin = |(i, query): (usize, &[f32])| {
-            let gate = f64::from(prepared.largest_gate(first_query + i));
-            let (norm, mut error) = (norm(query), relative_error * norm(query) * longest_key);
-            if is_rounded {
-                // The rounding error of the query times any key, plus the rounding error of a key
-                // times the query.
-                let query_rounding = bf16::rounding_error(query);
-                error += query_rounding * longest_key + (norm + query_rounding) * key_rounding;
-            }
-            // Products below the smallest normal number lose more than one rounding error.
-            let underflow = (prepared.width + 8) as f64 * f64::from(f32::MIN_POSITIVE);
-            (2.0 * (error * gate + underflow * gate.max(1.0))) as f32
-        };
-        let margins: Vec<f32> = queries().enumerate().map(margin).collect();
-        let rounded = is_rounded.then(|| bf16::RoundedQueries::new(vectors, prepared.width));
+        let norms: Vec<f64> = vectors
+            .chunks(prepared.width)
+            .map(|query| Some(norm(query)).filter(|norm| *norm > 0.0).unwrap_or(1.0))
+            .collect();
+        let has_codes = generation.parts().iter().any(|part| part.segment.has_codes());
+        let codes = has_codes.then(|| QueryCodes::new(vectors, prepared.width, Kernel::selected()));
         let lowest = to_ordered_bits(f32::NEG_INFINITY);
-        let thresholds = margins.iter().map(|_| AtomicU32::new(lowest)).collect();
-        Self { generation, prepared, vectors, first_query, rounded, margins, thresholds }
+        let thresholds = norms.iter().map(|_| AtomicU32::new(lowest)).collect();
+        Self { generation, prepared, vectors, first_query, norms, codes, thresholds }
     }
 
     /// Returns all queries in batches.
@@ -137,47 +95,73 @@ impl<'a> QueryBatch<'a> {
         (self.first_query, self.vectors.chunks(self.prepared.width))
     }
 
+    /// Returns the best `k` entries for each query, best first.
+    ///
+    /// A sample of the rows gives each query a threshold, which its `k`th best score very probably
+    /// reaches. The other rows are compared with this threshold. If the `k`th best score does not
+    /// reach it, all rows are scanned again.
+    fn search(&self) -> Result<Vec<Vec<Hit>>, MemoryError> {
+        let k = self.prepared.k;
+        let (sample, rest) = Block::sample(Block::all(self.generation, self.prepared));
+        let mut sampled = self.scan(&sample, &TopK::estimate(Block::sample_rank(k)))?;
+        let mut thresholds = Vec::with_capacity(sampled.len());
+        for (query, best) in sampled.iter_mut().enumerate() {
+            best.prune();
+            thresholds.push(best.threshold());
+            self.raise_threshold(query, best.threshold());
+        }
+        let others = self.scan(&rest, &TopK::new(k))?;
+        let candidates = sampled.into_par_iter().zip(others).map(|(sampled, others)| {
+            let mut candidates = others.into_candidates();
+            candidates.extend(sampled.into_candidates());
+            candidates
+        });
+        let mut ranked = self.rank(candidates.collect())?;
+        for (query, (ranked, threshold)) in ranked.iter_mut().zip(thresholds).enumerate() {
+            let last = ranked.get(k - 1).map_or(f64::NEG_INFINITY, |(score, _)| *score);
+            if last / self.norms[query] < f64::from(threshold) {
+                let vector = &self.vectors[query * self.prepared.width..][..self.prepared.width];
+                let first = self.first_query + query;
+                let only = Self::new(self.generation, self.prepared, vector, first);
+                *ranked = only.rank(only.candidates()?)?.pop().unwrap_or_default();
+            }
+        }
+        Ok(ranked.into_iter().map(hits).collect())
+    }
+
     /// Returns, for each query, all rows that may be among the best `k`.
     pub(super) fn candidates(&self) -> Result<Vec<Vec<Candidate>>, MemoryError> {
-        let parts = self.generation.parts().iter().enumerate();
-        let blocks = parts.flat_map(|(part_index, part)| {
-            let block = move |start| {
-                let rows = BLOCK_KEYS.min(part.segment.rows - start);
-                Block { part_index, part, start, rows }
-            };
-            (0..part.segment.rows).step_by(BLOCK_KEYS).map(block)
-        });
-        let blocks: Vec<Block<'_>> = blocks.filter(|block| self.has_rows(block)).collect();
-        let empty = || -> Vec<TopK> {
-            self.margins.iter().map(|margin| TopK::new(self.prepared.k, *margin)).collect()
-        };
-        let best = blocks
-            .into_par_iter()
-            .try_fold(
-                || (empty(), Buffers::default()),
-                |(mut best, mut buffers), block| {
-                    self.score(block, &mut buffers)?;
-                    self.collect_candidates(block, &buffers.scores, &mut best)?;
-                    Ok((best, buffers))
-                },
-            )
-            .map(|folded: Result<_, MemoryError>| folded.map(|(best, _)| best))
-            .try_reduce(empty, |mut left, right| {
-                left.iter_mut().zip(right).for_each(|(left, right)| left.merge(right));
-                Ok(left)
-            })?;
+        let blocks = Block::all(self.generation, self.prepared);
+        let best = self.scan(&blocks, &TopK::new(self.prepared.k))?;
         Ok(best.into_iter().map(TopK::into_candidates).collect())
     }
 
-    /// Whether a block has searchable rows.
-    fn has_rows(&self, block: &Block<'_>) -> bool {
-        match &self.prepared.hidden[block.part_index] {
-            Hidden::Nothing => true,
-            Hidden::Rows(hidden) => {
-                (block.start..block.start + block.rows).any(|row| !hidden.get(row))
+    /// Scans blocks on all threads. `empty` is the result of a query without rows.
+    fn scan(&self, blocks: &[Block<'_>], empty: &TopK) -> Result<Vec<TopK>, MemoryError> {
+        let (next, workers) = (AtomicUsize::new(0), rayon::current_num_threads());
+        let workers = (0..workers.min(blocks.len())).into_par_iter();
+        let scans = workers.map(|_| -> Result<Vec<TopK>, MemoryError> {
+            let mut scan = Scan::new(self, empty);
+            while let Some(block) = blocks.get(next.fetch_add(1, Ordering::Relaxed)) {
+                scan.block(*block)?;
             }
-            Hidden::Everything => false,
-        }
+            Ok(scan.best)
+        });
+        let merged = scans.try_reduce_with(|mut left, right| {
+            left.iter_mut().zip(right).for_each(|(left, right)| left.merge(right));
+            Ok(left)
+        });
+        merged.unwrap_or_else(|| Ok(vec![empty.clone(); self.norms.len()]))
+    }
+
+    /// The highest threshold of any thread for a query.
+    pub(super) fn threshold(&self, query: usize) -> f32 {
+        from_ordered_bits(self.thresholds[query].load(Ordering::Relaxed))
+    }
+
+    /// Raises the threshold of a query for all threads.
+    pub(super) fn raise_threshold(&self, query: usize, threshold: f32) {
+        self.thresholds[query].fetch_max(to_ordered_bits(threshold), Ordering::Relaxed);
     }
 
     /// Returns, for each query, the best `k` of its candidates, best first.
@@ -185,129 +169,123 @@ impl<'a> QueryBatch<'a> {
         &self,
         candidates: Vec<Vec<Candidate>>,
     ) -> Result<Vec<Vec<Hit>>, MemoryError> {
-        let candidates = candidates.into_par_iter().enumerate();
-        candidates.map(|(query, candidates)| self.rank(query, candidates)).collect()
+        Ok(self.rank(candidates)?.into_iter().map(hits).collect())
     }
 
-    /// Computes the products of all queries with a block's keys, times the gates, as the scores in
-    /// `buffers`.
-    fn score(&self, block: Block<'_>, buffers: &mut Buffers) -> Result<(), MemoryError> {
-        let (width, rows) = (self.prepared.width, block.rows);
-        let keys = block.part.segment.keys(block.start..block.start + rows)?;
-        let Buffers { scores, rounded_keys } = buffers;
-        scores.resize(self.margins.len() * rows, 0.0);
-        match &self.rounded {
-            Some(queries) => queries.products(keys, width, rounded_keys, scores),
-            None => products(self.vectors, keys, width, scores),
-        }
-        if self.prepared.gates.is_some() {
-            let sources = &block.part.segment.sources()?[block.start..block.start + rows];
-            for (query, scores) in scores.chunks_mut(rows).enumerate() {
-                for (score, source) in scores.iter_mut().zip(sources) {
-                    *score *= self.prepared.gate(self.first_query + query, *source);
+    /// Returns, for each query, the best `k` of its candidates with their scores in double
+    /// precision, best first.
+    fn rank(&self, mut best: Vec<Vec<Candidate>>) -> Result<Vec<Vec<(f64, Hit)>>, MemoryError> {
+        let k = self.prepared.k;
+        let mut others: Vec<Vec<Candidate>> = best
+            .par_iter_mut()
+            .map(|candidates| {
+                if candidates.len() <= k {
+                    return Vec::new();
                 }
-            }
-        }
-        Ok(())
-    }
-
-    /// Adds the rows of a block that may be among the best to each query's `best`.
-    fn collect_candidates(
-        &self,
-        block: Block<'_>,
-        scores: &[f32],
-        best: &mut [TopK],
-    ) -> Result<(), MemoryError> {
-        let hidden = &self.prepared.hidden[block.part_index];
-        let documents =
-            if self.prepared.excluded.is_empty() { &[] } else { block.part.segment.documents()? };
-        let mut above_threshold = Vec::new();
-        for (query, (scores, best)) in scores.chunks(block.rows).zip(best).enumerate() {
-            let shared = &self.thresholds[query];
-            let shared_threshold = from_ordered_bits(shared.load(Ordering::Relaxed));
-            let threshold = best.threshold().max(shared_threshold);
-            indices_at_least(threshold, scores, &mut above_threshold);
-            let excluded = self.prepared.excluded.get(self.first_query + query);
-            for index in above_threshold.drain(..) {
-                let (score, row) = (scores[index as usize], block.start + index as usize);
-                if score < best.threshold()
-                    || hidden.has(row)
-                    || excluded.is_some_and(|excluded| excluded.contains(&documents[row]))
-                {
-                    continue;
-                }
-                best.offer(Candidate { score, row: (block.part.start + row) as u32 });
-            }
-            shared.fetch_max(to_ordered_bits(best.threshold()), Ordering::Relaxed);
-        }
-        Ok(())
-    }
-
-    /// Scores the candidates of a query in double precision, and returns the best `k`.
-    fn rank(&self, query: usize, candidates: Vec<Candidate>) -> Result<Vec<Hit>, MemoryError> {
-        let query_vector = &self.vectors[query * self.prepared.width..][..self.prepared.width];
-        let scale = self.prepared.scale(query_vector);
-        let mut scored = Vec::with_capacity(candidates.len());
-        for candidate in candidates {
-            let row = Row(candidate.row);
-            let (part, row_in_part) = self.generation.locate(row)?;
-            let key = part.segment.keys(row_in_part..row_in_part + 1)?;
-            let source = part.segment.sources()?[row_in_part];
-            let gate = f64::from(self.prepared.gate(self.first_query + query, source));
-            let product = dot(query_vector, key);
-            // Rounded normalised keys may have a product slightly above 1.
-            let cosine = scale.map(|scale| (product * scale).clamp(-1.0, 1.0));
-            let score = (gate * cosine.unwrap_or(product)) as f32;
-            let hit = Hit { id: part.segment.ids()?[row_in_part], score, source, row };
-            scored.push((gate * product, hit));
-        }
-        // Adding 0 turns -0 into 0, so that both compare as equal.
-        scored.sort_unstable_by(|(a, hit_a), (b, hit_b)| {
-            (b + 0.0).total_cmp(&(a + 0.0)).then(hit_a.id.cmp(&hit_b.id))
+                let by_bound = |a: &Candidate, b: &Candidate| b.lower().total_cmp(&a.lower());
+                candidates.select_nth_unstable_by(k - 1, by_bound);
+                candidates.split_off(k)
+            })
+            .collect();
+        let scored = self.score(&best)?;
+        // The scores of any `k` candidates rule out others.
+        others.par_iter_mut().zip(&scored).enumerate().for_each(|(query, (others, scored))| {
+            let lowest = scored.iter().fold(f64::INFINITY, |lowest, hit| lowest.min(hit.score));
+            let threshold = lowest / self.norms[query];
+            others.retain(|candidate| f64::from(candidate.upper()) >= threshold);
         });
-        scored.truncate(self.prepared.k);
-        Ok(scored.into_iter().map(|(_, hit)| hit).collect())
+        let other_scored = self.score(&others)?;
+        let queries = scored.into_par_iter().zip(other_scored).enumerate();
+        let ranked = queries.map(|(query, (mut scored, others))| {
+            scored.extend(others);
+            if scored.len() > k {
+                let by_score = |a: &Scored, b: &Scored| b.score.total_cmp(&a.score);
+                let last = scored.select_nth_unstable_by(k - 1, by_score).1.score;
+                // All rows with the last score stay, because equal scores are sorted by id.
+                scored.retain(|hit| hit.score >= last);
+            }
+            let vector = &self.vectors[query * self.prepared.width..][..self.prepared.width];
+            let scale = self.prepared.scale(vector);
+            let hits = scored.iter().map(|scored| Ok((scored.score, self.hit(scored, scale)?)));
+            let mut hits: Vec<(f64, Hit)> = hits.collect::<Result<_, MemoryError>>()?;
+            hits.sort_unstable_by(|(a, hit_a), (b, hit_b)| {
+                b.total_cmp(a).then(hit_a.id.cmp(&hit_b.id))
+            });
+            hits.truncate(k);
+            Ok(hits)
+        });
+        ranked.collect()
+    }
+
+    /// Scores the candidates of each query in double precision.
+    ///
+    /// The keys are read in the order of the rows, so that each is read once for all queries.
+    fn score(&self, candidates: &[Vec<Candidate>]) -> Result<Vec<Vec<Scored>>, MemoryError> {
+        let mut pairs: Vec<(u32, u32)> = Vec::with_capacity(candidates.iter().map(Vec::len).sum());
+        for (query, candidates) in candidates.iter().enumerate() {
+            pairs.extend(candidates.iter().map(|candidate| (candidate.row, query as u32)));
+        }
+        pairs.par_sort_unstable();
+        let scored: Vec<Scored> = pairs
+            .par_iter()
+            .enumerate()
+            .map(|(i, (row, query))| {
+                if let Some((next, _)) = pairs.get(i + PREFETCH_DISTANCE) {
+                    let (part, row) = self.generation.locate(Row(*next))?;
+                    prefetch(part.segment.keys(row..row + 1)?);
+                }
+                self.score_row(*query as usize, *row)
+            })
+            .collect::<Result<_, MemoryError>>()?;
+        let mut by_query: Vec<Vec<Scored>> =
+            candidates.iter().map(|candidates| Vec::with_capacity(candidates.len())).collect();
+        for ((_, query), scored) in pairs.iter().zip(scored) {
+            by_query[*query as usize].push(scored);
+        }
+        Ok(by_query)
+    }
+
+    fn score_row(&self, query: usize, row: u32) -> Result<Scored, MemoryError> {
+        let vector = &self.vectors[query * self.prepared.width..][..self.prepared.width];
+        let (part, row_in_part) = self.generation.locate(Row(row))?;
+        let product = dot(vector, part.segment.keys(row_in_part..row_in_part + 1)?);
+        let gate = match self.prepared.gates {
+            None => 1.0,
+            Some(_) => {
+                let source = part.segment.sources()?[row_in_part];
+                f64::from(self.prepared.gate(self.first_query + query, source))
+            }
+        };
+        // Adding 0 turns -0 into 0, so that both compare as equal.
+        Ok(Scored { row, product, gate, score: gate * product + 0.0 })
+    }
+
+    /// Returns the hit of a scored row. `scale` turns a product into a cosine.
+    fn hit(&self, scored: &Scored, scale: Option<f64>) -> Result<Hit, MemoryError> {
+        let Scored { row, product, gate, .. } = *scored;
+        let (part, row_in_part) = self.generation.locate(Row(row))?;
+        // Rounded normalised keys may have a product slightly above 1.
+        let cosine = scale.map(|scale| (product * scale).clamp(-1.0, 1.0));
+        let score = (gate * cosine.unwrap_or(product)) as f32;
+        let (id, source) = (part.segment.ids()?[row_in_part], part.segment.sources()?[row_in_part]);
+        Ok(Hit { id, score, source, row: Row(row) })
     }
 }
 
-/// The buffers of a thread, reused for each block.
-#[derive(Default)]
-struct Buffers {
-    /// The scores of a block, `[queries, rows]`.
-    scores: Vec<f32>,
-    rounded_keys: Vec<u32>,
+/// A row with its score in double precision.
+#[derive(Debug, Clone, Copy)]
+struct Scored {
+    row: u32,
+    /// The product of query and key.
+    product: f64,
+    gate: f64,
+    /// The product times the gate.
+    score: f64,
 }
 
-/// Computes the products of queries `[queries, width]` and keys `[rows, width]` in single
-/// precision, `[queries, rows]`.
-fn products(queries: &[f32], keys: &[f32], width: usize, out: &mut [f32]) {
-    let (num_queries, rows) = (queries.len() / width, keys.len() / width);
-    assert_eq!(out.len(), num_queries * rows);
-    // SAFETY: the three matrices have the given sizes and strides: queries `[queries, width]`, keys
-    // `[rows, width]` as their transpose, products `[queries, rows]`.
-    unsafe {
-        gemm::gemm(
-            num_queries,
-            rows,
-            width,
-            out.as_mut_ptr(),
-            1,
-            rows as isize,
-            false,
-            queries.as_ptr(),
-            1,
-            width as isize,
-            keys.as_ptr(),
-            width as isize,
-            1,
-            0.0,
-            1.0,
-            false,
-            false,
-            false,
-            gemm::Parallelism::None,
-        );
-    }
+/// Returns the hits without their double-precision scores.
+fn hits(ranked: Vec<(f64, Hit)>) -> Vec<Hit> {
+    ranked.into_iter().map(|(_, hit)| hit).collect()
 }
 
 /// Returns bits that are ordered like the numbers: a larger number has larger bits.

@@ -127,8 +127,8 @@ impl Hnsw {
             if scored.len() < k.min(group.rows) {
                 return Ok(None);
             }
-            for ScoredRow { score, row } in scored {
-                candidates.push(Candidate { score: gate * score, row: part.start as u32 + row });
+            for ScoredRow { row, .. } in scored {
+                candidates.push(Candidate::unbounded(part.start as u32 + row));
             }
         }
         Ok(Some(candidates))

@@ -2,23 +2,27 @@
 //!
 //! | module | responsibility |
 //! |---|---|
-//! | [`exact`] | scores all keys for all queries, in blocks |
+//! | [`exact`] | the best keys for each query, as if all keys were scored in double precision |
+//! | `scan` | finds the keys whose scores may be among the best, from bounds |
+//! | `query_codes` | the codes of queries, and the bounds of the scores of codes |
+//! | `kernels` | products of codes, compiled for several processors |
 //! | [`hnsw`] | searches a graph over the keys: faster for many keys, nearly exact |
 //! | [`graph`] | builds, writes and searches the graph of a segment |
 //! | `products` | dot products, compiled for several processors |
-//! | `bf16` | many rounded dot products at once: faster, with a known error bound |
-//! | `top_k` | the best of a stream of scores |
+//! | `top_k` | the best of a stream of bounded scores |
 //!
 //! If the memory is normalised, a score is the cosine of query and key, whatever the query's norm.
 //! Otherwise it is their dot product. If gates are given, the score is multiplied by the gate of
 //! the key's source. All sources share one list of the best `k` entries, sorted by gated score, as
 //! in REVEAL's released code; there is no quota per source. Equal scores are sorted by id.
 
-pub(crate) mod bf16;
 pub mod exact;
 pub mod graph;
 pub mod hnsw;
+mod kernels;
 mod products;
+mod query_codes;
+mod scan;
 mod top_k;
 
 use std::collections::HashSet;
@@ -242,7 +246,7 @@ impl<'a> PreparedFilter<'a> {
     }
 
     /// The largest absolute gate of a query.
-    pub(crate) fn largest_gate(&self, query: usize) -> f32 {
+    fn largest_gate(&self, query: usize) -> f32 {
         let gates = self.gates.map(|gates| &gates[query * self.sources..][..self.sources]);
         gates.map_or(1.0, |gates| gates.iter().fold(0f32, |largest, gate| largest.max(gate.abs())))
     }

@@ -1,20 +1,36 @@
-//! Selects the best `k` scores of a stream, and all scores that are too close to the last of these
-//! to be ranked in single precision.
+//! Collects the rows of a stream that may be among the best `k`, given bounds on their scores.
 
-/// A row with its score in single precision.
+/// A row with bounds on its score: the product of the key and the query of norm 1, times the gate
+/// if gates are given.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Candidate {
-    /// The score, multiplied by the gate if gates are given.
     pub(super) score: f32,
+    /// The largest difference from the true score.
+    pub(super) error: f32,
     pub(super) row: u32,
 }
 
-/// Collects all candidates that may be among the best `k`, if scores have an error of at most
-/// `margin / 2`.
+impl Candidate {
+    /// A row whose score is not known.
+    pub(super) fn unbounded(row: u32) -> Self {
+        Self { score: 0.0, error: f32::INFINITY, row }
+    }
+
+    pub(super) fn lower(&self) -> f32 {
+        self.score - self.error
+    }
+
+    pub(super) fn upper(&self) -> f32 {
+        self.score + self.error
+    }
+}
+
+/// Collects all candidates that may be among the best `k`.
 #[derive(Debug, Clone)]
 pub(super) struct TopK {
     k: usize,
-    margin: f32,
+    /// The factor on errors in the threshold: 1, or 0 for a threshold that is only an estimate.
+    caution: f32,
     threshold: f32,
     candidates: Vec<Candidate>,
     /// The maximum number of candidates before those that cannot be among the best `k` are dropped.
@@ -22,13 +38,20 @@ pub(super) struct TopK {
 }
 
 impl TopK {
-    pub(super) fn new(k: usize, margin: f32) -> Self {
-        let limit = (2 * k).max(64);
-        Self { k, margin, threshold: f32::NEG_INFINITY, candidates: Vec::new(), limit }
+    pub(super) fn new(k: usize) -> Self {
+        let limit = k.saturating_mul(4).max(256);
+        let (threshold, candidates) = (f32::NEG_INFINITY, Vec::new());
+        Self { k, caution: 1.0, threshold, candidates, limit }
     }
 
-    /// The threshold. A candidate with a lower score cannot be among the best `k`, so it need not
-    /// be [offered](TopK::offer).
+    /// Collects all candidates that may have better scores than the threshold, which is the `k`th
+    /// best score without regard to errors.
+    pub(super) fn estimate(k: usize) -> Self {
+        Self { caution: 0.0, limit: 2 * k + 16, ..Self::new(k) }
+    }
+
+    /// The threshold: at least `k` scores are not below it. So a candidate with a lower upper bound
+    /// cannot be among the best `k`, and need not be [offered](TopK::offer).
     pub(super) fn threshold(&self) -> f32 {
         self.threshold
     }
@@ -44,16 +67,18 @@ impl TopK {
         }
     }
 
-    /// Raises the threshold, and drops the candidates below it.
-    fn prune(&mut self) {
+    /// Raises the threshold to the `k`th lower bound, and drops the candidates below it.
+    pub(super) fn prune(&mut self) {
         if self.candidates.len() < self.k {
             return;
         }
-        let by_score = |a: &Candidate, b: &Candidate| b.score.total_cmp(&a.score);
-        let (_, last, _) = self.candidates.select_nth_unstable_by(self.k - 1, by_score);
-        let threshold = last.score - self.margin;
-        self.threshold = self.threshold.max(threshold);
-        self.candidates.retain(|candidate| candidate.score >= threshold);
+        let caution = self.caution;
+        let bound = |candidate: &Candidate| candidate.score - caution * candidate.error;
+        let by_bound = |a: &Candidate, b: &Candidate| bound(b).total_cmp(&bound(a));
+        let (_, last, _) = self.candidates.select_nth_unstable_by(self.k - 1, by_bound);
+        self.threshold = self.threshold.max(bound(last));
+        let threshold = self.threshold;
+        self.candidates.retain(|candidate| candidate.upper() >= threshold);
     }
 
     /// Adds the candidates from another part of the stream.
@@ -75,32 +100,49 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_best_scores_and_scores_within_the_margin_stay() {
-        for (k, margin) in [(1, 0.0), (10, 0.0), (10, 0.02), (100, 0.1), (5000, 0.0)] {
+    fn the_best_scores_and_candidates_that_may_be_among_them_stay() {
+        for (k, error) in [(1, 0.0), (10, 0.0), (10, 0.01), (100, 0.05), (5000, 0.0)] {
             let score = |row: u32| ((row * 7919) % 3001) as f32 / 3001.0;
-            let (mut left, mut right) = (TopK::new(k, margin), TopK::new(k, margin));
+            let error = |row: u32| if row.is_multiple_of(2) { error } else { error / 2.0 };
+            let bounds = |row: u32| (score(row) - error(row), score(row) + error(row));
+            let (mut left, mut right) = (TopK::new(k), TopK::new(k));
             for row in 0..3001 {
                 let side = if row % 3 == 0 { &mut left } else { &mut right };
-                if score(row) >= side.threshold() {
-                    side.offer(Candidate { score: score(row), row });
+                let candidate = Candidate { score: score(row), error: error(row), row };
+                if candidate.upper() >= side.threshold() {
+                    side.offer(candidate);
                 }
             }
             left.merge(right);
             let mut rows: Vec<u32> = left.into_candidates().iter().map(|c| c.row).collect();
-            let mut scores: Vec<f32> = (0..3001).map(score).collect();
-            scores.sort_by(|a, b| b.total_cmp(a));
-            let threshold = scores.get(k - 1).map_or(f32::NEG_INFINITY, |last| last - margin);
-            let mut expected: Vec<u32> = (0..3001).filter(|row| score(*row) >= threshold).collect();
+            let mut lowers: Vec<f32> = (0..3001).map(|row| bounds(row).0).collect();
+            lowers.sort_by(|a, b| b.total_cmp(a));
+            let threshold = lowers.get(k - 1).map_or(f32::NEG_INFINITY, |last| *last);
+            let mut expected: Vec<u32> =
+                (0..3001).filter(|row| bounds(*row).1 >= threshold).collect();
             rows.sort_unstable();
             expected.sort_unstable();
-            assert_eq!(rows, expected, "k {k}, margin {margin}");
+            assert_eq!(rows, expected, "k {k}");
         }
     }
 
     #[test]
+    fn an_estimate_has_the_threshold_of_the_scores() {
+        let mut best = TopK::estimate(3);
+        for row in 0..100 {
+            best.offer(Candidate { score: row as f32, error: 1.5, row });
+        }
+        best.prune();
+        assert_eq!(best.threshold(), 97.0);
+        let mut rows: Vec<u32> = best.into_candidates().iter().map(|c| c.row).collect();
+        rows.sort_unstable();
+        assert_eq!(rows, [96, 97, 98, 99]);
+    }
+
+    #[test]
     fn many_equal_scores_all_stay() {
-        let mut best = TopK::new(2, 0.0);
-        (0..100_000).for_each(|row| best.offer(Candidate { score: 0.5, row }));
+        let mut best = TopK::new(2);
+        (0..100_000).for_each(|row| best.offer(Candidate { score: 0.5, error: 0.0, row }));
         assert_eq!(best.into_candidates().len(), 100_000);
     }
 }
