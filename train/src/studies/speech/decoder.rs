@@ -96,7 +96,7 @@ impl Default for AttentionSettings {
             layers: 2,
             heads: 4,
             intermediate_width: 576,
-            max_tokens: 448,
+            max_tokens: 1024,
             dropout: 0.1,
             ctc_weight: 0.3,
         }

@@ -8,6 +8,7 @@ use engram_data::world::speech::SAMPLE_RATE;
 use engram_eval::wer::count_word_errors;
 use engram_infer::digest;
 use engram_models::adapter::Adapters;
+use engram_models::conformer::ConformerAsrModel;
 use engram_models::kernels::Mode;
 use engram_models::params::ParameterBuilder;
 use engram_models::speech::AudioStates;
@@ -249,7 +250,12 @@ impl SpeechStudy {
         let audio = encode(modules, &pack(frames)?, mode)?;
         let loss = if feasible.is_empty() {
             // No clip is long enough: a loss with zero gradient.
-            (audio.states.sum_all()? * 0.0)?
+            let outputs = match &modules.asr_model {
+                ConformerAsrModel::Ctc(model) => model.logits(&audio)?,
+                ConformerAsrModel::Attention(model) => model.ctc_logits(&audio)?,
+                ConformerAsrModel::Transducer(_) => audio.states.clone(),
+            };
+            (outputs.sum_all()? * 0.0)?
         } else {
             let losses = modules.asr_model.losses(&audio, &targets, mode)?;
             let feasible = Tensor::new(feasible.as_slice(), losses.device())?;
