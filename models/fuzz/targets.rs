@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use candle_core::{DType, Device};
 use engram_models::ModelError;
 use engram_models::clip::{ClipConfig, ClipVisionConfig};
-use engram_models::conformer::ConformerCtcConfig;
+use engram_models::conformer::ConformerAsrConfig;
 use engram_models::ctranslate2::PublishedWhisper;
 use engram_models::mobilenet::MobileNet;
 use engram_models::similarity::sentence_transformer::{
@@ -88,7 +88,7 @@ fn configs(bytes: &[u8]) {
     let (_folder, path) = file("config.json", bytes);
     check(&path, ClipConfig::read(&path));
     check(&path, ClipVisionConfig::read(&path));
-    check(&path, ConformerCtcConfig::read(&path));
+    check(&path, ConformerAsrConfig::read(&path));
     check(&path, MobileNet::read(&path, &path));
     check(&path, T5Config::read(&path));
     check(&path, TextEncoderConfig::read(&path));

@@ -7,7 +7,7 @@
 //!
 //! | term of the paper | type |
 //! |---|---|
-//! | frozen BEST-RQ Conformer and decoder | [`FrozenAsrModel`]: Whisper, or a Conformer with CTC |
+//! | frozen BEST-RQ Conformer and decoder | [`FrozenAsrModel`]: Whisper, or a Conformer with a [transducer](crate::transducer), CTC or attention |
 //! | visual projection layer | [`VisualProjection`] |
 //! | visual tokens, prepended | [`VisualTokens`], [`TokenPosition`] |
 //! | adapters | [`Adapters`] |

@@ -1,4 +1,5 @@
-//! Conformer (arXiv 2005.08100): a speech encoder with attention and convolution, and a CTC head.
+//! Conformer (arXiv 2005.08100): a speech encoder with attention and convolution. Its decoder is a
+//! CTC head, a [transducer](crate::transducer), or an attention decoder with a CTC head.
 //!
 //! Reference: `transformers` 5, `models/parakeet/modeling_parakeet.py`. Parameter names equal the
 //! names there, so published Fast Conformers load. With [`Subsampling::Full`] and
@@ -6,10 +7,13 @@
 //! not padded. Gradients pass through frozen blocks to [adapters](crate::adapter), and to tokens
 //! inserted among the audio tokens ([`ConformerEncoder::embed`]).
 
+mod asr_model;
+mod attention;
 mod block;
 mod config;
 mod positions;
 mod subsampling;
+mod transducer;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,10 +28,13 @@ use crate::layers::Pointwise;
 use crate::params::ParameterBuilder;
 use crate::speech::AudioStates;
 use crate::weights::Weights;
+pub use asr_model::{ConformerAsrConfig, ConformerAsrModel};
+pub use attention::{AttentionDecoderConfig, ConformerAttention, ConformerAttentionConfig};
 use block::{Block, Clips};
 pub use config::{ConformerConfig, ConformerCtcConfig, ConvolutionNorm, Subsampling};
 use positions::Positions;
 use subsampling::Subsampler;
+pub use transducer::{ConformerTransducer, ConformerTransducerConfig};
 
 /// The Conformer encoder: subsampling and blocks.
 #[derive(Debug, Clone)]

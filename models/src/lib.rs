@@ -37,6 +37,7 @@ pub mod similarity;
 pub mod speech;
 pub mod t5;
 pub mod text_encoder;
+pub mod transducer;
 pub mod vit;
 pub mod weights;
 pub mod whisper;

@@ -5,6 +5,7 @@ pub mod ctc;
 pub mod ctc_beam;
 pub mod decode;
 pub mod log_mel;
+pub(crate) mod prefixes;
 pub mod transducer;
 
 use candle_core::Tensor;

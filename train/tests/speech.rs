@@ -458,3 +458,92 @@ fn a_stream_is_transcribed_completely() {
     let error = stream(&samples, 2.0, 19.0).map(drop).unwrap_err().to_string();
     assert!(error.contains("2 to 18 s"), "{error}");
 }
+
+/// Settings for a run with another decoder and without BEST-RQ.
+fn with_decoder(decoder: &str, objective: &str) -> Vec<String> {
+    vec![
+        "phase.best_rq.steps=0".into(),
+        "phase.best_rq.group=[]".into(),
+        format!("model.decoder={decoder}"),
+        format!("phase.ctc.feed.objective=\"{objective}\""),
+    ]
+}
+
+const DECODERS: [(&str, &str, &str); 3] = [
+    ("{ kind = \"transducer\", width = 16, joint_width = 16 }", "transducer", "joint.head.weight"),
+    (
+        "{ kind = \"transducer\", prediction = \"stateless\", width = 16, joint_width = 16 }",
+        "transducer",
+        "decoder.conv.weight",
+    ),
+    ("{ kind = \"attention\", layers = 1 }", "attention", "decoder.layers.0.fc1.weight"),
+];
+
+/// A run with any decoder resumes to the same bytes, and opens as an ASR model that transcribes
+/// clips, long recordings and streams.
+#[test]
+fn runs_with_other_decoders_are_asr_models() {
+    let folder = tempfile::tempdir().unwrap();
+    let voice = voices().unwrap().pop().unwrap();
+    let samples = voice.sentence(&mut ChaCha8Rng::seed_from_u64(3)).samples;
+    for (i, (decoder, objective, parameter)) in DECODERS.into_iter().enumerate() {
+        let set = with_decoder(decoder, objective);
+        let whole = folder.path().join(format!("whole-{i}"));
+        let summary = try_run(&whole, &set, RunOptions::default()).unwrap();
+        assert_eq!((summary.steps, summary.wer.map(|wer| wer.n)), (6, Some(3)));
+        let crashed = folder.path().join(format!("crashed-{i}"));
+        crash_at_checkpoint(&crashed, 3, |options| try_run(&crashed, &set, options));
+        let options = RunOptions { resume: true, ..RunOptions::default() };
+        try_run(&crashed, &set, options).unwrap();
+        for file in ["model.safetensors", "hyp.tsv", "config.json"] {
+            assert!(read(&whole, file) == read(&crashed, file), "{objective}: {file}");
+        }
+        let tensors = candle_core::safetensors::load(whole.join("model.safetensors"), &Device::Cpu);
+        assert!(tensors.unwrap().contains_key(parameter), "{parameter}");
+
+        let asr_model = AsrModel::open(whole.to_str().unwrap(), &Compute::cpu()).unwrap();
+        for num_beams in [1, 3] {
+            let options =
+                TranscribeOptions { num_beams, word_times: true, ..TranscribeOptions::default() };
+            let clips: [&[f32]; 3] = [&samples, &[0.0; 16_000], &samples];
+            let texts = asr_model.transcribe(&clips, &[], &options).unwrap();
+            assert_eq!((&texts[0].text, texts[1].text.as_str()), (&texts[2].text, ""));
+            assert!(texts[0].mean_log_probability.is_finite());
+        }
+        let options = TranscribeOptions::default();
+        let read = |unread: &mut Option<Vec<f32>>, buffer: &mut Vec<f32>| {
+            buffer.extend(unread.take().unwrap_or_default());
+            Ok::<bool, TrainError>(false)
+        };
+        let recording = samples.repeat(1 + 25 * SAMPLE_RATE as usize / samples.len());
+        let mut unread = Some(recording.clone());
+        let long =
+            asr_model.transcribe_long(&options, |buffer| read(&mut unread, buffer), |_, _| {});
+        assert!(long.unwrap().seconds > 25.0);
+        let chunks = StreamOptions { chunk_seconds: 4.0, window_seconds: 8.0 };
+        let mut unread = Some(recording);
+        let stream = asr_model.transcribe_stream(
+            &options,
+            chunks,
+            |buffer| read(&mut unread, buffer),
+            |_| {},
+        );
+        assert!(stream.unwrap().transcript.seconds > 25.0);
+    }
+}
+
+#[test]
+fn an_objective_of_another_decoder_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    for (set, message) in [
+        (with_decoder(DECODERS[0].0, "ctc"), "set it to \"transducer\""),
+        (with_decoder("{ kind = \"ctc\" }", "attention"), "set it to \"ctc\""),
+        (with_decoder("{ kind = \"ctc\", width = 3 }", "ctc"), "width"),
+        (with_decoder("{ kind = \"transducer\", width = 0 }", "transducer"), "decoder_hidden_size"),
+        (with_decoder("{ kind = \"rnn\" }", "ctc"), "rnn"),
+    ] {
+        let error = try_run(&folder.path().join("run"), &set, RunOptions::default());
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains(message), "{error}");
+    }
+}

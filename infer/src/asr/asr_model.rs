@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use engram_data::hub::{HubSettings, WeightsLocation};
 use engram_models::compute::Compute;
+use engram_models::conformer::ConformerAsrConfig;
 use engram_models::generation::boosting::BoostTree;
 use serde::Deserialize;
 
@@ -16,7 +17,7 @@ use crate::pretrained::PretrainedFolder;
 pub enum AsrModel {
     /// A Whisper model.
     Whisper(Box<WhisperAsr>),
-    /// A Conformer with a CTC head.
+    /// A Conformer with any of its decoders.
     Conformer(Box<ConformerAsr>),
 }
 
@@ -35,7 +36,7 @@ impl AsrModel {
         let path = parsed.file("config.json", &HubSettings::from_env()).ok();
         let bytes = path.and_then(|path| std::fs::read(path).ok());
         let config = bytes.and_then(|bytes| serde_json::from_slice::<Config>(&bytes).ok());
-        if config.is_some_and(|config| config.model_type == "parakeet_ctc") {
+        if config.is_some_and(|config| ConformerAsrConfig::is_supported(&config.model_type)) {
             Ok(Self::Conformer(Box::new(ConformerAsr::open(location, compute)?)))
         } else {
             Ok(Self::Whisper(Box::new(WhisperAsr::open(location, compute)?)))

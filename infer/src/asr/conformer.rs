@@ -1,6 +1,8 @@
-//! Speech recognition with a Conformer and a CTC head, from a finished run or a published folder.
+//! Speech recognition with a Conformer, from a finished run or a published folder. Its decoder is a
+//! CTC head, a transducer, or an attention decoder with a CTC head.
 //!
-//! The output cannot repeat itself endlessly, because each encoder state gives at most one token.
+//! The output cannot repeat itself endlessly, because each encoder state gives a limited number of
+//! tokens.
 //! Long recordings are transcribed in overlapping windows, and only the middle of each window is
 //! used.
 
@@ -12,12 +14,12 @@ use engram_data::speech::tokenizer::SpeechTokenizer;
 use engram_models::ModelError;
 use engram_models::adapter::Adapters;
 use engram_models::compute::Compute;
-use engram_models::conformer::{ConformerCtc, ConformerCtcConfig};
+use engram_models::conformer::{ConformerAsrConfig, ConformerAsrModel};
 use engram_models::generation::boosting::BoostTree;
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
-use engram_models::speech::ctc_beam::{self, BeamSearchOptions};
-use engram_models::speech::decode::{BestPath, greedy_paths};
+use engram_models::speech::ctc_beam::BeamSearchOptions;
+use engram_models::speech::decode::BestPath;
 use engram_models::speech::log_mel::{Frames, HOP, LogMel, SAMPLE_RATE, samples_to_seconds};
 use engram_models::weights::Weights;
 
@@ -36,7 +38,7 @@ const SEGMENT_PAUSE: f64 = 0.6;
 
 /// A Conformer with its tokenizer.
 pub struct ConformerAsr {
-    pub(super) model: ConformerCtc,
+    pub(super) model: ConformerAsrModel,
     pub(super) parameters: Parameters,
     pub(super) mel: LogMel,
     tokenizer: SpeechTokenizer,
@@ -74,10 +76,10 @@ impl ConformerAsr {
     /// does not match its weights; [`InferError::Transcribe`] for the tokenizer of another model.
     pub fn open(location: &str, compute: &Compute) -> Result<Self> {
         let folder = PretrainedFolder::open(location)?;
-        let config = ConformerCtcConfig::read(&folder.file("config.json")?)?;
+        let config = ConformerAsrConfig::read(&folder.file("config.json")?)?;
         let tokenizer = SpeechTokenizer::from_file(&folder.tokenizer()?)?;
-        if tokenizer.vocabulary_size() > config.vocab_size {
-            let (tokens, vocabulary) = (tokenizer.vocabulary_size(), config.vocab_size);
+        if tokenizer.vocabulary_size() > config.vocab_size() {
+            let (tokens, vocabulary) = (tokenizer.vocabulary_size(), config.vocab_size());
             let reason = format!(
                 "{location}: tokenizer.json has {tokens} tokens, but config.json has {vocabulary}: \
                  they belong to different models"
@@ -88,11 +90,11 @@ impl ConformerAsr {
         let frozen = vec![ParameterGroup::all_frozen()];
         let builder = ParameterBuilder::new(0, frozen, compute);
         let builder = builder.with_weights(Arc::new(Weights::open(&weights)?));
-        let model = ConformerCtc::new(&config, &builder)?;
+        let model = ConformerAsrModel::new(&config, &builder)?;
         Ok(Self {
             model,
             parameters: builder.finish()?,
-            mel: LogMel::conformer(config.encoder_config.num_mel_bins)?,
+            mel: LogMel::conformer(config.encoder().num_mel_bins)?,
             tokenizer,
             weights,
         })
@@ -195,7 +197,7 @@ impl ConformerAsr {
         }
     }
 
-    /// The CTC path of each clip's text; empty for audio without speech.
+    /// The best path of each clip's text; empty for audio without speech.
     fn paths(&self, clips: &[&[f32]], searches: &[BeamSearchOptions]) -> Result<Vec<BestPath>> {
         let frames: Vec<Frames> = clips
             .iter()
@@ -214,13 +216,16 @@ impl ConformerAsr {
         let encoder = self.model.encoder();
         let embedded = encoder.embed(&packed, &lengths)?;
         let audio = encoder.forward(embedded, &Adapters::NONE, &Mode::inference())?;
-        let logits = self.model.logits(&audio)?;
-        let blank = self.model.config().blank;
         let searches: Vec<BeamSearchOptions> =
             indices.iter().map(|i| searches[*i].clone()).collect();
-        let beam_paths = ctc_beam::beam_search_paths(&logits, &audio.lengths, blank, &searches)?;
         // Noise is detected from the path without boosting.
-        let unboosted_paths = greedy_paths(&logits, &audio.lengths, blank)?;
+        let unboosted_paths = self.model.greedy_paths(&audio)?;
+        let is_greedy = |search: &BeamSearchOptions| search.num_beams < 2 && search.boost.is_none();
+        let beam_paths = if searches.iter().all(is_greedy) {
+            unboosted_paths.clone()
+        } else {
+            self.model.paths(&audio, &searches)?
+        };
         for ((i, path), unboosted) in indices.into_iter().zip(beam_paths).zip(unboosted_paths) {
             let text = self.tokenizer.decode(&unboosted.tokens)?;
             if !is_noise(&unboosted, &text, clips[i].len()) {
@@ -232,7 +237,7 @@ impl ConformerAsr {
 
     /// The tokens of a path with their times.
     fn timed_tokens(&self, path: &BestPath) -> Vec<TimedToken> {
-        let factor = self.model.config().encoder_config.subsampling_factor;
+        let factor = self.model.encoder().config().subsampling_factor;
         let tokens = path.tokens.iter().zip(&path.states).zip(&path.log_probabilities);
         let timed = |((token, state), log_probability): ((&u32, &usize), &f32)| TimedToken {
             time: samples_to_seconds(state * factor * HOP),

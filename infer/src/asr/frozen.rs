@@ -7,7 +7,6 @@ use engram_models::ModelError;
 use engram_models::avformer::FrozenAsrModel;
 use engram_models::params::Parameters;
 use engram_models::speech::AudioStates;
-use engram_models::speech::decode::greedy_paths;
 use engram_models::speech::log_mel::{Frames, HOP, seconds_to_samples};
 use rayon::prelude::*;
 
@@ -47,7 +46,7 @@ impl AsrModel {
         match self {
             Self::Whisper(_) => HOP,
             Self::Conformer(conformer) => {
-                HOP * conformer.model.config().encoder_config.subsampling_factor
+                HOP * conformer.model.encoder().config().subsampling_factor
             }
         }
     }
@@ -136,9 +135,7 @@ impl AsrModel {
         match self {
             Self::Whisper(whisper) => whisper.texts_of(audio, samples),
             Self::Conformer(conformer) => {
-                let logits = conformer.model.logits(audio)?;
-                let blank = conformer.model.config().blank;
-                let paths = greedy_paths(&logits, &audio.lengths, blank)?;
+                let paths = conformer.model.greedy_paths(audio)?;
                 let text = |tokens: &[u32]| Ok(conformer.tokenizer().decode(tokens)?.trim().into());
                 paths.iter().map(|path| text(&path.tokens)).collect()
             }

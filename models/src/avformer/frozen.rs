@@ -6,12 +6,11 @@ use candle_core::Tensor;
 
 use crate::adapter::Adapters;
 use crate::compute::Compute;
-use crate::conformer::ConformerCtc;
+use crate::conformer::ConformerAsrModel;
 use crate::error::{ModelError, Result};
 use crate::kernels::{CrossEntropy, Mode, Span, cross_entropy, span_mean};
 use crate::packed::PackedTokens;
 use crate::speech::AudioStates;
-use crate::speech::ctc::{Ctc, ctc_loss};
 use crate::whisper::Whisper;
 
 /// The target of prompt rows, which the loss ignores.
@@ -29,9 +28,9 @@ pub enum FrozenAsrModel {
         /// The end token.
         end: u32,
     },
-    /// A Conformer with a CTC head. The CTC head gets only the encoder states of audio tokens,
-    /// because each of them is a time step.
-    Conformer(Box<ConformerCtc>),
+    /// A Conformer with a CTC head, a transducer or an attention decoder. The decoder gets only the
+    /// encoder states of audio tokens. For CTC and the transducer, each of them is a time step.
+    Conformer(Box<ConformerAsrModel>),
 }
 
 impl FrozenAsrModel {
@@ -39,7 +38,7 @@ impl FrozenAsrModel {
     pub fn width(&self) -> usize {
         match self {
             Self::Whisper { model, .. } => model.config().d_model,
-            Self::Conformer(model) => model.config().encoder_config.hidden_size,
+            Self::Conformer(model) => model.encoder().config().hidden_size,
         }
     }
 
@@ -47,7 +46,7 @@ impl FrozenAsrModel {
     pub fn blocks(&self) -> usize {
         match self {
             Self::Whisper { model, .. } => model.config().encoder_layers,
-            Self::Conformer(model) => model.config().encoder_config.num_hidden_layers,
+            Self::Conformer(model) => model.encoder().config().num_hidden_layers,
         }
     }
 
@@ -136,12 +135,7 @@ impl FrozenAsrModel {
                 Ok(span_mean(&losses, Arc::from(text_spans))?.squeeze(1)?)
             }
             Self::Conformer(model) => {
-                let ctc = Ctc {
-                    lengths: audio.lengths.clone(),
-                    targets: texts.to_vec(),
-                    blank: model.config().blank,
-                };
-                let losses = ctc_loss(&model.logits(audio)?, ctc)?;
+                let losses = model.losses(audio, texts, mode)?;
                 let factors: Vec<f64> =
                     texts.iter().map(|text| 1.0 / text.len().max(1) as f64).collect();
                 let factors = Tensor::from_vec(factors, clips, losses.device())?;

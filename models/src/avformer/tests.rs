@@ -1,4 +1,4 @@
-//! Tests of the gradients through both frozen ASR models, of the trained parameters, and of the
+//! Tests of the gradients through all frozen ASR models, of the trained parameters, and of the
 //! effect of images.
 
 use candle_core::{DType, Device, Tensor};
@@ -6,9 +6,14 @@ use candle_core::{DType, Device, Tensor};
 use super::*;
 use crate::ModelError;
 use crate::compute::Compute;
-use crate::conformer::{ConformerConfig, ConformerCtc, ConformerCtcConfig};
+use crate::conformer::{
+    AttentionDecoderConfig, ConformerAsrConfig, ConformerAsrModel, ConformerAttentionConfig,
+    ConformerConfig, ConformerCtcConfig, ConformerTransducerConfig,
+};
 use crate::finite_difference::check_gradients;
+use crate::kernels::Activation;
 use crate::params::{ParameterGroup, Parameters};
+use crate::transducer::TransducerConfig;
 use crate::whisper::{Whisper, WhisperConfig};
 
 /// Width of an image embedding.
@@ -48,8 +53,8 @@ fn whisper(builder: &ParameterBuilder) -> Result<FrozenAsrModel> {
     Ok(FrozenAsrModel::Whisper { model, prompt: vec![5, 6], end: 4 })
 }
 
-fn conformer(builder: &ParameterBuilder) -> Result<FrozenAsrModel> {
-    let encoder_config = ConformerConfig {
+fn encoder_config() -> ConformerConfig {
+    ConformerConfig {
         hidden_size: 8,
         num_hidden_layers: 2,
         num_attention_heads: 2,
@@ -61,13 +66,52 @@ fn conformer(builder: &ParameterBuilder) -> Result<FrozenAsrModel> {
         attention_dropout: 0.0,
         initializer_range: 0.3,
         ..ConformerConfig::tiny()
-    };
+    }
+}
+
+fn with_decoder(config: ConformerAsrConfig, builder: &ParameterBuilder) -> Result<FrozenAsrModel> {
+    Ok(FrozenAsrModel::Conformer(Box::new(ConformerAsrModel::new(&config, builder)?)))
+}
+
+fn conformer(builder: &ParameterBuilder) -> Result<FrozenAsrModel> {
+    let encoder_config = encoder_config();
     let config = ConformerCtcConfig { encoder_config, vocab_size: 9, blank: 8 };
-    Ok(FrozenAsrModel::Conformer(Box::new(ConformerCtc::new(&config, builder)?)))
+    with_decoder(ConformerAsrConfig::Ctc(config), builder)
+}
+
+fn transducer(builder: &ParameterBuilder) -> Result<FrozenAsrModel> {
+    let decoder = TransducerConfig {
+        vocab_size: 9,
+        blank: 8,
+        decoder_hidden_size: 6,
+        num_decoder_layers: 1,
+        hidden_act: Activation::Tanh,
+        ..TransducerConfig::default()
+    };
+    let config = ConformerTransducerConfig { encoder_config: encoder_config(), decoder };
+    with_decoder(ConformerAsrConfig::Transducer(config), builder)
+}
+
+fn attention(builder: &ParameterBuilder) -> Result<FrozenAsrModel> {
+    let decoder = AttentionDecoderConfig {
+        num_layers: 1,
+        num_heads: 2,
+        intermediate_size: 12,
+        max_tokens: 16,
+        dropout: 0.0,
+    };
+    let config = ConformerAttentionConfig {
+        encoder_config: encoder_config(),
+        vocab_size: 9,
+        blank: 8,
+        ctc_weight: 0.3,
+        decoder,
+    };
+    with_decoder(ConformerAsrConfig::Attention(config), builder)
 }
 
 type BuildAsrModel = fn(&ParameterBuilder) -> Result<FrozenAsrModel>;
-const ASR_MODELS: [BuildAsrModel; 2] = [whisper, conformer];
+const ASR_MODELS: [BuildAsrModel; 4] = [whisper, conformer, transducer, attention];
 
 fn build(
     build_asr_model: BuildAsrModel,
@@ -206,7 +250,8 @@ fn a_new_model_without_images_equals_the_asr_model_and_clips_are_independent() -
 
 #[test]
 fn whisper_returns_visual_states_and_a_conformer_only_audio_states() -> Result<()> {
-    for (build_asr_model, num_visual_states) in [(whisper as BuildAsrModel, 3), (conformer, 0)] {
+    let conformers = ASR_MODELS[1..].iter().map(|build| (*build, 0));
+    for (build_asr_model, num_visual_states) in conformers.chain([(whisper as BuildAsrModel, 3)]) {
         let (model, _) = build(build_asr_model, &random_projection_config(), DType::F32)?;
         let clips = audio_tokens(&model, DType::F32)?;
         let (rows, lengths) = (clips.states.dim(0)?, clips.lengths.clone());

@@ -122,6 +122,33 @@ impl ConformerConfig {
         }
     }
 
+    /// Conformer S (arXiv 2005.08100, table 1). Its kernel size is that of [`Self::large`]. The
+    /// paper's transducer has a prediction network of one LSTM layer of width 320.
+    pub fn small() -> Self {
+        Self {
+            hidden_size: 144,
+            num_hidden_layers: 16,
+            num_attention_heads: 4,
+            intermediate_size: 576,
+            conv_kernel_size: 31,
+            subsampling_conv_channels: 144,
+            ..Self::paper()
+        }
+    }
+
+    /// Conformer M (arXiv 2005.08100, table 1), with a prediction network of width 640.
+    pub fn medium() -> Self {
+        Self {
+            hidden_size: 256,
+            num_hidden_layers: 16,
+            num_attention_heads: 4,
+            intermediate_size: 1024,
+            conv_kernel_size: 31,
+            subsampling_conv_channels: 256,
+            ..Self::paper()
+        }
+    }
+
     /// Conformer L (arXiv 2005.08100, table 1). The kernel size is 31, because the paper's 32 has
     /// no centre.
     pub fn large() -> Self {

@@ -5,6 +5,7 @@ mod attention;
 mod convolution;
 mod linear;
 mod low_rank;
+mod lstm;
 mod norm;
 
 pub use attention::CrossKeyValues;
@@ -15,4 +16,5 @@ pub use linear::Linear;
 pub(crate) use linear::LinearWeight;
 pub(crate) use low_rank::Branch;
 pub use low_rank::{LowRank, LowRankPattern, branch_weight, is_branch, merge, up_projection};
+pub use lstm::{Lstm, LstmState};
 pub use norm::{LayerNorm, RmsNorm};

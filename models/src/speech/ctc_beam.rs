@@ -7,14 +7,13 @@
 //! Reference: Hannun et al. 2014, arXiv 1408.2873, algorithm 1. Unlike the reference, there is no
 //! language model and no word insertion bonus. Instead, words can be boosted.
 
-use std::cmp::Ordering;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use candle_core::Tensor;
 use rayon::prelude::*;
 
 use super::decode::{BestPath, clips, forced_alignment, greedy_path, rows};
+use super::prefixes::{EMPTY, Node, Prefixes, descending, log_add, nan_logits};
 use crate::error::{ModelError, Result};
 use crate::generation::boosting::{BoostState, BoostTree, BrokenMatch};
 use crate::generation::top_k;
@@ -96,7 +95,7 @@ pub fn beam_search(
     num_beams: usize,
     boost: Option<&BoostTree>,
 ) -> Result<Vec<Hypothesis>> {
-    let mut prefixes = PrefixTree { nodes: vec![Node::default()], children: HashMap::new() };
+    let mut prefixes = Prefixes::new();
     let mut beams = vec![Beam { blank: 0.0, ..Beam::default() }];
     for row in rows {
         let log_sum = f64::from(log_sum_exp(row));
@@ -119,60 +118,6 @@ pub fn beam_search(
     let score = |text: &Hypothesis| text.log_probability + text.bonus;
     hypotheses.sort_by(|a, b| descending(score(a), score(b)));
     Ok(hypotheses)
-}
-
-fn nan_logits() -> ModelError {
-    ModelError::BadInput(
-        "the model produced NaN or infinite logits: check the weights for NaN".to_string(),
-    )
-}
-
-fn descending(a: f64, b: f64) -> Ordering {
-    b.total_cmp(&a)
-}
-
-/// The tree of prefixes: a node extends its parent by one token. Each prefix has one node.
-struct PrefixTree {
-    /// The nodes; the empty text is first.
-    nodes: Vec<Node>,
-    /// The child node, by parent node and token.
-    children: HashMap<(usize, u32), usize>,
-}
-
-/// A prefix, given by its last token and its parent.
-#[derive(Debug, Clone, Copy, Default)]
-struct Node {
-    parent: usize,
-    token: u32,
-    boost_state: BoostState,
-    /// The total bonus of the prefix, including an incomplete word.
-    bonus: f64,
-}
-
-/// The node of the empty text.
-const EMPTY: usize = 0;
-
-impl PrefixTree {
-    /// Returns the index of a node, which is added if it is new.
-    fn child(&mut self, node: Node) -> usize {
-        let next = self.nodes.len();
-        let node_index = *self.children.entry((node.parent, node.token)).or_insert(next);
-        if node_index == next {
-            self.nodes.push(node);
-        }
-        node_index
-    }
-
-    /// Returns the tokens of a prefix.
-    fn tokens(&self, mut node: usize) -> Vec<u32> {
-        let mut tokens = Vec::new();
-        while node != EMPTY {
-            tokens.push(self.nodes[node].token);
-            node = self.nodes[node].parent;
-        }
-        tokens.reverse();
-        tokens
-    }
 }
 
 /// A prefix and its log probabilities.
@@ -237,7 +182,7 @@ impl State<'_> {
     fn advance(
         &self,
         beams: &[Beam],
-        prefixes: &mut PrefixTree,
+        prefixes: &mut Prefixes,
         boost: Option<&BoostTree>,
     ) -> Vec<Beam> {
         let totals: Vec<f64> = beams.iter().map(Beam::total).collect();
@@ -319,10 +264,4 @@ impl State<'_> {
         let best = top_k(&row, self.num_beams.saturating_add(1)).into_iter();
         best.filter(|(score, _)| *score > f32::NEG_INFINITY).map(|(_, token)| token).collect()
     }
-}
-
-/// Returns `ln(e^a + e^b)`. Either may be minus infinity.
-fn log_add(a: f64, b: f64) -> f64 {
-    let (larger, smaller) = if a > b { (a, b) } else { (b, a) };
-    if smaller == f64::NEG_INFINITY { larger } else { larger + (smaller - larger).exp().ln_1p() }
 }

@@ -32,12 +32,12 @@ pub fn greedy_paths(logits: &Tensor, lengths: &[usize], blank: u32) -> Result<Ve
 }
 
 /// Returns the rows of logits `[T, V]`, in f32.
-pub(super) fn rows(logits: &Tensor) -> Result<Vec<Vec<f32>>> {
+pub(crate) fn rows(logits: &Tensor) -> Result<Vec<Vec<f32>>> {
     Ok(logits.to_device(&Device::Cpu)?.to_dtype(DType::F32)?.to_vec2()?)
 }
 
 /// Splits the rows by clip.
-pub(super) fn clips<'a>(rows: &'a [Vec<f32>], lengths: &[usize]) -> Vec<&'a [Vec<f32>]> {
+pub(crate) fn clips<'a>(rows: &'a [Vec<f32>], lengths: &[usize]) -> Vec<&'a [Vec<f32>]> {
     let mut remaining = rows;
     let next_clip = |length: &usize| {
         let (clip, following) = remaining.split_at((*length).min(remaining.len()));

@@ -44,7 +44,7 @@ pub(super) struct Layer {
 }
 
 impl Decoder {
-    pub(super) fn new(config: &WhisperConfig, builder: &ParameterBuilder) -> Result<Self> {
+    pub(crate) fn new(config: &WhisperConfig, builder: &ParameterBuilder) -> Result<Self> {
         let (d, std) = (config.d_model, config.init_std);
         let table =
             |name: &str, rows: usize| builder.pp(name).get("weight", &[rows, d], Init::Normal(std));

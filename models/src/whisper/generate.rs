@@ -5,7 +5,7 @@ use std::sync::Arc;
 use candle_core::{DType, Tensor};
 
 use super::decoder::Decoder;
-use super::rules::DecodingRules;
+use super::rules::{DecodingRules, LengthLimits, TokenRules};
 use crate::error::{ModelError, Result};
 use crate::generation::boosting::BoostTree;
 use crate::generation::cache::KeyValueCache;
@@ -27,7 +27,7 @@ pub struct WhisperTranscript {
 /// The decoder state while texts are generated.
 struct DecodingState<'a> {
     decoder: &'a Decoder,
-    rules: &'a DecodingRules,
+    rules: &'a dyn TokenRules,
     /// Cross-attention keys and values of the clips, per layer: `[T_k, D]`.
     keys: Vec<(Tensor, Tensor)>,
     /// The span of encoder states of each clip.
@@ -63,9 +63,45 @@ impl Decoder {
             eos_token_id: rules.tokens.end,
             ..options.clone()
         };
+        let start = prompt.iter().position(|token| *token == rules.tokens.start);
+        let start = start.unwrap_or(usize::MAX);
+        let (texts, mut no_speech_probs) =
+            self.search(audio, (earlier_tokens, start), rules, &options)?;
+        no_speech_probs.resize(audio.lengths.len(), 0.0);
+        let transcripts = texts.into_iter().zip(no_speech_probs);
+        Ok(transcripts
+            .map(|(generated, no_speech_prob)| WhisperTranscript { generated, no_speech_prob })
+            .collect())
+    }
+
+    /// Generates the best text of each clip from the start token to the end token, with at most
+    /// `max_tokens[i]` tokens for clip `i`. A text also ends if it repeats itself. The result is
+    /// detached.
+    ///
+    /// # Errors
+    /// The errors of [`Decoder::generate`].
+    pub fn generate_texts(
+        &self,
+        audio: &AudioStates,
+        options: &GenerateOptions,
+        max_tokens: &[usize],
+    ) -> Result<Vec<Generated>> {
+        let rules = LengthLimits { end: options.eos_token_id, max_tokens };
+        Ok(self.search(audio, (&[], usize::MAX), &rules, options)?.0)
+    }
+
+    /// Generates texts after the tokens of a prompt that precede the start token. Also returns the
+    /// no-speech probabilities, if the prompt has a token with this index.
+    fn search(
+        &self,
+        audio: &AudioStates,
+        (earlier_tokens, start_index): (&[u32], usize),
+        rules: &dyn TokenRules,
+        options: &GenerateOptions,
+    ) -> Result<(Vec<Generated>, Vec<f32>)> {
         options.validate(self.config.vocab_size)?;
         let (tokens, max_positions) =
-            (prompt.len() + options.max_new_tokens, self.config.max_target_positions);
+            (earlier_tokens.len() + 1 + options.max_new_tokens, self.config.max_target_positions);
         if tokens > max_positions + 1 {
             let reason = format!(
                 "prompt and text may have {tokens} tokens, but the decoder has {max_positions} \
@@ -75,7 +111,7 @@ impl Decoder {
         }
         let clips = audio.lengths.len();
         if clips == 0 {
-            return Ok(Vec::new());
+            return Ok((Vec::new(), Vec::new()));
         }
         let states = audio.states.detach();
         let keys_and_values = |layer: &super::decoder::Layer| {
@@ -84,27 +120,21 @@ impl Decoder {
         };
         let (slots, width) = (clips * options.num_beams, self.config.d_model);
         let (dtype, device) = (states.dtype(), states.device());
-        let start = prompt.iter().position(|token| *token == rules.tokens.start);
         let mut state = DecodingState {
             decoder: self,
             rules,
             keys: self.layers.iter().map(keys_and_values).collect::<Result<_>>()?,
             clip_spans: Segments::packed(&audio.lengths).keys().to_vec(),
             cache: KeyValueCache::new(self.layers.len(), slots, width, dtype, device)?,
-            start_index: start.unwrap_or(usize::MAX),
+            start_index,
             no_speech_probs: Vec::new(),
         };
         let first_slots: Vec<usize> = (0..clips).map(|clip| clip * options.num_beams).collect();
         for token in earlier_tokens {
             state.forward_step(&vec![*token; clips], &first_slots, &vec![1; clips])?;
         }
-        let texts = search(clips, &options, &mut state)?;
-        let mut no_speech_probs = state.no_speech_probs;
-        no_speech_probs.resize(clips, 0.0);
-        let transcripts = texts.into_iter().zip(no_speech_probs);
-        Ok(transcripts
-            .map(|(generated, no_speech_prob)| WhisperTranscript { generated, no_speech_prob })
-            .collect())
+        let texts = search(clips, options, &mut state)?;
+        Ok((texts, state.no_speech_probs))
     }
 }
 
@@ -141,7 +171,7 @@ impl DecodingState<'_> {
     /// Returns the probability of the no-speech token for each clip; empty if the vocabulary has
     /// none.
     fn no_speech_probabilities(&self, x: &Tensor) -> Result<Vec<f32>> {
-        let Some(token) = self.rules.tokens.no_speech else { return Ok(Vec::new()) };
+        let Some(token) = self.rules.no_speech() else { return Ok(Vec::new()) };
         let logits = self.decoder.logits(x)?.to_dtype(DType::F32)?.to_vec2::<f32>()?;
         let no_speech_probability = |row: &Vec<f32>| {
             row.get(token as usize).map_or(0.0, |logit| (logit - log_sum_exp(row)).exp())
@@ -165,6 +195,6 @@ impl NextTokens for DecodingState<'_> {
     }
 
     fn boost(&self, clip: usize) -> Option<&BoostTree> {
-        self.rules.boosts.get(clip)?.as_deref()
+        self.rules.boost(clip)
     }
 }

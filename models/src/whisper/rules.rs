@@ -36,13 +36,44 @@ pub struct DecodingRules {
     pub boosts: Vec<Option<Arc<BoostTree>>>,
 }
 
-impl DecodingRules {
+/// The rules of a search for the next token.
+pub(super) trait TokenRules {
     /// Masks the tokens that must not follow `tokens` in the text of a clip.
-    pub(super) fn apply(&self, clip: usize, tokens: &[u32], logits: &mut [f32]) {
+    fn apply(&self, clip: usize, tokens: &[u32], logits: &mut [f32]);
+
+    /// The boosted words of a clip; `None` boosts none.
+    fn boost(&self, _clip: usize) -> Option<&BoostTree> {
+        None
+    }
+
+    /// The token whose probability is that of a clip without speech.
+    fn no_speech(&self) -> Option<u32> {
+        None
+    }
+}
+
+/// Ends texts that are too long or repeat themselves.
+pub(super) struct LengthLimits<'a> {
+    /// The end token.
+    pub end: u32,
+    /// The maximum number of tokens of each clip's text.
+    pub max_tokens: &'a [usize],
+}
+
+impl TokenRules for LengthLimits<'_> {
+    fn apply(&self, clip: usize, tokens: &[u32], logits: &mut [f32]) {
         let too_long = self.max_tokens.get(clip).is_some_and(|limit| tokens.len() >= *limit);
         if too_long || has_repetition_loop(tokens) {
-            let end = self.tokens.end as usize;
-            return mask(logits.iter_mut().enumerate().filter(|(i, _)| *i != end).map(|(_, l)| l));
+            mask_all_but(self.end, logits);
+        }
+    }
+}
+
+impl TokenRules for DecodingRules {
+    fn apply(&self, clip: usize, tokens: &[u32], logits: &mut [f32]) {
+        let too_long = self.max_tokens.get(clip).is_some_and(|limit| tokens.len() >= *limit);
+        if too_long || has_repetition_loop(tokens) {
+            return mask_all_but(self.tokens.end, logits);
         }
         for token in self.suppress_tokens.iter().copied().chain(self.tokens.never_text()) {
             mask(logits.get_mut(token as usize));
@@ -57,6 +88,16 @@ impl DecodingRules {
         }
     }
 
+    fn boost(&self, clip: usize) -> Option<&BoostTree> {
+        self.boosts.get(clip)?.as_deref()
+    }
+
+    fn no_speech(&self) -> Option<u32> {
+        self.tokens.no_speech
+    }
+}
+
+impl DecodingRules {
     /// Masks tokens so that a text starts with a timestamp, segments are separated by a pair of
     /// timestamps, and timestamps never decrease. If the timestamps together are likelier than any
     /// other token, one of them follows.
@@ -94,6 +135,12 @@ impl DecodingRules {
 /// Sets logits to minus infinity.
 fn mask<'a>(logits: impl IntoIterator<Item = &'a mut f32>) {
     logits.into_iter().for_each(|logit| *logit = f32::NEG_INFINITY);
+}
+
+/// Masks all tokens but one.
+fn mask_all_but(token: u32, logits: &mut [f32]) {
+    let others = logits.iter_mut().enumerate().filter(|(i, _)| *i != token as usize);
+    mask(others.map(|(_, logit)| logit));
 }
 
 /// Whether a text ends with 10 repetitions of the same one or two tokens, or with 5 repetitions of

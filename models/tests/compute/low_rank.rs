@@ -19,7 +19,7 @@ use super::models::{MODELS, Run, loss, numbers, relative_error};
 
 /// For each model family, in the order of [`MODELS`]: a pattern, and the number of linear layers
 /// that it matches.
-const PATTERNS: [(&str, usize); 12] = [
+const PATTERNS: [(&str, usize); 14] = [
     ("**.self.*", 6),
     ("**.attention.**", 8),
     ("**.intermediate.dense", 2),
@@ -27,6 +27,8 @@ const PATTERNS: [(&str, usize); 12] = [
     ("patches.encoder.layer.*.attention.**", 8),
     ("vision_model.**.self_attn.*", 8),
     ("**.self_attn.*", 10),
+    ("**_projector", 2),
+    ("decoder.**", 20),
     ("**.linear1", 4),
     ("**.fc*", 8),
     ("**.self_attn.q_proj", 2),

@@ -64,6 +64,14 @@ pub fn all() -> Vec<Case> {
     }));
     cases.push(case("softmax", &[&[3, 7]], |t| softmax(&t[0])));
     cases.push(case("scaled_rows", &[&[3, 5], &[3, 1]], |t| scaled_rows(&t[0], &t[1])));
+    cases.push(case("lstm", &[&[7, 12], &[12, 3], &[3, 3], &[3, 3]], |t| {
+        lstm(&t[0], &t[1], (&t[2], &t[3]), &[2, 4, 1])
+    }));
+    for f in [Activation::Tanh, Activation::Relu, Activation::Silu] {
+        cases.push(case("pairwise", &[&[5, 3], &[4, 3]], move |t| {
+            pairwise(&t[0], &t[1], f, &[(3, 2), (2, 1), (0, 1)])
+        }));
+    }
     let spans: Arc<[Span]> = [(0, 2), (1, 4)].map(|(start, length)| Span { start, length }).into();
     cases.push(case("span_mean", &[&[5, 3]], move |t| span_mean(&t[0], spans.clone())));
     let ids: [Arc<[u32]>; 2] = [[1, 4, 1, 0].into(), [0, 1, 2, 3].into()];

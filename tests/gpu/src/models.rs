@@ -10,10 +10,13 @@ use engram_models::avformer::{
 };
 use engram_models::clip::{Clip, ClipConfig, contrastive_loss};
 use engram_models::compute::{Compute, to_host};
-use engram_models::conformer::{ConformerConfig, ConformerCtc, ConformerCtcConfig};
+use engram_models::conformer::{
+    AttentionDecoderConfig, ConformerAsrConfig, ConformerAsrModel, ConformerAttentionConfig,
+    ConformerConfig, ConformerCtcConfig, ConformerTransducerConfig,
+};
 use engram_models::generation::GenerateOptions;
 use engram_models::gradients::Gradients;
-use engram_models::kernels::{CrossEntropy, Mode, Span, cross_entropy};
+use engram_models::kernels::{Activation, CrossEntropy, Mode, Span, cross_entropy};
 use engram_models::packed::PackedTokens;
 use engram_models::params::{ParameterBuilder, ParameterGroup};
 use engram_models::recompute::Recompute;
@@ -24,6 +27,7 @@ use engram_models::similarity::{
 use engram_models::speech::best_rq::{BestRq, BestRqConfig, MaskedStates};
 use engram_models::t5::{T5, T5Config};
 use engram_models::text_encoder::TextEncoderConfig;
+use engram_models::transducer::TransducerConfig;
 use engram_models::vit::{ViT, ViTConfig};
 use engram_models::whisper::{Whisper, WhisperConfig};
 use engram_models::{ModelError, Result};
@@ -45,7 +49,7 @@ pub type Outputs = Vec<Tensor>;
 pub type Run = fn(&ParameterBuilder) -> Result<Outputs>;
 
 /// The model families.
-pub const MODELS: [(&str, Run); 12] = [
+pub const MODELS: [(&str, Run); 14] = [
     ("BERT bi-encoder", bi_encoder),
     ("DeBERTa cross-encoder", deberta),
     ("listwise cross-encoder", listwise),
@@ -53,6 +57,8 @@ pub const MODELS: [(&str, Run); 12] = [
     ("ViT", vit),
     ("CLIP", clip),
     ("Conformer CTC", conformer),
+    ("Conformer transducer", conformer_transducer),
+    ("Conformer attention", conformer_attention),
     ("Conformer BEST-RQ", best_rq),
     ("Whisper", whisper),
     ("AVFormer on Conformer", avformer_on_conformer),
@@ -294,13 +300,50 @@ fn conformer_config() -> ConformerConfig {
     }
 }
 
-fn conformer_ctc(builder: &ParameterBuilder) -> Result<ConformerCtc> {
+fn conformer_ctc(builder: &ParameterBuilder) -> Result<ConformerAsrModel> {
     let config = ConformerCtcConfig { encoder_config: conformer_config(), vocab_size: 9, blank: 8 };
-    ConformerCtc::new(&config, builder)
+    ConformerAsrModel::new(&ConformerAsrConfig::Ctc(config), builder)
 }
 
 fn conformer(builder: &ParameterBuilder) -> Result<Outputs> {
-    let model = FrozenAsrModel::Conformer(Box::new(conformer_ctc(builder)?));
+    conformer_outputs(conformer_ctc(builder)?)
+}
+
+fn conformer_transducer(builder: &ParameterBuilder) -> Result<Outputs> {
+    let decoder = TransducerConfig {
+        vocab_size: 9,
+        blank: 8,
+        decoder_hidden_size: 24,
+        num_decoder_layers: 2,
+        joint_hidden_size: Some(16),
+        hidden_act: Activation::Tanh,
+        decoder_dropout: 0.1,
+        ..TransducerConfig::default()
+    };
+    let config = ConformerTransducerConfig { encoder_config: conformer_config(), decoder };
+    conformer_outputs(ConformerAsrModel::new(&ConformerAsrConfig::Transducer(config), builder)?)
+}
+
+fn conformer_attention(builder: &ParameterBuilder) -> Result<Outputs> {
+    let decoder = AttentionDecoderConfig {
+        num_layers: 2,
+        num_heads: 4,
+        intermediate_size: 48,
+        max_tokens: 16,
+        dropout: 0.1,
+    };
+    let config = ConformerAttentionConfig {
+        encoder_config: conformer_config(),
+        vocab_size: 9,
+        blank: 8,
+        ctc_weight: 0.3,
+        decoder,
+    };
+    conformer_outputs(ConformerAsrModel::new(&ConformerAsrConfig::Attention(config), builder)?)
+}
+
+fn conformer_outputs(model: ConformerAsrModel) -> Result<Outputs> {
+    let model = FrozenAsrModel::Conformer(Box::new(model));
     let audio = model.embed(&tensor(&[60, 16], 0.37)?, &[32, 28])?;
     let encoded = model.encode_unadapted(audio, &mode())?;
     let losses = model.text_losses(&encoded, &[vec![1, 2, 2], vec![3]], &mode())?;

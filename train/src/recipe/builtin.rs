@@ -42,6 +42,7 @@ pub const BUILT_IN: &[BuiltIn] = built_in![
     "reveal/okvqa",
     "reveal/seeds",
     "speech/tiny",
+    "speech/transducer",
 ];
 
 impl BuiltIn {

@@ -1,16 +1,17 @@
 //! A Conformer ASR model: pre-training on audio alone (BEST-RQ, arXiv 2202.01855), then training on
-//! texts (CTC).
+//! texts (CTC, a transducer, or attention with CTC).
 //!
 //! | part | module |
 //! |---|---|
 //! | recipe settings | [`settings`] |
 //! | audio with texts, from the [embedded world](engram_data::world) or from files | [`corpus`] |
-//! | the encoder with its heads for CTC and BEST-RQ | [`model`] |
+//! | the encoder with its decoder and its head for BEST-RQ | [`model`], [`decoder`] |
 //! | the [`Study`](crate::study::Study) implementation | `study` |
 //! | training and testing one run | [`run`] |
 //! | the results as text | `summary` |
 
 pub mod corpus;
+pub mod decoder;
 pub mod model;
 pub mod run;
 pub mod settings;

@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 
 use candle_core::Device;
 use engram_data::speech::tokenizer::SpeechTokenizer;
-use engram_models::conformer::{ConformerConfig, ConformerCtc};
+use engram_models::conformer::{ConformerAsrModel, ConformerConfig};
 use engram_models::params::{ParameterBuilder, Parameters};
 use engram_models::whisper::{Whisper, WhisperConfig};
 use engram_train::studies::avformer::run::{AvformerSummary, train_avformer};
 use engram_train::studies::clip::run::train_clip;
-use engram_train::studies::speech::model::ctc_config;
+use engram_train::studies::speech::decoder::{
+    AttentionSettings, DecoderSettings, TransducerSettings,
+};
 use engram_train::{Recipe, RecipeOptions, RunOptions, TrainError};
 use serde_json::{Value, json};
 
@@ -102,7 +104,12 @@ impl Frozen {
         let folder = tempfile::tempdir().unwrap();
         train_image_encoder(&folder.path().join("clip"), 1);
         write_whisper(&folder.path().join("whisper"), 7);
-        write_conformer(&folder.path().join("conformer"));
+        write_conformer(&folder.path().join("conformer"), &DecoderSettings::default());
+        let transducer = TransducerSettings { width: 16, joint_width: 16, ..Default::default() };
+        let transducer = DecoderSettings::Transducer(transducer);
+        write_conformer(&folder.path().join("transducer"), &transducer);
+        let attention = DecoderSettings::Attention(AttentionSettings::default());
+        write_conformer(&folder.path().join("attention"), &attention);
         Self { folder }
     }
 
@@ -218,15 +225,14 @@ pub fn write_whisper(folder: &Path, seed: u64) {
     write_model(folder, &config, &tokenizer.to_string(), &builder.finish().unwrap());
 }
 
-/// Writes a small Conformer.
-fn write_conformer(folder: &Path) {
+/// Writes a small Conformer with this decoder.
+fn write_conformer(folder: &Path, decoder: &DecoderSettings) {
     let encoder = ConformerConfig { num_hidden_layers: 1, ..ConformerConfig::tiny() };
     let tokenizer = SpeechTokenizer::letters().unwrap();
-    let config = ctc_config(&encoder, tokenizer.vocabulary_size());
+    let config = decoder.config(&encoder, tokenizer.vocabulary_size());
     let builder = ParameterBuilder::on_cpu(3);
-    ConformerCtc::new(&config, &builder).unwrap();
-    let mut json = serde_json::to_value(&config).unwrap();
-    json["model_type"] = "parakeet_ctc".into();
+    ConformerAsrModel::new(&config, &builder).unwrap();
+    let json = config.to_json().unwrap();
     write_model(folder, &json, &tokenizer.json().unwrap(), &builder.finish().unwrap());
 }
 

@@ -20,12 +20,12 @@ use sha2::{Digest, Sha256};
 use crate::crash::crash_at_checkpoint;
 use crate::frozen::{Frozen, lines, tensor, train_image_encoder, write_whisper};
 
-/// Both phases with both ASR models: each phase trains its own parameters, and the frozen models do
+/// Both phases with all ASR models: each phase trains its own parameters, and the frozen models do
 /// not change.
 #[test]
 fn phases_train_their_parameters_and_the_test_measures_all_systems() {
     let frozen = Frozen::new();
-    for asr_model in ["whisper", "conformer"] {
+    for asr_model in ["whisper", "conformer", "transducer", "attention"] {
         let before = std::fs::read(frozen.path(asr_model).join("model.safetensors")).unwrap();
         let run = format!("{asr_model}-run");
         let summary = frozen.run(&run, asr_model, &[]);

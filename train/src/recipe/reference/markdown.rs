@@ -64,7 +64,7 @@ fn write_table(out: &mut String, path: &str, schema: &Value, excluded: &[&str]) 
         return;
     }
     // The update rules of groups have the keys of `[optimiser.rule]`.
-    let is_section = |value: &Value| is_tagged(value) && path == "optimiser";
+    let is_section = |value: &Value| is_tagged(value) && ["optimiser", "model"].contains(&path);
     let is_table =
         |value: &Value| value["type"] == "object" || is_list_of_tables(value) || is_section(value);
     let (tables, keys): (Vec<_>, Vec<_>) =

@@ -17,7 +17,6 @@ use engram_models::compute::Compute;
 use engram_models::compute::to_host;
 use engram_models::params::{ParameterBuilder, ParameterGroup};
 use engram_models::speech::AudioStates;
-use engram_models::speech::ctc::is_feasible;
 use rand::seq::{SliceRandom, index};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -363,11 +362,11 @@ impl Study for AvformerStudy {
         };
         let texts: Vec<Vec<u32>> = batch_clips.iter().map(|clip| clip.tokens.clone()).collect();
         let losses = self.frozen_model.text_losses(&audio, &texts, &mode)?;
-        // With CTC, a clip that is too short for its text has an infinite loss, so it is excluded.
+        // A clip that is too short for its text has an infinite loss, so it is excluded.
         let feasible: Vec<u32> = match &self.frozen_model {
             FrozenAsrModel::Whisper { .. } => (0..batch.len() as u32).collect(),
-            FrozenAsrModel::Conformer(_) => (0..batch.len() as u32)
-                .filter(|i| is_feasible(audio.lengths[*i as usize], &texts[*i as usize]))
+            FrozenAsrModel::Conformer(model) => (0..batch.len() as u32)
+                .filter(|i| model.is_feasible(audio.lengths[*i as usize], &texts[*i as usize]))
                 .collect(),
         };
         let mut loss = match feasible.len() {

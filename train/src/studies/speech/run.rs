@@ -15,8 +15,8 @@ use engram_eval::wer::report::{WerOptions, evaluate};
 use serde::{Deserialize, Serialize};
 
 use super::NAME;
-use super::model::{SpeechModules, ctc_config};
-use super::settings::{SpeechData, SpeechFeed, SpeechModel};
+use super::model::SpeechModules;
+use super::settings::{Objective, SpeechData, SpeechFeed, SpeechModel};
 use super::study::SpeechStudy;
 use crate::Stop;
 use crate::checkpoint::write_file;
@@ -96,6 +96,20 @@ pub(super) fn settings(recipe: &mut Recipe) -> Result<(SpeechData, SpeechModel, 
     data.spec_augment.validate().map_err(|error| recipe.error("data.spec_augment", error))?;
     model.encoder().validate().map_err(|error| recipe.error("model", error))?;
     model.best_rq.validate().map_err(|error| recipe.error("model.best_rq", error))?;
+    // Any number of tokens will do to check the other sizes.
+    let config = model.decoder.config(&model.encoder(), 1);
+    config.validate().map_err(|error| recipe.error("model.decoder", error))?;
+    let objective = model.decoder.objective();
+    let is_foreign =
+        |feed: &SpeechFeed| feed.objective != Objective::BestRq && feed.objective != objective;
+    if let Some(phase) = feeds.iter().position(is_foreign) {
+        let name = &recipe.phases()[phase].name;
+        let reason = format!(
+            "trains another decoder than `model.decoder`; set it to {:?}",
+            serde_json::json!(objective).as_str().unwrap_or_default()
+        );
+        return Err(recipe.error(&format!("phase.{name}.feed.objective"), reason));
+    }
     Ok((data, model, feeds))
 }
 
@@ -122,14 +136,12 @@ fn finish(
 ) -> StudyResult<SpeechSummary> {
     let encoder = study.model().encoder();
     let vocabulary_size = study.tokenizer().vocabulary_size();
-    let mut config = serde_json::to_value(ctc_config(&encoder, vocabulary_size))?;
-    config["model_type"] = "parakeet_ctc".into();
+    let config = study.model().decoder.config(&encoder, vocabulary_size).to_json()?;
     let write = |name: &str, content: &[u8]| write_file(&trained.run.join(name), content);
     write("config.json", &serde_json::to_vec_pretty(&config)?)?;
     write(TOKENIZER, study.tokenizer().json()?.as_bytes())?;
 
-    let modules =
-        SpeechModules::load(&encoder, &study.model().best_rq, vocabulary_size, &trained.weights)?;
+    let modules = SpeechModules::load(study.model(), vocabulary_size, &trained.weights)?;
     let mut summary = SpeechSummary {
         recipe_hash: trained.recipe_hash.clone(),
         seed: recipe.seed(),

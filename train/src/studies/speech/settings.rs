@@ -6,6 +6,8 @@ use engram_models::speech::best_rq::BestRqConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::decoder::DecoderSettings;
+
 /// `[data]`: speech clips.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -109,7 +111,11 @@ impl SpeechData {
 pub enum Size {
     /// 4 blocks of width 144: small enough to train on two cores.
     Tiny,
-    /// 17 blocks of width 512: Conformer L (arXiv 2005.08100, table 1).
+    /// 16 blocks of width 144: Conformer S (arXiv 2005.08100, table 1).
+    Small,
+    /// 16 blocks of width 256: Conformer M.
+    Medium,
+    /// 17 blocks of width 512: Conformer L.
     Large,
     /// 24 blocks of width 1024: the 0.6-billion-parameter model of BEST-RQ (arXiv 2202.01855).
     ExtraLarge,
@@ -129,6 +135,9 @@ pub struct SpeechModel {
     pub attention_dropout: f64,
     /// The quantiser and the masking of BEST-RQ.
     pub best_rq: BestRqConfig,
+    /// The decoder. Its keys depend on `kind`.
+    #[serde(skip_serializing_if = "DecoderSettings::is_default")]
+    pub decoder: DecoderSettings,
 }
 
 impl Default for SpeechModel {
@@ -139,6 +148,7 @@ impl Default for SpeechModel {
             dropout: 0.1,
             attention_dropout: 0.1,
             best_rq: BestRqConfig::default(),
+            decoder: DecoderSettings::default(),
         }
     }
 }
@@ -148,6 +158,8 @@ impl SpeechModel {
     pub fn encoder(&self) -> ConformerConfig {
         let config = match self.size {
             Size::Tiny => ConformerConfig::tiny(),
+            Size::Small => ConformerConfig::small(),
+            Size::Medium => ConformerConfig::medium(),
             Size::Large => ConformerConfig::large(),
             Size::ExtraLarge => ConformerConfig::extra_large(),
         };
@@ -170,8 +182,12 @@ impl SpeechModel {
 pub enum Objective {
     /// BEST-RQ: predict the codes of masked audio, without texts.
     BestRq,
-    /// CTC: predict texts by connectionist temporal classification.
+    /// CTC: predict texts by connectionist temporal classification. For the decoder `ctc`.
     Ctc,
+    /// Predict texts by a transducer. For the decoder `transducer`.
+    Transducer,
+    /// Predict texts by attention and CTC. For the decoder `attention`.
+    Attention,
 }
 
 /// `[phase.feed]`: the training objective of a phase.

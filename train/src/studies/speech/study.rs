@@ -8,12 +8,11 @@ use engram_data::world::speech::SAMPLE_RATE;
 use engram_eval::wer::count_word_errors;
 use engram_infer::digest;
 use engram_models::adapter::Adapters;
+use engram_models::conformer::ConformerAsrModel;
 use engram_models::kernels::Mode;
 use engram_models::params::ParameterBuilder;
 use engram_models::speech::AudioStates;
 use engram_models::speech::best_rq::MaskedStates;
-use engram_models::speech::ctc::{Ctc, ctc_loss, is_feasible};
-use engram_models::speech::decode::greedy_paths;
 use engram_models::speech::log_mel::{Frames, LogMel};
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -95,7 +94,7 @@ impl SpeechStudy {
     /// Whether any phase trains on texts. Otherwise clips need no texts, and there is no word error
     /// rate.
     pub(crate) fn learns_texts(&self) -> bool {
-        self.feeds.iter().any(|feed| feed.objective == Objective::Ctc)
+        self.feeds.iter().any(|feed| feed.objective != Objective::BestRq)
     }
 
     /// The utterances of validation or test. Their texts are encoded and decoded by the tokenizer,
@@ -131,7 +130,7 @@ impl SpeechStudy {
         feed: &SpeechFeed,
     ) -> StudyResult<TrainingExample> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        if feed.objective == Objective::Ctc && rng.random_bool(self.data.noise_only) {
+        if feed.objective != Objective::BestRq && rng.random_bool(self.data.noise_only) {
             let samples = rng.random_range(NOISE_ONLY);
             let kind = if rng.random_bool(0.5) { NoiseKind::Bands } else { NoiseKind::Coloured };
             return Ok((self.mel.frames(&kind.make(samples, &mut rng), 0), Vec::new()));
@@ -140,7 +139,7 @@ impl SpeechStudy {
         let mut frames = self.mel.frames(&utterance.samples, 0);
         let targets = match feed.objective {
             Objective::BestRq => self.codes(modules, &utterance)?,
-            Objective::Ctc => {
+            Objective::Ctc | Objective::Transducer | Objective::Attention => {
                 let bands = frames.bands;
                 self.data.spec_augment.apply(&mut frames.values, bands, &mut rng)?;
                 self.tokenizer.encode_strict(&utterance.text)?
@@ -164,7 +163,6 @@ impl SpeechStudy {
         utterances: &[Utterance],
         stop: &Stop,
     ) -> StudyResult<Vec<String>> {
-        let blank = modules.asr_model.config().blank;
         let mut texts = Vec::with_capacity(utterances.len());
         for utterances in utterances.chunks(UTTERANCES_PER_PASS) {
             stop.check()?;
@@ -173,8 +171,7 @@ impl SpeechStudy {
                 .map(|utterance| self.mel.frames(&utterance.samples, 0))
                 .collect();
             let audio = encode(modules, &pack(&frames)?, &Mode::inference())?;
-            let logits = modules.asr_model.logits(&audio)?;
-            for path in greedy_paths(&logits, &audio.lengths, blank)? {
+            for path in modules.asr_model.greedy_paths(&audio)? {
                 texts.push(self.tokenizer.decode(&path.tokens)?);
             }
         }
@@ -234,30 +231,33 @@ impl SpeechStudy {
         })
     }
 
-    /// The mean CTC loss of the clips that are long enough for their texts. The share of clips that
-    /// are too short is logged.
-    fn ctc_loss_of_batch(
+    /// The mean loss of the clips that are long enough for their texts. The share of clips that are
+    /// too short is logged.
+    fn text_loss_of_batch(
         &self,
         modules: &SpeechModules,
         frames: &[Frames],
         targets: Vec<Vec<u32>>,
         mode: &Mode,
     ) -> StudyResult<BatchLoss> {
-        let blank = modules.asr_model.config().blank;
         let encoder = modules.asr_model.encoder().config();
         let is_long_enough = |clip: &u32| {
             let clip = *clip as usize;
-            is_feasible(encoder.num_states(frames[clip].len()), &targets[clip])
+            let states = encoder.num_states(frames[clip].len());
+            modules.asr_model.is_feasible(states, &targets[clip])
         };
         let feasible: Vec<u32> = (0..frames.len() as u32).filter(is_long_enough).collect();
         let audio = encode(modules, &pack(frames)?, mode)?;
-        let logits = modules.asr_model.logits(&audio)?;
         let loss = if feasible.is_empty() {
             // No clip is long enough: a loss with zero gradient.
-            (logits.sum_all()? * 0.0)?
+            let outputs = match &modules.asr_model {
+                ConformerAsrModel::Ctc(model) => model.logits(&audio)?,
+                ConformerAsrModel::Attention(model) => model.ctc_logits(&audio)?,
+                ConformerAsrModel::Transducer(_) => audio.states.clone(),
+            };
+            (outputs.sum_all()? * 0.0)?
         } else {
-            let lengths = audio.lengths.clone();
-            let losses = ctc_loss(&logits, Ctc { lengths, targets, blank })?;
+            let losses = modules.asr_model.losses(&audio, &targets, mode)?;
             let feasible = Tensor::new(feasible.as_slice(), losses.device())?;
             losses.index_select(&feasible, 0)?.mean_all()?
         };
@@ -310,8 +310,7 @@ impl Study for SpeechStudy {
 
     fn build(&self, builder: &ParameterBuilder) -> StudyResult<Self::Model> {
         let vocabulary = self.tokenizer.vocabulary_size();
-        let (encoder, best_rq) = (&self.model.encoder(), &self.model.best_rq);
-        Ok(SpeechModules::new(encoder, best_rq, vocabulary, builder)?)
+        Ok(SpeechModules::new(&self.model, vocabulary, builder)?)
     }
 
     fn batches(&self, _: &Phase, rng: &mut ChaCha8Rng) -> StudyResult<Vec<Batch>> {
@@ -339,7 +338,9 @@ impl Study for SpeechStudy {
             Objective::BestRq => {
                 self.best_rq_loss(modules, (frames, targets), &mode, step.step_seed)
             }
-            Objective::Ctc => self.ctc_loss_of_batch(modules, &frames, targets, &mode),
+            Objective::Ctc | Objective::Transducer | Objective::Attention => {
+                self.text_loss_of_batch(modules, &frames, targets, &mode)
+            }
         }
     }
 

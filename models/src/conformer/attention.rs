@@ -1,0 +1,346 @@
+//! A Conformer with an attention decoder and a CTC head (hybrid CTC/attention, Watanabe et al.
+//! 2017): a Transformer decoder, the same as Whisper's, generates the text from the encoder states.
+//!
+//! The CTC head aligns the text in training, and gives the times of tokens in decoding. With more
+//! than one beam, the decoder rescores the hypotheses of CTC's beam search ("attention rescoring",
+//! arXiv 2012.05481), which cannot repeat themselves endlessly.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use candle_core::Tensor;
+use serde::{Deserialize, Serialize};
+
+use super::{ConformerConfig, ConformerCtc, ConformerCtcConfig, ConformerEncoder};
+use crate::adapter::Adapters;
+use crate::compute::to_host;
+use crate::config::{bad_field, check_sizes, in_file, read_published};
+use crate::error::{ModelError, Result};
+use crate::generation::GenerateOptions;
+use crate::kernels::{Activation, CrossEntropy, Mode, Span, cross_entropy, span_mean};
+use crate::packed::PackedTokens;
+use crate::params::ParameterBuilder;
+use crate::speech::AudioStates;
+use crate::speech::ctc::{Ctc, ctc_loss};
+use crate::speech::ctc_beam::{BOOSTED_BEAMS, BeamSearchOptions, beam_search};
+use crate::speech::decode::{BestPath, clips, forced_alignment, rows};
+use crate::weights::Weights;
+use crate::whisper::{Decoder, WhisperConfig};
+
+/// The sizes of the attention decoder.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AttentionDecoderConfig {
+    /// The number of layers.
+    pub num_layers: usize,
+    /// The number of attention heads.
+    pub num_heads: usize,
+    /// Width of the feed-forward layers.
+    pub intermediate_size: usize,
+    /// The maximum number of tokens of a text, including the end token.
+    pub max_tokens: usize,
+    /// Dropout on the output of attention and feed-forward layers.
+    pub dropout: f64,
+}
+
+impl Default for AttentionDecoderConfig {
+    /// The decoder of ESPnet's Conformer recipes: 6 layers.
+    fn default() -> Self {
+        Self { num_layers: 6, num_heads: 8, intermediate_size: 2048, max_tokens: 448, dropout: 0.1 }
+    }
+}
+
+/// The configuration of a Conformer with an attention decoder and a CTC head.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ConformerAttentionConfig {
+    /// The encoder.
+    pub encoder_config: ConformerConfig,
+    /// Vocabulary size `V`, including the blank.
+    pub vocab_size: usize,
+    /// The blank of the CTC head. For the decoder, this token begins and ends a text.
+    #[serde(rename = "pad_token_id")]
+    pub blank: u32,
+    /// The weight of CTC in the loss and in the score of hypotheses; the decoder has the rest.
+    pub ctc_weight: f64,
+    /// The attention decoder.
+    pub decoder: AttentionDecoderConfig,
+}
+
+impl ConformerAttentionConfig {
+    /// The `model_type` in `config.json`.
+    pub const MODEL_TYPE: &str = "engram_conformer_attention";
+
+    /// Reads the `config.json` of a run.
+    ///
+    /// # Errors
+    /// [`ModelError::Io`]. [`ModelError::BadConfig`] for another model type or inconsistent values.
+    pub fn read(path: &Path) -> Result<Self> {
+        let config: Self = read_published(path, Self::MODEL_TYPE)?;
+        in_file(path, config.validate())?;
+        Ok(config)
+    }
+
+    /// Checks the values that the types do not restrict.
+    ///
+    /// # Errors
+    /// [`ModelError::BadConfig`] with the field's name.
+    pub fn validate(&self) -> Result<()> {
+        self.ctc().validate()?;
+        self.whisper().validate()?;
+        check_sizes(&[("decoder.num_layers", self.decoder.num_layers)])?;
+        if !(0.0..=1.0).contains(&self.ctc_weight) {
+            let reason = format!("{} is not between 0 and 1", self.ctc_weight);
+            return Err(bad_field("ctc_weight", reason));
+        }
+        Ok(())
+    }
+
+    /// The configuration of the encoder with its CTC head.
+    fn ctc(&self) -> ConformerCtcConfig {
+        ConformerCtcConfig {
+            encoder_config: self.encoder_config.clone(),
+            vocab_size: self.vocab_size,
+            blank: self.blank,
+        }
+    }
+
+    /// The configuration of the decoder.
+    fn whisper(&self) -> WhisperConfig {
+        let AttentionDecoderConfig {
+            num_layers,
+            num_heads,
+            intermediate_size,
+            max_tokens,
+            dropout,
+        } = self.decoder;
+        WhisperConfig {
+            vocab_size: self.vocab_size,
+            d_model: self.encoder_config.hidden_size,
+            encoder_attention_heads: num_heads,
+            decoder_layers: num_layers,
+            decoder_attention_heads: num_heads,
+            decoder_ffn_dim: intermediate_size,
+            max_target_positions: max_tokens,
+            activation_function: Activation::Relu,
+            dropout,
+            init_std: self.encoder_config.initializer_range,
+            decoder_start_token_id: self.blank,
+            eos_token_id: self.blank,
+            ..WhisperConfig::default()
+        }
+    }
+}
+
+/// An encoder with a CTC head and an attention decoder.
+#[derive(Debug, Clone)]
+pub struct ConformerAttention {
+    config: ConformerAttentionConfig,
+    ctc: ConformerCtc,
+    decoder: Decoder,
+}
+
+impl ConformerAttention {
+    /// Builds the model with the weights of a run, or with random initial weights. Parameter names
+    /// start with `encoder`, `ctc_head` and `decoder`.
+    ///
+    /// # Errors
+    /// [`ModelError::BadConfig`], and the errors of [`ParameterBuilder::get`].
+    pub fn new(config: &ConformerAttentionConfig, builder: &ParameterBuilder) -> Result<Self> {
+        config.validate()?;
+        Ok(Self {
+            ctc: ConformerCtc::new(&config.ctc(), builder)?,
+            decoder: Decoder::new(&config.whisper(), &builder.pp("decoder"))?,
+            config: config.clone(),
+        })
+    }
+
+    /// Loads the folder of a run: `config.json` and `model.safetensors`.
+    ///
+    /// # Errors
+    /// The errors of [`ConformerAttentionConfig::read`], [`Weights::open_folder`] and
+    /// [`ConformerAttention::new`].
+    pub fn load(folder: &Path, builder: &ParameterBuilder) -> Result<Self> {
+        let config = ConformerAttentionConfig::read(&folder.join("config.json"))?;
+        let weights = Arc::new(Weights::open_folder(folder)?);
+        Self::new(&config, &builder.with_weights(weights))
+    }
+
+    /// Returns the configuration.
+    pub fn config(&self) -> &ConformerAttentionConfig {
+        &self.config
+    }
+
+    /// Returns the encoder.
+    pub fn encoder(&self) -> &ConformerEncoder {
+        self.ctc.encoder()
+    }
+
+    /// Returns the logits `[T, V]` of the CTC head.
+    pub fn ctc_logits(&self, audio: &AudioStates) -> Result<Tensor> {
+        self.ctc.logits(audio)
+    }
+
+    /// Returns the decoder's logits `[Σ (U_b + 1), V]` of the next token after 0, 1, … `U_b` tokens
+    /// of each text.
+    ///
+    /// # Errors
+    /// [`ModelError::BadInput`] if the numbers of texts and clips differ, or a text is too long.
+    pub fn decoder_logits(
+        &self,
+        audio: &AudioStates,
+        texts: &[Vec<u32>],
+        mode: &Mode,
+    ) -> Result<Tensor> {
+        let (clips, found) = (audio.lengths.len(), texts.len());
+        if clips != found {
+            return Err(ModelError::BadInput(format!("{found} texts for {clips} clips")));
+        }
+        let inputs = texts.iter().map(|text| [&[self.config.blank][..], text].concat());
+        let inputs = PackedTokens::new(&inputs.collect::<Vec<Vec<u32>>>());
+        self.decoder.forward(&inputs, audio, &Adapters::NONE, mode)
+    }
+
+    /// Returns `-log p(text, end)` of each clip by the decoder in nats, `[B]`.
+    ///
+    /// # Errors
+    /// The errors of [`ConformerAttention::decoder_logits`].
+    pub fn decoder_losses(
+        &self,
+        audio: &AudioStates,
+        texts: &[Vec<u32>],
+        mode: &Mode,
+    ) -> Result<Tensor> {
+        let end = self.config.blank;
+        let logits = self.decoder_logits(audio, texts, mode)?;
+        let (mut targets, mut spans, mut lengths) = (Vec::new(), Vec::new(), Vec::new());
+        for text in texts {
+            spans.push(Span { start: targets.len(), length: text.len() + 1 });
+            lengths.push(text.len() as f64 + 1.0);
+            targets.extend(text);
+            targets.push(end);
+        }
+        let options =
+            CrossEntropy { targets: targets.into(), ignore_index: None, label_smoothing: 0.0 };
+        let losses = cross_entropy(&logits, options)?.unsqueeze(1)?;
+        let means = span_mean(&losses, Arc::from(spans))?.squeeze(1)?;
+        let lengths = Tensor::from_vec(lengths, texts.len(), means.device())?;
+        Ok((&means * lengths.to_dtype(means.dtype())?)?)
+    }
+
+    /// Returns the loss of each clip's text in nats, `[B]`: the weighted sum of CTC's loss and the
+    /// decoder's. A text that is too long for CTC has infinite loss and zero gradient, unless the
+    /// weight of CTC is 0.
+    ///
+    /// # Errors
+    /// The errors of [`ConformerAttention::decoder_losses`] and [`ctc_loss`].
+    pub fn losses(&self, audio: &AudioStates, texts: &[Vec<u32>], mode: &Mode) -> Result<Tensor> {
+        let weight = self.config.ctc_weight;
+        if weight == 0.0 {
+            return self.decoder_losses(audio, texts, mode);
+        }
+        let ctc = Ctc {
+            lengths: audio.lengths.clone(),
+            targets: texts.to_vec(),
+            blank: self.config.blank,
+        };
+        let ctc = ctc_loss(&self.ctc_logits(audio)?, ctc)?;
+        if weight == 1.0 {
+            return Ok(ctc);
+        }
+        let attention = self.decoder_losses(audio, texts, mode)?;
+        Ok(((ctc * weight)? + (attention * (1.0 - weight))?)?)
+    }
+
+    /// Returns the text of each clip, with the times that CTC aligns. With one beam and no boosted
+    /// words, the decoder generates greedily. Else it rescores CTC's hypotheses: the score is the
+    /// weighted sum of both log probabilities and the bonus. A text without a CTC alignment has its
+    /// tokens at the first state.
+    ///
+    /// # Errors
+    /// [`ModelError::BadInput`] if the numbers of searches and clips differ, or for logits that are
+    /// NaN or infinite.
+    pub fn paths(
+        &self,
+        audio: &AudioStates,
+        searches: &[BeamSearchOptions],
+    ) -> Result<Vec<BestPath>> {
+        if searches.len() != audio.lengths.len() {
+            let (found, clips) = (searches.len(), audio.lengths.len());
+            let reason = format!("search options for {found} clips, but there are {clips} clips");
+            return Err(ModelError::BadInput(reason));
+        }
+        let logits = rows(&self.ctc_logits(audio)?.detach())?;
+        let is_greedy = |search: &BeamSearchOptions| {
+            search.num_beams < 2 && search.boost.as_ref().is_none_or(|tree| tree.is_empty())
+        };
+        let greedy = if searches.iter().all(is_greedy) { self.greedy(audio)? } else { Vec::new() };
+        let (mut start, mut paths) = (0, Vec::with_capacity(searches.len()));
+        for (i, rows) in clips(&logits, &audio.lengths).into_iter().enumerate() {
+            let states = audio.states.narrow(0, start, audio.lengths[i])?;
+            start += audio.lengths[i];
+            let tokens = match greedy.get(i) {
+                Some(tokens) => tokens.clone(),
+                None => {
+                    let clip = AudioStates { states, lengths: vec![audio.lengths[i]] };
+                    self.rescored(&clip, rows, &searches[i])?
+                }
+            };
+            paths.push(self.aligned(rows, tokens));
+        }
+        Ok(paths)
+    }
+
+    /// The decoder's greedy texts.
+    fn greedy(&self, audio: &AudioStates) -> Result<Vec<Vec<u32>>> {
+        let options = GenerateOptions {
+            max_new_tokens: self.config.decoder.max_tokens,
+            ..GenerateOptions::greedy(self.config.blank, self.config.blank)
+        };
+        // CTC gives at most one token per state, and so does the decoder.
+        let texts = self.decoder.generate_texts(audio, &options, &audio.lengths)?;
+        Ok(texts.iter().map(|text| text.without_end().to_vec()).collect())
+    }
+
+    /// The best of CTC's hypotheses for a clip by both scores.
+    fn rescored(
+        &self,
+        clip: &AudioStates,
+        rows: &[Vec<f32>],
+        search: &BeamSearchOptions,
+    ) -> Result<Vec<u32>> {
+        let boost = search.boost.as_deref().filter(|tree| !tree.is_empty());
+        let num_beams = if search.num_beams < 2 { BOOSTED_BEAMS } else { search.num_beams };
+        let mut hypotheses = beam_search(rows, self.config.blank, num_beams, boost)?;
+        hypotheses.retain(|text| text.tokens.len() < self.config.decoder.max_tokens);
+        let texts: Vec<Vec<u32>> = hypotheses.iter().map(|text| text.tokens.clone()).collect();
+        if texts.is_empty() {
+            return Ok(Vec::new());
+        }
+        let repeated = AudioStates {
+            states: Tensor::cat(&vec![&clip.states; texts.len()], 0)?,
+            lengths: vec![clip.lengths[0]; texts.len()],
+        };
+        let losses = to_host(&self.decoder_losses(&repeated, &texts, &Mode::inference())?)?;
+        let weight = self.config.ctc_weight;
+        let mut best = (f64::NEG_INFINITY, Vec::new());
+        for ((text, loss), hypothesis) in texts.into_iter().zip(losses).zip(&hypotheses) {
+            let score = weight * hypothesis.log_probability - (1.0 - weight) * f64::from(loss)
+                + hypothesis.bonus;
+            if score > best.0 {
+                best = (score, text);
+            }
+        }
+        Ok(best.1)
+    }
+
+    /// The path of a text, as CTC aligns it.
+    fn aligned(&self, rows: &[Vec<f32>], tokens: Vec<u32>) -> BestPath {
+        forced_alignment(rows, &tokens, self.config.blank).unwrap_or_else(|| BestPath {
+            states: vec![0; tokens.len()],
+            log_probabilities: vec![f32::NEG_INFINITY; tokens.len()],
+            mean_log_probability: f32::NEG_INFINITY,
+            min_blank_probability: 1.0,
+            tokens,
+        })
+    }
+}

@@ -1,0 +1,365 @@
+//! Compares the transducer with `torchaudio` and `transformers`, its searches with all texts of
+//! small lattices, and its gradients with central differences.
+//!
+//! `tests/reference/transducer.py` creates the fixtures.
+
+mod reference;
+
+use std::sync::Arc;
+
+use candle_core::{DType, Device, Tensor, Var};
+use engram_models::adapter::Adapters;
+use engram_models::compute::Compute;
+use engram_models::conformer::{ConformerTransducer, ConformerTransducerConfig};
+use engram_models::finite_difference::check_gradients;
+use engram_models::generation::boosting::{Bonus, BoostTree, WordBoundaries};
+use engram_models::kernels::{Activation, Mode};
+use engram_models::params::{Init, ParameterBuilder, Parameters};
+use engram_models::recompute::Recompute;
+use engram_models::speech::AudioStates;
+use engram_models::speech::ctc_beam::BeamSearchOptions;
+use engram_models::speech::transducer::{Transducer, transducer_loss};
+use engram_models::transducer::{
+    GreedyDecoder, Prediction, TransducerConfig, TransducerDecoder, beam_search, beam_search_paths,
+};
+use engram_models::weights::Weights;
+use engram_models::{ModelError, Result};
+use reference::{assert_gradients, assert_output, expected, fixture};
+
+#[test]
+fn the_loss_equals_torchaudio() -> Result<()> {
+    let path = fixture("transducer", "losses.safetensors");
+    let tensors = candle_core::safetensors::load(path, &Device::Cpu)?;
+    for classes in [5, 40] {
+        let tensor = |name: &str| tensors[&format!("{classes}.{name}")].to_dtype(DType::F32);
+        let list = |name: &str| tensor(name)?.flatten_all()?.to_vec1::<f32>();
+        let mut labels = list("targets")?.into_iter().map(|label| label as u32);
+        let lengths = list("target_lengths")?;
+        let targets = lengths.iter().map(|n| labels.by_ref().take(*n as usize).collect());
+        let options = Transducer {
+            targets: targets.collect(),
+            lengths: list("lengths")?.into_iter().map(|length| length as usize).collect(),
+            blank: list("blank")?[0] as u32,
+        };
+        let logits = Var::from_tensor(&tensor("logits")?)?;
+        let losses = transducer_loss(logits.as_tensor(), options)?;
+        let gradients = (&losses * tensor("weights")?)?.sum_all()?.backward()?;
+        let gradient = gradients.get(logits.as_tensor()).expect("a gradient");
+        for (found, name) in [(&losses, "losses"), (gradient, "gradient")] {
+            let found = found.flatten_all()?.to_vec1::<f32>()?;
+            for (found, expected) in found.iter().zip(list(name)?) {
+                // torchaudio computes in f32.
+                let is_near = (found - expected).abs() < 1e-4 * expected.abs().max(1.0);
+                assert!(is_near, "{classes} classes, {name}: {found}, {expected}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn logits_losses_gradients_and_greedy_texts_equal_the_reference() -> Result<()> {
+    let tensors = expected("transducer")?;
+    let list =
+        |name: &str| Ok::<_, ModelError>(tensors[name].to_dtype(DType::U32)?.to_vec1::<u32>()?);
+    let lengths: Vec<usize> = list("lengths")?.iter().map(|length| *length as usize).collect();
+    let texts = vec![list("text.0")?, list("text.1")?];
+    let config = ConformerTransducerConfig::read(&fixture("transducer", "config.json"))?;
+    let weights = Arc::new(Weights::open(&fixture("transducer", "model.safetensors"))?);
+    for (dtype, tolerance) in [(DType::F64, 2e-6), (DType::F32, 2e-4)] {
+        let builder = ParameterBuilder::new(0, Vec::new(), &Compute { dtype, ..Compute::cpu() });
+        let model = ConformerTransducer::new(&config, &builder.with_weights(weights.clone()))?;
+        let mode = Mode::evaluate();
+        let embedded = model.encoder().embed(&tensors["frames"].to_dtype(dtype)?, &lengths)?;
+        let audio = model.encoder().forward(embedded, &Adapters::NONE, &mode)?;
+        let logits = model.decoder().logits(&audio, &texts, &mode)?;
+        assert_output(("transducer", "logits"), &logits, &tensors, tolerance)?;
+        let losses = model.decoder().losses(&audio, &texts, &mode)?;
+        assert_output(("transducer", "losses"), &losses, &tensors, tolerance)?;
+        let loss = losses.mean_all()?;
+        assert_gradients("transducer", &loss, &builder.finish()?, &tensors, tolerance)?;
+        let mut greedy = GreedyDecoder::new(model.decoder(), 2)?;
+        greedy.push(&audio)?;
+        let paths = greedy.paths();
+        assert_eq!([&paths[0].tokens, &paths[1].tokens], [&list("greedy.0")?, &list("greedy.1")?]);
+    }
+    Ok(())
+}
+
+const WIDTH: usize = 6;
+
+fn config(prediction: Prediction, max_symbols_per_step: usize) -> TransducerConfig {
+    TransducerConfig {
+        vocab_size: 4,
+        decoder_hidden_size: 5,
+        num_decoder_layers: 2,
+        joint_hidden_size: Some(3),
+        hidden_act: Activation::Tanh,
+        max_symbols_per_step,
+        blank: 0,
+        prediction,
+        ..TransducerConfig::default()
+    }
+}
+
+fn decoder(
+    prediction: Prediction,
+    max_symbols: usize,
+    dtype: DType,
+    seed: u64,
+) -> Result<(TransducerDecoder, Parameters)> {
+    let builder = ParameterBuilder::new(seed, Vec::new(), &Compute { dtype, ..Compute::cpu() });
+    let decoder = TransducerDecoder::new(&config(prediction, max_symbols), WIDTH, 1.5, &builder)?;
+    Ok((decoder, builder.finish()?))
+}
+
+/// Random encoder states.
+fn states(length: usize, seed: u64) -> Result<Tensor> {
+    ParameterBuilder::on_cpu(seed).get("states", &[length, WIDTH], Init::Normal(1.0))
+}
+
+const PREDICTIONS: [Prediction; 2] = [Prediction::Lstm, Prediction::Stateless];
+
+/// Clips and texts of different lengths, one without labels.
+#[test]
+fn gradients_equal_central_differences() -> Result<()> {
+    let values: Vec<f64> = (0..6 * WIDTH).map(|i| (i as f64 * 1.7).sin()).collect();
+    for prediction in PREDICTIONS {
+        check_gradients(&[(values.clone(), &[6, WIDTH])], |t| {
+            let (decoder, _) = decoder(prediction, 3, t[0].dtype(), 3)?;
+            let audio = AudioStates { states: t[0].clone(), lengths: vec![3, 1, 2] };
+            decoder.losses(&audio, &[vec![1, 3], vec![], vec![2, 2, 1]], &Mode::evaluate())
+        })?;
+    }
+    Ok(())
+}
+
+/// The gradient of every parameter in f64 equals central differences, and no gradient is zero.
+#[test]
+fn every_parameter_has_the_gradient_of_central_differences() -> Result<()> {
+    for prediction in PREDICTIONS {
+        let (decoder, parameters) = decoder(prediction, 3, DType::F64, 5)?;
+        let audio =
+            AudioStates { states: states(4, 2)?.to_dtype(DType::F64)?, lengths: vec![3, 1] };
+        let loss = || -> Result<Tensor> {
+            let texts = [vec![1, 3, 2], vec![2]];
+            Ok(decoder.losses(&audio, &texts, &Mode::evaluate())?.sum_all()?)
+        };
+        let gradients = loss()?.backward()?;
+        for parameter in parameters.iter() {
+            let gradient = gradients.get(parameter.tensor()).expect("a gradient");
+            let gradient = gradient.flatten_all()?.to_vec1::<f64>()?;
+            assert!(gradient.iter().any(|g| *g != 0.0), "{}", parameter.name());
+            let index = gradient.len() / 2;
+            let shifted = |step: f32| -> Result<f64> {
+                parameter.update(&mut |values| values[index] += step)?;
+                let value = loss()?.to_scalar::<f64>()?;
+                parameter.update(&mut |values| values[index] -= step)?;
+                Ok(value)
+            };
+            let step = 1.0 / 4096.0;
+            let difference = (shifted(step)? - shifted(-step)?) / (2.0 * f64::from(step));
+            let error = (difference - gradient[index]).abs();
+            assert!(error < 1e-3 * difference.abs().max(0.1), "{}: {error}", parameter.name());
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn recomputed_blocks_give_the_same_losses_and_gradients() -> Result<()> {
+    let (decoder, parameters) = decoder(Prediction::Lstm, 3, DType::F32, 5)?;
+    let audio = AudioStates { states: states(7, 2)?, lengths: vec![3, 4] };
+    let run = |recompute| -> Result<(Vec<f32>, Vec<Vec<f32>>)> {
+        let mode = Mode::train(4).recompute(recompute);
+        let losses = decoder.losses(&audio, &[vec![1, 3, 2], vec![2]], &mode)?;
+        let mut gradients = engram_models::gradients::Gradients::new(&parameters);
+        gradients.backward(&losses.sum_all()?)?;
+        let all = (0..gradients.len()).map(|i| gradients.get(i).unwrap_or_default().to_vec());
+        Ok((losses.to_vec1()?, all.collect()))
+    };
+    assert_eq!(run(Recompute::Block)?, run(Recompute::None)?);
+    Ok(())
+}
+
+/// Every sequence of up to `length` of the labels 1 to 3.
+fn all_texts(length: usize) -> Vec<Vec<u32>> {
+    let mut texts = vec![Vec::new()];
+    let mut last = texts.clone();
+    for _ in 0..length {
+        let extend = |text: &Vec<u32>| -> Vec<Vec<u32>> {
+            (1..4).map(|label| [text.as_slice(), &[label]].concat()).collect()
+        };
+        last = last.iter().flat_map(extend).collect::<Vec<_>>();
+        texts.extend(last.clone());
+    }
+    texts
+}
+
+/// With as many beams as there are texts, no hypothesis is pruned. Texts of at most
+/// `max_symbols_per_step` labels then have their exact probabilities.
+#[test]
+fn beam_search_finds_the_likeliest_of_all_texts() -> Result<()> {
+    let mut num_changed = 0;
+    for (prediction, seed) in PREDICTIONS.into_iter().flat_map(|p| (0..8).map(move |s| (p, s))) {
+        let (decoder, _) = decoder(prediction, 3, DType::F32, seed)?;
+        let states = states(2, seed)?;
+        let texts = all_texts(3);
+        let count = texts.len();
+        let audio =
+            AudioStates { states: Tensor::cat(&vec![&states; count], 0)?, lengths: vec![2; count] };
+        let losses = decoder.losses(&audio, &texts, &Mode::inference())?.to_vec1::<f32>()?;
+        let mut ranked: Vec<(f32, &Vec<u32>)> = losses.into_iter().zip(&texts).collect();
+        ranked.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let hypotheses = beam_search(&decoder, &states, all_texts(6).len(), None)?;
+        let short: Vec<_> = hypotheses.iter().filter(|text| text.tokens.len() <= 3).collect();
+        assert_eq!(short.len(), ranked.len());
+        for (found, (loss, text)) in short.iter().zip(&ranked) {
+            let error = (found.log_probability + f64::from(*loss)).abs();
+            assert!(error < 1e-4, "{prediction:?}, seed {seed}: {found:?}, {text:?}, {loss}");
+        }
+        assert_eq!(&short[0].tokens, ranked[0].1);
+        let mut greedy = GreedyDecoder::new(&decoder, 1)?;
+        greedy.push(&AudioStates { states, lengths: vec![2] })?;
+        num_changed += usize::from(greedy.paths()[0].tokens != hypotheses[0].tokens);
+    }
+    assert!(num_changed > 0, "greedy decoding always found the best text");
+    Ok(())
+}
+
+/// Few beams give probabilities of at most the exact ones, and never a worse best text than the
+/// greedy path.
+#[test]
+fn narrow_beams_are_bounded_by_the_exact_probabilities() -> Result<()> {
+    for seed in 0..6 {
+        let (decoder, _) = decoder(Prediction::Lstm, 4, DType::F32, seed)?;
+        let audio = AudioStates { states: states(5, seed)?, lengths: vec![5] };
+        let loss = |tokens: &Vec<u32>| -> Result<f64> {
+            let losses =
+                decoder.losses(&audio, std::slice::from_ref(tokens), &Mode::inference())?;
+            Ok(f64::from(losses.to_vec1::<f32>()?[0]))
+        };
+        for num_beams in [1, 2, 4, 16] {
+            let hypotheses = beam_search(&decoder, &audio.states, num_beams, None)?;
+            assert!(hypotheses.len() <= num_beams && !hypotheses.is_empty());
+            for text in &hypotheses {
+                assert!(text.log_probability <= 1e-4 - loss(&text.tokens)?, "{text:?}");
+            }
+            let scores = hypotheses.iter().map(|text| text.log_probability);
+            assert!(scores.collect::<Vec<_>>().is_sorted_by(|a, b| a >= b));
+        }
+    }
+    Ok(())
+}
+
+/// The states of packed clips arrive in chunks of any length; the paths are those of whole clips.
+#[test]
+fn a_stream_has_the_paths_of_the_whole_clips() -> Result<()> {
+    for prediction in PREDICTIONS {
+        let (decoder, _) = decoder(prediction, 3, DType::F32, 8)?;
+        let clips = [states(9, 1)?, states(5, 2)?];
+        let mut whole = GreedyDecoder::new(&decoder, 2)?;
+        let states = Tensor::cat(&[&clips[0], &clips[1]], 0)?;
+        whole.push(&AudioStates { states, lengths: vec![9, 5] })?;
+        let whole = whole.paths();
+        assert!(whole.iter().all(|path| path.tokens.len() > 1), "{whole:?}");
+        for chunks in [vec![[1, 2], [0, 3], [7, 0], [1, 0]], vec![[9, 1], [0, 4]]] {
+            let mut stream = GreedyDecoder::new(&decoder, 2)?;
+            let mut starts = [0, 0];
+            for lengths in chunks {
+                let chunk = |i: usize| clips[i].narrow(0, starts[i], lengths[i]);
+                let states = Tensor::cat(&[chunk(0)?, chunk(1)?], 0)?;
+                stream.push(&AudioStates { states, lengths: lengths.to_vec() })?;
+                starts = [starts[0] + lengths[0], starts[1] + lengths[1]];
+            }
+            for (stream, whole) in stream.paths().iter().zip(&whole) {
+                assert_eq!((&stream.tokens, &stream.states), (&whole.tokens, &whole.states));
+                let difference = stream.mean_log_probability - whole.mean_log_probability;
+                assert!(difference.abs() < 1e-5);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A path of a beam search is the likeliest alignment of its text; a greedy clip in the same batch
+/// keeps its greedy path.
+#[test]
+fn paths_are_alignments_of_the_best_texts_and_words_can_be_boosted() -> Result<()> {
+    let (decoder, _) = decoder(Prediction::Stateless, 3, DType::F32, 1)?;
+    let audio = AudioStates { states: states(8, 4)?, lengths: vec![3, 5] };
+    let search = |num_beams, boost: &Option<Arc<BoostTree>>| BeamSearchOptions {
+        num_beams,
+        boost: boost.clone(),
+    };
+    let paths = beam_search_paths(&decoder, &audio, &[search(8, &None), search(1, &None)])?;
+    let best = beam_search(&decoder, &audio.states.narrow(0, 0, 3)?, 8, None)?.remove(0);
+    assert_eq!(paths[0].tokens, best.tokens);
+    for (path, length) in paths.iter().zip([3, 5]) {
+        assert_eq!(path.states.len(), path.tokens.len());
+        assert!(path.states.is_sorted() && path.states.iter().all(|state| *state < length));
+        assert!((0.0..=1.0).contains(&path.min_blank_probability));
+        // The mean over all labels and blanks of the path.
+        let labels: f32 = path.log_probabilities.iter().sum();
+        let steps = (length + path.tokens.len()) as f32;
+        assert!(path.mean_log_probability * steps <= labels + 1e-4);
+    }
+    let mut greedy = GreedyDecoder::new(&decoder, 1)?;
+    greedy.push(&AudioStates { states: audio.states.narrow(0, 3, 5)?, lengths: vec![5] })?;
+    assert_eq!(paths[1].tokens, greedy.paths()[0].tokens);
+
+    let boundaries = Arc::new(WordBoundaries::from_tokens(["", "a", "b", "c"].into_iter()));
+    let words = [vec![3, 2, 3, 1]];
+    let tree = BoostTree::new(&words, Bonus { begin: 30.0, next: 30.0 }, boundaries);
+    let boosted = [search(1, &Some(Arc::new(tree))), search(1, &None)];
+    let boosted = beam_search_paths(&decoder, &audio, &boosted)?;
+    let contains = |tokens: &[u32]| tokens.windows(4).any(|window| window == words[0]);
+    assert!(contains(&boosted[0].tokens) && !contains(&paths[0].tokens), "{boosted:?}");
+    assert!(beam_search_paths(&decoder, &audio, &[search(2, &None)]).is_err());
+    Ok(())
+}
+
+/// The sizes in millions of parameters: Conformer S, M and L (arXiv 2005.08100, table 1) and
+/// BEST-RQ's model of 0.6 billion parameters (arXiv 2202.01855), with 1,024 word pieces.
+#[test]
+fn presets_have_about_the_published_parameter_counts() -> Result<()> {
+    for (config, published) in [
+        (ConformerTransducerConfig::small(1024), 10.3),
+        (ConformerTransducerConfig::medium(1024), 30.7),
+        (ConformerTransducerConfig::large(1024), 118.8),
+        (ConformerTransducerConfig::extra_large(1024), 635.0),
+    ] {
+        config.validate()?;
+        let builder = ParameterBuilder::shapes_only();
+        ConformerTransducer::new(&config, &builder)?;
+        let millions = builder.finish()?.value_counts().0 as f64 / 1e6;
+        println!("{millions:.1} million, published {published}");
+        assert!((0.85..1.15).contains(&(millions / published)), "{millions}, {published}");
+    }
+    Ok(())
+}
+
+#[test]
+fn invalid_configurations_and_inputs_are_errors() -> Result<()> {
+    let valid = config(Prediction::Lstm, 3);
+    for (invalid, field) in [
+        (TransducerConfig { blank: 4, ..valid.clone() }, "blank_token_id"),
+        (TransducerConfig { num_decoder_layers: 0, ..valid.clone() }, "num_decoder_layers"),
+        (TransducerConfig { joint_hidden_size: Some(0), ..valid.clone() }, "joint_hidden_size"),
+        (TransducerConfig { decoder_dropout: 1.0, ..valid }, "decoder_dropout"),
+    ] {
+        let error = TransducerDecoder::new(&invalid, 2, 0.1, &ParameterBuilder::on_cpu(0));
+        assert!(error.unwrap_err().to_string().contains(field));
+    }
+    let (decoder, _) = decoder(Prediction::Lstm, 3, DType::F32, 1)?;
+    let audio = AudioStates { states: states(3, 1)?, lengths: vec![3] };
+    for texts in [vec![], vec![vec![1], vec![2]], vec![vec![0]], vec![vec![4]]] {
+        assert!(decoder.losses(&audio, &texts, &Mode::inference()).is_err(), "{texts:?}");
+    }
+    assert!(GreedyDecoder::new(&decoder, 2)?.push(&audio).is_err());
+    let nan = AudioStates { states: (&audio.states * f64::NAN)?, ..audio };
+    let error = GreedyDecoder::new(&decoder, 1)?.push(&nan).unwrap_err().to_string();
+    assert!(error.contains("NaN"), "{error}");
+    assert!(beam_search(&decoder, &nan.states, 2, None).is_err());
+    Ok(())
+}
