@@ -308,7 +308,7 @@ fn paths_are_alignments_of_the_best_texts_and_words_can_be_boosted() -> Result<(
     greedy.push(&AudioStates { states: audio.states.narrow(0, 3, 5)?, lengths: vec![5] })?;
     assert_eq!(paths[1].tokens, greedy.paths()[0].tokens);
 
-    let boundaries = Arc::new(WordBoundaries::from_tokens(["", "a", "b", "c"].into_iter()));
+    let boundaries = Arc::new(WordBoundaries::from_tokens(["", "a", "b", "c"]));
     let words = [vec![3, 2, 3, 1]];
     let tree = BoostTree::new(&words, Bonus { begin: 30.0, next: 30.0 }, boundaries);
     let boosted = [search(1, &Some(Arc::new(tree))), search(1, &None)];

@@ -1,7 +1,7 @@
 //! Exact search: bounds the score of every key for every query, and computes the scores that the
 //! bounds cannot rule out.
 //!
-//! [`scan`](super::scan) finds, for each query, every row whose score may be among the best `k`.
+//! `scan` finds, for each query, every row whose score may be among the best `k`.
 //! Their scores are computed from the keys in double precision. The hits are ordered by these
 //! scores, so the results do not depend on the bounds, the blocks, the threads or the processor.
 

@@ -96,8 +96,8 @@ fn commit_at(log: &str, time: u64) -> Option<String> {
         let (seconds, _) = seconds_and_zone.split_once(' ')?;
         Some((commit.to_owned(), seconds.parse::<u64>().ok()?))
     };
-    let entries = log.lines().filter_map(entry);
-    entries.filter(|(_, seconds)| *seconds <= time).last().map(|(commit, _)| commit)
+    let (commit, _) = log.lines().filter_map(entry).rfind(|(_, seconds)| *seconds <= time)?;
+    Some(commit)
 }
 
 /// The text of a file, up to 64 MiB; `None` if it cannot be read.
