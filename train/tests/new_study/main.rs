@@ -92,9 +92,10 @@ fn a_new_study_has_grids() {
     };
     let grid_of_median = grid(GRID, STUDIES).expect("a grid");
     let report = run_grid(&grid_of_median, &options, &mut |_| {}).expect("a report");
-    for claim in &report.claims {
-        assert_eq!(claim.verdict, Verdict::Holds, "{}", claim.compared);
-    }
+    assert_eq!(report.claims[0].verdict, Verdict::Holds);
+    // The four differences of the first half are equal, and nothing bounds this metric: four equal
+    // differences decide nothing.
+    assert_eq!(report.claims[1].verdict, Verdict::NotDecided);
     assert_eq!(report.claims[1].compared, "main compared with far: error of half");
     assert!(report.to_markdown().contains("| far | `model.start=500` |"));
 

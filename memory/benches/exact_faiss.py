@@ -1,6 +1,6 @@
 """Measures the processor time of faiss IndexFlatIP with one thread, as benches/exact.rs does for Engram.
 
-Usage: OPENBLAS_NUM_THREADS=1 OPENBLAS_CORETYPE=SkylakeX faiss.py ROWS WIDTH ROUNDS. OPENBLAS_CORETYPE selects the
+Usage: OPENBLAS_NUM_THREADS=1 OPENBLAS_CORETYPE=SkylakeX exact_faiss.py ROWS WIDTH ROUNDS. OPENBLAS_CORETYPE selects the
 instructions of the matrix products: the OpenBLAS of faiss-cpu 1.15.1 does not know recent Intel processors, and uses
 SSE on them. For AVX2: OPENBLAS_CORETYPE=Haswell FAISS_OPT_LEVEL=avx2.
 """
