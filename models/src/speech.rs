@@ -6,6 +6,7 @@ pub mod ctc_beam;
 pub mod decode;
 pub mod log_mel;
 pub(crate) mod prefixes;
+pub(crate) mod text_losses;
 pub mod transducer;
 
 use candle_core::Tensor;

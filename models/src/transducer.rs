@@ -165,9 +165,9 @@ fn lattice_logits(
 }
 
 fn check_texts(audio: &AudioStates, texts: &[Vec<u32>]) -> Result<()> {
-    let (clips, found) = (audio.lengths.len(), texts.len());
-    if clips == found && clips > 0 {
-        return Ok(());
+    audio.check_texts(texts)?;
+    if texts.is_empty() {
+        return Err(ModelError::BadInput("0 texts for 0 clips".into()));
     }
-    Err(ModelError::BadInput(format!("{found} texts for {clips} clips")))
+    Ok(())
 }

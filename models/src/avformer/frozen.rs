@@ -1,20 +1,16 @@
 //! The ASR models that AVFormer supports.
 
-use std::sync::Arc;
-
 use candle_core::Tensor;
 
 use crate::adapter::Adapters;
 use crate::compute::Compute;
 use crate::conformer::ConformerAsrModel;
-use crate::error::{ModelError, Result};
-use crate::kernels::{CrossEntropy, Mode, Span, cross_entropy, span_mean};
+use crate::error::Result;
+use crate::kernels::Mode;
 use crate::packed::PackedTokens;
 use crate::speech::AudioStates;
+use crate::speech::text_losses::mean_text_losses;
 use crate::whisper::Whisper;
-
-/// The target of prompt rows, which the loss ignores.
-const IGNORED: u32 = u32::MAX;
 
 /// An ASR model with frozen parameters.
 #[derive(Debug, Clone)]
@@ -110,35 +106,19 @@ impl FrozenAsrModel {
         texts: &[Vec<u32>],
         mode: &Mode,
     ) -> Result<Tensor> {
-        let (clips, found) = (audio.lengths.len(), texts.len());
-        if clips != found {
-            return Err(ModelError::BadInput(format!("{found} texts for {clips} clips")));
-        }
+        audio.check_texts(texts)?;
         match self {
             Self::Whisper { model, prompt, end } => {
                 let with_prompt = |text: &Vec<u32>| [prompt.as_slice(), text].concat();
                 let inputs: Vec<Vec<u32>> = texts.iter().map(with_prompt).collect();
                 let logits = model.decode(&PackedTokens::new(&inputs), audio, mode)?;
-                let (mut targets, mut text_spans) = (Vec::new(), Vec::new());
-                for text in texts {
-                    targets.resize(targets.len() + prompt.len().saturating_sub(1), IGNORED);
-                    text_spans.push(Span { start: targets.len(), length: text.len() + 1 });
-                    targets.extend(text);
-                    targets.push(*end);
-                }
-                let options = CrossEntropy {
-                    targets: targets.into(),
-                    ignore_index: Some(IGNORED),
-                    label_smoothing: 0.0,
-                };
-                let losses = cross_entropy(&logits, options)?.unsqueeze(1)?;
-                Ok(span_mean(&losses, Arc::from(text_spans))?.squeeze(1)?)
+                mean_text_losses(&logits, texts, prompt.len(), *end)
             }
             Self::Conformer(model) => {
                 let losses = model.losses(audio, texts, mode)?;
                 let factors: Vec<f64> =
                     texts.iter().map(|text| 1.0 / text.len().max(1) as f64).collect();
-                let factors = Tensor::from_vec(factors, clips, losses.device())?;
+                let factors = Tensor::from_vec(factors, texts.len(), losses.device())?;
                 Ok((&losses * factors.to_dtype(losses.dtype())?)?)
             }
         }

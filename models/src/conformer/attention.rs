@@ -17,13 +17,14 @@ use crate::compute::to_host;
 use crate::config::{bad_field, check_sizes, in_file, read_published};
 use crate::error::{ModelError, Result};
 use crate::generation::GenerateOptions;
-use crate::kernels::{Activation, CrossEntropy, Mode, Span, cross_entropy, span_mean};
+use crate::kernels::{Activation, Mode};
 use crate::packed::PackedTokens;
 use crate::params::ParameterBuilder;
 use crate::speech::AudioStates;
 use crate::speech::ctc::{Ctc, ctc_loss};
 use crate::speech::ctc_beam::{BOOSTED_BEAMS, BeamSearchOptions, beam_search};
 use crate::speech::decode::{BestPath, clips, forced_alignment, rows};
+use crate::speech::text_losses::mean_text_losses;
 use crate::weights::Weights;
 use crate::whisper::{Decoder, WhisperConfig};
 
@@ -191,10 +192,7 @@ impl ConformerAttention {
         texts: &[Vec<u32>],
         mode: &Mode,
     ) -> Result<Tensor> {
-        let (clips, found) = (audio.lengths.len(), texts.len());
-        if clips != found {
-            return Err(ModelError::BadInput(format!("{found} texts for {clips} clips")));
-        }
+        audio.check_texts(texts)?;
         let inputs = texts.iter().map(|text| [&[self.config.blank][..], text].concat());
         let inputs = PackedTokens::new(&inputs.collect::<Vec<Vec<u32>>>());
         self.decoder.forward(&inputs, audio, &Adapters::NONE, mode)
@@ -210,19 +208,9 @@ impl ConformerAttention {
         texts: &[Vec<u32>],
         mode: &Mode,
     ) -> Result<Tensor> {
-        let end = self.config.blank;
         let logits = self.decoder_logits(audio, texts, mode)?;
-        let (mut targets, mut spans, mut lengths) = (Vec::new(), Vec::new(), Vec::new());
-        for text in texts {
-            spans.push(Span { start: targets.len(), length: text.len() + 1 });
-            lengths.push(text.len() as f64 + 1.0);
-            targets.extend(text);
-            targets.push(end);
-        }
-        let options =
-            CrossEntropy { targets: targets.into(), ignore_index: None, label_smoothing: 0.0 };
-        let losses = cross_entropy(&logits, options)?.unsqueeze(1)?;
-        let means = span_mean(&losses, Arc::from(spans))?.squeeze(1)?;
+        let means = mean_text_losses(&logits, texts, 1, self.config.blank)?;
+        let lengths: Vec<f64> = texts.iter().map(|text| text.len() as f64 + 1.0).collect();
         let lengths = Tensor::from_vec(lengths, texts.len(), means.device())?;
         Ok((&means * lengths.to_dtype(means.dtype())?)?)
     }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::device::DeviceKernel;
 use super::math::{erf, exp, tanh};
 use super::operation::{BufferState, CompositePrecision, Gradient, Input, Kernel, apply};
-use super::rows::{ROWS, add, add_column_sums, zeros};
+use super::rows::{ROWS, add, add_column_sums, new_values, zeros};
 
 /// An activation function, by its published name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -118,9 +118,9 @@ impl Kernel for ActivationKernel {
 
     fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
         let (x, bias, width) = input_parts(inputs)?;
-        let mut output = zeros(x.len());
-        let blocks = output.par_chunks_mut(ROWS * width).zip(x.par_chunks(ROWS * width));
-        blocks.for_each(|(y, x)| forward_block(self.0, x, bias, width, y));
+        let output = new_values(x.len(), ROWS * width, |block, y| {
+            forward_block(self.0, &x[block * ROWS * width..][..y.len()], bias, width, y);
+        });
         Ok((output, Shape::from(inputs[0].dims), ()))
     }
 

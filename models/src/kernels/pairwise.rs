@@ -6,6 +6,7 @@ use rayon::prelude::*;
 
 use super::activation::Activation;
 use super::operation::{CompositePrecision, Gradient, Input, Kernel, apply};
+use super::rows::zeros;
 
 /// Computes `f(a_t + b_u)` for all pairs of rows of each sequence: `a` `[Σ T_i, D]` and `b`
 /// `[Σ U_i, D]` → `[Σ T_i U_i, D]`, where `lengths` holds `(T_i, U_i)`. Row `t U_i + u` of a
@@ -69,7 +70,7 @@ impl Kernel for Pairwise {
     fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
         let (width, rows) = self.check(inputs[0].dims, inputs[1].dims)?;
         let (a, b) = (inputs[0].data, inputs[1].data);
-        let mut output = vec![0.0; rows * width];
+        let mut output = zeros(rows * width);
         let mut remaining = &mut output[..];
         for Sequence { starts, lengths: (t, u) } in self.sequences() {
             let (output, rest) = remaining.split_at_mut(t * u * width);
