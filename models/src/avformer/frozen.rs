@@ -98,7 +98,7 @@ impl FrozenAsrModel {
     /// its clip has infinite loss and zero gradient with a Conformer.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] if the number of texts and clips differs, or a text has more tokens
+    /// [`crate::ModelError::BadInput`] if the number of texts and clips differs, or a text has more tokens
     /// than Whisper has positions.
     pub fn text_losses(
         &self,
