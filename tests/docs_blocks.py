@@ -108,7 +108,7 @@ def run(blocks, engram):
         for path in (folder, ROOT):
             text = text.replace(f"{path}/", "")
     # Without a network, a note names the files that may be missing in the hub's cache.
-    text = re.sub(r"^note: hf://.*\n", "", text, flags=re.M)
+    text = re.sub(f"(^|{SEPARATOR})note: hf://.*\n", r"\1", text, flags=re.M)
     outputs = [[line.rstrip() for line in part.splitlines()] for part in text.split(SEPARATOR)]
     return (outputs if done.returncode else outputs[:-1]), done.returncode != 0
 
