@@ -117,10 +117,13 @@ fn write_sections(page: &mut String, mut command: clap::Command) {
     let _ = write!(page, "\n## {name}\n\n```text\n{}\n```\n", help.join("\n").trim_end());
     for subcommand in command.get_subcommands().cloned() {
         let is_global = |arg: &clap::Arg| arg.is_global_set() || arg.get_id() == "help";
-        write_sections(page, subcommand.mut_args(|arg| {
-            let hidden = is_global(&arg);
-            arg.hide(hidden)
-        }));
+        write_sections(
+            page,
+            subcommand.mut_args(|arg| {
+                let hidden = is_global(&arg);
+                arg.hide(hidden)
+            }),
+        );
     }
 }
 
