@@ -138,14 +138,13 @@ def same(expected, actual, tolerance):
 
 def renewed(expected, actual):
     """The text block for a new output: lines that differ only in numbers keep their `…`."""
-
     old = [(index, re.compile(pattern(line, NUMBER))) for index, line in enumerate(expected) if line.strip() != ANY]
     # The longest common subsequence of old and new lines.
     longest = [[0] * (len(actual) + 1) for _ in range(len(old) + 1)]
     fits = [[bool(regex.fullmatch(line)) for line in actual] for _, regex in old]
     for i in reversed(range(len(old))):
         for j in reversed(range(len(actual))):
-            longest[i][j] = max(longest[i + 1][j], longest[i][j + 1], longest[i + 1][j + 1] + fits[i][j] if fits[i][j] else 0)
+            longest[i][j] = max(longest[i + 1][j], longest[i][j + 1], fits[i][j] * (longest[i + 1][j + 1] + 1))
     pairs, i, j = [], 0, 0
     while i < len(old) and j < len(actual):
         if fits[i][j] and longest[i][j] == longest[i + 1][j + 1] + 1:
@@ -217,7 +216,7 @@ def main():
     pages = arguments.pages or [ROOT / "README.md", *sorted((ROOT / "docs/tutorials").glob("*.md"))]
     differing = sum(check(page.resolve(), engram, arguments.write) for page in pages)
     if differing:
-        sys.exit(f"{differing} blocks fail or differ; `python3 tests/docs_blocks.py --write` puts new outputs into the pages")
+        sys.exit(f"{differing} blocks fail or differ; `tests/docs_blocks.py --write` puts new outputs into the pages")
 
 
 if __name__ == "__main__":
