@@ -439,3 +439,21 @@ fn completions_and_manual_pages_have_all_commands() {
     let file = manual.join("engram.1").display().to_string();
     refused(&["man", "--out", &file], &[&file, "could not be created"]);
 }
+
+#[test]
+fn the_markdown_page_has_the_help_of_all_commands() {
+    let page = succeeds(&["man", "--markdown"]);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let manual = folder.path().join("man1");
+    succeeds(&["man", "--out", &manual.display().to_string()]);
+    for file in std::fs::read_dir(&manual).expect("the manual pages") {
+        let file = file.expect("a manual page").file_name().into_string().expect("a name");
+        let command = file.trim_end_matches(".1").replace('-', " ");
+        assert!(page.contains(&format!("\n## {command}\n\n```text\n")), "{command}");
+    }
+    let wer = page.split("\n## engram eval wer\n").nth(1).expect("the section of eval wer");
+    let wer = wer.split("\n## ").next().unwrap_or_default();
+    assert!(wer.contains("Usage: engram eval wer") && wer.contains("--normalizer"), "{wer}");
+    assert!(!wer.contains("--log-format"), "global options are only in the section of engram");
+    assert_eq!(page.matches("--log-format").count(), 1);
+}

@@ -15,7 +15,7 @@
 //! | [`speech`] | image names, spoken by ten voices |
 //! | [`audiovisual`] | noisy clips of spoken names with images |
 //!
-//! `docs/world.md` gives the counts, the chance level, and the intended use.
+//! `docs/explanation/world.md` gives the counts, the chance level, and the intended use.
 //!
 //! ```
 //! use engram_data::world::{World, WorldOptions};

@@ -1,6 +1,6 @@
 //! Tests of keys and values without a model: retrieval recall, and answers decoded from values.
 //!
-//! This command prints the table of docs/world.md:
+//! This command prints the recall that docs/explanation/world.md names:
 //! `cargo test --release -p engram-data --test world_features -- --nocapture`
 
 #![allow(clippy::unwrap_used)] // Helper functions use `unwrap` too.

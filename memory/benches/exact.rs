@@ -1,4 +1,4 @@
-//! The processor time of exact search, for `docs/benchmarks.md`. `benches/exact_faiss.py` measures
+//! The processor time of exact search, for `docs/results/memory.md`. `benches/exact_faiss.py` measures
 //! faiss in the same way.
 //!
 //! Usage: `cargo bench -p engram-memory --bench exact -- ROWS WIDTH KIND ROUNDS`. `KIND` is

@@ -47,12 +47,12 @@ pub struct Show {
     name: String,
 }
 
-/// Print all recipe keys as Markdown, as in docs/recipes.md.
+/// Print all recipe keys as a Markdown page.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   engram recipe reference reveal
-  engram recipe reference > docs/recipes.md")]
+  engram recipe reference > recipes.md")]
 pub struct Reference {
     /// The study; all studies by default
     #[arg(value_parser = study_parser())]

@@ -1,6 +1,7 @@
 //! `engram completions` and `engram man`: shell completions and manual pages.
 
 use engram_data::messages::counted;
+use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -47,15 +48,19 @@ fn with_recipe_files(script: &str, shell: Shell) -> String {
     }
 }
 
-/// Write one manual page for each command.
+/// Write one manual page for each command, or print all help texts as Markdown.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Example:
-  engram man --out ~/.local/share/man/man1 && man engram-train")]
+Examples:
+  engram man --out ~/.local/share/man/man1 && man engram-train
+  engram man --markdown > commands.md")]
 pub struct ManPages {
     /// Output folder; created if missing
-    #[arg(long, value_name = "FOLDER")]
-    out: PathBuf,
+    #[arg(long, value_name = "FOLDER", required_unless_present = "markdown")]
+    out: Option<PathBuf>,
+    /// Print the help of all commands as one Markdown page
+    #[arg(long, conflicts_with = "out")]
+    markdown: bool,
 }
 
 impl ManPages {
@@ -63,14 +68,17 @@ impl ManPages {
     pub fn run(self) -> anyhow::Result<Outcome> {
         let mut command = super::command().disable_help_subcommand(true);
         command.build();
-        let folder = self.out.display();
-        output::create_folder(&self.out)?;
+        let Some(folder) = self.out else {
+            output::print(&markdown(&command))?;
+            return Ok(Outcome::Done);
+        };
+        output::create_folder(&folder)?;
         let pages = pages(&command)?;
-        pages.iter().try_for_each(|(name, _)| paths::check_may_write(&self.out.join(name)))?;
+        pages.iter().try_for_each(|(name, _)| paths::check_may_write(&folder.join(name)))?;
         for (name, page) in &pages {
-            output::write_atomic(&self.out.join(name), page.as_bytes())?;
+            output::write_atomic(&folder.join(name), page.as_bytes())?;
         }
-        output::print(&format!("{folder}: {}", counted(pages.len(), "page")))?;
+        output::print(&format!("{}: {}", folder.display(), counted(pages.len(), "page")))?;
         Ok(Outcome::Done)
     }
 }
@@ -87,6 +95,36 @@ fn pages(command: &clap::Command) -> anyhow::Result<Vec<(String, String)>> {
         all_pages.extend(pages(subcommand)?);
     }
     Ok(all_pages)
+}
+
+/// The help of a command and its subcommands as a Markdown page. The options of all commands are
+/// only in the section of `engram`.
+fn markdown(command: &clap::Command) -> String {
+    let mut page = String::from(
+        "# Commands\n\nThe help of every command, as `engram COMMAND --help` prints it. The global \
+         options of [`engram`](#engram) hold for all commands.\n",
+    );
+    write_sections(&mut page, command.clone());
+    page
+}
+
+/// Writes the sections of a command and its subcommands.
+fn write_sections(page: &mut String, mut command: clap::Command) {
+    let name = command.get_bin_name().unwrap_or_else(|| command.get_name()).to_owned();
+    command = command.term_width(100);
+    let help = command.render_long_help().to_string();
+    let help: Vec<&str> = help.lines().map(str::trim_end).collect();
+    let _ = write!(page, "\n## {name}\n\n```text\n{}\n```\n", help.join("\n").trim_end());
+    for subcommand in command.get_subcommands().cloned() {
+        let is_global = |arg: &clap::Arg| arg.is_global_set() || arg.get_id() == "help";
+        write_sections(
+            page,
+            subcommand.mut_args(|arg| {
+                let hidden = is_global(&arg);
+                arg.hide(hidden)
+            }),
+        );
+    }
 }
 
 #[cfg(test)]

@@ -57,7 +57,7 @@ Building the graphs takes most of the time: 2 minutes for 20,000 keys of dimensi
 grows faster than the number of keys.
 
 Example:
-  engram bench tradeoffs --out docs/memory")]
+  engram bench tradeoffs --out docs/results/memory")]
 pub struct TradeoffBench {
     /// Numbers of keys to measure, comma-separated; recall.svg uses the last
     #[arg(long, value_delimiter = ',', default_value = "2000,5000,10000,20000")]

@@ -22,8 +22,7 @@ use super::super::{Outcome, output};
 /// Convert a published data set to memory entries (JSON lines).
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
-Files may be gzipped. docs/memory.md describes the conversion of each data set and compares it with
-REVEAL's code.
+Files may be gzipped. docs/reference/formats.md has the differences from REVEAL's code.
 
 Examples:
   engram data entries wit wit_v1.train.all-0000*.tsv.gz --language en --out wit.jsonl

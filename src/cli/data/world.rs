@@ -30,7 +30,7 @@ Examples:
   engram memory update memory --keys world/swap_keys.npy --values world/swap_values.npy \\
       --entries world/swap.jsonl
 
-docs/world.md describes the files.")]
+README.md in the folder describes the files, docs/explanation/world.md the data.")]
 pub struct World {
     /// Output folder
     #[arg(long, value_name = "FOLDER")]

@@ -200,7 +200,7 @@ Examples:
       --model hf://sentence-transformers/all-MiniLM-L6-v2 --out memory
 
 --model is a folder or a Hugging Face model: BERT, DeBERTa, CLIP, or MobileNetV2 with its graph.
-It computes keys only. docs/memory.md lists the models for texts and for images.
+It computes keys only. docs/explanation/memory.md lists the models for texts and for images.
 
 Example of a line in entries.jsonl:
   {\"id\": 7, \"source\": \"wit\", \"document\": \"Q64\", \"text\": \"…\"}")]
@@ -346,8 +346,8 @@ impl Compact {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Builds a graph only for segments without one. Entries that are added later are searched exactly
-until the next `index`. `compact` removes all graphs. docs/memory.md has the cost and recall of
-graphs.
+until the next `index`. `compact` removes all graphs. docs/results/memory.md has the cost and recall
+of graphs.
 
 Example:
   engram memory index memory --connections 32 --ef-construction 400")]

@@ -38,7 +38,8 @@ Example with a text or image encoder (a folder or hf://owner/name) instead of ke
   engram memory search texts --text \"what is the octopus made of\"
 
 Keys, values and queries are .npy or safetensors files with one row per entry or query.
-docs/memory.md describes the options, their cost, and the files of a memory.")]
+docs/explanation/memory.md describes the search and the models for keys,
+docs/results/memory.md has the cost, and docs/reference/formats.md the files of a memory.")]
 pub enum MemoryCommand {
     Build(edit::Build),
     Info(Info),

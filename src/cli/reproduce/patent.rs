@@ -193,7 +193,7 @@ impl Reproduce {
     }
 
     /// A claim of the study. All claims are expected to hold, except [`CONTEXT`] (on the class
-    /// title) with several seeds: three seeds do not decide it (docs/patent.md).
+    /// title) with several seeds: three seeds do not decide it (docs/results/patent.md).
     fn patent_claim(
         &self,
         id: &str,

@@ -13,7 +13,7 @@ pub const NUM_EVALUATION_VIEWS: usize = 8;
 /// The default of `state_cache_gb`.
 const STATE_CACHE_GB: f64 = 8.0;
 /// The default of `distillation`. At this weight, rehearsal keeps the accuracy of Whisper tiny.en
-/// on clean speech (docs/avformer.md).
+/// on clean speech (docs/explanation/avformer.md).
 const DISTILLATION: f64 = 40.0;
 /// The maximum edge of a view, in pixels.
 const MAX_VIEW_SIZE: usize = 1024;
