@@ -10,7 +10,7 @@ use engram_data::world::audiovisual::NoiseSettings;
 use engram_data::world::questions::Split;
 use serde::{Deserialize, Serialize};
 
-use super::speech::{AvformerRun, ClipRequest};
+use super::speech::{AvformerRun, ClipRequest, ClipTranscripts};
 
 /// Maximum number of clips tried, and the maximum time.
 const MAX_TRIED: usize = 40;
@@ -34,9 +34,10 @@ struct RescuedClip {
 }
 
 /// Finds a clip in which images of the spoken name rescue a word. Prefers a clip whose transcript
-/// is correct with these images, and incorrect with images of another name.
+/// is correct with these images only: the frozen ASR model and the adapters with images of another
+/// name are wrong.
 pub(super) fn find(run: &AvformerRun) -> anyhow::Result<RescueSearch> {
-    let start = Instant::now();
+    let (start, mut best) = (Instant::now(), 0);
     let mut search = RescueSearch { clip: None, tried: 0 };
     let stored = stored_clips(&run.folder);
     let clips = stored.unwrap_or_else(|| (0..run.data.test_clips).collect());
@@ -46,20 +47,17 @@ pub(super) fn find(run: &AvformerRun) -> anyhow::Result<RescueSearch> {
         }
         search.tried += 1;
         let clip = clip_of_test(run, number);
-        let Some(without) = run.transcribe_with(&clip, None)? else { break };
-        if without.errors == 0 {
+        let ClipTranscripts { transcripts, rescued, .. } = run.transcribe(&clip)?;
+        let [frozen, _, with, other] = &transcripts[..] else { break };
+        if rescued.is_empty() {
             continue;
         }
-        let Some(with) = run.transcribe_with(&clip, Some(clip.name))? else { break };
-        if with.rescued_from(&without).is_empty() {
-            continue;
+        let conditions = [true, with.errors == 0, frozen.errors > 0, other.errors > 0];
+        let rank = conditions.iter().take_while(|condition| **condition).count();
+        if rank > best {
+            (best, search.clip) = (rank, Some(clip));
         }
-        let other = run.transcribe_with(&clip, Some(clip.other))?;
-        let is_clear = with.errors == 0 && other.is_some_and(|other| other.errors > 0);
-        if search.clip.is_none() || is_clear {
-            search.clip = Some(clip);
-        }
-        if is_clear {
+        if best == conditions.len() {
             break;
         }
     }

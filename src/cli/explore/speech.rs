@@ -83,10 +83,10 @@ pub(super) struct ClipTranscripts {
     peaks: Vec<[f32; 2]>,
     /// Words of the frozen ASR model with their times.
     words: Vec<Word>,
-    transcripts: Vec<Transcript>,
+    pub(super) transcripts: Vec<Transcript>,
     /// Indices of the reference words that the adapters with images of the spoken name transcribe
     /// correctly, and without images incorrectly.
-    rescued: Vec<usize>,
+    pub(super) rescued: Vec<usize>,
 }
 
 /// The transcript of one system.
@@ -160,21 +160,7 @@ impl AvformerRun {
         self.rescue.get(|| rescue::find(self))
     }
 
-    /// Transcribes a clip with adapters and images of the name `images`; `None` for no images. The
-    /// result is `None` if the run was trained without frames.
-    pub(super) fn transcribe_with(
-        &self,
-        request: &ClipRequest,
-        images: Option<usize>,
-    ) -> anyhow::Result<Option<Transcript>> {
-        let clip = self.clip(request)?;
-        let adapted = self.adapted();
-        if adapted.frames() == 0 {
-            return Ok(None);
-        }
-        self.adapted_transcript(&adapted, &clip, images).map(Some)
-    }
-
+    /// Transcribes a clip with adapters and images of the name `images`; `None` for no images.
     fn adapted_transcript(
         &self,
         adapted: &AdaptedAsrModel,
@@ -292,7 +278,7 @@ impl Transcript {
     }
 
     /// Indices of the reference words that are correct here, and incorrect in the other transcript.
-    pub(super) fn rescued_from(&self, other: &Self) -> Vec<usize> {
+    fn rescued_from(&self, other: &Self) -> Vec<usize> {
         let pairs = self.correct_words().zip(other.correct_words()).enumerate();
         pairs.filter(|(_, (here, there))| *here && !there).map(|(index, _)| index).collect()
     }

@@ -102,7 +102,7 @@ export function imageField(container, onChange) {
   const preview = make("img", { alt: "The selected image", hidden: true });
   const removeButton = make("button", { type: "button", hidden: true }, "Remove");
   container.classList.add("drop");
-  container.append(make("label", {}, "Image ", input), make("span", {}, "or drop one here"), preview, removeButton);
+  container.append(make("label", {}, "Image ", input), make("span", { className: "hint" }, "or drop one here"), preview, removeButton);
 
   async function setFile(file) {
     const bytes = new Uint8Array(await file.arrayBuffer());

@@ -53,7 +53,7 @@ async function transcribe() {
     const plain = words.map(([, , hypothesis]) => hypothesis).filter(Boolean).join(" ");
     return make("tr", {}, make("th", { scope: "row" }, label, views), make("td", { className: "aligned" }, aligned,
       plain === text ? null : make("small", { className: "soft" }, ` ${text}`)),
-      make("td", {}, verdict(errors === 0, errors === 0 ? "right" : errors === 1 ? "1 error" : `${errors} errors`)));
+      make("td", { className: "result" }, verdict(errors === 0, errors === 0 ? "right" : errors === 1 ? "1 error" : `${errors} errors`)));
   });
   const header = make("tr", {}, ...["system", "reference and hypothesis", "result"].map((title) =>
     make("th", { scope: "col" }, title)));
@@ -67,9 +67,9 @@ function showRescue({ transcripts, rescued }) {
   const reference = transcripts[1].words.filter(([kind]) => kind !== "insertion");
   const parts = rescued.map((position) => {
     const [, word, hypothesis] = reference[position];
-    return `“${word}” (without images ${hypothesis ? `“${hypothesis}”` : "missing"})`;
+    return [" ", make("strong", {}, word), hypothesis ? ` (without images “${hypothesis}”)` : " (missing without images)"];
   });
-  byId("rescue").replaceChildren("Rescued by images of the spoken name: ", make("strong", {}, parts.join(", ")));
+  byId("rescue").replaceChildren("Rescued by images of the spoken name:", ...parts.flat());
 }
 
 /** An aligned word: reference and hypothesis. */
