@@ -2,7 +2,7 @@
 
 import { byId } from "./page.js";
 
-const TERMS = {
+export const TERMS = {
   attribution: "How much less likely the answer is without this entry, in nats. An attribution of 2.3 nats means 10 times less likely.",
   score: "The similarity of the query and the entry's key (their cosine, from -1 to 1), times the gate. The entries with the highest scores are retrieved.",
   gate: "The weight from 0 to 1 that the model gives to the entry's source for this query. It multiplies the score.",
