@@ -275,7 +275,7 @@ mod tests {
         image::RgbImage::from_fn(8, 8, colour).save(&path)?;
         let (mean, std) = ([1.0; 3], [1.0; 3]);
         let preprocessing = Preprocessing { rescale: 1.0 / 127.5, mean, std, ..squared(8) };
-        let mut files = ImageFiles::new(vec![path], 8, preprocessing, 1, 0);
+        let mut files = ImageFiles::new(Path::new(""), vec![path], 8, preprocessing, 1, 0);
         files.augmentation = Augmentation::none(8);
         let (clean, augmented) = (files.view(0, 0)?, files.view(0, 1)?);
         assert!(clean.iter().any(|value| *value < -0.9) && clean.iter().any(|value| *value > 0.6));
