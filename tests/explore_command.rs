@@ -1,95 +1,20 @@
 //! `engram explore` with requests from a local browser and from other sites' pages.
 #![allow(clippy::unwrap_used)]
 
+mod explorer;
 mod running;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 use base64::Engine;
 use engram::memory::vectors::npy_bytes;
+use explorer::{Explorer, Response, copy};
 use running::{refused, succeeds};
-
-/// A running explorer with its address and token; killed on drop.
-struct Explorer {
-    program: Child,
-    address: String,
-    token: String,
-}
-
-/// An HTTP response.
-struct Response {
-    status: u16,
-    headers: String,
-    body: String,
-}
-
-impl Explorer {
-    fn open(folder: &Path, arguments: &[&str]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_engram"));
-        command.current_dir(folder).arg("explore").args(arguments);
-        let mut program = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(program.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let (address, token) =
-            line.trim().trim_start_matches("http://").split_once("/?token=").unwrap();
-        assert!(address.starts_with("127.0.0.1:"), "{line}");
-        assert!(token.len() == 32 && token.bytes().all(|byte| byte.is_ascii_hexdigit()), "{line}");
-        Self { program, address: address.to_owned(), token: token.to_owned() }
-    }
-
-    /// The cookie that identifies the browser.
-    fn cookie(&self) -> String {
-        let (_, port) = self.address.split_once(':').unwrap();
-        format!("Cookie: other=1; engram-{port}={}", self.token)
-    }
-
-    /// Sends a request with the cookie of the browser that opened the page, and these header lines.
-    fn request(&self, request: &str, headers: &[&str], body: &str) -> Response {
-        let cookie = self.cookie();
-        self.send(request, &[headers, &[cookie.as_str()]].concat(), body)
-    }
-
-    /// Sends a request with these header lines; `Host` is the address unless they contain one.
-    fn send(&self, request: &str, headers: &[&str], body: &str) -> Response {
-        let host = format!("Host: {}", self.address);
-        let mut lines = vec![format!("{request} HTTP/1.1"), "Connection: close".to_owned()];
-        if !headers.iter().any(|header| header.starts_with("Host")) {
-            lines.push(host);
-        }
-        lines.extend(headers.iter().map(|header| header.to_string()));
-        lines.push(format!("Content-Length: {}\r\n\r\n{body}", body.len()));
-        let mut stream = TcpStream::connect(&self.address).unwrap();
-        // A response may come before the whole body is read.
-        let _ = stream.write_all(lines.join("\r\n").as_bytes());
-        let mut bytes = Vec::new();
-        let _ = stream.read_to_end(&mut bytes);
-        let text = String::from_utf8_lossy(&bytes).into_owned();
-        let (headers, body) = text.split_once("\r\n\r\n").unwrap();
-        let status = headers.split(' ').nth(1).unwrap().parse().unwrap();
-        Response { status, headers: headers.to_lowercase(), body: body.to_owned() }
-    }
-
-    fn get(&self, path: &str) -> Response {
-        self.request(&format!("GET {path}"), &[], "")
-    }
-
-    fn search(&self, request: &str) -> Response {
-        let json = ["Content-Type: application/json"];
-        self.request("POST /api/memories/0/search", &json, request)
-    }
-}
-
-impl Drop for Explorer {
-    fn drop(&mut self) {
-        let _ = self.program.kill();
-        let _ = self.program.wait();
-    }
-}
 
 /// Three entries along the axes; one image inside the folder, one outside, one not an image.
 fn build_memory(folder: &Path) {
@@ -182,19 +107,6 @@ fn a_memory_is_searched() {
     assert!(outside.status == 422 && outside.body.contains("../secret.png is not in"));
     let no_image = explorer.get("/api/memories/0/images/7");
     assert!(no_image.status == 422 && no_image.body.contains("is not an image"));
-}
-
-/// Copies a folder with its contents.
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let (path, name) = entry.map(|entry| (entry.path(), entry.file_name())).unwrap();
-        if path.is_dir() {
-            copy(&path, &to.join(name))
-        } else {
-            fs::copy(&path, to.join(name)).map(|_| ()).unwrap()
-        }
-    }
 }
 
 /// The bundled models: changes while the page is open, and invalid requests.

@@ -205,6 +205,7 @@ fn a_run_on_files_has_the_scores_of_eval_and_refuses_other_memories() {
         tested.iter().map(|example| example["image"].to_string()).collect();
     assert_eq!(held_out.len(), 12);
     for example in &tested {
+        assert_eq!(example["image_file"], format!("pictures/{}.jpg", example["image"]));
         let retrieved = example["retrieved"].as_array().unwrap();
         assert_eq!(retrieved.len(), 3);
         assert!(retrieved.iter().all(|id| !held_out.contains(&document(id))), "{example}");

@@ -4,15 +4,19 @@
 //! |---|---|
 //! | `discover` | finds the runs and memories below the given folders |
 //! | `curves` | reads the metrics of a run by step |
+//! | `images` | image files inside the folder of the images |
 //! | `memories` | searches a memory by text, by an image or by one of its entries |
 //! | `answers` | REVEAL runs: answers and their retrieved entries |
+//! | `questions` | REVEAL runs: test questions and their images |
 //! | `speech` | AVFormer runs: noisy clips, transcribed with and without images |
+//! | `rescue` | AVFormer runs: a clip in which the images correct a word |
 //! | `lazy` | opens models on first use |
 //! | `uploads` | text and images that the page sends |
 //! | `access` | access control by the token of the printed address |
 //! | `budget` | limits the memory of concurrent requests |
 //! | `connections` | limits the number of connections and their idle time |
 //! | `server` | serves the page and its data |
+//! | `routes` | handlers of the requests for data |
 //! | `page/` | HTML, CSS and JavaScript of the page |
 
 mod access;
@@ -21,8 +25,12 @@ mod budget;
 mod connections;
 mod curves;
 mod discover;
+mod images;
 mod lazy;
 mod memories;
+mod questions;
+mod rescue;
+mod routes;
 mod server;
 mod speech;
 mod uploads;
@@ -44,9 +52,9 @@ use server::{Explored, serve};
 ///
 /// Open the printed address in your browser. Its token grants access to your browser only.
 ///
-/// The page has four tabs. Curves: metrics of several runs, also while they are running. Memory:
-/// search by text, image or entry. Answers: REVEAL's answers, with entries to switch off. Speech:
-/// spoken names in noise, and AVFormer's transcripts with different images. The command changes no
+/// The page has four tabs. Answers: REVEAL's answers, with entries to switch off. Speech: spoken
+/// names in noise, and AVFormer's transcripts with different images. Memory: search by text, image
+/// or entry. Curves: metrics of several runs, also while they are running. The command changes no
 /// run and no memory, and needs no network. Stop it with Ctrl-C.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -59,7 +67,8 @@ pub struct Explore {
     /// Folders of runs or memories, or folders that contain runs or memories
     #[arg(required = true, value_name = "FOLDER")]
     folders: Vec<PathBuf>,
-    /// Base folder for the image paths of entries (default: the folder that contains the memory)
+    /// Base folder for the image paths of entries (default: the folder of the run's data, or the
+    /// folder that contains the memory)
     #[arg(long, value_name = "FOLDER")]
     images: Option<PathBuf>,
     /// Port on 127.0.0.1 (default: a free port)
@@ -78,7 +87,7 @@ impl Explore {
         }
         stay_offline();
         let RunsAndMemories { runs, memories } = find(&self.folders)?;
-        let memories = Memories::open(memories, self.images.as_deref());
+        let memories = Memories::open(memories, &runs, self.images.as_deref());
         if runs.is_empty() && memories.len() == 0 {
             anyhow::bail!("no readable run or memory was found");
         }

@@ -1,63 +1,196 @@
 // Tests the page of `engram explore` in Chromium. `.ci/run` starts the program and calls
 //
-//   node tests/explore/page.mjs ADDRESS [SCREENSHOTS]      # the printed address with its token
+//   node tests/explore/page.mjs ADDRESS UNFINISHED      # the printed address with its token
 //
-// with train/bundled and a memory `capitals` with keys of MiniLM.
+// with train/bundled, a memory `capitals` with keys of MiniLM, and UNFINISHED, the folder of a run without summary.json.
+// The test of unfinished runs adds summary.json to this folder.
 
 import assert from "node:assert/strict";
-import { chromium } from "playwright-core";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { checkAppearance, isInWindow, LAPTOP, launch, openWindow, PHONE, runTests } from "./browser.mjs";
 
-const [address, screenshots] = process.argv.slice(2);
+const [address, unfinished] = process.argv.slice(2);
 // The origin, without the token.
 const { origin } = new URL(address);
-const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox"] });
-const page = await browser.newPage({ viewport: { width: 1280, height: 900 } });
-page.setDefaultTimeout(60_000);
-
+const browser = await launch();
 // Console messages, failed requests and requests to other servers are faults.
 const faults = [];
-page.on("console", (message) => faults.push(`console: ${message.text()}`));
-page.on("pageerror", (error) => faults.push(`error: ${error.message}`));
-page.on("requestfailed", (request) => faults.push(`failed: ${request.url()}`));
-page.on("response", (response) => response.status() >= 400 && faults.push(`${response.status()}: ${response.url()}`));
-page.on("request", (request) => {
-  if (!request.url().startsWith(origin) && !request.url().startsWith("blob:")) faults.push(`elsewhere: ${request.url()}`);
-});
 
-async function screenshot(name) {
-  if (!screenshots) return;
-  await page.evaluate(() => scrollTo(0, 0));
-  await page.screenshot({ path: `${screenshots}/${name}.png` });
+async function open(size, colours) {
+  const page = await openWindow(browser, size, colours, faults);
+  page.on("request", (request) => {
+    if (!request.url().startsWith(origin) && !request.url().startsWith("blob:")) faults.push(`elsewhere: ${request.url()}`);
+  });
+  await page.goto(address);
+  await page.waitForSelector("[role=tab]:visible");
+  return page;
 }
+
+const start = performance.now();
+let page = await open(LAPTOP, "light");
+console.log(`first content after ${Math.round(performance.now() - start)} ms`);
+
 const text = (selector) => page.textContent(selector);
+const count = (selector) => page.locator(selector).count();
 const idle = () => page.waitForFunction(() => document.querySelector("[aria-busy]") === null);
+const optionEndingIn = (selector, end) => page.locator(`${selector} option`).evaluateAll((options, end) =>
+  options.find((option) => option.textContent.endsWith(end)).value, end);
 const tests = {};
 
-tests["curves of runs are drawn and described as text"] = async () => {
-  await page.waitForSelector("#chart path.curve");
-  const curveCount = await page.locator("#chart path.curve").count();
-  assert.ok(curveCount >= 2, `${curveCount} curves`);
-  assert.match(await text("#reading"), /ends at \d/);
-  await page.locator("#runs input").first().uncheck();
-  await page.waitForFunction((before) => document.querySelectorAll("#chart path.curve").length < before, curveCount);
-  await page.locator("#runs input").first().check();
-  await page.waitForFunction((before) => document.querySelectorAll("#chart path.curve").length === before, curveCount);
-  await page.fill("#run-filter", "no such run");
-  assert.equal(await page.locator("#runs label").count(), 0);
-  await page.fill("#run-filter", "");
-  await screenshot("curves");
+/** The first view has a right answer, with the entry that holds it. */
+async function hasRightAnswer() {
+  assert.equal(await page.getAttribute("#tab-answers", "aria-selected"), "true");
+  await page.waitForSelector("#answer-about .verdict.right");
+  const answer = await text("#answer-text");
+  assert.match(await text("#gold"), new RegExp(`^Correct answer: .*${answer}`));
+  assert.equal(await count("#evidence li.truth"), 1);
+  assert.match(await text("#evidence li.truth"), /holds the correct answer/);
+  assert.ok(await page.isVisible("#asked-image"));
+}
+
+tests["the first view has a right answer with its evidence"] = hasRightAnswer;
+
+tests["switching the entry off changes the answer, and Switch all on restores it"] = async () => {
+  const before = await text("#answer-text");
+  // Not `uncheck`: the list is redrawn before it could check the box again.
+  await page.click("#evidence li.truth input");
+  await page.waitForSelector("#off li.truth");
+  await idle();
+  assert.notEqual(await text("#answer-text"), before);
+  assert.ok(await page.isVisible("#answer-about .verdict.wrong"));
+  assert.match(await text("#gold"), /is switched off/);
+  assert.match(await text("#answer-about"), new RegExp(`With all entries: ${before}`));
+  // The checkbox keeps the focus, although it has moved.
+  assert.match(await page.evaluate(() => document.activeElement.dataset.control), /^entry -?\d+$/);
+  await page.click("#evidence li:first-child input");
+  await page.waitForFunction(() => document.querySelectorAll("#off li").length === 2);
+  await page.click("#all-on");
+  await page.waitForFunction((old) => document.getElementById("answer-text").textContent === old, before);
+  assert.ok(await page.isVisible("#answer-about .verdict.right"));
+  assert.equal(await count("#off li"), 0);
+  assert.ok(await page.isHidden("#all-on"));
 };
 
-tests["nearly equal values are drawn"] = async () => {
-  const count = await page.evaluate(async () => {
-    const { draw } = await import("/chart.js");
-    const container = document.createElement("div");
-    const points = [[0, 0.30000000000000004], [1, 0.3]];
-    draw(container, [{ name: "flat", index: 0, points }], "flat", false, () => {});
-    draw(container, [{ name: "large", index: 0, points: [[0, 1e15], [1, 1e15 + 1]] }], "large", false, () => {});
-    return container.querySelectorAll("line.grid").length;
+tests["a test question is marked, and a changed question is not"] = async () => {
+  await page.locator("#questions button").nth(5).click();
+  await page.waitForFunction((old) => document.getElementById("asked").textContent !== old, await text("#asked"));
+  await idle();
+  assert.equal(await count("#answer-about .verdict"), 1);
+  await page.locator("#tokens button").first().focus();
+  assert.match(await text("#token"), /nats/);
+  await page.fill("#question", "Which spice can be smelled near this?");
+  await page.press("#question", "Enter");
+  await page.waitForFunction(() => document.querySelector("#answer-about .verdict") === null);
+  await idle();
+  assert.equal(await text("#gold"), "");
+  assert.equal(await count("#evidence li.truth"), 0);
+  await page.fill("#question-words", "held_out spice");
+  await page.waitForFunction(() => [...document.querySelectorAll("#questions small")].every((small) => small.textContent.includes("held out")));
+};
+
+tests["terms have tooltips, with the pointer and with the keyboard"] = async () => {
+  assert.equal(await page.locator("#tooltip").count(), 1);
+  const terms = page.locator("#evidence-title [data-term]");
+  assert.ok(await terms.count() >= 4);
+  for (const term of await terms.all()) {
+    await term.hover();
+    assert.match(await text("#tooltip"), /\w{3,}.*\.$/);
+    assert.equal(await term.getAttribute("aria-describedby"), "tooltip");
+  }
+  await page.mouse.move(0, 0);
+  assert.ok(await page.isHidden("#tooltip"));
+  await terms.first().focus();
+  assert.match(await text("#tooltip"), /nats/);
+  assert.ok(await isInWindow(page, "#tooltip"));
+  await page.keyboard.press("Escape");
+  assert.ok(await page.isHidden("#tooltip"));
+  const known = await page.evaluate(async () => (await import("/terms.js")).TERMS);
+  const used = await page.locator("[data-term]").evaluateAll((terms) => terms.map((term) => term.dataset.term));
+  assert.deepEqual([...new Set(used)].sort(), Object.keys(known).sort());
+};
+
+tests["each tab has a line of help"] = async () => {
+  for (const tab of ["answers", "speech", "memory", "curves"]) assert.match(await text(`#${tab} > .help`), /\w.*\./);
+};
+
+tests["the first clip has a rescued word"] = async () => {
+  await page.click("#tab-speech");
+  await page.waitForSelector("#transcripts td");
+  const word = await text("#rescue strong");
+  assert.equal(await text("#transcripts tr:nth-child(4) mark"), word);
+  assert.ok(await page.isVisible("#transcripts tr:nth-child(3) .verdict.wrong"));
+  assert.ok(await page.isVisible("#transcripts tr:nth-child(4) .verdict.right"));
+  assert.ok(await page.isVisible("#waves polygon"));
+};
+
+tests["speech is played and transcribed with other images and less noise"] = async () => {
+  const rows = await text("#transcripts");
+  await page.fill("#snr", "-16");
+  await page.selectOption("#other", "3");
+  await page.waitForFunction((old) => document.getElementById("transcripts").textContent !== old, rows);
+  await idle();
+  await page.selectOption("#noise", "");
+  await page.waitForFunction(() => document.getElementById("audio").src.includes("noise") === false);
+  await idle();
+  const seconds = await page.evaluate(async () => {
+    const audio = document.getElementById("audio");
+    audio.preload = "auto";
+    if (!(audio.duration > 0)) await new Promise((resolve) => audio.addEventListener("loadedmetadata", resolve, { once: true }));
+    return audio.duration;
   });
-  assert.ok(count > 0 && count < 20, `${count} ticks`);
+  assert.ok(seconds > 0.3 && seconds < 20, `${seconds} s`);
+};
+
+tests["tabs are reached by keys"] = async () => {
+  await page.focus("#tab-speech");
+  await page.keyboard.press("ArrowRight");
+  assert.ok(await page.isVisible("#memory"));
+  assert.equal(await page.getAttribute("#tab-memory", "aria-selected"), "true");
+  await page.keyboard.press("ArrowLeft");
+  assert.ok(await page.isVisible("#speech"));
+};
+
+tests["a text search finds the right entry"] = async () => {
+  await page.click("#tab-memory");
+  await page.selectOption("#memories", await optionEndingIn("#memories", "capitals"));
+  await page.fill("#words", "Which city is the capital of Hungary?");
+  await page.press("#words", "Enter");
+  await page.waitForFunction(() => document.querySelector("#hits li")?.textContent.includes("Budapest"));
+  await page.click("#hits li:nth-child(2) button");
+  await page.waitForFunction(() => document.getElementById("found").textContent.includes("nearest to entry"));
+};
+
+tests["a run's memory is searched by an image, with gates"] = async () => {
+  const memory = await optionEndingIn("#memories", "bundled/reveal/memory");
+  await page.selectOption("#memories", memory);
+  await page.fill("#words", "Which spice can be smelled near this?");
+  await page.press("#words", "Enter");
+  await page.waitForFunction(() => document.getElementById("found").textContent.includes("encoded and searched"));
+  const withImage = await page.locator("#hits img").first().getAttribute("src");
+  const dropped = await page.evaluateHandle(async (address) => {
+    const image = await (await fetch(address)).blob();
+    const transfer = new DataTransfer();
+    transfer.items.add(new File([image], "dropped.png", { type: "image/png" }));
+    return transfer;
+  }, withImage);
+  const before = await text("#hits");
+  await page.dispatchEvent("#query-image", "drop", { dataTransfer: dropped });
+  await page.waitForFunction((old) => document.getElementById("hits").textContent !== old, before);
+  assert.match(await text("#hits li:first-child .soft"), /score -?\d.*gate \d/);
+  await page.uncheck("#sources input[value=kg]");
+  await idle();
+  assert.doesNotMatch(await text("#hits"), / · kg/);
+  await page.click("#all-sources");
+  await idle();
+  assert.ok(await page.isChecked("#sources input[value=kg]") && await page.isHidden("#all-sources"));
+  await page.fill("#containing", "SMELL");
+  await page.press("#containing", "Enter");
+  await page.waitForFunction(() => document.getElementById("found").textContent.includes("contain these words"));
+  for (const hit of await page.locator("#hits li p:first-child").allTextContents()) assert.match(hit, /smell/i);
+  await page.fill("#containing", "");
+  await page.press("#containing", "Enter");
+  await page.waitForFunction(() => !document.getElementById("found").textContent.includes("contain these words"));
 };
 
 tests["an invalid request gets an error message"] = async () => {
@@ -72,157 +205,91 @@ tests["an invalid request gets an error message"] = async () => {
   faults.splice(0, faults.length, ...faults.filter((fault) => !/422/.test(fault)));
 };
 
-tests["tabs are reached by keys"] = async () => {
-  await page.focus("#tab-curves");
-  await page.keyboard.press("ArrowRight");
-  assert.ok(await page.isVisible("#memory"));
-  assert.equal(await page.getAttribute("#tab-memory", "aria-selected"), "true");
-  await page.keyboard.press("ArrowLeft");
-  assert.ok(await page.isVisible("#curves"));
+tests["curves of runs are drawn and described as text"] = async () => {
+  await page.click("#tab-curves");
+  await page.waitForSelector("#chart path.curve");
+  const curveCount = await count("#chart path.curve");
+  assert.ok(curveCount >= 2, `${curveCount} curves`);
+  assert.match(await text("#reading"), /ends at \d/);
+  assert.match(await text("#metric-about"), /\w.*\./);
+  await page.locator("#runs input").first().uncheck();
+  await page.waitForFunction((before) => document.querySelectorAll("#chart path.curve").length < before, curveCount);
+  await page.locator("#runs input").first().check();
+  await page.waitForFunction((before) => document.querySelectorAll("#chart path.curve").length === before, curveCount);
+  await page.fill("#run-filter", "no such run");
+  assert.equal(await count("#runs label"), 0);
+  await page.fill("#run-filter", "");
 };
 
-tests["a text search finds the right entry"] = async () => {
-  await page.click("#tab-memory");
-  const capitals = await page.locator("#memories option").evaluateAll((options) => options.find((option) => option.textContent.endsWith("capitals"))?.value);
-  await page.selectOption("#memories", capitals);
-  await page.fill("#words", "Which city is the capital of Hungary?");
-  await page.press("#words", "Enter");
-  await page.waitForFunction(() => document.querySelector("#hits li")?.textContent.includes("Budapest"));
-  await page.click("#hits li:nth-child(2) button");
-  await page.waitForFunction(() => document.getElementById("found").textContent.includes("nearest to entry"));
-};
-
-tests["a run's memory is searched by an image, with gates"] = async () => {
-  const run = await page.locator("#memories option").evaluateAll((options) => options.find((option) => option.textContent.endsWith("reveal/memory")).value);
-  await page.selectOption("#memories", run);
-  await page.fill("#words", "Which spice can be smelled near this?");
-  await page.press("#words", "Enter");
-  await page.waitForFunction(() => document.getElementById("found").textContent.includes("encoded and searched"));
-  const dropped = await page.evaluateHandle(async (memory) => {
-    const image = await (await fetch(`/api/memories/${memory}/images/7236`)).blob();
-    const transfer = new DataTransfer();
-    transfer.items.add(new File([image], "dropped.png", { type: "image/png" }));
-    return transfer;
-  }, run);
-  const before = await text("#hits");
-  await page.dispatchEvent("#query-image", "drop", { dataTransfer: dropped });
-  await page.waitForFunction((old) => document.getElementById("hits").textContent !== old, before);
-  assert.match(await text("#hits li:first-child .soft"), /score -?\d.*gate \d/);
-  await page.uncheck("#sources input[value=kg]");
-  await idle();
-  assert.doesNotMatch(await text("#hits"), / · kg/);
-  await page.fill("#containing", "SMELL");
-  await page.press("#containing", "Enter");
-  await page.waitForFunction(() => document.getElementById("found").textContent.includes("contain these words"));
-  for (const hit of await page.locator("#hits li p:first-child").allTextContents()) assert.match(hit, /smell/i);
-  await page.fill("#containing", "");
-  await page.press("#containing", "Enter");
-  await page.waitForFunction(() => !document.getElementById("found").textContent.includes("contain these words"));
-  await page.focus("#words");
-  await screenshot("memory");
-};
-
-tests["switching an entry off changes the answer, and switching it on restores the answer"] = async () => {
-  await page.click("#tab-answers");
-  await page.waitForSelector("#questions button");
-  let changed = false;
-  if (screenshots) {
-    await page.fill("#question-words", "held_out");
-    await page.waitForFunction(() => [...document.querySelectorAll("#questions small")].every((small) => small.textContent.includes("held out")));
-  }
-  // A question whose answer depends on one entry.
-  for (let question = 0; question < (screenshots ? 32 : 12) && !changed; question += 1) {
-    // Its image is fetched first, while the last answer is still displayed.
-    const answered = page.waitForResponse((response) => response.url().endsWith("/answer"));
-    await page.locator("#questions button").nth(question).click();
-    await answered;
-    await idle();
-    const before = await text("#answer-text");
-    const attributed = page.locator("#evidence li", { has: page.locator(".swatch.series-0") });
-    if (await attributed.count() === 0) continue;
-    // Not `uncheck`: the list is redrawn before it could check the box again.
-    await attributed.first().locator("input").click();
-    await page.waitForSelector("#off li");
-    await idle();
-    changed = (await text("#answer-text")) !== before;
-    // The screenshot needs a correct answer.
-    if (screenshots && !(await text("#gold")).includes(`Correct answer: ${before};`)) changed = false;
-    if (!changed) continue;
-    // The checkbox keeps the focus, although it has moved.
-    assert.match(await page.evaluate(() => document.activeElement.dataset.control), /^entry -?\d+$/);
-    assert.match(await text("#answer-about"), new RegExp(`With all entries: ${before}`));
-    await page.locator("#off li input").click();
-    await page.waitForFunction((old) => document.getElementById("answer-text")?.textContent === old, before);
-    assert.equal(await page.locator("#off li").count(), 0);
-    await screenshot("answers");
-  }
-  assert.ok(changed, "no answer changed");
-  await page.locator("#tokens button").first().focus();
-  assert.match(await text("#token"), /nats/);
-  await page.fill("#question-words", "held_out spice");
-  await page.waitForFunction(() => [...document.querySelectorAll("#questions small")].every((small) => small.textContent.includes("held out")));
-};
-
-tests["speech is played, drawn, and transcribed with other images and less noise"] = async () => {
-  await page.click("#tab-speech");
-  await page.waitForSelector("#transcripts td");
-  assert.ok(await page.locator("#transcripts tr").count() >= 3);
-  assert.ok(await page.isVisible("#waves polygon"));
-  const rows = await text("#transcripts");
-  await page.fill("#snr", "-16");
-  await page.selectOption("#other", "3");
-  await page.waitForFunction((old) => document.getElementById("transcripts").textContent !== old, rows);
-  await idle();
-  // The screenshot needs a name that is correct only with its own images.
-  const errors = (row) => text(`#transcripts tr:nth-child(${row}) td:last-child`).then(Number);
-  const onlyOwnCorrect = async () => (await errors(4)) === 0 && (await errors(3)) > 0 && (await errors(5)) > 0;
-  for (let name = 4; screenshots && name < 40 && !(await onlyOwnCorrect()); name += 1) {
-    await page.selectOption("#name", String(name));
-    await page.waitForFunction(() => document.querySelector("#transcripts[aria-busy]") !== null);
-    await idle();
-  }
-  await screenshot("speech");
-  await page.selectOption("#noise", "");
-  await page.waitForFunction(() => document.getElementById("audio").src.includes("noise") === false);
-  await idle();
-  const seconds = await page.evaluate(async () => {
-    const audio = document.getElementById("audio");
-    audio.preload = "auto";
-    if (!(audio.duration > 0)) await new Promise((resolve) => audio.addEventListener("loadedmetadata", resolve, { once: true }));
-    return audio.duration;
+tests["single points and nearly equal values are drawn"] = async () => {
+  const [ticks, dots] = await page.evaluate(async () => {
+    const { draw } = await import("/chart.js");
+    const container = document.createElement("div");
+    draw(container, [{ name: "single", index: 0, points: [[150, 0.3]] }], "single", false, () => {});
+    const dots = [...container.querySelectorAll("circle")].map((dot) => [dot.getAttribute("cx"), dot.getAttribute("cy")]);
+    const points = [[0, 0.30000000000000004], [1, 0.3]];
+    draw(container, [{ name: "flat", index: 0, points }], "flat", false, () => {});
+    draw(container, [{ name: "large", index: 0, points: [[0, 1e15], [1, 1e15 + 1]] }], "large", false, () => {});
+    return [container.querySelectorAll("line.grid").length, dots];
   });
-  assert.ok(seconds > 0.3 && seconds < 20, `${seconds} s`);
+  assert.ok(ticks > 0 && ticks < 20, `${ticks} ticks`);
+  assert.equal(dots.length, 1);
+  assert.ok(dots[0].every((coordinate) => Number(coordinate) > 0), `${dots}`);
 };
 
-tests["all tabs fit the width of a phone"] = async () => {
-  await page.setViewportSize({ width: 390, height: 800 });
-  await page.emulateMedia({ colorScheme: "dark" });
-  for (const tab of await page.locator("[role=tab]:visible").all()) {
-    await tab.click();
-    const width = await page.evaluate(() => document.documentElement.scrollWidth);
-    assert.ok(width <= 390, `${await tab.textContent()}: ${width} pixels`);
-    // Drawings are not scaled: their text is not smaller than other text.
-    await page.waitForFunction(() => [...document.querySelectorAll("#chart svg, #waves svg")].every((svg) =>
-      svg.clientWidth === 0 || svg.viewBox.baseVal.width <= svg.clientWidth * 1.2));
-  }
-  await screenshot("phone");
+tests["finished runs are shown as finished, also if they finish while the page is open"] = async () => {
+  const runs = await count("#runs label");
+  assert.equal(await count("#runs .finished"), runs - 1);
+  assert.match(await text("#runs label:has(.unfinished)"), /training.*not finished/);
+  assert.ok(await page.isVisible("#live-label"));
+  // Only selected runs are updated.
+  await page.check("#runs label:has(.unfinished) input");
+  writeFileSync(join(unfinished, "summary.json"), "{}");
+  await page.waitForFunction((runs) => document.querySelectorAll("#runs .finished").length === runs, runs);
+  assert.ok(await page.isHidden("#live-label"));
 };
 
-const start = performance.now();
-await page.goto(address);
-await page.waitForSelector("[role=tab]:visible");
-console.log(`first content after ${Math.round(performance.now() - start)} ms`);
-let failed = 0;
-for (const [name, run] of Object.entries(tests)) {
-  try {
-    await run();
-    console.log(`ok       ${name}`);
-  } catch (error) {
-    failed += 1;
-    console.log(`FAILED   ${name}: ${error.message}`);
-    await screenshot("failed");
-  }
+for (const [size, colours] of [[LAPTOP, "light"], [LAPTOP, "dark"], [PHONE, "light"], [PHONE, "dark"]]) {
+  tests[`all tabs are legible at ${size.width} pixels, ${colours}`] = async () => {
+    await page.close();
+    page = await open(size, colours);
+    await hasRightAnswer();
+    if (size === PHONE) assert.ok(await isInWindow(page, "#answer-about .verdict"), "the first answer");
+    for (const [tab, content] of Object.entries({
+      answers: "#evidence li", speech: "#transcripts td", memory: "#hits li", curves: "#chart path.curve",
+    })) {
+      await page.click(`#tab-${tab}`);
+      await page.waitForSelector(content);
+      await idle();
+      await checkAppearance(page, tab);
+      // Drawings are not scaled: their text is not smaller than other text.
+      await page.waitForFunction(() => [...document.querySelectorAll("#chart svg, #waves svg")].every((svg) =>
+        svg.clientWidth === 0 || svg.viewBox.baseVal.width <= svg.clientWidth * 1.2));
+    }
+  };
 }
-for (const fault of faults) console.log(`FAULT    ${fault}`);
-await browser.close();
-process.exit(failed + faults.length === 0 ? 0 : 1);
+
+tests["on a phone, results appear where the user taps"] = async () => {
+  await page.click("#tab-answers");
+  const question = page.locator("#questions > li").nth(20);
+  await question.locator("button").first().click();
+  await page.waitForFunction(() => document.querySelector("#questions li #answer .verdict"));
+  await idle();
+  assert.equal(await question.locator("#answer").count(), 1);
+  assert.ok(await isInWindow(page, "#answer-about .verdict"), "the answer to a test question");
+  await checkAppearance(page, "a test question");
+  await page.fill("#question", "Which spice can be smelled near this?");
+  await page.press("#question", "Enter");
+  await page.waitForSelector("#answer-below > #answer");
+  await page.click("#tab-memory");
+  await page.fill("#words", "spice");
+  await page.press("#words", "Enter");
+  await page.waitForFunction(() => document.getElementById("found").textContent.includes("nearest to the query"));
+  await page.waitForFunction(() => document.getElementById("hits").getBoundingClientRect().top < innerHeight / 2);
+  await page.click("#tab-speech");
+  await page.click("#speech [data-term=frozen]");
+  assert.ok(await isInWindow(page, "#tooltip"), "a tooltip");
+  await checkAppearance(page, "a tooltip");
+};
+
+await runTests(browser, tests, faults);

@@ -271,7 +271,12 @@ fn p_value(html: &mut Html, p_value: Option<f64>) {
 fn claim_values(html: &mut Html, claim: &ClaimCard<'_>) {
     let Some(measured) = claim.measured else { return };
     html.node("h3", &[("id", claim.id)], |html| {
-        html.text(&format!("{} ", claim.id));
+        // On narrow screens, a long id breaks after a dot or an underscore.
+        for part in claim.id.split_inclusive(['.', '_']) {
+            html.text(part);
+            html.void("wbr", &[]);
+        }
+        html.text(" ");
         verdict(html, claim.verdict);
     });
     let published = match claim.published {

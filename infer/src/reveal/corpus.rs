@@ -1,6 +1,6 @@
 //! Entries, images and examples.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use engram_data::image::Preprocessing;
 use engram_data::world::questions::Part;
@@ -104,7 +104,7 @@ impl Corpus {
     /// Creates a corpus of images only, for questions about them with an existing memory.
     pub fn of_images(paths: Vec<PathBuf>, size: usize, preprocessing: Preprocessing) -> Self {
         // Each image is read once, so there is no cache.
-        let files = ImageFiles::new(paths, size, preprocessing, 0, 0);
+        let files = ImageFiles::new(Path::new(""), paths, size, preprocessing, 0, 0);
         Self {
             sources: Vec::new(),
             items: Vec::new(),

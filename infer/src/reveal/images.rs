@@ -36,7 +36,9 @@ pub enum Images {
 
 /// Images in files: view 0 is only preprocessed, all other views are augmented.
 pub struct ImageFiles {
-    paths: Vec<PathBuf>,
+    /// The paths in `folder`.
+    names: Vec<PathBuf>,
+    folder: PathBuf,
     /// The seed of the augmented views.
     seed: u64,
     preprocessing: Preprocessing,
@@ -92,34 +94,40 @@ fn photograph_views(size: u32) -> Augmentation {
 }
 
 impl ImageFiles {
-    /// Creates the images of `paths`, resized to `size` × `size`. The cache holds up to
-    /// `cached_bytes` of decoded images; 0 for no cache.
+    /// Creates the images with these paths in `folder`, resized to `size` × `size`. The cache holds
+    /// up to `cached_bytes` of decoded images; 0 for no cache.
     pub fn new(
-        paths: Vec<PathBuf>,
+        folder: &Path,
+        names: Vec<PathBuf>,
         size: usize,
         preprocessing: Preprocessing,
         seed: u64,
         cached_bytes: u64,
     ) -> Self {
-        let cache = Cache::with_weighter(paths.len().max(1), cached_bytes, ByteWeighter);
+        let cache = Cache::with_weighter(names.len().max(1), cached_bytes, ByteWeighter);
         let augmentation = photograph_views(size as u32);
-        Self { paths, seed, preprocessing, augmentation, cache }
+        Self { names, folder: folder.to_path_buf(), seed, preprocessing, augmentation, cache }
     }
 
     /// Decodes every image. Returns the SHA-256 of each file, or the error.
     pub fn check(&self) -> Vec<Result<String, DataError>> {
         let sha256 = |index: usize| {
             self.decoded(index)?;
-            let path = &self.paths[index];
-            let bytes = std::fs::read(path)
-                .map_err(|source| DataError::Io { path: path.clone(), source })?;
+            let path = self.path(index)?;
+            let bytes = std::fs::read(&path).map_err(|source| DataError::Io { path, source })?;
             Ok(crate::digest::of_bytes(bytes))
         };
-        (0..self.paths.len()).into_par_iter().map(sha256).collect()
+        (0..self.names.len()).into_par_iter().map(sha256).collect()
     }
 
-    fn path(&self, index: usize) -> Result<&Path, DataError> {
-        self.paths.get(index).map(PathBuf::as_path).ok_or_else(|| DataError::OutOfRange {
+    /// The path of an image in the folder of the images; `None` for an unknown image.
+    pub fn name(&self, index: usize) -> Option<&Path> {
+        self.names.get(index).map(PathBuf::as_path)
+    }
+
+    fn path(&self, index: usize) -> Result<PathBuf, DataError> {
+        let path = self.name(index).map(|name| self.folder.join(name));
+        path.ok_or_else(|| DataError::OutOfRange {
             what: "the index of the image",
             value: index.to_string(),
             wanted: "use an index below the number of images",
@@ -132,8 +140,8 @@ impl ImageFiles {
         if let Some(decoded) = self.cache.get(&index) {
             return Ok(decoded);
         }
-        let image = DecodedImage::open(path)?;
-        let clean = self.preprocessing.apply(&image, path)?;
+        let image = DecodedImage::open(&path)?;
+        let clean = self.preprocessing.apply(&image, &path)?;
         // Two threads may decode the same image; both get the same bytes.
         let decoded = Arc::new(Decoded { clean, reduced: self.reduced(&image) });
         self.cache.insert(index, Arc::clone(&decoded));
@@ -184,7 +192,7 @@ impl Images {
     pub fn len(&self) -> usize {
         match self {
             Self::World { clean, .. } => clean.len(),
-            Self::Files(files) => files.paths.len(),
+            Self::Files(files) => files.names.len(),
         }
     }
 
@@ -267,7 +275,7 @@ mod tests {
         image::RgbImage::from_fn(8, 8, colour).save(&path)?;
         let (mean, std) = ([1.0; 3], [1.0; 3]);
         let preprocessing = Preprocessing { rescale: 1.0 / 127.5, mean, std, ..squared(8) };
-        let mut files = ImageFiles::new(vec![path], 8, preprocessing, 1, 0);
+        let mut files = ImageFiles::new(Path::new(""), vec![path], 8, preprocessing, 1, 0);
         files.augmentation = Augmentation::none(8);
         let (clean, augmented) = (files.view(0, 0)?, files.view(0, 1)?);
         assert!(clean.iter().any(|value| *value < -0.9) && clean.iter().any(|value| *value > 0.6));

@@ -2,29 +2,35 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use engram_data::world::World;
-use engram_data::world::questions::{Part, Split};
 use engram_infer::reveal::answerer::{Answer, Answerer, Evidence};
+use engram_infer::reveal::is_correct;
 use engram_memory::Memory;
 use engram_memory::format::manifest::CURRENT;
 use engram_memory::search::Filter;
 use engram_train::registry::ExplorerTab;
 use serde::{Deserialize, Serialize};
 
-use super::lazy::{FromRun, png};
+use super::discover::Run;
+use super::images::ShownImage;
+use super::lazy::{FromRun, Lazy};
+use super::questions::{TestQuestion, TestQuestions};
 use super::uploads::{self, Upload};
 
 /// Maximum number of test questions listed at a time.
 const MAX_LISTED: usize = 50;
+/// Maximum number of test questions tried for the example, and the maximum time.
+const MAX_TRIED: usize = 40;
+const MAX_SEARCH: Duration = Duration::from_secs(20);
 
 /// A REVEAL run that answers questions.
 pub(super) struct RevealRun {
     run: PathBuf,
     opened: Mutex<OpenedRun>,
-    /// The embedded world; `None` for a run that was trained on files.
-    world: Option<World>,
+    questions: TestQuestions,
+    example: Lazy<Example>,
 }
 
 /// A run with one generation of its memory.
@@ -35,30 +41,23 @@ struct OpenedRun {
     answerer: Arc<Answerer>,
 }
 
-/// A test question of the run.
+/// The listed test questions of a run.
 #[derive(Serialize)]
-pub(super) struct TestQuestion<'a> {
-    text: &'a str,
-    /// The name of the image, and the number of its view.
-    image: &'a str,
-    view: u32,
-    answers: &'a [String],
-    part: Part,
-    /// The source and the id of the entry that contains the answer.
-    source: &'a str,
-    entry: i64,
-}
-
-/// The test questions of a run.
-#[derive(Serialize)]
-pub(super) struct Questions<'a> {
+pub(super) struct ListedQuestions<'a> {
     /// Number of entries retrieved for an answer.
     k: usize,
-    /// Whether the run was trained on the embedded world. Other runs have no test questions.
-    world: bool,
     /// Number of questions that match the search words.
     found: usize,
-    questions: Vec<TestQuestion<'a>>,
+    questions: Vec<&'a TestQuestion>,
+}
+
+/// The test question that the page shows first.
+#[derive(Clone, Serialize)]
+pub(super) struct Example {
+    /// A question with a correct answer whose entry is retrieved; `None` if none was found.
+    question: Option<TestQuestion>,
+    /// Number of questions tried.
+    tried: usize,
 }
 
 /// A question to the model.
@@ -72,6 +71,19 @@ pub(super) struct QuestionRequest {
     /// Ids of entries to exclude from the memory.
     #[serde(default)]
     without: Vec<i64>,
+    /// The id of the test question whose answers are the correct ones; `None` for a user's
+    /// question.
+    #[serde(default)]
+    test_question: Option<i64>,
+}
+
+/// An answer to a question.
+#[derive(Serialize)]
+pub(super) struct MarkedAnswer {
+    #[serde(flatten)]
+    answer: Answer,
+    /// Whether the answer is correct; `None` for a user's question.
+    correct: Option<bool>,
 }
 
 impl OpenedRun {
@@ -90,10 +102,11 @@ impl OpenedRun {
 impl FromRun for RevealRun {
     const TAB: ExplorerTab = ExplorerTab::Answers;
 
-    fn open(run: &Path) -> anyhow::Result<Self> {
-        let opened = OpenedRun::of(run)?;
-        let world = opened.answerer.world()?;
-        Ok(Self { run: run.to_path_buf(), opened: Mutex::new(opened), world })
+    fn open(run: &Run) -> anyhow::Result<Self> {
+        let opened = OpenedRun::of(&run.folder)?;
+        let questions = TestQuestions::of(run, opened.answerer.world()?);
+        let (run, opened) = (run.folder.clone(), Mutex::new(opened));
+        Ok(Self { run, opened, questions, example: Lazy::default() })
     }
 }
 
@@ -109,54 +122,78 @@ impl RevealRun {
     }
 
     /// Test questions that contain all the words, in the question, its answers or the image name.
-    pub(super) fn questions(&self, words: &str) -> anyhow::Result<Questions<'_>> {
-        let words = uploads::trimmed(words)?.unwrap_or_default();
-        let contains_all = uploads::contains_all(words);
-        let mut questions = Vec::new();
-        for question in self.world.iter().flat_map(|world| &world.questions) {
-            let searched_text = format!(
-                "{} {} {} {}",
-                question.text,
-                question.answers.join(" "),
-                question.image_slug,
-                question.part.name()
-            );
-            if question.split == Split::Test && contains_all(&searched_text) {
-                questions.push(TestQuestion {
-                    text: &question.text,
-                    image: &question.image_slug,
-                    view: question.view,
-                    answers: &question.answers,
-                    part: question.part,
-                    source: question.source.name(),
-                    entry: question.entry,
-                });
-            }
-        }
+    pub(super) fn questions(&self, words: &str) -> anyhow::Result<ListedQuestions<'_>> {
+        let questions = self.questions.containing(uploads::trimmed(words)?.unwrap_or_default());
         let found = questions.len();
         // Lists every n-th question, for variety: adjacent questions are about the same image.
         let stride = found.div_ceil(MAX_LISTED).max(1);
         let questions = questions.into_iter().step_by(stride).collect();
-        let k = self.current_run()?.0.k();
-        Ok(Questions { k, world: self.world.is_some(), found, questions })
+        Ok(ListedQuestions { k: self.current_run()?.0.k(), found, questions })
     }
 
-    /// A view of an image of the embedded world as PNG; view 0 is the original image.
-    pub(super) fn view(&self, image: &str, view: u32) -> anyhow::Result<Vec<u8>> {
-        let world = self.world.as_ref().context("the run was trained on images from files")?;
-        let index = world.image_index(image);
-        let index = index.with_context(|| format!("there is no image {image:?}"))?;
-        if view == 0 {
-            return Ok(world.images[index].png.to_vec());
+    /// The image of a test question.
+    pub(super) fn question_image(&self, question: i64) -> anyhow::Result<ShownImage> {
+        self.questions.image(self.questions.get(question)?)
+    }
+
+    fn upload(&self, question: &TestQuestion) -> anyhow::Result<Upload> {
+        match self.questions.image(question)? {
+            ShownImage::Rendered(bytes) => Upload::of_bytes(&bytes),
+            ShownImage::File(file) => Upload::of_bytes(&std::fs::read(file)?),
         }
-        png(&world.view(index, view)?)
     }
 
-    pub(super) fn answer(&self, request: &QuestionRequest) -> anyhow::Result<Answer> {
+    /// An image of the embedded world.
+    pub(super) fn world_image(&self, image: &str) -> anyhow::Result<ShownImage> {
+        self.questions.view(image, 0)
+    }
+
+    pub(super) fn answer(&self, request: &QuestionRequest) -> anyhow::Result<MarkedAnswer> {
         let image = Upload::of(&request.image)?.context("a question needs an image")?;
         let question = uploads::trimmed(&request.question)?;
         let answer = self.current_run()?.0.answer_one(question, image.path(), &request.without);
-        answer.map_err(|error| image.without_path(error.into()))
+        let answer = answer.map_err(|error| image.without_path(error.into()))?;
+        let test_question = request.test_question.map(|id| self.questions.get(id)).transpose()?;
+        let correct = test_question.map(|test| is_correct(&answer.answer, &test.answers));
+        Ok(MarkedAnswer { answer, correct })
+    }
+
+    /// Chooses the question that the page shows first: its answer is correct, its entry is
+    /// retrieved, and without this entry the answer is wrong. If there is no such question, the
+    /// answer may be correct without the entry.
+    pub(super) fn example(&self) -> anyhow::Result<&Example> {
+        self.example.get(|| {
+            let (answerer, start) = (self.current_run()?.0, Instant::now());
+            let mut example = Example { question: None, tried: 0 };
+            for question in self.questions.promising().into_iter().take(MAX_TRIED) {
+                if start.elapsed() > MAX_SEARCH {
+                    break;
+                }
+                example.tried += 1;
+                // The image file may be missing.
+                let Ok(image) = self.upload(question) else { continue };
+                let text = Some(question.text.as_str()).filter(|text| !text.is_empty());
+                let answer = |without: &[i64]| answerer.answer_one(text, image.path(), without);
+                let full = answer(&[])?;
+                let is_retrieved = |id: i64| full.evidence.iter().any(|entry| entry.id == id);
+                if !is_correct(&full.answer, &question.answers)
+                    || !question.entry.is_none_or(is_retrieved)
+                {
+                    continue;
+                }
+                let needs_entry = question.entry.is_some() && {
+                    let without = answer(question.entry.as_slice())?;
+                    !is_correct(&without.answer, &question.answers)
+                };
+                if example.question.is_none() || needs_entry {
+                    example.question = Some(question.clone());
+                }
+                if needs_entry {
+                    break;
+                }
+            }
+            Ok(example)
+        })
     }
 
     /// Retrieves entries by text, an image or both. Scores are multiplied by the gates of the

@@ -50,6 +50,10 @@ pub(super) struct Run {
     pub(super) has_memory: bool,
     #[serde(skip)]
     pub(super) folder: PathBuf,
+    /// The folder of the data that a REVEAL run was trained on; `None` for other runs and for the
+    /// embedded world.
+    #[serde(skip)]
+    pub(super) data_folder: Option<PathBuf>,
 }
 
 impl Run {
@@ -133,12 +137,21 @@ fn add_below(folder: &Path, depth: usize, found: &mut RunsAndMemories) {
     }
     if folder.join(RECIPE).is_file() && !is_known {
         match read_recipe(&folder.join(RECIPE)) {
-            Ok((study, is_world)) => {
+            Ok((study, is_world, data_folder)) => {
                 let (finished, has_memory) = (false, false);
                 let tabs =
                     registry::find(ALL, &study).map_or(&[][..], |study| study.explorer_tabs());
                 let tabs = tabs.iter().map(|tab| tab.name()).collect();
-                let run = Run { name, study, tabs, is_world, finished, has_memory, folder: path };
+                let run = Run {
+                    name,
+                    study,
+                    tabs,
+                    is_world,
+                    finished,
+                    has_memory,
+                    folder: path,
+                    data_folder,
+                };
                 found.runs.push(run.current_state());
             }
             Err(error) => output::warn(&format!("skipped: {}", output::with_causes(&error))),
@@ -160,16 +173,19 @@ fn add_below(folder: &Path, depth: usize, found: &mut RunsAndMemories) {
     subfolders.iter().for_each(|path| add_below(path, depth - 1, found));
 }
 
-/// The study of a run's recipe, and whether the run was trained on the embedded world.
-fn read_recipe(recipe: &Path) -> anyhow::Result<(String, bool)> {
+/// The study of a run's recipe, whether the run was trained on the embedded world, and the folder of
+/// its data.
+fn read_recipe(recipe: &Path) -> anyhow::Result<(String, bool, Option<PathBuf>)> {
     let invalid = || format!("{}: is not a run's recipe", recipe.display());
     let text = fs::read_to_string(recipe).with_context(invalid)?;
     let table: toml::Table = text.parse().with_context(invalid)?;
     let string = |value: Option<&toml::Value>| {
         value.and_then(|value| value.as_str()).unwrap_or_default().to_owned()
     };
-    let train_files = table.get("data").and_then(|data| data.get("train"));
-    Ok((string(table.get("study")), string(train_files).is_empty()))
+    let data = |key| string(table.get("data").and_then(|data| data.get(key)));
+    let folder = Some(data("path")).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let is_world = data("train").is_empty() && folder.is_none();
+    Ok((string(table.get("study")), is_world, folder))
 }
 
 #[cfg(test)]

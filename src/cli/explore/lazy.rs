@@ -1,7 +1,6 @@
 //! Models that are opened on first use, and images encoded for the page.
 
 use std::io::Cursor;
-use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use anyhow::Context;
@@ -22,15 +21,14 @@ pub(super) trait FromRun: Sized {
     /// The tab that shows runs of this kind.
     const TAB: ExplorerTab;
 
-    fn open(run: &Path) -> anyhow::Result<Self>;
+    fn open(run: &Run) -> anyhow::Result<Self>;
 }
 
 /// All runs; each is opened on first use.
 pub(super) struct LazyRuns<T>(Vec<LazyRun<T>>);
 
 struct LazyRun<T> {
-    tabs: Vec<&'static str>,
-    folder: PathBuf,
+    run: Run,
     opened: Lazy<T>,
 }
 
@@ -59,11 +57,7 @@ impl<T> Lazy<T> {
 
 impl<T: FromRun> LazyRuns<T> {
     pub(super) fn of(runs: &[Run]) -> Self {
-        let lazy = |run: &Run| LazyRun {
-            tabs: run.tabs.clone(),
-            folder: run.folder.clone(),
-            opened: Lazy::default(),
-        };
+        let lazy = |run: &Run| LazyRun { run: run.clone(), opened: Lazy::default() };
         Self(runs.iter().map(lazy).collect())
     }
 
@@ -72,8 +66,9 @@ impl<T: FromRun> LazyRuns<T> {
     pub(super) fn opened(&self, run: usize) -> anyhow::Result<&T> {
         let lazy_run = self.0.get(run).with_context(|| format!("there is no run {run}"))?;
         let tab = T::TAB.name();
-        anyhow::ensure!(lazy_run.tabs.contains(&tab), "run {run} has no {tab}; choose another run");
-        lazy_run.opened.get(|| T::open(&lazy_run.folder))
+        let has_tab = lazy_run.run.tabs.contains(&tab);
+        anyhow::ensure!(has_tab, "run {run} has no {tab}; choose another run");
+        lazy_run.opened.get(|| T::open(&lazy_run.run))
     }
 }
 

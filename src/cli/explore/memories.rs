@@ -14,7 +14,8 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::answers::RevealRun;
-use super::discover::FoundMemory;
+use super::discover::{FoundMemory, Run};
+use super::images::{ShownImage, file_in};
 use super::lazy::{Lazy, LazyRuns};
 use super::uploads::{Upload, contains_all, trimmed};
 use crate::cli::memory::{ShownHit, check_model};
@@ -97,19 +98,14 @@ struct Hit {
     gate: Option<f64>,
 }
 
-/// The image of an entry.
-pub(super) enum EntryImage {
-    Rendered(Vec<u8>),
-    File(PathBuf),
-}
-
 impl Memories {
     /// Opens memories. Skips broken memories with a warning. `images` is the base folder for image
-    /// paths; by default the folder that contains the memory.
-    pub(super) fn open(memories: Vec<FoundMemory>, images: Option<&Path>) -> Self {
+    /// paths; by default the folder of the run's data, or the folder that contains the memory.
+    pub(super) fn open(memories: Vec<FoundMemory>, runs: &[Run], images: Option<&Path>) -> Self {
         let open = |FoundMemory { name, folder, run }: FoundMemory| {
             let parent = folder.parent().unwrap_or(Path::new(""));
-            let images = images.unwrap_or(parent).to_path_buf();
+            let data_folder = run.and_then(|run| runs.get(run)?.data_folder.as_deref());
+            let images = images.or(data_folder).unwrap_or(parent).to_path_buf();
             let warn_skipped = |error| {
                 let causes = output::with_causes(&anyhow::Error::from(error));
                 output::warn(&format!("skipped: {causes}"));
@@ -153,7 +149,7 @@ impl Memories {
         memory: usize,
         id: i64,
         answerers: &LazyRuns<RevealRun>,
-    ) -> anyhow::Result<EntryImage> {
+    ) -> anyhow::Result<ShownImage> {
         let searchable = self.get(memory)?;
         let generation = searchable.memory.generation();
         let row = generation.row_of(id)?.with_context(|| format!("there is no entry {id}"))?;
@@ -161,16 +157,11 @@ impl Memories {
         let path = entry.image().with_context(|| format!("the entry {id} has no image"))?;
         if let Some(run) = searchable.run
             && let Some(slug) = path.strip_prefix("pictures/").and_then(|p| p.strip_suffix(".png"))
-            && let Ok(png) = answerers.opened(run).and_then(|opened| opened.view(slug, 0))
+            && let Ok(image) = answerers.opened(run).and_then(|opened| opened.world_image(slug))
         {
-            return Ok(EntryImage::Rendered(png));
+            return Ok(image);
         }
-        let missing_image =
-            || format!("the image {path} is not in {}", searchable.images.display());
-        let folder = searchable.images.canonicalize().with_context(missing_image)?;
-        let file = folder.join(path).canonicalize().with_context(missing_image)?;
-        anyhow::ensure!(file.starts_with(&folder) && file.is_file(), missing_image());
-        Ok(EntryImage::File(file))
+        file_in(&searchable.images, path.as_ref())
     }
 
     fn get(&self, memory: usize) -> anyhow::Result<&SearchableMemory> {

@@ -1,11 +1,8 @@
 //! Serves the page and its data to the browser that opened the printed address.
 //!
 //! The server listens on 127.0.0.1, and `access` decides which requests get data. Request bodies
-//! must be JSON. A request names an image by the id of its entry; the file must be inside the image
-//! folder. The page may load nothing from other servers.
+//! must be JSON. The page may load nothing from other servers. `routes` has the handlers.
 
-use std::fs::File;
-use std::io::Read;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
@@ -13,24 +10,23 @@ use anyhow::Context;
 use axum::Json;
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{DefaultBodyLimit, Extension, Path as InPath, Query, Request, State};
+use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use engram_infer::reveal::answerer::Answer;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tokio::net::TcpListener;
 
 use super::access::{Access, Verdict};
-use super::answers::{QuestionRequest, RevealRun};
-use super::budget::{Budget, BudgetedBody, MAX_IMAGE_BYTES, Share};
+use super::answers::RevealRun;
+use super::budget::{Budget, Share};
 use super::connections;
-use super::curves;
 use super::discover::Run;
 use super::lazy::LazyRuns;
-use super::memories::{EntryImage, Memories, MemoryDescription, SearchRequest, SearchResponse};
-use super::speech::{self, AvformerRun, ClipTranscripts, SpokenNames};
+use super::memories::Memories;
+use super::routes;
+use super::speech::AvformerRun;
 use crate::cli::output;
 
 /// Maximum length of an error message, in bytes.
@@ -40,7 +36,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// The files of the page: path, content type, text.
-const PAGE: [(&str, &str, &str); 11] = [
+const PAGE: [(&str, &str, &str); 12] = [
     ("/", "text/html; charset=utf-8", include_str!("page/index.html")),
     ("/palette.css", "text/css", engram_eval::html::PALETTE),
     ("/explore.css", "text/css", include_str!("page/explore.css")),
@@ -52,6 +48,7 @@ const PAGE: [(&str, &str, &str); 11] = [
     ("/memory.js", SCRIPT, include_str!("page/memory.js")),
     ("/answers.js", SCRIPT, include_str!("page/answers.js")),
     ("/speech.js", SCRIPT, include_str!("page/speech.js")),
+    ("/terms.js", SCRIPT, include_str!("page/terms.js")),
 ];
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
@@ -66,13 +63,10 @@ pub(super) struct Explored {
 
 impl Explored {
     /// Acquires the permit to decode an image, if the request has one.
-    async fn decoding(&self, has_image: bool) -> Result<Share, ErrorResponse> {
+    pub(super) async fn decoding(&self, has_image: bool) -> Result<Share, ErrorResponse> {
         if has_image { Ok(self.budget.decoding().await?) } else { Ok(Share::default()) }
     }
 }
-
-type SharedState = State<Arc<Explored>>;
-type JsonResult<T> = Result<Json<T>, ErrorResponse>;
 
 /// Serves the page until Ctrl-C.
 pub(super) fn serve(explored: Explored, port: u16) -> anyhow::Result<()> {
@@ -102,18 +96,20 @@ fn router(explored: Explored, access: Access) -> Router {
     for (path, kind, text) in PAGE {
         app = app.route(path, get(move || async move { ([(header::CONTENT_TYPE, kind)], text) }));
     }
-    app.route("/api/runs", get(runs))
-        .route("/api/runs/{run}/curves", get(run_curves))
-        .route("/api/runs/{run}/questions", get(questions))
-        .route("/api/runs/{run}/views/{image}/{view}", get(view))
-        .route("/api/runs/{run}/answer", post(answer))
-        .route("/api/runs/{run}/names", get(names))
-        .route("/api/runs/{run}/frames/{name}/{view}", get(frame))
-        .route("/api/runs/{run}/audio", get(audio))
-        .route("/api/runs/{run}/transcribe", get(transcribe))
-        .route("/api/memories", get(memories))
-        .route("/api/memories/{memory}/search", post(search))
-        .route("/api/memories/{memory}/images/{entry}", get(entry_image))
+    app.route("/api/runs", get(routes::runs))
+        .route("/api/runs/{run}/curves", get(routes::run_curves))
+        .route("/api/runs/{run}/questions", get(routes::questions))
+        .route("/api/runs/{run}/questions/{question}/image", get(routes::question_image))
+        .route("/api/runs/{run}/example", get(routes::example))
+        .route("/api/runs/{run}/answer", post(routes::answer))
+        .route("/api/runs/{run}/names", get(routes::names))
+        .route("/api/runs/{run}/frames/{name}/{view}", get(routes::frame))
+        .route("/api/runs/{run}/rescue", get(routes::rescue))
+        .route("/api/runs/{run}/audio", get(routes::audio))
+        .route("/api/runs/{run}/transcribe", get(routes::transcribe))
+        .route("/api/memories", get(routes::memories))
+        .route("/api/memories/{memory}/search", post(routes::search))
+        .route("/api/memories/{memory}/images/{entry}", get(routes::entry_image))
         .fallback(|| async {
             ErrorResponse(StatusCode::NOT_FOUND, "there is no such page".to_owned())
         })
@@ -201,7 +197,7 @@ async fn with_json_errors(response: Response) -> Response {
 }
 
 /// An error response, as JSON: `{"error": …}`.
-struct ErrorResponse(StatusCode, String);
+pub(super) struct ErrorResponse(pub(super) StatusCode, pub(super) String);
 
 impl IntoResponse for ErrorResponse {
     fn into_response(self) -> Response {
@@ -217,169 +213,4 @@ impl From<(StatusCode, String)> for ErrorResponse {
     fn from((status, reason): (StatusCode, String)) -> Self {
         Self(status, reason)
     }
-}
-
-/// Runs slow work on a separate thread, so that it does not block other requests. The work
-/// continues and keeps its share of the budget even if the browser disconnects.
-async fn run_blocking<T: Send + 'static>(
-    explored: Arc<Explored>,
-    shares: impl Send + 'static,
-    work: impl FnOnce(&Explored) -> anyhow::Result<T> + Send + 'static,
-) -> Result<T, ErrorResponse> {
-    let unprocessable = |reason: String| ErrorResponse(StatusCode::UNPROCESSABLE_ENTITY, reason);
-    let permit = explored.budget.work().await?;
-    let task = tokio::task::spawn_blocking(move || {
-        let _shares = (permit, shares);
-        work(&explored)
-    });
-    task.await
-        .map_err(|error| unprocessable(error.to_string()))?
-        .map_err(|error| unprocessable(output::with_causes(&error)))
-}
-
-async fn runs(State(explored): SharedState) -> Json<serde_json::Value> {
-    let current: Vec<Run> = explored.runs.iter().map(Run::current_state).collect();
-    Json(serde_json::json!(current))
-}
-
-async fn run_curves(
-    State(explored): SharedState,
-    InPath(run): InPath<usize>,
-) -> JsonResult<Vec<curves::Curve>> {
-    let work = move |explored: &Explored| {
-        let run = explored.runs.get(run).with_context(|| format!("there is no run {run}"))?;
-        curves::read(&run.folder)
-    };
-    run_blocking(explored, (), work).await.map(Json)
-}
-
-async fn memories(State(explored): SharedState) -> JsonResult<Vec<MemoryDescription>> {
-    run_blocking(explored, (), move |explored| Ok(explored.memories.describe())).await.map(Json)
-}
-
-async fn search(
-    State(explored): SharedState,
-    InPath(memory): InPath<usize>,
-    Extension(share): Extension<Share>,
-    Json(request): Json<SearchRequest>,
-) -> JsonResult<SearchResponse> {
-    let shares = (share, explored.decoding(!request.image.is_empty()).await?);
-    let work =
-        move |explored: &Explored| explored.memories.search(memory, &request, &explored.answerers);
-    run_blocking(explored, shares, work).await.map(Json)
-}
-
-async fn entry_image(
-    State(explored): SharedState,
-    InPath((memory, entry)): InPath<(usize, i64)>,
-) -> Result<Response, ErrorResponse> {
-    let find =
-        move |explored: &Explored| explored.memories.image(memory, entry, &explored.answerers);
-    let file = match run_blocking(Arc::clone(&explored), (), find).await? {
-        EntryImage::Rendered(bytes) => return Ok(png(bytes)),
-        EntryImage::File(file) => file,
-    };
-    let size = file.metadata().map_or(0, |metadata| metadata.len());
-    let size = usize::try_from(size).ok().filter(|size| *size <= MAX_IMAGE_BYTES);
-    let too_large = || {
-        let reason = format!("the image is larger than {} MiB", MAX_IMAGE_BYTES >> 20);
-        ErrorResponse(StatusCode::UNPROCESSABLE_ENTITY, reason)
-    };
-    let share = explored.budget.image(size.ok_or_else(too_large)?).await?;
-    let read = move |_: &Explored| {
-        let mut bytes = Vec::new();
-        File::open(&file)?.take(MAX_IMAGE_BYTES as u64).read_to_end(&mut bytes)?;
-        // Only images are served, even if an entry names another file.
-        let format = image::guess_format(&bytes).context("the file is not an image")?;
-        anyhow::Ok((format.to_mime_type(), bytes))
-    };
-    let (kind, bytes) = run_blocking(explored, share.clone(), read).await?;
-    Ok(([(header::CONTENT_TYPE, kind)], BudgetedBody::body(bytes, share)).into_response())
-}
-
-/// Words that the listed questions contain.
-#[derive(Deserialize)]
-struct QuestionFilter {
-    #[serde(default)]
-    words: String,
-}
-
-async fn questions(
-    State(explored): SharedState,
-    InPath(run): InPath<usize>,
-    Query(QuestionFilter { words }): Query<QuestionFilter>,
-) -> JsonResult<serde_json::Value> {
-    let work = move |explored: &Explored| {
-        Ok(serde_json::to_value(explored.answerers.opened(run)?.questions(&words)?)?)
-    };
-    run_blocking(explored, (), work).await.map(Json)
-}
-
-async fn view(
-    State(explored): SharedState,
-    InPath((run, image, view)): InPath<(usize, String, u32)>,
-) -> Result<Response, ErrorResponse> {
-    run_blocking(explored, (), move |explored| explored.answerers.opened(run)?.view(&image, view))
-        .await
-        .map(png)
-}
-
-async fn answer(
-    State(explored): SharedState,
-    InPath(run): InPath<usize>,
-    Extension(share): Extension<Share>,
-    Json(question): Json<QuestionRequest>,
-) -> JsonResult<Answer> {
-    let shares = (share, explored.decoding(true).await?);
-    run_blocking(explored, shares, move |explored| {
-        explored.answerers.opened(run)?.answer(&question)
-    })
-    .await
-    .map(Json)
-}
-
-async fn names(
-    State(explored): SharedState,
-    InPath(run): InPath<usize>,
-) -> JsonResult<SpokenNames> {
-    run_blocking(explored, (), move |explored| Ok(explored.asr_models.opened(run)?.names()))
-        .await
-        .map(Json)
-}
-
-async fn frame(
-    State(explored): SharedState,
-    InPath((run, name, view)): InPath<(usize, usize, usize)>,
-) -> Result<Response, ErrorResponse> {
-    run_blocking(explored, (), move |explored| explored.asr_models.opened(run)?.view(name, view))
-        .await
-        .map(png)
-}
-
-async fn audio(
-    State(explored): SharedState,
-    InPath(run): InPath<usize>,
-    Query(request): Query<speech::ClipRequest>,
-) -> Result<Response, ErrorResponse> {
-    let wav = run_blocking(explored, (), move |explored| {
-        explored.asr_models.opened(run)?.audio(&request)
-    })
-    .await?;
-    Ok(([(header::CONTENT_TYPE, "audio/wav")], wav).into_response())
-}
-
-async fn transcribe(
-    State(explored): SharedState,
-    InPath(run): InPath<usize>,
-    Query(request): Query<speech::ClipRequest>,
-) -> JsonResult<ClipTranscripts> {
-    run_blocking(explored, (), move |explored| {
-        explored.asr_models.opened(run)?.transcribe(&request)
-    })
-    .await
-    .map(Json)
-}
-
-fn png(bytes: Vec<u8>) -> Response {
-    ([(header::CONTENT_TYPE, "image/png")], bytes).into_response()
 }

@@ -1,8 +1,8 @@
 //! AVFormer runs: a spoken name in noise, transcribed by the frozen ASR model and with adapters,
 //! with different images.
 
-use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::Context;
 use engram_data::audio::noise::NoiseKind;
@@ -15,6 +15,7 @@ use engram_eval::wer::tokens::TokenUnit;
 use engram_infer::asr::{
     AdaptedAsrModel, AdaptedClip, AsrModel, AvformerRunConfig, TranscribeOptions, Word,
 };
+use engram_infer::finished_run::RECIPE;
 use engram_models::compute::Compute;
 use engram_models::speech::log_mel::samples_to_seconds;
 use engram_train::registry::ExplorerTab;
@@ -22,7 +23,9 @@ use engram_train::studies::avformer::settings::{AvformerData, NUM_EVALUATION_VIE
 use engram_train::{Recipe, RecipeOptions};
 use serde::{Deserialize, Serialize};
 
-use super::lazy::{FromRun, png};
+use super::discover::Run;
+use super::lazy::{FromRun, Lazy, png};
+use super::rescue::{self, RescueSearch};
 use crate::cli::data::wav;
 use crate::cli::output;
 
@@ -35,9 +38,11 @@ const MAX_PEAK: f32 = 0.7;
 
 /// A run that transcribes clips.
 pub(super) struct AvformerRun {
+    pub(super) folder: PathBuf,
+    pub(super) data: AvformerData,
+    pub(super) world: Audiovisual,
     adapted: Mutex<AdaptedAsrModel>,
-    data: AvformerData,
-    world: Audiovisual,
+    rescue: Lazy<RescueSearch>,
 }
 
 /// The clips that can be requested.
@@ -50,22 +55,22 @@ pub(super) struct SpokenNames {
     frames: usize,
 }
 
-/// A request for a clip in a test voice.
-#[derive(Deserialize)]
+/// A request for a clip in a test voice. It also describes the clip in a response.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct ClipRequest {
     /// Index of the spoken name.
-    name: usize,
+    pub(super) name: usize,
     /// Index of the clip of this name.
     #[serde(default)]
-    take: usize,
+    pub(super) take: usize,
     /// The kind of noise; `None` for clean speech.
-    noise: Option<NoiseKind>,
+    pub(super) noise: Option<NoiseKind>,
     /// Signal-to-noise ratio in dB.
     #[serde(default)]
-    snr_db: f32,
+    pub(super) snr_db: f32,
     /// Index of the name whose images replace the clip's own.
     #[serde(default)]
-    other: usize,
+    pub(super) other: usize,
 }
 
 /// The transcripts of a clip.
@@ -78,12 +83,15 @@ pub(super) struct ClipTranscripts {
     peaks: Vec<[f32; 2]>,
     /// Words of the frozen ASR model with their times.
     words: Vec<Word>,
-    transcripts: Vec<Transcript>,
+    pub(super) transcripts: Vec<Transcript>,
+    /// Indices of the reference words that the adapters with images of the spoken name transcribe
+    /// correctly, and without images incorrectly.
+    pub(super) rescued: Vec<usize>,
 }
 
 /// The transcript of one system.
 #[derive(Serialize)]
-struct Transcript {
+pub(super) struct Transcript {
     /// `frozen` for the ASR model without adapters. With adapters: `nothing` without images, or the
     /// name whose images were used.
     images: String,
@@ -91,15 +99,15 @@ struct Transcript {
     /// The word alignment: edit kind (`hit`, `substitution`, `deletion`, `insertion`), reference
     /// word, hypothesis word.
     words: Vec<(&'static str, String, String)>,
-    errors: usize,
+    pub(super) errors: usize,
 }
 
 impl FromRun for AvformerRun {
     const TAB: ExplorerTab = ExplorerTab::Avformer;
 
-    fn open(run: &Path) -> anyhow::Result<Self> {
-        let mut recipe =
-            Recipe::load(&run.join(engram_infer::finished_run::RECIPE), &RecipeOptions::default())?;
+    fn open(run: &Run) -> anyhow::Result<Self> {
+        let run = run.folder.as_path();
+        let mut recipe = Recipe::load(&run.join(RECIPE), &RecipeOptions::default())?;
         let data: AvformerData = recipe.data()?;
         anyhow::ensure!(
             data.is_world(),
@@ -115,13 +123,14 @@ impl FromRun for AvformerRun {
         adapted.add(ADAPTERS, run, None)?;
         adapted.activate(Some(ADAPTERS))?;
         let world = Audiovisual::new(data.names, data.world_seed)?;
-        Ok(Self { adapted: Mutex::new(adapted), data, world })
+        let (folder, adapted) = (run.to_path_buf(), Mutex::new(adapted));
+        Ok(Self { folder, data, world, adapted, rescue: Lazy::default() })
     }
 }
 
 impl AvformerRun {
     pub(super) fn names(&self) -> SpokenNames {
-        let frames = self.adapted.lock().unwrap_or_else(PoisonError::into_inner).frames();
+        let frames = self.adapted().frames();
         let names = self.world.names().map(str::to_owned).collect();
         SpokenNames { names, views: NUM_EVALUATION_VIEWS, frames }
     }
@@ -141,33 +150,57 @@ impl AvformerRun {
         png(&self.world.view(Split::Test, name, view, self.data.view_size)?)
     }
 
+    /// The ASR model; the adapters are active.
+    fn adapted(&self) -> MutexGuard<'_, AdaptedAsrModel> {
+        self.adapted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A clip in which the images correct a word, for the first view of the page.
+    pub(super) fn rescue(&self) -> anyhow::Result<&RescueSearch> {
+        self.rescue.get(|| rescue::find(self))
+    }
+
+    /// Transcribes a clip with adapters and images of the name `images`; `None` for no images.
+    fn adapted_transcript(
+        &self,
+        adapted: &AdaptedAsrModel,
+        clip: &AudiovisualClip,
+        images: Option<usize>,
+    ) -> anyhow::Result<Transcript> {
+        let (label, embeddings) = match images {
+            None => ("nothing", Vec::new()),
+            Some(name) => {
+                let text = self.world.names().nth(name);
+                let text = text.with_context(|| format!("there is no name {name}"))?;
+                (text, self.embed_images_of(adapted, name)?)
+            }
+        };
+        let adapted_clip = AdaptedClip { samples: clip.samples.clone(), embeddings };
+        let text = adapted.transcribe(&[adapted_clip])?.pop();
+        let text = text.context("the ASR model returned no transcript")?;
+        Ok(Transcript::of(label, &clip.text, text))
+    }
+
     /// Transcribes a clip with the frozen ASR model, and with adapters: without images, with images
     /// of the spoken name, and with images of another name.
     pub(super) fn transcribe(&self, request: &ClipRequest) -> anyhow::Result<ClipTranscripts> {
         let clip = self.clip(request)?;
-        let mut adapted = self.adapted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut adapted = self.adapted();
         adapted.activate(None)?;
         let options = TranscribeOptions { word_times: true, ..TranscribeOptions::default() };
         let frozen = adapted.asr_model().transcribe(&[&clip.samples], &[], &options);
         adapted.activate(Some(ADAPTERS))?;
         let frozen = frozen?.into_iter().next().context("the ASR model returned no transcript")?;
         let mut transcripts = vec![Transcript::of("frozen", &clip.text, frozen.text)];
-        let mut conditions = vec![("nothing".to_owned(), Vec::new())];
-        if adapted.frames() > 0 {
-            for name in [clip.name, request.other] {
-                let text = self.world.names().nth(name);
-                let text = text.with_context(|| format!("there is no name {name}"))?.to_owned();
-                conditions.push((text, self.embed_images_of(&adapted, name)?));
-            }
+        let with_frames = [None, Some(clip.name), Some(request.other)];
+        let images = if adapted.frames() > 0 { &with_frames[..] } else { &with_frames[..1] };
+        for images in images {
+            transcripts.push(self.adapted_transcript(&adapted, &clip, *images)?);
         }
-        for (images, embeddings) in conditions {
-            let adapted_clip = AdaptedClip { samples: clip.samples.clone(), embeddings };
-            let text = adapted
-                .transcribe(&[adapted_clip])?
-                .pop()
-                .context("the ASR model returned no transcript")?;
-            transcripts.push(Transcript::of(&images, &clip.text, text));
-        }
+        let rescued = match &transcripts[..] {
+            [_, without, with, ..] => with.rescued_from(without),
+            _ => Vec::new(),
+        };
         let AudiovisualClip { text, voice, samples, .. } = clip;
         let segment_length = samples.len().div_ceil(PEAKS).max(1);
         let peak = |segment: &[f32]| {
@@ -176,7 +209,8 @@ impl AvformerRun {
         };
         let peaks = samples.chunks(segment_length).map(peak).collect();
         let seconds = samples_to_seconds(samples.len());
-        Ok(ClipTranscripts { text, voice, seconds, peaks, words: frozen.words, transcripts })
+        let words = frozen.words;
+        Ok(ClipTranscripts { text, voice, seconds, peaks, words, transcripts, rescued })
     }
 
     fn embed_images_of(&self, adapted: &AdaptedAsrModel, name: usize) -> anyhow::Result<Vec<f32>> {
@@ -241,5 +275,31 @@ impl Transcript {
         });
         let words = words.collect();
         Self { images: images.to_owned(), text, words, errors }
+    }
+
+    /// Indices of the reference words that are correct here, and incorrect in the other transcript.
+    fn rescued_from(&self, other: &Self) -> Vec<usize> {
+        let pairs = self.correct_words().zip(other.correct_words()).enumerate();
+        pairs.filter(|(_, (here, there))| *here && !there).map(|(index, _)| index).collect()
+    }
+
+    /// For each reference word, whether it is transcribed correctly.
+    fn correct_words(&self) -> impl Iterator<Item = bool> + '_ {
+        let reference = self.words.iter().filter(|(kind, ..)| *kind != "insertion");
+        reference.map(|(kind, ..)| *kind == "hit")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rescued_words_are_correct_only_with_images() {
+        let transcript = |text: &str| Transcript::of("", "a red fox", text.to_owned());
+        let with = transcript("so a red fox");
+        assert_eq!(with.rescued_from(&transcript("a box")), [1, 2]);
+        assert_eq!(with.rescued_from(&transcript("a red fox now")), [0; 0]);
+        assert_eq!(transcript("red").rescued_from(&with), [0; 0]);
     }
 }

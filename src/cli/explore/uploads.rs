@@ -46,8 +46,13 @@ impl Upload {
             return Ok(None);
         }
         let bytes = STANDARD.decode(base64).context("the image is not valid base64")?;
+        Self::of_bytes(&bytes).map(Some)
+    }
+
+    /// Stores the bytes of an image file.
+    pub(super) fn of_bytes(bytes: &[u8]) -> anyhow::Result<Self> {
         // Files that are not images are reported by the decoder.
-        if let Some((width, height)) = image::size(&bytes) {
+        if let Some((width, height)) = image::size(bytes) {
             anyhow::ensure!(
                 u64::from(width) * u64::from(height) <= MAX_PIXELS,
                 "the image has {width} x {height} pixels; reduce it to {MAX_PIXELS} pixels at most"
@@ -55,8 +60,8 @@ impl Upload {
         }
         let mut file =
             NamedTempFile::new().context("cannot write a temporary file for the image")?;
-        file.write_all(&bytes).context("cannot write a temporary file for the image")?;
-        Ok(Some(Self(file)))
+        file.write_all(bytes).context("cannot write a temporary file for the image")?;
+        Ok(Self(file))
     }
 
     pub(super) fn path(&self) -> &Path {

@@ -222,7 +222,7 @@ fn unauthorised_requests(report: &Report, explorer: &Explorer) -> Result<()> {
         "/%2e%2e/%2e%2e/etc/passwd",
         "/..%2f..%2fetc/passwd",
         "//etc/passwd",
-        "/api/runs/0/views/..%2f..%2f..%2fetc%2fpasswd/0",
+        "/api/runs/0/questions/..%2f..%2f..%2fetc%2fpasswd/image",
         "/api/runs/-1/curves",
         "/api/runs/99999999999999999999/curves",
         "/api/memories/0/images/..%2f",

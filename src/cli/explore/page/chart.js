@@ -6,6 +6,8 @@ const SIZE = { height: 420, left: 64, right: 24, top: 12, bottom: 40 };
 export const widthOf = (container) => Math.min(Math.max(container.clientWidth, 280), 1200) || 800;
 /** Number of series colours in the style sheet. */
 const COLOURS = 6;
+/** Maximum number of points of a curve that are drawn as dots. */
+const MAX_DOTS = 24;
 
 /** Calls `redraw` when the width of the container changes. */
 export function whenWidthChanges(container, redraw) {
@@ -101,6 +103,10 @@ export function draw(container, series, title, logarithmic, showValues) {
     const line = element("path", { class: `curve ${seriesClass(index)}`, d: path.join("") });
     line.append(element("title", {}, name));
     svg.append(line);
+    // A curve with a single point has no line.
+    for (const [step, value] of points.length <= MAX_DOTS ? points : []) {
+      svg.append(element("circle", { class: `dot ${seriesClass(index)}`, cx: x(step).toFixed(1), cy: y(value).toFixed(1), r: 4 }));
+    }
   }
 
   const cursor = element("line", { class: "cursor", y1: top, y2: height - bottom, visibility: "hidden" });

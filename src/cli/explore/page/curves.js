@@ -2,6 +2,7 @@
 
 import { draw, seriesClass, whenWidthChanges, formatNumber } from "./chart.js";
 import { ask, byId, fill, make } from "./page.js";
+import { describeMetric } from "./terms.js";
 
 /** Update interval for running runs, in milliseconds. */
 const REFRESH_MS = 5000;
@@ -30,9 +31,10 @@ function listRuns() {
       drawCurves();
     });
     const swatch = make("span", { className: `swatch ${seriesClass(index)}` });
-    const state = finished ? study : `${study}, unfinished`;
-    byId("runs").append(make("label", {}, checkbox, swatch, make("span", {}, name, " ", make("small", {}, state))));
+    const state = make("small", { className: finished ? "finished" : "unfinished" }, finished ? "finished" : "not finished");
+    byId("runs").append(make("label", {}, checkbox, swatch, make("span", {}, name, " ", make("small", {}, `${study}, `), state)));
   }
+  byId("live-label").hidden = runs.every(({ finished }) => finished);
 }
 
 async function drawCurves(reload = false) {
@@ -53,6 +55,8 @@ async function drawCurves(reload = false) {
     fill(metric, names.map((name) => [name, name]));
     if (names.includes(previousMetric)) metric.value = previousMetric;
   }
+  byId("metric-about").textContent = describeMetric(metric.value);
+  byId("metric-about").hidden = byId("metric-about").textContent === "";
   const series = indices.flatMap((index) =>
     curves.get(index)
       .filter((curve) => curve.name === metric.value)
@@ -77,9 +81,14 @@ export async function startCurves(allRuns) {
   byId("metric").addEventListener("change", () => drawCurves());
   byId("logarithmic").addEventListener("change", () => drawCurves());
   byId("choice").addEventListener("submit", (event) => event.preventDefault());
-  setInterval(() => {
+  setInterval(async () => {
     const areRunning = [...selectedRuns].some((index) => !runs[index].finished);
-    if (byId("live").checked && areRunning && !document.hidden && !byId("curves").hidden) drawCurves(true);
+    if (!byId("live").checked || !areRunning || document.hidden || byId("curves").hidden) return;
+    await drawCurves(true);
+    // Runs may have finished meanwhile.
+    const current = await ask("/api/runs");
+    current?.forEach((run, index) => { runs[index].finished = run.finished; });
+    if (current) listRuns();
   }, REFRESH_MS);
   whenWidthChanges(byId("chart"), () => drawCurves());
   listRuns();

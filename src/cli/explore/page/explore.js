@@ -5,6 +5,7 @@ import { startAnswers } from "./answers.js";
 import { startCurves } from "./curves.js";
 import { startMemory } from "./memory.js";
 import { startSpeech } from "./speech.js";
+import { startTerms } from "./terms.js";
 
 const tabs = [...document.querySelectorAll("[role=tab]")];
 const panelOf = (tab) => tab.getAttribute("aria-controls");
@@ -40,16 +41,17 @@ function startOrHide(name, startTab, items) {
   return tab.hidden ? [] : [tab];
 }
 
+startTerms();
 const [runs, memories] = await Promise.all([ask("/api/runs"), ask("/api/memories")]);
 if (runs && memories) {
   // The index of a run identifies it in requests.
   const indexedRuns = runs.map((run, index) => ({ ...run, index }));
   const finishedRuns = (tab) => indexedRuns.filter((run) => run.tabs.includes(tab) && run.finished);
   const visibleTabs = [
-    startOrHide("curves", startCurves, indexedRuns),
-    startOrHide("memory", startMemory, memories),
     startOrHide("answers", (answerRuns) => startAnswers(answerRuns, memories), finishedRuns("answers").filter((run) => run.has_memory)),
     startOrHide("speech", startSpeech, finishedRuns("speech").filter((run) => run.is_world)),
+    startOrHide("memory", startMemory, memories),
+    startOrHide("curves", startCurves, indexedRuns),
   ].flat();
   show(visibleTabs.find((tab) => location.hash === `#${panelOf(tab)}`) ?? visibleTabs[0]);
 }

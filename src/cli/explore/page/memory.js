@@ -1,7 +1,7 @@
 // Memories: their description, and searches in them.
 
 import { formatNumber } from "./chart.js";
-import { ask, byId, fill, keepingFocus, make, imageField, waiting } from "./page.js";
+import { ask, byId, fill, keepingFocus, make, imageField, narrow, waiting } from "./page.js";
 
 let memories = [];
 let queryImage;
@@ -9,6 +9,8 @@ let queryImage;
 let nearTo;
 /** Number of searches started; outdated responses are ignored. */
 let searches = 0;
+
+const sourceCheckboxes = () => [...document.querySelectorAll("[name=source]")];
 
 /** The selected memory. */
 const selectedMemory = () => memories.find((memory) => String(memory.index) === byId("memories").value);
@@ -33,8 +35,9 @@ async function chooseMemory() {
 async function search(near) {
   const { index, accepts } = selectedMemory();
   nearTo = near;
-  const checkboxes = [...document.querySelectorAll("[name=source]")];
+  const checkboxes = sourceCheckboxes();
   const sources = checkboxes.filter((checkbox) => checkbox.checked).map((checkbox) => checkbox.value);
+  byId("all-sources").hidden = sources.length === checkboxes.length;
   if (sources.length === 0) {
     byId("found").textContent = "Select at least one source.";
     byId("hits").replaceChildren();
@@ -59,7 +62,15 @@ async function search(near) {
   const order = near !== undefined ? `nearest to entry ${near}` : request.text || request.image ? "nearest to the query" : "the first in the memory";
   const matches = response.containing === null ? "" : ` of ${response.containing.toLocaleString("en")} that contain these words`;
   byId("found").textContent = `${response.hits.length} entries, ${order}${matches}; generation ${response.generation}; ${duration}`;
+  byId("hit-terms").hidden = response.hits.every((hit) => hit.score === null);
+  byId("gate-term").hidden = response.hits.every((hit) => hit.gate === null);
   keepingFocus(() => byId("hits").replaceChildren(...response.hits.map((hit) => hitCard(index, hit))));
+}
+
+/** Searches, and scrolls to the entries: on a phone, the form covers the screen. */
+async function searchAndShow(near) {
+  await search(near);
+  if (narrow.matches) byId("found-title").scrollIntoView({ block: "start" });
 }
 
 /** The image of an entry, or its name if the file is missing. */
@@ -80,7 +91,7 @@ function hitCard(memory, hit) {
   ].filter(Boolean).join(" · ");
   const button = make("button", { type: "button", ariaLabel: `Neighbours of entry ${hit.id}` }, "Neighbours");
   button.dataset.control = `neighbours ${hit.id}`;
-  button.addEventListener("click", () => search(hit.id));
+  button.addEventListener("click", () => searchAndShow(hit.id));
   return make("li", { className: "card entry" }, make("div", {}, entryImage(memory, hit)),
     make("div", {}, make("p", {}, hit.text || hit.image || "no text"), make("p", { className: "soft" }, details)), button);
 }
@@ -92,9 +103,13 @@ export async function startMemory(allMemories) {
   byId("memories").addEventListener("change", chooseMemory);
   byId("search").addEventListener("submit", (event) => {
     event.preventDefault();
-    search(document.activeElement === byId("containing") ? nearTo : undefined);
+    searchAndShow(document.activeElement === byId("containing") ? nearTo : undefined);
   });
   byId("sources").addEventListener("change", () => search(nearTo));
+  byId("all-sources").addEventListener("click", () => {
+    sourceCheckboxes().forEach((checkbox) => { checkbox.checked = true; });
+    search(nearTo);
+  });
   byId("containing").addEventListener("change", () => search(nearTo));
   await chooseMemory();
 }

@@ -70,6 +70,13 @@ export function keepingFocus(work) {
   if (control !== undefined) restored?.focus();
 }
 
+/** Marks an answer or a transcript as right or wrong. */
+export const verdict = (isRight, text) =>
+  make("span", { className: `verdict ${isRight ? "right" : "wrong"}` }, `${isRight ? "✓" : "✗"} ${text}`);
+
+/** Whether the page has one column. */
+export const narrow = matchMedia("(max-width: 48rem)");
+
 /** Fills a `select` element with options `[value, text]`. */
 export function fill(select, choices) {
   select.replaceChildren(...choices.map(([value, textContent]) => make("option", { value, textContent })));
@@ -87,7 +94,7 @@ export async function waiting(part, work) {
 
 /**
  * A field for an image: the user selects a file or drops one. Calls `onChange` after each change. `asBase64()` returns
- * the file, or an empty string if none is selected.
+ * the file, or an empty string if none is selected; `address()` returns an address of the image for `img`.
  */
 export function imageField(container, onChange) {
   let base64 = "";
@@ -95,7 +102,7 @@ export function imageField(container, onChange) {
   const preview = make("img", { alt: "The selected image", hidden: true });
   const removeButton = make("button", { type: "button", hidden: true }, "Remove");
   container.classList.add("drop");
-  container.append(make("label", {}, "Image ", input), make("span", {}, "or drop one here"), preview, removeButton);
+  container.append(make("label", {}, "Image ", input), make("span", { className: "hint" }, "or drop one here"), preview, removeButton);
 
   async function setFile(file) {
     const bytes = new Uint8Array(await file.arrayBuffer());
@@ -129,7 +136,7 @@ export function imageField(container, onChange) {
       onChange();
     });
   }
-  return { asBase64: () => base64, setFile };
+  return { asBase64: () => base64, address: () => (base64 ? preview.src : ""), setFile };
 }
 
 // An image dropped outside the field must not replace the page.

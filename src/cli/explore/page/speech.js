@@ -1,7 +1,7 @@
 // AVFormer: a spoken name in noise, transcribed with and without images.
 
 import { whenWidthChanges, widthOf, formatNumber } from "./chart.js";
-import { ask, byId, fill, make, waiting } from "./page.js";
+import { ask, byId, fill, make, narrow, verdict, waiting } from "./page.js";
 
 const run = () => byId("speech-run").value;
 /** The run's names, and its numbers of views and frames. */
@@ -34,6 +34,7 @@ async function transcribe() {
   byId("spoken").textContent = `Spoken by ${response.voice}, ${formatNumber(response.seconds)} s: ${response.text}`;
   drawnResponse = response;
   drawWaveform(response);
+  showRescue(response);
   const systemLabels = { frozen: "frozen ASR model (word times above)", nothing: "adapters, no images" };
   const rows = response.transcripts.map(({ images, words, errors, text }, index) => {
     const views = make("div", { className: "images" });
@@ -42,15 +43,33 @@ async function transcribe() {
       views.append(make("img", { alt: images, src: `/api/runs/${run()}/frames/${nameIndex}/${view}` }));
     }
     const label = systemLabels[images] ?? (index === 2 ? "adapters, images of the spoken name" : `adapters, images of ${images}`);
-    const aligned = make("span", {}, ...words.flatMap(([kind, reference, hypothesis]) => [edit(kind, reference, hypothesis), " "]));
+    // Rescued words are marked in the transcript with images of the spoken name.
+    let position = -1;
+    const aligned = make("span", {}, ...words.flatMap(([kind, reference, hypothesis]) => {
+      position += kind === "insertion" ? 0 : 1;
+      const isRescued = index === 2 && kind === "hit" && response.rescued.includes(position);
+      return [isRescued ? make("mark", { title: "rescued by the images" }, hypothesis) : edit(kind, reference, hypothesis), " "];
+    }));
     const plain = words.map(([, , hypothesis]) => hypothesis).filter(Boolean).join(" ");
     return make("tr", {}, make("th", { scope: "row" }, label, views), make("td", { className: "aligned" }, aligned,
       plain === text ? null : make("small", { className: "soft" }, ` ${text}`)),
-      make("td", { className: "errors" }, String(errors)));
+      make("td", { className: "result" }, verdict(errors === 0, errors === 0 ? "right" : errors === 1 ? "1 error" : `${errors} errors`)));
   });
-  const header = make("tr", {}, ...["system", "reference and hypothesis", "errors"].map((title) =>
+  const header = make("tr", {}, ...["system", "reference and hypothesis", "result"].map((title) =>
     make("th", { scope: "col" }, title)));
   byId("transcripts").replaceChildren(header, ...rows);
+}
+
+/** Names the words that images of the spoken name rescue in this clip. */
+function showRescue({ transcripts, rescued }) {
+  byId("rescue").hidden = rescued.length === 0;
+  if (rescued.length === 0) return;
+  const reference = transcripts[1].words.filter(([kind]) => kind !== "insertion");
+  const parts = rescued.map((position) => {
+    const [, word, hypothesis] = reference[position];
+    return [" ", make("strong", {}, word), hypothesis ? ` (without images “${hypothesis}”)` : " (missing without images)"];
+  });
+  byId("rescue").replaceChildren("Rescued by images of the spoken name:", ...parts.flat());
 }
 
 /** An aligned word: reference and hypothesis. */
@@ -96,7 +115,8 @@ async function chooseRun() {
   // Clears the results of the previous run.
   drawnResponse = null;
   byId("audio").removeAttribute("src");
-  byId("spoken").textContent = "";
+  byId("spoken").textContent = "Choosing a clip in which images correct a word …";
+  byId("rescue").hidden = true;
   for (const part of ["waves", "transcripts", "name", "other"]) byId(part).replaceChildren();
   const response = await ask(`/api/runs/${run()}/names`);
   if (!response || requestNumber !== requests) return;
@@ -106,14 +126,32 @@ async function chooseRun() {
   fill(byId("other"), names);
   byId("other").value = String(Math.min(1, names.length - 1));
   byId("other").disabled = spokenNames.frames === 0;
+  const search = spokenNames.frames === 0 ? null : await waiting(byId("speech-result"), () => ask(`/api/runs/${run()}/rescue`));
+  if (requestNumber !== requests) return;
+  if (search?.clip) showClip(search.clip);
   await transcribe();
+  if (search && !search.clip && requests === requestNumber + 1) {
+    byId("rescue").textContent = `No word is rescued by images in ${search.tried} clips of the run's test. Choose another clip.`;
+    byId("rescue").hidden = false;
+  }
+}
+
+/** Selects a clip in the form. */
+function showClip({ name, take, noise, snr_db, other }) {
+  Object.entries({ name, take, noise: noise ?? "", snr: snr_db, other }).forEach(([id, value]) => { byId(id).value = String(value); });
 }
 
 export function startSpeech(runs) {
   fill(byId("speech-run"), runs.map(({ index, name }) => [index, name]));
   byId("speech-run").addEventListener("change", chooseRun);
   byId("speech-form").addEventListener("submit", (event) => event.preventDefault());
-  for (const id of ["name", "take", "noise", "snr", "other"]) byId(id).addEventListener("change", transcribe);
+  for (const id of ["name", "take", "noise", "snr", "other"]) {
+    byId(id).addEventListener("change", async () => {
+      await transcribe();
+      // In one column, the form covers the screen.
+      if (narrow.matches) byId("speech-result").scrollIntoView({ block: "nearest" });
+    });
+  }
   byId("snr").addEventListener("input", () => { byId("snr-value").textContent = `${byId("snr").value} dB`; });
   whenWidthChanges(byId("waves"), () => drawnResponse && drawWaveform(drawnResponse));
   // Opens the run when the tab is first visible.

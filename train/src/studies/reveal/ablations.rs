@@ -341,6 +341,7 @@ mod tests {
             question: String::new(),
             part: REPORTED_PART.name().to_owned(),
             image: Some(id / 3),
+            image_file: None,
             made_up: true,
             answer: String::new(),
             references: Vec::new(),

@@ -11,7 +11,7 @@
 //! | `test/` | for data from files: references and answers, as input of `engram eval` |
 //! | `summary.json` | the results; written last |
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use engram_data::world::attributes::Source;
 use engram_durable as durable;
@@ -49,7 +49,7 @@ use crate::study::StudyResult;
 use crate::trainer::{RunOptions, RunSummary, train};
 
 /// The file of the test questions with their answers.
-pub(crate) const TEST_ANSWERS: &str = "test.jsonl";
+pub const TEST_ANSWERS: &str = "test.jsonl";
 /// The number of facts to change in the memory.
 const SWAPPED_FACTS: usize = 100;
 
@@ -96,6 +96,9 @@ pub struct TestAnswer {
     pub part: String,
     /// The index of the question's image; `None` if it has none.
     pub image: Option<usize>,
+    /// The path of the image in `data.path`; `None` without an image, and in the embedded world.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_file: Option<PathBuf>,
     /// Whether the answer is made up, so that only the memory contains it.
     pub made_up: bool,
     /// The model's answer.
@@ -316,6 +319,7 @@ pub(super) fn test_answers(
             question: example.text.clone(),
             part: example.part.name().to_owned(),
             image: example.image,
+            image_file: example.image.and_then(|index| image_file(corpus, index)),
             made_up: example.made_up,
             answer: answers.texts[i].clone(),
             references: example.answers.clone(),
@@ -326,6 +330,14 @@ pub(super) fn test_answers(
         }
     };
     examples.iter().enumerate().map(test_answer).collect()
+}
+
+/// The path of an image in `data.path`; `None` in the embedded world.
+fn image_file(corpus: &Corpus, index: usize) -> Option<PathBuf> {
+    match &corpus.images {
+        Images::World { .. } => None,
+        Images::Files(files) => files.name(index).map(Path::to_path_buf),
+    }
 }
 
 impl TestAnswer {

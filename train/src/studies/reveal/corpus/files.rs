@@ -107,9 +107,10 @@ fn images(
             names.push(image.to_owned());
         }
     }
-    let paths = names.iter().map(|name| folder.join(name)).collect();
     let cached_bytes = data.image_cache_mib.saturating_mul(MIB);
-    let image_files = ImageFiles::new(paths, size, preprocessing, data.world_seed, cached_bytes);
+    let paths = names.iter().map(PathBuf::from).collect();
+    let image_files =
+        ImageFiles::new(folder, paths, size, preprocessing, data.world_seed, cached_bytes);
     let check_results = image_files.check();
     let is_missing = |error: &DataError| {
         matches!(error, DataError::Io { source, .. }
