@@ -39,6 +39,8 @@ fn inputs_are_validated_before_training() {
         ("--claim avformer.tokens_help", "scale smoke has no such claim"),
         ("--claim avformer.real_whisper", "no such claim with these options"),
         ("--claim reveal.needle --study reveal", "--study"),
+        ("--quick --claim reveal.needle", "--claim"),
+        ("--quick --scale laptop", "--scale"),
         ("--out mine", "mine: contains files that `engram reproduce` did not write"),
     ] {
         let out = if options.starts_with("--out") { "" } else { "--out runs " };

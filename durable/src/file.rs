@@ -1,15 +1,15 @@
 //! Durable files: written to a temporary file beside the target, synced, renamed over the target.
 
 use std::ffi::OsStr;
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
-use crate::folder::{parent, sync_folder};
+use crate::folder::parent;
 use crate::leftover::{RANDOM_LENGTH, prefix};
+use crate::platform::{file_identity, link_to_file, set_mode, sync_file, sync_folder};
 
 /// Creates or replaces a file with these bytes.
 ///
@@ -36,7 +36,7 @@ pub fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
 /// # Errors
 /// errors of reading `from`; see [`FileWriter::commit`]
 pub fn link_file(from: &Path, to: &Path) -> io::Result<()> {
-    File::open(from)?.sync_all()?;
+    sync_file(from)?;
     // If both paths are links to one file, a rename would do nothing and leave a temporary name.
     if !is_same_file(from, to)? {
         let mut builder = tempfile::Builder::new();
@@ -51,13 +51,8 @@ pub fn link_file(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 fn is_same_file(from: &Path, to: &Path) -> io::Result<bool> {
-    let from = identity(&fs::metadata(from)?);
-    Ok(fs::symlink_metadata(to).is_ok_and(|to| identity(&to) == from))
-}
-
-/// Returns the device number and the inode number, which identify a file on this machine.
-fn identity(file: &fs::Metadata) -> (u64, u64) {
-    (file.dev(), file.ino())
+    let from = file_identity(&fs::metadata(from)?);
+    Ok(fs::symlink_metadata(to).is_ok_and(|to| file_identity(&to) == from))
 }
 
 /// Creates the error for a target that another process created meanwhile. The new content stays at
@@ -89,7 +84,13 @@ impl FileWriter {
     pub fn create(path: &Path) -> io::Result<Self> {
         let mut builder = tempfile::Builder::new();
         let prefix = prefix(file_name(path)?);
-        builder.prefix(&prefix).rand_bytes(RANDOM_LENGTH).permissions(permissions(path));
+        builder.prefix(&prefix).rand_bytes(RANDOM_LENGTH);
+        match fs::metadata(path) {
+            Ok(replaced) if replaced.is_file() => {
+                builder.permissions(replaced.permissions());
+            }
+            _ => set_mode(&mut builder, 0o666),
+        }
         let temporary = BufWriter::new(builder.tempfile_in(parent(path))?);
         Ok(Self { temporary, path: path.to_path_buf() })
     }
@@ -163,8 +164,7 @@ pub fn write_link(target: &Path, path: &Path) -> io::Result<()> {
     let prefix = prefix(name);
     let mut builder = tempfile::Builder::new();
     builder.prefix(&prefix).rand_bytes(RANDOM_LENGTH);
-    let link =
-        builder.make_in(parent(path), |temporary| std::os::unix::fs::symlink(target, temporary))?;
+    let link = builder.make_in(parent(path), |temporary| link_to_file(target, temporary))?;
     link.persist(path)?;
     sync_folder(parent(path))
 }
@@ -198,8 +198,9 @@ pub fn open_lock(path: &Path) -> io::Result<File> {
 /// that file.
 pub fn is_at(file: &File, path: &Path) -> bool {
     let at_path = fs::metadata(path);
-    file.metadata()
-        .is_ok_and(|file| at_path.is_ok_and(|at_path| identity(&file) == identity(&at_path)))
+    file.metadata().is_ok_and(|file| {
+        at_path.is_ok_and(|at_path| file_identity(&file) == file_identity(&at_path))
+    })
 }
 
 /// Opens an existing pipe or device for writing.
@@ -223,14 +224,4 @@ fn open_or_create(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     let file = options.create(true).open(path)?;
     sync_folder(parent(path))?;
     Ok(file)
-}
-
-/// Returns the permissions of the file to replace, or the default for a new file: read and write,
-/// restricted by the umask.
-fn permissions(path: &Path) -> Permissions {
-    use std::os::unix::fs::PermissionsExt;
-    match fs::metadata(path) {
-        Ok(current) if current.is_file() => current.permissions(),
-        _ => Permissions::from_mode(0o666),
-    }
 }

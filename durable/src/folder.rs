@@ -1,15 +1,15 @@
 //! Durable folders: written to a temporary folder beside the target, synced, renamed to the target.
 //! Also renames, removes and syncs files and folders.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
 use crate::file::already_exists;
 use crate::leftover::{RANDOM_LENGTH, prefix};
+use crate::platform::{set_mode, sync_file, sync_folder};
 
 /// A folder that is built beside its final path. A drop without a commit leaves nothing.
 #[derive(Debug)]
@@ -36,8 +36,7 @@ impl FolderWriter {
         let prefix = prefix(name);
         let mut builder = tempfile::Builder::new();
         builder.prefix(&prefix).rand_bytes(RANDOM_LENGTH);
-        // The umask restricts the permissions.
-        builder.permissions(fs::Permissions::from_mode(0o777));
+        set_mode(&mut builder, 0o777);
         let temporary = builder.tempdir_in(parent(&folder))?;
         Ok(Self { temporary, folder })
     }
@@ -56,6 +55,10 @@ impl FolderWriter {
     ///   rename.
     pub fn commit(self) -> io::Result<()> {
         sync_tree(self.temporary.path())?;
+        if cfg!(windows) {
+            // Windows does not rename over an empty folder. A folder with content stays.
+            let _ = fs::remove_dir(&self.folder);
+        }
         // The rename fails if the target is a folder with content.
         if let Err(error) = fs::rename(self.temporary.path(), &self.folder) {
             let Err(reason) = check_missing_or_empty(&self.folder) else { return Err(error) };
@@ -133,14 +136,6 @@ fn sync_parent_if_removed(path: &Path, result: io::Result<()>) -> io::Result<()>
     }
 }
 
-/// Syncs the entries of a folder: new, renamed and removed names.
-///
-/// # Errors
-/// errors of opening and syncing
-pub fn sync_folder(folder: &Path) -> io::Result<()> {
-    File::open(folder)?.sync_all()
-}
-
 /// Syncs a folder, and all files and folders below it. Symbolic links are not followed.
 ///
 /// # Errors
@@ -152,7 +147,7 @@ fn sync_tree(folder: &Path) -> io::Result<()> {
         if kind.is_dir() {
             sync_tree(&entry.path())?;
         } else if kind.is_file() {
-            File::open(entry.path())?.sync_all()?;
+            sync_file(&entry.path())?;
         }
     }
     sync_folder(folder)

@@ -24,10 +24,12 @@
 mod file;
 mod folder;
 mod leftover;
+mod platform;
 
 pub use file::{
     FileWriter, append_to, copy_file, create_new_file, is_at, link_file, open_device, open_lock,
     write_file, write_link,
 };
-pub use folder::{FolderWriter, create_folder, remove_file, remove_folder, rename, sync_folder};
+pub use folder::{FolderWriter, create_folder, remove_file, remove_folder, rename};
 pub use leftover::{is_leftover, remove_leftovers};
+pub use platform::{file_identity, sync_file, sync_folder};

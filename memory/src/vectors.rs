@@ -11,9 +11,9 @@ use std::io::{self, BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
 
 use half::{bf16, f16};
-use npyz::WriterBuilder;
 
 use crate::error::{MemoryError, one_line};
+pub use npy::{NpyNumber, npy_bytes, npy_bytes_of_rows};
 
 /// The remedy for an unsupported file.
 const REMEDY: &str =
@@ -181,46 +181,6 @@ impl VectorFile {
         let (file, remedy) = (self.path.clone(), "write or copy the file again");
         MemoryError::Malformed { file, line: None, reason, remedy }
     }
-}
-
-/// Returns the bytes of a `.npy` file with a matrix, `[rows, columns]`.
-///
-/// # Errors
-/// [`MemoryError::InvalidOption`] if the last row is not full.
-pub fn npy_bytes<T: npyz::AutoSerialize + Copy>(
-    matrix: &[T],
-    columns: usize,
-) -> Result<Vec<u8>, MemoryError> {
-    npy_bytes_of_rows(matrix, &[columns])
-}
-
-/// Returns the bytes of a `.npy` file in which each row is an array, such as values
-/// `[rows, tokens, width]`.
-///
-/// # Errors
-/// [`MemoryError::InvalidOption`] if the last row is not full.
-pub fn npy_bytes_of_rows<T: npyz::AutoSerialize + Copy>(
-    numbers: &[T],
-    row_shape: &[usize],
-) -> Result<Vec<u8>, MemoryError> {
-    let rows = numbers.len() / row_shape.iter().product::<usize>().max(1);
-    let shape: Vec<u64> = [&[rows], row_shape].concat().iter().map(|side| *side as u64).collect();
-    let write = || -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        let mut writer = npyz::WriteOptions::new()
-            .default_dtype()
-            .shape(&shape)
-            .writer(&mut bytes)
-            .begin_nd()?;
-        writer.extend(numbers.iter().copied())?;
-        writer.finish()?;
-        Ok(bytes)
-    };
-    write().map_err(|error| MemoryError::InvalidOption {
-        option: "the matrix",
-        found: error.to_string(),
-        expected: "a matrix whose last row is full",
-    })
 }
 
 #[cfg(test)]

@@ -4,27 +4,28 @@
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
 use engram_train::{Stop, TrainError};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
+use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::{Outcome, output};
 
+/// Linux's number of this signal, which Windows does not have.
+const SIGHUP: i32 = 1;
 /// Time that a run has to end by itself after it has saved its steps.
 const GRACE_PERIOD: Duration = Duration::from_secs(2);
-/// Interval between checks whether the run has saved its steps.
+/// Interval between checks whether a signal came, and whether the run has saved its steps.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Signal handling for a command that trains.
 pub(super) struct Interrupt {
     stop: Stop,
-    /// The first signal; 0 before it.
-    signal: Arc<AtomicI32>,
+    /// The exit code for the first signal; 0 before it.
+    code: Arc<AtomicUsize>,
     resume: Resume,
 }
 
@@ -43,24 +44,26 @@ impl Interrupt {
     pub(super) fn watch(run: Option<PathBuf>) -> anyhow::Result<Self> {
         let command = command_line(run.is_some());
         let interrupt =
-            Self { stop: Stop::default(), signal: Arc::default(), resume: Resume { run, command } };
+            Self { stop: Stop::default(), code: Arc::default(), resume: Resume { run, command } };
         let signals = watched_signals();
         let has_signal = Arc::new(AtomicBool::new(false));
         for signal in &signals {
             let reason = "cannot register a signal handler";
             // The shutdown is registered before the flag, so that the first signal finds the flag
             // unset.
-            let (code, flag) = (exit_code(*signal).into(), Arc::clone(&has_signal));
-            signal_hook::flag::register_conditional_shutdown(*signal, code, flag)
+            let (code, flag) = (exit_code(*signal), Arc::clone(&has_signal));
+            signal_hook::flag::register_conditional_shutdown(*signal, code.into(), flag)
                 .context(reason)?;
             signal_hook::flag::register(*signal, Arc::clone(&has_signal)).context(reason)?;
+            signal_hook::flag::register_usize(*signal, Arc::clone(&interrupt.code), code.into())
+                .context(reason)?;
         }
-        let mut incoming = Signals::new(&signals).context("cannot watch for signals")?;
-        let (stop, received, resume) =
-            (interrupt.stop.clone(), Arc::clone(&interrupt.signal), interrupt.resume.clone());
+        let (stop, code, resume) =
+            (interrupt.stop.clone(), Arc::clone(&interrupt.code), interrupt.resume.clone());
         thread::spawn(move || {
-            let Some(signal) = incoming.forever().next() else { return };
-            received.store(signal, Ordering::SeqCst);
+            while code.load(Ordering::SeqCst) == 0 {
+                thread::sleep(POLL_INTERVAL);
+            }
             stop.request();
             if stop.has_unsaved() {
                 output::warn(
@@ -73,7 +76,7 @@ impl Interrupt {
             }
             // All steps are saved, so exiting here loses nothing.
             output::warn(&resume.message());
-            std::process::exit(exit_code(signal).into());
+            std::process::exit(i32::from(stored_code(&code)));
         });
         Ok(interrupt)
     }
@@ -93,7 +96,7 @@ impl Interrupt {
             return result;
         }
         output::warn(&self.resume.message());
-        Ok(Outcome::Stopped(exit_code(self.signal.load(Ordering::SeqCst))))
+        Ok(Outcome::Stopped(stored_code(&self.code)))
     }
 }
 
@@ -121,6 +124,11 @@ impl Resume {
 /// The exit code that shells report for a process ended by a signal.
 fn exit_code(signal: i32) -> u8 {
     u8::try_from(128 + signal).unwrap_or(u8::MAX)
+}
+
+/// The exit code that a signal handler has stored.
+fn stored_code(code: &AtomicUsize) -> u8 {
+    u8::try_from(code.load(Ordering::SeqCst)).unwrap_or(u8::MAX)
 }
 
 /// The signals that end a command, except the signals that the caller ignores (as with `nohup`).

@@ -41,9 +41,10 @@ pub enum Outcome {
 #[derive(Debug, Parser)]
 #[command(name = "engram", version, max_term_width = 100)]
 #[command(after_help = "\
-Start with `engram reproduce`. It needs no data, no weights and no network.
+Start with `engram reproduce --quick`. It needs no data, no weights and no network.
 
 Examples:
+  engram reproduce --quick                # a first claim in seconds
   engram reproduce
   engram explore train/bundled
   engram eval wer --ref ref.tsv --hyp hyp.tsv --normalizer whisper-en

@@ -9,7 +9,6 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use engram_durable as durable;
-use hf_hub::{Repo, RepoType};
 use serde_json::Value;
 
 use super::metadata::FileMetadata;
@@ -32,9 +31,17 @@ pub(super) enum CacheState {
     Unknown,
 }
 
+/// Returns the name of a model's folder in the cache.
+fn folder_name(repository: &str) -> String {
+    format!("models--{}", repository.replace('/', "--"))
+}
+
 /// A model in the shared cache.
 pub(super) struct CachedModel {
-    pub(super) repo: Repo,
+    /// `name` or `owner/name` on the hub.
+    pub(super) repository: String,
+    /// A branch, a tag or a commit.
+    revision: String,
     /// The cache folder of all models.
     cache: PathBuf,
     /// The folder of this model.
@@ -43,16 +50,15 @@ pub(super) struct CachedModel {
 
 impl CachedModel {
     pub(super) fn new(repository: &str, revision: &str, settings: &HubSettings) -> Self {
-        let repo = Repo::with_revision(repository.to_owned(), RepoType::Model, revision.to_owned());
         // Absolute paths make messages clearer.
         let cache = std::path::absolute(&settings.cache).unwrap_or_else(|_| settings.cache.clone());
-        let folder = cache.join(repo.folder_name());
-        Self { repo, cache, folder }
+        let folder = cache.join(folder_name(repository));
+        Self { repository: repository.to_owned(), revision: revision.to_owned(), cache, folder }
     }
 
     /// Returns the cached commit of the revision; the revision itself if no commit is cached.
     pub(super) fn commit(&self) -> String {
-        self.known_commit().unwrap_or_else(|| self.repo.revision().to_owned())
+        self.known_commit().unwrap_or_else(|| self.revision.clone())
     }
 
     /// Returns the cached commit of the revision; `None` if there is none.
@@ -66,11 +72,11 @@ impl CachedModel {
     /// of the revision by hand, without a file in `refs/`, new files are added to that folder.
     fn snapshot_of(&self, commit: &str) -> String {
         let is_filled_by_hand = self.known_commit().is_none() && self.has_files();
-        if is_filled_by_hand { self.repo.revision().to_owned() } else { commit.to_owned() }
+        if is_filled_by_hand { self.revision.clone() } else { commit.to_owned() }
     }
 
     fn reference(&self) -> PathBuf {
-        self.folder.join("refs").join(self.repo.revision())
+        self.folder.join("refs").join(&self.revision)
     }
 
     /// Returns the folder of the revision's files.
@@ -150,7 +156,7 @@ impl CachedModel {
     /// stay.
     pub(super) fn remove_old_parts(&self, file: &str) {
         let prefix = format!("{}.", file.replace('/', "--"));
-        let locks = self.cache.join(".locks").join(self.repo.folder_name());
+        let locks = self.cache.join(".locks").join(folder_name(&self.repository));
         for entry in fs::read_dir(self.folder.join("incoming")).into_iter().flatten().flatten() {
             let name = entry.file_name();
             let etag = name
@@ -173,7 +179,7 @@ impl CachedModel {
         etag: &str,
         on_wait: impl FnOnce(&Path),
     ) -> Result<fs::File, DataError> {
-        let folder = self.cache.join(".locks").join(self.repo.folder_name());
+        let folder = self.cache.join(".locks").join(folder_name(&self.repository));
         self.make_folder(&folder)?;
         let path = folder.join(format!("{etag}.lock"));
         refuse_link(&path)?;
@@ -208,7 +214,7 @@ impl CachedModel {
         let blob = self.blob(etag);
         self.make_folder(&self.folder.join("blobs"))?;
         let store = || {
-            fs::File::open(part)?.sync_all()?;
+            durable::sync_file(part)?;
             durable::rename(part, &blob)
         };
         store().map_err(|source| disk_error(&blob, source))
@@ -257,7 +263,7 @@ impl CachedModel {
 
     /// Records the commit of the revision, unless one is recorded or the revision is a commit.
     fn write_reference(&self, commit: &str) -> Result<(), DataError> {
-        if self.repo.revision() == commit || self.known_commit().is_some() {
+        if self.revision == commit || self.known_commit().is_some() {
             return Ok(());
         }
         let reference = self.reference();

@@ -14,7 +14,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use engram_durable as durable;
-use hf_hub::{Repo, RepoType};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::cache::{CacheState, CachedModel, disk_error};
@@ -336,9 +335,8 @@ impl Transfer<'_> {
 
     /// Returns the path of the file on the hub, at a commit or a revision.
     fn address(&self, revision: &str) -> String {
-        let repo = &self.model.repo;
-        let revision = Repo::with_revision(repo.url(), RepoType::Model, revision.to_owned());
-        format!("{}/resolve/{}/{}", repo.url(), revision.url_revision(), self.file)
+        let revision = revision.replace('/', "%2F");
+        format!("{}/resolve/{revision}/{}", self.model.repository, self.file)
     }
 
     fn failure(&self, error: RequestError) -> Failure {

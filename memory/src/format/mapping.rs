@@ -6,7 +6,6 @@
 use std::fs::File;
 use std::io;
 use std::ops::Deref;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicUsize, Ordering};
@@ -109,7 +108,7 @@ impl Slot {
 
     /// Stores the address range and the path of a mapping.
     fn fill(&self, path: &Path, start: usize, bytes: usize) {
-        let path = path.as_os_str().as_bytes();
+        let path = path.as_os_str().as_encoded_bytes();
         let path = &path[path.len().saturating_sub(MAX_PATH_LENGTH)..];
         for (stored, byte) in self.path.iter().zip(path) {
             stored.store(*byte, Ordering::Relaxed);
@@ -155,7 +154,7 @@ mod tests {
             for (map, path) in &mapped {
                 let start = map.as_ptr() as usize;
                 for address in [start, start + 9_999] {
-                    assert_eq!(file_at(address).unwrap(), path.as_os_str().as_bytes());
+                    assert_eq!(file_at(address).unwrap(), path.as_os_str().as_encoded_bytes());
                 }
             }
             let (unmapped, _) = mapped.remove(1);

@@ -49,16 +49,16 @@ impl Pointer {
     }
 }
 
-/// Distinguishes a file from its replacement, by device and inode; `None` for a missing file. Uses
-/// no file descriptor: the process may have none left.
+/// Distinguishes a file from its replacement; `None` for a missing file. Uses no file descriptor:
+/// the process may have none left.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct FileIdentity(Option<(u64, u64)>);
 
 impl FileIdentity {
     /// Returns the identity of the file at a path. All missing files have the same identity.
     pub(crate) fn of(path: &Path) -> Self {
-        use std::os::unix::fs::MetadataExt;
-        Self(fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino())))
+        let metadata = fs::metadata(path).ok();
+        Self(metadata.map(|metadata| engram_durable::file_identity(&metadata)))
     }
 }
 

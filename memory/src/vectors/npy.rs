@@ -1,13 +1,85 @@
-//! Parses the header of a `.npy` file.
+//! Parses the header of a `.npy` file, and writes `.npy` files.
 
 use std::io::{self, Read};
 
 use super::{Layout, NumberType};
+use crate::error::MemoryError;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 /// The maximum header size. NumPy writes 128 bytes for plain arrays, and does not read more than
 /// 10,000.
 const MAX_HEADER_BYTES: usize = 10_000;
+/// The numbers start at a multiple of this, as in NumPy's files.
+const ALIGNMENT: usize = 64;
+
+/// A number that can be written to a `.npy` file.
+pub trait NpyNumber: Copy {
+    /// NumPy's name of the type.
+    const DESCR: &'static str;
+
+    /// Appends the number in little-endian order.
+    fn append_to(self, bytes: &mut Vec<u8>);
+}
+
+macro_rules! npy_number {
+    ($type:ty, $descr:literal) => {
+        impl NpyNumber for $type {
+            const DESCR: &'static str = $descr;
+
+            fn append_to(self, bytes: &mut Vec<u8>) {
+                bytes.extend_from_slice(&self.to_le_bytes());
+            }
+        }
+    };
+}
+
+npy_number!(f32, "<f4");
+npy_number!(f64, "<f8");
+npy_number!(i64, "<i8");
+
+/// Returns the bytes of a `.npy` file with a matrix, `[rows, columns]`.
+///
+/// # Errors
+/// [`MemoryError::InvalidOption`] if the last row is not full.
+pub fn npy_bytes<T: NpyNumber>(matrix: &[T], columns: usize) -> Result<Vec<u8>, MemoryError> {
+    npy_bytes_of_rows(matrix, &[columns])
+}
+
+/// Returns the bytes of a `.npy` file in which each row is an array, such as values
+/// `[rows, tokens, width]`.
+///
+/// # Errors
+/// [`MemoryError::InvalidOption`] if the last row is not full.
+pub fn npy_bytes_of_rows<T: NpyNumber>(
+    numbers: &[T],
+    row_shape: &[usize],
+) -> Result<Vec<u8>, MemoryError> {
+    let row_len = row_shape.iter().product::<usize>().max(1);
+    if !numbers.len().is_multiple_of(row_len) {
+        return Err(MemoryError::InvalidOption {
+            option: "the matrix",
+            found: format!("{} numbers in rows of {row_len}", numbers.len()),
+            expected: "a matrix whose last row is full",
+        });
+    }
+    let shape = [&[numbers.len() / row_len], row_shape].concat();
+    let sides: Vec<String> = shape.iter().map(usize::to_string).collect();
+    let sides = sides.join(", ");
+    let descr = T::DESCR;
+    let mut header =
+        format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({sides}), }}");
+    // Magic, version and length take 10 bytes; a line break ends the header.
+    let start = (10 + header.len() + 1).next_multiple_of(ALIGNMENT);
+    header.extend(std::iter::repeat_n(' ', start - 10 - header.len() - 1));
+    header.push('\n');
+    let mut bytes =
+        [MAGIC, &[1, 0], &(header.len() as u16).to_le_bytes(), header.as_bytes()].concat();
+    bytes.reserve(size_of_val(numbers));
+    for number in numbers {
+        number.append_to(&mut bytes);
+    }
+    Ok(bytes)
+}
 
 /// Reads the header. The numbers follow it in `file`.
 pub(super) fn read_header(file: &mut impl Read) -> Result<Layout, String> {
@@ -123,6 +195,21 @@ mod tests {
             let error = parse(header).unwrap_err();
             assert!(error.contains(part) && !error.contains('\n'), "{header}: {error}");
         }
+    }
+
+    #[test]
+    fn written_files_have_numpys_bytes() {
+        // As `np.save` writes np.array([[1, 2, 3], [4, 5, 6]]): an entry for each key, padded to 128.
+        let bytes = npy_bytes(&[1i64, 2, 3, 4, 5, 6], 3).unwrap();
+        let header = "{'descr': '<i8', 'fortran_order': False, 'shape': (2, 3), }";
+        let expected = [MAGIC, b"\x01\0v\0", format!("{header:117}\n").as_bytes()].concat();
+        assert_eq!(bytes[..128], expected);
+        assert_eq!(bytes[128..136], 1i64.to_le_bytes());
+        assert_eq!(bytes.len(), 128 + 6 * 8);
+        let layout = read_header(&mut &npy_bytes_of_rows(&[0f32; 12], &[2, 3]).unwrap()[..]);
+        assert_eq!(layout.unwrap().shape, [2, 2, 3]);
+        let error = npy_bytes(&[0f32; 5], 3).unwrap_err().to_string();
+        assert!(error.contains("5 numbers in rows of 3"), "{error}");
     }
 
     #[test]

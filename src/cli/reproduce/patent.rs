@@ -29,6 +29,9 @@ const OTHER_TARGETS: &str = "patent.other_targets_help";
 const CONTEXT: &str = "patent.context_helps";
 const DECOYS: &str = "patent.decoys_learnt";
 
+/// Claims that need only one run, which takes seconds.
+pub(super) const QUICK: [&str; 2] = [TUNED, DECOYS];
+
 /// The share of synonyms that score above a decoy.
 const SYNONYMS_ABOVE_DECOYS: MetricInfo =
     MetricInfo::higher("synonyms_above_decoys", Unit::Fraction);

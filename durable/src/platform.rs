@@ -1,0 +1,58 @@
+//! What differs between Unix and Windows.
+
+use std::fs::{File, Metadata, OpenOptions};
+use std::io;
+use std::path::Path;
+
+use tempfile::Builder;
+
+/// Distinguishes a file from all other files of this machine, and from its replacement. On Windows,
+/// whose file numbers std does not offer, by the times of creation and of the last change.
+pub fn file_identity(file: &Metadata) -> (u64, u64) {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        (file.dev(), file.ino())
+    }
+    #[cfg(windows)]
+    {
+        use std::os::windows::fs::MetadataExt;
+        (file.creation_time(), file.last_write_time())
+    }
+}
+
+/// Sets the permissions of a new file or folder to `mode`, which the umask restricts. The default of
+/// [`Builder`] keeps them private to the user.
+#[cfg_attr(windows, allow(unused_variables))]
+pub(crate) fn set_mode(builder: &mut Builder<'_, '_>, mode: u32) {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        builder.permissions(std::fs::Permissions::from_mode(mode));
+    }
+}
+
+/// Creates a symbolic link to the file `target` at `path`.
+pub(crate) fn link_to_file(target: &Path, path: &Path) -> io::Result<()> {
+    #[cfg(unix)]
+    return std::os::unix::fs::symlink(target, path);
+    #[cfg(windows)]
+    return std::os::windows::fs::symlink_file(target, path);
+}
+
+/// Syncs a file. Windows syncs only files that are open for writing.
+///
+/// # Errors
+/// errors of opening and syncing
+pub fn sync_file(path: &Path) -> io::Result<()> {
+    OpenOptions::new().read(true).write(cfg!(windows)).open(path)?.sync_all()
+}
+
+/// Syncs the entries of a folder: new, renamed and removed names. Does nothing on Windows, where
+/// folders cannot be synced.
+///
+/// # Errors
+/// errors of opening and syncing
+pub fn sync_folder(folder: &Path) -> io::Result<()> {
+    if cfg!(windows) { Ok(()) } else { File::open(folder)?.sync_all() }
+}
