@@ -56,7 +56,10 @@ impl FrozenAsrModel {
 
     /// Whether the decoder attends to the encoder states of visual tokens.
     pub(super) fn reads_visual_states(&self) -> bool {
-        matches!(self, Self::Whisper { .. })
+        match self {
+            Self::Whisper { .. } => true,
+            Self::Conformer(model) => !matches!(**model, ConformerAsrModel::Ctc(_)),
+        }
     }
 
     /// Returns the audio tokens of packed clips: the output of the encoder part before the first

@@ -110,7 +110,8 @@ impl Reproduce {
             return Ok(Vec::new());
         }
         let [encoder, conformer] = if self.is_smoke() {
-            bundled::unpack(&self.out.join(bundled::FOLDER))?
+            let folder = self.out.join(bundled::FOLDER);
+            [bundled::unpack(&bundled::CLIP, &folder)?, bundled::unpack(&bundled::CONFORMER, &folder)?]
         } else {
             self.frozen_models(notes)?
         };

@@ -10,35 +10,39 @@ use engram_durable::{
 };
 use engram_infer::finished_run::CHECKSUMS;
 use engram_models::weights::to_f16;
-use engram_train::studies::reveal::evaluation::FinishedRun;
 use engram_train::write_checksums;
 use sha2::{Digest, Sha256};
 
 use crate::cli::output;
 
-/// The folder of REVEAL's memory.
+/// The folder of REVEAL's memory, if it was built.
 const MEMORY: &str = "memory";
 const WEIGHTS: &str = "model.safetensors";
 /// The SHA-256 checksums of the weights, in the format of `sha256sum`.
 const SUMS: &str = "SHA256SUMS";
 const BUNDLED_SUMS: &str = include_str!("../../../train/bundled/SHA256SUMS");
 
-/// The frozen models for AVFormer at scale smoke: file paths below a folder, and contents.
-static FROZEN_FILES: [(&str, &[u8]); 8] = [
-    ("clip/run.sha256", include_bytes!("../../../train/bundled/clip/run.sha256")),
-    ("conformer/run.sha256", include_bytes!("../../../train/bundled/conformer/run.sha256")),
-    ("clip/config.json", include_bytes!("../../../train/bundled/clip/config.json")),
-    (
-        "clip/preprocessor_config.json",
-        include_bytes!("../../../train/bundled/clip/preprocessor_config.json"),
-    ),
-    ("clip/model.safetensors", include_bytes!("../../../train/bundled/clip/model.safetensors")),
-    ("conformer/config.json", include_bytes!("../../../train/bundled/conformer/config.json")),
-    ("conformer/tokenizer.json", include_bytes!("../../../train/bundled/conformer/tokenizer.json")),
-    (
-        "conformer/model.safetensors",
-        include_bytes!("../../../train/bundled/conformer/model.safetensors"),
-    ),
+/// Pairs of a file's path below the folder of bundled models, and its content.
+macro_rules! bundled_files {
+    ($($path:literal),+ $(,)?) => {
+        &[$(($path, include_bytes!(concat!("../../../train/bundled/", $path)))),+]
+    };
+}
+
+/// The models that scale smoke starts from.
+static EMBEDDED_FILES: &[(&str, &[u8])] = bundled_files![
+    "clip/run.sha256",
+    "clip/config.json",
+    "clip/preprocessor_config.json",
+    "clip/model.safetensors",
+    "conformer/run.sha256",
+    "conformer/config.json",
+    "conformer/tokenizer.json",
+    "conformer/model.safetensors",
+    "reveal/tokenizer.json",
+    "reveal/model.safetensors",
+    "reveal-frozen-retriever/tokenizer.json",
+    "reveal-frozen-retriever/model.safetensors",
 ];
 
 /// A bundled model.
@@ -69,7 +73,7 @@ pub(super) const AVFORMER: BundledModel = BundledModel {
     files: &["config.json", "recipe.toml", "summary.json", "metrics.jsonl"],
     omitted_prefix: "",
 };
-/// REVEAL at scale smoke, with its memory.
+/// REVEAL at scale laptop. Its memory is built again from the weights when it is first used.
 pub(super) const REVEAL: BundledModel = BundledModel {
     name: "reveal",
     files: &[
@@ -82,19 +86,28 @@ pub(super) const REVEAL: BundledModel = BundledModel {
     ],
     omitted_prefix: "",
 };
+/// The weights of REVEAL with a frozen retriever in its last phase, at scale laptop.
+pub(super) const FROZEN_RETRIEVER: BundledModel = BundledModel {
+    name: "reveal-frozen-retriever",
+    files: &["tokenizer.json"],
+    omitted_prefix: "",
+};
+/// All bundled models.
+const ALL: [BundledModel; 5] = [CLIP, CONFORMER, AVFORMER, REVEAL, FROZEN_RETRIEVER];
 
-/// Writes the frozen image encoder and the ASR model below `folder`, and returns their folders.
-pub(super) fn unpack(folder: &Path) -> anyhow::Result<[PathBuf; 2]> {
-    for (path, bytes) in FROZEN_FILES {
+/// Writes the files of a bundled model below `folder`, and returns the model's folder.
+pub(super) fn unpack(model: &BundledModel, folder: &Path) -> anyhow::Result<PathBuf> {
+    let of_model = |path: &str| Path::new(path).starts_with(model.name);
+    for (path, bytes) in EMBEDDED_FILES.iter().filter(|(path, _)| of_model(path)) {
         let file = folder.join(path);
-        if fs::read(&file).is_ok_and(|existing| existing == bytes) {
+        if fs::read(&file).is_ok_and(|existing| existing == *bytes) {
             continue;
         }
         let parent = file.parent().unwrap_or(folder);
         output::create_folder(parent)?;
         output::replace_atomic(&file, bytes)?;
     }
-    Ok([folder.join(CLIP.name), folder.join(CONFORMER.name)])
+    Ok(folder.join(model.name))
 }
 
 impl BundledModel {
@@ -116,7 +129,8 @@ impl BundledModel {
     }
 
     /// Writes a run as a bundled model below `folder`, and replaces an earlier one. In its files,
-    /// paths to the frozen models below `out` become relative; `out` is the folder of all runs.
+    /// paths to the frozen models below `out` become relative, and other paths below `out` name the
+    /// default folder; `out` is the folder of all runs.
     pub(super) fn export(&self, run: &Path, out: &Path, folder: &Path) -> anyhow::Result<()> {
         let target = folder.join(self.name);
         self.check_files(&target)?;
@@ -140,18 +154,13 @@ impl BundledModel {
             let text = fs::read_to_string(&file);
             let text = text.with_context(|| format!("{}: could not be read", file.display()))?;
             let frozen = format!("{}/", out.join(FOLDER).display());
-            output::write_new(&staging_folder.join(name), text.replace(&frozen, "../").as_bytes())?;
+            let text = text.replace(&frozen, "../");
+            let text = text.replace(&format!("{}/", out.display()), "runs/reproduce/");
+            output::write_new(&staging_folder.join(name), text.as_bytes())?;
         }
         let bytes = to_f16(&run.join(WEIGHTS), self.omitted_prefix)?;
         output::write_new(&staging_folder.join(WEIGHTS), &bytes)?;
         write_checksums(staging_folder)?;
-        if self.name == REVEAL.name {
-            FinishedRun::open(staging_folder)?.restore_memory()?;
-            for lock in [".lock", "memory/LOCK"] {
-                remove_file(&staging_folder.join(lock))
-                    .with_context(|| format!("{lock}: could not be removed"))?;
-            }
-        }
         let replace = || {
             staging.commit()?;
             if target.exists() {
@@ -185,7 +194,7 @@ impl BundledModel {
             let is_written_by_export = self.files.iter().any(|file| name == *file)
                 || name == WEIGHTS
                 || name == CHECKSUMS
-                || (self.name == REVEAL.name && name == MEMORY);
+                || (self.name == REVEAL.name && (name == MEMORY || name == ".lock"));
             anyhow::ensure!(
                 is_written_by_export,
                 "{}: is not a file of a bundled model; move it, or give another --export-bundled",
@@ -215,9 +224,7 @@ pub(super) fn check_folder(folder: &Path) -> anyhow::Result<()> {
         "{}: contains files other than bundled models ({SUMS} is missing); give another --export-bundled",
         folder.display()
     );
-    [CLIP, CONFORMER, AVFORMER, REVEAL]
-        .iter()
-        .try_for_each(|model| model.check_files(&folder.join(model.name)))
+    ALL.iter().try_for_each(|model| model.check_files(&folder.join(model.name)))
 }
 
 /// The folder for the unpacked models, below the folder of all runs.
@@ -237,7 +244,8 @@ mod tests {
     #[test]
     fn unpacked_models_equal_the_bundled_models() {
         let folder = tempfile::tempdir().expect("a folder");
-        let [clip, conformer] = unpack(folder.path()).expect("unpacked");
+        let [clip, conformer] =
+            [CLIP, CONFORMER].map(|model| unpack(&model, folder.path()).expect("unpacked"));
         for (model, folder) in [(CLIP, clip), (CONFORMER, conformer)] {
             let note = model.comparison_note(&folder).expect("a note");
             assert!(note.contains("bit for bit"), "{note}");
@@ -247,7 +255,7 @@ mod tests {
     #[test]
     fn only_bundled_models_are_replaced() {
         let folder = tempfile::tempdir().expect("a folder");
-        let [clip, _] = unpack(&folder.path().join("runs")).expect("unpacked");
+        let clip = unpack(&CLIP, &folder.path().join("runs")).expect("unpacked");
         let export = folder.path().join("export");
         check_folder(&export).expect("an empty folder");
         for _ in 0..2 {
@@ -279,21 +287,22 @@ mod tests {
     #[test]
     fn other_weights_differ_from_the_bundled_weights() {
         let folder = tempfile::tempdir().expect("a folder");
-        let [clip, conformer] = unpack(folder.path()).expect("unpacked");
+        let [clip, conformer] =
+            [CLIP, CONFORMER].map(|model| unpack(&model, folder.path()).expect("unpacked"));
         fs::copy(clip.join(WEIGHTS), conformer.join(WEIGHTS)).expect("copied");
         let note = CONFORMER.comparison_note(&conformer).expect("a note");
         assert!(note.contains("the weights differ from train/bundled/conformer"), "{note}");
         // Modified files are unpacked again.
-        unpack(folder.path()).expect("unpacked");
+        unpack(&CONFORMER, folder.path()).expect("unpacked");
         assert!(CONFORMER.comparison_note(&conformer).expect("a note").contains("bit for bit"));
     }
 
     #[test]
     fn bundled_models_match_their_checksums() {
         let bundled = Path::new(env!("CARGO_MANIFEST_DIR")).join("train/bundled");
-        for name in ["avformer", "clip", "conformer", "reveal"] {
-            let folder = bundled.join(name);
-            assert!(folder.join(CHECKSUMS).is_file(), "{name}");
+        for model in ALL {
+            let folder = bundled.join(model.name);
+            assert!(folder.join(CHECKSUMS).is_file(), "{}", model.name);
             check_checksums(&folder).expect("intact");
         }
     }

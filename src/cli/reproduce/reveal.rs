@@ -19,42 +19,28 @@ use super::{Reproduce, bundled, real};
 use crate::cli::grid::print_progress;
 use crate::cli::output;
 
-/// The built-in grid.
+/// The built-in grid of scales laptop and full.
 const GRID: &str = "reveal/ablations";
+/// The built-in grid of scale smoke, which starts from bundled models in the repository.
+const SMOKE_GRID: &str = "reveal/smoke";
+const SMOKE_GRID_START: &str = "train/bundled/";
 
 /// Configurations that are trained at the recipe's scale; with `--claim`, only those it needs.
 const CONFIGURATIONS: [&str; 3] = ["main", "main-eval-k-0", "frozen-retriever"];
 /// Claims expected to hold at any scale.
-const EXPECTED: [&str; 3] = ["reveal.memory_over_none", KNOWLEDGE_SWAP, ATTRIBUTION];
-
-/// Claims also expected to hold with the full recipe.
-const EXPECTED_WITH_FULL_RECIPE: [&str; 3] =
-    [RECALL, NEEDLE, "reveal.end_to_end_over_frozen_retriever"];
-
-/// Overrides of the recipe at scale `smoke`: two minutes in total, and a model small enough to be
-/// bundled.
-const SMOKE_SETTINGS: [&str; 17] = [
-    "data.max_images=100",
-    "data.vocabulary=700",
-    "data.evaluated_questions=32",
-    "model.d_model=64",
-    "model.d_kv=16",
-    "model.d_ff=128",
-    "model.image_width=32",
-    "model.image_ff=64",
-    "model.stem_channels=[8,16,32]",
-    "phase.images.steps=150",
-    "phase.warm-start.steps=60",
-    "phase.questions.steps=500",
-    "phase.fine-tune.steps=150",
-    "memory.refresh_every=20",
-    "memory.refresh_lag=5",
-    "checkpoint.every_steps=0",
-    "log.tensorboard=false",
+const EXPECTED: [&str; 6] = [
+    "reveal.memory_over_none",
+    KNOWLEDGE_SWAP,
+    ATTRIBUTION,
+    RECALL,
+    NEEDLE,
+    "reveal.end_to_end_over_frozen_retriever",
 ];
+/// A claim of scale smoke alone, expected to hold.
+const FROM_SCRATCH: &str = "reveal.learns_from_scratch";
 
 /// Number of answers per seed whose entries are deleted one by one.
-const ANSWERS_WITH_DELETION: usize = 40;
+const ANSWERS_WITH_DELETION: usize = 200;
 /// Threshold for recall@10.
 const MIN_RECALL: f64 = 0.5;
 
@@ -104,6 +90,7 @@ impl Reproduce {
     fn reveal_ids(&self) -> anyhow::Result<Vec<String>> {
         let mut ids = MAIN_RUN_CLAIMS.map(str::to_owned).to_vec();
         ids.extend(full_grid()?.claims().iter().map(|claim| claim.id.clone()));
+        ids.extend(self.is_smoke().then(|| FROM_SCRATCH.to_owned()));
         ids.extend((self.data.is_some() && !self.is_smoke()).then(|| real::CAPTIONED.to_owned()));
         Ok(ids)
     }
@@ -111,8 +98,13 @@ impl Reproduce {
     /// Measures the study's claims.
     fn reveal(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Claim>> {
         let grid = full_grid()?;
-        let main_grid = grid.clone().at_recipe_scale().select(&CONFIGURATIONS);
-        let further_ids = grid.claims().iter().filter(|claim| !main_grid.claims().contains(claim));
+        let main_grid = if self.is_smoke() {
+            self.reveal_smoke_grid()?
+        } else {
+            grid.clone().at_recipe_scale().select(&CONFIGURATIONS)
+        };
+        let is_in_main_grid = |id: &str| main_grid.claims().iter().any(|claim| claim.id == id);
+        let further_ids = grid.claims().iter().filter(|claim| !is_in_main_grid(&claim.id));
         let further_ids: Vec<&str> = further_ids.map(|claim| claim.id.as_str()).collect();
         let main_grid = if self.claims.is_empty() {
             main_grid
@@ -123,19 +115,19 @@ impl Reproduce {
         if MAIN_RUN_CLAIMS.iter().any(|id| self.includes_claim(id))
             || main_grid.claims().iter().any(|claim| self.includes_claim(&claim.id))
         {
-            let smoke_settings: Vec<String> =
-                SMOKE_SETTINGS.iter().map(|set| (*set).to_owned()).collect();
-            let main_grid =
-                if self.is_smoke() { main_grid.with_settings(&smoke_settings)? } else { main_grid };
             let out = self.out.join(if self.is_smoke() { "reveal-smoke" } else { "reveal-laptop" });
             let report = self.train_grid(&main_grid, &out)?;
             notes.extend(report.reused_note());
-            if self.is_smoke() {
-                self.compare_with_bundled(
-                    &bundled::REVEAL,
-                    &out.join("seed-1").join(&report.main),
-                    notes,
-                )?;
+            if !self.is_smoke() {
+                let runs = out.join("seed-1");
+                for (model, run) in [
+                    (&bundled::REVEAL, runs.join(&report.main)),
+                    (&bundled::FROZEN_RETRIEVER, runs.join("frozen-retriever")),
+                ] {
+                    if run.is_dir() {
+                        self.compare_with_bundled(model, &run, notes)?;
+                    }
+                }
             }
             claims.extend(self.reveal_main_run_claims(&main_grid, &report, &out)?);
             claims.extend(report.claims.iter().map(|claim| self.reveal_grid_claim(claim)));
@@ -175,6 +167,16 @@ impl Reproduce {
         Ok(claims)
     }
 
+    /// The grid of scale smoke. Its bundled models are unpacked below the folder of all runs.
+    fn reveal_smoke_grid(&self) -> anyhow::Result<Grid> {
+        let folder = self.out.join(bundled::FOLDER);
+        for model in [&bundled::REVEAL, &bundled::FROZEN_RETRIEVER] {
+            bundled::unpack(model, &folder)?;
+        }
+        let folder = format!("{}/", folder.display());
+        Ok(Grid::built_in_with(SMOKE_GRID, ALL, |set| set.replace(SMOKE_GRID_START, &folder))?)
+    }
+
     /// Trains the configurations of a grid into `out`.
     fn train_grid(&self, grid: &Grid, out: &Path) -> anyhow::Result<GridReport> {
         let options = GridOptions {
@@ -204,7 +206,7 @@ impl Reproduce {
 
     /// Whether a claim is expected to hold at this scale.
     fn is_reveal_expected(&self, id: &str) -> bool {
-        EXPECTED.contains(&id) || !self.is_smoke() && EXPECTED_WITH_FULL_RECIPE.contains(&id)
+        EXPECTED.contains(&id) || id == FROM_SCRATCH
     }
 
     /// Measures [`MAIN_RUN_CLAIMS`].

@@ -183,6 +183,23 @@ impl Grid {
         Self::parse(text, name, builtin::read_built_in(&recipe)?, &recipe, studies)
     }
 
+    /// Does the same as [`Grid::built_in`], with each setting of a configuration replaced by
+    /// `replace`: a built-in grid may name files of the repository.
+    ///
+    /// # Errors
+    /// The errors of [`Grid::built_in`].
+    pub fn built_in_with(
+        name: impl AsRef<Path>,
+        studies: Studies,
+        replace: impl Fn(&str) -> String,
+    ) -> Result<Self> {
+        let mut grid = Self::built_in(name, studies)?;
+        for configuration in &mut grid.configurations {
+            configuration.set = configuration.set.iter().map(|set| replace(set)).collect();
+        }
+        Ok(grid)
+    }
+
     /// Reads a grid's text and its recipe's text. The file names only serve for error texts.
     ///
     /// # Errors

@@ -41,6 +41,7 @@ pub const BUILT_IN: &[BuiltIn] = built_in![
     "reveal/large",
     "reveal/okvqa",
     "reveal/seeds",
+    "reveal/smoke",
     "speech/tiny",
     "speech/transducer",
 ];

@@ -86,14 +86,20 @@ impl Document {
 
     /// Removes the `[[phase]]`s of 0 steps. An override sets 0 steps to remove a phase.
     pub(crate) fn skip_empty_phases(&mut self) {
+        let has_start = self.has("start");
         let Some(Value::Array(phases)) = self.table.get_mut("phase") else { return };
         let has_steps = |phase: &Value| phase.get("steps").and_then(Value::as_integer) != Some(0);
         let positions = phases.iter().enumerate().filter(|(_, phase)| has_steps(phase));
-        let remaining: Vec<usize> = positions.map(|(position, _)| position).collect();
+        let mut remaining: Vec<usize> = positions.map(|(position, _)| position).collect();
         if remaining.len() == phases.len() {
             return;
         }
-        phases.retain(has_steps);
+        if remaining.is_empty() && has_start {
+            remaining.push(0);
+            phases.truncate(1);
+        } else {
+            phases.retain(has_steps);
+        }
         let renumbered = |(path, location): (String, Location)| {
             let Some(phase_path) = path.strip_prefix("phase.") else {
                 return Some((path, location));

@@ -241,7 +241,8 @@ pub struct Phase {
     pub index: usize,
     /// The length in epochs. Give exactly one of `epochs` and `steps`.
     pub epochs: Option<usize>,
-    /// The length in steps. A phase of 0 steps is skipped: `--set phase.NAME.steps=0`.
+    /// The length in steps. A phase of 0 steps is skipped: `--set phase.NAME.steps=0`. If all phases
+    /// have 0 steps, the run in `[start]` is evaluated without training.
     pub steps: Option<u64>,
     /// The peak learning rate of this phase; by default `optimiser.learning_rate`.
     pub learning_rate: Option<f64>,

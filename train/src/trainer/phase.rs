@@ -105,6 +105,10 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
         if let Some(epoch) = self.session.state.pending.take() {
             self.after_step(epoch)?;
         }
+        if self.phase.steps == Some(0) && !self.session.state.phase_done {
+            self.session.state.phase_done = true;
+            self.after_step(0)?;
+        }
         while !self.session.state.phase_done {
             let epoch = self.session.state.epoch;
             let batches = match self.first_batches.take() {
