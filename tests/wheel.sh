@@ -23,6 +23,6 @@ printf 'a\tthe cat sat\nb\ton the mat\n' > "$work/ref.tsv"
 printf 'a\tthe cat sat\nb\ton a mat\n' > "$work/hyp.tsv"
 "$engram" eval wer --ref "$work/ref.tsv" --hyp "$work/hyp.tsv" | tee "$work/report"
 # One of six words is wrong.
-grep -q "0\.167" "$work/report"
+grep -q "0\.1667" "$work/report"
 "$work/user/bin/pip" show --files engram-cli > "$work/files"
 for document in LICENSE-APACHE LICENSE-MIT NOTICE; do grep -q "licenses/$document" "$work/files"; done
