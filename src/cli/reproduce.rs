@@ -35,7 +35,7 @@ const ENCODER: &str = "hf://sentence-transformers/all-MiniLM-L6-v2";
 Needs no data, weights or network, and takes a few minutes on 2 cores. The embedded world is
 small: it shows mechanisms and directions, not the papers' absolute values. The folder gets
 report.json and report.html; finished runs are not trained again.
-Scale laptop first trains AVFormer's ASR model and image encoder; smoke uses the bundled models.
+Scale smoke starts from the bundled models; laptop trains them.
 
 With --quick, it trains one small encoder of phrases and tests two claims: on 2 cores, the verdicts
 come within 20 seconds. `engram reproduce` then continues from this run.
@@ -91,7 +91,7 @@ pub struct Reproduce {
     #[arg(long, default_value = "runs/reproduce", value_name = "FOLDER")]
     out: PathBuf,
     /// Write the bundled models (as in train/bundled) of this reproduction to a folder: at scale
-    /// smoke AVFormer and REVEAL, at laptop the image encoder and the Conformer
+    /// smoke AVFormer, at laptop REVEAL, the image encoder and the Conformer
     #[arg(long, value_name = "FOLDER")]
     export_bundled: Option<PathBuf>,
     /// Use runs in the folder that another build of this program trained, and note it in the report

@@ -1,14 +1,21 @@
-//! The tokenizer of an ASR model: a published tokenizer, or a tokenizer of single letters.
+//! The tokenizer of an ASR model: a published tokenizer, a tokenizer of single letters, or word
+//! pieces learned from texts.
 
 use std::path::{Path, PathBuf};
 
 use tokenizers::Tokenizer;
+use tokenizers::models::TrainerWrapper;
+use tokenizers::models::bpe::{BPE, BpeTrainer};
+use tokenizers::normalizers::Lowercase;
+use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
 
 use crate::DataError;
 use crate::tokenizer::{guarded, parse};
 
 /// The tokens of [`SpeechTokenizer::letters`], in order.
 const LETTERS: &str = " 'abcdefghijklmnopqrstuvwxyz";
+/// The character that begins the first piece of a word.
+const WORD_START: char = '▁';
 
 /// A tokenizer that encodes texts and decodes ids.
 pub struct SpeechTokenizer {
@@ -58,6 +65,38 @@ impl SpeechTokenizer {
             path: path.into(),
             tokenizer: tokenizer.map_err(|reason| tokenizer_error(path, &reason))?,
         })
+    }
+
+    /// Learns word pieces from texts by byte pair encoding (arXiv 1508.07909): the letters of
+    /// [`SpeechTokenizer::letters`], and the most frequent parts of words, up to `size` tokens.
+    /// Equal texts give equal tokens. Capitals become lower-case letters.
+    ///
+    /// # Errors
+    /// `Tokenizer`
+    pub fn word_pieces<'a>(
+        texts: impl Iterator<Item = &'a str> + Send,
+        size: usize,
+    ) -> Result<Self, DataError> {
+        let path = Path::new("the word pieces");
+        let error = |error: tokenizers::Error| tokenizer_error(path, &*error);
+        let metaspace = Metaspace::new(WORD_START, PrependScheme::Always, true);
+        let letters = LETTERS.chars().filter(|letter| *letter != ' ').chain([WORD_START]);
+        let trainer = BpeTrainer::builder()
+            .vocab_size(size)
+            .show_progress(false)
+            .initial_alphabet(letters.clone().collect())
+            // Other characters stay unknown, as for letters.
+            .limit_alphabet(letters.count())
+            .build();
+        let unknown = BPE::builder().unk_token("<unk>".into()).build().map_err(error)?;
+        let mut tokenizer = Tokenizer::new(unknown);
+        tokenizer
+            .with_normalizer(Some(Lowercase))
+            .map_err(error)?
+            .with_pre_tokenizer(Some(metaspace.clone()))
+            .with_decoder(Some(metaspace));
+        tokenizer.train(&mut TrainerWrapper::BpeTrainer(trainer), texts).map_err(error)?;
+        Ok(Self { path: path.into(), tokenizer })
     }
 
     /// Returns the content of the `tokenizer.json`.
@@ -164,6 +203,24 @@ mod tests {
         assert_eq!(letters.round_trip(" IT IS ")?, "it is");
         let error = letters.encode_strict("a café, b").unwrap_err().to_string();
         assert!(error.contains("'é'"), "{error}");
+        Ok(())
+    }
+
+    #[test]
+    fn frequent_words_become_one_piece() -> Result<(), DataError> {
+        let texts = ["a zoo", "the zoo", "The owl's zoo", "the owl"];
+        let learn = |size| SpeechTokenizer::word_pieces(texts.into_iter(), size);
+        let (few, many) = (learn(32)?, learn(100)?);
+        assert_eq!(few.vocabulary_size(), 32);
+        assert_eq!(many.encode_strict("the zoo")?.len(), 2);
+        assert!(few.encode_strict("the zoo")?.len() > 2);
+        for tokenizer in [few, many] {
+            assert_eq!(tokenizer.json()?, learn(tokenizer.vocabulary_size())?.json()?);
+            let ids = tokenizer.encode_strict("It's the zoo")?;
+            assert_eq!(tokenizer.decode(&ids)?, "it's the zoo");
+            let error = tokenizer.encode_strict("the café").unwrap_err().to_string();
+            assert!(error.contains("'é'"), "{error}");
+        }
         Ok(())
     }
 }

@@ -24,8 +24,9 @@ pub enum FrozenAsrModel {
         /// The end token.
         end: u32,
     },
-    /// A Conformer with a CTC head, a transducer or an attention decoder. The decoder gets only the
-    /// encoder states of audio tokens. For CTC and the transducer, each of them is a time step.
+    /// A Conformer. CTC and the transducer read only the encoder states of audio tokens, because
+    /// each state is a time step. An attention decoder, and the CTC head beside it, read all
+    /// encoder states.
     Conformer(Box<ConformerAsrModel>),
 }
 
@@ -58,7 +59,7 @@ impl FrozenAsrModel {
     pub(super) fn reads_visual_states(&self) -> bool {
         match self {
             Self::Whisper { .. } => true,
-            Self::Conformer(model) => !matches!(**model, ConformerAsrModel::Ctc(_)),
+            Self::Conformer(model) => matches!(**model, ConformerAsrModel::Attention(_)),
         }
     }
 
@@ -101,8 +102,8 @@ impl FrozenAsrModel {
     /// its clip has infinite loss and zero gradient with a Conformer.
     ///
     /// # Errors
-    /// [`crate::ModelError::BadInput`] if the number of texts and clips differs, or a text has more tokens
-    /// than Whisper has positions.
+    /// [`crate::ModelError::BadInput`] if the number of texts and clips differs, or a text has more
+    /// tokens than Whisper has positions.
     pub fn text_losses(
         &self,
         audio: &AudioStates,

@@ -74,9 +74,15 @@ pub(super) fn restore_memories(folders: &[PathBuf]) {
         folders.sort();
         folders
     };
-    for folder in folders.iter().flat_map(|folder| [vec![folder.clone()], children(folder)].concat()) {
-        let is_reveal = || read_recipe(&folder.join(RECIPE)).is_ok_and(|recipe| recipe.0 == "reveal");
-        if is_finished(&folder) && is_reveal() && let Err(error) = restore_missing_memory(&folder) {
+    for folder in
+        folders.iter().flat_map(|folder| [vec![folder.clone()], children(folder)].concat())
+    {
+        let is_reveal =
+            || read_recipe(&folder.join(RECIPE)).is_ok_and(|recipe| recipe.0 == "reveal");
+        if is_finished(&folder)
+            && is_reveal()
+            && let Err(error) = restore_missing_memory(&folder)
+        {
             output::warn(&format!("{error}; the run has no tab Answers"));
         }
     }

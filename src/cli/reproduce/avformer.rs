@@ -111,7 +111,10 @@ impl Reproduce {
         }
         let [encoder, conformer] = if self.is_smoke() {
             let folder = self.out.join(bundled::FOLDER);
-            [bundled::unpack(&bundled::CLIP, &folder)?, bundled::unpack(&bundled::CONFORMER, &folder)?]
+            [
+                bundled::unpack(&bundled::CLIP, &folder)?,
+                bundled::unpack(&bundled::CONFORMER, &folder)?,
+            ]
         } else {
             self.frozen_models(notes)?
         };

@@ -5,9 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use engram_durable::{
-    FolderWriter, create_folder, remove_file, remove_folder, remove_leftovers, rename,
-};
+use engram_durable::{FolderWriter, create_folder, remove_folder, remove_leftovers, rename};
 use engram_infer::finished_run::CHECKSUMS;
 use engram_models::weights::to_f16;
 use engram_train::write_checksums;

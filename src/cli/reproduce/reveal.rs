@@ -24,6 +24,8 @@ const GRID: &str = "reveal/ablations";
 /// The built-in grid of scale smoke, which starts from bundled models in the repository.
 const SMOKE_GRID: &str = "reveal/smoke";
 const SMOKE_GRID_START: &str = "train/bundled/";
+/// The built-in grid of [`FROM_SCRATCH`].
+const SCRATCH_GRID: &str = "reveal/scratch";
 
 /// Configurations that are trained at the recipe's scale; with `--claim`, only those it needs.
 const CONFIGURATIONS: [&str; 3] = ["main", "main-eval-k-0", "frozen-retriever"];
@@ -38,6 +40,10 @@ const EXPECTED: [&str; 6] = [
 ];
 /// A claim of scale smoke alone, expected to hold.
 const FROM_SCRATCH: &str = "reveal.learns_from_scratch";
+
+const SMOKE_NOTE: &str = "REVEAL: the bundled models are evaluated again (trained by `engram \
+    reproduce --study reveal --scale laptop`, seed 1); reveal.learns_from_scratch trains a small \
+    model from random weights.";
 
 /// Number of answers per seed whose entries are deleted one by one.
 const ANSWERS_WITH_DELETION: usize = 200;
@@ -118,7 +124,9 @@ impl Reproduce {
             let out = self.out.join(if self.is_smoke() { "reveal-smoke" } else { "reveal-laptop" });
             let report = self.train_grid(&main_grid, &out)?;
             notes.extend(report.reused_note());
-            if !self.is_smoke() {
+            if self.is_smoke() {
+                notes.push(SMOKE_NOTE.to_owned());
+            } else {
                 let runs = out.join("seed-1");
                 for (model, run) in [
                     (&bundled::REVEAL, runs.join(&report.main)),
@@ -130,6 +138,12 @@ impl Reproduce {
                 }
             }
             claims.extend(self.reveal_main_run_claims(&main_grid, &report, &out)?);
+            claims.extend(report.claims.iter().map(|claim| self.reveal_grid_claim(claim)));
+        }
+        if self.is_smoke() && self.includes_claim(FROM_SCRATCH) {
+            let grid = Grid::built_in(SCRATCH_GRID, ALL)?;
+            let report = self.train_grid(&grid, &self.out.join("reveal-scratch"))?;
+            notes.extend(report.reused_note());
             claims.extend(report.claims.iter().map(|claim| self.reveal_grid_claim(claim)));
         }
         let selects_further_claims =
@@ -245,10 +259,11 @@ impl Reproduce {
                 leave_one_out.add(seed, image, areas.exact);
             }
         }
+        let model = if self.is_smoke() { " (bundled model)" } else { "" };
         let new_claim = |id: &str, claim: String, paper: &str, test: Test, compared| Claim {
             study: "reveal",
             id: id.to_owned(),
-            claim,
+            claim: format!("{claim}{model}"),
             paper: paper.to_owned(),
             test,
             holm: None,

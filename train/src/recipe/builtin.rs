@@ -40,8 +40,10 @@ pub const BUILT_IN: &[BuiltIn] = built_in![
     "reveal/laptop",
     "reveal/large",
     "reveal/okvqa",
+    "reveal/scratch",
     "reveal/seeds",
     "reveal/smoke",
+    "speech/attention",
     "speech/tiny",
     "speech/transducer",
 ];

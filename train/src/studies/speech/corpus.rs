@@ -127,6 +127,23 @@ impl Corpus {
         }
     }
 
+    /// The texts of the training clips, from which word pieces are learned. Embedded world: all
+    /// phrases and names of one voice, because all voices speak the same texts.
+    pub(crate) fn training_texts(&self) -> Vec<&str> {
+        match &self.source {
+            Source::World { train, .. } => {
+                let voice = train.first().and_then(|voices| voices.first());
+                let clips = voice.into_iter().flat_map(|voice| {
+                    voice.openers.iter().chain(&voice.joiners).chain(&voice.names)
+                });
+                clips.map(|clip| clip.text).collect()
+            }
+            Source::Files { train, .. } => {
+                train.clips.iter().filter_map(|clip| clip.text.as_deref()).collect()
+            }
+        }
+    }
+
     /// Checks that clips from files have texts, and that the vocabulary covers them.
     ///
     /// # Errors

@@ -113,18 +113,24 @@ pub(super) fn settings(recipe: &mut Recipe) -> Result<(SpeechData, SpeechModel, 
     Ok((data, model, feeds))
 }
 
-/// Returns an error unless the run in `[start]` has the same tokens. Otherwise the classes of the
-/// head differ.
+/// Returns an error unless the run in `[start]` has the same tokens, because the classes of the
+/// decoder would differ. The encoder has no tokens.
 fn check_start(study: &SpeechStudy, recipe: &Recipe) -> Result<()> {
     let Some(start) = recipe.start() else { return Ok(()) };
+    let is_of_encoder = |pattern: &String| pattern.starts_with("encoder.");
+    if !start.parameters.is_empty() && start.parameters.iter().all(is_of_encoder) {
+        return Ok(());
+    }
     let path = start.run.join(TOKENIZER);
     let start_tokenizer = std::fs::read_to_string(&path).map_err(TrainError::io(&path))?;
     if start_tokenizer == study.tokenizer().json()? {
         return Ok(());
     }
     let run = start.run.display();
-    let reason =
-        format!("names {run}, which has other tokens; use the same data.tokenizer for both");
+    let reason = format!(
+        "names {run}, which has other tokens; use the same data.tokenizer or data.word_pieces for \
+         both, or load only the encoder: start.parameters = [\"encoder.**\"]"
+    );
     Err(recipe.error("start.run", reason))
 }
 

@@ -8,6 +8,14 @@ use serde::{Deserialize, Serialize};
 
 use super::decoder::DecoderSettings;
 
+/// The smallest number of word pieces: the letters.
+const MIN_WORD_PIECES: usize = 28;
+
+/// Whether a number is 0, which recipes do not name.
+fn is_zero(number: &usize) -> bool {
+    *number == 0
+}
+
 /// `[data]`: speech clips.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -18,8 +26,11 @@ pub struct SpeechData {
     pub validation: String,
     /// Manifest of test clips, measured at the end.
     pub test: String,
-    /// A `tokenizer.json`; empty for single letters.
+    /// A `tokenizer.json`; empty for single letters, or for `word_pieces`.
     pub tokenizer: String,
+    /// The number of word pieces, learned from the training texts; 0 for single letters.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub word_pieces: usize,
     /// Embedded world: sentences per epoch.
     pub sentences: usize,
     /// Embedded world: sentences in validation, and in the test.
@@ -50,6 +61,7 @@ impl Default for SpeechData {
             validation: String::new(),
             test: String::new(),
             tokenizer: String::new(),
+            word_pieces: 0,
             sentences: 4_000,
             evaluation_sentences: 400,
             speeds: vec![0.8, 0.9, 1.0, 1.1, 1.2],
@@ -71,6 +83,13 @@ impl SpeechData {
 
     /// The first invalid key, with the reason.
     pub fn first_invalid_key(&self) -> Option<(&'static str, String)> {
+        if self.word_pieces > 0 && !self.tokenizer.is_empty() {
+            return Some(("word_pieces", "is given, but `tokenizer` too; give only one".into()));
+        }
+        if self.word_pieces > 0 && self.word_pieces < MIN_WORD_PIECES {
+            let reason = format!("is below {MIN_WORD_PIECES}, the number of letters");
+            return Some(("word_pieces", reason));
+        }
         if !self.is_world() && (self.validation.is_empty() || self.test.is_empty()) {
             return Some(("train", "also needs `validation` and `test`".into()));
         }

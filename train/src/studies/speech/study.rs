@@ -76,11 +76,14 @@ impl SpeechStudy {
         feeds: Vec<SpeechFeed>,
         batch: BatchSettings,
     ) -> StudyResult<Self> {
+        let corpus = Corpus::load(&data)?;
         let tokenizer = match data.tokenizer.as_str() {
+            "" if data.word_pieces > 0 => {
+                SpeechTokenizer::word_pieces(corpus.training_texts().into_iter(), data.word_pieces)?
+            }
             "" => SpeechTokenizer::letters()?,
             file => SpeechTokenizer::from_file(file.as_ref())?,
         };
-        let corpus = Corpus::load(&data)?;
         let mel = LogMel::conformer(model.encoder().num_mel_bins)?;
         let validation = Vec::new();
         let mut study = Self { data, model, feeds, batch, corpus, tokenizer, mel, validation };
