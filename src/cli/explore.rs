@@ -43,7 +43,7 @@ use engram_data::hub::stay_offline;
 
 use super::{Outcome, output};
 use budget::Budget;
-use discover::{RunsAndMemories, find, restore_memories};
+use discover::{RunsAndMemories, find};
 use lazy::LazyRuns;
 use memories::Memories;
 use server::{Explored, serve};
@@ -54,9 +54,8 @@ use server::{Explored, serve};
 ///
 /// The page has four tabs. Answers: REVEAL's answers, with entries to switch off. Speech: spoken
 /// names in noise, and AVFormer's transcripts with different images. Memory: search by text, image
-/// or entry. Curves: metrics of several runs, also while they are running. The command needs no
-/// network. It changes no run and no memory, but first builds the removed memories of REVEAL runs
-/// that are given, or directly in a given folder. Stop it with Ctrl-C.
+/// or entry. Curves: metrics of several runs, also while they are running. The command changes no
+/// run and no memory, and needs no network. Stop it with Ctrl-C.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -87,7 +86,6 @@ impl Explore {
             );
         }
         stay_offline();
-        restore_memories(&self.folders);
         let RunsAndMemories { runs, memories } = find(&self.folders)?;
         let memories = Memories::open(memories, &runs, self.images.as_deref());
         if runs.is_empty() && memories.len() == 0 {

@@ -91,7 +91,7 @@ pub struct Reproduce {
     #[arg(long, default_value = "runs/reproduce", value_name = "FOLDER")]
     out: PathBuf,
     /// Write the bundled models (as in train/bundled) of this reproduction to a folder: at scale
-    /// smoke AVFormer, at laptop REVEAL, the image encoder and the Conformer
+    /// smoke AVFormer and a small REVEAL, at laptop REVEAL, the image encoder and the Conformer
     #[arg(long, value_name = "FOLDER")]
     export_bundled: Option<PathBuf>,
     /// Use runs in the folder that another build of this program trained, and note it in the report

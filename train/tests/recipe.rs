@@ -354,6 +354,17 @@ fn a_phase_of_0_steps_is_skipped() {
     assert!(error.contains("`phase` is missing"), "{error}");
 }
 
+/// Without steps, a recipe evaluates the run that it starts from.
+#[test]
+fn without_steps_the_first_phase_evaluates_the_start() {
+    let with_start =
+        |set: &[&str]| parse(&format!("{TEXT}\n[start]\nrun = \"runs/a\"\n"), false, set);
+    let recipe = with_start(&["phase.only.steps=0"]).unwrap();
+    let phases: Vec<_> = recipe.phases().iter().map(|phase| (&*phase.name, phase.steps)).collect();
+    assert_eq!(phases, [("only", Some(0))]);
+    assert_eq!(recipe.start().unwrap().run, std::path::Path::new("runs/a"));
+}
+
 /// A run can be resumed on another device, but not in another precision.
 #[test]
 fn the_device_is_not_part_of_a_recipes_identity_but_the_precision_is() -> engram_train::Result<()> {

@@ -9,7 +9,6 @@ use engram_infer::finished_run::{RECIPE, is_finished};
 use engram_memory::format::manifest::CURRENT;
 use engram_train::registry;
 use engram_train::studies::ALL;
-use engram_train::studies::reveal::evaluation::restore_missing_memory;
 use serde::Serialize;
 
 use crate::cli::output;
@@ -62,29 +61,6 @@ impl Run {
     pub(super) fn current_state(&self) -> Self {
         let has_memory = self.folder.join("memory").join(CURRENT).is_file();
         Self { finished: is_finished(&self.folder), has_memory, ..self.clone() }
-    }
-}
-
-/// Builds the removed memories of the finished REVEAL runs that are given, or that are directly in a
-/// given folder; bundled models have none. A failure gives a warning.
-pub(super) fn restore_memories(folders: &[PathBuf]) {
-    let children = |folder: &PathBuf| -> Vec<PathBuf> {
-        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-        let mut folders: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
-        folders.sort();
-        folders
-    };
-    for folder in
-        folders.iter().flat_map(|folder| [vec![folder.clone()], children(folder)].concat())
-    {
-        let is_reveal =
-            || read_recipe(&folder.join(RECIPE)).is_ok_and(|recipe| recipe.0 == "reveal");
-        if is_finished(&folder)
-            && is_reveal()
-            && let Err(error) = restore_missing_memory(&folder)
-        {
-            output::warn(&format!("{error}; the run has no tab Answers"));
-        }
     }
 }
 

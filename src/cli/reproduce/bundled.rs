@@ -5,15 +5,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use engram_durable::{FolderWriter, create_folder, remove_folder, remove_leftovers, rename};
+use engram_durable::{
+    FolderWriter, create_folder, remove_file, remove_folder, remove_leftovers, rename,
+};
 use engram_infer::finished_run::CHECKSUMS;
 use engram_models::weights::to_f16;
+use engram_train::studies::reveal::evaluation::FinishedRun;
 use engram_train::write_checksums;
 use sha2::{Digest, Sha256};
 
 use crate::cli::output;
 
-/// The folder of REVEAL's memory, if it was built.
+/// The folder of REVEAL's memory.
 const MEMORY: &str = "memory";
 const WEIGHTS: &str = "model.safetensors";
 /// The SHA-256 checksums of the weights, in the format of `sha256sum`.
@@ -37,8 +40,8 @@ static EMBEDDED_FILES: &[(&str, &[u8])] = bundled_files![
     "conformer/config.json",
     "conformer/tokenizer.json",
     "conformer/model.safetensors",
-    "reveal/tokenizer.json",
-    "reveal/model.safetensors",
+    "reveal-laptop/tokenizer.json",
+    "reveal-laptop/model.safetensors",
     "reveal-frozen-retriever/tokenizer.json",
     "reveal-frozen-retriever/model.safetensors",
 ];
@@ -71,7 +74,7 @@ pub(super) const AVFORMER: BundledModel = BundledModel {
     files: &["config.json", "recipe.toml", "summary.json", "metrics.jsonl"],
     omitted_prefix: "",
 };
-/// REVEAL at scale laptop. Its memory is built again from the weights when it is first used.
+/// A small REVEAL model, trained at scale smoke, with its memory.
 pub(super) const REVEAL: BundledModel = BundledModel {
     name: "reveal",
     files: &[
@@ -84,6 +87,9 @@ pub(super) const REVEAL: BundledModel = BundledModel {
     ],
     omitted_prefix: "",
 };
+/// The weights of REVEAL at scale laptop, which scale smoke evaluates.
+pub(super) const REVEAL_LAPTOP: BundledModel =
+    BundledModel { name: "reveal-laptop", files: &["tokenizer.json"], omitted_prefix: "" };
 /// The weights of REVEAL with a frozen retriever in its last phase, at scale laptop.
 pub(super) const FROZEN_RETRIEVER: BundledModel = BundledModel {
     name: "reveal-frozen-retriever",
@@ -91,7 +97,7 @@ pub(super) const FROZEN_RETRIEVER: BundledModel = BundledModel {
     omitted_prefix: "",
 };
 /// All bundled models.
-const ALL: [BundledModel; 5] = [CLIP, CONFORMER, AVFORMER, REVEAL, FROZEN_RETRIEVER];
+const ALL: [BundledModel; 6] = [CLIP, CONFORMER, AVFORMER, REVEAL, REVEAL_LAPTOP, FROZEN_RETRIEVER];
 
 /// Writes the files of a bundled model below `folder`, and returns the model's folder.
 pub(super) fn unpack(model: &BundledModel, folder: &Path) -> anyhow::Result<PathBuf> {
@@ -159,6 +165,13 @@ impl BundledModel {
         let bytes = to_f16(&run.join(WEIGHTS), self.omitted_prefix)?;
         output::write_new(&staging_folder.join(WEIGHTS), &bytes)?;
         write_checksums(staging_folder)?;
+        if self.name == REVEAL.name {
+            FinishedRun::open(staging_folder)?.restore_memory()?;
+            for lock in [".lock", "memory/LOCK"] {
+                remove_file(&staging_folder.join(lock))
+                    .with_context(|| format!("{lock}: could not be removed"))?;
+            }
+        }
         let replace = || {
             staging.commit()?;
             if target.exists() {
@@ -192,7 +205,7 @@ impl BundledModel {
             let is_written_by_export = self.files.iter().any(|file| name == *file)
                 || name == WEIGHTS
                 || name == CHECKSUMS
-                || (self.name == REVEAL.name && (name == MEMORY || name == ".lock"));
+                || (self.name == REVEAL.name && name == MEMORY);
             anyhow::ensure!(
                 is_written_by_export,
                 "{}: is not a file of a bundled model; move it, or give another --export-bundled",

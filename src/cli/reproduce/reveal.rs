@@ -129,7 +129,7 @@ impl Reproduce {
             } else {
                 let runs = out.join("seed-1");
                 for (model, run) in [
-                    (&bundled::REVEAL, runs.join(&report.main)),
+                    (&bundled::REVEAL_LAPTOP, runs.join(&report.main)),
                     (&bundled::FROZEN_RETRIEVER, runs.join("frozen-retriever")),
                 ] {
                     if run.is_dir() {
@@ -142,8 +142,14 @@ impl Reproduce {
         }
         if self.is_smoke() && self.includes_claim(FROM_SCRATCH) {
             let grid = Grid::built_in(SCRATCH_GRID, ALL)?;
-            let report = self.train_grid(&grid, &self.out.join("reveal-scratch"))?;
+            let out = self.out.join("reveal-scratch");
+            let report = self.train_grid(&grid, &out)?;
             notes.extend(report.reused_note());
+            self.compare_with_bundled(
+                &bundled::REVEAL,
+                &out.join("seed-1").join(&report.main),
+                notes,
+            )?;
             claims.extend(report.claims.iter().map(|claim| self.reveal_grid_claim(claim)));
         }
         let selects_further_claims =
@@ -184,7 +190,7 @@ impl Reproduce {
     /// The grid of scale smoke. Its bundled models are unpacked below the folder of all runs.
     fn reveal_smoke_grid(&self) -> anyhow::Result<Grid> {
         let folder = self.out.join(bundled::FOLDER);
-        for model in [&bundled::REVEAL, &bundled::FROZEN_RETRIEVER] {
+        for model in [&bundled::REVEAL_LAPTOP, &bundled::FROZEN_RETRIEVER] {
             bundled::unpack(model, &folder)?;
         }
         let folder = format!("{}/", folder.display());

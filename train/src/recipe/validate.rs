@@ -74,7 +74,7 @@ impl Recipe {
             let path = format!("phase.{i}");
             let length = [phase.epochs.map(|n| n as u64), phase.steps];
             // A single phase of 0 steps evaluates the run in [start].
-            let is_evaluation = length == [None, Some(0)] && phases.len() == 1;
+            let is_evaluation = phase.steps == Some(0) && phases.len() == 1;
             let is_valid_length = matches!(length, [Some(1..), None] | [None, Some(1..)])
                 || is_evaluation && self.start().is_some();
             self.error_if(&path, !is_valid_length, "needs either `epochs` or `steps`, at least 1")?;
