@@ -362,7 +362,7 @@ fn without_steps_the_first_phase_evaluates_the_start() {
     let recipe = with_start(&["phase.only.steps=0"]).unwrap();
     let phases: Vec<_> = recipe.phases().iter().map(|phase| (&*phase.name, phase.steps)).collect();
     assert_eq!(phases, [("only", Some(0))]);
-    assert_eq!(recipe.start().unwrap().run, std::path::Path::new("runs/a"));
+    assert_eq!(recipe.start().unwrap().run, Path::new("runs/a"));
 }
 
 /// A run can be resumed on another device, but not in another precision.
