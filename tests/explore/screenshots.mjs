@@ -1,8 +1,8 @@
-// Takes the screenshots of docs/explore.md:
+// Takes the screenshots of docs/how-to/explore.md:
 //
 //   engram explore train/bundled CAPITALS > address &          # CAPITALS as in `.ci/run`
 //   npm install --prefix tests/explore
-//   node tests/explore/screenshots.mjs "$(cat address)" docs/explore
+//   node tests/explore/screenshots.mjs "$(cat address)" docs/how-to/explore
 
 import { LAPTOP, launch, openWindow, PHONE } from "./browser.mjs";
 
