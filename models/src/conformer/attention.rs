@@ -15,7 +15,7 @@ use super::{ConformerConfig, ConformerCtc, ConformerCtcConfig, ConformerEncoder}
 use crate::adapter::Adapters;
 use crate::compute::to_host;
 use crate::config::{bad_field, check_sizes, in_file, read_published};
-use crate::error::{ModelError, Result};
+use crate::error::Result;
 use crate::generation::GenerateOptions;
 use crate::kernels::{Activation, Mode};
 use crate::packed::PackedTokens;
@@ -252,16 +252,10 @@ impl ConformerAttention {
         audio: &AudioStates,
         searches: &[BeamSearchOptions],
     ) -> Result<Vec<BestPath>> {
-        if searches.len() != audio.lengths.len() {
-            let (found, clips) = (searches.len(), audio.lengths.len());
-            let reason = format!("search options for {found} clips, but there are {clips} clips");
-            return Err(ModelError::BadInput(reason));
-        }
+        BeamSearchOptions::check(searches, audio.lengths.len())?;
         let logits = rows(&self.ctc_logits(audio)?.detach())?;
-        let is_greedy = |search: &BeamSearchOptions| {
-            search.num_beams < 2 && search.boost.as_ref().is_none_or(|tree| tree.is_empty())
-        };
-        let greedy = if searches.iter().all(is_greedy) { self.greedy(audio)? } else { Vec::new() };
+        let is_greedy = searches.iter().all(|search| search.beams().is_none());
+        let greedy = if is_greedy { self.greedy(audio)? } else { Vec::new() };
         let (mut start, mut paths) = (0, Vec::with_capacity(searches.len()));
         for (i, rows) in clips(&logits, &audio.lengths).into_iter().enumerate() {
             let states = audio.states.narrow(0, start, audio.lengths[i])?;
@@ -296,9 +290,8 @@ impl ConformerAttention {
         rows: &[Vec<f32>],
         search: &BeamSearchOptions,
     ) -> Result<Vec<u32>> {
-        let boost = search.boost.as_deref().filter(|tree| !tree.is_empty());
-        let num_beams = if search.num_beams < 2 { BOOSTED_BEAMS } else { search.num_beams };
-        let mut hypotheses = beam_search(rows, self.config.blank, num_beams, boost)?;
+        let num_beams = search.beams().unwrap_or(BOOSTED_BEAMS);
+        let mut hypotheses = beam_search(rows, self.config.blank, num_beams, search.boost())?;
         hypotheses.retain(|text| text.tokens.len() < self.config.decoder.max_tokens);
         let texts: Vec<Vec<u32>> = hypotheses.iter().map(|text| text.tokens.clone()).collect();
         if texts.is_empty() {

@@ -29,6 +29,32 @@ pub struct BeamSearchOptions {
     pub boost: Option<Arc<BoostTree>>,
 }
 
+impl BeamSearchOptions {
+    /// The boosted words; `None` if there are none.
+    pub(crate) fn boost(&self) -> Option<&BoostTree> {
+        self.boost.as_deref().filter(|tree| !tree.is_empty())
+    }
+
+    /// The number of beams of the search; `None` for greedy decoding.
+    pub(crate) fn beams(&self) -> Option<usize> {
+        match (self.num_beams, self.boost()) {
+            (0 | 1, None) => None,
+            (0 | 1, Some(_)) => Some(BOOSTED_BEAMS),
+            (more, _) => Some(more),
+        }
+    }
+
+    /// Returns an error unless there are search options for each of `clips` clips.
+    pub(crate) fn check(searches: &[Self], clips: usize) -> Result<()> {
+        if searches.len() == clips {
+            return Ok(());
+        }
+        let found = searches.len();
+        let reason = format!("search options for {found} clips, but there are {clips} clips");
+        Err(ModelError::BadInput(reason))
+    }
+}
+
 /// The number of beams if words are boosted and a single beam was requested.
 pub const BOOSTED_BEAMS: usize = 8;
 
@@ -55,20 +81,11 @@ pub fn beam_search_paths(
     blank: u32,
     searches: &[BeamSearchOptions],
 ) -> Result<Vec<BestPath>> {
-    if searches.len() != lengths.len() {
-        let (found, clips) = (searches.len(), lengths.len());
-        let reason = format!("search options for {found} clips, but there are {clips} clips");
-        return Err(ModelError::BadInput(reason));
-    }
+    BeamSearchOptions::check(searches, lengths.len())?;
     let rows = rows(logits)?;
     let path = |(rows, search): (&[Vec<f32>], &BeamSearchOptions)| {
-        let boost = search.boost.as_deref().filter(|tree| !tree.is_empty());
-        let num_beams = match (search.num_beams, boost) {
-            (0 | 1, None) => return Ok(greedy_path(rows, blank)),
-            (0 | 1, Some(_)) => BOOSTED_BEAMS,
-            (more, _) => more,
-        };
-        let best = beam_search(rows, blank, num_beams, boost)?.into_iter().next();
+        let Some(num_beams) = search.beams() else { return Ok(greedy_path(rows, blank)) };
+        let best = beam_search(rows, blank, num_beams, search.boost())?.into_iter().next();
         let path = best.and_then(|text| forced_alignment(rows, &text.tokens, blank));
         // The best hypothesis has a probability above 0, so it has a path.
         path.ok_or_else(nan_logits)
@@ -105,19 +122,7 @@ pub fn beam_search(
         let state = State { row, log_sum, blank_id: blank, num_beams: num_beams.max(1) };
         beams = state.advance(&beams, &mut prefixes, boost);
     }
-    let to_hypothesis = |beam: &Beam| {
-        let node = &prefixes.nodes[beam.node];
-        let final_bonus = boost.map_or(0.0, |tree| f64::from(tree.final_bonus(node.boost_state)));
-        Hypothesis {
-            tokens: prefixes.tokens(beam.node),
-            log_probability: beam.total(),
-            bonus: node.bonus + final_bonus,
-        }
-    };
-    let mut hypotheses: Vec<Hypothesis> = beams.iter().map(to_hypothesis).collect();
-    let score = |text: &Hypothesis| text.log_probability + text.bonus;
-    hypotheses.sort_by(|a, b| descending(score(a), score(b)));
-    Ok(hypotheses)
+    Ok(prefixes.hypotheses(beams.iter().map(|beam| (beam.node, beam.total())), boost))
 }
 
 /// A prefix and its log probabilities.

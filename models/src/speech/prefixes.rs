@@ -3,8 +3,9 @@
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
+use super::ctc_beam::Hypothesis;
 use crate::error::ModelError;
-use crate::generation::boosting::BoostState;
+use crate::generation::boosting::{BoostState, BoostTree};
 
 /// The tree of prefixes: a node extends its parent by one token. Each prefix has one node.
 pub(crate) struct Prefixes {
@@ -31,6 +32,29 @@ impl Prefixes {
     /// A tree with the empty text.
     pub fn new() -> Self {
         Self { nodes: vec![Node::default()], children: HashMap::new() }
+    }
+
+    /// Returns the hypotheses of prefixes, given by their nodes and log probabilities: ranked by log
+    /// probability plus bonus, best first. Ties keep their order.
+    pub fn hypotheses(
+        &self,
+        ends: impl Iterator<Item = (usize, f64)>,
+        boost: Option<&BoostTree>,
+    ) -> Vec<Hypothesis> {
+        let to_hypothesis = |(index, log_probability): (usize, f64)| {
+            let node = &self.nodes[index];
+            let final_bonus =
+                boost.map_or(0.0, |tree| f64::from(tree.final_bonus(node.boost_state)));
+            Hypothesis {
+                tokens: self.tokens(index),
+                log_probability,
+                bonus: node.bonus + final_bonus,
+            }
+        };
+        let mut hypotheses: Vec<Hypothesis> = ends.map(to_hypothesis).collect();
+        let score = |text: &Hypothesis| text.log_probability + text.bonus;
+        hypotheses.sort_by(|a, b| descending(score(a), score(b)));
+        hypotheses
     }
 
     /// Returns the index of a node, which is added if it is new.

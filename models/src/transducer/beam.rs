@@ -13,12 +13,12 @@ use rayon::prelude::*;
 
 use super::alignment::forced_alignment;
 use super::{GreedyDecoder, PredictionState, TransducerDecoder};
-use crate::error::{ModelError, Result};
+use crate::error::Result;
 use crate::generation::boosting::{BoostTree, BrokenMatch};
 use crate::generation::top_k;
 use crate::kernels::{Mode, log_sum_exp};
 use crate::speech::AudioStates;
-use crate::speech::ctc_beam::{BOOSTED_BEAMS, BeamSearchOptions, Hypothesis};
+use crate::speech::ctc_beam::{BeamSearchOptions, Hypothesis};
 use crate::speech::decode::{BestPath, rows};
 use crate::speech::prefixes::{EMPTY, Node, Prefixes, descending, log_add, nan_logits};
 
@@ -33,13 +33,8 @@ pub fn beam_search_paths(
     audio: &AudioStates,
     searches: &[BeamSearchOptions],
 ) -> Result<Vec<BestPath>> {
-    if searches.len() != audio.lengths.len() {
-        let (found, clips) = (searches.len(), audio.lengths.len());
-        let reason = format!("search options for {found} clips, but there are {clips} clips");
-        return Err(ModelError::BadInput(reason));
-    }
-    let boost = |search: &BeamSearchOptions| search.boost.clone().filter(|tree| !tree.is_empty());
-    if searches.iter().all(|search| search.num_beams < 2 && boost(search).is_none()) {
+    BeamSearchOptions::check(searches, audio.lengths.len())?;
+    if searches.iter().all(|search| search.beams().is_none()) {
         let mut greedy = GreedyDecoder::new(decoder, searches.len())?;
         greedy.push(audio)?;
         return Ok(greedy.paths());
@@ -51,15 +46,10 @@ pub fn beam_search_paths(
         start += length;
     }
     let path = |(clip, search): (AudioStates, &BeamSearchOptions)| {
-        let boost = boost(search);
-        let num_beams = match (search.num_beams, &boost) {
-            (0 | 1, None) => {
-                return beam_search_paths(decoder, &clip, std::slice::from_ref(search));
-            }
-            (0 | 1, Some(_)) => BOOSTED_BEAMS,
-            (more, _) => more,
+        let Some(num_beams) = search.beams() else {
+            return beam_search_paths(decoder, &clip, std::slice::from_ref(search));
         };
-        let best = beam_search(decoder, &clip.states, num_beams, boost.as_deref())?;
+        let best = beam_search(decoder, &clip.states, num_beams, search.boost())?;
         let tokens = best.into_iter().next().ok_or_else(nan_logits)?.tokens;
         let texts = [tokens];
         let logits = decoder.logits(&clip, &texts, &Mode::inference())?.detach();
@@ -94,19 +84,8 @@ pub fn beam_search(
     for frame in 0..projected.dim(0)? {
         beams = search.advance(&projected.narrow(0, frame, 1)?, beams)?;
     }
-    let to_hypothesis = |beam: &Beam| {
-        let node = &search.prefixes.nodes[beam.node];
-        let final_bonus = boost.map_or(0.0, |tree| f64::from(tree.final_bonus(node.boost_state)));
-        Hypothesis {
-            tokens: search.prefixes.tokens(beam.node),
-            log_probability: beam.log_probability,
-            bonus: node.bonus + final_bonus,
-        }
-    };
-    let mut hypotheses: Vec<Hypothesis> = beams.list.iter().map(to_hypothesis).collect();
-    let score = |text: &Hypothesis| text.log_probability + text.bonus;
-    hypotheses.sort_by(|a, b| descending(score(a), score(b)));
-    Ok(hypotheses)
+    let ends = beams.list.iter().map(|beam| (beam.node, beam.log_probability));
+    Ok(search.prefixes.hypotheses(ends, boost))
 }
 
 /// A prefix and the log probability of its alignments.

@@ -30,15 +30,16 @@ const SCRATCH_GRID: &str = "reveal/scratch";
 /// Configurations that are trained at the recipe's scale; with `--claim`, only those it needs.
 const CONFIGURATIONS: [&str; 3] = ["main", "main-eval-k-0", "frozen-retriever"];
 /// Claims expected to hold at any scale.
-const EXPECTED: [&str; 6] = [
+const EXPECTED: [&str; 7] = [
     "reveal.memory_over_none",
     KNOWLEDGE_SWAP,
     ATTRIBUTION,
     RECALL,
     NEEDLE,
     "reveal.end_to_end_over_frozen_retriever",
+    FROM_SCRATCH,
 ];
-/// A claim of scale smoke alone, expected to hold.
+/// The claim that only scale smoke tests.
 const FROM_SCRATCH: &str = "reveal.learns_from_scratch";
 
 const SMOKE_NOTE: &str = "REVEAL: the bundled models are evaluated again (trained by `engram \
@@ -121,6 +122,11 @@ impl Reproduce {
         if MAIN_RUN_CLAIMS.iter().any(|id| self.includes_claim(id))
             || main_grid.claims().iter().any(|claim| self.includes_claim(&claim.id))
         {
+            if self.is_smoke() {
+                for model in [&bundled::REVEAL_LAPTOP, &bundled::FROZEN_RETRIEVER] {
+                    bundled::unpack(model, &self.out.join(bundled::FOLDER))?;
+                }
+            }
             let out = self.out.join(if self.is_smoke() { "reveal-smoke" } else { "reveal-laptop" });
             let report = self.train_grid(&main_grid, &out)?;
             notes.extend(report.reused_note());
@@ -187,13 +193,9 @@ impl Reproduce {
         Ok(claims)
     }
 
-    /// The grid of scale smoke. Its bundled models are unpacked below the folder of all runs.
+    /// The grid of scale smoke. It starts from the bundled models below the folder of all runs.
     fn reveal_smoke_grid(&self) -> anyhow::Result<Grid> {
-        let folder = self.out.join(bundled::FOLDER);
-        for model in [&bundled::REVEAL_LAPTOP, &bundled::FROZEN_RETRIEVER] {
-            bundled::unpack(model, &folder)?;
-        }
-        let folder = format!("{}/", folder.display());
+        let folder = format!("{}/", self.out.join(bundled::FOLDER).display());
         Ok(Grid::built_in_with(SMOKE_GRID, ALL, |set| set.replace(SMOKE_GRID_START, &folder))?)
     }
 
@@ -218,15 +220,10 @@ impl Reproduce {
             test: grid_test(claim),
             holm: None,
             seeds: self.seeds,
-            expected: self.is_reveal_expected(&claim.claim.id),
+            expected: EXPECTED.contains(&claim.claim.id.as_str()),
             command: self.claim_command(&claim.claim.id, ""),
             compared: grid_systems(claim),
         }
-    }
-
-    /// Whether a claim is expected to hold at this scale.
-    fn is_reveal_expected(&self, id: &str) -> bool {
-        EXPECTED.contains(&id) || id == FROM_SCRATCH
     }
 
     /// Measures [`MAIN_RUN_CLAIMS`].
@@ -274,7 +271,7 @@ impl Reproduce {
             test,
             holm: None,
             seeds: self.seeds,
-            expected: self.is_reveal_expected(id),
+            expected: EXPECTED.contains(&id),
             command: self.claim_command(id, ""),
             compared,
         };
