@@ -74,7 +74,8 @@ impl ConformerAttentionConfig {
     /// Reads the `config.json` of a run.
     ///
     /// # Errors
-    /// [`ModelError::Io`]. [`ModelError::BadConfig`] for another model type or inconsistent values.
+    /// [`crate::ModelError::Io`]. [`crate::ModelError::BadConfig`] for another model type or
+    /// inconsistent values.
     pub fn read(path: &Path) -> Result<Self> {
         let config: Self = read_published(path, Self::MODEL_TYPE)?;
         in_file(path, config.validate())?;
@@ -84,7 +85,7 @@ impl ConformerAttentionConfig {
     /// Checks the values that the types do not restrict.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`] with the field's name.
+    /// [`crate::ModelError::BadConfig`] with the field's name.
     pub fn validate(&self) -> Result<()> {
         self.ctc().validate()?;
         self.whisper().validate()?;
@@ -145,7 +146,7 @@ impl ConformerAttention {
     /// start with `encoder`, `ctc_head` and `decoder`.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`], and the errors of [`ParameterBuilder::get`].
+    /// [`crate::ModelError::BadConfig`], and the errors of [`ParameterBuilder::get`].
     pub fn new(config: &ConformerAttentionConfig, builder: &ParameterBuilder) -> Result<Self> {
         config.validate()?;
         Ok(Self {
@@ -185,7 +186,8 @@ impl ConformerAttention {
     /// of each text.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] if the numbers of texts and clips differ, or a text is too long.
+    /// [`crate::ModelError::BadInput`] if the numbers of texts and clips differ, or a text is too
+    /// long.
     pub fn decoder_logits(
         &self,
         audio: &AudioStates,
@@ -245,8 +247,8 @@ impl ConformerAttention {
     /// tokens at the first state.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] if the numbers of searches and clips differ, or for logits that are
-    /// NaN or infinite.
+    /// [`crate::ModelError::BadInput`] if the numbers of searches and clips differ, or for logits
+    /// that are NaN or infinite.
     pub fn paths(
         &self,
         audio: &AudioStates,

@@ -26,7 +26,7 @@ use crate::speech::prefixes::{EMPTY, Node, Prefixes, descending, log_add, nan_lo
 /// independently of the others.
 ///
 /// # Errors
-/// [`ModelError::BadInput`] if the numbers of searches and clips differ, and the errors of
+/// [`crate::ModelError::BadInput`] if the numbers of searches and clips differ, and the errors of
 /// [`beam_search`].
 pub fn beam_search_paths(
     decoder: &TransducerDecoder,
@@ -68,8 +68,8 @@ pub fn beam_search_paths(
 /// the search of labels ends when `num_beams` hypotheses with a blank score above all others.
 ///
 /// # Errors
-/// [`ModelError::BadInput`] if a logit is NaN or plus infinity, or if all logits of a row are minus
-/// infinity.
+/// [`crate::ModelError::BadInput`] if a logit is NaN or plus infinity, or if all logits of a row
+/// are minus infinity.
 pub fn beam_search(
     decoder: &TransducerDecoder,
     states: &Tensor,
