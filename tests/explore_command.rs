@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use base64::Engine;
 use engram::memory::vectors::npy_bytes;
-use explorer::{Explorer, Response, copy};
+use explorer::{Explorer, Response, copy, copy_reveal};
 use running::{refused, succeeds};
 
 /// Three entries along the axes; one image inside the folder, one outside, one not an image.
@@ -117,6 +117,7 @@ fn runs_are_opened_in_their_current_state() {
         &Path::new(env!("CARGO_MANIFEST_DIR")).join("train/bundled"),
         &folder.path().join("bundled"),
     );
+    copy_reveal(&folder.path().join("bundled/reveal"));
     let explorer = Explorer::open(folder.path(), &["bundled"]);
     let read = |response: Response| -> serde_json::Value {
         assert_eq!(response.status, 200, "{}", response.body);
@@ -150,7 +151,7 @@ fn runs_are_opened_in_their_current_state() {
     );
     let response = explorer.get(&format!("/api/runs/{reveal}/names"));
     assert!(response.status == 422 && response.body.contains("has no speech"), "{}", response.body);
-    // A missing memory is not rebuilt.
+    // A memory that was removed while the page is open is not rebuilt.
     fs::rename(folder.path().join("bundled/reveal/memory"), folder.path().join("memory")).unwrap();
     let response = explorer.get(&format!("/api/runs/{reveal}/questions"));
     assert!(response.status == 422 && response.body.contains("has no memory"), "{}", response.body);
@@ -165,8 +166,7 @@ fn runs_are_opened_in_their_current_state() {
 #[test]
 fn a_damaged_model_gives_one_error_and_its_memory_is_searched() {
     let folder = tempfile::tempdir().unwrap();
-    let bundled = Path::new(env!("CARGO_MANIFEST_DIR")).join("train/bundled/reveal");
-    copy(&bundled, &folder.path().join("reveal"));
+    copy_reveal(&folder.path().join("reveal"));
     let model =
         fs::OpenOptions::new().write(true).open(folder.path().join("reveal/model.safetensors"));
     model.unwrap().set_len(100_000).unwrap();
@@ -381,8 +381,7 @@ fn slow_bodies_take_little_memory() {
 #[test]
 fn large_images_are_refused_by_their_header() {
     let folder = tempfile::tempdir().unwrap();
-    let bundled = Path::new(env!("CARGO_MANIFEST_DIR")).join("train/bundled/reveal");
-    copy(&bundled, &folder.path().join("reveal"));
+    copy_reveal(&folder.path().join("reveal"));
     let explorer = Explorer::open(folder.path(), &["reveal"]);
     let ask_about_image = |side: u32| {
         let mut png = std::io::Cursor::new(Vec::new());

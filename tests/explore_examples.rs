@@ -10,7 +10,7 @@ use std::path::Path;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use engram::memory::vectors::npy_bytes;
-use explorer::{Explorer, Response, copy};
+use explorer::{Explorer, Response, copy, copy_reveal};
 use running::succeeds;
 use serde_json::{Value, json};
 
@@ -23,10 +23,19 @@ fn bundled(name: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("train/bundled").join(name)
 }
 
-/// The opening question is answered correctly from its entry, and not without the entry.
+/// The opening question is answered correctly from its entry, and not without the entry. The
+/// missing memory is built first.
 #[test]
 fn the_opening_question_has_a_right_answer_with_its_entry() {
-    let explorer = Explorer::open(&bundled(""), &["reveal"]);
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("runs/reveal");
+    copy(&bundled("reveal"), &run);
+    let memory = run.join("memory");
+    if memory.exists() {
+        fs::remove_dir_all(&memory).unwrap();
+    }
+    let explorer = Explorer::open(folder.path(), &["runs"]);
+    assert!(memory.join("CURRENT").is_file());
     let question = read(explorer.get("/api/runs/0/example"))["question"].clone();
     let (id, entry) = (&question["id"], question["entry"].as_i64().unwrap());
     let image = explorer.get(&format!("/api/runs/0/questions/{id}/image"));
@@ -98,7 +107,7 @@ fn the_opening_clip_has_a_rescued_word() {
 fn images_of_a_run_are_only_those_in_its_data_folder() {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path();
-    copy(&bundled("reveal"), &folder.join("run"));
+    copy_reveal(&folder.join("run"));
     fs::create_dir_all(folder.join("data/photographs")).unwrap();
     let save = |file: &str| image::RgbImage::new(8, 8).save(folder.join(file)).unwrap();
     save("secret.png");

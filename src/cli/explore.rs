@@ -43,7 +43,7 @@ use engram_data::hub::stay_offline;
 
 use super::{Outcome, output};
 use budget::Budget;
-use discover::{RunsAndMemories, find};
+use discover::{RunsAndMemories, find, restore_memories};
 use lazy::LazyRuns;
 use memories::Memories;
 use server::{Explored, serve};
@@ -54,8 +54,9 @@ use server::{Explored, serve};
 ///
 /// The page has four tabs. Answers: REVEAL's answers, with entries to switch off. Speech: spoken
 /// names in noise, and AVFormer's transcripts with different images. Memory: search by text, image
-/// or entry. Curves: metrics of several runs, also while they are running. The command changes no
-/// run and no memory, and needs no network. Stop it with Ctrl-C.
+/// or entry. Curves: metrics of several runs, also while they are running. A missing memory of a
+/// REVEAL run is built again first. The command changes no other file, and needs no network. Stop
+/// it with Ctrl-C.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -86,6 +87,7 @@ impl Explore {
             );
         }
         stay_offline();
+        restore_memories(&self.folders);
         let RunsAndMemories { runs, memories } = find(&self.folders)?;
         let memories = Memories::open(memories, &runs, self.images.as_deref());
         if runs.is_empty() && memories.len() == 0 {

@@ -6,6 +6,10 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
+
+use engram::train::studies::reveal::evaluation::restore_missing_memory;
+use tempfile::TempDir;
 
 /// A running explorer with its address and token; killed on drop.
 pub struct Explorer {
@@ -91,6 +95,22 @@ impl Drop for Explorer {
         let _ = self.program.kill();
         let _ = self.program.wait();
     }
+}
+
+/// Copies the bundled REVEAL run, with its memory, to a folder.
+pub fn copy_reveal(to: &Path) {
+    // The memory is built once for all tests of a file.
+    static MEMORY: LazyLock<TempDir> = LazyLock::new(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let bundled = Path::new(env!("CARGO_MANIFEST_DIR")).join("train/bundled/reveal");
+        for entry in fs::read_dir(bundled).unwrap().flatten().filter(|entry| entry.path().is_file())
+        {
+            fs::copy(entry.path(), folder.path().join(entry.file_name())).unwrap();
+        }
+        restore_missing_memory(folder.path()).unwrap();
+        folder
+    });
+    copy(MEMORY.path(), to);
 }
 
 /// Copies a folder with its contents.

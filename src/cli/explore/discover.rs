@@ -7,8 +7,9 @@ use anyhow::Context;
 use engram_data::folder::is_hidden;
 use engram_infer::finished_run::{RECIPE, is_finished};
 use engram_memory::format::manifest::CURRENT;
-use engram_train::registry;
+use engram_train::registry::{self, ExplorerTab};
 use engram_train::studies::ALL;
+use engram_train::studies::reveal::evaluation::restore_missing_memory;
 use serde::Serialize;
 
 use crate::cli::output;
@@ -61,6 +62,27 @@ impl Run {
     pub(super) fn current_state(&self) -> Self {
         let has_memory = self.folder.join("memory").join(CURRENT).is_file();
         Self { finished: is_finished(&self.folder), has_memory, ..self.clone() }
+    }
+}
+
+/// Builds the memory again for each finished REVEAL run that has none, among the given folders and
+/// the folders in them. A failure is a warning.
+pub(super) fn restore_memories(folders: &[PathBuf]) {
+    let subfolders = folders.iter().flat_map(|folder| fs::read_dir(folder).into_iter().flatten());
+    let subfolders = subfolders.flatten().map(|entry| entry.path());
+    let mut runs: Vec<PathBuf> = folders.iter().cloned().chain(subfolders).collect();
+    runs.retain(|run| run.join(RECIPE).is_file() && is_finished(run));
+    runs.sort();
+    for run in runs {
+        let has_answers = |(name, ..): (String, bool, Option<PathBuf>)| {
+            registry::find(ALL, &name)
+                .is_some_and(|study| study.explorer_tabs().contains(&ExplorerTab::Answers))
+        };
+        if read_recipe(&run.join(RECIPE)).is_ok_and(has_answers)
+            && let Err(error) = restore_missing_memory(&run)
+        {
+            output::warn(&output::with_causes(&error.into()));
+        }
     }
 }
 

@@ -63,7 +63,7 @@ impl FinishedRun {
         let mut recipe = Recipe::load(&run.join(RECIPE), &RecipeOptions::default())?;
         let (data, model, memory, feeds) = settings(&mut recipe)?;
         let batch = recipe.batch().clone();
-        let study = RevealStudy::new(data, model, memory, feeds, batch, run.to_path_buf());
+        let study = RevealStudy::new(data, model, memory, feeds, batch, run.into(), Some(run));
         let study = study.map_err(TrainError::in_study(NAME, "reading the data"))?;
         let inputs = study.inputs().map_err(TrainError::in_study(NAME, "reading the data"))?;
         check_inputs(run, &inputs)?;

@@ -19,7 +19,7 @@ use engram_eval::result::Measure;
 use engram_infer::finished_run::SUMMARY;
 use engram_infer::reveal::answers::Answers;
 use engram_infer::reveal::corpus::{Corpus, Example};
-use engram_infer::reveal::encoding::{MODEL, TOKENIZER};
+use engram_infer::reveal::encoding::MODEL;
 use engram_infer::reveal::identity::Identity;
 use engram_infer::reveal::images::Images;
 use engram_infer::reveal::images::PROCESSOR;
@@ -127,10 +127,10 @@ pub fn train_reveal(recipe: &mut Recipe, options: &RunOptions) -> Result<RevealS
     recipe.fill_start_hash()?;
     let (data, model, memory, feeds) = settings(recipe)?;
     let memory_k = memory.k;
-    let study =
-        RevealStudy::new(data, model, memory, feeds, recipe.batch().clone(), options.run.clone());
+    let (batch, run) = (recipe.batch().clone(), options.run.clone());
+    let start = recipe.start().map(|start| start.run.as_path());
+    let study = RevealStudy::new(data, model, memory, feeds, batch, run, start);
     let mut study = study.map_err(TrainError::in_study(NAME, "reading the data"))?;
-    check_start(&study, recipe)?;
     if memory_k > 0 && study.corpus().items.is_empty() {
         let reason = "is above 0, but the data have no entries for a memory; give a file a \
                       `source`, or set `memory.k` to 0 for a model without memory";
@@ -170,19 +170,6 @@ pub(super) fn settings(recipe: &mut Recipe) -> Result<Settings> {
         check_sources(recipe, &data, &memory)?;
     }
     Ok((data, model, memory, feeds))
-}
-
-/// Returns an error if the run in `[start]` has another tokenizer, because its token ids differ.
-fn check_start(study: &RevealStudy, recipe: &Recipe) -> Result<()> {
-    let Some(start) = recipe.start() else { return Ok(()) };
-    let path = start.run.join(TOKENIZER);
-    let start_tokenizer = std::fs::read_to_string(&path).map_err(TrainError::io(&path))?;
-    if start_tokenizer == study.encoding().sequencer.tokens().json()? {
-        return Ok(());
-    }
-    let run = start.run.display();
-    let reason = format!("names {run}, which has other tokens; start from a run with this [data]");
-    Err(recipe.error("start.run", reason))
 }
 
 /// Returns an error if `data.without_sources` names an unknown source, or leaves no source for a

@@ -39,7 +39,8 @@ pub struct RevealData {
     pub image_cache_mib: u64,
     /// Sources whose entries are excluded from the memory.
     pub without_sources: Vec<String>,
-    /// Vocabulary size of a tokenizer built from the training texts.
+    /// Vocabulary size of a tokenizer built from the training texts. Without effect with `[start]`,
+    /// whose run has a tokenizer, and with `model.t5`.
     pub vocabulary: usize,
     /// Prompts before the texts of queries and entries.
     pub prompts: Prompts,

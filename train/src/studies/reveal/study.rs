@@ -10,7 +10,7 @@ use engram_infer::digest;
 use engram_infer::reveal::answers::Answers;
 use engram_infer::reveal::augmentation::BatchAugmentation;
 use engram_infer::reveal::corpus::{Corpus, Example, Task};
-use engram_infer::reveal::encoding::Encoding;
+use engram_infer::reveal::encoding::{Encoding, TOKENIZER};
 use engram_infer::reveal::forward::Forward;
 use engram_infer::reveal::images::Images;
 use engram_infer::reveal::retriever::Retriever;
@@ -34,6 +34,7 @@ use super::settings::{
 };
 use super::sizes::{config_of, fit};
 use crate::Stop;
+use crate::error::TrainError;
 use crate::recipe::{BatchSettings, Phase};
 use crate::study::{
     BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
@@ -102,13 +103,22 @@ impl DrawnExample {
     }
 }
 
+/// Reads the tokenizer of a run.
+fn tokenizer_of_run(run: &Path) -> StudyResult<T5Tokenizer> {
+    let path = run.join(TOKENIZER);
+    let json = std::fs::read_to_string(&path).map_err(TrainError::io(&path))?;
+    Ok(T5Tokenizer::parse(&json, &path)?)
+}
+
 impl RevealStudy {
     /// The seed of the embedded world, and of the needle tasks that all its runs share.
     pub fn world_seed(&self) -> u64 {
         self.data.world_seed
     }
 
-    /// The study of a recipe's settings, with its data. The memory is in the run folder `run`.
+    /// The study of a recipe's settings, with its data. The memory is in the run folder `run`. The
+    /// tokenizer is that of the run `tokenizer_of`; if it is `None`, that of `model.t5`, or else a
+    /// new one.
     ///
     /// # Errors
     /// Errors of reading the data.
@@ -119,15 +129,19 @@ impl RevealStudy {
         feeds: Vec<RevealFeed>,
         batch: BatchSettings,
         run: PathBuf,
+        tokenizer_of: Option<&Path>,
     ) -> StudyResult<Self> {
         let mut published = Published::find(&model)?;
         let mut config = config_of(&model, &published);
         let size = config.image.image_size;
         let corpus = corpus::load(&data, size, published.preprocessing(size)?)?;
         dataset_metrics::check(&corpus)?;
-        let tokenizer = match published.tokenizer.take() {
-            Some(tokenizer) => tokenizer,
-            None => T5Tokenizer::train(training_texts(&corpus).into_iter(), data.vocabulary)?,
+        let tokenizer = match (tokenizer_of, published.tokenizer.take()) {
+            (Some(run), _) => tokenizer_of_run(run)?,
+            (None, Some(tokenizer)) => tokenizer,
+            (None, None) => {
+                T5Tokenizer::train(training_texts(&corpus).into_iter(), data.vocabulary)?
+            }
         };
         fit(&mut config, &model, &corpus, &tokenizer);
         let sequencer = Sequencer::new(tokenizer, &corpus, &data.sequences(), size)?;
