@@ -128,4 +128,23 @@ impl Avformer {
             joined.audio_rows.select_from(&encoded, audio_tokens.lengths)
         }
     }
+
+    /// The share of the decoder's cross-attention that goes to the visual tokens, for each token of
+    /// each text: the mean over layers and heads. `encoded` is the result of [`Avformer::encode`]
+    /// for clips with `counts` images. `None` for a decoder without cross-attention.
+    ///
+    /// # Errors
+    /// [`crate::ModelError::BadInput`] if the numbers of clips, texts and counts differ, or a text
+    /// is too long.
+    pub fn attention_to_images(
+        &self,
+        encoded: &AudioStates,
+        counts: &[usize],
+        texts: &[Vec<u32>],
+    ) -> Result<Option<Vec<Vec<f64>>>> {
+        let clips = encoded.lengths.iter().zip(counts);
+        let visual: Vec<_> =
+            clips.map(|(length, count)| self.projection.visual_states(*length, *count)).collect();
+        self.asr_model.attention_share(encoded, texts, &visual)
+    }
 }

@@ -9,6 +9,7 @@
 
 mod alignment;
 mod config;
+mod cross_attention;
 mod decoder;
 mod encoder;
 mod generate;

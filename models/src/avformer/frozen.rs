@@ -1,5 +1,7 @@
 //! The ASR models that AVFormer supports.
 
+use std::ops::Range;
+
 use candle_core::Tensor;
 
 use crate::adapter::Adapters;
@@ -25,8 +27,7 @@ pub enum FrozenAsrModel {
         end: u32,
     },
     /// A Conformer. CTC and the transducer read only the encoder states of audio tokens, because
-    /// each state is a time step. An attention decoder, and the CTC head beside it, read all
-    /// encoder states.
+    /// each state is a time step. An attention decoder reads all encoder states.
     Conformer(Box<ConformerAsrModel>),
 }
 
@@ -98,8 +99,9 @@ impl FrozenAsrModel {
     }
 
     /// Returns the loss of each clip's text `[B]`, in nats per token. `texts` are tokens without
-    /// prompt and end token. Whisper adds the end token and counts it. A text that is too long for
-    /// its clip has infinite loss and zero gradient with a Conformer.
+    /// prompt and end token. Whisper adds the end token and counts it. A Conformer with an attention
+    /// decoder has the loss of the decoder alone. With CTC, a text that is too long for its clip has
+    /// infinite loss and zero gradient.
     ///
     /// # Errors
     /// [`crate::ModelError::BadInput`] if the number of texts and clips differs, or a text has more
@@ -119,12 +121,40 @@ impl FrozenAsrModel {
                 mean_text_losses(&logits, texts, prompt.len(), *end)
             }
             Self::Conformer(model) => {
-                let losses = model.losses(audio, texts, mode)?;
+                let losses = match &**model {
+                    // Transcripts come from the decoder. CTC has no part that could write a word
+                    // from an image.
+                    ConformerAsrModel::Attention(model) => {
+                        model.decoder_losses(audio, texts, mode)?
+                    }
+                    model => model.losses(audio, texts, mode)?,
+                };
                 let factors: Vec<f64> =
                     texts.iter().map(|text| 1.0 / text.len().max(1) as f64).collect();
                 let factors = Tensor::from_vec(factors, texts.len(), losses.device())?;
                 Ok((&losses * factors.to_dtype(losses.dtype())?)?)
             }
         }
+    }
+
+    /// The share of the decoder's cross-attention that goes to the encoder states `selected` of each
+    /// clip, for each token of its text; `None` for a decoder without cross-attention.
+    pub(super) fn attention_share(
+        &self,
+        audio: &AudioStates,
+        texts: &[Vec<u32>],
+        selected: &[Range<usize>],
+    ) -> Result<Option<Vec<Vec<f64>>>> {
+        Ok(match self {
+            Self::Whisper { model, prompt, .. } => {
+                Some(model.decoder().attention_share(audio, texts, prompt, selected)?)
+            }
+            Self::Conformer(model) => match &**model {
+                ConformerAsrModel::Attention(model) => {
+                    Some(model.attention_share(audio, texts, selected)?)
+                }
+                ConformerAsrModel::Ctc(_) | ConformerAsrModel::Transducer(_) => None,
+            },
+        })
     }
 }

@@ -265,6 +265,41 @@ fn decoders_with_attention_get_visual_states_and_others_only_audio_states() -> R
 }
 
 #[test]
+fn the_attention_to_images_is_a_share_of_the_cross_attention() -> Result<()> {
+    for (build_asr_model, has_attention) in ASR_MODELS.into_iter().zip([true, false, false, true]) {
+        let mut shares = Vec::new();
+        for position in [TokenPosition::Before, TokenPosition::After] {
+            let mut config = random_projection_config();
+            config.projection.position = position;
+            let (model, _) = build(build_asr_model, &config, DType::F32)?;
+            let embeddings = tensor((3, E), 0.9, DType::F32)?;
+            let visual = VisualTokens { embeddings: &embeddings, counts: &COUNTS };
+            let clips = audio_tokens(&model, DType::F32)?;
+            let audio = model.encode(clips, Some(&visual), &Mode::inference())?;
+            let share_of = |counts: &[usize]| model.attention_to_images(&audio, counts, &texts());
+            let Some(to_images) = share_of(&COUNTS)? else {
+                assert!(!has_attention);
+                continue;
+            };
+            assert!(has_attention);
+            for ((shares, text), count) in to_images.iter().zip(texts()).zip(COUNTS) {
+                assert_eq!(shares.len(), text.len());
+                assert!(
+                    shares
+                        .iter()
+                        .all(|share| (0.0..1.0).contains(share) && (*share > 0.0) == (count > 0))
+                );
+            }
+            let all_states = share_of(&audio.lengths)?.into_iter().flatten().flatten();
+            assert!(all_states.into_iter().all(|share| (share - 1.0).abs() < 1e-9));
+            shares.push(to_images);
+        }
+        assert!(!has_attention || shares[0] != shares[1]);
+    }
+    Ok(())
+}
+
+#[test]
 fn mismatched_inputs_are_errors() -> Result<()> {
     let (model, _) = build(whisper, &AvformerConfig::default(), DType::F32)?;
     let encode = |shape, counts: &[usize]| {

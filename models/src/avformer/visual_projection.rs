@@ -1,5 +1,6 @@
 //! Projects images to tokens of an ASR model.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use candle_core::Tensor;
@@ -90,6 +91,14 @@ impl VisualProjection {
         let init = if std == 0.0 { Init::Zeros } else { Init::Normal(std) };
         let linear = Linear::initialised(image_width, width, init, builder)?;
         Ok(Self { linear, position: config.position })
+    }
+
+    /// The indices of a clip's visual tokens among its `length` tokens.
+    pub(super) fn visual_states(&self, length: usize, count: usize) -> Range<usize> {
+        match self.position {
+            TokenPosition::Before => 0..count,
+            TokenPosition::After => length.saturating_sub(count)..length,
+        }
     }
 
     /// Joins the visual tokens of each clip with its audio tokens.

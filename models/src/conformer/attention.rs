@@ -5,6 +5,7 @@
 //! than one beam, the decoder rescores the hypotheses of CTC's beam search ("attention rescoring",
 //! arXiv 2012.05481), which cannot repeat themselves endlessly.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -215,6 +216,20 @@ impl ConformerAttention {
         let lengths: Vec<f64> = texts.iter().map(|text| text.len() as f64 + 1.0).collect();
         let lengths = Tensor::from_vec(lengths, texts.len(), means.device())?;
         Ok((&means * lengths.to_dtype(means.dtype())?)?)
+    }
+
+    /// Returns the share of the decoder's cross-attention that goes to the encoder states `selected`
+    /// of each clip, for each token of its text ([`Decoder::attention_share`]).
+    ///
+    /// # Errors
+    /// The errors of [`Decoder::attention_share`].
+    pub fn attention_share(
+        &self,
+        audio: &AudioStates,
+        texts: &[Vec<u32>],
+        selected: &[Range<usize>],
+    ) -> Result<Vec<Vec<f64>>> {
+        self.decoder.attention_share(audio, texts, &[self.config.blank], selected)
     }
 
     /// Returns the loss of each clip's text in nats, `[B]`: the weighted sum of CTC's loss and the

@@ -12,11 +12,11 @@ use candle_core::{DType, Tensor};
 use rayon::prelude::*;
 
 use super::config::WhisperConfig;
+use super::cross_attention::softmax;
 use super::decoder::Decoder;
 use crate::config::bad_field;
 use crate::error::{ModelError, Result};
-use crate::kernels::{Mode, Segments, Span, log_sum_exp};
-use crate::layers::CrossKeyValues;
+use crate::kernels::{Segments, Span, log_sum_exp};
 use crate::packed::PackedTokens;
 use crate::speech::AudioStates;
 use path::{cheapest_path, smooth};
@@ -181,42 +181,18 @@ impl Decoder {
         heads: &AlignmentHeads,
         texts: &mut [TextAlignment<'_>],
     ) -> Result<Tensor> {
-        let lengths: Vec<usize> = inputs.sequences().iter().map(|rows| rows.length).collect();
-        let cross = Segments::to_key_spans(&lengths, clip_spans);
-        let width = self.config.d_model / self.config.decoder_attention_heads;
-        let mut x = self.embed(inputs.ids.clone(), inputs.positions.clone())?.detach();
-        for (i, layer) in self.layers.iter().enumerate() {
-            let (keys, values) = layer.cross_key_values(states, &Mode::inference())?;
-            let (keys, values) = (keys.detach(), values.detach());
-            let (next, queries) = layer.forward_with_queries(
-                &x,
-                &inputs.segments,
-                CrossKeyValues { keys: &keys, values: &values, segments: &cross },
-            )?;
-            x = next.detach();
-            let layer_heads: Vec<usize> =
-                heads.heads.iter().filter(|head| head[0] == i).map(|head| head[1]).collect();
-            let head_weight = 1.0 / heads.heads.len() as f64;
+        let head_weight = 1.0 / heads.heads.len() as f64;
+        self.visit_cross_attention(inputs, (states, clip_spans), |layer, queries, keys| {
+            let in_layer = heads.heads.iter().filter(|head| head[0] == layer);
+            let layer_heads: Vec<usize> = in_layer.map(|head| head[1]).collect();
             texts.par_iter_mut().try_for_each(|text| {
                 layer_heads.iter().try_for_each(|head| {
-                    let head_columns = |rows_of_all_heads: &Tensor, rows: Span| {
-                        let columns = rows_of_all_heads.narrow(1, head * width, width)?;
-                        columns.narrow(0, rows.start, rows.length)?.contiguous()
-                    };
-                    let (query, key) = (
-                        head_columns(&queries.detach(), text.rows)?,
-                        head_columns(&keys, text.states)?,
-                    );
-                    let scores = query.matmul(&key.t()?)?.to_dtype(DType::F64)?;
-                    let mut scores = scores.flatten_all()?.to_vec1::<f64>()?;
-                    let scale = 1.0 / (width as f64).sqrt();
-                    scores.iter_mut().for_each(|score| *score *= scale);
-                    text.add_head(scores, head_weight);
-                    Ok::<_, ModelError>(())
+                    let (queries, keys) = ((queries, text.rows), (keys, text.states));
+                    text.add_head(self.head_scores(queries, keys, *head)?, head_weight);
+                    Ok(())
                 })
-            })?;
-        }
-        Ok(x)
+            })
+        })
     }
 
     /// Returns the probability of each text token among word tokens, from the last layer's states
@@ -274,12 +250,4 @@ impl TextAlignment<'_> {
             }
         }
     }
-}
-
-/// Replaces a row by its softmax.
-fn softmax(row: &mut [f64]) {
-    let top = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    row.iter_mut().for_each(|score| *score = (*score - top).exp());
-    let total: f64 = row.iter().sum();
-    row.iter_mut().for_each(|score| *score /= total);
 }

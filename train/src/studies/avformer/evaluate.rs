@@ -13,7 +13,7 @@
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use engram_data::world::questions::Split;
@@ -44,6 +44,9 @@ use crate::study::StudyResult;
 
 /// The share of clips whose transcript contains a name that is shown but not spoken.
 const SHOWN_NAME_IN_TEXT: MetricInfo = MetricInfo::lower("shown_name_in_text", Unit::Fraction);
+/// The share of the decoder's cross-attention that goes to the visual tokens, per clip.
+const ATTENTION_TO_FRAMES: MetricInfo =
+    MetricInfo::descriptive("attention_to_frames", Unit::Fraction);
 /// The maximum number of rescued words in the summary.
 const MAX_RESCUED: usize = 10;
 /// The folder of references, hypotheses and items.
@@ -104,6 +107,11 @@ pub struct TestMetrics {
     /// The most often rescued words, in descending order; `test/rescued.jsonl` has all of them.
     #[serde(default)]
     pub rescued_words: Vec<RescuedWord>,
+    /// The share of the decoder's cross-attention that goes to the visual tokens of the right
+    /// frames, in clips with rescued words and in the other clips; `None` for a decoder without
+    /// cross-attention, and if this was not tested.
+    #[serde(default)]
+    pub attention_to_frames: Option<[Measure; 2]>,
     /// The error rates by signal-to-noise ratio; empty if they were not measured.
     pub sweep: Vec<MetricsAtRatio>,
 }
@@ -184,9 +192,22 @@ impl AvformerStudy {
         if let (Some(without_frames), Some(with_frames)) =
             (hypotheses.texts_of("no_frames"), hypotheses.texts_of("right_frames"))
         {
-            let (counts, words) =
-                write_rescued(&folder, hypotheses.clips, without_frames, with_frames)?;
-            (metrics.rescued, metrics.rescued_words) = (Some(counts), words);
+            let rescued = write_rescued(&folder, hypotheses.clips, without_frames, with_frames)?;
+            (metrics.rescued, metrics.rescued_words) = (Some(rescued.counts), rescued.words);
+            let shares = self.attention_to_frames(avformer, hypotheses.clips)?;
+            metrics.attention_to_frames = shares.map(|shares| {
+                [true, false].map(|has_rescued| {
+                    let is_in_set =
+                        |(clip, _): &(usize, f64)| rescued.clips.contains(clip) == has_rescued;
+                    let set = shares.iter().copied().enumerate().filter(is_in_set);
+                    let (clips, shares): (Vec<usize>, Vec<f64>) = set.unzip();
+                    mean_by_topic(
+                        &ATTENTION_TO_FRAMES,
+                        clips.iter().map(|clip| &hypotheses.clips[*clip]),
+                        &shares,
+                    )
+                })
+            });
         }
         if is_world {
             let clean = self.corpus().evaluated(Split::Test, true)?;
@@ -310,10 +331,7 @@ impl AvformerStudy {
         };
         let items: Vec<Item> = clips.iter().zip(&topics).zip(&values).map(item).collect();
         write_file(file, json_lines(&items).as_bytes())?;
-        let (resampling, options) =
-            (Resampling::by_group("name", &topics), BootstrapOptions::default());
-        let interval = interval(&resampling, &options, |counts| weighted_mean(&values, counts));
-        Ok(Measure::new(&SHOWN_NAME_IN_TEXT, values.len(), Ok(mean(&values)), interval))
+        Ok(mean_by_topic(&SHOWN_NAME_IN_TEXT, clips, &values))
     }
 
     /// Measures the first test utterances at several signal-to-noise ratios. Writes a file of items
@@ -400,6 +418,19 @@ fn report(clips: &[ClipWithFrames], texts: &[String]) -> StudyResult<WerReport> 
     Ok(evaluate(&pairs, &options)?)
 }
 
+/// The mean of one value per clip. Clips with the same topic are resampled together.
+fn mean_by_topic<'a>(
+    info: &MetricInfo,
+    clips: impl IntoIterator<Item = &'a ClipWithFrames>,
+    values: &[f64],
+) -> Measure {
+    let topics: Vec<String> = clips.into_iter().map(ClipWithFrames::topic).collect();
+    let (resampling, options) =
+        (Resampling::by_group("name", &topics), BootstrapOptions::default());
+    let interval = interval(&resampling, &options, |counts| weighted_mean(values, counts));
+    Measure::new(info, values.len(), Ok(mean(values)), interval)
+}
+
 /// The file name of a system's items.
 pub(super) fn items_file(utterances: &str, system: &str) -> String {
     format!("{utterances}.{system}.items.jsonl")
@@ -434,17 +465,28 @@ fn write_texts<'t>(
     Ok(write_file(file, lines.as_bytes())?)
 }
 
-/// Writes the clips with rescued or lost words to `rescued.jsonl`. Returns the numbers of rescued
-/// and of lost words, and the most often rescued words.
+/// The words that frames rescue.
+struct Rescued {
+    /// The numbers of rescued and of lost words.
+    counts: [usize; 2],
+    /// The most often rescued words.
+    words: Vec<RescuedWord>,
+    /// The indices of the clips with rescued words.
+    clips: BTreeSet<usize>,
+}
+
+/// Writes the clips with rescued or lost words to `rescued.jsonl`.
 fn write_rescued(
     folder: &Path,
     clips: &[ClipWithFrames],
     without_frames: &[String],
     with_frames: &[String],
-) -> StudyResult<([usize; 2], Vec<RescuedWord>)> {
+) -> StudyResult<Rescued> {
     let (mut lines, mut counts) = (String::new(), [0; 2]);
+    let mut clips_with_rescued = BTreeSet::new();
     let mut clips_by_word: BTreeMap<AlignedWord, usize> = BTreeMap::new();
-    for ((clip, without), with) in clips.iter().zip(without_frames).zip(with_frames) {
+    let hypotheses = without_frames.iter().zip(with_frames);
+    for (index, (clip, (without, with))) in clips.iter().zip(hypotheses).enumerate() {
         let reference = NORMALISER.normalise(&clip.text);
         let (mut rescued, mut lost, mut aligned) = (Vec::new(), Vec::new(), Vec::new());
         let pairs =
@@ -465,6 +507,7 @@ fn write_rescued(
             }
             aligned.push(aligned_word);
         }
+        clips_with_rescued.extend((!rescued.is_empty()).then_some(index));
         counts[0] += rescued.len();
         counts[1] += lost.len();
         if !aligned.is_empty() {
@@ -486,7 +529,7 @@ fn write_rescued(
         clips_by_word.into_iter().map(|(word, clips)| RescuedWord { word, clips }).collect();
     words.sort_by_key(|word| Reverse(word.clips));
     words.truncate(MAX_RESCUED);
-    Ok((counts, words))
+    Ok(Rescued { counts, words, clips: clips_with_rescued })
 }
 
 /// The hypothesis word aligned with each reference word; `None` for a deletion.
@@ -530,9 +573,11 @@ mod tests {
         let without_frames = texts(["a red box", "bear", "owl"]);
         let with_frames = texts(["a fox", "bear", "owl"]);
         let result = write_rescued(folder.path(), &clips, &without_frames, &with_frames);
-        let (counts, words) = result.expect("written");
-        assert_eq!(counts, [1, 1]);
-        let [RescuedWord { word, clips: 1 }] = words.as_slice() else { panic!("{words:?}") };
+        let rescued = result.expect("written");
+        assert_eq!((rescued.counts, rescued.clips), ([1, 1], BTreeSet::from([0])));
+        let [RescuedWord { word, clips: 1 }] = rescued.words.as_slice() else {
+            panic!("{:?}", rescued.words)
+        };
         let aligned = [
             Some(word.reference.as_str()),
             word.hypothesis_without_frames.as_deref(),

@@ -37,6 +37,13 @@ impl AvformerSummary {
             lines.push(format!("words that the right frames correct: {rescued}, break: {lost}"));
             lines.extend(test.rescued_words.iter().map(|word| format!("  {word}")));
         }
+        if let Some(shares) = &test.attention_to_frames {
+            let [rescued, others] = shares.each_ref().map(format_measure);
+            lines.push(format!(
+                "cross-attention to the frames' tokens: {rescued} in clips with a corrected word, \
+                 {others} in others"
+            ));
+        }
         if let Some(fraction) = &test.shown_name_inserted {
             let fraction = format_measure(fraction);
             lines.push(format!(

@@ -1,8 +1,10 @@
 //! Transcription of clips, and their input states of the first encoder block, computed once.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use candle_core::{DType, Device, Tensor};
+use engram_eval::metric::mean::mean;
 use engram_infer::asr::sample_evenly;
 use engram_models::avformer::{Avformer, VisualTokens};
 use engram_models::kernels::Mode;
@@ -69,37 +71,73 @@ impl AvformerStudy {
         stop: &Stop,
     ) -> StudyResult<Vec<Vec<String>>> {
         let mut texts = vec![Vec::with_capacity(clips.len()); inputs.len()];
-        let indices: Vec<usize> = (0..clips.len()).collect();
-        for indices in indices.chunks(CLIPS_PER_PASS) {
+        for start in (0..clips.len()).step_by(CLIPS_PER_PASS) {
             stop.check()?;
-            let batch = &clips[indices[0]..indices[0] + indices.len()];
+            let indices = start..clips.len().min(start + CLIPS_PER_PASS);
+            let batch = &clips[indices.clone()];
             let audio_inputs = self.encoder_inputs(batch)?;
             let samples: Vec<usize> = batch.iter().map(|clip| clip.samples.len()).collect();
             for (input, texts) in inputs.iter().zip(&mut texts) {
-                let (mut frames, mut counts) = (Vec::new(), vec![0; batch.len()]);
-                for (index, count) in indices.iter().zip(&mut counts) {
-                    let clip = match input {
-                        VisualInput::Right | VisualInput::Zero => Some(&clips[*index]),
-                        VisualInput::Wrong => clip_with_other_topic(clips, *index),
-                        VisualInput::Nothing => None,
-                    };
-                    let num_before = frames.len();
-                    let frames_of_clip = clip.map_or(&[][..], |clip| clip.frames.as_slice());
-                    frames.extend(sample_evenly(frames_of_clip, self.data().frames));
-                    *count = frames.len() - num_before;
-                }
-                let mut embeddings = self.frame_embeddings(&frames)?;
-                if *input == VisualInput::Zero {
-                    embeddings = embeddings.zeros_like()?;
-                }
+                let (embeddings, counts) = self.visual_input(clips, indices.clone(), *input)?;
                 let visual = VisualTokens { embeddings: &embeddings, counts: &counts };
                 let audio =
                     avformer.encode(audio_inputs.clone(), Some(&visual), &Mode::inference())?;
                 texts.extend(self.asr_model().texts_of(&audio, &samples)?);
             }
-            progress.count(indices.last().map_or(0, |last| *last as u64 + 1));
+            progress.count(indices.end as u64);
         }
         Ok(texts)
+    }
+
+    /// The share of the decoder's cross-attention that goes to the visual tokens of each clip's own
+    /// frames: the mean over the tokens of its text. `None` for a decoder without cross-attention.
+    pub(super) fn attention_to_frames(
+        &self,
+        avformer: &Avformer,
+        clips: &[ClipWithFrames],
+    ) -> StudyResult<Option<Vec<f64>>> {
+        let mut means = Vec::with_capacity(clips.len());
+        for start in (0..clips.len()).step_by(CLIPS_PER_PASS) {
+            let indices = start..clips.len().min(start + CLIPS_PER_PASS);
+            let batch = &clips[indices.clone()];
+            let (embeddings, counts) = self.visual_input(clips, indices, VisualInput::Right)?;
+            let visual = VisualTokens { embeddings: &embeddings, counts: &counts };
+            let audio =
+                avformer.encode(self.encoder_inputs(batch)?, Some(&visual), &Mode::inference())?;
+            let texts = batch.iter().map(|clip| self.asr_model().tokens_of(&clip.text));
+            let texts = texts.collect::<Result<Vec<_>, _>>()?;
+            let Some(shares) = avformer.attention_to_images(&audio, &counts, &texts)? else {
+                return Ok(None);
+            };
+            means.extend(shares.iter().map(|shares| mean(shares)));
+        }
+        Ok(Some(means))
+    }
+
+    /// The image embeddings that some of the clips get, and the number of images of each.
+    fn visual_input(
+        &self,
+        clips: &[ClipWithFrames],
+        indices: Range<usize>,
+        input: VisualInput,
+    ) -> StudyResult<(Tensor, Vec<usize>)> {
+        let (mut frames, mut counts) = (Vec::new(), Vec::with_capacity(indices.len()));
+        for index in indices {
+            let clip = match input {
+                VisualInput::Right | VisualInput::Zero => Some(&clips[index]),
+                VisualInput::Wrong => clip_with_other_topic(clips, index),
+                VisualInput::Nothing => None,
+            };
+            let num_before = frames.len();
+            let frames_of_clip = clip.map_or(&[][..], |clip| clip.frames.as_slice());
+            frames.extend(sample_evenly(frames_of_clip, self.data().frames));
+            counts.push(frames.len() - num_before);
+        }
+        let embeddings = self.frame_embeddings(&frames)?;
+        Ok(match input {
+            VisualInput::Zero => (embeddings.zeros_like()?, counts),
+            _ => (embeddings, counts),
+        })
     }
 
     /// The embeddings of frames, `[frames, E]`, where `E` is the embedding width; `[0, 1]` for a
