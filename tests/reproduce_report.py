@@ -19,7 +19,7 @@ avformer.clean_speech_kept avformer.trained_share avformer.curriculum_under_audi
 avformer.tokens_saturate avformer.alternating_hurts
 reveal.memory_over_none reveal.knowledge_swap reveal.recall_at_10 reveal.end_to_end_over_frozen_retriever
 reveal.attribution_beats_random reveal.needle reveal.cold_start_fails reveal.k_curve reveal.compression_cost
-reveal.sources_complement reveal.refresh_matters reveal.learns_from_scratch
+reveal.sources_complement reveal.refresh_matters reveal.learns_from_scratch avformer.learns_from_scratch
 """.split()
 
 

@@ -19,8 +19,11 @@ use std::time::Instant;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use engram_infer::finished_run::is_finished;
+use engram_train::grid::{Grid, GridOptions, GridReport, run_grid};
+use engram_train::studies::ALL;
 use engram_train::{Program, RunOptions, Stop};
 
+use super::grid::print_progress;
 use super::interrupt::Interrupt;
 use super::{Outcome, output};
 use environment::Environment;
@@ -29,13 +32,13 @@ use report::Report;
 /// The sentence encoder that scores real phrases.
 const ENCODER: &str = "hf://sentence-transformers/all-MiniLM-L6-v2";
 
-/// Train the studies on the embedded world and compare our results with the papers' claims.
+/// Reproduce the studies on the embedded world and compare our results with the papers' claims.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Needs no data, weights or network, and takes a few minutes on 2 cores. The embedded world is
 small: it shows mechanisms and directions, not the papers' absolute values. The folder gets
 report.json and report.html; finished runs are not trained again.
-Scale smoke starts from the bundled models; laptop trains them.
+Scale smoke evaluates the bundled models again and trains small ones; laptop trains all models.
 
 With --quick, it trains one small encoder of phrases and tests two claims: on 2 cores, the verdicts
 come within 20 seconds. `engram reproduce` then continues from this run.
@@ -70,8 +73,8 @@ pub struct Reproduce {
     /// Also test the claims of train/recipes/*/ablations.toml; their size does not depend on --scale
     #[arg(long)]
     ablations: bool,
-    /// A Whisper model, used as AVFormer's frozen ASR model in addition to the Conformer:
-    /// hf://owner/name, or a folder
+    /// A Whisper model, used as AVFormer's frozen ASR model in addition to the Conformer (at scales
+    /// laptop and full): hf://owner/name, or a folder
     #[arg(long, value_name = "WEIGHTS")]
     whisper: Option<String>,
     /// Folder with real data, for more claims: patent/validation.csv, speech/ (with --whisper), and
@@ -90,8 +93,8 @@ pub struct Reproduce {
     /// The folder for runs and the report
     #[arg(long, default_value = "runs/reproduce", value_name = "FOLDER")]
     out: PathBuf,
-    /// Write the bundled models (as in train/bundled) of this reproduction to a folder: at scale
-    /// smoke AVFormer and a small REVEAL, at laptop REVEAL, the image encoder and the Conformer
+    /// Write the models of train/bundled to a folder, as this reproduction trains them; models of
+    /// REVEAL and AVFormer need --scale laptop
     #[arg(long, value_name = "FOLDER")]
     export_bundled: Option<PathBuf>,
     /// Use runs in the folder that another build of this program trained, and note it in the report
@@ -116,7 +119,7 @@ fn study_name() -> impl TypedValueParser<Value = String> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Scale {
-    /// Small models on a small world, in minutes
+    /// The bundled models and small models, in minutes
     Smoke,
     /// The laptop recipes
     Laptop,
@@ -186,6 +189,25 @@ impl Reproduce {
             Some(folder) => model.export(run, &self.out, folder),
             None => Ok(()),
         }
+    }
+
+    /// A built-in grid that starts from bundled models of the repository, with the folder of the
+    /// unpacked models instead.
+    fn bundled_grid(&self, name: &str) -> anyhow::Result<Grid> {
+        let folder = format!("{}/", self.out.join(bundled::FOLDER).display());
+        Ok(Grid::built_in_with(name, ALL, |set| set.replace(bundled::REPOSITORY, &folder))?)
+    }
+
+    /// Trains the configurations of a grid into `out`.
+    fn train_grid(&self, grid: &Grid, out: &Path) -> anyhow::Result<GridReport> {
+        let options = GridOptions {
+            out: out.to_path_buf(),
+            seeds: self.seeds,
+            quiet: output::is_quiet(),
+            reuse: self.reuse,
+            stop: self.stop.clone(),
+        };
+        Ok(run_grid(grid, &options, &mut print_progress)?)
     }
 
     /// Whether the run still has to be trained. Adds a note if another build trained it.

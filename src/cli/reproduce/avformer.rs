@@ -7,9 +7,7 @@ use engram_eval::metric::{MetricInfo, Unit};
 use engram_eval::result::Measure;
 use engram_eval::wer::read::{TextFormat, parse_texts};
 use engram_textfile::read_text;
-use engram_train::grid::{
-    ClaimReport, Grid, GridOptions, GridReport, Rule, Test, Verdict, run_grid, shell_quote,
-};
+use engram_train::grid::{ClaimReport, Grid, GridReport, Rule, Test, Verdict, shell_quote};
 use engram_train::studies::ALL;
 use engram_train::studies::avformer::evaluate::{SHOWN_NAME_ITEMS, TEST};
 use engram_train::studies::avformer::run::AvformerSummary;
@@ -17,35 +15,48 @@ use engram_train::studies::clip::run::train_clip;
 use engram_train::studies::speech::run::train_speech;
 use engram_train::{Recipe, RecipeOptions, check_failures};
 
+use super::bundled::BundledModel;
 use super::real::{self, WHISPER};
 use super::report::{Claim, grid_systems, grid_test, untested};
 use super::study::StudyReport;
 use super::values::Values;
 use super::{Reproduce, bundled};
-use crate::cli::grid::print_progress;
-use crate::cli::output;
 
 /// The built-in grid of scales laptop and full.
 const GRID: &str = "avformer/ablations";
-/// The built-in grid of scale smoke.
+/// The built-in grid of scale smoke, which evaluates bundled models.
 const SMOKE_GRID: &str = "avformer/smoke";
+/// The built-in grid of [`FROM_SCRATCH`].
+const SCRATCH_GRID: &str = "avformer/scratch";
+/// Scale smoke also trains adapters from random weights.
+const FROM_SCRATCH: &str = "avformer.learns_from_scratch";
+/// The projection's learning rate over the Conformer.
+const CONFORMER_RATE: &str = r#"group=[{ match = "projection.**", rate = 30.0 }]"#;
 
 /// Configurations that are trained at scale laptop, unless `--claim` or `--ablations` selects
 /// others.
 const CONFIGURATIONS: [&str; 3] = ["main", "audio-only", "joint"];
 /// Claims expected to hold with any ASR model.
-const EXPECTED: [&str; 1] = ["avformer.audio_only_under_frozen"];
-/// Claims expected to hold, with the full recipe, for an ASR model with an attention decoder. CTC
-/// models are not expected to meet them.
-const EXPECTED_OF_WHISPER: [&str; 4] = [
+const EXPECTED: [&str; 7] = [
+    "avformer.adapters_under_frozen",
+    "avformer.audio_only_under_frozen",
     "avformer.right_image_under_none",
     "avformer.right_image_under_wrong",
+    "avformer.curriculum_under_audio_only",
     "avformer.clean_speech_kept",
-    TRAINED_SHARE,
+    FROM_SCRATCH,
 ];
+/// Claims expected to hold for Whisper.
+const EXPECTED_OF_WHISPER: [&str; 1] = [TRAINED_SHARE];
 /// Upper limit for the share of clean transcripts that contain the name of a wrong image, and for
 /// the share of trained parameters.
 const MAX_SHARE: f64 = 0.01;
+
+/// The name of the Conformer in folder names and claims.
+const CONFORMER: &str = "conformer";
+const SMOKE_NOTE: &str = "AVFormer: the bundled models are evaluated again (trained by `engram \
+    reproduce --study avformer --scale laptop`, seed 1); avformer.learns_from_scratch trains \
+    adapters from random weights.";
 
 /// Claims measured on the main runs.
 const MAIN_RUN_CLAIMS: [&str; 2] = [WRONG_IMAGE_IGNORED, TRAINED_SHARE];
@@ -99,6 +110,7 @@ impl Reproduce {
             .iter()
             .flat_map(|(name, _)| -> Vec<String> { ids_of(name) })
             .collect();
+        ids.extend(self.is_smoke().then(|| self.avformer_id(FROM_SCRATCH, CONFORMER)));
         ids.extend((self.data.is_some() && self.whisper.is_some()).then(|| WHISPER.to_owned()));
         Ok(ids)
     }
@@ -110,36 +122,53 @@ impl Reproduce {
             return Ok(Vec::new());
         }
         let [encoder, conformer] = if self.is_smoke() {
-            let folder = self.out.join(bundled::FOLDER);
-            [
-                bundled::unpack(&bundled::CLIP, &folder)?,
-                bundled::unpack(&bundled::CONFORMER, &folder)?,
-            ]
+            for model in &bundled::AVFORMER_MODELS {
+                bundled::unpack(model, &self.out.join(bundled::FOLDER))?;
+            }
+            [bundled::CLIP, bundled::CONFORMER].map(|model| self.bundled_folder(&model))
         } else {
             self.frozen_models(notes)?
         };
-        if self.is_smoke() && self.ablations {
-            notes.push("AVFormer's further claims need --scale laptop.".to_owned());
+        if self.is_smoke() {
+            notes.push(SMOKE_NOTE.to_owned());
+            if self.whisper.is_some() || self.ablations {
+                notes.push(
+                    "AVFormer over Whisper and its further claims need --scale laptop.".to_owned(),
+                );
+            }
         }
         let mut claims = Vec::new();
         for (name, asr_model) in self.asr_models(&conformer.display().to_string()) {
             claims.extend(self.asr_model_claims((name, asr_model), &encoder, notes)?);
         }
+        if self.is_smoke() && self.includes_claim(&self.avformer_id(FROM_SCRATCH, CONFORMER)) {
+            let grid = self.bundled_grid(SCRATCH_GRID)?;
+            let report = self.train_avformer_grid(&grid, &self.out.join("avformer-scratch"))?;
+            notes.extend(report.reused_note());
+            let of_claim = |claim| self.avformer_grid_claim(claim, CONFORMER);
+            claims.extend(report.claims.iter().map(of_claim));
+        }
         Ok(claims)
     }
 
-    /// The frozen ASR models for AVFormer: the Conformer, and Whisper if given.
+    /// The frozen ASR models for AVFormer: the Conformer, and Whisper if given. Scale smoke has
+    /// only the Conformer.
     fn asr_models<'a>(&'a self, conformer: &'a str) -> Vec<(&'static str, &'a str)> {
-        let whisper = self.whisper.as_deref().map(|whisper| ("whisper", whisper));
-        [("conformer", conformer)].into_iter().chain(whisper).collect()
+        let whisper = self.whisper.as_deref().filter(|_| !self.is_smoke());
+        let whisper = whisper.map(|whisper| ("whisper", whisper));
+        [(CONFORMER, conformer)].into_iter().chain(whisper).collect()
     }
 
     /// The grid of this scale.
     fn avformer_grid(&self) -> anyhow::Result<Grid> {
-        Ok(Grid::built_in(if self.is_smoke() { SMOKE_GRID } else { GRID }, ALL)?)
+        if self.is_smoke() {
+            return self.bundled_grid(SMOKE_GRID);
+        }
+        Ok(Grid::built_in(GRID, ALL)?)
     }
 
-    /// Trains the image encoder and the ASR model.
+    /// Trains the image encoder and the ASR model, and returns the folders of both with 16-bit
+    /// weights, as in `train/bundled`.
     fn frozen_models(&self, notes: &mut Vec<String>) -> anyhow::Result<[PathBuf; 2]> {
         let encoder = self.out.join("avformer-clip");
         self.note("AVFormer: the image encoder");
@@ -148,17 +177,30 @@ impl Reproduce {
             train_clip(&mut image_recipe, &self.run_options(&encoder))?;
         }
         notes.extend(failure_notes(&encoder)?);
+        let ctc = self.out.join("avformer-ctc");
         let speech = self.out.join("avformer-speech");
-        self.note("AVFormer: the ASR model");
-        let mut asr_recipe = speech_recipe()?;
-        if self.is_unfinished(&speech, notes)? {
-            train_speech(&mut asr_recipe, &self.run_options(&speech))?;
+        for (run, mut recipe, part) in [
+            (&ctc, ctc_recipe()?, "the ASR model's encoder, by CTC"),
+            (&speech, speech_recipe(&ctc)?, "the ASR model"),
+        ] {
+            self.note(&format!("AVFormer: {part}"));
+            if self.is_unfinished(run, notes)? {
+                train_speech(&mut recipe, &self.run_options(run))?;
+            }
+            notes.extend(failure_notes(run)?);
         }
-        notes.extend(failure_notes(&speech)?);
+        let folder = self.out.join(bundled::FOLDER);
+        bundled::check_folder(&folder)?;
         for (model, run) in [(bundled::CLIP, &encoder), (bundled::CONFORMER, &speech)] {
             self.compare_with_bundled(&model, run, notes)?;
+            model.export(run, &self.out, &folder)?;
         }
-        Ok([encoder, speech])
+        Ok([bundled::CLIP, bundled::CONFORMER].map(|model| self.bundled_folder(&model)))
+    }
+
+    /// The folder of a bundled model below the folder of all runs.
+    fn bundled_folder(&self, model: &BundledModel) -> PathBuf {
+        self.out.join(bundled::FOLDER).join(model.name)
     }
 
     /// Measures the study's claims with one ASR model.
@@ -188,32 +230,27 @@ impl Reproduce {
         };
         // A JSON string is also a TOML string.
         let quoted = |path: &str| serde_json::Value::from(path).to_string();
-        let grid = grid.with_settings(&[
+        let mut set = vec![
             format!("model.asr_model={}", quoted(asr_model)),
             format!("model.image_encoder={}", quoted(&encoder.display().to_string())),
-            // The transcripts of the frozen ASR model are cached for all seeds.
-            format!(
-                "data.cache={}",
-                quoted(&self.out.join("avformer-cache").display().to_string())
-            ),
-        ])?;
+        ];
+        set.extend((name == CONFORMER).then(|| CONFORMER_RATE.to_owned()));
+        let grid = grid.with_settings(&set)?;
         let suffix = if is_smoke { "-smoke" } else { "" };
         let out = self.out.join(format!("avformer-{name}{suffix}"));
-        let options = GridOptions {
-            out: out.clone(),
-            seeds: self.seeds,
-            quiet: output::is_quiet(),
-            reuse: self.reuse,
-            stop: self.stop.clone(),
-        };
-        let report = run_grid(&grid, &options, &mut print_progress)?;
+        let report = self.train_avformer_grid(&grid, &out)?;
         notes.extend(report.reused_note());
-        if is_smoke && name == "conformer" {
-            self.compare_with_bundled(
-                &bundled::AVFORMER,
-                &out.join("seed-1").join(&report.main),
-                notes,
-            )?;
+        if !is_smoke && name == CONFORMER {
+            for (model, configuration) in [
+                (&bundled::AVFORMER, report.main.as_str()),
+                (&bundled::AUDIO_ONLY, "audio-only"),
+                (&bundled::JOINT, "joint"),
+            ] {
+                let run = out.join("seed-1").join(configuration);
+                if run.is_dir() {
+                    self.compare_with_bundled(model, &run, notes)?;
+                }
+            }
         }
         notes.extend(corrected_words_note(&out.join("seed-1").join(&report.main), name)?);
         let mut claims: Vec<Claim> =
@@ -231,6 +268,14 @@ impl Reproduce {
             }
         }
         Ok(claims)
+    }
+
+    /// Trains the configurations of a grid into `out`. The transcripts of a frozen ASR model are
+    /// cached for all seeds.
+    fn train_avformer_grid(&self, grid: &Grid, out: &Path) -> anyhow::Result<GridReport> {
+        let cache = self.out.join("avformer-cache").display().to_string();
+        let cache = format!("data.cache={}", serde_json::Value::from(cache));
+        self.train_grid(&grid.clone().with_settings(&[cache])?, out)
     }
 
     fn avformer_grid_claim(&self, claim: &ClaimReport, asr_model: &str) -> Claim {
@@ -280,9 +325,8 @@ impl Reproduce {
     }
 
     fn avformer_claim(&self, id: &str, claim: String, test: Test, asr_model: &str) -> Claim {
-        let is_whisper_with_full_recipe = asr_model == "whisper" && !self.is_smoke();
-        let expected = EXPECTED.contains(&id)
-            || is_whisper_with_full_recipe && EXPECTED_OF_WHISPER.contains(&id);
+        let expected =
+            EXPECTED.contains(&id) || asr_model != CONFORMER && EXPECTED_OF_WHISPER.contains(&id);
         let whisper = self
             .whisper
             .as_ref()
@@ -305,7 +349,7 @@ impl Reproduce {
     /// The id of a claim for one ASR model. With `--whisper`, ids without a suffix belong to
     /// Whisper.
     fn avformer_id(&self, id: &str, asr_model: &str) -> String {
-        let has_no_suffix = asr_model == "whisper" || self.whisper.is_none();
+        let has_no_suffix = asr_model != CONFORMER || self.whisper.is_none();
         format!("{id}{}", if has_no_suffix { "" } else { ".conformer" })
     }
 }
@@ -337,10 +381,18 @@ fn clip_recipe() -> anyhow::Result<Recipe> {
     Ok(Recipe::built_in("clip/tiny", &RecipeOptions { tiny: false, set })?)
 }
 
-/// The recipe of the ASR model, without self-supervised training.
-fn speech_recipe() -> anyhow::Result<Recipe> {
+/// The recipe of the CTC model whose encoder the ASR model starts from, without self-supervised
+/// training.
+fn ctc_recipe() -> anyhow::Result<Recipe> {
     let set = vec!["phase.best_rq.steps=0".to_owned()];
     Ok(Recipe::built_in("speech/tiny", &RecipeOptions { tiny: false, set })?)
+}
+
+/// The recipe of the ASR model, which starts from the run `ctc`.
+fn speech_recipe(ctc: &Path) -> anyhow::Result<Recipe> {
+    let ctc = serde_json::Value::from(ctc.display().to_string());
+    let set = vec![format!("start.run={ctc}")];
+    Ok(Recipe::built_in("speech/attention", &RecipeOptions { tiny: false, set })?)
 }
 
 #[cfg(test)]
@@ -401,6 +453,6 @@ mod tests {
         let always_trained = grid.select(&CONFIGURATIONS);
         assert_eq!(always_trained.configurations().len(), CONFIGURATIONS.len());
         assert!(always_trained.claims().len() >= 7, "{}", always_trained.claims().len());
-        assert!(clip_recipe().is_ok() && speech_recipe().is_ok());
+        assert!(clip_recipe().is_ok() && ctc_recipe().is_ok());
     }
 }

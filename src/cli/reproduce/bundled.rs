@@ -1,23 +1,20 @@
-//! The bundled models in `train/bundled/`, with 16-bit weights. The smoke scale starts from them;
+//! The bundled models in `train/bundled/`, with 16-bit weights. The smoke scale evaluates them;
 //! notebooks and `engram explore train/bundled` open them without training.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use engram_durable::{
-    FolderWriter, create_folder, remove_file, remove_folder, remove_leftovers, rename,
-};
+use engram_durable::{FolderWriter, create_folder, remove_folder, remove_leftovers, rename};
 use engram_infer::finished_run::CHECKSUMS;
 use engram_models::weights::to_f16;
-use engram_train::studies::reveal::evaluation::FinishedRun;
 use engram_train::write_checksums;
 use sha2::{Digest, Sha256};
 
 use crate::cli::output;
 
-/// The folder of REVEAL's memory.
-const MEMORY: &str = "memory";
+/// REVEAL's memory, which is built when it is needed, and the lock for this.
+const BUILT_AGAIN: [&str; 2] = ["memory", ".lock"];
 const WEIGHTS: &str = "model.safetensors";
 /// The SHA-256 checksums of the weights, in the format of `sha256sum`.
 const SUMS: &str = "SHA256SUMS";
@@ -30,7 +27,7 @@ macro_rules! bundled_files {
     };
 }
 
-/// The models that scale smoke starts from.
+/// The files that scale smoke needs.
 static EMBEDDED_FILES: &[(&str, &[u8])] = bundled_files![
     "clip/run.sha256",
     "clip/config.json",
@@ -40,8 +37,20 @@ static EMBEDDED_FILES: &[(&str, &[u8])] = bundled_files![
     "conformer/config.json",
     "conformer/tokenizer.json",
     "conformer/model.safetensors",
-    "reveal-laptop/tokenizer.json",
-    "reveal-laptop/model.safetensors",
+    "avformer/run.sha256",
+    "avformer/config.json",
+    "avformer/recipe.toml",
+    "avformer/summary.json",
+    "avformer/metrics.jsonl",
+    "avformer/model.safetensors",
+    "avformer-audio-only/run.sha256",
+    "avformer-audio-only/config.json",
+    "avformer-audio-only/model.safetensors",
+    "avformer-joint/run.sha256",
+    "avformer-joint/config.json",
+    "avformer-joint/model.safetensors",
+    "reveal/tokenizer.json",
+    "reveal/model.safetensors",
     "reveal-frozen-retriever/tokenizer.json",
     "reveal-frozen-retriever/model.safetensors",
 ];
@@ -49,8 +58,8 @@ static EMBEDDED_FILES: &[(&str, &[u8])] = bundled_files![
 /// A bundled model.
 pub(super) struct BundledModel {
     /// The folder name.
-    name: &'static str,
-    /// The files other than the weights and the memory.
+    pub(super) name: &'static str,
+    /// The files other than the weights.
     files: &'static [&'static str],
     /// Name prefix of tensors that only training needs; they are omitted. Empty for none.
     omitted_prefix: &'static str,
@@ -68,13 +77,22 @@ pub(super) const CONFORMER: BundledModel = BundledModel {
     files: &["config.json", "tokenizer.json"],
     omitted_prefix: "best_rq.",
 };
-/// AVFormer's adapters for the ASR model, at scale smoke.
+/// AVFormer's adapters and projection for the ASR model, trained by the curriculum.
 pub(super) const AVFORMER: BundledModel = BundledModel {
     name: "avformer",
     files: &["config.json", "recipe.toml", "summary.json", "metrics.jsonl"],
     omitted_prefix: "",
 };
-/// A small REVEAL model, trained at scale smoke, with its memory.
+/// The same, with adapters trained alone.
+pub(super) const AUDIO_ONLY: BundledModel =
+    BundledModel { name: "avformer-audio-only", files: &["config.json"], omitted_prefix: "" };
+/// The same, trained jointly.
+pub(super) const JOINT: BundledModel =
+    BundledModel { name: "avformer-joint", files: &["config.json"], omitted_prefix: "" };
+/// The models of AVFormer's claims.
+pub(super) const AVFORMER_MODELS: [BundledModel; 5] =
+    [CLIP, CONFORMER, AVFORMER, AUDIO_ONLY, JOINT];
+/// REVEAL, without its memory, which its weights give.
 pub(super) const REVEAL: BundledModel = BundledModel {
     name: "reveal",
     files: &[
@@ -87,17 +105,30 @@ pub(super) const REVEAL: BundledModel = BundledModel {
     ],
     omitted_prefix: "",
 };
-/// The weights of REVEAL at scale laptop, which scale smoke evaluates.
-pub(super) const REVEAL_LAPTOP: BundledModel =
-    BundledModel { name: "reveal-laptop", files: &["tokenizer.json"], omitted_prefix: "" };
-/// The weights of REVEAL with a frozen retriever in its last phase, at scale laptop.
+/// The weights of REVEAL with a frozen retriever in its last phase.
 pub(super) const FROZEN_RETRIEVER: BundledModel = BundledModel {
     name: "reveal-frozen-retriever",
     files: &["tokenizer.json"],
     omitted_prefix: "",
 };
+/// The encoder of the embedded phrases.
+pub(super) const PATENT: BundledModel = BundledModel {
+    name: "patent",
+    files: &[
+        "config.json",
+        "recipe.toml",
+        "inputs.json",
+        "tokenizer.json",
+        "titles.tsv",
+        "calibration.json",
+        "summary.json",
+        "metrics.jsonl",
+    ],
+    omitted_prefix: "",
+};
 /// All bundled models.
-const ALL: [BundledModel; 6] = [CLIP, CONFORMER, AVFORMER, REVEAL, REVEAL_LAPTOP, FROZEN_RETRIEVER];
+const ALL: [BundledModel; 8] =
+    [CLIP, CONFORMER, AVFORMER, AUDIO_ONLY, JOINT, REVEAL, FROZEN_RETRIEVER, PATENT];
 
 /// Writes the files of a bundled model below `folder`, and returns the model's folder.
 pub(super) fn unpack(model: &BundledModel, folder: &Path) -> anyhow::Result<PathBuf> {
@@ -165,13 +196,6 @@ impl BundledModel {
         let bytes = to_f16(&run.join(WEIGHTS), self.omitted_prefix)?;
         output::write_new(&staging_folder.join(WEIGHTS), &bytes)?;
         write_checksums(staging_folder)?;
-        if self.name == REVEAL.name {
-            FinishedRun::open(staging_folder)?.restore_memory()?;
-            for lock in [".lock", "memory/LOCK"] {
-                remove_file(&staging_folder.join(lock))
-                    .with_context(|| format!("{lock}: could not be removed"))?;
-            }
-        }
         let replace = || {
             staging.commit()?;
             if target.exists() {
@@ -205,7 +229,7 @@ impl BundledModel {
             let is_written_by_export = self.files.iter().any(|file| name == *file)
                 || name == WEIGHTS
                 || name == CHECKSUMS
-                || (self.name == REVEAL.name && name == MEMORY);
+                || (self.name == REVEAL.name && BUILT_AGAIN.iter().any(|file| name == *file));
             anyhow::ensure!(
                 is_written_by_export,
                 "{}: is not a file of a bundled model; move it, or give another --export-bundled",
@@ -238,6 +262,8 @@ pub(super) fn check_folder(folder: &Path) -> anyhow::Result<()> {
     ALL.iter().try_for_each(|model| model.check_files(&folder.join(model.name)))
 }
 
+/// The folder of the models in the repository.
+pub(super) const REPOSITORY: &str = "train/bundled/";
 /// The folder for the unpacked models, below the folder of all runs.
 pub(super) const FOLDER: &str = "bundled";
 

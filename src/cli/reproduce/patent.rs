@@ -15,7 +15,7 @@ use super::correlation::System;
 use super::report::{Claim, SystemMeasure};
 use super::study::StudyReport;
 use super::values::Values;
-use super::{Reproduce, Scale, real};
+use super::{Reproduce, Scale, bundled, real};
 
 /// The built-in recipe.
 const RECIPE: &str = "patent/world";
@@ -112,6 +112,9 @@ impl Reproduce {
             [pairwise_settings[0], pairwise_settings[1], "model.context_title=false"];
         let name = "one pair at a time, without the class title";
         let without_title = system(&[CONTEXT], name, "patent-untitled", &untitled_settings)?;
+        if listwise.is_some() {
+            self.compare_with_bundled(&bundled::PATENT, &self.out.join("patent"), notes)?;
+        }
         let name = "word overlap (Jaccard), no training";
         let by_word_overlap = System::new(name, vec![word_overlap(&test)]);
 

@@ -6,7 +6,7 @@ use engram_eval::caption::read_annotations;
 use engram_eval::haystack::PLAIN;
 use engram_eval::metric::{MetricInfo, Unit};
 use engram_infer::reveal::is_correct;
-use engram_train::grid::{ClaimReport, Grid, GridOptions, GridReport, Rule, Test, run_grid};
+use engram_train::grid::{ClaimReport, Grid, GridReport, Rule, Test};
 use engram_train::studies::ALL;
 use engram_train::studies::reveal::evaluation::FinishedRun;
 use engram_train::studies::reveal::needle::NeedleMetrics;
@@ -16,14 +16,11 @@ use super::report::{Claim, SystemMeasure, grid_systems, grid_test, untested};
 use super::study::StudyReport;
 use super::values::Values;
 use super::{Reproduce, bundled, real};
-use crate::cli::grid::print_progress;
-use crate::cli::output;
 
 /// The built-in grid of scales laptop and full.
 const GRID: &str = "reveal/ablations";
 /// The built-in grid of scale smoke, which starts from bundled models in the repository.
 const SMOKE_GRID: &str = "reveal/smoke";
-const SMOKE_GRID_START: &str = "train/bundled/";
 /// The built-in grid of [`FROM_SCRATCH`].
 const SCRATCH_GRID: &str = "reveal/scratch";
 
@@ -106,7 +103,7 @@ impl Reproduce {
     fn reveal(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Claim>> {
         let grid = full_grid()?;
         let main_grid = if self.is_smoke() {
-            self.reveal_smoke_grid()?
+            self.bundled_grid(SMOKE_GRID)?
         } else {
             grid.clone().at_recipe_scale().select(&CONFIGURATIONS)
         };
@@ -123,7 +120,7 @@ impl Reproduce {
             || main_grid.claims().iter().any(|claim| self.includes_claim(&claim.id))
         {
             if self.is_smoke() {
-                for model in [&bundled::REVEAL_LAPTOP, &bundled::FROZEN_RETRIEVER] {
+                for model in [&bundled::REVEAL, &bundled::FROZEN_RETRIEVER] {
                     bundled::unpack(model, &self.out.join(bundled::FOLDER))?;
                 }
             }
@@ -135,7 +132,7 @@ impl Reproduce {
             } else {
                 let runs = out.join("seed-1");
                 for (model, run) in [
-                    (&bundled::REVEAL_LAPTOP, runs.join(&report.main)),
+                    (&bundled::REVEAL, runs.join(&report.main)),
                     (&bundled::FROZEN_RETRIEVER, runs.join("frozen-retriever")),
                 ] {
                     if run.is_dir() {
@@ -151,11 +148,6 @@ impl Reproduce {
             let out = self.out.join("reveal-scratch");
             let report = self.train_grid(&grid, &out)?;
             notes.extend(report.reused_note());
-            self.compare_with_bundled(
-                &bundled::REVEAL,
-                &out.join("seed-1").join(&report.main),
-                notes,
-            )?;
             claims.extend(report.claims.iter().map(|claim| self.reveal_grid_claim(claim)));
         }
         let selects_further_claims =
@@ -191,24 +183,6 @@ impl Reproduce {
             }
         }
         Ok(claims)
-    }
-
-    /// The grid of scale smoke. It starts from the bundled models below the folder of all runs.
-    fn reveal_smoke_grid(&self) -> anyhow::Result<Grid> {
-        let folder = format!("{}/", self.out.join(bundled::FOLDER).display());
-        Ok(Grid::built_in_with(SMOKE_GRID, ALL, |set| set.replace(SMOKE_GRID_START, &folder))?)
-    }
-
-    /// Trains the configurations of a grid into `out`.
-    fn train_grid(&self, grid: &Grid, out: &Path) -> anyhow::Result<GridReport> {
-        let options = GridOptions {
-            out: out.to_path_buf(),
-            seeds: self.seeds,
-            quiet: output::is_quiet(),
-            reuse: self.reuse,
-            stop: self.stop.clone(),
-        };
-        Ok(run_grid(grid, &options, &mut print_progress)?)
     }
 
     fn reveal_grid_claim(&self, claim: &ClaimReport) -> Claim {

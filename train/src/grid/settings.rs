@@ -183,7 +183,7 @@ impl Grid {
         Self::parse(text, name, builtin::read_built_in(&recipe)?, &recipe, studies)
     }
 
-    /// Does the same as [`Grid::built_in`], with each setting of a configuration replaced by
+    /// Does the same as [`Grid::built_in`], with each setting replaced by
     /// `replace`: a built-in grid may name files of the repository.
     ///
     /// # Errors
@@ -194,8 +194,9 @@ impl Grid {
         replace: impl Fn(&str) -> String,
     ) -> Result<Self> {
         let mut grid = Self::built_in(name, studies)?;
-        for configuration in &mut grid.configurations {
-            configuration.set = configuration.set.iter().map(|set| replace(set)).collect();
+        let sets = grid.configurations.iter_mut().map(|configuration| &mut configuration.set);
+        for set in sets.chain([&mut grid.set]).flatten() {
+            *set = replace(set);
         }
         Ok(grid)
     }

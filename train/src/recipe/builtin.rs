@@ -28,6 +28,7 @@ macro_rules! built_in {
 /// All built-in recipes and grids, by name.
 pub const BUILT_IN: &[BuiltIn] = built_in![
     "avformer/ablations",
+    "avformer/scratch",
     "avformer/smoke",
     "avformer/tiny",
     "clip/tiny",

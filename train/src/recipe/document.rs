@@ -84,7 +84,8 @@ impl Document {
         self.table.contains_key(key)
     }
 
-    /// Removes the `[[phase]]`s of 0 steps. An override sets 0 steps to remove a phase.
+    /// Removes the `[[phase]]`s of 0 steps. An override sets 0 steps to remove a phase. If all have
+    /// 0 steps, the last one remains, to evaluate the run in `[start]` as after this phase.
     pub(crate) fn skip_empty_phases(&mut self) {
         let has_start = self.has("start");
         let Some(Value::Array(phases)) = self.table.get_mut("phase") else { return };
@@ -95,8 +96,9 @@ impl Document {
             return;
         }
         if remaining.is_empty() && has_start {
-            remaining.push(0);
-            phases.truncate(1);
+            let last = phases.len() - 1;
+            remaining.push(last);
+            phases.drain(..last);
         } else {
             phases.retain(has_steps);
         }
