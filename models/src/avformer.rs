@@ -118,10 +118,11 @@ impl Avformer {
     ) -> Result<AudioStates> {
         let Some(visual) = visual.filter(|visual| visual.counts.iter().any(|count| *count > 0))
         else {
-            return self.asr_model.encode(audio_tokens, &self.adapters, mode);
+            let parts = audio_tokens.lengths.clone();
+            return self.asr_model.encode(audio_tokens, parts, &self.adapters, mode);
         };
         let joined = self.projection.join(&audio_tokens, visual)?;
-        let encoded = self.asr_model.encode(joined.clips, &self.adapters, mode)?;
+        let encoded = self.asr_model.encode(joined.clips, joined.parts, &self.adapters, mode)?;
         if self.asr_model.reads_visual_states() {
             Ok(encoded)
         } else {

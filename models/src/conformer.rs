@@ -104,12 +104,34 @@ impl ConformerEncoder {
     /// # Errors
     /// [`ModelError::BadInput`] if the number of adapters is neither 0 nor the number of blocks.
     pub fn forward(&self, x: AudioStates, adapters: &Adapters, mode: &Mode) -> Result<AudioStates> {
+        let parts = x.lengths.clone();
+        self.forward_parts(x, parts, adapters, mode)
+    }
+
+    /// Does the same as [`ConformerEncoder::forward`] for clips that also have tokens other than
+    /// audio. `parts` are the lengths of the runs of tokens of one kind, clip after clip; their sum
+    /// is `T`. The convolutions do not read across the ends of a run, because only audio tokens are
+    /// neighbours in time. Attention joins all tokens of a clip.
+    ///
+    /// # Errors
+    /// The errors of [`ConformerEncoder::forward`]. [`ModelError::BadInput`] for another sum.
+    pub fn forward_parts(
+        &self,
+        x: AudioStates,
+        parts: Vec<usize>,
+        adapters: &Adapters,
+        mode: &Mode,
+    ) -> Result<AudioStates> {
         adapters.check(self.layers.len())?;
+        if parts.iter().sum::<usize>() != x.lengths.iter().sum::<usize>() {
+            let reason = format!("runs of {parts:?} tokens for clips of {:?}", x.lengths);
+            return Err(ModelError::BadInput(reason));
+        }
         let max_length = x.lengths.iter().max().copied().unwrap_or_default();
         let states = self.compute.activations(&x.states)?;
         let (dtype, device) = (states.dtype(), states.device());
         let clips = Arc::new(Clips {
-            lengths: x.lengths.clone(),
+            parts,
             segments: Segments::packed(&x.lengths),
             positions: Positions::new(max_length, self.config.hidden_size, dtype, device)?,
         });

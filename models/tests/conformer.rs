@@ -149,6 +149,31 @@ fn clips_do_not_attend_to_each_other() -> Result<()> {
     Ok(())
 }
 
+/// Separate runs of tokens are not convolved with each other, but attend to each other.
+#[test]
+fn runs_of_tokens_are_convolved_separately() -> Result<()> {
+    let encoder = ConformerEncoder::new(&small(), &ParameterBuilder::on_cpu(1))?;
+    let frames = Tensor::randn(0f32, 1.0, (16, 4), &Device::Cpu)?;
+    let tokens = encoder.embed(&frames, &[16])?;
+    let encode = |tokens: &AudioStates, parts: &[usize]| -> Result<Vec<Vec<f32>>> {
+        let (adapters, mode) = (&Adapters::NONE, &Mode::inference());
+        let encoded = encoder.forward_parts(tokens.clone(), parts.to_vec(), adapters, mode)?;
+        Ok(encoded.states.to_vec2()?)
+    };
+    let together = encode(&tokens, &[4])?;
+    let forward = encoder.forward(tokens.clone(), &Adapters::NONE, &Mode::inference())?;
+    assert_eq!(together, forward.states.to_vec2::<f32>()?);
+    let separate = encode(&tokens, &[2, 2])?;
+    // The kernel of three states reaches over the end of a run from the states beside it only.
+    let differs: Vec<bool> = together.iter().zip(&separate).map(|(a, b)| a != b).collect();
+    assert_eq!(differs, [false, true, true, false]);
+    // As two clips, the runs do not attend to each other either.
+    let clips = AudioStates { lengths: vec![2, 2], ..tokens.clone() };
+    assert!(encode(&clips, &[2, 2])?.iter().zip(&separate).all(|(a, b)| a != b));
+    assert!(encode(&tokens, &[2, 3]).is_err());
+    Ok(())
+}
+
 #[test]
 fn presets_have_about_the_published_parameter_counts() -> Result<()> {
     let millions = |config: ConformerConfig| -> Result<f64> {

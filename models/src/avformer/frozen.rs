@@ -77,16 +77,18 @@ impl FrozenAsrModel {
         }
     }
 
-    /// Runs the blocks with these adapters.
+    /// Runs the blocks with these adapters. `parts` are the lengths of the runs of visual and of
+    /// audio tokens; a Conformer convolves them separately.
     pub(super) fn encode(
         &self,
-        audio_tokens: AudioStates,
+        tokens: AudioStates,
+        parts: Vec<usize>,
         adapters: &Adapters,
         mode: &Mode,
     ) -> Result<AudioStates> {
         match self {
-            Self::Whisper { model, .. } => model.encoder().forward(audio_tokens, adapters, mode),
-            Self::Conformer(model) => model.encoder().forward(audio_tokens, adapters, mode),
+            Self::Whisper { model, .. } => model.encoder().forward(tokens, adapters, mode),
+            Self::Conformer(model) => model.encoder().forward_parts(tokens, parts, adapters, mode),
         }
     }
 
@@ -95,7 +97,8 @@ impl FrozenAsrModel {
     /// # Errors
     /// The errors of the encoder.
     pub fn encode_unadapted(&self, audio_tokens: AudioStates, mode: &Mode) -> Result<AudioStates> {
-        self.encode(audio_tokens, &Adapters::NONE, mode)
+        let parts = audio_tokens.lengths.clone();
+        self.encode(audio_tokens, parts, &Adapters::NONE, mode)
     }
 
     /// Returns the loss of each clip's text `[B]`, in nats per token. `texts` are tokens without

@@ -47,6 +47,8 @@ pub struct VisualProjection {
 /// Packed clips whose tokens are audio tokens and visual tokens.
 pub(super) struct Joined {
     pub(super) clips: AudioStates,
+    /// The lengths of the runs of visual and of audio tokens, without empty runs.
+    pub(super) parts: Vec<usize>,
     pub(super) audio_rows: AudioRows,
 }
 
@@ -119,6 +121,7 @@ impl VisualProjection {
         let states = Tensor::cat(&[&audio.states, &tokens], 0)?;
         let (mut first_image, mut first_audio) = (audio.states.dim(0)? as u32, 0);
         let (mut rows, mut audio_rows, mut lengths) = (Vec::new(), Vec::new(), Vec::new());
+        let mut parts = Vec::with_capacity(2 * clips);
         for (&length, &count) in audio.lengths.iter().zip(counts) {
             let image_rows = first_image..first_image + count as u32;
             let clip_audio = first_audio..first_audio + length as u32;
@@ -127,6 +130,7 @@ impl VisualProjection {
                 TokenPosition::Before => (image_rows, 0..0),
                 TokenPosition::After => (0..0, image_rows),
             };
+            parts.extend([before.len(), length, after.len()].into_iter().filter(|part| *part > 0));
             rows.extend(before);
             audio_rows.extend((0..length).map(|i| (rows.len() + i) as u32));
             rows.extend(clip_audio);
@@ -136,6 +140,7 @@ impl VisualProjection {
         let states = embedding_sum(&[(&states, rows.into())])?;
         Ok(Joined {
             clips: AudioStates { states, lengths },
+            parts,
             audio_rows: AudioRows(audio_rows.into()),
         })
     }

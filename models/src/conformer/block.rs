@@ -29,7 +29,8 @@ pub(super) struct Block {
 
 /// The clips of a batch and the relative positions of their states.
 pub(super) struct Clips {
-    pub(super) lengths: Vec<usize>,
+    /// The lengths of the runs of tokens that are convolved separately.
+    pub(super) parts: Vec<usize>,
     pub(super) segments: Segments,
     pub(super) positions: Positions,
 }
@@ -73,7 +74,7 @@ impl Block {
         let attended = chain.stacked_linear(context, &[output]);
         let x = chain.residual(x, attended, mode.dropout(config.dropout));
         let normed = chain.norm(x, self.convolution_norm.as_norm());
-        let convolved = self.convolution.append(&mut chain, normed, &clips.lengths, config)?;
+        let convolved = self.convolution.append(&mut chain, normed, &clips.parts, config)?;
         let x = chain.residual(x, convolved, mode.dropout(config.dropout));
         let x = self.feed_forward[1].append(&mut chain, x, config, mode)?;
         chain.norm(x, self.norm.as_norm());

@@ -37,15 +37,17 @@ const CONFORMER_RATE: &str = r#"group=[{ match = "projection.**", rate = 30.0 }]
 /// others.
 const CONFIGURATIONS: [&str; 3] = ["main", "audio-only", "joint"];
 /// Claims expected to hold with any ASR model.
-const EXPECTED: [&str; 7] = [
+const EXPECTED: [&str; 5] = [
     "avformer.adapters_under_frozen",
     "avformer.audio_only_under_frozen",
-    "avformer.right_image_under_none",
     "avformer.right_image_under_wrong",
-    "avformer.curriculum_under_audio_only",
     "avformer.clean_speech_kept",
     FROM_SCRATCH,
 ];
+/// Further claims expected to hold for the bundled models and for Whisper. Over another tiny
+/// Conformer, they may be too close to 0 to be decided (docs/results/avformer.md).
+const EXPECTED_OF_BUNDLED: [&str; 2] =
+    ["avformer.right_image_under_none", "avformer.curriculum_under_audio_only"];
 /// Claims expected to hold for Whisper.
 const EXPECTED_OF_WHISPER: [&str; 1] = [TRAINED_SHARE];
 /// Upper limit for the share of clean transcripts that contain the name of a wrong image, and for
@@ -325,8 +327,10 @@ impl Reproduce {
     }
 
     fn avformer_claim(&self, id: &str, claim: String, test: Test, asr_model: &str) -> Claim {
-        let expected =
-            EXPECTED.contains(&id) || asr_model != CONFORMER && EXPECTED_OF_WHISPER.contains(&id);
+        let is_whisper = asr_model != CONFORMER;
+        let expected = EXPECTED.contains(&id)
+            || (is_whisper || self.is_smoke()) && EXPECTED_OF_BUNDLED.contains(&id)
+            || is_whisper && EXPECTED_OF_WHISPER.contains(&id);
         let whisper = self
             .whisper
             .as_ref()
@@ -442,8 +446,9 @@ mod tests {
     fn expected_claims_and_smoke_claims_are_in_the_grid() {
         let grid = Grid::built_in(GRID, ALL).expect("a built-in grid");
         let ids: Vec<&str> = grid.claims().iter().map(|claim| claim.id.as_str()).collect();
-        let expected = EXPECTED.iter().chain(&EXPECTED_OF_WHISPER);
-        for id in expected.filter(|id| !MAIN_RUN_CLAIMS.contains(id)) {
+        let expected = EXPECTED.iter().chain(&EXPECTED_OF_BUNDLED).chain(&EXPECTED_OF_WHISPER);
+        let is_elsewhere = |id: &&&str| MAIN_RUN_CLAIMS.contains(*id) || **id == FROM_SCRATCH;
+        for id in expected.filter(|id| !is_elsewhere(id)) {
             assert!(ids.contains(id), "{id}");
         }
         let smoke = Grid::built_in(SMOKE_GRID, ALL).expect("a built-in grid");
