@@ -308,8 +308,8 @@ fn training_retrieves_no_entry_of_the_examples_document() {
     let model = RevealModel { image_size: 8, ..RevealModel::default() };
     let feed = RevealFeed::default();
     let run = folder.path().join("run");
-    let study =
-        RevealStudy::new(data, model, memory, vec![feed.clone()], batch, run.clone()).unwrap();
+    let study = RevealStudy::new(data, model, memory, vec![feed.clone()], batch, run.clone(), None)
+        .unwrap();
     let encoding = study.encoding();
     let (corpus, sequencer) = (&encoding.corpus, &encoding.sequencer);
     let model = Reveal::new(&encoding.config, &ParameterBuilder::on_cpu(1)).unwrap();

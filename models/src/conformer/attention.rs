@@ -43,21 +43,12 @@ pub struct AttentionDecoderConfig {
     pub max_tokens: usize,
     /// Dropout on the output of attention and feed-forward layers.
     pub dropout: f64,
-    /// Dropout on attention weights.
-    pub attention_dropout: f64,
 }
 
 impl Default for AttentionDecoderConfig {
     /// The decoder of ESPnet's Conformer recipes: 6 layers.
     fn default() -> Self {
-        Self {
-            num_layers: 6,
-            num_heads: 8,
-            intermediate_size: 2048,
-            max_tokens: 448,
-            dropout: 0.1,
-            attention_dropout: 0.0,
-        }
+        Self { num_layers: 6, num_heads: 8, intermediate_size: 2048, max_tokens: 448, dropout: 0.1 }
     }
 }
 
@@ -124,7 +115,6 @@ impl ConformerAttentionConfig {
             intermediate_size,
             max_tokens,
             dropout,
-            attention_dropout,
         } = self.decoder;
         WhisperConfig {
             vocab_size: self.vocab_size,
@@ -136,7 +126,6 @@ impl ConformerAttentionConfig {
             max_target_positions: max_tokens,
             activation_function: Activation::Relu,
             dropout,
-            attention_dropout,
             init_std: self.encoder_config.initializer_range,
             decoder_start_token_id: self.blank,
             eos_token_id: self.blank,

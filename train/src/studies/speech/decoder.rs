@@ -86,8 +86,6 @@ pub struct AttentionSettings {
     pub max_tokens: usize,
     /// Dropout on the output of attention and feed-forward layers.
     pub dropout: f64,
-    /// Dropout on attention weights. It spreads the attention over more encoder states.
-    pub attention_dropout: f64,
     /// The weight of CTC in the loss and in the score of hypotheses.
     pub ctc_weight: f64,
 }
@@ -100,7 +98,6 @@ impl Default for AttentionSettings {
             intermediate_width: 576,
             max_tokens: 1024,
             dropout: 0.1,
-            attention_dropout: 0.0,
             ctc_weight: 0.3,
         }
     }
@@ -163,7 +160,6 @@ impl DecoderSettings {
                     intermediate_size: settings.intermediate_width,
                     max_tokens: settings.max_tokens,
                     dropout: settings.dropout,
-                    attention_dropout: settings.attention_dropout,
                 };
                 let ctc_weight = settings.ctc_weight;
                 ConformerAsrConfig::Attention(ConformerAttentionConfig {
