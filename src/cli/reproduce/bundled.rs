@@ -37,7 +37,6 @@ static EMBEDDED_FILES: &[(&str, &[u8])] = bundled_files![
     "conformer/config.json",
     "conformer/tokenizer.json",
     "conformer/model.safetensors",
-    "avformer/run.sha256",
     "avformer/config.json",
     "avformer/model.safetensors",
     "avformer-audio-only/run.sha256",
