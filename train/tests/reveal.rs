@@ -219,7 +219,7 @@ fn a_run_starts_from_the_weights_of_another_run() {
 
     // The tokenizer comes from the run in `[start]`, also with other data.
     let other_data = folder.path().join("other-data");
-    let few_images = [later_phases.as_slice(), &["data.max_images=30"]].concat();
+    let few_images = [later_phases.as_slice(), &["data.max_images=60"]].concat();
     run(&other_data, &few_images, RunOptions::default());
     let tokenizer = |run: &Path| std::fs::read(run.join("tokenizer.json")).unwrap();
     assert!(tokenizer(&other_data) == tokenizer(&before));

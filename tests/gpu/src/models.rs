@@ -343,10 +343,10 @@ fn conformer_attention(builder: &ParameterBuilder) -> Result<Outputs> {
 }
 
 fn conformer_outputs(model: ConformerAsrModel) -> Result<Outputs> {
-    let model = FrozenAsrModel::Conformer(Box::new(model));
-    let audio = model.embed(&tensor(&[60, 16], 0.37)?, &[32, 28])?;
-    let encoded = model.encode_unadapted(audio, &mode())?;
-    let losses = model.text_losses(&encoded, &[vec![1, 2, 2], vec![3]], &mode())?;
+    let encoder = model.encoder();
+    let audio = encoder.embed(&tensor(&[60, 16], 0.37)?, &[32, 28])?;
+    let encoded = encoder.forward(audio, &engram_models::adapter::Adapters::NONE, &mode())?;
+    let losses = model.losses(&encoded, &[vec![1, 2, 2], vec![3]], &mode())?;
     Ok(vec![encoded.states, losses])
 }
 

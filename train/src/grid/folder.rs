@@ -37,9 +37,8 @@ impl GridFolder {
         let is_new = !path.exists() || is_unused(path)?;
         durable::create_folder(path).map_err(TrainError::io(path))?;
         let marker = path.join(MARKER);
-        if !marker.exists() {
-            durable::write_file(&marker, b"").map_err(TrainError::io(&marker))?;
-        }
+        // Needs no temporary file, which another process with this grid would take for a user's.
+        durable::open_lock(&marker).map_err(TrainError::io(&marker))?;
         Ok(Self { path: path.to_path_buf(), is_new })
     }
 
