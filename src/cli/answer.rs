@@ -155,7 +155,7 @@ impl Answer {
     fn open(&self, images: Vec<PathBuf>) -> anyhow::Result<Answerer> {
         paths::check_not_overwritten(&self.out, images.iter().map(PathBuf::as_path))?;
         if self.memory.is_none() && self.k != Some(0) {
-            restore_missing_memory(&self.run)?;
+            restore_missing_memory(&self.run, output::is_quiet())?;
         }
         let open = || Answerer::open(&self.run, self.memory.as_deref(), self.k, images);
         let answerer = log::stage("opened the run and its memory", open)?;

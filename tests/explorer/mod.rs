@@ -107,7 +107,7 @@ pub fn copy_reveal(to: &Path) {
         {
             fs::copy(entry.path(), folder.path().join(entry.file_name())).unwrap();
         }
-        restore_missing_memory(folder.path()).unwrap();
+        restore_missing_memory(folder.path(), true).unwrap();
         folder
     });
     copy(MEMORY.path(), to);

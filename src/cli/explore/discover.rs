@@ -79,7 +79,7 @@ pub(super) fn restore_memories(folders: &[PathBuf]) {
                 .is_some_and(|study| study.explorer_tabs().contains(&ExplorerTab::Answers))
         };
         if read_recipe(&run.join(RECIPE)).is_ok_and(has_answers)
-            && let Err(error) = restore_missing_memory(&run)
+            && let Err(error) = restore_missing_memory(&run, output::is_quiet())
         {
             output::warn(&output::with_causes(&error.into()));
         }

@@ -162,18 +162,20 @@ impl FinishedRun {
     }
 }
 
-/// Builds the memory of a finished run again if it was removed. Does nothing for a run without a
-/// memory.
+/// Builds the memory of a finished run again if it was removed; prints a note unless `quiet`. Does
+/// nothing for a run without a memory.
 ///
 /// # Errors
 /// The errors of [`FinishedRun::open`] and [`FinishedRun::restore_memory`].
-pub fn restore_missing_memory(run: &Path) -> Result<()> {
+pub fn restore_missing_memory(run: &Path, quiet: bool) -> Result<()> {
     let memory = run.join("memory");
     let mut recipe = Recipe::load(&run.join(RECIPE), &RecipeOptions::default())?;
     if memory.exists() || recipe.memory::<RevealMemory>()?.k == 0 {
         return Ok(());
     }
-    log::print(&format!("{}: is missing and is built again", memory.display()));
+    if !quiet {
+        log::print(&format!("{}: is missing and is built again", memory.display()));
+    }
     FinishedRun::open(run)?.restore_memory()
 }
 
