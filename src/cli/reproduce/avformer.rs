@@ -1,6 +1,6 @@
 //! AVFormer on the embedded world.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use engram_eval::items::{Items, Statistic};
 use engram_eval::metric::{MetricInfo, Unit};
@@ -15,7 +15,6 @@ use engram_train::studies::clip::run::train_clip;
 use engram_train::studies::speech::run::train_speech;
 use engram_train::{Recipe, RecipeOptions, check_failures};
 
-use super::bundled::BundledModel;
 use super::real::{self, WHISPER};
 use super::report::{Claim, grid_systems, grid_test, untested};
 use super::study::StudyReport;
@@ -56,9 +55,8 @@ const MAX_SHARE: f64 = 0.01;
 
 /// The name of the Conformer in folder names and claims.
 const CONFORMER: &str = "conformer";
-const SMOKE_NOTE: &str = "AVFormer: the bundled models are evaluated again (trained by `engram \
-    reproduce --study avformer --scale laptop`, seed 1); avformer.learns_from_scratch trains \
-    adapters from random weights.";
+const SMOKE_NOTE: &str = "AVFormer: the bundled models are evaluated again (their training is in \
+    train/bundled/README.md); avformer.learns_from_scratch trains adapters from random weights.";
 
 /// Claims measured on the main runs.
 const MAIN_RUN_CLAIMS: [&str; 2] = [WRONG_IMAGE_IGNORED, TRAINED_SHARE];
@@ -123,22 +121,22 @@ impl Reproduce {
         if !self.avformer_ids()?.iter().any(|id| id != WHISPER && self.includes_claim(id)) {
             return Ok(Vec::new());
         }
-        let [encoder, conformer] = if self.is_smoke() {
-            for model in &bundled::AVFORMER_MODELS {
-                bundled::unpack(model, &self.out.join(bundled::FOLDER))?;
-            }
-            [bundled::CLIP, bundled::CONFORMER].map(|model| self.bundled_folder(&model))
-        } else {
-            self.frozen_models(notes)?
-        };
+        let folder = self.out.join(bundled::FOLDER);
         if self.is_smoke() {
+            for model in &bundled::AVFORMER_MODELS {
+                bundled::unpack(model, &folder)?;
+            }
             notes.push(SMOKE_NOTE.to_owned());
             if self.whisper.is_some() || self.ablations {
                 notes.push(
                     "AVFormer over Whisper and its further claims need --scale laptop.".to_owned(),
                 );
             }
+        } else {
+            self.train_frozen_models(&folder, notes)?;
         }
+        let [encoder, conformer] =
+            [bundled::CLIP, bundled::CONFORMER].map(|model| folder.join(model.name));
         let mut claims = Vec::new();
         for (name, asr_model) in self.asr_models(&conformer.display().to_string()) {
             claims.extend(self.asr_model_claims((name, asr_model), &encoder, notes)?);
@@ -169,9 +167,9 @@ impl Reproduce {
         Ok(Grid::built_in(GRID, ALL)?)
     }
 
-    /// Trains the image encoder and the ASR model, and returns the folders of both with 16-bit
+    /// Trains the image encoder and the ASR model, and writes both below `folder` with 16-bit
     /// weights, as in `train/bundled`.
-    fn frozen_models(&self, notes: &mut Vec<String>) -> anyhow::Result<[PathBuf; 2]> {
+    fn train_frozen_models(&self, folder: &Path, notes: &mut Vec<String>) -> anyhow::Result<()> {
         let encoder = self.out.join("avformer-clip");
         self.note("AVFormer: the image encoder");
         let mut image_recipe = clip_recipe()?;
@@ -191,18 +189,12 @@ impl Reproduce {
             }
             notes.extend(failure_notes(run)?);
         }
-        let folder = self.out.join(bundled::FOLDER);
-        bundled::check_folder(&folder)?;
+        bundled::check_folder(folder)?;
         for (model, run) in [(bundled::CLIP, &encoder), (bundled::CONFORMER, &speech)] {
             self.compare_with_bundled(&model, run, notes)?;
-            model.export(run, &self.out, &folder)?;
+            model.export(run, &self.out, folder)?;
         }
-        Ok([bundled::CLIP, bundled::CONFORMER].map(|model| self.bundled_folder(&model)))
-    }
-
-    /// The folder of a bundled model below the folder of all runs.
-    fn bundled_folder(&self, model: &BundledModel) -> PathBuf {
-        self.out.join(bundled::FOLDER).join(model.name)
+        Ok(())
     }
 
     /// Measures the study's claims with one ASR model.

@@ -88,7 +88,7 @@ pub(super) const JOINT: BundledModel =
 /// The models of AVFormer's claims.
 pub(super) const AVFORMER_MODELS: [BundledModel; 5] =
     [CLIP, CONFORMER, AVFORMER, AUDIO_ONLY, JOINT];
-/// REVEAL, without its memory, which its weights give.
+/// REVEAL. Its memory is not bundled, because it can be built from the weights.
 pub(super) const REVEAL: BundledModel = BundledModel {
     name: "reveal",
     files: &[
