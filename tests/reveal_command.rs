@@ -196,7 +196,8 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
 
     // A run without its memory builds the memory again.
     fs::remove_dir_all(folder.join("run/memory")).unwrap();
-    let output = engram(folder, &format!("{answer} anew.jsonl"));
+    let loud = answer.replace(" --quiet", "");
+    let output = engram(folder, &format!("{loud} anew.jsonl"));
     assert!(String::from_utf8_lossy(&output.stderr).contains("is built again"));
     assert_eq!(
         fs::read(folder.join("anew.jsonl")).unwrap(),
