@@ -12,7 +12,7 @@ use engram_memory::rows::{EntryFile, EntryFormat, EntryLines};
 use engram_memory::search::exact::Exact;
 use engram_memory::search::graph::GraphSettings;
 use engram_memory::search::hnsw::Hnsw;
-use engram_memory::search::{Filter, Index, Queries, SearchResults};
+use engram_memory::search::{Filter, Gates, Index, Queries, SearchResults};
 use engram_memory::vectors::VectorFile;
 use engram_memory::{
     Batch, Entry, Memory, MemoryError, MemoryFormat, Row, ValueDtype, ValueFormat, Writer,
@@ -214,10 +214,11 @@ fn read_all(memory: &SmallMemory) {
     }
     let width = generation.manifest().width;
     let queries: Vec<f32> = (0..2 * width).map(|i| (i as f32 - 2.5) / 3.0).collect();
-    let sources = generation.manifest().sources.len();
+    let sources = generation.manifest().sources.clone();
+    let gates = Gates { weights: vec![0.5; 2 * sources.len()], sources };
     let filters = [
         Filter::default(),
-        Filter { gates: Some(vec![0.5; 2 * sources]), ..Filter::default() },
+        Filter { gates: Some(gates), ..Filter::default() },
         Filter { sources: Some(vec!["kg".to_owned()]), ..Filter::default() },
         Filter { excluded_documents: vec![vec!["d3".to_owned()]; 2], ..Filter::default() },
         Filter { ids: Some(vec![17]), ..Filter::default() },

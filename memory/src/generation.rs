@@ -11,8 +11,12 @@ use serde::{Deserialize, Serialize};
 use crate::error::MemoryError;
 use crate::format::file::{CheckedFile, FileRecord};
 use crate::format::manifest::{EncoderRecord, GraphRecord, Manifest, SegmentRecord};
+use crate::search::exact::Exact;
 use crate::search::graph::Graph;
+use crate::search::hnsw::Hnsw;
+use crate::search::{Filter, Index, Queries, SearchResults};
 use crate::segment::{Segment, StoredValue};
+use crate::store::{Description, Method, Snapshot};
 
 /// One state of a memory. A generation never changes: its holder always sees the same entries, even
 /// if a writer changes the memory meanwhile.
@@ -20,6 +24,7 @@ use crate::segment::{Segment, StoredValue};
 pub struct Generation {
     folder: PathBuf,
     manifest: Manifest,
+    description: Description,
     parts: Vec<Part>,
     /// The manifest's file with a shared lock, which prevents the removal of the generation.
     _lock: File,
@@ -64,7 +69,7 @@ impl Part {
     }
 }
 
-/// The index of a row in a generation, counting deleted rows. Valid in this generation only.
+/// The row of an entry, for reading it. Valid in one snapshot only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Row(pub(crate) u32);
 
@@ -148,7 +153,8 @@ impl Generation {
             parts.push(Part { segment, deleted, start, values_id, graph });
             start += record.rows;
         }
-        Ok(Self { folder: memory.to_owned(), manifest, parts, _lock: lock })
+        let description = describe(memory, &manifest);
+        Ok(Self { folder: memory.to_owned(), manifest, description, parts, _lock: lock })
     }
 
     /// Returns the part with the rows of `record`, and its record; `None` if there is none.
@@ -179,8 +185,7 @@ impl Generation {
 
     /// The number of entries, excluding deleted rows.
     pub fn len(&self) -> usize {
-        let deleted = |record: &SegmentRecord| record.deleted.as_ref().map_or(0, |d| d.rows);
-        self.manifest.segments.iter().map(|record| record.rows - deleted(record)).sum()
+        self.description.entries
     }
 
     /// Whether there are no entries.
@@ -339,6 +344,71 @@ impl Generation {
             Some(Err((file, reason))) => vec![Err(MemoryError::corrupt(file, reason))],
         });
         segments.chain(graphs).filter_map(Result::err).collect()
+    }
+}
+
+impl Snapshot for Generation {
+    fn description(&self) -> &Description {
+        &self.description
+    }
+
+    fn info(&self) -> Result<Info, MemoryError> {
+        Self::info(self)
+    }
+
+    fn search(
+        &self,
+        method: Method,
+        queries: Queries<'_>,
+        filter: &Filter,
+    ) -> Result<SearchResults, MemoryError> {
+        match method {
+            Method::Exact => Exact.search(self, queries, filter),
+            Method::Graph { candidates } => {
+                Hnsw::open(self, candidates)?.search(self, queries, filter)
+            }
+        }
+    }
+
+    fn rows(&self) -> Vec<Row> {
+        self.live_rows().collect()
+    }
+
+    fn find(&self, ids: &[i64]) -> Result<Vec<Option<Row>>, MemoryError> {
+        ids.iter().map(|id| self.row_of(*id)).collect()
+    }
+
+    fn entries(&self, rows: &[Row]) -> Result<Vec<Entry>, MemoryError> {
+        rows.par_iter().map(|row| self.entry(*row)).collect()
+    }
+
+    fn keys(&self, rows: &[Row]) -> Result<Vec<f32>, MemoryError> {
+        let mut keys = Vec::with_capacity(rows.len() * self.manifest.width);
+        for row in rows {
+            keys.extend_from_slice(self.key(*row)?);
+        }
+        Ok(keys)
+    }
+
+    fn values(&self, rows: &[Row]) -> Result<Vec<f32>, MemoryError> {
+        Self::values(self, rows)
+    }
+}
+
+/// Describes the entries of a memory in this folder.
+fn describe(folder: &Path, manifest: &Manifest) -> Description {
+    let deleted = |record: &SegmentRecord| record.deleted.as_ref().map_or(0, |d| d.rows);
+    Description {
+        location: folder.display().to_string(),
+        generation: manifest.generation,
+        entries: manifest.segments.iter().map(|record| record.rows - deleted(record)).sum(),
+        width: manifest.width,
+        normalised: manifest.normalised,
+        values: manifest.values,
+        encoders: manifest.encoders.clone(),
+        sources: manifest.sources.clone(),
+        next_id: manifest.next_id,
+        has_graph: manifest.segments.iter().any(|record| record.graph.is_some()),
     }
 }
 

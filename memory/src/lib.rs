@@ -6,7 +6,8 @@
 //!
 //! | module | responsibility |
 //! |---|---|
-//! | [`memory`] | opening a memory |
+//! | [`store`] | the traits of a memory: a store, a snapshot |
+//! | [`memory`] | a memory in a local folder |
 //! | [`writer`] | the only writer of a memory: build, add, update, delete, compact, refresh |
 //! | `commit` | writes a generation and makes it current |
 //! | `sweep` | removes unneeded files from a memory's folder |
@@ -56,6 +57,7 @@ pub mod refresh;
 pub mod rows;
 pub mod search;
 mod segment;
+pub mod store;
 mod sweep;
 pub mod vectors;
 pub mod writer;
@@ -66,5 +68,6 @@ pub use format::manifest::{EncoderRecord, ValueDtype, ValueFormat};
 pub use generation::{Generation, Row};
 pub use memory::Memory;
 pub use segment::Batch;
+pub use store::{Description, Method, Snapshot, Store};
 pub use sweep::is_own_generation;
 pub use writer::{MemoryFormat, Writer};

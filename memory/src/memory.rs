@@ -7,6 +7,7 @@ use crate::error::MemoryError;
 use crate::format::file::CheckedFile;
 use crate::format::manifest::{Manifest, SegmentRecord, folder_name};
 use crate::generation::Generation;
+use crate::store::{Snapshot, Store};
 
 /// The maximum number of retries if writers replace the current generation while it is opened.
 const MAX_ATTEMPTS: usize = 20;
@@ -73,6 +74,20 @@ impl Memory {
         let is_changed = reopened.manifest() != previous.manifest();
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = reopened;
         Ok(is_changed)
+    }
+}
+
+impl Store for Memory {
+    fn location(&self) -> String {
+        self.folder.display().to_string()
+    }
+
+    fn snapshot(&self) -> Arc<dyn Snapshot> {
+        self.generation()
+    }
+
+    fn reload(&self) -> Result<bool, MemoryError> {
+        Self::reload(self)
     }
 }
 

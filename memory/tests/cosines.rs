@@ -8,7 +8,7 @@ use std::path::Path;
 use engram_memory::search::exact::Exact;
 use engram_memory::search::graph::GraphSettings;
 use engram_memory::search::hnsw::Hnsw;
-use engram_memory::search::{Filter, Index, Queries, SearchResults};
+use engram_memory::search::{Filter, Gates, Index, Queries, SearchResults};
 use engram_memory::vectors::VectorFile;
 use engram_memory::{Batch, Entry, MemoryFormat, Writer};
 use plain::{Rng, folder};
@@ -78,7 +78,8 @@ fn exact_and_graph_scores_are_cosines() {
             let results = index.search(generation, request, &Filter::default()).unwrap();
             check(&results, &queries, &keys, |_| 1.0);
             assert!(results.hits[0][0].id == 0 && results.hits[0][0].score > 0.999_999);
-            let gates: Vec<f32> = (0..count).map(|i| 0.5 + i as f32).collect();
+            let weights = (0..count).map(|i| 0.5 + i as f32).collect();
+            let gates = Gates { sources: vec!["memory".to_owned()], weights };
             let filter = Filter { gates: Some(gates), ..Filter::default() };
             let results = index.search(generation, request, &filter).unwrap();
             check(&results, &queries, &keys, |i| 0.5 + i as f64);

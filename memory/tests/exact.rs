@@ -5,7 +5,7 @@
 mod plain;
 
 use engram_memory::search::exact::Exact;
-use engram_memory::search::{Filter, Index, Queries, SearchResults};
+use engram_memory::search::{Filter, Gates, Index, Queries, SearchResults};
 use engram_memory::{Batch, MemoryFormat, Writer};
 use plain::{PlainMemory, Rng, folder};
 
@@ -68,14 +68,17 @@ fn exact_search_equals_brute_force_in_double_precision() {
                 ..Filter::default()
             },
             Filter {
-                gates: Some((0..num_queries * 3).map(|_| rng.uniform().abs()).collect()),
+                gates: Some(Gates {
+                    sources: sources.clone(),
+                    weights: (0..num_queries * 3).map(|_| rng.uniform().abs()).collect(),
+                }),
                 sources: Some(vec!["kg".to_owned(), "vqa".to_owned()]),
                 ..Filter::default()
             },
         ];
         for (filter, k) in filters.iter().zip([10, 100, 1, 5000]) {
             let results = Exact.search(generation, Queries { keys: &queries, k }, filter).unwrap();
-            let expected = plain.search(&queries, k, filter, &sources);
+            let expected = plain.search(&queries, k, filter);
             assert_eq!(ids(&results), expected, "width {width}");
         }
     }
@@ -100,11 +103,10 @@ fn keys_that_are_equal_in_bfloat16_are_ordered_by_their_exact_scores() {
     plain.put(&batch);
     let writer =
         Writer::create(temporary.path().join("m"), format, rows, [Ok(batch)].into_iter()).unwrap();
-    let sources = writer.generation().manifest().sources.clone();
     for k in [1, 10, 100] {
         let request = Queries { keys: &queries, k };
         let results = Exact.search(writer.generation(), request, &Filter::default()).unwrap();
-        assert_eq!(ids(&results), plain.search(&queries, k, &Filter::default(), &sources));
+        assert_eq!(ids(&results), plain.search(&queries, k, &Filter::default()));
     }
 }
 
@@ -140,10 +142,11 @@ fn compare_unnormalised(width: usize, keys: Vec<f32>, queries: &[f32], gates: Op
     let writer =
         Writer::create(temporary.path().join("m"), format, rows, [Ok(batch)].into_iter()).unwrap();
     let sources = writer.generation().manifest().sources.clone();
+    let gates = gates.map(|weights| Gates { sources, weights });
     let filter = Filter { gates, ..Filter::default() };
     let request = Queries { keys: queries, k: 5 };
     let results = Exact.search(writer.generation(), request, &filter).unwrap();
-    assert_eq!(ids(&results), plain.search(queries, 5, &filter, &sources));
+    assert_eq!(ids(&results), plain.search(queries, 5, &filter));
 }
 
 #[test]
@@ -171,7 +174,8 @@ fn products_beyond_single_precision_are_refused() {
     let writer =
         Writer::create(temporary.path().join("m"), format, 1, [Ok(batch)].into_iter()).unwrap();
     let search = |gate: f32| {
-        let filter = Filter { gates: Some(vec![1.0, gate]), ..Filter::default() };
+        let gates = Gates { sources: vec!["memory".to_owned()], weights: vec![1.0, gate] };
+        let filter = Filter { gates: Some(gates), ..Filter::default() };
         Exact.search(writer.generation(), Queries { keys: &[1.0, 1e17], k: 1 }, &filter)
     };
     assert!((search(10.0).unwrap().hits[1][0].score / 1e35 - 1.0).abs() < 1e-6);
@@ -218,8 +222,17 @@ fn queries_and_filters_that_do_not_match_the_memory_are_refused() {
         |name: &str| Filter { sources: Some(vec![name.to_owned()]), ..Filter::default() };
     let error = error_of(&[1.0; 5], 1, of_source("web"));
     assert!(error.contains("no entry has the source `web`; the sources are `"), "{error}");
-    let filter = Filter { gates: Some(vec![1.0; 2]), ..Filter::default() };
-    assert!(error_of(&[1.0; 5], 1, filter).contains("the number of gates is 2"));
+    let gates = |names: &[&str], weights: Vec<f32>| Filter {
+        gates: Some(Gates {
+            sources: names.iter().map(|name| name.to_string()).collect(),
+            weights,
+        }),
+        ..Filter::default()
+    };
+    let error = error_of(&[1.0; 5], 1, gates(&["kg", "wit", "vqa"], vec![1.0; 2]));
+    assert!(error.contains("the number of gates is 2"), "{error}");
+    let error = error_of(&[1.0; 5], 1, gates(&["kg", "wit"], vec![1.0; 2]));
+    assert!(error.contains("without a gate for source `vqa`"), "{error}");
     let filter = Filter { excluded_documents: vec![vec![]; 2], ..Filter::default() };
     assert!(error_of(&[1.0; 5], 1, filter).contains("one for each query"));
 }

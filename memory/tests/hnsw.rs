@@ -6,7 +6,7 @@ mod plain;
 use engram_memory::search::exact::Exact;
 use engram_memory::search::graph::GraphSettings;
 use engram_memory::search::hnsw::Hnsw;
-use engram_memory::search::{Filter, Index, Queries, SearchResults};
+use engram_memory::search::{Filter, Gates, Index, Queries, SearchResults};
 use engram_memory::{Generation, MemoryFormat, Writer};
 use plain::{Rng, batch, folder};
 
@@ -88,16 +88,17 @@ fn recall_is_high_with_every_filter() {
         ..Filter::default()
     };
     let documents = (0..QUERIES).map(|query| vec![format!("d{}", query % 3)]).collect();
+    let with_gates = |weights: Vec<f32>| Filter {
+        gates: Some(Gates { sources: sources.clone(), weights }),
+        ..Filter::default()
+    };
     let gates =
         |query: usize| (0..sources.len()).map(move |s| 0.1 + ((query + s) % 4) as f32 / 4.0);
     for (name, filter) in [
         ("everything", Filter::default()),
         ("two sources", of_sources(&["wit", "kg"])),
         ("documents", Filter { excluded_documents: documents, ..Filter::default() }),
-        (
-            "gates",
-            Filter { gates: Some((0..QUERIES).flat_map(gates).collect()), ..Filter::default() },
-        ),
+        ("gates", with_gates((0..QUERIES).flat_map(gates).collect())),
     ] {
         for k in [1, 10, 100] {
             let recall = graph_recall(generation, &filter, k);
@@ -109,10 +110,7 @@ fn recall_is_high_with_every_filter() {
     assert_eq!(graph_recall(generation, &of_sources(&["rare"]), 10), 1.0);
     let mut zeros = vec![0.0; QUERIES * sources.len()];
     zeros.iter_mut().skip(rare_source).step_by(sources.len()).for_each(|gate| *gate = 1.0);
-    assert_eq!(
-        graph_recall(generation, &Filter { gates: Some(zeros), ..Filter::default() }, 10),
-        1.0
-    );
+    assert_eq!(graph_recall(generation, &with_gates(zeros), 10), 1.0);
     // `k` exceeds the number of entries.
     assert_eq!(graph_recall(generation, &Filter::default(), 5000), 1.0);
 }
@@ -127,7 +125,8 @@ fn a_zero_or_negative_gate_of_a_single_source_is_applied() {
         Writer::create(temporary.path().join("m"), format, 500, [Ok(rows)].into_iter()).unwrap();
     writer.index(GraphSettings::default(), || ()).unwrap();
     for gate in [-1.0, 0.0] {
-        let filter = Filter { gates: Some(vec![gate; QUERIES]), ..Filter::default() };
+        let gates = Gates { sources: vec!["wit".to_owned()], weights: vec![gate; QUERIES] };
+        let filter = Filter { gates: Some(gates), ..Filter::default() };
         assert_eq!(graph_recall(writer.generation(), &filter, 10), 1.0, "gate {gate}");
     }
 }

@@ -4,7 +4,7 @@
 mod plain;
 
 use engram_memory::search::exact::Exact;
-use engram_memory::search::{Filter, Index, Queries};
+use engram_memory::search::{Filter, Gates, Index, Queries};
 use engram_memory::{Batch, Memory, MemoryFormat, ValueDtype, ValueFormat, Writer};
 use plain::{PlainMemory, Rng, batch};
 use rayon::prelude::*;
@@ -115,10 +115,15 @@ fn compare_search(seed: u64, rng: &mut Rng, memory: &Memory, plain: &PlainMemory
         filter.excluded_documents = (0..3).map(|_| document(rng)).collect();
     }
     if rng.below(3) == 0 {
-        filter.gates = Some((0..3 * sources.len()).map(|_| rng.below(4) as f32 / 4.0).collect());
+        let mut sources = sources.clone();
+        // Gates name their sources, in any order. A source without entries may have a gate.
+        sources.push("unknown".to_owned());
+        sources.rotate_left(rng.below(3) as usize);
+        let weights = (0..3 * sources.len()).map(|_| rng.below(4) as f32 / 4.0).collect();
+        filter.gates = Some(Gates { sources, weights });
     }
     let results = Exact.search(&generation, Queries { keys: &queries, k }, &filter).unwrap();
-    let expected_ids = plain.search(&queries, k, &filter, &sources);
+    let expected_ids = plain.search(&queries, k, &filter);
     for (hits, expected_ids) in results.hits.iter().zip(&expected_ids) {
         let ids: Vec<i64> = hits.iter().map(|hit| hit.id).collect();
         assert_eq!(&ids, expected_ids, "seed {seed}");

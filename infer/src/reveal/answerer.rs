@@ -303,11 +303,11 @@ impl Answerer {
             };
             if let (Some(retriever), false) = (&self.retriever, query_entries[0].is_empty()) {
                 let prior = forward.read(&query, &query_entries)?.0.to_vec1::<f32>()?;
-                let generation = retriever.generation();
+                let snapshot = retriever.snapshot();
                 let scored = hits[i].iter().zip(&query_entries[0]).zip(prior);
                 for ((hit, (entry, _)), prior) in scored {
                     let EntryRef::Stored(row) = entry else { continue };
-                    let entry = generation.entry(*row)?;
+                    let entry = snapshot.entry(*row)?;
                     let evidence = Evidence::of(entry, hit, &gates[i]);
                     answer.evidence.push(Evidence { prior: Some(f64::from(prior)), ..evidence });
                 }

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use candle_core::Tensor;
 use engram_memory::refresh::{CollapseLimit, RetrievalLog};
-use engram_memory::search::exact::Exact;
-use engram_memory::search::{Filter, Index, Queries, SearchResults};
+use engram_memory::search::{Filter, Gates, Queries, SearchResults};
 use engram_memory::{
-    Batch, Generation, Memory, MemoryError, MemoryFormat, Row, ValueDtype, ValueFormat, Writer,
+    Batch, Memory, MemoryError, MemoryFormat, Method, Row, Snapshot, Store, ValueDtype,
+    ValueFormat, Writer,
 };
 use engram_models::compute::to_host;
 use engram_models::kernels::Mode;
@@ -91,7 +91,7 @@ impl Retriever {
     /// Excludes some sources from search. Returns an error for an unknown source, or if no source
     /// is left.
     pub fn without_sources(mut self, excluded: &[String]) -> Result<Self> {
-        let sources = self.generation().manifest().sources.clone();
+        let sources = self.snapshot().description().sources.clone();
         if let Some(name) = excluded.iter().find(|name| !sources.contains(name)) {
             return Err(
                 format!("the memory has no source `{name}`, only {}", sources.join(", ")).into()
@@ -108,27 +108,28 @@ impl Retriever {
 
     /// Checks that keys and values have the model's widths.
     pub fn check_fits(&self, config: &RevealConfig) -> Result<()> {
-        let generation = self.generation();
-        let (manifest, folder) = (generation.manifest(), self.memory.folder().display());
-        let stored = manifest.values.map(|values| (values.tokens, values.width));
+        let snapshot = self.snapshot();
+        let memory = snapshot.description();
+        let stored = memory.values.map(|values| (values.tokens, values.width));
         let expected = (config.value_tokens, config.t5.d_model);
-        if manifest.width != config.key_dim || stored != Some(expected) {
+        if memory.width != config.key_dim || stored != Some(expected) {
             let values = stored.map_or("no values".to_owned(), |(tokens, width)| {
                 format!("values of {tokens} tokens of width {width}")
             });
             return Err(format!(
-                "{folder}: has keys of width {} and {values}, but the model has keys of width {} \
+                "{}: has keys of width {} and {values}, but the model has keys of width {} \
                  and values of {} tokens of width {}; use the memory of this run",
-                manifest.width, config.key_dim, expected.0, expected.1
+                memory.location, memory.width, config.key_dim, expected.0, expected.1
             )
             .into());
         }
-        if manifest.sources.len() > config.sources {
+        if memory.sources.len() > config.sources {
             return Err(format!(
-                "{folder}: has {} sources ({}), but the model's gate has {}; use the memory of \
+                "{}: has {} sources ({}), but the model's gate has {}; use the memory of \
                  this run",
-                manifest.sources.len(),
-                manifest.sources.join(", "),
+                memory.location,
+                memory.sources.len(),
+                memory.sources.join(", "),
                 config.sources
             )
             .into());
@@ -136,9 +137,9 @@ impl Retriever {
         Ok(())
     }
 
-    /// The current generation.
-    pub fn generation(&self) -> Arc<Generation> {
-        self.memory.generation()
+    /// The state of the memory that is open.
+    pub fn snapshot(&self) -> Arc<dyn Snapshot> {
+        self.memory.snapshot()
     }
 
     /// Retrieves the best `k` entries of each query by gated scores. `documents` holds the document
@@ -181,10 +182,13 @@ impl Retriever {
         filter: Filter,
     ) -> Result<SearchResults> {
         let keys = to_host(queries)?;
-        let gates = to_host(gates)?;
+        let snapshot = self.snapshot();
+        // The model's gates have the order of the sources in the memory of its run.
+        let sources = snapshot.description().sources.clone();
+        let gates = Some(Gates { sources, weights: to_host(gates)? });
         let sources = filter.sources.clone().or_else(|| self.sources.clone());
-        let filter = Filter { gates: Some(gates), sources, ..filter };
-        let results = Exact.search(&self.generation(), Queries { keys: &keys, k }, &filter)?;
+        let filter = Filter { gates, sources, ..filter };
+        let results = snapshot.search(Method::Exact, Queries { keys: &keys, k }, &filter)?;
         self.log.lock().unwrap_or_else(PoisonError::into_inner).record(&results);
         Ok(results)
     }
@@ -204,7 +208,7 @@ impl Retriever {
     /// error.
     pub fn check_collapse(&self, k: usize) -> Result<()> {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
-        log.check(CollapseLimit::default(), k, self.generation().len())?;
+        log.check(CollapseLimit::default(), k, self.snapshot().description().entries)?;
         log.clear();
         Ok(())
     }
@@ -212,12 +216,8 @@ impl Retriever {
     /// The stored keys `[N, key_dim]` and values `[N M, D]` of `N` rows of the memory, flattened.
     /// `M` is the number of value tokens per entry.
     pub fn read(&self, rows: &[Row]) -> Result<(Vec<f32>, Vec<f32>)> {
-        let generation = self.generation();
-        let mut keys = Vec::new();
-        for row in rows {
-            keys.extend_from_slice(generation.key(*row)?);
-        }
-        Ok((keys, generation.values(rows)?))
+        let snapshot = self.snapshot();
+        Ok((snapshot.keys(rows)?, snapshot.values(rows)?))
     }
 }
 

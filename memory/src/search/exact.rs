@@ -249,7 +249,7 @@ impl<'a> QueryBatch<'a> {
         let vector = &self.vectors[query * self.prepared.width..][..self.prepared.width];
         let (part, row_in_part) = self.generation.locate(Row(row))?;
         let product = dot(vector, part.segment.keys(row_in_part..row_in_part + 1)?);
-        let gate = match self.prepared.gates {
+        let gate = match &self.prepared.gates {
             None => 1.0,
             Some(_) => {
                 let source = part.segment.sources()?[row_in_part];

@@ -25,6 +25,7 @@ mod query_codes;
 mod scan;
 mod top_k;
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use serde::Serialize;
@@ -54,9 +55,17 @@ pub struct Filter {
     /// For each query, the documents whose entries are excluded. An empty outer list excludes
     /// nothing for all queries.
     pub excluded_documents: Vec<Vec<String>>,
-    /// For each query, the weight of each source in the manifest's order, `[queries, sources]`;
-    /// `None` leaves scores unweighted.
-    pub gates: Option<Vec<f32>>,
+    /// The weights of the sources; `None` leaves scores unweighted.
+    pub gates: Option<Gates>,
+}
+
+/// For each query, the weight of each source.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Gates {
+    /// The names of the sources. They must include all sources of the memory.
+    pub sources: Vec<String>,
+    /// The weights, `[queries, sources]`.
+    pub weights: Vec<f32>,
 }
 
 /// A retrieved entry.
@@ -68,9 +77,9 @@ pub struct Hit {
     /// [normalised](crate::MemoryFormat::normalised); otherwise their dot product. Multiplied by
     /// the gate if gates are given.
     pub score: f32,
-    /// The index of the source in the manifest's list.
+    /// The index of the source in [`Description::sources`](crate::store::Description::sources).
     pub source: u32,
-    /// The row in the searched generation.
+    /// The row in the searched snapshot.
     #[serde(skip)]
     pub row: Row,
 }
@@ -154,8 +163,8 @@ pub(crate) struct PreparedFilter<'a> {
     pub(crate) hidden: Vec<Hidden>,
     /// For each query, the hashes of the excluded documents.
     pub(crate) excluded: Vec<HashSet<u64>>,
-    /// The gates, `[queries, sources]`; `None` if scores are not weighted.
-    pub(crate) gates: Option<&'a [f32]>,
+    /// The gates, `[queries, sources]`, in the manifest's order; `None` if scores are not weighted.
+    pub(crate) gates: Option<Cow<'a, [f32]>>,
     /// The number of sources in the manifest.
     pub(crate) sources: usize,
 }
@@ -195,17 +204,14 @@ impl<'a> PreparedFilter<'a> {
             let expected = (count, "one for each query");
             check_count("the number of lists of excluded documents", lists, expected)?;
         }
-        if let Some(gates) = &filter.gates {
-            let expected = (count * sources, "one for each query and source");
-            check_count("the number of gates", gates.len(), expected)?;
-            if gates.iter().any(|gate| !gate.is_finite() || gate.abs() > 1e18) {
-                return Err(MemoryError::InvalidOption {
-                    option: "a gate",
-                    found: "not finite or too large".to_owned(),
-                    expected: "finite and not too large, such as a softmax output",
-                });
+        let gates = match &filter.gates {
+            None => None,
+            Some(gates) => {
+                let expected = (count * gates.sources.len(), "one for each query and source");
+                check_count("the number of gates", gates.weights.len(), expected)?;
+                Some(gates.in_order_of(&manifest.sources)?)
             }
-        }
+        };
         let to_hashes =
             |names: &Vec<String>| names.iter().map(|name| document_hash(name)).collect();
         let prepared = Self {
@@ -215,7 +221,7 @@ impl<'a> PreparedFilter<'a> {
             cosines: manifest.normalised,
             hidden: hidden_rows(generation, filter)?,
             excluded: filter.excluded_documents.iter().map(to_hashes).collect(),
-            gates: filter.gates.as_deref(),
+            gates,
             sources,
         };
         let longest_key =
@@ -242,13 +248,41 @@ impl<'a> PreparedFilter<'a> {
     /// The weight of a source for a query.
     pub(crate) fn gate(&self, query: usize, source: u32) -> f32 {
         let gate = |gates: &[f32]| gates.get(query * self.sources + source as usize).copied();
-        self.gates.and_then(gate).unwrap_or(1.0)
+        self.gates.as_deref().and_then(gate).unwrap_or(1.0)
     }
 
     /// The largest absolute gate of a query.
     fn largest_gate(&self, query: usize) -> f32 {
-        let gates = self.gates.map(|gates| &gates[query * self.sources..][..self.sources]);
+        let gates =
+            self.gates.as_deref().map(|gates| &gates[query * self.sources..][..self.sources]);
         gates.map_or(1.0, |gates| gates.iter().fold(0f32, |largest, gate| largest.max(gate.abs())))
+    }
+}
+
+impl Gates {
+    /// Returns the weights `[queries, sources]` in the order of these sources.
+    fn in_order_of(&self, sources: &[String]) -> Result<Cow<'_, [f32]>, MemoryError> {
+        if self.weights.iter().any(|gate| !gate.is_finite() || gate.abs() > 1e18) {
+            return Err(MemoryError::InvalidOption {
+                option: "a gate",
+                found: "not finite or too large".to_owned(),
+                expected: "finite and not too large, such as a softmax output",
+            });
+        }
+        if self.sources == sources {
+            return Ok(Cow::Borrowed(&self.weights));
+        }
+        let column = |name: &String| {
+            let column = self.sources.iter().position(|source| source == name);
+            column.ok_or_else(|| MemoryError::InvalidOption {
+                option: "the gates",
+                found: format!("without a gate for source `{name}`"),
+                expected: "one gate for each source of the memory",
+            })
+        };
+        let columns: Vec<usize> = sources.iter().map(column).collect::<Result<_, _>>()?;
+        let queries = self.weights.chunks(self.sources.len().max(1));
+        Ok(queries.flat_map(|gates| columns.iter().map(|column| gates[*column])).collect())
     }
 }
 

@@ -259,7 +259,7 @@ impl<'a> Scan<'a> {
         let (prepared, width, rows) = (self.batch.prepared, self.batch.prepared.width, block.rows);
         let keys = block.part.segment.keys(block.start..block.start + rows)?;
         let documents = self.documents(block)?;
-        let sources = match prepared.gates {
+        let sources = match &prepared.gates {
             None => None,
             Some(_) => {
                 let sources = block.part.segment.sources()?;

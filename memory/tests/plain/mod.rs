@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use engram_memory::search::Filter;
+use engram_memory::search::{Filter, Gates};
 use engram_memory::{Batch, Entry, MemoryFormat};
 
 /// Creates a temporary folder, in main memory if possible, because these tests do not test syncing
@@ -133,15 +133,8 @@ impl PlainMemory {
         (entry, value)
     }
 
-    /// Returns the ids retrieved by each query, best first. `sources` gives the order of sources in
-    /// the filter's gates.
-    pub fn search(
-        &self,
-        queries: &[f32],
-        k: usize,
-        filter: &Filter,
-        sources: &[String],
-    ) -> Vec<Vec<i64>> {
+    /// Returns the ids retrieved by each query, best first.
+    pub fn search(&self, queries: &[f32], k: usize, filter: &Filter) -> Vec<Vec<i64>> {
         let retrieve = |(i, query): (usize, &[f32])| {
             let mut scored: Vec<(f64, i64)> = Vec::new();
             for (id, (entry, key, _)) in &self.rows {
@@ -154,9 +147,10 @@ impl PlainMemory {
                 if !is_searched || is_excluded {
                     continue;
                 }
-                let source = sources.iter().position(|name| *name == entry.source).unwrap();
-                let gates = filter.gates.as_ref();
-                let gate = gates.map_or(1.0, |gates| gates[i * sources.len() + source]);
+                let gate = filter.gates.as_ref().map_or(1.0, |Gates { sources, weights }| {
+                    let source = sources.iter().position(|name| *name == entry.source).unwrap();
+                    weights[i * sources.len() + source]
+                });
                 let product: f64 =
                     query.iter().zip(key).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
                 scored.push((f64::from(gate) * product, *id));

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use engram_infer::reveal::answerer::{Answer, Answerer, Evidence};
 use engram_infer::reveal::is_correct;
-use engram_memory::Memory;
 use engram_memory::format::manifest::CURRENT;
 use engram_memory::search::Filter;
+use engram_memory::{Memory, Store};
 use engram_train::registry::ExplorerTab;
 use serde::{Deserialize, Serialize};
 
@@ -93,7 +93,7 @@ impl OpenedRun {
         let pointer = std::fs::read(&pointer_file).with_context(|| {
             format!("{}: has no memory; `engram answer` builds it again", run.display())
         })?;
-        let generation = Memory::open(&memory)?.generation().manifest().generation;
+        let generation = Memory::open(&memory)?.snapshot().description().generation;
         let answerer = Arc::new(Answerer::open(run, None, None, Vec::new())?);
         Ok(Self { pointer, generation, answerer })
     }

@@ -1,15 +1,15 @@
 //! Memories: their description, and searches in them.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context;
 use engram_infer::encode::{Item, JointEncoder, PromptChoice};
 use engram_infer::reveal::answerer::Evidence;
 use engram_memory::generation::Info;
-use engram_memory::search::exact::Exact;
-use engram_memory::search::{Filter, Index, Queries};
-use engram_memory::{Entry, Generation, Memory, Row};
+use engram_memory::search::{Filter, Queries};
+use engram_memory::{Entry, Memory, Method, Row, Snapshot, Store};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +30,7 @@ pub(super) struct Memories(Vec<SearchableMemory>);
 /// A memory with the model that encodes its queries.
 struct SearchableMemory {
     name: String,
-    memory: Memory,
+    memory: Box<dyn Store>,
     /// Base folder for the image paths of entries.
     images: PathBuf,
     encoder: Lazy<JointEncoder>,
@@ -110,7 +110,7 @@ impl Memories {
                 let causes = output::with_causes(&anyhow::Error::from(error));
                 output::warn(&format!("skipped: {causes}"));
             };
-            let memory = Memory::open(&folder).map_err(warn_skipped).ok()?;
+            let memory = Box::new(Memory::open(&folder).map_err(warn_skipped).ok()?);
             Some(SearchableMemory { name, memory, images, encoder: Lazy::default(), run })
         };
         Self(memories.into_iter().filter_map(open).collect())
@@ -151,9 +151,8 @@ impl Memories {
         answerers: &LazyRuns<RevealRun>,
     ) -> anyhow::Result<ShownImage> {
         let searchable = self.get(memory)?;
-        let generation = searchable.memory.generation();
-        let row = generation.row_of(id)?.with_context(|| format!("there is no entry {id}"))?;
-        let entry = generation.entry(row)?;
+        let snapshot = searchable.memory.snapshot();
+        let entry = snapshot.entry(row_of(snapshot.as_ref(), id)?)?;
         let path = entry.image().with_context(|| format!("the entry {id} has no image"))?;
         if let Some(run) = searchable.run
             && let Some(slug) = path.strip_prefix("pictures/").and_then(|p| p.strip_suffix(".png"))
@@ -171,23 +170,23 @@ impl Memories {
 
 impl SearchableMemory {
     fn describe(&self, index: usize) -> anyhow::Result<MemoryDescription> {
-        let generation = self.reload()?;
+        let snapshot = self.reload()?;
         let reads = |modality: &str| {
-            generation.manifest().encoders.iter().any(|encoder| encoder.reads.contains(modality))
+            snapshot.description().encoders.iter().any(|encoder| encoder.reads.contains(modality))
         };
         let is_run = self.run.is_some();
         let accepts = QueryKinds {
             text: is_run || reads("text"),
             images: is_run || reads("images") || reads("pictures"),
         };
-        let (name, info) = (self.name.clone(), generation.info()?);
+        let (name, info) = (self.name.clone(), snapshot.info()?);
         Ok(MemoryDescription { index, name, info, accepts, run: self.run })
     }
 
-    /// Reloads the memory and returns its current generation.
-    fn reload(&self) -> anyhow::Result<std::sync::Arc<Generation>> {
+    /// Reloads the memory and returns its current state.
+    fn reload(&self) -> anyhow::Result<Arc<dyn Snapshot>> {
         self.memory.reload()?;
-        Ok(self.memory.generation())
+        Ok(self.memory.snapshot())
     }
 
     fn search(
@@ -199,26 +198,23 @@ impl SearchableMemory {
         let start = Instant::now();
         let (text, image) = (trimmed(&request.text)?, Upload::of(&request.image)?);
         let has_query = text.is_some() || image.is_some();
-        let generation = self.reload()?;
-        let sources = &generation.manifest().sources;
+        let snapshot = self.reload()?;
+        let snapshot = snapshot.as_ref();
+        let sources = &snapshot.description().sources;
         if let Some(unknown) = request.sources.iter().find(|source| !sources.contains(source)) {
             anyhow::bail!("there is no source {unknown:?}; the sources are {}", sources.join(", "));
         }
         let run = self.run.filter(|_| request.near.is_none() && has_query);
         let query = match request.near {
-            Some(id) => {
-                let row = generation.row_of(id)?;
-                let row = row.with_context(|| format!("there is no entry {id}"))?;
-                Some(generation.key(row)?.to_vec())
-            }
+            Some(id) => Some(snapshot.keys(&[row_of(snapshot, id)?])?),
             None if has_query && run.is_none() => {
-                Some(self.query(&generation, text, image.as_ref())?)
+                Some(self.query(snapshot, text, image.as_ref())?)
             }
             None => None,
         };
         let query_seconds = start.elapsed().as_secs_f64();
         let containing = match trimmed(&request.containing)? {
-            Some(words) => Some(containing_words(&generation, words, &request.sources)?),
+            Some(words) => Some(containing_words(snapshot, words, &request.sources)?),
             None => None,
         };
         let filter = Filter {
@@ -226,27 +222,26 @@ impl SearchableMemory {
             ids: containing.as_ref().map(|entries| entries.iter().map(|(_, id)| *id).collect()),
             ..Filter::default()
         };
-        let to_hit = |row, score| {
-            anyhow::Ok(Hit { hit: ShownHit::of(&generation, row, score)?, gate: None })
-        };
-        let mut generation_number = generation.manifest().generation;
+        let to_hit =
+            |row, score| anyhow::Ok(Hit { hit: ShownHit::of(snapshot, row, score)?, gate: None });
+        let mut generation = snapshot.description().generation;
         let hits = match (&query, run, &containing) {
             (.., Some(containing)) if containing.is_empty() => Vec::new(),
             (Some(keys), ..) => {
-                let results = Exact.search(&generation, Queries { keys, k }, &filter)?.hits;
-                let hits = results.into_iter().flatten().map(|hit| to_hit(hit.row, hit.score));
+                let results = snapshot.search(Method::Exact, Queries { keys, k }, &filter)?;
+                let hits = results.hits.into_iter().flatten().map(|hit| to_hit(hit.row, hit.score));
                 hits.collect::<anyhow::Result<_>>()?
             }
             (None, Some(run), _) => {
                 let opened = answerers.opened(run)?;
                 let evidence;
-                (generation_number, evidence) = opened.find(text, image.as_ref(), k, filter)?;
+                (generation, evidence) = opened.find(text, image.as_ref(), k, filter)?;
                 evidence.into_iter().map(Hit::of_run).collect()
             }
             (None, None, containing) => {
                 let rows = match containing {
                     Some(containing) => containing.iter().take(k).map(|(row, _)| *row).collect(),
-                    None => first_rows(&generation, k, &request.sources)?,
+                    None => first_rows(snapshot, k, &request.sources)?,
                 };
                 let hits = rows.into_iter().map(|row| to_hit(row, f32::NAN));
                 hits.collect::<anyhow::Result<_>>()?
@@ -257,7 +252,7 @@ impl SearchableMemory {
             (total, None) => [total - query_seconds, query_seconds],
         };
         Ok(SearchResponse {
-            generation: generation_number,
+            generation,
             seconds,
             hits,
             containing: containing.map(|containing| containing.len()),
@@ -267,11 +262,11 @@ impl SearchableMemory {
     /// Encodes text, an image or both as a query vector.
     fn query(
         &self,
-        generation: &Generation,
+        snapshot: &dyn Snapshot,
         text: Option<&str>,
         image: Option<&Upload>,
     ) -> anyhow::Result<Vec<f32>> {
-        let encoder = self.encoder.get(|| open_encoder(generation))?;
+        let encoder = self.encoder.get(|| open_encoder(snapshot))?;
         let modalities = encoder.modalities();
         for (in_query, is_supported, modality) in [
             (text.is_some(), modalities.text, "text"),
@@ -294,13 +289,13 @@ impl SearchableMemory {
 /// The entries that contain all of the words in their text, document name or image name; case is
 /// ignored. Searches the named sources, or all if none is named.
 fn containing_words(
-    generation: &Generation,
+    snapshot: &dyn Snapshot,
     words: &str,
     sources: &[String],
 ) -> anyhow::Result<Vec<(Row, i64)>> {
     let has_words = contains_all(words);
     let matching = |row: Row| {
-        let entry = generation.entry(row)?;
+        let entry = snapshot.entry(row)?;
         if !is_in_sources(&entry, sources) {
             return Ok(None);
         }
@@ -308,8 +303,7 @@ fn containing_words(
         let contains_words = has_words(&format!("{} {} {}", entry.text(), names[0], names[1]));
         Ok(contains_words.then_some((row, entry.id)))
     };
-    let rows: Vec<Row> = generation.live_rows().collect();
-    rows.into_par_iter().filter_map(|row| matching(row).transpose()).collect()
+    snapshot.rows().into_par_iter().filter_map(|row| matching(row).transpose()).collect()
 }
 
 /// Whether an entry belongs to one of the sources; true if no source is named.
@@ -326,10 +320,10 @@ impl Hit {
 }
 
 /// The first `k` entries of the named sources, or of all sources if none is named.
-fn first_rows(generation: &Generation, k: usize, sources: &[String]) -> anyhow::Result<Vec<Row>> {
+fn first_rows(snapshot: &dyn Snapshot, k: usize, sources: &[String]) -> anyhow::Result<Vec<Row>> {
     let mut rows = Vec::new();
-    for row in generation.live_rows() {
-        if is_in_sources(&generation.entry(row)?, sources) {
+    for row in snapshot.rows() {
+        if is_in_sources(&snapshot.entry(row)?, sources) {
             rows.push(row);
         }
         if rows.len() == k {
@@ -339,9 +333,15 @@ fn first_rows(generation: &Generation, k: usize, sources: &[String]) -> anyhow::
     Ok(rows)
 }
 
+/// The row of the entry with this id.
+fn row_of(snapshot: &dyn Snapshot, id: i64) -> anyhow::Result<Row> {
+    let row = snapshot.find(&[id])?.into_iter().flatten().next();
+    row.with_context(|| format!("there is no entry {id}"))
+}
+
 /// Opens the model that encoded a memory's keys.
-fn open_encoder(generation: &Generation) -> anyhow::Result<JointEncoder> {
-    let encoders = &generation.manifest().encoders;
+fn open_encoder(snapshot: &dyn Snapshot) -> anyhow::Result<JointEncoder> {
+    let encoders = &snapshot.description().encoders;
     let Some(first) = encoders.first() else {
         anyhow::bail!(
             "the model of this memory's keys is unknown; search for the neighbours of an entry, or \
@@ -350,6 +350,6 @@ fn open_encoder(generation: &Generation) -> anyhow::Result<JointEncoder> {
     };
     let second = encoders.get(1).map(|encoder| encoder.name.as_str());
     let encoder = JointEncoder::open(&first.name, second, &PromptChoice::Query)?;
-    check_model(&encoder, generation)?;
+    check_model(&encoder, snapshot.description())?;
     Ok(encoder)
 }

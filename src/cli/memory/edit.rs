@@ -9,7 +9,7 @@ use engram_memory::rows::{
     EntryColumn, EntryFile, EntryFormat, RowFiles, RowReader, with_location,
 };
 use engram_memory::search::graph::GraphSettings;
-use engram_memory::{Batch, MemoryError, MemoryFormat, ValueDtype, ValueFormat, Writer};
+use engram_memory::{Batch, MemoryError, MemoryFormat, Snapshot, ValueDtype, ValueFormat, Writer};
 
 use super::super::{Outcome, output};
 use super::encode::{Encoding, RowSource};
@@ -145,7 +145,7 @@ impl RowOptions {
     ) -> anyhow::Result<(Writer, OpenRows)> {
         let writer = Writer::open(folder)?;
         let rows = self.open(first_id(&writer))?;
-        rows.source.check_model(writer.generation())?;
+        rows.source.check_model(writer.generation().description())?;
         self.check_shapes(&writer, &rows.source)?;
         Ok((writer, rows))
     }

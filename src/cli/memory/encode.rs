@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use engram_infer::encode::{Item, JointEncoder, Modalities, PromptChoice};
 use engram_memory::rows::{EntryFile, EntryLines, RowReader};
-use engram_memory::{Batch, EncoderRecord, Entry, Generation, MemoryError};
+use engram_memory::{Batch, Description, EncoderRecord, Entry, MemoryError};
 use rayon::prelude::*;
 
 use super::super::output;
@@ -256,12 +256,12 @@ impl RowSource {
     }
 
     /// Returns an error if the keys of the memory come from another model.
-    pub(super) fn check_model(&self, generation: &Generation) -> anyhow::Result<()> {
+    pub(super) fn check_model(&self, memory: &Description) -> anyhow::Result<()> {
         match self {
             Self::Files(_) => Ok(()),
             Self::Encoded(rows) => {
-                check_model(&rows.source.encoder, generation)?;
-                check_prompt(&rows.source.encoder, generation)
+                check_model(&rows.source.encoder, memory)?;
+                check_prompt(&rows.source.encoder, memory)
             }
         }
     }
@@ -304,10 +304,10 @@ pub(super) fn input_kinds(modalities: Modalities) -> &'static str {
 /// unknown.
 pub(in crate::cli) fn check_model(
     encoder: &JointEncoder,
-    generation: &Generation,
+    memory: &Description,
 ) -> anyhow::Result<()> {
-    let (requested, stored) = (records(encoder), &generation.manifest().encoders);
-    let folder = generation.folder().display();
+    let (requested, stored) = (records(encoder), &memory.encoders);
+    let folder = &memory.location;
     if stored.is_empty() {
         let note = format!(
             "warning: {folder} does not name the model of its keys; \
@@ -343,14 +343,14 @@ pub(in crate::cli) fn check_model(
 }
 
 /// Returns an error if the texts of a memory were encoded with another prompt.
-fn check_prompt(encoder: &JointEncoder, generation: &Generation) -> anyhow::Result<()> {
-    for (requested, stored) in records(encoder).iter().zip(&generation.manifest().encoders) {
+fn check_prompt(encoder: &JointEncoder, memory: &Description) -> anyhow::Result<()> {
+    for (requested, stored) in records(encoder).iter().zip(&memory.encoders) {
         if requested.prompt != stored.prompt {
             let quoted = |prompt: &Option<String>| format!("{:?}", prompt.as_deref().unwrap_or(""));
             anyhow::bail!(
                 "{}: its texts were encoded with the prompt {}, not {}; name that prompt with \
                  --prompt",
-                generation.folder().display(),
+                memory.location,
                 quoted(&stored.prompt),
                 quoted(&requested.prompt)
             );

@@ -9,7 +9,7 @@ use engram_data::messages::counted;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use engram_memory::{EncoderRecord, Memory};
+use engram_memory::{EncoderRecord, Memory, Store};
 
 use super::{Outcome, output};
 pub(super) use encode::{check_model, prompt_choice};
@@ -84,7 +84,7 @@ pub struct Info {
 
 impl Info {
     fn run(self) -> anyhow::Result<Outcome> {
-        let info = Memory::open(&self.folder)?.generation().info()?;
+        let info = Memory::open(&self.folder)?.snapshot().info()?;
         output::print_report(self.json, &info, || {
             let mut text = format!(
                 "{} in generation {}, {} on disk\n\

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::Args;
 use engram_infer::encode::{Item, JointEncoder, PromptChoice};
-use engram_memory::{Generation, MemoryError};
+use engram_memory::{Description, MemoryError};
 use engram_textfile::base_folder;
 use rayon::prelude::*;
 use serde::Deserialize;
@@ -51,11 +51,11 @@ struct Query {
 
 impl QueryOptions {
     /// Encodes the queries: `[queries, width]`.
-    pub(super) fn encode(&self, generation: &Generation) -> anyhow::Result<Vec<f32>> {
+    pub(super) fn encode(&self, memory: &Description) -> anyhow::Result<Vec<f32>> {
         let queries = self.queries()?;
-        let encoder = self.encoder(generation)?;
-        check_model(&encoder, generation)?;
-        let (modalities, expected) = (encoder.modalities(), generation.manifest().width);
+        let encoder = self.encoder(memory)?;
+        check_model(&encoder, memory)?;
+        let (modalities, expected) = (encoder.modalities(), memory.width);
         if encoder.width() != expected {
             let (what, found) = ("queries".to_owned(), encoder.width());
             return Err(MemoryError::Width { what, expected, found }.into());
@@ -89,19 +89,18 @@ impl QueryOptions {
     }
 
     /// Opens `--model`, or the model of the memory's keys.
-    fn encoder(&self, generation: &Generation) -> anyhow::Result<JointEncoder> {
+    fn encoder(&self, memory: &Description) -> anyhow::Result<JointEncoder> {
         let prompt = prompt_choice(self.prompt.as_deref(), PromptChoice::Query);
         if let Some(model) = &self.model {
             return Ok(JointEncoder::open(model, self.image_model.as_deref(), &prompt)?);
         }
-        let folder = generation.folder().display();
-        let encoders = &generation.manifest().encoders;
+        let Description { location, encoders, .. } = memory;
         let Some(first) = encoders.first() else {
-            anyhow::bail!("{folder} does not name the model of its keys; give it with --model");
+            anyhow::bail!("{location} does not name the model of its keys; give it with --model");
         };
         let second = encoders.get(1).map(|encoder| encoder.name.as_str());
         JointEncoder::open(&first.name, second, &prompt).with_context(|| {
-            format!("cannot open the model of {folder}; give its path with --model")
+            format!("cannot open the model of {location}; give its path with --model")
         })
     }
 

@@ -7,11 +7,10 @@ use std::time::Instant;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use engram_memory::rows::with_location;
-use engram_memory::search::exact::Exact;
 use engram_memory::search::hnsw::Hnsw;
-use engram_memory::search::{Filter, Hit, Index, Queries, SearchResults};
+use engram_memory::search::{Filter, Gates, Hit, Queries, SearchResults};
 use engram_memory::vectors::{VectorFile, npy_bytes};
-use engram_memory::{Generation, Memory, MemoryError, Row};
+use engram_memory::{Description, Memory, MemoryError, Method, Row, Snapshot, Store};
 use serde::Serialize;
 
 use super::super::{Outcome, output};
@@ -129,12 +128,13 @@ pub(in crate::cli) struct ShownHit {
 
 impl Search {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let generation = Memory::open(&self.folder)?.generation();
+        let snapshot = Memory::open(&self.folder)?.snapshot();
+        let (snapshot, memory) = (snapshot.as_ref(), snapshot.description());
         let queries = match &self.queries {
-            None => self.query.encode(&generation)?,
+            None => self.query.encode(memory)?,
             Some(path) => {
                 let (queries, found) = read_vectors(path, "queries")?;
-                let expected = generation.manifest().width;
+                let expected = memory.width;
                 if found != expected {
                     let what = format!("{}: queries", path.display());
                     return Err(MemoryError::Width { what, expected, found }.into());
@@ -142,14 +142,15 @@ impl Search {
                 queries
             }
         };
-        let filter = self.filter(&generation, queries.len() / generation.manifest().width)?;
-        let k = self.k.min(generation.len().max(1));
+        let filter = self.filter(memory, queries.len() / memory.width)?;
+        let k = self.k.min(memory.entries.max(1));
         let queries = Queries { keys: &queries, k };
         let result = match self.index {
             IndexName::Exact => {
-                Exact.search(&generation, queries, &filter).map(|results| (results, None))
+                let results = snapshot.search(Method::Exact, queries, &filter);
+                results.map(|results| (results, None))
             }
-            IndexName::Hnsw => self.search_graphs(&generation, queries, &filter),
+            IndexName::Hnsw => self.search_graph(snapshot, queries, &filter),
         };
         let (results, graph) =
             result.map_err(|error| with_location(error, self.queries.as_deref(), None, None))?;
@@ -161,46 +162,45 @@ impl Search {
             output::write_atomic(path, &npy_bytes(&scores, k)?)?;
         }
         if self.json {
-            let queries = query_hits(&generation, &results, usize::MAX)?;
+            let queries = query_hits(snapshot, &results, usize::MAX)?;
             let report = Report { generation: results.generation, k, graph, queries };
             output::print_json(&report)?;
         } else if self.out.is_none() && self.scores.is_none() {
             output::print(
-                &self.to_text(
-                    &query_hits(&generation, &results, SHOWN_QUERIES)?,
-                    results.hits.len(),
-                ),
+                &self.to_text(&query_hits(snapshot, &results, SHOWN_QUERIES)?, results.hits.len()),
             )?;
         }
         Ok(Outcome::Done)
     }
 
-    /// Searches the graphs. Also searches some of the queries exactly, to measure the recall.
-    fn search_graphs(
+    /// Searches the graph. Also searches some of the queries exactly, to measure the recall.
+    fn search_graph(
         &self,
-        generation: &Generation,
+        snapshot: &dyn Snapshot,
         queries: Queries<'_>,
         filter: &Filter,
     ) -> Result<(SearchResults, Option<GraphMetrics>), MemoryError> {
-        let graphs = Hnsw::open(generation, self.ef_search)?;
-        if !graphs.has_graphs() {
+        let (method, memory) =
+            (Method::Graph { candidates: self.ef_search }, snapshot.description());
+        if !memory.has_graph {
             let folder = self.folder.display();
             let note = format!(
                 "warning: {folder} has no graph, so all keys are searched; \
                  build one with `engram memory index {folder}`"
             );
             output::warn(&note);
-            return Ok((graphs.search(generation, queries, filter)?, None));
+            return Ok((snapshot.search(method, queries, filter)?, None));
         }
         let start = Instant::now();
-        let results = graphs.search(generation, queries, filter)?;
+        let results = snapshot.search(method, queries, filter)?;
         let seconds = start.elapsed().as_secs_f64();
         let query_count = results.hits.len();
         let measured: Vec<usize> =
             (0..query_count).step_by(query_count.div_ceil(MEASURED_QUERIES).max(1)).collect();
-        let (keys, filter) = select_queries(&measured, generation, queries, filter);
+        let (keys, filter) = select_queries(&measured, memory, queries, filter);
         let start = Instant::now();
-        let exact = Exact.search(generation, Queries { keys: &keys, k: queries.k }, &filter)?;
+        let queries = Queries { keys: &keys, ..queries };
+        let exact = snapshot.search(Method::Exact, queries, &filter)?;
         let exact_seconds = start.elapsed().as_secs_f64();
         let hits = measured.iter().map(|query| results.hits[*query].clone()).collect();
         let metrics = GraphMetrics {
@@ -223,7 +223,7 @@ impl Search {
     }
 
     /// Reads the filter options for this number of queries.
-    fn filter(&self, generation: &Generation, queries: usize) -> anyhow::Result<Filter> {
+    fn filter(&self, memory: &Description, queries: usize) -> anyhow::Result<Filter> {
         let mut filter = Filter::default();
         if !self.sources.is_empty() {
             filter.sources = Some(self.sources.clone());
@@ -232,7 +232,7 @@ impl Search {
             filter.excluded_documents = read_excluded_documents(path, queries)?;
         }
         if let Some(path) = &self.gates {
-            filter.gates = Some(read_gates(path, queries, generation.manifest().sources.len())?);
+            filter.gates = Some(read_gates(path, queries, &memory.sources)?);
         }
         Ok(filter)
     }
@@ -285,22 +285,24 @@ fn matrix<T: Copy>(
 /// Selects some queries and their part of the filter.
 fn select_queries(
     selected: &[usize],
-    generation: &Generation,
+    memory: &Description,
     queries: Queries<'_>,
     filter: &Filter,
 ) -> (Vec<f32>, Filter) {
     let rows = |vectors: &[f32], width: usize| -> Vec<f32> {
         selected.iter().flat_map(|query| &vectors[query * width..][..width]).copied().collect()
     };
-    let manifest = generation.manifest();
     let excluded = |query: &usize| filter.excluded_documents.get(*query).cloned();
     let filter = Filter {
         sources: filter.sources.clone(),
         ids: filter.ids.clone(),
         excluded_documents: selected.iter().filter_map(excluded).collect(),
-        gates: filter.gates.as_ref().map(|gates| rows(gates, manifest.sources.len())),
+        gates: filter.gates.as_ref().map(|Gates { sources, weights }| Gates {
+            sources: sources.clone(),
+            weights: rows(weights, sources.len()),
+        }),
     };
-    (rows(queries.keys, manifest.width), filter)
+    (rows(queries.keys, memory.width), filter)
 }
 
 /// Reads the documents to exclude, one line per query.
@@ -320,23 +322,24 @@ fn read_excluded_documents(path: &Path, queries: usize) -> anyhow::Result<Vec<Ve
     Ok(excluded)
 }
 
-/// Reads the weights of the sources, `[queries, sources]`.
-fn read_gates(path: &Path, queries: usize, sources: usize) -> Result<Vec<f32>, MemoryError> {
-    let (gates, width) = read_vectors(path, "gates")?;
-    let rows = gates.len() / width;
-    if (rows, width) != (queries, sources) {
+/// Reads the weights of these sources, `[queries, sources]`.
+fn read_gates(path: &Path, queries: usize, sources: &[String]) -> Result<Gates, MemoryError> {
+    let (weights, width) = read_vectors(path, "gates")?;
+    let rows = weights.len() / width;
+    if (rows, width) != (queries, sources.len()) {
         let reason = format!(
-            "has the shape [{rows}, {width}], but queries and sources need [{queries}, {sources}]"
+            "has the shape [{rows}, {width}], but queries and sources need [{queries}, {}]",
+            sources.len()
         );
         let remedy =
             "give one row per query, with the sources in the order of `engram memory info`";
         return Err(malformed(path, reason, remedy));
     }
-    if let Some(index) = gates.iter().position(|gate| !gate.is_finite()) {
+    if let Some(index) = weights.iter().position(|gate| !gate.is_finite()) {
         let reason = format!("row {} has a NaN or infinite weight", index / width);
         return Err(malformed(path, reason, "give finite weights, for example from a softmax"));
     }
-    Ok(gates)
+    Ok(Gates { sources: sources.to_vec(), weights })
 }
 
 fn malformed(path: &Path, reason: String, remedy: &'static str) -> MemoryError {
@@ -353,11 +356,11 @@ fn read_vectors(path: &Path, name: &str) -> Result<(Vec<f32>, usize), MemoryErro
 impl ShownHit {
     /// The entry of a row.
     pub(in crate::cli) fn of(
-        generation: &Generation,
+        snapshot: &dyn Snapshot,
         row: Row,
         score: f32,
     ) -> Result<Self, MemoryError> {
-        let entry = generation.entry(row)?;
+        let entry = snapshot.entry(row)?;
         Ok(Self {
             image: entry.image().map(str::to_owned),
             text: entry.text(),
@@ -371,12 +374,12 @@ impl ShownHit {
 
 /// The entries found for the first `max_queries` queries.
 fn query_hits(
-    generation: &Generation,
+    snapshot: &dyn Snapshot,
     results: &SearchResults,
     max_queries: usize,
 ) -> Result<Vec<QueryHits>, MemoryError> {
     let hits = |(query, hits): (usize, &Vec<Hit>)| {
-        let hit = |hit: &Hit| ShownHit::of(generation, hit.row, hit.score);
+        let hit = |hit: &Hit| ShownHit::of(snapshot, hit.row, hit.score);
         let hits = hits.iter().map(hit).collect::<Result<_, MemoryError>>()?;
         Ok(QueryHits { query, hits })
     };

@@ -83,8 +83,8 @@ impl Answerer {
         let query = self.model.query(&self.model.encode(&input, &mode)?, &mode)?;
         let gates = self.model.gates(&query)?;
         let results = retriever.filtered(&query, &gates, k, filter)?;
-        let (generation, gates) = (retriever.generation(), gates.flatten_all()?.to_vec1::<f32>()?);
-        let evidence = |hit: Hit| Ok(Evidence::of(generation.entry(hit.row)?, &hit, &gates));
+        let (snapshot, gates) = (retriever.snapshot(), gates.flatten_all()?.to_vec1::<f32>()?);
+        let evidence = |hit: Hit| Ok(Evidence::of(snapshot.entry(hit.row)?, &hit, &gates));
         results.hits.into_iter().flatten().map(evidence).collect()
     }
 
@@ -101,7 +101,7 @@ impl Answerer {
         let input = sequencer.input(&self.image_corpus(image), &[text], &[view])?;
         let (keys, values) = encode(&self.model, &input)?;
         let retriever = self.retriever.as_mut().ok_or(NO_MEMORY)?;
-        let exists = retriever.generation().row_of(entry.id)?.is_some();
+        let exists = retriever.snapshot().find(&[entry.id])? != [None];
         let batch = std::iter::once(Ok(Batch { entries: vec![entry], keys, values }));
         retriever.edit(|writer| if exists { writer.update(1, batch) } else { writer.add(1, batch) })
     }

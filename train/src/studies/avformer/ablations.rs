@@ -33,11 +33,12 @@ const UTTERANCE_SETS: [&str; 4] = ["noisy", "clean", "test", "general_speech"];
 /// The utterances of a claim without a filter: `noisy` in the embedded world, `test` for files.
 const DEFAULT_UTTERANCES: [&str; 2] = ["noisy", "test"];
 /// Settings that do not affect adapters trained without frames.
-const FRAME_SETTINGS: [&str; 9] = [
+const FRAME_SETTINGS: [&str; 10] = [
     "data.cache",
     "data.frames",
     "data.frozen_baseline",
     "data.general_speech",
+    "data.test_frames",
     "data.view_size",
     "data.views",
     "model.projection_bias_init",
@@ -301,6 +302,10 @@ fn missing_result(
         (Some("general_speech"), Some("right_frames" | "wrong_frames" | "zero_frames")) => {
             Some("tests `general_speech` without frames")
         }
+        (Some("general_speech"), _) => None,
+        (_, Some(system)) if has_frames && !data.tests(system) => {
+            Some("does not test these frames: set data.test_frames")
+        }
         (Some("clean"), Some("zero_frames")) => Some("does not test clean speech with zeros"),
         _ => None,
     }
@@ -325,7 +330,7 @@ set = ["data.frozen_baseline=true"]
 
 [[configuration]]
 name = "two"
-set = ["data.frames=2", "model.projection.init_std=0.1"]
+set = ["data.frames=2", 'data.test_frames=["right"]', "model.projection.init_std=0.1"]
 
 [[configuration]]
 name = "audio-only"
@@ -369,9 +374,14 @@ utterances = "clean"
 
     #[test]
     fn every_frame_setting_is_a_recipe_key() {
-        // The last two settings are written to the recipe only if they differ from the default.
-        let set =
-            ["model.asr_model=r", "model.image_encoder=e", "data.cache=c", "data.view_size=64"];
+        // The last three settings are written to the recipe only if they differ from the default.
+        let set = [
+            "model.asr_model=r",
+            "model.image_encoder=e",
+            "data.cache=c",
+            "data.view_size=64",
+            r#"data.test_frames=["right"]"#,
+        ];
         let options = RecipeOptions { tiny: false, set: set.map(str::to_owned).to_vec() };
         let mut recipe = Recipe::parse(RECIPE, Path::new("tiny.toml"), &options).expect("a recipe");
         complete_settings(&mut recipe).expect("complete");
@@ -398,6 +408,7 @@ utterances = "clean"
                 "claim `a`: configuration `audio-only` has no",
             ),
             ("main:no_frames", "two:frozen", "claim `a`: configuration `two` does not test"),
+            ("main:no_frames", "two:no_frames", "configuration `two` does not test these frames"),
             ("\"clean\"", "\"loud\"", "grid.toml:25: `utterances`: `loud` is unknown"),
             (
                 "utterances",

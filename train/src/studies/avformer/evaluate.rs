@@ -179,10 +179,7 @@ impl AvformerStudy {
         let mut frozen_texts = tests_frozen
             .then(|| FrozenTexts::open(&self.data().cache, self.asr_model()))
             .transpose()?;
-        let inputs = self.testable_inputs(
-            &main_clips,
-            &[VisualInput::Nothing, VisualInput::Right, VisualInput::Wrong, VisualInput::Zero],
-        );
+        let inputs = self.tested_inputs(&main_clips, true);
         let hypotheses = self.measure(
             (main_set, &main_clips),
             &inputs,
@@ -211,10 +208,7 @@ impl AvformerStudy {
         }
         if is_world {
             let clean = self.corpus().evaluated(Split::Test, true)?;
-            let inputs = self.testable_inputs(
-                &clean,
-                &[VisualInput::Nothing, VisualInput::Right, VisualInput::Wrong],
-            );
+            let inputs = self.tested_inputs(&clean, false);
             let hypotheses = self.measure(
                 ("clean", &clean),
                 &inputs,
@@ -243,21 +237,20 @@ impl AvformerStudy {
         Ok(metrics)
     }
 
-    /// The `requested` inputs that can be tested. All except `Nothing` need a study with frames.
-    /// `Wrong` also needs, for each clip, a clip with another topic.
-    fn testable_inputs(
-        &self,
-        clips: &[ClipWithFrames],
-        requested: &[VisualInput],
-    ) -> Vec<VisualInput> {
+    /// The inputs of `data.test_frames` that can be tested. `Wrong` needs, for each clip, a clip
+    /// with another topic.
+    fn tested_inputs(&self, clips: &[ClipWithFrames], with_zero: bool) -> Vec<VisualInput> {
+        if !self.uses_frames() {
+            return vec![VisualInput::Nothing];
+        }
         let has_others =
             (0..clips.len()).all(|index| clip_with_other_topic(clips, index).is_some());
-        let is_testable = |input: &&VisualInput| match input {
-            VisualInput::Nothing => true,
-            VisualInput::Right | VisualInput::Zero => self.uses_frames(),
-            VisualInput::Wrong => self.uses_frames() && has_others,
+        let is_tested = |input: &&VisualInput| match input {
+            VisualInput::Nothing | VisualInput::Right => true,
+            VisualInput::Zero => with_zero,
+            VisualInput::Wrong => has_others,
         };
-        requested.iter().filter(is_testable).copied().collect()
+        self.data().test_frames.iter().filter(is_tested).copied().collect()
     }
 
     /// Measures the frozen model, if it is given, and the adapted model with each input on a set of
@@ -443,7 +436,7 @@ fn is_inserted(text: &str, reference: &str, name: &str) -> bool {
 }
 
 /// The system name of the adapted model with this visual input.
-fn system_name(input: VisualInput) -> &'static str {
+pub(super) fn system_name(input: VisualInput) -> &'static str {
     match input {
         VisualInput::Right => "right_frames",
         VisualInput::Wrong => "wrong_frames",

@@ -8,6 +8,9 @@ use engram_models::avformer::{AvformerConfig, ProjectionConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::evaluate::system_name;
+use super::transcription::VisualInput;
+
 /// The number of views of each name's image in validation and test.
 pub const NUM_EVALUATION_VIEWS: usize = 8;
 /// The default of `state_cache_gb`.
@@ -19,6 +22,9 @@ const DISTILLATION: f64 = 40.0;
 const MAX_VIEW_SIZE: usize = 1024;
 /// The maximum number of clips, and of names, in the embedded world.
 const MAX_CLIPS: usize = 1_000_000;
+/// All visual inputs, in the order in which they are tested.
+const ALL_INPUTS: [VisualInput; 4] =
+    [VisualInput::Nothing, VisualInput::Right, VisualInput::Wrong, VisualInput::Zero];
 /// The maximum number of views of a name.
 const MAX_VIEWS: usize = 1_000;
 
@@ -75,6 +81,11 @@ pub struct AvformerData {
     pub views: usize,
     /// Embedded world: the edge of a view, in pixels.
     pub view_size: u32,
+    /// Frames with which test clips are transcribed: their own, those of another clip, zero
+    /// embeddings, or none. Without visual tokens in training, clips are transcribed without frames.
+    #[serde(skip_serializing_if = "is_all_inputs")]
+    #[schemars(extend("default" = ALL_INPUTS))]
+    pub test_frames: Vec<VisualInput>,
     /// Embedded world: noise in training and validation.
     pub noise: Vec<NoiseKind>,
     /// Embedded world: noise in the test.
@@ -125,6 +136,7 @@ impl Default for AvformerData {
             views: 16,
             view_size: 48,
             noise: vec![NoiseKind::Coloured],
+            test_frames: ALL_INPUTS.to_vec(),
             test_noise: vec![NoiseKind::Bands],
             test_snr_db: [-16.0, -8.0],
             sweep_snr_db: vec![20.0, 15.0, 10.0, 5.0, 0.0, -4.0, -8.0, -12.0, -16.0],
@@ -134,10 +146,20 @@ impl Default for AvformerData {
     }
 }
 
+fn is_all_inputs(inputs: &[VisualInput]) -> bool {
+    inputs == ALL_INPUTS
+}
+
 impl AvformerData {
     /// Whether the data are the embedded world.
     pub fn is_world(&self) -> bool {
         self.train.is_empty()
+    }
+
+    /// Whether `test_frames` has the visual input of a system; true for systems without one.
+    pub(crate) fn tests(&self, system: &str) -> bool {
+        let input = ALL_INPUTS.into_iter().find(|input| system_name(*input) == system);
+        input.is_none_or(|input| self.test_frames.contains(&input))
     }
 
     /// The audio conditions of the embedded world in validation and test.
@@ -153,6 +175,9 @@ impl AvformerData {
         if self.is_world() && !(self.validation.is_empty() && self.test.is_empty()) {
             let key = if self.test.is_empty() { "validation" } else { "test" };
             return Some((key, "is set, but `data.train` is empty; set both, or neither".into()));
+        }
+        if self.test_frames.is_empty() {
+            return Some(("test_frames", "is empty; give at least one, such as `right`".into()));
         }
         if !(self.max_seconds > 0.0 && self.max_seconds.is_finite()) {
             return Some((

@@ -14,6 +14,8 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::corpus::ClipWithFrames;
 use super::settings::AvformerFeed;
@@ -45,8 +47,9 @@ pub(super) struct EmbeddedClip {
 }
 
 /// The visual input of a clip.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum VisualInput {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum VisualInput {
     /// The clip's own frames.
     Right,
     /// Frames of another clip.
@@ -54,6 +57,7 @@ pub(super) enum VisualInput {
     /// Zero embeddings.
     Zero,
     /// No visual tokens.
+    #[serde(rename = "none")]
     Nothing,
 }
 

@@ -1,0 +1,140 @@
+//! A memory behind traits: where it is kept, one state of it, and one change to it.
+//!
+//! Training, inference, the command line and the explorer use these traits alone. A memory in a
+//! local folder, [`Memory`](crate::Memory), is one [`Store`].
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use engram_entry::Entry;
+
+use crate::error::MemoryError;
+use crate::format::manifest::{EncoderRecord, ValueFormat};
+use crate::generation::{Info, Row};
+use crate::search::{Filter, Queries, SearchResults};
+
+/// A place that keeps a memory.
+pub trait Store: Debug + Send + Sync {
+    /// The folder or address of the memory, for messages.
+    fn location(&self) -> String;
+
+    /// The state that was current when the store was opened or last [reloaded](Store::reload).
+    fn snapshot(&self) -> Arc<dyn Snapshot>;
+
+    /// Loads the current state. Returns true if it changed. Existing snapshots keep the old state.
+    ///
+    /// # Errors
+    /// [`MemoryError::NoMemory`], [`MemoryError::MissingGeneration`], [`MemoryError::NewerFormat`],
+    /// [`MemoryError::Corrupt`], [`MemoryError::Read`]
+    fn reload(&self) -> Result<bool, MemoryError>;
+}
+
+/// The shape and the origin of a memory's entries.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Description {
+    /// The folder or address of the memory, for messages.
+    pub location: String,
+    /// The number of the generation.
+    pub generation: u64,
+    /// The number of entries, excluding deleted rows.
+    pub entries: usize,
+    /// The width of a key.
+    pub width: usize,
+    /// Whether keys are normalised to unit length, so that scores are cosines.
+    pub normalised: bool,
+    /// The format of values; `None` for a memory without values.
+    pub values: Option<ValueFormat>,
+    /// The models that encoded the keys, in the order of their parts of a key. Empty if the models
+    /// are unknown.
+    pub encoders: Vec<EncoderRecord>,
+    /// The names of the sources. [`Hit::source`](crate::search::Hit::source) is an index of this
+    /// list.
+    pub sources: Vec<String>,
+    /// A number above every id so far, including ids of deleted entries.
+    pub next_id: i64,
+    /// Whether there is a graph for [`Method::Graph`]. Without a graph, all keys are searched.
+    pub has_graph: bool,
+}
+
+/// The search method.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Method {
+    /// Compares all keys.
+    #[default]
+    Exact,
+    /// Takes candidates from a graph; faster for many keys, nearly exact.
+    Graph {
+        /// The number of candidates of a query, at least `2 k`. More candidates give higher recall
+        /// and take longer.
+        candidates: usize,
+    },
+}
+
+/// One state of a memory. It never changes: its holder always sees the same entries.
+pub trait Snapshot: Debug + Send + Sync {
+    /// The shape and the origin of the entries.
+    fn description(&self) -> &Description;
+
+    /// The statistics of the memory.
+    ///
+    /// # Errors
+    /// [`MemoryError::Corrupt`]
+    fn info(&self) -> Result<Info, MemoryError>;
+
+    /// Returns the best `k` entries for each query among the entries that the filter allows.
+    ///
+    /// # Errors
+    /// [`MemoryError::Width`], [`MemoryError::BadVector`] and
+    /// [`MemoryError::InvalidOption`] for queries and filters that do not match the memory, and for
+    /// zero query vectors if scores are cosines; [`MemoryError::UnknownSource`],
+    /// [`MemoryError::UnknownId`]; [`MemoryError::Corrupt`]
+    fn search(
+        &self,
+        method: Method,
+        queries: Queries<'_>,
+        filter: &Filter,
+    ) -> Result<SearchResults, MemoryError>;
+
+    /// Returns all entries, in the order in which they were written.
+    fn rows(&self) -> Vec<Row>;
+
+    /// Returns the row of each id; `None` if no entry has the id.
+    ///
+    /// # Errors
+    /// [`MemoryError::Corrupt`]
+    fn find(&self, ids: &[i64]) -> Result<Vec<Option<Row>>, MemoryError>;
+
+    /// Returns the entries of rows. Uses all threads.
+    ///
+    /// # Errors
+    /// [`MemoryError::Corrupt`]; [`MemoryError::InvalidOption`] for a row of another snapshot
+    fn entries(&self, rows: &[Row]) -> Result<Vec<Entry>, MemoryError>;
+
+    /// Returns the keys of rows, `[rows, width]`.
+    ///
+    /// # Errors
+    /// as [`Snapshot::entries`]
+    fn keys(&self, rows: &[Row]) -> Result<Vec<f32>, MemoryError>;
+
+    /// Returns the values of rows, `[rows, tokens, width]`; empty for a memory without values. Uses
+    /// all threads.
+    ///
+    /// # Errors
+    /// as [`Snapshot::entries`]
+    fn values(&self, rows: &[Row]) -> Result<Vec<f32>, MemoryError>;
+}
+
+impl dyn Snapshot + '_ {
+    /// Returns the entry of a row.
+    ///
+    /// # Errors
+    /// as [`Snapshot::entries`]
+    pub fn entry(&self, row: Row) -> Result<Entry, MemoryError> {
+        let no_entry = || MemoryError::InvalidOption {
+            option: "a row",
+            found: "without an entry".to_owned(),
+            expected: "a row of this generation",
+        };
+        self.entries(&[row])?.pop().ok_or_else(no_entry)
+    }
+}
