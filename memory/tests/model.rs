@@ -118,7 +118,8 @@ fn compare_search(seed: u64, rng: &mut Rng, memory: &Memory, plain: &PlainMemory
         let mut sources = sources.clone();
         // Gates name their sources, in any order. A source without entries may have a gate.
         sources.push("unknown".to_owned());
-        sources.rotate_left(rng.below(sources.len() as u64) as usize);
+        let turns = rng.below(sources.len() as u64) as usize;
+        sources.rotate_left(turns);
         let weights = (0..3 * sources.len()).map(|_| rng.below(4) as f32 / 4.0).collect();
         filter.gates = Some(Gates { sources, weights });
     }
