@@ -167,6 +167,19 @@ impl Generation {
         &self.manifest
     }
 
+    /// Returns an error if this is not the generation with the given number, to which an index or
+    /// search results belong.
+    pub(crate) fn check_is(&self, number: u64) -> Result<(), MemoryError> {
+        if self.manifest.generation == number {
+            return Ok(());
+        }
+        Err(MemoryError::InvalidOption {
+            option: "the generation",
+            found: self.manifest.generation.to_string(),
+            expected: "the generation of the index or of the search results",
+        })
+    }
+
     /// The memory's folder.
     pub fn folder(&self) -> &Path {
         &self.folder
