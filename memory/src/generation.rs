@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::MemoryError;
 use crate::format::file::{CheckedFile, FileRecord};
 use crate::format::manifest::{EncoderRecord, GraphRecord, Manifest, SegmentRecord};
+use crate::retrieval::text::TextIndex;
 use crate::search::exact::Exact;
 use crate::search::graph::Graph;
 use crate::search::hnsw::Hnsw;
@@ -171,6 +172,19 @@ impl Generation {
     /// The manifest.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
+    }
+
+    /// Returns an error if this is not the generation with the given number, to which an index or
+    /// search results belong.
+    pub(crate) fn check_is(&self, number: u64) -> Result<(), MemoryError> {
+        if self.manifest.generation == number {
+            return Ok(());
+        }
+        Err(MemoryError::InvalidOption {
+            option: "the generation",
+            found: self.manifest.generation.to_string(),
+            expected: "the generation of the index or of the search results",
+        })
     }
 
     /// The memory's folder.
@@ -368,6 +382,15 @@ impl Snapshot for Generation {
                 Hnsw::open(self, candidates)?.search(self, queries, filter)
             }
         }
+    }
+
+    fn search_texts(
+        &self,
+        queries: &[&str],
+        k: usize,
+        filter: &Filter,
+    ) -> Result<SearchResults, MemoryError> {
+        TextIndex::build(self)?.search(self, queries, k, filter)
     }
 
     fn rows(&self) -> Vec<Row> {

@@ -13,6 +13,7 @@
 //! | `sweep` | removes unneeded files from a memory's folder |
 //! | [`generation`] | one state of the memory: entries, keys, values, statistics |
 //! | [`search`] | queries, filters, gates; exact search and graph search |
+//! | [`retrieval`] | diverse results, minimum scores, search in texts and its fusion with keys |
 //! | [`cache`] | keeps frequently used values in main memory |
 //! | [`refresh`] | computes new keys and values during training; detects collapsed retrieval |
 //! | `codes` | the keys in 8 bits per component, with bounds on the error |
@@ -54,6 +55,7 @@ pub mod format;
 pub mod generation;
 pub mod memory;
 pub mod refresh;
+pub mod retrieval;
 pub mod rows;
 pub mod search;
 mod segment;

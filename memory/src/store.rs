@@ -95,6 +95,19 @@ pub trait Snapshot: Debug + Send + Sync {
         filter: &Filter,
     ) -> Result<SearchResults, MemoryError>;
 
+    /// Returns the best `k` entries for each query text among the entries that the filter allows and
+    /// that have a word of the query, by [BM25](crate::retrieval::text).
+    ///
+    /// # Errors
+    /// [`MemoryError::InvalidOption`] for a filter that does not match the queries;
+    /// [`MemoryError::UnknownSource`], [`MemoryError::UnknownId`]; [`MemoryError::Corrupt`]
+    fn search_texts(
+        &self,
+        queries: &[&str],
+        k: usize,
+        filter: &Filter,
+    ) -> Result<SearchResults, MemoryError>;
+
     /// Returns all entries, in the order in which they were written.
     fn rows(&self) -> Vec<Row>;
 

@@ -1,8 +1,9 @@
 //! Reads vectors row by row from NumPy `.npy` and safetensors files, and writes results as `.npy`.
 //!
 //! Files are read through a buffer, so a file that becomes shorter meanwhile gives an error. A pipe
-//! can be read, too.
+//! can be read, too, except in Fortran order.
 
+mod columns;
 mod npy;
 mod tensors;
 
@@ -13,11 +14,11 @@ use std::path::{Path, PathBuf};
 use half::{bf16, f16};
 
 use crate::error::{MemoryError, one_line};
+use columns::Columns;
 pub use npy::{NpyNumber, npy_bytes, npy_bytes_of_rows};
 
 /// The remedy for an unsupported file.
-const REMEDY: &str =
-    "give a .npy file (C order) or a safetensors file of 16-, 32- or 64-bit floating point";
+const REMEDY: &str = "give a .npy or safetensors file of 16-, 32- or 64-bit floating point";
 /// The maximum number of components that are converted at a time.
 const MAX_CONVERTED: usize = 1 << 16;
 
@@ -27,6 +28,8 @@ pub struct VectorFile {
     shape: Vec<usize>,
     number_type: NumberType,
     reader: BufReader<File>,
+    /// The columns of a file in Fortran order; `None` in C order.
+    columns: Option<Columns>,
     /// The number of components still to be read.
     remaining: usize,
 }
@@ -36,6 +39,8 @@ pub struct VectorFile {
 struct Layout {
     shape: Vec<usize>,
     number_type: NumberType,
+    /// Whether the first index changes fastest.
+    fortran_order: bool,
     /// The number of bytes between the header and the first component.
     skipped_bytes: u64,
 }
@@ -92,8 +97,8 @@ impl VectorFile {
     /// file, reads the tensor `name`; if no tensor has this name, the only tensor.
     ///
     /// # Errors
-    /// [`MemoryError::Read`]; [`MemoryError::Malformed`] for unsupported formats, types
-    /// and orders, and if the file is shorter than its header says.
+    /// [`MemoryError::Read`]; [`MemoryError::Malformed`] for unsupported formats and types, for a
+    /// pipe in Fortran order, and if the file is shorter than its header says.
     pub fn open(path: &Path, name: &str) -> Result<Self, MemoryError> {
         let file = File::open(path).map_err(MemoryError::read(path))?;
         let metadata = file.metadata().map_err(MemoryError::read(path))?;
@@ -116,7 +121,8 @@ impl VectorFile {
         } else {
             tensors::read_header(&mut reader, file_bytes, name)
         };
-        let Layout { shape, number_type, skipped_bytes } = header.map_err(malformed)?;
+        let Layout { shape, number_type, fortran_order, skipped_bytes } =
+            header.map_err(malformed)?;
         if shape.len() < 2 {
             return Err(malformed(format!(
                 "has the shape {shape:?}, but needs one row per vector"
@@ -136,10 +142,19 @@ impl VectorFile {
                 "ends before its last row: the shape {shape:?} needs {data_bytes} bytes"
             )));
         }
+        if fortran_order && file_bytes.is_none() {
+            return Err(MemoryError::Malformed {
+                file: path.to_owned(),
+                line: None,
+                reason: "is in Fortran order, so it cannot be read from a pipe".to_owned(),
+                remedy: "write it to a file, or write it in C order (numpy.ascontiguousarray)",
+            });
+        }
+        let columns = fortran_order.then(|| Columns::new(&shape, data_start));
         let skip = io::copy(&mut reader.by_ref().take(skipped_bytes), &mut io::sink());
         skip.map_err(MemoryError::read(path))?;
         let remaining = data_bytes / number_type.bytes();
-        Ok(Self { path: path.to_owned(), shape, number_type, reader, remaining })
+        Ok(Self { path: path.to_owned(), shape, number_type, reader, columns, remaining })
     }
 
     /// The complete shape, rows first.
@@ -161,19 +176,29 @@ impl VectorFile {
         if requested > self.remaining {
             return Err(self.truncated("ends before its last row".to_owned()));
         }
+        if let Some(columns) = &mut self.columns {
+            let read = columns.read_rows(self.reader.get_mut(), rows, self.number_type);
+            let numbers = read.map_err(|error| self.unread(error))?;
+            self.remaining -= requested;
+            return Ok(numbers);
+        }
         // Memory grows with the bytes read, not with the size in the header.
         let (mut numbers, mut bytes) = (Vec::new(), Vec::new());
         while numbers.len() < requested {
             let count = MAX_CONVERTED.min(requested - numbers.len());
             bytes.resize(count * self.number_type.bytes(), 0);
             if let Err(error) = self.reader.read_exact(&mut bytes) {
-                let reason = format!("ends before its last row, or cannot be read ({error})");
-                return Err(self.truncated(reason));
+                return Err(self.unread(error));
             }
             self.number_type.convert(&bytes, &mut numbers);
         }
         self.remaining -= requested;
         Ok(numbers)
+    }
+
+    /// The error for rows that cannot be read.
+    fn unread(&self, error: io::Error) -> MemoryError {
+        self.truncated(format!("ends before its last row, or cannot be read ({error})"))
     }
 
     /// The error for a file that ends too early.

@@ -74,14 +74,8 @@ impl Writer {
         batches: impl Iterator<Item = Result<Batch, MemoryError>>,
     ) -> Result<Self, MemoryError> {
         let folder = folder.into();
-        let sizes = format.values.map_or([1, 1], |values| [values.tokens, values.width]);
-        if format.width == 0 || sizes.contains(&0) {
-            return Err(MemoryError::InvalidOption {
-                option: "a width",
-                found: "0".to_owned(),
-                expected: "at least 1",
-            });
-        }
+        let [tokens, width] = format.values.map_or([1, 1], |values| [values.tokens, values.width]);
+        check_widths([format.width, tokens, width])?;
         let already_exists = || MemoryError::AlreadyExists { folder: folder.clone() };
         // A rejected folder stays unchanged and gets no lock file.
         if !can_build_in(&folder)? {
@@ -248,8 +242,9 @@ impl Writer {
     /// [`MemoryError::Corrupt`], [`MemoryError::Write`]
     pub fn compact(&mut self, mut progress: impl FnMut(usize)) -> Result<(), MemoryError> {
         self.catch_up()?;
-        let encoders = self.generation.manifest().encoders.clone();
-        self.rewrite(encoders, |batch| {
+        let manifest = self.generation.manifest();
+        let (encoders, width) = (manifest.encoders.clone(), manifest.width);
+        self.rewrite(encoders, width, |batch| {
             progress(batch.entries.len());
             Ok(batch)
         })
@@ -264,13 +259,33 @@ impl Writer {
         &mut self,
         encode: impl FnMut(Batch) -> Result<Batch, MemoryError>,
     ) -> Result<(), MemoryError> {
-        self.rewrite(Vec::new(), encode)
+        self.rewrite(Vec::new(), self.generation.manifest().width, encode)
+    }
+
+    /// Rewrites all entries with new keys of the models `encoders`, which have `width` components.
+    /// `encode` gets the batches in row order, and returns each with new keys. It may return new
+    /// values of the same format, too.
+    ///
+    /// # Errors
+    /// The errors of `encode`; [`MemoryError::Count`], [`MemoryError::BadVector`],
+    /// [`MemoryError::Corrupt`], [`MemoryError::InvalidOption`] for a width of 0,
+    /// [`MemoryError::Write`]
+    pub fn re_encode(
+        &mut self,
+        encoders: Vec<EncoderRecord>,
+        width: usize,
+        encode: impl FnMut(Batch) -> Result<Batch, MemoryError>,
+    ) -> Result<(), MemoryError> {
+        check_widths([width])?;
+        self.rewrite(encoders, width, encode)
     }
 
     /// Writes all entries that are not deleted, as `encode` returns them, as the only segment.
+    /// `width` is the width of the new keys.
     fn rewrite(
         &mut self,
         encoders: Vec<EncoderRecord>,
+        width: usize,
         mut encode: impl FnMut(Batch) -> Result<Batch, MemoryError>,
     ) -> Result<(), MemoryError> {
         self.catch_up()?;
@@ -290,6 +305,7 @@ impl Writer {
             // Keep the list of sources, because gates depend on its order.
             manifest.segments.clear();
             manifest.encoders = encoders;
+            manifest.width = width;
             write_rows(name, partial, manifest, live.len(), batches)
         })
     }
@@ -327,6 +343,18 @@ impl Writer {
         }
         Ok(())
     }
+}
+
+/// Returns an error if a width is 0.
+fn check_widths<const N: usize>(widths: [usize; N]) -> Result<(), MemoryError> {
+    if widths.contains(&0) {
+        return Err(MemoryError::InvalidOption {
+            option: "a width",
+            found: "0".to_owned(),
+            expected: "at least 1",
+        });
+    }
+    Ok(())
 }
 
 /// Writes rows as a segment of the generation `name`, and adds the segment to the manifest.

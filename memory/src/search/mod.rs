@@ -20,7 +20,7 @@ pub mod exact;
 pub mod graph;
 pub mod hnsw;
 mod kernels;
-mod products;
+pub(crate) mod products;
 mod query_codes;
 mod scan;
 mod top_k;
@@ -170,27 +170,50 @@ pub(crate) struct PreparedFilter<'a> {
 }
 
 impl<'a> PreparedFilter<'a> {
+    /// Checks the queries, and prepares their filter.
     pub(crate) fn new(
         generation: &Generation,
         queries: Queries<'_>,
         filter: &'a Filter,
     ) -> Result<Self, MemoryError> {
         let manifest = generation.manifest();
-        let (width, sources) = (manifest.width, manifest.sources.len());
-        if queries.k == 0 {
+        let width = manifest.width;
+        if !queries.keys.len().is_multiple_of(width) {
+            let what = "queries".to_owned();
+            return Err(MemoryError::Width { what, expected: width, found: queries.keys.len() });
+        }
+        for (row, query) in queries.keys.chunks(width).enumerate() {
+            check_query(row, query, manifest.normalised)?;
+        }
+        let count = queries.keys.len() / width;
+        let prepared = Self::of_queries(generation, count, queries.k, filter)?;
+        let longest_key =
+            manifest.segments.iter().fold(0f32, |maximum, record| maximum.max(record.longest_key));
+        for (row, query) in queries.keys.chunks(width).enumerate() {
+            let largest_gate = f64::from(prepared.largest_gate(row));
+            if norm(query) * f64::from(longest_key) * largest_gate > MAX_SCORE {
+                let reason = "is too long: its products with keys and gates could overflow";
+                return Err(MemoryError::BadVector { what: "query", row, reason });
+            }
+        }
+        Ok(prepared)
+    }
+
+    /// Prepares the filter of `count` queries, of any kind.
+    pub(crate) fn of_queries(
+        generation: &Generation,
+        count: usize,
+        k: usize,
+        filter: &'a Filter,
+    ) -> Result<Self, MemoryError> {
+        let manifest = generation.manifest();
+        let sources = manifest.sources.len();
+        if k == 0 {
             return Err(MemoryError::InvalidOption {
                 option: "k",
                 found: "0".to_owned(),
                 expected: "at least 1",
             });
-        }
-        if !queries.keys.len().is_multiple_of(width) {
-            let what = "queries".to_owned();
-            return Err(MemoryError::Width { what, expected: width, found: queries.keys.len() });
-        }
-        let count = queries.keys.len() / width;
-        for (row, query) in queries.keys.chunks(width).enumerate() {
-            check_query(row, query, manifest.normalised)?;
         }
         let check_count = |option: &'static str, found: usize, expected: (usize, &'static str)| {
             let (expected_count, expected) = expected;
@@ -214,26 +237,16 @@ impl<'a> PreparedFilter<'a> {
         };
         let to_hashes =
             |names: &Vec<String>| names.iter().map(|name| document_hash(name)).collect();
-        let prepared = Self {
-            width,
+        Ok(Self {
+            width: manifest.width,
             queries: count,
-            k: queries.k.min(generation.len()).max(1),
+            k: k.min(generation.len()).max(1),
             cosines: manifest.normalised,
             hidden: hidden_rows(generation, filter)?,
             excluded: filter.excluded_documents.iter().map(to_hashes).collect(),
             gates,
             sources,
-        };
-        let longest_key =
-            manifest.segments.iter().fold(0f32, |maximum, record| maximum.max(record.longest_key));
-        for (row, query) in queries.keys.chunks(width).enumerate() {
-            let largest_gate = f64::from(prepared.largest_gate(row));
-            if norm(query) * f64::from(longest_key) * largest_gate > MAX_SCORE {
-                let reason = "is too long: its products with keys and gates could overflow";
-                return Err(MemoryError::BadVector { what: "query", row, reason });
-            }
-        }
-        Ok(prepared)
+        })
     }
 
     /// Returns the factor that turns a dot product with the query into a cosine; `None` if scores

@@ -9,7 +9,7 @@ const LANES: usize = 16;
     "x86_64+avx512f+avx512bw+avx512cd+avx512dq+avx512vl+fma",
     "x86_64+avx2+fma"
 ))]
-pub(super) fn dot(a: &[f32], b: &[f32]) -> f64 {
+pub(crate) fn dot(a: &[f32], b: &[f32]) -> f64 {
     let mut sums = [0f64; LANES];
     let (a, b) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
     let remainder = a.remainder().iter().zip(b.remainder());

@@ -124,11 +124,11 @@ fn parse_header(header: &str) -> Result<Layout, String> {
             .ok_or_else(|| format!("is not a .npy file: its header has no `{key}`"))
     };
     let number_type = parse_number_type(value("descr")?)?;
-    match value("fortran_order")? {
-        order if order.starts_with("False") => {}
-        order if order.starts_with("True") => return Err("is in Fortran order".to_owned()),
+    let fortran_order = match value("fortran_order")? {
+        order if order.starts_with("False") => false,
+        order if order.starts_with("True") => true,
         _ => return Err("has a `fortran_order` that is neither True nor False".to_owned()),
-    }
+    };
     let shape = value("shape")?;
     let tuple = shape.strip_prefix('(').and_then(|shape| shape.split_once(')'));
     let (items, _) = tuple.ok_or("has a `shape` that is not a tuple of integers")?;
@@ -138,7 +138,7 @@ fn parse_header(header: &str) -> Result<Layout, String> {
     let sizes = items.split(',').filter(|_| !items.is_empty());
     let shape: Result<Vec<usize>, _> = sizes.map(|size| size.trim().parse()).collect();
     let shape = shape.map_err(|_| "has a `shape` that is not a tuple of integers")?;
-    Ok(Layout { shape, number_type, skipped_bytes: 0 })
+    Ok(Layout { shape, number_type, fortran_order, skipped_bytes: 0 })
 }
 
 /// Parses a number type such as `'<f4'`.
@@ -171,20 +171,21 @@ mod tests {
 
     #[test]
     fn numpy_headers_are_parsed_and_other_headers_give_a_one_line_error() {
-        let parse =
-            |header: &str| parse_header(header).map(|layout| (layout.shape, layout.number_type));
+        let parse = |header: &str| {
+            let layout = parse_header(header)?;
+            Ok::<_, String>((layout.shape, layout.number_type, layout.fortran_order))
+        };
         let matrix = "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }          \n";
-        assert_eq!(parse(matrix), Ok((vec![3, 4], NumberType::F32)));
-        let vector = r#"{"shape": (7,), "descr": ">f8", "fortran_order": False}"#;
-        assert_eq!(parse(vector), Ok((vec![7], NumberType::BigEndianF64)));
+        assert_eq!(parse(matrix), Ok((vec![3, 4], NumberType::F32, false)));
+        let vector = r#"{"shape": (7,), "descr": ">f8", "fortran_order": True}"#;
+        assert_eq!(parse(vector), Ok((vec![7], NumberType::BigEndianF64, true)));
         let scalar = "{'descr': '<f2', 'fortran_order': False, 'shape': ()}";
-        assert_eq!(parse(scalar), Ok((vec![], NumberType::F16)));
+        assert_eq!(parse(scalar), Ok((vec![], NumberType::F16, false)));
         for (header, part) in [
             ("", "no `descr`"),
             ("{'descr': '<i8', 'fortran_order': False, 'shape': (1,)}", "type '<i8'"),
             ("{'descr': '\n\u{7}', 'fortran_order': False, 'shape': (1,)}", "type '\\n\\u{7}'"),
             ("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}", "structured"),
-            ("{'descr': '<f4', 'fortran_order': True, 'shape': (1,)}", "Fortran"),
             ("{'descr': '<f4', 'fortran_order': 0, 'shape': (1,)}", "neither True nor False"),
             ("{'descr': '<f4', 'fortran_order': False, 'shape': (1", "tuple"),
             ("{'descr': '<f4', 'fortran_order': False, 'shape': (-1, 2)}", "tuple"),

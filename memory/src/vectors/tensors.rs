@@ -54,5 +54,6 @@ pub(super) fn read_header(
         other => return Err(format!("has numbers of type {other:?}")),
     };
     let skipped_bytes = tensor.data_offsets.0 as u64;
-    Ok(Layout { shape: tensor.shape.clone(), number_type, skipped_bytes })
+    let shape = tensor.shape.clone();
+    Ok(Layout { shape, number_type, fortran_order: false, skipped_bytes })
 }

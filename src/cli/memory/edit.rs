@@ -141,11 +141,13 @@ impl RowOptions {
     fn open_for(
         &self,
         folder: &Path,
+        is_same_model: bool,
         first_id: impl FnOnce(&Writer) -> i64,
     ) -> anyhow::Result<(Writer, OpenRows)> {
         let writer = Writer::open(folder)?;
         let rows = self.open(first_id(&writer))?;
-        rows.source.check_model(writer.generation().description())?;
+        let memory = writer.generation().description();
+        rows.source.check_model(memory, self.keys.as_deref(), is_same_model)?;
         self.check_shapes(&writer, &rows.source)?;
         Ok((writer, rows))
     }
@@ -201,6 +203,7 @@ Examples:
 
 --model is a folder or a Hugging Face model: BERT, DeBERTa, CLIP, or MobileNetV2 with its graph.
 It computes keys only. docs/explanation/memory.md lists the models for texts and for images.
+`engram memory re-encode` encodes the entries of an existing memory with another model.
 
 Example of a line in entries.jsonl:
   {\"id\": 7, \"source\": \"wit\", \"document\": \"Q64\", \"text\": \"…\"}")]
@@ -265,12 +268,16 @@ pub struct Add {
     folder: PathBuf,
     #[command(flatten)]
     rows: RowOptions,
+    /// The new keys come from the model of the memory's keys, although --keys or the memory does not
+    /// name it. Without this option, keys of a known and an unknown model are not mixed
+    #[arg(long)]
+    same_model: bool,
 }
 
 impl Add {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let next_id = |writer: &Writer| writer.generation().manifest().next_id;
-        let (mut writer, rows) = self.rows.open_for(&self.folder, next_id)?;
+        let (mut writer, rows) = self.rows.open_for(&self.folder, self.same_model, next_id)?;
         self.rows.write(rows, |rows, batches| writer.add(rows, batches))?;
         print_state(&self.folder, &writer)
     }
@@ -286,6 +293,10 @@ pub struct Update {
     folder: PathBuf,
     #[command(flatten)]
     rows: RowOptions,
+    /// The new keys come from the model of the memory's keys, although --keys or the memory does not
+    /// name it. Without this option, keys of a known and an unknown model are not mixed
+    #[arg(long)]
+    same_model: bool,
 }
 
 impl Update {
@@ -295,7 +306,7 @@ impl Update {
                 "give --entries, --texts or --csv with the ids of the entries to replace"
             );
         }
-        let (mut writer, rows) = self.rows.open_for(&self.folder, |_| 0)?;
+        let (mut writer, rows) = self.rows.open_for(&self.folder, self.same_model, |_| 0)?;
         self.rows.write(rows, |rows, batches| writer.update(rows, batches))?;
         print_state(&self.folder, &writer)
     }
@@ -378,7 +389,7 @@ impl Index {
 }
 
 /// Prints the generation of a memory and its numbers of entries and deleted rows.
-fn print_state(folder: &Path, writer: &Writer) -> anyhow::Result<Outcome> {
+pub(super) fn print_state(folder: &Path, writer: &Writer) -> anyhow::Result<Outcome> {
     let generation = writer.generation();
     output::print(&format!(
         "{}: generation {}, {}, {}",

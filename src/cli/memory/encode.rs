@@ -17,10 +17,18 @@ pub(super) struct Encoding {
     /// Encode the entries' texts and images as keys with this model: a folder, or hf://owner/name
     #[arg(long, value_name = "MODEL", requires = "entry_file")]
     model: Option<String>,
+    #[command(flatten)]
+    options: EncoderOptions,
+}
+
+/// Options beside the model.
+#[derive(Debug, Args)]
+pub(super) struct EncoderOptions {
     /// Image encoder, if --model encodes only text; its vectors are appended to the text vectors
     #[arg(long, value_name = "MODEL", requires = "model")]
     image_model: Option<String>,
-    /// Base folder of image paths; default: the folder of the entry file
+    /// Base folder of image paths; default: the folder of the entry file (`re-encode`: the current
+    /// folder)
     #[arg(long, value_name = "DIR", requires = "model")]
     images: Option<PathBuf>,
     /// Name of the prompt before each text, from config_sentence_transformers.json; '' for no
@@ -33,7 +41,23 @@ pub(super) struct Encoding {
     batch: u16,
     /// Skip entries that the model cannot encode, and print their number
     #[arg(long, requires = "model")]
-    skip_unencodable: bool,
+    pub(super) skip_unencodable: bool,
+}
+
+impl EncoderOptions {
+    /// Opens the model. `folder` is the default base folder of image paths.
+    pub(super) fn open(&self, model: &str, folder: &Path) -> anyhow::Result<EntryEncoder> {
+        let prompt = prompt_choice(self.prompt.as_deref(), PromptChoice::Document);
+        let encoder = JointEncoder::open(model, self.image_model.as_deref(), &prompt)?;
+        print_advice(&encoder, &prompt);
+        let images = self.images.as_deref().unwrap_or(folder).to_owned();
+        Ok(EntryEncoder { encoder, images, skip_unencodable: self.skip_unencodable })
+    }
+
+    /// Number of entries in a batch.
+    pub(super) fn batch(&self) -> usize {
+        usize::from(self.batch)
+    }
 }
 
 impl Encoding {
@@ -45,28 +69,17 @@ impl Encoding {
     ) -> anyhow::Result<Option<EncodedRows>> {
         let (Some(model), Some(file)) = (&self.model, entries) else { return Ok(None) };
         let path = &file.path;
-        let prompt = prompt_choice(self.prompt.as_deref(), PromptChoice::Document);
-        let encoder = JointEncoder::open(model, self.image_model.as_deref(), &prompt)?;
-        print_advice(&encoder, &prompt);
-        let folder = path.parent().unwrap_or(Path::new(""));
-        let images = self.images.as_deref().unwrap_or(folder).to_owned();
-        let source = EntryEncoder { encoder, images, skip_unencodable: self.skip_unencodable };
+        let source = self.options.open(model, path.parent().unwrap_or(Path::new("")))?;
         // All entries are validated before the first entry is encoded.
         let (mut rows, mut skipped) = (0, 0);
         let mut lines = EntryLines::open(file, first_id)?;
         while let Some(entry) = lines.next() {
-            match source.content(&entry?, &lines)? {
+            match source.content(&entry?, &|reason, remedy| lines.error(reason, remedy))? {
                 Some(_) => rows += 1,
                 None => skipped += 1,
             }
         }
-        if skipped > 0 {
-            let entries = counted(skipped, "entry");
-            output::warn(&format!(
-                "{}: skipped {entries} without a text or image for the model",
-                path.display()
-            ));
-        }
+        print_skipped(path, skipped);
         let blank = lines.blank_texts();
         if blank > 0 {
             let unit = if path.is_dir() { "empty file" } else { "empty line" };
@@ -75,20 +88,34 @@ impl Encoding {
         if rows == 0 {
             anyhow::bail!("{}: has no entry to encode; give another file", path.display());
         }
-        let (lines, batch) = (EntryLines::open(file, first_id)?, usize::from(self.batch));
+        let (lines, batch) = (EntryLines::open(file, first_id)?, self.options.batch());
         Ok(Some(EncodedRows { source, lines, batch, rows }))
     }
 }
 
+/// Warns of skipped entries of a file or memory.
+pub(super) fn print_skipped(path: &Path, skipped: usize) {
+    if skipped > 0 {
+        let entries = counted(skipped, "entry");
+        output::warn(&format!(
+            "{}: skipped {entries} without a text or image for the model",
+            path.display()
+        ));
+    }
+}
+
 /// The text and image that a key is computed from.
-struct Content {
+pub(super) struct Content {
     text: Option<String>,
     image: Option<PathBuf>,
 }
 
+/// Makes an error about an entry from a reason and a remedy.
+type EntryError<'a> = dyn Fn(String, &'static str) -> MemoryError + 'a;
+
 /// An encoder and the rules for its entries.
-struct EntryEncoder {
-    encoder: JointEncoder,
+pub(super) struct EntryEncoder {
+    pub(super) encoder: JointEncoder,
     /// Base folder of image paths.
     images: PathBuf,
     skip_unencodable: bool,
@@ -96,12 +123,16 @@ struct EntryEncoder {
 
 impl EntryEncoder {
     /// The parts of an entry that the encoder can encode; `None` to skip the entry.
-    fn content(&self, entry: &Entry, lines: &EntryLines) -> Result<Option<Content>, MemoryError> {
+    pub(super) fn content(
+        &self,
+        entry: &Entry,
+        error: &EntryError<'_>,
+    ) -> Result<Option<Content>, MemoryError> {
         let modalities = self.encoder.modalities();
         let text = Some(entry.text()).filter(|text| modalities.text && !text.trim().is_empty());
         let image = match entry.payload.get("image").filter(|_| modalities.images) {
             None => None,
-            Some(image) => Some(self.image_file(entry.id, image, lines)?),
+            Some(image) => Some(self.image_file(entry.id, image, error)?),
         };
         if text.is_some() || image.is_some() {
             return Ok(Some(Content { text, image }));
@@ -111,17 +142,17 @@ impl EntryEncoder {
         }
         let id = entry.id;
         Err(match (modalities.text, modalities.images, entry.payload.contains_key("image")) {
-            (true, false, true) => lines.error(
+            (true, false, true) => error(
                 format!("the entry {id} has only an image, but the model encodes texts"),
                 "give CLIP as --model, add an --image-model, or skip these entries with \
                  --skip-unencodable",
             ),
-            (false, true, _) => lines.error(
+            (false, true, _) => error(
                 format!("the entry {id} has no image, but the model encodes images"),
                 "give CLIP or a text encoder as --model, or skip these entries with \
                  --skip-unencodable",
             ),
-            _ => lines.error(
+            _ => error(
                 format!("the entry {id} has no text to encode"),
                 "add a text, or skip these entries with --skip-unencodable",
             ),
@@ -133,26 +164,36 @@ impl EntryEncoder {
         &self,
         id: i64,
         image: &serde_json::Value,
-        lines: &EntryLines,
+        error: &EntryError<'_>,
     ) -> Result<PathBuf, MemoryError> {
         let Some(path) = image.as_str().filter(|path| !path.is_empty()) else {
             let reason = format!("the image of the entry {id} is {image}");
-            return Err(lines.error(reason, "write the path of an image file"));
+            return Err(error(reason, "write the path of an image file"));
         };
         if path.contains("://") {
             let reason = format!("the image of the entry {id} is the URL {path}");
-            return Err(
-                lines.error(reason, "download the images, and write paths relative to --images")
-            );
+            return Err(error(reason, "download the images, and write paths relative to --images"));
         }
         let file = self.images.join(path);
         if !file.is_file() {
             let reason = format!("the image of the entry {id} is not at {}", file.display());
-            return Err(
-                lines.error(reason, "give the base folder of the image paths with --images")
-            );
+            return Err(error(reason, "give the base folder of the image paths with --images"));
         }
         Ok(file)
+    }
+
+    /// Encodes contents as keys: `[contents, width]`. Each content has its location for error
+    /// messages.
+    pub(super) fn encode(&self, contents: &[(String, Content)]) -> Result<Vec<f32>, MemoryError> {
+        let prepare = |(location, content): &(String, Content)| {
+            let (text, image) = (content.text.as_deref(), content.image.as_deref());
+            let prepared = self.encoder.prepare(Item { text, image });
+            prepared.map_err(|error| format!("{location}: {error}"))
+        };
+        let prepared: Vec<_> = contents.par_iter().map(prepare).collect();
+        let items = prepared.into_iter().collect::<Result<Vec<_>, String>>();
+        let items = items.map_err(|error| MemoryError::Rows(error.into()))?;
+        self.encoder.encode(&items).map_err(|error| MemoryError::Rows(error.into()))
     }
 }
 
@@ -174,31 +215,17 @@ impl EncodedRows {
             && let Some(entry) = self.lines.next()
         {
             let entry = entry?;
-            if let Some(content) = self.source.content(&entry, &self.lines)? {
+            let error = |reason, remedy| self.lines.error(reason, remedy);
+            if let Some(content) = self.source.content(&entry, &error)? {
                 let location = match self.lines.location() {
                     (file, Some(line)) => format!("{}:{line}", file.display()),
                     (file, None) => file.display().to_string(),
                 };
-                contents.push((location, content));
+                contents.push((format!("{location}: the entry {}", entry.id), content));
                 entries.push(entry);
             }
         }
-        let encoder = &self.source.encoder;
-        let prepared: Vec<_> = contents
-            .par_iter()
-            .map(|(_, content)| {
-                let (text, image) = (content.text.as_deref(), content.image.as_deref());
-                encoder.prepare(Item { text, image })
-            })
-            .collect();
-        let mut items = Vec::with_capacity(prepared.len());
-        for ((item, (location, _)), entry) in prepared.into_iter().zip(&contents).zip(&entries) {
-            let location = format!("{location}: the entry {}", entry.id);
-            items.push(
-                item.map_err(|error| MemoryError::Rows(format!("{location}: {error}").into()))?,
-            );
-        }
-        let keys = encoder.encode(&items).map_err(|error| MemoryError::Rows(error.into()))?;
+        let keys = self.source.encode(&contents)?;
         Ok(Batch { entries, keys, values: Vec::new() })
     }
 }
@@ -255,10 +282,35 @@ impl RowSource {
         }
     }
 
-    /// Returns an error if the keys of the memory come from another model.
-    pub(super) fn check_model(&self, memory: &Description) -> anyhow::Result<()> {
+    /// Returns an error if these keys and those of the memory come from different models, or if it
+    /// is not known that they come from the same. `is_same_model` states that they do where no
+    /// record says so. `keys` is the file of the keys.
+    pub(super) fn check_model(
+        &self,
+        memory: &Description,
+        keys: Option<&Path>,
+        is_same_model: bool,
+    ) -> anyhow::Result<()> {
+        let Description { location: folder, encoders: stored, .. } = memory;
         match self {
-            Self::Files(_) => Ok(()),
+            Self::Files(_) if stored.is_empty() || is_same_model => Ok(()),
+            Self::Files(_) => {
+                let file =
+                    keys.map_or("the key file".to_owned(), |keys| keys.display().to_string());
+                anyhow::bail!(
+                    "{file}: does not name the model of its keys, but the keys of {folder} come \
+                     from {}; give that model with --model instead of --keys, or, if the file's \
+                     keys come from it, add --same-model",
+                    names_with_hashes(stored)
+                )
+            }
+            Self::Encoded(rows) if stored.is_empty() && !is_same_model => anyhow::bail!(
+                "{folder}: does not name the model of its keys, so keys of {} cannot be added; \
+                 encode all entries with that model (`engram memory re-encode`), or, if the \
+                 memory's keys come from it, add --same-model",
+                names_with_hashes(&records(&rows.source.encoder))
+            ),
+            Self::Encoded(_) if stored.is_empty() => Ok(()),
             Self::Encoded(rows) => {
                 check_model(&rows.source.encoder, memory)?;
                 check_prompt(&rows.source.encoder, memory)
@@ -279,7 +331,7 @@ impl Iterator for RowSource {
 }
 
 /// The records of an encoder for the manifest.
-fn records(encoder: &JointEncoder) -> Vec<EncoderRecord> {
+pub(super) fn records(encoder: &JointEncoder) -> Vec<EncoderRecord> {
     let record = |part: &engram_infer::encode::Encoder| EncoderRecord {
         name: part.name().to_owned(),
         sha256: part.sha256().to_owned(),
@@ -322,7 +374,8 @@ pub(in crate::cli) fn check_model(
     };
     if hashes(&requested) != hashes(stored) {
         anyhow::bail!(
-            "{folder}: its keys come from {}, not {}; give that model, or rebuild the memory",
+            "{folder}: its keys come from {}, not {}; give that model, or encode the memory with \
+             the other (`engram memory re-encode`)",
             names_with_hashes(stored),
             names_with_hashes(&requested)
         );
@@ -333,7 +386,7 @@ pub(in crate::cli) fn check_model(
             anyhow::bail!(
                 "{folder}: its keys come from {}; {} has the same weights, but another \
                  configuration, tokenizer, prompt or image preprocessing; give the original model, \
-                 or rebuild the memory",
+                 or encode the memory again (`engram memory re-encode`)",
                 stored.name,
                 requested.name
             );
@@ -372,7 +425,7 @@ pub(in crate::cli) fn print_advice(encoder: &JointEncoder, prompt: &PromptChoice
 }
 
 /// The names of encoders with the first 12 digits of their hashes.
-fn names_with_hashes(records: &[EncoderRecord]) -> String {
+pub(super) fn names_with_hashes(records: &[EncoderRecord]) -> String {
     let name = |record: &EncoderRecord| {
         let hash = record.sha256.get(..12).unwrap_or(&record.sha256);
         format!("{} (SHA-256 {hash}…)", record.name)

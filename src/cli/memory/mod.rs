@@ -3,6 +3,8 @@
 mod edit;
 mod encode;
 mod query;
+mod re_encode;
+mod retrieval;
 mod search;
 
 use engram_data::messages::counted;
@@ -36,6 +38,8 @@ Example with a text or image encoder (a folder or hf://owner/name) instead of ke
   engram memory build --entries world/entries.jsonl --skip-unencodable \\
       --model hf://sentence-transformers/all-MiniLM-L6-v2 --out texts
   engram memory search texts --text \"what is the octopus made of\"
+  engram memory search texts --text \"octopus\" --hybrid
+  engram memory re-encode texts --model hf://sentence-transformers/all-mpnet-base-v2
 
 Keys, values and queries are .npy or safetensors files with one row per entry or query.
 docs/explanation/memory.md describes the search and the models for keys,
@@ -48,6 +52,7 @@ pub enum MemoryCommand {
     Update(edit::Update),
     Delete(edit::Delete),
     Compact(edit::Compact),
+    ReEncode(re_encode::ReEncode),
     Index(edit::Index),
     Verify(Verify),
 }
@@ -63,6 +68,7 @@ impl MemoryCommand {
             Self::Update(command) => command.run(),
             Self::Delete(command) => command.run(),
             Self::Compact(command) => command.run(),
+            Self::ReEncode(command) => command.run(),
             Self::Index(command) => command.run(),
             Self::Verify(command) => command.run(),
         }

@@ -42,17 +42,20 @@ pub(super) struct QueryOptions {
 }
 
 /// A query: a text, an image or both.
-struct Query {
-    text: Option<String>,
+pub(super) struct Query {
+    pub(super) text: Option<String>,
     image: Option<PathBuf>,
     /// The file and line, or the option, for error messages.
-    location: String,
+    pub(super) location: String,
 }
 
 impl QueryOptions {
-    /// Encodes the queries: `[queries, width]`.
-    pub(super) fn encode(&self, memory: &Description) -> anyhow::Result<Vec<f32>> {
-        let queries = self.queries()?;
+    /// Encodes queries: `[queries, width]`.
+    pub(super) fn encode(
+        &self,
+        queries: &[Query],
+        memory: &Description,
+    ) -> anyhow::Result<Vec<f32>> {
         let encoder = self.encoder(memory)?;
         check_model(&encoder, memory)?;
         let (modalities, expected) = (encoder.modalities(), memory.width);
@@ -60,7 +63,7 @@ impl QueryOptions {
             let (what, found) = ("queries".to_owned(), encoder.width());
             return Err(MemoryError::Width { what, expected, found }.into());
         }
-        for Query { text, image, location } in &queries {
+        for Query { text, image, location } in queries {
             let parts = [
                 (text.is_some(), modalities.text, "a text"),
                 (image.is_some(), modalities.images, "an image"),

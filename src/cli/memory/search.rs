@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use super::super::{Outcome, output};
 use super::query::QueryOptions;
+use super::retrieval::{Chosen, Ranks, RetrievalOptions};
 
 /// Maximum number of queries in the text output.
 const SHOWN_QUERIES: usize = 10;
@@ -33,11 +34,19 @@ Examples:
   engram memory search memory --queries queries.npy --exclude documents.txt --gates gates.npy
   engram memory search memory --text \"a bridge at night\"
   engram memory search memory --image photograph.jpg --model clip
+  engram memory search memory --text \"a bridge at night\" --mmr 0.5
+  engram memory search memory --text \"a bridge at night\" --min-score 0.4
+  engram memory search memory --text \"error E0382\" --hybrid
 
 A score is the cosine of query and key, or their dot product in a memory built with --no-normalize.
 --gates multiplies scores by the gate of the entry's source. Entries with equal scores are sorted by
 id. The .npy files have k columns, or one per entry in a smaller memory. If a filter leaves fewer
 entries, ids.npy is filled with -1 and scores.npy with -inf.
+
+--mmr lists entries in the order of choice, with the scores of the search. Its LAMBDA weighs the
+score against the largest similarity to an entry listed before. With --hybrid, a score is
+1 / (60 + rank), summed over the lists of keys and of texts. The JSON has an entry's rank and score in
+both lists.
 
 With --index hnsw, up to 100 queries are also searched exactly. The recall and both speeds are
 printed to standard error and in the JSON.")]
@@ -49,6 +58,8 @@ pub struct Search {
     queries: Option<PathBuf>,
     #[command(flatten)]
     query: QueryOptions,
+    #[command(flatten)]
+    retrieval: RetrievalOptions,
     /// Number of entries to find for each query
     #[arg(short, default_value_t = 10)]
     k: usize,
@@ -110,7 +121,16 @@ struct GraphMetrics {
 #[derive(Serialize)]
 struct QueryHits {
     query: usize,
-    hits: Vec<ShownHit>,
+    hits: Vec<RankedHit>,
+}
+
+/// An entry, with its ranks if two lists were fused.
+#[derive(Serialize)]
+struct RankedHit {
+    #[serde(flatten)]
+    hit: ShownHit,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ranks: Option<Ranks>,
 }
 
 /// An entry in the output.
@@ -130,8 +150,12 @@ impl Search {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let snapshot = Memory::open(&self.folder)?.snapshot();
         let (snapshot, memory) = (snapshot.as_ref(), snapshot.description());
-        let queries = match &self.queries {
-            None => self.query.encode(memory)?,
+        let (queries, texts) = match &self.queries {
+            None => {
+                let queries = self.query.queries()?;
+                self.retrieval.check_queries(&queries)?;
+                (self.query.encode(&queries, memory)?, queries)
+            }
             Some(path) => {
                 let (queries, found) = read_vectors(path, "queries")?;
                 let expected = memory.width;
@@ -139,12 +163,13 @@ impl Search {
                     let what = format!("{}: queries", path.display());
                     return Err(MemoryError::Width { what, expected, found }.into());
                 }
-                queries
+                (queries, Vec::new())
             }
         };
         let filter = self.filter(memory, queries.len() / memory.width)?;
         let k = self.k.min(memory.entries.max(1));
-        let queries = Queries { keys: &queries, k };
+        let candidates = self.retrieval.candidates(self.k).min(memory.entries.max(1));
+        let queries = Queries { keys: &queries, k: candidates };
         let result = match self.index {
             IndexName::Exact => {
                 let results = snapshot.search(Method::Exact, queries, &filter);
@@ -152,22 +177,24 @@ impl Search {
             }
             IndexName::Hnsw => self.search_graph(snapshot, queries, &filter),
         };
-        let (results, graph) =
+        let (found, graph) =
             result.map_err(|error| with_location(error, self.queries.as_deref(), None, None))?;
+        let chosen = self.retrieval.choose(snapshot, found, k, &texts, &filter)?;
+        let results = &chosen.results;
         if let Some(path) = &self.out {
-            output::write_atomic(path, &npy_bytes(&matrix(&results, k, |hit| hit.id, -1), k)?)?;
+            output::write_atomic(path, &npy_bytes(&matrix(results, k, |hit| hit.id, -1), k)?)?;
         }
         if let Some(path) = &self.scores {
-            let scores = matrix(&results, k, |hit| hit.score, f32::NEG_INFINITY);
+            let scores = matrix(results, k, |hit| hit.score, f32::NEG_INFINITY);
             output::write_atomic(path, &npy_bytes(&scores, k)?)?;
         }
         if self.json {
-            let queries = query_hits(snapshot, &results, usize::MAX)?;
+            let queries = query_hits(snapshot, &chosen, usize::MAX)?;
             let report = Report { generation: results.generation, k, graph, queries };
             output::print_json(&report)?;
         } else if self.out.is_none() && self.scores.is_none() {
             output::print(
-                &self.to_text(&query_hits(snapshot, &results, SHOWN_QUERIES)?, results.hits.len()),
+                &self.to_text(&query_hits(snapshot, &chosen, SHOWN_QUERIES)?, results.hits.len()),
             )?;
         }
         Ok(Outcome::Done)
@@ -242,7 +269,7 @@ impl Search {
         let mut text = String::new();
         for QueryHits { query, hits } in listed {
             text.push_str(&format!("query {query}\n"));
-            for (rank, hit) in (1..).zip(hits) {
+            for (rank, RankedHit { hit, ranks }) in (1..).zip(hits) {
                 let label = match (&hit.image, hit.text.is_empty()) {
                     (Some(image), true) => image,
                     _ => &hit.text,
@@ -252,8 +279,9 @@ impl Search {
                 let shown_text: String =
                     label.chars().take(SHOWN_CHARACTERS).map(visible).collect();
                 let (id, score, source) = (hit.id, hit.score, &hit.source);
+                let ranks = ranks.map_or(String::new(), |ranks| format!("{}  ", ranks.to_text()));
                 text.push_str(&format!(
-                    "{rank:>5}  {score:>9.6}  {id:>9}  {source}  {shown_text}\n"
+                    "{rank:>5}  {score:>9.6}  {id:>9}  {source}  {ranks}{shown_text}\n"
                 ));
             }
         }
@@ -372,16 +400,20 @@ impl ShownHit {
     }
 }
 
-/// The entries found for the first `max_queries` queries.
+/// The entries chosen for the first `max_queries` queries.
 fn query_hits(
     snapshot: &dyn Snapshot,
-    results: &SearchResults,
+    chosen: &Chosen,
     max_queries: usize,
 ) -> Result<Vec<QueryHits>, MemoryError> {
     let hits = |(query, hits): (usize, &Vec<Hit>)| {
-        let hit = |hit: &Hit| ShownHit::of(snapshot, hit.row, hit.score);
-        let hits = hits.iter().map(hit).collect::<Result<_, MemoryError>>()?;
+        let ranks = chosen.ranks.as_ref().map(|ranks| &ranks[query]);
+        let hit = |(place, hit): (usize, &Hit)| {
+            let shown = ShownHit::of(snapshot, hit.row, hit.score)?;
+            Ok(RankedHit { hit: shown, ranks: ranks.map(|ranks| ranks[place]) })
+        };
+        let hits = hits.iter().enumerate().map(hit).collect::<Result<_, MemoryError>>()?;
         Ok(QueryHits { query, hits })
     };
-    results.hits.iter().take(max_queries).enumerate().map(hits).collect()
+    chosen.results.hits.iter().take(max_queries).enumerate().map(hits).collect()
 }

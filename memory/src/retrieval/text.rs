@@ -1,0 +1,230 @@
+//! BM25 search in the texts of the entries.
+//!
+//! The score of an entry is the sum, over the words of the query, of
+//! `idf · f / (f + k1 · (1 - b + b · length / mean length))` with
+//! `idf = ln(1 + (N - n + 0.5) / (n + 0.5))`. `f` is the number of times that the word is in the
+//! entry, `n` the number of entries with the word, and `N` the number of entries with a text. This is
+//! the BM25 of Lucene 8 and later, and of `bm25s` with `method="lucene"`, with Lucene's `k1` = 1.2 and
+//! `b` = 0.75. A word that is twice in the query counts twice.
+//!
+//! Source: Robertson and Zaragoza, "The probabilistic relevance framework: BM25 and beyond", 2009;
+//! for the variant, Kamphuis and others, "Which BM25 do you mean?", ECIR 2020.
+//!
+//! Words are found by Unicode's word boundaries (UAX #29) in the normal form NFKC and in lower case.
+//! So a full-width or decomposed letter equals the plain letter, and accents count. There are no stop
+//! words and no stemming, because an entry may be in any language. Chinese and Japanese kanji and
+//! hiragana, and Thai, are written without spaces: there, each character is a word.
+//!
+//! The index is in main memory, and belongs to one generation. It is not stored, so it needs no space
+//! on disk, and no edit can leave it behind.
+
+use std::collections::HashMap;
+
+use rayon::prelude::*;
+use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfkc_quick};
+use unicode_segmentation::UnicodeSegmentation;
+
+use crate::error::MemoryError;
+use crate::generation::{Generation, Row};
+use crate::search::{Filter, Hit, PreparedFilter, SearchResults};
+
+/// How fast the weight of a repeated word reaches its limit.
+pub const K1: f64 = 1.2;
+/// How much long texts are weighted down: 0 not at all, 1 in proportion to their length.
+pub const B: f64 = 0.75;
+
+/// The number of entries that a thread reads at a time.
+const CHUNK_ROWS: usize = 1024;
+
+/// The words of the entries of a generation.
+#[derive(Debug)]
+pub struct TextIndex {
+    /// The number of the generation.
+    generation: u64,
+    /// The number of words of each row; 0 for a deleted row.
+    lengths: Vec<u32>,
+    /// The number of entries with at least one word.
+    texts: usize,
+    /// The mean number of words of these entries.
+    mean_length: f64,
+    /// For each word, the entries that have it, in the order of their rows.
+    postings: HashMap<String, Vec<Posting>>,
+}
+
+/// An entry that has a word.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Posting {
+    row: u32,
+    /// The number of times that the word is in the entry.
+    count: u32,
+}
+
+impl TextIndex {
+    /// Reads the [texts](engram_entry::Entry::text) of all entries of a generation, on all threads.
+    ///
+    /// # Errors
+    /// [`MemoryError::Corrupt`]
+    pub fn build(generation: &Generation) -> Result<Self, MemoryError> {
+        let rows: Vec<Row> = generation.live_rows().collect();
+        let chunks = rows.par_chunks(CHUNK_ROWS).map(|rows| {
+            let mut words_of_rows = Vec::with_capacity(rows.len());
+            let mut postings: HashMap<String, Vec<Posting>> = HashMap::new();
+            for Row(row) in rows {
+                let text = generation.entry(Row(*row))?.text();
+                let counts = word_counts(&text);
+                words_of_rows.push((*row, counts.iter().map(|(_, count)| count).sum::<u32>()));
+                for (word, count) in counts {
+                    postings.entry(word).or_default().push(Posting { row: *row, count });
+                }
+            }
+            Ok((words_of_rows, postings))
+        });
+        let mut lengths = vec![0; generation.rows()];
+        let mut postings: HashMap<String, Vec<Posting>> = HashMap::new();
+        // The chunks are in the order of their rows.
+        for (words_of_rows, chunk) in chunks.collect::<Result<Vec<_>, MemoryError>>()? {
+            for (row, words) in words_of_rows {
+                lengths[row as usize] = words;
+            }
+            for (word, rows) in chunk {
+                postings.entry(word).or_default().extend(rows);
+            }
+        }
+        let texts = lengths.iter().filter(|length| **length > 0).count();
+        let words: u64 = lengths.iter().map(|length| u64::from(*length)).sum();
+        let mean_length = words as f64 / texts.max(1) as f64;
+        let generation = generation.manifest().generation;
+        Ok(Self { generation, lengths, texts, mean_length, postings })
+    }
+
+    /// Returns the best `k` entries for each query text, best first, among the entries that the
+    /// filter allows and that have a word of the query. Scores are multiplied by the filter's gates.
+    /// The frequencies of words are of all entries, whatever the filter. Equal scores are sorted by
+    /// id.
+    ///
+    /// # Errors
+    /// [`MemoryError::InvalidOption`] for another generation and for a filter that does not match
+    /// the queries; [`MemoryError::UnknownSource`], [`MemoryError::UnknownId`];
+    /// [`MemoryError::Corrupt`]
+    pub fn search<T: AsRef<str> + Sync>(
+        &self,
+        generation: &Generation,
+        queries: &[T],
+        k: usize,
+        filter: &Filter,
+    ) -> Result<SearchResults, MemoryError> {
+        generation.check_is(self.generation)?;
+        let prepared = PreparedFilter::of_queries(generation, queries.len(), k, filter)?;
+        let hits = queries
+            .par_iter()
+            .enumerate()
+            .map_init(
+                || vec![0.0; self.lengths.len()],
+                |scores, (query, text)| {
+                    self.search_one(generation, &prepared, query, text.as_ref(), scores)
+                },
+            )
+            .collect::<Result<_, MemoryError>>()?;
+        Ok(SearchResults { generation: self.generation, hits })
+    }
+
+    /// Searches for one query. `scores` has a 0 for each row, and has so again afterwards.
+    fn search_one(
+        &self,
+        generation: &Generation,
+        prepared: &PreparedFilter<'_>,
+        query: usize,
+        text: &str,
+        scores: &mut [f64],
+    ) -> Result<Vec<Hit>, MemoryError> {
+        let mut rows = Vec::new();
+        for (word, query_count) in word_counts(text) {
+            let Some(postings) = self.postings.get(&word) else { continue };
+            let n = postings.len() as f64;
+            let idf = (1.0 + (self.texts as f64 - n + 0.5) / (n + 0.5)).ln();
+            for Posting { row, count } in postings {
+                let score = &mut scores[*row as usize];
+                if *score == 0.0 {
+                    rows.push(*row);
+                }
+                let length = f64::from(self.lengths[*row as usize]) / self.mean_length;
+                let count = f64::from(*count);
+                let weight = count / (count + K1 * (1.0 - B + B * length));
+                *score += f64::from(query_count) * idf * weight;
+            }
+        }
+        let excluded = prepared.excluded.get(query);
+        let mut found: Vec<(f64, Hit)> = Vec::with_capacity(rows.len());
+        for row in rows {
+            let score = std::mem::take(&mut scores[row as usize]);
+            let parts = generation.parts();
+            let number = parts.partition_point(|part| part.start <= row as usize) - 1;
+            let (segment, part_row) = (&parts[number].segment, row as usize - parts[number].start);
+            let document = segment.documents()?[part_row];
+            if prepared.hidden[number].has(part_row)
+                || excluded.is_some_and(|excluded| excluded.contains(&document))
+            {
+                continue;
+            }
+            let (id, source) = (segment.ids()?[part_row], segment.sources()?[part_row]);
+            let score = score * f64::from(prepared.gate(query, source));
+            found.push((score, Hit { id, score: score as f32, source, row: Row(row) }));
+        }
+        let by_score = |(a, hit_a): &(f64, Hit), (b, hit_b): &(f64, Hit)| {
+            b.total_cmp(a).then(hit_a.id.cmp(&hit_b.id))
+        };
+        if found.len() > prepared.k {
+            found.select_nth_unstable_by(prepared.k - 1, by_score);
+            found.truncate(prepared.k);
+        }
+        found.sort_unstable_by(by_score);
+        Ok(found.into_iter().map(|(_, hit)| hit).collect())
+    }
+}
+
+/// The words of a text, each with its number, in the order in which they first occur.
+fn word_counts(text: &str) -> Vec<(String, u32)> {
+    let normalised = match is_nfkc_quick(text.chars()) {
+        IsNormalized::Yes => text.to_lowercase(),
+        IsNormalized::No | IsNormalized::Maybe => text.nfkc().collect::<String>().to_lowercase(),
+    };
+    let mut counts: Vec<(String, u32)> = Vec::new();
+    let mut positions: HashMap<&str, usize> = HashMap::new();
+    for word in normalised.unicode_words() {
+        let position = *positions.entry(word).or_insert(counts.len());
+        match counts.get_mut(position) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((word.to_owned(), 1)),
+        }
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_found_in_any_script() {
+        for (text, expected) in [
+            ("", &[][..]),
+            (" \n, …", &[]),
+            ("The cat, the CAT!", &[("the", 2), ("cat", 2)]),
+            (
+                "can't 3.14 well-known x_1",
+                &[("can't", 1), ("3.14", 1), ("well", 1), ("known", 1), ("x_1", 1)],
+            ),
+            // Composed and decomposed letters are the same word; a letter without accent is not.
+            ("Café cafe\u{301} cafe", &[("café", 2), ("cafe", 1)]),
+            ("ＦＵＬＬ ﬁne", &[("full", 1), ("fine", 1)]),
+            ("Straße ΣΟΦΟΣ Ёлка", &[("straße", 1), ("σοφος", 1), ("ёлка", 1)]),
+            ("東京都 東", &[("東", 2), ("京", 1), ("都", 1)]),
+            ("서울은 도시", &[("서울은", 1), ("도시", 1)]),
+        ] {
+            let counts = word_counts(text);
+            let counts: Vec<(&str, u32)> =
+                counts.iter().map(|(word, count)| (word.as_str(), *count)).collect();
+            assert_eq!(counts, expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! `engram memory re-encode`: encodes the entries of a memory with another model.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use engram_data::messages::counted;
+use engram_memory::{Batch, Entry, Generation, Memory, MemoryError, MemoryFormat, Row, Writer};
+
+use super::super::{Outcome, output};
+use super::edit::print_state;
+use super::encode::{EncoderOptions, EntryEncoder, names_with_hashes, print_skipped, records};
+
+/// Encode the entries of a memory again with another model.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Writes a new generation with new keys, which may have another width. If the command is stopped, the
+memory is unchanged. Graphs are removed: build them again with `engram memory index`. With --out, the
+memory stays as it is, and a new memory is written.
+
+Examples:
+  engram memory re-encode memory --model hf://sentence-transformers/all-mpnet-base-v2
+  engram memory re-encode memory --model clip --images photographs --out clip-memory
+  engram memory re-encode memory --model minilm --keep-values")]
+pub struct ReEncode {
+    /// Folder of the memory
+    folder: PathBuf,
+    /// Model that encodes the entries' texts and images as keys: a folder, or hf://owner/name
+    #[arg(long, value_name = "MODEL")]
+    model: String,
+    #[command(flatten)]
+    options: EncoderOptions,
+    /// Keep the values, which the model does not compute. Without this option, a memory with values
+    /// is refused, because its values may belong to the old model
+    #[arg(long)]
+    keep_values: bool,
+    /// Write a new memory to this folder instead
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+impl ReEncode {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        match &self.out {
+            None => {
+                let mut writer = Writer::open(&self.folder)?;
+                self.rewrite(&mut writer)?;
+                print_state(&self.folder, &writer)
+            }
+            Some(out) => print_state(out, &self.write_new(out)?),
+        }
+    }
+
+    /// Writes a new generation of the memory.
+    fn rewrite(&self, writer: &mut Writer) -> anyhow::Result<()> {
+        anyhow::ensure!(
+            !self.options.skip_unencodable,
+            "--skip-unencodable would delete entries of {}; write a new memory with --out",
+            self.folder.display()
+        );
+        let generation = std::sync::Arc::clone(writer.generation());
+        let (source, rows) = self.open(&generation)?;
+        let has_graph = generation.manifest().segments.iter().any(|part| part.graph.is_some());
+        let bar = output::progress_bar(rows.len(), "entries");
+        let (encoders, width) = (records(&source.encoder), source.encoder.width());
+        let result = writer.re_encode(encoders, width, |batch| {
+            let mut keys = Vec::with_capacity(batch.entries.len() * width);
+            for entries in batch.entries.chunks(self.options.batch()) {
+                keys.extend(self.keys(&source, entries)?);
+                bar.inc(entries.len() as u64);
+            }
+            Ok(Batch { keys, ..batch })
+        });
+        bar.finish_and_clear();
+        result?;
+        if has_graph {
+            let folder = self.folder.display();
+            output::note(&format!(
+                "{folder}: has no graph any more; build one with `engram memory index {folder}`"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Writes a new memory.
+    fn write_new(&self, out: &Path) -> anyhow::Result<Writer> {
+        let generation = Memory::open(&self.folder)?.generation();
+        let (source, rows) = self.open(&generation)?;
+        let manifest = generation.manifest();
+        let format = MemoryFormat {
+            width: source.encoder.width(),
+            normalised: manifest.normalised,
+            values: manifest.values,
+        };
+        let bar = output::progress_bar(rows.len(), "entries");
+        let batches = rows.chunks(self.options.batch()).map(|rows| {
+            let entry = |row: &Row| generation.entry(*row);
+            let entries = rows.iter().map(entry).collect::<Result<Vec<Entry>, MemoryError>>()?;
+            let (keys, values) = (self.keys(&source, &entries)?, generation.values(rows)?);
+            bar.inc(rows.len() as u64);
+            Ok(Batch { entries, keys, values })
+        });
+        let writer =
+            Writer::create_encoded(out, format, records(&source.encoder), rows.len(), batches);
+        bar.finish_and_clear();
+        Ok(writer?)
+    }
+
+    /// Opens the model, and checks all entries before the first is encoded. Returns the rows that
+    /// the model can encode.
+    fn open(&self, generation: &Generation) -> anyhow::Result<(EntryEncoder, Vec<Row>)> {
+        let folder = self.folder.display();
+        let source = self.options.open(&self.model, Path::new(""))?;
+        if let Some(values) = generation.manifest().values.filter(|_| !self.keep_values) {
+            anyhow::bail!(
+                "{folder}: its entries have values ({values}), which {} does not compute; keep the \
+                 old values with --keep-values, or build a memory with new keys and values",
+                names_with_hashes(&records(&source.encoder))
+            );
+        }
+        let mut rows = Vec::with_capacity(generation.len());
+        for row in generation.live_rows() {
+            let entry = generation.entry(row)?;
+            if source.content(&entry, &|reason, remedy| self.error(reason, remedy))?.is_some() {
+                rows.push(row);
+            }
+        }
+        print_skipped(&self.folder, generation.len() - rows.len());
+        anyhow::ensure!(
+            !rows.is_empty(),
+            "{folder}: has no entry to encode ({}); add entries with `engram memory add`",
+            counted(generation.len(), "entry")
+        );
+        Ok((source, rows))
+    }
+
+    /// Encodes entries, which all have been checked.
+    fn keys(&self, source: &EntryEncoder, entries: &[Entry]) -> Result<Vec<f32>, MemoryError> {
+        let mut contents = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let content = source.content(entry, &|reason, remedy| self.error(reason, remedy))?;
+            let location = format!("{}: the entry {}", self.folder.display(), entry.id);
+            contents.extend(content.map(|content| (location, content)));
+        }
+        source.encode(&contents)
+    }
+
+    /// An error about an entry.
+    fn error(&self, reason: String, remedy: &'static str) -> MemoryError {
+        MemoryError::Malformed { file: self.folder.clone(), line: None, reason, remedy }
+    }
+}
