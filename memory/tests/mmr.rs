@@ -60,7 +60,8 @@ fn choices_equal_the_formula() {
         let found = Exact.search(generation, Queries { keys: &keys, k: 40 }, &filter).unwrap();
         for lambda in [0.0, 0.3, 0.5, 0.8, 1.0] {
             for k in [1, 7, 100] {
-                let diverse = maximal_marginal_relevance(generation, &found, lambda, k).unwrap();
+                let diverse =
+                    maximal_marginal_relevance(generation.as_ref(), &found, lambda, k).unwrap();
                 for (candidates, chosen) in found.hits.iter().zip(&diverse.hits) {
                     let expected = by_formula(generation, candidates, lambda, k);
                     assert_eq!(ids(chosen), expected, "round {round}, lambda {lambda}, k {k}");
@@ -93,7 +94,7 @@ fn near_copies_give_way_to_another_entry() {
     let queries = Queries { keys: &[1.0, -0.2], k: 4 };
     let found = Exact.search(generation, queries, &Filter::default()).unwrap();
     assert_eq!(ids(&found.hits[0]), [0, 1, 2, 3]);
-    let diverse = maximal_marginal_relevance(generation, &found, 0.5, 2).unwrap();
+    let diverse = maximal_marginal_relevance(generation.as_ref(), &found, 0.5, 2).unwrap();
     assert_eq!(ids(&diverse.hits[0]), [0, 3]);
     // The hits keep the scores of the search.
     assert_eq!(diverse.hits[0][1], found.hits[0][3]);
@@ -105,7 +106,7 @@ fn thousands_of_equal_keys_are_chosen_by_id() {
     let generation = writer.generation();
     let queries = Queries { keys: &[1.0, 0.0, 0.0, 1.0], k: 2000 };
     let found = Exact.search(generation, queries, &Filter::default()).unwrap();
-    let diverse = maximal_marginal_relevance(generation, &found, 0.4, 50).unwrap();
+    let diverse = maximal_marginal_relevance(generation.as_ref(), &found, 0.4, 50).unwrap();
     for hits in &diverse.hits {
         assert_eq!(ids(hits), (0..50).collect::<Vec<_>>());
     }
@@ -118,11 +119,12 @@ fn an_invalid_lambda_and_other_generations_are_refused() {
     let queries = Queries { keys: &[1.0, 0.0], k: 2 };
     let found = Exact.search(&before, queries, &Filter::default()).unwrap();
     for lambda in [-0.1, 1.1, f64::NAN] {
-        let error = maximal_marginal_relevance(&before, &found, lambda, 1).unwrap_err();
+        let error = maximal_marginal_relevance(before.as_ref(), &found, lambda, 1).unwrap_err();
         assert!(error.to_string().contains("must be from 0 to 1"), "{error}");
     }
     writer.delete(&[0]).unwrap();
-    let error = maximal_marginal_relevance(writer.generation(), &found, 0.5, 1).unwrap_err();
+    let error =
+        maximal_marginal_relevance(writer.generation().as_ref(), &found, 0.5, 1).unwrap_err();
     assert!(error.to_string().contains("the generation is 2"), "{error}");
 }
 
