@@ -108,7 +108,7 @@ impl QueryOptions {
     }
 
     /// The query of the options, or the queries of `--texts`.
-    fn queries(&self) -> anyhow::Result<Vec<Query>> {
+    pub(super) fn queries(&self) -> anyhow::Result<Vec<Query>> {
         let Some(path) = &self.texts else {
             let location = match (&self.text, &self.image) {
                 (Some(_), _) => "--text".to_owned(),
