@@ -22,8 +22,6 @@ use crate::format::tensor::MappedTensor;
 use crate::segment::Segment;
 use build::Builder;
 
-/// The number of nodes of the highest layer at which a search starts.
-const STARTS: usize = 64;
 /// The number of nodes of each layer at which the search of the next layer starts.
 const LAYER_RESULTS: usize = 16;
 
@@ -189,7 +187,7 @@ fn descend<'a, S: Similarity>(
     for layer in layers {
         rows = layer.rows;
         if nodes.is_empty() {
-            nodes.extend(0..rows.len().min(STARTS) as u32);
+            nodes.extend(0..rows.len() as u32);
         }
         let subset = Subset { all: similarity, rows };
         let found = beam.search(&subset, query, (&nodes, &layer), results, |_| true);

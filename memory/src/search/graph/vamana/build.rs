@@ -30,9 +30,9 @@ fn tune(name: &str, default: f32) -> f32 {
 }
 
 /// A layer has this fraction of the rows of the layer below.
-const LAYER_FRACTION: usize = 32;
+const LAYER_FRACTION: usize = 16;
 /// The smallest number of rows of a layer above the lowest.
-const MIN_LAYER_ROWS: usize = 32;
+const MIN_LAYER_ROWS: usize = 8;
 
 /// The graph of the first rows.
 pub(super) struct Layer {
