@@ -40,7 +40,7 @@ A score is the cosine of query and key, or their dot product in a memory built w
 id. The .npy files have k columns, or one per entry in a smaller memory. If a filter leaves fewer
 entries, ids.npy is filled with -1 and scores.npy with -inf.
 
-With --index hnsw, up to 100 queries are also searched exactly. The recall and both speeds are
+With --index graph, up to 100 queries are also searched exactly. The recall and both speeds are
 printed to standard error and in the JSON.")]
 pub struct Search {
     /// Folder of the memory
@@ -56,7 +56,7 @@ pub struct Search {
     /// Search method
     #[arg(long, value_enum, default_value = "exact")]
     index: IndexName,
-    /// Number of candidates of `--index hnsw`; more give higher recall and take longer
+    /// Number of candidates of `--index graph`; more give higher recall and take longer
     #[arg(long, value_name = "N", default_value_t = Hnsw::EF_SEARCH)]
     ef_search: usize,
     /// Search only this source (repeatable)
@@ -84,7 +84,8 @@ enum IndexName {
     /// Compare with all keys
     Exact,
     /// Approximate search in a graph from `engram memory index`; faster on large memories
-    Hnsw,
+    #[value(alias = "hnsw")]
+    Graph,
 }
 
 /// The JSON output.
@@ -149,7 +150,7 @@ impl Search {
             IndexName::Exact => {
                 Exact.search(&generation, queries, &filter).map(|results| (results, None))
             }
-            IndexName::Hnsw => self.search_graphs(&generation, queries, &filter),
+            IndexName::Graph => self.search_graphs(&generation, queries, &filter),
         };
         let (results, graph) =
             result.map_err(|error| with_location(error, self.queries.as_deref(), None, None))?;
