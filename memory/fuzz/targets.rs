@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use engram_memory::rows::{EntryFile, EntryFormat, EntryLines};
 use engram_memory::search::exact::Exact;
-use engram_memory::search::graph::GraphSettings;
+use engram_memory::search::graph::{GraphKind, GraphSettings};
 use engram_memory::search::hnsw::Hnsw;
 use engram_memory::search::{Filter, Gates, Index, Queries, SearchResults};
 use engram_memory::vectors::VectorFile;
@@ -24,7 +24,7 @@ use sha2::{Digest, Sha256};
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [Target; 8] = [
     ("graph", graph),
     ("manifest", manifest),
     ("npy", npy),
@@ -32,6 +32,7 @@ pub const TARGETS: [Target; 7] = [
     ("rows", rows),
     ("segment", segment),
     ("tensors", tensors),
+    ("vamana", vamana),
 ];
 
 /// Runs the target with this name.
@@ -55,12 +56,18 @@ pub const SEGMENT_FILES: [&str; 9] = [
 /// The files of a graph. The first byte of an input selects a file.
 pub const GRAPH_FILES: [&str; 3] =
     ["graph-0-offsets.safetensors", "graph-0-neighbours.safetensors", "graph-0-upper.safetensors"];
+/// The files of a Vamana graph. The first byte of an input selects a file.
+pub const VAMANA_FILES: [&str; 3] =
+    ["graph-0-lists.safetensors", "graph-0-upper.safetensors", "manifest.json"];
 /// The folder of the current generation.
 pub const CURRENT_GENERATION: &str = "gen-000003";
 const ROWS: i64 = 60;
+/// As many rows as a Vamana graph of two layers needs.
+const VAMANA_ROWS: i64 = 150;
 const WIDTH: usize = 4;
 
-/// A small memory with all kinds of files. Each thread has its own memory.
+/// A small memory with all kinds of files, and a graph. Each thread has a memory for each kind of
+/// graph.
 pub struct SmallMemory {
     _temporary: tempfile::TempDir,
     pub folder: PathBuf,
@@ -69,7 +76,8 @@ pub struct SmallMemory {
 }
 
 impl SmallMemory {
-    fn new() -> Self {
+    fn new(kind: GraphKind) -> Self {
+        let num_rows = if kind == GraphKind::Vamana { VAMANA_ROWS } else { ROWS };
         let temporary = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         let temporary = temporary.expect("a temporary folder");
         let folder = temporary.path().join("memory");
@@ -80,21 +88,22 @@ impl SmallMemory {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             (state >> 8) as f32 / (1 << 23) as f32 - 1.0
         };
-        let entries = (0..ROWS).map(|id| Entry {
+        let entries = (0..num_rows).map(|id| Entry {
             source: ["kg", "wit"][id as usize % 2].to_owned(),
             document: (id % 3 == 0).then(|| format!("d{id}")),
             // The ids descend, so that they are sorted on reading.
-            ..Entry::bare(ROWS - id)
+            ..Entry::bare(num_rows - id)
         });
         let batch = Batch {
             entries: entries.collect(),
-            keys: (0..ROWS as usize * WIDTH).map(|_| random()).collect(),
-            values: (0..ROWS as usize * 6).map(|_| random()).collect(),
+            keys: (0..num_rows as usize * WIDTH).map(|_| random()).collect(),
+            values: (0..num_rows as usize * 6).map(|_| random()).collect(),
         };
-        let mut writer =
-            Writer::create(&folder, format, ROWS as usize, [Ok(batch)].into_iter()).expect("rows");
+        let batches = [Ok(batch)].into_iter();
+        let mut writer = Writer::create(&folder, format, num_rows as usize, batches).expect("rows");
         writer.delete(&[3, 9]).expect("known ids");
-        writer.index(GraphSettings { connections: 4, ef_construction: 20 }, || ()).expect("keys");
+        let settings = GraphSettings { kind, connections: 4, ef_construction: 20 };
+        writer.index(settings, || ()).expect("keys");
         let mut files = Vec::new();
         for folder in [
             &folder,
@@ -178,12 +187,24 @@ fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Calls `run` with the memory of this thread.
+/// Calls `run` with the memory of this thread with an HNSW graph.
 pub fn with_memory<T>(run: impl FnOnce(&SmallMemory) -> T) -> T {
     thread_local! {
         static MEMORY: RefCell<Option<SmallMemory>> = const { RefCell::new(None) };
     }
-    MEMORY.with_borrow_mut(|memory| run(memory.get_or_insert_with(SmallMemory::new)))
+    MEMORY.with_borrow_mut(|memory| {
+        run(memory.get_or_insert_with(|| SmallMemory::new(GraphKind::Hnsw)))
+    })
+}
+
+/// Calls `run` with the memory of this thread with a Vamana graph.
+pub fn with_vamana_memory<T>(run: impl FnOnce(&SmallMemory) -> T) -> T {
+    thread_local! {
+        static MEMORY: RefCell<Option<SmallMemory>> = const { RefCell::new(None) };
+    }
+    MEMORY.with_borrow_mut(|memory| {
+        run(memory.get_or_insert_with(|| SmallMemory::new(GraphKind::Vamana)))
+    })
 }
 
 /// Calls all functions of a reader, and checks the messages of errors.
@@ -250,6 +271,19 @@ fn segment(bytes: &[u8]) {
 
 fn graph(bytes: &[u8]) {
     read_with_replaced_file(&GRAPH_FILES, bytes);
+}
+
+fn vamana(bytes: &[u8]) {
+    let Some((choice, bytes)) = bytes.split_first() else { return };
+    let name = VAMANA_FILES[usize::from(*choice) % VAMANA_FILES.len()];
+    with_vamana_memory(|memory| {
+        match name {
+            "manifest.json" => memory.replace_manifest(bytes),
+            _ => memory.replace(name, bytes),
+        }
+        read_all(memory);
+        memory.restore(&[name]);
+    });
 }
 
 /// Reads a memory with a replaced file. The first byte selects the file, and the other bytes are

@@ -147,7 +147,7 @@ impl Generation {
                 {
                     Ok(Arc::clone(open))
                 }
-                _ => open_graph(memory, graph, record.rows),
+                _ => open_graph(memory, graph, record.rows, manifest.width),
             });
             let deleted = deleted_rows(memory, record)?;
             let values_id = values_id(record);
@@ -351,7 +351,7 @@ impl Generation {
         let graphs = self.parts.iter().flat_map(|part| match &part.graph {
             None => Vec::new(),
             Some(Ok(graph)) => {
-                let files: Vec<Result<(), MemoryError>> = graph.verify().into();
+                let files = graph.verify();
                 // If a file differs from the written file, the check of its content is skipped.
                 if files.iter().all(Result::is_ok) { vec![graph.check()] } else { files }
             }
@@ -436,10 +436,10 @@ fn describe(folder: &Path, manifest: &Manifest) -> Description {
 }
 
 /// Opens the graph of a segment with this many rows.
-fn open_graph(memory: &Path, record: &GraphRecord, rows: usize) -> OpenedGraph {
-    Graph::open(memory, record, rows).map(Arc::new).map_err(|error| match error {
+fn open_graph(memory: &Path, record: &GraphRecord, rows: usize, width: usize) -> OpenedGraph {
+    Graph::open(memory, record, rows, width).map(Arc::new).map_err(|error| match error {
         MemoryError::Corrupt { file, reason } => (file, reason),
-        other => (memory.join(&record.folder), other.to_string()),
+        other => (memory.join(record.folder()), other.to_string()),
     })
 }
 

@@ -187,7 +187,7 @@ fn a_newer_format_version_has_its_own_error() {
     fs::write(&manifest, newer).unwrap();
     let error = Memory::open(&memory).unwrap_err().to_string();
     assert!(
-        error.contains("has format version 9, but this program reads versions up to 4"),
+        error.contains("has format version 9, but this program reads versions up to 5"),
         "{error}"
     );
 }

@@ -150,6 +150,31 @@ fn write_the_corpus() {
         write("pointer", "not_text", b"\xff\xfe");
         write("pointer", "long", &[b'g'; 5000]);
     });
+    targets::with_vamana_memory(|memory| {
+        for (choice, name) in targets::VAMANA_FILES.iter().enumerate() {
+            let input = |bytes: &[u8]| [&[choice as u8], bytes].concat();
+            let bytes = memory.file(name).1;
+            let stem = name.split('.').next().unwrap();
+            write("vamana", &format!("good_{stem}"), &input(bytes));
+            write("vamana", &format!("empty_{stem}"), &input(b""));
+            let mut large = bytes.to_vec();
+            let start = large.len().saturating_sub(64);
+            large[start..].fill(0xff);
+            write("vamana", &format!("large_{stem}"), &input(&large));
+        }
+        let text = String::from_utf8(memory.file("manifest.json").1.to_vec()).unwrap();
+        for (name, from, to) in [
+            ("degree_large", "\"degree\": ", "\"degree\": 99999999999999999"),
+            ("start_large", "\"start\": ", "\"start\": 99"),
+            ("layers_descend", "\"nodes\": [", "\"nodes\": [151,"),
+            ("layer_large", "\"nodes\": [", "\"nodes\": [18446744073709551615,"),
+            ("fields_of_both_kinds", "\"degree\": ", "\"edges\": 7, \"degree\": "),
+        ] {
+            let changed = text.replacen(from, to, 1);
+            assert_ne!(changed, text, "{name}");
+            write("vamana", name, &[&[2], changed.as_bytes()].concat());
+        }
+    });
     let npy = |version: u8, header: &str, numbers: &[u8]| {
         let length = (header.len() as u32).to_le_bytes();
         let length = if version == 1 { &length[..2] } else { &length[..] };

@@ -1,23 +1,34 @@
-//! Tests of graph search: recall, filters, and the switch to exact search.
+//! Tests of graph search with both kinds of graphs: recall, filters, and the switch to exact search.
 #![allow(clippy::unwrap_used)]
 
 mod plain;
 
 use engram_memory::search::exact::Exact;
-use engram_memory::search::graph::GraphSettings;
+use engram_memory::search::graph::{GraphKind, GraphSettings};
 use engram_memory::search::hnsw::Hnsw;
 use engram_memory::search::{Filter, Gates, Index, Queries, SearchResults};
 use engram_memory::{Generation, MemoryFormat, Writer};
 use plain::{Rng, batch, folder};
 
-const GRAPH_FILES: [&str; 3] =
-    ["graph-0-offsets.safetensors", "graph-0-neighbours.safetensors", "graph-0-upper.safetensors"];
+const KINDS: [GraphKind; 2] = [GraphKind::Vamana, GraphKind::Hnsw];
 const ROWS: i64 = 4000;
 const WIDTH: usize = 24;
 const QUERIES: usize = 100;
 
+/// The files of a graph of a narrow memory.
+fn graph_files(kind: GraphKind) -> &'static [&'static str] {
+    match kind {
+        GraphKind::Vamana => &["graph-0-lists.safetensors", "graph-0-upper.safetensors"],
+        GraphKind::Hnsw => &[
+            "graph-0-offsets.safetensors",
+            "graph-0-neighbours.safetensors",
+            "graph-0-upper.safetensors",
+        ],
+    }
+}
+
 /// A memory with clustered keys in two segments; only the first has a graph.
-fn memory(folder: &std::path::Path) -> Writer {
+fn memory(folder: &std::path::Path, kind: GraphKind) -> Writer {
     let format = MemoryFormat { width: WIDTH, normalised: true, values: None };
     let mut rng = Rng::new(4);
     let centres: Vec<f32> = (0..40 * WIDTH).map(|_| rng.uniform()).collect();
@@ -37,7 +48,7 @@ fn memory(folder: &std::path::Path) -> Writer {
     let first = rows(0..ROWS);
     let mut writer =
         Writer::create(folder, format, ROWS as usize, [Ok(first)].into_iter()).unwrap();
-    let settings = GraphSettings { connections: 16, ef_construction: 100 };
+    let settings = GraphSettings { kind, connections: 16, ef_construction: 100 };
     writer.index(settings, || ()).unwrap();
     writer.add(50, [Ok(rows(ROWS..ROWS + 50))].into_iter()).unwrap();
     writer.delete(&(0..ROWS).filter(|id| id % 9 == 0).collect::<Vec<_>>()).unwrap();
@@ -78,8 +89,12 @@ fn graph_recall(generation: &Generation, filter: &Filter, k: usize) -> f64 {
 
 #[test]
 fn recall_is_high_with_every_filter() {
+    KINDS.into_iter().for_each(check_recall_with_every_filter);
+}
+
+fn check_recall_with_every_filter(kind: GraphKind) {
     let temporary = folder();
-    let writer = memory(&temporary.path().join("m"));
+    let writer = memory(&temporary.path().join("m"), kind);
     let generation = writer.generation();
     let sources = generation.manifest().sources.clone();
     let rare_source = sources.iter().position(|name| name == "rare").unwrap();
@@ -102,8 +117,8 @@ fn recall_is_high_with_every_filter() {
     ] {
         for k in [1, 10, 100] {
             let recall = graph_recall(generation, &filter, k);
-            println!("{name}, k {k}: recall {recall:.4}");
-            assert!(recall >= 0.95, "{name}, k {k}: recall {recall}");
+            println!("{kind:?}, {name}, k {k}: recall {recall:.4}");
+            assert!(recall >= 0.95, "{kind:?}, {name}, k {k}: recall {recall}");
         }
     }
     // If few rows remain, or a gate is 0 or below, the search is exact.
@@ -123,7 +138,7 @@ fn a_zero_or_negative_gate_of_a_single_source_is_applied() {
     rows.entries.iter_mut().for_each(|entry| entry.source = "wit".to_owned());
     let mut writer =
         Writer::create(temporary.path().join("m"), format, 500, [Ok(rows)].into_iter()).unwrap();
-    writer.index(GraphSettings::default(), || ()).unwrap();
+    writer.index(GraphSettings::of(GraphKind::Hnsw), || ()).unwrap();
     for gate in [-1.0, 0.0] {
         let gates = Gates { sources: vec!["wit".to_owned()], weights: vec![gate; QUERIES] };
         let filter = Filter { gates: Some(gates), ..Filter::default() };
@@ -144,7 +159,7 @@ fn recall_is_high_with_repeated_keys() {
     let mut writer =
         Writer::create(temporary.path().join("m"), format, 2000, [Ok(rows)].into_iter()).unwrap();
     // By rounding, the product of a key with itself may exceed 1.
-    writer.index(GraphSettings::default(), || ()).unwrap();
+    writer.index(GraphSettings::of(GraphKind::Hnsw), || ()).unwrap();
     let (generation, keys) = (writer.generation(), queries());
     let graph = Hnsw::open(generation, Hnsw::EF_SEARCH).unwrap();
     let request = Queries { keys: &keys, k: 10 };
@@ -161,7 +176,7 @@ fn invalid_graph_settings_are_refused() {
     let mut writer =
         Writer::create(temporary.path().join("m"), format, 2, [Ok(rows)].into_iter()).unwrap();
     for (connections, ef_construction) in [(1, 10), (257, 10), (16, 0), (16, 1 << 50)] {
-        let settings = GraphSettings { connections, ef_construction };
+        let settings = GraphSettings { connections, ef_construction, ..GraphSettings::default() };
         let error = writer.index(settings, || ()).unwrap_err().to_string();
         assert!(error.contains("must be 2 to 256, with 1 to 100,000 candidates"), "{error}");
     }
@@ -177,7 +192,7 @@ fn copies_of_a_key_do_not_hide_other_keys() {
     let batch = engram_memory::Batch { entries, keys: keys.repeat(100), values: Vec::new() };
     let folder = temporary.path().join("m");
     let mut writer = Writer::create(folder, format, 4000, [Ok(batch)].into_iter()).unwrap();
-    writer.index(GraphSettings::default(), || ()).unwrap();
+    writer.index(GraphSettings::of(GraphKind::Hnsw), || ()).unwrap();
     let graphs = Hnsw::open(writer.generation(), Hnsw::EF_SEARCH).unwrap();
     for k in [10, 100, 250] {
         let queries = Queries { keys: &keys, k };
@@ -190,23 +205,30 @@ fn copies_of_a_key_do_not_hide_other_keys() {
 
 #[test]
 fn equal_keys_give_equal_graphs() {
-    let temporary = folder();
-    let files = ["a", "b"].map(|name| {
-        let folder = temporary.path().join(name);
-        drop(memory(&folder));
-        GRAPH_FILES.map(|file| std::fs::read(folder.join("gen-000002").join(file)).unwrap())
-    });
-    assert!(files[0] == files[1]);
+    for kind in KINDS {
+        let temporary = folder();
+        let files = ["a", "b"].map(|name| {
+            let folder = temporary.path().join(name);
+            drop(memory(&folder, kind));
+            let read = |file: &&str| std::fs::read(folder.join("gen-000002").join(file)).unwrap();
+            graph_files(kind).iter().map(read).collect::<Vec<_>>()
+        });
+        assert!(files[0] == files[1]);
+    }
 }
 
 #[test]
 fn a_damaged_graph_is_refused() {
+    KINDS.into_iter().for_each(check_damaged_graph);
+}
+
+fn check_damaged_graph(kind: GraphKind) {
     let temporary = folder();
     let folder = temporary.path().join("m");
-    drop(memory(&folder));
+    drop(memory(&folder, kind));
     let queries = queries();
     let mut rng = Rng::new(2);
-    for file in GRAPH_FILES {
+    for file in graph_files(kind) {
         let path = folder.join("gen-000002").join(file);
         let original = std::fs::read(&path).unwrap();
         let search = || {

@@ -43,8 +43,9 @@ impl SegmentRecord {
         {
             return Err("has a norm that is negative or not finite".to_owned());
         }
-        let folders = [Some(&self.folder), self.deleted.as_ref().map(|deleted| &deleted.folder)];
-        let folders = folders.into_iter().chain([self.graph.as_ref().map(|graph| &graph.folder)]);
+        let deleted = self.deleted.as_ref().map(|deleted| deleted.folder.as_str());
+        let folders = [Some(self.folder.as_str()), deleted];
+        let folders = folders.into_iter().chain([self.graph.as_ref().map(GraphRecord::folder)]);
         for folder in folders.flatten() {
             if generation_number(folder).is_none_or(|number| number > manifest.generation) {
                 return Err(format!("has the folder {folder:?}, which is not part of this memory"));
@@ -60,12 +61,26 @@ impl SegmentRecord {
 
 impl GraphRecord {
     fn check(&self, rows: usize) -> Result<(), String> {
-        let nodes = rows..=MAX_ROWS;
-        if !nodes.contains(&self.nodes) || self.entry as usize >= self.nodes {
-            let (nodes, entry) = (self.nodes, self.entry);
-            return Err(format!(
-                "has a graph of {nodes} nodes for {rows} rows, with the entry node {entry}"
-            ));
+        match self {
+            Self::Hnsw(record) => {
+                let (nodes, entry) = (record.nodes, record.entry);
+                if !(rows..=MAX_ROWS).contains(&nodes) || entry as usize >= nodes {
+                    return Err(format!(
+                        "has a graph of {nodes} nodes for {rows} rows, with the entry node {entry}"
+                    ));
+                }
+            }
+            Self::Vamana(record) => {
+                let (degree, start) = (record.degree, record.start);
+                // Layers become larger, up to all rows.
+                let sizes = [&[1], record.nodes.as_slice(), &[rows]].concat();
+                if !(1..MAX_ROWS).contains(&degree) || start as usize >= rows || !sizes.is_sorted()
+                {
+                    return Err(format!(
+                        "has a graph of degree {degree} for {rows} rows, with the start {start}"
+                    ));
+                }
+            }
         }
         Ok(())
     }

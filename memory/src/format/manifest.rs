@@ -15,9 +15,11 @@ pub(crate) use super::pointer::folder_name;
 use crate::error::MemoryError;
 use crate::sweep::has_finished_generation;
 
-/// The newest supported format version. Only memories with a segment with codes have this version.
-/// Other memories have an older version, so that older programs can read them.
-pub const FORMAT_VERSION: u64 = 4;
+/// The newest supported format version. Only memories with a Vamana graph have this version. Other
+/// memories have an older version, so that older programs can read them.
+pub const FORMAT_VERSION: u64 = 5;
+/// The version of a memory with codes, without a Vamana graph.
+const CODES_VERSION: u64 = 4;
 /// The version of a memory without codes, with the `inputs_sha256` of an encoder.
 const INPUTS_VERSION: u64 = 3;
 /// The version of a memory with encoders that have no `inputs_sha256`.
@@ -33,7 +35,7 @@ pub(crate) const MANIFEST: &str = "manifest.json";
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
     /// The format version: 1, or 2 if there are `encoders`, or 3 if one of them has an
-    /// `inputs_sha256`, or 4 if a segment has `codes`.
+    /// `inputs_sha256`, or 4 if a segment has `codes`, or 5 if a segment has a Vamana graph.
     pub format_version: u64,
     /// The number of the generation, from 1.
     pub generation: u64,
@@ -145,8 +147,46 @@ pub struct SegmentRecord {
 
 /// A graph over the keys of a segment. It can be rebuilt from the keys.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum GraphRecord {
+    /// A graph of several layers, built by the crate hnsw_rs.
+    Hnsw(HnswRecord),
+    /// A graph of one layer.
+    Vamana(VamanaRecord),
+}
+
+/// A Vamana graph over the keys of a segment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct GraphRecord {
+pub struct VamanaRecord {
+    /// The folder of the generation that wrote the graph.
+    pub folder: String,
+    /// The maximum number of neighbours of a key, without one more for some keys.
+    pub degree: usize,
+    /// The number of candidate neighbours of a new key during construction.
+    pub ef_construction: usize,
+    /// The row at which a search starts.
+    pub start: u32,
+    /// The neighbours of each row, `[rows, degree + 1]` u32. The free places of a list have the
+    /// number of its own row. If a key equals the key of an earlier row, all places have the
+    /// earlier row.
+    pub neighbours: FileRecord,
+    /// The number of nodes of each layer above the lowest, smallest first. A layer has the first
+    /// nodes of the next layer. The lowest layer has all rows.
+    pub nodes: Vec<usize>,
+    /// The layers above the lowest, `[nodes of all layers, degree + 2]` u32: for each node its row,
+    /// and its neighbours, which are nodes of the layer. The free places have the node itself.
+    pub upper: FileRecord,
+    /// The codes of the keys, u8 `[rows, width rounded up to a multiple of 64]`; `None` for keys of
+    /// fewer than 64 components.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub codes: Option<FileRecord>,
+}
+
+/// An HNSW graph over the keys of a segment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HnswRecord {
     /// The folder of the generation that wrote the graph.
     pub folder: String,
     /// The maximum number of neighbours of a key per layer; layer 0 allows twice as many.
@@ -195,16 +235,36 @@ impl SegmentRecord {
         let columns =
             columns.into_iter().chain(&self.codes).chain(&self.values).chain(&self.scales);
         let deleted = self.deleted.iter().map(|deleted| (deleted.folder.as_str(), &deleted.bits));
-        let graphs = self.graph.iter().flat_map(|graph| {
-            let files = [&graph.offsets, &graph.neighbours, &graph.upper];
-            files.map(|file| (graph.folder.as_str(), file))
-        });
+        let graphs = self
+            .graph
+            .iter()
+            .flat_map(|graph| graph.files().into_iter().map(|file| (graph.folder(), file)));
         columns.map(|file| (self.folder.as_str(), file)).chain(deleted).chain(graphs)
     }
 
     /// The size of all files in bytes.
     pub fn bytes(&self) -> u64 {
         self.files().map(|(_, file)| file.bytes).sum()
+    }
+}
+
+impl GraphRecord {
+    /// The folder of the generation that wrote the graph.
+    pub fn folder(&self) -> &str {
+        match self {
+            Self::Hnsw(record) => &record.folder,
+            Self::Vamana(record) => &record.folder,
+        }
+    }
+
+    /// Returns all files of the graph.
+    pub(crate) fn files(&self) -> Vec<&FileRecord> {
+        match self {
+            Self::Hnsw(record) => vec![&record.offsets, &record.neighbours, &record.upper],
+            Self::Vamana(record) => {
+                [&record.neighbours, &record.upper].into_iter().chain(&record.codes).collect()
+            }
+        }
     }
 }
 
@@ -221,8 +281,13 @@ impl fmt::Display for ValueFormat {
 impl Manifest {
     /// Returns the oldest format version with all that the memory contains.
     pub(crate) fn oldest_version(&self) -> u64 {
-        if self.segments.iter().any(|segment| segment.codes.is_some()) {
+        let has_vamana =
+            |segment: &SegmentRecord| matches!(segment.graph, Some(GraphRecord::Vamana(_)));
+        if self.segments.iter().any(has_vamana) {
             return FORMAT_VERSION;
+        }
+        if self.segments.iter().any(|segment| segment.codes.is_some()) {
+            return CODES_VERSION;
         }
         match self.encoders.as_slice() {
             [] => PLAIN_VERSION,
@@ -244,7 +309,7 @@ impl Manifest {
         for segment in &self.segments {
             folders.push(segment.folder.clone());
             folders.extend(segment.deleted.iter().map(|deleted| deleted.folder.clone()));
-            folders.extend(segment.graph.iter().map(|graph| graph.folder.clone()));
+            folders.extend(segment.graph.iter().map(|graph| graph.folder().to_owned()));
         }
         folders
     }

@@ -90,11 +90,6 @@ impl<'a> QueryBatch<'a> {
         batches.map(move |(batch, vectors)| Self::new(generation, prepared, vectors, batch * size))
     }
 
-    /// Returns the index of the batch's first query, and the batch's query vectors.
-    pub(super) fn queries(&self) -> (usize, std::slice::Chunks<'a, f32>) {
-        (self.first_query, self.vectors.chunks(self.prepared.width))
-    }
-
     /// Returns the best `k` entries for each query, best first.
     ///
     /// A sample of the rows gives each query a threshold, which its `k`th best score very probably
@@ -289,13 +284,13 @@ fn hits(ranked: Vec<(f64, Hit)>) -> Vec<Hit> {
 }
 
 /// Returns bits that are ordered like the numbers: a larger number has larger bits.
-fn to_ordered_bits(number: f32) -> u32 {
+pub(super) fn to_ordered_bits(number: f32) -> u32 {
     let bits = number.to_bits();
     if bits >> 31 == 1 { !bits } else { bits | 1 << 31 }
 }
 
 /// The inverse of [`to_ordered_bits`].
-fn from_ordered_bits(bits: u32) -> f32 {
+pub(super) fn from_ordered_bits(bits: u32) -> f32 {
     f32::from_bits(if bits >> 31 == 1 { bits & !(1 << 31) } else { !bits })
 }
 

@@ -1,88 +1,93 @@
-//! An HNSW graph over the keys of a segment (Malkov and Yashunin, arXiv 1603.09320). The crate
-//! hnsw_rs builds it. It is stored as lists of neighbours and searched in the memory-mapped files.
+//! Graphs over the keys of a segment, for search.
 //!
-//! A node is a key in a layer. Nodes of layer 0 have the numbers of their rows. Nodes of the upper
-//! layers follow, layer by layer, each with its row and the node of the same row in the layer
-//! below. A search starts at a node of the highest layer.
+//! | module | responsibility |
+//! |---|---|
+//! | [`vamana`] | a Vamana graph, built on all threads and searched by codes of the keys |
+//! | [`layers`] | an HNSW graph, built by the crate hnsw_rs and searched by the keys |
+//! | `beam` | the search of a Vamana graph |
+//! | `similarity` | cosines of keys, estimated from codes or computed in single precision |
+//! | `row_products` | products of codes, compiled for several processors |
+//! | `duplicates` | rows with equal keys |
 
-mod check;
+mod beam;
+mod duplicates;
+mod layers;
+mod row_products;
+mod similarity;
+mod vamana;
 
-use std::cmp::{self, Reverse};
-use std::collections::{BinaryHeap, HashMap};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::RangeInclusive;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use hnsw_rs::hnsw::Hnsw;
-use hnsw_rs::prelude::Distance;
-
-use super::products::{dot_f32, prefetch};
+use super::norm;
+use super::top_k::Candidate;
 use crate::error::MemoryError;
 use crate::format::file::FileRecord;
 use crate::format::manifest::{GraphRecord, Manifest};
-use crate::format::tensor::{MappedTensor, Number, TensorWriter};
-use crate::generation::Bits;
+use crate::format::tensor::{Number, TensorWriter};
 use crate::segment::Segment;
+pub(crate) use beam::Beam;
+use layers::{LayeredGraph, LayeredLists};
+use vamana::{VamanaGraph, VamanaLists};
 
-/// The maximum number of layers of a graph, as in hnsw_rs.
-const LAYERS: usize = 16;
-
+/// The valid values of `connections`.
+const VALID_CONNECTIONS: RangeInclusive<usize> = 2..=256;
 /// The valid values of `ef_construction`. hnsw_rs allocates memory for all candidates in advance.
 const VALID_EF_CONSTRUCTION: RangeInclusive<usize> = 1..=100_000;
 
-/// While a key is scored, the key this many positions later is prefetched. The keys of neighbours
-/// are scattered in main memory.
-const PREFETCH_DISTANCE: usize = 2;
+/// The kind of a graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GraphKind {
+    /// A Vamana graph, built on all threads and searched by 8-bit codes of the keys.
+    Vamana,
+    /// An HNSW graph, built by the crate hnsw_rs in one thread.
+    Hnsw,
+}
 
 /// The settings for building a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GraphSettings {
-    /// The maximum number of neighbours of a key per layer, from 2 to 256; layer 0 allows twice as
-    /// many.
+    /// The kind of the graph.
+    pub kind: GraphKind,
+    /// Half the maximum number of neighbours of a key, from 2 to 256. In an HNSW graph, this holds
+    /// for layer 0; other layers allow half as many.
     pub connections: usize,
     /// The number of candidate neighbours of a new key, from 1 to 100,000. More candidates give
     /// higher recall and a slower construction.
     pub ef_construction: usize,
 }
 
-impl Default for GraphSettings {
-    fn default() -> Self {
-        Self { connections: 24, ef_construction: 200 }
+impl GraphSettings {
+    /// The default settings of a kind.
+    pub fn of(kind: GraphKind) -> Self {
+        match kind {
+            GraphKind::Vamana => Self { kind, connections: 16, ef_construction: 100 },
+            GraphKind::Hnsw => Self { kind, connections: 24, ef_construction: 200 },
+        }
     }
 }
 
-/// 1 minus the dot product of unit vectors. Negative values, which come from rounding, become 0,
-/// because hnsw_rs rejects them.
-#[derive(Debug, Clone, Copy, Default)]
-struct UnitDistance;
-
-impl Distance<f32> for UnitDistance {
-    fn eval(&self, a: &[f32], b: &[f32]) -> f32 {
-        (1.0 - dot_f32(a, b)).max(0.0)
+impl Default for GraphSettings {
+    fn default() -> Self {
+        Self::of(GraphKind::Vamana)
     }
 }
 
 /// A graph to be written to files.
-pub(crate) struct GraphLists {
-    /// The start of each node's neighbours, and the end of the last node's neighbours.
-    offsets: Vec<u64>,
-    neighbours: Vec<u32>,
-    /// For each node above layer 0: its row, and the node of this row in the layer below.
-    upper: Vec<u32>,
-    /// The node at which a search starts.
-    entry: u32,
+pub(crate) enum GraphLists {
+    Vamana(VamanaLists),
+    Hnsw(LayeredLists),
 }
 
 impl GraphSettings {
-    /// Builds the graph of a segment in one thread, so that equal keys give equal graphs.
+    /// Builds the graph of a segment. Equal keys give equal graphs, for any number of threads.
     pub(crate) fn build(
         self,
         segment: &Segment,
         manifest: &Manifest,
         progress: &impl Fn(),
     ) -> Result<GraphLists, MemoryError> {
-        if !(2..=256).contains(&self.connections)
+        if !VALID_CONNECTIONS.contains(&self.connections)
             || !VALID_EF_CONSTRUCTION.contains(&self.ef_construction)
         {
             return Err(MemoryError::InvalidOption {
@@ -98,102 +103,17 @@ impl GraphSettings {
                 expected: "normalised for a graph; use exact search",
             });
         }
-        let (rows, distance) = (segment.rows, UnitDistance);
-        let graph = Hnsw::new(self.connections, rows, LAYERS, self.ef_construction, distance);
-        let keys = segment.keys(0..rows)?;
-        let mut duplicates = DuplicateKeys::default();
-        for (row, key) in keys.chunks(manifest.width).enumerate() {
-            let has_same_key = |other: usize| keys[other * manifest.width..].starts_with(key);
-            if duplicates.insert(row as u32, has_same_key, key) {
-                graph.insert((key, row));
+        let (keys, width) = (segment.keys(0..segment.rows)?, manifest.width);
+        Ok(match self.kind {
+            GraphKind::Vamana => {
+                GraphLists::Vamana(VamanaLists::build(self, keys, width, progress))
             }
-            progress();
-        }
-        Ok(GraphLists::of(&graph, rows, &duplicates))
-    }
-}
-
-/// Rows whose key equals the key of an earlier row. As ordinary nodes, such rows would be
-/// neighbours only of each other and split the graph. So the earlier row is their only neighbour.
-#[derive(Default)]
-struct DuplicateKeys {
-    /// Rows with distinct keys, by hash of the key.
-    rows_by_hash: HashMap<u64, Vec<u32>>,
-    /// The row of each copy, and the first row with its key.
-    copies: Vec<(u32, u32)>,
-}
-
-impl DuplicateKeys {
-    /// Adds a row. Returns true if its key is new. `has_same_key` compares the key with the key of
-    /// another row.
-    fn insert(&mut self, row: u32, has_same_key: impl Fn(usize) -> bool, key: &[f32]) -> bool {
-        let mut hasher = DefaultHasher::new();
-        // Adding 0 turns -0 into 0, which is the same number.
-        key.iter().for_each(|number| (number + 0.0).to_bits().hash(&mut hasher));
-        let same_hash = self.rows_by_hash.entry(hasher.finish()).or_default();
-        match same_hash.iter().find(|first| has_same_key(**first as usize)) {
-            Some(first) => {
-                self.copies.push((row, *first));
-                false
-            }
-            None => {
-                same_hash.push(row);
-                true
-            }
-        }
+            GraphKind::Hnsw => GraphLists::Hnsw(LayeredLists::build(self, keys, width, progress)),
+        })
     }
 }
 
 impl GraphLists {
-    /// Converts a graph of hnsw_rs over this many rows, and adds the duplicate keys.
-    fn of(graph: &Hnsw<'_, f32, UnitDistance>, rows: usize, duplicates: &DuplicateKeys) -> Self {
-        // For each row and layer, the rows of its neighbours.
-        let mut neighbour_rows: Vec<Vec<Vec<u32>>> = vec![Vec::new(); rows];
-        for point in graph.get_point_indexation() {
-            let mut layers = point.get_neighborhood_id();
-            layers.truncate(usize::from(point.get_point_id().0) + 1);
-            let rows_of = |layer: Vec<hnsw_rs::prelude::Neighbour>| {
-                layer.into_iter().map(|neighbour| neighbour.d_id as u32).collect()
-            };
-            neighbour_rows[point.get_origin_id()] = layers.into_iter().map(rows_of).collect();
-        }
-        for (copy, first) in &duplicates.copies {
-            neighbour_rows[*copy as usize] = vec![vec![*first]];
-            match neighbour_rows[*first as usize].first_mut() {
-                Some(neighbours) => neighbours.push(*copy),
-                None => neighbour_rows[*first as usize].push(vec![*copy]),
-            }
-        }
-        let num_layers = neighbour_rows.iter().map(Vec::len).max().unwrap_or(0);
-        // For each layer, its rows in order, and the number of its first node.
-        let mut layers: Vec<(Vec<u32>, usize)> = Vec::new();
-        let mut nodes = 0;
-        for layer in 0..num_layers {
-            let is_in_layer = |row: &u32| layer == 0 || neighbour_rows[*row as usize].len() > layer;
-            let layer_rows: Vec<u32> = (0..rows as u32).filter(is_in_layer).collect();
-            let first_node = nodes;
-            nodes += layer_rows.len();
-            layers.push((layer_rows, first_node));
-        }
-        let node = |layer: usize, row: u32| -> Option<u32> {
-            let (layer_rows, first_node) = &layers[layer];
-            layer_rows.binary_search(&row).ok().map(|index| (first_node + index) as u32)
-        };
-        let entry = layers.last().map_or(0, |(_, first_node)| *first_node as u32);
-        let (mut offsets, mut neighbours, mut upper) = (vec![0], Vec::new(), Vec::new());
-        for (layer, (layer_rows, _)) in layers.iter().enumerate() {
-            for row in layer_rows {
-                let neighbour_rows = neighbour_rows[*row as usize].get(layer).into_iter().flatten();
-                neighbours.extend(neighbour_rows.filter_map(|row| node(layer, *row)));
-                offsets.push(neighbours.len() as u64);
-                if layer > 0 {
-                    upper.extend([*row, node(layer - 1, *row).unwrap_or(*row)]);
-                }
-            }
-        }
-        Self { offsets, neighbours, upper, entry }
-    }
-
     /// Writes the graph of segment `number` to the folder of the generation `name`.
     pub(crate) fn write(
         &self,
@@ -202,206 +122,117 @@ impl GraphLists {
         number: usize,
         settings: GraphSettings,
     ) -> Result<GraphRecord, MemoryError> {
-        fn write_tensor<T: Number>(
-            folder: &Path,
-            (name, number): (&str, usize),
-            numbers: &[T],
-            shape: &[usize],
-        ) -> Result<FileRecord, MemoryError> {
-            let path = folder.join(format!("graph-{number}-{name}.safetensors"));
-            let mut writer = TensorWriter::create(path, name, shape)?;
-            writer.write(numbers)?;
-            writer.finish()
+        match self {
+            Self::Vamana(lists) => {
+                lists.write(name, folder, number, settings).map(GraphRecord::Vamana)
+            }
+            Self::Hnsw(lists) => lists.write(name, folder, number, settings).map(GraphRecord::Hnsw),
         }
-        let Self { offsets, neighbours, upper, entry } = self;
-        Ok(GraphRecord {
-            folder: name.to_owned(),
-            connections: settings.connections,
-            ef_construction: settings.ef_construction,
-            nodes: offsets.len() - 1,
-            edges: neighbours.len(),
-            entry: *entry,
-            offsets: write_tensor(folder, ("offsets", number), offsets, &[offsets.len()])?,
-            neighbours: write_tensor(
-                folder,
-                ("neighbours", number),
-                neighbours,
-                &[neighbours.len()],
-            )?,
-            upper: write_tensor(folder, ("upper", number), upper, &[upper.len() / 2, 2])?,
-        })
+    }
+}
+
+/// Writes a tensor of the graph of segment `number`.
+fn write_tensor<T: Number>(
+    (folder, name, number): (&Path, &str, usize),
+    numbers: &[T],
+    shape: &[usize],
+) -> Result<FileRecord, MemoryError> {
+    let path = folder.join(format!("graph-{number}-{name}.safetensors"));
+    let mut writer = TensorWriter::create(path, name, shape)?;
+    writer.write(numbers)?;
+    writer.finish()
+}
+
+/// The queries of a batch, prepared for graphs.
+pub(crate) struct GraphQueries {
+    /// The queries divided by their norms, `[queries, width]`.
+    units: Vec<f32>,
+    width: usize,
+    /// The codes of the queries; empty for narrow queries.
+    codes: Vec<u8>,
+}
+
+/// A query of [`GraphQueries`].
+#[derive(Clone, Copy)]
+pub(crate) struct GraphQuery<'a> {
+    unit: &'a [f32],
+    codes: &'a [u8],
+}
+
+impl GraphQueries {
+    /// Prepares queries, `[queries, width]`. Graphs compare directions; the norm of a query does not
+    /// change the order.
+    pub(crate) fn new(queries: &[f32], width: usize) -> Self {
+        let mut units = Vec::with_capacity(queries.len());
+        for query in queries.chunks(width) {
+            let norm = Some(norm(query)).filter(|norm| *norm > 0.0).unwrap_or(1.0);
+            units.extend(query.iter().map(|number| (f64::from(*number) / norm) as f32));
+        }
+        let has_codes = similarity::has_codes(width);
+        let codes = if has_codes { similarity::encode(&units, width) } else { Vec::new() };
+        Self { units, width, codes }
+    }
+
+    pub(crate) fn get(&self, query: usize) -> GraphQuery<'_> {
+        let unit = &self.units[query * self.width..][..self.width];
+        let codes = self.codes.chunks(similarity::row_bytes(self.width)).nth(query);
+        GraphQuery { unit, codes: codes.unwrap_or_default() }
     }
 }
 
 /// A memory-mapped graph.
 #[derive(Debug)]
-pub(crate) struct Graph {
-    rows: usize,
-    edges: usize,
-    /// The node at which a search starts.
-    entry: u32,
-    offsets: MappedTensor<u64>,
-    neighbours: MappedTensor<u32>,
-    upper: MappedTensor<u32>,
-    /// The number of nodes above layer 0.
-    upper_nodes: usize,
-    is_checked: AtomicBool,
-}
-
-/// A row with its score. Of equal scores the lower row is better.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct ScoredRow {
-    pub(crate) score: f32,
-    pub(crate) row: u32,
-}
-
-impl Eq for ScoredRow {}
-
-impl PartialOrd for ScoredRow {
-    fn partial_cmp(&self, other: &Self) -> Option<cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for ScoredRow {
-    fn cmp(&self, other: &Self) -> cmp::Ordering {
-        self.score.total_cmp(&other.score).then(other.row.cmp(&self.row))
-    }
+pub(crate) enum Graph {
+    Vamana(VamanaGraph),
+    Hnsw(LayeredGraph),
 }
 
 impl Graph {
+    /// Opens the graph of a segment with this many rows.
     pub(crate) fn open(
         memory: &Path,
         record: &GraphRecord,
         rows: usize,
+        width: usize,
     ) -> Result<Self, MemoryError> {
-        let folder = memory.join(&record.folder);
-        let Some(upper_nodes) = record.nodes.checked_sub(rows) else {
-            let reason = format!("has a graph of {} nodes for {rows} rows", record.nodes);
-            return Err(MemoryError::corrupt(&folder, reason));
-        };
-        let offsets = MappedTensor::open(&folder, &record.offsets, "offsets", &[record.nodes + 1])?;
-        let neighbours =
-            MappedTensor::open(&folder, &record.neighbours, "neighbours", &[record.edges])?;
-        let upper = MappedTensor::open(&folder, &record.upper, "upper", &[upper_nodes, 2])?;
-        let (edges, entry, is_checked) = (record.edges, record.entry, AtomicBool::new(false));
-        Ok(Self { rows, edges, entry, offsets, neighbours, upper, upper_nodes, is_checked })
-    }
-
-    /// Returns an error unless every number in the files refers to a node of the right layer.
-    /// Checks the files only once.
-    pub(crate) fn check(&self) -> Result<(), MemoryError> {
-        if !self.is_checked.load(Ordering::Acquire) {
-            self.check_lists()?;
-            self.is_checked.store(true, Ordering::Release);
+        match record {
+            GraphRecord::Vamana(record) => {
+                VamanaGraph::open(memory, record, rows, width).map(Self::Vamana)
+            }
+            GraphRecord::Hnsw(record) => LayeredGraph::open(memory, record, rows).map(Self::Hnsw),
         }
-        Ok(())
     }
 
-    /// Checks every file against its checksums.
-    pub(crate) fn verify(&self) -> [Result<(), MemoryError>; 3] {
-        [self.offsets.verify(), self.neighbours.verify(), self.upper.verify()]
+    /// Returns an error unless the files contain a valid graph. Checks the files only once.
+    pub(crate) fn check(&self) -> Result<(), MemoryError> {
+        match self {
+            Self::Vamana(graph) => graph.check().map(|_| ()),
+            Self::Hnsw(graph) => graph.check(),
+        }
     }
 
-    /// Returns approximately the best `count` rows by dot product with `query`, unordered. Returns
-    /// only rows for which `is_visible` is true, but the search also passes through other rows.
-    /// Copies of a key do not count towards `count`.
+    /// Checks every file against its checksums. Returns one result per file.
+    pub(crate) fn verify(&self) -> Vec<Result<(), MemoryError>> {
+        match self {
+            Self::Vamana(graph) => graph.verify(),
+            Self::Hnsw(graph) => graph.verify().into(),
+        }
+    }
+
+    /// Returns approximately the best `count` rows, unordered, with bounds on their cosines that
+    /// very probably hold. Returns only rows for which `is_visible` is true, but the search also
+    /// passes through other rows. Copies of a key do not count towards `count`.
     pub(crate) fn search(
         &self,
         segment: &Segment,
-        query: &[f32],
+        query: GraphQuery<'_>,
         count: usize,
         is_visible: impl Fn(usize) -> bool,
-    ) -> Result<Vec<ScoredRow>, MemoryError> {
-        let key = |row: u32| segment.keys(row as usize..row as usize + 1);
-        let score = |row: u32| -> Result<ScoredRow, MemoryError> {
-            Ok(ScoredRow { score: dot_f32(query, key(row)?), row })
-        };
-        let start = score(self.descend(&score)?)?;
-        let mut visited = Bits::zeros(self.rows);
-        visited.set(start.row as usize);
-        let (mut candidates, mut best) = (BinaryHeap::from([start]), BinaryHeap::new());
-        let (mut unvisited, mut count) = (Vec::new(), count);
-        if is_visible(start.row as usize) {
-            best.push(Reverse(start));
+        beam: &mut Beam,
+    ) -> Result<Vec<Candidate>, MemoryError> {
+        match self {
+            Self::Vamana(graph) => graph.search(segment, query, count, is_visible, beam),
+            Self::Hnsw(graph) => graph.search(segment, query.unit, count, is_visible),
         }
-        while let Some(node) = candidates.pop() {
-            if best.len() >= count && best.peek().is_some_and(|Reverse(worst)| node < *worst) {
-                break;
-            }
-            unvisited.clear();
-            for row in self.neighbours(node.row)? {
-                if (*row as usize) < self.rows && !visited.get(*row as usize) {
-                    visited.set(*row as usize);
-                    unvisited.push(*row);
-                }
-            }
-            for (i, row) in unvisited.iter().enumerate() {
-                if let Some(later) = unvisited.get(i + PREFETCH_DISTANCE) {
-                    prefetch(key(*later)?);
-                }
-                let next = score(*row)?;
-                if best.len() >= count && best.peek().is_some_and(|Reverse(worst)| next < *worst) {
-                    continue;
-                }
-                candidates.push(next);
-                if is_visible(*row as usize) {
-                    best.push(Reverse(next));
-                    // An equal score means a copy of the key: keep one more row.
-                    count += usize::from(next.score == node.score);
-                    if best.len() > count {
-                        best.pop();
-                    }
-                }
-            }
-        }
-        Ok(best.into_iter().map(|Reverse(scored)| scored).collect())
-    }
-
-    /// Searches greedily in each layer above layer 0, from the highest down. Returns the row at
-    /// which the search in layer 0 starts.
-    fn descend(
-        &self,
-        score: &impl Fn(u32) -> Result<ScoredRow, MemoryError>,
-    ) -> Result<u32, MemoryError> {
-        let mut node = self.entry;
-        while let Some([row, mut below]) = self.upper(node)? {
-            let (mut best, mut best_node) = (score(row)?, node);
-            loop {
-                let current = best_node;
-                for neighbour in self.neighbours(current)? {
-                    let Some([row, neighbour_below]) = self.upper(*neighbour)? else { continue };
-                    let next = score(row)?;
-                    if next > best {
-                        (best, best_node, below) = (next, *neighbour, neighbour_below);
-                    }
-                }
-                if best_node == current {
-                    break;
-                }
-            }
-            // Nodes of a lower layer have lower numbers.
-            if below >= node {
-                return Err(self.upper.corrupt(format!("leads from node {node} up to {below}")));
-            }
-            node = below;
-        }
-        Ok(node)
-    }
-
-    /// Returns the row of a node above layer 0, and the node of this row in the layer below. `None`
-    /// in layer 0.
-    fn upper(&self, node: u32) -> Result<Option<[u32; 2]>, MemoryError> {
-        let Some(index) = (node as usize).checked_sub(self.rows) else { return Ok(None) };
-        Ok(self.upper.read(index..index + 1)?.try_into().ok())
-    }
-
-    /// Returns the neighbours of a node.
-    fn neighbours(&self, node: u32) -> Result<&[u32], MemoryError> {
-        let offsets = self.offsets.read(node as usize..node as usize + 2)?;
-        if offsets[0] > offsets[1] || offsets[1] > self.edges as u64 {
-            return Err(self.offsets.corrupt(format!("has invalid neighbours for node {node}")));
-        }
-        self.neighbours.read(offsets[0] as usize..offsets[1] as usize)
     }
 }

@@ -8,7 +8,7 @@
 use rayon::prelude::*;
 
 use super::exact::QueryBatch;
-use super::graph::ScoredRow;
+use super::graph::{Beam, GraphQueries, GraphQuery};
 use super::top_k::Candidate;
 use super::{Filter, Hidden, Hit, Index, PreparedFilter, Queries, SearchResults};
 use crate::error::MemoryError;
@@ -95,16 +95,10 @@ impl Hnsw {
         generation: &Generation,
         prepared: &PreparedFilter<'_>,
         plan: &Plan,
-        (query, vector): (usize, &[f32]),
+        (query, vector): (usize, GraphQuery<'_>),
+        beam: &mut Beam,
     ) -> Result<Option<Vec<Candidate>>, MemoryError> {
         let k = prepared.k;
-        let norm = super::norm(vector);
-        if norm == 0.0 {
-            return Ok(None);
-        }
-        // Graphs compare directions; the norm of the query does not change the order.
-        let unit = |number: &f32| (f64::from(*number) / norm) as f32;
-        let vector: Vec<f32> = vector.iter().map(unit).collect();
         let excluded = prepared.excluded.get(query);
         let mut candidates = Vec::new();
         for group in &plan.groups {
@@ -122,14 +116,17 @@ impl Hnsw {
                     && !excluded.is_some_and(|excluded| excluded.contains(&documents[row]))
             };
             let Some(graph) = part.graph()? else { return Ok(None) };
-            let scored =
-                graph.search(&part.segment, &vector, self.ef_search.max(2 * k), is_visible)?;
-            if scored.len() < k.min(group.rows) {
+            let count = self.ef_search.max(2 * k);
+            let found = graph.search(&part.segment, vector, count, is_visible, beam)?;
+            if found.len() < k.min(group.rows) {
                 return Ok(None);
             }
-            for ScoredRow { row, .. } in scored {
-                candidates.push(Candidate::unbounded(part.start as u32 + row));
-            }
+            candidates.extend(found.into_iter().map(|Candidate { score, error, row }| Candidate {
+                score: gate * score,
+                // One rounding error more.
+                error: (gate * error).next_up() + gate * f32::EPSILON,
+                row: part.start as u32 + row,
+            }));
         }
         Ok(Some(candidates))
     }
@@ -173,13 +170,13 @@ impl Index for Hnsw {
             PreparedFilter { hidden: plan.hidden_from_exact.clone(), ..prepared.clone() };
         let mut hits = Vec::with_capacity(prepared.queries);
         for batch in QueryBatch::batches(generation, &exact_filter, queries) {
-            let (first, vectors) = batch.queries();
-            let from_graphs: Vec<Option<Vec<Candidate>>> = vectors
-                .collect::<Vec<_>>()
+            let (first, count) = (batch.first_query, batch.norms.len());
+            let vectors = GraphQueries::new(batch.vectors, prepared.width);
+            let from_graphs: Vec<Option<Vec<Candidate>>> = (0..count)
                 .into_par_iter()
-                .enumerate()
-                .map(|(i, vector)| {
-                    self.graph_candidates(generation, &prepared, &plan, (first + i, vector))
+                .map_init(Beam::default, |beam, i| {
+                    let query = (first + i, vectors.get(i));
+                    self.graph_candidates(generation, &prepared, &plan, query, beam)
                 })
                 .collect::<Result<_, _>>()?;
             let mut candidates = batch.candidates()?;

@@ -3,7 +3,7 @@
 /// A row with bounds on its score: the product of the key and the query of norm 1, times the gate
 /// if gates are given.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Candidate {
+pub(crate) struct Candidate {
     pub(super) score: f32,
     /// The largest difference from the true score.
     pub(super) error: f32,
@@ -11,11 +11,6 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    /// A row whose score is not known.
-    pub(super) fn unbounded(row: u32) -> Self {
-        Self { score: 0.0, error: f32::INFINITY, row }
-    }
-
     pub(super) fn lower(&self) -> f32 {
         self.score - self.error
     }

@@ -55,7 +55,7 @@ pub struct MemoryBench {
     /// Number of rounds
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Also measure HNSW graphs; building them takes minutes
+    /// Also measure graphs; building those of faiss and usearch takes minutes
     #[arg(long)]
     hnsw: bool,
     /// Python interpreter with numpy, faiss-cpu and usearch
@@ -89,13 +89,13 @@ impl MemoryBench {
             let start = Instant::now();
             writer.index(GraphSettings::default(), || bar.inc(1))?;
             bar.finish_and_clear();
-            lines.push(format!("hnsw build {:.1} s (one thread)", start.elapsed().as_secs_f64()));
+            lines.push(format!("graph build {:.1} s", start.elapsed().as_secs_f64()));
         }
         let generation = writer.generation();
         let graphs = Hnsw::open(generation, Hnsw::EF_SEARCH)?;
         let mut engram_indexes: Vec<(&str, &dyn Index)> = vec![("engram exact", &Exact)];
         if self.hnsw {
-            engram_indexes.push(("engram hnsw", &graphs));
+            engram_indexes.push(("engram graph", &graphs));
         }
         let mut baselines = Baselines::start(&self.python, folder.path(), self.width, self.hnsw)?;
         let baseline_indexes =

@@ -8,7 +8,7 @@ use engram_data::messages::counted;
 use engram_memory::rows::{
     EntryColumn, EntryFile, EntryFormat, RowFiles, RowReader, with_location,
 };
-use engram_memory::search::graph::GraphSettings;
+use engram_memory::search::graph::{GraphKind, GraphSettings};
 use engram_memory::{Batch, MemoryError, MemoryFormat, Snapshot, ValueDtype, ValueFormat, Writer};
 
 use super::super::{Outcome, output};
@@ -353,7 +353,7 @@ impl Compact {
     }
 }
 
-/// Build HNSW graphs over a memory's keys, for `engram memory search --index hnsw`.
+/// Build graphs over a memory's keys, for `engram memory search --index graph`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Builds a graph only for segments without one. Entries that are added later are searched exactly
@@ -365,12 +365,23 @@ Example:
 pub struct Index {
     /// Folder of the memory
     folder: PathBuf,
-    /// Maximum number of neighbours of a key in each layer (M)
-    #[arg(long, value_name = "N", default_value_t = GraphSettings::default().connections)]
-    connections: usize,
-    /// Number of candidates during graph construction
-    #[arg(long, value_name = "N", default_value_t = GraphSettings::default().ef_construction)]
-    ef_construction: usize,
+    /// Kind of the graphs
+    #[arg(long, value_enum, default_value = "vamana")]
+    kind: Kind,
+    /// Half the maximum number of neighbours of a key (M). Default: 16 for vamana, 24 for hnsw
+    #[arg(long, value_name = "N")]
+    connections: Option<usize>,
+    /// Number of candidates during graph construction. Default: 100 for vamana, 200 for hnsw
+    #[arg(long, value_name = "N")]
+    ef_construction: Option<usize>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Kind {
+    /// A Vamana graph, built on all threads and searched by 8-bit codes of the keys
+    Vamana,
+    /// An HNSW graph, built in one thread and searched by the keys
+    Hnsw,
 }
 
 impl Index {
@@ -380,8 +391,15 @@ impl Index {
         let without_graph = segments.iter().filter(|segment| segment.graph.is_none());
         let rows = without_graph.map(|segment| segment.rows).sum();
         let bar = output::progress_bar(rows, "keys");
-        let settings =
-            GraphSettings { connections: self.connections, ef_construction: self.ef_construction };
+        let defaults = GraphSettings::of(match self.kind {
+            Kind::Vamana => GraphKind::Vamana,
+            Kind::Hnsw => GraphKind::Hnsw,
+        });
+        let settings = GraphSettings {
+            connections: self.connections.unwrap_or(defaults.connections),
+            ef_construction: self.ef_construction.unwrap_or(defaults.ef_construction),
+            ..defaults
+        };
         writer.index(settings, || bar.inc(1))?;
         bar.finish_and_clear();
         print_state(&self.folder, &writer)

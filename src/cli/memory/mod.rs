@@ -31,7 +31,7 @@ Examples on the embedded world (no download needed):
       --entries world/swap.jsonl
   engram memory delete memory --ids 3,5
   engram memory index memory
-  engram memory search memory --queries world/queries.npy -k 10 --index hnsw --out graph.npy
+  engram memory search memory --queries world/queries.npy -k 10 --index graph --out graph.npy
   engram memory verify memory
 
 Example with a text or image encoder (a folder or hf://owner/name) instead of keys:

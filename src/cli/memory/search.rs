@@ -48,7 +48,7 @@ score against the largest similarity to an entry listed before. With --hybrid, a
 1 / (60 + rank), summed over the lists of keys and of texts. The JSON has an entry's rank and score in
 both lists.
 
-With --index hnsw, up to 100 queries are also searched exactly. The recall and both speeds are
+With --index graph, up to 100 queries are also searched exactly. The recall and both speeds are
 printed to standard error and in the JSON.")]
 pub struct Search {
     /// Folder of the memory
@@ -66,7 +66,7 @@ pub struct Search {
     /// Search method
     #[arg(long, value_enum, default_value = "exact")]
     index: IndexName,
-    /// Number of candidates of `--index hnsw`; more give higher recall and take longer
+    /// Number of candidates of `--index graph`; more give higher recall and take longer
     #[arg(long, value_name = "N", default_value_t = Hnsw::EF_SEARCH)]
     ef_search: usize,
     /// Search only this source (repeatable)
@@ -94,7 +94,8 @@ enum IndexName {
     /// Compare with all keys
     Exact,
     /// Approximate search in a graph from `engram memory index`; faster on large memories
-    Hnsw,
+    #[value(alias = "hnsw")]
+    Graph,
 }
 
 /// The JSON output.
@@ -175,7 +176,7 @@ impl Search {
                 let results = snapshot.search(Method::Exact, queries, &filter);
                 results.map(|results| (results, None))
             }
-            IndexName::Hnsw => self.search_graph(snapshot, queries, &filter),
+            IndexName::Graph => self.search_graph(snapshot, queries, &filter),
         };
         let (found, graph) =
             result.map_err(|error| with_location(error, self.queries.as_deref(), None, None))?;

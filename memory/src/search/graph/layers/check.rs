@@ -5,13 +5,13 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::Graph;
+use super::LayeredGraph;
 use crate::error::MemoryError;
 
 /// The number of nodes that a thread checks at a time.
 const NODES_PER_TASK: usize = 1 << 14;
 
-impl Graph {
+impl LayeredGraph {
     /// Returns an error unless every number refers to a node of the right layer.
     pub(super) fn check_lists(&self) -> Result<(), MemoryError> {
         let layers = self.check_layers()?;
