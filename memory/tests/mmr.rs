@@ -5,7 +5,7 @@ mod plain;
 
 use engram_memory::retrieval::mmr::maximal_marginal_relevance;
 use engram_memory::search::exact::Exact;
-use engram_memory::search::{Filter, Hit, Index, Queries, SearchResults};
+use engram_memory::search::{Filter, Gates, Hit, Index, Queries, SearchResults};
 use engram_memory::{Batch, Entry, Generation, MemoryFormat, Writer};
 use plain::{Rng, batch, folder};
 
@@ -54,7 +54,8 @@ fn choices_equal_the_formula() {
         writer.delete(&[4, 5]).unwrap();
         let generation = writer.generation();
         let keys: Vec<f32> = (0..3 * width).map(|_| rng.uniform()).collect();
-        let gates: Vec<f32> = (0..9).map(|_| rng.uniform()).collect();
+        let weights = (0..9).map(|_| rng.uniform()).collect();
+        let gates = Gates { sources: generation.manifest().sources.clone(), weights };
         let gates = Some(gates).filter(|_| round % 3 == 0);
         let filter = Filter { gates, ..Filter::default() };
         let found = Exact.search(generation, Queries { keys: &keys, k: 40 }, &filter).unwrap();
