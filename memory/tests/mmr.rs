@@ -126,7 +126,7 @@ fn an_invalid_lambda_and_other_generations_are_refused() {
     writer.delete(&[0]).unwrap();
     let error =
         maximal_marginal_relevance(writer.generation().as_ref(), &found, 0.5, 1).unwrap_err();
-    assert!(error.to_string().contains("the generation is 2"), "{error}");
+    assert!(error.to_string().contains("the generation of the candidates is 1"), "{error}");
 }
 
 #[test]
