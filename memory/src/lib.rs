@@ -8,6 +8,8 @@
 //! |---|---|
 //! | [`memory`] | opening a memory |
 //! | [`writer`] | the only writer of a memory: build, add, update, delete, compact, refresh |
+//! | `edit` | applies a change of some rows to the segments |
+//! | `merge` | the policy of merging segments |
 //! | `commit` | writes a generation and makes it current |
 //! | `sweep` | removes unneeded files from a memory's folder |
 //! | [`generation`] | one state of the memory: entries, keys, values, statistics |
@@ -48,14 +50,18 @@ pub mod cache;
 mod codes;
 mod commit;
 mod document;
+mod edit;
+mod encoded;
 pub mod error;
 pub mod format;
 pub mod generation;
 pub mod memory;
+mod merge;
 pub mod refresh;
 pub mod rows;
 pub mod search;
 mod segment;
+mod segment_writer;
 mod sweep;
 pub mod vectors;
 pub mod writer;
