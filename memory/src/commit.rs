@@ -1,9 +1,19 @@
-//! Writes a new generation and makes it current, in four steps:
+//! Writes a new generation and makes it current. A large change fills a folder, in four steps:
 //!
 //! 1. `gen-NNNNNN.partial` is created with a marker of an unfinished generation, then filled. The
 //!    manifest comes last. All files are synced.
 //! 2. The folder is renamed to `gen-NNNNNN`.
 //! 3. `CURRENT` is replaced: the commit point.
+//! 4. The marker is removed.
+//!
+//! A small change writes one file, with three syncs:
+//!
+//! 1. The marker `gen-NNNNNN.UNFINISHED` is created.
+//! 2. `gen-NNNNNN.pack` is written and synced.
+//! 3. `CURRENT` is replaced: the commit point. The new `CURRENT` is synced before it is renamed, and
+//!    then the memory's folder is synced. This sync covers all new names in the folder. File
+//!    systems keep the order of these names, so a power cut never leaves a new `CURRENT` without
+//!    its pack.
 //! 4. The marker is removed.
 //!
 //! After an error before the commit point, the new files are removed and the memory is unchanged.
@@ -14,9 +24,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::error::MemoryError;
-use crate::format::manifest::{CURRENT, Manifest, folder_name};
+use crate::format::manifest::{CURRENT, FORMAT_VERSION, Manifest, folder_name};
+use crate::format::pack::{self, Pack};
 use crate::format::pointer::{FileIdentity, Pointer};
-use crate::sweep::{LOCK, PARTIAL, mark, remove_generation, unmark};
+use crate::sweep::{LOCK, PARTIAL, mark, mark_pack, pack_marker, remove_generation, unmark};
 
 /// The maximum number of attempts to lock a file that other processes remove meanwhile.
 const MAX_ATTEMPTS: usize = 100;
@@ -95,9 +106,9 @@ impl Drop for NewFolder {
     }
 }
 
-/// Writes a generation and makes it current. `write` gets the generation's name, its partial folder
-/// and its manifest. Returns the generation's number: the number in `manifest`, or the next free
-/// number.
+/// Writes a generation as a folder and makes it current. `write` gets the generation's name, its
+/// partial folder and its manifest. Returns the generation's number: the number in `manifest`, or
+/// the next free number.
 ///
 /// # Errors
 /// [`MemoryError::ChangeMade`] if the generation is current despite the error. All other errors
@@ -107,17 +118,10 @@ pub(crate) fn commit(
     mut manifest: Manifest,
     write: impl FnOnce(&str, &Path, &mut Manifest) -> Result<(), MemoryError>,
 ) -> Result<u64, MemoryError> {
-    let partial_of = |number| memory.join(format!("{}{PARTIAL}", folder_name(number)));
-    let is_taken = |path: &Path| fs::symlink_metadata(path).is_ok();
-    // Use the next number if another program has made a folder with this name.
-    while is_taken(&partial_of(manifest.generation))
-        || is_taken(&memory.join(folder_name(manifest.generation)))
-    {
-        manifest.generation += 1;
-    }
-    let number = manifest.generation;
-    let (name, partial) = (folder_name(number), partial_of(number));
-    let complete = memory.join(&name);
+    let number = free_number(memory, manifest.generation);
+    manifest.generation = number;
+    let name = folder_name(number);
+    let (partial, complete) = (memory.join(format!("{name}{PARTIAL}")), memory.join(&name));
     let write_files = || -> Result<Pointer, MemoryError> {
         engram_durable::create_folder(&partial).map_err(MemoryError::write(&partial))?;
         mark(&partial).map_err(MemoryError::write(&partial))?;
@@ -128,20 +132,71 @@ pub(crate) fn commit(
         engram_durable::rename(&partial, &complete).map_err(MemoryError::write(&complete))?;
         Ok(pointer)
     };
-    let pointer = write_files().inspect_err(|_| {
-        // Files that cannot be removed now are removed by the next writer.
+    make_current(memory, number, write_files(), || {
         let _ = remove_generation(&partial);
         let _ = remove_generation(&complete);
-    })?;
+    })
+}
+
+/// Like [`commit`], but writes the generation as a pack. `write` gets the pack and the manifest.
+///
+/// # Errors
+/// The errors of [`commit`].
+pub(crate) fn commit_pack(
+    memory: &Path,
+    mut manifest: Manifest,
+    write: impl FnOnce(&mut Pack, &mut Manifest) -> Result<(), MemoryError>,
+) -> Result<u64, MemoryError> {
+    let number = free_number(memory, manifest.generation);
+    manifest.generation = number;
+    let marker = pack_marker(memory, number);
+    let write_file = || -> Result<Pointer, MemoryError> {
+        mark_pack(&marker).map_err(MemoryError::write(&marker))?;
+        let mut pack = Pack::new(number);
+        write(&mut pack, &mut manifest)?;
+        manifest.format_version = FORMAT_VERSION;
+        pack.write(memory, &manifest)
+    };
+    make_current(memory, number, write_file(), || {
+        let _ = fs::remove_file(memory.join(pack::name(number)));
+        let _ = fs::remove_file(&marker);
+    })
+}
+
+/// Returns the first number from `number` on whose names are not taken. Another program may have
+/// made files with such names.
+fn free_number(memory: &Path, mut number: u64) -> u64 {
+    let is_taken = |number| {
+        let name = folder_name(number);
+        let partial = memory.join(format!("{name}{PARTIAL}"));
+        let pack = memory.join(pack::name(number));
+        let paths = [memory.join(name), partial, pack, pack_marker(memory, number)];
+        paths.iter().any(|path| fs::symlink_metadata(path).is_ok())
+    };
+    while is_taken(number) {
+        number += 1;
+    }
+    number
+}
+
+/// Makes a written generation current. After an error before the commit point, `remove` removes its
+/// files. Files that cannot be removed now are removed by the next writer.
+fn make_current(
+    memory: &Path,
+    number: u64,
+    written: Result<Pointer, MemoryError>,
+    remove: impl Fn(),
+) -> Result<u64, MemoryError> {
+    let pointer = written.inspect_err(|_| remove())?;
     point_to(memory, &pointer).map_err(|(error, is_replaced)| {
         if is_replaced {
             change_made(memory, number, error)
         } else {
-            let _ = remove_generation(&complete);
+            remove();
             error
         }
     })?;
-    unmark(&complete).map_err(|error| change_made(memory, number, error))?;
+    unmark(memory, number).map_err(|error| change_made(memory, number, error))?;
     Ok(number)
 }
 

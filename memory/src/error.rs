@@ -50,14 +50,14 @@ pub enum MemoryError {
     },
     /// The current generation was removed.
     #[error(
-        "{}: generation {generation} is missing: its folder was removed, perhaps while it was \
-         read; restore a copy of the memory, or build it again (for the memory of a run: train \
+        "{}: generation {generation} is missing: it was removed, perhaps while it was read; \
+         restore a copy of the memory, or build it again (for the memory of a run: train \
          again with --resume)", .folder.display()
     )]
     MissingGeneration {
         /// The memory's folder.
         folder: PathBuf,
-        /// The name of the generation's folder.
+        /// The name of the generation.
         generation: String,
     },
     /// The folder for a new memory exists and is not empty.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::MemoryError;
 use crate::format::file::{CheckedFile, FileRecord};
-use crate::format::manifest::{EncoderRecord, GraphRecord, Manifest, SegmentRecord};
+use crate::format::manifest::{DeletedRecord, EncoderRecord, GraphRecord, Manifest, SegmentRecord};
 use crate::retrieval::text::TextIndex;
 use crate::search::exact::Exact;
 use crate::search::graph::Graph;
@@ -149,7 +149,12 @@ impl Generation {
                 }
                 _ => open_graph(memory, graph, record.rows, manifest.width),
             });
-            let deleted = deleted_rows(memory, record)?;
+            let deleted = match opened {
+                Some((part, previous)) if previous.deleted == record.deleted => {
+                    part.deleted.clone()
+                }
+                _ => deleted_rows(memory, record)?,
+            };
             let values_id = values_id(record);
             parts.push(Part { segment, deleted, start, values_id, graph });
             start += record.rows;
@@ -420,11 +425,10 @@ impl Snapshot for Generation {
 
 /// Describes the entries of a memory in this folder.
 fn describe(folder: &Path, manifest: &Manifest) -> Description {
-    let deleted = |record: &SegmentRecord| record.deleted.as_ref().map_or(0, |d| d.rows);
     Description {
         location: folder.display().to_string(),
         generation: manifest.generation,
-        entries: manifest.segments.iter().map(|record| record.rows - deleted(record)).sum(),
+        entries: manifest.segments.iter().map(SegmentRecord::live_rows).sum(),
         width: manifest.width,
         normalised: manifest.normalised,
         values: manifest.values,
@@ -443,12 +447,15 @@ fn open_graph(memory: &Path, record: &GraphRecord, rows: usize, width: usize) ->
     })
 }
 
-/// Returns an identity of a segment's values, from the SHA-256 of their files. It includes the
-/// scales, because segments may have the same int8 numbers with other scales.
+/// Returns an identity of a segment's values, from the SHA-256 of its pack, or of their files. It
+/// includes the scales, because segments may have the same int8 numbers with other scales.
 fn values_id(record: &SegmentRecord) -> u64 {
     let first_8_bytes = |file: &FileRecord| {
         file.sha256.get(..16).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or(0)
     };
+    if let Some(pack) = &record.pack {
+        return first_8_bytes(pack);
+    }
     // The rotation prevents both hashes from cancelling out if both files are equal.
     let scales = record.scales.as_ref().map_or(0, first_8_bytes).rotate_left(1);
     record.values.as_ref().map_or(0, first_8_bytes) ^ scales
@@ -457,18 +464,31 @@ fn values_id(record: &SegmentRecord) -> u64 {
 /// Reads the deleted rows of a segment; `None` if there are none.
 fn deleted_rows(memory: &Path, record: &SegmentRecord) -> Result<Option<Bits>, MemoryError> {
     let Some(deleted) = &record.deleted else { return Ok(None) };
-    let file = CheckedFile::open(&memory.join(&deleted.folder), &deleted.bits)?;
-    let bits = Bits(file.bytes(0..file.len())?.to_vec());
-    // Bits after the last row must be 0.
-    let has_surplus_bits = bits.0.last().is_some_and(|last| match record.rows % 8 {
-        0 => false,
-        rows => last >> rows != 0,
+    let (bytes, path) = match deleted {
+        DeletedRecord::File(deleted) => {
+            let file = CheckedFile::open(&memory.join(&deleted.folder), &deleted.bits)?;
+            (Some(file.bytes(0..file.len())?.to_vec()), file.path().to_owned())
+        }
+        DeletedRecord::Inline(deleted) => (from_hex(&deleted.hex), memory.to_owned()),
+    };
+    let bits = bytes.map(Bits).filter(|bits| {
+        // Bits after the last row must be 0.
+        let has_surplus_bits = bits.0.last().is_some_and(|last| match record.rows % 8 {
+            0 => false,
+            rows => last >> rows != 0,
+        });
+        bits.0.len() == record.rows.div_ceil(8)
+            && bits.count() == deleted.rows()
+            && !has_surplus_bits
     });
-    if bits.0.len() != record.rows.div_ceil(8) || bits.count() != deleted.rows || has_surplus_bits {
-        return Err(MemoryError::corrupt(
-            file.path(),
-            "lists other deleted rows than the manifest",
-        ));
+    match bits {
+        Some(bits) => Ok(Some(bits)),
+        None => Err(MemoryError::corrupt(&path, "lists other deleted rows than the manifest")),
     }
-    Ok(Some(bits))
+}
+
+/// Returns the bytes of hexadecimal digits; `None` for other text.
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let pairs = text.as_bytes().chunks(2);
+    pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
 }

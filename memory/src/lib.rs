@@ -9,6 +9,8 @@
 //! | [`store`] | the traits of a memory: a store, a snapshot |
 //! | [`memory`] | a memory in a local folder |
 //! | [`writer`] | the only writer of a memory: build, add, update, delete, compact, refresh |
+//! | `edit` | applies a change of some rows to the segments |
+//! | `merge` | the policy of merging segments |
 //! | `commit` | writes a generation and makes it current |
 //! | `sweep` | removes unneeded files from a memory's folder |
 //! | [`generation`] | one state of the memory: entries, keys, values, statistics |
@@ -50,15 +52,19 @@ pub mod cache;
 mod codes;
 mod commit;
 mod document;
+mod edit;
+mod encoded;
 pub mod error;
 pub mod format;
 pub mod generation;
 pub mod memory;
+mod merge;
 pub mod refresh;
 pub mod retrieval;
 pub mod rows;
 pub mod search;
 mod segment;
+mod segment_writer;
 pub mod store;
 mod sweep;
 pub mod vectors;

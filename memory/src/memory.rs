@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use crate::error::MemoryError;
 use crate::format::file::CheckedFile;
 use crate::format::manifest::{Manifest, SegmentRecord, folder_name};
+use crate::format::pack;
 use crate::generation::Generation;
 use crate::store::{Snapshot, Store};
 
@@ -95,12 +96,14 @@ impl Store for Memory {
 /// `previous` is the generation that was open before, if any.
 fn open_current(folder: &Path, previous: Option<&Generation>) -> Result<Generation, MemoryError> {
     open_with_retries(folder, previous).map_err(|error| {
-        let previous = previous.map(|previous| folder_name(previous.manifest().generation));
-        match Manifest::current_folder(folder).or(previous) {
-            Some(generation) if matches!(folder.join(&generation).try_exists(), Ok(false)) => {
-                MemoryError::MissingGeneration { folder: folder.to_owned(), generation }
-            }
-            _ => error,
+        let previous = previous.map(|previous| previous.manifest().generation);
+        let Some(number) = Manifest::current_number(folder).or(previous) else { return error };
+        let generation = folder_name(number);
+        let paths = [folder.join(&generation), folder.join(pack::name(number))];
+        if paths.iter().all(|path| matches!(path.try_exists(), Ok(false))) {
+            MemoryError::MissingGeneration { folder: folder.to_owned(), generation }
+        } else {
+            error
         }
     })
 }

@@ -3,18 +3,19 @@
 use std::borrow::Cow;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use engram_entry::Entry;
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 
-use crate::codes::{self, Encoder, PANEL_KEYS};
-use crate::document::document_hash;
+use crate::codes::{self, PANEL_KEYS};
+use crate::encoded::EncodedRow;
 use crate::error::MemoryError;
-use crate::format::file::{CheckedFile, FileWriter};
+use crate::format::file::{CheckedFile, FileRecord};
 use crate::format::manifest::{Manifest, SegmentRecord, ValueDtype, ValueFormat};
-use crate::format::tensor::{MappedTensor, TensorWriter};
+use crate::format::tensor::{MappedTensor, Number, TensorFile};
 
 /// Rows to be written to a memory.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -86,6 +87,8 @@ impl StoredValue<'_> {
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub(crate) rows: usize,
+    /// The mapped part of a pack with all columns; `None` if each column has its own file.
+    pack: Option<Arc<CheckedFile>>,
     keys: MappedTensor<f32>,
     /// The panels of [codes](codes) of the keys; `None` if the segment has none.
     codes: Option<MappedTensor<u8>>,
@@ -97,12 +100,76 @@ pub(crate) struct Segment {
     are_sources_checked: AtomicBool,
     /// The hash of each row's document; 0 for a row without one.
     documents: MappedTensor<u64>,
-    /// The entries as JSON lines.
-    entries: CheckedFile,
-    /// The offset of each line in `entries`, and the end of the last line.
+    lines: Lines,
+    /// The offset of each line in `lines`, and the end of the last line.
     offsets: MappedTensor<u64>,
-    /// The rows sorted by id; `None` if the ids already ascend.
-    by_id: Option<Vec<u32>>,
+    order: Order,
+}
+
+/// The entries as JSON lines: a part of a mapped file.
+#[derive(Debug)]
+struct Lines {
+    file: Arc<CheckedFile>,
+    range: Range<usize>,
+}
+
+impl Lines {
+    fn get(&self, line: Range<u64>) -> Result<&[u8], MemoryError> {
+        let start = self.range.start.saturating_add(line.start as usize);
+        let end = self.range.start.saturating_add(line.end as usize);
+        if end > self.range.end {
+            return Err(MemoryError::corrupt(self.file.path(), format!("ends before byte {end}")));
+        }
+        self.file.bytes(start..end)
+    }
+}
+
+/// The rows sorted by id.
+#[derive(Debug)]
+enum Order {
+    /// The ids ascend from row to row.
+    Rows,
+    Stored(MappedTensor<u32>),
+    /// Sorted on opening, because an older version stored no order.
+    Sorted(Vec<u32>),
+}
+
+/// The columns of a segment: one tensor each of a pack, or one file each.
+struct Columns<'a> {
+    folder: &'a Path,
+    pack: Option<TensorFile>,
+}
+
+impl Columns<'_> {
+    fn tensor<T: Number>(
+        &self,
+        record: &Option<FileRecord>,
+        name: &str,
+        shape: &[usize],
+    ) -> Result<MappedTensor<T>, MemoryError> {
+        match (&self.pack, record) {
+            (Some(pack), _) => pack.tensor(name, shape),
+            (None, Some(record)) => MappedTensor::open(self.folder, record, name, shape),
+            (None, None) => Err(self.missing(name)),
+        }
+    }
+
+    fn lines(&self, record: &Option<FileRecord>) -> Result<Lines, MemoryError> {
+        match (&self.pack, record) {
+            (Some(pack), _) => {
+                Ok(Lines { file: Arc::clone(pack.file()), range: pack.range("entries")? })
+            }
+            (None, Some(record)) => {
+                let file = Arc::new(CheckedFile::open(self.folder, record)?);
+                Ok(Lines { range: 0..file.len(), file })
+            }
+            (None, None) => Err(self.missing("entries")),
+        }
+    }
+
+    fn missing(&self, name: &str) -> MemoryError {
+        MemoryError::corrupt(self.folder, format!("has no {name}, but the manifest needs them"))
+    }
 }
 
 impl Segment {
@@ -112,61 +179,62 @@ impl Segment {
         manifest: &Manifest,
     ) -> Result<Self, MemoryError> {
         let folder = memory.join(&record.folder);
-        let (rows, folder) = (record.rows, folder.as_path());
-        let values = match (manifest.values, &record.values, &record.scales) {
-            (Some(format @ ValueFormat { dtype: ValueDtype::F16, .. }), Some(values), _) => {
-                let shape = [rows, format.tokens, format.width];
-                Some(Values::F16(MappedTensor::open(folder, values, "values", &shape)?))
-            }
-            (Some(format), Some(values), Some(scales)) => Some(Values::Int8 {
-                numbers: MappedTensor::open(
-                    folder,
-                    values,
-                    "values",
-                    &[rows, format.tokens, format.width],
-                )?,
-                scales: MappedTensor::open(folder, scales, "scales", &[rows, format.tokens])?,
-            }),
-            (None, ..) => None,
-            _ => {
-                return Err(MemoryError::corrupt(
-                    folder,
-                    "has no values, but the manifest lists some",
-                ));
-            }
-        };
-        let codes = match &record.codes {
+        let rows = record.rows;
+        let pack = record.pack.as_ref().map(|pack| TensorFile::open(&folder, pack)).transpose()?;
+        let columns = Columns { folder: &folder, pack };
+        let values = match manifest.values {
             None => None,
-            Some(_) if manifest.width > codes::MAX_WIDTH => {
-                return Err(MemoryError::corrupt(folder, "has codes of keys that are too wide"));
-            }
-            Some(codes) => {
-                let shape = [rows.div_ceil(PANEL_KEYS), codes::panel_bytes(manifest.width)];
-                Some(MappedTensor::open(folder, codes, "codes", &shape)?)
+            Some(ValueFormat { tokens, width, dtype }) => {
+                let shape = [rows, tokens, width];
+                Some(match dtype {
+                    ValueDtype::F16 => {
+                        Values::F16(columns.tensor(&record.values, "values", &shape)?)
+                    }
+                    ValueDtype::Int8 => Values::Int8 {
+                        numbers: columns.tensor(&record.values, "values", &shape)?,
+                        scales: columns.tensor(&record.scales, "scales", &shape[..2])?,
+                    },
+                })
             }
         };
-        let ids: MappedTensor<i64> = MappedTensor::open(folder, &record.ids, "ids", &[rows])?;
-        let by_id = if record.ids_ascend {
+        let has_codes = match &columns.pack {
+            Some(pack) => pack.has("codes"),
+            None => record.codes.is_some(),
+        };
+        if has_codes && manifest.width > codes::MAX_WIDTH {
+            return Err(MemoryError::corrupt(&folder, "has codes of keys that are too wide"));
+        }
+        let codes = if has_codes {
+            let shape = [rows.div_ceil(PANEL_KEYS), codes::panel_bytes(manifest.width)];
+            Some(columns.tensor(&record.codes, "codes", &shape)?)
+        } else {
             None
+        };
+        let ids: MappedTensor<i64> = columns.tensor(&record.ids, "ids", &[rows])?;
+        let order = if record.ids_ascend {
+            Order::Rows
+        } else if record.order.is_some() {
+            Order::Stored(columns.tensor(&record.order, "order", &[rows])?)
         } else {
             let ids = ids.read(0..rows)?;
             let mut order: Vec<u32> = (0..rows as u32).collect();
             order.sort_unstable_by_key(|row| ids[*row as usize]);
-            Some(order)
+            Order::Sorted(order)
         };
         Ok(Self {
             rows,
-            keys: MappedTensor::open(folder, &record.keys, "keys", &[rows, manifest.width])?,
+            keys: columns.tensor(&record.keys, "keys", &[rows, manifest.width])?,
             codes,
             values,
             ids,
-            sources: MappedTensor::open(folder, &record.sources, "sources", &[rows])?,
+            sources: columns.tensor(&record.sources, "sources", &[rows])?,
             known_sources: manifest.sources.len(),
             are_sources_checked: AtomicBool::new(false),
-            documents: MappedTensor::open(folder, &record.documents, "documents", &[rows])?,
-            entries: CheckedFile::open(folder, &record.entries)?,
-            offsets: MappedTensor::open(folder, &record.offsets, "offsets", &[rows + 1])?,
-            by_id,
+            documents: columns.tensor(&record.documents, "documents", &[rows])?,
+            lines: columns.lines(&record.entries)?,
+            offsets: columns.tensor(&record.offsets, "offsets", &[rows + 1])?,
+            order,
+            pack: columns.pack.map(|pack| Arc::clone(pack.file())),
         })
     }
 
@@ -211,20 +279,39 @@ impl Segment {
     /// Returns the row of an id; `None` if the segment does not have the id.
     pub(crate) fn row_of(&self, id: i64) -> Result<Option<usize>, MemoryError> {
         let ids = self.ids()?;
-        Ok(match &self.by_id {
-            None => ids.binary_search(&id).ok(),
-            Some(order) => {
-                let position = order.binary_search_by_key(&id, |row| ids[*row as usize]);
-                position.ok().map(|position| order[position] as usize)
-            }
-        })
+        let order = match &self.order {
+            Order::Rows => return Ok(ids.binary_search(&id).ok()),
+            Order::Stored(order) => order.read(0..self.rows)?,
+            Order::Sorted(order) => order,
+        };
+        // A damaged order may have numbers that are not rows.
+        let id_of = |row: &u32| ids.get(*row as usize).copied().unwrap_or(i64::MAX);
+        let row = order.binary_search_by_key(&id, id_of).ok().map(|index| order[index] as usize);
+        Ok(row.filter(|row| *row < self.rows))
+    }
+
+    /// Returns the entry of a row as a JSON line.
+    fn line(&self, row: usize) -> Result<&[u8], MemoryError> {
+        let offsets = self.offsets.read(row..row + 2)?;
+        self.lines.get(offsets[0]..offsets[1])
     }
 
     pub(crate) fn entry(&self, row: usize) -> Result<Entry, MemoryError> {
-        let offsets = self.offsets.read(row..row + 2)?;
-        let line = self.entries.bytes(offsets[0] as usize..offsets[1] as usize)?;
-        serde_json::from_slice(line).map_err(|error| {
-            MemoryError::corrupt(self.entries.path(), format!("row {row} is not an entry: {error}"))
+        serde_json::from_slice(self.line(row)?).map_err(|error| {
+            let reason = format!("row {row} is not an entry: {error}");
+            MemoryError::corrupt(self.lines.file.path(), reason)
+        })
+    }
+
+    /// Returns a row as it is stored.
+    pub(crate) fn encoded_row(&self, row: usize) -> Result<EncodedRow<'_>, MemoryError> {
+        Ok(EncodedRow {
+            id: self.ids.read(row..row + 1)?[0],
+            source: self.sources()?[row],
+            document: self.documents.read(row..row + 1)?[0],
+            key: self.keys(row..row + 1)?,
+            value: self.value(row)?,
+            line: self.line(row)?,
         })
     }
 
@@ -244,6 +331,9 @@ impl Segment {
 
     /// Checks every file against its checksums. Returns one result per file, in a fixed order.
     pub(crate) fn verify(&self) -> Vec<Result<(), MemoryError>> {
+        if let Some(pack) = &self.pack {
+            return vec![pack.verify()];
+        }
         let mut results = vec![self.keys.verify()];
         results.extend(self.codes.as_ref().map(MappedTensor::verify));
         match &self.values {
@@ -257,224 +347,12 @@ impl Segment {
             self.ids.verify(),
             self.sources.verify(),
             self.documents.verify(),
-            self.entries.verify(),
+            self.lines.file.verify(),
             self.offsets.verify(),
         ]);
+        if let Order::Stored(order) = &self.order {
+            results.push(order.verify());
+        }
         results
-    }
-}
-
-/// Writes values to files.
-enum ValueWriter {
-    F16(Box<TensorWriter<f16>>),
-    Int8(Box<(TensorWriter<i8>, TensorWriter<f32>)>),
-}
-
-impl ValueWriter {
-    /// Creates `values.safetensors`, and `scales.safetensors` for int8 values.
-    fn create(folder: &Path, rows: usize, format: ValueFormat) -> Result<Self, MemoryError> {
-        let (path, shape) =
-            (folder.join("values.safetensors"), [rows, format.tokens, format.width]);
-        Ok(match format.dtype {
-            ValueDtype::F16 => Self::F16(Box::new(TensorWriter::create(path, "values", &shape)?)),
-            ValueDtype::Int8 => {
-                let numbers = TensorWriter::create(path, "values", &shape)?;
-                let (path, shape) = (folder.join("scales.safetensors"), [rows, format.tokens]);
-                Self::Int8(Box::new((numbers, TensorWriter::create(path, "scales", &shape)?)))
-            }
-        })
-    }
-
-    /// Appends the values of whole rows, `[rows, tokens, width]` in row-major order.
-    fn write(&mut self, values: &[f32], width: usize) -> Result<(), MemoryError> {
-        match self {
-            Self::F16(writer) => {
-                let mut numbers = vec![f16::ZERO; values.len()];
-                numbers.convert_from_f32_slice(values);
-                writer.write(&numbers)
-            }
-            Self::Int8(writers) => {
-                let (numbers, scales) = &mut **writers;
-                for token in values.chunks(width) {
-                    let max_abs = token.iter().fold(0f32, |max, value| max.max(value.abs()));
-                    let scale = max_abs / f32::from(i8::MAX);
-                    let number =
-                        |value: &f32| if scale > 0.0 { (value / scale).round() as i8 } else { 0 };
-                    numbers.write(&token.iter().map(number).collect::<Vec<_>>())?;
-                    scales.write(&[scale])?;
-                }
-                Ok(())
-            }
-        }
-    }
-}
-
-/// Writes the `rows` rows of `batches` to `folder`, which the segment's record names `name`.
-/// `source_index` returns a source's index in the manifest's list.
-///
-/// Keys are normalised to unit length if the memory is normalised.
-pub(crate) fn write_segment(
-    folder: &Path,
-    name: &str,
-    manifest: &Manifest,
-    rows: usize,
-    batches: impl Iterator<Item = Result<Batch, MemoryError>>,
-    mut source_index: impl FnMut(&str) -> u32,
-) -> Result<SegmentRecord, MemoryError> {
-    let tensor = |file: &str| folder.join(format!("{file}.safetensors"));
-    let mut keys = TensorWriter::<f32>::create(tensor("keys"), "keys", &[rows, manifest.width])?;
-    let mut codes = if codes::has_codes(rows, manifest.width) {
-        let shape = [rows.div_ceil(PANEL_KEYS), codes::panel_bytes(manifest.width)];
-        let writer = TensorWriter::<u8>::create(tensor("codes"), "codes", &shape)?;
-        Some((writer, Encoder::new(manifest.width)))
-    } else {
-        None
-    };
-    let mut values = match manifest.values {
-        Some(format) => Some((ValueWriter::create(folder, rows, format)?, format)),
-        None => None,
-    };
-    let mut lines = FileWriter::create(folder.join("entries.jsonl"))?;
-    let (mut ids, mut sources, mut documents) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut offsets, mut end) = (vec![0u64], 0);
-    let (mut longest_key, mut largest_rounding) = (0f32, 0f64);
-    for batch in batches {
-        let Batch { entries, keys: mut batch_keys, values: batch_values } = batch?;
-        let first_row = ids.len();
-        check_count("key components", entries.len() * manifest.width, batch_keys.len())?;
-        for (row, key) in batch_keys.chunks_mut(manifest.width).enumerate() {
-            longest_key = longest_key.max(check_key(first_row + row, key, manifest.normalised)?);
-            largest_rounding = largest_rounding.max(rounding_error(key));
-        }
-        keys.write(&batch_keys)?;
-        if let Some((writer, encoder)) = &mut codes {
-            writer.write(&encoder.encode(&batch_keys))?;
-        }
-        let size = manifest.value_len();
-        check_count("value components", entries.len() * size, batch_values.len())?;
-        if let Some((writer, format)) = &mut values {
-            check_values(first_row, &batch_values, size, format.dtype)?;
-            writer.write(&batch_values, format.width)?;
-        }
-        for entry in &entries {
-            ids.push(entry.id);
-            sources.push(source_index(&entry.source));
-            documents.push(entry.document.as_deref().map_or(0, document_hash));
-            let mut line = serde_json::to_vec(entry)
-                .map_err(|error| MemoryError::write(folder)(error.into()))?;
-            line.push(b'\n');
-            end += line.len() as u64;
-            offsets.push(end);
-            lines.write(&line)?;
-        }
-    }
-    check_count("entries", rows, ids.len())?;
-    let codes = match codes {
-        None => None,
-        Some((mut writer, encoder)) => {
-            writer.write(&encoder.finish())?;
-            Some(writer.finish()?)
-        }
-    };
-    let (values, scales) = match values {
-        None => (None, None),
-        Some((ValueWriter::F16(values), _)) => (Some(values.finish()?), None),
-        Some((ValueWriter::Int8(writers), _)) => {
-            let (numbers, scales) = *writers;
-            (Some(numbers.finish()?), Some(scales.finish()?))
-        }
-    };
-    let mut columns = (
-        TensorWriter::<i64>::create(tensor("ids"), "ids", &[rows])?,
-        TensorWriter::<u32>::create(tensor("sources"), "sources", &[rows])?,
-        TensorWriter::<u64>::create(tensor("documents"), "documents", &[rows])?,
-        TensorWriter::<u64>::create(tensor("offsets"), "offsets", &[rows + 1])?,
-    );
-    columns.0.write(&ids)?;
-    columns.1.write(&sources)?;
-    columns.2.write(&documents)?;
-    columns.3.write(&offsets)?;
-    Ok(SegmentRecord {
-        folder: name.to_owned(),
-        rows,
-        longest_key,
-        // The conversion to f32 may round down.
-        largest_rounding: (largest_rounding as f32).next_up(),
-        ids_ascend: ids.windows(2).all(|pair| pair[0] < pair[1]),
-        keys: keys.finish()?,
-        codes,
-        values,
-        scales,
-        ids: columns.0.finish()?,
-        sources: columns.1.finish()?,
-        documents: columns.2.finish()?,
-        entries: lines.finish()?,
-        offsets: columns.3.finish()?,
-        deleted: None,
-        graph: None,
-    })
-}
-
-fn check_count(what: &'static str, expected: usize, found: usize) -> Result<(), MemoryError> {
-    if expected == found {
-        return Ok(());
-    }
-    Err(MemoryError::Count { what, expected, found })
-}
-
-/// Returns the norm of the error of rounding a key to bfloat16, which older programs read. The key
-/// must be finite.
-fn rounding_error(key: &[f32]) -> f64 {
-    let squared_error = |number: &f32| {
-        let rounded = half::bf16::from_f32(*number).to_f64();
-        (f64::from(*number) - rounded).powi(2)
-    };
-    key.iter().map(squared_error).sum::<f64>().sqrt()
-}
-
-/// Checks a key, normalises it to unit length if `normalise` is set, and returns its norm.
-fn check_key(row: usize, key: &mut [f32], normalise: bool) -> Result<f32, MemoryError> {
-    let bad_key = |reason| MemoryError::BadVector { what: "the key of row", row, reason };
-    if key.iter().any(|number| !number.is_finite()) {
-        return Err(bad_key("contains NaN or infinity"));
-    }
-    let norm = key.iter().map(|number| f64::from(*number).powi(2)).sum::<f64>().sqrt();
-    if normalise {
-        if norm == 0.0 {
-            return Err(bad_key("is a zero vector"));
-        }
-        // An already normalised key stays unchanged, so rewriting it does not change scores.
-        if (norm - 1.0).abs() > f64::from(f32::EPSILON) {
-            key.iter_mut().for_each(|number| *number = (f64::from(*number) / norm) as f32);
-        }
-        return Ok(1.0);
-    }
-    // With longer keys, products of keys and queries could overflow.
-    if norm > 1e18 {
-        return Err(bad_key("has a norm above 1e18"));
-    }
-    Ok(norm as f32)
-}
-
-/// Checks that all values of `size` components fit their number type. `first_row` is the row of the
-/// first value.
-fn check_values(
-    first_row: usize,
-    values: &[f32],
-    size: usize,
-    dtype: ValueDtype,
-) -> Result<(), MemoryError> {
-    let max_abs = match dtype {
-        ValueDtype::F16 => f16::MAX.to_f32(),
-        ValueDtype::Int8 => f32::MAX,
-    };
-    let fits = |value: &f32| value.abs() <= max_abs;
-    match values.iter().position(|value| !fits(value)) {
-        None => Ok(()),
-        Some(index) => Err(MemoryError::BadVector {
-            what: "the value of row",
-            row: first_row + index / size,
-            reason: "contains NaN, infinity or a number beyond the f16 range",
-        }),
     }
 }

@@ -5,7 +5,8 @@
 //! |---|---|
 //! | `.CURRENT.engram-XXXXXX` | always: the temporary pointer of a killed writer |
 //! | `gen-NNNNNN.partial` | it has the marker of an unfinished generation, or is empty |
-//! | `gen-NNNNNN`, if neither a reader nor the current generation needs it | it has that marker, or is empty, or is an older generation whose manifest has its number |
+//! | `gen-NNNNNN` or `gen-NNNNNN.pack`, if neither a reader nor the current generation needs it | it has its marker, or is an empty folder, or is an older generation whose manifest has its number |
+//! | `gen-NNNNNN.UNFINISHED` | always: the marker of a pack; a needed pack stays |
 //!
 //! In these folders, only files with Engram's names are removed. The folder itself is removed if it
 //! is then empty.
@@ -18,6 +19,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::MemoryError;
 use crate::format::manifest::{CURRENT, MANIFEST, Manifest, folder_name};
+use crate::format::pack;
 use crate::format::pointer::generation_number;
 
 /// The file that a writer locks.
@@ -30,7 +32,7 @@ pub(crate) const UNFINISHED: &str = "UNFINISHED";
 const MARKER: &[u8] = b"engram memory: this generation is not finished\n";
 
 /// The names of a generation's files, except for names with a number.
-const FILE_NAMES: [&str; 11] = [
+const FILE_NAMES: [&str; 12] = [
     MANIFEST,
     UNFINISHED,
     "keys.safetensors",
@@ -38,6 +40,7 @@ const FILE_NAMES: [&str; 11] = [
     "values.safetensors",
     "scales.safetensors",
     "ids.safetensors",
+    "order.safetensors",
     "sources.safetensors",
     "documents.safetensors",
     "entries.jsonl",
@@ -51,28 +54,48 @@ pub(crate) fn mark(folder: &Path) -> io::Result<()> {
     file.sync_all()
 }
 
+/// The marker of an unfinished pack, beside it.
+pub(crate) fn pack_marker(memory: &Path, generation: u64) -> PathBuf {
+    memory.join(format!("{}.{UNFINISHED}", folder_name(generation)))
+}
+
+/// Creates the marker of a pack, before the pack. No sync is needed: the marker and the pack have
+/// one folder, and file systems keep the order of the changes of a folder.
+pub(crate) fn mark_pack(marker: &Path) -> io::Result<()> {
+    engram_durable::create_new_file(marker)?.write_all(MARKER)
+}
+
 /// Removes the marker from a generation that is now current. A power cut may restore the marker;
 /// the next writer removes it again.
-pub(crate) fn unmark(folder: &Path) -> Result<(), MemoryError> {
-    let path = folder.join(UNFINISHED);
-    match fs::remove_file(&path) {
-        Err(source) if source.kind() != io::ErrorKind::NotFound => {
-            Err(MemoryError::Write { file: path, source })
+pub(crate) fn unmark(memory: &Path, generation: u64) -> Result<(), MemoryError> {
+    let in_folder = memory.join(folder_name(generation)).join(UNFINISHED);
+    [in_folder, pack_marker(memory, generation)]
+        .iter()
+        .try_for_each(|path| remove_if_present(path).map_err(MemoryError::write(path)))
+}
+
+/// Removes a file. A missing file is not an error.
+fn remove_if_present(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        // `NotADirectory`: the generation's name is the name of a user's file.
+        Err(error)
+            if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+        {
+            Err(error)
         }
         _ => Ok(()),
     }
 }
 
-/// Whether a folder has the marker.
-fn is_marked(folder: &Path) -> bool {
-    let path = folder.join(UNFINISHED);
+/// Whether a path is a marker.
+fn is_marker(path: &Path) -> bool {
     let read = || -> io::Result<Vec<u8>> {
         // Opening a pipe would block.
-        if !fs::symlink_metadata(&path)?.is_file() {
+        if !fs::symlink_metadata(path)?.is_file() {
             return Err(io::ErrorKind::NotFound.into());
         }
         let mut bytes = Vec::new();
-        File::open(&path)?.take(MARKER.len() as u64 + 1).read_to_end(&mut bytes)?;
+        File::open(path)?.take(MARKER.len() as u64 + 1).read_to_end(&mut bytes)?;
         Ok(bytes)
     };
     read().is_ok_and(|bytes| MARKER.starts_with(&bytes))
@@ -82,42 +105,90 @@ fn is_empty(folder: &Path) -> bool {
     fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none())
 }
 
-/// A folder in a memory with the name of a generation.
+/// The kind of a [`Candidate`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Folder,
+    PartialFolder,
+    Pack,
+    /// The marker of a pack.
+    Marker,
+}
+
+/// A file or folder in a memory with the name of a generation.
 struct Candidate {
-    name: String,
     path: PathBuf,
     number: u64,
-    is_partial: bool,
+    kind: Kind,
 }
 
 impl Candidate {
-    /// The candidate of a directory entry; `None` if it is not a folder with a generation's name.
+    /// The candidate of a directory entry; `None` if it does not have such a name. A symbolic link
+    /// is not Engram's.
     fn of(entry: &fs::DirEntry) -> Option<Self> {
         let name = entry.file_name().into_string().ok()?;
-        // A symbolic link to a folder is not Engram's.
-        if !entry.file_type().ok()?.is_dir() {
+        let file_type = entry.file_type().ok()?;
+        let (number, kind) = if file_type.is_dir() {
+            match name.strip_suffix(PARTIAL) {
+                Some(generation) => (generation_number(generation)?, Kind::PartialFolder),
+                None => (generation_number(&name)?, Kind::Folder),
+            }
+        } else if file_type.is_file() {
+            match name.strip_suffix(UNFINISHED).and_then(|name| name.strip_suffix('.')) {
+                Some(generation) => (generation_number(generation)?, Kind::Marker),
+                None => (pack::number(&name)?, Kind::Pack),
+            }
+        } else {
             return None;
-        }
-        let (generation, is_partial) = match name.strip_suffix(PARTIAL) {
-            Some(generation) => (generation, true),
-            None => (name.as_str(), false),
         };
-        let number = generation_number(generation)?;
-        Some(Self { path: entry.path(), number, is_partial, name })
+        Some(Self { path: entry.path(), number, kind })
     }
 
-    /// Whether a killed writer left the folder before the generation became current.
+    /// The name of the generation.
+    fn name(&self) -> String {
+        folder_name(self.number)
+    }
+
+    fn is_marked(&self) -> bool {
+        is_marker(&match self.kind {
+            Kind::Folder | Kind::PartialFolder => self.path.join(UNFINISHED),
+            Kind::Pack => self.path.with_extension(UNFINISHED),
+            Kind::Marker => self.path.clone(),
+        })
+    }
+
+    /// Whether a killed writer left the candidate before the generation became current.
     fn is_unfinished(&self) -> bool {
-        is_marked(&self.path) || is_empty(&self.path)
+        let is_folder = matches!(self.kind, Kind::Folder | Kind::PartialFolder);
+        self.is_marked() || is_folder && is_empty(&self.path)
     }
 
     /// Returns the manifest of a finished generation, which was current once; `None` for other
-    /// folders.
+    /// candidates.
     fn finished_manifest(&self) -> Option<Manifest> {
-        if self.is_partial || is_marked(&self.path) {
-            return None;
+        let manifest = match self.kind {
+            Kind::Folder if !self.is_marked() => Manifest::of_folder(&self.path),
+            Kind::Pack if !self.is_marked() => Manifest::of_pack(&self.path),
+            _ => None,
+        };
+        manifest.filter(|manifest| manifest.generation == self.number)
+    }
+
+    /// Whether a reader holds the lock of the generation.
+    fn has_reader(&self) -> bool {
+        let path = match self.kind {
+            Kind::Pack => self.path.clone(),
+            _ => self.path.join(MANIFEST),
+        };
+        let lock = File::open(path).map(|file| file.try_lock());
+        matches!(lock, Ok(Err(TryLockError::WouldBlock)))
+    }
+
+    fn remove(&self) -> io::Result<()> {
+        match self.kind {
+            Kind::Folder | Kind::PartialFolder => remove_generation(&self.path),
+            Kind::Pack | Kind::Marker => remove_if_present(&self.path),
         }
-        Manifest::of_folder(&self.path).filter(|manifest| manifest.generation == self.number)
     }
 }
 
@@ -127,7 +198,8 @@ fn candidates(memory: &Path) -> io::Result<Vec<Candidate>> {
     for entry in fs::read_dir(memory)? {
         candidates.extend(Candidate::of(&entry?));
     }
-    candidates.sort_by(|a, b| a.name.cmp(&b.name));
+    // A marker comes after its pack, so it is removed last.
+    candidates.sort_by_key(|candidate| (candidate.number, candidate.kind == Kind::Marker));
     Ok(candidates)
 }
 
@@ -178,12 +250,19 @@ pub(crate) fn sweep_except(
     let mut needed: HashSet<String> = excluded.iter().cloned().collect();
     if let Some(current) = current {
         needed.extend(current.folders());
-        unmark(&memory.join(folder_name(current.generation)))?;
+        unmark(memory, current.generation)?;
     }
     let candidates = candidates(memory).map_err(MemoryError::read(memory))?;
     let (mut older, mut unneeded) = (Vec::new(), Vec::new());
     for candidate in candidates {
-        if needed.contains(&candidate.name) {
+        if candidate.kind == Kind::Marker {
+            // A power cut may restore the marker of a needed pack.
+            if candidate.is_marked() {
+                unneeded.push(candidate);
+            }
+            continue;
+        }
+        if candidate.kind != Kind::PartialFolder && needed.contains(&candidate.name()) {
             continue;
         }
         match candidate.finished_manifest() {
@@ -198,21 +277,16 @@ pub(crate) fn sweep_except(
         }
     }
     for (candidate, manifest) in &older {
-        if has_reader(&candidate.path) {
+        if candidate.has_reader() {
             needed.extend(manifest.folders());
         }
     }
-    unneeded.extend(older.into_iter().map(|(candidate, _)| candidate));
-    for candidate in unneeded.iter().filter(|candidate| !needed.contains(&candidate.name)) {
-        remove_generation(&candidate.path).map_err(MemoryError::write(&candidate.path))?;
+    let older = older.into_iter().map(|(candidate, _)| candidate);
+    unneeded.extend(older.filter(|candidate| !needed.contains(&candidate.name())));
+    for candidate in unneeded {
+        candidate.remove().map_err(MemoryError::write(&candidate.path))?;
     }
     Ok(())
-}
-
-/// Whether a reader holds the lock of a generation.
-fn has_reader(folder: &Path) -> bool {
-    let lock = File::open(folder.join(MANIFEST)).map(|file| file.try_lock());
-    matches!(lock, Ok(Err(TryLockError::WouldBlock)))
 }
 
 /// Removes Engram's files of a generation, and its folder if nothing else is in it.
@@ -225,13 +299,12 @@ pub(crate) fn remove_generation(folder: &Path) -> io::Result<()> {
         let entry = entry?;
         let name = entry.file_name();
         let is_own = name.to_str().is_some_and(is_own_file);
-        // The manifest and the marker identify the folder as Engram's, so they are removed last.
+        // The manifest and the marker identify the folder as Engram's, so they are removed last. No
+        // sync is needed: file systems keep the order of the changes of a folder.
         if is_own && name != MANIFEST && name != UNFINISHED {
             fs::remove_file(entry.path())?;
         }
     }
-    // If the sync fails, a power cut may leave files without their marker. Their folder then stays.
-    let _ = engram_durable::sync_folder(folder);
     for name in [MANIFEST, UNFINISHED] {
         match fs::remove_file(folder.join(name)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -244,21 +317,35 @@ pub(crate) fn remove_generation(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether a folder has the name of a generation, finished or not, and contains only files with
-/// Engram's names.
+/// Whether a path is a generation that Engram wrote, finished or not: a folder with the name of a
+/// generation that contains only files with Engram's names, a pack, or the marker of a pack.
 ///
 /// # Errors
-/// The I/O error if the folder cannot be read.
-pub fn is_own_generation(folder: &Path) -> io::Result<bool> {
-    let name = folder.file_name().and_then(OsStr::to_str);
+/// The I/O error if the path cannot be read.
+pub fn is_own_generation(path: &Path) -> io::Result<bool> {
+    let name = path.file_name().and_then(OsStr::to_str);
+    if fs::symlink_metadata(path)?.is_file() {
+        let marker = path.with_extension(UNFINISHED);
+        let is_pack = name.and_then(pack::number).is_some_and(|number| {
+            is_marker(&marker) || Manifest::of_pack(path).is_some_and(|m| m.generation == number)
+        });
+        let is_own_marker = path == marker
+            && is_marker(path)
+            && name.is_some_and(|name| {
+                name.strip_suffix(UNFINISHED)
+                    .and_then(|name| name.strip_suffix('.'))
+                    .is_some_and(|name| generation_number(name).is_some())
+            });
+        return Ok(is_pack || is_own_marker);
+    }
     let number =
         name.and_then(|name| name.strip_suffix(PARTIAL).or(Some(name))?.strip_prefix("gen-"));
     let is_number = number
         .is_some_and(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()));
-    if !is_number || !fs::symlink_metadata(folder)?.is_dir() {
+    if !is_number || !fs::symlink_metadata(path)?.is_dir() {
         return Ok(false);
     }
-    for entry in fs::read_dir(folder)? {
+    for entry in fs::read_dir(path)? {
         if !entry?.file_name().to_str().is_some_and(is_own_file) {
             return Ok(false);
         }

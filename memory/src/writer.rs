@@ -1,19 +1,23 @@
 //! Builds and changes a memory.
+//!
+//! A build, a compaction, a refresh and a large addition write a folder, batch by batch. All other
+//! changes write a pack, and merge small segments (see `merge`).
 
 use std::collections::HashSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::commit::{NewFolder, change_made, commit, lock};
+use crate::commit::{NewFolder, change_made, commit, commit_pack, lock};
+use crate::edit::{Edit, Target};
+use crate::encoded::{BatchEncoder, EncodedRows, KeyBounds};
 use crate::error::MemoryError;
-use crate::format::file::FileWriter;
-use crate::format::manifest::{
-    DeletedRecord, EncoderRecord, Manifest, SegmentRecord, ValueFormat, folder_name,
-};
-use crate::generation::{Bits, Generation, MAX_ROWS, Row};
+use crate::format::manifest::{EncoderRecord, Manifest, ValueFormat};
+use crate::generation::{Generation, MAX_ROWS, Row};
+use crate::merge::MAX_SEGMENTS;
 use crate::search::graph::GraphSettings;
-use crate::segment::{Batch, write_segment};
+use crate::segment::Batch;
+use crate::segment_writer::{SegmentWriter, fits_pack};
 use crate::sweep::{can_build_in, sweep, sweep_except};
 
 /// The maximum number of rows that are copied at once.
@@ -146,18 +150,7 @@ impl Writer {
         rows: usize,
         batches: impl Iterator<Item = Result<Batch, MemoryError>>,
     ) -> Result<(), MemoryError> {
-        self.catch_up()?;
-        let generation = Arc::clone(&self.generation);
-        let checked = batches.map(|batch| {
-            let batch = batch?;
-            for entry in &batch.entries {
-                if generation.row_of(entry.id)?.is_some() {
-                    return Err(MemoryError::DuplicateId { id: entry.id });
-                }
-            }
-            Ok(batch)
-        });
-        self.commit(|name, partial, manifest| write_rows(name, partial, manifest, rows, checked))
+        self.put(rows, batches, Ids::New)
     }
 
     /// Replaces the entries with the same ids, from batches with `rows` rows in all.
@@ -169,27 +162,50 @@ impl Writer {
         rows: usize,
         batches: impl Iterator<Item = Result<Batch, MemoryError>>,
     ) -> Result<(), MemoryError> {
+        self.put(rows, batches, Ids::Existing)
+    }
+
+    /// Adds or replaces entries.
+    fn put(
+        &mut self,
+        rows: usize,
+        batches: impl Iterator<Item = Result<Batch, MemoryError>>,
+        ids: Ids,
+    ) -> Result<(), MemoryError> {
         self.catch_up()?;
+        let is_small = fits_pack(rows, self.generation.manifest());
+        if !is_small && self.generation.manifest().segments.len() >= MAX_SEGMENTS {
+            let edit = Edit::new(&self.generation, &[]).merge(0, MAX_SEGMENTS - 1);
+            let manifest = self.generation.manifest().clone();
+            self.commit_edit(&edit, &manifest, None)?;
+        }
         let generation = Arc::clone(&self.generation);
+        let mut replaced = Vec::new();
+        if is_small {
+            let mut manifest = generation.manifest().clone();
+            check_rows(&manifest, rows)?;
+            let new = if rows > 0 {
+                let checked = check_ids(batches, ids, (&generation, rows), &mut replaced);
+                Some(encode(&mut manifest, rows, checked, |_| Ok(()))?)
+            } else {
+                None
+            };
+            let edit = Edit::new(&generation, &replaced).merge(rows, MAX_SEGMENTS);
+            return self.commit_edit(&edit, &manifest, new);
+        }
         self.commit(|name, partial, manifest| {
-            let mut replaced = Vec::with_capacity(rows);
-            let checked =
-                batches.map(|batch| {
-                    let batch = batch?;
-                    for entry in &batch.entries {
-                        replaced.push(generation.row_of(entry.id)?.ok_or(
-                            MemoryError::UnknownId { id: entry.id, missing: 1, requested: rows },
-                        )?);
-                    }
-                    Ok(batch)
-                });
+            let checked = check_ids(batches, ids, (&generation, rows), &mut replaced);
             write_rows(name, partial, manifest, rows, checked)?;
-            delete_rows(partial, manifest, &generation, &replaced)
+            let added = manifest.segments.pop();
+            let edit = Edit::new(&generation, &replaced);
+            edit.write_remaining(manifest, &mut Target::Folder(partial))?;
+            manifest.segments.extend(added);
+            Ok(())
         })
     }
 
-    /// Deletes entries. Searches no longer return them; their rows stay on disk until
-    /// [`Writer::compact`].
+    /// Deletes entries. Searches no longer return them; their rows stay on disk until their segment
+    /// is merged or compacted.
     ///
     /// # Errors
     /// [`MemoryError::UnknownId`], then nothing is deleted; [`MemoryError::Write`]
@@ -206,8 +222,9 @@ impl Writer {
             let (missing, requested) = (missing.len(), ids.len());
             return Err(MemoryError::UnknownId { id: *id, missing, requested });
         }
-        let generation = Arc::clone(&self.generation);
-        self.commit(|_, partial, manifest| delete_rows(partial, manifest, &generation, &rows))
+        let edit = Edit::new(&self.generation, &rows).merge(0, MAX_SEGMENTS);
+        let manifest = self.generation.manifest().clone();
+        self.commit_edit(&edit, &manifest, None)
     }
 
     /// Builds a graph over the keys of each segment without a graph, for
@@ -310,17 +327,52 @@ impl Writer {
         })
     }
 
-    /// Writes the next generation, makes it current and removes generations that are no longer
-    /// needed.
+    /// Writes an edit with new rows as the next generation: a pack if it fits, or else a folder.
+    /// `manifest` has the next id and the sources after the edit.
+    fn commit_edit(
+        &mut self,
+        edit: &Edit,
+        manifest: &Manifest,
+        new: Option<(EncodedRows, KeyBounds)>,
+    ) -> Result<(), MemoryError> {
+        let (new, bounds) =
+            new.unwrap_or_else(|| (EncodedRows::new(manifest), KeyBounds::default()));
+        let write = |manifest: &mut Manifest, mut target: Target<'_>| {
+            edit.write_remaining(manifest, &mut target)?;
+            edit.write_new(manifest, &mut target, &new, bounds)
+        };
+        let fits_pack = edit.fits_pack(new.len());
+        self.publish(manifest, |memory, manifest| {
+            if fits_pack {
+                commit_pack(memory, manifest, |pack, manifest| write(manifest, Target::Pack(pack)))
+            } else {
+                commit(memory, manifest, |_, partial, manifest| {
+                    write(manifest, Target::Folder(partial))
+                })
+            }
+        })
+    }
+
+    /// Writes the next generation as a folder.
     fn commit(
         &mut self,
         write: impl FnOnce(&str, &Path, &mut Manifest) -> Result<(), MemoryError>,
     ) -> Result<(), MemoryError> {
+        let manifest = self.generation.manifest().clone();
+        self.publish(&manifest, |folder, manifest| commit(folder, manifest, write))
+    }
+
+    /// Makes the next generation current with `commit`, and removes generations that are no longer
+    /// needed.
+    fn publish(
+        &mut self,
+        manifest: &Manifest,
+        commit: impl FnOnce(&Path, Manifest) -> Result<u64, MemoryError>,
+    ) -> Result<(), MemoryError> {
         let previous = Arc::clone(&self.generation);
-        let mut manifest = previous.manifest().clone();
-        manifest.generation += 1;
+        let generation = previous.manifest().generation + 1;
         self.is_behind = true;
-        let number = commit(&self.folder, manifest, write)?;
+        let number = commit(&self.folder, Manifest { generation, ..manifest.clone() })?;
         let mut open_new = || {
             self.generation = Arc::new(Generation::open(&self.folder, Some(&previous))?);
             // Keep the previous generation's files, because a reader may have just read the old
@@ -357,7 +409,39 @@ fn check_widths<const N: usize>(widths: [usize; N]) -> Result<(), MemoryError> {
     Ok(())
 }
 
-/// Writes rows as a segment of the generation `name`, and adds the segment to the manifest.
+/// Whether the ids of entries must be new or exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ids {
+    New,
+    Existing,
+}
+
+/// Returns the batches, or an error for a batch with ids that are not as `ids` requires. Appends the
+/// rows of existing ids to `existing`. The batches have `rows` rows in all.
+fn check_ids(
+    batches: impl Iterator<Item = Result<Batch, MemoryError>>,
+    ids: Ids,
+    (generation, rows): (&Generation, usize),
+    existing: &mut Vec<Row>,
+) -> impl Iterator<Item = Result<Batch, MemoryError>> {
+    batches.map(move |batch| {
+        let batch = batch?;
+        for entry in &batch.entries {
+            let id = entry.id;
+            match (ids, generation.row_of(id)?) {
+                (Ids::New, Some(_)) => return Err(MemoryError::DuplicateId { id }),
+                (Ids::Existing, None) => {
+                    return Err(MemoryError::UnknownId { id, missing: 1, requested: rows });
+                }
+                (_, row) => existing.extend(row),
+            }
+        }
+        Ok(batch)
+    })
+}
+
+/// Writes rows to files, as a segment of the generation `name`, and adds the segment to the
+/// manifest.
 fn write_rows(
     name: &str,
     folder: &Path,
@@ -365,21 +449,47 @@ fn write_rows(
     rows: usize,
     batches: impl Iterator<Item = Result<Batch, MemoryError>>,
 ) -> Result<(), MemoryError> {
-    let existing_rows: usize = manifest.segments.iter().map(|segment| segment.rows).sum();
-    if rows > MAX_ROWS.saturating_sub(existing_rows) {
-        return Err(MemoryError::InvalidOption {
-            option: "the number of rows",
-            found: (existing_rows + rows).to_string(),
-            expected: "less than 2^32; compact the memory, or build several memories",
-        });
-    }
+    check_rows(manifest, rows)?;
     if rows == 0 {
         return Ok(());
     }
+    let mut writer = SegmentWriter::create(folder, rows, manifest)?;
+    let (_, bounds) = encode(manifest, rows, batches, |encoded| {
+        writer.push(encoded)?;
+        encoded.clear();
+        Ok(())
+    })?;
+    manifest.segments.push(writer.finish(name, bounds)?);
+    Ok(())
+}
+
+/// Returns an error if a memory would have too many rows.
+fn check_rows(manifest: &Manifest, rows: usize) -> Result<(), MemoryError> {
+    let existing_rows: usize = manifest.segments.iter().map(|segment| segment.rows).sum();
+    if rows <= MAX_ROWS.saturating_sub(existing_rows) {
+        return Ok(());
+    }
+    Err(MemoryError::InvalidOption {
+        option: "the number of rows",
+        found: (existing_rows + rows).to_string(),
+        expected: "less than 2^32; compact the memory, or build several memories",
+    })
+}
+
+/// Checks and encodes batches with `rows` rows in all, and calls `write` after each. Adds their
+/// sources to the manifest, and sets its next id. Returns the rows that `write` left, and the bounds
+/// on the keys of all rows.
+fn encode(
+    manifest: &mut Manifest,
+    rows: usize,
+    batches: impl Iterator<Item = Result<Batch, MemoryError>>,
+    mut write: impl FnMut(&mut EncodedRows) -> Result<(), MemoryError>,
+) -> Result<(EncodedRows, KeyBounds), MemoryError> {
+    let mut encoded = EncodedRows::new(manifest);
+    let mut encoder = BatchEncoder::default();
     let mut sources = std::mem::take(&mut manifest.sources);
     let mut seen = HashSet::new();
-    let mut next_id = manifest.next_id;
-    let checked = batches.map(|batch| {
+    for batch in batches {
         let batch = batch?;
         for entry in &batch.entries {
             if entry.id < 0 {
@@ -392,53 +502,19 @@ fn write_rows(
             if !seen.insert(entry.id) {
                 return Err(MemoryError::DuplicateId { id: entry.id });
             }
-            next_id = next_id.max(entry.id.saturating_add(1));
+            manifest.next_id = manifest.next_id.max(entry.id.saturating_add(1));
         }
-        Ok(batch)
-    });
-    let source_index = |source: &str| {
-        let index = sources.iter().position(|name| name == source);
-        index.unwrap_or_else(|| {
-            sources.push(source.to_owned());
-            sources.len() - 1
-        }) as u32
-    };
-    let segment = write_segment(folder, name, manifest, rows, checked, source_index)?;
-    manifest.sources = sources;
-    manifest.next_id = next_id;
-    manifest.segments.push(segment);
-    Ok(())
-}
-
-/// Marks rows of a generation as deleted in the manifest of the next generation.
-fn delete_rows(
-    folder: &Path,
-    manifest: &mut Manifest,
-    generation: &Generation,
-    rows: &[Row],
-) -> Result<(), MemoryError> {
-    let name = folder_name(manifest.generation);
-    for (number, (part, record)) in
-        generation.parts().iter().zip(&mut manifest.segments).enumerate()
-    {
-        let range = part.start..part.start + part.segment.rows;
-        let part_rows: Vec<usize> =
-            rows.iter().map(|row| row.0 as usize).filter(|row| range.contains(row)).collect();
-        if part_rows.is_empty() {
-            continue;
-        }
-        let mut bits = part.deleted.clone().unwrap_or_else(|| Bits::zeros(part.segment.rows));
-        part_rows.iter().for_each(|row| bits.set(row - part.start));
-        let mut file = FileWriter::create(folder.join(format!("deleted-{number}.bits")))?;
-        file.write(&bits.0)?;
-        *record = SegmentRecord {
-            deleted: Some(DeletedRecord {
-                folder: name.clone(),
-                rows: bits.count(),
-                bits: file.finish()?,
-            }),
-            ..record.clone()
+        let source_index = |source: &str| {
+            let index = sources.iter().position(|name| name == source);
+            index.unwrap_or_else(|| {
+                sources.push(source.to_owned());
+                sources.len() - 1
+            }) as u32
         };
+        encoder.encode(batch, manifest, source_index, &mut encoded)?;
+        write(&mut encoded)?;
     }
-    Ok(())
+    encoder.finish(rows)?;
+    manifest.sources = sources;
+    Ok((encoded, encoder.bounds))
 }

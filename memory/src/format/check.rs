@@ -3,6 +3,7 @@
 
 use super::file::FileRecord;
 use super::manifest::{GraphRecord, Manifest, SegmentRecord};
+use super::pack::{ALIGNMENT, SUFFIX};
 use super::pointer::generation_number;
 use crate::generation::MAX_ROWS;
 
@@ -43,16 +44,17 @@ impl SegmentRecord {
         {
             return Err("has a norm that is negative or not finite".to_owned());
         }
-        let deleted = self.deleted.as_ref().map(|deleted| deleted.folder.as_str());
-        let folders = [Some(self.folder.as_str()), deleted];
-        let folders = folders.into_iter().chain([self.graph.as_ref().map(GraphRecord::folder)]);
-        for folder in folders.flatten() {
+        if let Some(name) = self.missing_column() {
+            return Err(format!("has no {name}"));
+        }
+        let folders = self.files().map(|(folder, _)| folder).chain([self.folder.as_str()]);
+        for folder in folders {
             if generation_number(folder).is_none_or(|number| number > manifest.generation) {
                 return Err(format!("has the folder {folder:?}, which is not part of this memory"));
             }
         }
-        self.files().try_for_each(|(_, file)| file.check())?;
-        if self.deleted.as_ref().is_some_and(|deleted| deleted.rows > self.rows) {
+        self.files().try_for_each(|(folder, file)| file.check(folder))?;
+        if self.deleted.as_ref().is_some_and(|deleted| deleted.rows() > self.rows) {
             return Err("has more deleted rows than rows".to_owned());
         }
         self.graph.as_ref().map_or(Ok(()), |graph| graph.check(self.rows))
@@ -87,13 +89,20 @@ impl GraphRecord {
 }
 
 impl FileRecord {
-    fn check(&self) -> Result<(), String> {
+    fn check(&self, folder: &str) -> Result<(), String> {
         let is_allowed = |c: char| c.is_ascii_alphanumeric() || ['.', '-', '_'].contains(&c);
         if self.name.is_empty() || self.name.starts_with('.') || !self.name.chars().all(is_allowed)
         {
             return Err(format!("has the invalid file name {:?}", self.name));
         }
-        if self.bytes > isize::MAX as u64 {
+        let is_part = self.start.is_none_or(|start| {
+            start.is_multiple_of(ALIGNMENT as u64) && self.name.strip_prefix(folder) == Some(SUFFIX)
+        });
+        if !is_part {
+            return Err(format!("has a part of {:?} that is not part of {folder}", self.name));
+        }
+        let end = self.start.unwrap_or(0).saturating_add(self.bytes);
+        if end > isize::MAX as u64 {
             return Err(format!(
                 "has {} with an impossible size of {} bytes",
                 self.name, self.bytes

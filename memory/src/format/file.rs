@@ -15,18 +15,44 @@ use crate::error::MemoryError;
 /// The size of a block in bytes. Each block has its own checksum.
 pub(crate) const BLOCK: usize = 1 << 20;
 
-/// The manifest's record of a file.
+/// The manifest's record of a file, or of a part of a pack.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileRecord {
-    /// The file name, in the folder of its generation.
+    /// The file name, in the folder of its generation. A pack is in the memory's folder.
     pub name: String,
+    /// The offset in bytes of a part of a pack, a multiple of 64; `None` for a whole file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<u64>,
     /// The size in bytes.
     pub bytes: u64,
-    /// The SHA-256 of the whole file, in hexadecimal.
+    /// The SHA-256 of the file or part, in hexadecimal.
     pub sha256: String,
     /// The CRC-32 of each block of 1 MiB, as eight hexadecimal digits each, concatenated.
     pub crc32: String,
+}
+
+impl FileRecord {
+    /// Returns the record of a part of the pack `name`.
+    pub(crate) fn of_part(name: &str, start: usize, part: &[u8]) -> Self {
+        let blocks = part.chunks(BLOCK);
+        Self {
+            name: name.to_owned(),
+            start: Some(start as u64),
+            bytes: part.len() as u64,
+            sha256: hex(&Sha256::digest(part)),
+            crc32: blocks.map(|block| format!("{:08x}", crc32fast::hash(block))).collect(),
+        }
+    }
+
+    /// The path of the file. `folder` is the folder of the generation that wrote it, which does not
+    /// exist for a pack.
+    fn path(&self, folder: &Path) -> PathBuf {
+        match self.start {
+            None => folder.join(&self.name),
+            Some(_) => folder.with_file_name(&self.name),
+        }
+    }
 }
 
 /// Writes a file and its checksums.
@@ -86,6 +112,7 @@ impl FileWriter {
         let name = self.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         Ok(FileRecord {
             name,
+            start: None,
             bytes: self.bytes,
             sha256: hex(&self.sha256.finalize()),
             crc32: self.crc32,
@@ -93,7 +120,7 @@ impl FileWriter {
     }
 }
 
-/// A memory-mapped file of a memory. Each block is checked when it is first read.
+/// A memory-mapped file of a memory, or a part of a pack. Each block is checked when it is first read.
 #[derive(Debug)]
 pub(crate) struct CheckedFile {
     path: PathBuf,
@@ -108,12 +135,17 @@ pub(crate) struct CheckedFile {
 
 impl CheckedFile {
     pub(crate) fn open(folder: &Path, record: &FileRecord) -> Result<Self, MemoryError> {
-        let path = folder.join(&record.name);
+        let path = record.path(folder);
         check_is_file(&path)?;
         let file = File::open(&path).map_err(MemoryError::read(&path))?;
-        let bytes = file.metadata().map_err(MemoryError::read(&path))?.len();
-        if bytes != record.bytes {
-            let reason = format!("has {bytes} bytes, expected {}", record.bytes);
+        let found = file.metadata().map_err(MemoryError::read(&path))?.len();
+        let (start, bytes) = (record.start.unwrap_or(0), record.bytes);
+        let is_complete = match record.start {
+            None => found == bytes,
+            Some(start) => start.checked_add(bytes).is_some_and(|end| found >= end),
+        };
+        if !is_complete {
+            let reason = format!("has {found} bytes, expected {}", start.saturating_add(bytes));
             return Err(MemoryError::corrupt(&path, reason));
         }
         let digits = record.crc32.as_bytes().chunks(8);
@@ -126,7 +158,7 @@ impl CheckedFile {
         let map = match bytes {
             0 => None,
             _ => {
-                let map = Mapping::new(&file, &path, bytes as usize);
+                let map = Mapping::new(&file, &path, start, bytes as usize);
                 Some(map.map_err(MemoryError::read(&path))?)
             }
         };

@@ -9,16 +9,18 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::file::{FileRecord, check_is_file, hex};
+use super::pack;
 pub use super::pointer::CURRENT;
 use super::pointer::Pointer;
 pub(crate) use super::pointer::folder_name;
 use crate::error::MemoryError;
 use crate::sweep::has_finished_generation;
 
-/// The newest supported format version. Only memories with a Vamana graph have this version. Other
-/// memories have an older version, so that older programs can read them.
+/// The newest supported format version. Only memories with packs, inline deleted rows, a stored order
+/// of ids or a Vamana graph have this version. Other memories have an older version, so that older
+/// programs can read them.
 pub const FORMAT_VERSION: u64 = 5;
-/// The version of a memory with codes, without a Vamana graph.
+/// The version of a memory with codes.
 const CODES_VERSION: u64 = 4;
 /// The version of a memory without codes, with the `inputs_sha256` of an encoder.
 const INPUTS_VERSION: u64 = 3;
@@ -35,7 +37,8 @@ pub(crate) const MANIFEST: &str = "manifest.json";
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
     /// The format version: 1, or 2 if there are `encoders`, or 3 if one of them has an
-    /// `inputs_sha256`, or 4 if a segment has `codes`, or 5 if a segment has a Vamana graph.
+    /// `inputs_sha256`, or 4 if a segment has `codes`, or 5 if the generation is a pack, or if a
+    /// segment has a `pack`, an `order`, deleted rows in hexadecimal, or a Vamana graph.
     pub format_version: u64,
     /// The number of the generation, from 1.
     pub generation: u64,
@@ -117,8 +120,12 @@ pub struct SegmentRecord {
     /// Whether the ids ascend from row to row.
     #[serde(rename = "ids_rise")]
     pub ids_ascend: bool,
+    /// A part of a pack with all columns; `None` if each column has its own file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pack: Option<FileRecord>,
     /// The keys, `[rows, width]` f32.
-    pub keys: FileRecord,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys: Option<FileRecord>,
     /// The codes of the keys, u8 `[panels, bytes of a panel]`; `None` for few or very wide keys,
     /// and in memories of older versions. Search then reads all keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -128,17 +135,26 @@ pub struct SegmentRecord {
     /// The scales of int8 values, `[rows, tokens]` f32; `None` for f16 values.
     pub scales: Option<FileRecord>,
     /// The ids of the entries, `[rows]` i64.
-    pub ids: FileRecord,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ids: Option<FileRecord>,
+    /// The rows sorted by id, `[rows]` u32; `None` if the ids ascend, and in memories of older
+    /// versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order: Option<FileRecord>,
     /// The sources, `[rows]` u32: indices of the manifest's list of sources.
-    pub sources: FileRecord,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sources: Option<FileRecord>,
     /// The documents, `[rows]` u64: the first 8 bytes of the SHA-256 of the document's name; 0
     /// without a document.
-    pub documents: FileRecord,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub documents: Option<FileRecord>,
     /// The entries of the rows, one JSON object per line.
-    pub entries: FileRecord,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entries: Option<FileRecord>,
     /// Offsets in bytes, `[rows + 1]` u64: the start of each line of `entries`, and the end of the
     /// last line.
-    pub offsets: FileRecord,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offsets: Option<FileRecord>,
     /// The deleted rows; `None` if there are none.
     pub deleted: Option<DeletedRecord>,
     /// A graph over the keys, for search; `None` if it was not built.
@@ -209,42 +225,112 @@ pub struct HnswRecord {
     pub upper: FileRecord,
 }
 
-/// The deleted rows of a segment.
+/// The deleted rows of a segment: one bit per row, 1 for a deleted row. The first row is the lowest
+/// bit of the first byte.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum DeletedRecord {
+    /// The bits are in a file or in a pack.
+    File(DeletedFile),
+    /// The bits are in the manifest.
+    Inline(DeletedBits),
+}
+
+/// A file with the deleted rows of a segment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct DeletedRecord {
+pub struct DeletedFile {
     /// The folder of the generation that last wrote the list.
     pub folder: String,
     /// The number of deleted rows.
     pub rows: usize,
-    /// One bit per row, 1 for a deleted row. The first row is the lowest bit of the first byte.
+    /// The bits.
     pub bits: FileRecord,
+}
+
+/// The deleted rows of a small segment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeletedBits {
+    /// The number of deleted rows.
+    pub rows: usize,
+    /// The bits, in hexadecimal.
+    pub hex: String,
+}
+
+impl DeletedRecord {
+    /// The number of deleted rows.
+    pub fn rows(&self) -> usize {
+        match self {
+            Self::File(DeletedFile { rows, .. }) | Self::Inline(DeletedBits { rows, .. }) => *rows,
+        }
+    }
+
+    /// The file with the bits; `None` if they are in the manifest.
+    pub(crate) fn file(&self) -> Option<(&str, &FileRecord)> {
+        match self {
+            Self::File(DeletedFile { folder, bits, .. }) => Some((folder, bits)),
+            Self::Inline(_) => None,
+        }
+    }
 }
 
 impl SegmentRecord {
     /// Whether another record has the same rows, regardless of deletions and graphs.
     pub(crate) fn has_rows_of(&self, other: &Self) -> bool {
+        // Most records differ in their folders. Comparing them first saves most copies.
         let rows = |record: &Self| Self { deleted: None, graph: None, ..record.clone() };
-        rows(self) == rows(other)
+        self.folder == other.folder && self.rows == other.rows && rows(self) == rows(other)
+    }
+
+    /// Returns the files of the columns, with their names. Codes, values, scales and the order are
+    /// optional.
+    fn columns(&self) -> [(&'static str, &Option<FileRecord>); 10] {
+        [
+            ("keys", &self.keys),
+            ("ids", &self.ids),
+            ("sources", &self.sources),
+            ("documents", &self.documents),
+            ("entries", &self.entries),
+            ("offsets", &self.offsets),
+            ("codes", &self.codes),
+            ("values", &self.values),
+            ("scales", &self.scales),
+            ("order", &self.order),
+        ]
+    }
+
+    /// Returns the name of a missing column; `None` if the columns are complete.
+    pub(super) fn missing_column(&self) -> Option<&'static str> {
+        let required = &self.columns()[..6];
+        let missing = required.iter().find(|(_, file)| file.is_none());
+        missing.filter(|_| self.pack.is_none()).map(|(name, _)| *name)
     }
 
     /// Returns all files, each with the name of its folder.
     pub(crate) fn files(&self) -> impl Iterator<Item = (&str, &FileRecord)> {
-        let columns =
-            [&self.keys, &self.ids, &self.sources, &self.documents, &self.entries, &self.offsets];
-        let columns =
-            columns.into_iter().chain(&self.codes).chain(&self.values).chain(&self.scales);
-        let deleted = self.deleted.iter().map(|deleted| (deleted.folder.as_str(), &deleted.bits));
+        let columns = self.columns().into_iter().filter_map(|(_, file)| file.as_ref());
+        let columns = self.pack.iter().chain(columns).map(|file| (self.folder.as_str(), file));
+        let deleted = self.deleted.iter().filter_map(DeletedRecord::file);
         let graphs = self
             .graph
             .iter()
             .flat_map(|graph| graph.files().into_iter().map(|file| (graph.folder(), file)));
-        columns.map(|file| (self.folder.as_str(), file)).chain(deleted).chain(graphs)
+        columns.chain(deleted).chain(graphs)
     }
 
-    /// The size of all files in bytes.
+    /// The number of rows that are not deleted.
+    pub(crate) fn live_rows(&self) -> usize {
+        self.rows - self.deleted.as_ref().map_or(0, DeletedRecord::rows)
+    }
+
+    /// The size of all files in bytes, and of deleted rows in the manifest.
     pub fn bytes(&self) -> u64 {
-        self.files().map(|(_, file)| file.bytes).sum()
+        let inline = match &self.deleted {
+            Some(DeletedRecord::Inline(DeletedBits { hex, .. })) => hex.len() as u64,
+            _ => 0,
+        };
+        inline + self.files().map(|(_, file)| file.bytes).sum::<u64>()
     }
 }
 
@@ -281,9 +367,14 @@ impl fmt::Display for ValueFormat {
 impl Manifest {
     /// Returns the oldest format version with all that the memory contains.
     pub(crate) fn oldest_version(&self) -> u64 {
-        let has_vamana =
-            |segment: &SegmentRecord| matches!(segment.graph, Some(GraphRecord::Vamana(_)));
-        if self.segments.iter().any(has_vamana) {
+        let has_parts = |segment: &SegmentRecord| {
+            segment.pack.is_some()
+                || segment.order.is_some()
+                || segment.files().any(|(_, file)| file.start.is_some())
+                || matches!(segment.deleted, Some(DeletedRecord::Inline(_)))
+                || matches!(segment.graph, Some(GraphRecord::Vamana(_)))
+        };
+        if self.segments.iter().any(has_parts) {
             return FORMAT_VERSION;
         }
         if self.segments.iter().any(|segment| segment.codes.is_some()) {
@@ -303,12 +394,13 @@ impl Manifest {
         self.values.map_or(0, |format| format.tokens * format.width)
     }
 
-    /// Returns the folders that the generation needs, its own folder first.
+    /// Returns the names of the generations whose files this generation needs, its own name first.
     pub(crate) fn folders(&self) -> Vec<String> {
         let mut folders = vec![folder_name(self.generation)];
         for segment in &self.segments {
             folders.push(segment.folder.clone());
-            folders.extend(segment.deleted.iter().map(|deleted| deleted.folder.clone()));
+            let deleted = segment.deleted.iter().filter_map(DeletedRecord::file);
+            folders.extend(deleted.map(|(folder, _)| folder.to_owned()));
             folders.extend(segment.graph.iter().map(|graph| graph.folder().to_owned()));
         }
         folders
@@ -336,13 +428,18 @@ impl Manifest {
                 MemoryError::NoMemory { folder: memory.to_owned() }
             });
         };
-        let path = memory.join(folder_name(pointer.generation)).join(MANIFEST);
+        let path = pointer.manifest_path(memory);
         check_is_file(&path)?;
         let mut file = File::open(&path).map_err(MemoryError::read(&path))?;
         // Not every file system supports locks.
         let _ = file.try_lock_shared();
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(MemoryError::read(&path))?;
+        let bytes = if pointer.is_pack {
+            pack::read_manifest(&path, &mut file)?
+        } else {
+            let mut bytes = Vec::new();
+            file.read_to_end(&mut bytes).map_err(MemoryError::read(&path))?;
+            bytes
+        };
         let manifest = Self::parse(&path, &bytes, &pointer)?;
         Ok((manifest, file))
     }
@@ -375,10 +472,10 @@ impl Manifest {
         error.map_or(Ok(manifest), |reason| Err(MemoryError::corrupt(path, reason)))
     }
 
-    /// Returns the folder name in `CURRENT`, whether the folder exists or not; `None` if `CURRENT`
-    /// is missing or invalid.
-    pub(crate) fn current_folder(memory: &Path) -> Option<String> {
-        Some(folder_name(Pointer::read(memory).ok()??.generation))
+    /// Returns the number of the generation that `CURRENT` names, whether it exists or not; `None` if
+    /// `CURRENT` is missing or invalid.
+    pub(crate) fn current_number(memory: &Path) -> Option<u64> {
+        Some(Pointer::read(memory).ok()??.generation)
     }
 
     /// Reads the manifest in a folder, without checks; `None` if it is missing or cannot be parsed.
@@ -386,6 +483,13 @@ impl Manifest {
         let path = folder.join(MANIFEST);
         check_is_file(&path).ok()?;
         serde_json::from_slice(&fs::read(path).ok()?).ok()
+    }
+
+    /// Reads the manifest of a pack, without checks; `None` if it is missing or cannot be parsed.
+    pub(crate) fn of_pack(path: &Path) -> Option<Self> {
+        check_is_file(path).ok()?;
+        let bytes = pack::read_manifest(path, &mut File::open(path).ok()?).ok()?;
+        serde_json::from_slice(&bytes).ok()
     }
 
     /// Writes the manifest into a folder, which completes the generation. Returns the pointer to
@@ -401,6 +505,12 @@ impl Manifest {
             file.sync_all()
         };
         write().map_err(MemoryError::write(&path))?;
-        Ok(Pointer { generation: self.generation, sha256: hex(&Sha256::digest(&bytes)) })
+        Ok(self.pointer(&bytes, false))
+    }
+
+    /// Returns the pointer to this manifest, which was written as these bytes.
+    pub(super) fn pointer(&self, bytes: &[u8], is_pack: bool) -> Pointer {
+        let sha256 = hex(&Sha256::digest(bytes));
+        Pointer { generation: self.generation, is_pack, sha256 }
     }
 }

@@ -23,11 +23,11 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    /// Maps the first `bytes` bytes of a file. The file must have at least this size.
-    pub(crate) fn new(file: &File, path: &Path, bytes: usize) -> io::Result<Self> {
+    /// Maps `bytes` bytes of a file from the offset `start`. The file must have all these bytes.
+    pub(crate) fn new(file: &File, path: &Path, start: u64, bytes: usize) -> io::Result<Self> {
         // SAFETY: files of a generation never change after they were written. If another program
         // truncates a mapped file, this process ends with SIGBUS; it never reads other memory.
-        let map = unsafe { MmapOptions::new().len(bytes).map(file)? };
+        let map = unsafe { MmapOptions::new().offset(start).len(bytes).map(file)? };
         let slot = Slot::take();
         slot.fill(path, map.as_ptr() as usize, map.len());
         Ok(Self { map, slot })
@@ -148,7 +148,7 @@ mod tests {
             for name in 0..4 {
                 let path = folder.path().join(format!("{round}-{name}"));
                 std::fs::write(&path, vec![7; 10_000]).unwrap();
-                let map = Mapping::new(&File::open(&path).unwrap(), &path, 10_000).unwrap();
+                let map = Mapping::new(&File::open(&path).unwrap(), &path, 0, 10_000).unwrap();
                 mapped.push((map, path));
             }
             for (map, path) in &mapped {
@@ -166,7 +166,7 @@ mod tests {
         std::fs::create_dir_all(&long).unwrap();
         let path = long.join("end");
         std::fs::write(&path, b"1").unwrap();
-        let map = Mapping::new(&File::open(&path).unwrap(), &path, 1).unwrap();
+        let map = Mapping::new(&File::open(&path).unwrap(), &path, 0, 1).unwrap();
         let end = file_at(map.as_ptr() as usize).unwrap();
         assert!(end.len() == MAX_PATH_LENGTH && end.ends_with(b"/end"));
     }

@@ -4,7 +4,8 @@
 //! | module | responsibility |
 //! |---|---|
 //! | `file` | a file with a SHA-256 and a CRC-32 per MiB, checked on reading |
-//! | `tensor` | one tensor in a safetensors file, written row by row, read in place |
+//! | `tensor` | tensors in a safetensors file, read in place |
+//! | `pack` | all that a small change writes, in one file |
 //! | [`manifest`] | the list of a generation's files |
 //! | `check` | the validation of manifests |
 //! | `pointer` | the pointer to the current generation |
@@ -14,5 +15,6 @@ mod check;
 pub(crate) mod file;
 pub mod manifest;
 pub mod mapping;
+pub(crate) mod pack;
 pub(crate) mod pointer;
 pub(crate) mod tensor;

@@ -3,9 +3,11 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::file::check_is_file;
+use super::manifest::MANIFEST;
+use super::pack;
 use crate::error::MemoryError;
 
 /// The file that names the current generation and the SHA-256 of its manifest.
@@ -17,6 +19,8 @@ const MAX_POINTER_BYTES: u64 = 1000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pointer {
     pub(crate) generation: u64,
+    /// Whether the generation is a pack; else it is a folder.
+    pub(crate) is_pack: bool,
     /// The SHA-256 of the manifest, in hexadecimal.
     pub(crate) sha256: String,
 }
@@ -36,7 +40,11 @@ impl Pointer {
         let text =
             std::str::from_utf8(&bytes).map_err(|_| MemoryError::corrupt(&path, "is not text"))?;
         let pointer = text.trim_end().split_once(' ').and_then(|(name, sha256)| {
-            Some(Self { generation: generation_number(name)?, sha256: sha256.to_owned() })
+            let (generation, is_pack) = match pack::number(name) {
+                Some(number) => (number, true),
+                None => (generation_number(name)?, false),
+            };
+            Some(Self { generation, is_pack, sha256: sha256.to_owned() })
         });
         pointer.map(Some).ok_or_else(|| MemoryError::corrupt(&path, "does not name a generation"))
     }
@@ -44,8 +52,19 @@ impl Pointer {
     /// Makes the generation current. An error may occur after `CURRENT` was replaced: see
     /// [`FileIdentity`].
     pub(crate) fn write(&self, memory: &Path) -> io::Result<()> {
-        let text = format!("{} {}\n", folder_name(self.generation), self.sha256);
+        let text = format!("{} {}\n", self.name(), self.sha256);
         engram_durable::write_file(&memory.join(CURRENT), text.as_bytes())
+    }
+
+    /// The name of the generation's folder or pack.
+    fn name(&self) -> String {
+        if self.is_pack { pack::name(self.generation) } else { folder_name(self.generation) }
+    }
+
+    /// The file with the manifest.
+    pub(crate) fn manifest_path(&self, memory: &Path) -> PathBuf {
+        let path = memory.join(self.name());
+        if self.is_pack { path } else { path.join(MANIFEST) }
     }
 }
 

@@ -1,9 +1,13 @@
-//! A safetensors file with one tensor, written row by row and read in place.
+//! Safetensors files, read in place: with one tensor, written row by row, or with several tensors,
+//! written from main memory.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use safetensors::tensor::{Metadata, TensorInfo};
 use safetensors::{Dtype, SafeTensors};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::file::{BLOCK, CheckedFile, FileRecord, FileWriter};
 use crate::error::MemoryError;
@@ -37,6 +41,42 @@ number!(i64, I64);
 number!(u32, U32);
 number!(u64, U64);
 
+/// The description of a tensor in a header.
+fn info<T: Number>(shape: &[usize], start: usize, end: usize) -> Value {
+    json!({ "dtype": T::DTYPE, "shape": shape, "data_offsets": [start, end] })
+}
+
+/// Returns the length of a header and the header, padded so that the data are aligned.
+fn header_bytes(header: &Value) -> Vec<u8> {
+    let mut bytes = vec![0; 8];
+    bytes.extend(header.to_string().into_bytes());
+    bytes.resize(bytes.len().next_multiple_of(ALIGNMENT), b' ');
+    let header_len = bytes.len() as u64 - 8;
+    bytes[..8].copy_from_slice(&header_len.to_le_bytes());
+    bytes
+}
+
+/// A safetensors file in main memory. The caller adds tensors so that each is aligned.
+#[derive(Debug, Default)]
+pub(crate) struct TensorFileBytes {
+    header: serde_json::Map<String, Value>,
+    data: Vec<u8>,
+}
+
+impl TensorFileBytes {
+    pub(crate) fn push<T: Number>(&mut self, name: &str, shape: &[usize], numbers: &[T]) {
+        let start = self.data.len();
+        numbers.iter().for_each(|number| number.push_to(&mut self.data));
+        self.header.insert(name.to_owned(), info::<T>(shape, start, self.data.len()));
+    }
+
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        let mut bytes = header_bytes(&Value::Object(self.header));
+        bytes.extend(self.data);
+        bytes
+    }
+}
+
 /// Writes the tensor `name` with a known shape.
 pub(crate) struct TensorWriter<T> {
     file: FileWriter,
@@ -51,16 +91,9 @@ pub(crate) struct TensorWriter<T> {
 impl<T: Number> TensorWriter<T> {
     pub(crate) fn create(path: PathBuf, name: &str, shape: &[usize]) -> Result<Self, MemoryError> {
         let numbers: usize = shape.iter().product();
-        let header = json!({ name: {
-            "dtype": T::DTYPE,
-            "shape": shape,
-            "data_offsets": [0, numbers * size_of::<T>()],
-        }});
-        let mut header = header.to_string().into_bytes();
-        header.resize((8 + header.len()).next_multiple_of(ALIGNMENT) - 8, b' ');
+        let header = json!({ name: info::<T>(shape, 0, numbers * size_of::<T>()) });
         let mut file = FileWriter::create(path.clone())?;
-        file.write(&(header.len() as u64).to_le_bytes())?;
-        file.write(&header)?;
+        file.write(&header_bytes(&header))?;
         Ok(Self {
             file,
             bytes: Vec::new(),
@@ -68,6 +101,27 @@ impl<T: Number> TensorWriter<T> {
             path,
             number_type: std::marker::PhantomData,
         })
+    }
+
+    /// Creates the file of a column in a folder.
+    pub(crate) fn of_column(
+        folder: &Path,
+        name: &str,
+        shape: &[usize],
+    ) -> Result<Self, MemoryError> {
+        Self::create(folder.join(format!("{name}.safetensors")), name, shape)
+    }
+
+    /// Writes the file of a whole column.
+    pub(crate) fn write_column(
+        folder: &Path,
+        name: &str,
+        shape: &[usize],
+        numbers: &[T],
+    ) -> Result<FileRecord, MemoryError> {
+        let mut writer = Self::of_column(folder, name, shape)?;
+        writer.write(numbers)?;
+        writer.finish()
     }
 
     pub(crate) fn write(&mut self, numbers: &[T]) -> Result<(), MemoryError> {
@@ -91,10 +145,76 @@ impl<T: Number> TensorWriter<T> {
     }
 }
 
+/// A memory-mapped safetensors file.
+#[derive(Debug)]
+pub(crate) struct TensorFile {
+    file: Arc<CheckedFile>,
+    /// The offset of the data in the file, in bytes.
+    start: usize,
+    header: Metadata,
+}
+
+impl TensorFile {
+    pub(crate) fn open(folder: &Path, record: &FileRecord) -> Result<Self, MemoryError> {
+        let file = CheckedFile::open(folder, record)?;
+        // Opening reads and checks only the first block, which holds the header.
+        let first_block = file.bytes(0..file.len().min(BLOCK))?;
+        let (header_len, header) =
+            SafeTensors::read_metadata(file.unchecked()).map_err(|error| {
+                MemoryError::corrupt(file.path(), format!("is not a safetensors file: {error}"))
+            })?;
+        let start = 8 + header_len;
+        if start > first_block.len() || start % ALIGNMENT != 0 {
+            return Err(MemoryError::corrupt(file.path(), "has misaligned data"));
+        }
+        Ok(Self { file: Arc::new(file), start, header })
+    }
+
+    pub(crate) fn file(&self) -> &Arc<CheckedFile> {
+        &self.file
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.header.info(name).is_some()
+    }
+
+    fn info(&self, name: &str) -> Result<&TensorInfo, MemoryError> {
+        self.header.info(name).ok_or_else(|| {
+            MemoryError::corrupt(self.file.path(), format!("has no tensor `{name}`"))
+        })
+    }
+
+    /// Returns the tensor `name`, which must have the shape `shape`.
+    pub(crate) fn tensor<T: Number>(
+        &self,
+        name: &str,
+        shape: &[usize],
+    ) -> Result<MappedTensor<T>, MemoryError> {
+        let info = self.info(name)?;
+        if info.dtype != T::DTYPE || info.shape != shape {
+            let (dtype, found) = (info.dtype, &info.shape);
+            let reason = format!("has {dtype:?} {found:?}, expected {:?} {shape:?}", T::DTYPE);
+            return Err(MemoryError::corrupt(self.file.path(), reason));
+        }
+        Ok(MappedTensor {
+            file: Arc::clone(&self.file),
+            start: self.start + info.data_offsets.0,
+            shape: shape.to_vec(),
+            number_type: std::marker::PhantomData,
+        })
+    }
+
+    /// Returns the bytes of the file that hold the tensor `name`.
+    pub(crate) fn range(&self, name: &str) -> Result<Range<usize>, MemoryError> {
+        let (start, end) = self.info(name)?.data_offsets;
+        Ok(self.start + start..self.start + end)
+    }
+}
+
 /// A memory-mapped tensor of a memory.
 #[derive(Debug)]
 pub(crate) struct MappedTensor<T> {
-    file: CheckedFile,
+    file: Arc<CheckedFile>,
     /// The offset of the tensor's data in the file, in bytes.
     start: usize,
     shape: Vec<usize>,
@@ -102,34 +222,14 @@ pub(crate) struct MappedTensor<T> {
 }
 
 impl<T: Number> MappedTensor<T> {
-    /// Opens the tensor `name`, which must have the shape `shape`.
+    /// Opens the tensor `name` of a file, which must have the shape `shape`.
     pub(crate) fn open(
         folder: &Path,
         record: &FileRecord,
         name: &str,
         shape: &[usize],
     ) -> Result<Self, MemoryError> {
-        let file = CheckedFile::open(folder, record)?;
-        let corrupt = |reason: String| MemoryError::corrupt(file.path(), reason);
-        // Opening reads and checks only the first block, which holds the header.
-        let first_block = file.bytes(0..file.len().min(BLOCK))?;
-        let (header_len, header) = SafeTensors::read_metadata(file.unchecked())
-            .map_err(|error| corrupt(format!("is not a safetensors file: {error}")))?;
-        let info = header.info(name).ok_or_else(|| corrupt(format!("has no tensor `{name}`")))?;
-        if info.dtype != T::DTYPE || info.shape != shape {
-            return Err(corrupt(format!(
-                "has {:?} {:?}, expected {:?} {shape:?}",
-                info.dtype,
-                info.shape,
-                T::DTYPE
-            )));
-        }
-        let start = 8 + header_len + info.data_offsets.0;
-        if start > first_block.len() || start % ALIGNMENT != 0 {
-            return Err(corrupt("has misaligned data".to_owned()));
-        }
-        let shape = shape.to_vec();
-        Ok(Self { file, start, shape, number_type: std::marker::PhantomData })
+        TensorFile::open(folder, record)?.tensor(name, shape)
     }
 
     /// The number of components of a row.
@@ -138,7 +238,7 @@ impl<T: Number> MappedTensor<T> {
     }
 
     /// Returns the components of a range of rows, `[rows, row_len]`.
-    pub(crate) fn read(&self, rows: std::ops::Range<usize>) -> Result<&[T], MemoryError> {
+    pub(crate) fn read(&self, rows: Range<usize>) -> Result<&[T], MemoryError> {
         let row_bytes = self.row_len() * size_of::<T>();
         let range = self.start + rows.start * row_bytes..self.start + rows.end * row_bytes;
         let bytes = self.file.bytes(range)?;

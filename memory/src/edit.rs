@@ -1,0 +1,210 @@
+//! A change of some rows: new rows, deleted rows, and the segments that are merged with them.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::encoded::{EncodedRows, KeyBounds};
+use crate::error::MemoryError;
+use crate::format::file::{FileRecord, FileWriter, hex};
+use crate::format::manifest::{
+    DeletedBits, DeletedFile, DeletedRecord, Manifest, SegmentRecord, folder_name,
+};
+use crate::format::pack::Pack;
+use crate::generation::{Bits, Generation, Row};
+use crate::merge::{SegmentSize, choose};
+use crate::segment_writer::{SegmentWriter, fits_pack, pack_record, pack_segment};
+
+/// The maximum number of rows of a segment whose deleted rows are in the manifest: 8 KiB of bits.
+const MAX_INLINE_ROWS: usize = 1 << 16;
+/// The number of rows that are copied at once to the files of a large segment.
+const COPIED_ROWS: usize = 4096;
+
+/// The place of the files of a change.
+pub(crate) enum Target<'a> {
+    Pack(&'a mut Pack),
+    Folder(&'a Path),
+}
+
+impl Target<'_> {
+    /// Writes the deleted rows of segment `number`.
+    fn write_bits(&mut self, number: usize, bits: &Bits) -> Result<FileRecord, MemoryError> {
+        match self {
+            Self::Pack(pack) => Ok(pack.push(&bits.0)),
+            Self::Folder(folder) => {
+                let mut file = FileWriter::create(folder.join(format!("deleted-{number}.bits")))?;
+                file.write(&bits.0)?;
+                file.finish()
+            }
+        }
+    }
+}
+
+/// The segments of a generation after a change.
+pub(crate) struct Edit {
+    generation: Arc<Generation>,
+    /// For each segment, its deleted rows after the change if they change.
+    deleted: Vec<Option<Bits>>,
+    /// For each segment, the number of its rows that remain.
+    live_rows: Vec<usize>,
+    /// For each segment, whether its remaining rows move to the new segment.
+    merged: Vec<bool>,
+}
+
+impl Edit {
+    /// Deletes rows of a generation. No segments are merged.
+    pub(crate) fn new(generation: &Arc<Generation>, deleted_rows: &[Row]) -> Self {
+        let mut deleted: Vec<Option<Bits>> = vec![None; generation.parts().len()];
+        for Row(row) in deleted_rows {
+            let row = *row as usize;
+            let index = generation.parts().partition_point(|part| part.start <= row) - 1;
+            let part = &generation.parts()[index];
+            let bits = deleted[index].get_or_insert_with(|| {
+                part.deleted.clone().unwrap_or_else(|| Bits::zeros(part.segment.rows))
+            });
+            bits.set(row - part.start);
+        }
+        let records = generation.manifest().segments.iter().zip(&deleted);
+        let live_rows = records.map(|(record, deleted)| {
+            deleted.as_ref().map_or_else(|| record.live_rows(), |bits| record.rows - bits.count())
+        });
+        Self {
+            live_rows: live_rows.collect(),
+            merged: vec![false; deleted.len()],
+            deleted,
+            generation: Arc::clone(generation),
+        }
+    }
+
+    /// Chooses the segments that are merged with `new_rows` new rows, so that at most
+    /// `max_segments` segments remain.
+    pub(crate) fn merge(mut self, new_rows: usize, max_segments: usize) -> Self {
+        let records = self.generation.manifest().segments.iter().zip(&self.live_rows).enumerate();
+        // Empty segments are dropped in any case.
+        let remaining = records.filter(|(_, (_, live_rows))| **live_rows > 0);
+        let (indices, sizes): (Vec<usize>, Vec<SegmentSize>) = remaining
+            .map(|(index, (record, live_rows))| {
+                let (rows, has_graph) = (record.rows, record.graph.is_some());
+                (index, SegmentSize { rows, live_rows: *live_rows, has_graph })
+            })
+            .unzip();
+        for (index, is_chosen) in indices.into_iter().zip(choose(&sizes, new_rows, max_segments)) {
+            self.merged[index] = is_chosen;
+        }
+        self
+    }
+
+    /// Returns the number of rows of the new segment, which gets `new_rows` new rows.
+    pub(crate) fn output_rows(&self, new_rows: usize) -> usize {
+        let merged = self.live_rows.iter().zip(&self.merged);
+        new_rows + merged.filter(|(_, merged)| **merged).map(|(rows, _)| rows).sum::<usize>()
+    }
+
+    /// Replaces the segments of `manifest` by the segments that remain, without a new segment.
+    pub(crate) fn write_remaining(
+        &self,
+        manifest: &mut Manifest,
+        target: &mut Target<'_>,
+    ) -> Result<(), MemoryError> {
+        let name = folder_name(manifest.generation);
+        let mut segments: Vec<SegmentRecord> = Vec::new();
+        for (index, record) in self.generation.manifest().segments.iter().enumerate() {
+            if self.live_rows[index] == 0 || self.merged[index] {
+                continue;
+            }
+            let mut record = record.clone();
+            if let Some(bits) = &self.deleted[index] {
+                let rows = bits.count();
+                record.deleted = Some(if record.rows <= MAX_INLINE_ROWS {
+                    DeletedRecord::Inline(DeletedBits { rows, hex: hex(&bits.0) })
+                } else {
+                    let bits = target.write_bits(segments.len(), bits)?;
+                    DeletedRecord::File(DeletedFile { folder: name.clone(), rows, bits })
+                });
+            }
+            segments.push(record);
+        }
+        manifest.segments = segments;
+        Ok(())
+    }
+
+    /// Writes a segment of `new` rows and the rows of merged segments, sorted by id, and adds it to
+    /// the manifest. Adds nothing if there are no such rows.
+    pub(crate) fn write_new(
+        &self,
+        manifest: &mut Manifest,
+        target: &mut Target<'_>,
+        new: &EncodedRows,
+        mut bounds: KeyBounds,
+    ) -> Result<(), MemoryError> {
+        let mut origins = Vec::with_capacity(self.output_rows(new.len()));
+        for (index, part) in self.generation.parts().iter().enumerate() {
+            if !self.merged[index] || self.live_rows[index] == 0 {
+                continue;
+            }
+            let record = &self.generation.manifest().segments[index];
+            bounds = bounds.merge(KeyBounds {
+                longest_key: record.longest_key,
+                largest_rounding: record.largest_rounding,
+            });
+            let deleted = self.deleted[index].as_ref().or(part.deleted.as_ref());
+            let ids = part.segment.ids()?.iter().enumerate();
+            let live = ids.filter(|(row, _)| !deleted.is_some_and(|deleted| deleted.get(*row)));
+            origins.extend(live.map(|(row, id)| Origin { id: *id, segment: Some(index), row }));
+        }
+        let ids = new.ids.iter().enumerate();
+        origins.extend(ids.map(|(row, id)| Origin { id: *id, segment: None, row }));
+        origins.sort_unstable();
+        if origins.is_empty() {
+            return Ok(());
+        }
+        let name = folder_name(manifest.generation);
+        let record = match target {
+            Target::Pack(pack) => {
+                let rows = self.gather(manifest, new, &origins)?;
+                let part = pack.push(&pack_segment(&rows, manifest));
+                pack_record(&name, &rows.ids, bounds, part)
+            }
+            Target::Folder(folder) => {
+                let mut writer = SegmentWriter::create(folder, origins.len(), manifest)?;
+                for origins in origins.chunks(COPIED_ROWS) {
+                    writer.push(&self.gather(manifest, new, origins)?)?;
+                }
+                writer.finish(&name, bounds)?
+            }
+        };
+        manifest.segments.push(record);
+        Ok(())
+    }
+
+    /// Copies rows of the merged segments and of the new rows.
+    fn gather(
+        &self,
+        manifest: &Manifest,
+        new: &EncodedRows,
+        origins: &[Origin],
+    ) -> Result<EncodedRows, MemoryError> {
+        let mut rows = EncodedRows::new(manifest);
+        for Origin { segment, row, .. } in origins {
+            match segment {
+                None => rows.push(&new.row(*row)),
+                Some(index) => {
+                    rows.push(&self.generation.parts()[*index].segment.encoded_row(*row)?);
+                }
+            }
+        }
+        Ok(rows)
+    }
+
+    /// Whether the change fits a pack.
+    pub(crate) fn fits_pack(&self, new_rows: usize) -> bool {
+        fits_pack(self.output_rows(new_rows), self.generation.manifest())
+    }
+}
+
+/// The place of a row before the change: a segment, or the new rows (`None`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Origin {
+    id: i64,
+    segment: Option<usize>,
+    row: usize,
+}

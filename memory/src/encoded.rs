@@ -1,0 +1,301 @@
+//! Rows in main memory, in the numbers and bytes that a segment stores.
+
+use std::borrow::Cow;
+
+use half::f16;
+use half::slice::HalfFloatSliceExt;
+
+use crate::document::document_hash;
+use crate::error::MemoryError;
+use crate::format::manifest::{Manifest, ValueDtype, ValueFormat};
+use crate::segment::{Batch, StoredValue};
+
+/// Values as a segment stores them.
+#[derive(Debug)]
+pub(crate) enum EncodedValues {
+    None,
+    F16(Vec<f16>),
+    Int8 { numbers: Vec<i8>, scales: Vec<f32> },
+}
+
+/// Encoded rows, one column per field.
+#[derive(Debug)]
+pub(crate) struct EncodedRows {
+    /// The width of a key.
+    width: usize,
+    /// The tokens and width of a value; `None` without values.
+    format: Option<ValueFormat>,
+    pub(crate) ids: Vec<i64>,
+    pub(crate) sources: Vec<u32>,
+    pub(crate) documents: Vec<u64>,
+    pub(crate) keys: Vec<f32>,
+    pub(crate) values: EncodedValues,
+    /// The entries as JSON lines.
+    pub(crate) lines: Vec<u8>,
+    /// The start of each line in `lines`, and the end of the last line.
+    pub(crate) offsets: Vec<u64>,
+}
+
+/// One encoded row.
+#[derive(Debug)]
+pub(crate) struct EncodedRow<'a> {
+    pub(crate) id: i64,
+    pub(crate) source: u32,
+    pub(crate) document: u64,
+    pub(crate) key: &'a [f32],
+    pub(crate) value: StoredValue<'a>,
+    pub(crate) line: &'a [u8],
+}
+
+impl EncodedRows {
+    /// No rows, for a memory with this manifest.
+    pub(crate) fn new(manifest: &Manifest) -> Self {
+        let values = match manifest.values {
+            None => EncodedValues::None,
+            Some(ValueFormat { dtype: ValueDtype::F16, .. }) => EncodedValues::F16(Vec::new()),
+            Some(ValueFormat { dtype: ValueDtype::Int8, .. }) => {
+                EncodedValues::Int8 { numbers: Vec::new(), scales: Vec::new() }
+            }
+        };
+        Self {
+            width: manifest.width,
+            format: manifest.values,
+            ids: Vec::new(),
+            sources: Vec::new(),
+            documents: Vec::new(),
+            keys: Vec::new(),
+            values,
+            lines: Vec::new(),
+            offsets: vec![0],
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Removes all rows.
+    pub(crate) fn clear(&mut self) {
+        self.ids.clear();
+        self.sources.clear();
+        self.documents.clear();
+        self.keys.clear();
+        match &mut self.values {
+            EncodedValues::None => {}
+            EncodedValues::F16(values) => values.clear(),
+            EncodedValues::Int8 { numbers, scales } => {
+                numbers.clear();
+                scales.clear();
+            }
+        }
+        self.lines.clear();
+        self.offsets.truncate(1);
+    }
+
+    /// Appends a row.
+    pub(crate) fn push(&mut self, row: &EncodedRow<'_>) {
+        self.ids.push(row.id);
+        self.sources.push(row.source);
+        self.documents.push(row.document);
+        self.keys.extend_from_slice(row.key);
+        match (&mut self.values, &row.value) {
+            (EncodedValues::F16(values), StoredValue::F16(value)) => {
+                values.extend_from_slice(value);
+            }
+            (
+                EncodedValues::Int8 { numbers, scales },
+                StoredValue::Int8 { numbers: value, scales: value_scales },
+            ) => {
+                numbers.extend_from_slice(value);
+                scales.extend_from_slice(value_scales);
+            }
+            // All rows of a memory have values of one format.
+            _ => {}
+        }
+        self.lines.extend_from_slice(row.line);
+        self.offsets.push(self.lines.len() as u64);
+    }
+
+    pub(crate) fn row(&self, row: usize) -> EncodedRow<'_> {
+        let tokens = self.format.map_or(0, |format| format.tokens);
+        let value_len = self.format.map_or(0, |format| format.tokens * format.width);
+        let value = row * value_len..(row + 1) * value_len;
+        let value = match &self.values {
+            EncodedValues::None => StoredValue::F16(Cow::Borrowed(&[])),
+            EncodedValues::F16(values) => StoredValue::F16(Cow::Borrowed(&values[value])),
+            EncodedValues::Int8 { numbers, scales } => StoredValue::Int8 {
+                numbers: Cow::Borrowed(&numbers[value]),
+                scales: Cow::Borrowed(&scales[row * tokens..(row + 1) * tokens]),
+            },
+        };
+        EncodedRow {
+            id: self.ids[row],
+            source: self.sources[row],
+            document: self.documents[row],
+            key: &self.keys[row * self.width..(row + 1) * self.width],
+            value,
+            line: &self.lines[self.offsets[row] as usize..self.offsets[row + 1] as usize],
+        }
+    }
+
+    /// Appends the values of whole rows, `[rows, tokens, width]` in row-major order.
+    fn push_values(&mut self, new_values: &[f32]) {
+        match &mut self.values {
+            EncodedValues::None => {}
+            EncodedValues::F16(values) => {
+                let start = values.len();
+                values.resize(start + new_values.len(), f16::ZERO);
+                values[start..].convert_from_f32_slice(new_values);
+            }
+            EncodedValues::Int8 { numbers, scales } => {
+                let width = self.format.map_or(1, |format| format.width);
+                for token in new_values.chunks(width) {
+                    let max_abs = token.iter().fold(0f32, |max, value| max.max(value.abs()));
+                    let scale = max_abs / f32::from(i8::MAX);
+                    let number =
+                        |value: &f32| if scale > 0.0 { (value / scale).round() as i8 } else { 0 };
+                    numbers.extend(token.iter().map(number));
+                    scales.push(scale);
+                }
+            }
+        }
+    }
+}
+
+/// The bounds on the keys of a segment, for its record.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct KeyBounds {
+    /// The largest norm of a key.
+    pub(crate) longest_key: f32,
+    /// The largest norm of a key's rounding error in bfloat16.
+    pub(crate) largest_rounding: f32,
+}
+
+impl KeyBounds {
+    /// The bounds on the keys of two segments.
+    pub(crate) fn merge(self, other: Self) -> Self {
+        Self {
+            longest_key: self.longest_key.max(other.longest_key),
+            largest_rounding: self.largest_rounding.max(other.largest_rounding),
+        }
+    }
+}
+
+/// Checks and encodes batches.
+#[derive(Debug, Default)]
+pub(crate) struct BatchEncoder {
+    /// The number of encoded rows.
+    rows: usize,
+    pub(crate) bounds: KeyBounds,
+}
+
+impl BatchEncoder {
+    /// Appends the rows of a batch to `rows`. Normalises the keys to unit length if the memory is
+    /// normalised. `source_index` returns a source's index in the manifest's list.
+    ///
+    /// # Errors
+    /// [`MemoryError::Count`], [`MemoryError::BadVector`]
+    pub(crate) fn encode(
+        &mut self,
+        batch: Batch,
+        manifest: &Manifest,
+        mut source_index: impl FnMut(&str) -> u32,
+        rows: &mut EncodedRows,
+    ) -> Result<(), MemoryError> {
+        let Batch { entries, mut keys, values } = batch;
+        check_count("key components", entries.len() * manifest.width, keys.len())?;
+        for (row, key) in keys.chunks_mut(manifest.width).enumerate() {
+            let longest_key = check_key(self.rows + row, key, manifest.normalised)?;
+            // The conversion to f32 may round down.
+            let largest_rounding = (rounding_error(key) as f32).next_up();
+            self.bounds = self.bounds.merge(KeyBounds { longest_key, largest_rounding });
+        }
+        let size = manifest.value_len();
+        check_count("value components", entries.len() * size, values.len())?;
+        if let Some(format) = manifest.values {
+            check_values(self.rows, &values, size, format.dtype)?;
+        }
+        rows.keys.extend_from_slice(&keys);
+        rows.push_values(&values);
+        for entry in &entries {
+            rows.ids.push(entry.id);
+            rows.sources.push(source_index(&entry.source));
+            rows.documents.push(entry.document.as_deref().map_or(0, document_hash));
+            serde_json::to_writer(&mut rows.lines, entry)
+                .map_err(|error| MemoryError::Rows(error.into()))?;
+            rows.lines.push(b'\n');
+            rows.offsets.push(rows.lines.len() as u64);
+        }
+        self.rows += entries.len();
+        Ok(())
+    }
+
+    /// Returns an error unless `rows` rows were encoded.
+    pub(crate) fn finish(&self, rows: usize) -> Result<(), MemoryError> {
+        check_count("entries", rows, self.rows)
+    }
+}
+
+fn check_count(what: &'static str, expected: usize, found: usize) -> Result<(), MemoryError> {
+    if expected == found {
+        return Ok(());
+    }
+    Err(MemoryError::Count { what, expected, found })
+}
+
+/// Returns the norm of the error of rounding a key to bfloat16, which older programs read. The key
+/// must be finite.
+fn rounding_error(key: &[f32]) -> f64 {
+    let squared_error = |number: &f32| {
+        let rounded = half::bf16::from_f32(*number).to_f64();
+        (f64::from(*number) - rounded).powi(2)
+    };
+    key.iter().map(squared_error).sum::<f64>().sqrt()
+}
+
+/// Checks a key, normalises it to unit length if `normalise` is set, and returns its norm.
+fn check_key(row: usize, key: &mut [f32], normalise: bool) -> Result<f32, MemoryError> {
+    let bad_key = |reason| MemoryError::BadVector { what: "the key of row", row, reason };
+    if key.iter().any(|number| !number.is_finite()) {
+        return Err(bad_key("contains NaN or infinity"));
+    }
+    let norm = key.iter().map(|number| f64::from(*number).powi(2)).sum::<f64>().sqrt();
+    if normalise {
+        if norm == 0.0 {
+            return Err(bad_key("is a zero vector"));
+        }
+        // An already normalised key stays unchanged, so rewriting it does not change scores.
+        if (norm - 1.0).abs() > f64::from(f32::EPSILON) {
+            key.iter_mut().for_each(|number| *number = (f64::from(*number) / norm) as f32);
+        }
+        return Ok(1.0);
+    }
+    // With longer keys, products of keys and queries could overflow.
+    if norm > 1e18 {
+        return Err(bad_key("has a norm above 1e18"));
+    }
+    Ok(norm as f32)
+}
+
+/// Checks that all values of `size` components fit their number type. `first_row` is the row of the
+/// first value.
+fn check_values(
+    first_row: usize,
+    values: &[f32],
+    size: usize,
+    dtype: ValueDtype,
+) -> Result<(), MemoryError> {
+    let max_abs = match dtype {
+        ValueDtype::F16 => f16::MAX.to_f32(),
+        ValueDtype::Int8 => f32::MAX,
+    };
+    let fits = |value: &f32| value.abs() <= max_abs;
+    match values.iter().position(|value| !fits(value)) {
+        None => Ok(()),
+        Some(index) => Err(MemoryError::BadVector {
+            what: "the value of row",
+            row: first_row + index / size,
+            reason: "contains NaN, infinity or a number beyond the f16 range",
+        }),
+    }
+}
