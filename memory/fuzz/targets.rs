@@ -24,10 +24,11 @@ use sha2::{Digest, Sha256};
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 9] = [
     ("graph", graph),
     ("manifest", manifest),
     ("npy", npy),
+    ("pack", pack),
     ("pointer", pointer),
     ("rows", rows),
     ("segment", segment),
@@ -41,8 +42,8 @@ pub fn run(name: &str, bytes: &[u8]) {
     target.expect("a known target").1(bytes);
 }
 
-/// The files of a segment. The first byte of an input selects a file.
-pub const SEGMENT_FILES: [&str; 9] = [
+/// The files of segments. The first byte of an input selects a file.
+pub const SEGMENT_FILES: [&str; 10] = [
     "keys.safetensors",
     "values.safetensors",
     "scales.safetensors",
@@ -51,8 +52,11 @@ pub const SEGMENT_FILES: [&str; 9] = [
     "documents.safetensors",
     "entries.jsonl",
     "offsets.safetensors",
-    "deleted-0.bits",
+    "order.safetensors",
+    SEGMENT_PACK,
 ];
+/// The pack with the second segment. An input replaces the whole file.
+pub const SEGMENT_PACK: &str = "gen-000002.pack";
 /// The files of a graph. The first byte of an input selects a file.
 pub const GRAPH_FILES: [&str; 3] =
     ["graph-0-offsets.safetensors", "graph-0-neighbours.safetensors", "graph-0-upper.safetensors"];
@@ -60,7 +64,9 @@ pub const GRAPH_FILES: [&str; 3] =
 pub const VAMANA_FILES: [&str; 3] =
     ["graph-0-lists.safetensors", "graph-0-upper.safetensors", "manifest.json"];
 /// The folder of the current generation.
-pub const CURRENT_GENERATION: &str = "gen-000003";
+pub const CURRENT_GENERATION: &str = "gen-000004";
+/// The pack that the target `pack` makes current.
+const CURRENT_PACK: &str = "gen-000005.pack";
 const ROWS: i64 = 60;
 /// As many rows as a Vamana graph of two layers needs.
 const VAMANA_ROWS: i64 = 150;
@@ -91,26 +97,25 @@ impl SmallMemory {
         let entries = (0..num_rows).map(|id| Entry {
             source: ["kg", "wit"][id as usize % 2].to_owned(),
             document: (id % 3 == 0).then(|| format!("d{id}")),
-            // The ids descend, so that they are sorted on reading.
+            // The ids descend, so that their order is stored.
             ..Entry::bare(num_rows - id)
         });
-        let batch = Batch {
-            entries: entries.collect(),
-            keys: (0..num_rows as usize * WIDTH).map(|_| random()).collect(),
-            values: (0..num_rows as usize * 6).map(|_| random()).collect(),
+        let mut batch = |entries: Vec<Entry>| Batch {
+            keys: (0..entries.len() * WIDTH).map(|_| random()).collect(),
+            values: (0..entries.len() * 6).map(|_| random()).collect(),
+            entries,
         };
-        let batches = [Ok(batch)].into_iter();
+        let first = batch(entries.collect());
+        let batches = [Ok(first)].into_iter();
         let mut writer = Writer::create(&folder, format, num_rows as usize, batches).expect("rows");
-        writer.delete(&[3, 9]).expect("known ids");
+        let new_id = num_rows.max(99) + 1;
+        let second = batch((new_id..new_id + 4).map(Entry::bare).collect());
+        writer.add(4, [Ok(second)].into_iter()).expect("new ids");
+        writer.delete(&[3, 9, 101]).expect("known ids");
         let settings = GraphSettings { kind, connections: 4, ef_construction: 20 };
         writer.index(settings, || ()).expect("keys");
         let mut files = Vec::new();
-        for folder in [
-            &folder,
-            &folder.join("gen-000001"),
-            &folder.join("gen-000002"),
-            &folder.join(CURRENT_GENERATION),
-        ] {
+        for folder in [&folder, &folder.join("gen-000001"), &folder.join(CURRENT_GENERATION)] {
             for entry in fs::read_dir(folder).expect("a folder") {
                 let path = entry.expect("an entry").path();
                 if path.is_file() {
@@ -129,16 +134,25 @@ impl SmallMemory {
         file.map(|(path, bytes)| (path.as_path(), bytes.as_slice())).expect("a known file")
     }
 
+    /// Returns the segment in a pack.
+    pub fn part(&self, name: &str) -> &[u8] {
+        let bytes = self.file(name).1;
+        let manifest: Value =
+            serde_json::from_slice(self.file("manifest.json").1).expect("a manifest");
+        let mut segments = manifest["segments"].as_array().expect("segments").iter();
+        let pack = segments.find(|segment| segment["pack"]["name"] == name).expect("a pack");
+        &bytes[..pack["pack"]["bytes"].as_u64().expect("a size") as usize]
+    }
+
     /// Replaces a file, and updates all checksums.
     fn replace(&self, name: &str, bytes: &[u8]) {
         let mut manifest: Value =
             serde_json::from_slice(self.file("manifest.json").1).expect("a manifest");
-        let segment = &mut manifest["segments"][0];
         let mut records: Vec<&mut Value> = Vec::new();
-        let Value::Object(fields) = segment else { panic!("no segment") };
+        let Value::Array(segments) = &mut manifest["segments"] else { panic!("no segments") };
+        let fields = segments.iter_mut().filter_map(Value::as_object_mut).flatten();
         for (field, value) in fields {
             match field.as_str() {
-                "deleted" => records.push(&mut value["bits"]),
                 "graph" => {
                     let Value::Object(files) = value else { panic!("no graph") };
                     records.extend(files.iter_mut().map(|(_, file)| file));
@@ -169,7 +183,7 @@ impl SmallMemory {
 
     /// Restores these files, the manifest and the pointer.
     fn restore(&self, names: &[&str]) {
-        for name in names.iter().chain(&["CURRENT", "gen-000003/manifest.json"]) {
+        for name in names.iter().chain(&["CURRENT", "gen-000004/manifest.json"]) {
             let (path, bytes) = self.file(name);
             replace_file(path, bytes);
         }
@@ -302,6 +316,22 @@ fn manifest(bytes: &[u8]) {
     with_memory(|memory| {
         memory.replace_manifest(bytes);
         read_all(memory);
+        memory.restore(&[]);
+    });
+}
+
+/// Reads a memory whose current generation is a pack with this content.
+fn pack(bytes: &[u8]) {
+    let length = bytes.last_chunk::<8>().map(|length| u64::from_le_bytes(*length) as usize);
+    let end = bytes.len().saturating_sub(8);
+    let start = length.and_then(|length| end.checked_sub(length)).unwrap_or(end);
+    with_memory(|memory| {
+        let path = memory.folder.join(CURRENT_PACK);
+        replace_file(&path, bytes);
+        let pointer = format!("{CURRENT_PACK} {}\n", sha256(&bytes[start..end]));
+        replace_file(&memory.folder.join("CURRENT"), pointer.as_bytes());
+        read_all(memory);
+        fs::remove_file(&path).expect("a pack");
         memory.restore(&[]);
     });
 }

@@ -74,24 +74,6 @@ impl EncodedRows {
         self.ids.len()
     }
 
-    /// Removes all rows.
-    pub(crate) fn clear(&mut self) {
-        self.ids.clear();
-        self.sources.clear();
-        self.documents.clear();
-        self.keys.clear();
-        match &mut self.values {
-            EncodedValues::None => {}
-            EncodedValues::F16(values) => values.clear(),
-            EncodedValues::Int8 { numbers, scales } => {
-                numbers.clear();
-                scales.clear();
-            }
-        }
-        self.lines.clear();
-        self.offsets.truncate(1);
-    }
-
     /// Appends a row.
     pub(crate) fn push(&mut self, row: &EncodedRow<'_>) {
         self.ids.push(row.id);
@@ -190,8 +172,8 @@ pub(crate) struct BatchEncoder {
 }
 
 impl BatchEncoder {
-    /// Appends the rows of a batch to `rows`. Normalises the keys to unit length if the memory is
-    /// normalised. `source_index` returns a source's index in the manifest's list.
+    /// Encodes a batch. Normalises the keys to unit length if the memory is normalised.
+    /// `source_index` returns a source's index in the manifest's list.
     ///
     /// # Errors
     /// [`MemoryError::Count`], [`MemoryError::BadVector`]
@@ -200,8 +182,7 @@ impl BatchEncoder {
         batch: Batch,
         manifest: &Manifest,
         mut source_index: impl FnMut(&str) -> u32,
-        rows: &mut EncodedRows,
-    ) -> Result<(), MemoryError> {
+    ) -> Result<EncodedRows, MemoryError> {
         let Batch { entries, mut keys, values } = batch;
         check_count("key components", entries.len() * manifest.width, keys.len())?;
         for (row, key) in keys.chunks_mut(manifest.width).enumerate() {
@@ -215,7 +196,7 @@ impl BatchEncoder {
         if let Some(format) = manifest.values {
             check_values(self.rows, &values, size, format.dtype)?;
         }
-        rows.keys.extend_from_slice(&keys);
+        let mut rows = EncodedRows { keys, ..EncodedRows::new(manifest) };
         rows.push_values(&values);
         for entry in &entries {
             rows.ids.push(entry.id);
@@ -227,7 +208,7 @@ impl BatchEncoder {
             rows.offsets.push(rows.lines.len() as u64);
         }
         self.rows += entries.len();
-        Ok(())
+        Ok(rows)
     }
 
     /// Returns an error unless `rows` rows were encoded.

@@ -57,7 +57,7 @@ pub enum MemoryError {
     MissingGeneration {
         /// The memory's folder.
         folder: PathBuf,
-        /// The name of the generation.
+        /// The name of the generation's folder or pack.
         generation: String,
     },
     /// The folder for a new memory exists and is not empty.

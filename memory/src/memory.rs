@@ -97,10 +97,14 @@ impl Store for Memory {
 fn open_current(folder: &Path, previous: Option<&Generation>) -> Result<Generation, MemoryError> {
     open_with_retries(folder, previous).map_err(|error| {
         let previous = previous.map(|previous| previous.manifest().generation);
-        let Some(number) = Manifest::current_number(folder).or(previous) else { return error };
-        let generation = folder_name(number);
-        let paths = [folder.join(&generation), folder.join(pack::name(number))];
-        if paths.iter().all(|path| matches!(path.try_exists(), Ok(false))) {
+        let names = match (Manifest::current_name(folder), previous) {
+            (Some(name), _) => vec![name],
+            (None, Some(number)) => vec![folder_name(number), pack::name(number)],
+            (None, None) => return error,
+        };
+        let is_missing = |name: &String| matches!(folder.join(name).try_exists(), Ok(false));
+        if names.iter().all(is_missing) {
+            let generation = names.into_iter().next().unwrap_or_default();
             MemoryError::MissingGeneration { folder: folder.to_owned(), generation }
         } else {
             error

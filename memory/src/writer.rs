@@ -176,22 +176,24 @@ impl Writer {
         let is_small = fits_pack(rows, self.generation.manifest());
         if !is_small && self.generation.manifest().segments.len() >= MAX_SEGMENTS {
             let edit = Edit::new(&self.generation, &[]).merge(0, MAX_SEGMENTS - 1);
-            let manifest = self.generation.manifest().clone();
-            self.commit_edit(&edit, &manifest, None)?;
+            self.commit_without_rows(&edit)?;
         }
         let generation = Arc::clone(&self.generation);
         let mut replaced = Vec::new();
         if is_small {
             let mut manifest = generation.manifest().clone();
             check_rows(&manifest, rows)?;
-            let new = if rows > 0 {
+            let mut new = EncodedRows::new(&manifest);
+            let mut bounds = KeyBounds::default();
+            if rows > 0 {
                 let checked = check_ids(batches, ids, (&generation, rows), &mut replaced);
-                Some(encode(&mut manifest, rows, checked, |_| Ok(()))?)
-            } else {
-                None
-            };
+                bounds = encode(&mut manifest, rows, checked, |encoded| {
+                    (0..encoded.len()).for_each(|row| new.push(&encoded.row(row)));
+                    Ok(())
+                })?;
+            }
             let edit = Edit::new(&generation, &replaced).merge(rows, MAX_SEGMENTS);
-            return self.commit_edit(&edit, &manifest, new);
+            return self.commit_edit(&edit, &manifest, (&new, bounds));
         }
         self.commit(|name, partial, manifest| {
             let checked = check_ids(batches, ids, (&generation, rows), &mut replaced);
@@ -223,8 +225,7 @@ impl Writer {
             return Err(MemoryError::UnknownId { id: *id, missing, requested });
         }
         let edit = Edit::new(&self.generation, &rows).merge(0, MAX_SEGMENTS);
-        let manifest = self.generation.manifest().clone();
-        self.commit_edit(&edit, &manifest, None)
+        self.commit_without_rows(&edit)
     }
 
     /// Builds a graph over the keys of each segment without a graph, for
@@ -333,13 +334,11 @@ impl Writer {
         &mut self,
         edit: &Edit,
         manifest: &Manifest,
-        new: Option<(EncodedRows, KeyBounds)>,
+        (new, bounds): (&EncodedRows, KeyBounds),
     ) -> Result<(), MemoryError> {
-        let (new, bounds) =
-            new.unwrap_or_else(|| (EncodedRows::new(manifest), KeyBounds::default()));
         let write = |manifest: &mut Manifest, mut target: Target<'_>| {
             edit.write_remaining(manifest, &mut target)?;
-            edit.write_new(manifest, &mut target, &new, bounds)
+            edit.write_new(manifest, &mut target, new, bounds)
         };
         let fits_pack = edit.fits_pack(new.len());
         self.publish(manifest, |memory, manifest| {
@@ -351,6 +350,12 @@ impl Writer {
                 })
             }
         })
+    }
+
+    /// Writes an edit without new rows as the next generation.
+    fn commit_without_rows(&mut self, edit: &Edit) -> Result<(), MemoryError> {
+        let manifest = self.generation.manifest().clone();
+        self.commit_edit(edit, &manifest, (&EncodedRows::new(&manifest), KeyBounds::default()))
     }
 
     /// Writes the next generation as a folder.
@@ -454,11 +459,7 @@ fn write_rows(
         return Ok(());
     }
     let mut writer = SegmentWriter::create(folder, rows, manifest)?;
-    let (_, bounds) = encode(manifest, rows, batches, |encoded| {
-        writer.push(encoded)?;
-        encoded.clear();
-        Ok(())
-    })?;
+    let bounds = encode(manifest, rows, batches, |encoded| writer.push(&encoded))?;
     manifest.segments.push(writer.finish(name, bounds)?);
     Ok(())
 }
@@ -476,16 +477,14 @@ fn check_rows(manifest: &Manifest, rows: usize) -> Result<(), MemoryError> {
     })
 }
 
-/// Checks and encodes batches with `rows` rows in all, and calls `write` after each. Adds their
-/// sources to the manifest, and sets its next id. Returns the rows that `write` left, and the bounds
-/// on the keys of all rows.
+/// Checks and encodes batches with `rows` rows in all, and calls `write` with each. Adds their
+/// sources to the manifest, and sets its next id. Returns the bounds on the keys.
 fn encode(
     manifest: &mut Manifest,
     rows: usize,
     batches: impl Iterator<Item = Result<Batch, MemoryError>>,
-    mut write: impl FnMut(&mut EncodedRows) -> Result<(), MemoryError>,
-) -> Result<(EncodedRows, KeyBounds), MemoryError> {
-    let mut encoded = EncodedRows::new(manifest);
+    mut write: impl FnMut(EncodedRows) -> Result<(), MemoryError>,
+) -> Result<KeyBounds, MemoryError> {
     let mut encoder = BatchEncoder::default();
     let mut sources = std::mem::take(&mut manifest.sources);
     let mut seen = HashSet::new();
@@ -511,10 +510,9 @@ fn encode(
                 sources.len() - 1
             }) as u32
         };
-        encoder.encode(batch, manifest, source_index, &mut encoded)?;
-        write(&mut encoded)?;
+        write(encoder.encode(batch, manifest, source_index)?)?;
     }
     encoder.finish(rows)?;
     manifest.sources = sources;
-    Ok((encoded, encoder.bounds))
+    Ok(encoder.bounds)
 }

@@ -179,23 +179,24 @@ fn a_memory_of_an_older_version_has_the_same_results() {
         Exact.search(&generation, queries, &Filter::default()).unwrap()
     };
     let expected = search();
-    // Before version 4, segments had no codes.
+    // Before version 4, segments had no codes; before version 5, no order of ids.
     let manifest_path = path.join("gen-000001/manifest.json");
     let mut manifest: Value =
         serde_json::from_slice(&std::fs::read(&manifest_path).unwrap()).unwrap();
-    assert_eq!(manifest["format_version"], 4);
+    assert_eq!(manifest["format_version"], 5);
     manifest["format_version"] = 1.into();
-    manifest["segments"][0].as_object_mut().unwrap().remove("codes").unwrap();
+    let segment = manifest["segments"][0].as_object_mut().unwrap();
+    ["codes", "order"].iter().for_each(|column| drop(segment.remove(*column).unwrap()));
     let bytes = serde_json::to_vec(&manifest).unwrap();
     std::fs::write(&manifest_path, &bytes).unwrap();
     let digest: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();
     std::fs::write(path.join("CURRENT"), format!("gen-000001 {digest}\n")).unwrap();
     std::fs::remove_file(path.join("gen-000001/codes.safetensors")).unwrap();
     assert_eq!(search(), expected);
-    // The next writer adds the codes.
+    // The next writer adds the codes and the order.
     let mut writer = Writer::open(&path).unwrap();
     writer.compact(|_| ()).unwrap();
-    assert_eq!(writer.generation().manifest().format_version, 4);
+    assert_eq!(writer.generation().manifest().format_version, 5);
     let ids = |hits: &[Hit]| hits.iter().map(|hit| (hit.id, hit.score)).collect::<Vec<_>>();
     for (hits, expected) in search().hits.iter().zip(&expected.hits) {
         assert_eq!(ids(hits), ids(expected));
@@ -210,7 +211,10 @@ fn codes_need_at_most_30_percent_of_the_size_of_the_keys() {
         let writer = build(&temporary.path().join("m"), width, true, &keys);
         let segment = &writer.generation().manifest().segments[0];
         let codes = segment.codes.as_ref().unwrap().bytes as f64;
-        assert!(codes <= 0.3 * segment.keys.as_ref().unwrap().bytes as f64, "width {width}: {codes} bytes");
+        assert!(
+            codes <= 0.3 * segment.keys.as_ref().unwrap().bytes as f64,
+            "width {width}: {codes} bytes"
+        );
     }
 }
 

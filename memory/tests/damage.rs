@@ -11,13 +11,16 @@ use engram_memory::search::{Filter, Index, Queries};
 use engram_memory::{Memory, MemoryError, MemoryFormat, ValueDtype, ValueFormat, Writer};
 use plain::{Rng, batch, folder};
 
-/// Builds a memory of 40 entries, and deletes two of them.
+/// Builds a memory of 40 entries, deletes two of them, and adds 20. So the first segment has one
+/// file per column, and the second segment is in the pack of generation 3.
 fn build(folder: &Path, dtype: ValueDtype) -> Writer {
     let values = Some(ValueFormat { tokens: 2, width: 4, dtype });
     let format = MemoryFormat { width: 4, normalised: true, values };
     let rows = batch(&mut Rng::new(3), format, &(0..40).collect::<Vec<_>>());
     let mut writer = Writer::create(folder, format, 40, [Ok(rows)].into_iter()).unwrap();
     writer.delete(&[3, 30]).unwrap();
+    let rows = batch(&mut Rng::new(4), format, &(100..120).collect::<Vec<_>>());
+    writer.add(20, [Ok(rows)].into_iter()).unwrap();
     writer
 }
 
@@ -36,7 +39,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 fn read_all(folder: &Path) -> Result<(), MemoryError> {
     let generation = Memory::open(folder)?.generation();
     let errors = generation.verify();
-    let queries = Queries { keys: &[1.0, 0.0, 0.5, 0.0], k: 40 };
+    let queries = Queries { keys: &[1.0, 0.0, 0.5, 0.0], k: 60 };
     let results = Exact.search(&generation, queries, &Filter::default())?;
     for hit in &results.hits[0] {
         generation.entry(hit.row)?;
@@ -57,8 +60,11 @@ fn errors_name_the_damaged_file_and_nothing_panics() {
         drop(build(&memory, dtype));
         let mut rng = Rng::new(9);
         for file in files(&memory) {
-            // The first generation's folder is needed for its segment, but its manifest is not.
-            let is_unused = file.ends_with("LOCK") || file.ends_with("gen-000001/manifest.json");
+            // The first generation's folder is needed for its segment, but its manifest is not. The
+            // previous generation is not needed.
+            let is_unused = ["LOCK", "gen-000001/manifest.json", "gen-000002.pack"]
+                .iter()
+                .any(|unused| file.ends_with(unused));
             let original = fs::read(&file).unwrap();
             let mut damaged: Vec<Option<Vec<u8>>> = vec![None];
             if !original.is_empty() {
@@ -133,13 +139,10 @@ fn damaged_codes_are_detected() {
 fn all_damaged_files_are_reported() {
     let temporary = folder();
     let memory = temporary.path().join("m");
-    drop(build(&memory, ValueDtype::Int8));
+    build(&memory, ValueDtype::Int8).delete(&[5]).unwrap();
     assert!(Memory::verify(&memory).unwrap().is_empty());
-    let damaged = [
-        "gen-000001/ids.safetensors",
-        "gen-000001/scales.safetensors",
-        "gen-000002/deleted-0.bits",
-    ];
+    let damaged =
+        ["gen-000001/ids.safetensors", "gen-000001/scales.safetensors", "gen-000003.pack"];
     fs::remove_file(memory.join(damaged[0])).unwrap();
     fs::write(memory.join(damaged[1]), b"short").unwrap();
     fs::write(memory.join(damaged[2]), b"").unwrap();
@@ -157,7 +160,7 @@ fn a_pipe_in_place_of_a_file_is_refused_without_waiting() {
     let temporary = folder();
     let memory = temporary.path().join("m");
     drop(build(&memory, ValueDtype::F16));
-    for name in ["CURRENT", "gen-000001/keys.safetensors", "gen-000002/manifest.json"] {
+    for name in ["CURRENT", "gen-000001/keys.safetensors", "gen-000003.pack"] {
         let file = memory.join(name);
         let bytes = fs::read(&file).unwrap();
         fs::remove_file(&file).unwrap();
@@ -179,17 +182,55 @@ fn a_pipe_in_place_of_a_file_is_refused_without_waiting() {
 fn a_newer_format_version_has_its_own_error() {
     let temporary = folder();
     let memory = temporary.path().join("m");
-    drop(build(&memory, ValueDtype::F16));
-    let manifest = memory.join("gen-000002/manifest.json");
+    let mut writer = build(&memory, ValueDtype::F16);
+    let pack = memory.join("gen-000003.pack");
+    let bytes = fs::read(&pack).unwrap();
+    let (version, newer) = (b"\"format_version\":5", b"\"format_version\":9");
+    let at = bytes.windows(version.len()).position(|part| part == version).unwrap();
+    let newer_pack = [&bytes[..at], newer, &bytes[at + newer.len()..]].concat();
+    fs::write(&pack, newer_pack).unwrap();
+    let error_of = || Memory::open(&memory).unwrap_err().to_string();
+    let expected = "has format version 9, but this program reads versions up to 5";
+    assert!(error_of().contains(expected), "{}", error_of());
+    fs::write(&pack, bytes).unwrap();
+    writer.compact(|_| ()).unwrap();
+    let manifest = memory.join("gen-000004/manifest.json");
     let text = fs::read_to_string(&manifest).unwrap();
     let newer = text.replace("\"format_version\": 1", "\"format_version\": 9, \"unknown\": true");
     assert_ne!(text, newer);
     fs::write(&manifest, newer).unwrap();
-    let error = Memory::open(&memory).unwrap_err().to_string();
-    assert!(
-        error.contains("has format version 9, but this program reads versions up to 5"),
-        "{error}"
-    );
+    assert!(error_of().contains(expected), "{}", error_of());
+}
+
+#[test]
+fn damaged_deleted_rows_of_a_large_segment_are_detected() {
+    let temporary = folder();
+    let memory = temporary.path().join("m");
+    let format = MemoryFormat { width: 2, normalised: true, values: None };
+    let rows = batch(&mut Rng::new(4), format, &(0..70_000).collect::<Vec<_>>());
+    let mut writer = Writer::create(&memory, format, 70_000, [Ok(rows)].into_iter()).unwrap();
+    writer.delete(&[3, 69_000]).unwrap();
+    let generation = Memory::open(&memory).unwrap().generation();
+    assert!(generation.len() == 69_998 && generation.row_of(3).unwrap().is_none());
+    let pack = memory.join("gen-000002.pack");
+    let original = fs::read(&pack).unwrap();
+    for byte in [0, 5000, 8749] {
+        let mut bytes = original.clone();
+        bytes[byte] ^= 1;
+        fs::write(&pack, bytes).unwrap();
+        let error = Memory::open(&memory).unwrap_err().to_string();
+        assert!(error.contains("gen-000002.pack: was changed"), "{error}");
+    }
+    fs::write(&pack, &original[..8000]).unwrap();
+    assert!(Memory::open(&memory).unwrap_err().to_string().contains("gen-000002.pack"));
+    // The list stays in its pack while other segments change.
+    fs::write(&pack, &original).unwrap();
+    for id in 0..3 {
+        let rows = batch(&mut Rng::new(5), format, &[70_000 + id]);
+        writer.add(1, [Ok(rows)].into_iter()).unwrap();
+    }
+    assert!(pack.exists() && Memory::verify(&memory).unwrap().is_empty());
+    assert_eq!(Memory::open(&memory).unwrap().generation().len(), 70_001);
 }
 
 #[test]
@@ -253,7 +294,7 @@ fn a_reader_keeps_its_generation_during_writes() {
     let mut writer = build(&memory, ValueDtype::Int8);
     let reader = Memory::open(&memory).unwrap();
     let generation = reader.generation();
-    let queries = Queries { keys: &[1.0, 0.0, 0.5, 0.0], k: 40 };
+    let queries = Queries { keys: &[1.0, 0.0, 0.5, 0.0], k: 60 };
     let search_all = |generation: &engram_memory::Generation| {
         let hits = Exact.search(generation, queries, &Filter::default()).unwrap().hits.remove(0);
         let rows: Vec<_> = hits.iter().map(|hit| hit.row).collect();
@@ -266,15 +307,18 @@ fn a_reader_keeps_its_generation_during_writes() {
     }
     writer.delete(&[1]).unwrap();
     // Only generations without readers are removed.
-    let is_present = |number: u64| memory.join(format!("gen-{number:06}")).exists();
-    assert!(is_present(1) && is_present(2) && !is_present(3) && !is_present(4));
+    let is_present = |number: u64| {
+        ["", ".pack"].iter().any(|end| memory.join(format!("gen-{number:06}{end}")).exists())
+    };
+    assert!(is_present(1) && is_present(3));
+    assert!(!is_present(2) && !is_present(4) && !is_present(5));
     assert_eq!(search_all(&generation), before);
     assert!(generation.verify().is_empty());
     assert!(reader.reload().unwrap());
     assert_eq!(search_all(&reader.generation()).0.len(), before.0.len() - 1);
     drop(generation);
     writer.compact(|_| ()).unwrap();
-    assert!(!is_present(1) && !is_present(2));
+    assert!(!is_present(1) && !is_present(3));
     // Removing the folders anyway does not affect a reader.
     let generation = reader.generation();
     let before = search_all(&generation);
@@ -292,7 +336,7 @@ fn only_a_valid_generation_name_is_reported_as_missing() {
     for (name, is_missing) in
         [("gen-000009", true), ("gen-", false), ("gen-x", false), ("m", false)]
     {
-        fs::write(&pointer, original.replacen("gen-000002", name, 1)).unwrap();
+        fs::write(&pointer, original.replacen("gen-000003", name, 1)).unwrap();
         let error = Memory::open(&memory).unwrap_err();
         assert_eq!(
             matches!(error, MemoryError::MissingGeneration { .. }),

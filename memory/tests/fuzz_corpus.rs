@@ -103,6 +103,7 @@ fn write_the_corpus() {
                 let input = |bytes: &[u8]| [&[choice as u8], bytes].concat();
                 let bytes = memory.file(name).1;
                 let stem = name.split('.').next().unwrap();
+                let bytes = if *name == targets::SEGMENT_PACK { memory.part(name) } else { bytes };
                 write(target, &format!("good_{stem}"), &input(bytes));
                 write(target, &format!("empty_{stem}"), &input(b""));
                 // The last 64 bytes become 0xff, so numbers are larger than allowed.
@@ -121,6 +122,11 @@ fn write_the_corpus() {
             ("rows_0", "\"rows\": 60", "\"rows\": 0"),
             ("rows_large", "\"rows\": 60", "\"rows\": 18446744073709551615"),
             ("deleted_large", "\"rows\": 2", "\"rows\": 61"),
+            ("deleted_no_hex", "\"hex\": \"", "\"hex\": \"x"),
+            ("pack_elsewhere", "\"gen-000002.pack\"", "\"gen-000001.pack\""),
+            ("start_large", "\"start\": 0", "\"start\": 18446744073709551552"),
+            ("start_odd", "\"start\": 0", "\"start\": 8"),
+            ("no_keys", "\"keys\":", "\"codes\":"),
             ("nodes_large", "\"nodes\": ", "\"nodes\": 9"),
             ("entry_large", "\"entry\": ", "\"entry\": 99"),
             ("edges_large", "\"edges\": ", "\"edges\": 99999999999999"),
@@ -128,21 +134,40 @@ fn write_the_corpus() {
             ("file_outside", "\"keys.safetensors\"", "\"../LOCK\""),
             ("length_nan", "\"longest_key\": 1.0", "\"longest_key\": -1e300"),
             ("no_source", "\"kg\",", ""),
-            ("generation", "\"generation\": 3", "\"generation\": 4"),
+            ("generation", "\"generation\": 4", "\"generation\": 5"),
             ("control", "\"width\": 4", "\"wid\\u0007\\nth\": 4"),
         ] {
             let changed = text.replacen(from, to, 1);
             assert_ne!(changed, text, "{name}");
             write("manifest", name, changed.as_bytes());
         }
+        let pack = memory.file(targets::SEGMENT_PACK).1;
+        let part = memory.part(targets::SEGMENT_PACK);
+        let json = &pack[part.len()..pack.len() - 8];
+        let with_json =
+            |json: &[u8], length: usize| [part, json, &(length as u64).to_le_bytes()[..]].concat();
+        let text = String::from_utf8(json.to_vec()).unwrap();
+        // The pack of another generation with the same parts.
+        let current = text.replace("gen-000002", "gen-000005");
+        let current = current.replace("\"generation\":2", "\"generation\":5");
+        write("pack", "good", &with_json(current.as_bytes(), current.len()));
+        for (name, length) in [("length_0", 0), ("length_large", usize::MAX), ("short", 5)] {
+            write("pack", name, &with_json(current.as_bytes(), length));
+        }
+        write("pack", "other_generation", pack);
+        write("pack", "only_length", &0u64.to_le_bytes());
+        write("pack", "empty", b"");
+        let newer = current.replace("\"format_version\":5", "\"format_version\":6");
+        write("pack", "newer", &with_json(newer.as_bytes(), newer.len()));
         let pointer = String::from_utf8(memory.file("CURRENT").1.to_vec()).unwrap();
         write("pointer", "good", pointer.as_bytes());
         for (name, from, to) in [
-            ("other_generation", "gen-000003", "gen-000002"),
-            ("no_generation", "gen-000003", "gen-999999"),
-            ("folder_outside", "gen-000003", "../memory/gen-000003"),
+            ("other_generation", "gen-000004", "gen-000001"),
+            ("other_pack", "gen-000004", "gen-000002.pack"),
+            ("no_generation", "gen-000004", "gen-999999"),
+            ("folder_outside", "gen-000004", "../memory/gen-000004"),
             ("no_space", " ", ""),
-            ("number_large", "gen-000003", "gen-99999999999999999999999"),
+            ("number_large", "gen-000004", "gen-99999999999999999999999"),
         ] {
             write("pointer", name, pointer.replacen(from, to, 1).as_bytes());
         }

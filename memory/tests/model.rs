@@ -1,8 +1,10 @@
-//! Random sequences of changes and searches, compared with a plain list in memory.
+//! Random sequences of changes and searches, compared with a plain list in memory. The long sequences
+//! merge segments several times.
 #![allow(clippy::unwrap_used)]
 
 mod plain;
 
+use engram_memory::cache::{CacheSettings, ValueCache};
 use engram_memory::search::exact::Exact;
 use engram_memory::search::{Filter, Gates, Index, Queries};
 use engram_memory::{Batch, Memory, MemoryFormat, ValueDtype, ValueFormat, Writer};
@@ -10,6 +12,8 @@ use plain::{PlainMemory, Rng, batch};
 use rayon::prelude::*;
 
 const SEQUENCES: u64 = 10_000;
+/// One of this many sequences is long.
+const LONG_STEP: u64 = 20;
 const WIDTH: usize = 3;
 
 #[test]
@@ -39,9 +43,13 @@ fn run_sequence(seed: u64, folder: &std::path::Path) {
     );
     plain.put(&first);
     let reader = Memory::open(folder).unwrap();
-    for _ in 0..6 {
+    let settings = CacheSettings { capacity_bytes: 1 << 20, background_from: None };
+    let cache = ValueCache::new(settings);
+    // Long sequences have few compactions and refreshes, so that segments accumulate.
+    let (steps, kinds) = if seed.is_multiple_of(LONG_STEP) { (100, 50) } else { (6, 7) };
+    for _ in 0..steps {
         let open_writer = writer.get_or_insert_with(|| Writer::open(folder).unwrap());
-        match rng.below(7) {
+        match rng.below(kinds) {
             0 => {
                 let rows = random_rows(&mut rng, &mut plain, format, false);
                 open_writer.add(rows.entries.len(), [Ok(rows.clone())].into_iter()).unwrap();
@@ -68,15 +76,35 @@ fn run_sequence(seed: u64, folder: &std::path::Path) {
                 plain.refresh(|key| key.rotate_left(1));
             }
             5 => writer = None,
-            _ => {
+            6..20 => {
                 reader.reload().unwrap();
-                compare_search(seed, &mut rng, &reader, &plain);
+                compare_search(seed, &mut rng, (&reader, &cache), &plain);
+            }
+            20..35 => {
+                let id = plain.new_id(&mut rng);
+                let rows = batch(&mut rng, format, &[id]);
+                open_writer.add(1, [Ok(rows.clone())].into_iter()).unwrap();
+                plain.put(&rows);
+            }
+            kind => {
+                let ids = plain.ids();
+                let Some(id) = ids.get(rng.below(ids.len().max(1) as u64) as usize) else {
+                    continue;
+                };
+                if kind < 45 {
+                    let rows = batch(&mut rng, format, &[*id]);
+                    open_writer.update(1, [Ok(rows.clone())].into_iter()).unwrap();
+                    plain.put(&rows);
+                } else {
+                    open_writer.delete(&[*id]).unwrap();
+                    plain.delete(&[*id]);
+                }
             }
         }
     }
     drop(writer);
     reader.reload().unwrap();
-    compare_search(seed, &mut rng, &reader, &plain);
+    compare_search(seed, &mut rng, (&reader, &cache), &plain);
     assert!(reader.generation().verify().is_empty(), "seed {seed}");
 }
 
@@ -95,8 +123,14 @@ fn random_rows(
     batch(rng, format, &ids)
 }
 
-/// Compares a random search of a memory with the same search of a plain list.
-fn compare_search(seed: u64, rng: &mut Rng, memory: &Memory, plain: &PlainMemory) {
+/// Compares a random search of a memory with the same search of a plain list. The cache has values
+/// of earlier generations.
+fn compare_search(
+    seed: u64,
+    rng: &mut Rng,
+    (memory, cache): (&Memory, &ValueCache),
+    plain: &PlainMemory,
+) {
     let generation = memory.generation();
     assert_eq!(generation.len(), plain.ids().len(), "seed {seed}");
     let sources = generation.manifest().sources.clone();
@@ -132,6 +166,7 @@ fn compare_search(seed: u64, rng: &mut Rng, memory: &Memory, plain: &PlainMemory
             let (entry, expected_value) = plain.get(hit.id);
             assert_eq!(generation.entry(hit.row).unwrap(), *entry, "seed {seed}");
             let value = generation.values(&[hit.row]).unwrap();
+            assert_eq!(cache.read(&generation, &[hit.row]).unwrap().values, value, "seed {seed}");
             assert_eq!(value.len(), expected_value.len(), "seed {seed}");
             for (number, expected) in value.iter().zip(expected_value) {
                 assert!(

@@ -74,6 +74,11 @@ fn files_of_a_killed_writer_are_removed() {
             ("gen-000003/deleted-12.bits", "half"),
             (".CURRENT.engram-aB3xY9", "gen-0000"),
             ("gen-000004.partial/UNFINISHED", &MARKER[..7]),
+            // The same for packs.
+            ("gen-000006.UNFINISHED", &MARKER[..7]),
+            ("gen-000007.UNFINISHED", MARKER),
+            ("gen-000007.pack", "half"),
+            ("gen-000001.UNFINISHED", MARKER),
         ],
     );
     fs::create_dir(memory.join("gen-000005.partial")).unwrap();
@@ -83,6 +88,7 @@ fn files_of_a_killed_writer_are_removed() {
     // A new build works in the folder of a killed first build.
     fs::remove_file(memory.join("CURRENT")).unwrap();
     write(&memory, &[("gen-000001/UNFINISHED", MARKER), (".CURRENT.engram-aB3xY9", "")]);
+    write(&memory, &[("gen-000002.UNFINISHED", MARKER), ("gen-000002.pack", "")]);
     for error in [Memory::open(&memory).unwrap_err(), Writer::open(&memory).unwrap_err()] {
         assert!(matches!(error, MemoryError::NoMemory { .. }), "{error}");
     }
@@ -91,7 +97,7 @@ fn files_of_a_killed_writer_are_removed() {
 }
 
 /// Files of a user with names similar to Engram's.
-const USER_FILES: [(&str, &str); 14] = [
+const USER_FILES: [(&str, &str); 19] = [
     ("gen-0000000009/letter.txt", "1"),
     ("gen-notes/keys.safetensors", "2"),
     ("gen-/keys.safetensors", "3"),
@@ -106,6 +112,11 @@ const USER_FILES: [(&str, &str); 14] = [
     (".LOCK.engram-a1b2c3", "8"),
     ("notes.partial/letter.txt", "9"),
     ("gen-000011", "a file"),
+    ("gen-000012.pack", "a file"),
+    ("gen-000013.pack", ""),
+    ("gen-000014.UNFINISHED", "business"),
+    ("gen-000015.pack/letter.txt", "12"),
+    ("gen-16.pack", "13"),
 ];
 
 #[test]
@@ -149,6 +160,45 @@ fn files_that_engram_did_not_write_stay() {
     let mut remaining: Vec<String> = tree(&memory).into_keys().collect();
     remaining.retain(|name| name.starts_with("/gen-000001/"));
     assert_eq!(remaining, ["/gen-000001/deleted-x.bits", "/gen-000001/letter.txt"]);
+}
+
+/// A reader of a pack prevents the removal of the pack, and of the packs that it needs.
+#[test]
+fn packs_that_a_reader_needs_stay() {
+    let temporary = folder();
+    let memory = temporary.path().join("m");
+    let mut writer = create(&memory, 0).unwrap();
+    let mut add = |writer: &mut Writer, id: i64| {
+        writer.add(1, [Ok(batch(&mut Rng::new(6), FORMAT, &[id]))].into_iter()).unwrap();
+    };
+    let packs = || {
+        let mut names: Vec<String> = tree(&memory).into_keys().collect();
+        names.retain(|name| name.ends_with(".pack"));
+        names
+    };
+    add(&mut writer, 100);
+    add(&mut writer, 101);
+    let reader = Memory::open(&memory).unwrap();
+    writer.compact(|_| ()).unwrap();
+    add(&mut writer, 102);
+    add(&mut writer, 103);
+    let expected = ["2", "3", "5", "6"].map(|number| format!("/gen-00000{number}.pack"));
+    assert_eq!(packs(), expected);
+    assert!(reader.generation().verify().is_empty());
+    reader.reload().unwrap();
+    add(&mut writer, 104);
+    let expected = ["5", "6", "7"].map(|number| format!("/gen-00000{number}.pack"));
+    assert_eq!(packs(), expected);
+    drop((writer, reader));
+    // A later generation stays: somebody restored an older `CURRENT`.
+    let later = fs::read(memory.join("gen-000007.pack")).unwrap();
+    let mut writer = Writer::open(&memory).unwrap();
+    writer.compact(|_| ()).unwrap();
+    writer.compact(|_| ()).unwrap();
+    assert!(packs().is_empty());
+    fs::write(memory.join("gen-000099.pack"), &later).unwrap();
+    add(&mut writer, 105);
+    assert_eq!(packs(), ["/gen-000010.pack", "/gen-000099.pack"]);
 }
 
 #[test]

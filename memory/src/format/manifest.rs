@@ -472,10 +472,10 @@ impl Manifest {
         error.map_or(Ok(manifest), |reason| Err(MemoryError::corrupt(path, reason)))
     }
 
-    /// Returns the number of the generation that `CURRENT` names, whether it exists or not; `None` if
-    /// `CURRENT` is missing or invalid.
-    pub(crate) fn current_number(memory: &Path) -> Option<u64> {
-        Some(Pointer::read(memory).ok()??.generation)
+    /// Returns the folder or pack that `CURRENT` names, whether it exists or not; `None` if `CURRENT`
+    /// is missing or invalid.
+    pub(crate) fn current_name(memory: &Path) -> Option<String> {
+        Some(Pointer::read(memory).ok()??.name())
     }
 
     /// Reads the manifest in a folder, without checks; `None` if it is missing or cannot be parsed.

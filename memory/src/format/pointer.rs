@@ -57,7 +57,7 @@ impl Pointer {
     }
 
     /// The name of the generation's folder or pack.
-    fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         if self.is_pack { pack::name(self.generation) } else { folder_name(self.generation) }
     }
 

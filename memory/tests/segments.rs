@@ -1,0 +1,256 @@
+//! Any history of small changes leaves few segments, files and mappings.
+#![allow(clippy::unwrap_used)]
+
+mod plain;
+
+use std::fs;
+use std::path::Path;
+use std::time::Instant;
+
+use engram_memory::search::exact::Exact;
+use engram_memory::search::graph::GraphSettings;
+use engram_memory::search::hnsw::Hnsw;
+use engram_memory::search::{Filter, Hit, Index, Queries};
+use engram_memory::{Generation, Memory, MemoryFormat, ValueDtype, ValueFormat, Writer};
+use plain::{PlainMemory, Rng, batch, folder};
+
+/// The largest number of segments of a memory.
+const MAX_SEGMENTS: usize = 64;
+/// The maximum number of segments after single edits: three in each of eight tiers, the built
+/// segment, and the new segment.
+const MAX_SMALL_SEGMENTS: usize = 26;
+
+/// Ids and a memory that random single edits change.
+struct Edited {
+    writer: Writer,
+    format: MemoryFormat,
+    rng: Rng,
+    ids: Vec<i64>,
+    next_id: i64,
+}
+
+impl Edited {
+    /// Builds a memory of `rows` entries.
+    fn build(folder: &Path, format: MemoryFormat, rows: i64) -> Self {
+        let mut rng = Rng::new(1);
+        let ids: Vec<i64> = (0..rows).collect();
+        let batches = ids.chunks(1000).map(|ids| Ok(batch(&mut rng, format, ids)));
+        let writer = Writer::create(folder, format, rows as usize, batches).unwrap();
+        Self { writer, format, rng, ids, next_id: rows }
+    }
+
+    /// Adds, updates or deletes an entry: three of five edits add.
+    fn edit(&mut self, plain: Option<&mut PlainMemory>) {
+        let kind = if self.ids.len() < 2 { 0 } else { self.rng.below(5) };
+        if kind == 4 {
+            let index = self.rng.below(self.ids.len() as u64) as usize;
+            let id = self.ids.swap_remove(index);
+            self.writer.delete(&[id]).unwrap();
+            plain.into_iter().for_each(|plain| plain.delete(&[id]));
+            return;
+        }
+        let id = if kind == 3 {
+            self.ids[self.rng.below(self.ids.len() as u64) as usize]
+        } else {
+            self.ids.push(self.next_id);
+            self.next_id += 1;
+            self.next_id - 1
+        };
+        let rows = batch(&mut self.rng, self.format, &[id]);
+        let change = if kind == 3 { Writer::update } else { Writer::add };
+        change(&mut self.writer, 1, [Ok(rows.clone())].into_iter()).unwrap();
+        plain.into_iter().for_each(|plain| plain.put(&rows));
+    }
+
+    fn segments(&self) -> usize {
+        self.writer.generation().manifest().segments.len()
+    }
+}
+
+/// The hits of a query in a generation.
+fn hits(generation: &Generation) -> Vec<Hit> {
+    let width = generation.manifest().width;
+    let query: Vec<f32> = (0..width).map(|i| (i as f32 + 0.5).sin()).collect();
+    let queries = Queries { keys: &query, k: 10 };
+    Exact.search(generation, queries, &Filter::default()).unwrap().hits.remove(0)
+}
+
+/// The number of files below a folder.
+fn files(folder: &Path) -> usize {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.map(|path| if path.is_dir() { files(&path) } else { 1 }).sum()
+}
+
+/// The number of this process's mappings of files below a folder.
+#[cfg(target_os = "linux")]
+fn mappings(folder: &Path) -> usize {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    maps.lines().filter(|line| line.contains(folder.to_str().unwrap())).count()
+}
+
+#[test]
+fn many_edits_leave_few_segments_files_and_mappings() {
+    let temporary = folder();
+    let memory = temporary.path().join("m");
+    let values = Some(ValueFormat { tokens: 1, width: 4, dtype: ValueDtype::Int8 });
+    let format = MemoryFormat { width: 8, normalised: true, values };
+    let mut edited = Edited::build(&memory, format, 0);
+    let mut plain = PlainMemory::new(format);
+    let mut held = Vec::new();
+    for number in 0..3000 {
+        edited.edit(Some(&mut plain));
+        assert!(edited.segments() <= MAX_SMALL_SEGMENTS, "{} segments", edited.segments());
+        if number % 500 == 250 {
+            let generation = Memory::open(&memory).unwrap().generation();
+            let entries: Vec<_> =
+                hits(&generation).iter().map(|hit| generation.entry(hit.row).unwrap()).collect();
+            held.push((hits(&generation), entries, generation));
+        }
+    }
+    // Readers of older generations still have their files.
+    for (expected, entries, generation) in held.drain(..) {
+        assert!(generation.verify().is_empty());
+        let found = hits(&generation);
+        assert_eq!(found, expected);
+        for (hit, entry) in found.iter().zip(&entries) {
+            assert_eq!(generation.entry(hit.row).unwrap(), *entry);
+        }
+    }
+    edited.edit(Some(&mut plain));
+    // Each segment is a part of one pack. The other files are `CURRENT`, `LOCK`, and the packs of
+    // the current and of the previous generation.
+    let segments = edited.segments();
+    assert!(files(&memory) <= 2 * MAX_SMALL_SEGMENTS + 4, "{} files", files(&memory));
+    #[cfg(target_os = "linux")]
+    assert!(mappings(&memory) <= segments, "{} mappings", mappings(&memory));
+    let pack =
+        memory.join(format!("gen-{:06}.pack", edited.writer.generation().manifest().generation));
+    let bytes = fs::metadata(pack).unwrap().len();
+    assert!(bytes < 100_000, "{bytes} bytes for one edit, with {segments} segments");
+    let generation = Memory::open(&memory).unwrap().generation();
+    assert!(generation.verify().is_empty());
+    assert_eq!(generation.len(), plain.ids().len());
+    for id in plain.ids() {
+        let row = generation.row_of(id).unwrap().unwrap();
+        assert_eq!(generation.entry(row).unwrap(), *plain.get(id).0);
+    }
+    let before: Vec<_> = hits(&generation).iter().map(|hit| (hit.id, hit.score)).collect();
+    edited.writer.compact(|_| ()).unwrap();
+    let compacted = hits(edited.writer.generation());
+    assert_eq!(compacted.iter().map(|hit| (hit.id, hit.score)).collect::<Vec<_>>(), before);
+}
+
+#[test]
+fn graphs_stay_until_there_are_too_many_segments() {
+    let temporary = folder();
+    let memory = temporary.path().join("m");
+    let format = MemoryFormat { width: 8, normalised: true, values: None };
+    let mut edited = Edited::build(&memory, format, 500);
+    let settings = GraphSettings { connections: 8, ef_construction: 20 };
+    edited.writer.index(settings, || ()).unwrap();
+    for _ in 0..200 {
+        edited.edit(None);
+    }
+    let generation = Memory::open(&memory).unwrap().generation();
+    let first = &generation.manifest().segments[0];
+    assert!(first.graph.is_some() && first.rows == 500);
+    assert!(Hnsw::open(&generation, 96).unwrap().has_graphs());
+    let add = |edited: &mut Edited, rows: i64| {
+        let ids: Vec<i64> = (edited.next_id..edited.next_id + rows).collect();
+        edited.next_id += rows;
+        let rows = batch(&mut edited.rng, format, &ids);
+        edited.writer.add(ids.len(), [Ok(rows)].into_iter()).unwrap();
+    };
+    for number in 0..2 * MAX_SEGMENTS {
+        add(&mut edited, 1);
+        edited.writer.index(settings, || ()).unwrap();
+        assert!(edited.segments() <= MAX_SEGMENTS);
+        // A large addition, when there are as many segments as possible.
+        if edited.segments() == MAX_SEGMENTS && number > MAX_SEGMENTS {
+            break;
+        }
+    }
+    assert_eq!(edited.segments(), MAX_SEGMENTS);
+    let rows = edited.writer.generation().len();
+    add(&mut edited, 70_000);
+    assert!(edited.segments() <= MAX_SEGMENTS);
+    let generation = Memory::open(&memory).unwrap().generation();
+    assert!(generation.len() == rows + 70_000 && generation.verify().is_empty());
+    let last = generation.manifest().segments.last().unwrap();
+    assert!(last.rows == 70_000 && last.pack.is_none());
+}
+
+#[test]
+fn deleted_segments_disappear() {
+    let temporary = folder();
+    let memory = temporary.path().join("m");
+    let format = MemoryFormat { width: 8, normalised: true, values: None };
+    let mut edited = Edited::build(&memory, format, 300);
+    edited.writer.index(GraphSettings::default(), || ()).unwrap();
+    let rows = batch(&mut edited.rng, format, &[300, 301, 302]);
+    edited.writer.add(3, [Ok(rows)].into_iter()).unwrap();
+    edited.writer.delete(&(0..299).collect::<Vec<_>>()).unwrap();
+    assert_eq!((edited.segments(), edited.writer.generation().deleted()), (2, 299));
+    edited.writer.delete(&[299]).unwrap();
+    assert_eq!((edited.segments(), edited.writer.generation().deleted()), (1, 0));
+    edited.writer.delete(&[300, 302]).unwrap();
+    assert_eq!((edited.segments(), edited.writer.generation().deleted()), (1, 0));
+    edited.writer.delete(&[301]).unwrap();
+    assert_eq!((edited.segments(), edited.writer.generation().len()), (0, 0));
+    assert!(Memory::verify(&memory).unwrap().is_empty());
+}
+
+/// The median time of `count` calls in milliseconds.
+fn median_milliseconds(count: usize, mut call: impl FnMut()) -> f64 {
+    let mut times: Vec<f64> = (0..count)
+        .map(|_| {
+            let start = Instant::now();
+            call();
+            1000.0 * start.elapsed().as_secs_f64()
+        })
+        .collect();
+    times.sort_unstable_by(f64::total_cmp);
+    times[count / 2]
+}
+
+/// The time of opening and of a search of one query and of 100 queries, in milliseconds.
+fn times(memory: &Path, width: usize) -> [f64; 3] {
+    let mut rng = Rng::new(9);
+    let queries: Vec<f32> = (0..100 * width).map(|_| rng.uniform()).collect();
+    let open = median_milliseconds(20, || drop(Memory::open(memory).unwrap()));
+    let generation = Memory::open(memory).unwrap().generation();
+    let search = |count: usize| {
+        let queries = Queries { keys: &queries[..count * width], k: 10 };
+        drop(Exact.search(&generation, queries, &Filter::default()).unwrap());
+    };
+    search(100);
+    [open, median_milliseconds(50, || search(1)), median_milliseconds(10, || search(100))]
+}
+
+/// Prints the times of a memory after many single edits. `ENGRAM_EDITS` sets their number, and
+/// `TMPDIR` the folder.
+#[test]
+#[ignore = "takes minutes"]
+fn times_after_many_edits() {
+    let edits = std::env::var("ENGRAM_EDITS").map_or(100_000, |edits| edits.parse().unwrap());
+    let temporary = tempfile::tempdir().unwrap();
+    let memory = temporary.path().join("m");
+    let format = MemoryFormat { width: 256, normalised: true, values: None };
+    let mut edited = Edited::build(&memory, format, 10_000);
+    let start = Instant::now();
+    for _ in 0..edits {
+        edited.edit(None);
+        assert!(edited.segments() <= MAX_SMALL_SEGMENTS, "{} segments", edited.segments());
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    println!("{edits} edits in {seconds:.1} s: {} segments", edited.segments());
+    println!("{} files, {} entries", files(&memory), edited.ids.len());
+    let edit = median_milliseconds(1000, || edited.edit(None));
+    let [open, one, hundred] = times(&memory, format.width);
+    edited.writer.compact(|_| ()).unwrap();
+    let [open_compacted, one_compacted, hundred_compacted] = times(&memory, format.width);
+    println!("an edit: {edit:.2} ms; opening: {open:.2} ms, compacted {open_compacted:.2} ms");
+    println!("1 query: {one:.2} ms, compacted {one_compacted:.2} ms");
+    println!("100 queries: {hundred:.2} ms, compacted {hundred_compacted:.2} ms");
+    assert!(open <= 50.0, "opening takes {open} ms");
+}
