@@ -59,13 +59,12 @@ fn keys_and_queries_without_a_direction_are_refused() {
     // The largest and the smallest numbers.
     write_keys(folder, "long.npy", &[f32::MAX, f32::MAX, 1e-42, 0.0], 2);
     succeeds(folder, "memory build --keys long.npy --out long --quiet");
-    let hits = search(folder, "long --queries long.npy");
+    write_keys(folder, "query.npy", &[1.0, 1.0, 1e-42, 0.0], 2);
+    let hits = search(folder, "long --queries query.npy");
     assert_eq!((hits[0][0].0, hits[1][0]), (0, (1, 1.0)));
-    refused(
-        folder,
-        "memory build --keys long.npy --no-normalize --out new",
-        "long.npy: row 0 has a norm above 1e18",
-    );
+    let expected = "long.npy: row 0 has a norm above 1e18";
+    refused(folder, "memory search long --queries long.npy", expected);
+    refused(folder, "memory build --keys long.npy --no-normalize --out new", expected);
 }
 
 #[test]
