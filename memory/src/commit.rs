@@ -106,36 +106,90 @@ impl Drop for NewFolder {
     }
 }
 
+/// A generation whose folder is being written. Dropping it removes the folder, unless the
+/// generation was made current.
+#[derive(Debug)]
+pub(crate) struct PartialGeneration {
+    memory: PathBuf,
+    number: u64,
+    /// Whether the folder stays or was removed already.
+    is_done: bool,
+}
+
+impl PartialGeneration {
+    /// Creates the folder of the generation `number`, or of the next free number.
+    pub(crate) fn create(memory: &Path, number: u64) -> Result<Self, MemoryError> {
+        let number = free_number(memory, number);
+        let generation = Self { memory: memory.to_owned(), number, is_done: false };
+        let folder = generation.folder();
+        engram_durable::create_folder(&folder).map_err(MemoryError::write(&folder))?;
+        mark(&folder).map_err(MemoryError::write(&folder))?;
+        Ok(generation)
+    }
+
+    /// The number of the generation.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The name of the generation.
+    pub(crate) fn name(&self) -> String {
+        folder_name(self.number)
+    }
+
+    /// The folder, until the generation is current.
+    pub(crate) fn folder(&self) -> PathBuf {
+        self.memory.join(format!("{}{PARTIAL}", self.name()))
+    }
+
+    /// Writes the manifest and makes the generation current. Returns its number.
+    ///
+    /// # Errors
+    /// [`MemoryError::ChangeMade`] if the generation is current despite the error. All other errors
+    /// leave the memory unchanged.
+    pub(crate) fn make_current(mut self, mut manifest: Manifest) -> Result<u64, MemoryError> {
+        manifest.generation = self.number;
+        manifest.format_version = manifest.oldest_version();
+        let (partial, complete) = (self.folder(), self.memory.join(self.name()));
+        let write_manifest = || -> Result<Pointer, MemoryError> {
+            let pointer = manifest.write(&partial)?;
+            engram_durable::sync_folder(&partial).map_err(MemoryError::write(&partial))?;
+            engram_durable::rename(&partial, &complete).map_err(MemoryError::write(&complete))?;
+            Ok(pointer)
+        };
+        self.is_done = true;
+        make_current(&self.memory, self.number, write_manifest(), || self.remove())
+    }
+
+    fn remove(&self) {
+        let _ = remove_generation(&self.folder());
+        let _ = remove_generation(&self.memory.join(self.name()));
+    }
+}
+
+impl Drop for PartialGeneration {
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.remove();
+        }
+    }
+}
+
 /// Writes a generation as a folder and makes it current. `write` gets the generation's name, its
 /// partial folder and its manifest. Returns the generation's number: the number in `manifest`, or
 /// the next free number.
 ///
 /// # Errors
-/// [`MemoryError::ChangeMade`] if the generation is current despite the error. All other errors
-/// leave the memory unchanged.
+/// The errors of [`PartialGeneration::make_current`].
 pub(crate) fn commit(
     memory: &Path,
     mut manifest: Manifest,
     write: impl FnOnce(&str, &Path, &mut Manifest) -> Result<(), MemoryError>,
 ) -> Result<u64, MemoryError> {
-    let number = free_number(memory, manifest.generation);
-    manifest.generation = number;
-    let name = folder_name(number);
-    let (partial, complete) = (memory.join(format!("{name}{PARTIAL}")), memory.join(&name));
-    let write_files = || -> Result<Pointer, MemoryError> {
-        engram_durable::create_folder(&partial).map_err(MemoryError::write(&partial))?;
-        mark(&partial).map_err(MemoryError::write(&partial))?;
-        write(&name, &partial, &mut manifest)?;
-        manifest.format_version = manifest.oldest_version();
-        let pointer = manifest.write(&partial)?;
-        engram_durable::sync_folder(&partial).map_err(MemoryError::write(&partial))?;
-        engram_durable::rename(&partial, &complete).map_err(MemoryError::write(&complete))?;
-        Ok(pointer)
-    };
-    make_current(memory, number, write_files(), || {
-        let _ = remove_generation(&partial);
-        let _ = remove_generation(&complete);
-    })
+    let partial = PartialGeneration::create(memory, manifest.generation)?;
+    manifest.generation = partial.number();
+    write(&partial.name(), &partial.folder(), &mut manifest)?;
+    partial.make_current(manifest)
 }
 
 /// Like [`commit`], but writes the generation as a pack. `write` gets the pack and the manifest.

@@ -429,6 +429,7 @@ fn describe(folder: &Path, manifest: &Manifest) -> Description {
         location: folder.display().to_string(),
         generation: manifest.generation,
         entries: manifest.segments.iter().map(SegmentRecord::live_rows).sum(),
+        deleted: manifest.segments.iter().map(|record| record.rows - record.live_rows()).sum(),
         width: manifest.width,
         normalised: manifest.normalised,
         values: manifest.values,

@@ -6,12 +6,14 @@
 //!
 //! | module | responsibility |
 //! |---|---|
-//! | [`store`] | the traits of a memory: a store, a snapshot |
+//! | [`store`] | the traits of a memory: a store, its snapshots and transactions |
 //! | [`memory`] | a memory in a local folder |
 //! | [`writer`] | the only writer of a memory: build, add, update, delete, compact, refresh |
 //! | `edit` | applies a change of some rows to the segments |
 //! | `merge` | the policy of merging segments |
+//! | `change` | collects the parts of a change |
 //! | `commit` | writes a generation and makes it current |
+//! | `transaction` | transactions of a memory in a local folder |
 //! | `sweep` | removes unneeded files from a memory's folder |
 //! | [`generation`] | one state of the memory: entries, keys, values, statistics |
 //! | [`search`] | queries, filters, gates; exact search and graph search |
@@ -49,6 +51,7 @@
 compile_error!("memories are read in place, which needs a little-endian machine");
 
 pub mod cache;
+mod change;
 mod codes;
 mod commit;
 mod document;
@@ -67,6 +70,7 @@ mod segment;
 mod segment_writer;
 pub mod store;
 mod sweep;
+mod transaction;
 pub mod vectors;
 pub mod writer;
 
@@ -76,6 +80,6 @@ pub use format::manifest::{EncoderRecord, ValueDtype, ValueFormat};
 pub use generation::{Generation, Row};
 pub use memory::Memory;
 pub use segment::Batch;
-pub use store::{Description, Method, Snapshot, Store};
+pub use store::{Batches, Description, Method, Snapshot, Store, Transaction};
 pub use sweep::is_own_generation;
 pub use writer::{MemoryFormat, Writer};

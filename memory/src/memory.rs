@@ -8,7 +8,9 @@ use crate::format::file::CheckedFile;
 use crate::format::manifest::{Manifest, SegmentRecord, folder_name};
 use crate::format::pack;
 use crate::generation::Generation;
-use crate::store::{Snapshot, Store};
+use crate::store::{Snapshot, Store, Transaction};
+use crate::transaction::LocalTransaction;
+use crate::writer::Writer;
 
 /// The maximum number of retries if writers replace the current generation while it is opened.
 const MAX_ATTEMPTS: usize = 20;
@@ -89,6 +91,12 @@ impl Store for Memory {
 
     fn reload(&self) -> Result<bool, MemoryError> {
         Self::reload(self)
+    }
+
+    fn begin(&self) -> Result<Box<dyn Transaction>, MemoryError> {
+        let previous = self.generation();
+        let writer = Writer::open_reusing(self.folder.clone(), Some(&previous))?;
+        Ok(Box::new(LocalTransaction::begin(writer)?))
     }
 }
 

@@ -13,11 +13,9 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::error::MemoryError;
-use crate::generation::Generation;
-use crate::memory::Memory;
 use crate::search::{SearchResults, norm};
 use crate::segment::Batch;
-use crate::writer::Writer;
+use crate::store::{Snapshot, Store, Transaction};
 
 /// The start and the duration of a refresh, in training steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +39,7 @@ pub struct KeyDrift {
 /// files.
 #[derive(Debug)]
 pub struct Refresh {
-    worker: Option<JoinHandle<(Writer, Result<KeyDrift, MemoryError>)>>,
+    worker: Option<JoinHandle<Result<KeyDrift, MemoryError>>>,
     is_cancelled: Arc<AtomicBool>,
     steps: RefreshSteps,
 }
@@ -49,10 +47,8 @@ pub struct Refresh {
 /// An adopted refresh.
 #[derive(Debug)]
 pub struct Adopted {
-    /// The new generation, which the memory's readers now use.
-    pub generation: Arc<Generation>,
-    /// The writer, for the next refresh.
-    pub writer: Writer,
+    /// The new state, which the readers of the store now use.
+    pub snapshot: Arc<dyn Snapshot>,
     /// The drift of the keys.
     pub drift: KeyDrift,
     /// The number of steps from the start of the refresh until its adoption.
@@ -71,20 +67,20 @@ pub enum Adoption {
 }
 
 impl Refresh {
-    /// Starts a worker that passes all entries to `encode` in batches, and stores the keys and
-    /// values that `encode` returns. Training continues meanwhile, so `encode` must use a snapshot
+    /// Starts a worker that passes all entries to `encode` in batches, and commits the transaction
+    /// with the keys and values that `encode` returns. Training continues meanwhile, so `encode` must use a snapshot
     /// of the parameters.
     pub fn start(
-        mut writer: Writer,
+        mut transaction: Box<dyn Transaction>,
         steps: RefreshSteps,
         mut encode: impl FnMut(Batch) -> Result<Batch, MemoryError> + Send + 'static,
     ) -> Self {
         let is_cancelled = Arc::new(AtomicBool::new(false));
         let cancelled = Arc::clone(&is_cancelled);
         let work = move || {
-            let width = writer.generation().manifest().width;
+            let width = transaction.base().description().width;
             let (mut sum, mut largest, mut rows) = (0.0, 0f64, 0u32);
-            let refreshed = writer.refresh(|batch| {
+            transaction.re_encode(Vec::new(), width, &mut |batch| {
                 if cancelled.load(Ordering::Relaxed) {
                     return Err(MemoryError::RefreshCancelled);
                 }
@@ -95,36 +91,36 @@ impl Refresh {
                     (sum, largest, rows) = (sum + drift, largest.max(drift), rows + 1);
                 }
                 Ok(batch)
-            });
-            let drift = KeyDrift { mean: sum / f64::from(rows.max(1)), largest };
-            (writer, refreshed.map(|()| drift))
+            })?;
+            transaction.commit()?;
+            Ok(KeyDrift { mean: sum / f64::from(rows.max(1)), largest })
         };
         Self { worker: Some(std::thread::spawn(work)), is_cancelled, steps }
     }
 
     /// Adopts the new generation at step `start + lag` or later: waits for the worker and reloads
-    /// `memory`. Before this step, returns [`Adoption::Later`] at once.
+    /// `store`. Before this step, returns [`Adoption::Later`] at once.
     ///
     /// # Errors
     /// The errors of the worker; the memory is then unchanged, except for
     /// [`MemoryError::ChangeMade`].
-    pub fn adopt(mut self, step: u64, memory: &Memory) -> Result<Adoption, MemoryError> {
+    pub fn adopt(mut self, step: u64, store: &dyn Store) -> Result<Adoption, MemoryError> {
         let RefreshSteps { start, lag } = self.steps;
         if step < start.saturating_add(lag) {
             return Ok(Adoption::Later(self));
         }
         let wait_start = Instant::now();
-        let (writer, drift) = match self.worker.take().map(JoinHandle::join) {
+        let drift = match self.worker.take().map(JoinHandle::join) {
             Some(Ok(result)) => result,
             Some(Err(panic)) => std::panic::resume_unwind(panic),
             // Only `adopt`, which consumes the refresh, and `drop` take the worker.
             None => return Err(MemoryError::RefreshCancelled),
         };
         let drift = drift?;
-        memory.reload()?;
-        let (generation, waited) = (memory.generation(), wait_start.elapsed());
+        store.reload()?;
+        let (snapshot, waited) = (store.snapshot(), wait_start.elapsed());
         let staleness = step.saturating_sub(start);
-        Ok(Adoption::Now(Box::new(Adopted { generation, writer, drift, staleness, waited })))
+        Ok(Adoption::Now(Box::new(Adopted { snapshot, drift, staleness, waited })))
     }
 }
 

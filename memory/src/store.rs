@@ -12,6 +12,7 @@ use crate::error::MemoryError;
 use crate::format::manifest::{EncoderRecord, ValueFormat};
 use crate::generation::{Info, Row};
 use crate::search::{Filter, Queries, SearchResults};
+use crate::segment::Batch;
 
 /// A place that keeps a memory.
 pub trait Store: Debug + Send + Sync {
@@ -27,7 +28,70 @@ pub trait Store: Debug + Send + Sync {
     /// [`MemoryError::NoMemory`], [`MemoryError::MissingGeneration`], [`MemoryError::NewerFormat`],
     /// [`MemoryError::Corrupt`], [`MemoryError::Read`]
     fn reload(&self) -> Result<bool, MemoryError>;
+
+    /// Starts a change of the current state. No other process can change the memory until the
+    /// transaction is committed or dropped.
+    ///
+    /// # Errors
+    /// [`MemoryError::Locked`] while another process writes; the errors of [`Store::reload`]
+    fn begin(&self) -> Result<Box<dyn Transaction>, MemoryError>;
 }
+
+/// A change of a memory. Nothing changes before [`Transaction::commit`], which makes all parts of
+/// the change at once. Dropping a transaction discards it.
+///
+/// The ids of added, updated and deleted entries differ, except that a deleted id can be added
+/// again. After an error, a transaction can no longer be committed.
+pub trait Transaction: Debug + Send {
+    /// The state that is changed.
+    fn base(&self) -> Arc<dyn Snapshot>;
+
+    /// Adds entries with new ids, from batches with `rows` rows in all.
+    ///
+    /// # Errors
+    /// The errors of the batches; [`MemoryError::DuplicateId`], [`MemoryError::Count`],
+    /// [`MemoryError::BadVector`], [`MemoryError::InvalidOption`], [`MemoryError::Write`]
+    fn add(&mut self, rows: usize, batches: &mut Batches<'_>) -> Result<(), MemoryError>;
+
+    /// Replaces the entries with the same ids, from batches with `rows` rows in all.
+    ///
+    /// # Errors
+    /// [`MemoryError::UnknownId`]; the errors of [`Transaction::add`]
+    fn update(&mut self, rows: usize, batches: &mut Batches<'_>) -> Result<(), MemoryError>;
+
+    /// Deletes entries.
+    ///
+    /// # Errors
+    /// [`MemoryError::UnknownId`]
+    fn delete(&mut self, ids: &[i64]) -> Result<(), MemoryError>;
+
+    /// Gives all entries new keys of the models `encoders`, which have `width` components. `encode`
+    /// gets all entries in batches, in the order in which they were written, and returns each batch
+    /// with new keys. It may return new values of the same format, too. This must be the only part
+    /// of the transaction.
+    ///
+    /// # Errors
+    /// The errors of `encode`; [`MemoryError::Count`], [`MemoryError::BadVector`],
+    /// [`MemoryError::InvalidOption`], [`MemoryError::Corrupt`], [`MemoryError::Write`]
+    fn re_encode(
+        &mut self,
+        encoders: Vec<EncoderRecord>,
+        width: usize,
+        encode: &mut dyn FnMut(Batch) -> Result<Batch, MemoryError>,
+    ) -> Result<(), MemoryError>;
+
+    /// Makes the change. Returns the new state. Snapshots of the store stay as they are until its
+    /// next [reload](Store::reload).
+    ///
+    /// # Errors
+    /// [`MemoryError::ChangeMade`] if the change is made despite the error. All other errors leave
+    /// the memory unchanged: [`MemoryError::Write`]; [`MemoryError::InvalidOption`] if a part of the
+    /// transaction failed.
+    fn commit(self: Box<Self>) -> Result<Arc<dyn Snapshot>, MemoryError>;
+}
+
+/// Batches of new entries, with keys and values.
+pub type Batches<'a> = dyn Iterator<Item = Result<Batch, MemoryError>> + 'a;
 
 /// The shape and the origin of a memory's entries.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,6 +102,8 @@ pub struct Description {
     pub generation: u64,
     /// The number of entries, excluding deleted rows.
     pub entries: usize,
+    /// The number of deleted rows that still need space.
+    pub deleted: usize,
     /// The width of a key.
     pub width: usize,
     /// Whether keys are normalised to unit length, so that scores are cosines.

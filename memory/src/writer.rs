@@ -3,27 +3,21 @@
 //! A build, a compaction, a refresh and a large addition write a folder, batch by batch. All other
 //! changes write a pack, and merge small segments (see `merge`).
 
-use std::collections::HashSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::change::{Change, Large, write_rows};
 use crate::commit::{NewFolder, change_made, commit, commit_pack, lock};
 use crate::edit::{Edit, Target};
-use crate::encoded::{BatchEncoder, EncodedRows, KeyBounds};
+use crate::encoded::{EncodedRows, KeyBounds};
 use crate::error::MemoryError;
 use crate::format::manifest::{EncoderRecord, Manifest, ValueFormat};
-use crate::generation::{Generation, MAX_ROWS, Row};
+use crate::generation::{Generation, Row};
 use crate::merge::MAX_SEGMENTS;
 use crate::search::graph::GraphSettings;
 use crate::segment::Batch;
-use crate::segment_writer::{SegmentWriter, fits_pack};
 use crate::sweep::{can_build_in, sweep, sweep_except};
-
-/// The maximum number of rows that are copied at once.
-const MAX_COPIED_ROWS: usize = 1024;
-/// The maximum number of key and value components that are copied at once.
-const MAX_COPIED_NUMBERS: usize = 1 << 20;
 
 /// The format of a new memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,10 +122,17 @@ impl Writer {
     /// [`MemoryError::Locked`] while another process writes; the errors of
     /// [`Memory::open`](crate::Memory::open)
     pub fn open(folder: impl Into<PathBuf>) -> Result<Self, MemoryError> {
-        let folder = folder.into();
+        Self::open_reusing(folder.into(), None)
+    }
+
+    /// Opens a memory for changes. Reuses the segments and graphs that `previous` has open.
+    pub(crate) fn open_reusing(
+        folder: PathBuf,
+        previous: Option<&Generation>,
+    ) -> Result<Self, MemoryError> {
         Manifest::current(&folder)?;
         let lock = lock(&folder)?;
-        let generation = Arc::new(Generation::open(&folder, None)?);
+        let generation = Arc::new(Generation::open(&folder, previous)?);
         sweep(&folder, Some(generation.manifest()))?;
         Ok(Self { folder, _lock: Some(lock), generation, is_behind: false })
     }
@@ -150,7 +151,9 @@ impl Writer {
         rows: usize,
         batches: impl Iterator<Item = Result<Batch, MemoryError>>,
     ) -> Result<(), MemoryError> {
-        self.put(rows, batches, Ids::New)
+        let mut change = self.begin()?;
+        change.add(rows, batches)?;
+        self.commit_change(change)
     }
 
     /// Replaces the entries with the same ids, from batches with `rows` rows in all.
@@ -162,48 +165,9 @@ impl Writer {
         rows: usize,
         batches: impl Iterator<Item = Result<Batch, MemoryError>>,
     ) -> Result<(), MemoryError> {
-        self.put(rows, batches, Ids::Existing)
-    }
-
-    /// Adds or replaces entries.
-    fn put(
-        &mut self,
-        rows: usize,
-        batches: impl Iterator<Item = Result<Batch, MemoryError>>,
-        ids: Ids,
-    ) -> Result<(), MemoryError> {
-        self.catch_up()?;
-        let is_small = fits_pack(rows, self.generation.manifest());
-        if !is_small && self.generation.manifest().segments.len() >= MAX_SEGMENTS {
-            let edit = Edit::new(&self.generation, &[]).merge(0, MAX_SEGMENTS - 1);
-            self.commit_without_rows(&edit)?;
-        }
-        let generation = Arc::clone(&self.generation);
-        let mut replaced = Vec::new();
-        if is_small {
-            let mut manifest = generation.manifest().clone();
-            check_rows(&manifest, rows)?;
-            let mut new = EncodedRows::new(&manifest);
-            let mut bounds = KeyBounds::default();
-            if rows > 0 {
-                let checked = check_ids(batches, ids, (&generation, rows), &mut replaced);
-                bounds = encode(&mut manifest, rows, checked, |encoded| {
-                    (0..encoded.len()).for_each(|row| new.push(&encoded.row(row)));
-                    Ok(())
-                })?;
-            }
-            let edit = Edit::new(&generation, &replaced).merge(rows, MAX_SEGMENTS);
-            return self.commit_edit(&edit, &manifest, (&new, bounds));
-        }
-        self.commit(|name, partial, manifest| {
-            let checked = check_ids(batches, ids, (&generation, rows), &mut replaced);
-            write_rows(name, partial, manifest, rows, checked)?;
-            let added = manifest.segments.pop();
-            let edit = Edit::new(&generation, &replaced);
-            edit.write_remaining(manifest, &mut Target::Folder(partial))?;
-            manifest.segments.extend(added);
-            Ok(())
-        })
+        let mut change = self.begin()?;
+        change.update(rows, batches)?;
+        self.commit_change(change)
     }
 
     /// Deletes entries. Searches no longer return them; their rows stay on disk until their segment
@@ -212,20 +176,38 @@ impl Writer {
     /// # Errors
     /// [`MemoryError::UnknownId`], then nothing is deleted; [`MemoryError::Write`]
     pub fn delete(&mut self, ids: &[i64]) -> Result<(), MemoryError> {
+        let mut change = self.begin()?;
+        change.delete(ids)?;
+        self.commit_change(change)
+    }
+
+    /// Starts a change of the current state.
+    pub(crate) fn begin(&mut self) -> Result<Change, MemoryError> {
         self.catch_up()?;
-        let (mut rows, mut missing) = (Vec::with_capacity(ids.len()), Vec::new());
-        for id in ids {
-            match self.generation.row_of(*id)? {
-                Some(row) => rows.push(row),
-                None => missing.push(*id),
-            }
+        Ok(Change::new(&self.folder, &self.generation))
+    }
+
+    /// Makes a change that [`Writer::begin`] started.
+    pub(crate) fn commit_change(&mut self, change: Change) -> Result<(), MemoryError> {
+        let Change { base, mut manifest, removed, rows, bounds, large, .. } = change.checked()?;
+        let removed: Vec<Row> = removed.into_values().collect();
+        let Some(Large { generation, segment, replaces_all }) = large else {
+            let edit = Edit::new(&base, &removed).merge(rows.len(), MAX_SEGMENTS);
+            return self.commit_edit(&edit, &manifest, (&rows, bounds));
+        };
+        let folder = generation.folder();
+        manifest.generation = generation.number();
+        if !replaces_all {
+            let edit = Edit::new(&base, &removed);
+            edit.write_remaining(&mut manifest, &mut Target::Folder(&folder))?;
         }
-        if let Some(id) = missing.first() {
-            let (missing, requested) = (missing.len(), ids.len());
-            return Err(MemoryError::UnknownId { id: *id, missing, requested });
+        manifest.segments.extend(segment);
+        self.publish(&manifest, |_, manifest| generation.make_current(manifest))?;
+        if self.generation.manifest().segments.len() > MAX_SEGMENTS {
+            let edit = Edit::new(&self.generation, &[]).merge(0, MAX_SEGMENTS);
+            self.commit_without_rows(&edit)?;
         }
-        let edit = Edit::new(&self.generation, &rows).merge(0, MAX_SEGMENTS);
-        self.commit_without_rows(&edit)
+        Ok(())
     }
 
     /// Builds a graph over the keys of each segment without a graph, for
@@ -304,28 +286,11 @@ impl Writer {
         &mut self,
         encoders: Vec<EncoderRecord>,
         width: usize,
-        mut encode: impl FnMut(Batch) -> Result<Batch, MemoryError>,
+        encode: impl FnMut(Batch) -> Result<Batch, MemoryError>,
     ) -> Result<(), MemoryError> {
-        self.catch_up()?;
-        let generation = Arc::clone(&self.generation);
-        let live: Vec<Row> = generation.live_rows().collect();
-        let row_size = generation.manifest().width + generation.value_len();
-        let batch_rows = (MAX_COPIED_NUMBERS / row_size).clamp(1, MAX_COPIED_ROWS);
-        let batches = live.chunks(batch_rows).map(|rows| {
-            let mut batch = Batch { values: generation.values(rows)?, ..Batch::default() };
-            for row in rows {
-                batch.entries.push(generation.entry(*row)?);
-                batch.keys.extend_from_slice(generation.key(*row)?);
-            }
-            encode(batch)
-        });
-        self.commit(|name, partial, manifest| {
-            // Keep the list of sources, because gates depend on its order.
-            manifest.segments.clear();
-            manifest.encoders = encoders;
-            manifest.width = width;
-            write_rows(name, partial, manifest, live.len(), batches)
-        })
+        let mut change = self.begin()?;
+        change.rewrite(encoders, width, encode)?;
+        self.commit_change(change)
     }
 
     /// Writes an edit with new rows as the next generation: a pack if it fits, or else a folder.
@@ -403,7 +368,7 @@ impl Writer {
 }
 
 /// Returns an error if a width is 0.
-fn check_widths<const N: usize>(widths: [usize; N]) -> Result<(), MemoryError> {
+pub(crate) fn check_widths<const N: usize>(widths: [usize; N]) -> Result<(), MemoryError> {
     if widths.contains(&0) {
         return Err(MemoryError::InvalidOption {
             option: "a width",
@@ -412,107 +377,4 @@ fn check_widths<const N: usize>(widths: [usize; N]) -> Result<(), MemoryError> {
         });
     }
     Ok(())
-}
-
-/// Whether the ids of entries must be new or exist.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ids {
-    New,
-    Existing,
-}
-
-/// Returns the batches, or an error for a batch with ids that are not as `ids` requires. Appends the
-/// rows of existing ids to `existing`. The batches have `rows` rows in all.
-fn check_ids(
-    batches: impl Iterator<Item = Result<Batch, MemoryError>>,
-    ids: Ids,
-    (generation, rows): (&Generation, usize),
-    existing: &mut Vec<Row>,
-) -> impl Iterator<Item = Result<Batch, MemoryError>> {
-    batches.map(move |batch| {
-        let batch = batch?;
-        for entry in &batch.entries {
-            let id = entry.id;
-            match (ids, generation.row_of(id)?) {
-                (Ids::New, Some(_)) => return Err(MemoryError::DuplicateId { id }),
-                (Ids::Existing, None) => {
-                    return Err(MemoryError::UnknownId { id, missing: 1, requested: rows });
-                }
-                (_, row) => existing.extend(row),
-            }
-        }
-        Ok(batch)
-    })
-}
-
-/// Writes rows to files, as a segment of the generation `name`, and adds the segment to the
-/// manifest.
-fn write_rows(
-    name: &str,
-    folder: &Path,
-    manifest: &mut Manifest,
-    rows: usize,
-    batches: impl Iterator<Item = Result<Batch, MemoryError>>,
-) -> Result<(), MemoryError> {
-    check_rows(manifest, rows)?;
-    if rows == 0 {
-        return Ok(());
-    }
-    let mut writer = SegmentWriter::create(folder, rows, manifest)?;
-    let bounds = encode(manifest, rows, batches, |encoded| writer.push(&encoded))?;
-    manifest.segments.push(writer.finish(name, bounds)?);
-    Ok(())
-}
-
-/// Returns an error if a memory would have too many rows.
-fn check_rows(manifest: &Manifest, rows: usize) -> Result<(), MemoryError> {
-    let existing_rows: usize = manifest.segments.iter().map(|segment| segment.rows).sum();
-    if rows <= MAX_ROWS.saturating_sub(existing_rows) {
-        return Ok(());
-    }
-    Err(MemoryError::InvalidOption {
-        option: "the number of rows",
-        found: (existing_rows + rows).to_string(),
-        expected: "less than 2^32; compact the memory, or build several memories",
-    })
-}
-
-/// Checks and encodes batches with `rows` rows in all, and calls `write` with each. Adds their
-/// sources to the manifest, and sets its next id. Returns the bounds on the keys.
-fn encode(
-    manifest: &mut Manifest,
-    rows: usize,
-    batches: impl Iterator<Item = Result<Batch, MemoryError>>,
-    mut write: impl FnMut(EncodedRows) -> Result<(), MemoryError>,
-) -> Result<KeyBounds, MemoryError> {
-    let mut encoder = BatchEncoder::default();
-    let mut sources = std::mem::take(&mut manifest.sources);
-    let mut seen = HashSet::new();
-    for batch in batches {
-        let batch = batch?;
-        for entry in &batch.entries {
-            if entry.id < 0 {
-                return Err(MemoryError::InvalidOption {
-                    option: "an id",
-                    found: entry.id.to_string(),
-                    expected: "0 or more",
-                });
-            }
-            if !seen.insert(entry.id) {
-                return Err(MemoryError::DuplicateId { id: entry.id });
-            }
-            manifest.next_id = manifest.next_id.max(entry.id.saturating_add(1));
-        }
-        let source_index = |source: &str| {
-            let index = sources.iter().position(|name| name == source);
-            index.unwrap_or_else(|| {
-                sources.push(source.to_owned());
-                sources.len() - 1
-            }) as u32
-        };
-        write(encoder.encode(batch, manifest, source_index)?)?;
-    }
-    encoder.finish(rows)?;
-    manifest.sources = sources;
-    Ok(encoder.bounds)
 }

@@ -9,16 +9,17 @@ use std::time::Duration;
 use engram_memory::refresh::{Adoption, CollapseLimit, Refresh, RefreshSteps, RetrievalLog};
 use engram_memory::search::exact::Exact;
 use engram_memory::search::{Filter, Index, Queries, SearchResults};
-use engram_memory::{Batch, Memory, MemoryError, MemoryFormat, Writer};
+use engram_memory::{Batch, Memory, MemoryError, MemoryFormat, Store, Writer};
 use plain::{Rng, batch, folder};
 
 const WIDTH: usize = 6;
 const ROWS: usize = 500;
 
-fn memory(folder: &std::path::Path) -> Writer {
+fn memory(folder: &std::path::Path) -> Memory {
     let format = MemoryFormat { width: WIDTH, normalised: true, values: None };
     let rows = batch(&mut Rng::new(8), format, &(0..ROWS as i64).collect::<Vec<_>>());
-    Writer::create(folder, format, ROWS, [Ok(rows)].into_iter()).unwrap()
+    Writer::create(folder, format, ROWS, [Ok(rows)].into_iter()).unwrap();
+    Memory::open(folder).unwrap()
 }
 
 /// An encoder whose keys depend on the entry and on parameters.
@@ -41,9 +42,8 @@ fn search(memory: &Memory) -> SearchResults {
 /// Returns the search results of each training step. The refresh of step 3 is adopted at step 7.
 /// Encoding a batch takes at least `delay`.
 fn train(folder: &std::path::Path, delay: Duration) -> Vec<SearchResults> {
-    let writer = memory(folder);
-    let memory = Memory::open(folder).unwrap();
-    let (mut writer, mut running) = (Some(writer), None);
+    let memory = memory(folder);
+    let (mut is_adopted, mut running) = (false, None);
     let mut results = Vec::new();
     for step in 0..12 {
         if step == 3 {
@@ -53,23 +53,23 @@ fn train(folder: &std::path::Path, delay: Duration) -> Vec<SearchResults> {
                 std::thread::sleep(delay);
                 encode(batch)
             };
-            running = writer.take().map(|writer| Refresh::start(writer, steps, delayed));
+            running = Some(Refresh::start(memory.begin().unwrap(), steps, delayed));
         }
         if let Some(refresh) = running.take() {
             match refresh.adopt(step, &memory).unwrap() {
                 Adoption::Later(refresh) => running = Some(refresh),
                 Adoption::Now(adopted) => {
                     assert_eq!((step, adopted.staleness), (7, 4));
-                    assert_eq!(adopted.generation.manifest().generation, 2);
+                    assert_eq!(adopted.snapshot.description().generation, 2);
                     assert!(adopted.drift.mean > 0.1 && adopted.drift.largest <= 2.0);
                     assert!(adopted.waited + Duration::from_millis(50) > delay);
-                    writer = Some(adopted.writer);
+                    is_adopted = true;
                 }
             }
         }
         results.push(search(&memory));
     }
-    assert!(writer.is_some() && running.is_none());
+    assert!(is_adopted && running.is_none());
     results
 }
 
@@ -88,8 +88,7 @@ fn the_results_of_a_step_do_not_depend_on_the_speed_of_the_worker() {
 fn readers_continue_while_the_worker_writes() {
     let temporary = folder();
     let path = temporary.path().join("m");
-    let writer = memory(&path);
-    let memory = Memory::open(&path).unwrap();
+    let memory = memory(&path);
     let before = search(&memory);
     let (resume, resumed) = channel::<()>();
     let mut encode = encode(2.0);
@@ -97,7 +96,8 @@ fn readers_continue_while_the_worker_writes() {
         resumed.recv().unwrap();
         encode(batch)
     };
-    let refresh = Refresh::start(writer, RefreshSteps { start: 0, lag: 1 }, waiting);
+    let refresh =
+        Refresh::start(memory.begin().unwrap(), RefreshSteps { start: 0, lag: 1 }, waiting);
     for _ in 0..20 {
         assert!(!memory.reload().unwrap());
         assert_eq!(search(&memory), before);
@@ -112,14 +112,14 @@ fn readers_continue_while_the_worker_writes() {
 fn a_failed_refresh_leaves_the_memory_unchanged() {
     let temporary = folder();
     let path = temporary.path().join("m");
-    let writer = memory(&path);
-    let memory = Memory::open(&path).unwrap();
+    let memory = memory(&path);
     let before = search(&memory);
     let not_finite = |mut batch: Batch| {
         batch.keys[9] = f32::INFINITY;
         Ok(batch)
     };
-    let refresh = Refresh::start(writer, RefreshSteps { start: 0, lag: 0 }, not_finite);
+    let refresh =
+        Refresh::start(memory.begin().unwrap(), RefreshSteps { start: 0, lag: 0 }, not_finite);
     let error = refresh.adopt(0, &memory).unwrap_err().to_string();
     assert!(error.contains("the key of row 1 contains NaN or infinity"), "{error}");
     memory.reload().unwrap();
@@ -131,8 +131,7 @@ fn a_failed_refresh_leaves_the_memory_unchanged() {
 fn a_dropped_refresh_stops_and_removes_its_files() {
     let temporary = folder();
     let path = temporary.path().join("m");
-    let writer = memory(&path);
-    let memory = Memory::open(&path).unwrap();
+    let memory = memory(&path);
     let before = search(&memory);
     let (started, has_started) = channel::<()>();
     let mut encode = encode(2.0);
@@ -141,7 +140,7 @@ fn a_dropped_refresh_stops_and_removes_its_files() {
         std::thread::sleep(Duration::from_millis(100));
         encode(batch)
     };
-    let refresh = Refresh::start(writer, RefreshSteps { start: 0, lag: 1 }, slow);
+    let refresh = Refresh::start(memory.begin().unwrap(), RefreshSteps { start: 0, lag: 1 }, slow);
     has_started.recv().unwrap();
     drop(refresh);
     let mut names: Vec<_> =
@@ -157,7 +156,8 @@ fn a_dropped_refresh_stops_and_removes_its_files() {
 fn collapse_is_an_error_with_a_remedy() {
     let temporary = folder();
     let path = temporary.path().join("m");
-    let mut writer = memory(&path);
+    memory(&path);
+    let mut writer = Writer::open(&path).unwrap();
     let limit = CollapseLimit { queries: 50, largest_share: 0.9 };
     let log_of_queries = |writer: &Writer| {
         let mut log = RetrievalLog::default();

@@ -146,7 +146,8 @@ fn graphs_stay_until_there_are_too_many_segments() {
     let memory = temporary.path().join("m");
     let format = MemoryFormat { width: 8, normalised: true, values: None };
     let mut edited = Edited::build(&memory, format, 500);
-    let settings = GraphSettings { connections: 8, ef_construction: 20 };
+    let settings =
+        GraphSettings { connections: 8, ef_construction: 20, ..GraphSettings::default() };
     edited.writer.index(settings, || ()).unwrap();
     for _ in 0..200 {
         edited.edit(None);

@@ -313,8 +313,7 @@ fn training_retrieves_no_entry_of_the_examples_document() {
     let encoding = study.encoding();
     let (corpus, sequencer) = (&encoding.corpus, &encoding.sequencer);
     let model = Reveal::new(&encoding.config, &ParameterBuilder::on_cpu(1)).unwrap();
-    let (retriever, _writer) =
-        Retriever::build(&run, &model, corpus, sequencer, &Stop::default()).unwrap();
+    let retriever = Retriever::build(&run, &model, corpus, sequencer, &Stop::default()).unwrap();
     let first = &corpus.train[0];
     let second = corpus.train.iter().find(|example| example.document != first.document).unwrap();
     let examples = [first, second];

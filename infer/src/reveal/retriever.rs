@@ -7,8 +7,8 @@ use candle_core::Tensor;
 use engram_memory::refresh::{CollapseLimit, RetrievalLog};
 use engram_memory::search::{Filter, Gates, Queries, SearchResults};
 use engram_memory::{
-    Batch, Memory, MemoryError, MemoryFormat, Method, Row, Snapshot, Store, ValueDtype,
-    ValueFormat, Writer,
+    Batch, Memory, MemoryError, MemoryFormat, Method, Row, Snapshot, Store, Transaction,
+    ValueDtype, ValueFormat, Writer,
 };
 use engram_models::compute::to_host;
 use engram_models::kernels::Mode;
@@ -25,7 +25,7 @@ const ENTRIES_PER_BATCH: usize = 256;
 
 /// A memory that is open for search.
 pub struct Retriever {
-    memory: Memory,
+    memory: Box<dyn Store>,
     /// The sources to search; `None` for all.
     sources: Option<Vec<String>>,
     /// Retrieval statistics since the last [`Retriever::check_collapse`].
@@ -34,7 +34,6 @@ pub struct Retriever {
 
 impl Retriever {
     /// Encodes all items of the corpus into a new memory, which replaces the memory in `folder`.
-    /// Returns the retriever and the memory's writer.
     ///
     /// # Errors
     /// The folder has other files, or a memory that was changed after its run. Errors of the model
@@ -45,7 +44,7 @@ impl Retriever {
         corpus: &Corpus,
         sequencer: &Sequencer,
         stop: &Stop,
-    ) -> Result<(Self, Writer)> {
+    ) -> Result<Self> {
         remove_memory(folder)?;
         let config = model.config();
         let values = ValueFormat {
@@ -64,28 +63,31 @@ impl Retriever {
                 items.encode(indices).map_err(|error| MemoryError::Rows(error.into()))?;
             Ok(Batch { entries, keys, values })
         });
-        let writer = Writer::create(folder, format, corpus.items.len(), batches)?;
-        Ok((Self::open(folder)?, writer))
+        Writer::create(folder, format, corpus.items.len(), batches)?;
+        Self::open(folder)
     }
 
     /// The memory.
-    pub fn memory(&self) -> &Memory {
-        &self.memory
+    pub fn memory(&self) -> &dyn Store {
+        self.memory.as_ref()
     }
 
-    /// Changes the memory on disk with `change`, and reloads it.
+    /// Changes the memory with `change`, and reloads it.
     pub fn edit(
         &mut self,
-        change: impl FnOnce(&mut Writer) -> Result<(), MemoryError>,
+        change: impl FnOnce(&mut dyn Transaction) -> Result<(), MemoryError>,
     ) -> Result<()> {
-        change(&mut Writer::open(self.memory.folder())?)?;
+        let mut transaction = self.memory.begin()?;
+        change(transaction.as_mut())?;
+        transaction.commit()?;
         self.memory.reload()?;
         Ok(())
     }
 
     /// Opens an existing memory.
     pub fn open(folder: &Path) -> Result<Self> {
-        Ok(Self { memory: Memory::open(folder)?, sources: None, log: Mutex::default() })
+        let memory = Box::new(Memory::open(folder)?);
+        Ok(Self { memory, sources: None, log: Mutex::default() })
     }
 
     /// Excludes some sources from search. Returns an error for an unknown source, or if no source

@@ -9,7 +9,9 @@ use clap::Args;
 use engram_memory::refresh::{Adoption, Refresh, RefreshSteps};
 use engram_memory::search::exact::Exact;
 use engram_memory::search::{Filter, Index, Queries};
-use engram_memory::{Batch, Memory, MemoryError, MemoryFormat, ValueDtype, ValueFormat, Writer};
+use engram_memory::{
+    Batch, Memory, MemoryError, MemoryFormat, Store, ValueDtype, ValueFormat, Writer,
+};
 
 use super::super::{Outcome, output};
 use super::keys::ClusteredKeys;
@@ -74,15 +76,12 @@ impl RefreshBench {
             Ok(Batch { values: batch.keys.repeat(TOKENS), ..batch })
         });
         let path = folder.path().join("memory");
-        let mut writer = Some(Writer::create(&path, format, self.entries, batches)?);
+        Writer::create(&path, format, self.entries, batches)?;
         let memory = Memory::open(&path)?;
         let mut rounds = Vec::new();
         let bar = output::progress_bar(self.rounds.max(1), "rounds");
         for _ in 0..self.rounds.max(1) {
-            let current_writer = writer.take().context("the refresh did not return the writer")?;
-            let (round, returned) = self.measure_round(&memory, current_writer, &queries)?;
-            writer = Some(returned);
-            rounds.push(round);
+            rounds.push(self.measure_round(&memory, &queries)?);
             bar.inc(1);
         }
         bar.finish_and_clear();
@@ -110,19 +109,14 @@ impl RefreshBench {
         Ok(Outcome::Done)
     }
 
-    /// Times steps during a refresh, then equally long without. Returns the writer with the round.
-    fn measure_round(
-        &self,
-        memory: &Memory,
-        writer: Writer,
-        queries: &[f32],
-    ) -> anyhow::Result<(Round, Writer)> {
+    /// Times steps during a refresh, then equally long without.
+    fn measure_round(&self, memory: &Memory, queries: &[f32]) -> anyhow::Result<Round> {
         let bytes_before = anonymous_memory();
         let (encoded_entries, cpu_nanoseconds) =
             (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicU64::new(0)));
         let encode = self.encoder(Arc::clone(&encoded_entries), Arc::clone(&cpu_nanoseconds));
         let start = Instant::now();
-        let refresh = Refresh::start(writer, RefreshSteps { start: 0, lag: 0 }, encode);
+        let refresh = Refresh::start(memory.begin()?, RefreshSteps { start: 0, lag: 0 }, encode);
         let (mut steps, mut extra_bytes) = (0, 0);
         while encoded_entries.load(Ordering::Relaxed) < self.entries {
             step(memory, queries)?;
@@ -132,7 +126,7 @@ impl RefreshBench {
         let seconds = start.elapsed().as_secs_f64();
         let cores = std::thread::available_parallelism()?.get() as f64;
         let cpu_share = cpu_nanoseconds.load(Ordering::Relaxed) as f64 / 1e9 / seconds / cores;
-        let Adoption::Now(adopted) = refresh.adopt(0, memory)? else {
+        let Adoption::Now(_) = refresh.adopt(0, memory)? else {
             anyhow::bail!("the refresh was not adopted at once")
         };
         let (start, mut steps_without_refresh) = (Instant::now(), 0);
@@ -142,9 +136,7 @@ impl RefreshBench {
         }
         let rate_without_refresh = f64::from(steps_without_refresh) / start.elapsed().as_secs_f64();
         let rate_with_refresh = f64::from(steps) / seconds;
-        let round =
-            Round { rate_without_refresh, rate_with_refresh, cpu_share, seconds, extra_bytes };
-        Ok((round, adopted.writer))
+        Ok(Round { rate_without_refresh, rate_with_refresh, cpu_share, seconds, extra_bytes })
     }
 
     /// Returns an encoder that multiplies each key by a matrix several times. It stores the number

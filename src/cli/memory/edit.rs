@@ -9,7 +9,10 @@ use engram_memory::rows::{
     EntryColumn, EntryFile, EntryFormat, RowFiles, RowReader, with_location,
 };
 use engram_memory::search::graph::{GraphKind, GraphSettings};
-use engram_memory::{Batch, MemoryError, MemoryFormat, Snapshot, ValueDtype, ValueFormat, Writer};
+use engram_memory::{
+    Batches, Description, Memory, MemoryError, MemoryFormat, Snapshot, Store, Transaction,
+    ValueDtype, ValueFormat, Writer,
+};
 
 use super::super::{Outcome, output};
 use super::encode::{Encoding, RowSource};
@@ -118,10 +121,7 @@ impl RowOptions {
     fn write<T>(
         &self,
         rows: OpenRows,
-        write: impl FnOnce(
-            usize,
-            &mut dyn Iterator<Item = Result<Batch, MemoryError>>,
-        ) -> Result<T, MemoryError>,
+        write: impl FnOnce(usize, &mut Batches<'_>) -> Result<T, MemoryError>,
     ) -> Result<T, MemoryError> {
         let OpenRows { source, entries, first_id } = rows;
         let rows = source.rows();
@@ -142,30 +142,30 @@ impl RowOptions {
         &self,
         folder: &Path,
         is_same_model: bool,
-        first_id: impl FnOnce(&Writer) -> i64,
-    ) -> anyhow::Result<(Writer, OpenRows)> {
-        let writer = Writer::open(folder)?;
-        let rows = self.open(first_id(&writer))?;
-        let memory = writer.generation().description();
+        first_id: impl FnOnce(&Description) -> i64,
+    ) -> anyhow::Result<(Box<dyn Transaction>, OpenRows)> {
+        let transaction = Memory::open(folder)?.begin()?;
+        let base = transaction.base();
+        let memory = base.description();
+        let rows = self.open(first_id(memory))?;
         rows.source.check_model(memory, self.keys.as_deref(), is_same_model)?;
-        self.check_shapes(&writer, &rows.source)?;
-        Ok((writer, rows))
+        self.check_shapes(memory, &rows.source)?;
+        Ok((transaction, rows))
     }
 
     /// Returns an error if the new rows do not have the shapes of the memory.
-    fn check_shapes(&self, writer: &Writer, source: &RowSource) -> anyhow::Result<()> {
-        let manifest = writer.generation().manifest();
+    fn check_shapes(&self, memory: &Description, source: &RowSource) -> anyhow::Result<()> {
         let describe = |path: &Option<PathBuf>, what: &str| match path {
             Some(path) => format!("{}: {what}", path.display()),
             None => what.to_owned(),
         };
-        let (expected, found) = (manifest.width, source.width());
+        let (expected, found) = (memory.width, source.width());
         if found != expected {
             return Err(
                 MemoryError::Width { what: describe(&self.keys, "keys"), expected, found }.into()
             );
         }
-        let expected = manifest.values.map(|format| (format.tokens, format.width));
+        let expected = memory.values.map(|format| (format.tokens, format.width));
         match (expected, source.value_shape()) {
             (None, Some(_)) => anyhow::bail!(
                 "{}, but the memory has none; leave them out, or rebuild the memory with values",
@@ -173,7 +173,7 @@ impl RowOptions {
             ),
             (Some((tokens, width)), None) => anyhow::bail!(
                 "{}: its entries have values of {tokens} x {width}; give --values",
-                writer.generation().folder().display()
+                memory.location
             ),
             (Some(expected @ (tokens, width)), Some(found)) if found != expected => anyhow::bail!(
                 "{} are {} x {}, but the memory's are {tokens} x {width}; use the same model",
@@ -247,10 +247,10 @@ impl Build {
             }),
         };
         let encoders = source.encoders();
-        let create = |rows, batches: &mut dyn Iterator<Item = _>| {
+        let create = |rows, batches: &mut Batches<'_>| {
             Writer::create_encoded(&self.out, format, encoders, rows, batches)
         };
-        print_state(&self.out, &self.rows.write(rows, create)?)
+        print_state(self.rows.write(rows, create)?.generation().as_ref())
     }
 }
 
@@ -276,10 +276,10 @@ pub struct Add {
 
 impl Add {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let next_id = |writer: &Writer| writer.generation().manifest().next_id;
-        let (mut writer, rows) = self.rows.open_for(&self.folder, self.same_model, next_id)?;
-        self.rows.write(rows, |rows, batches| writer.add(rows, batches))?;
-        print_state(&self.folder, &writer)
+        let next_id = |memory: &Description| memory.next_id;
+        let (mut transaction, rows) = self.rows.open_for(&self.folder, self.same_model, next_id)?;
+        self.rows.write(rows, |rows, batches| transaction.add(rows, batches))?;
+        print_state(transaction.commit()?.as_ref())
     }
 }
 
@@ -306,9 +306,9 @@ impl Update {
                 "give --entries, --texts or --csv with the ids of the entries to replace"
             );
         }
-        let (mut writer, rows) = self.rows.open_for(&self.folder, self.same_model, |_| 0)?;
-        self.rows.write(rows, |rows, batches| writer.update(rows, batches))?;
-        print_state(&self.folder, &writer)
+        let (mut transaction, rows) = self.rows.open_for(&self.folder, self.same_model, |_| 0)?;
+        self.rows.write(rows, |rows, batches| transaction.update(rows, batches))?;
+        print_state(transaction.commit()?.as_ref())
     }
 }
 
@@ -327,9 +327,9 @@ pub struct Delete {
 
 impl Delete {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let mut writer = Writer::open(&self.folder)?;
-        writer.delete(&self.ids)?;
-        print_state(&self.folder, &writer)
+        let mut transaction = Memory::open(&self.folder)?.begin()?;
+        transaction.delete(&self.ids)?;
+        print_state(transaction.commit()?.as_ref())
     }
 }
 
@@ -349,7 +349,7 @@ impl Compact {
         let bar = output::progress_bar(writer.generation().len(), "entries");
         writer.compact(|rows| bar.inc(rows as u64))?;
         bar.finish_and_clear();
-        print_state(&self.folder, &writer)
+        print_state(writer.generation().as_ref())
     }
 }
 
@@ -402,19 +402,17 @@ impl Index {
         };
         writer.index(settings, || bar.inc(1))?;
         bar.finish_and_clear();
-        print_state(&self.folder, &writer)
+        print_state(writer.generation().as_ref())
     }
 }
 
 /// Prints the generation of a memory and its numbers of entries and deleted rows.
-pub(super) fn print_state(folder: &Path, writer: &Writer) -> anyhow::Result<Outcome> {
-    let generation = writer.generation();
+pub(super) fn print_state(snapshot: &dyn Snapshot) -> anyhow::Result<Outcome> {
+    let Description { location, generation, entries, deleted, .. } = snapshot.description();
     output::print(&format!(
-        "{}: generation {}, {}, {}",
-        folder.display(),
-        generation.manifest().generation,
-        counted(generation.len(), "entry"),
-        counted(generation.deleted(), "deleted row")
+        "{location}: generation {generation}, {}, {}",
+        counted(*entries, "entry"),
+        counted(*deleted, "deleted row")
     ))?;
     Ok(Outcome::Done)
 }

@@ -1,10 +1,13 @@
 //! `engram memory re-encode`: encodes the entries of a memory with another model.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::Args;
 use engram_data::messages::counted;
-use engram_memory::{Batch, Entry, Generation, Memory, MemoryError, MemoryFormat, Row, Writer};
+use engram_memory::{
+    Batch, Entry, Memory, MemoryError, MemoryFormat, Row, Snapshot, Store, Writer,
+};
 
 use super::super::{Outcome, output};
 use super::edit::print_state;
@@ -41,28 +44,24 @@ pub struct ReEncode {
 impl ReEncode {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         match &self.out {
-            None => {
-                let mut writer = Writer::open(&self.folder)?;
-                self.rewrite(&mut writer)?;
-                print_state(&self.folder, &writer)
-            }
-            Some(out) => print_state(out, &self.write_new(out)?),
+            None => print_state(self.rewrite()?.as_ref()),
+            Some(out) => print_state(self.write_new(out)?.generation().as_ref()),
         }
     }
 
     /// Writes a new generation of the memory.
-    fn rewrite(&self, writer: &mut Writer) -> anyhow::Result<()> {
+    fn rewrite(&self) -> anyhow::Result<Arc<dyn Snapshot>> {
         anyhow::ensure!(
             !self.options.skip_unencodable,
             "--skip-unencodable would delete entries of {}; write a new memory with --out",
             self.folder.display()
         );
-        let generation = std::sync::Arc::clone(writer.generation());
-        let (source, rows) = self.open(&generation)?;
-        let has_graph = generation.manifest().segments.iter().any(|part| part.graph.is_some());
+        let mut transaction = Memory::open(&self.folder)?.begin()?;
+        let base = transaction.base();
+        let (source, rows) = self.open(base.as_ref())?;
         let bar = output::progress_bar(rows.len(), "entries");
         let (encoders, width) = (records(&source.encoder), source.encoder.width());
-        let result = writer.re_encode(encoders, width, |batch| {
+        let result = transaction.re_encode(encoders, width, &mut |batch| {
             let mut keys = Vec::with_capacity(batch.entries.len() * width);
             for entries in batch.entries.chunks(self.options.batch()) {
                 keys.extend(self.keys(&source, entries)?);
@@ -72,30 +71,29 @@ impl ReEncode {
         });
         bar.finish_and_clear();
         result?;
-        if has_graph {
+        let snapshot = transaction.commit()?;
+        if base.description().has_graph {
             let folder = self.folder.display();
             output::note(&format!(
                 "{folder}: has no graph any more; build one with `engram memory index {folder}`"
             ));
         }
-        Ok(())
+        Ok(snapshot)
     }
 
     /// Writes a new memory.
     fn write_new(&self, out: &Path) -> anyhow::Result<Writer> {
-        let generation = Memory::open(&self.folder)?.generation();
-        let (source, rows) = self.open(&generation)?;
-        let manifest = generation.manifest();
+        let snapshot = Memory::open(&self.folder)?.snapshot();
+        let (source, rows) = self.open(snapshot.as_ref())?;
         let format = MemoryFormat {
             width: source.encoder.width(),
-            normalised: manifest.normalised,
-            values: manifest.values,
+            normalised: snapshot.description().normalised,
+            values: snapshot.description().values,
         };
         let bar = output::progress_bar(rows.len(), "entries");
         let batches = rows.chunks(self.options.batch()).map(|rows| {
-            let entry = |row: &Row| generation.entry(*row);
-            let entries = rows.iter().map(entry).collect::<Result<Vec<Entry>, MemoryError>>()?;
-            let (keys, values) = (self.keys(&source, &entries)?, generation.values(rows)?);
+            let entries = snapshot.entries(rows)?;
+            let (keys, values) = (self.keys(&source, &entries)?, snapshot.values(rows)?);
             bar.inc(rows.len() as u64);
             Ok(Batch { entries, keys, values })
         });
@@ -107,28 +105,29 @@ impl ReEncode {
 
     /// Opens the model, and checks all entries before the first is encoded. Returns the rows that
     /// the model can encode.
-    fn open(&self, generation: &Generation) -> anyhow::Result<(EntryEncoder, Vec<Row>)> {
+    fn open(&self, snapshot: &dyn Snapshot) -> anyhow::Result<(EntryEncoder, Vec<Row>)> {
         let folder = self.folder.display();
         let source = self.options.open(&self.model, Path::new(""))?;
-        if let Some(values) = generation.manifest().values.filter(|_| !self.keep_values) {
+        if let Some(values) = snapshot.description().values.filter(|_| !self.keep_values) {
             anyhow::bail!(
                 "{folder}: its entries have values ({values}), which {} does not compute; keep the \
                  old values with --keep-values, or build a memory with new keys and values",
                 names_with_hashes(&records(&source.encoder))
             );
         }
-        let mut rows = Vec::with_capacity(generation.len());
-        for row in generation.live_rows() {
-            let entry = generation.entry(row)?;
+        let all_rows = snapshot.rows();
+        let mut rows = Vec::with_capacity(all_rows.len());
+        for row in &all_rows {
+            let entry = snapshot.entry(*row)?;
             if source.content(&entry, &|reason, remedy| self.error(reason, remedy))?.is_some() {
-                rows.push(row);
+                rows.push(*row);
             }
         }
-        print_skipped(&self.folder, generation.len() - rows.len());
+        print_skipped(&self.folder, all_rows.len() - rows.len());
         anyhow::ensure!(
             !rows.is_empty(),
             "{folder}: has no entry to encode ({}); add entries with `engram memory add`",
-            counted(generation.len(), "entry")
+            counted(all_rows.len(), "entry")
         );
         Ok((source, rows))
     }

@@ -102,8 +102,11 @@ impl Answerer {
         let (keys, values) = encode(&self.model, &input)?;
         let retriever = self.retriever.as_mut().ok_or(NO_MEMORY)?;
         let exists = retriever.snapshot().find(&[entry.id])? != [None];
-        let batch = std::iter::once(Ok(Batch { entries: vec![entry], keys, values }));
-        retriever.edit(|writer| if exists { writer.update(1, batch) } else { writer.add(1, batch) })
+        let mut batch = std::iter::once(Ok(Batch { entries: vec![entry], keys, values }));
+        retriever.edit(|transaction| match exists {
+            true => transaction.update(1, &mut batch),
+            false => transaction.add(1, &mut batch),
+        })
     }
 
     fn image_corpus(&self, image: Option<&Path>) -> Corpus {

@@ -153,7 +153,7 @@ impl FinishedRun {
         } else {
             let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
             let retriever =
-                Retriever::build(&folder, &self.model, corpus, sequencer, &Stop::default())?.0;
+                Retriever::build(&folder, &self.model, corpus, sequencer, &Stop::default())?;
             identity.write(&folder)?;
             retriever
         };

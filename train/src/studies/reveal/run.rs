@@ -209,8 +209,7 @@ fn finish(
         0 => None,
         _ => {
             let folder = trained.run.join("memory");
-            let retriever =
-                Retriever::build(&folder, &model, corpus, sequencer, &Stop::default())?.0;
+            let retriever = Retriever::build(&folder, &model, corpus, sequencer, &Stop::default())?;
             Identity::of_run(&trained.run)?.write(&folder)?;
             Some(retriever)
         }
@@ -236,7 +235,7 @@ fn finish(
             // Facts are changed in a separate memory; the run's memory stays unchanged.
             let folder = trained.run.join("memory-swapped");
             let mut retriever =
-                Retriever::build(&folder, &model, corpus, sequencer, &Stop::default())?.0;
+                Retriever::build(&folder, &model, corpus, sequencer, &Stop::default())?;
             let forward = study.forward(&model, None);
             let report = swap(&forward, &mut retriever, world, SWAPPED_FACTS, recipe.seed())?;
             drop(retriever);

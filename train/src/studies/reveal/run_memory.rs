@@ -14,7 +14,7 @@ use engram_durable as durable;
 use engram_infer::reveal::encoding::Encoding;
 use engram_infer::reveal::retriever::{ItemEncoder, Retriever};
 use engram_memory::refresh::{Adoption, Refresh, RefreshSteps, RetrievalLog};
-use engram_memory::{Batch, MemoryError, Writer};
+use engram_memory::{Batch, MemoryError, Transaction};
 use engram_models::params::Parameters;
 use serde::{Deserialize, Serialize};
 
@@ -42,8 +42,9 @@ pub struct RunMemory {
     retriever: Option<Retriever>,
     state: State,
     refresh: Option<Refresh>,
-    /// The writer of the memory; `None` before it is built and while a refresh uses the writer.
-    writer: Option<Writer>,
+    /// The transaction of the next refresh. It keeps other processes from changing the memory.
+    /// `None` before the memory is built and while a refresh runs.
+    next_change: Option<Box<dyn Transaction>>,
 }
 
 /// The state of the memory.
@@ -78,7 +79,7 @@ impl RunMemory {
             retriever: None,
             state: State::default(),
             refresh: None,
-            writer: None,
+            next_change: None,
         }
     }
 
@@ -169,21 +170,24 @@ impl RunMemory {
     fn build(&mut self, step: u64) -> StudyResult<()> {
         let model = self.encoding.load(&self.snapshot(step)?)?;
         let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
-        let (retriever, writer) =
+        // Ends the lock on the previous memory.
+        self.next_change = None;
+        let retriever =
             Retriever::build(&self.folder, &model, corpus, sequencer, &Stop::default())?;
-        (self.retriever, self.writer) = (Some(retriever), Some(writer));
+        self.next_change = Some(retriever.memory().begin()?);
+        self.retriever = Some(retriever);
         self.state = State { made_at: Some(step), phase: self.state.phase, ..State::default() };
         self.remove_unneeded_snapshots()
     }
 
     /// Starts a thread that encodes all entries with the snapshot of a step.
     fn start_refresh(&mut self, step: u64) -> StudyResult<()> {
-        let writer = self.writer.take().ok_or("the memory has no writer")?;
+        let change = self.next_change.take().ok_or("the memory is not built")?;
         let model = self.encoding.load(&self.snapshot(step)?)?;
         let encoding = Arc::clone(&self.encoding);
         let steps = RefreshSteps { start: step, lag: self.settings.refresh_lag };
         // Entries are encoded in the same batches as in `build`, so that keys are equal.
-        self.refresh = Some(Refresh::start(writer, steps, move |batch| {
+        self.refresh = Some(Refresh::start(change, steps, move |batch| {
             let Encoding { corpus, sequencer, .. } = encoding.as_ref();
             let index = |id| {
                 corpus.index_of(id).ok_or(MemoryError::UnknownId { id, missing: 1, requested: 1 })
@@ -207,7 +211,7 @@ impl RunMemory {
         match refresh.adopt(step, retriever.memory())? {
             Adoption::Later(refresh) => self.refresh = Some(refresh),
             Adoption::Now(adopted) => {
-                self.writer = Some(adopted.writer);
+                self.next_change = Some(retriever.memory().begin()?);
                 self.state = State {
                     phase: self.state.phase,
                     made_at: self.state.next,

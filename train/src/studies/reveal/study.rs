@@ -488,7 +488,7 @@ impl Study for RevealStudy {
             _ => {
                 let folder = self.run.join(EVALUATION_MEMORY);
                 let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
-                Some(Retriever::build(&folder, model, corpus, sequencer, context.stop)?.0)
+                Some(Retriever::build(&folder, model, corpus, sequencer, context.stop)?)
             }
         };
         let forward = self.forward(model, retriever.as_ref());

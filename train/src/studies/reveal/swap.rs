@@ -88,9 +88,10 @@ pub fn swap(
     let before = answer(retriever, &examples)?;
     let batch = changed_batch(forward, corpus, &swap.facts)?;
     let num_entries = batch.entries.len();
-    retriever.edit(|writer| writer.update(num_entries, std::iter::once(Ok(batch))))?;
+    let mut batches = std::iter::once(Ok(batch));
+    retriever.edit(|transaction| transaction.update(num_entries, &mut batches))?;
     let after = answer(retriever, &changed_examples)?;
-    retriever.edit(|writer| writer.delete(&ids))?;
+    retriever.edit(|transaction| transaction.delete(&ids))?;
     let deleted = answer(retriever, &changed_examples)?;
 
     let indices: Vec<usize> = (0..examples.len()).collect();

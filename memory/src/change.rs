@@ -1,0 +1,305 @@
+//! A change of a memory that is being prepared: deleted entries and new entries, which become one
+//! generation. Each id occurs at most once in a change, except that an id may be deleted and added.
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::commit::PartialGeneration;
+use crate::encoded::{BatchEncoder, EncodedRows, KeyBounds};
+use crate::error::MemoryError;
+use crate::format::manifest::{EncoderRecord, Manifest, SegmentRecord};
+use crate::generation::{Generation, MAX_ROWS, Row};
+use crate::segment::Batch;
+use crate::segment_writer::{SegmentWriter, fits_pack};
+
+/// The maximum number of rows that are copied at once.
+const MAX_COPIED_ROWS: usize = 1024;
+/// The maximum number of key and value components that are copied at once.
+const MAX_COPIED_NUMBERS: usize = 1 << 20;
+
+/// A change of a generation.
+#[derive(Debug)]
+pub(crate) struct Change {
+    /// The folder of the memory.
+    memory: PathBuf,
+    pub(crate) base: Arc<Generation>,
+    /// The manifest of the base, with the sources, the next id and the encoders after the change.
+    pub(crate) manifest: Manifest,
+    /// The deleted or replaced rows of the base, by id.
+    pub(crate) removed: HashMap<i64, Row>,
+    /// The ids of the new entries.
+    new_ids: HashSet<i64>,
+    /// The new rows, except those of `large`.
+    pub(crate) rows: EncodedRows,
+    /// The bounds on the keys of `rows`.
+    pub(crate) bounds: KeyBounds,
+    pub(crate) large: Option<Large>,
+    has_failed: bool,
+}
+
+/// New rows that were too many for main memory, and are on disk.
+#[derive(Debug)]
+pub(crate) struct Large {
+    pub(crate) generation: PartialGeneration,
+    /// `None` without rows.
+    pub(crate) segment: Option<SegmentRecord>,
+    /// Whether the rows replace all rows of the base.
+    pub(crate) replaces_all: bool,
+}
+
+impl Change {
+    pub(crate) fn new(memory: &Path, base: &Arc<Generation>) -> Self {
+        Self {
+            memory: memory.to_owned(),
+            base: Arc::clone(base),
+            manifest: base.manifest().clone(),
+            removed: HashMap::new(),
+            new_ids: HashSet::new(),
+            rows: EncodedRows::new(base.manifest()),
+            bounds: KeyBounds::default(),
+            large: None,
+            has_failed: false,
+        }
+    }
+
+    /// Adds entries with new ids, from batches with `rows` rows in all.
+    pub(crate) fn add(
+        &mut self,
+        rows: usize,
+        batches: impl Iterator<Item = Result<Batch, MemoryError>>,
+    ) -> Result<(), MemoryError> {
+        self.attempt(|change| change.put(rows, batches, false))
+    }
+
+    /// Replaces the entries with the same ids, from batches with `rows` rows in all.
+    pub(crate) fn update(
+        &mut self,
+        rows: usize,
+        batches: impl Iterator<Item = Result<Batch, MemoryError>>,
+    ) -> Result<(), MemoryError> {
+        self.attempt(|change| change.put(rows, batches, true))
+    }
+
+    /// Deletes entries of the base.
+    pub(crate) fn delete(&mut self, ids: &[i64]) -> Result<(), MemoryError> {
+        self.attempt(|change| {
+            let (mut missing, mut seen) = (Vec::new(), HashSet::new());
+            for id in ids.iter().filter(|id| seen.insert(**id)) {
+                match change.base.row_of(*id)?.filter(|_| !change.removed.contains_key(id)) {
+                    Some(row) => {
+                        change.removed.insert(*id, row);
+                    }
+                    None => missing.push(*id),
+                }
+            }
+            match missing.first() {
+                None => Ok(()),
+                Some(id) => {
+                    let (missing, requested) = (missing.len(), ids.len());
+                    Err(MemoryError::UnknownId { id: *id, missing, requested })
+                }
+            }
+        })
+    }
+
+    /// Replaces all entries of the base by the same entries, as `encode` returns them. `encode` gets
+    /// them in batches, in row order. The new keys come from `encoders` and have `width` components.
+    pub(crate) fn rewrite(
+        &mut self,
+        encoders: Vec<EncoderRecord>,
+        width: usize,
+        mut encode: impl FnMut(Batch) -> Result<Batch, MemoryError>,
+    ) -> Result<(), MemoryError> {
+        self.attempt(|change| {
+            change.check_only("other changes before the encoding of all entries")?;
+            let base = Arc::clone(&change.base);
+            let live: Vec<Row> = base.live_rows().collect();
+            let row_size = base.manifest().width + base.value_len();
+            let batch_rows = (MAX_COPIED_NUMBERS / row_size).clamp(1, MAX_COPIED_ROWS);
+            let batches = live.chunks(batch_rows).map(|rows| {
+                let mut batch = Batch { values: base.values(rows)?, ..Batch::default() };
+                for row in rows {
+                    batch.entries.push(base.entry(*row)?);
+                    batch.keys.extend_from_slice(base.key(*row)?);
+                }
+                encode(batch)
+            });
+            // Keep the list of sources, because gates depend on its order.
+            change.manifest.segments.clear();
+            change.manifest.encoders = encoders;
+            change.manifest.width = width;
+            change.write_large(live.len(), batches, true)
+        })
+    }
+
+    /// Returns the change, or an error if a part of it failed.
+    pub(crate) fn checked(self) -> Result<Self, MemoryError> {
+        if self.has_failed {
+            return Err(MemoryError::InvalidOption {
+                option: "the transaction",
+                found: "failed in part".to_owned(),
+                expected: "without errors to be committed; begin a new one",
+            });
+        }
+        Ok(self)
+    }
+
+    /// Makes a part of the change, and remembers whether it failed.
+    fn attempt(
+        &mut self,
+        part: impl FnOnce(&mut Self) -> Result<(), MemoryError>,
+    ) -> Result<(), MemoryError> {
+        let has_failed = std::mem::replace(&mut self.has_failed, true);
+        part(self)?;
+        self.has_failed = has_failed;
+        Ok(())
+    }
+
+    /// Returns an error if the change has rows already. `found` describes the error.
+    fn check_only(&self, found: &str) -> Result<(), MemoryError> {
+        if self.rows.len() == 0 && self.large.is_none() && self.removed.is_empty() {
+            return Ok(());
+        }
+        Err(MemoryError::InvalidOption {
+            option: "the transaction",
+            found: format!("with {found}"),
+            expected: "split into several transactions",
+        })
+    }
+
+    /// Adds entries, or replaces entries.
+    fn put(
+        &mut self,
+        rows: usize,
+        batches: impl Iterator<Item = Result<Batch, MemoryError>>,
+        is_update: bool,
+    ) -> Result<(), MemoryError> {
+        let (base, mut removed) = (Arc::clone(&self.base), std::mem::take(&mut self.removed));
+        let mut new_ids = std::mem::take(&mut self.new_ids);
+        let checked = batches.map(|batch| {
+            let batch = batch?;
+            for entry in &batch.entries {
+                let id = entry.id;
+                let row = base.row_of(id)?.filter(|_| !removed.contains_key(&id));
+                let is_known = row.is_some() || new_ids.contains(&id);
+                match row {
+                    Some(row) if is_update => {
+                        removed.insert(id, row);
+                    }
+                    None if is_update && !is_known => {
+                        return Err(MemoryError::UnknownId { id, missing: 1, requested: rows });
+                    }
+                    _ if is_known => return Err(MemoryError::DuplicateId { id }),
+                    _ => {}
+                }
+                new_ids.insert(id);
+            }
+            Ok(batch)
+        });
+        if self.large.is_none() && fits_pack(self.rows.len() + rows, &self.manifest) {
+            check_rows(&self.manifest, self.rows.len() + rows)?;
+            let bounds = encode(&mut self.manifest, rows, checked, |encoded| {
+                (0..encoded.len()).for_each(|row| self.rows.push(&encoded.row(row)));
+                Ok(())
+            })?;
+            self.bounds = self.bounds.merge(bounds);
+        } else {
+            if self.rows.len() > 0 || self.large.is_some() {
+                self.check_only("more rows than fit into main memory")?;
+            }
+            self.write_large(rows, checked, false)?;
+        }
+        (self.removed, self.new_ids) = (removed, new_ids);
+        Ok(())
+    }
+
+    /// Writes rows to the folder of the new generation.
+    fn write_large(
+        &mut self,
+        rows: usize,
+        batches: impl Iterator<Item = Result<Batch, MemoryError>>,
+        replaces_all: bool,
+    ) -> Result<(), MemoryError> {
+        let number = self.base.manifest().generation + 1;
+        let generation = PartialGeneration::create(&self.memory, number)?;
+        let (name, folder) = (generation.name(), generation.folder());
+        let num_segments = self.manifest.segments.len();
+        write_rows(&name, &folder, &mut self.manifest, rows, batches)?;
+        let segment = self.manifest.segments.drain(num_segments..).next();
+        self.large = Some(Large { generation, segment, replaces_all });
+        Ok(())
+    }
+}
+
+/// Writes rows to files, as a segment of the generation `name`, and adds the segment to the
+/// manifest.
+pub(crate) fn write_rows(
+    name: &str,
+    folder: &Path,
+    manifest: &mut Manifest,
+    rows: usize,
+    batches: impl Iterator<Item = Result<Batch, MemoryError>>,
+) -> Result<(), MemoryError> {
+    check_rows(manifest, rows)?;
+    if rows == 0 {
+        return Ok(());
+    }
+    let mut writer = SegmentWriter::create(folder, rows, manifest)?;
+    let bounds = encode(manifest, rows, batches, |encoded| writer.push(&encoded))?;
+    manifest.segments.push(writer.finish(name, bounds)?);
+    Ok(())
+}
+
+/// Returns an error if a memory would have too many rows.
+fn check_rows(manifest: &Manifest, rows: usize) -> Result<(), MemoryError> {
+    let existing_rows: usize = manifest.segments.iter().map(|segment| segment.rows).sum();
+    if rows <= MAX_ROWS.saturating_sub(existing_rows) {
+        return Ok(());
+    }
+    Err(MemoryError::InvalidOption {
+        option: "the number of rows",
+        found: (existing_rows + rows).to_string(),
+        expected: "less than 2^32; compact the memory, or build several memories",
+    })
+}
+
+/// Checks and encodes batches with `rows` rows in all, and calls `write` with each. Adds their
+/// sources to the manifest, and sets its next id. Returns the bounds on the keys.
+fn encode(
+    manifest: &mut Manifest,
+    rows: usize,
+    batches: impl Iterator<Item = Result<Batch, MemoryError>>,
+    mut write: impl FnMut(EncodedRows) -> Result<(), MemoryError>,
+) -> Result<KeyBounds, MemoryError> {
+    let mut encoder = BatchEncoder::default();
+    let mut sources = std::mem::take(&mut manifest.sources);
+    let mut seen = HashSet::new();
+    for batch in batches {
+        let batch = batch?;
+        for entry in &batch.entries {
+            if entry.id < 0 {
+                return Err(MemoryError::InvalidOption {
+                    option: "an id",
+                    found: entry.id.to_string(),
+                    expected: "0 or more",
+                });
+            }
+            if !seen.insert(entry.id) {
+                return Err(MemoryError::DuplicateId { id: entry.id });
+            }
+            manifest.next_id = manifest.next_id.max(entry.id.saturating_add(1));
+        }
+        let source_index = |source: &str| {
+            let index = sources.iter().position(|name| name == source);
+            index.unwrap_or_else(|| {
+                sources.push(source.to_owned());
+                sources.len() - 1
+            }) as u32
+        };
+        write(encoder.encode(batch, manifest, source_index)?)?;
+    }
+    encoder.finish(rows)?;
+    manifest.sources = sources;
+    Ok(encoder.bounds)
+}
