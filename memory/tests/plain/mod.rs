@@ -59,6 +59,7 @@ pub fn batch(rng: &mut Rng, format: MemoryFormat, ids: &[i64]) -> Batch {
 }
 
 /// A memory as a plain list.
+#[derive(Clone)]
 pub struct PlainMemory {
     format: MemoryFormat,
     /// The entry, key and value of each id.
