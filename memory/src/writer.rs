@@ -270,7 +270,7 @@ impl Writer {
     /// The errors of `encode`; [`MemoryError::Count`], [`MemoryError::BadVector`],
     /// [`MemoryError::Corrupt`], [`MemoryError::InvalidOption`] for a width of 0,
     /// [`MemoryError::Write`]
-    pub fn re_encode(
+    pub fn reencode(
         &mut self,
         encoders: Vec<EncoderRecord>,
         width: usize,
