@@ -212,9 +212,9 @@ fn entries_and_values_that_the_new_model_cannot_encode_are_refused() {
     mixed_entries(folder);
     let build = "memory build --entries entries.jsonl --model clip --images pictures --out m";
     succeeds(folder, build);
-    let reencode = "memory reencode m --model bert";
-    refused(folder, reencode, "m: the entry 10 has only an image, but the model encodes texts");
-    let skip = format!("{reencode} --skip-unencodable");
+    let re_encode = "memory reencode m --model bert";
+    refused(folder, re_encode, "m: the entry 10 has only an image, but the model encodes texts");
+    let skip = format!("{re_encode} --skip-unencodable");
     refused(folder, &skip, "would delete entries of m; write a new memory with --out");
     succeeds(folder, &format!("{skip} --out texts"));
     let info: Value = serde_json::from_str(&succeeds(folder, "memory info texts --json")).unwrap();
@@ -232,20 +232,20 @@ fn entries_and_values_that_the_new_model_cannot_encode_are_refused() {
     fs::write(folder.join("two.txt"), "one\ntwo\n").unwrap();
     let build = "memory build --keys keys.npy --values values.npy --texts two.txt --out v";
     succeeds(folder, build);
-    let reencode = "memory reencode v --model bert";
-    refused(folder, reencode, "v: its entries have values (1 x 2 f16), which ");
-    refused(folder, reencode, "keep the old values with --keep-values");
+    let re_encode = "memory reencode v --model bert";
+    refused(folder, re_encode, "v: its entries have values (1 x 2 f16), which ");
+    refused(folder, re_encode, "keep the old values with --keep-values");
     let value_bytes =
         |generation: &str| fs::read(folder.join("v").join(generation).join("values.safetensors"));
     let before = value_bytes("gen-000001").unwrap();
-    succeeds(folder, &format!("{reencode} --keep-values"));
+    succeeds(folder, &format!("{re_encode} --keep-values"));
     assert_eq!(value_bytes("gen-000002").unwrap(), before);
     succeeds(folder, "memory delete v --ids 1,2");
-    refused(folder, &format!("{reencode} --keep-values"), "v: has no entry to encode");
+    refused(folder, &format!("{re_encode} --keep-values"), "v: has no entry to encode");
 }
 
 #[test]
-fn a_killed_reencoding_leaves_the_memory_unchanged() {
+fn a_killed_re_encoding_leaves_the_memory_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     clip_folder(folder);

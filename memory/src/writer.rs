@@ -271,7 +271,7 @@ impl Writer {
     /// The errors of `encode`; [`MemoryError::Count`], [`MemoryError::BadVector`],
     /// [`MemoryError::Corrupt`], [`MemoryError::InvalidOption`] for a width of 0,
     /// [`MemoryError::Write`]
-    pub fn reencode(
+    pub fn re_encode(
         &mut self,
         encoders: Vec<EncoderRecord>,
         width: usize,

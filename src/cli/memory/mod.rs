@@ -3,7 +3,7 @@
 mod edit;
 mod encode;
 mod query;
-mod reencode;
+mod re_encode;
 mod retrieval;
 mod search;
 
@@ -52,7 +52,8 @@ pub enum MemoryCommand {
     Update(edit::Update),
     Delete(edit::Delete),
     Compact(edit::Compact),
-    Reencode(reencode::Reencode),
+    #[command(name = "reencode")]
+    ReEncode(re_encode::ReEncode),
     Index(edit::Index),
     Verify(Verify),
 }
@@ -68,7 +69,7 @@ impl MemoryCommand {
             Self::Update(command) => command.run(),
             Self::Delete(command) => command.run(),
             Self::Compact(command) => command.run(),
-            Self::Reencode(command) => command.run(),
+            Self::ReEncode(command) => command.run(),
             Self::Index(command) => command.run(),
             Self::Verify(command) => command.run(),
         }

@@ -57,7 +57,7 @@ fn keys_get_another_width_and_everything_else_stays() {
             Exact.search(&before, queries, &Filter::default()).unwrap()
         };
         let old_hits = old_search();
-        writer.reencode(encoder("b", 7), 7, |batch| Ok(encoded(batch, 7))).unwrap();
+        writer.re_encode(encoder("b", 7), 7, |batch| Ok(encoded(batch, 7))).unwrap();
         // The reader keeps its generation until it reloads.
         assert_eq!(old_search(), old_hits);
         assert!(memory.reload().unwrap());
@@ -101,7 +101,7 @@ fn an_error_of_the_encoder_leaves_the_memory_unchanged() {
     };
     let files = names();
     let mut batches = 0;
-    let failed = writer.reencode(encoder("b", 5), 5, |batch| {
+    let failed = writer.re_encode(encoder("b", 5), 5, |batch| {
         batches += 1;
         match batches {
             1 => Ok(encoded(batch, 5)),
@@ -111,12 +111,12 @@ fn an_error_of_the_encoder_leaves_the_memory_unchanged() {
     assert_eq!(failed.unwrap_err().to_string(), "the model cannot encode an image");
     assert_eq!(batches, 2);
     // Keys of another width than announced, zero keys, and a width of 0.
-    let error = writer.reencode(encoder("b", 5), 5, |batch| Ok(encoded(batch, 4))).unwrap_err();
+    let error = writer.re_encode(encoder("b", 5), 5, |batch| Ok(encoded(batch, 4))).unwrap_err();
     assert!(error.to_string().contains("key components"), "{error}");
     let zero = |batch: Batch| Ok(Batch { keys: vec![0.0; 5 * batch.entries.len()], ..batch });
-    let error = writer.reencode(encoder("b", 5), 5, zero).unwrap_err();
+    let error = writer.re_encode(encoder("b", 5), 5, zero).unwrap_err();
     assert!(error.to_string().contains("the key of row 0 is a zero vector"), "{error}");
-    let error = writer.reencode(encoder("b", 0), 0, Ok).unwrap_err();
+    let error = writer.re_encode(encoder("b", 0), 0, Ok).unwrap_err();
     assert!(error.to_string().contains("a width is 0"), "{error}");
     let reopened = Memory::open(&path).unwrap().generation();
     assert_eq!((reopened.manifest().width, reopened.manifest().generation), (3, 1));

@@ -21,7 +21,7 @@ Examples:
   engram memory reencode memory --model hf://sentence-transformers/all-mpnet-base-v2
   engram memory reencode memory --model clip --images photographs --out clip-memory
   engram memory reencode memory --model minilm --keep-values")]
-pub struct Reencode {
+pub struct ReEncode {
     /// Folder of the memory
     folder: PathBuf,
     /// Model that encodes the entries' texts and images as keys: a folder, or hf://owner/name
@@ -38,7 +38,7 @@ pub struct Reencode {
     out: Option<PathBuf>,
 }
 
-impl Reencode {
+impl ReEncode {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         match &self.out {
             None => {
@@ -62,7 +62,7 @@ impl Reencode {
         let has_graph = generation.manifest().segments.iter().any(|part| part.graph.is_some());
         let bar = output::progress_bar(rows.len(), "entries");
         let (encoders, width) = (records(&source.encoder), source.encoder.width());
-        let result = writer.reencode(encoders, width, |batch| {
+        let result = writer.re_encode(encoders, width, |batch| {
             let mut keys = Vec::with_capacity(batch.entries.len() * width);
             for entries in batch.entries.chunks(self.options.batch()) {
                 keys.extend(self.keys(&source, entries)?);
