@@ -222,9 +222,9 @@ fn a_memory_refuses_its_model_with_another_tokenizer() {
     tokenizer["model"]["max_input_chars_per_word"] = 5.into();
     fs::write(&path, tokenizer.to_string()).unwrap();
     let search = ["memory", "search", "m", "--text", "a bolt"];
-    refused(folder, &search, &["has the same weights", "tokenizer", "engram memory re-encode"]);
+    refused(folder, &search, &["has the same weights", "tokenizer", "engram memory reencode"]);
     let add = ["memory", "add", "m", "--entries", "entries.jsonl", "--model", "model"];
-    refused(folder, &add, &["has the same weights", "tokenizer", "engram memory re-encode"]);
+    refused(folder, &add, &["has the same weights", "tokenizer", "engram memory reencode"]);
     // A memory of an older version has no record to compare.
     let manifest = folder.join("m/gen-000001/manifest.json");
     let mut older: Value = serde_json::from_slice(&fs::read(&manifest).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! `engram memory search` with diversity, minimum scores and search in texts; `re-encode`; and the
+//! `engram memory search` with diversity, minimum scores and search in texts; `reencode`; and the
 //! refusal to mix the keys of two models.
 #![allow(clippy::unwrap_used)]
 
@@ -67,7 +67,7 @@ fn mmr_and_a_minimum_score_choose_among_the_entries_found() {
     for (options, part) in [
         ("--mmr 1.5", "give a number from 0 to 1"),
         ("--mmr nan", "give a number from 0 to 1"),
-        ("--mmr -0.1", "--mmr"),
+        ("--mmr -0.1", "give a number from 0 to 1"),
         ("--min-score inf", "give a number"),
         ("--hybrid", "cannot be used with"),
         ("--mmr 0.5 --candidates 0", "--candidates"),
@@ -173,14 +173,14 @@ fn another_model_encodes_the_entries_of_a_memory() {
     };
     let before = hits("m");
     // A new memory; the old one stays.
-    let printed = succeeds(folder, "memory re-encode m --model bert --out new");
+    let printed = succeeds(folder, "memory reencode m --model bert --out new");
     assert_eq!(printed, "new: generation 1, 2 entries, 0 deleted rows\n");
     assert_eq!(hits("new"), hits("expected"));
     assert_eq!(hits("m"), before);
-    refused(folder, "memory re-encode m --model bert --out new", "new: already exists");
+    refused(folder, "memory reencode m --model bert --out new", "new: already exists");
     // In place, with keys of another width and a graph.
     succeeds(folder, "memory index m --quiet");
-    let output = engram_with(folder, &["memory", "re-encode", "m", "--model", "bert"]);
+    let output = engram_with(folder, &["memory", "reencode", "m", "--model", "bert"]);
     let note = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(note.contains("m: has no graph any more"), "{note}");
     assert_eq!(hits("m"), hits("expected"));
@@ -192,7 +192,7 @@ fn another_model_encodes_the_entries_of_a_memory() {
     succeeds(folder, "memory verify m");
     // The same bytes for any number of threads.
     let keys = |name: &str, options: &str| {
-        succeeds(folder, &format!("memory re-encode m --model clip --out {name} {options}"));
+        succeeds(folder, &format!("memory reencode m --model clip --out {name} {options}"));
         fs::read(folder.join(name).join("gen-000001/keys.safetensors")).unwrap()
     };
     assert!(keys("t1", "--threads 1") == keys("t3", "--threads 3"));
@@ -212,14 +212,14 @@ fn entries_and_values_that_the_new_model_cannot_encode_are_refused() {
     mixed_entries(folder);
     let build = "memory build --entries entries.jsonl --model clip --images pictures --out m";
     succeeds(folder, build);
-    let re_encode = "memory re-encode m --model bert";
+    let re_encode = "memory reencode m --model bert";
     refused(folder, re_encode, "m: the entry 10 has only an image, but the model encodes texts");
     let skip = format!("{re_encode} --skip-unencodable");
     refused(folder, &skip, "would delete entries of m; write a new memory with --out");
     succeeds(folder, &format!("{skip} --out texts"));
     let info: Value = serde_json::from_str(&succeeds(folder, "memory info texts --json")).unwrap();
     assert_eq!(info["entries"], 4);
-    let clip = "memory re-encode m --model clip";
+    let clip = "memory reencode m --model clip";
     refused(folder, clip, "m: the image of the entry 10 is not at red.png; give the base folder");
     succeeds(folder, &format!("{clip} --images pictures"));
     assert!(succeeds(folder, "memory info m").contains("generation 2"));
@@ -232,7 +232,7 @@ fn entries_and_values_that_the_new_model_cannot_encode_are_refused() {
     fs::write(folder.join("two.txt"), "one\ntwo\n").unwrap();
     let build = "memory build --keys keys.npy --values values.npy --texts two.txt --out v";
     succeeds(folder, build);
-    let re_encode = "memory re-encode v --model bert";
+    let re_encode = "memory reencode v --model bert";
     refused(folder, re_encode, "v: its entries have values (1 x 2 f16), which ");
     refused(folder, re_encode, "keep the old values with --keep-values");
     let value_bytes =
@@ -254,7 +254,7 @@ fn a_killed_re_encoding_leaves_the_memory_unchanged() {
     fs::write(folder.join("texts.txt"), texts).unwrap();
     succeeds(folder, "memory build --texts texts.txt --model bert --out m --quiet");
     let before = search(folder, &["m", "--text", "text number seven"]);
-    let arguments = ["memory", "re-encode", "m", "--model", "clip", "--batch", "1", "--quiet"];
+    let arguments = ["memory", "reencode", "m", "--model", "clip", "--batch", "1", "--quiet"];
     let mut command = Command::new(env!("CARGO_BIN_EXE_engram"));
     let mut child = command.current_dir(folder).args(arguments).stderr(Stdio::null()).spawn();
     let child = child.as_mut().unwrap();
@@ -293,7 +293,7 @@ fn keys_of_two_models_are_not_mixed() {
         "memory update m --entries more.jsonl --model clip",
         "memory add m --entries added.jsonl --model clip --same-model",
     ] {
-        for part in ["m: its keys come from ", "bert (SHA-256 ", "engram memory re-encode"] {
+        for part in ["m: its keys come from ", "bert (SHA-256 ", "engram memory reencode"] {
             refused(folder, command, part);
         }
     }
@@ -310,7 +310,7 @@ fn keys_of_two_models_are_not_mixed() {
     for command in ["add unknown --entries added.jsonl", "update unknown --entries more.jsonl"] {
         let command = format!("memory {command} --model clip");
         refused(folder, &command, "unknown: does not name the model of its keys, so keys of ");
-        refused(folder, &command, "engram memory re-encode");
+        refused(folder, &command, "engram memory reencode");
         succeeds(folder, &format!("{command} --same-model --quiet"));
     }
     succeeds(folder, "memory add unknown --keys keys.npy --quiet");

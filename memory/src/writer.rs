@@ -259,6 +259,7 @@ impl Writer {
         &mut self,
         encode: impl FnMut(Batch) -> Result<Batch, MemoryError>,
     ) -> Result<(), MemoryError> {
+        self.catch_up()?;
         self.rewrite(Vec::new(), self.generation.manifest().width, encode)
     }
 

@@ -17,6 +17,10 @@
 //!
 //! The index is in main memory, and belongs to one generation. It is not stored, so it needs no space
 //! on disk, and no edit can leave it behind.
+//!
+//! Two crates were compared. `bm25` 2.3 hashes words to 32 bits, fixes the mean length before edits,
+//! returns equal scores in random order and has no filters. `tantivy` 0.27 needs 52 more crates and
+//! its own files beside the memory's.
 
 use std::collections::HashMap;
 
@@ -167,7 +171,8 @@ impl TextIndex {
                 continue;
             }
             let (id, source) = (segment.ids()?[part_row], segment.sources()?[part_row]);
-            let score = score * f64::from(prepared.gate(query, source));
+            // Adding 0 turns -0 into 0, so that both compare as equal.
+            let score = score * f64::from(prepared.gate(query, source)) + 0.0;
             found.push((score, Hit { id, score: score as f32, source, row: Row(row) }));
         }
         let by_score = |(a, hit_a): &(f64, Hit), (b, hit_b): &(f64, Hit)| {
@@ -219,6 +224,7 @@ mod tests {
             ("ＦＵＬＬ ﬁne", &[("full", 1), ("fine", 1)]),
             ("Straße ΣΟΦΟΣ Ёлка", &[("straße", 1), ("σοφος", 1), ("ёлка", 1)]),
             ("東京都 東", &[("東", 2), ("京", 1), ("都", 1)]),
+            ("ไทย", &[("ไ", 1), ("ท", 1), ("ย", 1)]),
             ("서울은 도시", &[("서울은", 1), ("도시", 1)]),
         ] {
             let counts = word_counts(text);

@@ -203,7 +203,7 @@ Examples:
 
 --model is a folder or a Hugging Face model: BERT, DeBERTa, CLIP, or MobileNetV2 with its graph.
 It computes keys only. docs/explanation/memory.md lists the models for texts and for images.
-`engram memory re-encode` encodes the entries of an existing memory with another model.
+`engram memory reencode` encodes the entries of an existing memory with another model.
 
 Example of a line in entries.jsonl:
   {\"id\": 7, \"source\": \"wit\", \"document\": \"Q64\", \"text\": \"…\"}")]

@@ -27,7 +27,7 @@ pub(super) struct EncoderOptions {
     /// Image encoder, if --model encodes only text; its vectors are appended to the text vectors
     #[arg(long, value_name = "MODEL", requires = "model")]
     image_model: Option<String>,
-    /// Base folder of image paths; default: the folder of the entry file (`re-encode`: the current
+    /// Base folder of image paths; default: the folder of the entry file (`reencode`: the current
     /// folder)
     #[arg(long, value_name = "DIR", requires = "model")]
     images: Option<PathBuf>,
@@ -306,7 +306,7 @@ impl RowSource {
             }
             Self::Encoded(rows) if stored.is_empty() && !is_same_model => anyhow::bail!(
                 "{folder}: does not name the model of its keys, so keys of {} cannot be added; \
-                 encode all entries with that model (`engram memory re-encode`), or, if the \
+                 encode all entries with that model (`engram memory reencode`), or, if the \
                  memory's keys come from it, add --same-model",
                 names_with_hashes(&records(&rows.source.encoder))
             ),
@@ -375,7 +375,7 @@ pub(in crate::cli) fn check_model(
     if hashes(&requested) != hashes(stored) {
         anyhow::bail!(
             "{folder}: its keys come from {}, not {}; give that model, or encode the memory with \
-             the other (`engram memory re-encode`)",
+             the other (`engram memory reencode`)",
             names_with_hashes(stored),
             names_with_hashes(&requested)
         );
@@ -386,7 +386,7 @@ pub(in crate::cli) fn check_model(
             anyhow::bail!(
                 "{folder}: its keys come from {}; {} has the same weights, but another \
                  configuration, tokenizer, prompt or image preprocessing; give the original model, \
-                 or encode the memory again (`engram memory re-encode`)",
+                 or encode the memory again (`engram memory reencode`)",
                 stored.name,
                 requested.name
             );

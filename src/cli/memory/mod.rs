@@ -39,7 +39,7 @@ Example with a text or image encoder (a folder or hf://owner/name) instead of ke
       --model hf://sentence-transformers/all-MiniLM-L6-v2 --out texts
   engram memory search texts --text \"what is the octopus made of\"
   engram memory search texts --text \"octopus\" --hybrid
-  engram memory re-encode texts --model hf://sentence-transformers/all-mpnet-base-v2
+  engram memory reencode texts --model hf://sentence-transformers/all-mpnet-base-v2
 
 Keys, values and queries are .npy or safetensors files with one row per entry or query.
 docs/explanation/memory.md describes the search and the models for keys,
@@ -52,6 +52,7 @@ pub enum MemoryCommand {
     Update(edit::Update),
     Delete(edit::Delete),
     Compact(edit::Compact),
+    #[command(name = "reencode")]
     ReEncode(re_encode::ReEncode),
     Index(edit::Index),
     Verify(Verify),

@@ -1,4 +1,4 @@
-//! `engram memory re-encode`: encodes the entries of a memory with another model.
+//! `engram memory reencode`: encodes the entries of a memory with another model.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,9 +21,9 @@ memory is unchanged. Graphs are removed: build them again with `engram memory in
 memory stays as it is, and a new memory is written.
 
 Examples:
-  engram memory re-encode memory --model hf://sentence-transformers/all-mpnet-base-v2
-  engram memory re-encode memory --model clip --images photographs --out clip-memory
-  engram memory re-encode memory --model minilm --keep-values")]
+  engram memory reencode memory --model hf://sentence-transformers/all-mpnet-base-v2
+  engram memory reencode memory --model clip --images photographs --out clip-memory
+  engram memory reencode memory --model minilm --keep-values")]
 pub struct ReEncode {
     /// Folder of the memory
     folder: PathBuf,

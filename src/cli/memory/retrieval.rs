@@ -20,7 +20,8 @@ const MIN_CANDIDATES: usize = 100;
 pub(super) struct RetrievalOptions {
     /// Find entries that differ from each other, by maximal marginal relevance. LAMBDA is from 0
     /// (most diverse) to 1 (the order of the scores)
-    #[arg(long, value_name = "LAMBDA", conflicts_with = "hybrid", value_parser = lambda)]
+    #[arg(long, value_name = "LAMBDA", conflicts_with = "hybrid",
+        allow_negative_numbers = true, value_parser = lambda)]
     mmr: Option<f64>,
     /// Leave out entries with a lower score. With --hybrid, applies to the search by keys
     #[arg(long, value_name = "SCORE", allow_negative_numbers = true, value_parser = score)]
