@@ -181,6 +181,8 @@ impl Writer {
         self.catch_up()?;
         let is_small = fits_pack(rows, self.generation.manifest());
         if !is_small && self.generation.manifest().segments.len() >= MAX_SEGMENTS {
+            // The files of a large addition and of a merge would have the same names. So the merge
+            // gets a generation of its own.
             let edit = Edit::new(&self.generation, &[]).merge(0, MAX_SEGMENTS - 1);
             self.commit_without_rows(&edit)?;
         }
