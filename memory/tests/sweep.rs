@@ -168,7 +168,7 @@ fn packs_that_a_reader_needs_stay() {
     let temporary = folder();
     let memory = temporary.path().join("m");
     let mut writer = create(&memory, 0).unwrap();
-    let mut add = |writer: &mut Writer, id: i64| {
+    let add = |writer: &mut Writer, id: i64| {
         writer.add(1, [Ok(batch(&mut Rng::new(6), FORMAT, &[id]))].into_iter()).unwrap();
     };
     let packs = || {
