@@ -16,8 +16,9 @@ use crate::segment_writer::{SegmentWriter, fits_pack, pack_record, pack_segment}
 
 /// The maximum number of rows of a segment whose deleted rows are in the manifest: 8 KiB of bits.
 const MAX_INLINE_ROWS: usize = 1 << 16;
-/// The number of rows that are copied at once to the files of a large segment.
-const COPIED_ROWS: usize = 4096;
+/// The maximum number of key and value components that are copied at once to the files of a large
+/// segment.
+const MAX_COPIED_NUMBERS: usize = 1 << 20;
 
 /// The place of the files of a change.
 pub(crate) enum Target<'a> {
@@ -166,7 +167,8 @@ impl Edit {
             }
             Target::Folder(folder) => {
                 let mut writer = SegmentWriter::create(folder, origins.len(), manifest)?;
-                for origins in origins.chunks(COPIED_ROWS) {
+                let row_size = manifest.width + manifest.value_len();
+                for origins in origins.chunks((MAX_COPIED_NUMBERS / row_size).max(1)) {
                     writer.push(&self.gather(manifest, new, origins)?)?;
                 }
                 writer.finish(&name, bounds)?

@@ -3,8 +3,8 @@
 //! A segment's tier is the logarithm of its rows to the base 4. A change that would leave four
 //! small segments in a tier merges them, and the smaller segments with them. So a row moves to a
 //! higher tier whenever it is rewritten: `n` single additions rewrite each row at most `log4 n`
-//! times. Deleted rows are dropped on the way. A segment of which more than half is deleted is
-//! rewritten alone.
+//! times. Deleted rows are dropped on the way. A segment of which more than a quarter is deleted
+//! is also rewritten, because searches read deleted rows.
 //!
 //! Large segments and segments with graphs stay, unless the memory would have more than
 //! [`MAX_SEGMENTS`] segments. Then the lowest tier with four segments is merged, first of the
@@ -46,7 +46,7 @@ fn tier(rows: usize) -> u32 {
 pub(crate) fn choose(segments: &[SegmentSize], new_rows: usize, max_segments: usize) -> Vec<bool> {
     let is_small = |segment: &SegmentSize| !segment.has_graph && segment.tier() < LARGE_TIER;
     let is_sparse =
-        |segment: &SegmentSize| !segment.has_graph && 2 * segment.live_rows < segment.rows;
+        |segment: &SegmentSize| !segment.has_graph && 4 * segment.live_rows < 3 * segment.rows;
     let mut choice = Choice { segments, chosen: vec![false; segments.len()], rows: new_rows };
     let sparse = choice.others(is_sparse);
     choice.add(&sparse);
@@ -172,8 +172,10 @@ mod tests {
     }
 
     #[test]
-    fn a_mostly_deleted_segment_is_rewritten() {
-        let sparse = SegmentSize { rows: 1 << 20, live_rows: 100, has_graph: false };
+    fn a_segment_with_many_deleted_rows_is_rewritten() {
+        let sparse = SegmentSize { rows: 1 << 20, live_rows: 3 << 18, has_graph: false };
+        assert_eq!(choose(&[segment(9000), sparse], 0, MAX_SEGMENTS), [false, false]);
+        let sparse = SegmentSize { live_rows: sparse.live_rows - 1, ..sparse };
         assert_eq!(choose(&[segment(9000), sparse], 0, MAX_SEGMENTS), [false, true]);
         let with_graph = SegmentSize { has_graph: true, ..sparse };
         assert_eq!(choose(&[segment(9000), with_graph], 0, MAX_SEGMENTS), [false, false]);

@@ -204,8 +204,12 @@ impl Writer {
         manifest.segments.extend(segment);
         self.publish(&manifest, |_, manifest| generation.make_current(manifest))?;
         if self.generation.manifest().segments.len() > MAX_SEGMENTS {
+            // The files of the new rows and of merged rows would have the same names. So the merge
+            // gets a generation of its own.
+            let number = self.generation.manifest().generation;
             let edit = Edit::new(&self.generation, &[]).merge(0, MAX_SEGMENTS);
-            self.commit_without_rows(&edit)?;
+            let merged = self.commit_without_rows(&edit);
+            merged.map_err(|error| change_made(&self.folder, number, error))?;
         }
         Ok(())
     }

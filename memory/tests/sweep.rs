@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use engram_memory::{Memory, MemoryError, MemoryFormat, Writer};
+use engram_memory::{Memory, MemoryError, MemoryFormat, Writer, is_own_generation};
 use plain::{Rng, batch, folder};
 
 const FORMAT: MemoryFormat = MemoryFormat { width: 4, normalised: true, values: None };
@@ -199,6 +199,16 @@ fn packs_that_a_reader_needs_stay() {
     fs::write(memory.join("gen-000099.pack"), &later).unwrap();
     add(&mut writer, 105);
     assert_eq!(packs(), ["/gen-000010.pack", "/gen-000099.pack"]);
+    write(&memory, &[("gen-000012.pack", "a file"), ("gen-000013.UNFINISHED", "a file")]);
+    for (name, is_own) in [
+        ("gen-000010.pack", true),
+        ("gen-000099.pack", false),
+        ("gen-000012.pack", false),
+        ("gen-000013.UNFINISHED", false),
+        ("CURRENT", false),
+    ] {
+        assert_eq!(is_own_generation(&memory.join(name)).unwrap(), is_own, "{name}");
+    }
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! A pack: one file `gen-NNNNNN.pack` with all that a small change wrote. So the change needs one
 //! sync, and a reader needs one mapping.
 //!
-//! 1. at most one segment, as a safetensors file with one tensor per column
-//! 2. lists of deleted rows of large segments
+//! 1. the deleted rows of large segments, one part each
+//! 2. at most one segment, as a safetensors file with one tensor per column
 //! 3. the manifest, and its length as u64
 //!
-//! Each part starts at a multiple of 64 bytes. The manifest has the checksums of the other parts.
+//! The first parts start at multiples of 64 bytes. The manifest has their checksums.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};

@@ -13,6 +13,10 @@ use crate::report::Report;
 use crate::scratch::{self, Scratch};
 use crate::subjects::{Shared, Subject};
 
+/// Small changes of a memory, and their maximum number of syncs of files and folders.
+const SMALL_CHANGES: [&str; 3] = ["memory add", "memory update", "memory delete"];
+const MAX_SYNCS: usize = 3;
+
 /// The faults that an operation can have.
 fn possible_faults(operation: &str) -> &'static [Action] {
     use Action::{Fail, FailOn, Full, Interrupt, Kill, KillAfter, Short};
@@ -75,6 +79,10 @@ pub fn attack(report: &Report) -> Result<()> {
             calls = found_calls;
             Ok(ended)
         })?;
+        let syncs = calls.iter().filter(|call| call.operation == "fsync").count();
+        if SMALL_CHANGES.contains(&subject.name) && syncs > MAX_SYNCS {
+            report.loss("too many syncs", format!("{}: {syncs}", subject.name));
+        }
         let chosen = choose_faults(report, *number, subject, &calls);
         eprintln!("{}: {} operations, {} faults", subject.name, calls.len(), chosen.len());
         references.lock().expect("no thread panics").insert(*number, uninterrupted);

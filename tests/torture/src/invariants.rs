@@ -235,5 +235,5 @@ fn is_temporary(path: &str) -> bool {
 /// Whether the path is the marker of an unfinished generation. It may remain after an error after
 /// the commit point or a power cut; the next writer removes it.
 fn is_unfinished_marker(path: &str) -> bool {
-    path.ends_with("/UNFINISHED")
+    path.ends_with("/UNFINISHED") || path.ends_with(".UNFINISHED")
 }

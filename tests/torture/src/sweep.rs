@@ -12,7 +12,7 @@ use crate::scratch::{self, Scratch};
 use crate::subjects::{Shared, table};
 
 /// Files of a user with names similar to those of the program's temporary files and checkpoints.
-const USER_FILES: [&str; 20] = [
+const USER_FILES: [&str; 21] = [
     ".env.sample",
     ".env.backup",
     ".bashrc.backup",
@@ -27,6 +27,7 @@ const USER_FILES: [&str; 20] = [
     ".notes.engram-backup",
     "gen-000002.partial/notes.txt",
     "gen-000009/notes.txt",
+    "gen-000010.pack",
     "gen-backup/keys.safetensors",
     "checkpoints/notes.txt",
     "checkpoints/.step-00000032.backup/notes.txt",
