@@ -1,5 +1,6 @@
-//! A Vamana graph: one list of neighbours per row, which leads to close rows and, by some long
-//! edges, to all parts of the space (Subramanya et al., DiskANN, NeurIPS 2019).
+//! A Vamana graph: a list of neighbours per row, which leads to close rows in all directions
+//! (Subramanya et al., DiskANN, NeurIPS 2019). Smaller graphs of some of the rows, the layers above,
+//! lead a search to the right part of the space.
 
 mod build;
 
@@ -182,7 +183,6 @@ fn descend<'a, S: Similarity>(
     layers: impl Iterator<Item = LayerLists<'a>>,
     beam: &mut Beam,
 ) -> Vec<u32> {
-    let results = std::env::var("UPPER").ok().and_then(|v| v.parse().ok()).unwrap_or(LAYER_RESULTS);
     let (mut nodes, mut rows): (Vec<u32>, &[u32]) = (Vec::new(), &[]);
     for layer in layers {
         rows = layer.rows;
@@ -190,7 +190,7 @@ fn descend<'a, S: Similarity>(
             nodes.extend(0..rows.len() as u32);
         }
         let subset = Subset { all: similarity, rows };
-        let found = beam.search(&subset, query, (&nodes, &layer), results, |_| true);
+        let found = beam.search(&subset, query, (&nodes, &layer), LAYER_RESULTS, |_| true);
         nodes = found.into_iter().map(Scored::row).collect();
     }
     nodes.into_iter().map(|node| rows[node as usize]).collect()
