@@ -161,6 +161,28 @@ fn thousands_of_equal_keys_do_not_split_the_graph() {
 }
 
 #[test]
+fn thousands_of_nearly_equal_keys_do_not_split_the_graph() {
+    for width in [16, WIDTH] {
+        let temporary = folder();
+        let (mut keys, queries) = clustered(6000, width);
+        let mut rng = Rng::new(8);
+        // Closer than codes can tell.
+        let key: Vec<f32> = (0..width).map(|_| rng.uniform()).collect();
+        for near in keys[..3000 * width].chunks_mut(width) {
+            near.iter_mut().zip(&key).for_each(|(near, x)| *near = x + 1e-4 * rng.uniform());
+        }
+        let writer = build(&temporary.path().join("m"), &keys, width);
+        for k in [1, 10, 100] {
+            let recall = recall(writer.generation(), &queries, k, &Filter::default());
+            assert!(recall >= 0.97, "width {width}, k {k}: recall {recall}");
+        }
+        let request = Queries { keys: &key, k: 20 };
+        let (found, _) = search(writer.generation(), 64, request, &Filter::default());
+        assert!(found.hits[0].iter().all(|hit| hit.id < 3000));
+    }
+}
+
+#[test]
 fn filters_and_deletes_keep_the_recall() {
     let temporary = folder();
     let (keys, queries) = clustered(5000, WIDTH);

@@ -177,15 +177,15 @@ pub enum GraphRecord {
 pub struct VamanaRecord {
     /// The folder of the generation that wrote the graph.
     pub folder: String,
-    /// The maximum number of neighbours of a key, without one more for some keys.
+    /// A key has at most this many neighbours. Some keys have one more, so that a search can reach
+    /// all keys.
     pub degree: usize,
     /// The number of candidate neighbours of a new key during construction.
     pub ef_construction: usize,
     /// The row at which a search starts.
     pub start: u32,
     /// The neighbours of each row, `[rows, degree + 1]` u32. The free places of a list have the
-    /// number of its own row. If a key equals the key of an earlier row, all places have the
-    /// earlier row.
+    /// number of its own row. If a key equals the key of an earlier row, all places have that row.
     pub neighbours: FileRecord,
     /// The number of nodes of each layer above the lowest, smallest first. A layer has the first
     /// nodes of the next layer. The lowest layer has all rows.

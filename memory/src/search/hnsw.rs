@@ -1,4 +1,4 @@
-//! Search through a graph over the keys: faster than scoring all keys, and nearly exact.
+//! Search through graphs over the keys, of any kind: faster than scoring all keys, and nearly exact.
 //!
 //! A graph search returns candidates that the filter allows. The candidates are scored as in the
 //! exact search. Segments without a graph, or with a small fraction of searchable rows, are
@@ -18,7 +18,7 @@ use crate::generation::{Bits, Generation, Part};
 /// applies to the searchable rows of each source.
 const MIN_FRACTION: f64 = 0.05;
 
-/// Search through the graphs of a generation.
+/// Search through the graphs of a generation, of any kind.
 pub struct Hnsw {
     /// The number of the generation.
     generation: u64,

@@ -6,8 +6,8 @@
 //! | `scan` | finds the keys whose scores may be among the best, from bounds |
 //! | `query_codes` | the codes of queries, and the bounds of the scores of codes |
 //! | `kernels` | products of codes, compiled for several processors |
-//! | [`hnsw`] | searches a graph over the keys: faster for many keys, nearly exact |
-//! | [`graph`] | builds, writes and searches the graph of a segment |
+//! | [`hnsw`] | searches graphs over the keys: faster for many keys, nearly exact |
+//! | [`graph`] | the graphs of segments: Vamana or HNSW |
 //! | `products` | dot products, compiled for several processors |
 //! | `top_k` | the best of a stream of bounded scores |
 //!

@@ -39,16 +39,19 @@ pub(super) fn dot_f32(a: &[f32], b: &[f32]) -> f32 {
     sums.iter().sum::<f32>() + remainder
 }
 
-/// Prefetches a vector that will soon be read.
-pub(super) fn prefetch(vector: &[f32]) {
+/// Prefetches numbers that will soon be read.
+#[inline(always)]
+pub(super) fn prefetch<T>(numbers: &[T]) {
+    /// The size in bytes of a line of the processor's cache.
+    const LINE: usize = 64;
     #[cfg(target_arch = "x86_64")]
-    for line in vector.chunks(LANES) {
+    for line in numbers.chunks(LINE / size_of::<T>()) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: a prefetch is a hint to the processor and is harmless for every address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = vector;
+    let _ = (numbers, LINE);
 }
 
 /// Appends the indices of the scores that are at least `threshold`.

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::super::exact::{from_ordered_bits, to_ordered_bits};
-use super::row_products::prefetch;
+use super::super::products::prefetch;
 use super::similarity::{Cosines, Similarity};
 
 /// A row with its cosine. A better row compares as larger. Of equal cosines the lower row is better.
@@ -68,13 +68,13 @@ impl Beam {
             }
             self.expanded.push(node);
             let rows = neighbours.of(node.row());
-            let soon = |row| prefetch(neighbours.of(row));
-            self.visit(similarity, query, rows, count, &is_visible, soon);
+            let prefetch = |row| prefetch(neighbours.of(row));
+            self.visit(similarity, query, rows, count, &is_visible, prefetch);
         }
         self.best.drain().map(|Reverse(scored)| scored).collect()
     }
 
-    /// Scores the rows that have not been visited.
+    /// Scores the rows that have not been visited. Calls `on_candidate` with each new candidate.
     fn visit<S: Similarity>(
         &mut self,
         similarity: &S,
@@ -82,7 +82,7 @@ impl Beam {
         rows: &[u32],
         count: usize,
         is_visible: &impl Fn(u32) -> bool,
-        soon: impl Fn(u32),
+        on_candidate: impl Fn(u32),
     ) {
         self.new.clear();
         for row in rows {
@@ -99,7 +99,7 @@ impl Beam {
             if is_full && self.best.peek().is_some_and(|worst| next < worst.0) {
                 continue;
             }
-            soon(*row);
+            on_candidate(*row);
             self.candidates.push(next);
             if is_visible(*row) {
                 self.best.push(Reverse(next));

@@ -2,6 +2,7 @@
 //! kernels compute the same integers, so a graph does not depend on the processor.
 
 use super::super::kernels::Kernel;
+use super::super::products::prefetch;
 
 /// The size of a chunk of components. Rows of codes are padded to whole chunks.
 pub(super) const CHUNK: usize = 64;
@@ -49,19 +50,6 @@ fn products_of_rows(
         }
         products.push(product(codes_of(*row), query));
     }
-}
-
-/// Prefetches numbers that will soon be read.
-#[inline(always)]
-pub(super) fn prefetch<T>(numbers: &[T]) {
-    #[cfg(target_arch = "x86_64")]
-    for line in numbers.chunks((64 / size_of::<T>()).max(1)) {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch is a hint to the processor and is harmless for every address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = numbers;
 }
 
 #[inline(always)]

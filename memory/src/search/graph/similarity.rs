@@ -9,8 +9,8 @@
 use rayon::prelude::*;
 
 use super::super::kernels::Kernel;
-use super::super::products::dot_f32;
-use super::row_products::{CHUNK, prefetch, products};
+use super::super::products::{dot_f32, prefetch};
+use super::row_products::{CHUNK, products};
 use crate::codes::rotation::{LANES, Rotation};
 use crate::codes::{MAX_MULTIPLE, MAX_WIDTH, ZERO_CODE, interleave};
 

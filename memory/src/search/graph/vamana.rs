@@ -1,5 +1,6 @@
-//! A Vamana graph: one list of neighbours per row, which leads to close rows and, by some long
-//! edges, to all parts of the space (Subramanya et al., DiskANN, NeurIPS 2019).
+//! A Vamana graph: a list of neighbours per row, which leads to close rows in all directions
+//! (Subramanya et al., DiskANN, NeurIPS 2019). Smaller graphs of some of the rows, the layers above,
+//! lead a search to the right part of the space.
 
 mod build;
 
@@ -182,7 +183,6 @@ fn descend<'a, S: Similarity>(
     layers: impl Iterator<Item = LayerLists<'a>>,
     beam: &mut Beam,
 ) -> Vec<u32> {
-    let results = std::env::var("UPPER").ok().and_then(|v| v.parse().ok()).unwrap_or(LAYER_RESULTS);
     let (mut nodes, mut rows): (Vec<u32>, &[u32]) = (Vec::new(), &[]);
     for layer in layers {
         rows = layer.rows;
@@ -190,7 +190,7 @@ fn descend<'a, S: Similarity>(
             nodes.extend(0..rows.len() as u32);
         }
         let subset = Subset { all: similarity, rows };
-        let found = beam.search(&subset, query, (&nodes, &layer), results, |_| true);
+        let found = beam.search(&subset, query, (&nodes, &layer), LAYER_RESULTS, |_| true);
         nodes = found.into_iter().map(Scored::row).collect();
     }
     nodes.into_iter().map(|node| rows[node as usize]).collect()
@@ -224,7 +224,7 @@ impl VamanaGraph {
         Ok(Self { rows, width, start, lists, codes, nodes, upper, checked })
     }
 
-    /// Returns an error unless every number in the lists is a row. Checks the lists only once.
+    /// Returns an error unless all numbers in the lists are rows and nodes. Checks them only once.
     pub(super) fn check(&self) -> Result<&Checked, MemoryError> {
         if let Some(checked) = self.checked.get() {
             return Ok(checked);
@@ -233,9 +233,6 @@ impl VamanaGraph {
         let lists = self.lists.read(0..self.rows)?;
         if let Some(outside) = lists.par_iter().find_first(|row| **row >= rows) {
             return Err(self.lists.corrupt(format!("has the neighbour {outside} of {rows} rows")));
-        }
-        if self.start >= rows {
-            return Err(self.lists.corrupt(format!("has no row {} at which to start", self.start)));
         }
         let mut copies = Vec::new();
         for (row, list) in (0..).zip(lists.chunks_exact(self.lists.row_len())) {
@@ -252,8 +249,7 @@ impl VamanaGraph {
     /// Checks the layers above the lowest. Returns the rows of the largest.
     fn check_upper(&self) -> Result<Vec<u32>, MemoryError> {
         let mut rows: Vec<u32> = Vec::new();
-        for layer in self.upper_layers()? {
-            let (nodes, lists) = layer;
+        for (nodes, lists) in self.upper_layers()? {
             let records = lists.chunks_exact(self.upper.row_len());
             let layer_rows: Vec<u32> = records.clone().map(|record| record[0]).collect();
             let is_valid = layer_rows.starts_with(&rows)

@@ -4,6 +4,10 @@
 //! batch searches the graph of the earlier batches, and selects its neighbours among the rows that
 //! it found. Then each neighbour gets the row as a neighbour, too. The batches and the order of all
 //! steps depend only on the keys, so the graph is the same for any number of threads.
+//!
+//! In a graph of many clusters, a search that starts in one cluster may not find another one. So
+//! the graph of the first eighth of the rows is kept as a layer, and of their first eighth, and so
+//! on, as in HNSW. A search passes through the layers, from the smallest to the graph of all rows.
 
 use std::cmp::Reverse;
 
@@ -20,17 +24,15 @@ const MAX_GROWTH_FRACTION: usize = 4;
 /// A key is not a neighbour if it is closer to a selected neighbour than to the row, by this factor
 /// on squared distances.
 const ALPHA: f32 = 1.2;
+/// A list is shortened to the maximum number of neighbours when it has this many times as many.
+const SLACK: usize = 2;
 /// Cosines with this many selected neighbours are computed at once.
 const COMPARED_NEIGHBOURS: usize = 8;
 /// The seed of the order of insertion.
 const SEED: u64 = 0x5DEE_CE66_D1CE_4E5B;
 
-fn tune(name: &str, default: f32) -> f32 {
-    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
-}
-
 /// A layer has this fraction of the rows of the layer below.
-const LAYER_FRACTION: usize = 16;
+const LAYER_FRACTION: usize = 8;
 /// The smallest number of rows of a layer above the lowest.
 const MIN_LAYER_ROWS: usize = 8;
 
@@ -44,8 +46,7 @@ pub(super) struct Layer {
 
 /// Returns the number of rows of each layer above the lowest, smallest first.
 fn layer_sizes(rows: usize) -> Vec<usize> {
-    let fraction = tune("FRACTION", LAYER_FRACTION as f32) as usize;
-    let smaller = |rows: &usize| Some(rows / fraction).filter(|rows| *rows >= MIN_LAYER_ROWS);
+    let smaller = |rows: &usize| Some(rows / LAYER_FRACTION).filter(|rows| *rows >= MIN_LAYER_ROWS);
     let mut sizes: Vec<usize> = std::iter::successors(smaller(&rows), smaller).collect();
     sizes.reverse();
     sizes
@@ -100,7 +101,6 @@ pub(super) struct Builder<'a, S> {
     degree: usize,
     /// The number of rows that a search for neighbours returns.
     candidates: usize,
-    alpha: f32,
     /// The graphs of the first rows, largest last.
     pub(super) layers: Vec<Layer>,
     /// The first rows, in the order of insertion.
@@ -108,7 +108,7 @@ pub(super) struct Builder<'a, S> {
 }
 
 impl<'a, S: Similarity> Builder<'a, S> {
-    /// Builds a graph over `rows`, of which the first is the start.
+    /// Builds a graph over distinct `rows`, of which there is at least one.
     pub(super) fn build(
         similarity: &'a S,
         mut rows: Vec<u32>,
@@ -116,18 +116,12 @@ impl<'a, S: Similarity> Builder<'a, S> {
         candidates: usize,
         progress: &impl Fn(),
     ) -> Self {
-        let slack = tune("SLACK", 2.0);
-        let capacity = ((degree as f32 * slack) as usize).max(degree + 1);
-        let all_rows = similarity.rows();
+        let (all_rows, capacity) = (similarity.rows(), SLACK * degree);
         let lists =
             Lists { flat: vec![0; all_rows * capacity], lengths: vec![0; all_rows], capacity };
         shuffle(&mut rows);
-        let start = rows[0];
-        let alpha = tune("ALPHA", ALPHA);
-        let first_rows = Vec::new();
-        let layers = Vec::new();
-        let mut builder =
-            Self { similarity, lists, start, degree, candidates, alpha, layers, first_rows };
+        let (start, layers, first_rows) = (rows[0], Vec::new(), Vec::new());
+        let mut builder = Self { similarity, lists, start, degree, candidates, layers, first_rows };
         let sizes = layer_sizes(rows.len());
         progress();
         let mut inserted = 1;
@@ -205,9 +199,7 @@ impl<'a, S: Similarity> Builder<'a, S> {
         let found = self.search(&scratch.query, &mut scratch.beam);
         scratch.candidates.clear();
         scratch.candidates.extend(found);
-        if tune("EXPANDED", 1.0) > 0.0 {
-            scratch.candidates.extend(&scratch.beam.expanded);
-        }
+        scratch.candidates.extend(&scratch.beam.expanded);
         self.select(row, scratch)
     }
 
@@ -264,7 +256,7 @@ impl<'a, S: Similarity> Builder<'a, S> {
             self.similarity.set_row(query, candidate.row());
             let is_closer_to_neighbour = selected.chunks(COMPARED_NEIGHBOURS).any(|neighbours| {
                 self.similarity.cosines(query, neighbours, cosines);
-                cosines.values.iter().any(|cosine| self.alpha * (1.0 - cosine) <= distance)
+                cosines.values.iter().any(|cosine| ALPHA * (1.0 - cosine) <= distance)
             });
             if !is_closer_to_neighbour {
                 selected.push(candidate.row());
