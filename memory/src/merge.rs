@@ -176,7 +176,8 @@ mod tests {
         let sparse = SegmentSize { rows: 1 << 20, live_rows: 3 << 18, has_graph: false };
         assert_eq!(choose(&[segment(9000), sparse], 0, MAX_SEGMENTS), [false, false]);
         let sparse = SegmentSize { live_rows: sparse.live_rows - 1, ..sparse };
-        assert_eq!(choose(&[segment(9000), sparse], 0, MAX_SEGMENTS), [false, true]);
+        // Smaller segments are merged with it.
+        assert_eq!(choose(&[segment(9000), sparse], 0, MAX_SEGMENTS), [true, true]);
         let with_graph = SegmentSize { has_graph: true, ..sparse };
         assert_eq!(choose(&[segment(9000), with_graph], 0, MAX_SEGMENTS), [false, false]);
     }
