@@ -21,11 +21,12 @@ fn encoder(name: &str, width: usize) -> Vec<EncoderRecord> {
     }]
 }
 
-/// Returns the batch with keys of this width, whose first component depends on the id.
+/// Returns the batch with keys of this width, whose angle to the first axis grows with the id.
 fn encoded(batch: Batch, width: usize) -> Batch {
     let keys = batch.entries.iter().flat_map(|entry| {
-        let mut key = vec![1.0; width];
-        key[0] = entry.id as f32;
+        let angle = entry.id as f32 * 5e-4;
+        let mut key = vec![0.0; width];
+        (key[0], key[1]) = (angle.cos(), angle.sin());
         key
     });
     Batch { keys: keys.collect(), ..batch }
@@ -74,7 +75,7 @@ fn keys_get_another_width_and_everything_else_stays() {
         }
         let queries = Queries { keys: &[1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], k: 2 };
         let hits = Exact.search(&after, queries, &Filter::default()).unwrap();
-        assert_eq!(hits.hits[0][0].id, 2598);
+        assert_eq!(hits.hits[0][0].id, 10);
         let queries = Queries { keys: &old_query, k: 2 };
         let error = Exact.search(&after, queries, &Filter::default()).unwrap_err();
         assert!(error.to_string().contains("of width 3, but the memory has width 7"), "{error}");
