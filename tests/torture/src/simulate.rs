@@ -58,13 +58,25 @@ pub fn lose_unsynced(workdir: &Path, start: &Path, calls: &[Call]) -> Result<()>
             fs::OpenOptions::new().write(true).open(&path)?.set_len(size)?;
         }
     }
-    for name in names.iter().rev() {
+    for name in names.iter().map(|name| renamed(name)).rev() {
+        let name = &name;
         scratch::remove(name)?;
         if let Ok(path) = name.strip_prefix(workdir) {
             restore(&start.join(path), name)?;
         }
     }
     Ok(())
+}
+
+/// Returns the target of a temporary file `.NAME.engram-XXXXXX` that was renamed, or else the path.
+/// The preload library does not see these renames, because the program calls the kernel directly.
+fn renamed(path: &Path) -> PathBuf {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let target = name.and_then(|name| name.strip_prefix('.')?.rsplit_once(".engram-"));
+    match target {
+        Some((target, _)) if !path.exists() => path.with_file_name(target),
+        _ => path.to_owned(),
+    }
 }
 
 /// Moves the durable sizes of a renamed file, or of all files in a renamed folder.
