@@ -2,8 +2,8 @@
 //!
 //! | module | responsibility |
 //! |---|---|
-//! | [`vamana`] | a Vamana graph, built on all threads and searched by codes of the keys |
-//! | [`layers`] | an HNSW graph, built by the crate hnsw_rs and searched by the keys |
+//! | `vamana` | a Vamana graph, built on all threads and searched by codes of the keys |
+//! | `layers` | an HNSW graph, built by the crate hnsw_rs and searched by the keys |
 //! | `beam` | the search of a Vamana graph |
 //! | `similarity` | cosines of keys, estimated from codes or computed in single precision |
 //! | `row_products` | products of codes, compiled for several processors |
