@@ -14,7 +14,7 @@ use super::products::{dot, prefetch};
 use super::query_codes::QueryCodes;
 use super::scan::{Block, Scan};
 use super::top_k::{Candidate, TopK};
-use super::{Filter, Hit, Index, PreparedFilter, Queries, SearchResults, norm};
+use super::{Filter, Hidden, Hit, Index, PreparedFilter, Queries, SearchResults, norm};
 use crate::error::MemoryError;
 use crate::generation::{Generation, Row};
 
@@ -55,7 +55,7 @@ pub(super) struct QueryBatch<'a> {
     pub(super) first_query: usize,
     /// The norm of each query; 1 for a zero query.
     pub(super) norms: Vec<f64>,
-    /// The codes of the queries; `None` if no segment has codes.
+    /// The codes of the queries; `None` if no searched segment has codes.
     pub(super) codes: Option<QueryCodes>,
     /// For each query, the highest threshold of any thread, in the bits of [`to_ordered_bits`].
     thresholds: Vec<AtomicU32>,
@@ -72,7 +72,10 @@ impl<'a> QueryBatch<'a> {
             .chunks(prepared.width)
             .map(|query| Some(norm(query)).filter(|norm| *norm > 0.0).unwrap_or(1.0))
             .collect();
-        let has_codes = generation.parts().iter().any(|part| part.segment.has_codes());
+        let mut parts = generation.parts().iter().zip(&prepared.hidden);
+        let has_codes = parts.any(|(part, hidden)| {
+            part.segment.has_codes() && !matches!(hidden, Hidden::Everything)
+        });
         let codes = has_codes.then(|| QueryCodes::new(vectors, prepared.width, Kernel::selected()));
         let lowest = to_ordered_bits(f32::NEG_INFINITY);
         let thresholds = norms.iter().map(|_| AtomicU32::new(lowest)).collect();
