@@ -11,12 +11,17 @@ use crate::error::MemoryError;
 use crate::format::manifest::{EncoderRecord, Manifest, SegmentRecord};
 use crate::generation::{Generation, MAX_ROWS, Row};
 use crate::segment::Batch;
-use crate::segment_writer::{SegmentWriter, fits_pack};
+use crate::segment_writer::{MAX_PACK_BYTES, SegmentWriter, fits_pack};
 
 /// The maximum number of rows that are copied at once.
 const MAX_COPIED_ROWS: usize = 1024;
 /// The maximum number of key and value components that are copied at once.
 const MAX_COPIED_NUMBERS: usize = 1 << 20;
+
+/// The errors of transactions.
+const NOT_ALONE: &str =
+    "a transaction that encodes all entries again has other parts; commit them separately";
+const TOO_MANY_ROWS: &str = "a transaction has more new entries than fit into main memory; add them in several transactions";
 
 /// A change of a generation.
 #[derive(Debug)]
@@ -84,6 +89,7 @@ impl Change {
     /// Deletes entries of the base.
     pub(crate) fn delete(&mut self, ids: &[i64]) -> Result<(), MemoryError> {
         self.attempt(|change| {
+            change.check_keeps_base()?;
             let (mut missing, mut seen) = (Vec::new(), HashSet::new());
             for id in ids.iter().filter(|id| seen.insert(**id)) {
                 match change.base.row_of(*id)?.filter(|_| !change.removed.contains_key(id)) {
@@ -112,7 +118,9 @@ impl Change {
         mut encode: impl FnMut(Batch) -> Result<Batch, MemoryError>,
     ) -> Result<(), MemoryError> {
         self.attempt(|change| {
-            change.check_only("other changes before the encoding of all entries")?;
+            if change.rows.len() > 0 || change.large.is_some() || !change.removed.is_empty() {
+                return Err(MemoryError::Transaction { reason: NOT_ALONE });
+            }
             let base = Arc::clone(&change.base);
             let live: Vec<Row> = base.live_rows().collect();
             let row_size = base.manifest().width + base.value_len();
@@ -129,18 +137,21 @@ impl Change {
             change.manifest.segments.clear();
             change.manifest.encoders = encoders;
             change.manifest.width = width;
-            change.write_large(live.len(), batches, true)
+            let number = base.manifest().generation + 1;
+            let generation = PartialGeneration::create(&change.memory, number)?;
+            let (name, folder) = (generation.name(), generation.folder());
+            write_rows(&name, &folder, &mut change.manifest, live.len(), batches)?;
+            let segment = change.manifest.segments.pop();
+            change.large = Some(Large { generation, segment, replaces_all: true });
+            Ok(())
         })
     }
 
     /// Returns the change, or an error if a part of it failed.
     pub(crate) fn checked(self) -> Result<Self, MemoryError> {
         if self.has_failed {
-            return Err(MemoryError::InvalidOption {
-                option: "the transaction",
-                found: "failed in part".to_owned(),
-                expected: "without errors to be committed; begin a new one",
-            });
+            let reason = "a part of the transaction failed; begin a new transaction";
+            return Err(MemoryError::Transaction { reason });
         }
         Ok(self)
     }
@@ -156,16 +167,14 @@ impl Change {
         Ok(())
     }
 
-    /// Returns an error if the change has rows already. `found` describes the error.
-    fn check_only(&self, found: &str) -> Result<(), MemoryError> {
-        if self.rows.len() == 0 && self.large.is_none() && self.removed.is_empty() {
-            return Ok(());
+    /// Returns an error if all entries were encoded again.
+    fn check_keeps_base(&self) -> Result<(), MemoryError> {
+        match &self.large {
+            Some(Large { replaces_all: true, .. }) => {
+                Err(MemoryError::Transaction { reason: NOT_ALONE })
+            }
+            _ => Ok(()),
         }
-        Err(MemoryError::InvalidOption {
-            option: "the transaction",
-            found: format!("with {found}"),
-            expected: "split into several transactions",
-        })
     }
 
     /// Adds entries, or replaces entries.
@@ -175,6 +184,7 @@ impl Change {
         batches: impl Iterator<Item = Result<Batch, MemoryError>>,
         is_update: bool,
     ) -> Result<(), MemoryError> {
+        self.check_keeps_base()?;
         let (base, mut removed) = (Arc::clone(&self.base), std::mem::take(&mut self.removed));
         let mut new_ids = std::mem::take(&mut self.new_ids);
         let checked = batches.map(|batch| {
@@ -197,38 +207,51 @@ impl Change {
             }
             Ok(batch)
         });
-        if self.large.is_none() && fits_pack(self.rows.len() + rows, &self.manifest) {
-            check_rows(&self.manifest, self.rows.len() + rows)?;
-            let bounds = encode(&mut self.manifest, rows, checked, |encoded| {
-                (0..encoded.len()).for_each(|row| self.rows.push(&encoded.row(row)));
-                Ok(())
-            })?;
-            self.bounds = self.bounds.merge(bounds);
-        } else {
-            if self.rows.len() > 0 || self.large.is_some() {
-                self.check_only("more rows than fit into main memory")?;
+        let is_first = self.rows.len() == 0;
+        let mut writer = None;
+        let is_small = fits_pack(self.rows.len() + rows, &self.manifest);
+        if self.large.is_some() || !is_small && !is_first {
+            return Err(MemoryError::Transaction { reason: TOO_MANY_ROWS });
+        }
+        if !is_small {
+            writer = Some(self.begin_large(rows)?);
+        }
+        check_rows(&self.manifest, self.rows.len() + rows)?;
+        let mut manifest = self.manifest.clone();
+        let bounds = encode(&mut manifest, rows, checked, |encoded| {
+            let line_bytes = self.rows.lines.len() + encoded.lines.len();
+            if writer.is_none() && is_first && line_bytes > MAX_PACK_BYTES {
+                let (generation, mut segment) = self.begin_large(rows)?;
+                segment
+                    .push(&std::mem::replace(&mut self.rows, EncodedRows::new(&self.manifest)))?;
+                writer = Some((generation, segment));
             }
-            self.write_large(rows, checked, false)?;
+            match &mut writer {
+                Some((_, segment)) => segment.push(&encoded),
+                None => {
+                    (0..encoded.len()).for_each(|row| self.rows.push(&encoded.row(row)));
+                    Ok(())
+                }
+            }
+        })?;
+        self.manifest = manifest;
+        match writer {
+            None => self.bounds = self.bounds.merge(bounds),
+            Some((generation, segment)) => {
+                let segment = Some(segment.finish(&generation.name(), bounds)?);
+                self.large = Some(Large { generation, segment, replaces_all: false });
+            }
         }
         (self.removed, self.new_ids) = (removed, new_ids);
         Ok(())
     }
 
-    /// Writes rows to the folder of the new generation.
-    fn write_large(
-        &mut self,
-        rows: usize,
-        batches: impl Iterator<Item = Result<Batch, MemoryError>>,
-        replaces_all: bool,
-    ) -> Result<(), MemoryError> {
+    /// Creates the folder of the new generation, and the files of a segment of `rows` rows.
+    fn begin_large(&self, rows: usize) -> Result<(PartialGeneration, SegmentWriter), MemoryError> {
         let number = self.base.manifest().generation + 1;
         let generation = PartialGeneration::create(&self.memory, number)?;
-        let (name, folder) = (generation.name(), generation.folder());
-        let num_segments = self.manifest.segments.len();
-        write_rows(&name, &folder, &mut self.manifest, rows, batches)?;
-        let segment = self.manifest.segments.drain(num_segments..).next();
-        self.large = Some(Large { generation, segment, replaces_all });
-        Ok(())
+        let segment = SegmentWriter::create(&generation.folder(), rows, &self.manifest)?;
+        Ok((generation, segment))
     }
 }
 

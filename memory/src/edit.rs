@@ -12,7 +12,7 @@ use crate::format::manifest::{
 use crate::format::pack::Pack;
 use crate::generation::{Bits, Generation, Row};
 use crate::merge::{SegmentSize, choose};
-use crate::segment_writer::{SegmentWriter, fits_pack, pack_record, pack_segment};
+use crate::segment_writer::{MAX_PACK_BYTES, SegmentWriter, fits_pack, pack_record, pack_segment};
 
 /// The maximum number of rows of a segment whose deleted rows are in the manifest: 8 KiB of bits.
 const MAX_INLINE_ROWS: usize = 1 << 16;
@@ -198,8 +198,18 @@ impl Edit {
     }
 
     /// Whether the change fits a pack.
-    pub(crate) fn fits_pack(&self, new_rows: usize) -> bool {
-        fits_pack(self.output_rows(new_rows), self.generation.manifest())
+    pub(crate) fn fits_pack(&self, new: &EncodedRows) -> Result<bool, MemoryError> {
+        let mut line_bytes = new.lines.len();
+        for (part, _) in self.generation.parts().iter().zip(&self.merged).filter(|(_, is)| **is) {
+            line_bytes = line_bytes.saturating_add(part.segment.line_bytes()?);
+        }
+        let fits = fits_pack(self.output_rows(new.len()), self.generation.manifest());
+        Ok(fits && line_bytes <= MAX_PACK_BYTES)
+    }
+
+    /// Whether any segment is merged.
+    pub(crate) fn merges(&self) -> bool {
+        self.merged.contains(&true)
     }
 }
 

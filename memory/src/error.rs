@@ -160,6 +160,18 @@ pub enum MemoryError {
         /// The existing names.
         known: String,
     },
+    /// The gates of a search lack a source of the memory.
+    #[error("the gate of source `{name}` is missing; give one gate for each source of the memory")]
+    MissingGate {
+        /// The source.
+        name: String,
+    },
+    /// A transaction cannot have this part, or cannot be committed.
+    #[error("{reason}; the memory is unchanged")]
+    Transaction {
+        /// The reason and the remedy.
+        reason: &'static str,
+    },
     /// A refresh was cancelled; the memory is unchanged.
     #[error("the refresh was cancelled; the memory is unchanged")]
     RefreshCancelled,

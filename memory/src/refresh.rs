@@ -39,7 +39,7 @@ pub struct KeyDrift {
 /// files.
 #[derive(Debug)]
 pub struct Refresh {
-    worker: Option<JoinHandle<Result<KeyDrift, MemoryError>>>,
+    worker: Option<JoinHandle<Result<(Box<dyn Transaction>, KeyDrift), MemoryError>>>,
     is_cancelled: Arc<AtomicBool>,
     steps: RefreshSteps,
 }
@@ -49,6 +49,8 @@ pub struct Refresh {
 pub struct Adopted {
     /// The new state, which the readers of the store now use.
     pub snapshot: Arc<dyn Snapshot>,
+    /// The transaction of the next refresh. No other process changed the memory meanwhile.
+    pub next: Box<dyn Transaction>,
     /// The drift of the keys.
     pub drift: KeyDrift,
     /// The number of steps from the start of the refresh until its adoption.
@@ -67,8 +69,8 @@ pub enum Adoption {
 }
 
 impl Refresh {
-    /// Starts a worker that passes all entries to `encode` in batches, and commits the transaction
-    /// with the keys and values that `encode` returns. Training continues meanwhile, so `encode` must use a snapshot
+    /// Starts a worker that passes all entries to `encode` in batches, and writes the
+    /// keys and values that `encode` returns. Training continues meanwhile, so `encode` must use a snapshot
     /// of the parameters.
     pub fn start(
         mut transaction: Box<dyn Transaction>,
@@ -92,14 +94,13 @@ impl Refresh {
                 }
                 Ok(batch)
             })?;
-            transaction.commit()?;
-            Ok(KeyDrift { mean: sum / f64::from(rows.max(1)), largest })
+            Ok((transaction, KeyDrift { mean: sum / f64::from(rows.max(1)), largest }))
         };
         Self { worker: Some(std::thread::spawn(work)), is_cancelled, steps }
     }
 
-    /// Adopts the new generation at step `start + lag` or later: waits for the worker and reloads
-    /// `store`. Before this step, returns [`Adoption::Later`] at once.
+    /// Adopts the new generation at step `start + lag` or later: waits for the worker,
+    /// commits its transaction and reloads `store`. Before this step, returns [`Adoption::Later`] at once.
     ///
     /// # Errors
     /// The errors of the worker; the memory is then unchanged, except for
@@ -110,17 +111,18 @@ impl Refresh {
             return Ok(Adoption::Later(self));
         }
         let wait_start = Instant::now();
-        let drift = match self.worker.take().map(JoinHandle::join) {
+        let written = match self.worker.take().map(JoinHandle::join) {
             Some(Ok(result)) => result,
             Some(Err(panic)) => std::panic::resume_unwind(panic),
             // Only `adopt`, which consumes the refresh, and `drop` take the worker.
             None => return Err(MemoryError::RefreshCancelled),
         };
-        let drift = drift?;
+        let (transaction, drift) = written?;
+        let next = transaction.commit_and_begin()?;
         store.reload()?;
         let (snapshot, waited) = (store.snapshot(), wait_start.elapsed());
         let staleness = step.saturating_sub(start);
-        Ok(Adoption::Now(Box::new(Adopted { snapshot, drift, staleness, waited })))
+        Ok(Adoption::Now(Box::new(Adopted { snapshot, next, drift, staleness, waited })))
     }
 }
 

@@ -238,6 +238,11 @@ impl Segment {
         })
     }
 
+    /// The size of all entries as JSON lines, in bytes.
+    pub(crate) fn line_bytes(&self) -> Result<usize, MemoryError> {
+        Ok(self.offsets.read(self.rows..self.rows + 1)?[0] as usize)
+    }
+
     /// Returns the keys of rows, `[rows, width]`.
     pub(crate) fn keys(&self, rows: Range<usize>) -> Result<&[f32], MemoryError> {
         self.keys.read(rows)

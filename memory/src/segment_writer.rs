@@ -13,14 +13,14 @@ use crate::format::tensor::{TensorFileBytes, TensorWriter};
 
 /// The maximum number of rows of a segment in a pack.
 const MAX_PACK_ROWS: usize = 1 << 16;
-/// The maximum size of a segment in a pack, without its entries, in bytes. Packs are written from
-/// main memory.
-const MAX_PACK_BYTES: usize = 1 << 25;
+/// The maximum size of the numbers of a segment in a pack, and of its entries, in bytes. Packs are
+/// written from main memory.
+pub(crate) const MAX_PACK_BYTES: usize = 1 << 25;
 
 /// Whether a segment with this many rows is written to a pack.
 pub(crate) fn fits_pack(rows: usize, manifest: &Manifest) -> bool {
-    // At most 4 bytes per component, and 36 bytes for ids, sources, documents and offsets.
-    let row_bytes = (manifest.width + manifest.value_len()).saturating_mul(4).saturating_add(36);
+    // At most 5 bytes per component, with its code, and 48 bytes for other numbers.
+    let row_bytes = (manifest.width + manifest.value_len()).saturating_mul(5).saturating_add(48);
     rows <= MAX_PACK_ROWS && rows.saturating_mul(row_bytes) <= MAX_PACK_BYTES
 }
 

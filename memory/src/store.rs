@@ -1,7 +1,7 @@
 //! A memory behind traits: where it is kept, one state of it, and one change to it.
 //!
-//! Training, inference, the command line and the explorer use these traits alone. A memory in a
-//! local folder, [`Memory`](crate::Memory), is one [`Store`].
+//! Training, inference, the command line and the explorer search and change memories through these
+//! traits. A memory in a local folder, [`Memory`](crate::Memory), is one [`Store`].
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -50,7 +50,8 @@ pub trait Transaction: Debug + Send {
     ///
     /// # Errors
     /// The errors of the batches; [`MemoryError::DuplicateId`], [`MemoryError::Count`],
-    /// [`MemoryError::BadVector`], [`MemoryError::InvalidOption`], [`MemoryError::Write`]
+    /// [`MemoryError::BadVector`], [`MemoryError::InvalidOption`], [`MemoryError::Transaction`],
+    /// [`MemoryError::Corrupt`], [`MemoryError::Write`]
     fn add(&mut self, rows: usize, batches: &mut Batches<'_>) -> Result<(), MemoryError>;
 
     /// Replaces the entries with the same ids, from batches with `rows` rows in all.
@@ -62,12 +63,11 @@ pub trait Transaction: Debug + Send {
     /// Deletes entries.
     ///
     /// # Errors
-    /// [`MemoryError::UnknownId`]
+    /// [`MemoryError::UnknownId`], [`MemoryError::Corrupt`]
     fn delete(&mut self, ids: &[i64]) -> Result<(), MemoryError>;
 
     /// Gives all entries new keys of the models `encoders`, which have `width` components. `encode`
-    /// gets all entries in batches, in the order in which they were written, and returns each batch
-    /// with new keys. It may return new values of the same format, too. This must be the only part
+    /// gets all entries in batches, in row order, and returns each batch with new keys. It may return new values of the same format, too. This must be the only part
     /// of the transaction.
     ///
     /// # Errors
@@ -85,9 +85,18 @@ pub trait Transaction: Debug + Send {
     ///
     /// # Errors
     /// [`MemoryError::ChangeMade`] if the change is made despite the error. All other errors leave
-    /// the memory unchanged: [`MemoryError::Write`]; [`MemoryError::InvalidOption`] if a part of the
-    /// transaction failed.
-    fn commit(self: Box<Self>) -> Result<Arc<dyn Snapshot>, MemoryError>;
+    /// the memory unchanged: [`MemoryError::Write`], [`MemoryError::Corrupt`];
+    /// [`MemoryError::Transaction`] if a part of the transaction failed.
+    fn commit(self: Box<Self>) -> Result<Arc<dyn Snapshot>, MemoryError> {
+        Ok(self.commit_and_begin()?.base())
+    }
+
+    /// Makes the change, and starts the next transaction. No other process can change the memory
+    /// between the two.
+    ///
+    /// # Errors
+    /// The errors of [`Transaction::commit`].
+    fn commit_and_begin(self: Box<Self>) -> Result<Box<dyn Transaction>, MemoryError>;
 }
 
 /// Batches of new entries, with keys and values.
@@ -174,7 +183,7 @@ pub trait Snapshot: Debug + Send + Sync {
         filter: &Filter,
     ) -> Result<SearchResults, MemoryError>;
 
-    /// Returns all entries, in the order in which they were written.
+    /// Returns the rows of all entries, in an order that changes of the memory may alter.
     fn rows(&self) -> Vec<Row>;
 
     /// Returns the row of each id; `None` if no entry has the id.
@@ -211,8 +220,8 @@ impl dyn Snapshot + '_ {
     pub fn entry(&self, row: Row) -> Result<Entry, MemoryError> {
         let no_entry = || MemoryError::InvalidOption {
             option: "a row",
-            found: "without an entry".to_owned(),
-            expected: "a row of this generation",
+            found: "of another snapshot".to_owned(),
+            expected: "of this snapshot",
         };
         self.entries(&[row])?.pop().ok_or_else(no_entry)
     }

@@ -47,6 +47,9 @@ const FILE_NAMES: [&str; 12] = [
     "offsets.safetensors",
 ];
 
+/// The arrays of graphs: of Vamana graphs, and of HNSW graphs.
+const GRAPH_ARRAYS: [&str; 5] = ["lists", "codes", "offsets", "neighbours", "upper"];
+
 /// Marks a new folder as an unfinished generation.
 pub(crate) fn mark(folder: &Path) -> io::Result<()> {
     let mut file = engram_durable::create_new_file(&folder.join(UNFINISHED))?;
@@ -360,7 +363,7 @@ fn is_own_file(name: &str) -> bool {
     let graph = name.strip_prefix("graph-").and_then(|name| name.strip_suffix(".safetensors"));
     let graph = graph
         .and_then(|name| name.split_once('-'))
-        .filter(|(_, array)| ["offsets", "neighbours", "upper"].contains(array));
+        .filter(|(_, array)| GRAPH_ARRAYS.contains(array));
     FILE_NAMES.contains(&name)
         || deleted.is_some_and(is_number)
         || graph.is_some_and(|(number, _)| is_number(number))

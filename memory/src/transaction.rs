@@ -9,19 +9,20 @@ use crate::segment::Batch;
 use crate::store::{Batches, Snapshot, Transaction};
 use crate::writer::{Writer, check_widths};
 
-/// A change of a local memory, with the lock of its writer. Up to 65,536 new entries, or 32 MiB, are
-/// kept in main memory. More entries are written to disk at once, and must be the only new entries
-/// of their transaction.
+/// A change of a local memory, with the lock of its writer. At most 65,536 new entries are kept in
+/// main memory, with at most 32 MiB of keys and values, and 32 MiB of texts. More entries are
+/// written to disk at once, and must be the only new entries of their transaction.
 #[derive(Debug)]
 pub(crate) struct LocalTransaction {
-    writer: Writer,
+    // Dropped first: the files of an unfinished change are removed before the lock ends.
     change: Change,
+    writer: Writer,
 }
 
 impl LocalTransaction {
     pub(crate) fn begin(mut writer: Writer) -> Result<Self, MemoryError> {
         let change = writer.begin()?;
-        Ok(Self { writer, change })
+        Ok(Self { change, writer })
     }
 }
 
@@ -52,9 +53,9 @@ impl Transaction for LocalTransaction {
         self.change.rewrite(encoders, width, encode)
     }
 
-    fn commit(self: Box<Self>) -> Result<Arc<dyn Snapshot>, MemoryError> {
-        let Self { mut writer, change } = *self;
+    fn commit_and_begin(self: Box<Self>) -> Result<Box<dyn Transaction>, MemoryError> {
+        let Self { change, mut writer } = *self;
         writer.commit_change(change)?;
-        Ok(Arc::clone(writer.generation()) as Arc<dyn Snapshot>)
+        Ok(Box::new(Self::begin(writer)?))
     }
 }

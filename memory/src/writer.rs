@@ -1,7 +1,7 @@
 //! Builds and changes a memory.
 //!
-//! A build, a compaction, a refresh and a large addition write a folder, batch by batch. All other
-//! changes write a pack, and merge small segments (see `merge`).
+//! A build, a compaction, a refresh, a graph and a large addition write a folder. Other changes write
+//! a pack, unless they merge many rows (see `merge`).
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -193,7 +193,17 @@ impl Writer {
         let removed: Vec<Row> = removed.into_values().collect();
         let Some(Large { generation, segment, replaces_all }) = large else {
             let edit = Edit::new(&base, &removed).merge(rows.len(), MAX_SEGMENTS);
-            return self.commit_edit(&edit, &manifest, (&rows, bounds));
+            let result = self.commit_edit(&edit, &manifest, (&rows, bounds));
+            return match result {
+                // The merge may need more space than there is, or read a damaged segment.
+                Err(MemoryError::Write { .. } | MemoryError::Corrupt { .. })
+                    if edit.merges() && base.parts().len() < MAX_SEGMENTS =>
+                {
+                    let edit = Edit::new(&base, &removed);
+                    self.commit_edit(&edit, &manifest, (&rows, bounds))
+                }
+                result => result,
+            };
         };
         let folder = generation.folder();
         manifest.generation = generation.number();
@@ -310,7 +320,7 @@ impl Writer {
             edit.write_remaining(manifest, &mut target)?;
             edit.write_new(manifest, &mut target, new, bounds)
         };
-        let fits_pack = edit.fits_pack(new.len());
+        let fits_pack = edit.fits_pack(new)?;
         self.publish(manifest, |memory, manifest| {
             if fits_pack {
                 commit_pack(memory, manifest, |pack, manifest| write(manifest, Target::Pack(pack)))

@@ -232,7 +232,7 @@ fn queries_and_filters_that_do_not_match_the_memory_are_refused() {
     let error = error_of(&[1.0; 5], 1, gates(&["kg", "wit", "vqa"], vec![1.0; 2]));
     assert!(error.contains("the number of gates is 2"), "{error}");
     let error = error_of(&[1.0; 5], 1, gates(&["kg", "wit"], vec![1.0; 2]));
-    assert!(error.contains("without a gate for source `vqa`"), "{error}");
+    assert!(error.contains("the gate of source `vqa` is missing"), "{error}");
     let filter = Filter { excluded_documents: vec![vec![]; 2], ..Filter::default() };
     assert!(error_of(&[1.0; 5], 1, filter).contains("one for each query"));
 }

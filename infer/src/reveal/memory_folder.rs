@@ -43,7 +43,7 @@ pub fn remove_memory(folder: &Path) -> Result<()> {
 }
 
 /// Whether a name is the name of a memory's file, or of the temporary file of an interrupted write.
-/// Generations are folders.
+/// Generations are folders or packs.
 fn is_memory_file(name: &OsStr) -> bool {
     let is_known = |name: &str| [CURRENT, LOCK, identity::FILE].contains(&name);
     name.to_str().is_some_and(|text| {

@@ -1,5 +1,4 @@
-//! A pack: one file `gen-NNNNNN.pack` with all that a small change wrote. So the change needs one
-//! sync, and a reader needs one mapping.
+//! A pack: one file `gen-NNNNNN.pack` with all that a small change wrote.
 //!
 //! 1. the deleted rows of large segments, one part each
 //! 2. at most one segment, as a safetensors file with one tensor per column

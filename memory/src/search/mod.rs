@@ -287,11 +287,7 @@ impl Gates {
         }
         let column = |name: &String| {
             let column = self.sources.iter().position(|source| source == name);
-            column.ok_or_else(|| MemoryError::InvalidOption {
-                option: "the gates",
-                found: format!("without a gate for source `{name}`"),
-                expected: "one gate for each source of the memory",
-            })
+            column.ok_or_else(|| MemoryError::MissingGate { name: name.clone() })
         };
         let columns: Vec<usize> = sources.iter().map(column).collect::<Result<_, _>>()?;
         let queries = self.weights.chunks(self.sources.len().max(1));

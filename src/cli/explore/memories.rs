@@ -1,7 +1,7 @@
 //! Memories: their description, and searches in them.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use anyhow::Context;
@@ -9,14 +9,14 @@ use engram_infer::encode::{Item, JointEncoder, PromptChoice};
 use engram_infer::reveal::answerer::Evidence;
 use engram_memory::generation::Info;
 use engram_memory::search::{Filter, Queries};
-use engram_memory::{Entry, Memory, Method, Row, Snapshot, Store};
+use engram_memory::{EncoderRecord, Entry, Memory, Method, Row, Snapshot, Store};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::answers::RevealRun;
 use super::discover::{FoundMemory, Run};
 use super::images::{ShownImage, file_in};
-use super::lazy::{Lazy, LazyRuns};
+use super::lazy::LazyRuns;
 use super::uploads::{Upload, contains_all, trimmed};
 use crate::cli::memory::{ShownHit, check_model};
 use crate::cli::output;
@@ -33,7 +33,8 @@ struct SearchableMemory {
     memory: Box<dyn Store>,
     /// Base folder for the image paths of entries.
     images: PathBuf,
-    encoder: Lazy<JointEncoder>,
+    /// The model of the keys, with its records; `None` before the first query.
+    encoder: Mutex<Option<(Vec<EncoderRecord>, Arc<JointEncoder>)>>,
     /// Index of the run that the memory belongs to. The run's model then computes queries and
     /// gates. `None` for other memories.
     run: Option<usize>,
@@ -111,7 +112,7 @@ impl Memories {
                 output::warn(&format!("skipped: {causes}"));
             };
             let memory = Box::new(Memory::open(&folder).map_err(warn_skipped).ok()?);
-            Some(SearchableMemory { name, memory, images, encoder: Lazy::default(), run })
+            Some(SearchableMemory { name, memory, images, encoder: Mutex::default(), run })
         };
         Self(memories.into_iter().filter_map(open).collect())
     }
@@ -259,6 +260,21 @@ impl SearchableMemory {
         })
     }
 
+    /// Returns the model that encoded the keys. Opens it if the keys have another model than at the
+    /// last query.
+    fn encoder(&self, snapshot: &dyn Snapshot) -> anyhow::Result<Arc<JointEncoder>> {
+        let records = &snapshot.description().encoders;
+        let mut opened = self.encoder.lock().unwrap_or_else(PoisonError::into_inner);
+        match opened.as_ref() {
+            Some((known, encoder)) if known == records => Ok(Arc::clone(encoder)),
+            _ => {
+                let encoder = Arc::new(open_encoder(snapshot)?);
+                *opened = Some((records.clone(), Arc::clone(&encoder)));
+                Ok(encoder)
+            }
+        }
+    }
+
     /// Encodes text, an image or both as a query vector.
     fn query(
         &self,
@@ -266,7 +282,7 @@ impl SearchableMemory {
         text: Option<&str>,
         image: Option<&Upload>,
     ) -> anyhow::Result<Vec<f32>> {
-        let encoder = self.encoder.get(|| open_encoder(snapshot))?;
+        let encoder = self.encoder(snapshot)?;
         let modalities = encoder.modalities();
         for (in_query, is_supported, modality) in [
             (text.is_some(), modalities.text, "text"),

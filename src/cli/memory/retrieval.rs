@@ -20,7 +20,7 @@ const MIN_CANDIDATES: usize = 100;
 pub(super) struct RetrievalOptions {
     /// Find entries that differ from each other, by maximal marginal relevance. LAMBDA is from 0
     /// (most diverse) to 1 (the order of the scores)
-    #[arg(long, value_name = "LAMBDA", conflicts_with = "hybrid",
+    #[arg(long, value_name = "LAMBDA", group = "choice",
         allow_negative_numbers = true, value_parser = lambda)]
     mmr: Option<f64>,
     /// Leave out entries with a lower score. With --hybrid, applies to the search by keys
@@ -28,10 +28,11 @@ pub(super) struct RetrievalOptions {
     min_score: Option<f32>,
     /// Also search the words of --text or --texts in the entries' texts (BM25), and fuse both lists
     /// by reciprocal rank
-    #[arg(long, conflicts_with = "queries")]
+    #[arg(long, group = "choice", conflicts_with = "queries")]
     hybrid: bool,
     /// Number of candidates of --mmr, and of each list of --hybrid; default: 10 k, at least 100
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", requires = "choice",
+        value_parser = clap::value_parser!(u32).range(1..))]
     candidates: Option<u32>,
 }
 

@@ -101,11 +101,11 @@ impl Answerer {
         let input = sequencer.input(&self.image_corpus(image), &[text], &[view])?;
         let (keys, values) = encode(&self.model, &input)?;
         let retriever = self.retriever.as_mut().ok_or(NO_MEMORY)?;
-        let exists = retriever.snapshot().find(&[entry.id])? != [None];
+        let id = entry.id;
         let mut batch = std::iter::once(Ok(Batch { entries: vec![entry], keys, values }));
-        retriever.edit(|transaction| match exists {
-            true => transaction.update(1, &mut batch),
-            false => transaction.add(1, &mut batch),
+        retriever.edit(|transaction| match transaction.base().find(&[id])?.first() {
+            Some(Some(_)) => transaction.update(1, &mut batch),
+            _ => transaction.add(1, &mut batch),
         })
     }
 

@@ -43,7 +43,7 @@ pub struct RunMemory {
     state: State,
     refresh: Option<Refresh>,
     /// The transaction of the next refresh. It keeps other processes from changing the memory.
-    /// `None` before the memory is built and while a refresh runs.
+    /// `None` before the memory is built, and while a refresh has it.
     next_change: Option<Box<dyn Transaction>>,
 }
 
@@ -211,7 +211,7 @@ impl RunMemory {
         match refresh.adopt(step, retriever.memory())? {
             Adoption::Later(refresh) => self.refresh = Some(refresh),
             Adoption::Now(adopted) => {
-                self.next_change = Some(retriever.memory().begin()?);
+                self.next_change = Some(adopted.next);
                 self.state = State {
                     phase: self.state.phase,
                     made_at: self.state.next,

@@ -294,11 +294,12 @@ impl<'a, S: Similarity> Builder<'a, S> {
             self.similarity.set_row(&mut scratch.query, *row);
             let mut found = self.search(&scratch.query, &mut scratch.beam);
             found.sort_unstable_by_key(|scored| Reverse(*scored));
-            let has_room = |row: &u32| self.lists.of(*row).len() <= self.degree;
-            let close = found.iter().map(|scored| scored.row()).find(has_room);
+            let is_open =
+                |row: &u32| reached[*row as usize] && self.lists.of(*row).len() <= self.degree;
+            let close = found.iter().map(|scored| scored.row()).find(is_open);
             // Each reached row has room for one more neighbour at first, so one of them has room.
-            let is_open = |row: &&u32| reached[**row as usize] && has_room(row);
-            let Some(source) = close.or_else(|| rows.iter().find(is_open).copied()) else { break };
+            let any = || rows.iter().copied().find(is_open);
+            let Some(source) = close.or_else(any) else { break };
             self.lists.append(source, [*row].into_iter());
             self.reach(*row, &mut reached);
         }
