@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use engram_memory::search::exact::Exact;
 use engram_memory::search::graph::{GraphKind, GraphSettings};
-use engram_memory::search::hnsw::Hnsw;
+use engram_memory::search::graph_search::GraphSearch;
 use engram_memory::search::{Filter, Index, Queries};
 use engram_memory::{Batch, Entry, MemoryError, MemoryFormat, Writer};
 
@@ -126,7 +126,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     file.flush()?;
     for ef_search in EF_SEARCH {
-        let graphs = Hnsw::open(generation, ef_search)?;
+        let graphs = GraphSearch::open(generation, ef_search)?;
         let (mut recall, mut best) = (0.0, (f64::INFINITY, f64::INFINITY));
         for _ in 0..ROUNDS {
             let (start, processor) = (Instant::now(), processor_seconds()?);

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use engram_memory::rows::{EntryFile, EntryFormat, EntryLines};
 use engram_memory::search::exact::Exact;
 use engram_memory::search::graph::{GraphKind, GraphSettings};
-use engram_memory::search::hnsw::Hnsw;
+use engram_memory::search::graph_search::GraphSearch;
 use engram_memory::search::{Filter, Gates, Index, Queries, SearchResults};
 use engram_memory::vectors::VectorFile;
 use engram_memory::{
@@ -258,7 +258,7 @@ fn read_all(memory: &SmallMemory) {
         Filter { excluded_documents: vec![vec!["d3".to_owned()]; 2], ..Filter::default() },
         Filter { ids: Some(vec![17]), ..Filter::default() },
     ];
-    let graphs = Hnsw::open(&generation, 8).map_err(check).ok();
+    let graphs = GraphSearch::open(&generation, 8).map_err(check).ok();
     let indexes = [Some(&Exact as &dyn Index), graphs.as_ref().map(|graphs| graphs as &dyn Index)];
     for filter in &filters {
         for index in indexes.into_iter().flatten() {

@@ -123,8 +123,7 @@ impl Change {
             }
             let base = Arc::clone(&change.base);
             let live: Vec<Row> = base.live_rows().collect();
-            let row_size = base.manifest().width + base.value_len();
-            let batch_rows = (MAX_COPIED_NUMBERS / row_size).clamp(1, MAX_COPIED_ROWS);
+            let batch_rows = copied_rows(base.manifest());
             let batches = live.chunks(batch_rows).map(|rows| {
                 let mut batch = Batch { values: base.values(rows)?, ..Batch::default() };
                 for row in rows {
@@ -253,6 +252,11 @@ impl Change {
         let segment = SegmentWriter::create(&generation.folder(), rows, &self.manifest)?;
         Ok((generation, segment))
     }
+}
+
+/// The number of rows that are copied at once.
+pub(crate) fn copied_rows(manifest: &Manifest) -> usize {
+    (MAX_COPIED_NUMBERS / (manifest.width + manifest.value_len())).clamp(1, MAX_COPIED_ROWS)
 }
 
 /// Writes rows to files, as a segment of the generation `name`, and adds the segment to the

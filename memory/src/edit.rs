@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::change::copied_rows;
 use crate::encoded::{EncodedRows, KeyBounds};
 use crate::error::MemoryError;
 use crate::format::file::{FileRecord, FileWriter, hex};
@@ -16,11 +17,8 @@ use crate::segment_writer::{MAX_PACK_BYTES, SegmentWriter, fits_pack, pack_recor
 
 /// The maximum number of rows of a segment whose deleted rows are in the manifest: 8 KiB of bits.
 const MAX_INLINE_ROWS: usize = 1 << 16;
-/// The maximum number of key and value components that are copied at once to the files of a large
-/// segment.
-const MAX_COPIED_NUMBERS: usize = 1 << 20;
 
-/// The place of the files of a change.
+/// The file or folder of a change.
 pub(crate) enum Target<'a> {
     Pack(&'a mut Pack),
     Folder(&'a Path),
@@ -167,8 +165,7 @@ impl Edit {
             }
             Target::Folder(folder) => {
                 let mut writer = SegmentWriter::create(folder, origins.len(), manifest)?;
-                let row_size = manifest.width + manifest.value_len();
-                for origins in origins.chunks((MAX_COPIED_NUMBERS / row_size).max(1)) {
+                for origins in origins.chunks(copied_rows(manifest)) {
                     writer.push(&self.gather(manifest, new, origins)?)?;
                 }
                 writer.finish(&name, bounds)?
@@ -213,7 +210,7 @@ impl Edit {
     }
 }
 
-/// The place of a row before the change: a segment, or the new rows (`None`).
+/// The position of a row before the change: in a segment, or in the new rows (`None`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Origin {
     id: i64,

@@ -14,7 +14,7 @@ use crate::format::manifest::{DeletedRecord, EncoderRecord, GraphRecord, Manifes
 use crate::retrieval::text::TextIndex;
 use crate::search::exact::Exact;
 use crate::search::graph::Graph;
-use crate::search::hnsw::Hnsw;
+use crate::search::graph_search::GraphSearch;
 use crate::search::{Filter, Index, Queries, SearchResults};
 use crate::segment::{Segment, StoredValue};
 use crate::store::{Description, Method, Snapshot};
@@ -384,7 +384,7 @@ impl Snapshot for Generation {
         match method {
             Method::Exact => Exact.search(self, queries, filter),
             Method::Graph { candidates } => {
-                Hnsw::open(self, candidates)?.search(self, queries, filter)
+                GraphSearch::open(self, candidates)?.search(self, queries, filter)
             }
         }
     }

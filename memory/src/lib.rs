@@ -10,6 +10,7 @@
 //! | [`memory`] | a memory in a local folder |
 //! | [`writer`] | the only writer of a memory: build, add, update, delete, compact, refresh |
 //! | `edit` | applies a change of some rows to the segments |
+//! | `encoded`, `segment`, `segment_writer` | rows in main memory; read and written segments |
 //! | `merge` | the policy of merging segments |
 //! | `change` | collects the parts of a change |
 //! | `commit` | writes a generation and makes it current |

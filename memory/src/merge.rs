@@ -3,10 +3,10 @@
 //! A segment's tier is the logarithm of its rows to the base 4. A change that would leave four
 //! small segments in a tier merges them, and the smaller segments with them. So a row moves to a
 //! higher tier whenever it is rewritten: `n` single additions rewrite each row at most `log4 n`
-//! times. Deleted rows are dropped on the way. A segment of which more than a quarter is deleted
-//! is also rewritten, because searches read deleted rows.
+//! times. Deleted rows are dropped on the way. A segment without a graph, of which more than a
+//! quarter is deleted, is also rewritten, because searches read deleted rows.
 //!
-//! Large segments and segments with graphs stay, unless the memory would have more than
+//! Other large segments and segments with graphs stay, unless the memory would have more than
 //! [`MAX_SEGMENTS`] segments. Then the lowest tier with four segments is merged, first of the
 //! segments without graphs. Merged segments have no graph.
 

@@ -35,11 +35,14 @@ pub struct KeyDrift {
     pub largest: f64,
 }
 
+/// The uncommitted transaction of a refresh, and the drift of its keys.
+type Written = (Box<dyn Transaction>, KeyDrift);
+
 /// A running refresh. If it is dropped, the worker stops after its current batch and removes its
 /// files.
 #[derive(Debug)]
 pub struct Refresh {
-    worker: Option<JoinHandle<Result<(Box<dyn Transaction>, KeyDrift), MemoryError>>>,
+    worker: Option<JoinHandle<Result<Written, MemoryError>>>,
     is_cancelled: Arc<AtomicBool>,
     steps: RefreshSteps,
 }

@@ -14,7 +14,7 @@ use crate::generation::{Info, Row};
 use crate::search::{Filter, Queries, SearchResults};
 use crate::segment::Batch;
 
-/// A place that keeps a memory.
+/// A memory in a folder, a database or another storage.
 pub trait Store: Debug + Send + Sync {
     /// The folder or address of the memory, for messages.
     fn location(&self) -> String;

@@ -6,7 +6,7 @@
 //! | `.CURRENT.engram-XXXXXX` | always: the temporary pointer of a killed writer |
 //! | `gen-NNNNNN.partial` | it has the marker of an unfinished generation, or is empty |
 //! | `gen-NNNNNN` or `gen-NNNNNN.pack`, if neither a reader nor the current generation needs it | it has its marker, or is an empty folder, or is an older generation whose manifest has its number |
-//! | `gen-NNNNNN.UNFINISHED` | always: the marker of a pack; a needed pack stays |
+//! | `gen-NNNNNN.UNFINISHED` | it has the text of a marker; a needed pack stays |
 //!
 //! In these folders, only files with Engram's names are removed. The folder itself is removed if it
 //! is then empty.
@@ -243,7 +243,7 @@ pub(crate) fn sweep(memory: &Path, current: Option<&Manifest>) -> Result<(), Mem
     sweep_except(memory, current, &[])
 }
 
-/// Like [`sweep`], but does not remove the folders `excluded`.
+/// Like [`sweep`], but does not remove the generations `excluded`.
 pub(crate) fn sweep_except(
     memory: &Path,
     current: Option<&Manifest>,

@@ -225,7 +225,7 @@ impl Writer {
     }
 
     /// Builds a graph over the keys of each segment without a graph, for
-    /// [`Hnsw`](crate::search::hnsw::Hnsw). `progress` is called once per key.
+    /// [`GraphSearch`](crate::search::graph_search::GraphSearch). `progress` is called once per key.
     ///
     /// # Errors
     /// [`MemoryError::InvalidOption`] if keys are not normalised or a setting is out of range;

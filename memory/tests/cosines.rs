@@ -7,7 +7,7 @@ use std::path::Path;
 
 use engram_memory::search::exact::Exact;
 use engram_memory::search::graph::GraphSettings;
-use engram_memory::search::hnsw::Hnsw;
+use engram_memory::search::graph_search::GraphSearch;
 use engram_memory::search::{Filter, Gates, Index, Queries, SearchResults};
 use engram_memory::vectors::VectorFile;
 use engram_memory::{Batch, Entry, MemoryFormat, Writer};
@@ -69,7 +69,7 @@ fn exact_and_graph_scores_are_cosines() {
     let (mut writer, keys) = memory(&temporary.path().join("m"), true);
     writer.index(GraphSettings::default(), || ()).unwrap();
     let generation = writer.generation();
-    let graphs = Hnsw::open(generation, Hnsw::EF_SEARCH).unwrap();
+    let graphs = GraphSearch::open(generation, GraphSearch::EF_SEARCH).unwrap();
     // One query, a few queries, and enough queries for bfloat16.
     for count in [1, 5, 40] {
         let queries = queries(&keys, count);
@@ -119,7 +119,7 @@ fn k_above_the_number_of_entries_returns_all_entries() {
     writer.index(GraphSettings::default(), || ()).unwrap();
     writer.delete(&[3]).unwrap();
     let generation = writer.generation();
-    let graphs = Hnsw::open(generation, Hnsw::EF_SEARCH).unwrap();
+    let graphs = GraphSearch::open(generation, GraphSearch::EF_SEARCH).unwrap();
     let queries = queries(&keys, 40);
     for index in [&Exact as &dyn Index, &graphs] {
         let search = |k| {

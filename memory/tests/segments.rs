@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use engram_memory::search::exact::Exact;
 use engram_memory::search::graph::GraphSettings;
-use engram_memory::search::hnsw::Hnsw;
+use engram_memory::search::graph_search::GraphSearch;
 use engram_memory::search::{Filter, Hit, Index, Queries};
 use engram_memory::{Generation, Memory, MemoryFormat, ValueDtype, ValueFormat, Writer};
 use plain::{PlainMemory, Rng, batch, folder};
@@ -158,7 +158,7 @@ fn graphs_stay_until_there_are_too_many_segments() {
     let generation = Memory::open(&memory).unwrap().generation();
     let first = &generation.manifest().segments[0];
     assert!(first.graph.is_some() && first.rows == 500);
-    assert!(Hnsw::open(&generation, 96).unwrap().has_graphs());
+    assert!(GraphSearch::open(&generation, 96).unwrap().has_graphs());
     let add = |edited: &mut Edited, rows: i64| {
         let ids: Vec<i64> = (edited.next_id..edited.next_id + rows).collect();
         edited.next_id += rows;

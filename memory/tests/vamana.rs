@@ -8,7 +8,7 @@ use std::path::Path;
 
 use engram_memory::search::exact::Exact;
 use engram_memory::search::graph::{GraphKind, GraphSettings};
-use engram_memory::search::hnsw::Hnsw;
+use engram_memory::search::graph_search::GraphSearch;
 use engram_memory::search::{Filter, Gates, Index, Queries, SearchResults};
 use engram_memory::{Batch, Entry, Generation, Memory, MemoryError, MemoryFormat, Writer};
 use plain::{Rng, folder};
@@ -59,7 +59,7 @@ fn search(
     queries: Queries<'_>,
     filter: &Filter,
 ) -> (SearchResults, SearchResults) {
-    let graphs = Hnsw::open(generation, ef_search).unwrap();
+    let graphs = GraphSearch::open(generation, ef_search).unwrap();
     (
         graphs.search(generation, queries, filter).unwrap(),
         Exact.search(generation, queries, filter).unwrap(),
@@ -68,7 +68,7 @@ fn search(
 
 fn recall(generation: &Generation, queries: &[f32], k: usize, filter: &Filter) -> f64 {
     let queries = Queries { keys: queries, k };
-    let (found, exact) = search(generation, Hnsw::EF_SEARCH, queries, filter);
+    let (found, exact) = search(generation, GraphSearch::EF_SEARCH, queries, filter);
     found.recall(&exact)
 }
 
@@ -283,7 +283,7 @@ fn damaged_codes_of_a_graph_are_detected() {
         fs::write(&path, bytes).unwrap();
         let generation = Memory::open(&folder).unwrap().generation();
         let request = Queries { keys: &queries, k: 10 };
-        let searched = Hnsw::open(&generation, 64)
+        let searched = GraphSearch::open(&generation, 64)
             .and_then(|graphs| graphs.search(&generation, request, &Filter::default()));
         assert!(matches!(&searched, Err(MemoryError::Corrupt { .. })), "{searched:?}");
         assert!(searched.unwrap_err().to_string().contains("graph-0-codes.safetensors"));

@@ -184,14 +184,14 @@ pub struct VamanaRecord {
     pub ef_construction: usize,
     /// The row at which a search starts.
     pub start: u32,
-    /// The neighbours of each row, `[rows, degree + 1]` u32. The free places of a list have the
-    /// number of its own row. If a key equals the key of an earlier row, all places have that row.
+    /// The neighbours of each row, `[rows, degree + 1]` u32. The unused positions of a list have the
+    /// number of its own row. If a key equals the key of an earlier row, all positions have that row.
     pub neighbours: FileRecord,
     /// The number of nodes of each layer above the lowest, smallest first. A layer has the first
     /// nodes of the next layer. The lowest layer has all rows.
     pub nodes: Vec<usize>,
     /// The layers above the lowest, `[nodes of all layers, degree + 2]` u32: for each node its row,
-    /// and its neighbours, which are nodes of the layer. The free places have the node itself.
+    /// and its neighbours, which are nodes of the layer. The unused positions have the node itself.
     pub upper: FileRecord,
     /// The codes of the keys, u8 `[rows, width rounded up to a multiple of 64]`; `None` for keys of
     /// fewer than 64 components.

@@ -4,7 +4,7 @@
 //! 2. at most one segment, as a safetensors file with one tensor per column
 //! 3. the manifest, and its length as u64
 //!
-//! The first parts start at multiples of 64 bytes. The manifest has their checksums.
+//! Parts 1 and 2 start at multiples of 64 bytes. The manifest has their checksums.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -15,7 +15,7 @@ use super::manifest::Manifest;
 use super::pointer::{Pointer, folder_name, generation_number};
 use crate::error::MemoryError;
 
-/// The alignment of a part in bytes.
+/// The alignment of parts and tensors in bytes, so that numbers can be read in place.
 pub(super) const ALIGNMENT: usize = 64;
 /// The suffix of a pack's name.
 pub(super) const SUFFIX: &str = ".pack";

@@ -10,10 +10,8 @@ use safetensors::{Dtype, SafeTensors};
 use serde_json::{Value, json};
 
 use super::file::{BLOCK, CheckedFile, FileRecord, FileWriter};
+use super::pack::ALIGNMENT;
 use crate::error::MemoryError;
-
-/// The alignment of the data in bytes, so that numbers can be read in place.
-const ALIGNMENT: usize = 64;
 
 /// A number type in a file, little endian.
 pub(crate) trait Number: Copy + Send + Sync + 'static {

@@ -32,7 +32,7 @@ use crate::error::MemoryError;
 use crate::generation::{Generation, Row};
 use crate::search::{Filter, Hit, PreparedFilter, SearchResults};
 
-/// How fast the weight of a repeated word reaches its limit.
+/// The saturation of repeated words: with a smaller number, they count less.
 pub const K1: f64 = 1.2;
 /// How much long texts are weighted down: 0 not at all, 1 in proportion to their length.
 pub const B: f64 = 0.75;
@@ -132,7 +132,7 @@ impl TextIndex {
         Ok(SearchResults { generation: self.generation, hits })
     }
 
-    /// Searches for one query. `scores` has a 0 for each row, and has so again afterwards.
+    /// Searches for one query. `scores` has one score per row, all 0 before and after the call.
     fn search_one(
         &self,
         generation: &Generation,

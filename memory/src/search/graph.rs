@@ -3,7 +3,7 @@
 //! | module | responsibility |
 //! |---|---|
 //! | `vamana` | a Vamana graph, built on all threads and searched by codes of the keys |
-//! | `layers` | an HNSW graph, built by the crate hnsw_rs and searched by the keys |
+//! | `hnsw` | an HNSW graph, built by the crate hnsw_rs and searched by the keys |
 //! | `beam` | the search of a Vamana graph |
 //! | `similarity` | cosines of keys, estimated from codes or computed in single precision |
 //! | `row_products` | products of codes, compiled for several processors |
@@ -11,7 +11,7 @@
 
 mod beam;
 mod duplicates;
-mod layers;
+mod hnsw;
 mod row_products;
 mod similarity;
 mod vamana;
@@ -27,7 +27,7 @@ use crate::format::manifest::{GraphRecord, Manifest};
 use crate::format::tensor::{Number, TensorWriter};
 use crate::segment::Segment;
 pub(crate) use beam::Beam;
-use layers::{LayeredGraph, LayeredLists};
+use hnsw::{LayeredGraph, LayeredLists};
 use vamana::{VamanaGraph, VamanaLists};
 
 /// The valid values of `connections`.

@@ -6,7 +6,7 @@
 //! | `scan` | finds the keys whose scores may be among the best, from bounds |
 //! | `query_codes` | the codes of queries, and the bounds of the scores of codes |
 //! | `kernels` | products of codes, compiled for several processors |
-//! | [`hnsw`] | searches graphs over the keys: faster for many keys, nearly exact |
+//! | [`graph_search`] | searches graphs over the keys: faster for many keys, nearly exact |
 //! | [`graph`] | the graphs of segments: Vamana or HNSW |
 //! | `products` | dot products, compiled for several processors |
 //! | `top_k` | the best of a stream of bounded scores |
@@ -18,7 +18,7 @@
 
 pub mod exact;
 pub mod graph;
-pub mod hnsw;
+pub mod graph_search;
 mod kernels;
 pub(crate) mod products;
 mod query_codes;

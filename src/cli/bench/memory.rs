@@ -9,7 +9,7 @@ use clap::Args;
 use engram_durable::create_new_file;
 use engram_memory::search::exact::Exact;
 use engram_memory::search::graph::GraphSettings;
-use engram_memory::search::hnsw::Hnsw;
+use engram_memory::search::graph_search::GraphSearch;
 use engram_memory::search::{Filter, Index, Queries};
 use engram_memory::{
     Batch, Entry, Memory, MemoryError, MemoryFormat, Row, ValueDtype, ValueFormat, Writer,
@@ -92,7 +92,7 @@ impl MemoryBench {
             lines.push(format!("graph build {:.1} s", start.elapsed().as_secs_f64()));
         }
         let generation = writer.generation();
-        let graphs = Hnsw::open(generation, Hnsw::EF_SEARCH)?;
+        let graphs = GraphSearch::open(generation, GraphSearch::EF_SEARCH)?;
         let mut engram_indexes: Vec<(&str, &dyn Index)> = vec![("engram exact", &Exact)];
         if self.hnsw {
             engram_indexes.push(("engram graph", &graphs));

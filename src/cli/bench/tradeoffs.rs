@@ -9,7 +9,7 @@ use engram::plot::{Axis, Legend, Line, draw_lines};
 use engram_memory::cache::{CacheSettings, CachedValues, ValueCache};
 use engram_memory::search::exact::Exact;
 use engram_memory::search::graph::GraphSettings;
-use engram_memory::search::hnsw::Hnsw;
+use engram_memory::search::graph_search::GraphSearch;
 use engram_memory::search::{Filter, Index, Queries};
 use engram_memory::{Batch, Entry, Generation, MemoryFormat, Row, ValueDtype, ValueFormat, Writer};
 use rand::{Rng, SeedableRng};
@@ -94,7 +94,7 @@ impl TradeoffBench {
             let mut writer = Writer::create(path, format, *count, batches)?;
             writer.index(GraphSettings::default(), || bar.inc(1))?;
             let generation = writer.generation();
-            let graphs = Hnsw::open(generation, Hnsw::EF_SEARCH)?;
+            let graphs = GraphSearch::open(generation, GraphSearch::EF_SEARCH)?;
             let searches = BATCHES.iter().map(|batch| (*batch, &Exact as &dyn Index));
             for (line, (batch, index)) in lines.iter_mut().zip(searches.chain([(1, &graphs as _)]))
             {
@@ -147,7 +147,7 @@ impl TradeoffBench {
             let exact = Exact.search(generation, queries, &Filter::default())?;
             let mut points = Vec::new();
             for candidates in CANDIDATES {
-                let graphs = Hnsw::open(generation, candidates * k)?;
+                let graphs = GraphSearch::open(generation, candidates * k)?;
                 let results = graphs.search(generation, queries, &Filter::default())?;
                 let seconds = self.median_seconds(&graphs, generation, queries)?;
                 points.push((results.recall(&exact), speed(seconds)));

@@ -28,8 +28,8 @@ const LAYER_RESULTS: usize = 16;
 
 /// A graph to be written to files.
 pub(crate) struct VamanaLists {
-    /// The lists, `[rows, degree + 1]`. The free places of a list have the number of its own row.
-    /// All places of a copy's list have the first row with the same key.
+    /// The lists, `[rows, degree + 1]`. The unused positions of a list have the number of its own row.
+    /// All positions of a copy's list have the first row with the same key.
     neighbours: Vec<u32>,
     degree: usize,
     /// The row at which searches start.
@@ -37,7 +37,7 @@ pub(crate) struct VamanaLists {
     /// The number of nodes of each layer above the lowest, smallest first.
     nodes: Vec<usize>,
     /// The layers above the lowest, `[nodes of all layers, degree + 2]`: for each node its row, and
-    /// its neighbours, which are nodes of the layer. Free places have the node itself.
+    /// its neighbours, which are nodes of the layer. Unused positions have the node itself.
     upper: Vec<u32>,
     /// The codes of the keys; `None` for narrow keys.
     codes: Option<Vec<u8>>,
@@ -150,13 +150,13 @@ pub(super) struct Checked {
 /// The lists of a mapped graph.
 struct MappedLists<'a> {
     lists: &'a [u32],
-    places: usize,
+    positions: usize,
 }
 
 impl Neighbours for MappedLists<'_> {
     fn of(&self, row: u32) -> &[u32] {
-        // Free places have the row itself, which is visited.
-        &self.lists[row as usize * self.places..][..self.places]
+        // Unused positions have the row itself, which is visited.
+        &self.lists[row as usize * self.positions..][..self.positions]
     }
 }
 
@@ -164,14 +164,14 @@ impl Neighbours for MappedLists<'_> {
 struct LayerLists<'a> {
     /// The row of each node.
     rows: &'a [u32],
-    /// For each node its row, and its neighbours, `[nodes, places]`.
+    /// For each node its row, and its neighbours, `[nodes, positions]`.
     lists: &'a [u32],
-    places: usize,
+    positions: usize,
 }
 
 impl Neighbours for LayerLists<'_> {
     fn of(&self, node: u32) -> &[u32] {
-        &self.lists[node as usize * self.places..][1..self.places]
+        &self.lists[node as usize * self.positions..][1..self.positions]
     }
 }
 
@@ -300,12 +300,12 @@ impl VamanaGraph {
             _ => rows_of(row).any(|row| is_visible(row as usize)),
         };
         let lists =
-            MappedLists { lists: self.lists.read(0..self.rows)?, places: self.lists.row_len() };
-        let places = self.upper.row_len();
+            MappedLists { lists: self.lists.read(0..self.rows)?, positions: self.lists.row_len() };
+        let positions = self.upper.row_len();
         let layers = self.upper_layers()?.map(|(nodes, lists)| LayerLists {
             rows: &upper_rows[..nodes],
             lists,
-            places,
+            positions,
         });
         let (found, error): (Vec<Scored>, f32) = match &self.codes {
             Some(codes) => {

@@ -208,7 +208,7 @@ impl<'a, S: Similarity> Builder<'a, S> {
         let layers = self.layers.iter().map(|layer| LayerLists {
             rows: &self.first_rows[..layer.nodes],
             lists: &layer.lists,
-            places: self.degree + 2,
+            positions: self.degree + 2,
         });
         let mut starts = descend(self.similarity, query, layers, beam);
         starts.push(self.start);

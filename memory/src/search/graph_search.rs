@@ -19,14 +19,14 @@ use crate::generation::{Bits, Generation, Part};
 const MIN_FRACTION: f64 = 0.05;
 
 /// Search through the graphs of a generation, of any kind.
-pub struct Hnsw {
+pub struct GraphSearch {
     /// The number of the generation.
     generation: u64,
     has_graphs: bool,
     ef_search: usize,
 }
 
-impl Hnsw {
+impl GraphSearch {
     /// The default `ef_search`.
     pub const EF_SEARCH: usize = 96;
 
@@ -150,20 +150,14 @@ struct Group {
     rows: usize,
 }
 
-impl Index for Hnsw {
+impl Index for GraphSearch {
     fn search(
         &self,
         generation: &Generation,
         queries: Queries<'_>,
         filter: &Filter,
     ) -> Result<SearchResults, MemoryError> {
-        if generation.manifest().generation != self.generation {
-            return Err(MemoryError::InvalidOption {
-                option: "the generation",
-                found: generation.manifest().generation.to_string(),
-                expected: "the generation whose graphs were opened",
-            });
-        }
+        generation.check_is(self.generation)?;
         let prepared = PreparedFilter::new(generation, queries, filter)?;
         let plan = self.plan(generation, &prepared)?;
         let exact_filter =

@@ -5,7 +5,7 @@ mod plain;
 
 use engram_memory::search::exact::Exact;
 use engram_memory::search::graph::{GraphKind, GraphSettings};
-use engram_memory::search::hnsw::Hnsw;
+use engram_memory::search::graph_search::GraphSearch;
 use engram_memory::search::{Filter, Gates, Index, Queries, SearchResults};
 use engram_memory::{Generation, MemoryFormat, Writer};
 use plain::{Rng, batch, folder};
@@ -80,7 +80,7 @@ fn recall(results: &SearchResults, exact: &SearchResults) -> f64 {
 fn graph_recall(generation: &Generation, filter: &Filter, k: usize) -> f64 {
     let keys = queries();
     let queries = Queries { keys: &keys, k };
-    let graph = Hnsw::open(generation, Hnsw::EF_SEARCH).unwrap();
+    let graph = GraphSearch::open(generation, GraphSearch::EF_SEARCH).unwrap();
     assert!(graph.has_graphs());
     let results = graph.search(generation, queries, filter).unwrap();
     let exact = Exact.search(generation, queries, filter).unwrap();
@@ -161,7 +161,7 @@ fn recall_is_high_with_repeated_keys() {
     // By rounding, the product of a key with itself may exceed 1.
     writer.index(GraphSettings::of(GraphKind::Hnsw), || ()).unwrap();
     let (generation, keys) = (writer.generation(), queries());
-    let graph = Hnsw::open(generation, Hnsw::EF_SEARCH).unwrap();
+    let graph = GraphSearch::open(generation, GraphSearch::EF_SEARCH).unwrap();
     let request = Queries { keys: &keys, k: 10 };
     let results = graph.search(generation, request, &Filter::default()).unwrap();
     let exact = Exact.search(generation, request, &Filter::default()).unwrap();
@@ -193,7 +193,7 @@ fn copies_of_a_key_do_not_hide_other_keys() {
     let folder = temporary.path().join("m");
     let mut writer = Writer::create(folder, format, 4000, [Ok(batch)].into_iter()).unwrap();
     writer.index(GraphSettings::of(GraphKind::Hnsw), || ()).unwrap();
-    let graphs = Hnsw::open(writer.generation(), Hnsw::EF_SEARCH).unwrap();
+    let graphs = GraphSearch::open(writer.generation(), GraphSearch::EF_SEARCH).unwrap();
     for k in [10, 100, 250] {
         let queries = Queries { keys: &keys, k };
         let search = |index: &dyn Index| {
@@ -238,7 +238,7 @@ fn check_damaged_graph(kind: GraphKind) {
                 let queries = Queries { keys: &queries, k: 10 };
                 graphs.search(&generation, queries, &Filter::default())
             };
-            (damaged_files, Hnsw::open(&generation, 10).and_then(search))
+            (damaged_files, GraphSearch::open(&generation, 10).and_then(search))
         };
         assert!(matches!(search(), (0, Ok(_))));
         for _ in 0..20 {
