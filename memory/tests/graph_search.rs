@@ -234,7 +234,7 @@ fn check_damaged_graph(kind: GraphKind) {
         let search = || {
             let generation = engram_memory::Memory::open(&folder).unwrap().generation();
             let damaged_files = generation.verify().len();
-            let search = |graphs: Hnsw| {
+            let search = |graphs: GraphSearch| {
                 let queries = Queries { keys: &queries, k: 10 };
                 graphs.search(&generation, queries, &Filter::default())
             };
