@@ -31,6 +31,9 @@ pub struct AvformerRunConfig {
     pub asr_model: String,
     /// The SHA-256 of the ASR model's weights.
     pub asr_model_sha256: String,
+    /// The language of speech for a multilingual Whisper model; `None` for other models.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub language: Option<String>,
     /// The frozen image encoder's name in the recipe.
     pub image_encoder: String,
     /// The SHA-256 of the image encoder's weights; empty if `frames` is 0.
@@ -261,6 +264,9 @@ impl AdaptedAsrModel {
         config: &AvformerRunConfig,
         image_encoder: Option<Encoder>,
     ) -> Result<()> {
+        if let Some(language) = &config.language {
+            self.asr_model.set_language(language)?;
+        }
         let (frozen, weights) = (self.asr_model.frozen()?, run.join(WEIGHTS));
         let avformer = open_avformer(frozen, &config.avformer, config.image_width, &weights)?;
         let silence = seconds_to_samples(config.silence_seconds);

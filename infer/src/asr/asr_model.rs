@@ -71,6 +71,32 @@ impl AsrModel {
         }
     }
 
+    /// Sets the language of speech for options without a language, such as `en`. Multilingual
+    /// Whisper models need one.
+    ///
+    /// # Errors
+    /// [`InferError::Transcribe`] for a language that the model does not support, and for a
+    /// Conformer.
+    pub fn set_language(&mut self, language: &str) -> Result<()> {
+        let options = TranscribeOptions {
+            language: Some(language.to_owned()),
+            ..TranscribeOptions::default()
+        };
+        self.check(&options)?;
+        if let Self::Whisper(whisper) = self {
+            whisper.language = options.language;
+        }
+        Ok(())
+    }
+
+    /// The language of [`AsrModel::set_language`]; `None` if it was not set.
+    pub fn language(&self) -> Option<&str> {
+        match self {
+            Self::Whisper(whisper) => whisper.language.as_deref(),
+            Self::Conformer(_) => None,
+        }
+    }
+
     /// Checks that the model supports these options.
     ///
     /// # Errors

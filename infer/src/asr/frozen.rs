@@ -18,8 +18,8 @@ impl AsrModel {
     /// The network, with frozen parameters.
     ///
     /// # Errors
-    /// [`Transcribe`](crate::InferError::Transcribe) for a multilingual Whisper model, which
-    /// requires a language.
+    /// [`Transcribe`](crate::InferError::Transcribe) for a multilingual Whisper model without a
+    /// [language](AsrModel::set_language).
     pub fn frozen(&self) -> Result<FrozenAsrModel> {
         Ok(match self {
             Self::Whisper(whisper) => FrozenAsrModel::Whisper {

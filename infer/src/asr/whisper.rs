@@ -42,6 +42,8 @@ pub struct WhisperAsr {
     alignment_heads: AlignmentHeads,
     /// Whether the model supports other languages than English.
     multilingual: bool,
+    /// The language of speech if the options give none.
+    pub(super) language: Option<String>,
     /// The path of the weights file.
     weights: PathBuf,
 }
@@ -280,16 +282,18 @@ impl WhisperAsr {
                 "an English-only model cannot translate; use a multilingual one".to_string(),
             );
         }
-        match (&options.language, self.multilingual) {
+        match (options.language.as_ref().or(self.language.as_ref()), self.multilingual) {
             (None, false) => Ok(None),
             (Some(language), false) if language == "en" => Ok(None),
             (Some(language), false) => refuse(format!(
                 "an English-only model does not support the language `{language}`; use a \
                      multilingual one"
             )),
-            (None, true) => {
-                refuse("a multilingual model needs a language, such as `en`".to_string())
-            }
+            (None, true) => refuse(
+                "a multilingual model needs a language, such as `en`: give --language, or set \
+                     `model.language` in a recipe"
+                    .to_string(),
+            ),
             (Some(language), true) => match self.tokenizer.id_of(&format!("<|{language}|>")) {
                 Some(token) if self.tokens.is_language(token) => Ok(Some((token, options.task))),
                 _ => refuse(format!(
@@ -300,7 +304,7 @@ impl WhisperAsr {
         }
     }
 
-    /// The tokens before each text of an English-only model.
+    /// The tokens before each text, with the default options.
     pub(super) fn prompt(&self) -> Result<Vec<u32>> {
         Ok(self.tokens.prompt(self.language(&TranscribeOptions::default())?, false)?)
     }

@@ -86,6 +86,7 @@ impl WhisperAsr {
                 .unwrap_or_else(default_at_start),
             alignment_heads,
             multilingual: config.vocab_size > ENGLISH_VOCABULARY,
+            language: None,
             whisper,
             parameters,
             tokenizer,

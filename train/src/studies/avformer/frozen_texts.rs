@@ -44,7 +44,9 @@ impl FrozenTexts {
         }
         let program = Program::running()?.sha256;
         let program = program.get(..12).unwrap_or(&program);
-        let name = format!("{}.{program}.texts.json", asr_model.weights_sha256()?);
+        let language = asr_model.language().map_or_else(String::new, |code| format!(".{code}"));
+        let weights = asr_model.weights_sha256()?;
+        let name = format!("{weights}{language}.{program}.texts.json");
         let (file, cached) = cache::open(folder, &name, "texts", read)?;
         (store.file, store.batches) = (Some(file), cached.unwrap_or_default());
         Ok(store)

@@ -178,6 +178,7 @@ fn finish(
         avformer: model.avformer(),
         asr_model: model.asr_model.clone(),
         asr_model_sha256: study.asr_model().weights_sha256()?,
+        language: study.asr_model().language().map(str::to_owned),
         image_encoder: model.image_encoder.clone(),
         image_encoder_sha256: study.encoder_sha256().to_string(),
         image_encoder_inputs_sha256: study.encoder_inputs_sha256().to_string(),

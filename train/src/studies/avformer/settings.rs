@@ -249,6 +249,10 @@ impl AvformerData {
 pub struct AvformerModel {
     /// The frozen ASR model: `hf://owner/name`, a folder, or a run of the speech study.
     pub asr_model: String,
+    /// The language of speech for a multilingual Whisper model, such as `en`; empty for other models.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    #[schemars(extend("default" = ""))]
+    pub language: String,
     /// The frozen image encoder: `hf://owner/name`, a folder, or a run of the clip study.
     pub image_encoder: String,
     /// The adapters after the ASR model's blocks.

@@ -93,7 +93,11 @@ impl AvformerStudy {
         compute: &Compute,
         quiet: bool,
     ) -> StudyResult<Self> {
-        let asr_model = AsrModel::open(&model.asr_model, compute)?;
+        let mut asr_model = AsrModel::open(&model.asr_model, compute)?;
+        if !model.language.is_empty() {
+            let set = asr_model.set_language(&model.language);
+            set.map_err(|error| format!("model.language: {error}"))?;
+        }
         let frozen_model = asr_model.frozen()?;
         // If no phase shows frames, the test shows none either.
         let shows_frames = feeds.iter().any(|feed| feed.frames);
