@@ -53,9 +53,6 @@ Writes search.svg (time against number of keys), recall.svg (speed against recal
 --ef-search) and cache.svg (hit rate and time against the size of the value cache). Prints the
 plotted numbers, and the size, reading time and error of values as f16 and as int8.
 
-Building the graphs takes most of the time: 2 minutes for 20,000 keys of dimension 384. The time
-grows faster than the number of keys.
-
 Example:
   engram bench tradeoffs --out docs/results/memory")]
 pub struct TradeoffBench {
