@@ -5,43 +5,15 @@
 //! `random`, `clustered` or `unnormalised`. `RAYON_NUM_THREADS` and `ENGRAM_MEMORY_KERNEL` select
 //! the threads and the instructions.
 
+mod measure;
+
 use std::error::Error;
-use std::fs;
 use std::time::Instant;
 
 use engram_memory::search::exact::Exact;
 use engram_memory::search::{Filter, Index, Queries};
 use engram_memory::{Batch, Entry, Generation, MemoryError, MemoryFormat, Writer};
-
-const QUERIES: usize = 1000;
-const CENTRES: usize = 1000;
-const BATCH_ROWS: usize = 1000;
-
-/// Normally distributed numbers.
-struct Normal(u64);
-
-impl Normal {
-    fn uniform(&mut self) -> f64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 33) as f64 + 0.5) / (1u64 << 31) as f64
-    }
-
-    fn next(&mut self) -> f32 {
-        let radius = (-2.0 * self.uniform().ln()).sqrt();
-        (radius * (std::f64::consts::TAU * self.uniform()).cos()) as f32
-    }
-}
-
-/// The processor time of all threads in seconds.
-fn processor_seconds() -> Result<f64, Box<dyn Error>> {
-    let mut nanoseconds = 0.0;
-    for thread in fs::read_dir("/proc/self/task")? {
-        let text = fs::read_to_string(thread?.path().join("schedstat"))?;
-        nanoseconds += text.split(' ').next().unwrap_or_default().parse::<f64>()?;
-    }
-    Ok(nanoseconds / 1e9)
-}
+use measure::{BATCH_ROWS, CENTRES, Normal, QUERIES, processor_seconds};
 
 /// Returns the smallest wall-clock and processor time of searches, in milliseconds.
 fn time<'a>(

@@ -6,6 +6,8 @@
 //! and the exact results, for `graph_peers.py`. `RAYON_NUM_THREADS` and `ENGRAM_MEMORY_KERNEL`
 //! select the threads and the instructions.
 
+mod measure;
+
 use std::error::Error;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -17,30 +19,12 @@ use engram_memory::search::graph::{GraphKind, GraphSettings};
 use engram_memory::search::graph_search::GraphSearch;
 use engram_memory::search::{Filter, Index, Queries};
 use engram_memory::{Batch, Entry, MemoryError, MemoryFormat, Writer};
+use measure::{BATCH_ROWS, CENTRES, Normal, QUERIES, processor_seconds};
 
-const QUERIES: usize = 1000;
-const CENTRES: usize = 1000;
-const BATCH_ROWS: usize = 1000;
 const K: usize = 10;
 const ROUNDS: usize = 3;
 /// The measured values of `ef_search`.
 const EF_SEARCH: [usize; 10] = [20, 40, 64, 96, 128, 192, 256, 384, 512, 768];
-
-/// Normally distributed numbers.
-struct Normal(u64);
-
-impl Normal {
-    fn uniform(&mut self) -> f64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 33) as f64 + 0.5) / (1u64 << 31) as f64
-    }
-
-    fn next(&mut self) -> f32 {
-        let radius = (-2.0 * self.uniform().ln()).sqrt();
-        (radius * (std::f64::consts::TAU * self.uniform()).cos()) as f32
-    }
-}
 
 /// Unit vectors around random centres. The spread around a centre equals the spread of the centres.
 struct Clustered {
@@ -65,16 +49,6 @@ impl Clustered {
 
 fn write_numbers(file: &mut impl Write, numbers: &[f32]) -> std::io::Result<()> {
     numbers.iter().try_for_each(|number| file.write_all(&number.to_le_bytes()))
-}
-
-/// The processor time of all threads in seconds.
-fn processor_seconds() -> Result<f64, Box<dyn Error>> {
-    let mut nanoseconds = 0.0;
-    for thread in fs::read_dir("/proc/self/task")? {
-        let text = fs::read_to_string(thread?.path().join("schedstat"))?;
-        nanoseconds += text.split(' ').next().unwrap_or_default().parse::<f64>()?;
-    }
-    Ok(nanoseconds / 1e9)
 }
 
 fn main() -> Result<(), Box<dyn Error>> {

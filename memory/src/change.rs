@@ -21,7 +21,8 @@ const MAX_COPIED_NUMBERS: usize = 1 << 20;
 /// The errors of transactions.
 const NOT_ALONE: &str =
     "a transaction that encodes all entries again has other parts; commit them separately";
-const TOO_MANY_ROWS: &str = "a transaction has more new entries than fit into main memory; add them in several transactions";
+const TOO_MANY_ROWS: &str = "a transaction has more new entries than fit into main memory; add \
+                             them in several transactions";
 
 /// A change of a generation.
 #[derive(Debug)]

@@ -53,14 +53,13 @@ impl Edit {
     /// Deletes rows of a generation. No segments are merged.
     pub(crate) fn new(generation: &Arc<Generation>, deleted_rows: &[Row]) -> Self {
         let mut deleted: Vec<Option<Bits>> = vec![None; generation.parts().len()];
-        for Row(row) in deleted_rows {
-            let row = *row as usize;
-            let index = generation.parts().partition_point(|part| part.start <= row) - 1;
+        for row in deleted_rows {
+            let index = generation.part_index(*row);
             let part = &generation.parts()[index];
             let bits = deleted[index].get_or_insert_with(|| {
                 part.deleted.clone().unwrap_or_else(|| Bits::zeros(part.segment.rows))
             });
-            bits.set(row - part.start);
+            bits.set(row.0 as usize - part.start);
         }
         let records = generation.manifest().segments.iter().zip(&deleted);
         let live_rows = records.map(|(record, deleted)| {

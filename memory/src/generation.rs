@@ -222,11 +222,16 @@ impl Generation {
         self.manifest.segments.iter().map(SegmentRecord::bytes).sum()
     }
 
+    /// Returns the index of the part of a row of this generation.
+    pub(crate) fn part_index(&self, Row(row): Row) -> usize {
+        // The first part starts at row 0.
+        self.parts.partition_point(|part| part.start <= row as usize).saturating_sub(1)
+    }
+
     /// Returns the segment of a row, and the row's index in the segment.
     pub(crate) fn locate(&self, row: Row) -> Result<(&Part, usize), MemoryError> {
         let Row(number) = row;
-        let next_part = self.parts.partition_point(|part| part.start <= number as usize);
-        let part = next_part.checked_sub(1).map(|index| &self.parts[index]);
+        let part = self.parts.get(self.part_index(row));
         part.map(|part| (part, number as usize - part.start))
             .filter(|(part, row)| *row < part.segment.rows)
             .ok_or(MemoryError::InvalidOption {

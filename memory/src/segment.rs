@@ -289,7 +289,7 @@ impl Segment {
             Order::Stored(order) => order.read(0..self.rows)?,
             Order::Sorted(order) => order,
         };
-        // A damaged order may have numbers that are not rows.
+        // A damaged order may name rows that do not exist.
         let id_of = |row: &u32| ids.get(*row as usize).copied().unwrap_or(i64::MAX);
         let row = order.binary_search_by_key(&id, id_of).ok().map(|index| order[index] as usize);
         Ok(row.filter(|row| *row < self.rows))

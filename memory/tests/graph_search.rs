@@ -7,7 +7,7 @@ use engram_memory::search::exact::Exact;
 use engram_memory::search::graph::{GraphKind, GraphSettings};
 use engram_memory::search::graph_search::GraphSearch;
 use engram_memory::search::{Filter, Gates, Index, Queries, SearchResults};
-use engram_memory::{Generation, MemoryFormat, Writer};
+use engram_memory::{Generation, MemoryFormat, Snapshot, Writer};
 use plain::{Rng, batch, folder};
 
 const KINDS: [GraphKind; 2] = [GraphKind::Vamana, GraphKind::Hnsw];
@@ -81,7 +81,7 @@ fn graph_recall(generation: &Generation, filter: &Filter, k: usize) -> f64 {
     let keys = queries();
     let queries = Queries { keys: &keys, k };
     let graph = GraphSearch::open(generation, GraphSearch::EF_SEARCH).unwrap();
-    assert!(graph.has_graphs());
+    assert!(generation.description().has_graph);
     let results = graph.search(generation, queries, filter).unwrap();
     let exact = Exact.search(generation, queries, filter).unwrap();
     recall(&results, &exact)

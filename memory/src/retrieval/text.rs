@@ -162,7 +162,7 @@ impl TextIndex {
         for row in rows {
             let score = std::mem::take(&mut scores[row as usize]);
             let parts = generation.parts();
-            let number = parts.partition_point(|part| part.start <= row as usize) - 1;
+            let number = generation.part_index(Row(row));
             let (segment, part_row) = (&parts[number].segment, row as usize - parts[number].start);
             let document = segment.documents()?[part_row];
             if prepared.hidden[number].has(part_row)

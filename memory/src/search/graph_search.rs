@@ -22,7 +22,6 @@ const MIN_FRACTION: f64 = 0.05;
 pub struct GraphSearch {
     /// The number of the generation.
     generation: u64,
-    has_graphs: bool,
     ef_search: usize,
 }
 
@@ -37,16 +36,10 @@ impl GraphSearch {
     /// # Errors
     /// [`MemoryError::Corrupt`]
     pub fn open(generation: &Generation, ef_search: usize) -> Result<Self, MemoryError> {
-        let mut has_graphs = false;
         for part in generation.parts() {
-            has_graphs |= part.graph()?.is_some();
+            part.graph()?;
         }
-        Ok(Self { generation: generation.manifest().generation, has_graphs, ef_search })
-    }
-
-    /// Whether any segment has a graph.
-    pub fn has_graphs(&self) -> bool {
-        self.has_graphs
+        Ok(Self { generation: generation.manifest().generation, ef_search })
     }
 
     /// Divides the rows of each segment between graph search and exact search.

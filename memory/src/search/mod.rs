@@ -334,10 +334,9 @@ fn hidden_rows(generation: &Generation, filter: &Filter) -> Result<Vec<Hidden>, 
     }
     let all_rows = |part: &Part| Bits(vec![u8::MAX; part.segment.rows.div_ceil(8)]);
     let mut hidden: Vec<Bits> = generation.parts().iter().map(all_rows).collect();
-    for Row(row) in rows {
-        let row = row as usize;
-        let part = generation.parts().partition_point(|part| part.start <= row) - 1;
-        let row = row - generation.parts()[part].start;
+    for row in rows {
+        let part = generation.part_index(row);
+        let row = row.0 as usize - generation.parts()[part].start;
         if !by_source[part].has(row) {
             hidden[part].clear(row);
         }
