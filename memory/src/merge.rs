@@ -3,12 +3,14 @@
 //! A segment's tier is the logarithm of its rows to the base 4. A change that would leave four
 //! small segments in a tier merges them, and the smaller segments with them. So a row moves to a
 //! higher tier whenever it is rewritten: `n` single additions rewrite each row at most `log4 n`
-//! times. Deleted rows are dropped on the way. A segment without a graph, of which more than a
-//! quarter is deleted, is also rewritten, because searches read deleted rows.
+//! times. Deleted rows are dropped on the way. A segment of which more than a quarter is deleted is
+//! also rewritten, because exact searches read deleted rows; a large segment with a graph is not.
 //!
-//! Other large segments and segments with graphs stay, unless the memory would have more than
-//! [`MAX_SEGMENTS`] segments. Then the lowest tier with four segments is merged, first of the
-//! segments without graphs. Merged segments have no graph.
+//! Other large segments stay, unless the memory would have more than [`MAX_SEGMENTS`] segments. Then
+//! the lowest tier with four segments is merged.
+//!
+//! A memory with a graph keeps one: the writer then builds graphs over large enough merged segments.
+//! Searches compare all keys of the others.
 
 /// The maximum number of segments after a change.
 pub(crate) const MAX_SEGMENTS: usize = 64;
@@ -44,9 +46,10 @@ fn tier(rows: usize) -> u32 {
 /// Returns for each segment whether it is merged into the segment of the `new_rows` new rows. At
 /// most `max_segments` segments remain, including this segment.
 pub(crate) fn choose(segments: &[SegmentSize], new_rows: usize, max_segments: usize) -> Vec<bool> {
-    let is_small = |segment: &SegmentSize| !segment.has_graph && segment.tier() < LARGE_TIER;
-    let is_sparse =
-        |segment: &SegmentSize| !segment.has_graph && 4 * segment.live_rows < 3 * segment.rows;
+    let is_small = |segment: &SegmentSize| segment.tier() < LARGE_TIER;
+    let is_sparse = |segment: &SegmentSize| {
+        4 * segment.live_rows < 3 * segment.rows && (is_small(segment) || !segment.has_graph)
+    };
     let mut choice = Choice { segments, chosen: vec![false; segments.len()], rows: new_rows };
     let sparse = choice.others(is_sparse);
     choice.add(&sparse);
@@ -59,11 +62,7 @@ pub(crate) fn choose(segments: &[SegmentSize], new_rows: usize, max_segments: us
         }
     }
     while choice.remaining() > max_segments {
-        let with_graphs = [false, true].into_iter();
-        let tiers = with_graphs.flat_map(|with| (0..TIERS).map(move |level| (with, level)));
-        let mut groups = tiers.map(|(with_graphs, level)| {
-            choice.others(|segment| (with_graphs || !segment.has_graph) && segment.tier() == level)
-        });
+        let mut groups = (0..TIERS).map(|level| choice.others(|segment| segment.tier() == level));
         match groups.find(|group| group.len() >= TIER_SEGMENTS) {
             Some(group) => choice.add(&group),
             None => break,
@@ -158,8 +157,8 @@ mod tests {
     }
 
     #[test]
-    fn large_segments_and_graphs_stay() {
-        let graph = SegmentSize { has_graph: true, ..segment(100) };
+    fn large_segments_stay_until_there_are_too_many() {
+        let graph = SegmentSize { has_graph: true, ..segment(1 << 18) };
         let mut segments = vec![segment(1 << 16); 30];
         segments.extend([graph; 30]);
         assert!(!choose(&segments, 1, MAX_SEGMENTS).contains(&true));
@@ -172,6 +171,12 @@ mod tests {
     }
 
     #[test]
+    fn small_segments_with_graphs_are_merged() {
+        let graph = SegmentSize { has_graph: true, ..segment(100) };
+        assert_eq!(choose(&[graph; 3], 70, MAX_SEGMENTS), [true; 3]);
+    }
+
+    #[test]
     fn a_segment_with_many_deleted_rows_is_rewritten() {
         let sparse = SegmentSize { rows: 1 << 20, live_rows: 3 << 18, has_graph: false };
         assert_eq!(choose(&[segment(9000), sparse], 0, MAX_SEGMENTS), [false, false]);
@@ -180,5 +185,7 @@ mod tests {
         assert_eq!(choose(&[segment(9000), sparse], 0, MAX_SEGMENTS), [true, true]);
         let with_graph = SegmentSize { has_graph: true, ..sparse };
         assert_eq!(choose(&[segment(9000), with_graph], 0, MAX_SEGMENTS), [false, false]);
+        let small = SegmentSize { rows: 1000, live_rows: 700, has_graph: true };
+        assert_eq!(choose(&[small], 0, MAX_SEGMENTS), [true]);
     }
 }

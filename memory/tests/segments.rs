@@ -8,11 +8,12 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
+use engram_memory::format::manifest::SegmentRecord;
 use engram_memory::search::exact::Exact;
-use engram_memory::search::graph::GraphSettings;
+use engram_memory::search::graph::{GraphKind, GraphSettings};
 use engram_memory::search::graph_search::GraphSearch;
 use engram_memory::search::{Filter, Hit, Index, Queries};
-use engram_memory::{Generation, Memory, MemoryFormat, Snapshot, ValueDtype, ValueFormat, Writer};
+use engram_memory::{Generation, Memory, MemoryFormat, ValueDtype, ValueFormat, Writer};
 use plain::{PlainMemory, Rng, batch, folder};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -143,48 +144,87 @@ fn many_edits_leave_few_segments_files_and_mappings() {
     assert_eq!(compacted.iter().map(|hit| (hit.id, hit.score)).collect::<Vec<_>>(), before);
 }
 
+/// The settings of all graphs of a memory with large segments that have graphs.
+fn graph_settings(generation: &Generation) -> Vec<GraphSettings> {
+    let segments = &generation.manifest().segments;
+    let is_searched = |segment: &&SegmentRecord| segment.graph.is_none() && segment.rows >= 16_384;
+    assert!(!segments.iter().any(|segment| is_searched(&segment)), "a large segment has no graph");
+    segments.iter().filter_map(|segment| segment.graph.as_ref()).map(Into::into).collect()
+}
+
+/// The share of the exact results that graph search finds.
+fn graph_recall(generation: &Generation) -> f64 {
+    let width = generation.manifest().width;
+    let keys: Vec<f32> = (0..100 * width).map(|i| (i as f32 * 0.61).sin()).collect();
+    let queries = Queries { keys: &keys, k: 10 };
+    let search = GraphSearch::open(generation, GraphSearch::EF_SEARCH).unwrap();
+    let found = search.search(generation, queries, &Filter::default()).unwrap();
+    found.recall(&Exact.search(generation, queries, &Filter::default()).unwrap())
+}
+
 #[test]
-fn graphs_stay_until_there_are_too_many_segments() {
+fn a_memory_keeps_its_graph_through_all_changes() {
     let temporary = folder();
     let memory = temporary.path().join("m");
     let format = MemoryFormat { width: 8, normalised: true, values: None };
     let mut edited = Edited::build(&memory, format, 500);
-    let settings =
-        GraphSettings { connections: 8, ef_construction: 20, ..GraphSettings::default() };
-    edited.writer.index(settings, || ()).unwrap();
-    for _ in 0..200 {
-        edited.edit(None);
+    let hnsw = GraphSettings { kind: GraphKind::Hnsw, connections: 8, ef_construction: 20 };
+    let vamana = GraphSettings { kind: GraphKind::Vamana, connections: 12, ef_construction: 40 };
+    for settings in [hnsw, vamana] {
+        edited.writer.index(settings, || ()).unwrap();
+        // Many segments are merged, also that with the graph.
+        for _ in 0..600 {
+            edited.edit(None);
+            let graphs = graph_settings(edited.writer.generation());
+            assert!(!graphs.is_empty() && graphs.iter().all(|graph| *graph == settings));
+            assert!(edited.segments() <= MAX_SMALL_SEGMENTS);
+        }
+        let entries = edited.writer.generation().len();
+        assert!(edited.writer.generation().manifest().segments[0].rows != 500);
+        assert!(graph_recall(edited.writer.generation()) >= 0.98);
+        edited.writer.compact(|_| ()).unwrap();
+        assert_eq!(graph_settings(edited.writer.generation()), [settings]);
+        // A change that removes everything, and the graph with it.
+        let ids = std::mem::take(&mut edited.ids);
+        edited.writer.delete(&ids).unwrap();
+        assert!(edited.writer.generation().is_empty() && entries == ids.len());
+        for _ in 0..500 {
+            edited.edit(None);
+        }
+        assert_eq!(graph_settings(edited.writer.generation()), []);
     }
-    let generation = Memory::open(&memory).unwrap().generation();
-    let first = &generation.manifest().segments[0];
-    assert!(first.graph.is_some() && first.rows == 500);
-    GraphSearch::open(&generation, 96).unwrap();
-    assert!(generation.description().has_graph);
+    edited.writer.index(vamana, || ()).unwrap();
     let add = |edited: &mut Edited, rows: i64| {
         let ids: Vec<i64> = (edited.next_id..edited.next_id + rows).collect();
         edited.next_id += rows;
         let rows = batch(&mut edited.rng, format, &ids);
         edited.writer.add(ids.len(), [Ok(rows)].into_iter()).unwrap();
     };
-    for number in 0..2 * MAX_SEGMENTS {
-        add(&mut edited, 1);
-        edited.writer.index(settings, || ()).unwrap();
-        assert!(edited.segments() <= MAX_SEGMENTS);
-        // A large addition, when there are as many segments as possible.
-        if edited.segments() == MAX_SEGMENTS && number > MAX_SEGMENTS {
-            break;
-        }
-    }
-    assert_eq!(edited.segments(), MAX_SEGMENTS);
-    let rows = edited.writer.generation().len();
-    add(&mut edited, 70_000);
-    assert!(edited.segments() <= MAX_SEGMENTS);
+    // A large addition, and small ones that become a large segment.
+    add(&mut edited, 17_000);
+    (0..5).for_each(|_| add(&mut edited, 5_000));
     let generation = Memory::open(&memory).unwrap().generation();
-    assert!(generation.len() == rows + 70_000 && generation.verify().is_empty());
-    let is_added = |segment: &engram_memory::format::manifest::SegmentRecord| {
-        segment.rows == 70_000 && segment.pack.is_none()
-    };
-    assert!(generation.manifest().segments.iter().any(is_added));
+    assert_eq!(generation.manifest().segments.iter().map(|s| s.rows).max(), Some(20_000));
+    assert!(graph_settings(&generation).len() >= 2 && generation.verify().is_empty());
+    assert!(graph_recall(&generation) >= 0.98);
+}
+
+#[test]
+fn large_additions_leave_few_segments() {
+    let temporary = folder();
+    let memory = temporary.path().join("m");
+    let format = MemoryFormat { width: 2, normalised: true, values: None };
+    let mut edited = Edited::build(&memory, format, 1);
+    for number in 0..MAX_SEGMENTS as i64 + 3 {
+        let ids: Vec<i64> = (edited.next_id..edited.next_id + 66_000 + number).collect();
+        edited.next_id += ids.len() as i64;
+        let rows = batch(&mut edited.rng, format, &ids);
+        edited.writer.add(ids.len(), [Ok(rows)].into_iter()).unwrap();
+        assert!(edited.segments() <= MAX_SEGMENTS);
+    }
+    let generation = Memory::open(&memory).unwrap().generation();
+    assert_eq!(generation.len() as i64, edited.next_id);
+    assert!(generation.verify().is_empty());
 }
 
 #[test]
@@ -196,9 +236,9 @@ fn deleted_segments_disappear() {
     edited.writer.index(GraphSettings::default(), || ()).unwrap();
     let rows = batch(&mut edited.rng, format, &[300, 301, 302]);
     edited.writer.add(3, [Ok(rows)].into_iter()).unwrap();
-    edited.writer.delete(&(0..299).collect::<Vec<_>>()).unwrap();
-    assert_eq!((edited.segments(), edited.writer.generation().deleted()), (2, 299));
-    edited.writer.delete(&[299]).unwrap();
+    edited.writer.delete(&(0..60).collect::<Vec<_>>()).unwrap();
+    assert_eq!((edited.segments(), edited.writer.generation().deleted()), (2, 60));
+    edited.writer.delete(&(60..300).collect::<Vec<_>>()).unwrap();
     assert_eq!((edited.segments(), edited.writer.generation().deleted()), (1, 0));
     edited.writer.delete(&[300, 302]).unwrap();
     assert_eq!((edited.segments(), edited.writer.generation().deleted()), (1, 0));

@@ -264,8 +264,16 @@ fn only_a_memory_with_a_vamana_graph_has_the_newest_format_version() {
         let manifest = fs::read_to_string(folder.join("gen-000002/manifest.json")).unwrap();
         assert!(manifest.contains(&format!("\"format_version\": {version},")), "{manifest}");
         assert_eq!(manifest.contains("\"connections\": 24"), kind == GraphKind::Hnsw);
-        writer.compact(|_| ()).unwrap();
-        assert_eq!(writer.generation().manifest().format_version, 1);
+        // A graph with other settings replaces it.
+        let other = GraphSettings { connections: 4, ..GraphSettings::of(GraphKind::Hnsw) };
+        writer.index(other, || ()).unwrap();
+        let manifest = writer.generation().manifest();
+        assert_eq!(manifest.format_version, 1);
+        let graph = manifest.segments[0].graph.as_ref().unwrap();
+        assert_eq!((GraphSettings::from(graph), graph.folder()), (other, "gen-000003"));
+        writer.index(other, || ()).unwrap();
+        let graph = writer.generation().manifest().segments[0].graph.as_ref().unwrap();
+        assert_eq!(graph.folder(), "gen-000003");
     }
 }
 

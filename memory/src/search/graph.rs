@@ -23,7 +23,7 @@ use super::norm;
 use super::top_k::Candidate;
 use crate::error::MemoryError;
 use crate::format::file::FileRecord;
-use crate::format::manifest::{GraphRecord, Manifest};
+use crate::format::manifest::{GraphRecord, Manifest, SegmentRecord};
 use crate::format::tensor::{Number, TensorWriter};
 use crate::segment::Segment;
 pub(crate) use beam::Beam;
@@ -67,6 +67,23 @@ impl GraphSettings {
     }
 }
 
+impl From<&GraphRecord> for GraphSettings {
+    fn from(record: &GraphRecord) -> Self {
+        match record {
+            GraphRecord::Vamana(record) => Self {
+                kind: GraphKind::Vamana,
+                connections: record.degree.div_ceil(2),
+                ef_construction: record.ef_construction,
+            },
+            GraphRecord::Hnsw(record) => Self {
+                kind: GraphKind::Hnsw,
+                connections: record.connections,
+                ef_construction: record.ef_construction,
+            },
+        }
+    }
+}
+
 impl Default for GraphSettings {
     fn default() -> Self {
         Self::of(GraphKind::Vamana)
@@ -80,6 +97,11 @@ pub(crate) enum GraphLists {
 }
 
 impl GraphSettings {
+    /// Whether a segment has no graph of these settings.
+    pub fn is_missing(self, segment: &SegmentRecord) -> bool {
+        segment.graph.as_ref().is_none_or(|graph| Self::from(graph) != self)
+    }
+
     /// Builds the graph of a segment. Equal keys give equal graphs, for any number of threads.
     pub(crate) fn build(
         self,

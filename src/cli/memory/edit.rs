@@ -347,6 +347,9 @@ impl Compact {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let mut writer = Writer::open(&self.folder)?;
         let bar = output::progress_bar(writer.generation().len(), "entries");
+        if writer.generation().description().has_graph {
+            bar.set_message("before the graph is built");
+        }
         writer.compact(|rows| bar.inc(rows as u64))?;
         bar.finish_and_clear();
         print_state(writer.generation().as_ref())
@@ -356,9 +359,9 @@ impl Compact {
 /// Build graphs over a memory's keys, for `engram memory search --index graph`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Builds a graph only for segments without one. Entries that are added later are searched exactly
-until the next `index`. `compact` removes all graphs. docs/results/memory.md has the cost and recall
-of graphs.
+Segments that have a graph of the same settings keep it. Later changes keep the graph: new entries
+are searched exactly until there are 16,384, and then get a graph, too. So some changes take longer.
+docs/results/memory.md has the cost and recall of graphs.
 
 Example:
   engram memory index memory --connections 32 --ef-construction 400")]
@@ -387,10 +390,6 @@ enum Kind {
 impl Index {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let mut writer = Writer::open(&self.folder)?;
-        let segments = &writer.generation().manifest().segments;
-        let without_graph = segments.iter().filter(|segment| segment.graph.is_none());
-        let rows = without_graph.map(|segment| segment.rows).sum();
-        let bar = output::progress_bar(rows, "keys");
         let defaults = GraphSettings::of(match self.kind {
             Kind::Vamana => GraphKind::Vamana,
             Kind::Hnsw => GraphKind::Hnsw,
@@ -400,6 +399,9 @@ impl Index {
             ef_construction: self.ef_construction.unwrap_or(defaults.ef_construction),
             ..defaults
         };
+        let segments = writer.generation().manifest().segments.iter();
+        let rows = segments.filter(|segment| settings.is_missing(segment)).map(|s| s.rows).sum();
+        let bar = output::progress_bar(rows, "keys");
         writer.index(settings, || bar.inc(1))?;
         bar.finish_and_clear();
         print_state(writer.generation().as_ref())

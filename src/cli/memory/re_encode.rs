@@ -60,6 +60,9 @@ impl ReEncode {
         let base = transaction.base();
         let (source, rows) = self.open(base.as_ref())?;
         let bar = output::progress_bar(rows.len(), "entries");
+        if base.description().has_graph {
+            bar.set_message("before the graph is built");
+        }
         let (encoders, width) = (records(&source.encoder), source.encoder.width());
         let result = transaction.re_encode(encoders, width, &mut |batch| {
             let mut keys = Vec::with_capacity(batch.entries.len() * width);
@@ -71,14 +74,7 @@ impl ReEncode {
         });
         bar.finish_and_clear();
         result?;
-        let snapshot = transaction.commit()?;
-        if base.description().has_graph {
-            let folder = self.folder.display();
-            output::note(&format!(
-                "{folder}: has no graph any more; build one with `engram memory index {folder}`"
-            ));
-        }
-        Ok(snapshot)
+        Ok(transaction.commit()?)
     }
 
     /// Writes a new memory.
