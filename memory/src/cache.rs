@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use crate::error::MemoryError;
 use crate::generation::{Generation, Row};
-use crate::segment::StoredValue;
+use crate::values::StoredValue;
 
 /// Settings of a [`ValueCache`].
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -16,8 +16,9 @@ use crate::search::exact::Exact;
 use crate::search::graph::Graph;
 use crate::search::graph_search::GraphSearch;
 use crate::search::{Filter, Index, Queries, SearchResults};
-use crate::segment::{Segment, StoredValue};
+use crate::segment::Segment;
 use crate::store::{Description, Method, Snapshot};
+use crate::values::StoredValue;
 
 /// One state of a memory. A generation never changes: its holder always sees the same entries, even
 /// if a writer changes the memory meanwhile.
@@ -454,7 +455,7 @@ fn open_graph(memory: &Path, record: &GraphRecord, rows: usize, width: usize) ->
 }
 
 /// Returns an identity of a segment's values, from the SHA-256 of its pack, or of their files. It
-/// includes the scales, because segments may have the same int8 numbers with other scales.
+/// includes the scales, because segments may have the same numbers with other scales.
 fn values_id(record: &SegmentRecord) -> u64 {
     let first_8_bytes = |file: &FileRecord| {
         file.sha256.get(..16).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or(0)
