@@ -20,7 +20,7 @@
 //! | [`generation`] | one state of the memory: entries, keys, values, statistics |
 //! | [`search`] | queries, filters, gates; exact search and graph search |
 //! | [`retrieval`] | diverse results, minimum scores, search in texts and its fusion with keys |
-//! | [`cache`] | keeps frequently used values in main memory |
+//! | [`cache`] | keeps frequently used values of slow sources in main memory |
 //! | [`refresh`] | computes new keys and values during training; detects collapsed retrieval |
 //! | `codes` | the keys in 8 bits per component, with bounds on the error |
 //! | `document` | hashes of document names, by which searches exclude documents |

@@ -5,6 +5,9 @@ use safetensors::Dtype;
 
 use super::{Codec, largest};
 
+/// The largest scale: its products with numbers do not overflow.
+const MAX_SCALE: f32 = (f32::MAX / 127.0).next_down();
+
 pub(super) struct Int8;
 
 impl Codec for Int8 {
@@ -40,7 +43,7 @@ impl Codec for Int8 {
         scales: &mut Vec<u8>,
     ) {
         for token in components.chunks(width) {
-            let scale = largest(token) / f32::from(i8::MAX);
+            let scale = (largest(token) / f32::from(i8::MAX)).min(MAX_SCALE);
             let number = |component: &f32| match scale > 0.0 {
                 true => ((component / scale).round() as i8).cast_unsigned(),
                 false => 0,
