@@ -205,10 +205,7 @@ fn check_values(
         Some(index) => Err(MemoryError::BadVector {
             what: "the value of row",
             row: first_row + index / size,
-            reason: match dtype {
-                ValueDtype::F16 => "contains NaN, infinity or a number beyond the f16 range",
-                _ => "contains NaN or infinity",
-            },
+            reason: dtype.codec().refusal(),
         }),
     }
 }

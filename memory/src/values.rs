@@ -145,7 +145,14 @@ pub(crate) trait Codec: Sync {
     fn format_version(&self) -> u64;
 
     /// The largest magnitude of a component.
-    fn max_abs(&self) -> f32;
+    fn max_abs(&self) -> f32 {
+        f32::MAX
+    }
+
+    /// The reason why a value with a larger component is refused.
+    fn refusal(&self) -> &'static str {
+        "contains NaN or infinity"
+    }
 
     /// The type and the shape of the numbers of a token of this width.
     fn numbers(&self, width: usize) -> (Dtype, Vec<usize>);

@@ -112,8 +112,8 @@ pub struct SegmentRecord {
     /// The values, `[rows, tokens, width]`, for int4 two in a byte; `None` for a memory without
     /// values.
     pub values: Option<FileRecord>,
-    /// The scales of int8 values, `[rows, tokens]` f32, or of int4 values, `[rows, tokens, width / 32]`
-    /// bfloat16; `None` for f16 values.
+    /// The scales of int8 values, `[rows, tokens]` f32, or of int4 values, bfloat16 `[rows, tokens,
+    /// width / 32 rounded up]`; `None` for f16 values.
     pub scales: Option<FileRecord>,
     /// The ids of the entries, `[rows]` i64.
     #[serde(default, skip_serializing_if = "Option::is_none")]

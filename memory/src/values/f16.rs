@@ -29,6 +29,10 @@ impl Codec for F16 {
         f16::MAX.to_f32()
     }
 
+    fn refusal(&self) -> &'static str {
+        "contains NaN, infinity or a number beyond the f16 range"
+    }
+
     fn numbers(&self, width: usize) -> (Dtype, Vec<usize>) {
         (Dtype::F16, vec![width])
     }

@@ -36,10 +36,6 @@ impl Codec for Int4 {
         6
     }
 
-    fn max_abs(&self) -> f32 {
-        f32::MAX
-    }
-
     fn numbers(&self, width: usize) -> (Dtype, Vec<usize>) {
         (Dtype::U8, vec![width.div_ceil(2)])
     }

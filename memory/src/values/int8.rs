@@ -23,10 +23,6 @@ impl Codec for Int8 {
         1
     }
 
-    fn max_abs(&self) -> f32 {
-        f32::MAX
-    }
-
     fn numbers(&self, width: usize) -> (Dtype, Vec<usize>) {
         (Dtype::I8, vec![width])
     }
