@@ -169,13 +169,15 @@ fn a_row_of_another_memory_is_refused() {
     assert!(error.contains("a row is 3, but must be a row of this generation"), "{error}");
 }
 
-/// A generation whose batches of values are counted.
-struct Counted {
+/// A generation that records the batches of rows whose values are read.
+struct Recorded {
     generation: Arc<Generation>,
     batches: Mutex<Vec<Vec<Row>>>,
+    /// Whether the last value of each batch is missing.
+    is_broken: bool,
 }
 
-impl ValueSource for Counted {
+impl ValueSource for Recorded {
     fn value_len(&self) -> usize {
         self.generation.value_len()
     }
@@ -186,7 +188,9 @@ impl ValueSource for Counted {
 
     fn stored_values(&self, rows: &[Row]) -> Result<Vec<StoredValue<'static>>, MemoryError> {
         self.batches.lock().unwrap().push(rows.to_vec());
-        self.generation.stored_values(rows)
+        let mut values = self.generation.stored_values(rows)?;
+        values.truncate(rows.len() - usize::from(self.is_broken));
+        Ok(values)
     }
 }
 
@@ -196,7 +200,7 @@ fn a_source_reads_only_the_missing_values_and_in_one_batch() {
     let writer = memory(&temporary.path().join("m"));
     let generation = Arc::clone(writer.generation());
     let [a, b, c] = rows(&generation, [1, 2, 3])[..] else { unreachable!() };
-    let source = Arc::new(Counted { generation, batches: Mutex::default() });
+    let source = Arc::new(Recorded { generation, batches: Mutex::default(), is_broken: false });
     let settings = CacheSettings { capacity_bytes: 1 << 20, background_from: None };
     let cache = ValueCache::new(settings);
     for lookup in [vec![a, b, a], vec![b, c, c, a], vec![c, a, b]] {
@@ -204,6 +208,18 @@ fn a_source_reads_only_the_missing_values_and_in_one_batch() {
         assert_eq!(values.values, source.generation.values(&lookup).unwrap());
     }
     assert_eq!(*source.batches.lock().unwrap(), [vec![a, b], vec![c]]);
+}
+
+#[test]
+fn a_source_that_returns_too_few_values_is_an_error() {
+    let temporary = folder();
+    let writer = memory(&temporary.path().join("m"));
+    let generation = Arc::clone(writer.generation());
+    let rows = rows(&generation, [1, 2]);
+    let source = Arc::new(Recorded { generation, batches: Mutex::default(), is_broken: true });
+    let settings = CacheSettings { capacity_bytes: 1 << 20, background_from: None };
+    let error = ValueCache::new(settings).read(&source, &rows).unwrap_err().to_string();
+    assert!(error.contains("1 values instead of 2"), "{error}");
 }
 
 #[test]

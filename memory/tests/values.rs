@@ -105,7 +105,7 @@ fn very_large_very_small_and_zero_values_are_restored() {
         for largest in [f32::MAX, 70_000.0, 1e-20, f32::MIN_POSITIVE] {
             let value: Vec<f32> = (0..40).map(|i| largest * (i as f32 / 20.0 - 0.975)).collect();
             let bounds = error_bounds(dtype, &value);
-            let found = restored(dtype, &[value.clone()]);
+            let found = restored(dtype, std::slice::from_ref(&value));
             for ((found, expected), bound) in found.iter().zip(&value).zip(bounds) {
                 assert!((found - expected).abs() <= bound, "{dtype}: {found}, {expected}");
             }
