@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args, ValueEnum};
 use engram_data::folder::{FolderFiles, files};
 use engram_data::messages::counted;
@@ -214,36 +215,30 @@ pub struct Build {
     #[arg(long)]
     no_normalize: bool,
     /// Number type of the values
-    #[arg(long, value_enum, default_value = "f16")]
-    value_type: ValueType,
+    #[arg(long, value_parser = value_types(), default_value = "f16")]
+    value_type: ValueDtype,
     /// Output folder
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum ValueType {
-    /// 16-bit floating point
-    F16,
-    /// 8-bit integers with one scale per token
-    Int8,
+/// Parses the name of a number type.
+fn value_types() -> impl TypedValueParser<Value = ValueDtype> {
+    let choice = |dtype: ValueDtype| PossibleValue::new(dtype.name()).help(dtype.description());
+    PossibleValuesParser::new(ValueDtype::ALL.map(choice)).try_map(|name| name.parse())
 }
 
 impl Build {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let rows = self.rows.open(0)?;
         let source = &rows.source;
-        let dtype = match self.value_type {
-            ValueType::F16 => ValueDtype::F16,
-            ValueType::Int8 => ValueDtype::Int8,
-        };
         let format = MemoryFormat {
             width: source.width(),
             normalised: !self.no_normalize,
             values: source.value_shape().map(|(tokens, width)| ValueFormat {
                 tokens,
                 width,
-                dtype,
+                dtype: self.value_type,
             }),
         };
         let encoders = source.encoders();
