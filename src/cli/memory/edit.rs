@@ -374,21 +374,28 @@ pub struct Index {
     ef_construction: Option<usize>,
 }
 
+/// The kind of a graph.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Kind {
+pub enum Kind {
     /// A Vamana graph, built on all threads and searched by 8-bit codes of the keys
     Vamana,
     /// An HNSW graph, built in one thread and searched by the keys
     Hnsw,
 }
 
+impl From<Kind> for GraphKind {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Vamana => Self::Vamana,
+            Kind::Hnsw => Self::Hnsw,
+        }
+    }
+}
+
 impl Index {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let mut writer = Writer::open(&self.folder)?;
-        let defaults = GraphSettings::of(match self.kind {
-            Kind::Vamana => GraphKind::Vamana,
-            Kind::Hnsw => GraphKind::Hnsw,
-        });
+        let defaults = GraphSettings::of(self.kind.into());
         let settings = GraphSettings {
             connections: self.connections.unwrap_or(defaults.connections),
             ef_construction: self.ef_construction.unwrap_or(defaults.ef_construction),
