@@ -177,7 +177,26 @@ pub struct StoredValue<'a> {
     scales: Cow<'a, [u8]>,
 }
 
-impl StoredValue<'_> {
+impl<'a> StoredValue<'a> {
+    /// A value of this format, from the little-endian bytes of its numbers and its scales.
+    ///
+    /// # Errors
+    /// [`MemoryError::Count`]
+    pub fn new(
+        format: ValueFormat,
+        numbers: Cow<'a, [u8]>,
+        scales: Cow<'a, [u8]>,
+    ) -> Result<Self, MemoryError> {
+        let check = |what, expected, found| match expected == found {
+            true => Ok(()),
+            false => Err(MemoryError::Count { what, expected, found }),
+        };
+        let (number_bytes, scale_bytes) = format.row_bytes();
+        check("bytes of a value's numbers", number_bytes, numbers.len())?;
+        check("bytes of a value's scales", scale_bytes, scales.len())?;
+        Ok(Self { format: Some(format), numbers, scales })
+    }
+
     /// The value of an entry in a memory without values.
     pub(crate) fn none() -> Self {
         Self { format: None, numbers: Cow::Borrowed(&[]), scales: Cow::Borrowed(&[]) }
