@@ -72,6 +72,39 @@ impl StoredValue<'_> {
         }
     }
 
+    /// Appends the bytes of the value: its numbers, then its scales.
+    pub(crate) fn append_to(&self, bytes: &mut Vec<u8>) {
+        match self {
+            Self::F16(numbers) => {
+                bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
+            }
+            Self::Int8 { numbers, scales } => {
+                bytes.extend(numbers.iter().map(|number| number.cast_unsigned()));
+                bytes.extend(scales.iter().flat_map(|scale| scale.to_le_bytes()));
+            }
+        }
+    }
+
+    /// Returns the value with these bytes; `None` if the format has another size.
+    pub(crate) fn from_bytes(format: ValueFormat, bytes: &[u8]) -> Option<StoredValue<'static>> {
+        let components = format.tokens.checked_mul(format.width)?;
+        match format.dtype {
+            ValueDtype::F16 => {
+                let numbers =
+                    bytes.as_chunks::<2>().0.iter().map(|bytes| f16::from_le_bytes(*bytes));
+                (bytes.len() == components.checked_mul(2)?)
+                    .then(|| StoredValue::F16(Cow::Owned(numbers.collect())))
+            }
+            ValueDtype::Int8 => {
+                let (numbers, scales) = bytes.split_at_checked(components)?;
+                (scales.len() == format.tokens.checked_mul(4)?).then(|| StoredValue::Int8 {
+                    numbers: numbers.iter().map(|number| number.cast_signed()).collect(),
+                    scales: scales.as_chunks().0.iter().map(|s| f32::from_le_bytes(*s)).collect(),
+                })
+            }
+        }
+    }
+
     /// The size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         match self {
