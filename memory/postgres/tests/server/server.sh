@@ -20,8 +20,8 @@ cd "$folder"
 start() {
     # Files need not survive a power cut. They survive a killed server.
     $run "$binaries/postgres" -D "$folder/data" -k "$folder" -h '' -c fsync=off \
-        -c synchronous_commit=off -c full_page_writes=off -c max_connections=50 \
-        -c shared_buffers=256MB -c maintenance_work_mem=256MB -c log_min_messages=fatal \
+        -c full_page_writes=off -c max_connections=50 -c shared_buffers=256MB \
+        -c maintenance_work_mem=256MB -c log_min_messages=fatal \
         >> "$folder/log" 2>&1 < /dev/null &
     server=$!
     for _ in $(seq 600); do
