@@ -144,7 +144,7 @@ impl Search<'_> {
         let parts = self.parts(query);
         self.snapshot.read(|connection| {
             if self.candidates.is_some()
-                && let Some(hits) = self.from_graphs(connection, query, &parts, &excluded)?
+                && let Some(hits) = self.graph_hits(connection, query, &parts, &excluded)?
             {
                 return Ok(hits);
             }
@@ -212,7 +212,7 @@ impl Search<'_> {
 
     /// Returns the best candidates from the graphs; `None` if they are too few, or if gates do not
     /// allow a graph search.
-    fn from_graphs(
+    fn graph_hits(
         &self,
         connection: &mut Connection,
         query: usize,

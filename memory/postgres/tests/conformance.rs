@@ -16,8 +16,8 @@ use engram_memory_postgres::{GraphSettings, PostgresStore};
 use postgres::Client;
 use server::TestServer;
 
-/// On two cores, a sequence takes about 0.4 s.
-const SEQUENCES: u64 = 300;
+/// On two cores, 500 sequences take about a minute.
+const SEQUENCES: u64 = 500;
 
 struct Memories {
     server: TestServer,
