@@ -1,7 +1,10 @@
-//! A cache of frequently used values in main memory; other values stay in the mapped file.
+//! A cache of frequently used values, for sources whose values are slow to read.
+//!
+//! The values of a local memory are in mapped files. Read them directly: that is faster than a lookup
+//! in the cache, and the operating system keeps frequently used pages in main memory.
 //!
 //! The design follows NVIDIA's Merlin Hierarchical Parameter Server (HPS). A lookup reads each
-//! distinct row once. Rows that are not in the cache (misses) are read from the file: the lookup
+//! distinct row once. Rows that are not in the cache (misses) are read from the source: the lookup
 //! waits for them or, if its hit rate is high, reads them in the background. A value that has not
 //! been read yet is reported as missing, with zeros, so that the model can mask it. The results of
 //! background reading depend on timing, so do not use it in training.
@@ -18,8 +21,8 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::error::MemoryError;
-use crate::generation::{Generation, Row};
-use crate::segment::StoredValue;
+use crate::generation::Row;
+pub use crate::values::StoredValue;
 
 /// Settings of a [`ValueCache`].
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -64,19 +67,37 @@ impl CacheStatistics {
     }
 }
 
-/// The key of a cached value: the identity of its segment's values, and the row in the segment. It
-/// is the same in all generations that share the segment.
-type Key = (u64, u32);
+/// A source of values for a [`ValueCache`], such as a [`Generation`](crate::Generation).
+pub trait ValueSource: Send + Sync {
+    /// The number of components of a value; 0 for a memory without values.
+    fn value_len(&self) -> usize;
 
-/// A value in main memory, in the format of its file (f16, or int8 with scales).
+    /// Returns the identity of a row's value. Two values with the same identity are equal, also in
+    /// different sources that share a cache.
+    ///
+    /// # Errors
+    /// [`MemoryError::InvalidOption`] for a row that the source does not have.
+    fn value_key(&self, row: Row) -> Result<ValueKey, MemoryError>;
+
+    /// Reads the values of rows into main memory, one per row.
+    ///
+    /// # Errors
+    /// Errors of the source, such as [`MemoryError::Corrupt`].
+    fn stored_values(&self, rows: &[Row]) -> Result<Vec<StoredValue<'static>>, MemoryError>;
+}
+
+/// The identity of a value: the identity of its segment's values, and the row in the segment.
+pub type ValueKey = (u64, u32);
+
+/// A value in main memory, as its source stores it.
 type OwnedValue = Arc<StoredValue<'static>>;
 
 /// Weighs cached values by their bytes.
 #[derive(Debug, Clone)]
 struct ByteWeighter;
 
-impl Weighter<Key, OwnedValue> for ByteWeighter {
-    fn weight(&self, _: &Key, value: &OwnedValue) -> u64 {
+impl Weighter<ValueKey, OwnedValue> for ByteWeighter {
+    fn weight(&self, _: &ValueKey, value: &OwnedValue) -> u64 {
         value.bytes() as u64
     }
 }
@@ -84,7 +105,7 @@ impl Weighter<Key, OwnedValue> for ByteWeighter {
 /// State shared by the worker and the lookups.
 #[derive(Debug)]
 struct Shared {
-    cache: Cache<Key, OwnedValue, ByteWeighter>,
+    cache: Cache<ValueKey, OwnedValue, ByteWeighter>,
     /// The number of unfinished jobs, and the worker's first error that no lookup has returned yet.
     pending: Mutex<(usize, Option<MemoryError>)>,
     /// Notified after each job.
@@ -92,7 +113,7 @@ struct Shared {
 }
 
 /// Rows to read in the background.
-type Job = (Arc<Generation>, Vec<Row>);
+type Job = (Arc<dyn ValueSource>, Vec<Row>);
 
 /// Reads the values of entries, and keeps frequently read values in main memory.
 #[derive(Debug)]
@@ -120,8 +141,8 @@ impl ValueCache {
             let (sender, jobs) = channel::<Job>();
             let shared = Arc::clone(&shared);
             let work = move || {
-                for (generation, rows) in jobs {
-                    let result = shared.fill(&generation, &rows);
+                for (source, rows) in jobs {
+                    let result = shared.fill(source.as_ref(), &rows);
                     let mut pending = shared.pending.lock().unwrap_or_else(PoisonError::into_inner);
                     pending.0 -= 1;
                     if let Err(error) = result {
@@ -136,18 +157,17 @@ impl ValueCache {
         Self { shared, background_from: settings.background_from, hits, misses, masked, worker }
     }
 
-    /// Returns the values of rows of a generation.
+    /// Returns the values of rows of a source.
     ///
     /// # Errors
-    /// [`MemoryError::Corrupt`], also if an earlier lookup's background read failed;
-    /// [`MemoryError::InvalidOption`] for a row that the generation does not have.
-    pub fn read(
+    /// The errors of the source, also if an earlier lookup's background read failed.
+    pub fn read<S: ValueSource + 'static>(
         &self,
-        generation: &Arc<Generation>,
+        source: &Arc<S>,
         rows: &[Row],
     ) -> Result<CachedValues, MemoryError> {
         let mut values = CachedValues::default();
-        self.read_into(generation, rows, &mut values)?;
+        self.read_into(source, rows, &mut values)?;
         Ok(values)
     }
 
@@ -155,9 +175,9 @@ impl ValueCache {
     ///
     /// # Errors
     /// The errors of [`ValueCache::read`].
-    pub fn read_into(
+    pub fn read_into<S: ValueSource + 'static>(
         &self,
-        generation: &Arc<Generation>,
+        source: &Arc<S>,
         rows: &[Row],
         values: &mut CachedValues,
     ) -> Result<(), MemoryError> {
@@ -168,7 +188,7 @@ impl ValueCache {
         let mut missing = Vec::new();
         for row in rows {
             if !value_of.contains_key(row) {
-                let value = self.shared.cache.get(&generation.value_key(*row)?);
+                let value = self.shared.cache.get(&source.value_key(*row)?);
                 if value.is_none() {
                     missing.push(*row);
                 }
@@ -184,17 +204,18 @@ impl ValueCache {
             (Some((sender, _)), true) => {
                 self.masked.fetch_add(missing.len() as u64, Ordering::Relaxed);
                 self.pending().0 += 1;
-                if sender.send((Arc::clone(generation), missing)).is_err() {
+                if sender.send((Arc::clone(source) as Arc<dyn ValueSource>, missing)).is_err() {
                     self.pending().0 -= 1;
                 }
             }
             _ => {
-                for (row, value) in missing.iter().zip(self.shared.fill(generation, &missing)?) {
+                for (row, value) in missing.iter().zip(self.shared.fill(source.as_ref(), &missing)?)
+                {
                     value_of.insert(*row, Some(value));
                 }
             }
         }
-        let size = generation.value_len();
+        let size = source.value_len();
         let row_values: Vec<Option<&OwnedValue>> =
             rows.iter().map(|row| value_of.get(row).and_then(Option::as_ref)).collect();
         values.present.clear();
@@ -233,14 +254,21 @@ impl ValueCache {
 }
 
 impl Shared {
-    /// Reads values from the files and caches them.
-    fn fill(&self, generation: &Generation, rows: &[Row]) -> Result<Vec<OwnedValue>, MemoryError> {
-        let read = |row: &Row| -> Result<OwnedValue, MemoryError> {
-            let value = Arc::new(generation.stored_value(*row)?.copied());
-            self.cache.insert(generation.value_key(*row)?, Arc::clone(&value));
-            Ok(value)
-        };
-        rows.par_iter().map(read).collect()
+    /// Reads values from their source and caches them.
+    fn fill(&self, source: &dyn ValueSource, rows: &[Row]) -> Result<Vec<OwnedValue>, MemoryError> {
+        if rows.is_empty() {
+            return Ok(Vec::new());
+        }
+        let values = source.stored_values(rows)?;
+        if values.len() != rows.len() {
+            let (expected, found) = (rows.len(), values.len());
+            return Err(MemoryError::Count { what: "values", expected, found });
+        }
+        let values: Vec<OwnedValue> = values.into_iter().map(Arc::new).collect();
+        for (row, value) in rows.iter().zip(&values) {
+            self.cache.insert(source.value_key(*row)?, Arc::clone(value));
+        }
+        Ok(values)
     }
 }
 

@@ -24,7 +24,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::error::MemoryError;
-use crate::format::manifest::{CURRENT, FORMAT_VERSION, Manifest, folder_name};
+use crate::format::manifest::{CURRENT, Manifest, PACKS_VERSION, folder_name};
 use crate::format::pack::{self, Pack};
 use crate::format::pointer::{FileIdentity, Pointer};
 use crate::sweep::{LOCK, PARTIAL, mark, mark_pack, pack_marker, remove_generation, unmark};
@@ -208,7 +208,7 @@ pub(crate) fn commit_pack(
         mark_pack(&marker).map_err(MemoryError::write(&marker))?;
         let mut pack = Pack::new(number);
         write(&mut pack, &mut manifest)?;
-        manifest.format_version = FORMAT_VERSION;
+        manifest.format_version = manifest.oldest_version().max(PACKS_VERSION);
         pack.write(memory, &manifest)
     };
     make_current(memory, number, write_file(), || {

@@ -1,30 +1,17 @@
 //! Rows in main memory, in the numbers and bytes that a segment stores.
 
-use std::borrow::Cow;
-
-use half::f16;
-use half::slice::HalfFloatSliceExt;
-
 use crate::document::document_hash;
 use crate::error::MemoryError;
-use crate::format::manifest::{Manifest, ValueDtype, ValueFormat};
-use crate::segment::{Batch, StoredValue};
-
-/// Values as a segment stores them.
-#[derive(Debug)]
-pub(crate) enum EncodedValues {
-    None,
-    F16(Vec<f16>),
-    Int8 { numbers: Vec<i8>, scales: Vec<f32> },
-}
+use crate::format::manifest::Manifest;
+use crate::segment::Batch;
+use crate::values::columns::EncodedValues;
+use crate::values::{StoredValue, ValueDtype};
 
 /// Encoded rows, one column per field.
 #[derive(Debug)]
 pub(crate) struct EncodedRows {
     /// The width of a key.
     width: usize,
-    /// The tokens and width of a value; `None` without values.
-    format: Option<ValueFormat>,
     pub(crate) ids: Vec<i64>,
     pub(crate) sources: Vec<u32>,
     pub(crate) documents: Vec<u64>,
@@ -50,21 +37,13 @@ pub(crate) struct EncodedRow<'a> {
 impl EncodedRows {
     /// No rows, for a memory with this manifest.
     pub(crate) fn new(manifest: &Manifest) -> Self {
-        let values = match manifest.values {
-            None => EncodedValues::None,
-            Some(ValueFormat { dtype: ValueDtype::F16, .. }) => EncodedValues::F16(Vec::new()),
-            Some(ValueFormat { dtype: ValueDtype::Int8, .. }) => {
-                EncodedValues::Int8 { numbers: Vec::new(), scales: Vec::new() }
-            }
-        };
         Self {
             width: manifest.width,
-            format: manifest.values,
             ids: Vec::new(),
             sources: Vec::new(),
             documents: Vec::new(),
             keys: Vec::new(),
-            values,
+            values: EncodedValues::new(manifest.values),
             lines: Vec::new(),
             offsets: vec![0],
         }
@@ -80,66 +59,19 @@ impl EncodedRows {
         self.sources.push(row.source);
         self.documents.push(row.document);
         self.keys.extend_from_slice(row.key);
-        match (&mut self.values, &row.value) {
-            (EncodedValues::F16(values), StoredValue::F16(value)) => {
-                values.extend_from_slice(value);
-            }
-            (
-                EncodedValues::Int8 { numbers, scales },
-                StoredValue::Int8 { numbers: value, scales: value_scales },
-            ) => {
-                numbers.extend_from_slice(value);
-                scales.extend_from_slice(value_scales);
-            }
-            // All rows of a memory have values of one format.
-            _ => {}
-        }
+        self.values.push(&row.value);
         self.lines.extend_from_slice(row.line);
         self.offsets.push(self.lines.len() as u64);
     }
 
     pub(crate) fn row(&self, row: usize) -> EncodedRow<'_> {
-        let tokens = self.format.map_or(0, |format| format.tokens);
-        let value_len = self.format.map_or(0, |format| format.tokens * format.width);
-        let value = row * value_len..(row + 1) * value_len;
-        let value = match &self.values {
-            EncodedValues::None => StoredValue::F16(Cow::Borrowed(&[])),
-            EncodedValues::F16(values) => StoredValue::F16(Cow::Borrowed(&values[value])),
-            EncodedValues::Int8 { numbers, scales } => StoredValue::Int8 {
-                numbers: Cow::Borrowed(&numbers[value]),
-                scales: Cow::Borrowed(&scales[row * tokens..(row + 1) * tokens]),
-            },
-        };
         EncodedRow {
             id: self.ids[row],
             source: self.sources[row],
             document: self.documents[row],
             key: &self.keys[row * self.width..(row + 1) * self.width],
-            value,
+            value: self.values.value(row),
             line: &self.lines[self.offsets[row] as usize..self.offsets[row + 1] as usize],
-        }
-    }
-
-    /// Appends the values of whole rows, `[rows, tokens, width]` in row-major order.
-    fn push_values(&mut self, new_values: &[f32]) {
-        match &mut self.values {
-            EncodedValues::None => {}
-            EncodedValues::F16(values) => {
-                let start = values.len();
-                values.resize(start + new_values.len(), f16::ZERO);
-                values[start..].convert_from_f32_slice(new_values);
-            }
-            EncodedValues::Int8 { numbers, scales } => {
-                let width = self.format.map_or(1, |format| format.width);
-                for token in new_values.chunks(width) {
-                    let max_abs = token.iter().fold(0f32, |max, value| max.max(value.abs()));
-                    let scale = max_abs / f32::from(i8::MAX);
-                    let number =
-                        |value: &f32| if scale > 0.0 { (value / scale).round() as i8 } else { 0 };
-                    numbers.extend(token.iter().map(number));
-                    scales.push(scale);
-                }
-            }
         }
     }
 }
@@ -197,7 +129,7 @@ impl BatchEncoder {
             check_values(self.rows, &values, size, format.dtype)?;
         }
         let mut rows = EncodedRows { keys, ..EncodedRows::new(manifest) };
-        rows.push_values(&values);
+        rows.values.encode(&values);
         for entry in &entries {
             rows.ids.push(entry.id);
             rows.sources.push(source_index(&entry.source));
@@ -266,17 +198,14 @@ fn check_values(
     size: usize,
     dtype: ValueDtype,
 ) -> Result<(), MemoryError> {
-    let max_abs = match dtype {
-        ValueDtype::F16 => f16::MAX.to_f32(),
-        ValueDtype::Int8 => f32::MAX,
-    };
+    let max_abs = dtype.codec().max_abs();
     let fits = |value: &f32| value.abs() <= max_abs;
     match values.iter().position(|value| !fits(value)) {
         None => Ok(()),
         Some(index) => Err(MemoryError::BadVector {
             what: "the value of row",
             row: first_row + index / size,
-            reason: "contains NaN, infinity or a number beyond the f16 range",
+            reason: dtype.codec().refusal(),
         }),
     }
 }

@@ -8,6 +8,7 @@ use engram_entry::Entry;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
+use crate::cache::{ValueKey, ValueSource};
 use crate::error::MemoryError;
 use crate::format::file::{CheckedFile, FileRecord};
 use crate::format::manifest::{DeletedRecord, EncoderRecord, GraphRecord, Manifest, SegmentRecord};
@@ -16,8 +17,9 @@ use crate::search::exact::Exact;
 use crate::search::graph::Graph;
 use crate::search::graph_search::GraphSearch;
 use crate::search::{Filter, Index, Queries, SearchResults};
-use crate::segment::{Segment, StoredValue};
+use crate::segment::Segment;
 use crate::store::{Description, Method, Snapshot};
+use crate::values::StoredValue;
 
 /// One state of a memory. A generation never changes: its holder always sees the same entries, even
 /// if a writer changes the memory meanwhile.
@@ -287,17 +289,6 @@ impl Generation {
         part.segment.keys(row..row + 1)
     }
 
-    /// The number of components of a value; 0 for a memory without values.
-    pub(crate) fn value_len(&self) -> usize {
-        self.manifest.value_len()
-    }
-
-    /// Returns the identity of a row's value, valid in all generations that share the segment.
-    pub(crate) fn value_key(&self, row: Row) -> Result<(u64, u32), MemoryError> {
-        let (part, row) = self.locate(row)?;
-        Ok((part.values_id, row as u32))
-    }
-
     /// Returns the values of rows, `[rows, tokens, width]`; empty for a memory without values.
     ///
     /// # Errors
@@ -314,7 +305,7 @@ impl Generation {
     /// # Errors
     /// as [`Generation::entry`]
     pub fn read_values(&self, rows: &[Row], values: &mut Vec<f32>) -> Result<(), MemoryError> {
-        let size = self.value_len();
+        let size = self.manifest.value_len();
         values.resize(rows.len() * size, 0.0);
         let outputs = values.par_chunks_mut(size.max(1)).zip(rows);
         outputs.try_for_each(|(value, row)| {
@@ -324,7 +315,7 @@ impl Generation {
     }
 
     /// Returns the stored value of a row; empty for a memory without values.
-    pub(crate) fn stored_value(&self, row: Row) -> Result<StoredValue<'_>, MemoryError> {
+    fn stored_value(&self, row: Row) -> Result<StoredValue<'_>, MemoryError> {
         let (part, row) = self.locate(row)?;
         part.segment.value(row)
     }
@@ -440,6 +431,21 @@ impl Snapshot for Generation {
     }
 }
 
+impl ValueSource for Generation {
+    fn value_len(&self) -> usize {
+        self.manifest.value_len()
+    }
+
+    fn value_key(&self, row: Row) -> Result<ValueKey, MemoryError> {
+        let (part, row) = self.locate(row)?;
+        Ok((part.values_id, row as u32))
+    }
+
+    fn stored_values(&self, rows: &[Row]) -> Result<Vec<StoredValue<'static>>, MemoryError> {
+        rows.par_iter().map(|row| Ok(self.stored_value(*row)?.copied())).collect()
+    }
+}
+
 /// Describes the entries of a memory in this folder.
 fn describe(folder: &Path, manifest: &Manifest) -> Description {
     Description {
@@ -466,7 +472,7 @@ fn open_graph(memory: &Path, record: &GraphRecord, rows: usize, width: usize) ->
 }
 
 /// Returns an identity of a segment's values, from the SHA-256 of its pack, or of their files. It
-/// includes the scales, because segments may have the same int8 numbers with other scales.
+/// includes the scales, because segments may have the same numbers with other scales.
 fn values_id(record: &SegmentRecord) -> u64 {
     let first_8_bytes = |file: &FileRecord| {
         file.sha256.get(..16).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or(0)

@@ -12,6 +12,7 @@
 //! | [`writer`] | the only writer of a memory: build, add, update, delete, compact, refresh |
 //! | `edit` | applies a change of some rows to the segments |
 //! | `encoded`, `segment`, `segment_writer` | rows in main memory; read and written segments |
+//! | `values` | the number types of values, and their columns in a segment |
 //! | `merge` | the policy of merging segments |
 //! | `change` | collects the parts of a change |
 //! | `commit` | writes a generation and makes it current |
@@ -20,7 +21,7 @@
 //! | [`generation`] | one state of the memory: entries, keys, values, statistics |
 //! | [`search`] | queries, filters, gates; exact search and graph search |
 //! | [`retrieval`] | diverse results, minimum scores, search in texts and its fusion with keys |
-//! | [`cache`] | keeps frequently used values in main memory |
+//! | [`cache`] | keeps frequently used values of slow sources in main memory |
 //! | [`refresh`] | computes new keys and values during training; detects collapsed retrieval |
 //! | `codes` | the keys in 8 bits per component, with bounds on the error |
 //! | `document` | hashes of document names, by which searches exclude documents |
@@ -74,15 +75,17 @@ pub mod store;
 pub mod stored_rows;
 mod sweep;
 mod transaction;
+mod values;
 pub mod vectors;
 pub mod writer;
 
 pub use engram_entry::{DEFAULT_SOURCE, Entry, EntryLine, Kind};
 pub use error::MemoryError;
-pub use format::manifest::{EncoderRecord, ValueDtype, ValueFormat};
+pub use format::manifest::EncoderRecord;
 pub use generation::{Generation, Row};
 pub use memory::Memory;
 pub use segment::Batch;
 pub use store::{Batches, Description, Method, Snapshot, Store, Transaction};
 pub use sweep::is_own_generation;
+pub use values::{ValueDtype, ValueFormat};
 pub use writer::{MemoryFormat, Writer};

@@ -1,21 +1,21 @@
 //! A segment: rows that were written together and never change.
 
-use std::borrow::Cow;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use engram_entry::Entry;
-use half::f16;
-use half::slice::HalfFloatSliceExt;
+use safetensors::Dtype;
 
 use crate::codes::{self, PANEL_KEYS};
 use crate::encoded::EncodedRow;
 use crate::error::MemoryError;
 use crate::format::file::{CheckedFile, FileRecord};
-use crate::format::manifest::{Manifest, SegmentRecord, ValueDtype, ValueFormat};
+use crate::format::manifest::{Manifest, SegmentRecord};
 use crate::format::tensor::{MappedTensor, Number, TensorFile};
+use crate::values::StoredValue;
+use crate::values::columns::MappedValues;
 
 /// Rows to be written to a memory.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -28,94 +28,6 @@ pub struct Batch {
     pub values: Vec<f32>,
 }
 
-/// The values of a segment. With int8, each component is a number times the
-/// scale of its token.
-#[derive(Debug)]
-enum Values {
-    F16(MappedTensor<f16>),
-    Int8 { numbers: MappedTensor<i8>, scales: MappedTensor<f32> },
-}
-
-/// A stored value: in the mapped file, or in main memory.
-#[derive(Debug, Clone)]
-pub(crate) enum StoredValue<'a> {
-    F16(Cow<'a, [f16]>),
-    Int8 { numbers: Cow<'a, [i8]>, scales: Cow<'a, [f32]> },
-}
-
-impl StoredValue<'_> {
-    /// Writes the components of the value, `tokens * width`, to `out`.
-    pub(crate) fn read(&self, out: &mut [f32]) {
-        match self {
-            Self::F16(numbers) => numbers.convert_to_f32_slice(out),
-            Self::Int8 { numbers, scales } => {
-                let width = numbers.len() / scales.len().max(1);
-                for ((out, token), scale) in
-                    out.chunks_mut(width).zip(numbers.chunks(width)).zip(scales.iter())
-                {
-                    for (out, number) in out.iter_mut().zip(token) {
-                        *out = f32::from(*number) * scale;
-                    }
-                }
-            }
-        }
-    }
-
-    /// Returns a copy in main memory.
-    pub(crate) fn copied(self) -> StoredValue<'static> {
-        match self {
-            Self::F16(numbers) => StoredValue::F16(Cow::Owned(numbers.into_owned())),
-            Self::Int8 { numbers, scales } => StoredValue::Int8 {
-                numbers: Cow::Owned(numbers.into_owned()),
-                scales: Cow::Owned(scales.into_owned()),
-            },
-        }
-    }
-
-    /// Appends the bytes of the value: its numbers, then its scales.
-    pub(crate) fn append_to(&self, bytes: &mut Vec<u8>) {
-        match self {
-            Self::F16(numbers) => {
-                bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
-            }
-            Self::Int8 { numbers, scales } => {
-                bytes.extend(numbers.iter().map(|number| number.cast_unsigned()));
-                bytes.extend(scales.iter().flat_map(|scale| scale.to_le_bytes()));
-            }
-        }
-    }
-
-    /// Returns the value with these bytes; `None` if the format has another size.
-    pub(crate) fn from_bytes(format: ValueFormat, bytes: &[u8]) -> Option<StoredValue<'static>> {
-        let components = format.tokens.checked_mul(format.width)?;
-        match format.dtype {
-            ValueDtype::F16 => {
-                let numbers =
-                    bytes.as_chunks::<2>().0.iter().map(|bytes| f16::from_le_bytes(*bytes));
-                (bytes.len() == components.checked_mul(2)?)
-                    .then(|| StoredValue::F16(Cow::Owned(numbers.collect())))
-            }
-            ValueDtype::Int8 => {
-                let (numbers, scales) = bytes.split_at_checked(components)?;
-                (scales.len() == format.tokens.checked_mul(4)?).then(|| StoredValue::Int8 {
-                    numbers: numbers.iter().map(|number| number.cast_signed()).collect(),
-                    scales: scales.as_chunks().0.iter().map(|s| f32::from_le_bytes(*s)).collect(),
-                })
-            }
-        }
-    }
-
-    /// The size in bytes.
-    pub(crate) fn bytes(&self) -> usize {
-        match self {
-            Self::F16(numbers) => size_of_val::<[f16]>(numbers),
-            Self::Int8 { numbers, scales } => {
-                size_of_val::<[i8]>(numbers) + size_of_val::<[f32]>(scales)
-            }
-        }
-    }
-}
-
 /// The memory-mapped rows of a segment.
 #[derive(Debug)]
 pub(crate) struct Segment {
@@ -125,7 +37,7 @@ pub(crate) struct Segment {
     keys: MappedTensor<f32>,
     /// The panels of [codes](codes) of the keys; `None` if the segment has none.
     codes: Option<MappedTensor<u8>>,
-    values: Option<Values>,
+    values: Option<MappedValues>,
     ids: MappedTensor<i64>,
     sources: MappedTensor<u32>,
     /// The number of sources in the manifest; source indices must be below it.
@@ -168,7 +80,7 @@ enum Order {
 }
 
 /// The columns of a segment: one tensor each of a pack, or one file each.
-struct Columns<'a> {
+pub(crate) struct Columns<'a> {
     folder: &'a Path,
     pack: Option<TensorFile>,
 }
@@ -183,6 +95,23 @@ impl Columns<'_> {
         match (&self.pack, record) {
             (Some(pack), _) => pack.tensor(name, shape),
             (None, Some(record)) => MappedTensor::open(self.folder, record, name, shape),
+            (None, None) => Err(self.missing(name)),
+        }
+    }
+
+    /// Returns a tensor of numbers of any type as bytes, `[rows, bytes of a row]`.
+    pub(crate) fn bytes(
+        &self,
+        record: &Option<FileRecord>,
+        name: &str,
+        dtype: Dtype,
+        shape: &[usize],
+    ) -> Result<MappedTensor<u8>, MemoryError> {
+        match (&self.pack, record) {
+            (Some(pack), _) => pack.bytes(name, dtype, shape),
+            (None, Some(record)) => {
+                TensorFile::open(self.folder, record)?.bytes(name, dtype, shape)
+            }
             (None, None) => Err(self.missing(name)),
         }
     }
@@ -215,21 +144,9 @@ impl Segment {
         let rows = record.rows;
         let pack = record.pack.as_ref().map(|pack| TensorFile::open(&folder, pack)).transpose()?;
         let columns = Columns { folder: &folder, pack };
-        let values = match manifest.values {
-            None => None,
-            Some(ValueFormat { tokens, width, dtype }) => {
-                let shape = [rows, tokens, width];
-                Some(match dtype {
-                    ValueDtype::F16 => {
-                        Values::F16(columns.tensor(&record.values, "values", &shape)?)
-                    }
-                    ValueDtype::Int8 => Values::Int8 {
-                        numbers: columns.tensor(&record.values, "values", &shape)?,
-                        scales: columns.tensor(&record.scales, "scales", &shape[..2])?,
-                    },
-                })
-            }
-        };
+        let values = manifest.values;
+        let values =
+            values.map(|format| MappedValues::open(&columns, record, format)).transpose()?;
         let has_codes = match &columns.pack {
             Some(pack) => pack.has("codes"),
             None => record.codes.is_some(),
@@ -355,16 +272,7 @@ impl Segment {
 
     /// Returns the stored value of a row; empty if the memory has no values.
     pub(crate) fn value(&self, row: usize) -> Result<StoredValue<'_>, MemoryError> {
-        Ok(match &self.values {
-            None => StoredValue::F16(Cow::Borrowed(&[])),
-            Some(Values::F16(values)) => {
-                StoredValue::F16(Cow::Borrowed(values.read(row..row + 1)?))
-            }
-            Some(Values::Int8 { numbers, scales }) => StoredValue::Int8 {
-                numbers: Cow::Borrowed(numbers.read(row..row + 1)?),
-                scales: Cow::Borrowed(scales.read(row..row + 1)?),
-            },
-        })
+        self.values.as_ref().map_or_else(|| Ok(StoredValue::none()), |values| values.value(row))
     }
 
     /// Checks every file against its checksums. Returns one result per file, in a fixed order.
@@ -374,13 +282,7 @@ impl Segment {
         }
         let mut results = vec![self.keys.verify()];
         results.extend(self.codes.as_ref().map(MappedTensor::verify));
-        match &self.values {
-            None => {}
-            Some(Values::F16(values)) => results.push(values.verify()),
-            Some(Values::Int8 { numbers, scales }) => {
-                results.extend([numbers.verify(), scales.verify()]);
-            }
-        }
+        results.extend(self.values.iter().flat_map(MappedValues::verify));
         results.extend([
             self.ids.verify(),
             self.sources.verify(),

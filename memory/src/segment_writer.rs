@@ -2,14 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use half::f16;
-
 use crate::codes::{self, Encoder, PANEL_KEYS};
-use crate::encoded::{EncodedRows, EncodedValues, KeyBounds};
+use crate::encoded::{EncodedRows, KeyBounds};
 use crate::error::MemoryError;
 use crate::format::file::{FileRecord, FileWriter};
-use crate::format::manifest::{Manifest, SegmentRecord, ValueDtype};
+use crate::format::manifest::{Manifest, SegmentRecord};
 use crate::format::tensor::{TensorFileBytes, TensorWriter};
+use crate::values::columns::ValueWriter;
 
 /// The maximum number of rows of a segment in a pack.
 const MAX_PACK_ROWS: usize = 1 << 16;
@@ -39,16 +38,8 @@ pub(crate) fn pack_segment(rows: &EncodedRows, manifest: &Manifest) -> Vec<u8> {
     file.push("documents", &[num_rows], &rows.documents);
     file.push("offsets", &[num_rows + 1], &rows.offsets);
     file.push("keys", &[num_rows, width], &rows.keys);
-    let shape = manifest.values.map_or([0; 3], |format| [num_rows, format.tokens, format.width]);
-    if let EncodedValues::Int8 { scales, .. } = &rows.values {
-        file.push("scales", &shape[..2], scales);
-    }
     file.push("sources", &[num_rows], &rows.sources);
-    match &rows.values {
-        EncodedValues::None => {}
-        EncodedValues::F16(values) => file.push("values", &shape, values),
-        EncodedValues::Int8 { numbers, .. } => file.push("values", &shape, numbers),
-    }
+    rows.values.push_to(&mut file, num_rows);
     file.push("entries", &[rows.lines.len()], &rows.lines);
     file.into_bytes()
 }
@@ -86,12 +77,6 @@ fn ascend(ids: &[i64]) -> bool {
     ids.windows(2).all(|pair| pair[0] < pair[1])
 }
 
-/// Writes values to files.
-enum ValueWriter {
-    F16(Box<TensorWriter<f16>>),
-    Int8(Box<(TensorWriter<i8>, TensorWriter<f32>)>),
-}
-
 /// Writes a segment as one file per column, chunk by chunk.
 pub(crate) struct SegmentWriter {
     folder: PathBuf,
@@ -121,22 +106,8 @@ impl SegmentWriter {
         } else {
             None
         };
-        let values = match manifest.values {
-            None => None,
-            Some(format) => {
-                let shape = [rows, format.tokens, format.width];
-                Some(match format.dtype {
-                    ValueDtype::F16 => {
-                        let values = TensorWriter::of_column(folder, "values", &shape)?;
-                        ValueWriter::F16(Box::new(values))
-                    }
-                    ValueDtype::Int8 => ValueWriter::Int8(Box::new((
-                        TensorWriter::of_column(folder, "values", &shape)?,
-                        TensorWriter::of_column(folder, "scales", &shape[..2])?,
-                    ))),
-                })
-            }
-        };
+        let values = manifest.values;
+        let values = values.map(|format| ValueWriter::create(folder, format, rows)).transpose()?;
         Ok(Self {
             rows,
             keys,
@@ -157,13 +128,8 @@ impl SegmentWriter {
         if let Some((writer, encoder)) = &mut self.codes {
             writer.write(&encoder.encode(&rows.keys))?;
         }
-        match (&mut self.values, &rows.values) {
-            (Some(ValueWriter::F16(writer)), EncodedValues::F16(values)) => writer.write(values)?,
-            (Some(ValueWriter::Int8(writers)), EncodedValues::Int8 { numbers, scales }) => {
-                writers.0.write(numbers)?;
-                writers.1.write(scales)?;
-            }
-            _ => {}
+        if let Some(writer) = &mut self.values {
+            writer.push(&rows.values)?;
         }
         self.lines.write(&rows.lines)?;
         self.ids.extend(&rows.ids);
@@ -191,10 +157,9 @@ impl SegmentWriter {
         };
         let (values, scales) = match self.values {
             None => (None, None),
-            Some(ValueWriter::F16(values)) => (Some(values.finish()?), None),
-            Some(ValueWriter::Int8(writers)) => {
-                let (numbers, scales) = *writers;
-                (Some(numbers.finish()?), Some(scales.finish()?))
+            Some(values) => {
+                let (numbers, scales) = values.finish()?;
+                (Some(numbers), scales)
             }
         };
         let ids_ascend = ascend(&self.ids);

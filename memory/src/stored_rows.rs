@@ -3,9 +3,10 @@
 use crate::change;
 use crate::encoded::EncodedRows;
 use crate::error::MemoryError;
-use crate::format::manifest::{Manifest, ValueFormat};
-use crate::segment::{Batch, StoredValue};
+use crate::format::manifest::Manifest;
+use crate::segment::Batch;
 use crate::store::Description;
+use crate::values::{StoredValue, ValueFormat};
 
 /// A row to be stored.
 #[derive(Debug, Clone, Copy)]

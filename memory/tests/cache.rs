@@ -4,9 +4,10 @@
 mod plain;
 
 use std::io::{Seek, SeekFrom, Write};
+use std::sync::{Arc, Mutex};
 
-use engram_memory::cache::{CacheSettings, ValueCache};
-use engram_memory::{Generation, MemoryFormat, Row, ValueDtype, ValueFormat, Writer};
+use engram_memory::cache::{CacheSettings, StoredValue, ValueCache, ValueKey, ValueSource};
+use engram_memory::{Generation, MemoryError, MemoryFormat, Row, ValueDtype, ValueFormat, Writer};
 use plain::{Rng, batch, folder};
 
 const ROWS: usize = 200;
@@ -39,8 +40,9 @@ fn skewed_ids(rng: &mut Rng) -> Vec<i64> {
 
 #[test]
 fn cached_values_equal_the_files() {
-    // Cached values have as many bytes as in the files: f16, or int8 with a scale per token.
-    for (dtype, bytes) in [(ValueDtype::F16, 32), (ValueDtype::Int8, 24)] {
+    // Cached values have as many bytes as in the files: f16, int8 with a scale per token, or int4
+    // with a scale per group.
+    for (dtype, bytes) in ValueDtype::ALL.into_iter().zip([32, 24, 12]) {
         check_cached_values(dtype, bytes);
     }
 }
@@ -76,8 +78,15 @@ fn check_cached_values(dtype: ValueDtype, value_bytes: u64) {
 
 #[test]
 fn values_that_differ_only_in_scales_are_distinct() {
+    for dtype in [ValueDtype::Int8, ValueDtype::Int4] {
+        check_doubled_values(dtype);
+    }
+}
+
+/// Doubles all values of a memory, which changes only the scales.
+fn check_doubled_values(dtype: ValueDtype) {
     let temporary = folder();
-    let values = Some(ValueFormat { tokens: 2, width: 8, dtype: ValueDtype::Int8 });
+    let values = Some(ValueFormat { tokens: 2, width: 8, dtype });
     let format = MemoryFormat { width: 4, normalised: true, values };
     let batch = batch(&mut Rng::new(1), format, &(0..ROWS as i64).collect::<Vec<_>>());
     let mut writer =
@@ -158,6 +167,59 @@ fn a_row_of_another_memory_is_refused() {
     let rows = rows(writer.generation(), [3]);
     let error = cache.read(other.generation(), &rows).unwrap_err().to_string();
     assert!(error.contains("a row is 3, but must be a row of this generation"), "{error}");
+}
+
+/// A generation that records the batches of rows whose values are read.
+struct Recorded {
+    generation: Arc<Generation>,
+    batches: Mutex<Vec<Vec<Row>>>,
+    /// Whether the last value of each batch is missing.
+    is_broken: bool,
+}
+
+impl ValueSource for Recorded {
+    fn value_len(&self) -> usize {
+        self.generation.value_len()
+    }
+
+    fn value_key(&self, row: Row) -> Result<ValueKey, MemoryError> {
+        self.generation.value_key(row)
+    }
+
+    fn stored_values(&self, rows: &[Row]) -> Result<Vec<StoredValue<'static>>, MemoryError> {
+        self.batches.lock().unwrap().push(rows.to_vec());
+        let mut values = self.generation.stored_values(rows)?;
+        values.truncate(rows.len() - usize::from(self.is_broken));
+        Ok(values)
+    }
+}
+
+#[test]
+fn a_source_reads_only_the_missing_values_and_in_one_batch() {
+    let temporary = folder();
+    let writer = memory(&temporary.path().join("m"));
+    let generation = Arc::clone(writer.generation());
+    let [a, b, c] = rows(&generation, [1, 2, 3])[..] else { unreachable!() };
+    let source = Arc::new(Recorded { generation, batches: Mutex::default(), is_broken: false });
+    let settings = CacheSettings { capacity_bytes: 1 << 20, background_from: None };
+    let cache = ValueCache::new(settings);
+    for lookup in [vec![a, b, a], vec![b, c, c, a], vec![c, a, b]] {
+        let values = cache.read(&source, &lookup).unwrap();
+        assert_eq!(values.values, source.generation.values(&lookup).unwrap());
+    }
+    assert_eq!(*source.batches.lock().unwrap(), [vec![a, b], vec![c]]);
+}
+
+#[test]
+fn a_source_that_returns_too_few_values_is_an_error() {
+    let temporary = folder();
+    let writer = memory(&temporary.path().join("m"));
+    let generation = Arc::clone(writer.generation());
+    let rows = rows(&generation, [1, 2]);
+    let source = Arc::new(Recorded { generation, batches: Mutex::default(), is_broken: true });
+    let settings = CacheSettings { capacity_bytes: 1 << 20, background_from: None };
+    let error = ValueCache::new(settings).read(&source, &rows).unwrap_err().to_string();
+    assert!(error.contains("1 values instead of 2"), "{error}");
 }
 
 #[test]

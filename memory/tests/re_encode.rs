@@ -34,7 +34,7 @@ fn encoded(batch: Batch, width: usize) -> Batch {
 
 #[test]
 fn keys_get_another_width_and_everything_else_stays() {
-    for dtype in [ValueDtype::F16, ValueDtype::Int8] {
+    for dtype in ValueDtype::ALL {
         let folder = folder();
         let values = Some(ValueFormat { tokens: 2, width: 4, dtype });
         let format = MemoryFormat { width: 3, normalised: true, values };

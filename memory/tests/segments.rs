@@ -96,7 +96,7 @@ fn mappings(folder: &Path) -> usize {
 fn many_edits_leave_few_segments_files_and_mappings() {
     let temporary = folder();
     let memory = temporary.path().join("m");
-    let values = Some(ValueFormat { tokens: 1, width: 4, dtype: ValueDtype::Int8 });
+    let values = Some(ValueFormat { tokens: 1, width: 4, dtype: ValueDtype::Int4 });
     let format = MemoryFormat { width: 8, normalised: true, values };
     let mut edited = Edited::build(&memory, format, 0);
     let mut plain = PlainMemory::new(format);

@@ -4,7 +4,7 @@
 mod avformer;
 mod bundled;
 mod correlation;
-mod environment;
+pub(super) mod environment;
 mod inputs;
 mod patent;
 mod real;

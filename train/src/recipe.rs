@@ -27,6 +27,7 @@ use crate::optimiser::RuleSet;
 use crate::schedule::Schedule;
 use document::Document;
 use settings::Body;
+pub(crate) use settings::is_default;
 pub use settings::{
     AwpSettings, BatchSettings, CheckSettings, CheckpointSettings, ComputeSettings, EmaSettings,
     EvaluationSettings, GradientCheckSettings, GroupSettings, LogSettings, LowRankSettings,

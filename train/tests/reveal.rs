@@ -8,6 +8,7 @@ mod crash;
 use std::path::Path;
 
 use engram_infer::reveal::evidence::{area, order};
+use engram_memory::Memory;
 use engram_train::grid::{Grid, GridOptions, GridReport, Verdict, run_grid};
 use engram_train::studies::ALL;
 use engram_train::studies::reveal::evaluation::FinishedRun;
@@ -134,6 +135,15 @@ fn a_run_that_crashes_during_a_refresh_resumes_to_the_same_bytes() {
     }
 }
 
+/// Checks that training searched codes of the keys, which are not normalised.
+fn check_codes(run: &Path) {
+    let generation = Memory::open(run.join("memory")).unwrap().generation();
+    let manifest = generation.manifest();
+    assert!(!manifest.normalised);
+    let segment = manifest.segments.iter().max_by_key(|segment| segment.rows).unwrap();
+    assert!(segment.rows >= 256 && segment.codes.is_some(), "{segment:?}");
+}
+
 #[test]
 fn models_without_memory_or_gate_are_trained() {
     let folder = tempfile::tempdir().unwrap();
@@ -141,11 +151,15 @@ fn models_without_memory_or_gate_are_trained() {
         ("no-memory", &["memory.k=0", "phase.fine-tune.feed.contrastive=0"][..]),
         ("no-gate", &["model.gate=false"]),
         ("frozen", &["memory.refresh_every=0", "memory.reencoded_fraction=0"]),
+        ("int4-values", &["memory.values=int4"]),
         ("one-source", &["data.without_sources=[\"kg\", \"pairs\", \"vqa\"]"]),
     ] {
         let summary = run(&folder.path().join(name), set, RunOptions::default());
         assert!(summary.exact_match("held_out").is_some(), "{name}");
         assert_eq!(summary.swap.is_some(), name != "no-memory", "{name}");
+        if matches!(name, "no-gate" | "frozen" | "int4-values") {
+            check_codes(&folder.path().join(name));
+        }
     }
 }
 
@@ -169,6 +183,7 @@ fn invalid_settings_are_refused_by_name() {
         ("phase.images.feed.batch=1", "batch"),
         ("memory.reencoded_fraction=2", "reencoded_fraction"),
         ("memory.refresh_lag=6", "refresh_lag"),
+        ("memory.values=int2", "int2"),
         ("data.without_sources=[\"wikidata\"]", "kg, passages, pairs, vqa"),
         ("data.without_sources=[\"kg\", \"passages\", \"pairs\", \"vqa\"]", "memory.k"),
         ("data.max_images=7", "40 to 1881"),

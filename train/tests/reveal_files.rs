@@ -292,6 +292,7 @@ fn missing_ids_are_filled_in_and_ids_do_not_overflow() {
 #[test]
 fn training_retrieves_no_entry_of_the_examples_document() {
     use engram_infer::reveal::retriever::Retriever;
+    use engram_memory::ValueDtype;
     use engram_models::kernels::Mode;
     use engram_models::params::ParameterBuilder;
     use engram_models::reveal::Reveal;
@@ -313,7 +314,9 @@ fn training_retrieves_no_entry_of_the_examples_document() {
     let encoding = study.encoding();
     let (corpus, sequencer) = (&encoding.corpus, &encoding.sequencer);
     let model = Reveal::new(&encoding.config, &ParameterBuilder::on_cpu(1)).unwrap();
-    let retriever = Retriever::build(&run, &model, corpus, sequencer, &Stop::default()).unwrap();
+    let retriever =
+        Retriever::build(&run, &model, corpus, sequencer, ValueDtype::Int4, &Stop::default())
+            .unwrap();
     let first = &corpus.train[0];
     let second = corpus.train.iter().find(|example| example.document != first.document).unwrap();
     let examples = [first, second];

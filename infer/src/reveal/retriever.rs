@@ -33,7 +33,8 @@ pub struct Retriever {
 }
 
 impl Retriever {
-    /// Encodes all items of the corpus into a new memory, which replaces the memory in `folder`.
+    /// Encodes all items of the corpus into a new memory with values of a number type. Replaces the
+    /// memory in `folder`.
     ///
     /// # Errors
     /// The folder has other files, or a memory that was changed after its run. Errors of the model
@@ -43,15 +44,12 @@ impl Retriever {
         model: &Reveal,
         corpus: &Corpus,
         sequencer: &Sequencer,
+        dtype: ValueDtype,
         stop: &Stop,
     ) -> Result<Self> {
         remove_memory(folder)?;
         let config = model.config();
-        let values = ValueFormat {
-            tokens: config.value_tokens,
-            width: config.t5.d_model,
-            dtype: ValueDtype::F16,
-        };
+        let values = ValueFormat { tokens: config.value_tokens, width: config.t5.d_model, dtype };
         let format =
             MemoryFormat { width: config.key_dim, normalised: false, values: Some(values) };
         let indices: Vec<usize> = (0..corpus.items.len()).collect();

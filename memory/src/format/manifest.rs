@@ -1,6 +1,5 @@
 //! The manifest of a generation.
 
-use std::fmt;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::Path;
@@ -15,11 +14,13 @@ use super::pointer::Pointer;
 pub(crate) use super::pointer::folder_name;
 use crate::error::MemoryError;
 use crate::sweep::has_finished_generation;
+pub use crate::values::ValueFormat;
 
-/// The newest supported format version. Only memories with packs, inline deleted rows, a stored order
-/// of ids or a Vamana graph have this version. Other memories have an older version, so that older
-/// programs can read them.
-pub const FORMAT_VERSION: u64 = 5;
+/// The newest supported format version. Only memories with int4 values have this version. Other
+/// memories have an older version, so that older programs can read them.
+pub const FORMAT_VERSION: u64 = 6;
+/// The version of a memory with packs, inline deleted rows, a stored order of ids or a Vamana graph.
+pub(crate) const PACKS_VERSION: u64 = 5;
 /// The version of a memory with codes.
 const CODES_VERSION: u64 = 4;
 /// The version of a memory without codes, with the `inputs_sha256` of an encoder.
@@ -38,7 +39,8 @@ pub(crate) const MANIFEST: &str = "manifest.json";
 pub struct Manifest {
     /// The format version: 1, or 2 if there are `encoders`, or 3 if one of them has an
     /// `inputs_sha256`, or 4 if a segment has `codes`, or 5 if the generation is a pack, or if a
-    /// segment has a `pack`, an `order`, deleted rows in hexadecimal, or a Vamana graph.
+    /// segment has a `pack`, an `order`, deleted rows in hexadecimal, or a Vamana graph, or 6 if the
+    /// values are int4.
     pub format_version: u64,
     /// The number of the generation, from 1.
     pub generation: u64,
@@ -82,29 +84,6 @@ pub struct EncoderRecord {
     pub prompt: Option<String>,
 }
 
-/// The format of stored values: `[tokens, width]` numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ValueFormat {
-    /// The number of tokens of a value.
-    pub tokens: usize,
-    /// The width of a token.
-    pub width: usize,
-    /// The number type.
-    #[serde(rename = "number")]
-    pub dtype: ValueDtype,
-}
-
-/// The number type of values.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ValueDtype {
-    /// 16-bit floating point.
-    F16,
-    /// 8-bit integers with a scale per token.
-    Int8,
-}
-
 /// A segment: rows that were written together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -130,9 +109,11 @@ pub struct SegmentRecord {
     /// and in memories of older versions. Search then reads all keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub codes: Option<FileRecord>,
-    /// The values, `[rows, tokens, width]`; `None` for a memory without values.
+    /// The values, `[rows, tokens, width]`, for int4 two in a byte; `None` for a memory without
+    /// values.
     pub values: Option<FileRecord>,
-    /// The scales of int8 values, `[rows, tokens]` f32; `None` for f16 values.
+    /// The scales of int8 values, `[rows, tokens]` f32, or of int4 values, bfloat16 `[rows, tokens,
+    /// width / 32 rounded up]`; `None` for f16 values.
     pub scales: Option<FileRecord>,
     /// The ids of the entries, `[rows]` i64.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -354,16 +335,6 @@ impl GraphRecord {
     }
 }
 
-impl fmt::Display for ValueFormat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let dtype = match self.dtype {
-            ValueDtype::F16 => "f16",
-            ValueDtype::Int8 => "int8",
-        };
-        write!(f, "{} x {} {dtype}", self.tokens, self.width)
-    }
-}
-
 impl Manifest {
     /// Returns the oldest format version with all that the memory contains.
     pub(crate) fn oldest_version(&self) -> u64 {
@@ -374,19 +345,19 @@ impl Manifest {
                 || matches!(segment.deleted, Some(DeletedRecord::Inline(_)))
                 || matches!(segment.graph, Some(GraphRecord::Vamana(_)))
         };
-        if self.segments.iter().any(has_parts) {
-            return FORMAT_VERSION;
-        }
-        if self.segments.iter().any(|segment| segment.codes.is_some()) {
-            return CODES_VERSION;
-        }
-        match self.encoders.as_slice() {
-            [] => PLAIN_VERSION,
-            encoders if encoders.iter().all(|encoder| encoder.inputs_sha256.is_none()) => {
-                ENCODERS_VERSION
-            }
-            _ => INPUTS_VERSION,
-        }
+        let version = if self.segments.iter().any(has_parts) {
+            PACKS_VERSION
+        } else if self.segments.iter().any(|segment| segment.codes.is_some()) {
+            CODES_VERSION
+        } else if self.encoders.iter().any(|encoder| encoder.inputs_sha256.is_some()) {
+            INPUTS_VERSION
+        } else if self.encoders.is_empty() {
+            PLAIN_VERSION
+        } else {
+            ENCODERS_VERSION
+        };
+        let values = self.values.map_or(PLAIN_VERSION, |values| values.dtype.format_version());
+        version.max(values)
     }
 
     /// The number of components of a value; 0 for a memory without values.

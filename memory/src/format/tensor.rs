@@ -39,9 +39,17 @@ number!(i64, I64);
 number!(u32, U32);
 number!(u64, U64);
 
+/// Returns bytes as numbers; `None` if the bytes are misaligned.
+pub(crate) fn as_numbers<T: Number>(bytes: &[u8]) -> Option<&[T]> {
+    // SAFETY: every bit pattern is valid for each `Number` type. This crate builds only for
+    // little-endian machines, where the bytes give the written number.
+    let (before, numbers, after) = unsafe { bytes.align_to::<T>() };
+    (before.is_empty() && after.is_empty()).then_some(numbers)
+}
+
 /// The description of a tensor in a header.
-fn info<T: Number>(shape: &[usize], start: usize, end: usize) -> Value {
-    json!({ "dtype": T::DTYPE, "shape": shape, "data_offsets": [start, end] })
+fn info(dtype: Dtype, shape: &[usize], start: usize, end: usize) -> Value {
+    json!({ "dtype": dtype, "shape": shape, "data_offsets": [start, end] })
 }
 
 /// Returns the length of a header and the header, padded so that the data are aligned.
@@ -65,7 +73,19 @@ impl TensorFileBytes {
     pub(crate) fn push<T: Number>(&mut self, name: &str, shape: &[usize], numbers: &[T]) {
         let start = self.data.len();
         numbers.iter().for_each(|number| number.push_to(&mut self.data));
-        self.header.insert(name.to_owned(), info::<T>(shape, start, self.data.len()));
+        self.describe(name, T::DTYPE, shape, start);
+    }
+
+    /// Adds a tensor of numbers of any type, given as bytes.
+    pub(crate) fn push_bytes(&mut self, name: &str, dtype: Dtype, shape: &[usize], bytes: &[u8]) {
+        let start = self.data.len();
+        self.data.extend_from_slice(bytes);
+        self.describe(name, dtype, shape, start);
+    }
+
+    /// Adds the description of the last tensor, whose data start at `start`.
+    fn describe(&mut self, name: &str, dtype: Dtype, shape: &[usize], start: usize) {
+        self.header.insert(name.to_owned(), info(dtype, shape, start, self.data.len()));
     }
 
     pub(crate) fn into_bytes(self) -> Vec<u8> {
@@ -80,7 +100,7 @@ pub(crate) struct TensorWriter<T> {
     file: FileWriter,
     /// A buffer that is reused.
     bytes: Vec<u8>,
-    /// The number of components still to be written.
+    /// The number of bytes still to be written.
     remaining: usize,
     path: PathBuf,
     number_type: std::marker::PhantomData<T>,
@@ -88,14 +108,23 @@ pub(crate) struct TensorWriter<T> {
 
 impl<T: Number> TensorWriter<T> {
     pub(crate) fn create(path: PathBuf, name: &str, shape: &[usize]) -> Result<Self, MemoryError> {
-        let numbers: usize = shape.iter().product();
-        let header = json!({ name: info::<T>(shape, 0, numbers * size_of::<T>()) });
+        Self::create_as(path, name, T::DTYPE, shape)
+    }
+
+    fn create_as(
+        path: PathBuf,
+        name: &str,
+        dtype: Dtype,
+        shape: &[usize],
+    ) -> Result<Self, MemoryError> {
+        let bytes = shape.iter().product::<usize>() * dtype.bitsize() / 8;
+        let header = json!({ name: info(dtype, shape, 0, bytes) });
         let mut file = FileWriter::create(path.clone())?;
         file.write(&header_bytes(&header))?;
         Ok(Self {
             file,
             bytes: Vec::new(),
-            remaining: numbers,
+            remaining: bytes,
             path,
             number_type: std::marker::PhantomData,
         })
@@ -107,7 +136,7 @@ impl<T: Number> TensorWriter<T> {
         name: &str,
         shape: &[usize],
     ) -> Result<Self, MemoryError> {
-        Self::create(folder.join(format!("{name}.safetensors")), name, shape)
+        Self::create(column_path(folder, name), name, shape)
     }
 
     /// Writes the file of a whole column.
@@ -123,11 +152,19 @@ impl<T: Number> TensorWriter<T> {
     }
 
     pub(crate) fn write(&mut self, numbers: &[T]) -> Result<(), MemoryError> {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.clear();
+        numbers.iter().for_each(|number| number.push_to(&mut bytes));
+        let written = self.write_bytes(&bytes);
+        self.bytes = bytes;
+        written
+    }
+
+    /// Writes the bytes of numbers.
+    pub(crate) fn write_bytes(&mut self, bytes: &[u8]) -> Result<(), MemoryError> {
         self.remaining =
-            self.remaining.checked_sub(numbers.len()).ok_or_else(|| self.wrong_count())?;
-        self.bytes.clear();
-        numbers.iter().for_each(|number| number.push_to(&mut self.bytes));
-        self.file.write(&self.bytes)
+            self.remaining.checked_sub(bytes.len()).ok_or_else(|| self.wrong_count())?;
+        self.file.write(bytes)
     }
 
     pub(crate) fn finish(self) -> Result<FileRecord, MemoryError> {
@@ -141,6 +178,22 @@ impl<T: Number> TensorWriter<T> {
         let source = std::io::Error::other("the number of rows differs from the shape");
         MemoryError::Write { file: self.path.clone(), source }
     }
+}
+
+impl TensorWriter<u8> {
+    /// Creates the file of a column of numbers of any type, written as bytes.
+    pub(crate) fn of_bytes(
+        folder: &Path,
+        name: &str,
+        dtype: Dtype,
+        shape: &[usize],
+    ) -> Result<Self, MemoryError> {
+        Self::create_as(column_path(folder, name), name, dtype, shape)
+    }
+}
+
+fn column_path(folder: &Path, name: &str) -> PathBuf {
+    folder.join(format!("{name}.safetensors"))
 }
 
 /// A memory-mapped safetensors file.
@@ -188,15 +241,37 @@ impl TensorFile {
         name: &str,
         shape: &[usize],
     ) -> Result<MappedTensor<T>, MemoryError> {
+        self.check(name, T::DTYPE, shape)?;
+        self.mapped(name, shape)
+    }
+
+    /// Returns a tensor of numbers of any type as bytes, `[rows, bytes of a row]`.
+    pub(crate) fn bytes(
+        &self,
+        name: &str,
+        dtype: Dtype,
+        shape: &[usize],
+    ) -> Result<MappedTensor<u8>, MemoryError> {
+        self.check(name, dtype, shape)?;
+        let (rows, row) = shape.split_first().unwrap_or((&1, &[]));
+        self.mapped(name, &[*rows, row.iter().product::<usize>() * dtype.bitsize() / 8])
+    }
+
+    /// Returns an error unless the tensor `name` has this type and shape.
+    fn check(&self, name: &str, dtype: Dtype, shape: &[usize]) -> Result<(), MemoryError> {
         let info = self.info(name)?;
-        if info.dtype != T::DTYPE || info.shape != shape {
-            let (dtype, found) = (info.dtype, &info.shape);
-            let reason = format!("has {dtype:?} {found:?}, expected {:?} {shape:?}", T::DTYPE);
-            return Err(MemoryError::corrupt(self.file.path(), reason));
+        if info.dtype == dtype && info.shape == shape {
+            return Ok(());
         }
+        let (found, found_shape) = (info.dtype, &info.shape);
+        let reason = format!("has {found:?} {found_shape:?}, expected {dtype:?} {shape:?}");
+        Err(MemoryError::corrupt(self.file.path(), reason))
+    }
+
+    fn mapped<T>(&self, name: &str, shape: &[usize]) -> Result<MappedTensor<T>, MemoryError> {
         Ok(MappedTensor {
             file: Arc::clone(&self.file),
-            start: self.start + info.data_offsets.0,
+            start: self.start + self.info(name)?.data_offsets.0,
             shape: shape.to_vec(),
             number_type: std::marker::PhantomData,
         })
@@ -239,14 +314,8 @@ impl<T: Number> MappedTensor<T> {
     pub(crate) fn read(&self, rows: Range<usize>) -> Result<&[T], MemoryError> {
         let row_bytes = self.row_len() * size_of::<T>();
         let range = self.start + rows.start * row_bytes..self.start + rows.end * row_bytes;
-        let bytes = self.file.bytes(range)?;
-        // SAFETY: every bit pattern is valid for each `Number` type. This crate builds only for
-        // little-endian machines, where the bytes give the written number.
-        let (before, numbers, after) = unsafe { bytes.align_to::<T>() };
-        if !before.is_empty() || !after.is_empty() {
-            return Err(MemoryError::corrupt(self.file.path(), "has misaligned data"));
-        }
-        Ok(numbers)
+        as_numbers(self.file.bytes(range)?)
+            .ok_or_else(|| MemoryError::corrupt(self.file.path(), "has misaligned data"))
     }
 
     /// Returns an error about the tensor's content.

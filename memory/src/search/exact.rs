@@ -26,6 +26,11 @@ const MAX_BATCH_CANDIDATES: usize = 1 << 22;
 /// The number of candidates between the one that is scored and the one that is prefetched.
 const PREFETCH_DISTANCE: usize = 6;
 
+/// The instructions that exact search uses on this processor: `avx512`, `avx2` or `portable`.
+pub fn instructions() -> &'static str {
+    Kernel::selected().name()
+}
+
 /// Exact search, the default.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Exact;

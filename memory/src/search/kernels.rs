@@ -33,7 +33,7 @@ impl Kernel {
     pub(crate) const ALL: [Self; 3] = [Self::Avx512, Self::Avx2, Self::Portable];
 
     /// The name in the environment variable.
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Avx512 => "avx512",
             Self::Avx2 => "avx2",

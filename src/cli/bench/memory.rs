@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::Context;
 use clap::Args;
 use engram_durable::create_new_file;
-use engram_memory::search::exact::Exact;
+use engram_memory::search::exact::{Exact, instructions};
 use engram_memory::search::graph::GraphSettings;
 use engram_memory::search::graph_search::GraphSearch;
 use engram_memory::search::{Filter, Index, Queries};
@@ -17,6 +17,10 @@ use engram_memory::{
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use engram_data::messages::counted;
+
+use super::super::memory::edit::Kind;
+use super::super::reproduce::environment::machine;
 use super::super::{Outcome, output};
 use super::baselines::Baselines;
 use super::keys::{ClusteredKeys, uniform};
@@ -32,10 +36,13 @@ const GATHERED_VALUES: usize = 100;
 #[command(after_help = "\
 Keys are random unit vectors in 1,000 clusters. Every round times each tool once; the report has the
 medians. faiss and usearch are timed if PYTHON has them: pip install numpy faiss-cpu usearch
+RAYON_NUM_THREADS sets the number of threads of all tools, ENGRAM_MEMORY_KERNEL the instructions of
+exact search: avx512, avx2 or portable.
 
 Examples:
   engram bench memory --python /tmp/baselines/bin/python
-  engram bench memory --keys 20000 --hnsw --python /tmp/baselines/bin/python")]
+  engram bench memory --queries 1 --rounds 50 --python /tmp/baselines/bin/python
+  engram bench memory --keys 20000 --graph vamana --python /tmp/baselines/bin/python")]
 pub struct MemoryBench {
     /// Number of keys
     #[arg(long, default_value_t = 100_000)]
@@ -55,9 +62,10 @@ pub struct MemoryBench {
     /// Number of rounds
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Also measure graphs; building those of faiss and usearch takes minutes
-    #[arg(long)]
-    hnsw: bool,
+    /// Also measure a graph of this kind, and the graphs of faiss and usearch; building these takes
+    /// minutes
+    #[arg(long, value_enum, value_name = "KIND")]
+    graph: Option<Kind>,
     /// Python interpreter with numpy, faiss-cpu and usearch
     #[arg(long, value_name = "PYTHON", default_value = "python3")]
     python: String,
@@ -81,23 +89,26 @@ impl MemoryBench {
         let mut writer = Writer::create(path("memory"), format, self.keys, batches)?;
         let build_seconds = start.elapsed().as_secs_f64();
         key_file.flush()?;
-        let mut lines = vec![format!(
-            "build {build_seconds:.2} s (create, normalise, write and sync the keys)"
-        )];
-        if self.hnsw {
+        let threads = counted(rayon::current_num_threads(), "thread");
+        let mut lines = vec![
+            format!("{}; {threads}, {}", machine(), instructions()),
+            format!("build {build_seconds:.2} s (create, normalise, write and sync the keys)"),
+        ];
+        if let Some(kind) = self.graph {
             let bar = output::progress_bar(self.keys, "keys");
             let start = Instant::now();
-            writer.index(GraphSettings::default(), || bar.inc(1))?;
+            writer.index(GraphSettings::of(kind.into()), || bar.inc(1))?;
             bar.finish_and_clear();
             lines.push(format!("graph build {:.1} s", start.elapsed().as_secs_f64()));
         }
         let generation = writer.generation();
         let graphs = GraphSearch::open(generation, GraphSearch::EF_SEARCH)?;
         let mut engram_indexes: Vec<(&str, &dyn Index)> = vec![("engram exact", &Exact)];
-        if self.hnsw {
+        if self.graph.is_some() {
             engram_indexes.push(("engram graph", &graphs));
         }
-        let mut baselines = Baselines::start(&self.python, folder.path(), self.width, self.hnsw)?;
+        let mut baselines =
+            Baselines::start(&self.python, folder.path(), self.width, self.graph.is_some())?;
         let baseline_indexes =
             baselines.as_ref().map_or_else(Vec::new, |baselines| baselines.indexes.clone());
         lines.extend(baselines.as_ref().map(|baselines| baselines.about.clone()));

@@ -41,8 +41,8 @@ const ZIPF_EXPONENT: f64 = 1.0;
 const CACHED_VALUES: usize = 20_000;
 /// A value of 8 KB: 16 tokens of 256 f16 numbers.
 const VALUE: ValueFormat = ValueFormat { tokens: 16, width: 256, dtype: ValueDtype::F16 };
-/// Number of values for the comparison of f16 and int8.
-const VALUES: usize = 1000;
+/// Number of values for the comparison of number types.
+const VALUES: usize = 10_000;
 /// Cache sizes as shares of all values.
 const SHARES: [f64; 6] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5];
 
@@ -51,7 +51,7 @@ const SHARES: [f64; 6] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5];
 #[command(after_help = "\
 Writes search.svg (time against number of keys), recall.svg (speed against recall, for several
 --ef-search) and cache.svg (hit rate and time against the size of the value cache). Prints the
-plotted numbers, and the size, reading time and error of values as f16 and as int8.
+plotted numbers, and the size, reading time and error of values of each number type.
 
 Example:
   engram bench tradeoffs --out docs/results/memory")]
@@ -169,25 +169,21 @@ impl TradeoffBench {
     }
 }
 
-/// Measures size, reading time and relative error of values as f16 and as int8.
+/// Measures size, reading time and relative error of values of each number type.
 fn value_types(folder: &Path) -> anyhow::Result<String> {
     let mut random = ChaCha8Rng::seed_from_u64(5);
     let values: Vec<f32> = (0..VALUES * VALUE.tokens * VALUE.width)
         .map(|_| (0..12).map(|_| random.random_range(-0.5..0.5)).sum())
         .collect();
-    let size = VALUE.tokens * VALUE.width;
     let mut lines = Vec::new();
-    for dtype in [ValueDtype::F16, ValueDtype::Int8] {
-        let format = MemoryFormat {
-            width: 8,
-            normalised: true,
-            values: Some(ValueFormat { dtype, ..VALUE }),
-        };
+    for dtype in ValueDtype::ALL {
+        let value = ValueFormat { dtype, ..VALUE };
+        let format = MemoryFormat { width: 8, normalised: true, values: Some(value) };
         let entries = (0..VALUES as i64).map(Entry::bare).collect();
         let keys = vec![1.0; VALUES * format.width];
         let batch = Batch { entries, keys, values: values.clone() };
-        let name = if dtype == ValueDtype::F16 { "f16" } else { "int8" };
-        let writer = Writer::create(folder.join(name), format, VALUES, [Ok(batch)].into_iter())?;
+        let path = folder.join(dtype.name());
+        let writer = Writer::create(path, format, VALUES, [Ok(batch)].into_iter())?;
         let generation = writer.generation();
         let rows: Vec<Row> = generation.live_rows().collect();
         let (mut restored, mut times) = (Vec::new(), Vec::new());
@@ -202,9 +198,9 @@ fn value_types(folder: &Path) -> anyhow::Result<String> {
         let squared_error =
             square(&mut restored.iter().zip(&values).map(|(restored, value)| restored - value));
         let error = (squared_error / square(&mut values.iter().copied())).sqrt();
-        let bytes = if dtype == ValueDtype::F16 { 2 * size } else { size + 4 * VALUE.tokens };
         lines.push(format!(
-            "values: {name}: {bytes} bytes each, {:.3} ms to read {VALUES}, relative error {error:.6}",
+            "values: {dtype}: {} bytes each, {:.3} ms to read {VALUES}, relative error {error:.6}",
+            value.bytes(),
             1000.0 * median(times)
         ));
     }

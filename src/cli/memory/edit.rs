@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args, ValueEnum};
 use engram_data::folder::{FolderFiles, files};
 use engram_data::messages::counted;
@@ -214,36 +215,30 @@ pub struct Build {
     #[arg(long)]
     no_normalize: bool,
     /// Number type of the values
-    #[arg(long, value_enum, default_value = "f16")]
-    value_type: ValueType,
+    #[arg(long, value_parser = value_types(), default_value = "f16")]
+    value_type: ValueDtype,
     /// Output folder
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum ValueType {
-    /// 16-bit floating point
-    F16,
-    /// 8-bit integers with one scale per token
-    Int8,
+/// Parses the name of a number type.
+fn value_types() -> impl TypedValueParser<Value = ValueDtype> {
+    let choice = |dtype: ValueDtype| PossibleValue::new(dtype.name()).help(dtype.description());
+    PossibleValuesParser::new(ValueDtype::ALL.map(choice)).try_map(|name| name.parse())
 }
 
 impl Build {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let rows = self.rows.open(0)?;
         let source = &rows.source;
-        let dtype = match self.value_type {
-            ValueType::F16 => ValueDtype::F16,
-            ValueType::Int8 => ValueDtype::Int8,
-        };
         let format = MemoryFormat {
             width: source.width(),
             normalised: !self.no_normalize,
             values: source.value_shape().map(|(tokens, width)| ValueFormat {
                 tokens,
                 width,
-                dtype,
+                dtype: self.value_type,
             }),
         };
         let encoders = source.encoders();
@@ -379,21 +374,28 @@ pub struct Index {
     ef_construction: Option<usize>,
 }
 
+/// The kind of a graph.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Kind {
+pub enum Kind {
     /// A Vamana graph, built on all threads and searched by 8-bit codes of the keys
     Vamana,
     /// An HNSW graph, built in one thread and searched by the keys
     Hnsw,
 }
 
+impl From<Kind> for GraphKind {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Vamana => Self::Vamana,
+            Kind::Hnsw => Self::Hnsw,
+        }
+    }
+}
+
 impl Index {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let mut writer = Writer::open(&self.folder)?;
-        let defaults = GraphSettings::of(match self.kind {
-            Kind::Vamana => GraphKind::Vamana,
-            Kind::Hnsw => GraphKind::Hnsw,
-        });
+        let defaults = GraphSettings::of(self.kind.into());
         let settings = GraphSettings {
             connections: self.connections.unwrap_or(defaults.connections),
             ef_construction: self.ef_construction.unwrap_or(defaults.ef_construction),

@@ -52,7 +52,8 @@ fn rfc_3339(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hours:02}:{minutes:02}:{seconds:02}Z")
 }
 
-fn machine() -> String {
+/// The processor, the number of logical processors and the platform.
+pub(in crate::cli) fn machine() -> String {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let platform = format!(
         "{}, {} {}",

@@ -53,7 +53,8 @@ pub struct ComputeSettings {
     pub recompute: Recompute,
 }
 
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+/// Whether a setting has its default, so that a resolved recipe omits it.
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 

@@ -152,8 +152,14 @@ impl FinishedRun {
             Retriever::open(&folder)?
         } else {
             let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
-            let retriever =
-                Retriever::build(&folder, &self.model, corpus, sequencer, &Stop::default())?;
+            let retriever = Retriever::build(
+                &folder,
+                &self.model,
+                corpus,
+                sequencer,
+                self.study.value_type(),
+                &Stop::default(),
+            )?;
             identity.write(&folder)?;
             retriever
         };

@@ -209,7 +209,14 @@ fn finish(
         0 => None,
         _ => {
             let folder = trained.run.join("memory");
-            let retriever = Retriever::build(&folder, &model, corpus, sequencer, &Stop::default())?;
+            let retriever = Retriever::build(
+                &folder,
+                &model,
+                corpus,
+                sequencer,
+                study.value_type(),
+                &Stop::default(),
+            )?;
             Identity::of_run(&trained.run)?.write(&folder)?;
             Some(retriever)
         }
@@ -234,8 +241,14 @@ fn finish(
         (Images::World { world, .. }, _) => {
             // Facts are changed in a separate memory; the run's memory stays unchanged.
             let folder = trained.run.join("memory-swapped");
-            let mut retriever =
-                Retriever::build(&folder, &model, corpus, sequencer, &Stop::default())?;
+            let mut retriever = Retriever::build(
+                &folder,
+                &model,
+                corpus,
+                sequencer,
+                study.value_type(),
+                &Stop::default(),
+            )?;
             let forward = study.forward(&model, None);
             let report = swap(&forward, &mut retriever, world, SWAPPED_FACTS, recipe.seed())?;
             drop(retriever);

@@ -172,8 +172,14 @@ impl RunMemory {
         let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
         // Ends the lock on the previous memory.
         self.next_change = None;
-        let retriever =
-            Retriever::build(&self.folder, &model, corpus, sequencer, &Stop::default())?;
+        let retriever = Retriever::build(
+            &self.folder,
+            &model,
+            corpus,
+            sequencer,
+            self.settings.values,
+            &Stop::default(),
+        )?;
         self.next_change = Some(retriever.memory().begin()?);
         self.retriever = Some(retriever);
         self.state = State { made_at: Some(step), phase: self.state.phase, ..State::default() };

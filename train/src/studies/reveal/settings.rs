@@ -2,10 +2,13 @@
 
 mod files;
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use engram_infer::reveal::sequences::Prompts;
+use engram_memory::ValueDtype;
+
+use crate::recipe::is_default;
 
 pub use files::{CaptionFile, OnBadImage, QuestionFile};
 
@@ -199,11 +202,27 @@ pub struct RevealMemory {
     pub refresh_every: u64,
     /// Steps between the start and the adoption of a refresh, during which training continues.
     pub refresh_lag: u64,
+    /// Number type of the values in the memory. `int8` and `int4` need less space and round more.
+    #[serde(skip_serializing_if = "is_default")]
+    #[schemars(schema_with = "value_types")]
+    pub values: ValueDtype,
+}
+
+/// The schema of the names of number types.
+fn value_types(_: &mut SchemaGenerator) -> Schema {
+    let names = ValueDtype::ALL.map(ValueDtype::name);
+    json_schema!({ "type": "string", "enum": names, "default": ValueDtype::default().name() })
 }
 
 impl Default for RevealMemory {
     fn default() -> Self {
-        Self { k: 10, reencoded_fraction: 0.2, refresh_every: 500, refresh_lag: 0 }
+        Self {
+            k: 10,
+            reencoded_fraction: 0.2,
+            refresh_every: 500,
+            refresh_lag: 0,
+            values: ValueDtype::F16,
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use engram_infer::reveal::forward::Forward;
 use engram_infer::reveal::images::Images;
 use engram_infer::reveal::retriever::Retriever;
 use engram_infer::reveal::sequences::Sequencer;
-use engram_memory::Entry;
+use engram_memory::{Entry, ValueDtype};
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, Parameters};
 use engram_models::reveal::{BaseStates, Reveal};
@@ -114,6 +114,11 @@ impl RevealStudy {
     /// The seed of the embedded world, and of the needle tasks that all its runs share.
     pub fn world_seed(&self) -> u64 {
         self.data.world_seed
+    }
+
+    /// The number type of the memory's values.
+    pub fn value_type(&self) -> ValueDtype {
+        self.memory.values
     }
 
     /// The study of a recipe's settings, with its data. The memory is in the run folder `run`. The
@@ -488,7 +493,14 @@ impl Study for RevealStudy {
             _ => {
                 let folder = self.run.join(EVALUATION_MEMORY);
                 let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
-                Some(Retriever::build(&folder, model, corpus, sequencer, context.stop)?)
+                Some(Retriever::build(
+                    &folder,
+                    model,
+                    corpus,
+                    sequencer,
+                    self.memory.values,
+                    context.stop,
+                )?)
             }
         };
         let forward = self.forward(model, retriever.as_ref());
