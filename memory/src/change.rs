@@ -296,7 +296,7 @@ fn check_rows(manifest: &Manifest, rows: usize) -> Result<(), MemoryError> {
 
 /// Checks and encodes batches with `rows` rows in all, and calls `write` with each. Adds their
 /// sources to the manifest, and sets its next id. Returns the bounds on the keys.
-fn encode(
+pub(crate) fn encode(
     manifest: &mut Manifest,
     rows: usize,
     batches: impl Iterator<Item = Result<Batch, MemoryError>>,

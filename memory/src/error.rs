@@ -99,6 +99,16 @@ pub enum MemoryError {
         /// The memory's folder.
         folder: PathBuf,
     },
+    /// The server of a memory could not be reached, or refused a request.
+    #[error("{location}: {reason}; {remedy}")]
+    Remote {
+        /// The address of the memory, without a password.
+        location: String,
+        /// The reason.
+        reason: String,
+        /// The remedy.
+        remedy: &'static str,
+    },
     /// Vectors have another width than the memory.
     #[error(
         "{what} of width {found}, but the memory has width {expected}; encode them with the \

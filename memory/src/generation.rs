@@ -76,6 +76,18 @@ impl Part {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Row(pub(crate) u32);
 
+impl Row {
+    /// The row with this number, for stores outside of this crate.
+    pub const fn new(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// The number of the row.
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+}
+
 /// One bit per row of a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Bits(pub(crate) Vec<u8>);
@@ -394,8 +406,8 @@ impl Snapshot for Generation {
         TextIndex::build(self)?.search(self, queries, k, filter)
     }
 
-    fn rows(&self) -> Vec<Row> {
-        self.live_rows().collect()
+    fn rows(&self) -> Result<Vec<Row>, MemoryError> {
+        Ok(self.live_rows().collect())
     }
 
     fn find(&self, ids: &[i64]) -> Result<Vec<Option<Row>>, MemoryError> {

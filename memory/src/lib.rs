@@ -7,6 +7,7 @@
 //! | module | responsibility |
 //! |---|---|
 //! | [`store`] | the traits of a memory: a store, its snapshots and transactions |
+//! | [`stored_rows`] | rows for stores outside of this crate |
 //! | [`memory`] | a memory in a local folder |
 //! | [`writer`] | the only writer of a memory: build, add, update, delete, compact, refresh |
 //! | `edit` | applies a change of some rows to the segments |
@@ -73,6 +74,7 @@ pub mod search;
 mod segment;
 mod segment_writer;
 pub mod store;
+pub mod stored_rows;
 mod sweep;
 mod transaction;
 mod values;

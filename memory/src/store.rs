@@ -14,7 +14,8 @@ use crate::generation::{Info, Row};
 use crate::search::{Filter, Queries, SearchResults};
 use crate::segment::Batch;
 
-/// A memory in a folder, a database or another storage.
+/// A memory in a folder, a database or another storage. All methods of a memory on a server may
+/// return [`MemoryError::Remote`].
 pub trait Store: Debug + Send + Sync {
     /// The folder or address of the memory, for messages.
     fn location(&self) -> String;
@@ -184,7 +185,10 @@ pub trait Snapshot: Debug + Send + Sync {
     ) -> Result<SearchResults, MemoryError>;
 
     /// Returns the rows of all entries, in an order that changes of the memory may alter.
-    fn rows(&self) -> Vec<Row>;
+    ///
+    /// # Errors
+    /// [`MemoryError::Remote`]
+    fn rows(&self) -> Result<Vec<Row>, MemoryError>;
 
     /// Returns the row of each id; `None` if no entry has the id.
     ///

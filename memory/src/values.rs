@@ -178,22 +178,26 @@ pub struct StoredValue<'a> {
 }
 
 impl<'a> StoredValue<'a> {
-    /// A value of this format, from the little-endian bytes of its numbers and its scales.
+    /// The value with these bytes: its numbers, then its scales.
     ///
     /// # Errors
-    /// [`MemoryError::Count`]
-    pub fn new(
-        format: ValueFormat,
-        numbers: Cow<'a, [u8]>,
-        scales: Cow<'a, [u8]>,
-    ) -> Result<Self, MemoryError> {
-        let check = |what, expected, found| match expected == found {
-            true => Ok(()),
-            false => Err(MemoryError::Count { what, expected, found }),
+    /// [`MemoryError::Count`] for a value of another size.
+    pub fn from_bytes(format: ValueFormat, bytes: Cow<'a, [u8]>) -> Result<Self, MemoryError> {
+        let (expected, found) = (format.bytes(), bytes.len());
+        if expected != found {
+            return Err(MemoryError::Count { what: "bytes of a value", expected, found });
+        }
+        let (at, _) = format.row_bytes();
+        let (numbers, scales) = match bytes {
+            Cow::Borrowed(bytes) => {
+                let (numbers, scales) = bytes.split_at(at);
+                (Cow::Borrowed(numbers), Cow::Borrowed(scales))
+            }
+            Cow::Owned(mut bytes) => {
+                let scales = bytes.split_off(at);
+                (Cow::Owned(bytes), Cow::Owned(scales))
+            }
         };
-        let (number_bytes, scale_bytes) = format.row_bytes();
-        check("bytes of a value's numbers", number_bytes, numbers.len())?;
-        check("bytes of a value's scales", scale_bytes, scales.len())?;
         Ok(Self { format: Some(format), numbers, scales })
     }
 
@@ -216,6 +220,12 @@ impl<'a> StoredValue<'a> {
             numbers: Cow::Owned(self.numbers.into_owned()),
             scales: Cow::Owned(self.scales.into_owned()),
         }
+    }
+
+    /// Appends the bytes of the value: its numbers, then its scales.
+    pub(crate) fn append_to(&self, bytes: &mut Vec<u8>) {
+        bytes.extend_from_slice(&self.numbers);
+        bytes.extend_from_slice(&self.scales);
     }
 
     /// The size in bytes.

@@ -30,7 +30,9 @@ use unicode_segmentation::UnicodeSegmentation;
 
 use crate::error::MemoryError;
 use crate::generation::{Generation, Row};
+use crate::search::ranking::by_score;
 use crate::search::{Filter, Hit, PreparedFilter, SearchResults};
+use crate::store::Description;
 
 /// The saturation of repeated words: with a smaller number, they count less.
 pub const K1: f64 = 1.2;
@@ -63,6 +65,35 @@ struct Posting {
     count: u32,
 }
 
+/// The words of some rows, in the order of the rows.
+#[derive(Default)]
+struct Chunk {
+    /// Each row with its number of words.
+    lengths: Vec<(u32, u32)>,
+    postings: HashMap<String, Vec<Posting>>,
+}
+
+impl Chunk {
+    fn push(&mut self, Row(row): Row, text: &str) {
+        let counts = word_counts(text);
+        self.lengths.push((row, counts.iter().map(|(_, count)| count).sum::<u32>()));
+        for (word, count) in counts {
+            self.postings.entry(word).or_default().push(Posting { row, count });
+        }
+    }
+}
+
+/// An entry that a filter allows, as a search in texts sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct TextRow {
+    /// The id of the entry.
+    pub id: i64,
+    /// The index of its source.
+    pub source: u32,
+    /// The [hash](crate::stored_rows::StoredRow::document) of its document; 0 without a document.
+    pub document: u64,
+}
+
 impl TextIndex {
     /// Reads the [texts](engram_entry::Entry::text) of all entries of a generation, on all threads.
     ///
@@ -71,34 +102,55 @@ impl TextIndex {
     pub fn build(generation: &Generation) -> Result<Self, MemoryError> {
         let rows: Vec<Row> = generation.live_rows().collect();
         let chunks = rows.par_chunks(CHUNK_ROWS).map(|rows| {
-            let mut words_of_rows = Vec::with_capacity(rows.len());
-            let mut postings: HashMap<String, Vec<Posting>> = HashMap::new();
-            for Row(row) in rows {
-                let text = generation.entry(Row(*row))?.text();
-                let counts = word_counts(&text);
-                words_of_rows.push((*row, counts.iter().map(|(_, count)| count).sum::<u32>()));
-                for (word, count) in counts {
-                    postings.entry(word).or_default().push(Posting { row: *row, count });
-                }
+            let mut chunk = Chunk::default();
+            for row in rows {
+                chunk.push(*row, &generation.entry(*row)?.text());
             }
-            Ok((words_of_rows, postings))
+            Ok(chunk)
         });
-        let mut lengths = vec![0; generation.rows()];
+        let chunks = chunks.collect::<Result<Vec<_>, MemoryError>>()?;
+        Ok(Self::of_chunks(generation.manifest().generation, chunks))
+    }
+
+    /// Indexes the texts of all rows of a generation, in the order of the rows. `texts` returns them
+    /// in batches.
+    ///
+    /// # Errors
+    /// The errors of `texts`.
+    pub fn of_texts(
+        generation: u64,
+        texts: impl Iterator<Item = Result<Vec<(Row, String)>, MemoryError>>,
+    ) -> Result<Self, MemoryError> {
+        let chunks = texts.map(|texts| {
+            let texts = texts?;
+            let chunks = texts.par_chunks(CHUNK_ROWS).map(|texts| {
+                let mut chunk = Chunk::default();
+                texts.iter().for_each(|(row, text)| chunk.push(*row, text));
+                chunk
+            });
+            Ok(chunks.collect::<Vec<_>>())
+        });
+        let chunks = chunks.collect::<Result<Vec<_>, MemoryError>>()?;
+        Ok(Self::of_chunks(generation, chunks.into_iter().flatten().collect()))
+    }
+
+    /// Merges chunks, which are in the order of their rows.
+    fn of_chunks(generation: u64, chunks: Vec<Chunk>) -> Self {
+        let last = chunks.iter().filter_map(|chunk| chunk.lengths.last()).next_back();
+        let mut lengths = vec![0; last.map_or(0, |(row, _)| *row as usize + 1)];
         let mut postings: HashMap<String, Vec<Posting>> = HashMap::new();
-        // The chunks are in the order of their rows.
-        for (words_of_rows, chunk) in chunks.collect::<Result<Vec<_>, MemoryError>>()? {
-            for (row, words) in words_of_rows {
+        for chunk in chunks {
+            for (row, words) in chunk.lengths {
                 lengths[row as usize] = words;
             }
-            for (word, rows) in chunk {
+            for (word, rows) in chunk.postings {
                 postings.entry(word).or_default().extend(rows);
             }
         }
         let texts = lengths.iter().filter(|length| **length > 0).count();
         let words: u64 = lengths.iter().map(|length| u64::from(*length)).sum();
         let mean_length = words as f64 / texts.max(1) as f64;
-        let generation = generation.manifest().generation;
-        Ok(Self { generation, lengths, texts, mean_length, postings })
+        Self { generation, lengths, texts, mean_length, postings }
     }
 
     /// Returns the best `k` entries for each query text, best first, among the entries that the
@@ -119,13 +171,52 @@ impl TextIndex {
     ) -> Result<SearchResults, MemoryError> {
         generation.check_is(self.generation)?;
         let prepared = PreparedFilter::of_queries(generation, queries.len(), k, filter)?;
+        self.search_prepared(&prepared, queries, |row| {
+            let number = generation.part_index(row);
+            let part = &generation.parts()[number];
+            let (segment, row) = (&part.segment, row.0 as usize - part.start);
+            if prepared.hidden[number].has(row) {
+                return Ok(None);
+            }
+            Ok(Some(TextRow {
+                id: segment.ids()?[row],
+                source: segment.sources()?[row],
+                document: segment.documents()?[row],
+            }))
+        })
+    }
+
+    /// Like [`TextIndex::search`], for a store outside of this crate. `row` returns the entry of a
+    /// row; `None` if the filter does not allow its source or its id.
+    ///
+    /// # Errors
+    /// [`MemoryError::InvalidOption`] for a filter that does not match the queries; the errors of
+    /// `row`
+    pub fn search_rows<T: AsRef<str> + Sync>(
+        &self,
+        description: &Description,
+        queries: &[T],
+        k: usize,
+        filter: &Filter,
+        row: impl Fn(Row) -> Result<Option<TextRow>, MemoryError> + Sync,
+    ) -> Result<SearchResults, MemoryError> {
+        let prepared = PreparedFilter::without_rows(description, queries.len(), k, filter)?;
+        self.search_prepared(&prepared, queries, row)
+    }
+
+    fn search_prepared<T: AsRef<str> + Sync>(
+        &self,
+        prepared: &PreparedFilter<'_>,
+        queries: &[T],
+        row: impl Fn(Row) -> Result<Option<TextRow>, MemoryError> + Sync,
+    ) -> Result<SearchResults, MemoryError> {
         let hits = queries
             .par_iter()
             .enumerate()
             .map_init(
                 || vec![0.0; self.lengths.len()],
                 |scores, (query, text)| {
-                    self.search_one(generation, &prepared, query, text.as_ref(), scores)
+                    self.search_one(prepared, query, text.as_ref(), scores, &row)
                 },
             )
             .collect::<Result<_, MemoryError>>()?;
@@ -135,11 +226,11 @@ impl TextIndex {
     /// Searches for one query. `scores` has one score per row, all 0 before and after the call.
     fn search_one(
         &self,
-        generation: &Generation,
         prepared: &PreparedFilter<'_>,
         query: usize,
         text: &str,
         scores: &mut [f64],
+        allowed: &impl Fn(Row) -> Result<Option<TextRow>, MemoryError>,
     ) -> Result<Vec<Hit>, MemoryError> {
         let mut rows = Vec::new();
         for (word, query_count) in word_counts(text) {
@@ -161,23 +252,14 @@ impl TextIndex {
         let mut found: Vec<(f64, Hit)> = Vec::with_capacity(rows.len());
         for row in rows {
             let score = std::mem::take(&mut scores[row as usize]);
-            let parts = generation.parts();
-            let number = generation.part_index(Row(row));
-            let (segment, part_row) = (&parts[number].segment, row as usize - parts[number].start);
-            let document = segment.documents()?[part_row];
-            if prepared.hidden[number].has(part_row)
-                || excluded.is_some_and(|excluded| excluded.contains(&document))
-            {
+            let Some(TextRow { id, source, document }) = allowed(Row(row))? else { continue };
+            if excluded.is_some_and(|excluded| excluded.contains(&document)) {
                 continue;
             }
-            let (id, source) = (segment.ids()?[part_row], segment.sources()?[part_row]);
             // Adding 0 turns -0 into 0, so that both compare as equal.
             let score = score * f64::from(prepared.gate(query, source)) + 0.0;
             found.push((score, Hit { id, score: score as f32, source, row: Row(row) }));
         }
-        let by_score = |(a, hit_a): &(f64, Hit), (b, hit_b): &(f64, Hit)| {
-            b.total_cmp(a).then(hit_a.id.cmp(&hit_b.id))
-        };
         if found.len() > prepared.k {
             found.select_nth_unstable_by(prepared.k - 1, by_score);
             found.truncate(prepared.k);

@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use rayon::prelude::*;
 
 use super::kernels::Kernel;
-use super::products::{dot, prefetch};
+use super::products::prefetch;
 use super::query_codes::QueryCodes;
+use super::ranking::{Score, by_score};
 use super::scan::{Block, Scan};
 use super::top_k::{Candidate, TopK};
 use super::{Filter, Hidden, Hit, Index, PreparedFilter, Queries, SearchResults, norm};
@@ -193,7 +194,8 @@ impl<'a> QueryBatch<'a> {
         let scored = self.score(&best)?;
         // The scores of any `k` candidates rule out others.
         others.par_iter_mut().zip(&scored).enumerate().for_each(|(query, (others, scored))| {
-            let lowest = scored.iter().fold(f64::INFINITY, |lowest, hit| lowest.min(hit.score));
+            let lowest =
+                scored.iter().fold(f64::INFINITY, |lowest, hit| lowest.min(hit.score.gated));
             let threshold = lowest / self.norms[query];
             others.retain(|candidate| f64::from(candidate.upper()) >= threshold);
         });
@@ -202,18 +204,19 @@ impl<'a> QueryBatch<'a> {
         let ranked = queries.map(|(query, (mut scored, others))| {
             scored.extend(others);
             if scored.len() > k {
-                let by_score = |a: &Scored, b: &Scored| b.score.total_cmp(&a.score);
-                let last = scored.select_nth_unstable_by(k - 1, by_score).1.score;
+                let by_score = |a: &Scored, b: &Scored| b.score.gated.total_cmp(&a.score.gated);
+                let last = scored.select_nth_unstable_by(k - 1, by_score).1.score.gated;
                 // All rows with the last score stay, because equal scores are sorted by id.
-                scored.retain(|hit| hit.score >= last);
+                scored.retain(|hit| hit.score.gated >= last);
             }
             let vector = &self.vectors[query * self.prepared.width..][..self.prepared.width];
             let scale = self.prepared.scale(vector);
-            let hits = scored.iter().map(|scored| Ok((scored.score, self.hit(scored, scale)?)));
-            let mut hits: Vec<(f64, Hit)> = hits.collect::<Result<_, MemoryError>>()?;
-            hits.sort_unstable_by(|(a, hit_a), (b, hit_b)| {
-                b.total_cmp(a).then(hit_a.id.cmp(&hit_b.id))
+            let hits = scored.iter().map(|scored| {
+                let hit = self.hit(scored, scale)?;
+                Ok((scored.score.gated, hit))
             });
+            let mut hits: Vec<(f64, Hit)> = hits.collect::<Result<_, MemoryError>>()?;
+            hits.sort_unstable_by(by_score);
             hits.truncate(k);
             Ok(hits)
         });
@@ -251,27 +254,23 @@ impl<'a> QueryBatch<'a> {
     fn score_row(&self, query: usize, row: u32) -> Result<Scored, MemoryError> {
         let vector = &self.vectors[query * self.prepared.width..][..self.prepared.width];
         let (part, row_in_part) = self.generation.locate(Row(row))?;
-        let product = dot(vector, part.segment.keys(row_in_part..row_in_part + 1)?);
+        let key = part.segment.keys(row_in_part..row_in_part + 1)?;
         let gate = match &self.prepared.gates {
             None => 1.0,
             Some(_) => {
                 let source = part.segment.sources()?[row_in_part];
-                f64::from(self.prepared.gate(self.first_query + query, source))
+                self.prepared.gate(self.first_query + query, source)
             }
         };
-        // Adding 0 turns -0 into 0, so that both compare as equal.
-        Ok(Scored { row, product, gate, score: gate * product + 0.0 })
+        Ok(Scored { row, score: Score::new(vector, key, gate) })
     }
 
     /// Returns the hit of a scored row. `scale` turns a product into a cosine.
     fn hit(&self, scored: &Scored, scale: Option<f64>) -> Result<Hit, MemoryError> {
-        let Scored { row, product, gate, .. } = *scored;
-        let (part, row_in_part) = self.generation.locate(Row(row))?;
-        // Rounded normalised keys may have a product slightly above 1.
-        let cosine = scale.map(|scale| (product * scale).clamp(-1.0, 1.0));
-        let score = (gate * cosine.unwrap_or(product)) as f32;
+        let row = Row(scored.row);
+        let (part, row_in_part) = self.generation.locate(row)?;
         let (id, source) = (part.segment.ids()?[row_in_part], part.segment.sources()?[row_in_part]);
-        Ok(Hit { id, score, source, row: Row(row) })
+        Ok(Hit { id, score: scored.score.of_hit(scale), source, row })
     }
 }
 
@@ -279,11 +278,7 @@ impl<'a> QueryBatch<'a> {
 #[derive(Debug, Clone, Copy)]
 struct Scored {
     row: u32,
-    /// The product of query and key.
-    product: f64,
-    gate: f64,
-    /// The product times the gate.
-    score: f64,
+    score: Score,
 }
 
 /// Returns the hits without their double-precision scores.

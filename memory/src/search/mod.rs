@@ -9,6 +9,7 @@
 //! | [`graph_search`] | searches graphs over the keys: faster for many keys, nearly exact |
 //! | [`graph`] | the graphs of segments: Vamana or HNSW |
 //! | `products` | dot products, compiled for several processors |
+//! | [`ranking`] | scores in double precision, and the order of hits |
 //! | `top_k` | the best of a stream of bounded scores |
 //!
 //! If the memory is normalised, a score is the cosine of query and key, whatever the query's norm.
@@ -22,6 +23,7 @@ pub mod graph_search;
 mod kernels;
 pub(crate) mod products;
 mod query_codes;
+pub mod ranking;
 mod scan;
 mod top_k;
 
@@ -33,6 +35,7 @@ use serde::Serialize;
 use crate::document::document_hash;
 use crate::error::{MemoryError, one_line};
 use crate::generation::{Bits, Generation, Part, Row};
+use crate::store::{Description, Snapshot};
 
 /// The queries of a search.
 #[derive(Debug, Clone, Copy)]
@@ -176,19 +179,41 @@ impl<'a> PreparedFilter<'a> {
         queries: Queries<'_>,
         filter: &'a Filter,
     ) -> Result<Self, MemoryError> {
-        let manifest = generation.manifest();
-        let width = manifest.width;
+        let segments = generation.manifest().segments.iter();
+        let longest_key = segments.fold(0f32, |maximum, record| maximum.max(record.longest_key));
+        let prepared = Self::of_keys(generation.description(), longest_key, queries, filter)?;
+        Ok(Self { hidden: hidden_rows(generation, filter)?, ..prepared })
+    }
+
+    /// Prepares the filter of `count` queries, of any kind.
+    pub(crate) fn of_queries(
+        generation: &Generation,
+        count: usize,
+        k: usize,
+        filter: &'a Filter,
+    ) -> Result<Self, MemoryError> {
+        let prepared = Self::without_rows(generation.description(), count, k, filter)?;
+        Ok(Self { hidden: hidden_rows(generation, filter)?, ..prepared })
+    }
+
+    /// Checks queries for keys of at most the norm `longest_key`, and prepares their filter without
+    /// hidden rows.
+    fn of_keys(
+        description: &Description,
+        longest_key: f32,
+        queries: Queries<'_>,
+        filter: &'a Filter,
+    ) -> Result<Self, MemoryError> {
+        let width = description.width;
         if !queries.keys.len().is_multiple_of(width) {
             let what = "queries".to_owned();
             return Err(MemoryError::Width { what, expected: width, found: queries.keys.len() });
         }
         for (row, query) in queries.keys.chunks(width).enumerate() {
-            check_query(row, query, manifest.normalised)?;
+            check_query(row, query, description.normalised)?;
         }
         let count = queries.keys.len() / width;
-        let prepared = Self::of_queries(generation, count, queries.k, filter)?;
-        let longest_key =
-            manifest.segments.iter().fold(0f32, |maximum, record| maximum.max(record.longest_key));
+        let prepared = Self::without_rows(description, count, queries.k, filter)?;
         for (row, query) in queries.keys.chunks(width).enumerate() {
             let largest_gate = f64::from(prepared.largest_gate(row));
             if norm(query) * f64::from(longest_key) * largest_gate > MAX_SCORE {
@@ -199,15 +224,13 @@ impl<'a> PreparedFilter<'a> {
         Ok(prepared)
     }
 
-    /// Prepares the filter of `count` queries, of any kind.
-    pub(crate) fn of_queries(
-        generation: &Generation,
+    /// Prepares the filter of `count` queries, of any kind, without hidden rows.
+    pub(crate) fn without_rows(
+        description: &Description,
         count: usize,
         k: usize,
         filter: &'a Filter,
     ) -> Result<Self, MemoryError> {
-        let manifest = generation.manifest();
-        let sources = manifest.sources.len();
         if k == 0 {
             return Err(MemoryError::InvalidOption {
                 option: "k",
@@ -232,20 +255,20 @@ impl<'a> PreparedFilter<'a> {
             Some(gates) => {
                 let expected = (count * gates.sources.len(), "one for each query and source");
                 check_count("the number of gates", gates.weights.len(), expected)?;
-                Some(gates.in_order_of(&manifest.sources)?)
+                Some(gates.in_order_of(&description.sources)?)
             }
         };
         let to_hashes =
             |names: &Vec<String>| names.iter().map(|name| document_hash(name)).collect();
         Ok(Self {
-            width: manifest.width,
+            width: description.width,
             queries: count,
-            k: k.min(generation.len()).max(1),
-            cosines: manifest.normalised,
-            hidden: hidden_rows(generation, filter)?,
+            k: k.min(description.entries).max(1),
+            cosines: description.normalised,
+            hidden: Vec::new(),
             excluded: filter.excluded_documents.iter().map(to_hashes).collect(),
             gates,
-            sources,
+            sources: description.sources.len(),
         })
     }
 
@@ -347,36 +370,41 @@ fn hidden_rows(generation: &Generation, filter: &Filter) -> Result<Vec<Hidden>, 
 /// Returns the deleted rows, and the rows of sources that are not searched.
 fn hidden_by_source(generation: &Generation, filter: &Filter) -> Result<Vec<Hidden>, MemoryError> {
     let parts = generation.parts().iter();
-    let Some(names) = &filter.sources else {
+    let sources = &generation.manifest().sources;
+    let Some(indices) = searched_sources(sources, filter)? else {
         let deleted = parts.map(|part| part.deleted.clone());
         return Ok(deleted.map(|rows| rows.map_or(Hidden::Nothing, Hidden::Rows)).collect());
     };
-    let sources = &generation.manifest().sources;
-    let unknown = |name: &String| {
-        let known: Vec<String> = sources.iter().map(|name| format!("`{name}`")).collect();
-        MemoryError::UnknownSource { name: name.clone(), known: one_line(&known.join(", ")) }
-    };
-    let index = |name: &String| {
-        sources.iter().position(|source| source == name).ok_or_else(|| unknown(name))
-    };
-    let indices: Vec<usize> = names.iter().map(index).collect::<Result<_, _>>()?;
     // The number of searchable rows of each source.
     let mut visible = vec![0; sources.len()];
     let mut hidden_parts = Vec::with_capacity(parts.len());
     for part in parts {
         let mut hidden = part.deleted.clone().unwrap_or_else(|| Bits::zeros(part.segment.rows));
         for (row, source) in part.segment.sources()?.iter().enumerate() {
-            let source = *source as usize;
-            if !indices.contains(&source) {
+            if !indices.contains(source) {
                 hidden.set(row);
             } else if !hidden.get(row) {
-                visible[source] += 1;
+                visible[*source as usize] += 1;
             }
         }
         hidden_parts.push(Hidden::Rows(hidden));
     }
-    match names.iter().zip(&indices).find(|(_, index)| visible[**index] == 0) {
-        Some((name, _)) => Err(unknown(name)),
+    match indices.iter().find(|index| visible[**index as usize] == 0) {
+        Some(index) => Err(unknown_source(&sources[*index as usize], sources)),
         None => Ok(hidden_parts),
     }
+}
+
+/// Returns the indices of the searched sources; `None` if all sources are searched.
+fn searched_sources(sources: &[String], filter: &Filter) -> Result<Option<Vec<u32>>, MemoryError> {
+    let index = |name: &String| {
+        let index = sources.iter().position(|source| source == name);
+        index.map(|index| index as u32).ok_or_else(|| unknown_source(name, sources))
+    };
+    filter.sources.as_ref().map(|names| names.iter().map(index).collect()).transpose()
+}
+
+fn unknown_source(name: &str, sources: &[String]) -> MemoryError {
+    let known: Vec<String> = sources.iter().map(|name| format!("`{name}`")).collect();
+    MemoryError::UnknownSource { name: name.to_owned(), known: one_line(&known.join(", ")) }
 }

@@ -254,7 +254,7 @@ impl<'a, S: Subject> Sequence<'a, S> {
             }
             found.extend(ids);
         }
-        let rows = snapshot.rows();
+        let rows = snapshot.rows().unwrap();
         let mut ids: Vec<i64> =
             snapshot.entries(&rows).unwrap().iter().map(|entry| entry.id).collect();
         ids.sort_unstable();

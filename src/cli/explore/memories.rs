@@ -319,7 +319,7 @@ fn containing_words(
         let contains_words = has_words(&format!("{} {} {}", entry.text(), names[0], names[1]));
         Ok(contains_words.then_some((row, entry.id)))
     };
-    snapshot.rows().into_par_iter().filter_map(|row| matching(row).transpose()).collect()
+    snapshot.rows()?.into_par_iter().filter_map(|row| matching(row).transpose()).collect()
 }
 
 /// Whether an entry belongs to one of the sources; true if no source is named.
@@ -338,7 +338,7 @@ impl Hit {
 /// The first `k` entries of the named sources, or of all sources if none is named.
 fn first_rows(snapshot: &dyn Snapshot, k: usize, sources: &[String]) -> anyhow::Result<Vec<Row>> {
     let mut rows = Vec::new();
-    for row in snapshot.rows() {
+    for row in snapshot.rows()? {
         if is_in_sources(&snapshot.entry(row)?, sources) {
             rows.push(row);
         }

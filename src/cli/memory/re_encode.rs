@@ -108,7 +108,7 @@ impl ReEncode {
                 names_with_hashes(&records(&source.encoder))
             );
         }
-        let all_rows = snapshot.rows();
+        let all_rows = snapshot.rows()?;
         let mut rows = Vec::with_capacity(all_rows.len());
         for row in &all_rows {
             let entry = snapshot.entry(*row)?;

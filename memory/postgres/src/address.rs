@@ -1,0 +1,210 @@
+//! The address of a memory, and the login.
+
+use std::env;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use engram_memory::MemoryError;
+use postgres::Config;
+use postgres::config::{Host, SslMode};
+
+use crate::password_file::find_password;
+
+/// How to connect to a server.
+#[derive(Debug, Clone, Copy)]
+pub struct Connect {
+    /// Allows a connection without encryption over a network. A Unix socket needs none.
+    pub insecure: bool,
+    /// The maximum number of connections of one search.
+    pub connections: usize,
+    /// The time for which reads are tried again after the connection broke, for example while the
+    /// server restarts.
+    pub patience: Duration,
+}
+
+impl Default for Connect {
+    fn default() -> Self {
+        Self { insecure: false, connections: 4, patience: Duration::from_secs(10) }
+    }
+}
+
+/// The name of a memory whose address has no `memory`.
+const DEFAULT_NAME: &str = "memory";
+/// The maximum length of a name. PostgreSQL cuts identifiers at 63 bytes.
+const MAX_NAME: usize = 40;
+
+/// A server, a login and the name of a memory.
+pub(crate) struct Address {
+    pub(crate) config: Config,
+    /// The schema of the memory.
+    pub(crate) schema: String,
+    /// The address without a password, for messages.
+    location: String,
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.location)
+    }
+}
+
+impl Address {
+    /// Parses an address, and finds the password.
+    pub(crate) fn parse(url: &str, connect: &Connect) -> Result<Self, MemoryError> {
+        let (url, name) = split_name(url);
+        // Only the part without a password may be in messages.
+        let shown = url.rsplit_once('@').map_or(url.as_str(), |(_, host)| host);
+        let shown = shown.split('?').next().unwrap_or_default();
+        let error = |reason: String, remedy| MemoryError::Remote {
+            location: format!("postgres://{}", shown.trim_start_matches("postgres://")),
+            reason,
+            remedy,
+        };
+        const EXAMPLE: &str = "give an address such as postgres://user@host/database?memory=name";
+        let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(is_name) {
+            let reason = format!("`{name}` is not the name of a memory");
+            return Err(error(reason, "use up to 40 of a-z, 0-9 and _"));
+        }
+        if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
+            return Err(error("is not an address of PostgreSQL".to_owned(), EXAMPLE));
+        }
+        let mut config: Config = url
+            .parse()
+            .map_err(|_| error("is not an address of PostgreSQL".to_owned(), EXAMPLE))?;
+        if config.get_password().is_some() {
+            let reason = "the address has a password, which other users of the machine can see";
+            return Err(error(reason.to_owned(), "put it in PGPASSWORD or ~/.pgpass"));
+        }
+        if config.get_hosts().is_empty() {
+            return Err(error("the address has no host".to_owned(), EXAMPLE));
+        }
+        if config.get_hosts().len() > 1 {
+            return Err(error("the address has several hosts".to_owned(), EXAMPLE));
+        }
+        let socket = match &config.get_hosts()[0] {
+            Host::Unix(folder) => Some(folder.clone()),
+            Host::Tcp(_) => None,
+        };
+        if socket.is_none() {
+            if config.get_ssl_mode() == SslMode::Require {
+                let reason = "encrypted connections are not supported yet".to_owned();
+                return Err(error(reason, "use a Unix socket or a tunnel"));
+            }
+            if !connect.insecure {
+                let reason = "the connection would not be encrypted".to_owned();
+                return Err(error(
+                    reason,
+                    "use a Unix socket or a tunnel, or allow it as insecure",
+                ));
+            }
+        }
+        if config.get_user().is_none()
+            && let Some(user) = env::var("PGUSER").ok().or_else(|| env::var("USER").ok())
+        {
+            config.user(&user);
+        }
+        if config.get_dbname().is_none()
+            && let Some(user) = config.get_user().map(str::to_owned)
+        {
+            config.dbname(&user);
+        }
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(Duration::from_secs(10));
+        }
+        config.application_name("engram");
+        // A pooled connection that no longer has a server is noticed, even behind a firewall.
+        config.keepalives_idle(Duration::from_secs(30)).tcp_user_timeout(Duration::from_secs(60));
+        let (host, port) = (host_name(&config.get_hosts()[0]), config.get_ports().first());
+        let port = port.copied().unwrap_or(5432);
+        let (user, database) = (
+            config.get_user().unwrap_or_default().to_owned(),
+            config.get_dbname().unwrap_or_default().to_owned(),
+        );
+        let password = env::var("PGPASSWORD").ok();
+        let password = password.or_else(|| {
+            find_password(&password_file()?, [&host, &port.to_string(), &database, &user])
+        });
+        if let Some(password) = password {
+            config.password(password);
+        }
+        let location = match socket {
+            Some(folder) => {
+                let folder = folder.display();
+                format!("postgres://{user}@/{database}?host={folder}&memory={name}")
+            }
+            None => format!("postgres://{user}@{host}:{port}/{database}?memory={name}"),
+        };
+        Ok(Self { config, schema: format!("engram_{name}"), location })
+    }
+
+    /// The address as the folder of errors of a memory.
+    pub(crate) fn as_folder(&self) -> PathBuf {
+        PathBuf::from(&self.location)
+    }
+}
+
+/// Takes the parameter `memory` out of a URL. Returns the rest, and the name of the memory.
+fn split_name(url: &str) -> (String, String) {
+    let Some((start, query)) = url.split_once('?') else {
+        return (url.to_owned(), DEFAULT_NAME.to_owned());
+    };
+    let (names, others): (Vec<&str>, Vec<&str>) =
+        query.split('&').partition(|parameter| parameter.starts_with("memory="));
+    let name = names.last().map_or(DEFAULT_NAME, |parameter| &parameter["memory=".len()..]);
+    let rest =
+        if others.is_empty() { start.to_owned() } else { format!("{start}?{}", others.join("&")) };
+    (rest, name.to_owned())
+}
+
+fn host_name(host: &Host) -> String {
+    match host {
+        Host::Tcp(host) => host.clone(),
+        Host::Unix(folder) => folder.display().to_string(),
+    }
+}
+
+/// The password file of PostgreSQL's own programs.
+fn password_file() -> Option<PathBuf> {
+    let file = env::var_os("PGPASSFILE").map(PathBuf::from);
+    file.or_else(|| Some(Path::new(&env::var_os("HOME")?).join(".pgpass")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(url: &str, insecure: bool) -> Result<Address, String> {
+        let connect = Connect { insecure, ..Connect::default() };
+        Address::parse(url, &connect).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn an_address_names_a_memory() {
+        let address = parse("postgres://ann@/wiki?host=/run/pg&memory=birds", false).unwrap();
+        assert_eq!(address.schema, "engram_birds");
+        assert_eq!(address.to_string(), "postgres://ann@/wiki?host=/run/pg&memory=birds");
+        let address = parse("postgresql://ann@db.example:6000/wiki", true).unwrap();
+        assert_eq!(address.schema, "engram_memory");
+        assert_eq!(address.to_string(), "postgres://ann@db.example:6000/wiki?memory=memory");
+    }
+
+    #[test]
+    fn unsafe_and_wrong_addresses_are_refused() {
+        for (url, expected) in [
+            ("postgres://ann@db.example/wiki", "would not be encrypted"),
+            ("postgres://ann:secret@db.example/wiki", "put it in PGPASSWORD"),
+            ("postgres://ann@db.example/wiki?sslmode=require", "not supported yet"),
+            ("postgres://ann@db.example/wiki?memory=a;b", "`a;b` is not the name of a memory"),
+            ("postgres://ann@db.example/wiki?memory=", "`` is not the name"),
+            ("postgres:///wiki", "has no host"),
+            ("mysql://ann:secret@db.example/wiki", "is not an address of PostgreSQL"),
+            ("postgres://ann:secret@db.example:port/wiki", "is not an address of PostgreSQL"),
+        ] {
+            let error = parse(url, false).map(|_| ()).unwrap_err();
+            assert!(error.contains(expected), "{url}: {error}");
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Holds generations, so that no writer removes their rows.
+//!
+//! A held generation has a shared advisory lock. A writer removes a generation only if it gets the
+//! exclusive lock. One connection of the store has all its locks. If the connection breaks, the locks
+//! are taken again. A generation that was removed meanwhile is noticed when it is read.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use engram_memory::MemoryError;
+use postgres::error::SqlState;
+
+use crate::connection::{Connection, Failure, Server};
+use crate::record::GenerationRecord;
+
+/// The maximum number of attempts to hold the current generation while writers replace it.
+const MAX_ATTEMPTS: usize = 100;
+/// The lock of the writer. The locks of generations have their numbers, which start from 1.
+const WRITER: i32 = 0;
+
+/// Advisory locks of a memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Locks {
+    /// The hash of the schema's name. Two memories with equal hashes would only wait for each other.
+    class: i32,
+}
+
+impl Locks {
+    pub(crate) fn new(schema: &str) -> Self {
+        // FNV-1a.
+        let hash = schema
+            .bytes()
+            .fold(0x811C_9DC5u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+        Self { class: hash.cast_signed() }
+    }
+
+    /// The lock of a generation.
+    fn of(number: u64) -> i32 {
+        (number % (1 << 31)) as i32
+    }
+
+    /// Takes the lock of the writer, for the connection. Returns false if another process has it.
+    pub(crate) fn try_writer(self, connection: &mut Connection) -> Result<bool, postgres::Error> {
+        let sql = "SELECT pg_try_advisory_lock($1, $2)";
+        Ok(connection.query(sql, &[&self.class, &WRITER])?[0].get(0))
+    }
+
+    pub(crate) fn release_writer(self, connection: &mut Connection) -> Result<(), postgres::Error> {
+        let sql = "SELECT pg_advisory_unlock($1, $2)";
+        connection.query(sql, &[&self.class, &WRITER]).map(drop)
+    }
+
+    /// Takes the exclusive lock of a generation until the end of the transaction. Returns false if
+    /// the generation is held.
+    pub(crate) fn try_remove(
+        self,
+        connection: &mut Connection,
+        number: u64,
+    ) -> Result<bool, postgres::Error> {
+        let sql = "SELECT pg_try_advisory_xact_lock($1, $2)";
+        Ok(connection.query(sql, &[&self.class, &Self::of(number)])?[0].get(0))
+    }
+
+    fn try_hold(self, connection: &mut Connection, number: u64) -> Result<bool, postgres::Error> {
+        let sql = "SELECT pg_try_advisory_lock_shared($1, $2)";
+        Ok(connection.query(sql, &[&self.class, &Self::of(number)])?[0].get(0))
+    }
+
+    fn release(self, connection: &mut Connection, number: u64) -> Result<(), postgres::Error> {
+        let sql = "SELECT pg_advisory_unlock_shared($1, $2)";
+        connection.query(sql, &[&self.class, &Self::of(number)]).map(drop)
+    }
+}
+
+/// A generation as it is in the table of generations.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Stored {
+    pub(crate) number: u64,
+    pub(crate) stamp: String,
+    pub(crate) record: GenerationRecord,
+}
+
+/// A held generation. It is released after this value is dropped.
+pub(crate) struct Held {
+    number: u64,
+    released: Arc<Mutex<Vec<u64>>>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // The holder releases the lock later, because its connection may be in use or broken now.
+        self.released.lock().unwrap_or_else(PoisonError::into_inner).push(self.number);
+    }
+}
+
+/// The connection with the locks of a store.
+pub(crate) struct Holder {
+    locks: Locks,
+    connection: Option<Connection>,
+    /// The number of holders of each held generation.
+    held: HashMap<u64, usize>,
+    released: Arc<Mutex<Vec<u64>>>,
+}
+
+impl Holder {
+    pub(crate) fn new(locks: Locks) -> Self {
+        Self { locks, connection: None, held: HashMap::new(), released: Arc::default() }
+    }
+
+    /// Holds the current generation. Tries again while the server is away.
+    pub(crate) fn hold_current(&mut self, server: &Server) -> Result<(Stored, Held), MemoryError> {
+        server.retry(|| {
+            let result = self.try_hold_current(server);
+            if matches!(result, Err(Failure::Server(_))) {
+                self.connection = None;
+            }
+            result
+        })
+    }
+
+    /// Takes the locks of all held generations again if the connection broke.
+    fn connected(&mut self, server: &Server) -> Result<(), Failure> {
+        if let Some(connection) = &mut self.connection {
+            if connection.client.is_valid(Duration::from_secs(10)).is_ok() {
+                return Ok(());
+            }
+            self.connection = None;
+        }
+        let mut connection = server.connect()?;
+        for number in self.held.keys() {
+            // If a writer is removing the generation, its readers will notice.
+            self.locks.try_hold(&mut connection, *number)?;
+        }
+        self.connection = Some(connection);
+        Ok(())
+    }
+
+    fn try_hold_current(&mut self, server: &Server) -> Result<(Stored, Held), Failure> {
+        self.connected(server)?;
+        self.release_unused()?;
+        let Some(connection) = &mut self.connection else {
+            return Err(server.remote("has no connection", "try again").into());
+        };
+        for attempt in 0..MAX_ATTEMPTS {
+            let current = current(connection, server)?;
+            let is_held = self.held.contains_key(&current.number)
+                || self.locks.try_hold(connection, current.number)?;
+            // A writer may have removed the generation before it was held.
+            if is_held && exists(connection, &current)? {
+                *self.held.entry(current.number).or_default() += 1;
+                let released = Arc::clone(&self.released);
+                let held = Held { number: current.number, released };
+                return Ok((current, held));
+            }
+            if is_held && !self.held.contains_key(&current.number) {
+                self.locks.release(connection, current.number)?;
+            }
+            thread::sleep(Duration::from_millis(attempt as u64));
+        }
+        Err(server.remote("changes too often to be opened", "try again").into())
+    }
+
+    /// Releases the locks of generations without holders.
+    fn release_unused(&mut self) -> Result<(), Failure> {
+        let released =
+            std::mem::take(&mut *self.released.lock().unwrap_or_else(PoisonError::into_inner));
+        for number in released {
+            let holders = self.held.entry(number).or_default();
+            *holders = holders.saturating_sub(1);
+            if *holders == 0 {
+                self.held.remove(&number);
+                if let Some(connection) = &mut self.connection {
+                    self.locks.release(connection, number)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads the current generation: the one with the largest number.
+pub(crate) fn current(connection: &mut Connection, server: &Server) -> Result<Stored, Failure> {
+    let sql = "SELECT number, stamp::text, record::text FROM generations \
+               ORDER BY number DESC LIMIT 1";
+    let no_memory = || MemoryError::NoMemory { folder: server.address.as_folder() };
+    let rows = connection.query(sql, &[]).map_err(|error| match error.code() {
+        Some(code) if *code == SqlState::UNDEFINED_TABLE => no_memory().into(),
+        _ => Failure::Server(error),
+    })?;
+    let row = rows.first().ok_or_else(no_memory)?;
+    let number: i64 = row.get(0);
+    Ok(Stored {
+        number: number.cast_unsigned(),
+        stamp: row.get(1),
+        record: GenerationRecord::parse(row.get(2), &server.address.to_string())?,
+    })
+}
+
+/// Whether a generation was not removed.
+pub(crate) fn exists(
+    connection: &mut Connection,
+    generation: &Stored,
+) -> Result<bool, postgres::Error> {
+    let sql = "SELECT FROM generations WHERE number = $1 AND stamp::text = $2";
+    let number = generation.number.cast_signed();
+    Ok(!connection.query(sql, &[&number, &generation.stamp])?.is_empty())
+}

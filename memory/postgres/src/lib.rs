@@ -1,0 +1,70 @@
+//! A memory on a PostgreSQL server with pgvector.
+//!
+//! [`PostgresStore`] is a [`Store`](engram_memory::Store) like a memory in a local folder: the same
+//! searches give the same entries in the same order with the same scores.
+//!
+//! | module | responsibility |
+//! |---|---|
+//! | [`store`] | a memory: create, open, reload, build graphs |
+//! | `address`, `password_file` | the address of a memory, and the login |
+//! | `connection` | connections, retries and errors |
+//! | `tables`, `record` | the tables; the record of a generation |
+//! | `snapshot` | one state: rows, entries, keys, values, statistics |
+//! | `holder` | holds generations, so that their rows stay |
+//! | `search` | exact search and graph search |
+//! | `text` | search in texts |
+//! | `transaction`, `rows` | a change of a memory; new rows |
+//! | `sweep` | removes generations that nobody holds |
+//! | `vector` | pgvector's binary format |
+//!
+//! # Address
+//!
+//! `postgres://user@/database?host=/run/postgresql&memory=name`, or
+//! `postgres://user@host:port/database?memory=name`. The memory is the schema `engram_name` of the
+//! database. The password comes from `PGPASSWORD` or `~/.pgpass`. There is no TLS yet, so a
+//! connection over a network needs [`Connect::insecure`]: for example for a tunnel. The database
+//! needs the extension `vector`. No superuser is needed. The sessions of a connection pooler must
+//! belong to one client (pgbouncer: `pool_mode = session`), because of advisory locks.
+//!
+//! # Generations
+//!
+//! A row has the number of the generation that added it, and of the generation that removed it. So a
+//! generation `g` has the rows with `added <= g < removed`. A change inserts its new rows, marks the
+//! rows that it removes, and inserts the record of the next generation, all in one transaction of the
+//! server. The generation with the largest number is the current one. So
+//!
+//! - a small change needs little time, however large the memory is;
+//! - a change is made as a whole, or not at all, also if the server or the client is killed;
+//! - a held generation stays as it is, however many changes follow.
+//!
+//! If a change encodes all entries again, their rows go into new tables, because a graph over old and
+//! new keys would be slow and inexact. New tables are written without locks on the old ones, and are
+//! indexed before they are used. As each such generation has its own tables, and not partitions of
+//! one table, old tables are removed without waiting for readers of newer ones. The partitions of a
+//! table are its sources: with one index for all sources, a search in a small source would be slow.
+//!
+//! A snapshot holds its generation by a shared advisory lock. The next writer removes generations
+//! that nobody holds, and the rows that are removed in all others. If a reader loses its lock because
+//! its connection breaks, the generation may be removed. Then its reads return
+//! [`MissingGeneration`](engram_memory::MemoryError::MissingGeneration), and never a part of it.
+
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
+mod address;
+mod connection;
+mod holder;
+mod password_file;
+mod record;
+mod rows;
+mod search;
+mod snapshot;
+pub mod store;
+mod sweep;
+mod tables;
+mod text;
+mod transaction;
+mod vector;
+
+pub use address::Connect;
+pub use record::GraphSettings;
+pub use store::PostgresStore;

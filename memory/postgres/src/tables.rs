@@ -1,0 +1,105 @@
+//! The tables of a memory, all in its schema.
+//!
+//! | table | content |
+//! |---|---|
+//! | `generations` | a row per generation that may be in use: its number and its [record](crate::record) |
+//! | `rows_B` | the rows that generation `B` wrote as a whole, and all changes since, partitioned by source |
+//! | `rows_B_S` | the partition of the source with the index `S` |
+
+use crate::connection::{Connection, Failure};
+use crate::record::GraphSettings;
+
+/// The generation in which a row that was not removed will be removed.
+pub(crate) const NEVER: i64 = i64::MAX;
+
+/// The columns of a row, in the order of [`COPY`](https://www.postgresql.org/docs/current/sql-copy.html).
+pub(crate) const COLUMNS: &str = "row, id, source, document, added, removed, key, value, entry";
+
+/// The condition that a row of `rows_B` belongs to the generation `$1` with the stamp `$2`, and that
+/// this generation was not removed.
+///
+/// The server evaluates the second part once for each statement, and in the same state as the rest of
+/// the statement. So no statement reads a part of a generation that is removed meanwhile.
+pub(crate) const VISIBLE: &str = "added <= $1 AND removed > $1 AND EXISTS \
+     (SELECT FROM generations WHERE number = $1 AND stamp::text = $2)";
+
+/// The name of the table of rows that this generation wrote.
+pub(crate) fn rows_table(base: u64) -> String {
+    format!("rows_{base}")
+}
+
+/// Creates the table of generations.
+pub(crate) fn create_generations(connection: &mut Connection) -> Result<(), Failure> {
+    // A stamp tells a memory from another one that is built later under the same name.
+    Ok(connection.client.batch_execute(
+        "CREATE TABLE generations (
+             number bigint PRIMARY KEY,
+             stamp uuid NOT NULL DEFAULT gen_random_uuid(),
+             record json NOT NULL
+         )",
+    )?)
+}
+
+/// Creates a table of rows without partitions and indexes. Values are hardly compressible.
+pub(crate) fn create_rows(
+    connection: &mut Connection,
+    base: u64,
+    width: usize,
+) -> Result<(), Failure> {
+    let table = rows_table(base);
+    Ok(connection.client.batch_execute(&format!(
+        "CREATE TABLE {table} (
+             row bigint NOT NULL,
+             id bigint NOT NULL,
+             source integer NOT NULL,
+             document bigint NOT NULL,
+             added bigint NOT NULL,
+             removed bigint NOT NULL,
+             key vector({width}) NOT NULL,
+             value bytea,
+             entry json NOT NULL
+         ) PARTITION BY LIST (source);
+         ALTER TABLE {table} ALTER COLUMN value SET STORAGE EXTERNAL"
+    ))?)
+}
+
+/// Creates the partition of a source. It gets the indexes of the table.
+///
+/// `ATTACH PARTITION` does not block readers, unlike `CREATE TABLE … PARTITION OF`.
+pub(crate) fn create_partition(
+    connection: &mut Connection,
+    base: u64,
+    source: u32,
+) -> Result<(), Failure> {
+    let table = rows_table(base);
+    Ok(connection.client.batch_execute(&format!(
+        "CREATE TABLE {table}_{source} (LIKE {table} INCLUDING STORAGE);
+         ALTER TABLE {table} ATTACH PARTITION {table}_{source} FOR VALUES IN ({source})"
+    ))?)
+}
+
+/// Indexes a table of rows. This is faster after its rows are written. The planner gets statistics,
+/// by which it chooses between the graphs and a scan.
+pub(crate) fn create_indexes(connection: &mut Connection, base: u64) -> Result<(), Failure> {
+    let table = rows_table(base);
+    Ok(connection.client.batch_execute(&format!(
+        "CREATE INDEX ON {table} (row); CREATE INDEX ON {table} (id);
+         CREATE INDEX ON {table} (removed) WHERE removed < {NEVER};
+         ANALYZE {table}"
+    ))?)
+}
+
+/// Builds graphs of half-precision keys, one per partition, in place of the graphs that there are.
+pub(crate) fn create_graphs(
+    connection: &mut Connection,
+    (base, width): (u64, usize),
+    settings: GraphSettings,
+) -> Result<(), Failure> {
+    let table = rows_table(base);
+    let GraphSettings { connections, ef_construction } = settings;
+    Ok(connection.client.batch_execute(&format!(
+        "DROP INDEX IF EXISTS graph_{base};
+         CREATE INDEX graph_{base} ON {table} USING hnsw ((key::halfvec({width})) halfvec_ip_ops)
+         WITH (m = {connections}, ef_construction = {ef_construction})"
+    ))?)
+}

@@ -1,0 +1,94 @@
+//! The conformance suite on memories on a server.
+#![allow(clippy::unwrap_used)]
+
+#[path = "../../tests/conformance/mod.rs"]
+mod conformance;
+#[path = "../../tests/plain/mod.rs"]
+mod plain;
+mod server;
+
+use std::sync::Mutex;
+
+use conformance::Subject;
+use engram_memory::search::{Filter, Queries};
+use engram_memory::{Batch, MemoryFormat, Method, Store};
+use engram_memory_postgres::{GraphSettings, PostgresStore};
+use postgres::Client;
+use server::TestServer;
+
+/// On two cores, 500 sequences take about a minute.
+const SEQUENCES: u64 = 500;
+
+struct Memories {
+    server: TestServer,
+    admin: Mutex<Client>,
+}
+
+/// A memory, and a second reader of it.
+struct Instance {
+    name: String,
+    memory: Box<dyn Store>,
+    store: PostgresStore,
+    normalised: bool,
+}
+
+impl AsRef<dyn Store> for Instance {
+    fn as_ref(&self) -> &(dyn Store + 'static) {
+        self.memory.as_ref()
+    }
+}
+
+impl Subject for Memories {
+    type Instance = Instance;
+
+    fn create(&self, name: &str, format: MemoryFormat, first: &Batch) -> Instance {
+        let memory = Box::new(self.server.create(name, format, first));
+        let store = self.server.open(name);
+        Instance { name: name.to_owned(), memory, store, normalised: format.normalised }
+    }
+
+    fn maintain(&self, instance: &mut Instance) {
+        if instance.normalised {
+            instance.store.index(GraphSettings::default()).unwrap();
+        } else {
+            instance.store.begin().unwrap().commit().unwrap();
+        }
+    }
+
+    fn check(&self, instance: &Instance, ids: &[i64]) {
+        instance.store.reload().unwrap();
+        let snapshot = instance.store.snapshot();
+        for id in ids {
+            let row = snapshot.find(&[*id]).unwrap()[0].unwrap();
+            assert_eq!(snapshot.entry(row).unwrap().id, *id);
+        }
+        // With as many candidates as entries, a graph search is exact, too.
+        let queries = Queries { keys: &[1.0, 0.5, -2.0], k: 5 };
+        let graph = Method::Graph { candidates: 1000 };
+        let [exact, graph] = [Method::Exact, graph]
+            .map(|method| snapshot.search(method, queries, &Filter::default()).unwrap());
+        assert_eq!(exact, graph);
+    }
+
+    fn finish(&self, instance: Instance) {
+        // Nobody holds an older generation, so only the rows of the current one stay.
+        instance.store.reload().unwrap();
+        instance.memory.reload().unwrap();
+        let snapshot = instance.store.begin().unwrap().commit().unwrap();
+        let description = snapshot.description();
+        assert_eq!(description.deleted, 0, "{}", instance.name);
+        let mut admin = self.admin.lock().unwrap();
+        let schema = format!("engram_{}", instance.name);
+        let tables = "SELECT count(*) FROM pg_class WHERE relname ~ '^rows_[0-9]+$' \
+                      AND relnamespace = $1::text::regnamespace AND relkind = 'p'";
+        assert_eq!(admin.query_one(tables, &[&schema]).unwrap().get::<_, i64>(0), 1);
+        admin.batch_execute(&format!("DROP SCHEMA {schema} CASCADE")).unwrap();
+    }
+}
+
+#[test]
+fn random_sequences_agree_with_a_plain_list() {
+    let Some(server) = TestServer::start() else { return };
+    let admin = Mutex::new(server.admin("memories"));
+    conformance::run_sequences(&Memories { server, admin }, SEQUENCES);
+}

