@@ -10,6 +10,7 @@ use crate::encoded::{BatchEncoder, EncodedRows, KeyBounds};
 use crate::error::MemoryError;
 use crate::format::manifest::{EncoderRecord, Manifest, SegmentRecord};
 use crate::generation::{Generation, MAX_ROWS, Row};
+use crate::keep_graphs::build_graphs;
 use crate::segment::Batch;
 use crate::segment_writer::{MAX_PACK_BYTES, SegmentWriter, fits_pack};
 
@@ -141,6 +142,7 @@ impl Change {
             let generation = PartialGeneration::create(&change.memory, number)?;
             let (name, folder) = (generation.name(), generation.folder());
             write_rows(&name, &folder, &mut change.manifest, live.len(), batches)?;
+            build_graphs(&base, (&name, &folder), &mut change.manifest)?;
             let segment = change.manifest.segments.pop();
             change.large = Some(Large { generation, segment, replaces_all: true });
             Ok(())

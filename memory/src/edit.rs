@@ -12,6 +12,7 @@ use crate::format::manifest::{
 };
 use crate::format::pack::Pack;
 use crate::generation::{Bits, Generation, Row};
+use crate::keep_graphs::builds_graph;
 use crate::merge::{SegmentSize, choose};
 use crate::segment_writer::{MAX_PACK_BYTES, SegmentWriter, fits_pack, pack_record, pack_segment};
 
@@ -193,14 +194,23 @@ impl Edit {
         Ok(rows)
     }
 
-    /// Whether the change fits a pack.
+    /// Whether the change builds a graph.
+    pub(crate) fn builds_graph(&self, new_rows: usize) -> bool {
+        let manifest = self.generation.manifest();
+        let states = self.live_rows.iter().zip(&self.merged);
+        let remains = manifest.segments.iter().zip(states);
+        let remaining = remains.filter(|(_, (rows, merged))| **rows > 0 && !**merged);
+        builds_graph(manifest, remaining.map(|(record, _)| record), self.output_rows(new_rows))
+    }
+
+    /// Whether the change fits a pack. A change that builds a graph does not.
     pub(crate) fn fits_pack(&self, new: &EncodedRows) -> Result<bool, MemoryError> {
         let mut line_bytes = new.lines.len();
         for (part, _) in self.generation.parts().iter().zip(&self.merged).filter(|(_, is)| **is) {
             line_bytes = line_bytes.saturating_add(part.segment.line_bytes()?);
         }
         let fits = fits_pack(self.output_rows(new.len()), self.generation.manifest());
-        Ok(fits && line_bytes <= MAX_PACK_BYTES)
+        Ok(fits && line_bytes <= MAX_PACK_BYTES && !self.builds_graph(new.len()))
     }
 
     /// Whether any segment is merged.

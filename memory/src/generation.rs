@@ -179,7 +179,7 @@ impl Generation {
 
     /// Returns the part with the rows of `record`, and its record; `None` if there is none.
     /// Compares checksums, because a memory may have been removed and rebuilt in the same folder.
-    fn part_of(&self, record: &SegmentRecord) -> Option<(&Part, &SegmentRecord)> {
+    pub(crate) fn part_of(&self, record: &SegmentRecord) -> Option<(&Part, &SegmentRecord)> {
         let mut parts = self.parts.iter().zip(&self.manifest.segments);
         parts.find(|(_, part_record)| part_record.has_rows_of(record))
     }

@@ -14,6 +14,7 @@
 //! | `encoded`, `segment`, `segment_writer` | rows in main memory; read and written segments |
 //! | `values` | the number types of values, and their columns in a segment |
 //! | `merge` | the policy of merging segments |
+//! | `keep_graphs` | graphs of new segments, so that a memory keeps its graph |
 //! | `change` | collects the parts of a change |
 //! | `commit` | writes a generation and makes it current |
 //! | `transaction` | transactions of a memory in a local folder |
@@ -63,6 +64,7 @@ mod encoded;
 pub mod error;
 pub mod format;
 pub mod generation;
+mod keep_graphs;
 pub mod memory;
 mod merge;
 pub mod refresh;

@@ -10,7 +10,7 @@
 //! the lowest tier with four segments is merged.
 //!
 //! A memory with a graph keeps one: the writer then builds graphs over large enough merged segments.
-//! Searches compare all keys of the others.
+//! Searches compare all keys of the other segments.
 
 /// The maximum number of segments after a change.
 pub(crate) const MAX_SEGMENTS: usize = 64;

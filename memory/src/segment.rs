@@ -135,15 +135,24 @@ impl Columns<'_> {
 }
 
 impl Segment {
+    /// Opens a segment of a memory.
     pub(crate) fn open(
         memory: &Path,
         record: &SegmentRecord,
         manifest: &Manifest,
     ) -> Result<Self, MemoryError> {
-        let folder = memory.join(&record.folder);
+        Self::open_in(&memory.join(&record.folder), record, manifest)
+    }
+
+    /// Opens a segment whose files are in `folder`.
+    pub(crate) fn open_in(
+        folder: &Path,
+        record: &SegmentRecord,
+        manifest: &Manifest,
+    ) -> Result<Self, MemoryError> {
         let rows = record.rows;
-        let pack = record.pack.as_ref().map(|pack| TensorFile::open(&folder, pack)).transpose()?;
-        let columns = Columns { folder: &folder, pack };
+        let pack = record.pack.as_ref().map(|pack| TensorFile::open(folder, pack)).transpose()?;
+        let columns = Columns { folder, pack };
         let values = manifest.values;
         let values =
             values.map(|format| MappedValues::open(&columns, record, format)).transpose()?;
@@ -152,7 +161,7 @@ impl Segment {
             None => record.codes.is_some(),
         };
         if has_codes && manifest.width > codes::MAX_WIDTH {
-            return Err(MemoryError::corrupt(&folder, "has codes of keys that are too wide"));
+            return Err(MemoryError::corrupt(folder, "has codes of keys that are too wide"));
         }
         let codes = if has_codes {
             let shape = [rows.div_ceil(PANEL_KEYS), codes::panel_bytes(manifest.width)];

@@ -178,20 +178,32 @@ pub struct StoredValue<'a> {
 }
 
 impl<'a> StoredValue<'a> {
+    /// A value of this format, from the little-endian bytes of its numbers and its scales.
+    ///
+    /// # Errors
+    /// [`MemoryError::Count`]
+    pub fn new(
+        format: ValueFormat,
+        numbers: Cow<'a, [u8]>,
+        scales: Cow<'a, [u8]>,
+    ) -> Result<Self, MemoryError> {
+        let check = |what, expected, found| match expected == found {
+            true => Ok(()),
+            false => Err(MemoryError::Count { what, expected, found }),
+        };
+        let (number_bytes, scale_bytes) = format.row_bytes();
+        check("bytes of a value's numbers", number_bytes, numbers.len())?;
+        check("bytes of a value's scales", scale_bytes, scales.len())?;
+        Ok(Self { format: Some(format), numbers, scales })
+    }
+
     /// The value with these bytes: its numbers, then its scales; `None` if the format has another
     /// size.
     pub(crate) fn from_bytes(format: ValueFormat, bytes: &'a [u8]) -> Option<Self> {
-        let (numbers, scales) = format.row_bytes();
-        let (numbers, rest) = bytes.split_at_checked(numbers)?;
-        (rest.len() == scales).then_some(Self {
-            format: Some(format),
-            numbers: Cow::Borrowed(numbers),
-            scales: Cow::Borrowed(rest),
-        })
+        let (numbers, scales) = bytes.split_at_checked(format.row_bytes().0)?;
+        Self::new(format, Cow::Borrowed(numbers), Cow::Borrowed(scales)).ok()
     }
-}
 
-impl StoredValue<'_> {
     /// The value of an entry in a memory without values.
     pub(crate) fn none() -> Self {
         Self { format: None, numbers: Cow::Borrowed(&[]), scales: Cow::Borrowed(&[]) }

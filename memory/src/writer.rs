@@ -12,15 +12,13 @@ use crate::commit::{NewFolder, change_made, commit, commit_pack, lock};
 use crate::edit::{Edit, Target};
 use crate::encoded::{EncodedRows, KeyBounds};
 use crate::error::MemoryError;
-use crate::format::manifest::{EncoderRecord, Manifest, SegmentRecord, ValueFormat};
+use crate::format::manifest::{EncoderRecord, Manifest, ValueFormat};
 use crate::generation::{Generation, Row};
+use crate::keep_graphs::build_graphs;
 use crate::merge::MAX_SEGMENTS;
 use crate::search::graph::GraphSettings;
 use crate::segment::Batch;
 use crate::sweep::{can_build_in, sweep, sweep_except};
-
-/// The number of rows from which a new segment of a memory with a graph gets a graph.
-const GRAPH_ROWS: usize = 1 << 14;
 
 /// The format of a new memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -192,13 +190,6 @@ impl Writer {
 
     /// Makes a change that [`Writer::begin`] started.
     pub(crate) fn commit_change(&mut self, change: Change) -> Result<(), MemoryError> {
-        let before = Arc::clone(&change.base);
-        self.commit_rows(change)?;
-        self.keep_graphs(before.manifest())
-    }
-
-    /// Makes a change without graphs over its new rows.
-    fn commit_rows(&mut self, change: Change) -> Result<(), MemoryError> {
         let Change { base, mut manifest, removed, rows, bounds, large, .. } = change.checked()?;
         let removed: Vec<Row> = removed.into_values().collect();
         let Some(Large { generation, segment, replaces_all }) = large else {
@@ -222,6 +213,7 @@ impl Writer {
             edit.write_remaining(&mut manifest, &mut Target::Folder(&folder))?;
         }
         manifest.segments.extend(segment);
+        build_graphs(&base, (&generation.name(), &folder), &mut manifest)?;
         self.publish(&manifest, |_, manifest| generation.make_current(manifest))?;
         if self.generation.manifest().segments.len() > MAX_SEGMENTS {
             // The files of the new rows and of merged rows would have the same names. So the merge
@@ -234,30 +226,9 @@ impl Writer {
         Ok(())
     }
 
-    /// If the memory had a graph before a change, builds graphs over its new large segments, or over
-    /// the largest segment if the change removed the last graph.
-    fn keep_graphs(&mut self, before: &Manifest) -> Result<(), MemoryError> {
-        let Some(graph) = before.segments.iter().find_map(|record| record.graph.as_ref()) else {
-            return Ok(());
-        };
-        let manifest = self.generation.manifest();
-        let has_graph = manifest.segments.iter().any(|record| record.graph.is_some());
-        let largest = manifest.segments.iter().map(|record| record.rows).max();
-        let needs_graph = |record: &SegmentRecord| {
-            let is_needed = !has_graph && Some(record.rows) == largest;
-            record.graph.is_none() && (record.rows >= GRAPH_ROWS || is_needed)
-        };
-        if !manifest.segments.iter().any(needs_graph) {
-            return Ok(());
-        }
-        let number = manifest.generation;
-        let built = self.build_graphs(graph.into(), needs_graph, || ());
-        built.map_err(|error| change_made(&self.folder, number, error))
-    }
-
     /// Builds a graph over the keys of each segment without a graph of these settings, for
     /// [`GraphSearch`](crate::search::graph_search::GraphSearch). `progress` is called once per key.
-    /// Later changes build such graphs over new large segments.
+    /// Later changes also build such graphs over their large segments.
     ///
     /// # Errors
     /// [`MemoryError::InvalidOption`] if keys are not normalised or a setting is out of range;
@@ -268,20 +239,12 @@ impl Writer {
         progress: impl Fn(),
     ) -> Result<(), MemoryError> {
         self.catch_up()?;
-        self.build_graphs(settings, |record| settings.is_missing(record), progress)
-    }
-
-    /// Builds graphs over the keys of segments.
-    fn build_graphs(
-        &mut self,
-        settings: GraphSettings,
-        is_chosen: impl Fn(&SegmentRecord) -> bool,
-        progress: impl Fn(),
-    ) -> Result<(), MemoryError> {
         let generation = Arc::clone(&self.generation);
         self.commit(|name, partial, manifest| {
             let segments = generation.parts().iter().zip(&mut manifest.segments).enumerate();
-            for (number, (part, record)) in segments.filter(|(_, (_, record))| is_chosen(record)) {
+            for (number, (part, record)) in
+                segments.filter(|(_, (_, record))| settings.is_missing(record))
+            {
                 let graph = settings.build(&part.segment, generation.manifest(), &progress)?;
                 record.graph = Some(graph.write(name, partial, number, settings)?);
             }
@@ -360,13 +323,14 @@ impl Writer {
             edit.write_remaining(manifest, &mut target)?;
             edit.write_new(manifest, &mut target, new, bounds)
         };
-        let fits_pack = edit.fits_pack(new)?;
+        let (fits_pack, base) = (edit.fits_pack(new)?, Arc::clone(&self.generation));
         self.publish(manifest, |memory, manifest| {
             if fits_pack {
                 commit_pack(memory, manifest, |pack, manifest| write(manifest, Target::Pack(pack)))
             } else {
-                commit(memory, manifest, |_, partial, manifest| {
-                    write(manifest, Target::Folder(partial))
+                commit(memory, manifest, |name, partial, manifest| {
+                    write(manifest, Target::Folder(partial))?;
+                    build_graphs(&base, (name, partial), manifest)
                 })
             }
         })

@@ -252,3 +252,39 @@ fn many_threads_share_a_cache() {
     let statistics = cache.statistics();
     assert!(statistics.hits > 0 && statistics.masked <= statistics.misses, "{statistics:?}");
 }
+
+/// A source that makes each value from bytes: two f16 numbers.
+struct Bytes;
+
+impl ValueSource for Bytes {
+    fn value_len(&self) -> usize {
+        2
+    }
+
+    fn value_key(&self, _: Row) -> Result<ValueKey, MemoryError> {
+        Ok((1, 1))
+    }
+
+    fn stored_values(&self, rows: &[Row]) -> Result<Vec<StoredValue<'static>>, MemoryError> {
+        let format = ValueFormat { tokens: 1, width: 2, dtype: ValueDtype::F16 };
+        // 1.0 and -2.0.
+        let numbers = [0x00, 0x3c, 0x00, 0xc0];
+        let value = |_: &Row| StoredValue::new(format, numbers.to_vec().into(), Vec::new().into());
+        rows.iter().map(value).collect()
+    }
+}
+
+#[test]
+fn a_source_can_make_values_from_bytes() {
+    let temporary = folder();
+    let writer = memory(&temporary.path().join("m"));
+    let row = rows(writer.generation(), [1]);
+    let settings = CacheSettings { capacity_bytes: 1 << 20, background_from: None };
+    let read = ValueCache::new(settings).read(&Arc::new(Bytes), &row).unwrap();
+    assert_eq!((read.values, read.present), (vec![1.0, -2.0], vec![true]));
+    let format = ValueFormat { tokens: 1, width: 2, dtype: ValueDtype::Int8 };
+    for (numbers, scales) in [(2, 3), (3, 4)] {
+        let value = StoredValue::new(format, vec![0; numbers].into(), vec![0; scales].into());
+        assert!(matches!(value, Err(MemoryError::Count { .. })), "{value:?}");
+    }
+}

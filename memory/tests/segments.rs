@@ -147,8 +147,8 @@ fn many_edits_leave_few_segments_files_and_mappings() {
 /// The settings of all graphs of a memory with large segments that have graphs.
 fn graph_settings(generation: &Generation) -> Vec<GraphSettings> {
     let segments = &generation.manifest().segments;
-    let is_searched = |segment: &&SegmentRecord| segment.graph.is_none() && segment.rows >= 16_384;
-    assert!(!segments.iter().any(|segment| is_searched(&segment)), "a large segment has no graph");
+    let lacks_graph = |segment: &SegmentRecord| segment.graph.is_none() && segment.rows >= 16_384;
+    assert!(!segments.iter().any(lacks_graph), "a large segment has no graph");
     segments.iter().filter_map(|segment| segment.graph.as_ref()).map(Into::into).collect()
 }
 
@@ -174,7 +174,10 @@ fn a_memory_keeps_its_graph_through_all_changes() {
         edited.writer.index(settings, || ()).unwrap();
         // Many segments are merged, also that with the graph.
         for _ in 0..600 {
+            let before = edited.writer.generation().manifest().generation;
             edited.edit(None);
+            // Rows and graph are one generation, so a crash never loses the graph.
+            assert_eq!(edited.writer.generation().manifest().generation, before + 1);
             let graphs = graph_settings(edited.writer.generation());
             assert!(!graphs.is_empty() && graphs.iter().all(|graph| *graph == settings));
             assert!(edited.segments() <= MAX_SMALL_SEGMENTS);

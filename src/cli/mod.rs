@@ -3,8 +3,10 @@
 mod answer;
 mod bench;
 mod data;
+mod environment;
 mod eval;
 mod explore;
+mod graph_kind;
 mod grid;
 mod interrupt;
 mod log;

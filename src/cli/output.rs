@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::Context;
 use engram_durable::{FileWriter, FolderWriter, create_new_file, open_device};
@@ -233,6 +234,14 @@ pub fn warn(text: &str) {
 /// A progress bar with the time left and a message; hidden with `--quiet` and in a JSON log.
 pub fn progress_bar(length: usize, unit: &'static str) -> ProgressBar {
     styled_bar(length as u64, &format!("{{bar:30}} {{pos}}/{{len}} {unit}, {{eta}} left {{msg}}"))
+}
+
+/// The elapsed time with a message, for work of unknown length; hidden as [`progress_bar`].
+pub fn elapsed_time(message: &'static str) -> ProgressBar {
+    let bar = styled_bar(0, "{spinner} {elapsed} {msg}");
+    bar.set_message(message);
+    bar.enable_steady_tick(Duration::from_secs(1));
+    bar
 }
 
 /// A progress bar in bytes with speed and time left, as [`progress_bar`].

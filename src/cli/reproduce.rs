@@ -4,7 +4,6 @@
 mod avformer;
 mod bundled;
 mod correlation;
-pub(super) mod environment;
 mod inputs;
 mod patent;
 mod real;
@@ -23,10 +22,10 @@ use engram_train::grid::{Grid, GridOptions, GridReport, run_grid};
 use engram_train::studies::ALL;
 use engram_train::{Program, RunOptions, Stop};
 
+use super::environment::Environment;
 use super::grid::print_progress;
 use super::interrupt::Interrupt;
 use super::{Outcome, output};
-use environment::Environment;
 use report::Report;
 
 /// The sentence encoder that scores real phrases.

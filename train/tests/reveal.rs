@@ -151,7 +151,7 @@ fn models_without_memory_or_gate_are_trained() {
         ("no-memory", &["memory.k=0", "phase.fine-tune.feed.contrastive=0"][..]),
         ("no-gate", &["model.gate=false"]),
         ("frozen", &["memory.refresh_every=0", "memory.reencoded_fraction=0"]),
-        ("int4-values", &["memory.values=int4"]),
+        ("int4-values", &["memory.value_type=int4"]),
         ("one-source", &["data.without_sources=[\"kg\", \"pairs\", \"vqa\"]"]),
     ] {
         let summary = run(&folder.path().join(name), set, RunOptions::default());
@@ -183,7 +183,7 @@ fn invalid_settings_are_refused_by_name() {
         ("phase.images.feed.batch=1", "batch"),
         ("memory.reencoded_fraction=2", "reencoded_fraction"),
         ("memory.refresh_lag=6", "refresh_lag"),
-        ("memory.values=int2", "int2"),
+        ("memory.value_type=int2", "int2"),
         ("data.without_sources=[\"wikidata\"]", "kg, passages, pairs, vqa"),
         ("data.without_sources=[\"kg\", \"passages\", \"pairs\", \"vqa\"]", "memory.k"),
         ("data.max_images=7", "40 to 1881"),

@@ -109,8 +109,8 @@ pub struct SegmentRecord {
     /// and in memories of older versions. Search then reads all keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub codes: Option<FileRecord>,
-    /// The values, `[rows, tokens, width]`, for int4 two in a byte; `None` for a memory without
-    /// values.
+    /// The values, `[rows, tokens, width]`, for int4 u8 `[rows, tokens, width / 2 rounded up]`; `None`
+    /// for a memory without values.
     pub values: Option<FileRecord>,
     /// The scales of int8 values, `[rows, tokens]` f32, or of int4 values, bfloat16 `[rows, tokens,
     /// width / 32 rounded up]`; `None` for f16 values.

@@ -102,13 +102,8 @@ impl GraphSettings {
         segment.graph.as_ref().is_none_or(|graph| Self::from(graph) != self)
     }
 
-    /// Builds the graph of a segment. Equal keys give equal graphs, for any number of threads.
-    pub(crate) fn build(
-        self,
-        segment: &Segment,
-        manifest: &Manifest,
-        progress: &impl Fn(),
-    ) -> Result<GraphLists, MemoryError> {
+    /// Returns an error if a setting is out of range.
+    pub(crate) fn check(self) -> Result<(), MemoryError> {
         if !VALID_CONNECTIONS.contains(&self.connections)
             || !VALID_EF_CONSTRUCTION.contains(&self.ef_construction)
         {
@@ -118,6 +113,17 @@ impl GraphSettings {
                 expected: "2 to 256, with 1 to 100,000 candidates",
             });
         }
+        Ok(())
+    }
+
+    /// Builds the graph of a segment. Equal keys give equal graphs, for any number of threads.
+    pub(crate) fn build(
+        self,
+        segment: &Segment,
+        manifest: &Manifest,
+        progress: &impl Fn(),
+    ) -> Result<GraphLists, MemoryError> {
+        self.check()?;
         if !manifest.normalised {
             return Err(MemoryError::InvalidOption {
                 option: "the memory",

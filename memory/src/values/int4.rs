@@ -5,9 +5,9 @@
 //! in its low bits, and component `i + n / 2` (rounded up) in its high bits, so that both halves are
 //! read in order. If `n` is odd, the last high bits are padding.
 //!
-//! A scale is a bfloat16 number. Normal numbers need 18 bytes per 32 components and have a relative
+//! A scale is a bfloat16 number. Normally distributed values need 18 bytes per 32 components and have a relative
 //! error of 0.0967. With f32 scales, they need 20 bytes and have an error of 0.0970. With f16 scales,
-//! very small and very large values would be lost.
+//! very small and very large values would be lost. Groups below 1e-37 may lose more.
 
 use half::bf16;
 use safetensors::Dtype;

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 use clap::Args;
+use engram_data::messages::counted;
 use engram_durable::create_new_file;
 use engram_memory::search::exact::{Exact, instructions};
 use engram_memory::search::graph::GraphSettings;
@@ -17,10 +18,8 @@ use engram_memory::{
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use engram_data::messages::counted;
-
-use super::super::memory::edit::Kind;
-use super::super::reproduce::environment::machine;
+use super::super::environment::machine;
+use super::super::graph_kind::GraphKindName;
 use super::super::{Outcome, output};
 use super::baselines::Baselines;
 use super::keys::{ClusteredKeys, uniform};
@@ -36,7 +35,7 @@ const GATHERED_VALUES: usize = 100;
 #[command(after_help = "\
 Keys are random unit vectors in 1,000 clusters. Every round times each tool once; the report has the
 medians. faiss and usearch are timed if PYTHON has them: pip install numpy faiss-cpu usearch
-RAYON_NUM_THREADS sets the number of threads of all tools, ENGRAM_MEMORY_KERNEL the instructions of
+--threads sets the number of threads of all tools, ENGRAM_MEMORY_KERNEL the instructions of
 exact search: avx512, avx2 or portable.
 
 Examples:
@@ -65,7 +64,7 @@ pub struct MemoryBench {
     /// Also measure a graph of this kind, and the graphs of faiss and usearch; building these takes
     /// minutes
     #[arg(long, value_enum, value_name = "KIND")]
-    graph: Option<Kind>,
+    graph: Option<GraphKindName>,
     /// Python interpreter with numpy, faiss-cpu and usearch
     #[arg(long, value_name = "PYTHON", default_value = "python3")]
     python: String,
@@ -147,7 +146,7 @@ impl MemoryBench {
                 let ratio =
                     flat_seconds.map_or("-".to_owned(), |flat| format!("{:.2}×", seconds / flat));
                 lines.push(format!(
-                    "| {name} | {k} | {:.0} | {:.0} | {recall:.4} | {ratio} |",
+                    "| {name} | {k} | {:.2} | {:.0} | {recall:.4} | {ratio} |",
                     1000.0 * seconds,
                     self.queries as f64 / seconds
                 ));

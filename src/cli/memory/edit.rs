@@ -1,20 +1,24 @@
 //! `engram memory build`, `add`, `update`, `delete`, `compact`.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::{ArgGroup, Args, ValueEnum};
+use clap::{ArgGroup, Args};
 use engram_data::folder::{FolderFiles, files};
 use engram_data::messages::counted;
 use engram_memory::rows::{
     EntryColumn, EntryFile, EntryFormat, RowFiles, RowReader, with_location,
 };
-use engram_memory::search::graph::{GraphKind, GraphSettings};
+use engram_memory::search::graph::GraphSettings;
 use engram_memory::{
     Batches, Description, Memory, MemoryError, MemoryFormat, Snapshot, Store, Transaction,
     ValueDtype, ValueFormat, Writer,
 };
+use indicatif::ProgressBar;
 
+use super::super::graph_kind::GraphKindName;
 use super::super::{Outcome, output};
 use super::encode::{Encoding, RowSource};
 
@@ -274,7 +278,7 @@ impl Add {
         let next_id = |memory: &Description| memory.next_id;
         let (mut transaction, rows) = self.rows.open_for(&self.folder, self.same_model, next_id)?;
         self.rows.write(rows, |rows, batches| transaction.add(rows, batches))?;
-        print_state(transaction.commit()?.as_ref())
+        print_state(commit(transaction)?.as_ref())
     }
 }
 
@@ -303,7 +307,7 @@ impl Update {
         }
         let (mut transaction, rows) = self.rows.open_for(&self.folder, self.same_model, |_| 0)?;
         self.rows.write(rows, |rows, batches| transaction.update(rows, batches))?;
-        print_state(transaction.commit()?.as_ref())
+        print_state(commit(transaction)?.as_ref())
     }
 }
 
@@ -324,7 +328,7 @@ impl Delete {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let mut transaction = Memory::open(&self.folder)?.begin()?;
         transaction.delete(&self.ids)?;
-        print_state(transaction.commit()?.as_ref())
+        print_state(commit(transaction)?.as_ref())
     }
 }
 
@@ -342,10 +346,8 @@ impl Compact {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let mut writer = Writer::open(&self.folder)?;
         let bar = output::progress_bar(writer.generation().len(), "entries");
-        if writer.generation().description().has_graph {
-            bar.set_message("before the graph is built");
-        }
-        writer.compact(|rows| bar.inc(rows as u64))?;
+        let has_graph = writer.generation().description().has_graph;
+        writer.compact(|rows| show_progress(&bar, rows, has_graph))?;
         bar.finish_and_clear();
         print_state(writer.generation().as_ref())
     }
@@ -355,7 +357,8 @@ impl Compact {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Segments that have a graph of the same settings keep it. Later changes keep the graph: new entries
-are searched exactly until there are 16,384, and then get a graph, too. So some changes take longer.
+are merged into larger segments, and a segment of 16,384 rows or more gets a graph, which takes
+seconds. Until then they are searched exactly.
 docs/results/memory.md has the cost and recall of graphs.
 
 Example:
@@ -365,31 +368,13 @@ pub struct Index {
     folder: PathBuf,
     /// Kind of the graphs
     #[arg(long, value_enum, default_value = "vamana")]
-    kind: Kind,
+    kind: GraphKindName,
     /// Half the maximum number of neighbours of a key (M). Default: 16 for vamana, 24 for hnsw
     #[arg(long, value_name = "N")]
     connections: Option<usize>,
     /// Number of candidates during graph construction. Default: 100 for vamana, 200 for hnsw
     #[arg(long, value_name = "N")]
     ef_construction: Option<usize>,
-}
-
-/// The kind of a graph.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum Kind {
-    /// A Vamana graph, built on all threads and searched by 8-bit codes of the keys
-    Vamana,
-    /// An HNSW graph, built in one thread and searched by the keys
-    Hnsw,
-}
-
-impl From<Kind> for GraphKind {
-    fn from(kind: Kind) -> Self {
-        match kind {
-            Kind::Vamana => Self::Vamana,
-            Kind::Hnsw => Self::Hnsw,
-        }
-    }
 }
 
 impl Index {
@@ -408,6 +393,24 @@ impl Index {
         bar.finish_and_clear();
         print_state(writer.generation().as_ref())
     }
+}
+
+/// Shows that rows were encoded again. After the last, a memory with a graph gets a new one.
+pub(super) fn show_progress(bar: &ProgressBar, rows: usize, has_graph: bool) {
+    bar.inc(rows as u64);
+    if has_graph && Some(bar.position()) == bar.length() {
+        bar.set_message("building the graph");
+        bar.enable_steady_tick(Duration::from_secs(1));
+    }
+}
+
+/// Makes a change. A memory with a graph may build another one, which takes seconds per 100,000
+/// entries.
+pub(super) fn commit(transaction: Box<dyn Transaction>) -> anyhow::Result<Arc<dyn Snapshot>> {
+    let bar = output::elapsed_time("writing the change");
+    let snapshot = transaction.commit();
+    bar.finish_and_clear();
+    Ok(snapshot?)
 }
 
 /// Prints the generation of a memory and its numbers of entries and deleted rows.

@@ -10,7 +10,7 @@ use engram_memory::{
 };
 
 use super::super::{Outcome, output};
-use super::edit::print_state;
+use super::edit::{commit, print_state, show_progress};
 use super::encode::{EncoderOptions, EntryEncoder, names_with_hashes, print_skipped, records};
 
 /// Encode the entries of a memory again with another model.
@@ -60,21 +60,18 @@ impl ReEncode {
         let base = transaction.base();
         let (source, rows) = self.open(base.as_ref())?;
         let bar = output::progress_bar(rows.len(), "entries");
-        if base.description().has_graph {
-            bar.set_message("before the graph is built");
-        }
         let (encoders, width) = (records(&source.encoder), source.encoder.width());
         let result = transaction.re_encode(encoders, width, &mut |batch| {
             let mut keys = Vec::with_capacity(batch.entries.len() * width);
             for entries in batch.entries.chunks(self.options.batch()) {
                 keys.extend(self.keys(&source, entries)?);
-                bar.inc(entries.len() as u64);
+                show_progress(&bar, entries.len(), base.description().has_graph);
             }
             Ok(Batch { keys, ..batch })
         });
         bar.finish_and_clear();
         result?;
-        Ok(transaction.commit()?)
+        commit(transaction)
     }
 
     /// Writes a new memory.

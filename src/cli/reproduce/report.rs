@@ -10,7 +10,7 @@ use engram_train::grid::{ClaimReport, Corrected, Rule, Test, Verdict, multiple_t
 use engram_train::registry::format_measure;
 use serde::{Serialize, Serializer};
 
-use super::environment::Environment;
+use super::super::environment::Environment;
 use super::study::heading;
 
 /// Version of the JSON form. A change of names or meanings raises it.

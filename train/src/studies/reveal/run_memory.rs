@@ -177,7 +177,7 @@ impl RunMemory {
             &model,
             corpus,
             sequencer,
-            self.settings.values,
+            self.settings.value_type,
             &Stop::default(),
         )?;
         self.next_change = Some(retriever.memory().begin()?);

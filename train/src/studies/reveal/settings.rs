@@ -205,7 +205,7 @@ pub struct RevealMemory {
     /// Number type of the values in the memory. `int8` and `int4` need less space and round more.
     #[serde(skip_serializing_if = "is_default")]
     #[schemars(schema_with = "value_types")]
-    pub values: ValueDtype,
+    pub value_type: ValueDtype,
 }
 
 /// The schema of the names of number types.
@@ -221,7 +221,7 @@ impl Default for RevealMemory {
             reencoded_fraction: 0.2,
             refresh_every: 500,
             refresh_lag: 0,
-            values: ValueDtype::F16,
+            value_type: ValueDtype::F16,
         }
     }
 }

@@ -118,7 +118,7 @@ impl RevealStudy {
 
     /// The number type of the memory's values.
     pub fn value_type(&self) -> ValueDtype {
-        self.memory.values
+        self.memory.value_type
     }
 
     /// The study of a recipe's settings, with its data. The memory is in the run folder `run`. The
@@ -498,7 +498,7 @@ impl Study for RevealStudy {
                     model,
                     corpus,
                     sequencer,
-                    self.memory.values,
+                    self.memory.value_type,
                     context.stop,
                 )?)
             }

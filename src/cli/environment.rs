@@ -1,4 +1,4 @@
-//! The date, the machine and the commit of a report.
+//! The date, the machine and the commit, for reports.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -53,7 +53,7 @@ fn rfc_3339(seconds: u64) -> String {
 }
 
 /// The processor, the number of logical processors and the platform.
-pub(in crate::cli) fn machine() -> String {
+pub(super) fn machine() -> String {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let platform = format!(
         "{}, {} {}",
