@@ -75,7 +75,7 @@ fn without_rows(results: &SearchResults) -> Vec<Vec<(i64, u32, u32)>> {
 #[test]
 fn exact_and_text_searches_equal_those_of_a_local_memory() {
     let Some(server) = TestServer::start() else { return };
-    for (normalised, dtype) in [(true, ValueDtype::F16), (false, ValueDtype::Int8)] {
+    for (normalised, dtype) in [(true, ValueDtype::F16), (false, ValueDtype::Int4)] {
         let mut rng = Rng::new(u64::from(normalised));
         let values = Some(ValueFormat { tokens: 2, width: 3, dtype });
         let format = MemoryFormat { width: WIDTH, normalised, values };
