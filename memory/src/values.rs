@@ -178,11 +178,7 @@ pub struct StoredValue<'a> {
 }
 
 impl<'a> StoredValue<'a> {
-<<<<<<< HEAD
-    /// The value with these bytes: its numbers, then its scales.
-=======
-    /// A value of this format, from the little-endian bytes of its numbers and its scales.
->>>>>>> pg
+    /// The value with these little-endian bytes: its numbers, then its scales.
     ///
     /// # Errors
     /// [`MemoryError::Count`] for a value of another size.
@@ -205,16 +201,6 @@ impl<'a> StoredValue<'a> {
         Ok(Self { format: Some(format), numbers, scales })
     }
 
-<<<<<<< HEAD
-=======
-    /// The value with these bytes: its numbers, then its scales; `None` if the format has another
-    /// size.
-    pub(crate) fn from_bytes(format: ValueFormat, bytes: &'a [u8]) -> Option<Self> {
-        let (numbers, scales) = bytes.split_at_checked(format.row_bytes().0)?;
-        Self::new(format, Cow::Borrowed(numbers), Cow::Borrowed(scales)).ok()
-    }
-
->>>>>>> pg
     /// The value of an entry in a memory without values.
     pub(crate) fn none() -> Self {
         Self { format: None, numbers: Cow::Borrowed(&[]), scales: Cow::Borrowed(&[]) }
