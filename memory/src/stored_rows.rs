@@ -77,15 +77,11 @@ fn write_rows(
     write(&stored.collect::<Vec<_>>())
 }
 
-/// Writes the components of a stored value, `tokens * width`, to `out`. Returns false if the value
-/// has another size than this format.
-#[must_use]
-pub fn read_value(format: ValueFormat, value: &[u8], out: &mut [f32]) -> bool {
-    match StoredValue::from_bytes(format, value) {
-        None => false,
-        Some(value) => {
-            value.read(out);
-            true
-        }
-    }
+/// Writes the components of a stored value, `tokens * width`, to `out`.
+///
+/// # Errors
+/// [`MemoryError::Count`] for a value of another size.
+pub fn read_value(format: ValueFormat, value: &[u8], out: &mut [f32]) -> Result<(), MemoryError> {
+    StoredValue::from_bytes(format, value.into())?.read(out);
+    Ok(())
 }

@@ -178,30 +178,27 @@ pub struct StoredValue<'a> {
 }
 
 impl<'a> StoredValue<'a> {
-    /// A value of this format, from the little-endian bytes of its numbers and its scales.
+    /// The value with these little-endian bytes: its numbers, then its scales.
     ///
     /// # Errors
-    /// [`MemoryError::Count`]
-    pub fn new(
-        format: ValueFormat,
-        numbers: Cow<'a, [u8]>,
-        scales: Cow<'a, [u8]>,
-    ) -> Result<Self, MemoryError> {
-        let check = |what, expected, found| match expected == found {
-            true => Ok(()),
-            false => Err(MemoryError::Count { what, expected, found }),
+    /// [`MemoryError::Count`] for a value of another size.
+    pub fn from_bytes(format: ValueFormat, bytes: Cow<'a, [u8]>) -> Result<Self, MemoryError> {
+        let (expected, found) = (format.bytes(), bytes.len());
+        if expected != found {
+            return Err(MemoryError::Count { what: "bytes of a value", expected, found });
+        }
+        let (at, _) = format.row_bytes();
+        let (numbers, scales) = match bytes {
+            Cow::Borrowed(bytes) => {
+                let (numbers, scales) = bytes.split_at(at);
+                (Cow::Borrowed(numbers), Cow::Borrowed(scales))
+            }
+            Cow::Owned(mut bytes) => {
+                let scales = bytes.split_off(at);
+                (Cow::Owned(bytes), Cow::Owned(scales))
+            }
         };
-        let (number_bytes, scale_bytes) = format.row_bytes();
-        check("bytes of a value's numbers", number_bytes, numbers.len())?;
-        check("bytes of a value's scales", scale_bytes, scales.len())?;
         Ok(Self { format: Some(format), numbers, scales })
-    }
-
-    /// The value with these bytes: its numbers, then its scales; `None` if the format has another
-    /// size.
-    pub(crate) fn from_bytes(format: ValueFormat, bytes: &'a [u8]) -> Option<Self> {
-        let (numbers, scales) = bytes.split_at_checked(format.row_bytes().0)?;
-        Self::new(format, Cow::Borrowed(numbers), Cow::Borrowed(scales)).ok()
     }
 
     /// The value of an entry in a memory without values.

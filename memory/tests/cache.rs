@@ -269,7 +269,7 @@ impl ValueSource for Bytes {
         let format = ValueFormat { tokens: 1, width: 2, dtype: ValueDtype::F16 };
         // 1.0 and -2.0.
         let numbers = [0x00, 0x3c, 0x00, 0xc0];
-        let value = |_: &Row| StoredValue::new(format, numbers.to_vec().into(), Vec::new().into());
+        let value = |_: &Row| StoredValue::from_bytes(format, numbers.to_vec().into());
         rows.iter().map(value).collect()
     }
 }
@@ -283,8 +283,8 @@ fn a_source_can_make_values_from_bytes() {
     let read = ValueCache::new(settings).read(&Arc::new(Bytes), &row).unwrap();
     assert_eq!((read.values, read.present), (vec![1.0, -2.0], vec![true]));
     let format = ValueFormat { tokens: 1, width: 2, dtype: ValueDtype::Int8 };
-    for (numbers, scales) in [(2, 3), (3, 4)] {
-        let value = StoredValue::new(format, vec![0; numbers].into(), vec![0; scales].into());
+    for bytes in [0, 5, 7] {
+        let value = StoredValue::from_bytes(format, vec![0; bytes].into());
         assert!(matches!(value, Err(MemoryError::Count { .. })), "{value:?}");
     }
 }

@@ -236,9 +236,7 @@ impl Snapshot for PostgresSnapshot {
         let mut values = vec![0.0; rows.len() * len];
         let bytes: Vec<Vec<u8>> = self.column("value", rows, 2 * len)?;
         for (out, bytes) in values.chunks_mut(len).zip(bytes) {
-            if !read_value(format, &bytes, out) {
-                return Err(self.corrupt("a value has another size than the memory's format"));
-            }
+            read_value(format, &bytes, out).map_err(|error| self.corrupt(error.to_string()))?;
         }
         Ok(values)
     }
