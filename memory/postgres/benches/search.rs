@@ -130,6 +130,8 @@ fn main() {
         time(snapshot.as_ref(), &name, method, queries, &Filter::default());
     }
     let method = (Method::Graph { candidates: 300 }, 100);
+    let large = "graph, 300 candidates, 75 % source";
+    time(snapshot.as_ref(), large, method, queries, &searched(&["wiki"]));
     time(
         snapshot.as_ref(),
         "graph, 300 candidates, 5 % source",

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use engram_memory::MemoryError;
 use postgres::error::SqlState;
+use postgres::fallible_iterator::FallibleIterator;
 use postgres::types::ToSql;
 use postgres::{Client, NoTls, Row, Statement};
 
@@ -46,7 +47,7 @@ impl From<MemoryError> for Failure {
 pub(crate) struct Connection {
     pub(crate) client: Client,
     statements: HashMap<String, Statement>,
-    /// The number of candidates of a graph search, as last set.
+    /// The number of candidates that a graph search collects at a time, as last set.
     candidates: Option<usize>,
 }
 
@@ -59,6 +60,22 @@ impl Connection {
     ) -> Result<Vec<Row>, postgres::Error> {
         let statement = self.prepare(sql)?;
         self.client.query(&statement, parameters)
+    }
+
+    /// Runs a statement, and calls `each` with one row after the other, so that they need not fit into
+    /// main memory.
+    pub(crate) fn for_each(
+        &mut self,
+        sql: &str,
+        parameters: &[&(dyn ToSql + Sync)],
+        mut each: impl FnMut(Row) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let statement = self.prepare(sql)?;
+        let mut rows = self.client.query_raw(&statement, parameters.iter().copied())?;
+        while let Some(row) = rows.next()? {
+            each(row)?;
+        }
+        Ok(())
     }
 
     /// Prepares a statement.
@@ -74,7 +91,7 @@ impl Connection {
         Ok(statement)
     }
 
-    /// Sets the number of candidates of graph searches.
+    /// Sets the number of candidates that a graph search collects at a time.
     pub(crate) fn set_candidates(&mut self, candidates: usize) -> Result<(), postgres::Error> {
         if self.candidates != Some(candidates) {
             let sql = "SELECT set_config('hnsw.ef_search', $1, false)";

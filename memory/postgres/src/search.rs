@@ -28,7 +28,9 @@ use crate::snapshot::{PostgresSnapshot, row_of};
 use crate::tables::VISIBLE;
 use crate::vector::{Vector, VectorRef};
 
-/// The largest number of candidates that pgvector collects at a time.
+/// The smallest number of candidates that pgvector collects at a time: its default.
+const MIN_EF_SEARCH: usize = 40;
+/// The largest number of candidates that pgvector can collect at a time.
 const MAX_EF_SEARCH: usize = 1000;
 
 /// Returns the best `k` entries for each query among the entries that the filter allows.
@@ -91,6 +93,8 @@ struct Part {
     gate: f32,
     /// The number of entries of the sources.
     entries: u64,
+    /// The number of graphs: of sources with entries.
+    graphs: usize,
 }
 
 /// The order of a statement's rows, and the limit on them.
@@ -163,13 +167,17 @@ impl Search<'_> {
             Some(sources) => sources.to_vec(),
             None => (0..entries.len() as u32).collect(),
         };
-        let count = |sources: &[u32]| sources.iter().map(|source| entries[*source as usize]).sum();
+        let counts = |sources: &[u32]| -> Vec<u64> {
+            let counts = sources.iter().map(|source| entries[*source as usize]);
+            counts.filter(|count| *count > 0).collect()
+        };
         let part = |sources: &[u32], names_sources: bool, gate: f32| Part {
             sources: names_sources
                 .then(|| sources.iter().map(|source| source.cast_signed()).collect()),
             vector: unit(self.ranking.query(query), gate),
             gate,
-            entries: count(sources),
+            entries: counts(sources).iter().sum(),
+            graphs: counts(sources).len(),
         };
         if all.first().is_none_or(|source| self.ranking.gate(query, *source).is_none()) {
             return vec![part(&all, self.ranking.sources().is_some(), 1.0)];
@@ -192,8 +200,8 @@ impl Search<'_> {
     ) -> Result<(), Failure> {
         let k = self.ranking.k();
         if part.vector.is_none() {
-            let rows = self.rows(connection, part, excluded, Order::Id(k as i64))?;
-            return rows.iter().try_for_each(|row| add(best, row));
+            let order = Order::Id(k as i64);
+            return self.each_row(connection, part, excluded, order, |row| add(best, &row));
         }
         let limit = k + k / 4 + 16;
         let rows = self.rows(connection, part, excluded, Order::Product(limit as i64))?;
@@ -203,8 +211,7 @@ impl Search<'_> {
             let threshold = distance(&rows[k - 1])? + 2.0 * error;
             if distance(&rows[limit - 1])? <= threshold {
                 let order = Order::Threshold(threshold);
-                let rows = self.rows(connection, part, excluded, order)?;
-                return rows.iter().try_for_each(|row| add(best, row));
+                return self.each_row(connection, part, excluded, order, |row| add(best, &row));
             }
         }
         rows.iter().try_for_each(|row| add(best, row))
@@ -223,9 +230,12 @@ impl Search<'_> {
         if parts.iter().any(|part| part.gate <= 0.0) {
             return Ok(None);
         }
-        connection.set_candidates(candidates.min(MAX_EF_SEARCH))?;
         let mut best = self.ranking.best(query);
         for part in parts {
+            // The server merges the candidates of the graphs. A graph whose share is larger is
+            // searched further.
+            let ef_search = candidates.div_ceil(part.graphs.max(1));
+            connection.set_candidates(ef_search.clamp(MIN_EF_SEARCH, MAX_EF_SEARCH))?;
             let rows = self.rows(connection, part, excluded, Order::Graph(candidates as i64))?;
             if rows.len() < self.ranking.k().min(part.entries as usize) {
                 return Ok(None);
@@ -235,7 +245,7 @@ impl Search<'_> {
         Ok(Some(best.finish()))
     }
 
-    /// Returns rows of a part that the filter allows: row, id, source, key, negative product.
+    /// Returns rows of a part that the filter allows.
     fn rows(
         &self,
         connection: &mut Connection,
@@ -243,6 +253,24 @@ impl Search<'_> {
         excluded: &[i64],
         order: Order,
     ) -> Result<Vec<Row>, Failure> {
+        let mut rows = Vec::new();
+        self.each_row(connection, part, excluded, order, |row| {
+            rows.push(row);
+            Ok(())
+        })?;
+        Ok(rows)
+    }
+
+    /// Calls `each` with rows of a part that the filter allows: row, id, source, key, negative
+    /// product.
+    fn each_row(
+        &self,
+        connection: &mut Connection,
+        part: &Part,
+        excluded: &[i64],
+        order: Order,
+        mut each: impl FnMut(Row) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         let (number, stamp) = self.snapshot.parameters();
         let vector = part.vector.as_deref().map(VectorRef);
         let mut conditions = VISIBLE.to_owned();
@@ -277,11 +305,15 @@ impl Search<'_> {
         let table = &self.table;
         let sql =
             format!("SELECT row, id, source, key, {product} FROM {table} WHERE {conditions} {end}");
-        let rows = connection.query(&sql, &parameters.0)?;
-        if rows.is_empty() {
+        let mut is_empty = true;
+        connection.for_each(&sql, &parameters.0, |row| {
+            is_empty = false;
+            each(row)
+        })?;
+        if is_empty {
             self.snapshot.check_exists(connection)?;
         }
-        Ok(rows)
+        Ok(())
     }
 }
 

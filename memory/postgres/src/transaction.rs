@@ -271,6 +271,15 @@ impl PostgresTransaction {
         let reason = format!("the connection broke in the commit of a change ({error})");
         Err(server.remote(reason, "the memory is unchanged; try again"))
     }
+
+    /// Returns the error of a step after the commit.
+    fn change_made(&self, error: MemoryError) -> MemoryError {
+        MemoryError::ChangeMade {
+            folder: self.shared.server.address.as_folder(),
+            generation: self.number,
+            source: Box::new(error),
+        }
+    }
 }
 
 impl Transaction for PostgresTransaction {
@@ -323,17 +332,6 @@ impl Transaction for PostgresTransaction {
         let connection = self.finish()?;
         let next = Self::begin_locked(Arc::clone(&self.shared), None, connection);
         Ok(Box::new(next.map_err(|error| self.change_made(error))?))
-    }
-}
-
-impl PostgresTransaction {
-    /// Returns the error of a step after the commit.
-    fn change_made(&self, error: MemoryError) -> MemoryError {
-        MemoryError::ChangeMade {
-            folder: self.shared.server.address.as_folder(),
-            generation: self.number,
-            source: Box::new(error),
-        }
     }
 }
 

@@ -266,6 +266,33 @@ fn a_held_snapshot_stays_through_many_changes() {
 }
 
 #[test]
+fn a_generation_that_was_removed_is_not_read_in_part() {
+    let Some(server) = TestServer::start() else { return };
+    let store = server.create("removed", FORMAT, &rows(0..30));
+    let snapshot = store.snapshot();
+    // The lock of the snapshot ends with the server. A writer comes before the reader is back.
+    server.command("kill");
+    server.command("start");
+    let other = server.open("removed");
+    for id in 0..3 {
+        let mut transaction = other.begin().unwrap();
+        transaction.delete(&[id]).unwrap();
+        transaction.commit().unwrap();
+        other.reload().unwrap();
+    }
+    for error in [
+        nearest(snapshot.as_ref()).map(drop).unwrap_err(),
+        snapshot.rows().map(drop).unwrap_err(),
+        snapshot.find(&[20]).map(drop).unwrap_err(),
+        snapshot.search_texts(&["text"], 1, &Filter::default()).map(drop).unwrap_err(),
+    ] {
+        assert!(matches!(error, MemoryError::MissingGeneration { .. }), "{error}");
+    }
+    assert!(store.reload().unwrap());
+    assert_eq!(ids(store.snapshot().as_ref()), (3..30).collect::<Vec<_>>());
+}
+
+#[test]
 fn a_memory_has_one_writer_and_none_of_its_readers_waits() {
     let Some(server) = TestServer::start() else { return };
     let store = server.create("written", FORMAT, &rows(0..10));
