@@ -171,51 +171,6 @@ impl PostgresTransaction {
         })
     }
 
-    fn re_encode(
-        &mut self,
-        encoders: Vec<EncoderRecord>,
-        width: usize,
-        encode: &mut dyn FnMut(Batch) -> Result<Batch, MemoryError>,
-    ) -> Result<(), MemoryError> {
-        check_width(width)?;
-        self.attempt(|change, connection| {
-            if change.has_parts {
-                return Err(MemoryError::Transaction { reason: NOT_ALONE }.into());
-            }
-            let (base, number) = (Arc::clone(&change.base), change.number);
-            let old = &base.generation.record;
-            let (normalised, values) = (old.normalised, old.values);
-            let mut record = GenerationRecord::empty(number, (width, normalised, values), encoders);
-            record.next_id = old.next_id;
-            record.graph = old.graph;
-            create_rows(connection, number, width)?;
-            // The sources keep their indices, because gates depend on their order.
-            for (index, source) in old.sources.iter().enumerate() {
-                create_partition(connection, number, index as u32)?;
-                let mut source = source.clone();
-                source.entries = 0;
-                record.sources.push(source);
-            }
-            let live = base.rows()?;
-            let (rows, numbers) = MAX_ENCODED;
-            let rows = (numbers / (old.width + base.value_len())).clamp(1, rows);
-            let batches = live.chunks(rows).map(|rows: &[Row]| encode(base.batch(rows)?));
-            let server = Arc::clone(&change.shared.server);
-            RowWriter::new(&server, connection, &mut record, number).write(
-                live.len(),
-                batches,
-                |_, _| Ok(()),
-            )?;
-            create_indexes(connection, number)?;
-            if let Some(settings) = record.graph {
-                create_graphs(connection, (number, width), settings)?;
-            }
-            change.record = record;
-            change.has_encoded = true;
-            Ok(())
-        })
-    }
-
     /// Commits. Returns the connection, which still has the lock of the writer.
     fn finish(&mut self) -> Result<Connection, MemoryError> {
         let server = Arc::clone(&self.shared.server);
@@ -319,7 +274,43 @@ impl Transaction for PostgresTransaction {
         width: usize,
         encode: &mut dyn FnMut(Batch) -> Result<Batch, MemoryError>,
     ) -> Result<(), MemoryError> {
-        Self::re_encode(self, encoders, width, encode)
+        check_width(width)?;
+        self.attempt(|change, connection| {
+            if change.has_parts {
+                return Err(MemoryError::Transaction { reason: NOT_ALONE }.into());
+            }
+            let (base, number) = (Arc::clone(&change.base), change.number);
+            let old = &base.generation.record;
+            let (normalised, values) = (old.normalised, old.values);
+            let mut record = GenerationRecord::empty(number, (width, normalised, values), encoders);
+            record.next_id = old.next_id;
+            record.graph = old.graph;
+            create_rows(connection, number, width)?;
+            // The sources keep their indices, because gates depend on their order.
+            for (index, source) in old.sources.iter().enumerate() {
+                create_partition(connection, number, index as u32)?;
+                let mut source = source.clone();
+                source.entries = 0;
+                record.sources.push(source);
+            }
+            let live = base.rows()?;
+            let (rows, numbers) = MAX_ENCODED;
+            let rows = (numbers / (old.width + base.value_len())).clamp(1, rows);
+            let batches = live.chunks(rows).map(|rows: &[Row]| encode(base.batch(rows)?));
+            let server = Arc::clone(&change.shared.server);
+            RowWriter::new(&server, connection, &mut record, number).write(
+                live.len(),
+                batches,
+                |_, _| Ok(()),
+            )?;
+            create_indexes(connection, number)?;
+            if let Some(settings) = record.graph {
+                create_graphs(connection, (number, width), settings)?;
+            }
+            change.record = record;
+            change.has_encoded = true;
+            Ok(())
+        })
     }
 
     fn commit(mut self: Box<Self>) -> Result<Arc<dyn Snapshot>, MemoryError> {

@@ -67,8 +67,8 @@ impl Codec for Int4 {
     }
 }
 
-/// Rounds a scale to a bfloat16 number that is not larger. So no product with a number overflows, and
-/// encoding decoded components again does not change them.
+/// Rounds a scale down to bfloat16. Products of numbers with the scale do not overflow then, and
+/// decoded components are encoded as the same numbers.
 fn rounded_down(scale: f32) -> f32 {
     f32::from_bits(scale.to_bits() & 0xFFFF_0000)
 }

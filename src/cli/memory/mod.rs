@@ -1,6 +1,6 @@
 //! `engram memory`: builds, searches and edits key/value memories.
 
-pub(super) mod edit;
+mod edit;
 mod encode;
 mod query;
 mod re_encode;

@@ -205,18 +205,15 @@ fn finish(
         let bytes = std::fs::read(processor).map_err(TrainError::io(processor))?;
         write_file(&trained.run.join(PROCESSOR), &bytes)?;
     }
+    let build_memory = |folder: &Path| {
+        let (dtype, stop) = (study.value_type(), Stop::default());
+        Retriever::build(folder, &model, corpus, sequencer, dtype, &stop)
+    };
     let retriever = match k {
         0 => None,
         _ => {
             let folder = trained.run.join("memory");
-            let retriever = Retriever::build(
-                &folder,
-                &model,
-                corpus,
-                sequencer,
-                study.value_type(),
-                &Stop::default(),
-            )?;
+            let retriever = build_memory(&folder)?;
             Identity::of_run(&trained.run)?.write(&folder)?;
             Some(retriever)
         }
@@ -241,14 +238,7 @@ fn finish(
         (Images::World { world, .. }, _) => {
             // Facts are changed in a separate memory; the run's memory stays unchanged.
             let folder = trained.run.join("memory-swapped");
-            let mut retriever = Retriever::build(
-                &folder,
-                &model,
-                corpus,
-                sequencer,
-                study.value_type(),
-                &Stop::default(),
-            )?;
+            let mut retriever = build_memory(&folder)?;
             let forward = study.forward(&model, None);
             let report = swap(&forward, &mut retriever, world, SWAPPED_FACTS, recipe.seed())?;
             drop(retriever);
