@@ -4,6 +4,7 @@
 //! cargo run --release --example finetune_similarity -- runs/phrases
 //! ```
 
+use engram_models::compute::Compute;
 use std::error::Error;
 use std::path::Path;
 
@@ -24,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // The recipe uses the same seed, so its training pairs do not include these test pairs.
     let pairs = phrase_world(1).test;
-    let scores = SimilarityRun::open(Path::new(&run))?.predict(&pairs, &|_| ())?;
+    let scores = SimilarityRun::open(Path::new(&run), &Compute::cpu())?.predict(&pairs, &|_| ())?;
     for (pair, score) in pairs.iter().zip(&scores).step_by(pairs.len() / 5) {
         let gold = pair.score.unwrap_or(f32::NAN);
         println!("{score:.2} ({gold:.2})  {} / {} [{}]", pair.anchor, pair.target, pair.context);

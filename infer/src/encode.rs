@@ -25,6 +25,7 @@ use std::path::Path;
 use engram_data::hub::WeightsLocation;
 use engram_data::image::{DecodedImage, Preprocessing};
 use engram_models::clip::CLIP_VISION;
+use engram_models::compute::Compute;
 use engram_models::mobilenet::OPS_FILE;
 pub use engram_models::similarity::sentence_transformer::PromptChoice;
 use engram_models::similarity::sentence_transformer::Prompts;
@@ -91,13 +92,14 @@ enum Model {
 }
 
 impl Encoder {
-    /// Opens the model in a folder or at `hf://owner/name`, with its default prompt.
+    /// Opens the model in a folder or at `hf://owner/name`, with its default prompt. It computes on
+    /// `compute`; MobileNetV2 always computes on the CPU.
     ///
     /// # Errors
     /// [`InferError::Data`] for missing files; [`InferError::Encoder`] for an unsupported format;
     /// [`InferError::Model`] for a model that is unknown or does not match its weights.
-    pub fn open(location: &str) -> Result<Self> {
-        Self::with_prompt(location, &PromptChoice::Default)
+    pub fn open(location: &str, compute: &Compute) -> Result<Self> {
+        Self::with_prompt(location, &PromptChoice::Default, compute)
     }
 
     /// Opens a model like [`open`](Self::open), with the chosen prompt.
@@ -105,10 +107,10 @@ impl Encoder {
     /// # Errors
     /// The errors of [`open`](Self::open); [`InferError::Model`] for a prompt that the model does
     /// not have.
-    pub fn with_prompt(location: &str, choice: &PromptChoice) -> Result<Self> {
+    pub fn with_prompt(location: &str, choice: &PromptChoice, compute: &Compute) -> Result<Self> {
         let folder = PretrainedFolder::open(location)?;
         let layout = Layout::read(folder.clone())?;
-        let (mut model, identity) = Self::build(&folder, &layout)?;
+        let (mut model, identity) = Self::build(&folder, &layout, compute)?;
         let name = match folder.location() {
             WeightsLocation::Folder(path) => match path.canonicalize() {
                 Ok(absolute) => absolute.display().to_string(),
@@ -126,7 +128,11 @@ impl Encoder {
     }
 
     /// Builds the model and computes its identity.
-    fn build(folder: &PretrainedFolder, layout: &Layout) -> Result<(Model, Identity)> {
+    fn build(
+        folder: &PretrainedFolder,
+        layout: &Layout,
+        compute: &Compute,
+    ) -> Result<(Model, Identity)> {
         let transformer = layout.transformer();
         let config = match transformer.find("config.json") {
             Ok(config) => config,
@@ -141,15 +147,15 @@ impl Encoder {
         };
         Ok(match model_type(&config)?.as_deref() {
             Some(CLIP) => {
-                let (model, identity) = clip::ClipModel::open(layout, &config)?;
+                let (model, identity) = clip::ClipModel::open(layout, &config, compute)?;
                 (Model::Clip(Box::new(model)), identity)
             }
             Some(CLIP_VISION) => {
-                let (model, identity) = clip::ClipImageModel::open(&transformer, &config)?;
+                let (model, identity) = clip::ClipImageModel::open(&transformer, &config, compute)?;
                 (Model::ClipVision(Box::new(model)), identity)
             }
             _ => {
-                let (model, identity) = text::TextModel::open(layout)?;
+                let (model, identity) = text::TextModel::open(layout, compute)?;
                 (Model::Text(Box::new(model)), identity)
             }
         })

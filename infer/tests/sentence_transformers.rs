@@ -2,6 +2,7 @@
 //! `tests/reference/sentence_transformers.py`.
 #![allow(clippy::unwrap_used)]
 
+use engram_models::compute::Compute;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -71,7 +72,7 @@ fn edit_json(folder: &Path, file: &str, edit: impl FnOnce(&mut Value)) {
 }
 
 fn error_of(folder: &Path) -> String {
-    Encoder::open(folder.to_str().unwrap()).err().expect("an error").to_string()
+    Encoder::open(folder.to_str().unwrap(), &Compute::cpu()).err().expect("an error").to_string()
 }
 
 #[test]
@@ -97,7 +98,7 @@ fn embeddings_of_every_folder_equal_those_of_sentence_transformers() {
                 _ => role.to_owned(),
             };
             let expected = folder.expected.get(&key).unwrap_or(default);
-            let encoder = match Encoder::with_prompt(location, &choice) {
+            let encoder = match Encoder::with_prompt(location, &choice, &Compute::cpu()) {
                 Ok(encoder) => encoder,
                 Err(error) => {
                     failures.push(format!("{}, {key}: {error}", folder.name));
@@ -111,7 +112,7 @@ fn embeddings_of_every_folder_equal_those_of_sentence_transformers() {
             compare(&format!("{}, {key}", folder.name), &embeddings, expected, &mut failures);
         }
         if let Some(expected) = folder.expected.get("image") {
-            let encoder = Encoder::open(location).unwrap();
+            let encoder = Encoder::open(location, &Compute::cpu()).unwrap();
             let item = Item { text: None, image: Some(&fixture_path("image.png")) };
             let embeddings = encoder.encode(&[&encoder.prepare(item).unwrap()]).unwrap();
             compare(&format!("{}, image", folder.name), &embeddings, expected, &mut failures);
@@ -259,7 +260,7 @@ fn models_in_other_formats_are_refused_with_the_commands_that_convert_them() {
 fn every_input_file_changes_the_inputs_hash() {
     let folder = copied("bert prompts");
     let hashes = || {
-        let encoder = Encoder::open(folder.path().to_str().unwrap()).unwrap();
+        let encoder = Encoder::open(folder.path().to_str().unwrap(), &Compute::cpu()).unwrap();
         (encoder.sha256().to_owned(), encoder.inputs_sha256().to_owned())
     };
     let (weights, original) = hashes();
@@ -284,7 +285,7 @@ fn every_input_file_changes_the_inputs_hash() {
     edit_json(folder.path(), "config.json", |json| json["transformers_version"] = "9".into());
     assert_eq!(hashes().1, original);
     let location = folder.path().to_str().unwrap();
-    let query = Encoder::with_prompt(location, &PromptChoice::Query).unwrap();
+    let query = Encoder::with_prompt(location, &PromptChoice::Query, &Compute::cpu()).unwrap();
     assert_eq!(query.inputs_sha256(), original);
 }
 
@@ -292,7 +293,7 @@ fn every_input_file_changes_the_inputs_hash() {
 fn modules_change_the_hash_of_a_model() {
     let sha256 = |name: &str| {
         let folder = copied(name);
-        Encoder::open(folder.path().to_str().unwrap()).unwrap().sha256().to_owned()
+        Encoder::open(folder.path().to_str().unwrap(), &Compute::cpu()).unwrap().sha256().to_owned()
     };
     // With mean pooling, the hash equals the hash of the weights file. Another pooling changes it.
     assert_eq!(sha256("bert mean"), sha256("bert old flags mean"));

@@ -1,7 +1,9 @@
 //! The device and the dtype of a model's computation.
 
-use candle_core::{DType, Device, Tensor};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 
+use candle_core::{DType, Device, Tensor};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -94,19 +96,27 @@ fn open_device(name: &str) -> Result<Device> {
                       `cuda` (tests/gpu/build.sh shows how)";
         return Err(bad(reason.into()));
     }
-    let open = || {
-        let device = Device::new_cuda(index)?;
-        #[cfg(feature = "cuda")]
-        if let Device::Cuda(device) = &device {
-            crate::cuda::keep_freed_memory(device)?;
-        }
-        Ok(device)
-    };
-    open().map_err(|error: candle_core::Error| {
+    opened_gpu(index).map_err(|error: candle_core::Error| {
         let error = error.to_string();
         let reason = error.lines().next().unwrap_or_default();
         bad(format!("the device cannot be opened ({reason}); `nvidia-smi -L` lists the GPUs"))
     })
+}
+
+/// Opens a GPU once: candle treats two openings of a GPU as different devices.
+fn opened_gpu(index: usize) -> candle_core::Result<Device> {
+    static OPENED: Mutex<BTreeMap<usize, Device>> = Mutex::new(BTreeMap::new());
+    let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(device) = opened.get(&index) {
+        return Ok(device.clone());
+    }
+    let device = Device::new_cuda(index)?;
+    #[cfg(feature = "cuda")]
+    if let Device::Cuda(device) = &device {
+        crate::cuda::keep_freed_memory(device)?;
+    }
+    opened.insert(index, device.clone());
+    Ok(device)
 }
 
 /// Converts half precision to f32; other tensors are returned unchanged.

@@ -13,6 +13,7 @@ use engram_train::studies::reveal::evaluation::restore_missing_memory;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::compute::ComputeOptions;
 use super::{Outcome, log, output, paths};
 
 /// Number of questions in a batch.
@@ -54,6 +55,8 @@ pub struct Answer {
     /// Number of entries to retrieve; 0 for no memory; default: as in the run's recipe
     #[arg(short, value_name = "N")]
     k: Option<usize>,
+    #[command(flatten)]
+    compute: ComputeOptions,
 }
 
 /// The input file: questions or yes-or-no tasks.
@@ -157,7 +160,8 @@ impl Answer {
         if self.memory.is_none() && self.k != Some(0) {
             restore_missing_memory(&self.run, output::is_quiet())?;
         }
-        let open = || Answerer::open(&self.run, self.memory.as_deref(), self.k, images);
+        let compute = self.compute.open()?;
+        let open = || Answerer::open(&self.run, self.memory.as_deref(), self.k, images, &compute);
         let answerer = log::stage("opened the run and its memory", open)?;
         let options = [
             ("--evidence", self.evidence),

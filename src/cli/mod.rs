@@ -2,6 +2,7 @@
 
 mod answer;
 mod bench;
+mod compute;
 mod data;
 mod environment;
 mod eval;

@@ -9,6 +9,7 @@ use engram_infer::similarity::run::{SimilarityRun, is_run};
 use engram_infer::similarity::zero_shot;
 use engram_train::studies::reveal;
 
+use super::compute::ComputeOptions;
 use super::memory::prompt_choice;
 use super::{Outcome, log, output};
 
@@ -43,6 +44,8 @@ pub struct Score {
     /// Name of the encoder's prompt, from config_sentence_transformers.json; '' for no prompt
     #[arg(long, value_name = "NAME")]
     prompt: Option<String>,
+    #[command(flatten)]
+    compute: ComputeOptions,
 }
 
 /// The kind of `--model`.
@@ -96,7 +99,7 @@ impl Score {
         if is_file {
             return Ok(Model::WordVectors(path));
         }
-        Ok(Model::Run(SimilarityRun::open(path)?))
+        Ok(Model::Run(SimilarityRun::open(path, &self.compute.open()?)?))
     }
 
     fn scores(&self, model: &Model<'_>, pairs: &[PhrasePair]) -> anyhow::Result<Vec<f64>> {
@@ -110,7 +113,8 @@ impl Score {
             Model::Run(run) => run.predict(pairs, &report_progress)?,
             Model::WordVectors(file) => zero_shot::word_vector_cosines(file, pairs)?,
             Model::Encoder(weights, prompt) => {
-                zero_shot::encoder_cosines(weights, prompt, pairs, &report_progress)?
+                let compute = self.compute.open()?;
+                zero_shot::encoder_cosines(weights, prompt, &compute, pairs, &report_progress)?
             }
         };
         bar.finish_and_clear();

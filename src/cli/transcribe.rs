@@ -23,6 +23,7 @@ use self::inputs::Inputs;
 pub(super) use self::inputs::files_of;
 use self::streaming::Streaming;
 use self::transcripts::Format;
+use super::compute::ComputeOptions;
 use super::{Outcome, output};
 
 /// Transcribe speech with a Whisper or Conformer model.
@@ -72,6 +73,8 @@ pub struct Transcribe {
     streaming: Streaming,
     #[command(flatten)]
     adapted: Adapted,
+    #[command(flatten)]
+    compute: ComputeOptions,
 }
 
 /// Decoding options.

@@ -4,6 +4,7 @@
 
 mod crash;
 
+use engram_models::compute::Compute;
 use std::path::Path;
 
 use engram_data::image::DecodedImage;
@@ -86,7 +87,7 @@ fn names_are_learnt_and_the_run_is_an_image_encoder() {
     let spoken = summary.spoken_accuracy.map(|measure| measure.n);
     assert_eq!(spoken, Some(3 * summary.spoken_names).filter(|n| *n > 0));
 
-    let encoder = Encoder::open(run.to_str().unwrap()).unwrap();
+    let encoder = Encoder::open(run.to_str().unwrap(), &Compute::cpu()).unwrap();
     assert_eq!(
         (encoder.width(), encoder.modalities()),
         (384, Modalities { text: false, images: true })

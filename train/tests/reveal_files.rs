@@ -293,11 +293,14 @@ fn missing_ids_are_filled_in_and_ids_do_not_overflow() {
 fn training_retrieves_no_entry_of_the_examples_document() {
     use engram_infer::reveal::retriever::Retriever;
     use engram_memory::ValueDtype;
+    use engram_models::compute::Compute;
     use engram_models::kernels::Mode;
     use engram_models::params::ParameterBuilder;
     use engram_models::reveal::Reveal;
     use engram_train::studies::reveal::losses::{BatchTargets, losses};
-    use engram_train::studies::reveal::settings::{RevealFeed, RevealMemory, RevealModel};
+    use engram_train::studies::reveal::settings::{
+        RevealFeed, RevealMemory, RevealModel, RevealSettings,
+    };
     use engram_train::studies::reveal::study::RevealStudy;
     let folder = tempfile::tempdir().unwrap();
     let data = data_of(folder.path());
@@ -309,8 +312,8 @@ fn training_retrieves_no_entry_of_the_examples_document() {
     let model = RevealModel { image_size: 8, ..RevealModel::default() };
     let feed = RevealFeed::default();
     let run = folder.path().join("run");
-    let study = RevealStudy::new(data, model, memory, vec![feed.clone()], batch, run.clone(), None)
-        .unwrap();
+    let settings = RevealSettings { data, model, memory, feeds: vec![feed.clone()] };
+    let study = RevealStudy::new(settings, batch, Compute::cpu(), run.clone(), None).unwrap();
     let encoding = study.encoding();
     let (corpus, sequencer) = (&encoding.corpus, &encoding.sequencer);
     let model = Reveal::new(&encoding.config, &ParameterBuilder::on_cpu(1)).unwrap();

@@ -1,5 +1,6 @@
 //! An ASR model with AVFormer adapters, which are activated and deactivated by name.
 
+use engram_models::compute::Compute;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -207,7 +208,7 @@ impl AdaptedAsrModel {
             0 => None,
             _ => {
                 let location = image_encoder.unwrap_or(&config.image_encoder);
-                let encoder = Encoder::open(location).map_err(|error| InferError::Transcribe {
+                let encoder = Encoder::open(location, &Compute::cpu()).map_err(|error| InferError::Transcribe {
                     reason: format!(
                         "{}: its image encoder could not be opened ({error}); give its location \
                          (--image-encoder), or use no frames (--frames none)",

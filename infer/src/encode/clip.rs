@@ -7,7 +7,7 @@ use candle_core::{Device, Tensor};
 use engram_data::image::Preprocessing;
 use engram_data::tokenizer::{SegmentTokenizer, TextForm};
 use engram_models::clip::{Clip, ClipConfig, ClipVision, ClipVisionConfig};
-use engram_models::compute::Compute;
+use engram_models::compute::{Compute, to_host};
 use engram_models::kernels::Mode;
 use engram_models::packed::PackedTokens;
 use engram_models::params::{ParameterBuilder, ParameterGroup};
@@ -43,7 +43,11 @@ pub(super) struct ClipImageModel {
 impl ClipModel {
     /// Builds the model of a folder with the configuration `config_path`. Returns the model and its
     /// identity.
-    pub(super) fn open(layout: &Layout, config_path: &Path) -> Result<(Self, Identity)> {
+    pub(super) fn open(
+        layout: &Layout,
+        config_path: &Path,
+        compute: &Compute,
+    ) -> Result<(Self, Identity)> {
         layout.check_clip()?;
         let (folder, settings) = (layout.transformer(), layout.settings(true)?);
         let config = ClipConfig::read(config_path)?;
@@ -65,7 +69,7 @@ impl ClipModel {
         }
         let preprocessing = checked_preprocessing(&config.vision_config, config_path, &folder)?;
         let frozen = vec![ParameterGroup::all_frozen()];
-        let builder = ParameterBuilder::new(0, frozen, &Compute::cpu());
+        let builder = ParameterBuilder::new(0, frozen, compute);
         let source = Arc::new(Weights::open(&weights.path)?);
         let clip = Clip::new(&config, &builder.with_weights(source))?;
         let forms = PromptChoice::ROLES.map(|role| {
@@ -114,12 +118,16 @@ fn read_text(path: &Path) -> Result<String> {
 
 impl ClipImageModel {
     /// Builds a vision encoder without a text encoder. Returns the model and its identity.
-    pub(super) fn open(folder: &PretrainedFolder, config_path: &Path) -> Result<(Self, Identity)> {
+    pub(super) fn open(
+        folder: &PretrainedFolder,
+        config_path: &Path,
+        compute: &Compute,
+    ) -> Result<(Self, Identity)> {
         let config = ClipVisionConfig::read(config_path)?;
         let weights = folder.weights()?;
         let preprocessing = checked_preprocessing(&config, config_path, folder)?;
         let frozen = vec![ParameterGroup::all_frozen()];
-        let builder = ParameterBuilder::new(0, frozen, &Compute::cpu());
+        let builder = ParameterBuilder::new(0, frozen, compute);
         let source = Arc::new(Weights::open(&weights.path)?);
         let vision = ClipVision::new(&config, &builder.with_weights(source))?;
         let inputs = Inputs::of_config(&read_text(config_path)?).images(&preprocessing);
@@ -185,5 +193,5 @@ fn checked_preprocessing(
 
 /// All values of a tensor in row-major order.
 pub(super) fn flat_values(tensor: &Tensor) -> Result<Vec<f32>> {
-    tensor.flatten_all().and_then(|flat| flat.to_vec1()).map_err(tensor_error)
+    to_host(tensor).map_err(tensor_error)
 }

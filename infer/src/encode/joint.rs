@@ -1,5 +1,7 @@
 //! A text encoder and an image encoder side by side.
 
+use engram_models::compute::Compute;
+
 use super::{Encoder, Item, Modalities, Prepared, PromptChoice, to_unit_length};
 use crate::error::{InferError, Result};
 
@@ -20,10 +22,15 @@ impl JointEncoder {
     /// # Errors
     /// The errors of [`Encoder::with_prompt`]; [`InferError::Encoder`] for two encoders that cannot
     /// be combined.
-    pub fn open(model: &str, image_model: Option<&str>, prompt: &PromptChoice) -> Result<Self> {
-        let mut parts = vec![Encoder::with_prompt(model, prompt)?];
+    pub fn open(
+        model: &str,
+        image_model: Option<&str>,
+        prompt: &PromptChoice,
+        compute: &Compute,
+    ) -> Result<Self> {
+        let mut parts = vec![Encoder::with_prompt(model, prompt, compute)?];
         if let Some(location) = image_model {
-            let images = Encoder::open(location)?;
+            let images = Encoder::open(location, compute)?;
             if parts[0].modalities().images || images.modalities().text {
                 let reason = "an image model needs a text-only `--model`, and has to be image-only \
                               itself; to encode both with CLIP, give only its folder as `--model`";

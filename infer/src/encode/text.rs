@@ -40,12 +40,12 @@ impl TextModel {
     /// Builds the model of a folder. Returns the model and its identity. The identity's `sha256`
     /// covers the weights, the modules and `do_lower_case`. For mean pooling without
     /// `do_lower_case`, it is the hash of the weights file.
-    pub(super) fn open(layout: &Layout) -> Result<(Self, Identity)> {
+    pub(super) fn open(layout: &Layout, compute: &Compute) -> Result<(Self, Identity)> {
         let files = EncoderFiles::of_layout(layout)?;
         let settings = layout.settings(false)?;
         let tokenizer_config = TokenizerConfig::read(&layout.transformer())?;
         let frozen = vec![ParameterGroup::all_frozen()];
-        let builder = ParameterBuilder::new(0, frozen, &Compute::cpu());
+        let builder = ParameterBuilder::new(0, frozen, compute);
         let encoder = files.build(&builder)?;
         let (modules, mut module_identity) = layout.modules()?;
         if settings.do_lower_case {

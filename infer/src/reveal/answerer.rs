@@ -13,6 +13,7 @@ use engram_data::world::IMAGES;
 use engram_data::world::haystack::WorldId;
 use engram_memory::Entry;
 use engram_memory::search::Hit;
+use engram_models::compute::{Compute, to_host};
 use engram_models::kernels::Mode;
 use engram_models::reveal::{Reveal, RevealConfig};
 use serde::{Deserialize, Serialize};
@@ -147,7 +148,8 @@ pub struct Answerer {
 
 impl Answerer {
     /// Opens a run for questions about these images. `memory` and `k` (the number of retrieved
-    /// entries) replace the run's own; `None` keeps them. `k` = 0 answers without a memory.
+    /// entries) replace the run's own; `None` keeps them. `k` = 0 answers without a memory. The model
+    /// computes on `compute`.
     ///
     /// # Errors
     /// [`RevealError`] if the run is not finished, or its files do not belong together.
@@ -156,6 +158,7 @@ impl Answerer {
         memory: Option<&Path>,
         k: Option<usize>,
         images: Vec<PathBuf>,
+        compute: &Compute,
     ) -> Result<Self> {
         check_checksums(run)?;
         let recipe = RunRecipe::read(run)?;
@@ -171,7 +174,7 @@ impl Answerer {
         let sequencer = Sequencer::new(tokens, &corpus, &recipe.data.sequences, size)?;
         let encoding = Arc::new(Encoding { config, corpus, sequencer });
         let weights = run.join(WEIGHTS);
-        let model = encoding.load_checked(&weights)?;
+        let model = encoding.load_checked(&weights, compute)?;
         let k = k.unwrap_or(recipe.memory.k);
         let retriever = if k == 0 {
             None
@@ -276,7 +279,9 @@ impl Answerer {
             questions.iter().map(|question| Some((question.image_index, 0))).collect();
         let base = self.model.encode(&sequencer.input(corpus, &texts, &views)?, &mode)?;
         let queries = self.model.query(&base, &mode)?;
-        let gates = self.model.gates(&queries)?.to_vec2::<f32>()?;
+        let gates = self.model.gates(&queries)?;
+        let num_sources = gates.dim(1)?;
+        let gates = to_host(&gates)?;
         let mut hits = forward.search(&queries, &[])?;
         for hits in &mut hits {
             hits.retain(|hit| !ignored_ids.contains(&hit.id));
@@ -302,13 +307,14 @@ impl Answerer {
                 curves: Vec::new(),
             };
             if let (Some(retriever), false) = (&self.retriever, query_entries[0].is_empty()) {
-                let prior = forward.read(&query, &query_entries)?.0.to_vec1::<f32>()?;
+                let prior = to_host(&forward.read(&query, &query_entries)?.0)?;
                 let snapshot = retriever.snapshot();
                 let scored = hits[i].iter().zip(&query_entries[0]).zip(prior);
                 for ((hit, (entry, _)), prior) in scored {
                     let EntryRef::Stored(row) = entry else { continue };
                     let entry = snapshot.entry(*row)?;
-                    let evidence = Evidence::of(entry, hit, &gates[i]);
+                    let evidence =
+                        Evidence::of(entry, hit, &gates[i * num_sources..][..num_sources]);
                     answer.evidence.push(Evidence { prior: Some(f64::from(prior)), ..evidence });
                 }
                 if detail.attribution || detail.curves {

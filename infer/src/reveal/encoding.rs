@@ -45,8 +45,8 @@ impl Encoding {
     ///
     /// # Errors
     /// The errors of [`Self::load`]; an error that names a parameter that is not finite.
-    pub fn load_checked(&self, weights: &Path) -> Result<Reveal> {
-        let (model, parameters) = self.load_with_parameters(weights)?;
+    pub fn load_checked(&self, weights: &Path, compute: &Compute) -> Result<Reveal> {
+        let (model, parameters) = self.load_with_parameters(weights, compute)?;
         for parameter in parameters.iter() {
             if parameter.to_vec()?.iter().any(|value| !value.is_finite()) {
                 let (file, name) = (weights.display(), parameter.name());
@@ -61,13 +61,17 @@ impl Encoding {
     ///
     /// # Errors
     /// The file cannot be read, or belongs to another model.
-    pub fn load(&self, weights: &Path) -> Result<Reveal> {
-        Ok(self.load_with_parameters(weights)?.0)
+    pub fn load(&self, weights: &Path, compute: &Compute) -> Result<Reveal> {
+        Ok(self.load_with_parameters(weights, compute)?.0)
     }
 
-    fn load_with_parameters(&self, weights: &Path) -> Result<(Reveal, Parameters)> {
+    fn load_with_parameters(
+        &self,
+        weights: &Path,
+        compute: &Compute,
+    ) -> Result<(Reveal, Parameters)> {
         let frozen = vec![ParameterGroup { pattern: "**".into(), rate: 0.0 }];
-        let builder = ParameterBuilder::new(0, frozen, &Compute::cpu())
+        let builder = ParameterBuilder::new(0, frozen, compute)
             .with_weights(Arc::new(Weights::open(weights)?));
         let model = Reveal::new(&self.config, &builder)?;
         Ok((model, builder.finish()?))

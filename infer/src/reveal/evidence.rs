@@ -12,6 +12,7 @@
 
 use candle_core::{DType, Tensor, Var};
 use engram_eval::metric::spearman::spearman;
+use engram_models::compute::to_host;
 use engram_models::kernels::{CrossEntropy, Mode, cross_entropy};
 use engram_models::packed::PackedTokens;
 use engram_models::reveal::{BaseStates, Retrieved};
@@ -114,7 +115,7 @@ impl AttributionCase<'_> {
             .collect();
         let fused = self.forward.fuse(&base, &queries, &entries, &[], &mode)?;
         let tokens = self.target.input.len();
-        let losses = self.losses(&fused.states, subsets.len())?.to_vec1::<f32>()?;
+        let losses = to_host(&self.losses(&fused.states, subsets.len())?)?;
         let negated = |losses: &[f32]| losses.iter().map(|loss| -f64::from(*loss)).collect();
         Ok(losses.chunks(tokens.max(1)).map(negated).collect())
     }
@@ -131,11 +132,11 @@ impl AttributionCase<'_> {
         let states = self.forward.model.fuse(&self.base, Some(&retrieved), &mode)?;
         let losses = self.losses(&states, 1)?;
         let mut attribution = vec![Vec::new(); entries];
-        let prior = prior.to_vec1::<f32>()?;
+        let prior = to_host(&prior)?;
         for token in 0..losses.dim(0)? {
             let gradients = losses.get(token)?.backward()?;
             let gradient = match gradients.get(weights.as_tensor()) {
-                Some(gradient) => gradient.to_vec1::<f32>()?,
+                Some(gradient) => to_host(gradient)?,
                 None => vec![0.0; entries],
             };
             // The loss is the negative log-probability. Removing an entry sets its weight to 0.

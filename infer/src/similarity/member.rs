@@ -1,5 +1,6 @@
 //! A member of a run's ensemble: one trained model.
 
+use engram_models::compute::Compute;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -36,19 +37,19 @@ impl Member {
         Self { sequencer, scorer, calibration }
     }
 
-    /// Opens the member in this folder.
+    /// Opens the member in this folder, to compute on `compute`.
     ///
     /// # Errors
     /// [`InferError::BadChecksum`](crate::InferError::BadChecksum) for a damaged file;
     /// [`InferError::Io`](crate::InferError::Io) for a missing file; the errors of the encoder and
     /// its tokenizer.
-    pub fn open(folder: &Path) -> Result<Self> {
+    pub fn open(folder: &Path, compute: &Compute) -> Result<Self> {
         check_checksums(folder)?;
         let settings = RunRecipe::read(folder)?.model;
         let files = EncoderFiles::of_folder(folder)?;
         settings.check_fits(&files)?;
         let sequencer = Sequencer::new(Arc::new(files), titles(folder)?, settings);
-        let scorer = Scorer::open(&sequencer, &folder.join(WEIGHTS))?;
+        let scorer = Scorer::open(&sequencer, &folder.join(WEIGHTS), compute)?;
         let calibration = read_json(&folder.join(CALIBRATION))?;
         Ok(Self { sequencer, scorer, calibration })
     }

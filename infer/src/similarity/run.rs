@@ -1,5 +1,6 @@
 //! A finished run that scores phrase pairs: a single model or an ensemble.
 
+use engram_models::compute::Compute;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -28,6 +29,7 @@ pub struct SimilarityRun {
     stacking: Option<Stacking>,
     /// `None` for a run on phrase pairs with classes.
     pairs: Option<TrainedPairs>,
+    compute: Compute,
 }
 
 /// The keys of `summary.json` that prediction needs.
@@ -50,18 +52,19 @@ struct SummaryVariant {
 }
 
 impl SimilarityRun {
-    /// Opens a run, or one member of its ensemble. A run without a summary is not finished.
+    /// Opens a run, or one member of its ensemble. Its models compute on `compute`. A run without a summary is not finished.
     ///
     /// # Errors
     /// [`InferError::BadRun`] for a folder without a finished run;
     /// [`InferError::BadChecksum`] for a damaged file.
-    pub fn open(run: &Path) -> Result<Self> {
+    pub fn open(run: &Path, compute: &Compute) -> Result<Self> {
         let pairs = TrainedPairs::of_run(run)?;
         let single = |pairs| Self {
             members: vec![(run.to_path_buf(), 0)],
             weights: vec![1.0],
             stacking: None,
             pairs,
+            compute: compute.clone(),
         };
         let path = run.join(SUMMARY);
         if !path.exists() && run.join(CALIBRATION).is_file() {
@@ -96,7 +99,7 @@ impl SimilarityRun {
         }
         let member = |member: SummaryMember| (run.join(member.run), member.variant);
         let members = summary.members.into_iter().map(member).collect();
-        Ok(Self { members, weights, stacking, pairs })
+        Ok(Self { members, weights, stacking, pairs, compute: compute.clone() })
     }
 
     /// Reads the rows to score, with the columns and classes of the run's training.
@@ -133,7 +136,8 @@ impl SimilarityRun {
         let mut variant_scores: Vec<Vec<f64>> = vec![Vec::new(); self.weights.len()];
         let mut counts = vec![0.0; self.weights.len()];
         for (folder, variant) in &self.members {
-            add_to(&mut variant_scores[*variant], &Member::open(folder)?.predict(rows, progress)?);
+            let member = Member::open(folder, &self.compute)?;
+            add_to(&mut variant_scores[*variant], &member.predict(rows, progress)?);
             counts[*variant] += 1.0;
         }
         for (scores, count) in variant_scores.iter_mut().zip(counts) {
@@ -200,7 +204,7 @@ mod tests {
     fn unfinished_and_damaged_runs_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let run = folder.path();
-        let error = || SimilarityRun::open(run).err().unwrap().to_string();
+        let error = || SimilarityRun::open(run, &Compute::cpu()).err().unwrap().to_string();
         assert!(error().contains("is not a finished run of the patent study"), "{}", error());
         for (summary, expected) in [
             ("{", "summary.json: is damaged: EOF"),

@@ -5,7 +5,7 @@ use std::path::Path;
 use candle_core::Tensor;
 use engram_data::patent::PhrasePair;
 use engram_models::ModelError;
-use engram_models::compute::Compute;
+use engram_models::compute::{Compute, to_host};
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup};
 use engram_models::similarity::{BiEncoder, CrossEncoder, CrossEncoderConfig, PairLoss};
@@ -56,13 +56,13 @@ impl Scorer {
         Ok(scorer)
     }
 
-    /// Builds the model with all parameters frozen, and loads their values from a weights file.
+    /// Builds the model on `compute` with all parameters frozen, and loads their values from a weights file.
     ///
     /// # Errors
     /// [`InferError::Model`](crate::InferError::Model), also if the file lacks a parameter.
-    pub fn open(sequencer: &Sequencer, weights: &Path) -> Result<Self> {
+    pub fn open(sequencer: &Sequencer, weights: &Path, compute: &Compute) -> Result<Self> {
         let frozen = vec![ParameterGroup::all_frozen()];
-        let builder = ParameterBuilder::new(0, frozen, &Compute::cpu());
+        let builder = ParameterBuilder::new(0, frozen, compute);
         let scorer = Self::build(sequencer.files(), sequencer.settings(), &builder)?;
         builder.finish()?.load(weights)?;
         Ok(scorer)
@@ -111,7 +111,7 @@ impl Scorer {
             for batch in sequencer.batches(rows, limits, &mut rng)? {
                 stop.check()?;
                 let scores = self.score(&batch.input, &Mode::inference())?;
-                let scores = scores.to_vec1::<f32>().map_err(ModelError::from)?;
+                let scores = to_host(&scores).map_err(ModelError::from)?;
                 for (row, score) in batch.rows.iter().zip(scores) {
                     sums[*row] += logit_to_probability(settings.loss, f64::from(score));
                 }

@@ -1,5 +1,6 @@
 //! Baselines without training: word overlap, word vectors, and sentence embeddings.
 
+use engram_models::compute::Compute;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
 
@@ -22,10 +23,11 @@ const BATCH: usize = 256;
 pub fn encoder_cosines(
     weights: &str,
     prompt: &PromptChoice,
+    compute: &Compute,
     rows: &[PhrasePair],
     progress: &dyn Fn(usize),
 ) -> Result<Vec<f64>> {
-    let encoder = Encoder::with_prompt(weights, prompt)?;
+    let encoder = Encoder::with_prompt(weights, prompt, compute)?;
     if !encoder.modalities().text {
         let reason = "does not encode text; use a text encoder or CLIP".to_owned();
         return Err(InferError::Encoder { name: weights.to_owned(), reason });

@@ -1,5 +1,6 @@
 //! REVEAL runs: test questions, answers with evidence, and search with the run's model.
 
+use engram_models::compute::Compute;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -94,7 +95,7 @@ impl OpenedRun {
             format!("{}: has no memory; `engram answer` builds it again", run.display())
         })?;
         let generation = Memory::open(&memory)?.snapshot().description().generation;
-        let answerer = Arc::new(Answerer::open(run, None, None, Vec::new())?);
+        let answerer = Arc::new(Answerer::open(run, None, None, Vec::new(), &Compute::cpu())?);
         Ok(Self { pointer, generation, answerer })
     }
 }

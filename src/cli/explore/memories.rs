@@ -1,5 +1,6 @@
 //! Memories: their description, and searches in them.
 
+use engram_models::compute::Compute;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -365,7 +366,7 @@ fn open_encoder(snapshot: &dyn Snapshot) -> anyhow::Result<JointEncoder> {
         );
     };
     let second = encoders.get(1).map(|encoder| encoder.name.as_str());
-    let encoder = JointEncoder::open(&first.name, second, &PromptChoice::Query)?;
+    let encoder = JointEncoder::open(&first.name, second, &PromptChoice::Query, &Compute::cpu())?;
     check_model(&encoder, snapshot.description())?;
     Ok(encoder)
 }

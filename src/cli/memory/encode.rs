@@ -9,6 +9,7 @@ use engram_memory::rows::{EntryFile, EntryLines, RowReader};
 use engram_memory::{Batch, Description, EncoderRecord, Entry, MemoryError};
 use rayon::prelude::*;
 
+use super::super::compute::ComputeOptions;
 use super::super::output;
 
 /// Options for the encoder of the keys.
@@ -42,13 +43,16 @@ pub(super) struct EncoderOptions {
     /// Skip entries that the model cannot encode, and print their number
     #[arg(long, requires = "model")]
     pub(super) skip_unencodable: bool,
+    #[command(flatten)]
+    compute: ComputeOptions,
 }
 
 impl EncoderOptions {
     /// Opens the model. `folder` is the default base folder of image paths.
     pub(super) fn open(&self, model: &str, folder: &Path) -> anyhow::Result<EntryEncoder> {
         let prompt = prompt_choice(self.prompt.as_deref(), PromptChoice::Document);
-        let encoder = JointEncoder::open(model, self.image_model.as_deref(), &prompt)?;
+        let encoder =
+            JointEncoder::open(model, self.image_model.as_deref(), &prompt, &self.compute.open()?)?;
         print_advice(&encoder, &prompt);
         let images = self.images.as_deref().unwrap_or(folder).to_owned();
         Ok(EntryEncoder { encoder, images, skip_unencodable: self.skip_unencodable })

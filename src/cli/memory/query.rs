@@ -10,6 +10,7 @@ use engram_textfile::base_folder;
 use rayon::prelude::*;
 use serde::Deserialize;
 
+use super::super::compute::ComputeOptions;
 use super::encode::{check_model, input_kinds, prompt_choice};
 
 /// Number of queries to encode in a batch.
@@ -39,6 +40,8 @@ pub(super) struct QueryOptions {
     /// prompt; default: `query`
     #[arg(long, value_name = "NAME", conflicts_with = "queries")]
     prompt: Option<String>,
+    #[command(flatten)]
+    compute: ComputeOptions,
 }
 
 /// A query: a text, an image or both.
@@ -94,15 +97,17 @@ impl QueryOptions {
     /// Opens `--model`, or the model of the memory's keys.
     fn encoder(&self, memory: &Description) -> anyhow::Result<JointEncoder> {
         let prompt = prompt_choice(self.prompt.as_deref(), PromptChoice::Query);
+        let compute = self.compute.open()?;
         if let Some(model) = &self.model {
-            return Ok(JointEncoder::open(model, self.image_model.as_deref(), &prompt)?);
+            let image_model = self.image_model.as_deref();
+            return Ok(JointEncoder::open(model, image_model, &prompt, &compute)?);
         }
         let Description { location, encoders, .. } = memory;
         let Some(first) = encoders.first() else {
             anyhow::bail!("{location} does not name the model of its keys; give it with --model");
         };
         let second = encoders.get(1).map(|encoder| encoder.name.as_str());
-        JointEncoder::open(&first.name, second, &prompt).with_context(|| {
+        JointEncoder::open(&first.name, second, &prompt, &compute).with_context(|| {
             format!("cannot open the model of {location}; give its path with --model")
         })
     }

@@ -1,5 +1,6 @@
 //! The patent study on the embedded phrase set.
 
+use engram_models::compute::Compute;
 use std::path::Path;
 
 use engram_data::patent::{Labels, PhrasePair, read_pairs};
@@ -195,7 +196,7 @@ impl Reproduce {
             let mut recipe = Recipe::built_in(RECIPE, &options)?;
             train_patent(&mut recipe, &self.run_options(run))?;
         }
-        Ok(SimilarityRun::open(run)?.predict(test, &|_| {})?)
+        Ok(SimilarityRun::open(run, &Compute::cpu())?.predict(test, &|_| {})?)
     }
 
     /// A claim of the study. All claims are expected to hold, except [`CONTEXT`] (on the class

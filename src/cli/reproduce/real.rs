@@ -81,7 +81,8 @@ impl Reproduce {
         self.note("real phrases");
         let pairs = read_pairs(folder.join("validation.csv"), Labels::Required)?;
         let words = System::new("word overlap (Jaccard), no training", vec![word_overlap(&pairs)]);
-        let cosines = encoder_cosines(encoder, &PromptChoice::Default, &pairs, &|_| {})?;
+        let cosines =
+            encoder_cosines(encoder, &PromptChoice::Default, &Compute::cpu(), &pairs, &|_| {})?;
         let cosines = System::new(&format!("{encoder}, cosine"), vec![cosines]);
         let compare = |id: &str, claim: &str, paper: &str, better: &System, worse: &System| {
             anyhow::Ok(Claim {
@@ -118,7 +119,7 @@ impl Reproduce {
             if self.is_unfinished(&run, notes)? {
                 train_patent(&mut recipe, &self.run_options(&run))?;
             }
-            let tuned = SimilarityRun::open(&run)?.predict(&pairs, &|_| {})?;
+            let tuned = SimilarityRun::open(&run, &Compute::cpu())?.predict(&pairs, &|_| {})?;
             let tuned = System::new("fine-tuned on the training pairs", vec![tuned]);
             claims.push(compare(
                 TUNED,

@@ -94,9 +94,11 @@ impl Similarity {
         if changed_data != data {
             corpus = Corpus::load(&changed_data)?;
         }
+        let compute = recipe.compute()?;
         let validation = &corpus.validation;
         let prompt = PromptChoice::Default;
-        let untrained = zero_shot::encoder_cosines(&self.model, &prompt, validation, &|_| {})?;
+        let untrained =
+            zero_shot::encoder_cosines(&self.model, &prompt, &compute, validation, &|_| {})?;
         let options = RunOptions {
             run: self.run.clone(),
             resume: self.resume,
@@ -105,7 +107,7 @@ impl Similarity {
             ..RunOptions::default()
         };
         let summary = train_patent(&mut recipe, &options)?;
-        let trained = SimilarityRun::open(&self.run)?.predict(validation, &|_| {})?;
+        let trained = SimilarityRun::open(&self.run, &compute)?.predict(validation, &|_| {})?;
         let report = Report {
             pairs: corpus.train.len() + validation.len(),
             training_pairs: corpus.train.len(),

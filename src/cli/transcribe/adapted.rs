@@ -9,7 +9,6 @@ use engram_data::DataError;
 use engram_data::speech::manifest::Clip;
 use engram_infer::InferError;
 use engram_infer::asr::{AdaptedAsrModel, AdaptedClip, AsrModel};
-use engram_models::compute::Compute;
 use engram_models::speech::log_mel::SAMPLE_RATE;
 use serde::Serialize;
 
@@ -85,7 +84,7 @@ impl Transcribe {
         }
         let clips = &inputs.clips;
         paths::check_not_overwritten(&self.out, files_of(clips))?;
-        let mut adapted = AdaptedAsrModel::new(AsrModel::open(&self.model, &Compute::cpu())?);
+        let mut adapted = AdaptedAsrModel::new(AsrModel::open(&self.model, &self.compute.open()?)?);
         let name = run.display().to_string();
         match self.adapted.frames {
             FramesName::Own => adapted.add(&name, run, self.adapted.image_encoder.as_deref())?,

@@ -7,7 +7,6 @@ use engram_data::DataError;
 use engram_data::speech::manifest::{Clip, ClipReader};
 use engram_infer::InferError;
 use engram_infer::asr::{AsrModel, Segment, StreamResult, TranscribeOptions, Transcript};
-use engram_models::compute::Compute;
 use engram_models::speech::log_mel::SAMPLE_RATE;
 use indicatif::HumanDuration;
 use rayon::prelude::*;
@@ -75,8 +74,8 @@ impl Transcribe {
             anyhow::bail!("--word-times needs --format jsonl; give both, or remove --word-times");
         }
         let lists = self.boost.read(clips)?;
-        let asr_model =
-            log::stage("loaded the model", || AsrModel::open(&self.model, &Compute::cpu()))?;
+        let compute = self.compute.open()?;
+        let asr_model = log::stage("loaded the model", || AsrModel::open(&self.model, &compute))?;
         let options = self.decoding.options(subtitles);
         asr_model.check(&options)?;
         let stream = self.streaming.options(asr_model.max_seconds())?;

@@ -6,6 +6,7 @@ use engram_data::DataError;
 use engram_data::world::{World, WorldOptions, view_augmentation};
 use engram_memory::search::{Filter, Hit};
 use engram_memory::{Batch, Entry};
+use engram_models::compute::to_host;
 use engram_models::kernels::Mode;
 use serde_json::Value;
 
@@ -83,7 +84,7 @@ impl Answerer {
         let query = self.model.query(&self.model.encode(&input, &mode)?, &mode)?;
         let gates = self.model.gates(&query)?;
         let results = retriever.filtered(&query, &gates, k, filter)?;
-        let (snapshot, gates) = (retriever.snapshot(), gates.flatten_all()?.to_vec1::<f32>()?);
+        let (snapshot, gates) = (retriever.snapshot(), to_host(&gates)?);
         let evidence = |hit: Hit| Ok(Evidence::of(snapshot.entry(hit.row)?, &hit, &gates));
         results.hits.into_iter().flatten().map(evidence).collect()
     }

@@ -10,6 +10,7 @@ use engram_eval::wer::report::WER;
 use engram_infer::InferError;
 use engram_infer::asr::{AsrModel, AvformerRunConfig};
 use engram_infer::encode::Encoder;
+use engram_models::compute::Compute;
 
 use super::NAME;
 use super::evaluate::{TEST, items_file};
@@ -177,7 +178,8 @@ impl AblationStudy for AvformerAblations {
                     format!("has a finished run with different weights than {weights} has now");
                 Ok((hashes.get(weights).is_none_or(|now| now != trained_sha256)).then_some(reason))
             };
-        let encoder_sha256 = |weights: &str| Ok(Encoder::open(weights)?.sha256().to_string());
+        let encoder_sha256 =
+            |weights: &str| Ok(Encoder::open(weights, &Compute::cpu())?.sha256().to_string());
         let asr_model =
             mismatch(&model.asr_model, &trained.asr_model_sha256, AsrModel::weights_sha256_of)?;
         let encoder =

@@ -119,7 +119,7 @@ impl AvformerStudy {
         let (mut gallery, mut encoder_sha256) = (None, String::new());
         let mut encoder_inputs_sha256 = String::new();
         if data.frames > 0 {
-            let encoder = Encoder::open(&model.image_encoder)?;
+            let encoder = Encoder::open(&model.image_encoder, &Compute::cpu())?;
             if !encoder.modalities().images {
                 let reason =
                     format!("{} encodes only text; use CLIP or MobileNetV2", encoder.name());

@@ -43,7 +43,7 @@ pub fn step_times(
     report: &dyn Fn(usize),
 ) -> StudyResult<StepTimes> {
     let feed = AvformerFeed { frames: true, ..AvformerFeed::default() };
-    let encoder = Encoder::open(&model.image_encoder)?;
+    let encoder = Encoder::open(&model.image_encoder, &Compute::cpu())?;
     let frames = data.frames;
     let mut study =
         AvformerStudy::new(data, model, vec![feed.clone()], batch, &Compute::cpu(), true)?;

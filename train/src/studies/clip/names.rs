@@ -6,6 +6,7 @@ use candle_core::{Device, Tensor};
 use engram_infer::InferError;
 use engram_infer::digest;
 use engram_infer::encode::{Encoder, Item, Prepared};
+use engram_models::compute::Compute;
 use rand::SeedableRng;
 use rand::distr::{Distribution, Uniform};
 use rand_chacha::ChaCha8Rng;
@@ -39,7 +40,7 @@ impl NameVectors {
                 (vectors, HASHED_WIDTH, "hashed words".to_owned())
             }
             location => {
-                let encoder = Encoder::open(location)?;
+                let encoder = Encoder::open(location, &Compute::cpu())?;
                 if !encoder.modalities().text {
                     let (name, reason) = (location.to_owned(), "does not encode text".to_owned());
                     return Err(InferError::Encoder { name, reason }.into());

@@ -123,7 +123,8 @@ fn finish(study: &ClipStudy, recipe: &Recipe, trained: &RunSummary) -> StudyResu
         )
         .into());
     }
-    let vision = study.publish(&trained.weights)?;
+    study.publish(&trained.weights)?;
+    let vision = study.open(&trained.weights, &recipe.compute()?)?;
     let predictions = study.test(&vision)?;
     Ok(ClipSummary {
         recipe_hash: trained.recipe_hash.clone(),

@@ -71,22 +71,37 @@ impl ClipStudy {
         &self.images
     }
 
-    /// Reduces a weights file to the encoder's parameters, in the published form, and returns the
-    /// encoder.
+    /// Reduces a weights file to the encoder's parameters, in the published form.
     ///
     /// # Errors
     /// If the file cannot be read or written, or belongs to another model.
-    pub fn publish(&self, path: &Path) -> StudyResult<ClipVision> {
-        let source = Arc::new(Weights::open(path)?);
-        let frozen = vec![ParameterGroup::all_frozen()];
-        let builder = ParameterBuilder::new(0, frozen, &Compute::cpu());
-        let vision = ClipVision::new(&self.vision_config(), &builder.with_weights(source))?;
-        let parameters = builder.finish()?;
+    pub fn publish(&self, path: &Path) -> StudyResult<()> {
+        let (_, parameters) = self.open_with_parameters(path, &Compute::cpu())?;
         weights::save(
             path,
             parameters.iter().map(|parameter| (parameter.name(), parameter.tensor())),
         )?;
-        Ok(vision)
+        Ok(())
+    }
+
+    /// Loads the encoder from a weights file, frozen, to compute on `compute`.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or belongs to another model.
+    pub fn open(&self, path: &Path, compute: &Compute) -> StudyResult<ClipVision> {
+        Ok(self.open_with_parameters(path, compute)?.0)
+    }
+
+    fn open_with_parameters(
+        &self,
+        path: &Path,
+        compute: &Compute,
+    ) -> StudyResult<(ClipVision, Parameters)> {
+        let source = Arc::new(Weights::open(path)?);
+        let frozen = vec![ParameterGroup::all_frozen()];
+        let builder = ParameterBuilder::new(0, frozen, compute).with_weights(source);
+        let vision = ClipVision::new(&self.vision_config(), &builder)?;
+        Ok((vision, builder.finish()?))
     }
 
     /// Predicts the names of the test views.

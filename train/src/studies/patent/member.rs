@@ -4,6 +4,7 @@ use engram_data::patent::PhrasePair;
 use engram_infer::similarity::calibration::{CALIBRATION, Calibration, cross_fitted};
 use engram_infer::similarity::member::{CONFIG, Member, TITLES, TOKENIZER};
 use engram_infer::similarity::scorer::Scorer;
+use engram_models::compute::Compute;
 
 use super::NAME;
 use super::study::{PatentStudy, gold_scores};
@@ -25,10 +26,14 @@ pub(super) struct TrainedMember {
 }
 
 /// Loads the selected weights of a finished run, fits the calibration, and writes the files that
-/// prediction needs.
-pub(super) fn finish(study: PatentStudy, summary: &RunSummary) -> Result<TrainedMember> {
+/// prediction needs. The model scores the held-out rows on `compute`.
+pub(super) fn finish(
+    study: PatentStudy,
+    summary: &RunSummary,
+    compute: &Compute,
+) -> Result<TrainedMember> {
     let (sequencer, held_out_rows) = study.into_sequencer_and_held_out();
-    let scorer = Scorer::open(&sequencer, &summary.weights)?;
+    let scorer = Scorer::open(&sequencer, &summary.weights, compute)?;
     let raw_scores = scorer.predict(&sequencer, &held_out_rows, &Stop::default(), &|_| {})?;
     let gold = gold_scores(&held_out_rows);
     let calibration = Calibration::fit(&raw_scores, &gold);

@@ -109,7 +109,7 @@ pub struct VariantSummary {
 pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<PatentSummary> {
     let (data, _) = settings(recipe)?;
     // A missing device is an error before the run folder is created.
-    recipe.compute()?;
+    let compute = recipe.compute()?;
     let corpus = Corpus::load(&data).map_err(|error| match error {
         DataError::TooFewGroups { .. } if data.folds > 0 => {
             recipe.error("data.folds", format!("is too large: {error}"))
@@ -165,7 +165,7 @@ pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<PatentS
                 None => failure.clone(),
             }));
             let (run, steps) = (name.into(), trained.steps);
-            let trained = member::finish(study, &trained)?;
+            let trained = member::finish(study, &trained, &compute)?;
             let scores = MemberScores { run, variant: index, steps, trained };
             results.add(scores, fold.map(|_| &corpus))?;
         }

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::NAME;
 use super::evaluation::FinishedRun;
 use super::run::{RevealSummary, TEST_ANSWERS, TestAnswer, settings};
+use super::settings::RevealSettings;
 use crate::checkpoint::{self, write_file};
 use crate::error::{Result, TrainError};
 use crate::grid::{AblationStudy, Column, Configuration, Filter, Grid, MetricQuery, Phases};
@@ -246,7 +247,7 @@ fn check(grid: &Grid) -> Result<()> {
 /// The retrieval of a trained configuration.
 fn trained_retrieval(grid: &Grid, configuration: &Configuration) -> Result<Retrieval> {
     let mut recipe = grid.recipe(configuration, 1, Phases::Whole)?;
-    let (data, _, memory, _) =
+    let RevealSettings { data, memory, .. } =
         settings(&mut recipe).map_err(|error| grid.configuration_error(configuration, &error))?;
     if !data.is_world() {
         let reason = "names files; a grid compares answers about the embedded world: remove the \

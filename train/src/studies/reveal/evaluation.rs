@@ -12,6 +12,7 @@ use engram_infer::reveal::evidence::{Attribution, AttributionCase, area, order};
 use engram_infer::reveal::forward::Forward;
 use engram_infer::reveal::identity::Identity;
 use engram_infer::reveal::retriever::Retriever;
+use engram_models::compute::Compute;
 use engram_models::kernels::Mode;
 use engram_models::reveal::Reveal;
 use rand::SeedableRng;
@@ -61,9 +62,11 @@ impl FinishedRun {
     pub fn open(run: &Path) -> Result<Self> {
         check_checksums(run)?;
         let mut recipe = Recipe::load(&run.join(RECIPE), &RecipeOptions::default())?;
-        let (data, model, memory, feeds) = settings(&mut recipe)?;
+        let settings = settings(&mut recipe)?;
         let batch = recipe.batch().clone();
-        let study = RevealStudy::new(data, model, memory, feeds, batch, run.into(), Some(run));
+        // The machine may lack the device of the training.
+        let compute = Compute::cpu();
+        let study = RevealStudy::new(settings, batch, compute.clone(), run.into(), Some(run));
         let study = study.map_err(TrainError::in_study(NAME, "reading the data"))?;
         let inputs = study.inputs().map_err(TrainError::in_study(NAME, "reading the data"))?;
         check_inputs(run, &inputs)?;
@@ -79,7 +82,7 @@ impl FinishedRun {
                 return Err(TrainError::in_study(NAME, "opening the run")(message));
             }
         }
-        let model = encoding.load_checked(&run.join(WEIGHTS));
+        let model = encoding.load_checked(&run.join(WEIGHTS), &compute);
         let model = model.map_err(TrainError::in_study(NAME, "reading the weights"))?;
         Ok(Self { run: run.to_path_buf(), study, encoding, model })
     }

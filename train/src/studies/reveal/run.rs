@@ -34,7 +34,7 @@ use super::dataset_metrics::{self, DatasetMetrics};
 use super::metrics::QuestionMetrics;
 use super::needle::{NeedleMetrics, needle_metrics};
 use super::run_memory::SNAPSHOTS;
-use super::settings::{RevealData, RevealFeed, RevealMemory, RevealModel};
+use super::settings::{RevealData, RevealFeed, RevealMemory, RevealModel, RevealSettings};
 use super::snapshots::remove_snapshots;
 use super::study::{EVALUATION_MEMORY, RevealStudy};
 use super::swap::{SwapReport, swap};
@@ -115,9 +115,6 @@ pub struct TestAnswer {
     pub retrieved: Vec<i64>,
 }
 
-/// The study's part of a recipe: `[data]`, `[model]`, `[memory]` and the feed of each phase.
-type Settings = (RevealData, RevealModel, RevealMemory, Vec<RevealFeed>);
-
 /// Trains a model by a recipe, and tests it.
 ///
 /// # Errors
@@ -125,11 +122,12 @@ type Settings = (RevealData, RevealModel, RevealMemory, Vec<RevealFeed>);
 pub fn train_reveal(recipe: &mut Recipe, options: &RunOptions) -> Result<RevealSummary> {
     recipe.expect_study(NAME)?;
     recipe.fill_start_hash()?;
-    let (data, model, memory, feeds) = settings(recipe)?;
-    let memory_k = memory.k;
+    let settings = settings(recipe)?;
+    let compute = recipe.compute()?;
+    let memory_k = settings.memory.k;
     let (batch, run) = (recipe.batch().clone(), options.run.clone());
     let start = recipe.start().map(|start| start.run.as_path());
-    let study = RevealStudy::new(data, model, memory, feeds, batch, run, start);
+    let study = RevealStudy::new(settings, batch, compute, run, start);
     let mut study = study.map_err(TrainError::in_study(NAME, "reading the data"))?;
     if memory_k > 0 && study.corpus().items.is_empty() {
         let reason = "is above 0, but the data have no entries for a memory; give a file a \
@@ -147,7 +145,7 @@ pub fn train_reveal(recipe: &mut Recipe, options: &RunOptions) -> Result<RevealS
 }
 
 /// Reads and checks the study's part of the recipe, and fills in defaults.
-pub(super) fn settings(recipe: &mut Recipe) -> Result<Settings> {
+pub(super) fn settings(recipe: &mut Recipe) -> Result<RevealSettings> {
     let data: RevealData = recipe.data()?;
     let model: RevealModel = recipe.model()?;
     let memory: RevealMemory = recipe.memory()?;
@@ -169,7 +167,7 @@ pub(super) fn settings(recipe: &mut Recipe) -> Result<Settings> {
     if data.is_world() {
         check_sources(recipe, &data, &memory)?;
     }
-    Ok((data, model, memory, feeds))
+    Ok(RevealSettings { data, model, memory, feeds })
 }
 
 /// Returns an error if `data.without_sources` names an unknown source, or leaves no source for a
@@ -196,7 +194,7 @@ fn finish(
     study.settle()?;
     let encoding = study.encoding();
     let (corpus, sequencer) = (&encoding.corpus, &encoding.sequencer);
-    let model = encoding.load(&trained.weights)?;
+    let model = encoding.load(&trained.weights, &recipe.compute()?)?;
     for (file, content) in encoding.files()? {
         write_file(&trained.run.join(file), content.as_bytes())?;
     }

@@ -15,6 +15,7 @@ use engram_infer::reveal::encoding::Encoding;
 use engram_infer::reveal::retriever::{ItemEncoder, Retriever};
 use engram_memory::refresh::{Adoption, Refresh, RefreshSteps, RetrievalLog};
 use engram_memory::{Batch, MemoryError, Transaction};
+use engram_models::compute::Compute;
 use engram_models::params::Parameters;
 use serde::{Deserialize, Serialize};
 
@@ -38,6 +39,8 @@ pub struct RunMemory {
     snapshots: PathBuf,
     settings: RevealMemory,
     encoding: Arc<Encoding>,
+    /// Where entries are encoded.
+    compute: Compute,
     /// The memory, opened for reading; `None` before it is built.
     retriever: Option<Retriever>,
     state: State,
@@ -69,13 +72,20 @@ struct Saved {
 }
 
 impl RunMemory {
-    /// The state before the first memory is built. The memory will be in the run's folder.
-    pub fn new(run: &Path, settings: RevealMemory, encoding: Arc<Encoding>) -> Self {
+    /// The state before the first memory is built. The memory will be in the run's folder, and its
+    /// entries are encoded on `compute`.
+    pub fn new(
+        run: &Path,
+        settings: RevealMemory,
+        encoding: Arc<Encoding>,
+        compute: Compute,
+    ) -> Self {
         Self {
             folder: run.join("memory"),
             snapshots: run.join(SNAPSHOTS),
             settings,
             encoding,
+            compute,
             retriever: None,
             state: State::default(),
             refresh: None,
@@ -168,7 +178,7 @@ impl RunMemory {
 
     /// Encodes all entries with the snapshot of a step, and waits.
     fn build(&mut self, step: u64) -> StudyResult<()> {
-        let model = self.encoding.load(&self.snapshot(step)?)?;
+        let model = self.encoding.load(&self.snapshot(step)?, &self.compute)?;
         let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
         // Ends the lock on the previous memory.
         self.next_change = None;
@@ -189,7 +199,7 @@ impl RunMemory {
     /// Starts a thread that encodes all entries with the snapshot of a step.
     fn start_refresh(&mut self, step: u64) -> StudyResult<()> {
         let change = self.next_change.take().ok_or("the memory is not built")?;
-        let model = self.encoding.load(&self.snapshot(step)?)?;
+        let model = self.encoding.load(&self.snapshot(step)?, &self.compute)?;
         let encoding = Arc::clone(&self.encoding);
         let steps = RefreshSteps { start: step, lag: self.settings.refresh_lag };
         // Entries are encoded in the same batches as in `build`, so that keys are equal.

@@ -12,6 +12,19 @@ use crate::recipe::is_default;
 
 pub use files::{CaptionFile, OnBadImage, QuestionFile};
 
+/// The study's part of a recipe.
+#[derive(Debug, Clone)]
+pub struct RevealSettings {
+    /// `[data]`
+    pub data: RevealData,
+    /// `[model]`
+    pub model: RevealModel,
+    /// `[memory]`
+    pub memory: RevealMemory,
+    /// The feed of each phase.
+    pub feeds: Vec<RevealFeed>,
+}
+
 /// `[data]`: entries, images and questions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]

@@ -16,6 +16,7 @@ use engram_infer::reveal::images::Images;
 use engram_infer::reveal::retriever::Retriever;
 use engram_infer::reveal::sequences::Sequencer;
 use engram_memory::{Entry, ValueDtype};
+use engram_models::compute::Compute;
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, Parameters};
 use engram_models::reveal::{BaseStates, Reveal};
@@ -30,7 +31,7 @@ use super::metrics::QuestionMetrics;
 use super::published::Published;
 use super::run_memory::RunMemory;
 use super::settings::{
-    Examples, Knowledge, RevealData, RevealFeed, RevealMemory, RevealModel, Size,
+    Examples, Knowledge, RevealData, RevealFeed, RevealMemory, RevealSettings, Size,
 };
 use super::sizes::{config_of, fit};
 use crate::Stop;
@@ -121,21 +122,20 @@ impl RevealStudy {
         self.memory.value_type
     }
 
-    /// The study of a recipe's settings, with its data. The memory is in the run folder `run`. The
-    /// tokenizer is that of the run `tokenizer_of`; if it is `None`, that of `model.t5`, or else a
-    /// new one.
+    /// The study of a recipe's settings, with its data. The memory is in the run folder `run`, and
+    /// its entries are encoded on `compute`. The tokenizer is that of the run `tokenizer_of`; if it
+    /// is `None`, that of `model.t5`, or else a new one.
     ///
     /// # Errors
     /// Errors of reading the data.
     pub fn new(
-        data: RevealData,
-        model: RevealModel,
-        memory: RevealMemory,
-        feeds: Vec<RevealFeed>,
+        settings: RevealSettings,
         batch: BatchSettings,
+        compute: Compute,
         run: PathBuf,
         tokenizer_of: Option<&Path>,
     ) -> StudyResult<Self> {
+        let RevealSettings { data, model, memory, feeds } = settings;
         let mut published = Published::find(&model)?;
         let mut config = config_of(&model, &published);
         let size = config.image.image_size;
@@ -155,7 +155,7 @@ impl RevealStudy {
         let encoding = Arc::new(Encoding { config, corpus, sequencer });
         Ok(Self {
             data,
-            run_memory: RunMemory::new(&run, memory.clone(), Arc::clone(&encoding)),
+            run_memory: RunMemory::new(&run, memory.clone(), Arc::clone(&encoding), compute),
             memory,
             feeds,
             batch,

@@ -22,13 +22,18 @@ pub struct SpeechModules {
 }
 
 impl SpeechModules {
-    /// Loads a model from a file, frozen.
+    /// Loads a model from a file, frozen, to compute on `compute`.
     ///
     /// # Errors
     /// If the file cannot be read, or belongs to another model.
-    pub fn load(model: &SpeechModel, vocabulary_size: usize, weights: &Path) -> Result<Self> {
+    pub fn load(
+        model: &SpeechModel,
+        vocabulary_size: usize,
+        weights: &Path,
+        compute: &Compute,
+    ) -> Result<Self> {
         let frozen = vec![ParameterGroup::all_frozen()];
-        let builder = ParameterBuilder::new(0, frozen, &Compute::cpu());
+        let builder = ParameterBuilder::new(0, frozen, compute);
         let weights = Arc::new(Weights::open(weights)?);
         Self::new(model, vocabulary_size, &builder.with_weights(weights))
     }

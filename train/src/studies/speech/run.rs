@@ -147,7 +147,8 @@ fn finish(
     write("config.json", &serde_json::to_vec_pretty(&config)?)?;
     write(TOKENIZER, study.tokenizer().json()?.as_bytes())?;
 
-    let modules = SpeechModules::load(study.model(), vocabulary_size, &trained.weights)?;
+    let modules =
+        SpeechModules::load(study.model(), vocabulary_size, &trained.weights, &recipe.compute()?)?;
     let mut summary = SpeechSummary {
         recipe_hash: trained.recipe_hash.clone(),
         seed: recipe.seed(),
