@@ -116,8 +116,16 @@ impl Parameter {
             matrix.set(&values);
             return Ok(());
         }
-        let values = Tensor::from_vec(values, self.tensor.elem_count(), self.tensor.device())?;
-        let values = values.to_dtype(self.tensor.dtype())?;
+        self.set(&Tensor::from_vec(values, self.tensor.shape(), self.tensor.device())?)
+    }
+
+    /// Replaces the values by a tensor of the same shape on the same device. Every model that
+    /// shares this parameter sees the change.
+    ///
+    /// # Errors
+    /// [`ModelError::Candle`] for another shape or device, or if the device fails.
+    pub fn set(&self, values: &Tensor) -> Result<()> {
+        let values = values.to_dtype(self.tensor.dtype())?.flatten_all()?;
         self.tensor.flatten_all()?.slice_set(&values, 0, 0)?;
         Ok(())
     }

@@ -260,9 +260,9 @@ pub(crate) fn load(
     optimiser.restore(steps, |name, length| read_tensor(&weights, name, &[length]))?;
     if let Some(ema) = ema {
         let weights = Weights::open(&path.join(EMA))?;
-        for (parameter, mean) in parameters.trainable().zip(&mut ema.mean) {
-            *mean = read_tensor(&weights, parameter.name(), parameter.tensor().dims())?;
-        }
+        ema.restore(parameters, |parameter| {
+            read_tensor(&weights, parameter.name(), parameter.tensor().dims())
+        })?;
     }
     Ok(())
 }
@@ -306,7 +306,8 @@ fn write_all(folder: &Path, contents: &Contents<'_>) -> Result<()> {
     let state = state.iter().map(|tensor| Source::flat(&tensor.name, &tensor.values));
     tensors::write(&folder.join(OPTIMISER), state.collect())?;
     if let Some(ema) = contents.ema {
-        let mut means = ema.mean.iter();
+        let means = ema.values()?;
+        let mut means = means.iter();
         let sources = parameters.iter().map(|parameter| {
             match if parameter.is_trainable() { means.next() } else { None } {
                 Some(mean) => Source::shaped(parameter, mean),

@@ -9,10 +9,10 @@ mod muon;
 mod rmsprop;
 pub mod settings;
 mod sgd;
+mod state_values;
 
 use std::borrow::Cow;
 
-#[cfg(feature = "cuda")]
 use candle_core::Tensor;
 #[cfg(feature = "cuda")]
 use engram_models::cuda::AdamwUpdate;
@@ -20,8 +20,9 @@ use engram_models::gradients::Gradients;
 use engram_models::params::{Parameters, path_matches};
 use rayon::prelude::*;
 
-use crate::error::Result;
+use crate::error::{Result, TrainError};
 use settings::RuleSettings;
+pub(crate) use state_values::StateValues;
 
 /// Values per parallel task. It is fixed, so that results do not depend on the thread count.
 const BLOCK: usize = 1 << 14;
@@ -70,13 +71,31 @@ pub trait UpdateRule: Send {
         scratch: &mut Vec<f32>,
     ) -> Result<()>;
 
-    /// Returns the update of a parameter on a GPU with a gradient there. `None` if the rule only
-    /// runs on the CPU: [`UpdateRule::update`] then gets copies.
+    /// Returns the updated values of a parameter on a GPU. `values` and `gradient` are there and
+    /// have the parameter's shape, and so has the result. The step is that of
+    /// [`UpdateRule::update`] up to rounding.
     ///
     /// # Errors
-    /// [`TrainError::Model`](crate::TrainError::Model) if the GPU fails.
+    /// An error of the GPU.
+    fn updated(
+        &mut self,
+        values: &Tensor,
+        gradient: &Tensor,
+        step: &Step,
+    ) -> candle_core::Result<Tensor>;
+
+    /// Returns the step as an AdamW update, which takes the steps of all parameters on a GPU at
+    /// once. `None` for another rule, which updates one parameter at a time.
+    ///
+    /// # Errors
+    /// An error of the GPU.
     #[cfg(feature = "cuda")]
-    fn update_on_gpu(&mut self, _: &Tensor, _: &Tensor, _: &Step) -> Result<Option<AdamwUpdate>> {
+    fn adamw_update(
+        &mut self,
+        _: &Tensor,
+        _: &Tensor,
+        _: &Step,
+    ) -> candle_core::Result<Option<AdamwUpdate>> {
         Ok(None)
     }
 
@@ -160,11 +179,14 @@ impl Optimiser {
             with_rules.enumerate()
         {
             let step = Step { number: self.steps, size, rate_factor: *rate_factor };
-            #[cfg(feature = "cuda")]
-            if let Some(gradient) = gradients.on_gpu(index)
-                && let Some(update) = rule.update_on_gpu(parameter.tensor(), gradient, &step)?
-            {
-                updates.push(update);
+            if let Some(gradient) = gradients.on_gpu(index) {
+                let values = parameter.tensor();
+                #[cfg(feature = "cuda")]
+                if let Some(update) = rule.adamw_update(values, gradient, &step).map_err(model)? {
+                    updates.push(update);
+                    continue;
+                }
+                parameter.set(&rule.updated(values, gradient, &step).map_err(model)?)?;
                 continue;
             }
             let Some(gradient) = gradients.get(index) else { continue };
@@ -175,7 +197,7 @@ impl Optimiser {
             result?;
         }
         #[cfg(feature = "cuda")]
-        engram_models::cuda::adamw(&updates).map_err(engram_models::ModelError::from)?;
+        engram_models::cuda::adamw(&updates).map_err(model)?;
         Ok(())
     }
 
@@ -220,6 +242,10 @@ impl Optimiser {
     }
 }
 
+fn model(error: candle_core::Error) -> TrainError {
+    TrainError::Model(error.into())
+}
+
 fn full_name(parameter: &str, state: &str) -> String {
     format!("{parameter}#{state}")
 }
@@ -239,6 +265,9 @@ fn decay_of(weight_decay: f64, shape: &[usize]) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use candle_core::Device;
+    use engram_models::compute::to_host;
+
     use super::*;
 
     #[test]
@@ -256,6 +285,61 @@ mod tests {
             ("x.y.bias", "lion"),
         ] {
             assert_eq!(*rules.rule_of(path), default_rule(kind), "{path}");
+        }
+    }
+
+    /// Every rule takes the same steps with tensor operations, which update parameters on a GPU, as
+    /// with loops on the CPU. The state has the same names and values.
+    #[test]
+    fn steps_with_tensor_operations_equal_steps_on_the_cpu() {
+        let rules = [
+            "kind = 'adamw'",
+            "kind = 'adafactor'",
+            "kind = 'adafactor'\nmomentum = 0.9",
+            "kind = 'lion'",
+            "kind = 'muon'",
+            "kind = 'muon'\nnesterov = false",
+            "kind = 'rmsprop'\nweight_decay = 0.1",
+            "kind = 'rmsprop'\nmomentum = 0.9",
+            "kind = 'sgd'\nmomentum = 0.0\nweight_decay = 0.1",
+            "kind = 'sgd'\nmomentum = 0.9",
+            "kind = 'sgd'\nmomentum = 0.9\nnesterov = true",
+        ];
+        let shapes: [&[usize]; 5] = [&[7], &[3, 5], &[150, 130], &[3, 130, 140], &[140, 2, 130]];
+        let close = |a: &[f32], b: &[f32], what: &str| {
+            assert_eq!(a.len(), b.len(), "{what}");
+            let largest = b.iter().fold(0.0f32, |largest, b| largest.max(b.abs()));
+            let error = a.iter().zip(b).fold(0.0f32, |error, (a, b)| error.max((a - b).abs()));
+            assert!(error <= 2e-5 * largest, "{what}: {error} of {largest}");
+        };
+        for text in rules {
+            let settings: RuleSettings = toml::from_str(text).expect("a rule");
+            for shape in shapes {
+                let what = format!("{text} {shape:?}");
+                let (mut on_cpu, mut with_tensors) = (settings.build(shape), settings.build(shape));
+                let count: usize = shape.iter().product();
+                let mut values: Vec<f32> = (0..count).map(|i| (i as f32).sin()).collect();
+                let mut tensor = Tensor::from_slice(&values, shape, &Device::Cpu).expect("values");
+                for number in 1..=4 {
+                    let gradient = |i| ((i * i + number as usize * i) as f32).cos() + 0.1;
+                    let gradient: Vec<f32> = (0..count).map(gradient).collect();
+                    let size = StepSize { learning_rate: 0.01, gradient_scale: 0.5 };
+                    let step = Step { number, size, rate_factor: 0.7 };
+                    let updated = on_cpu.update(&mut values, &gradient, &step, &mut Vec::new());
+                    updated.expect("a step on the CPU");
+                    let gradient = Tensor::from_slice(&gradient, shape, &Device::Cpu);
+                    let gradient = gradient.expect("a gradient");
+                    tensor = with_tensors.updated(&tensor, &gradient, &step).expect("a step");
+                }
+                assert_eq!(tensor.dims(), shape, "{what}");
+                close(&to_host(&tensor).expect("values"), &values, &what);
+                let states = [on_cpu.state(), with_tensors.state()].map(|s| s.expect("a state"));
+                assert_eq!(states[0].len(), states[1].len(), "{what}");
+                for ((name, expected), (other, found)) in states[0].iter().zip(&states[1]) {
+                    assert_eq!(name, other, "{what}");
+                    close(found, expected, &format!("{what} {name}"));
+                }
+            }
         }
     }
 }

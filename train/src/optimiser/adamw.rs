@@ -2,11 +2,7 @@
 //!
 //! The operations and their order equal those of `torch.optim.AdamW`.
 
-use std::borrow::Cow;
-
 use candle_core::Tensor;
-use engram_models::ModelError;
-use engram_models::compute::to_host;
 #[cfg(feature = "cuda")]
 use engram_models::cuda::AdamwUpdate;
 use multiversion::multiversion;
@@ -15,6 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::settings::{InvalidKey, Settings, at_least_zero, below_one, positive};
+use super::state_values::StateValues;
 use super::{BLOCK, State, Step, UpdateRule, decay_of};
 use crate::error::Result;
 
@@ -58,10 +55,8 @@ struct AdamW {
     betas: [f64; 2],
     epsilon: f64,
     weight_decay: f64,
-    first_moment: Vec<f32>,
-    second_moment: Vec<f32>,
-    /// Both moments, flattened, while they are on a GPU. The vectors then hold older values.
-    on_gpu: Option<[Tensor; 2]>,
+    first_moment: StateValues,
+    second_moment: StateValues,
     /// For each block of values, whether both moments are all 0. Idle values only decay. A row of a
     /// word embedding table is idle until its token occurs. Empty before the first update, and
     /// after the moments were replaced.
@@ -91,9 +86,8 @@ impl AdamW {
             betas: settings.betas,
             epsilon: settings.epsilon,
             weight_decay: decay_of(settings.weight_decay, shape),
-            first_moment: vec![0.0; count],
-            second_moment: vec![0.0; count],
-            on_gpu: None,
+            first_moment: StateValues::zeros(count),
+            second_moment: StateValues::zeros(count),
             idle: Vec::new(),
         }
     }
@@ -113,17 +107,6 @@ impl AdamW {
             epsilon: self.epsilon as f32,
         }
     }
-
-    fn set_idle_flags(&mut self) {
-        let blocks = self
-            .first_moment
-            .chunks(VALUES_PER_FLAG)
-            .zip(self.second_moment.chunks(VALUES_PER_FLAG));
-        let idle = blocks.map(|(first_moment, second_moment)| {
-            first_moment.iter().chain(second_moment).all(|m| *m == 0.0)
-        });
-        self.idle = idle.collect();
-    }
 }
 
 impl UpdateRule for AdamW {
@@ -134,15 +117,21 @@ impl UpdateRule for AdamW {
         step: &Step,
         _: &mut Vec<f32>,
     ) -> Result<()> {
-        if self.idle.is_empty() {
-            self.set_idle_flags();
-        }
         let factors = self.factors(step);
+        let (first_moment, second_moment) = (self.first_moment.host()?, self.second_moment.host()?);
+        if self.idle.is_empty() {
+            let blocks =
+                first_moment.chunks(VALUES_PER_FLAG).zip(second_moment.chunks(VALUES_PER_FLAG));
+            let idle = blocks.map(|(first_moment, second_moment)| {
+                first_moment.iter().chain(second_moment).all(|m| *m == 0.0)
+            });
+            self.idle = idle.collect();
+        }
         values
             .par_chunks_mut(BLOCK)
             .zip(gradient.par_chunks(BLOCK))
-            .zip(self.first_moment.par_chunks_mut(BLOCK))
-            .zip(self.second_moment.par_chunks_mut(BLOCK))
+            .zip(first_moment.par_chunks_mut(BLOCK))
+            .zip(second_moment.par_chunks_mut(BLOCK))
             .zip(self.idle.par_chunks_mut(BLOCK / VALUES_PER_FLAG))
             .for_each(|((((values, gradient), first_moment), second_moment), idle)| {
                 let blocks = values
@@ -163,29 +152,38 @@ impl UpdateRule for AdamW {
         Ok(())
     }
 
-    #[cfg(feature = "cuda")]
-    fn update_on_gpu(
+    fn updated(
         &mut self,
         values: &Tensor,
         gradient: &Tensor,
         step: &Step,
-    ) -> Result<Option<AdamwUpdate>> {
+    ) -> candle_core::Result<Tensor> {
         let f = self.factors(step);
-        let moments = match &self.on_gpu {
-            Some(moments) => moments,
-            None => {
-                let upload = |moment: &[f32]| {
-                    Tensor::from_slice(moment, moment.len(), values.device())
-                        .map_err(ModelError::from)
-                };
-                let moments = [upload(&self.first_moment)?, upload(&self.second_moment)?];
-                self.on_gpu.insert(moments)
-            }
-        };
+        let [beta1, beta2] = self.betas;
+        let gradient = (gradient * f64::from(f.gradient_scale))?;
+        let first_moment = self.first_moment.tensor(values.dims(), values)?;
+        *first_moment = ((&*first_moment * beta1)? + (&gradient * (1.0 - beta1))?)?;
+        let second_moment = self.second_moment.tensor(values.dims(), values)?;
+        *second_moment = ((&*second_moment * beta2)? + (gradient.sqr()? * (1.0 - beta2))?)?;
+        let root = (second_moment.sqrt()? / f64::from(f.correction))?;
+        let direction = (&*first_moment / (root + f64::from(f.epsilon))?)?;
+        (values * f64::from(f.decay_factor))? + (direction * f64::from(f.step))?
+    }
+
+    #[cfg(feature = "cuda")]
+    fn adamw_update(
+        &mut self,
+        values: &Tensor,
+        gradient: &Tensor,
+        step: &Step,
+    ) -> candle_core::Result<Option<AdamwUpdate>> {
+        let f = self.factors(step);
+        let first_moment = self.first_moment.tensor(values.dims(), values)?.clone();
+        let second_moment = self.second_moment.tensor(values.dims(), values)?.clone();
         Ok(Some(AdamwUpdate {
             values: values.clone(),
-            moments: moments.clone(),
-            gradient: gradient.contiguous().map_err(ModelError::from)?,
+            moments: [first_moment, second_moment],
+            gradient: gradient.contiguous()?,
             factors: [
                 f.gradient_scale,
                 f.decay_factor,
@@ -199,27 +197,18 @@ impl UpdateRule for AdamW {
     }
 
     fn state(&self) -> Result<State<'_>> {
-        let names = ["first_moment", "second_moment"];
-        Ok(match &self.on_gpu {
-            Some(moments) => {
-                let moments = moments.iter().map(|moment| Ok(Cow::from(to_host(moment)?)));
-                let moments = moments.collect::<Result<Vec<_>, ModelError>>()?;
-                names.into_iter().zip(moments).collect()
-            }
-            None => {
-                let moments = [&self.first_moment, &self.second_moment].map(Cow::from);
-                names.into_iter().zip(moments).collect()
-            }
-        })
+        Ok(vec![
+            ("first_moment", self.first_moment.to_host()?),
+            ("second_moment", self.second_moment.to_host()?),
+        ])
     }
 
     fn set_state(&mut self, name: &str, values: Vec<f32>) {
         self.idle.clear();
-        self.on_gpu = None;
         if name == "first_moment" {
-            self.first_moment = values;
+            self.first_moment = StateValues::Host(values);
         } else {
-            self.second_moment = values;
+            self.second_moment = StateValues::Host(values);
         }
     }
 }

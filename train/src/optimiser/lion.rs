@@ -1,13 +1,13 @@
 //! Lion (Chen et al., arXiv 2302.06675), as in `optax.lion`.
 
-use std::borrow::Cow;
-
+use candle_core::Tensor;
 use multiversion::multiversion;
 use rayon::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::settings::{InvalidKey, Settings, at_least_zero, below_one};
+use super::state_values::StateValues;
 use super::{BLOCK, State, Step, UpdateRule, decay_of};
 use crate::error::Result;
 
@@ -40,7 +40,7 @@ impl Settings for LionSettings {
         Box::new(Lion {
             betas: self.betas,
             weight_decay: decay_of(self.weight_decay, shape),
-            momentum: vec![0.0; shape.iter().product()],
+            momentum: StateValues::zeros(shape.iter().product()),
         })
     }
 }
@@ -48,7 +48,7 @@ impl Settings for LionSettings {
 struct Lion {
     betas: [f64; 2],
     weight_decay: f64,
-    momentum: Vec<f32>,
+    momentum: StateValues,
 }
 
 /// The factors of one step for one tensor.
@@ -61,6 +61,18 @@ struct Factors {
     decay_factor: f32,
 }
 
+impl Lion {
+    fn factors(&self, step: &Step) -> Factors {
+        let learning_rate = step.learning_rate();
+        Factors {
+            gradient_scale: step.size.gradient_scale as f32,
+            betas: self.betas.map(|beta| beta as f32),
+            learning_rate: learning_rate as f32,
+            decay_factor: (1.0 - learning_rate * self.weight_decay) as f32,
+        }
+    }
+}
+
 impl UpdateRule for Lion {
     fn update(
         &mut self,
@@ -69,27 +81,37 @@ impl UpdateRule for Lion {
         step: &Step,
         _: &mut Vec<f32>,
     ) -> Result<()> {
-        let learning_rate = step.learning_rate();
-        let factors = Factors {
-            gradient_scale: step.size.gradient_scale as f32,
-            betas: self.betas.map(|beta| beta as f32),
-            learning_rate: learning_rate as f32,
-            decay_factor: (1.0 - learning_rate * self.weight_decay) as f32,
-        };
+        let factors = self.factors(step);
         values
             .par_chunks_mut(BLOCK)
             .zip(gradient.par_chunks(BLOCK))
-            .zip(self.momentum.par_chunks_mut(BLOCK))
+            .zip(self.momentum.host()?.par_chunks_mut(BLOCK))
             .for_each(|((values, gradient), momentum)| apply(values, gradient, momentum, factors));
         Ok(())
     }
 
+    fn updated(
+        &mut self,
+        values: &Tensor,
+        gradient: &Tensor,
+        step: &Step,
+    ) -> candle_core::Result<Tensor> {
+        let Factors { gradient_scale, learning_rate, decay_factor, .. } = self.factors(step);
+        let [beta1, beta2] = self.betas;
+        let gradient = (gradient * f64::from(gradient_scale))?;
+        let momentum = self.momentum.tensor(values.dims(), values)?;
+        let direction = ((&*momentum * beta1)? + (&gradient * (1.0 - beta1))?)?;
+        *momentum = ((&*momentum * beta2)? + (gradient * (1.0 - beta2))?)?;
+        let update = (direction.sign()? * f64::from(learning_rate))?;
+        (values * f64::from(decay_factor))? - update
+    }
+
     fn state(&self) -> Result<State<'_>> {
-        Ok(vec![("momentum", Cow::from(&self.momentum))])
+        Ok(vec![("momentum", self.momentum.to_host()?)])
     }
 
     fn set_state(&mut self, _: &str, values: Vec<f32>) {
-        self.momentum = values;
+        self.momentum = StateValues::Host(values);
     }
 }
 

@@ -3,16 +3,16 @@
 //!
 //! PyTorch iterates in bf16, this implementation in f32.
 
-use std::borrow::Cow;
-
 use candle_core::{Device, Tensor};
 use engram_models::ModelError;
+use engram_models::compute::to_host;
 use rayon::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::adamw::AdamwSettings;
 use super::settings::{InvalidKey, Settings, at_least_zero, below_one, positive};
+use super::state_values::StateValues;
 use super::{BLOCK, State, Step, UpdateRule, sum_of_squares};
 use crate::error::Result;
 
@@ -86,7 +86,7 @@ impl Settings for MuonSettings {
             return self.adamw.build(shape);
         }
         let columns = other_dimensions.iter().product();
-        let momentum = vec![0.0; rows * columns];
+        let momentum = StateValues::zeros(rows * columns);
         Box::new(Muon { settings: self.clone(), rows: *rows, columns, momentum })
     }
 }
@@ -95,7 +95,7 @@ struct Muon {
     settings: MuonSettings,
     rows: usize,
     columns: usize,
-    momentum: Vec<f32>,
+    momentum: StateValues,
 }
 
 impl UpdateRule for Muon {
@@ -112,6 +112,7 @@ impl UpdateRule for Muon {
         let momentum_weight = if self.settings.nesterov { decay } else { 1.0 };
         scratch.resize(gradient.len(), 0.0);
         self.momentum
+            .host()?
             .par_chunks_mut(BLOCK)
             .zip(gradient.par_chunks(BLOCK))
             .zip(scratch.par_chunks_mut(BLOCK))
@@ -124,7 +125,12 @@ impl UpdateRule for Muon {
                     *direction = momentum_weight.mul_add(*momentum - gradient, gradient);
                 }
             });
-        let update = self.orthogonalised(scratch).map_err(ModelError::from)?;
+        let shape = (self.rows, self.columns);
+        let update = Tensor::from_slice(scratch, shape, &Device::Cpu)
+            .and_then(|direction| {
+                to_host(&self.orthogonalised(&direction, sum_of_squares(scratch))?)
+            })
+            .map_err(ModelError::from)?;
         let learning_rate = step.learning_rate();
         let decay_factor = (1.0 - learning_rate * self.settings.weight_decay) as f32;
         let step_size = (learning_rate * self.shape_factor()) as f32;
@@ -137,33 +143,49 @@ impl UpdateRule for Muon {
         Ok(())
     }
 
+    fn updated(
+        &mut self,
+        values: &Tensor,
+        gradient: &Tensor,
+        step: &Step,
+    ) -> candle_core::Result<Tensor> {
+        let MuonSettings { momentum: decay, nesterov, weight_decay, .. } = self.settings;
+        let gradient = (gradient * step.size.gradient_scale)?;
+        let momentum = self.momentum.tensor(values.dims(), values)?;
+        *momentum = (&*momentum + ((&gradient - &*momentum)? * (1.0 - decay))?)?;
+        let momentum_weight = if nesterov { decay } else { 1.0 };
+        let direction = (&gradient + ((&*momentum - &gradient)? * momentum_weight)?)?;
+        let direction = direction.reshape((self.rows, self.columns))?;
+        let squares = f64::from(direction.sqr()?.sum_all()?.to_scalar::<f32>()?);
+        let update = self.orthogonalised(&direction, squares)?.reshape(values.shape())?;
+        let learning_rate = step.learning_rate();
+        let decayed = (values * (1.0 - learning_rate * weight_decay))?;
+        decayed - (update * (learning_rate * self.shape_factor()))?
+    }
+
     fn state(&self) -> Result<State<'_>> {
-        Ok(vec![("momentum", Cow::from(&self.momentum))])
+        Ok(vec![("momentum", self.momentum.to_host()?)])
     }
 
     fn set_state(&mut self, _: &str, values: Vec<f32>) {
-        self.momentum = values;
+        self.momentum = StateValues::Host(values);
     }
 }
 
 impl Muon {
-    /// The matrix with the same singular vectors, and all singular values near 1.
-    fn orthogonalised(&self, matrix: &[f32]) -> candle_core::Result<Vec<f32>> {
+    /// The matrix `[rows, columns]` with the same singular vectors, and all singular values near 1.
+    /// `squares` is the sum of the squared values.
+    fn orthogonalised(&self, matrix: &Tensor, squares: f64) -> candle_core::Result<Tensor> {
         let [a, b, c] = COEFFICIENTS;
         let is_tall = self.rows > self.columns;
-        let mut x = Tensor::from_slice(matrix, (self.rows, self.columns), &Device::Cpu)?;
-        if is_tall {
-            x = x.t()?.contiguous()?;
-        }
-        let norm = sum_of_squares(matrix).sqrt().max(self.settings.epsilon);
-        x = (x / norm)?;
+        let x = if is_tall { matrix.t()?.contiguous()? } else { matrix.clone() };
+        let mut x = (x / squares.sqrt().max(self.settings.epsilon))?;
         for _ in 0..self.settings.iterations {
             let gram = x.matmul(&x.t()?)?;
             let polynomial = ((&gram * b)? + (gram.matmul(&gram)? * c)?)?;
             x = ((&x * a)? + polynomial.matmul(&x)?)?;
         }
-        let x = if is_tall { x.t()? } else { x };
-        x.flatten_all()?.to_vec1()
+        if is_tall { x.t()?.contiguous() } else { Ok(x) }
     }
 
     fn shape_factor(&self) -> f64 {
@@ -179,19 +201,25 @@ impl Muon {
 mod tests {
     use super::*;
 
+    fn orthogonalised(muon: &Muon, matrix: &[f32]) -> Vec<f32> {
+        let tensor = Tensor::from_slice(matrix, (muon.rows, muon.columns), &Device::Cpu);
+        let result = muon.orthogonalised(&tensor.expect("a matrix"), sum_of_squares(matrix));
+        to_host(&result.expect("a matrix")).expect("values")
+    }
+
     #[test]
     fn orthogonalisation_brings_the_mean_squared_singular_value_near_1_and_keeps_zeros() {
         for (rows, columns) in [(6, 9), (9, 6), (5, 5)] {
             let settings = MuonSettings { iterations: 10, ..MuonSettings::default() };
-            let muon = Muon { settings, rows, columns, momentum: Vec::new() };
+            let muon = Muon { settings, rows, columns, momentum: StateValues::zeros(0) };
             let matrix: Vec<f32> = (0..rows * columns).map(|i| ((i * i) as f32).sin()).collect();
-            let orthogonalised = muon.orthogonalised(&matrix).expect("a matrix");
+            let orthogonalised = orthogonalised(&muon, &matrix);
             // The sum of squares of a matrix is the sum of its squared singular values.
             let mean_square = sum_of_squares(&orthogonalised) / rows.min(columns) as f64;
             assert!((0.5..1.5).contains(&mean_square), "{rows} x {columns}: {mean_square}");
         }
-        let muon =
-            Muon { settings: MuonSettings::default(), rows: 2, columns: 2, momentum: Vec::new() };
-        assert_eq!(muon.orthogonalised(&[0.0; 4]).expect("zeros"), [0.0; 4]);
+        let momentum = StateValues::zeros(0);
+        let muon = Muon { settings: MuonSettings::default(), rows: 2, columns: 2, momentum };
+        assert_eq!(orthogonalised(&muon, &[0.0; 4]), [0.0; 4]);
     }
 }

@@ -1,13 +1,13 @@
 //! RMSProp (Tieleman and Hinton, 2012), as in `torch.optim.RMSprop`.
 
-use std::borrow::Cow;
-
+use candle_core::Tensor;
 use multiversion::multiversion;
 use rayon::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::settings::{InvalidKey, Settings, at_least_zero, below_one, positive};
+use super::state_values::StateValues;
 use super::{BLOCK, State, Step, UpdateRule, decay_of};
 use crate::error::Result;
 
@@ -41,11 +41,11 @@ impl Settings for RmspropSettings {
 
     fn build(&self, shape: &[usize]) -> Box<dyn UpdateRule> {
         let count = shape.iter().product();
-        let velocity = if self.momentum > 0.0 { vec![0.0; count] } else { Vec::new() };
+        let velocity = StateValues::zeros(if self.momentum > 0.0 { count } else { 0 });
         let weight_decay = decay_of(self.weight_decay, shape);
         Box::new(Rmsprop {
             settings: Self { weight_decay, ..self.clone() },
-            mean_square: vec![0.0; count],
+            mean_square: StateValues::zeros(count),
             velocity,
         })
     }
@@ -53,9 +53,9 @@ impl Settings for RmspropSettings {
 
 struct Rmsprop {
     settings: RmspropSettings,
-    mean_square: Vec<f32>,
+    mean_square: StateValues,
     /// The decayed sum of normalised gradients; empty without momentum.
-    velocity: Vec<f32>,
+    velocity: StateValues,
 }
 
 /// The factors of one step for one tensor.
@@ -88,13 +88,13 @@ impl UpdateRule for Rmsprop {
         let blocks = values
             .par_chunks_mut(BLOCK)
             .zip(gradient.par_chunks(BLOCK))
-            .zip(self.mean_square.par_chunks_mut(BLOCK));
-        if self.velocity.is_empty() {
+            .zip(self.mean_square.host()?.par_chunks_mut(BLOCK));
+        if self.settings.momentum == 0.0 {
             blocks.for_each(|((values, gradient), mean_square)| {
                 update_without_momentum(values, gradient, mean_square, factors);
             });
         } else {
-            blocks.zip(self.velocity.par_chunks_mut(BLOCK)).for_each(
+            blocks.zip(self.velocity.host()?.par_chunks_mut(BLOCK)).for_each(
                 |(((values, gradient), mean_square), velocity)| {
                     update_with_momentum(values, gradient, mean_square, velocity, factors);
                 },
@@ -103,19 +103,39 @@ impl UpdateRule for Rmsprop {
         Ok(())
     }
 
+    fn updated(
+        &mut self,
+        values: &Tensor,
+        gradient: &Tensor,
+        step: &Step,
+    ) -> candle_core::Result<Tensor> {
+        let RmspropSettings { decay, epsilon, momentum, weight_decay } = self.settings;
+        let gradient = (gradient * step.size.gradient_scale)?;
+        let gradient = (gradient + (values * weight_decay)?)?;
+        let mean_square = self.mean_square.tensor(values.dims(), values)?;
+        *mean_square = ((&*mean_square * decay)? + (gradient.sqr()? * (1.0 - decay))?)?;
+        let mut update = (gradient / (mean_square.sqrt()? + epsilon)?)?;
+        if momentum > 0.0 {
+            let velocity = self.velocity.tensor(values.dims(), values)?;
+            *velocity = ((&*velocity * momentum)? + update)?;
+            update = velocity.clone();
+        }
+        values - (update * step.learning_rate())?
+    }
+
     fn state(&self) -> Result<State<'_>> {
-        let mut state = vec![("mean_square", Cow::from(&self.mean_square))];
-        if !self.velocity.is_empty() {
-            state.push(("velocity", Cow::from(&self.velocity)));
+        let mut state = vec![("mean_square", self.mean_square.to_host()?)];
+        if self.settings.momentum > 0.0 {
+            state.push(("velocity", self.velocity.to_host()?));
         }
         Ok(state)
     }
 
     fn set_state(&mut self, name: &str, values: Vec<f32>) {
         if name == "velocity" {
-            self.velocity = values;
+            self.velocity = StateValues::Host(values);
         } else {
-            self.mean_square = values;
+            self.mean_square = StateValues::Host(values);
         }
     }
 }

@@ -1,13 +1,13 @@
 //! Stochastic gradient descent with momentum, as in `torch.optim.SGD`.
 
-use std::borrow::Cow;
-
+use candle_core::Tensor;
 use multiversion::multiversion;
 use rayon::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::settings::{InvalidKey, Settings, at_least_zero, below_one};
+use super::state_values::StateValues;
 use super::{BLOCK, State, Step, UpdateRule, decay_of};
 use crate::error::Result;
 
@@ -43,7 +43,7 @@ impl Settings for SgdSettings {
             momentum: self.momentum as f32,
             nesterov: self.nesterov,
             weight_decay: decay_of(self.weight_decay, shape) as f32,
-            velocity: vec![0.0; count],
+            velocity: StateValues::zeros(count),
         })
     }
 }
@@ -53,7 +53,7 @@ struct Sgd {
     nesterov: bool,
     weight_decay: f32,
     /// The decayed sum of gradients; empty without momentum.
-    velocity: Vec<f32>,
+    velocity: StateValues,
 }
 
 impl UpdateRule for Sgd {
@@ -68,7 +68,7 @@ impl UpdateRule for Sgd {
         let learning_rate = step.learning_rate() as f32;
         let (momentum, nesterov, weight_decay) = (self.momentum, self.nesterov, self.weight_decay);
         let blocks = values.par_chunks_mut(BLOCK).zip(gradient.par_chunks(BLOCK));
-        if self.velocity.is_empty() {
+        if self.momentum == 0.0 {
             blocks.for_each(|(values, gradient)| {
                 update_without_momentum(
                     values,
@@ -79,7 +79,7 @@ impl UpdateRule for Sgd {
                 );
             });
         } else {
-            blocks.zip(self.velocity.par_chunks_mut(BLOCK)).for_each(
+            blocks.zip(self.velocity.host()?.par_chunks_mut(BLOCK)).for_each(
                 |((values, gradient), velocity)| {
                     update_with_momentum(
                         values,
@@ -97,13 +97,34 @@ impl UpdateRule for Sgd {
         Ok(())
     }
 
+    fn updated(
+        &mut self,
+        values: &Tensor,
+        gradient: &Tensor,
+        step: &Step,
+    ) -> candle_core::Result<Tensor> {
+        let momentum = f64::from(self.momentum);
+        let gradient = (gradient * step.size.gradient_scale)?;
+        let gradient = (gradient + (values * f64::from(self.weight_decay))?)?;
+        if self.momentum == 0.0 {
+            return values - (gradient * step.learning_rate())?;
+        }
+        let velocity = self.velocity.tensor(values.dims(), values)?;
+        *velocity = ((&*velocity * momentum)? + &gradient)?;
+        let update = match self.nesterov {
+            true => (gradient + (&*velocity * momentum)?)?,
+            false => velocity.clone(),
+        };
+        values - (update * step.learning_rate())?
+    }
+
     fn state(&self) -> Result<State<'_>> {
-        let state = vec![("velocity", Cow::from(&self.velocity))];
-        Ok(if self.velocity.is_empty() { Vec::new() } else { state })
+        let has_velocity = self.momentum > 0.0;
+        Ok(if has_velocity { vec![("velocity", self.velocity.to_host()?)] } else { Vec::new() })
     }
 
     fn set_state(&mut self, _: &str, values: Vec<f32>) {
-        self.velocity = values;
+        self.velocity = StateValues::Host(values);
     }
 }
 
