@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds the program of the GPU checks: tests/gpu/target/release/engram-gpu. Needs no GPU.
+# Builds `engram` with CUDA and the program of the GPU checks, in tests/gpu/target/release/. Needs no
+# GPU.
 #
 #   tests/gpu/build.sh [CAPABILITY]
 #
@@ -34,5 +35,6 @@ export CUDA_COMPUTE_CAP="${1:-90}"
 export LIBRARY_PATH="$CUDA_HOME/lib:$CUDA_HOME/lib/stubs:$CUDA_HOME/lib64:$CUDA_HOME/lib64/stubs"
 export LD_LIBRARY_PATH="$LIBRARY_PATH:${LD_LIBRARY_PATH:-}"
 ./compile.sh
-cargo build --release --locked --features cuda
-ls -l target/release/engram-gpu
+cargo build --release --locked --target-dir target \
+    --package engram --package engram-gpu --features engram/cuda,engram-gpu/cuda
+ls -l target/release/engram target/release/engram-gpu

@@ -3,11 +3,12 @@
 //! `run.sh` runs everything on a machine with a GPU. Without a GPU, `models/tests/compute.rs` and
 //! `tests/compute_command.rs` make similar comparisons with the operations that a GPU runs.
 
+mod inference;
 mod models;
 mod steps;
 mod training;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
@@ -32,7 +33,7 @@ struct Arguments {
 enum Check {
     /// Values and gradients of every model family, in f32 and bf16
     Models,
-    /// Small trainings of every study, in f32 and bf16
+    /// Small trainings of every study, and inference with them, in f32 and bf16
     Training {
         /// The folder of the runs
         folder: PathBuf,
@@ -77,7 +78,7 @@ impl Arguments {
                         );
                     }
                 }
-                Ok(())
+                self.inference(folder)
             }
             Check::Steps { filter, precision } => {
                 let compute = Compute::open(&self.device, *precision)?;
@@ -102,6 +103,29 @@ impl Arguments {
                 })
             }
         }
+    }
+
+    /// Uses the trained models in f32 and bf16.
+    fn inference(&self, folder: &Path) -> Result<()> {
+        let mut failures = Vec::new();
+        for (precision, tolerance, _) in TOLERANCES {
+            let (compute, name) = (Compute::open(&self.device, precision)?, precision.name());
+            for found in inference::compare_inference(&compute, folder)? {
+                let texts = match found.equal_texts {
+                    Some(true) => ", equal texts",
+                    Some(false) => ", other texts",
+                    None => "",
+                };
+                println!("inference {:9} {name:4} {:.1e}{texts}", found.study, found.error);
+                // In bf16, another token or entry may be the best one.
+                let is_close = found.error < tolerance && found.equal_texts != Some(false);
+                if !is_close && precision == Precision::F32 {
+                    failures.push(found.study);
+                }
+            }
+        }
+        ensure!(failures.is_empty(), "too large differences: {}", failures.join(", "));
+        Ok(())
     }
 
     fn models(&self) -> Result<()> {
