@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use candle_core::Tensor;
+use candle_core::{Device, Tensor};
 use rayon::prelude::*;
 
 /// The values of a block, in row-major order.
@@ -92,15 +92,56 @@ impl Nf4 {
 /// A matrix in NF4. Copies share the values.
 #[derive(Debug, Clone)]
 pub struct QuantisedMatrix {
-    values: Arc<RwLock<Nf4>>,
+    values: Arc<RwLock<Values>>,
     rows: usize,
     columns: usize,
+}
+
+/// Values, and their copy on a GPU once they were used there.
+#[derive(Debug)]
+struct Values {
+    values: Nf4,
+    on_gpu: Option<Nf4Tensors>,
+}
+
+/// Values in NF4 on a device.
+#[derive(Debug, Clone)]
+struct Nf4Tensors {
+    /// The bytes with two codes, `[blocks, 32]` in u8.
+    codes: Tensor,
+    /// `[blocks, 1]`
+    scales: Tensor,
+    /// The two levels of each byte, `[256, 2]`.
+    levels: Tensor,
+}
+
+impl Nf4Tensors {
+    /// Copies whole blocks to a device. `None` if the last block is not whole.
+    fn new(values: &Nf4, device: &Device) -> candle_core::Result<Option<Self>> {
+        if !values.len.is_multiple_of(BLOCK) {
+            return Ok(None);
+        }
+        let blocks = values.scales.len();
+        let levels = (0..256).flat_map(|byte| [LEVELS[byte >> 4], LEVELS[byte & 15]]);
+        Ok(Some(Self {
+            codes: Tensor::from_slice(&values.codes, (blocks, BLOCK / 2), device)?,
+            scales: Tensor::from_slice(&values.scales, (blocks, 1), device)?,
+            levels: Tensor::from_iter(levels, device)?.reshape((256, 2))?,
+        }))
+    }
+
+    /// The values, `[blocks, 64]`.
+    fn dequantise(&self) -> candle_core::Result<Tensor> {
+        let levels = self.levels.index_select(&self.codes.flatten_all()?, 0)?;
+        levels.reshape(((), BLOCK))?.broadcast_mul(&self.scales)
+    }
 }
 
 impl QuantisedMatrix {
     /// Quantises a matrix `[rows, columns]`.
     pub fn new(values: &[f32], rows: usize, columns: usize) -> Self {
-        Self { values: Arc::new(RwLock::new(Nf4::quantise(values))), rows, columns }
+        let values = Values { values: Nf4::quantise(values), on_gpu: None };
+        Self { values: Arc::new(RwLock::new(values)), rows, columns }
     }
 
     /// `[rows, columns]`.
@@ -110,18 +151,34 @@ impl QuantisedMatrix {
 
     /// Returns the values in row-major order.
     pub(crate) fn dequantise(&self) -> Vec<f32> {
-        self.values.read().unwrap_or_else(PoisonError::into_inner).dequantise()
+        self.values.read().unwrap_or_else(PoisonError::into_inner).values.dequantise()
     }
 
     /// Quantises other values, for all copies.
     pub(crate) fn set(&self, values: &[f32]) {
-        *self.values.write().unwrap_or_else(PoisonError::into_inner) = Nf4::quantise(values);
+        let values = Values { values: Nf4::quantise(values), on_gpu: None };
+        *self.values.write().unwrap_or_else(PoisonError::into_inner) = values;
     }
 
-    /// Returns the values as a tensor on the device and in the dtype of `x`.
+    /// Returns the values as a tensor on the device and in the dtype of `x`. On a GPU, the quantised
+    /// values stay there.
     pub(super) fn tensor_like(&self, x: &Tensor) -> candle_core::Result<Tensor> {
-        let tensor = Tensor::from_vec(self.dequantise(), (self.rows, self.columns), x.device())?;
+        let shape = (self.rows, self.columns);
+        let on_gpu = if x.device().is_cpu() { None } else { self.on_gpu(x.device())? };
+        let tensor = match on_gpu {
+            Some(on_gpu) => on_gpu.dequantise()?.reshape(shape)?,
+            None => Tensor::from_vec(self.dequantise(), shape, x.device())?,
+        };
         tensor.to_dtype(x.dtype())
+    }
+
+    /// The values on a GPU, copied at the first call. `None` if the last block is not whole.
+    fn on_gpu(&self, device: &Device) -> candle_core::Result<Option<Nf4Tensors>> {
+        let mut shared = self.values.write().unwrap_or_else(PoisonError::into_inner);
+        if shared.on_gpu.is_none() {
+            shared.on_gpu = Nf4Tensors::new(&shared.values, device)?;
+        }
+        Ok(shared.on_gpu.clone())
     }
 }
 
@@ -169,6 +226,17 @@ mod tests {
             }
         }
         assert_eq!(Nf4::quantise(&restored), quantised);
+        assert!(Nf4Tensors::new(&quantised, &Device::Cpu).is_ok_and(|tensors| tensors.is_none()));
+    }
+
+    #[test]
+    fn tensors_give_the_same_values_bit_for_bit() -> candle_core::Result<()> {
+        let values: Vec<f32> = (0..640).map(|i| ((i * i) as f32 * 0.017).sin() * 2.0).collect();
+        let quantised = Nf4::quantise(&values);
+        let tensors = Nf4Tensors::new(&quantised, &Device::Cpu)?.expect("whole blocks");
+        let restored = tensors.dequantise()?.flatten_all()?.to_vec1::<f32>()?;
+        assert_eq!(restored, quantised.dequantise());
+        Ok(())
     }
 
     #[test]
