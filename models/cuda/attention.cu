@@ -22,6 +22,15 @@ struct Tile {
   long long query, num_queries, key, num_keys, first_score, first_row;
 };
 
+// A bias that is added to the scores, and the gradient of each score. Null pointers for none.
+struct Bias {
+  const float* values;
+  float* gradients;
+  // The queries and keys of a bias [heads, queries, keys] that all segments share; 0 keys for a bias
+  // with one value per score.
+  unsigned queries, keys;
+};
+
 // The inputs and options. Strides are between the rows of the matrices.
 template <class T>
 struct Heads {
@@ -30,6 +39,7 @@ struct Heads {
   float scale;
   unsigned causal;
   Mask mask;
+  Bias bias;
 };
 
 template <int SPLIT>
@@ -41,6 +51,19 @@ __device__ inline long long visible_keys(const Tile& tile, long long i, unsigned
   if (!causal) return tile.num_keys;
   const long long visible = i + 1 + tile.num_keys - tile.num_queries;
   return visible < 0 ? 0 : visible < tile.num_keys ? visible : tile.num_keys;
+}
+
+// The index of the first score of query `i` of a head. The scores of a segment are [heads, queries,
+// keys].
+__device__ inline long long score_row(const Tile& tile, unsigned head, long long i) {
+  return tile.first_score + (head * tile.num_queries + i) * tile.num_keys;
+}
+
+// The index of the first bias of query `i` of a head.
+__device__ inline long long bias_row(const Bias& bias, const Tile& tile, unsigned head,
+                                     long long i) {
+  if (bias.keys == 0) return score_row(tile, head, i);
+  return ((long long)head * bias.queries + i) * bias.keys;
 }
 
 // Copies `count` rows of a head to shared memory; missing rows and columns become 0.
@@ -169,8 +192,8 @@ __device__ void attention_forward(Heads<T> in, const Tile* tiles, T* y, float* l
   const long long visible = visible_keys(tile, i, in.causal);
   const bool exists = i < tile.num_queries;
   const size_t row = tile.query + i;
-  const unsigned long long first_score =
-      tile.first_score + ((long long)head * tile.num_queries + i) * tile.num_keys;
+  const long long first_score = score_row(tile, head, i);
+  const long long first_bias = bias_row(in.bias, tile, head, i);
   Part<SPLIT> query, sum;
   query.load(in.q + row * in.q_stride + column, exists, in.size);
   query.scale(in.scale);
@@ -186,8 +209,14 @@ __device__ void attention_forward(Heads<T> in, const Tile* tiles, T* y, float* l
       float scores[SCORES], new_top = top;
 #pragma unroll
       for (int j = 0; j < SCORES; ++j) {
-        const float score = query.dot(keys[first + j]);
-        scores[j] = start + first + j < visible ? score : -INFINITY;
+        const long long key_index = start + first + j;
+        float score = query.dot(keys[first + j]);
+        if (key_index >= visible) {
+          score = -INFINITY;
+        } else if (in.bias.values) {
+          score += in.bias.values[first_bias + key_index];
+        }
+        scores[j] = score;
         new_top = fmaxf(new_top, scores[j]);
       }
       // Without a visible key, all weights are exp(-inf - 0).
@@ -215,8 +244,9 @@ __device__ void attention_forward(Heads<T> in, const Tile* tiles, T* y, float* l
   }
 }
 
-// Sets the gradient of the queries (rows `q_stride` apart), and products [queries, heads]: the sum of
-// y * dy, which is the mean of the weights' gradients.
+// Sets the gradient of the queries (rows `q_stride` apart), the gradients of the scores of visible
+// keys if there is a bias, and products [queries, heads]: the sum of y * dy, which is the mean of the
+// weights' gradients.
 template <int SPLIT, class T>
 __device__ void attention_backward_queries(Heads<T> in, const Tile* tiles, const T* y, const T* dy,
                                            const float* log_sums, float* products, T* dq) {
@@ -231,15 +261,15 @@ __device__ void attention_backward_queries(Heads<T> in, const Tile* tiles, const
   const long long visible = visible_keys(tile, i, in.causal);
   const bool exists = i < tile.num_queries;
   const size_t row = tile.query + i, output = row * in.heads * in.size + column;
-  const unsigned long long first_score =
-      tile.first_score + ((long long)head * tile.num_queries + i) * tile.num_keys;
+  const long long first_score = score_row(tile, head, i);
+  const long long first_bias = bias_row(in.bias, tile, head, i);
   Part<SPLIT> query, gradient, sum;
   query.load(in.q + row * in.q_stride + column, exists, in.size);
   gradient.load(dy + output, exists, in.size);
   sum.load(y + output, exists, in.size);
   const float product = sum.dot(gradient);
   sum.clear();
-  float log_sum = 0.0f;
+  float log_sum = -INFINITY;
   if (exists) {
     log_sum = log_sums[row * in.heads + head];
     if (threadIdx.x % SPLIT == 0) products[row * in.heads + head] = product;
@@ -251,10 +281,18 @@ __device__ void attention_backward_queries(Heads<T> in, const Tile* tiles, const
     __syncthreads();
 #pragma unroll 2
     for (int j = 0; j < TILE; ++j) {
-      const float score = in.scale * query.dot(keys[j]), dweight = gradient.dot(values[j]);
-      const float weight = start + j < visible ? expf(score - log_sum) : 0.0f;
+      float score = in.scale * query.dot(keys[j]);
+      const float dweight = gradient.dot(values[j]);
+      const bool is_visible = start + j < visible;
+      if (is_visible && in.bias.values) score += in.bias.values[first_bias + start + j];
+      // Without a visible key, the log-sum-exp is -inf.
+      const float weight = is_visible && log_sum > -INFINITY ? expf(score - log_sum) : 0.0f;
       const float factor = mask_factor(in.mask, first_score + start + j);
-      sum.add(weight * fmaf(dweight, factor, -product) * in.scale, keys[j]);
+      const float dscore = weight * fmaf(dweight, factor, -product);
+      if (is_visible && in.bias.gradients && threadIdx.x % SPLIT == 0) {
+        in.bias.gradients[first_score + start + j] = dscore;
+      }
+      sum.add(dscore * in.scale, keys[j]);
     }
     __syncthreads();
   }
@@ -274,8 +312,9 @@ __device__ void attention_backward_keys(Heads<T> in, const Tile* tiles, const T*
   const long long j = tile.first_row + threadIdx.x / SPLIT;
   const bool exists = j < tile.num_keys;
   const size_t row = tile.key + j, width = (size_t)in.heads * in.size;
-  const unsigned long long first_score =
-      tile.first_score + (long long)head * tile.num_queries * tile.num_keys + j;
+  const long long first_score = score_row(tile, head, 0) + j;
+  const long long first_bias = bias_row(in.bias, tile, head, 0) + j;
+  const unsigned bias_stride = in.bias.keys == 0 ? tile.num_keys : in.bias.keys;
   Part<SPLIT> key, value, key_sum, value_sum;
   key.load(in.k + row * in.kv_stride + column, exists, in.size);
   value.load(in.v + row * in.kv_stride + column, exists, in.size);
@@ -297,8 +336,11 @@ __device__ void attention_backward_keys(Heads<T> in, const Tile* tiles, const T*
     __syncthreads();
 #pragma unroll 2
     for (int i = 0; i < TILE; ++i) {
-      const float score = in.scale * key.dot(queries[i]), dweight = value.dot(gradients[i]);
-      if (exists && j < visible_keys(tile, start + i, in.causal)) {
+      float score = in.scale * key.dot(queries[i]);
+      const float dweight = value.dot(gradients[i]);
+      if (exists && j < visible_keys(tile, start + i, in.causal) &&
+          query_log_sums[i] > -INFINITY) {
+        if (in.bias.values) score += in.bias.values[first_bias + (start + i) * bias_stride];
         const float weight = expf(score - query_log_sums[i]);
         const float factor = mask_factor(in.mask, first_score + (start + i) * tile.num_keys);
         value_sum.add(weight * factor, gradients[i]);
@@ -314,9 +356,9 @@ __device__ void attention_backward_keys(Heads<T> in, const Tile* tiles, const T*
 
 #define INPUTS(T)                                                                                 \
   const T *q, const T *k, const T *v, unsigned q_stride, unsigned kv_stride, unsigned heads,      \
-      unsigned size, float scale, unsigned causal, Mask mask, const Tile *tiles
+      unsigned size, float scale, unsigned causal, Mask mask, Bias bias, const Tile *tiles
 #define HEADS(T) \
-  Heads<T> { q, k, v, q_stride, kv_stride, heads, size, scale, causal, mask }
+  Heads<T> { q, k, v, q_stride, kv_stride, heads, size, scale, causal, mask, bias }
 
 // A block handles the rows of one tile in one head: tile b / heads, head b % heads. A block has 64
 // threads, thus 64 / SPLIT rows.
@@ -338,3 +380,23 @@ ATTENTION(f32_4, float, 4)
 ATTENTION(bf16_1, bf16, 1)
 ATTENTION(bf16_2, bf16, 2)
 ATTENTION(bf16_4, bf16, 4)
+
+// Sets the gradient of a bias [heads, queries, keys] that all segments share: the sum of the gradients
+// of their scores, in the order of the segments. A segment has its first score, its number of queries
+// and its number of keys. The grid covers the bias.
+extern "C" __global__ void attention_shared_bias(const float* scores, const long long* segments,
+                                                 unsigned count, unsigned heads, unsigned queries,
+                                                 unsigned keys, float* gradient) {
+  const unsigned index = blockIdx.x * blockDim.x + threadIdx.x;
+  if (index >= heads * queries * keys) return;
+  const long long j = index % keys, i = index / keys % queries, head = index / keys / queries;
+  float sum = 0.0f;
+  for (unsigned s = 0; s < count; ++s) {
+    const long long first = segments[3 * s], num_queries = segments[3 * s + 1];
+    const long long num_keys = segments[3 * s + 2];
+    if (i < num_queries && j < num_keys) {
+      sum += scores[first + (head * num_queries + i) * num_keys + j];
+    }
+  }
+  gradient[index] = sum;
+}

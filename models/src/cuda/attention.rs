@@ -1,7 +1,7 @@
 //! Attention over packed segments.
 
 use candle_core::cuda_backend::WrapErr;
-use candle_core::cuda_backend::cudarc::driver::PushKernelArg;
+use candle_core::cuda_backend::cudarc::driver::{DeviceRepr, PushKernelArg};
 use candle_core::{DType, Result, Tensor};
 
 use super::{Mask, address, device, empty, grid, launch};
@@ -10,12 +10,14 @@ use crate::kernels::{Dropout, Segments};
 /// The threads of a block, and the elements of a head's row that one thread holds.
 const THREADS: usize = 64;
 const ELEMENTS: usize = 32;
+/// The threads of a block that sums the gradients of a shared bias.
+const BIAS_THREADS: usize = 256;
 /// The numbers of a tile in `models/cuda/attention.cu`.
 const TILE_NUMBERS: usize = 6;
 
 /// The inputs of an attention layer: one dtype `T`, heads of at most 128 values.
 pub(crate) struct Attention<'a> {
-    /// Queries, keys and values `[T, D]`, or their concatenation `[T, 3 D]`.
+    /// Queries, keys and values `[T, D]`, or their concatenation `[T, 3 D]`, without the bias.
     pub inputs: &'a [Tensor],
     pub num_heads: usize,
     /// `D`.
@@ -23,7 +25,29 @@ pub(crate) struct Attention<'a> {
     pub scale: f32,
     pub causal: bool,
     pub mask: Option<Dropout>,
+    pub bias: Option<BiasInput<'a>>,
 }
+
+/// A bias of the scores, of any float dtype.
+pub(crate) struct BiasInput<'a> {
+    pub values: &'a Tensor,
+    /// `[L_q, L_k]` of a bias `[H, L_q, L_k]` that all segments share; `None` for one value per
+    /// score.
+    pub shared: Option<[usize; 2]>,
+}
+
+/// A bias in the layout of `models/cuda/attention.cu`. Addresses of 0 stand for no tensor.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Bias {
+    values: u64,
+    gradients: u64,
+    queries: u32,
+    keys: u32,
+}
+
+// SAFETY: the struct has the layout of the kernels' parameter, without padding.
+unsafe impl DeviceRepr for Bias {}
 
 /// The addresses and strides of queries, keys and values.
 struct Parts {
@@ -47,6 +71,8 @@ impl Attention<'_> {
             false => Tensor::zeros(shape, x.dtype(), x.device())?,
         };
         let parts = self.parts(self.inputs)?;
+        let bias_values = self.bias_values()?;
+        let bias = self.bias(bias_values.as_ref(), None)?;
         if counts[0] > 0 {
             launch!(
                 device,
@@ -62,6 +88,7 @@ impl Attention<'_> {
                 self.scale,
                 u32::from(self.causal),
                 Mask::from(self.mask),
+                bias,
                 address(&tiles)?,
                 address(&y)?,
                 address(&log_sums)?
@@ -72,8 +99,15 @@ impl Attention<'_> {
         Ok((y, vec![log_sums, tiles, counts]))
     }
 
-    /// Returns the gradients of the inputs.
-    pub fn backward(&self, y: &Tensor, dy: &Tensor, saved: &[Tensor]) -> Result<Vec<Tensor>> {
+    /// Returns the gradients of the inputs, and that of the bias if it is wanted.
+    pub fn backward(
+        &self,
+        segments: &Segments,
+        y: &Tensor,
+        dy: &Tensor,
+        saved: &[Tensor],
+        wants_bias: bool,
+    ) -> Result<(Vec<Tensor>, Option<Tensor>)> {
         let [log_sums, tiles, counts] = saved else {
             candle_core::bail!("attention: no saved values");
         };
@@ -85,6 +119,13 @@ impl Attention<'_> {
         let gradients: Vec<Tensor> =
             self.inputs.iter().map(Tensor::zeros_like).collect::<Result<_>>()?;
         let (parts, outputs) = (self.parts(self.inputs)?, self.parts(&gradients)?);
+        let bias_values = self.bias_values()?;
+        let score_gradients = match wants_bias {
+            // Scores of keys that a causal query does not see have no gradient.
+            true => Some(Tensor::zeros(self.num_scores(segments).max(1), DType::F32, x.device())?),
+            false => None,
+        };
+        let bias = self.bias(bias_values.as_ref(), score_gradients.as_ref())?;
         if counts[0] > 0 {
             launch!(
                 device,
@@ -100,6 +141,7 @@ impl Attention<'_> {
                 self.scale,
                 u32::from(self.causal),
                 Mask::from(self.mask),
+                bias,
                 address(tiles)?,
                 address(y)?,
                 address(dy)?,
@@ -124,6 +166,7 @@ impl Attention<'_> {
                 self.scale,
                 u32::from(self.causal),
                 Mask::from(self.mask),
+                bias,
                 key_tiles,
                 address(dy)?,
                 address(log_sums)?,
@@ -132,7 +175,62 @@ impl Attention<'_> {
                 outputs.addresses[2]
             );
         }
-        Ok(gradients)
+        let of_bias = |scores: &Tensor| self.bias_gradient(segments, scores);
+        Ok((gradients, score_gradients.as_ref().map(of_bias).transpose()?))
+    }
+
+    /// The number of scores of all segments and heads.
+    fn num_scores(&self, segments: &Segments) -> usize {
+        segments.iter().map(|(query, key)| self.num_heads * query.length * key.length).sum()
+    }
+
+    /// The bias in f32.
+    fn bias_values(&self) -> Result<Option<Tensor>> {
+        self.bias.as_ref().map(|bias| bias.values.to_dtype(DType::F32)?.contiguous()).transpose()
+    }
+
+    /// The kernels' parameter for a bias, and for the gradients of the scores.
+    fn bias(&self, values: Option<&Tensor>, gradients: Option<&Tensor>) -> Result<Bias> {
+        let [queries, keys] = self.bias.as_ref().and_then(|bias| bias.shared).unwrap_or_default();
+        Ok(Bias {
+            values: values.map_or(Ok(0), address)?,
+            gradients: gradients.map_or(Ok(0), address)?,
+            queries: queries as u32,
+            keys: keys as u32,
+        })
+    }
+
+    /// The gradient of the bias, from the gradients of all scores.
+    fn bias_gradient(&self, segments: &Segments, scores: &Tensor) -> Result<Tensor> {
+        let Some(bias) = &self.bias else { candle_core::bail!("attention: no bias") };
+        let Some([queries, keys]) = bias.shared else {
+            let scores = scores.narrow(0, 0, bias.values.elem_count())?;
+            return scores.reshape(bias.values.shape())?.to_dtype(bias.values.dtype());
+        };
+        let mut numbers = vec![0i64];
+        for (query, key) in segments.iter() {
+            let first = numbers.pop().unwrap_or_default();
+            let count = self.num_heads * query.length * key.length;
+            numbers.extend([first, query.length as i64, key.length as i64, first + count as i64]);
+        }
+        let count = numbers.len() / 3;
+        let length = numbers.len();
+        let numbers = Tensor::from_vec(numbers, length, scores.device())?;
+        let device = device(scores)?;
+        let gradient = empty(device, bias.values.shape(), DType::F32)?;
+        launch!(
+            device,
+            "attention_shared_bias",
+            grid(bias.values.elem_count().div_ceil(BIAS_THREADS), BIAS_THREADS),
+            address(scores)?,
+            address(&numbers)?,
+            count as u32,
+            self.num_heads as u32,
+            queries as u32,
+            keys as u32,
+            address(&gradient)?
+        );
+        gradient.to_dtype(bias.values.dtype())
     }
 
     /// The size of a head.

@@ -22,7 +22,7 @@ use crate::kernels::Dropout;
 pub(crate) use activation::{activation_backward, bias_activation, column_sums};
 pub(crate) use adamw::sum_of_squares;
 pub use adamw::{AdamwUpdate, adamw};
-pub(crate) use attention::Attention;
+pub(crate) use attention::{Attention, BiasInput};
 pub(crate) use dropout::{PaddedScores, masked};
 pub(crate) use memory::keep_freed_memory;
 pub use memory::{peak_memory, reset_peak_memory};

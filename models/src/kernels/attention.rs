@@ -300,8 +300,7 @@ impl Kernel for AttentionKernel {
     }
 
     fn device(&self) -> Option<&dyn DeviceKernel> {
-        let is_plain = self.bias.is_none() && self.options.segments.branches().is_none();
-        is_plain.then_some(self)
+        self.options.segments.branches().is_none().then_some(self)
     }
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {

@@ -318,9 +318,10 @@ void test_adamw() {
 }
 
 // Packed and padded segments, longer and shorter than a tile, with queries that see no key, and rows
-// outside every segment.
+// outside every segment. With a bias of -inf for some keys, and for all keys of one query.
+enum BiasKind { NO_BIAS, SHARED_BIAS, BIAS_PER_SCORE };
 template <class Forward, class Queries, class Keys>
-void test_attention(const std::string& name, unsigned split, unsigned size, bool causal,
+void test_attention(std::string name, unsigned split, unsigned size, bool causal, BiasKind kind,
                     Forward forward, Queries backward_queries, Keys backward_keys) {
   const unsigned heads = 2, width = heads * size, block = 64, rows = 110;
   const float scale = 0.3f;
@@ -333,6 +334,26 @@ void test_attention(const std::string& name, unsigned split, unsigned size, bool
   Buffer<Tile> query_tiles, key_tiles;
   Doubles expected_y(rows * width, 9.0), expected_dq(rows * width, 9.0);
   Doubles expected_dk(rows * width, 9.0), expected_dv(rows * width, 9.0);
+  name += kind == SHARED_BIAS ? ", shared bias" : kind == BIAS_PER_SCORE ? ", bias" : "";
+  const unsigned shared_queries = 71, shared_keys = 72;
+  Buffer<long long> shared_segments;
+  long long num_scores = 0;
+  for (const auto& [query, num_queries, key, num_keys] : segments) {
+    shared_segments.insert(shared_segments.end(), {num_scores, num_queries, num_keys});
+    num_scores += heads * num_queries * num_keys;
+  }
+  const size_t shared_size = heads * shared_queries * shared_keys;
+  Floats biases = random_floats(kind == SHARED_BIAS ? shared_size : num_scores, -1.0f, 1.0f);
+  for (size_t index = 0; index < biases.size(); index += 7) biases[index] = -INFINITY;
+  // All keys of the second query of the first head.
+  const unsigned stride = kind == SHARED_BIAS ? shared_keys : 70;
+  std::fill_n(biases.begin() + stride, stride, -INFINITY);
+  Floats score_gradients(num_scores, 0.0f), bias_gradients(shared_size, NAN);
+  Doubles expected_biases(biases.size());
+  Bias bias = {};
+  if (kind != NO_BIAS) {
+    bias = {&biases[0], &score_gradients[0], shared_queries, kind == SHARED_BIAS ? shared_keys : 0};
+  }
   long long first_score = 0;
   for (const auto& [query, num_queries, key, num_keys] : segments) {
     for (unsigned row = 0; row < num_queries; row += block / split) {
@@ -352,12 +373,17 @@ void test_attention(const std::string& name, unsigned split, unsigned size, bool
             causal ? std::max(0LL, (long long)i + 1 + num_keys - num_queries) : num_keys;
         Doubles weights(visible), gradients(visible);
         double total = 0.0, mean = 0.0;
+        const size_t first_bias = kind == SHARED_BIAS
+                                      ? (head * shared_queries + i) * shared_keys
+                                      : first_score + (head * num_queries + i) * num_keys;
         for (long long j = 0; j < visible; ++j) {
           for (unsigned e = 0; e < size; ++e) {
             weights[j] += (double)scale * q[row + e] * k[(key + j) * width + head * size + e];
           }
+          if (kind != NO_BIAS) weights[j] += biases[first_bias + j];
           total += weights[j] = std::exp(weights[j]);
         }
+        if (total == 0.0) continue;
         for (long long j = 0; j < visible; ++j) {
           const size_t other = (key + j) * width + head * size;
           const double factor =
@@ -372,7 +398,9 @@ void test_attention(const std::string& name, unsigned split, unsigned size, bool
         }
         for (long long j = 0; j < visible; ++j) {
           const size_t other = (key + j) * width + head * size;
-          const double gradient = weights[j] * (gradients[j] - mean) * scale;
+          const double score_gradient = weights[j] * (gradients[j] - mean);
+          const double gradient = score_gradient * scale;
+          if (kind != NO_BIAS) expected_biases[first_bias + j] += score_gradient;
           for (unsigned e = 0; e < size; ++e) {
             expected_dq[row + e] += gradient * k[other + e];
             expected_dk[other + e] += gradient * q[row + e];
@@ -383,20 +411,30 @@ void test_attention(const std::string& name, unsigned split, unsigned size, bool
     first_score += heads * num_queries * num_keys;
   }
   launch(query_tiles.size() * heads, block, [&] {
-    forward(q, k, v, width, width, heads, size, scale, causal, MASK, query_tiles, y, log_sums);
+    forward(q, k, v, width, width, heads, size, scale, causal, MASK, bias, query_tiles, y,
+            log_sums);
   });
   launch(query_tiles.size() * heads, block, [&] {
-    backward_queries(q, k, v, width, width, heads, size, scale, causal, MASK, query_tiles, y, dy,
-                     log_sums, products, dq);
+    backward_queries(q, k, v, width, width, heads, size, scale, causal, MASK, bias, query_tiles, y,
+                     dy, log_sums, products, dq);
   });
   launch(key_tiles.size() * heads, block, [&] {
-    backward_keys(q, k, v, width, width, heads, size, scale, causal, MASK, key_tiles, dy, log_sums,
-                  products, dk, dv);
+    backward_keys(q, k, v, width, width, heads, size, scale, causal, MASK, bias, key_tiles, dy,
+                  log_sums, products, dk, dv);
   });
   expect_close(y, expected_y, name);
   expect_close(dq, expected_dq, name + ", queries' backward");
   expect_close(dk, expected_dk, name + ", keys' backward");
   expect_close(dv, expected_dv, name + ", values' backward");
+  if (kind == BIAS_PER_SCORE) {
+    expect_close(score_gradients, expected_biases, name + ", bias's backward");
+  } else if (kind == SHARED_BIAS) {
+    launch((shared_size + block - 1) / block, block, [&] {
+      attention_shared_bias(score_gradients, shared_segments, shared_segments.size() / 3, heads,
+                            shared_queries, shared_keys, bias_gradients);
+    });
+    expect_close(bias_gradients, expected_biases, name + ", bias's backward");
+  }
 }
 
 int main() {
@@ -417,12 +455,14 @@ int main() {
   test_adamw();
   for (bool causal : {false, true}) {
     const std::string name = causal ? "causal attention" : "attention";
-    test_attention(name, 1, 24, causal, attention_forward_f32_1, attention_backward_queries_f32_1,
+    // Every size of a head and every kind of bias occur twice.
+    test_attention(name, 1, 24, causal, causal ? SHARED_BIAS : BIAS_PER_SCORE,
+                   attention_forward_f32_1, attention_backward_queries_f32_1,
                    attention_backward_keys_f32_1);
-    test_attention(name, 2, 64, causal, attention_forward_f32_2, attention_backward_queries_f32_2,
-                   attention_backward_keys_f32_2);
-    test_attention(name, 4, 72, causal, attention_forward_f32_4, attention_backward_queries_f32_4,
-                   attention_backward_keys_f32_4);
+    test_attention(name, 2, 64, causal, causal ? BIAS_PER_SCORE : NO_BIAS, attention_forward_f32_2,
+                   attention_backward_queries_f32_2, attention_backward_keys_f32_2);
+    test_attention(name, 4, 72, causal, causal ? NO_BIAS : SHARED_BIAS, attention_forward_f32_4,
+                   attention_backward_queries_f32_4, attention_backward_keys_f32_4);
   }
   return failures == 0 ? 0 : 1;
 }

@@ -108,7 +108,7 @@ fn answer(run: &Path, compute: &Compute) -> Result<(Vec<f64>, Vec<String>)> {
     Ok((values, texts))
 }
 
-/// The log-probabilities and texts of sounds.
+/// The log-probabilities, the probabilities of no speech, and the texts of sounds.
 fn transcript(run: &Path, compute: &Compute) -> Result<(Vec<f64>, Vec<String>)> {
     let model = AsrModel::open(run.to_str().context("the path is not UTF-8")?, compute)?;
     let sound = |pitch: f32| -> Vec<f32> {
@@ -123,6 +123,8 @@ fn transcript(run: &Path, compute: &Compute) -> Result<(Vec<f64>, Vec<String>)> 
     let boosts = vec![None; clips.len()];
     let transcripts = model.transcribe(&clips, &boosts, &TranscribeOptions::default())?;
     let texts = transcripts.iter().map(|transcript| transcript.text.clone()).collect();
-    let values = transcripts.iter().map(|transcript| transcript.mean_log_probability.into());
+    let values = transcripts.iter().flat_map(|transcript| {
+        [transcript.mean_log_probability, transcript.no_speech_probability].map(f64::from)
+    });
     Ok((values.collect(), texts))
 }

@@ -1,4 +1,4 @@
-//! The device path of attention without a bias and without branches. On a GPU it computes tiles of
+//! The device path of attention without branches. On a GPU it computes tiles of
 //! scores; on the CPU, and for heads that do not fit the GPU's kernels, it runs the composite.
 
 use candle_core::Tensor;
@@ -7,6 +7,8 @@ use super::super::device::{
     BackwardPass, DeviceKernel, Saved, composite_backward, composite_forward,
 };
 use super::AttentionKernel;
+#[cfg(feature = "cuda")]
+use super::Sizes;
 
 impl DeviceKernel for AttentionKernel {
     fn forward(&self, inputs: &[Tensor], wanted: &[bool]) -> candle_core::Result<(Tensor, Saved)> {
@@ -21,9 +23,17 @@ impl DeviceKernel for AttentionKernel {
     fn backward(&self, pass: &BackwardPass<'_>) -> candle_core::Result<Vec<Option<Tensor>>> {
         #[cfg(feature = "cuda")]
         if let Some(attention) = self.on_gpu(pass.inputs)? {
-            let saved = &pass.saved.tensors;
-            let gradients = attention.backward(pass.output, pass.gradient, saved)?;
-            return Ok(gradients.into_iter().map(Some).collect());
+            let wants_bias = self.bias.is_some() && pass.wanted.last() == Some(&true);
+            let (gradients, of_bias) = attention.backward(
+                &self.options.segments,
+                pass.output,
+                pass.gradient,
+                &pass.saved.tensors,
+                wants_bias,
+            )?;
+            let mut gradients: Vec<_> = gradients.into_iter().map(Some).collect();
+            gradients.extend(self.bias.map(|_| of_bias));
+            return Ok(gradients);
         }
         composite_backward(pass)
     }
@@ -41,8 +51,13 @@ impl AttentionKernel {
         inputs: &'a [Tensor],
     ) -> candle_core::Result<Option<crate::cuda::Attention<'a>>> {
         let dims: Vec<_> = inputs.iter().map(Tensor::dims).collect();
-        let width = self.check(&dims)?.width;
+        let Sizes { width, shared_bias, .. } = self.check(&dims)?;
         let size = width / self.options.num_heads;
+        let (inputs, bias) = match self.bias {
+            Some(_) => inputs.split_at(inputs.len() - 1),
+            None => (inputs, &[][..]),
+        };
+        let bias = bias.first().map(|values| crate::cuda::BiasInput { values, shared: shared_bias });
         let same_dtype = inputs.iter().all(|input| input.dtype() == inputs[0].dtype());
         let is_short = self.options.segments.iter().all(|(_, key)| key.length <= MAX_KEYS);
         let applies = inputs[0].device().is_cuda()
@@ -57,6 +72,7 @@ impl AttentionKernel {
             scale: self.options.scale,
             causal: self.options.causal,
             mask: self.options.dropout,
+            bias,
         }))
     }
 }
