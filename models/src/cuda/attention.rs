@@ -181,7 +181,8 @@ impl Attention<'_> {
 
     /// The number of scores of all segments and heads.
     fn num_scores(&self, segments: &Segments) -> usize {
-        segments.iter().map(|(query, key)| self.num_heads * query.length * key.length).sum()
+        let spans = segments.queries().iter().zip(&**segments.keys());
+        spans.map(|(query, key)| self.num_heads * query.length * key.length).sum()
     }
 
     /// The bias in f32.
@@ -208,7 +209,7 @@ impl Attention<'_> {
             return scores.reshape(bias.values.shape())?.to_dtype(bias.values.dtype());
         };
         let mut numbers = vec![0i64];
-        for (query, key) in segments.iter() {
+        for (query, key) in segments.queries().iter().zip(&**segments.keys()) {
             let first = numbers.pop().unwrap_or_default();
             let count = self.num_heads * query.length * key.length;
             numbers.extend([first, query.length as i64, key.length as i64, first + count as i64]);

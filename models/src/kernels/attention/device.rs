@@ -57,7 +57,8 @@ impl AttentionKernel {
             Some(_) => inputs.split_at(inputs.len() - 1),
             None => (inputs, &[][..]),
         };
-        let bias = bias.first().map(|values| crate::cuda::BiasInput { values, shared: shared_bias });
+        let bias =
+            bias.first().map(|values| crate::cuda::BiasInput { values, shared: shared_bias });
         let same_dtype = inputs.iter().all(|input| input.dtype() == inputs[0].dtype());
         let is_short = self.options.segments.iter().all(|(_, key)| key.length <= MAX_KEYS);
         let applies = inputs[0].device().is_cuda()
