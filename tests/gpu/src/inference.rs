@@ -6,11 +6,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use engram_data::image::DecodedImage;
 use engram_data::patent::PhrasePair;
+use engram_data::world::questions::Split;
 use engram_infer::asr::{AsrModel, TranscribeOptions};
 use engram_infer::encode::Encoder;
 use engram_infer::reveal::answerer::Answerer;
 use engram_infer::similarity::run::SimilarityRun;
 use engram_models::compute::Compute;
+use engram_train::studies::speech::corpus::Corpus;
+use engram_train::studies::speech::settings::SpeechData;
 
 /// One use of a finished run on both devices.
 pub struct InferenceComparison {
@@ -108,18 +111,12 @@ fn answer(run: &Path, compute: &Compute) -> Result<(Vec<f64>, Vec<String>)> {
     Ok((values, texts))
 }
 
-/// The log-probabilities, the probabilities of no speech, and the texts of sounds.
+/// The log-probabilities, the probabilities of no speech, and the texts of two clips.
 fn transcript(run: &Path, compute: &Compute) -> Result<(Vec<f64>, Vec<String>)> {
     let model = AsrModel::open(run.to_str().context("the path is not UTF-8")?, compute)?;
-    let sound = |pitch: f32| -> Vec<f32> {
-        let sample = |i: usize| {
-            let time = i as f32 / 16_000.0;
-            (time * pitch * (1.0 + 0.3 * (3.0 * time).sin()) * std::f32::consts::TAU).sin() * 0.3
-        };
-        (0..32_000).map(sample).collect()
-    };
-    let sounds = [sound(150.0), sound(400.0)];
-    let clips: Vec<&[f32]> = sounds.iter().map(Vec::as_slice).collect();
+    let data = SpeechData { evaluation_sentences: 2, ..SpeechData::default() };
+    let utterances = Corpus::load(&data)?.evaluated(Split::Test)?;
+    let clips: Vec<&[f32]> = utterances.iter().map(|clip| clip.samples.as_slice()).collect();
     let boosts = vec![None; clips.len()];
     let transcripts = model.transcribe(&clips, &boosts, &TranscribeOptions::default())?;
     let texts = transcripts.iter().map(|transcript| transcript.text.clone()).collect();
