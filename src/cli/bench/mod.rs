@@ -5,6 +5,7 @@ mod baselines;
 mod keys;
 mod memory;
 mod refresh;
+mod scale;
 mod tradeoffs;
 
 use clap::Subcommand;
@@ -17,10 +18,12 @@ use super::Outcome;
 Examples:
   engram bench memory --keys 20000
   engram bench refresh
+  engram bench scale --keys 10000,30000
   engram bench avformer --asr-model train/bundled/conformer --image-encoder train/bundled/clip")]
 pub enum Bench {
     Memory(memory::MemoryBench),
     Refresh(refresh::RefreshBench),
+    Scale(Box<scale::ScaleBench>),
     Avformer(avformer::AvformerBench),
     Tradeoffs(tradeoffs::TradeoffBench),
 }
@@ -31,6 +34,7 @@ impl Bench {
         match self {
             Self::Memory(command) => command.run(),
             Self::Refresh(command) => command.run(),
+            Self::Scale(command) => command.run(),
             Self::Avformer(command) => command.run(),
             Self::Tradeoffs(command) => command.run(),
         }

@@ -1,0 +1,85 @@
+//! The report as text.
+
+use std::fmt::Write as _;
+
+use super::{Assumptions, ScaleReport};
+
+impl ScaleReport {
+    /// The report as text with Markdown tables.
+    pub(super) fn to_text(&self) -> String {
+        let mut text = format!(
+            "{}; {} threads; keys of {} numbers; k {}\n\n\
+             | memory | keys | build | bytes per key | query, median | p95 | recall |\n\
+             |---|---|---|---|---|---|---|\n",
+            self.machine, self.threads, self.width, self.k
+        );
+        for series in &self.series {
+            for point in &series.points {
+                let _ = writeln!(
+                    text,
+                    "| {} | {} | {:.1} s | {:.0} | {:.2} ms | {:.2} ms | {:.4} |",
+                    series.name,
+                    point.keys,
+                    point.build_seconds,
+                    point.bytes as f64 / point.keys as f64,
+                    point.query_ms,
+                    point.query_p95_ms,
+                    point.recall
+                );
+            }
+        }
+        text.push('\n');
+        for series in &self.series {
+            let _ = writeln!(
+                text,
+                "{}: build ~ keys^{:.2} (measured within {:.0} %), query ~ keys^{:.2} ({:.0} %)",
+                series.name,
+                series.build.exponent,
+                100.0 * series.build.largest_deviation,
+                series.query.exponent,
+                100.0 * series.query.largest_deviation
+            );
+        }
+        for query in &self.shards {
+            let _ = writeln!(
+                text,
+                "{} shards of {} keys, simulated, exact: {:.2} ms, of which the merge {:.3} ms",
+                query.shards,
+                query.keys / query.shards,
+                query.query_ms,
+                query.merge_ms
+            );
+        }
+        text.push_str(
+            "\nExtrapolated:\n\n\
+             | memory | entries | keys | values | machines | build | query | price per month |\n\
+             |---|---|---|---|---|---|---|---|\n",
+        );
+        for cost in &self.extrapolations {
+            let _ = writeln!(
+                text,
+                "| {} | {} | {:.0} GB | {:.1} TB | {} | {:.1} h | {:.0} ms | {:.0} |",
+                cost.name,
+                cost.entries,
+                cost.key_bytes / 1e9,
+                cost.value_bytes / 1e12,
+                cost.machines,
+                cost.build_hours,
+                cost.query_ms,
+                cost.price_per_month
+            );
+        }
+        let Assumptions { value_bytes, machine_memory, machine_price, storage_price, .. } =
+            &self.assumptions;
+        let _ = write!(
+            text,
+            "\nAssumptions: the power laws hold beyond the measured sizes; every machine is as fast \
+             as this one, has {machine_memory} GB of memory for keys and graphs and costs \
+             {machine_price} per hour; shards are built and searched at the same time; the network \
+             takes {} ms; a value has {value_bytes} bytes, and a GB of values costs {storage_price} \
+             per month.",
+            self.network_ms
+        );
+        text
+    }
+}
