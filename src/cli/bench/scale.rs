@@ -43,6 +43,9 @@ pub struct ScaleBench {
     /// Number of queries
     #[arg(long, default_value_t = 100)]
     queries: usize,
+    /// Number of candidates of the graph, at least twice -k
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    candidates: usize,
     /// Numbers of shards to simulate at the largest number of keys
     #[arg(long, value_delimiter = ',', default_value = "1,2,4")]
     shards: Vec<usize>,
@@ -117,6 +120,7 @@ struct ScaleReport {
     threads: usize,
     k: usize,
     width: usize,
+    candidates: usize,
     network_ms: f64,
     series: Vec<Series>,
     shards: Vec<ShardedQuery>,
@@ -130,6 +134,7 @@ impl ScaleBench {
         self.keys.dedup();
         let positive = self.width > 0 && self.k > 0 && self.queries > 0;
         ensure!(positive, "--width, -k and --queries must be above 0");
+        ensure!(self.candidates >= 2 * self.k, "--candidates must be at least {}", 2 * self.k);
         ensure!(
             self.keys.len() >= 2 && self.keys[0] > 0,
             "--keys: give at least two different numbers above 0, for the power laws"
@@ -146,9 +151,10 @@ impl ScaleBench {
         for (index, keys) in self.keys.iter().enumerate() {
             output::note(&format!("measuring {keys} keys"));
             let vectors = Vectors::new(self.width, *keys, self.queries);
-            for (graph, points) in [false, true].into_iter().zip(&mut points) {
-                let memory = folder.path().join(format!("{keys}-{graph}"));
-                points.push(vectors.local(&memory, self.k, graph)?);
+            let methods = [Method::Exact, Method::Graph { candidates: self.candidates }];
+            for (method, points) in methods.into_iter().zip(&mut points) {
+                let memory = folder.path().join("memory");
+                points.push(vectors.local(&memory, self.k, method)?);
                 std::fs::remove_dir_all(&memory)?;
             }
             if index + 1 == self.keys.len() {
@@ -169,6 +175,7 @@ impl ScaleBench {
             threads: rayon::current_num_threads(),
             k: self.k,
             width: self.width,
+            candidates: self.candidates,
             network_ms: self.network,
             series,
             shards,

@@ -4,7 +4,6 @@ use std::path::Path;
 use std::time::Instant;
 
 use engram_memory::search::graph::GraphSettings;
-use engram_memory::search::graph_search::GraphSearch;
 use engram_memory::search::{Filter, Queries, SearchResults};
 use engram_memory::{Batch, Entry, Memory, MemoryFormat, Method, Snapshot, Writer};
 use serde::Serialize;
@@ -62,19 +61,15 @@ impl Vectors {
         Ok(Writer::create(folder, format, ids.len(), batches)?)
     }
 
-    /// Measures a local memory, searched exactly or by a Vamana graph.
-    pub(super) fn local(&self, folder: &Path, k: usize, graph: bool) -> anyhow::Result<Point> {
+    /// Measures a local memory. For [`Method::Graph`], it has a Vamana graph.
+    pub(super) fn local(&self, folder: &Path, k: usize, method: Method) -> anyhow::Result<Point> {
         let start = Instant::now();
         let mut writer = self.write(folder, 0, 1)?;
-        if graph {
+        if let Method::Graph { .. } = method {
             writer.index(GraphSettings::default(), || {})?;
         }
         let build_seconds = start.elapsed().as_secs_f64();
         drop(writer);
-        let method = match graph {
-            true => Method::Graph { candidates: GraphSearch::EF_SEARCH.max(2 * k) },
-            false => Method::Exact,
-        };
         self.point(Memory::open(folder)?.generation().as_ref(), build_seconds, k, method)
     }
 

@@ -2,16 +2,22 @@
 
 use std::fmt::Write as _;
 
+use engram_data::messages::counted;
+
 use super::{Assumptions, ScaleReport};
 
 impl ScaleReport {
     /// The report as text with Markdown tables.
     pub(super) fn to_text(&self) -> String {
         let mut text = format!(
-            "{}; {} threads; keys of {} numbers; k {}\n\n\
+            "{}; {}; keys of {} numbers; k {}; {} candidates of the graph\n\n\
              | memory | keys | build | bytes per key | query, median | p95 | recall |\n\
              |---|---|---|---|---|---|---|\n",
-            self.machine, self.threads, self.width, self.k
+            self.machine,
+            counted(self.threads, "thread"),
+            self.width,
+            self.k,
+            self.candidates
         );
         for series in &self.series {
             for point in &series.points {
@@ -43,8 +49,8 @@ impl ScaleReport {
         for query in &self.shards {
             let _ = writeln!(
                 text,
-                "{} shards of {} keys, simulated, exact: {:.2} ms, of which the merge {:.3} ms",
-                query.shards,
+                "{} of {} keys, simulated, exact: {:.2} ms, of which the merge {:.3} ms",
+                counted(query.shards, "shard"),
                 query.keys / query.shards,
                 query.query_ms,
                 query.merge_ms
@@ -58,7 +64,7 @@ impl ScaleReport {
         for cost in &self.extrapolations {
             let _ = writeln!(
                 text,
-                "| {} | {} | {:.0} GB | {:.1} TB | {} | {:.1} h | {:.0} ms | {:.0} |",
+                "| {} | {} | {:.0} GB | {:.1} TB | {} | {:.2} h | {:.0} ms | {:.0} |",
                 cost.name,
                 cost.entries,
                 cost.key_bytes / 1e9,
