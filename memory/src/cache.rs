@@ -333,7 +333,8 @@ impl Shared {
         drop(pending);
         let mut values: Vec<Option<OwnedValue>> =
             keys.iter().map(|key| self.cache.get(key)).collect();
-        let is_missing = |(row, value): (&Row, &Option<OwnedValue>)| value.is_none().then_some(*row);
+        let is_missing =
+            |(row, value): (&Row, &Option<OwnedValue>)| value.is_none().then_some(*row);
         let missing: Vec<Row> = rows.iter().zip(&values).filter_map(is_missing).collect();
         let read = self.fill(source, &missing)?;
         for (value, read) in values.iter_mut().filter(|value| value.is_none()).zip(read) {
