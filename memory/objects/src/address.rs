@@ -100,11 +100,15 @@ pub(crate) fn open(address: &str, connect: &Connect) -> Result<Opened, MemoryErr
         let remedy = "set the store's options, for example AWS_REGION and AWS_ENDPOINT";
         remote(address, printable(&error), remedy)
     };
+    // Another part of the program may have installed a provider of cryptography. Either is fine.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    // This crate has its own retries and time limits.
     let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
-    // The last lines of each builder: this crate has its own retries and time limits.
     let store: Arc<dyn ObjectStore> = match kind {
         ObjectStoreScheme::AmazonS3 => {
             let mut builder = AmazonS3Builder::from_env().with_url(address);
+            // Some servers cannot delete several objects by one request.
+            builder = builder.with_disable_bulk_delete(true);
             for (key, value) in options(connect) {
                 builder = builder.with_config(parse(key)?, value);
             }

@@ -29,8 +29,26 @@ impl From<object_store::Error> for Failure {
 impl Failure {
     /// Whether the same request may succeed later.
     pub(crate) fn is_transient(&self) -> bool {
-        use object_store::Error::{Generic, JoinError};
-        matches!(self, Self::Late(_) | Self::Store(Generic { .. } | JoinError { .. }))
+        use object_store::Error::JoinError;
+        match self {
+            Self::Late(_) | Self::Store(JoinError { .. }) => true,
+            _ if !self.is_generic() => false,
+            _ => self.status().is_none_or(|status| {
+                matches!(status, 408 | 429) || (status >= 500 && status != 501)
+            }),
+        }
+    }
+
+    /// Whether the store's error has no kind.
+    pub(crate) fn is_generic(&self) -> bool {
+        matches!(self, Self::Store(object_store::Error::Generic { .. }))
+    }
+
+    /// The HTTP status of an error. Errors of listing have a kind only in their message.
+    fn status(&self) -> Option<u16> {
+        let Self::Store(error) = self else { return None };
+        let message = printable(error);
+        message.split_once("status code: ")?.1.get(..3)?.parse().ok()
     }
 
     /// The error for the object or address `location`.
@@ -46,16 +64,25 @@ impl Failure {
             Self::Size { expected, found } => {
                 (format!("is truncated or changed: {found} bytes instead of {expected}"), RESTORE)
             }
-            Self::Store(NotFound { .. }) => (
-                "is missing".to_owned(),
-                "check the address; if the generation was swept, open the current one; else push \
+            Self::Store(error)
+                if matches!(error, NotFound { .. }) || self.status() == Some(404) =>
+            {
+                (
+                    "is missing".to_owned(),
+                    "check the address; if the generation was swept, open the current one; else push \
                  the memory again",
-            ),
-            Self::Store(error @ (PermissionDenied { .. } | Unauthenticated { .. })) => (
-                format!("access was denied: {}", printable(error)),
-                "check the credentials and their rights, for example AWS_ACCESS_KEY_ID and \
+                )
+            }
+            Self::Store(error)
+                if matches!(error, PermissionDenied { .. } | Unauthenticated { .. })
+                    || matches!(self.status(), Some(401 | 403)) =>
+            {
+                (
+                    format!("access was denied: {}", printable(error)),
+                    "check the credentials and their rights, for example AWS_ACCESS_KEY_ID and \
                  AWS_SECRET_ACCESS_KEY",
-            ),
+                )
+            }
             Self::Store(error @ (NotImplemented { .. } | NotSupported { .. })) => {
                 (printable(error), "use a store with conditional writes")
             }
@@ -106,6 +133,23 @@ pub(crate) fn printable(error: &dyn Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_status_in_a_message_decides() {
+        let failure = |source: &str| {
+            Failure::Store(object_store::Error::Generic { store: "S3", source: source.into() })
+        };
+        let status = |code: &str| failure(&format!("x - non-2xx status code: {code} Y: z"));
+        for code in ["403", "404", "400", "501"] {
+            assert!(!status(code).is_transient(), "{code}");
+        }
+        for failure in [status("503"), status("429"), failure("connection reset")] {
+            assert!(failure.is_transient(), "{failure:?}");
+        }
+        let denied = status("403").error("s3://b/x").to_string();
+        assert!(denied.starts_with("s3://b/x: access was denied: "), "{denied}");
+        assert!(status("404").error("s3://b/x").to_string().contains("is missing"));
+    }
 
     #[test]
     fn a_message_has_no_signature_and_one_line() {

@@ -82,8 +82,6 @@ impl ObjectStorage {
                 expected: "at least 1",
             });
         }
-        // Another part of the program may have installed a provider before. Either is fine.
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let Opened { store, prefix, location } = opened;
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         runtime.worker_threads(THREADS).thread_name("engram-objects").enable_all();
@@ -247,7 +245,7 @@ impl Client {
                 Err(error) => Failure::Store(error),
             };
             // Stores report a range after the end of an object in many ways. The size is clear.
-            if failure.is_transient()
+            if failure.is_generic()
                 && let Ok(ObjectMeta { size: found, .. }) = self.store.head(&path).await
                 && found != size
             {
