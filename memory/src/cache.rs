@@ -12,7 +12,7 @@
 //! A prefetch hides the time of a slow source, also in training: it reads the values of the next
 //! batch in the background, and the lookup waits for those that are not read yet.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -126,6 +126,42 @@ struct Pending {
     error: Option<MemoryError>,
     /// The values of unfinished prefetches.
     prefetching: HashSet<ValueKey>,
+    prefetched: Prefetched,
+}
+
+/// Prefetched values before their first lookup. In the cache, they could be dropped before it: a full
+/// cache prefers values that were read often.
+#[derive(Debug, Default)]
+struct Prefetched {
+    /// Each value with its number.
+    values: HashMap<ValueKey, (u64, OwnedValue)>,
+    /// The keys by number: the oldest first.
+    order: BTreeMap<u64, ValueKey>,
+    next: u64,
+    bytes: u64,
+}
+
+impl Prefetched {
+    /// Adds a value, and drops the oldest ones above the limit.
+    fn push(&mut self, key: ValueKey, value: OwnedValue, limit_bytes: u64) {
+        self.take(&key);
+        self.bytes += value.bytes() as u64;
+        self.values.insert(key, (self.next, value));
+        self.order.insert(self.next, key);
+        self.next += 1;
+        while self.bytes > limit_bytes
+            && let Some((_, oldest)) = self.order.pop_first()
+        {
+            self.take(&oldest);
+        }
+    }
+
+    fn take(&mut self, key: &ValueKey) -> Option<OwnedValue> {
+        let (number, value) = self.values.remove(key)?;
+        self.order.remove(&number);
+        self.bytes -= value.bytes() as u64;
+        Some(value)
+    }
 }
 
 /// Rows to read in the background.
@@ -194,7 +230,7 @@ impl ValueCache {
         let mut missing = Vec::new();
         for row in rows {
             if !value_of.contains_key(row) {
-                let value = self.shared.cache.get(&source.value_key(*row)?);
+                let value = self.shared.get(source.value_key(*row)?);
                 if value.is_none() {
                     missing.push(*row);
                 }
@@ -234,7 +270,8 @@ impl ValueCache {
     /// running prefetches, are not read again. The lookup waits for the values that are not read
     /// yet. If the prefetch fails, the lookup reads the values itself.
     ///
-    /// The cache must have room for the values of all running prefetches.
+    /// Prefetched values need memory beside the cache until their first lookup: at most
+    /// [`CacheSettings::capacity_bytes`]. Above that, the oldest are dropped.
     ///
     /// # Errors
     /// [`MemoryError::InvalidOption`] for a row that the source does not have
@@ -248,7 +285,9 @@ impl ValueCache {
         let (mut missing, mut prefetching) = (Vec::new(), Vec::new());
         let mut pending = self.shared.pending();
         for (row, key) in rows.iter().zip(keys) {
-            if !self.shared.cache.contains_key(&key) && pending.prefetching.insert(key) {
+            let is_there = self.shared.cache.contains_key(&key)
+                || pending.prefetched.values.contains_key(&key);
+            if !is_there && pending.prefetching.insert(key) {
                 missing.push(*row);
                 prefetching.push(key);
             }
@@ -300,20 +339,39 @@ impl Shared {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns a value that was read before. The first lookup moves a prefetched value into the cache.
+    fn get(&self, key: ValueKey) -> Option<OwnedValue> {
+        if let Some(value) = self.cache.get(&key) {
+            return Some(value);
+        }
+        let value = self.pending().prefetched.take(&key)?;
+        self.cache.insert(key, Arc::clone(&value));
+        Some(value)
+    }
+
     /// Runs a job of the worker.
     fn run(&self, job: Job) {
         let Job { source, rows, prefetching } = job;
-        let result = self.fill(source.as_ref(), &rows);
-        if result.is_ok() {
-            self.prefetched.fetch_add(prefetching.len() as u64, Ordering::Relaxed);
-        }
+        let result = match prefetching.is_empty() {
+            true => self.fill(source.as_ref(), &rows).map(|_| Vec::new()),
+            false => read(source.as_ref(), &rows),
+        };
         let mut pending = self.pending();
         pending.jobs -= 1;
         for key in &prefetching {
             pending.prefetching.remove(key);
         }
-        if let (Err(error), true) = (result, prefetching.is_empty()) {
-            pending.error.get_or_insert(error);
+        match result {
+            Ok(values) => {
+                self.prefetched.fetch_add(values.len() as u64, Ordering::Relaxed);
+                for (key, value) in prefetching.into_iter().zip(values) {
+                    pending.prefetched.push(key, value, self.cache.capacity());
+                }
+            }
+            Err(error) if prefetching.is_empty() => {
+                pending.error.get_or_insert(error);
+            }
+            Err(_) => {}
         }
         self.job_done.notify_all();
     }
@@ -331,8 +389,7 @@ impl Shared {
             pending = self.job_done.wait(pending).unwrap_or_else(PoisonError::into_inner);
         }
         drop(pending);
-        let mut values: Vec<Option<OwnedValue>> =
-            keys.iter().map(|key| self.cache.get(key)).collect();
+        let mut values: Vec<Option<OwnedValue>> = keys.iter().map(|key| self.get(*key)).collect();
         let is_missing =
             |(row, value): (&Row, &Option<OwnedValue>)| value.is_none().then_some(*row);
         let missing: Vec<Row> = rows.iter().zip(&values).filter_map(is_missing).collect();
@@ -348,17 +405,22 @@ impl Shared {
         if rows.is_empty() {
             return Ok(Vec::new());
         }
-        let values = source.stored_values(rows)?;
-        if values.len() != rows.len() {
-            let (expected, found) = (rows.len(), values.len());
-            return Err(MemoryError::Count { what: "values", expected, found });
-        }
-        let values: Vec<OwnedValue> = values.into_iter().map(Arc::new).collect();
+        let values = read(source, rows)?;
         for (row, value) in rows.iter().zip(&values) {
             self.cache.insert(source.value_key(*row)?, Arc::clone(value));
         }
         Ok(values)
     }
+}
+
+/// Reads values from their source.
+fn read(source: &dyn ValueSource, rows: &[Row]) -> Result<Vec<OwnedValue>, MemoryError> {
+    let values = source.stored_values(rows)?;
+    if values.len() != rows.len() {
+        let (expected, found) = (rows.len(), values.len());
+        return Err(MemoryError::Count { what: "values", expected, found });
+    }
+    Ok(values.into_iter().map(Arc::new).collect())
 }
 
 impl Drop for ValueCache {

@@ -361,3 +361,31 @@ fn after_a_failed_prefetch_the_lookup_reads_the_values() {
     assert_eq!(cache.read(&source, &rows).unwrap().values, generation.values(&rows).unwrap());
     assert_eq!((cache.statistics().prefetched, source.read.load(Ordering::SeqCst)), (0, 10));
 }
+
+#[test]
+fn prefetched_values_stay_until_their_lookup_in_a_full_cache() {
+    let temporary = folder();
+    let writer = memory(&temporary.path().join("m"));
+    let generation = writer.generation();
+    let source = Slow::new(generation, 0);
+    // Room for 20 values, which are read often.
+    let capacity_bytes = 20 * 32;
+    let cache = ValueCache::new(CacheSettings { capacity_bytes, background_from: None });
+    for _ in 0..3 {
+        cache.read(generation, &rows(generation, 0..20)).unwrap();
+    }
+    let next = rows(generation, 100..120);
+    cache.prefetch(&source, &next).unwrap();
+    cache.wait();
+    cache.read(generation, &rows(generation, 0..20)).unwrap();
+    assert_eq!(cache.read(&source, &next).unwrap().values, generation.values(&next).unwrap());
+    assert_eq!(source.read.load(Ordering::SeqCst), 20);
+    // Prefetched values have a limit, too: the oldest are dropped.
+    let many = rows(generation, 120..190);
+    cache.prefetch(&source, &many).unwrap();
+    cache.wait();
+    assert_eq!(cache.read(&source, &many[50..]).unwrap().present, [true; 20]);
+    assert_eq!(source.read.load(Ordering::SeqCst), 20 + 70);
+    assert_eq!(cache.read(&source, &many[..50]).unwrap().present, [true; 50]);
+    assert_eq!(source.read.load(Ordering::SeqCst), 20 + 70 + 50);
+}
