@@ -12,7 +12,10 @@
 //! A prefetch hides the time of a slow source, also in training: it reads the values of the next
 //! batch in the background, and the lookup waits for those that are not read yet.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+mod prefetched;
+
+use std::collections::{HashMap, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -23,6 +26,7 @@ use quick_cache::sync::Cache;
 use rayon::prelude::*;
 use serde::Serialize;
 
+use self::prefetched::Prefetched;
 use crate::error::MemoryError;
 use crate::generation::Row;
 pub use crate::values::StoredValue;
@@ -127,41 +131,6 @@ struct Pending {
     /// The values of unfinished prefetches.
     prefetching: HashSet<ValueKey>,
     prefetched: Prefetched,
-}
-
-/// Prefetched values before their first lookup. In the cache, they could be dropped before it: a full
-/// cache prefers values that were read often.
-#[derive(Debug, Default)]
-struct Prefetched {
-    /// Each value with its number.
-    values: HashMap<ValueKey, (u64, OwnedValue)>,
-    /// The keys by number: the oldest first.
-    order: BTreeMap<u64, ValueKey>,
-    next: u64,
-    bytes: u64,
-}
-
-impl Prefetched {
-    /// Adds a value, and drops the oldest ones above the limit.
-    fn push(&mut self, key: ValueKey, value: OwnedValue, limit_bytes: u64) {
-        self.take(&key);
-        self.bytes += value.bytes() as u64;
-        self.values.insert(key, (self.next, value));
-        self.order.insert(self.next, key);
-        self.next += 1;
-        while self.bytes > limit_bytes
-            && let Some((_, oldest)) = self.order.pop_first()
-        {
-            self.take(&oldest);
-        }
-    }
-
-    fn take(&mut self, key: &ValueKey) -> Option<OwnedValue> {
-        let (number, value) = self.values.remove(key)?;
-        self.order.remove(&number);
-        self.bytes -= value.bytes() as u64;
-        Some(value)
-    }
 }
 
 /// Rows to read in the background.
@@ -285,8 +254,8 @@ impl ValueCache {
         let (mut missing, mut prefetching) = (Vec::new(), Vec::new());
         let mut pending = self.shared.pending();
         for (row, key) in rows.iter().zip(keys) {
-            let is_there = self.shared.cache.contains_key(&key)
-                || pending.prefetched.values.contains_key(&key);
+            let is_there =
+                self.shared.cache.contains_key(&key) || pending.prefetched.contains(&key);
             if !is_there && pending.prefetching.insert(key) {
                 missing.push(*row);
                 prefetching.push(key);
@@ -352,10 +321,13 @@ impl Shared {
     /// Runs a job of the worker.
     fn run(&self, job: Job) {
         let Job { source, rows, prefetching } = job;
-        let result = match prefetching.is_empty() {
+        // Lookups wait for the job, so it must end in any case.
+        let result = catch_unwind(AssertUnwindSafe(|| match prefetching.is_empty() {
             true => self.fill(source.as_ref(), &rows).map(|_| Vec::new()),
             false => read(source.as_ref(), &rows),
-        };
+        }));
+        let panicked = |_| Err(MemoryError::Rows("the source of values panicked".into()));
+        let result = result.unwrap_or_else(panicked);
         let mut pending = self.pending();
         pending.jobs -= 1;
         for key in &prefetching {

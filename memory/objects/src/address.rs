@@ -155,3 +155,35 @@ fn folder(path: PathBuf) -> Result<Opened, MemoryError> {
         .map_err(|error| remote(&location, printable(&error), "give the path of a folder"))?;
     Ok(Opened { store: Arc::new(LocalFileSystem::new().with_fsync(true)), prefix, location })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_all_stores_open_without_a_request() {
+        let option = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let azure =
+            [option("azure_storage_account_name", "a"), option("azure_skip_signature", "1")];
+        for (address, options) in [
+            ("s3://bucket/some/facts/", vec![option("AWS_REGION", "eu-west-1")]),
+            ("gs://bucket/some/facts", vec![option("google_skip_signature", "true")]),
+            ("az://container/some/facts", azure.to_vec()),
+        ] {
+            let opened = open(address, &Connect { options, ..Connect::default() }).unwrap();
+            assert_eq!(opened.prefix.as_ref(), "some/facts", "{address}");
+            assert_eq!(opened.location, address.trim_end_matches('/'));
+            let connect =
+                Connect { options: vec![option("aws_regoin", "x")], ..Connect::default() };
+            let error = open(address, &connect).map(|_| ()).unwrap_err().to_string();
+            assert!(error.contains("an option of the object store is aws_regoin"), "{error}");
+        }
+    }
+
+    #[test]
+    fn secrets_are_not_printed() {
+        let options = vec![("aws_secret_access_key".to_owned(), "SECRET".to_owned())];
+        let text = format!("{:?}", Connect { options, ..Connect::default() });
+        assert!(text.contains("aws_secret_access_key") && !text.contains("SECRET"), "{text}");
+    }
+}

@@ -1,7 +1,7 @@
 //! S3 servers for tests. `ENGRAM_OBJECTS` is a virtual environment with both servers:
 //!
 //! ```sh
-//! python3 -m venv venv && venv/bin/pip install 'moto[server,s3,iam]==5.2.5' localbucket==1.2.1
+//! python3 -m venv venv && venv/bin/pip install 'moto[server,s3]==5.2.5' localbucket==1.2.1
 //! export ENGRAM_OBJECTS=$PWD/venv
 //! ```
 #![allow(clippy::unwrap_used, dead_code)]
