@@ -137,8 +137,8 @@ impl Faulty {
         }
         self.running.fetch_sub(1, Ordering::SeqCst);
         let mut faults = self.faults.lock().unwrap();
-        if faults.is_denied || faults.writes == Some(0) {
-            return Err(Error::PermissionDenied { path: "x".into(), source: "no right".into() });
+        if faults.is_denied {
+            return Err(denied("no right"));
         }
         match faults.failures.checked_sub(1) {
             None => Ok(()),
@@ -148,6 +148,10 @@ impl Faulty {
             }
         }
     }
+}
+
+fn denied(reason: &str) -> Error {
+    Error::PermissionDenied { path: "x".into(), source: reason.into() }
 }
 
 impl fmt::Debug for Faulty {
@@ -175,8 +179,9 @@ impl ObjectStore for Faulty {
         let mut loses_answer = false;
         let before = {
             let mut faults = self.faults.lock().unwrap();
-            if let Some(writes) = &mut faults.writes {
-                *writes -= 1;
+            if let Some(writes) = faults.writes {
+                let denied = || denied("no more writes");
+                faults.writes = Some(writes.checked_sub(1).ok_or_else(denied)?);
             }
             if faults.ignores_conditions {
                 options.mode = PutMode::Overwrite;
