@@ -8,11 +8,17 @@
 //! waits for them or, if its hit rate is high, reads them in the background. A value that has not
 //! been read yet is reported as missing, with zeros, so that the model can mask it. The results of
 //! background reading depend on timing, so do not use it in training.
+//!
+//! A prefetch hides the time of a slow source, also in training: it reads the values of the next
+//! batch in the background, and the lookup waits for those that are not read yet.
 
-use std::collections::HashMap;
+mod prefetched;
+
+use std::collections::{HashMap, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
 use quick_cache::Weighter;
@@ -20,6 +26,7 @@ use quick_cache::sync::Cache;
 use rayon::prelude::*;
 use serde::Serialize;
 
+use self::prefetched::Prefetched;
 use crate::error::MemoryError;
 use crate::generation::Row;
 pub use crate::values::StoredValue;
@@ -54,6 +61,8 @@ pub struct CacheStatistics {
     pub misses: u64,
     /// The number of misses that were reported as missing.
     pub masked: u64,
+    /// The number of values that prefetches have read.
+    pub prefetched: u64,
     /// The number of cached values.
     pub values: u64,
     /// The size of the cached values, in bytes.
@@ -106,14 +115,31 @@ impl Weighter<ValueKey, OwnedValue> for ByteWeighter {
 #[derive(Debug)]
 struct Shared {
     cache: Cache<ValueKey, OwnedValue, ByteWeighter>,
-    /// The number of unfinished jobs, and the worker's first error that no lookup has returned yet.
-    pending: Mutex<(usize, Option<MemoryError>)>,
+    pending: Mutex<Pending>,
     /// Notified after each job.
     job_done: Condvar,
+    prefetched: AtomicU64,
+}
+
+/// The state of background reading.
+#[derive(Debug, Default)]
+struct Pending {
+    /// The number of unfinished jobs.
+    jobs: usize,
+    /// The first error of a lookup's job that no lookup has returned yet.
+    error: Option<MemoryError>,
+    /// The values of unfinished prefetches.
+    prefetching: HashSet<ValueKey>,
+    prefetched: Prefetched,
 }
 
 /// Rows to read in the background.
-type Job = (Arc<dyn ValueSource>, Vec<Row>);
+struct Job {
+    source: Arc<dyn ValueSource>,
+    rows: Vec<Row>,
+    /// The values of a prefetch; empty for the misses of a lookup.
+    prefetching: Vec<ValueKey>,
+}
 
 /// Reads the values of entries, and keeps frequently read values in main memory.
 #[derive(Debug)]
@@ -123,8 +149,8 @@ pub struct ValueCache {
     hits: AtomicU64,
     misses: AtomicU64,
     masked: AtomicU64,
-    /// The thread for background reading; `None` if `background_from` is `None`.
-    worker: Option<(Sender<Job>, JoinHandle<()>)>,
+    /// The thread for background reading, which the first job starts.
+    worker: OnceLock<(Sender<Job>, JoinHandle<()>)>,
 }
 
 impl ValueCache {
@@ -134,26 +160,11 @@ impl ValueCache {
         let estimated_values = (settings.capacity_bytes / 4096).clamp(64, 1 << 20) as usize;
         let shared = Arc::new(Shared {
             cache: Cache::with_weighter(estimated_values, settings.capacity_bytes, ByteWeighter),
-            pending: Mutex::new((0, None)),
+            pending: Mutex::default(),
             job_done: Condvar::new(),
+            prefetched: AtomicU64::new(0),
         });
-        let worker = settings.background_from.map(|_| {
-            let (sender, jobs) = channel::<Job>();
-            let shared = Arc::clone(&shared);
-            let work = move || {
-                for (source, rows) in jobs {
-                    let result = shared.fill(source.as_ref(), &rows);
-                    let mut pending = shared.pending.lock().unwrap_or_else(PoisonError::into_inner);
-                    pending.0 -= 1;
-                    if let Err(error) = result {
-                        pending.1.get_or_insert(error);
-                    }
-                    shared.job_done.notify_all();
-                }
-            };
-            (sender, std::thread::spawn(work))
-        });
-        let (hits, misses, masked) = Default::default();
+        let (hits, misses, masked, worker) = Default::default();
         Self { shared, background_from: settings.background_from, hits, misses, masked, worker }
     }
 
@@ -181,14 +192,14 @@ impl ValueCache {
         rows: &[Row],
         values: &mut CachedValues,
     ) -> Result<(), MemoryError> {
-        if let Some(error) = self.pending().1.take() {
+        if let Some(error) = self.shared.pending().error.take() {
             return Err(error);
         }
         let mut value_of: HashMap<Row, Option<OwnedValue>> = HashMap::with_capacity(rows.len());
         let mut missing = Vec::new();
         for row in rows {
             if !value_of.contains_key(row) {
-                let value = self.shared.cache.get(&source.value_key(*row)?);
+                let value = self.shared.get(source.value_key(*row)?);
                 if value.is_none() {
                     missing.push(*row);
                 }
@@ -200,19 +211,14 @@ impl ValueCache {
         self.misses.fetch_add(missing.len() as u64, Ordering::Relaxed);
         let hit_rate = hits as f64 / value_of.len().max(1) as f64;
         let in_background = self.background_from.is_some_and(|from| hit_rate >= from);
-        match (&self.worker, in_background && !missing.is_empty()) {
-            (Some((sender, _)), true) => {
-                self.masked.fetch_add(missing.len() as u64, Ordering::Relaxed);
-                self.pending().0 += 1;
-                if sender.send((Arc::clone(source) as Arc<dyn ValueSource>, missing)).is_err() {
-                    self.pending().0 -= 1;
-                }
-            }
-            _ => {
-                for (row, value) in missing.iter().zip(self.shared.fill(source.as_ref(), &missing)?)
-                {
-                    value_of.insert(*row, Some(value));
-                }
+        if in_background && !missing.is_empty() {
+            self.masked.fetch_add(missing.len() as u64, Ordering::Relaxed);
+            let source = Arc::clone(source) as Arc<dyn ValueSource>;
+            self.send(Job { source, rows: missing, prefetching: Vec::new() });
+        } else {
+            let values = self.shared.wait_and_fill(source.as_ref(), &missing)?;
+            for (row, value) in missing.iter().zip(values) {
+                value_of.insert(*row, Some(value));
             }
         }
         let size = source.value_len();
@@ -229,11 +235,58 @@ impl ValueCache {
         Ok(())
     }
 
+    /// Reads the values of rows in the background, for a lookup soon. Values in the cache, and of
+    /// running prefetches, are not read again. The lookup waits for the values that are not read
+    /// yet. If the prefetch fails, the lookup reads the values itself.
+    ///
+    /// Prefetched values need memory beside the cache until their first lookup: at most
+    /// [`CacheSettings::capacity_bytes`]. Above that, the oldest are dropped.
+    ///
+    /// # Errors
+    /// [`MemoryError::InvalidOption`] for a row that the source does not have
+    pub fn prefetch<S: ValueSource + 'static>(
+        &self,
+        source: &Arc<S>,
+        rows: &[Row],
+    ) -> Result<(), MemoryError> {
+        let keys = rows.iter().map(|row| source.value_key(*row));
+        let keys = keys.collect::<Result<Vec<_>, _>>()?;
+        let (mut missing, mut prefetching) = (Vec::new(), Vec::new());
+        let mut pending = self.shared.pending();
+        for (row, key) in rows.iter().zip(keys) {
+            let is_there =
+                self.shared.cache.contains_key(&key) || pending.prefetched.contains(&key);
+            if !is_there && pending.prefetching.insert(key) {
+                missing.push(*row);
+                prefetching.push(key);
+            }
+        }
+        drop(pending);
+        if !missing.is_empty() {
+            let source = Arc::clone(source) as Arc<dyn ValueSource>;
+            self.send(Job { source, rows: missing, prefetching });
+        }
+        Ok(())
+    }
+
+    /// Gives a job to the worker.
+    fn send(&self, job: Job) {
+        self.shared.pending().jobs += 1;
+        let (sender, _) = self.worker.get_or_init(|| {
+            let (sender, jobs) = channel::<Job>();
+            let shared = Arc::clone(&self.shared);
+            (sender, std::thread::spawn(move || jobs.iter().for_each(|job| shared.run(job))))
+        });
+        // The worker ends after the cache only.
+        let _ = sender.send(job);
+    }
+
     /// Waits until all background reads are done.
     pub fn wait(&self) {
-        let mut pending = self.pending();
-        while pending.0 > 0 {
-            pending = self.shared.job_done.wait(pending).unwrap_or_else(PoisonError::into_inner);
+        let mut pending = self.shared.pending();
+        while pending.jobs > 0 {
+            let waited = self.shared.job_done.wait(pending);
+            pending = waited.unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -243,33 +296,103 @@ impl ValueCache {
             hits: self.hits.load(Ordering::Relaxed),
             misses: self.misses.load(Ordering::Relaxed),
             masked: self.masked.load(Ordering::Relaxed),
+            prefetched: self.shared.prefetched.load(Ordering::Relaxed),
             values: self.shared.cache.len() as u64,
             bytes: self.shared.cache.weight(),
         }
     }
-
-    fn pending(&self) -> std::sync::MutexGuard<'_, (usize, Option<MemoryError>)> {
-        self.shared.pending.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Shared {
+    fn pending(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns a value that was read before. The first lookup moves a prefetched value into the cache.
+    fn get(&self, key: ValueKey) -> Option<OwnedValue> {
+        if let Some(value) = self.cache.get(&key) {
+            return Some(value);
+        }
+        let value = self.pending().prefetched.take(&key)?;
+        self.cache.insert(key, Arc::clone(&value));
+        Some(value)
+    }
+
+    /// Runs a job of the worker.
+    fn run(&self, job: Job) {
+        let Job { source, rows, prefetching } = job;
+        // Lookups wait for the job, so it must end in any case.
+        let result = catch_unwind(AssertUnwindSafe(|| match prefetching.is_empty() {
+            true => self.fill(source.as_ref(), &rows).map(|_| Vec::new()),
+            false => read(source.as_ref(), &rows),
+        }));
+        let panicked = |_| Err(MemoryError::Rows("the source of values panicked".into()));
+        let result = result.unwrap_or_else(panicked);
+        let mut pending = self.pending();
+        pending.jobs -= 1;
+        for key in &prefetching {
+            pending.prefetching.remove(key);
+        }
+        match result {
+            Ok(values) => {
+                self.prefetched.fetch_add(values.len() as u64, Ordering::Relaxed);
+                for (key, value) in prefetching.into_iter().zip(values) {
+                    pending.prefetched.push(key, value, self.cache.capacity());
+                }
+            }
+            Err(error) if prefetching.is_empty() => {
+                pending.error.get_or_insert(error);
+            }
+            Err(_) => {}
+        }
+        self.job_done.notify_all();
+    }
+
+    /// Waits for those of the values that prefetches are reading, and reads the others.
+    fn wait_and_fill(
+        &self,
+        source: &dyn ValueSource,
+        rows: &[Row],
+    ) -> Result<Vec<OwnedValue>, MemoryError> {
+        let keys = rows.iter().map(|row| source.value_key(*row));
+        let keys = keys.collect::<Result<Vec<_>, _>>()?;
+        let mut pending = self.pending();
+        while keys.iter().any(|key| pending.prefetching.contains(key)) {
+            pending = self.job_done.wait(pending).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(pending);
+        let mut values: Vec<Option<OwnedValue>> = keys.iter().map(|key| self.get(*key)).collect();
+        let is_missing =
+            |(row, value): (&Row, &Option<OwnedValue>)| value.is_none().then_some(*row);
+        let missing: Vec<Row> = rows.iter().zip(&values).filter_map(is_missing).collect();
+        let read = self.fill(source, &missing)?;
+        for (value, read) in values.iter_mut().filter(|value| value.is_none()).zip(read) {
+            *value = Some(read);
+        }
+        Ok(values.into_iter().flatten().collect())
+    }
+
     /// Reads values from their source and caches them.
     fn fill(&self, source: &dyn ValueSource, rows: &[Row]) -> Result<Vec<OwnedValue>, MemoryError> {
         if rows.is_empty() {
             return Ok(Vec::new());
         }
-        let values = source.stored_values(rows)?;
-        if values.len() != rows.len() {
-            let (expected, found) = (rows.len(), values.len());
-            return Err(MemoryError::Count { what: "values", expected, found });
-        }
-        let values: Vec<OwnedValue> = values.into_iter().map(Arc::new).collect();
+        let values = read(source, rows)?;
         for (row, value) in rows.iter().zip(&values) {
             self.cache.insert(source.value_key(*row)?, Arc::clone(value));
         }
         Ok(values)
     }
+}
+
+/// Reads values from their source.
+fn read(source: &dyn ValueSource, rows: &[Row]) -> Result<Vec<OwnedValue>, MemoryError> {
+    let values = source.stored_values(rows)?;
+    if values.len() != rows.len() {
+        let (expected, found) = (rows.len(), values.len());
+        return Err(MemoryError::Count { what: "values", expected, found });
+    }
+    Ok(values.into_iter().map(Arc::new).collect())
 }
 
 impl Drop for ValueCache {

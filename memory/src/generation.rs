@@ -320,6 +320,13 @@ impl Generation {
         part.segment.value(row)
     }
 
+    /// Returns the identity of each segment's values, and its number of rows, in row order. Segments
+    /// with the same identity have the same values, also in other generations. Rows include deleted
+    /// rows. For copies of the values outside of the memory.
+    pub fn value_segments(&self) -> impl Iterator<Item = (u64, usize)> {
+        self.parts.iter().map(|part| (part.values_id, part.segment.rows))
+    }
+
     /// Returns the rows that are not deleted, in order.
     pub fn live_rows(&self) -> impl Iterator<Item = Row> + '_ {
         self.parts.iter().flat_map(|part| {

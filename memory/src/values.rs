@@ -223,7 +223,7 @@ impl<'a> StoredValue<'a> {
     }
 
     /// Appends the bytes of the value: its numbers, then its scales.
-    pub(crate) fn append_to(&self, bytes: &mut Vec<u8>) {
+    pub fn append_to(&self, bytes: &mut Vec<u8>) {
         bytes.extend_from_slice(&self.numbers);
         bytes.extend_from_slice(&self.scales);
     }

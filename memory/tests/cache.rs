@@ -4,7 +4,9 @@
 mod plain;
 
 use std::io::{Seek, SeekFrom, Write};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use engram_memory::cache::{CacheSettings, StoredValue, ValueCache, ValueKey, ValueSource};
 use engram_memory::{Generation, MemoryError, MemoryFormat, Row, ValueDtype, ValueFormat, Writer};
@@ -287,4 +289,103 @@ fn a_source_can_make_values_from_bytes() {
         let value = StoredValue::from_bytes(format, vec![0; bytes].into());
         assert!(matches!(value, Err(MemoryError::Count { .. })), "{value:?}");
     }
+}
+
+/// A slow source that counts the values that are read.
+struct Slow {
+    generation: Arc<Generation>,
+    read: AtomicUsize,
+    /// The number of the next reads that fail.
+    failures: AtomicUsize,
+}
+
+impl Slow {
+    fn new(generation: &Arc<Generation>, failures: usize) -> Arc<Self> {
+        let (generation, failures) = (Arc::clone(generation), failures.into());
+        Arc::new(Self { generation, read: AtomicUsize::new(0), failures })
+    }
+}
+
+impl ValueSource for Slow {
+    fn value_len(&self) -> usize {
+        self.generation.value_len()
+    }
+
+    fn value_key(&self, row: Row) -> Result<ValueKey, MemoryError> {
+        self.generation.value_key(row)
+    }
+
+    fn stored_values(&self, rows: &[Row]) -> Result<Vec<StoredValue<'static>>, MemoryError> {
+        std::thread::sleep(Duration::from_millis(400));
+        self.read.fetch_add(rows.len(), Ordering::SeqCst);
+        let fails = |left: usize| left.checked_sub(1);
+        if self.failures.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fails).is_ok() {
+            return Err(MemoryError::RefreshCancelled);
+        }
+        self.generation.stored_values(rows)
+    }
+}
+
+#[test]
+fn a_lookup_waits_for_a_prefetch_and_reads_no_value_twice() {
+    let temporary = folder();
+    let writer = memory(&temporary.path().join("m"));
+    let generation = writer.generation();
+    let source = Slow::new(generation, 0);
+    let cache = ValueCache::new(CacheSettings { capacity_bytes: 1 << 20, background_from: None });
+    let [first, second] = [rows(generation, 0..20), rows(generation, 10..30)];
+    let start = Instant::now();
+    cache.prefetch(&source, &first).unwrap();
+    cache.prefetch(&source, &second).unwrap();
+    cache.prefetch(&source, &second).unwrap();
+    assert!(start.elapsed() < Duration::from_millis(300), "a prefetch does not wait");
+    // While both prefetches run.
+    let values = cache.read(&source, &second).unwrap();
+    assert!(values.present.iter().all(|present| *present));
+    assert_eq!(values.values, generation.values(&second).unwrap());
+    assert_eq!(cache.read(&source, &first).unwrap().values, generation.values(&first).unwrap());
+    assert_eq!(source.read.load(Ordering::SeqCst), 30);
+    assert_eq!(cache.statistics().prefetched, 30);
+    assert_eq!(cache.statistics().hits, 20);
+}
+
+#[test]
+fn after_a_failed_prefetch_the_lookup_reads_the_values() {
+    let temporary = folder();
+    let writer = memory(&temporary.path().join("m"));
+    let generation = writer.generation();
+    let source = Slow::new(generation, 1);
+    let cache = ValueCache::new(CacheSettings { capacity_bytes: 1 << 20, background_from: None });
+    let rows = rows(generation, 0..5);
+    cache.prefetch(&source, &rows).unwrap();
+    assert_eq!(cache.read(&source, &rows).unwrap().values, generation.values(&rows).unwrap());
+    assert_eq!((cache.statistics().prefetched, source.read.load(Ordering::SeqCst)), (0, 10));
+}
+
+#[test]
+fn prefetched_values_stay_until_their_lookup_in_a_full_cache() {
+    let temporary = folder();
+    let writer = memory(&temporary.path().join("m"));
+    let generation = writer.generation();
+    let source = Slow::new(generation, 0);
+    // Room for 20 values, which are read often.
+    let capacity_bytes = 20 * 32;
+    let cache = ValueCache::new(CacheSettings { capacity_bytes, background_from: None });
+    for _ in 0..3 {
+        cache.read(generation, &rows(generation, 0..20)).unwrap();
+    }
+    let next = rows(generation, 100..120);
+    cache.prefetch(&source, &next).unwrap();
+    cache.wait();
+    cache.read(generation, &rows(generation, 0..20)).unwrap();
+    assert_eq!(cache.read(&source, &next).unwrap().values, generation.values(&next).unwrap());
+    assert_eq!(source.read.load(Ordering::SeqCst), 20);
+    // Prefetched values have a limit, too: the oldest are dropped.
+    let many = rows(generation, 120..190);
+    cache.prefetch(&source, &many).unwrap();
+    cache.wait();
+    assert_eq!(cache.read(&source, &many[50..]).unwrap().present, [true; 20]);
+    assert_eq!(source.read.load(Ordering::SeqCst), 20 + 70);
+    assert_eq!(cache.read(&source, &many[..50]).unwrap().present, [true; 50]);
+    assert_eq!(source.read.load(Ordering::SeqCst), 20 + 70 + 50);
 }

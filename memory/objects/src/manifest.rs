@@ -1,0 +1,266 @@
+//! The manifest of a generation: its shards, with their checksums.
+//!
+//! Manifests are the objects `generations/NNNNNNNNNN`. They are created once and never replaced. The
+//! one with the largest number is current. So one conditional request, "create if missing", makes a
+//! generation current, and the second of two pushes fails. All kinds of stores have it; folders and
+//! some servers lack the conditional replacement that a pointer object would need.
+//!
+//! The first line is the SHA-256 of the rest, which is JSON.
+
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use engram_memory::{MemoryError, ValueFormat};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::failure::remote;
+use crate::shard::Layout;
+use crate::storage::Client;
+
+/// The folder of manifests.
+pub(crate) const GENERATIONS: &str = "generations";
+/// The folder of shards. The name of a shard is its SHA-256.
+pub(crate) const SHARDS: &str = "shards";
+/// The newest version of this format.
+const FORMAT_VERSION: u64 = 1;
+
+/// The manifest of a generation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Manifest {
+    pub(crate) format_version: u64,
+    /// The number of the generation in the store.
+    pub(crate) generation: u64,
+    /// A random number, which distinguishes pushes.
+    pub(crate) push: String,
+    /// The number of the generation of the local memory.
+    pub(crate) memory_generation: u64,
+    pub(crate) values: ValueFormat,
+    /// The number of values of a block.
+    pub(crate) block_rows: usize,
+    /// The number of values of a shard. The last shard of a segment may have fewer.
+    pub(crate) shard_rows: usize,
+    /// The segments of the local memory, in row order.
+    pub(crate) segments: Vec<SegmentRecord>,
+}
+
+/// The values of a segment of the local memory, including deleted rows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SegmentRecord {
+    /// The identity of the segment's values in the local memory.
+    pub(crate) id: Hex<8>,
+    pub(crate) rows: usize,
+    pub(crate) shards: Vec<ShardRecord>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ShardRecord {
+    pub(crate) sha256: Hex<32>,
+    pub(crate) table_sha256: Hex<32>,
+}
+
+impl ShardRecord {
+    /// The name of the shard's object.
+    pub(crate) fn name(&self) -> String {
+        format!("{SHARDS}/{}", String::from(self.sha256))
+    }
+}
+
+/// Bytes as hexadecimal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct Hex<const BYTES: usize>(pub(crate) [u8; BYTES]);
+
+impl<const BYTES: usize> From<Hex<BYTES>> for String {
+    fn from(hex: Hex<BYTES>) -> Self {
+        hex.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+impl<const BYTES: usize> TryFrom<String> for Hex<BYTES> {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let mut bytes = [0; BYTES];
+        let is_hex = text.bytes().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f'));
+        if text.len() != 2 * BYTES || !is_hex {
+            return Err(format!("{text:?} is not {} hexadecimal digits", 2 * BYTES));
+        }
+        for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
+            let digit = |c: u8| char::from(c).to_digit(16).unwrap_or(0) as u8;
+            *byte = digit(digits[0]) << 4 | digit(digits[1]);
+        }
+        Ok(Self(bytes))
+    }
+}
+
+/// The name of a manifest's object.
+pub(crate) fn name(generation: u64) -> String {
+    format!("{GENERATIONS}/{generation:010}")
+}
+
+/// Returns the numbers of all generations, in order.
+pub(crate) async fn generations(client: &Client) -> Result<Vec<u64>, MemoryError> {
+    let objects = client.list(GENERATIONS).await?;
+    let number = |file: &String| {
+        let number = file.parse().ok()?;
+        (name(number).ends_with(file.as_str()) && file.len() >= 10).then_some(number)
+    };
+    let mut numbers: Vec<u64> = objects.iter().filter_map(|(file, _)| number(file)).collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+impl Manifest {
+    pub(crate) const FORMAT_VERSION: u64 = FORMAT_VERSION;
+
+    /// Reads and checks the manifest of a generation.
+    pub(crate) async fn read(client: &Client, generation: u64) -> Result<Self, MemoryError> {
+        let name = name(generation);
+        let bytes = client.get(&name, 0).await?;
+        let location = client.address(&name);
+        let manifest = Self::decode(&bytes, &location)?;
+        match manifest.check(generation) {
+            Ok(()) => Ok(manifest),
+            Err(reason) => Err(damaged(&location, reason)),
+        }
+    }
+
+    pub(crate) fn encode(&self) -> Result<Bytes, MemoryError> {
+        let json = serde_json::to_vec(self).map_err(|error| MemoryError::Rows(error.into()))?;
+        let sha256 = String::from(Hex::<32>(Sha256::digest(&json).into()));
+        Ok([sha256.as_bytes(), b"\n", &json].concat().into())
+    }
+
+    fn decode(bytes: &[u8], location: &str) -> Result<Self, MemoryError> {
+        #[derive(Deserialize)]
+        struct Version {
+            format_version: u64,
+        }
+        let (sha256, json) = bytes.split_at_checked(65).unwrap_or_default();
+        let expected = String::from(Hex::<32>(Sha256::digest(json).into()));
+        if sha256.strip_suffix(b"\n") != Some(expected.as_bytes()) {
+            return Err(damaged(location, "was changed or truncated".to_owned()));
+        }
+        let invalid = |error: serde_json::Error| damaged(location, format!("is invalid: {error}"));
+        let Version { format_version: found } = serde_json::from_slice(json).map_err(invalid)?;
+        if found > FORMAT_VERSION {
+            let file = PathBuf::from(location);
+            return Err(MemoryError::NewerFormat { file, found, known: FORMAT_VERSION });
+        }
+        serde_json::from_slice(json).map_err(invalid)
+    }
+
+    /// The checksum shows only that the object is as written. So all sizes are checked before use.
+    fn check(&self, generation: u64) -> Result<(), String> {
+        if self.generation != generation {
+            return Err(format!("has the number {}", self.generation));
+        }
+        let Self { block_rows, shard_rows, values, .. } = self;
+        if [*block_rows, *shard_rows, values.tokens, values.width].contains(&0) {
+            return Err("has a size of 0".to_owned());
+        }
+        if shard_rows % block_rows != 0 {
+            return Err("has shards with a part of a block".to_owned());
+        }
+        let mut rows = 0usize;
+        for segment in &self.segments {
+            rows = rows.saturating_add(segment.rows);
+            if segment.rows.div_ceil(*shard_rows) != segment.shards.len() {
+                let shards = segment.shards.len();
+                return Err(format!("has {shards} shards for {} rows", segment.rows));
+            }
+        }
+        let bytes = values.bytes().checked_mul(rows.max(*shard_rows)).filter(|n| *n < 1 << 60);
+        if rows > u32::MAX as usize || bytes.is_none() {
+            return Err("has too many rows".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Returns the shards in row order, each with its sizes.
+    pub(crate) fn shards(&self) -> impl Iterator<Item = (&ShardRecord, Layout)> {
+        self.segments.iter().flat_map(move |segment| {
+            segment.shards.iter().enumerate().map(move |(shard, record)| {
+                let rows = (segment.rows - shard * self.shard_rows).min(self.shard_rows);
+                (record, self.layout(rows))
+            })
+        })
+    }
+
+    /// The sizes of a shard with this number of rows.
+    pub(crate) fn layout(&self, rows: usize) -> Layout {
+        Layout { rows, row_bytes: self.values.bytes(), block_rows: self.block_rows }
+    }
+}
+
+/// The error for a damaged manifest.
+fn damaged(location: &str, reason: String) -> MemoryError {
+    remote(location, reason, "open an earlier generation, or delete the object and push again")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engram_memory::ValueDtype;
+
+    fn manifest() -> Manifest {
+        let shard = || ShardRecord { sha256: Hex([7; 32]), table_sha256: Hex([0xa0; 32]) };
+        let segment =
+            |rows, shards| SegmentRecord { id: Hex([1; 8]), rows, shards: vec![shard(); shards] };
+        Manifest {
+            format_version: FORMAT_VERSION,
+            generation: 12,
+            push: "x".to_owned(),
+            memory_generation: 3,
+            values: ValueFormat { tokens: 2, width: 3, dtype: ValueDtype::Int4 },
+            block_rows: 2,
+            shard_rows: 4,
+            segments: vec![segment(9, 3), segment(1, 1)],
+        }
+    }
+
+    #[test]
+    fn every_changed_byte_and_every_truncation_is_noticed() {
+        let bytes = manifest().encode().unwrap();
+        assert_eq!(Manifest::decode(&bytes, "m").unwrap(), manifest());
+        for at in 0..bytes.len() {
+            let mut changed = bytes.to_vec();
+            changed[at] ^= 4;
+            assert!(Manifest::decode(&changed, "m").is_err(), "{at}");
+            assert!(Manifest::decode(&bytes[..at], "m").is_err(), "{at}");
+        }
+    }
+
+    #[test]
+    fn wrong_sizes_are_refused() {
+        assert_eq!(manifest().check(12), Ok(()));
+        let rows: Vec<usize> = manifest().shards().map(|(_, layout)| layout.rows).collect();
+        assert_eq!(rows, [4, 4, 1, 1]);
+        let changes: [fn(&mut Manifest); 7] = [
+            |manifest| manifest.generation = 11,
+            |manifest| manifest.block_rows = 0,
+            |manifest| manifest.block_rows = 3,
+            |manifest| manifest.values.width = 0,
+            |manifest| manifest.values.width = usize::MAX,
+            |manifest| manifest.segments[0].rows = 13,
+            |manifest| manifest.segments[1].shards.clear(),
+        ];
+        for (number, change) in changes.into_iter().enumerate() {
+            let mut changed = manifest();
+            change(&mut changed);
+            assert!(changed.check(12).is_err(), "{number}");
+        }
+    }
+
+    #[test]
+    fn a_newer_format_is_named() {
+        let mut newer = manifest();
+        newer.format_version += 1;
+        let error = Manifest::decode(&newer.encode().unwrap(), "m").unwrap_err();
+        assert!(matches!(error, MemoryError::NewerFormat { found: 2, .. }), "{error}");
+    }
+}

@@ -1,0 +1,236 @@
+//! A store that can be slow, fail or lie, and memories to push.
+#![allow(clippy::unwrap_used, dead_code)]
+
+#[path = "../../../tests/plain/mod.rs"]
+pub mod plain;
+
+use std::fmt;
+use std::path::Path as FilePath;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use engram_memory::{MemoryError, MemoryFormat, Row, ValueDtype, ValueFormat, Writer};
+use engram_memory_objects::object_store::memory::InMemory;
+use engram_memory_objects::object_store::path::Path;
+use engram_memory_objects::object_store::{
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+};
+use engram_memory_objects::{Connect, ObjectStorage, PushSettings, RemoteValues};
+use futures_util::stream::BoxStream;
+use plain::{Rng, batch};
+
+/// Small shards and blocks.
+pub const SMALL: PushSettings =
+    PushSettings { shard_bytes: 2000, block_bytes: 100, recheck: false };
+
+/// Builds a memory with values of 2 tokens of width 8.
+pub fn memory(folder: &FilePath, dtype: ValueDtype, rows: usize, seed: u64) -> Writer {
+    let format = format(dtype);
+    let rows_of_memory = batch(&mut Rng::new(seed), format, &(0..rows as i64).collect::<Vec<_>>());
+    Writer::create(folder, format, rows, [Ok(rows_of_memory)].into_iter()).unwrap()
+}
+
+pub fn format(dtype: ValueDtype) -> MemoryFormat {
+    let values = Some(ValueFormat { tokens: 2, width: 8, dtype });
+    MemoryFormat { width: 4, normalised: true, values }
+}
+
+/// Adds rows with ids from `first`.
+pub fn add(writer: &mut Writer, dtype: ValueDtype, first: i64, rows: i64) {
+    let ids: Vec<i64> = (first..first + rows).collect();
+    let rows_of_memory = batch(&mut Rng::new(first as u64), format(dtype), &ids);
+    writer.add(rows as usize, [Ok(rows_of_memory)].into_iter()).unwrap();
+}
+
+pub fn all_rows(values: &RemoteValues) -> Vec<Row> {
+    (0..values.rows() as u32).map(Row::new).collect()
+}
+
+/// Reads values without a cache.
+pub fn read(values: &RemoteValues, rows: &[Row]) -> std::result::Result<Vec<f32>, MemoryError> {
+    use engram_memory::cache::ValueSource;
+    let format = values.format();
+    let mut read = Vec::new();
+    for value in values.stored_values(rows)? {
+        let mut bytes = Vec::new();
+        value.append_to(&mut bytes);
+        let mut numbers = vec![0.0; format.tokens * format.width];
+        engram_memory::stored_rows::read_value(format, &bytes, &mut numbers)?;
+        read.extend(numbers);
+    }
+    Ok(read)
+}
+
+/// Settings for fast tests.
+pub fn connect() -> Connect {
+    Connect { patience: Duration::from_secs(5), ..Connect::default() }
+}
+
+/// Asserts that an error names all of `parts`.
+pub fn assert_names<T: fmt::Debug>(result: std::result::Result<T, MemoryError>, parts: &[&str]) {
+    let error = result.unwrap_err().to_string();
+    for part in parts {
+        assert!(error.contains(part), "{part:?} is not in: {error}");
+    }
+}
+
+/// The faults of a [`Faulty`].
+#[derive(Default)]
+pub struct Faults {
+    /// The time of a request.
+    pub delay: Duration,
+    /// The number of the next requests that fail with a temporary error.
+    pub failures: usize,
+    /// Whether access is denied.
+    pub is_denied: bool,
+    /// The number of writes before access is denied.
+    pub writes: Option<usize>,
+    /// Whether the condition "if missing" is ignored.
+    pub ignores_conditions: bool,
+    /// Called before the next manifest is created.
+    pub before_manifest: Option<Box<dyn FnOnce() + Send>>,
+    /// Whether the answer to the next creation of a manifest is lost.
+    pub loses_answer: bool,
+}
+
+/// A store with faults.
+pub struct Faulty {
+    inner: Arc<dyn ObjectStore>,
+    faults: Mutex<Faults>,
+    pub requests: AtomicUsize,
+    pub writes: AtomicUsize,
+    running: AtomicUsize,
+    /// The largest number of requests at the same time.
+    pub most_running: AtomicUsize,
+}
+
+impl Faulty {
+    /// A store in main memory.
+    pub fn new() -> Arc<Self> {
+        Self::of(Arc::new(InMemory::new()))
+    }
+
+    pub fn of(inner: Arc<dyn ObjectStore>) -> Arc<Self> {
+        let (faults, requests, writes, running, most_running) = Default::default();
+        Arc::new(Self { inner, faults, requests, writes, running, most_running })
+    }
+
+    pub fn set(&self, change: impl FnOnce(&mut Faults)) {
+        change(&mut self.faults.lock().unwrap());
+    }
+
+    pub fn storage(self: &Arc<Self>, connect: Connect) -> ObjectStorage {
+        let store = Arc::clone(self) as Arc<dyn ObjectStore>;
+        ObjectStorage::of_store(store, Path::from("a/b"), "test://a/b", connect).unwrap()
+    }
+
+    async fn request(&self) -> Result<()> {
+        self.requests.fetch_add(1, Ordering::SeqCst);
+        let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most_running.fetch_max(running, Ordering::SeqCst);
+        let delay = self.faults.lock().unwrap().delay;
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
+        self.running.fetch_sub(1, Ordering::SeqCst);
+        let mut faults = self.faults.lock().unwrap();
+        if faults.is_denied {
+            return Err(denied("no right"));
+        }
+        match faults.failures.checked_sub(1) {
+            None => Ok(()),
+            Some(left) => {
+                faults.failures = left;
+                Err(Error::Generic { store: "test", source: "503 Slow Down".into() })
+            }
+        }
+    }
+}
+
+fn denied(reason: &str) -> Error {
+    Error::PermissionDenied { path: "x".into(), source: reason.into() }
+}
+
+impl fmt::Debug for Faulty {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Faulty")
+    }
+}
+
+impl fmt::Display for Faulty {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Faulty")
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Faulty {
+    async fn put_opts(
+        &self,
+        path: &Path,
+        payload: PutPayload,
+        mut options: PutOptions,
+    ) -> Result<PutResult> {
+        self.request().await?;
+        let is_manifest = path.as_ref().contains("generations/");
+        let mut loses_answer = false;
+        let before = {
+            let mut faults = self.faults.lock().unwrap();
+            if let Some(writes) = faults.writes {
+                let denied = || denied("no more writes");
+                faults.writes = Some(writes.checked_sub(1).ok_or_else(denied)?);
+            }
+            if faults.ignores_conditions {
+                options.mode = PutMode::Overwrite;
+            }
+            if is_manifest {
+                loses_answer = std::mem::take(&mut faults.loses_answer);
+            }
+            faults.before_manifest.take_if(|_| is_manifest)
+        };
+        if let Some(before) = before {
+            before();
+        }
+        self.writes.fetch_add(1, Ordering::SeqCst);
+        let result = self.inner.put_opts(path, payload, options).await;
+        match loses_answer {
+            true => Err(Error::Generic { store: "test", source: "connection reset".into() }),
+            false => result,
+        }
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        path: &Path,
+        options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        self.inner.put_multipart_opts(path, options).await
+    }
+
+    async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
+        self.request().await?;
+        self.inner.get_opts(path, options).await
+    }
+
+    fn delete_stream(
+        &self,
+        paths: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        self.inner.delete_stream(paths)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.inner.list(prefix)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.inner.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.inner.copy_opts(from, to, options).await
+    }
+}
