@@ -10,10 +10,12 @@ use std::thread;
 use std::time::Duration;
 
 use engram_memory::MemoryError;
-use postgres::error::SqlState;
+use tokio_postgres::error::SqlState;
 
-use crate::connection::{Connection, Failure, Server};
+use crate::connection::Connection;
+use crate::failure::Failure;
 use crate::record::GenerationRecord;
+use crate::server::Server;
 
 /// The maximum number of attempts to hold the current generation while writers replace it.
 const MAX_ATTEMPTS: usize = 100;
@@ -42,12 +44,12 @@ impl Locks {
     }
 
     /// Takes the lock of the writer, for the connection. Returns false if another process has it.
-    pub(crate) fn try_writer(self, connection: &mut Connection) -> Result<bool, postgres::Error> {
+    pub(crate) fn try_writer(self, connection: &mut Connection) -> Result<bool, Failure> {
         let sql = "SELECT pg_try_advisory_lock($1, $2)";
         Ok(connection.query(sql, &[&self.class, &WRITER])?[0].get(0))
     }
 
-    pub(crate) fn release_writer(self, connection: &mut Connection) -> Result<(), postgres::Error> {
+    pub(crate) fn release_writer(self, connection: &mut Connection) -> Result<(), Failure> {
         let sql = "SELECT pg_advisory_unlock($1, $2)";
         connection.query(sql, &[&self.class, &WRITER]).map(drop)
     }
@@ -58,17 +60,17 @@ impl Locks {
         self,
         connection: &mut Connection,
         number: u64,
-    ) -> Result<bool, postgres::Error> {
+    ) -> Result<bool, Failure> {
         let sql = "SELECT pg_try_advisory_xact_lock($1, $2)";
         Ok(connection.query(sql, &[&self.class, &Self::of(number)])?[0].get(0))
     }
 
-    fn try_hold(self, connection: &mut Connection, number: u64) -> Result<bool, postgres::Error> {
+    fn try_hold(self, connection: &mut Connection, number: u64) -> Result<bool, Failure> {
         let sql = "SELECT pg_try_advisory_lock_shared($1, $2)";
         Ok(connection.query(sql, &[&self.class, &Self::of(number)])?[0].get(0))
     }
 
-    fn release(self, connection: &mut Connection, number: u64) -> Result<(), postgres::Error> {
+    fn release(self, connection: &mut Connection, number: u64) -> Result<(), Failure> {
         let sql = "SELECT pg_advisory_unlock_shared($1, $2)";
         connection.query(sql, &[&self.class, &Self::of(number)]).map(drop)
     }
@@ -113,7 +115,7 @@ impl Holder {
     pub(crate) fn hold_current(&mut self, server: &Server) -> Result<(Stored, Held), MemoryError> {
         server.retry(|| {
             let result = self.try_hold_current(server);
-            if matches!(result, Err(Failure::Server(_))) {
+            if matches!(&result, Err(failure) if failure.is_broken()) {
                 self.connection = None;
             }
             result
@@ -123,7 +125,7 @@ impl Holder {
     /// Takes the locks of all held generations again if the connection broke.
     fn connected(&mut self, server: &Server) -> Result<(), Failure> {
         if let Some(connection) = &mut self.connection {
-            if connection.client.is_valid(Duration::from_secs(10)).is_ok() {
+            if connection.client.check().is_ok() {
                 return Ok(());
             }
             self.connection = None;
@@ -187,7 +189,7 @@ pub(crate) fn current(connection: &mut Connection, server: &Server) -> Result<St
     let no_memory = || MemoryError::NoMemory { folder: server.address.as_folder() };
     let rows = connection.query(sql, &[]).map_err(|error| match error.code() {
         Some(code) if *code == SqlState::UNDEFINED_TABLE => no_memory().into(),
-        _ => Failure::Server(error),
+        _ => error,
     })?;
     let row = rows.first().ok_or_else(no_memory)?;
     let number: i64 = row.get(0);
@@ -199,10 +201,7 @@ pub(crate) fn current(connection: &mut Connection, server: &Server) -> Result<St
 }
 
 /// Whether a generation was not removed.
-pub(crate) fn exists(
-    connection: &mut Connection,
-    generation: &Stored,
-) -> Result<bool, postgres::Error> {
+pub(crate) fn exists(connection: &mut Connection, generation: &Stored) -> Result<bool, Failure> {
     let sql = "SELECT FROM generations WHERE number = $1 AND stamp::text = $2";
     let number = generation.number.cast_signed();
     Ok(!connection.query(sql, &[&number, &generation.stamp])?.is_empty())

@@ -7,13 +7,15 @@
 //! |---|---|
 //! | [`store`] | a memory: create, open, reload, build graphs |
 //! | `address`, `password_file` | the address of a memory, and the login |
-//! | `connection` | connections, retries and errors |
+//! | `client`, `tls` | a connection with time limits, and its encryption |
+//! | `connection`, `server` | prepared statements and settings; a pool, and retries |
+//! | `failure` | errors of a server, and their remedies |
 //! | `tables`, `record` | the tables; the record of a generation |
 //! | `snapshot` | one state: rows, entries, keys, values, statistics |
 //! | `holder` | holds generations, so that their rows stay |
 //! | `search` | exact search and graph search |
 //! | `text` | search in texts |
-//! | `transaction`, `rows` | a change of a memory; new rows |
+//! | `transaction`, `rows`, `copy` | a change of a memory; new rows, and their format |
 //! | `sweep` | removes generations that nobody holds |
 //! | `vector` | pgvector's binary format |
 //!
@@ -21,9 +23,13 @@
 //!
 //! `postgres://user@/database?host=/run/postgresql&memory=name`, or
 //! `postgres://user@host:port/database?memory=name`. The memory is the schema `engram_name` of the
-//! database. The password comes from `PGPASSWORD` or `~/.pgpass`. There is no TLS yet, so a
-//! connection over a network needs [`Connect::insecure`]: for example for a tunnel. The database
-//! needs the extension `vector`. No superuser is needed. The sessions of a connection pooler must
+//! database. The password comes from `PGPASSWORD` or `~/.pgpass`. A connection over a network is
+//! encrypted, and the certificate of the server is checked, for an authority of Mozilla's list or of
+//! the PEM file `sslrootcert=FILE`. Only [`Connect::insecure`] allows an unencrypted one: for example
+//! for a tunnel. The database needs the extension `vector`. No superuser is needed.
+//!
+//! Each connection and each statement has a time limit ([`Connect`]). Reads are repeated on a new
+//! connection after theirs broke. The sessions of a connection pooler must
 //! belong to one client (pgbouncer: `pool_mode = session`), because of advisory locks.
 //!
 //! # Generations
@@ -51,17 +57,22 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod address;
+mod client;
 mod connection;
+mod copy;
+mod failure;
 mod holder;
 mod password_file;
 mod record;
 mod rows;
 mod search;
+mod server;
 mod snapshot;
 pub mod store;
 mod sweep;
 mod tables;
 mod text;
+mod tls;
 mod transaction;
 mod vector;
 

@@ -2,13 +2,13 @@
 
 use engram_memory::stored_rows::{StoredRow, encode};
 use engram_memory::{Batch, MemoryError};
-use postgres::binary_copy::BinaryCopyInWriter;
-use postgres::types::Type;
 
-use crate::connection::{Connection, Failure, Server};
+use crate::connection::Connection;
+use crate::copy;
+use crate::failure::Failure;
 use crate::record::{GenerationRecord, SourceRecord};
-use crate::tables::{COLUMNS, NEVER, create_partition, rows_table};
-use crate::vector::VectorRef;
+use crate::server::Server;
+use crate::tables::{COLUMNS, create_partition, rows_table};
 
 /// The number of rows after which a memory must be written again: row numbers have 32 bits.
 const MAX_ROWS: u64 = u32::MAX as u64;
@@ -79,28 +79,10 @@ impl<'a> RowWriter<'a> {
             record.sources[row.source as usize].entries += 1;
         }
         let table = rows_table(base);
-        let columns = self.connection.prepare(&format!("SELECT {COLUMNS} FROM {table}"))?;
-        let types: Vec<Type> = columns.columns().iter().map(|c| c.type_().clone()).collect();
-        let copy = format!("COPY {table} ({COLUMNS}) FROM STDIN BINARY");
-        let mut writer = BinaryCopyInWriter::new(self.connection.client.copy_in(&copy)?, &types);
-        let has_values = record.values.is_some();
-        for row in rows {
-            let entry =
-                std::str::from_utf8(row.entry).map_err(|error| MemoryError::Rows(error.into()))?;
-            writer.write(&[
-                &record.next_row.cast_signed(),
-                &row.id,
-                &row.source.cast_signed(),
-                &row.document.cast_signed(),
-                &self.number.cast_signed(),
-                &NEVER,
-                &VectorRef(row.key),
-                &has_values.then_some(row.value),
-                &Json(entry),
-            ])?;
-            record.next_row += 1;
-        }
-        writer.finish()?;
+        let (first, number) = (record.next_row.cast_signed(), self.number.cast_signed());
+        let parts = copy::encode((first..).zip(rows), number, record.values.is_some());
+        self.connection.copy_in(&format!("COPY {table} ({COLUMNS}) FROM STDIN BINARY"), parts)?;
+        record.next_row += rows.len() as u64;
         record.stored_rows += rows.len() as u64;
         Ok(())
     }
@@ -116,25 +98,4 @@ pub(crate) fn insert_generation(
     let sql = "INSERT INTO generations (number, record) VALUES ($1, $2::text::json) \
                RETURNING stamp::text";
     Ok(connection.query(sql, &[&number.cast_signed(), &record])?[0].try_get(0)?)
-}
-
-/// A text of the type `json`.
-#[derive(Debug)]
-struct Json<'a>(&'a str);
-
-impl postgres::types::ToSql for Json<'_> {
-    fn to_sql(
-        &self,
-        _: &Type,
-        out: &mut bytes::BytesMut,
-    ) -> Result<postgres::types::IsNull, Box<dyn std::error::Error + Sync + Send>> {
-        out.extend_from_slice(self.0.as_bytes());
-        Ok(postgres::types::IsNull::No)
-    }
-
-    fn accepts(ty: &Type) -> bool {
-        *ty == Type::JSON
-    }
-
-    postgres::types::to_sql_checked!();
 }

@@ -20,10 +20,11 @@ use std::thread;
 use engram_memory::search::ranking::{BestEntries, Ranking};
 use engram_memory::search::{Filter, Hit, Queries, SearchResults};
 use engram_memory::{MemoryError, Method, Snapshot};
-use postgres::Row;
-use postgres::types::ToSql;
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
-use crate::connection::{Connection, Failure};
+use crate::connection::Connection;
+use crate::failure::Failure;
 use crate::snapshot::{PostgresSnapshot, row_of};
 use crate::tables::VISIBLE;
 use crate::vector::{Vector, VectorRef};

@@ -8,11 +8,13 @@ use engram_memory::generation::Info;
 use engram_memory::search::{Filter, Queries, SearchResults};
 use engram_memory::stored_rows::read_value;
 use engram_memory::{Batch, Description, Entry, MemoryError, Method, Row, Snapshot};
-use postgres::error::SqlState;
-use postgres::types::FromSqlOwned;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::FromSqlOwned;
 
-use crate::connection::{Connection, Failure, Server};
+use crate::connection::Connection;
+use crate::failure::Failure;
 use crate::holder::{Held, Stored, exists};
+use crate::server::Server;
 use crate::tables::{VISIBLE, rows_table};
 use crate::text::Texts;
 use crate::vector::Vector;
@@ -63,11 +65,9 @@ impl PostgresSnapshot {
     ) -> Result<T, MemoryError> {
         let mut read = read;
         self.server.read(|connection| {
-            read(connection).map_err(|failure| match failure {
-                Failure::Server(error) if error.code() == Some(&SqlState::UNDEFINED_TABLE) => {
-                    self.removed().into()
-                }
-                failure => failure,
+            read(connection).map_err(|failure| match failure.code() {
+                Some(code) if *code == SqlState::UNDEFINED_TABLE => self.removed().into(),
+                _ => failure,
             })
         })
     }

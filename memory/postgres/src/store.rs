@@ -6,13 +6,15 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use engram_memory::{
     Batch, EncoderRecord, MemoryError, MemoryFormat, Snapshot, Store, Transaction,
 };
-use postgres::error::SqlState;
+use tokio_postgres::error::SqlState;
 
-use crate::address::{Address, Connect};
-use crate::connection::{Connection, Failure, Server};
+use crate::address::Connect;
+use crate::connection::Connection;
+use crate::failure::Failure;
 use crate::holder::{Holder, Locks};
 use crate::record::{GenerationRecord, GraphSettings};
 use crate::rows::{RowWriter, insert_generation};
+use crate::server::Server;
 use crate::snapshot::PostgresSnapshot;
 use crate::tables::{create_generations, create_indexes, create_rows};
 use crate::transaction::PostgresTransaction;
@@ -66,9 +68,9 @@ impl PostgresStore {
     /// [`MemoryError::Remote`], [`MemoryError::NoMemory`], [`MemoryError::NewerFormat`],
     /// [`MemoryError::Corrupt`]
     pub fn open(url: &str, connect: Connect) -> Result<Self, MemoryError> {
-        let server = Server::new(Address::parse(url, &connect)?, connect);
+        let server = Server::new(url, connect)?;
         // A first error, such as a wrong port, is returned at once.
-        let connection = server.connect().map_err(|error| server.error(&error))?;
+        let connection = server.connect().map_err(|failure| server.failed(failure))?;
         server.give_back(connection);
         Self::of_server(server)
     }
@@ -97,8 +99,8 @@ impl PostgresStore {
         batches: impl Iterator<Item = Result<Batch, MemoryError>>,
     ) -> Result<Self, MemoryError> {
         check_widths(format)?;
-        let server = Server::new(Address::parse(url, &connect)?, connect);
-        let mut connection = server.connect().map_err(|error| server.error(&error))?;
+        let server = Server::new(url, connect)?;
+        let mut connection = server.connect().map_err(|failure| server.failed(failure))?;
         create_schema(&server, &mut connection).map_err(|failure| server.failed(failure))?;
         let MemoryFormat { width, normalised, values } = format;
         let mut record = GenerationRecord::empty(1, (width, normalised, values), encoders);
@@ -109,7 +111,7 @@ impl PostgresStore {
             writer.write(rows, batches, |_, _| Ok(()))?;
             create_indexes(&mut connection, 1)?;
             insert_generation(&mut connection, 1, &record)?;
-            Ok(connection.client.batch_execute("COMMIT")?)
+            connection.commit()
         };
         // After an error, the end of the connection undoes all.
         build().map_err(|failure| server.failed(failure))?;
@@ -164,19 +166,20 @@ impl Store for PostgresStore {
 /// Begins a transaction, and creates the schema of a new memory in it.
 fn create_schema(server: &Server, connection: &mut Connection) -> Result<(), Failure> {
     let has_vectors = "SELECT FROM pg_extension WHERE extname = 'vector'";
-    if connection.client.query(has_vectors, &[])?.is_empty() {
+    if connection.query(has_vectors, &[])?.is_empty() {
         let reason = "the database has no pgvector";
         let remedy = "let the owner of the database run `CREATE EXTENSION vector`";
         return Err(server.remote(reason, remedy).into());
     }
     let schema = &server.address.schema;
-    let created = connection.client.batch_execute(&format!("BEGIN; CREATE SCHEMA {schema}"));
-    created.map_err(|error| match error.code() {
+    connection.begin()?;
+    let created = connection.batch_execute(&format!("CREATE SCHEMA {schema}"));
+    created.map_err(|failure| match failure.code() {
         // The second: another process has just created it.
         Some(code) if [SqlState::DUPLICATE_SCHEMA, SqlState::UNIQUE_VIOLATION].contains(code) => {
             MemoryError::AlreadyExists { folder: server.address.as_folder() }.into()
         }
-        _ => Failure::Server(error),
+        _ => failure,
     })
 }
 

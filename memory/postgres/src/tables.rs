@@ -6,7 +6,8 @@
 //! | `rows_B` | the rows that generation `B` wrote as a whole, and all changes since, partitioned by source |
 //! | `rows_B_S` | the partition of the source with the index `S` |
 
-use crate::connection::{Connection, Failure};
+use crate::connection::Connection;
+use crate::failure::Failure;
 use crate::record::GraphSettings;
 
 /// The generation in which a row that was not removed will be removed.
@@ -31,7 +32,7 @@ pub(crate) fn rows_table(base: u64) -> String {
 /// Creates the table of generations.
 pub(crate) fn create_generations(connection: &mut Connection) -> Result<(), Failure> {
     // A stamp tells a memory from another one that is built later under the same name.
-    Ok(connection.client.batch_execute(
+    Ok(connection.batch_execute(
         "CREATE TABLE generations (
              number bigint PRIMARY KEY,
              stamp uuid NOT NULL DEFAULT gen_random_uuid(),
@@ -47,7 +48,7 @@ pub(crate) fn create_rows(
     width: usize,
 ) -> Result<(), Failure> {
     let table = rows_table(base);
-    Ok(connection.client.batch_execute(&format!(
+    Ok(connection.batch_execute(&format!(
         "CREATE TABLE {table} (
              row bigint NOT NULL,
              id bigint NOT NULL,
@@ -72,7 +73,7 @@ pub(crate) fn create_partition(
     source: u32,
 ) -> Result<(), Failure> {
     let table = rows_table(base);
-    Ok(connection.client.batch_execute(&format!(
+    Ok(connection.batch_execute(&format!(
         "CREATE TABLE {table}_{source} (LIKE {table} INCLUDING STORAGE);
          ALTER TABLE {table} ATTACH PARTITION {table}_{source} FOR VALUES IN ({source})"
     ))?)
@@ -82,7 +83,7 @@ pub(crate) fn create_partition(
 /// by which it chooses between the graphs and a scan.
 pub(crate) fn create_indexes(connection: &mut Connection, base: u64) -> Result<(), Failure> {
     let table = rows_table(base);
-    Ok(connection.client.batch_execute(&format!(
+    Ok(connection.batch_execute(&format!(
         "CREATE INDEX ON {table} (row); CREATE INDEX ON {table} (id);
          CREATE INDEX ON {table} (removed) WHERE removed < {NEVER};
          ANALYZE {table}"
@@ -97,7 +98,7 @@ pub(crate) fn create_graphs(
 ) -> Result<(), Failure> {
     let table = rows_table(base);
     let GraphSettings { connections, ef_construction } = settings;
-    Ok(connection.client.batch_execute(&format!(
+    Ok(connection.batch_execute(&format!(
         "DROP INDEX IF EXISTS graph_{base};
          CREATE INDEX graph_{base} ON {table} USING hnsw ((key::halfvec({width})) halfvec_ip_ops)
          WITH (m = {connections}, ef_construction = {ef_construction})"

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use engram_memory::{Batch, Batches, EncoderRecord, MemoryError, Row, Snapshot, Transaction};
 
-use crate::connection::{Connection, Failure, is_broken};
+use crate::connection::Connection;
+use crate::failure::Failure;
 use crate::holder::current;
 use crate::record::{GenerationRecord, GraphSettings};
 use crate::rows::{RowWriter, insert_generation};
@@ -75,7 +76,7 @@ impl PostgresTransaction {
         mut connection: Connection,
     ) -> Result<Self, MemoryError> {
         let started = shared.hold_current(previous).and_then(|base| {
-            let began = connection.client.batch_execute("BEGIN").map_err(Failure::from);
+            let began = connection.begin();
             let swept = began.and_then(|()| sweep(shared.locks, &mut connection, &base.generation));
             Ok((base, swept.map_err(|failure| shared.server.failed(failure))?))
         });
@@ -181,13 +182,13 @@ impl PostgresTransaction {
         let (number, record) = (self.number, self.record.clone());
         let stamp = self.attempt(|_, connection| insert_generation(connection, number, &record))?;
         let mut connection = self.connection.take().ok_or_else(failed)?;
-        match connection.client.batch_execute("COMMIT") {
+        match connection.commit() {
             Ok(()) => Ok(connection),
-            Err(error) if is_broken(&error) => {
+            Err(failure) if failure.is_broken() => {
                 drop(connection);
-                self.find_out(&stamp, &server.error(&error))
+                self.find_out(&stamp, &server.failed(failure))
             }
-            Err(error) => Err(server.error(&error)),
+            Err(failure) => Err(server.failed(failure)),
         }
     }
 
@@ -336,7 +337,7 @@ impl Drop for PostgresTransaction {
 
 /// Ends the transaction of a connection, and releases the lock of the writer.
 fn end(shared: &Shared, mut connection: Connection) {
-    let undone = connection.client.batch_execute("ROLLBACK");
+    let undone = connection.roll_back();
     // A connection that is not given back is closed, which releases the lock a little later.
     if undone.and_then(|()| shared.locks.release_writer(&mut connection)).is_ok() {
         shared.server.give_back(connection);
