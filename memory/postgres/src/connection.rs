@@ -16,6 +16,8 @@ const MAX_STATEMENTS: usize = 128;
 /// A connection with its prepared statements.
 pub(crate) struct Connection {
     pub(crate) client: Client,
+    /// The schema of the memory.
+    pub(crate) schema: String,
     statements: HashMap<String, Statement>,
     /// The number of candidates that a graph search collects at a time, as last set.
     candidates: Option<usize>,
@@ -31,7 +33,12 @@ impl Connection {
             "SET plan_cache_mode = force_custom_plan; SET hnsw.iterative_scan = relaxed_order; \
              SET client_min_messages = warning; SET jit = off",
         )?;
-        let mut connection = Self { client, statements: HashMap::new(), candidates: None };
+        let mut connection = Self {
+            client,
+            schema: schema.to_owned(),
+            statements: HashMap::new(),
+            candidates: None,
+        };
         // Names of tables need no schema. pgvector may be in any schema. A server ends a session, and
         // so releases its locks, soon after its client lost power. Servers older than version 14 do
         // not have all of the settings.

@@ -57,16 +57,22 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod address;
+mod change;
 mod client;
 mod connection;
 mod copy;
+mod create;
 mod failure;
+mod fan_out;
 mod holder;
+mod part;
 mod password_file;
+pub mod push;
 mod record;
 mod rows;
 mod search;
 mod server;
+mod servers;
 mod snapshot;
 pub mod store;
 mod sweep;
@@ -74,8 +80,13 @@ mod tables;
 mod text;
 mod tls;
 mod transaction;
+mod undo;
 mod vector;
+mod watch;
 
 pub use address::Connect;
+pub use push::{Progress, PushOptions, push};
 pub use record::GraphSettings;
+pub use snapshot::PostgresSnapshot;
 pub use store::PostgresStore;
+pub use watch::Watch;

@@ -15,17 +15,18 @@
 //! and so is a query with a gate of 0 or below.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
 use engram_memory::search::ranking::{BestEntries, Ranking};
-use engram_memory::search::{Filter, Hit, Queries, SearchResults};
+use engram_memory::search::{Filter, Queries, SearchResults};
 use engram_memory::{MemoryError, Method, Snapshot};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use crate::connection::Connection;
 use crate::failure::Failure;
-use crate::snapshot::{PostgresSnapshot, row_of};
+use crate::fan_out::each;
+use crate::part::{Part, row_of};
+use crate::snapshot::PostgresSnapshot;
 use crate::tables::VISIBLE;
 use crate::vector::{Vector, VectorRef};
 
@@ -41,24 +42,45 @@ pub(crate) fn search(
     queries: Queries<'_>,
     filter: &Filter,
 ) -> Result<SearchResults, MemoryError> {
-    let record = &snapshot.generation.record;
-    let entries = record.entries_by_source();
-    let longest_key = record.longest_key;
-    let ranking = Ranking::new(&snapshot.description, &entries, longest_key, queries, filter)?;
+    let description = snapshot.description();
+    let entries = snapshot.entries_by_source();
+    let longest_key = snapshot.longest_key();
+    let ranking = Ranking::new(description, &entries, longest_key, queries, filter)?;
     check_ids(snapshot, filter)?;
-    let search = Search {
-        snapshot,
-        ranking: &ranking,
-        ids: filter.ids.as_deref(),
-        table: snapshot.table(),
-        candidates: match method {
-            Method::Graph { candidates } if record.graph.is_some() && filter.ids.is_none() => {
-                Some(candidates.max(2 * ranking.k()))
-            }
-            _ => None,
-        },
+    let candidates = match method {
+        Method::Graph { candidates } if description.has_graph && filter.ids.is_none() => {
+            Some(candidates.max(2 * ranking.k()))
+        }
+        _ => None,
     };
-    Ok(SearchResults { generation: snapshot.generation.number, hits: search.all()? })
+    let mut best: Vec<BestEntries<'_>> =
+        (0..ranking.queries()).map(|query| ranking.best(query)).collect();
+    let found = snapshot.each_part(|part| {
+        let servers = part.generation.record.servers() as usize;
+        let search = Search {
+            server: part,
+            ranking: &ranking,
+            ids: filter.ids.as_deref(),
+            table: part.table(),
+            candidates: candidates.map(|candidates| share_of(candidates, servers)),
+        };
+        search.all()
+    })?;
+    for found in found {
+        best.iter_mut().zip(found).for_each(|(best, found)| best.merge(found));
+    }
+    let hits = best.into_iter().map(BestEntries::finish).collect();
+    Ok(SearchResults { generation: description.generation, hits })
+}
+
+/// The number of candidates of each server: its mean share of the candidates, and three standard
+/// deviations more.
+fn share_of(candidates: usize, servers: usize) -> usize {
+    if servers == 1 {
+        return candidates;
+    }
+    let mean = candidates as f64 / servers as f64;
+    ((mean + 3.0 * mean.sqrt()).ceil() as usize).min(candidates)
 }
 
 /// Returns an error if the filter has an id that no entry has.
@@ -75,9 +97,9 @@ pub(crate) fn check_ids(snapshot: &PostgresSnapshot, filter: &Filter) -> Result<
     }
 }
 
-/// A search of several queries.
-struct Search<'a> {
-    snapshot: &'a PostgresSnapshot,
+/// A search of several queries on a server.
+struct Search<'a, 's> {
+    server: &'s Part,
     ranking: &'a Ranking<'a>,
     ids: Option<&'a [i64]>,
     table: String,
@@ -85,8 +107,8 @@ struct Search<'a> {
     candidates: Option<usize>,
 }
 
-/// A part of a query: the entries of some sources, whose order a gate does not change.
-struct Part {
+/// A group of entries: those of some sources, whose order a gate does not change.
+struct Group {
     /// The searched sources; `None` for all.
     sources: Option<Vec<i32>>,
     /// The query of length 1, times the sign of the gate; `None` if all scores are 0.
@@ -110,16 +132,16 @@ enum Order {
     Id(i64),
 }
 
-impl Search<'_> {
+impl<'a> Search<'a, '_> {
     /// Searches for all queries, on several connections.
-    fn all(&self) -> Result<Vec<Vec<Hit>>, MemoryError> {
+    fn all(&self) -> Result<Vec<BestEntries<'a>>, MemoryError> {
         let queries = self.ranking.queries();
-        let connections = self.snapshot.server.options.connections.clamp(1, queries.max(1));
+        let connections = self.server.server.options.connections.clamp(1, queries.max(1));
         if connections == 1 {
             return (0..queries).map(|query| self.one(query)).collect();
         }
         let next = AtomicUsize::new(0);
-        let work = || -> Result<Vec<(usize, Vec<Hit>)>, MemoryError> {
+        let work = || -> Result<Vec<(usize, BestEntries<'a>)>, MemoryError> {
             let mut found = Vec::new();
             loop {
                 let query = next.fetch_add(1, Ordering::Relaxed);
@@ -129,41 +151,36 @@ impl Search<'_> {
                 found.push((query, self.one(query)?));
             }
         };
-        let mut hits = vec![Vec::new(); queries];
-        thread::scope(|scope| {
-            let threads: Vec<_> = (0..connections).map(|_| scope.spawn(work)).collect();
-            for thread in threads {
-                let found = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-                for (query, found) in found? {
-                    hits[query] = found;
-                }
-            }
-            Ok(hits)
-        })
+        let mut all = Vec::with_capacity(queries);
+        for found in each(0..connections, |_, _| work()) {
+            all.extend(found?);
+        }
+        all.sort_unstable_by_key(|(query, _)| *query);
+        Ok(all.into_iter().map(|(_, best)| best).collect())
     }
 
     /// Searches for one query.
-    fn one(&self, query: usize) -> Result<Vec<Hit>, MemoryError> {
+    fn one(&self, query: usize) -> Result<BestEntries<'a>, MemoryError> {
         let excluded: Vec<i64> =
             self.ranking.excluded_documents(query).map(u64::cast_signed).collect();
-        let parts = self.parts(query);
-        self.snapshot.read(|connection| {
+        let groups = self.groups(query);
+        self.server.read(|connection| {
             if self.candidates.is_some()
-                && let Some(hits) = self.graph_hits(connection, query, &parts, &excluded)?
+                && let Some(best) = self.graph_hits(connection, query, &groups, &excluded)?
             {
-                return Ok(hits);
+                return Ok(best);
             }
             let mut best = self.ranking.best(query);
-            for part in &parts {
-                self.exactly(connection, part, &excluded, &mut best)?;
+            for group in &groups {
+                self.exactly(connection, group, &excluded, &mut best)?;
             }
-            Ok(best.finish())
+            Ok(best)
         })
     }
 
-    /// Divides the searched sources into parts.
-    fn parts(&self, query: usize) -> Vec<Part> {
-        let entries = self.snapshot.generation.record.entries_by_source();
+    /// Divides the searched sources into groups.
+    fn groups(&self, query: usize) -> Vec<Group> {
+        let entries = self.server.generation.record.entries_by_source();
         let all: Vec<u32> = match self.ranking.sources() {
             Some(sources) => sources.to_vec(),
             None => (0..entries.len() as u32).collect(),
@@ -172,7 +189,7 @@ impl Search<'_> {
             let counts = sources.iter().map(|source| entries[*source as usize]);
             counts.filter(|count| *count > 0).collect()
         };
-        let part = |sources: &[u32], names_sources: bool, gate: f32| Part {
+        let group = |sources: &[u32], names_sources: bool, gate: f32| Group {
             sources: names_sources
                 .then(|| sources.iter().map(|source| source.cast_signed()).collect()),
             vector: unit(self.ranking.query(query), gate),
@@ -181,38 +198,38 @@ impl Search<'_> {
             graphs: counts(sources).len(),
         };
         if all.first().is_none_or(|source| self.ranking.gate(query, *source).is_none()) {
-            return vec![part(&all, self.ranking.sources().is_some(), 1.0)];
+            return vec![group(&all, self.ranking.sources().is_some(), 1.0)];
         }
         let with_entries = all.iter().filter(|source| entries[**source as usize] > 0);
-        let parts = with_entries.map(|source| {
+        let groups = with_entries.map(|source| {
             let gate = self.ranking.gate(query, *source).unwrap_or(1.0);
-            part(&[*source], true, gate)
+            group(&[*source], true, gate)
         });
-        parts.collect()
+        groups.collect()
     }
 
-    /// Adds all entries of a part that may be among the best `k`.
+    /// Adds all entries of a group that may be among the best `k`.
     fn exactly(
         &self,
         connection: &mut Connection,
-        part: &Part,
+        group: &Group,
         excluded: &[i64],
         best: &mut BestEntries<'_>,
     ) -> Result<(), Failure> {
         let k = self.ranking.k();
-        if part.vector.is_none() {
+        if group.vector.is_none() {
             let order = Order::Id(k as i64);
-            return self.each_row(connection, part, excluded, order, |row| add(best, &row));
+            return self.each_row(connection, group, excluded, order, |row| add(best, &row));
         }
         let limit = k + k / 4 + 16;
-        let rows = self.rows(connection, part, excluded, Order::Product(limit as i64))?;
+        let rows = self.rows(connection, group, excluded, Order::Product(limit as i64))?;
         let distance = |row: &Row| row.try_get::<_, f64>(4);
         if rows.len() == limit {
-            let error = largest_error(self.snapshot.generation.record.longest_key, part);
+            let error = largest_error(self.server.generation.record.longest_key, group);
             let threshold = distance(&rows[k - 1])? + 2.0 * error;
             if distance(&rows[limit - 1])? <= threshold {
                 let order = Order::Threshold(threshold);
-                return self.each_row(connection, part, excluded, order, |row| add(best, &row));
+                return self.each_row(connection, group, excluded, order, |row| add(best, &row));
             }
         }
         rows.iter().try_for_each(|row| add(best, row))
@@ -224,59 +241,59 @@ impl Search<'_> {
         &self,
         connection: &mut Connection,
         query: usize,
-        parts: &[Part],
+        groups: &[Group],
         excluded: &[i64],
-    ) -> Result<Option<Vec<Hit>>, Failure> {
+    ) -> Result<Option<BestEntries<'a>>, Failure> {
         let Some(candidates) = self.candidates else { return Ok(None) };
-        if parts.iter().any(|part| part.gate <= 0.0) {
+        if groups.iter().any(|group| group.gate <= 0.0) {
             return Ok(None);
         }
         let mut best = self.ranking.best(query);
-        for part in parts {
+        for group in groups {
             // The server merges the candidates of the graphs. A graph whose share is larger is
             // searched further.
-            let ef_search = candidates.div_ceil(part.graphs.max(1));
+            let ef_search = candidates.div_ceil(group.graphs.max(1));
             connection.set_candidates(ef_search.clamp(MIN_EF_SEARCH, MAX_EF_SEARCH))?;
-            let rows = self.rows(connection, part, excluded, Order::Graph(candidates as i64))?;
-            if rows.len() < self.ranking.k().min(part.entries as usize) {
+            let rows = self.rows(connection, group, excluded, Order::Graph(candidates as i64))?;
+            if rows.len() < self.ranking.k().min(candidates).min(group.entries as usize) {
                 return Ok(None);
             }
             rows.iter().try_for_each(|row| add(&mut best, row))?;
         }
-        Ok(Some(best.finish()))
+        Ok(Some(best))
     }
 
-    /// Returns rows of a part that the filter allows.
+    /// Returns rows of a group that the filter allows.
     fn rows(
         &self,
         connection: &mut Connection,
-        part: &Part,
+        group: &Group,
         excluded: &[i64],
         order: Order,
     ) -> Result<Vec<Row>, Failure> {
         let mut rows = Vec::new();
-        self.each_row(connection, part, excluded, order, |row| {
+        self.each_row(connection, group, excluded, order, |row| {
             rows.push(row);
             Ok(())
         })?;
         Ok(rows)
     }
 
-    /// Calls `each` with rows of a part that the filter allows: row, id, source, key, negative
+    /// Calls `each` with rows of a group that the filter allows: row, id, source, key, negative
     /// product.
     fn each_row(
         &self,
         connection: &mut Connection,
-        part: &Part,
+        group: &Group,
         excluded: &[i64],
         order: Order,
         mut each: impl FnMut(Row) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let (number, stamp) = self.snapshot.parameters();
-        let vector = part.vector.as_deref().map(VectorRef);
+        let (number, stamp) = self.server.parameters();
+        let vector = group.vector.as_deref().map(VectorRef);
         let mut conditions = VISIBLE.to_owned();
         let mut parameters = Parameters(vec![&number, &stamp]);
-        if let Some(sources) = &part.sources {
+        if let Some(sources) = &group.sources {
             conditions += &format!(" AND source = ANY({})", parameters.add(sources));
         }
         if let Some(ids) = &self.ids {
@@ -297,7 +314,7 @@ impl Search<'_> {
                 String::new()
             }
             Order::Graph(limit) => {
-                let width = self.snapshot.description.width;
+                let width = self.server.generation.record.width;
                 let key = format!("key::halfvec({width})");
                 let limit = parameters.add(limit);
                 format!("ORDER BY {key} <#> {vector}::vector::halfvec({width}) LIMIT {limit}")
@@ -312,7 +329,7 @@ impl Search<'_> {
             each(row)
         })?;
         if is_empty {
-            self.snapshot.check_exists(connection)?;
+            self.server.check_exists(connection)?;
         }
         Ok(())
     }
@@ -353,8 +370,8 @@ fn unit(query: &[f32], gate: f32) -> Option<Vec<f32>> {
 /// summand is for numbers below the smallest normal number.
 ///
 /// Source: Higham, "Accuracy and Stability of Numerical Algorithms", 2002, section 3.1.
-fn largest_error(longest_key: f32, part: &Part) -> f64 {
-    let width = part.vector.as_ref().map_or(0, Vec::len) as f64;
+fn largest_error(longest_key: f32, group: &Group) -> f64 {
+    let width = group.vector.as_ref().map_or(0, Vec::len) as f64;
     let unit = 2f64.powi(-24);
     // Keys of unit length may be longer by rounding.
     let longest_key = f64::from(longest_key) * (1.0 + 1e-6);

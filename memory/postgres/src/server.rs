@@ -16,11 +16,16 @@ const MAX_IDLE: usize = 8;
 /// The pauses between attempts double from the first to the last.
 const PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
 
+/// The time for which partial results leave out a server that was away.
+const AWAY: Duration = Duration::from_secs(5);
+
 /// A server, with connections that wait for their next use.
 pub(crate) struct Server {
     pub(crate) address: Address,
     pub(crate) options: Connect,
     idle: Mutex<Vec<Connection>>,
+    /// The time until which a server that is away is not asked, if partial results are allowed.
+    away_until: Mutex<Option<Instant>>,
 }
 
 impl Server {
@@ -30,7 +35,8 @@ impl Server {
     /// [`MemoryError::Remote`] for an address that cannot be used
     pub(crate) fn new(url: &str, options: Connect) -> Result<Self, MemoryError> {
         let address = Address::parse(url, &options)?;
-        Ok(Self { address, options, idle: Mutex::new(Vec::new()) })
+        let (idle, away_until) = (Mutex::new(Vec::new()), Mutex::new(None));
+        Ok(Self { address, options, idle, away_until })
     }
 
     /// Opens a new connection.
@@ -79,7 +85,11 @@ impl Server {
         &self,
         mut attempt: impl FnMut() -> Result<T, Failure>,
     ) -> Result<T, MemoryError> {
-        let end = Instant::now() + self.options.patience;
+        let start = Instant::now();
+        if self.options.partial && self.away_until().is_some_and(|until| start < until) {
+            return Err(self.remote("is away", "check that the server runs"));
+        }
+        let end = start + self.options.patience;
         let [mut pause, longest] = PAUSES;
         loop {
             match attempt() {
@@ -90,9 +100,18 @@ impl Server {
                     thread::sleep(with_jitter(pause));
                     pause = (2 * pause).min(longest);
                 }
-                Err(failure) => return Err(self.failed(failure)),
+                Err(failure) => {
+                    if failure.is_broken() {
+                        *self.away_until() = Some(Instant::now() + AWAY);
+                    }
+                    return Err(self.failed(failure));
+                }
             }
         }
+    }
+
+    fn away_until(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.away_until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns an error about this server.

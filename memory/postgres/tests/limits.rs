@@ -19,6 +19,7 @@ const FORMAT: MemoryFormat = MemoryFormat { width: 3, normalised: true, values: 
 /// Short limits.
 const SHORT: Connect = Connect {
     insecure: true,
+    partial: false,
     connections: 2,
     patience: Duration::from_millis(500),
     connect_limit: Duration::from_millis(500),

@@ -127,6 +127,11 @@ impl BestEntries<'_> {
         }
     }
 
+    /// Adds the candidates of another list for the same query, such as the one of another server.
+    pub fn merge(&mut self, other: Self) {
+        self.hits.extend(other.hits);
+    }
+
     /// Returns the best `k` entries, best first.
     pub fn finish(mut self) -> Vec<Hit> {
         self.hits.sort_unstable_by(by_score);

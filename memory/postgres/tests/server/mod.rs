@@ -124,6 +124,12 @@ impl TestServer {
         format!("postgres://app@/memories?host={folder}&memory={name}")
     }
 
+    /// Starts three servers; `None` without `ENGRAM_POSTGRES`.
+    pub fn start_three() -> Option<[Self; 3]> {
+        let servers: Vec<Self> = (0..3).filter_map(|_| Self::start()).collect();
+        servers.try_into().ok()
+    }
+
     /// Builds a memory.
     pub fn create(&self, name: &str, format: MemoryFormat, first: &Batch) -> PostgresStore {
         let batches = [Ok(first.clone())].into_iter();
@@ -141,4 +147,27 @@ impl Drop for TestServer {
         drop(self.pipes.lock().unwrap().take());
         self.process.wait().unwrap();
     }
+}
+
+/// The addresses of a memory on several servers.
+pub fn urls(servers: &[TestServer], name: &str) -> String {
+    let urls: Vec<String> = servers.iter().map(|server| server.url(name)).collect();
+    urls.join(",")
+}
+
+/// Builds a memory on several servers.
+pub fn create_on(
+    servers: &[TestServer],
+    name: &str,
+    format: MemoryFormat,
+    first: &Batch,
+) -> PostgresStore {
+    let batches = [Ok(first.clone())].into_iter();
+    let (urls, connect, rows) = (urls(servers, name), Connect::default(), first.entries.len());
+    PostgresStore::create(&urls, connect, format, Vec::new(), rows, batches).unwrap()
+}
+
+/// Opens a memory on several servers.
+pub fn open_on(servers: &[TestServer], name: &str) -> PostgresStore {
+    PostgresStore::open(&urls(servers, name), Connect::default()).unwrap()
 }
