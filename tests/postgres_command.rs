@@ -69,7 +69,7 @@ impl Drop for Server {
     }
 }
 
-/// Builds a memory of 1,000 entries of two sources, with values.
+/// Builds a memory of 1000 entries of two sources, with values.
 fn build(folder: &Path) {
     let numbers = |count: usize, seed: u32| -> Vec<f32> {
         let mut state = seed;
@@ -121,7 +121,7 @@ fn a_memory_is_pushed_searched_and_pulled() {
         assert_eq!((&pushed["generation"], &pushed["entries"]), (&1.into(), &1000.into()));
         refused(folder, &format!("memory push m {urls}"), "--replace");
         let replaced = succeeds(folder, &format!("memory push m {urls} --replace"));
-        assert!(replaced.contains("generation 2, 1,000 entries"), "{replaced}");
+        assert!(replaced.contains("generation 2, 1000 entries"), "{replaced}");
         for options in ["", "-k 50 --source kg", "-k 3 --min-score 0.2", "--mmr 0.5"] {
             assert_eq!(search(&urls, options), search("m", options), "{options}");
         }
@@ -130,7 +130,7 @@ fn a_memory_is_pushed_searched_and_pulled() {
         assert!(recall > 0.95, "{recall}");
         let info = succeeds(folder, &format!("memory info {urls}"));
         assert!(
-            info.contains("1,000 entries in generation 2") && info.contains("334  kg"),
+            info.contains("1000 entries in generation 2") && info.contains("334  kg"),
             "{info}"
         );
         succeeds(folder, &format!("memory pull {urls} pulled-{name}"));

@@ -10,9 +10,8 @@
 //! statement for each source. A negative gate reverses the order, and a gate of 0 makes all scores
 //! equal: then the smallest ids are the best.
 //!
-//! **Graph search.** The graphs have half-precision keys. They return candidates, also one statement
-//! a source if there are gates. A query whose graphs return too few candidates is searched exactly,
-//! and so is a query with a gate of 0 or below.
+//! A graph search takes the candidates of [`graph`](crate::graph). A query whose graphs return too few
+//! candidates is searched exactly, and so is a query with a gate of 0 or below.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -25,15 +24,11 @@ use tokio_postgres::types::ToSql;
 use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::fan_out::each;
+use crate::graph::share_of;
 use crate::part::{Part, row_of};
 use crate::snapshot::PostgresSnapshot;
 use crate::tables::VISIBLE;
 use crate::vector::{Vector, VectorRef};
-
-/// The smallest number of candidates that pgvector collects at a time: its default.
-const MIN_EF_SEARCH: usize = 40;
-/// The largest number of candidates that pgvector can collect at a time.
-const MAX_EF_SEARCH: usize = 1000;
 
 /// Returns the best `k` entries for each query among the entries that the filter allows.
 pub(crate) fn search(
@@ -56,13 +51,12 @@ pub(crate) fn search(
     let mut best: Vec<BestEntries<'_>> =
         (0..ranking.queries()).map(|query| ranking.best(query)).collect();
     let found = snapshot.each_part(|part| {
-        let servers = part.generation.record.servers() as usize;
+        let fraction = 1.0 / part.generation.record.servers() as f64;
         let search = Search {
             server: part,
             ranking: &ranking,
             ids: filter.ids.as_deref(),
-            table: part.table(),
-            candidates: candidates.map(|candidates| share_of(candidates, servers)),
+            candidates: candidates.map(|candidates| share_of(candidates, fraction)),
         };
         search.all()
     })?;
@@ -71,16 +65,6 @@ pub(crate) fn search(
     }
     let hits = best.into_iter().map(BestEntries::finish).collect();
     Ok(SearchResults { generation: description.generation, hits })
-}
-
-/// The number of candidates of each server: its mean share of the candidates, and three standard
-/// deviations more.
-fn share_of(candidates: usize, servers: usize) -> usize {
-    if servers == 1 {
-        return candidates;
-    }
-    let mean = candidates as f64 / servers as f64;
-    ((mean + 3.0 * mean.sqrt()).ceil() as usize).min(candidates)
 }
 
 /// Returns an error if the filter has an id that no entry has.
@@ -98,31 +82,30 @@ pub(crate) fn check_ids(snapshot: &PostgresSnapshot, filter: &Filter) -> Result<
 }
 
 /// A search of several queries on a server.
-struct Search<'a, 's> {
+pub(crate) struct Search<'a, 's> {
     server: &'s Part,
-    ranking: &'a Ranking<'a>,
+    pub(crate) ranking: &'a Ranking<'a>,
     ids: Option<&'a [i64]>,
-    table: String,
     /// The number of candidates from graphs; `None` for an exact search.
-    candidates: Option<usize>,
+    pub(crate) candidates: Option<usize>,
 }
 
 /// A group of entries: those of some sources, whose order a gate does not change.
-struct Group {
+pub(crate) struct Group {
     /// The searched sources; `None` for all.
-    sources: Option<Vec<i32>>,
+    pub(crate) sources: Option<Vec<i32>>,
     /// The query of length 1, times the sign of the gate; `None` if all scores are 0.
     vector: Option<Vec<f32>>,
-    gate: f32,
+    pub(crate) gate: f32,
     /// The number of entries of the sources.
-    entries: u64,
+    pub(crate) entries: u64,
     /// The number of graphs: of sources with entries.
-    graphs: usize,
+    pub(crate) graphs: usize,
 }
 
 /// The order of a statement's rows, and the limit on them.
 #[derive(Clone, Copy)]
-enum Order {
+pub(crate) enum Order {
     /// By the product in single precision.
     Product(i64),
     /// Rows whose negative product is at most this.
@@ -166,7 +149,7 @@ impl<'a> Search<'a, '_> {
         let groups = self.groups(query);
         self.server.read(|connection| {
             if self.candidates.is_some()
-                && let Some(best) = self.graph_hits(connection, query, &groups, &excluded)?
+                && let Some(best) = self.graph_hits(connection, query, &excluded)?
             {
                 return Ok(best);
             }
@@ -179,33 +162,37 @@ impl<'a> Search<'a, '_> {
     }
 
     /// Divides the searched sources into groups.
-    fn groups(&self, query: usize) -> Vec<Group> {
-        let entries = self.server.generation.record.entries_by_source();
-        let all: Vec<u32> = match self.ranking.sources() {
-            Some(sources) => sources.to_vec(),
-            None => (0..entries.len() as u32).collect(),
-        };
-        let counts = |sources: &[u32]| -> Vec<u64> {
-            let counts = sources.iter().map(|source| entries[*source as usize]);
-            counts.filter(|count| *count > 0).collect()
-        };
-        let group = |sources: &[u32], names_sources: bool, gate: f32| Group {
-            sources: names_sources
-                .then(|| sources.iter().map(|source| source.cast_signed()).collect()),
-            vector: unit(self.ranking.query(query), gate),
-            gate,
-            entries: counts(sources).iter().sum(),
-            graphs: counts(sources).len(),
-        };
-        if all.first().is_none_or(|source| self.ranking.gate(query, *source).is_none()) {
-            return vec![group(&all, self.ranking.sources().is_some(), 1.0)];
+    pub(crate) fn groups(&self, query: usize) -> Vec<Group> {
+        let sources = self.sources_with_entries();
+        if sources.first().is_some_and(|(source, _)| self.ranking.gate(query, *source).is_some()) {
+            return self.groups_of_sources(query);
         }
-        let with_entries = all.iter().filter(|source| entries[**source as usize] > 0);
-        let groups = with_entries.map(|source| {
-            let gate = self.ranking.gate(query, *source).unwrap_or(1.0);
-            group(&[*source], true, gate)
-        });
-        groups.collect()
+        let names = || sources.iter().map(|(source, _)| source.cast_signed()).collect();
+        vec![Group {
+            sources: self.ranking.sources().map(|_| names()),
+            vector: unit(self.ranking.query(query), 1.0),
+            gate: 1.0,
+            entries: sources.iter().map(|(_, entries)| entries).sum(),
+            graphs: sources.len(),
+        }]
+    }
+
+    /// Makes each searched source a group.
+    pub(crate) fn groups_of_sources(&self, query: usize) -> Vec<Group> {
+        let group = |(source, entries): (u32, u64)| {
+            let gate = self.ranking.gate(query, source).unwrap_or(1.0);
+            let vector = unit(self.ranking.query(query), gate);
+            Group { sources: Some(vec![source.cast_signed()]), vector, gate, entries, graphs: 1 }
+        };
+        self.sources_with_entries().into_iter().map(group).collect()
+    }
+
+    /// The searched sources that have entries on this server, with their numbers of entries.
+    fn sources_with_entries(&self) -> Vec<(u32, u64)> {
+        let sources = (0..).zip(self.server.generation.record.entries_by_source());
+        let is_searched =
+            |source: u32| self.ranking.sources().is_none_or(|searched| searched.contains(&source));
+        sources.filter(|(source, entries)| *entries > 0 && is_searched(*source)).collect()
     }
 
     /// Adds all entries of a group that may be among the best `k`.
@@ -235,36 +222,8 @@ impl<'a> Search<'a, '_> {
         rows.iter().try_for_each(|row| add(best, row))
     }
 
-    /// Returns the best candidates from the graphs; `None` if they are too few, or if gates do not
-    /// allow a graph search.
-    fn graph_hits(
-        &self,
-        connection: &mut Connection,
-        query: usize,
-        groups: &[Group],
-        excluded: &[i64],
-    ) -> Result<Option<BestEntries<'a>>, Failure> {
-        let Some(candidates) = self.candidates else { return Ok(None) };
-        if groups.iter().any(|group| group.gate <= 0.0) {
-            return Ok(None);
-        }
-        let mut best = self.ranking.best(query);
-        for group in groups {
-            // The server merges the candidates of the graphs. A graph whose share is larger is
-            // searched further.
-            let ef_search = candidates.div_ceil(group.graphs.max(1));
-            connection.set_candidates(ef_search.clamp(MIN_EF_SEARCH, MAX_EF_SEARCH))?;
-            let rows = self.rows(connection, group, excluded, Order::Graph(candidates as i64))?;
-            if rows.len() < self.ranking.k().min(candidates).min(group.entries as usize) {
-                return Ok(None);
-            }
-            rows.iter().try_for_each(|row| add(&mut best, row))?;
-        }
-        Ok(Some(best))
-    }
-
     /// Returns rows of a group that the filter allows.
-    fn rows(
+    pub(crate) fn rows(
         &self,
         connection: &mut Connection,
         group: &Group,
@@ -293,7 +252,10 @@ impl<'a> Search<'a, '_> {
         let vector = group.vector.as_deref().map(VectorRef);
         let mut conditions = VISIBLE.to_owned();
         let mut parameters = Parameters(vec![&number, &stamp]);
-        if let Some(sources) = &group.sources {
+        let mut table = self.server.table();
+        if let Some([source]) = group.sources.as_deref() {
+            table = format!("{table}_{source}");
+        } else if let Some(sources) = &group.sources {
             conditions += &format!(" AND source = ANY({})", parameters.add(sources));
         }
         if let Some(ids) = &self.ids {
@@ -304,8 +266,10 @@ impl<'a> Search<'a, '_> {
         }
         let vector = vector.as_ref().map(|vector| parameters.add(vector)).unwrap_or_default();
         // The sum defeats an index on the keys, which would return rows in an approximate order.
-        let product =
-            if vector.is_empty() { "0::float8".into() } else { format!("(key <#> {vector}) + 0") };
+        let product = match order {
+            Order::Product(_) | Order::Threshold(_) => format!("(key <#> {vector}) + 0"),
+            Order::Graph(_) | Order::Id(_) => "0::float8".to_owned(),
+        };
         let end = match &order {
             Order::Product(limit) => format!("ORDER BY 5 LIMIT {}", parameters.add(limit)),
             Order::Id(limit) => format!("ORDER BY id LIMIT {}", parameters.add(limit)),
@@ -320,7 +284,6 @@ impl<'a> Search<'a, '_> {
                 format!("ORDER BY {key} <#> {vector}::vector::halfvec({width}) LIMIT {limit}")
             }
         };
-        let table = &self.table;
         let sql =
             format!("SELECT row, id, source, key, {product} FROM {table} WHERE {conditions} {end}");
         let mut is_empty = true;
@@ -347,7 +310,7 @@ impl<'a> Parameters<'a> {
 }
 
 /// Adds the candidate of a row.
-fn add(best: &mut BestEntries<'_>, row: &Row) -> Result<(), Failure> {
+pub(crate) fn add(best: &mut BestEntries<'_>, row: &Row) -> Result<(), Failure> {
     let (number, id, source): (i64, i64, i32) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
     let Vector(key) = row.try_get(3)?;
     best.add(row_of(number), id, source.cast_unsigned(), &key);

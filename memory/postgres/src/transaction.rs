@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use engram_memory::{Batch, Batches, EncoderRecord, MemoryError, Row, Snapshot, Transaction};
+use engram_memory::{Batch, Batches, EncoderRecord, MemoryError, Snapshot, Transaction};
 
 use crate::change::{Change, check_not_live, remove, replace};
 use crate::connection::Connection;
@@ -23,11 +23,8 @@ use crate::servers::{Servers, Shared};
 use crate::snapshot::PostgresSnapshot;
 use crate::store::check_width;
 use crate::sweep::sweep;
-use crate::tables::{create_graphs, create_indexes, create_partition, create_rows, drop_build};
+use crate::tables::{create_graphs, create_indexes, drop_build};
 use crate::undo::undo_later;
-
-/// The maximum number of rows, and of key and value components, that are encoded again at once.
-const MAX_ENCODED: (usize, usize) = (1024, 1 << 20);
 
 /// The errors of transactions.
 const FAILED: &str = "a part of the transaction failed; begin a new transaction";
@@ -284,40 +281,6 @@ impl PostgresTransaction {
             source: Box::new(error),
         }
     }
-
-    /// Writes the rows of a server with new keys into new tables.
-    fn encode_part(
-        &mut self,
-        index: usize,
-        (encoders, width): (Vec<EncoderRecord>, usize),
-        encode: &mut dyn FnMut(Batch) -> Result<Batch, MemoryError>,
-    ) -> Result<(), MemoryError> {
-        let (base, number) = (Arc::clone(&self.base), self.number);
-        let part = base.all_parts()?[index];
-        let change = &mut self.parts[index];
-        let old = &part.generation.record;
-        let shape = (width, old.normalised, old.values);
-        let mut record = GenerationRecord::empty(number, shape, encoders, old.share);
-        record.next_id = old.next_id;
-        record.graph = old.graph;
-        change.attempt(|connection, _| {
-            create_rows(connection, number, width)?;
-            // The sources keep their indices, because gates depend on their order.
-            for (index, source) in old.sources.iter().enumerate() {
-                create_partition(connection, number, index as u32)?;
-                let mut source = source.clone();
-                source.entries = 0;
-                record.sources.push(source);
-            }
-            Ok(())
-        })?;
-        change.record = record;
-        let live = part.rows()?;
-        let (rows, numbers) = MAX_ENCODED;
-        let rows = (numbers / (old.width + part.value_len())).clamp(1, rows);
-        let batches = live.chunks(rows).map(|rows: &[Row]| encode(part.batch(rows)?));
-        write(&mut [change.target()], number, live.len(), batches, |_, _| Ok(()))
-    }
 }
 
 impl Transaction for PostgresTransaction {
@@ -368,8 +331,9 @@ impl Transaction for PostgresTransaction {
             if change.has_parts {
                 return Err(MemoryError::Transaction { reason: NOT_ALONE });
             }
-            for index in 0..change.parts.len() {
-                change.encode_part(index, (encoders.clone(), width), encode)?;
+            let (base, number) = (Arc::clone(&change.base), change.number);
+            for (change, part) in change.parts.iter_mut().zip(base.all_parts()?) {
+                change.encode_again(part, number, (encoders.clone(), width), encode)?;
             }
             change.on_each(|connection, record| {
                 create_indexes(connection, record.base)?;

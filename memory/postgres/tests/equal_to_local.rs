@@ -1,4 +1,8 @@
-//! A memory on a server gives the same results as a local memory with the same entries.
+//! A memory on a server, or on three, gives the same results as a local memory with the same entries.
+//!
+//! ```sh
+//! ENGRAM_RANDOM_QUERIES=10000 cargo test --release -p engram-memory-postgres --test equal_to_local
+//! ```
 #![allow(clippy::unwrap_used)]
 
 #[path = "../../tests/plain/mod.rs"]

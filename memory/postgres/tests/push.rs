@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use engram_memory::search::{Filter, Gates, Queries};
 use engram_memory::{
-    Batch, Generation, Memory, MemoryError, MemoryFormat, Method, Snapshot, Store, ValueDtype,
+    Generation, Memory, MemoryError, MemoryFormat, Method, Snapshot, Store, ValueDtype,
     ValueFormat, Writer,
 };
 use engram_memory_postgres::{Connect, GraphSettings, PostgresStore, Progress, PushOptions, push};
