@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::try_join_all;
 use futures_util::{SinkExt, TryStreamExt};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Runtime;
@@ -184,6 +185,19 @@ impl Client {
         self.wait(async |client| client.query(statement, parameters).await)
     }
 
+    /// Runs statements one after the other, which are sent at once. Returns the rows of each.
+    pub(crate) fn query_all(
+        &mut self,
+        statements: &[(Statement, Vec<&(dyn ToSql + Sync)>)],
+    ) -> Result<Vec<Vec<Row>>, Failure> {
+        self.wait(async |client| {
+            let queries = statements
+                .iter()
+                .map(|(statement, parameters)| client.query(statement, parameters));
+            try_join_all(queries).await
+        })
+    }
+
     /// Runs a statement, and returns the number of its rows.
     pub(crate) fn execute(
         &mut self,
@@ -275,5 +289,5 @@ impl Client {
 
 /// The time after which a server is silent: it has ended a statement at its own limit before.
 fn patience(endpoint: &Endpoint) -> Duration {
-    endpoint.limit + endpoint.limit.min(Duration::from_secs(5))
+    endpoint.limit.saturating_add(endpoint.limit.min(Duration::from_secs(5)))
 }

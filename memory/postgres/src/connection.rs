@@ -19,8 +19,6 @@ pub(crate) struct Connection {
     /// The schema of the memory.
     pub(crate) schema: String,
     statements: HashMap<String, Statement>,
-    /// The number of candidates that a graph search collects at a time, as last set.
-    candidates: Option<usize>,
 }
 
 impl Connection {
@@ -33,12 +31,9 @@ impl Connection {
             "SET plan_cache_mode = force_custom_plan; SET hnsw.iterative_scan = relaxed_order; \
              SET client_min_messages = warning; SET jit = off",
         )?;
-        let mut connection = Self {
-            client,
-            schema: schema.to_owned(),
-            statements: HashMap::new(),
-            candidates: None,
-        };
+        let mut connection = Self { client, schema: schema.to_owned(), statements: HashMap::new() };
+        // The server takes at most this number of milliseconds.
+        let limit = endpoint.limit.as_millis().min(i32::MAX as u128);
         // Names of tables need no schema. pgvector may be in any schema. A server ends a session, and
         // so releases its locks, soon after its client lost power. Servers older than version 14 do
         // not have all of the settings.
@@ -51,7 +46,7 @@ impl Connection {
                  ('tcp_keepalives_idle', '30'), ('tcp_keepalives_interval', '10'),
                  ('tcp_keepalives_count', '3'), ('client_connection_check_interval', '10s')
              ) v (name, value) JOIN pg_settings s USING (name)",
-            &[&schema, &endpoint.limit.as_millis().to_string()],
+            &[&schema, &limit.to_string()],
         )?;
         Ok(connection)
     }
@@ -133,13 +128,21 @@ impl Connection {
         self.client.batch_execute("ROLLBACK")
     }
 
-    /// Sets the number of candidates that a graph search collects at a time.
-    pub(crate) fn set_candidates(&mut self, candidates: usize) -> Result<(), Failure> {
-        if self.candidates != Some(candidates) {
-            let sql = "SELECT set_config('hnsw.ef_search', $1, false)";
-            self.query(sql, &[&candidates.to_string()])?;
-            self.candidates = Some(candidates);
+    /// Runs graph searches: each has the number of candidates that it collects at a time, a statement,
+    /// and its parameters. All are sent at once, so that the server never waits for the client.
+    pub(crate) fn search_graphs(
+        &mut self,
+        searches: &[(usize, &str, Vec<&(dyn ToSql + Sync)>)],
+    ) -> Result<Vec<Vec<Row>>, Failure> {
+        let set = self.prepare("SELECT set_config('hnsw.ef_search', $1, false)")?;
+        let candidates: Vec<String> =
+            searches.iter().map(|(candidates, ..)| candidates.to_string()).collect();
+        let mut statements = Vec::with_capacity(2 * searches.len());
+        for ((_, sql, parameters), candidates) in searches.iter().zip(&candidates) {
+            statements.push((set.clone(), vec![candidates as &(dyn ToSql + Sync)]));
+            statements.push((self.prepare(sql)?, parameters.clone()));
         }
-        Ok(())
+        let results = self.client.query_all(&statements)?;
+        Ok(results.into_iter().skip(1).step_by(2).collect())
     }
 }

@@ -50,13 +50,10 @@ impl<'a> Search<'a, '_> {
         let fraction = |group: &Group| group.entries as f64 / entries as f64;
         let mut limits: Vec<usize> =
             groups.iter().map(|group| share_of(candidates, fraction(group))).collect();
-        let mut found = Vec::with_capacity(groups.len());
-        for (group, limit) in groups.iter().zip(&limits) {
-            match self.graph_rows(connection, group, excluded, *limit)? {
-                Some(rows) => found.push(rows),
-                None => return Ok(None),
-            }
-        }
+        let searched: Vec<(&Group, usize)> = groups.iter().zip(limits.iter().copied()).collect();
+        let Some(mut found) = self.graph_rows(connection, &searched, excluded)? else {
+            return Ok(None);
+        };
         loop {
             let mut best = self.ranking.best(query);
             found.iter().flatten().try_for_each(|row| add(&mut best, row))?;
@@ -65,10 +62,9 @@ impl<'a> Search<'a, '_> {
                 let Some([source]) = group.sources.as_deref() else { continue };
                 if *limit < candidates && 2 * best.count_of(source.cast_unsigned()) > *limit {
                     *limit = candidates;
-                    match self.graph_rows(connection, group, excluded, candidates)? {
-                        Some(rows) => *found = rows,
-                        None => return Ok(None),
-                    }
+                    let rows = self.graph_rows(connection, &[(group, candidates)], excluded)?;
+                    let Some(rows) = rows else { return Ok(None) };
+                    *found = rows.into_iter().flatten().collect();
                     is_done = false;
                 }
             }
@@ -78,20 +74,34 @@ impl<'a> Search<'a, '_> {
         }
     }
 
-    /// Returns `limit` candidates of a group; `None` if its graphs return too few.
+    /// Returns candidates of groups, each with its limit; `None` if the graphs of a group return too
+    /// few.
     fn graph_rows(
         &self,
         connection: &mut Connection,
-        group: &Group,
+        groups: &[(&Group, usize)],
         excluded: &[i64],
-        limit: usize,
-    ) -> Result<Option<Vec<Row>>, Failure> {
-        // For several graphs, the server merges their candidates. A graph whose share is larger is
-        // searched further.
-        let ef_search = limit.div_ceil(group.graphs.max(1));
-        connection.set_candidates(ef_search.clamp(MIN_EF_SEARCH, MAX_EF_SEARCH))?;
-        let rows = self.rows(connection, group, excluded, Order::Graph(limit as i64))?;
-        let enough = self.ranking.k().min(limit).min(group.entries as usize);
-        Ok((rows.len() >= enough).then_some(rows))
+    ) -> Result<Option<Vec<Vec<Row>>>, Failure> {
+        let statements = groups.iter().map(|(group, limit)| {
+            // For several graphs, the server merges their candidates. A graph whose share is larger
+            // is searched further.
+            let ef_search = limit.div_ceil(group.graphs.max(1));
+            let statement = self.statement(group, excluded, Order::Graph(*limit as i64));
+            (ef_search.clamp(MIN_EF_SEARCH, MAX_EF_SEARCH), statement)
+        });
+        let statements: Vec<_> = statements.collect();
+        let searches = statements.iter().map(|(ef_search, (sql, parameters))| {
+            (*ef_search, sql.as_str(), parameters.references())
+        });
+        let found = connection.search_graphs(&searches.collect::<Vec<_>>())?;
+        if found.iter().any(Vec::is_empty) {
+            self.server.check_exists(connection)?;
+        }
+        let k = self.ranking.k();
+        let is_enough = groups
+            .iter()
+            .zip(&found)
+            .all(|((group, limit), rows)| rows.len() >= k.min(*limit).min(group.entries as usize));
+        Ok(is_enough.then_some(found))
     }
 }

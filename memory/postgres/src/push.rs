@@ -15,7 +15,7 @@ use crate::connection::Connection;
 use crate::create::{check_extension, commit_first};
 use crate::failure::Failure;
 use crate::fan_out::each;
-use crate::holder::{Stored, newest};
+use crate::holder::{Stored, exists, newest};
 use crate::record::{GenerationRecord, GraphSettings, Share};
 use crate::rows::{Target, write};
 use crate::servers::Servers;
@@ -100,31 +100,39 @@ impl Push<'_> {
     fn prepare(&mut self, servers: &Servers, options: PushOptions) -> Result<(), MemoryError> {
         let mut connections = servers.lock()?;
         let mut lead: Option<Stored> = None;
-        for (index, shared) in servers.all().iter().enumerate() {
-            let connection = &mut connections[index];
+        for (index, (shared, connection)) in servers.all().iter().zip(&mut connections).enumerate()
+        {
             let server = &shared.server;
             let found = check_extension(server, connection)
                 .and_then(|()| create_schema(connection))
-                .and_then(|()| newest(connection, server));
-            let found = found.map_err(|failure| shared.failed(failure))?;
-            let current = if index == 0 { found.clone() } else { lead.clone() };
-            let is_unfinished = has_build(connection).map_err(|failure| shared.failed(failure))?;
-            let is_other = found.is_some() && current.is_none() && !is_unfinished;
-            if is_other || found.is_some() && index == 0 && !options.replace {
-                let reason = "a memory exists here already";
-                let remedy = "replace it (--replace), or give another name with memory=NAME";
-                return Err(server.remote(reason, remedy));
-            }
-            if let Some(found) =
-                found.as_ref().filter(|found| found.record.share != servers.share(index))
-            {
+                .and_then(|()| newest(connection, server))
+                .map_err(|failure| shared.failed(failure))?;
+            let Some(found) = found else { continue };
+            if found.record.share != servers.share(index) {
                 let share = found.record.share.map_or(1, |share| share.servers);
                 let reason = format!("has a memory on {share} servers");
-                return Err(server
-                    .remote(reason, "give the addresses of all of them, in their first order"));
+                let remedy = "give the addresses of all of them, in their first order";
+                return Err(server.remote(reason, remedy));
+            }
+            let is_own = match &lead {
+                _ if index == 0 => options.replace,
+                Some(lead) => exists(connection, lead).map_err(|failure| shared.failed(failure))?,
+                // The first server did not commit a push that this one committed.
+                None => has_build(connection).map_err(|failure| shared.failed(failure))?,
+            };
+            if !is_own {
+                let reason = match index {
+                    0 => "a memory exists here already",
+                    _ => "another memory exists here already",
+                };
+                let remedy = match index {
+                    0 => "replace it (--replace), or give another name with memory=NAME",
+                    _ => "give the addresses of one memory, or another name with memory=NAME",
+                };
+                return Err(server.remote(reason, remedy));
             }
             if index == 0 {
-                lead = found;
+                lead = Some(found);
             }
         }
         let parts = each(connections.into_iter(), |index, mut connection| {

@@ -83,7 +83,7 @@ pub(crate) fn check_ids(snapshot: &PostgresSnapshot, filter: &Filter) -> Result<
 
 /// A search of several queries on a server.
 pub(crate) struct Search<'a, 's> {
-    server: &'s Part,
+    pub(crate) server: &'s Part,
     pub(crate) ranking: &'a Ranking<'a>,
     ids: Option<&'a [i64]>,
     /// The number of candidates from graphs; `None` for an exact search.
@@ -223,7 +223,7 @@ impl<'a> Search<'a, '_> {
     }
 
     /// Returns rows of a group that the filter allows.
-    pub(crate) fn rows(
+    fn rows(
         &self,
         connection: &mut Connection,
         group: &Group,
@@ -238,39 +238,37 @@ impl<'a> Search<'a, '_> {
         Ok(rows)
     }
 
-    /// Calls `each` with rows of a group that the filter allows: row, id, source, key, negative
+    /// The statement for rows of a group that the filter allows: row, id, source, key, negative
     /// product.
-    fn each_row(
-        &self,
-        connection: &mut Connection,
-        group: &Group,
-        excluded: &[i64],
+    pub(crate) fn statement<'q>(
+        &'q self,
+        group: &'q Group,
+        excluded: &'q [i64],
         order: Order,
-        mut each: impl FnMut(Row) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
+    ) -> (String, Parameters<'q>) {
         let (number, stamp) = self.server.parameters();
-        let vector = group.vector.as_deref().map(VectorRef);
         let mut conditions = VISIBLE.to_owned();
-        let mut parameters = Parameters(vec![&number, &stamp]);
+        let mut parameters = Parameters(vec![Box::new(number), Box::new(stamp)]);
         let mut table = self.server.table();
         if let Some([source]) = group.sources.as_deref() {
             table = format!("{table}_{source}");
-        } else if let Some(sources) = &group.sources {
+        } else if let Some(sources) = group.sources.as_deref() {
             conditions += &format!(" AND source = ANY({})", parameters.add(sources));
         }
-        if let Some(ids) = &self.ids {
+        if let Some(ids) = self.ids {
             conditions += &format!(" AND id = ANY({})", parameters.add(ids));
         }
         if !excluded.is_empty() {
-            conditions += &format!(" AND document <> ALL({})", parameters.add(&excluded));
+            conditions += &format!(" AND document <> ALL({})", parameters.add(excluded));
         }
-        let vector = vector.as_ref().map(|vector| parameters.add(vector)).unwrap_or_default();
+        let vector = group.vector.as_deref().map(VectorRef);
+        let vector = vector.map(|vector| parameters.add(vector)).unwrap_or_default();
         // The sum defeats an index on the keys, which would return rows in an approximate order.
         let product = match order {
             Order::Product(_) | Order::Threshold(_) => format!("(key <#> {vector}) + 0"),
             Order::Graph(_) | Order::Id(_) => "0::float8".to_owned(),
         };
-        let end = match &order {
+        let end = match order {
             Order::Product(limit) => format!("ORDER BY 5 LIMIT {}", parameters.add(limit)),
             Order::Id(limit) => format!("ORDER BY id LIMIT {}", parameters.add(limit)),
             Order::Threshold(threshold) => {
@@ -286,8 +284,21 @@ impl<'a> Search<'a, '_> {
         };
         let sql =
             format!("SELECT row, id, source, key, {product} FROM {table} WHERE {conditions} {end}");
+        (sql, parameters)
+    }
+
+    /// Calls `each` with rows of a group that the filter allows.
+    fn each_row(
+        &self,
+        connection: &mut Connection,
+        group: &Group,
+        excluded: &[i64],
+        order: Order,
+        mut each: impl FnMut(Row) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let (sql, parameters) = self.statement(group, excluded, order);
         let mut is_empty = true;
-        connection.for_each(&sql, &parameters.0, |row| {
+        connection.for_each(&sql, &parameters.references(), |row| {
             is_empty = false;
             each(row)
         })?;
@@ -299,13 +310,17 @@ impl<'a> Search<'a, '_> {
 }
 
 /// The parameters of a statement.
-struct Parameters<'a>(Vec<&'a (dyn ToSql + Sync)>);
+pub(crate) struct Parameters<'a>(Vec<Box<dyn ToSql + Sync + 'a>>);
 
 impl<'a> Parameters<'a> {
     /// Adds a parameter, and returns its place in the statement, such as `$3`.
-    fn add(&mut self, parameter: &'a (dyn ToSql + Sync)) -> String {
-        self.0.push(parameter);
+    fn add(&mut self, parameter: impl ToSql + Sync + 'a) -> String {
+        self.0.push(Box::new(parameter));
         format!("${}", self.0.len())
+    }
+
+    pub(crate) fn references(&self) -> Vec<&(dyn ToSql + Sync)> {
+        self.0.iter().map(|parameter| &**parameter as &(dyn ToSql + Sync)).collect()
     }
 }
 

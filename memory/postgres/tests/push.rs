@@ -129,6 +129,15 @@ fn a_memory_is_replaced_only_on_request_and_readers_keep_the_old_state() {
         assert_equal(source.as_ref(), reader.snapshot().as_ref(), generation);
         assert_equal(first.as_ref(), old.as_ref(), generation);
     }
+    // A server of another memory keeps it.
+    let mut others =
+        vec![servers[0].url("other"), servers[1].url("other"), servers[2].url("other")];
+    push_to(&second, &others.join(" "), PushOptions::default()).unwrap();
+    push_to(&first, &others.join(" "), replace).unwrap();
+    others[0] = servers[0].url("replaced");
+    let error = push_to(&second, &others.join(" "), replace).unwrap_err().to_string();
+    assert!(error.contains("another memory exists here already"), "{error}");
+    assert_equal(first.as_ref(), open_on(&servers, "other").snapshot().as_ref(), 9);
     // One of these servers alone is not the memory.
     let error = push_to(&first, &servers[0].url("replaced"), replace).unwrap_err().to_string();
     assert!(error.contains("has a memory on 3 servers"), "{error}");
