@@ -89,6 +89,7 @@ impl Push {
 
     #[cfg(not(feature = "postgres"))]
     fn push(&self, _: &Memory) -> anyhow::Result<Outcome> {
+        // Otherwise, nothing reads these options without the feature.
         let _ = (self.replace, self.server.insecure);
         Err(location::without_feature())
     }

@@ -194,7 +194,7 @@ impl Search {
         let results = &chosen.results;
         let missing = snapshot.missing();
         for server in &missing {
-            output::note(&format!("{server}: is away; its entries are missing from the results"));
+            output::warn(&format!("{server}: is away; its entries are missing from the results"));
         }
         if let Some(path) = &self.out {
             output::write_atomic(path, &npy_bytes(&matrix(results, k, |hit| hit.id, -1), k)?)?;
