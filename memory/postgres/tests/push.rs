@@ -130,8 +130,7 @@ fn a_memory_is_replaced_only_on_request_and_readers_keep_the_old_state() {
         assert_equal(first.as_ref(), old.as_ref(), generation);
     }
     // A server of another memory keeps it.
-    let mut others =
-        vec![servers[0].url("other"), servers[1].url("other"), servers[2].url("other")];
+    let mut others = [servers[0].url("other"), servers[1].url("other"), servers[2].url("other")];
     push_to(&second, &others.join(" "), PushOptions::default()).unwrap();
     push_to(&first, &others.join(" "), replace).unwrap();
     others[0] = servers[0].url("replaced");
