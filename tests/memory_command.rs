@@ -257,3 +257,20 @@ fn a_killed_first_build_is_not_a_memory_and_is_replaced() {
     names.sort();
     assert_eq!(names, ["CURRENT", "LOCK", "gen-000001"]);
 }
+
+#[cfg(not(feature = "postgres"))]
+#[test]
+fn memories_on_servers_need_a_feature() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    write_files(folder);
+    succeeds(folder, "memory build --keys keys.npy --out m");
+    for command in [
+        "memory search postgres://ann@host/wiki --queries queries.npy",
+        "memory info postgresql://ann@host/wiki",
+        "memory push m postgres://ann@host/wiki",
+        "memory pull postgres://ann@host/wiki pulled",
+    ] {
+        refused(folder, command, "--features postgres");
+    }
+}

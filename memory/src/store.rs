@@ -184,6 +184,12 @@ pub trait Snapshot: Debug + Send + Sync {
         filter: &Filter,
     ) -> Result<SearchResults, MemoryError>;
 
+    /// The servers whose entries were missing from results of this snapshot, because they were away
+    /// and partial results are allowed.
+    fn missing(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Returns the rows of all entries, in an order that changes of the memory may alter.
     ///
     /// # Errors

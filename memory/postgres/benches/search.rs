@@ -1,7 +1,8 @@
-//! Times of a memory on a server: the build, the graph, searches and small changes.
+//! Times of a memory on one server and on three: COPY, indexes and graphs, searches and small
+//! changes.
 //!
 //! Usage: `cargo bench -p engram-memory-postgres -- ROWS WIDTH QUERIES`, with `ENGRAM_POSTGRES` as for
-//! the tests. The server runs on this machine, on a Unix socket.
+//! the tests. The servers run on this machine, on Unix sockets.
 #![allow(clippy::unwrap_used)]
 
 #[allow(dead_code)]
@@ -10,13 +11,16 @@ mod measure;
 #[path = "../tests/server/mod.rs"]
 mod server;
 
+use std::sync::Arc;
 use std::time::Instant;
 
-use engram_memory::search::{Filter, Gates, Queries};
-use engram_memory::{Batch, Entry, MemoryFormat, Method, Snapshot, Store};
-use engram_memory_postgres::{Connect, GraphSettings, PostgresStore};
+use engram_memory::search::{Filter, Gates, Queries, SearchResults};
+use engram_memory::{
+    Batch, Entry, Generation, Memory, MemoryFormat, Method, Snapshot, Store, Writer,
+};
+use engram_memory_postgres::{Connect, GraphSettings, Progress, PushOptions, push};
 use measure::{BATCH_ROWS, CENTRES, Normal};
-use server::TestServer;
+use server::{TestServer, open_on, urls};
 
 /// The sources, with their shares of the entries in percent.
 const SOURCES: [(&str, usize); 3] = [("wiki", 75), ("vqa", 20), ("kg", 5)];
@@ -48,10 +52,14 @@ fn entry(id: usize) -> Entry {
     entry
 }
 
-/// Searches for one query at a time. Prints the mean and the 95th percentile of the time, and the
-/// recall. Returns the hits.
+fn seconds(start: Instant) -> f64 {
+    start.elapsed().as_secs_f64()
+}
+
+/// Searches for one query at a time. Prints the mean, the median and the 95th percentile of the time,
+/// and the recall. Exact results must equal those of the local memory.
 fn time(
-    snapshot: &dyn Snapshot,
+    (local, remote): (&dyn Snapshot, &dyn Snapshot),
     name: &str,
     (method, k): (Method, usize),
     (queries, width): (&[f32], usize),
@@ -61,20 +69,79 @@ fn time(
     for query in queries.chunks(width) {
         let queries = Queries { keys: query, k };
         let start = Instant::now();
-        let found = snapshot.search(method, queries, filter).unwrap();
-        times.push(1000.0 * start.elapsed().as_secs_f64());
-        if method != Method::Exact {
-            recall += found.recall(&snapshot.search(Method::Exact, queries, filter).unwrap());
+        let found = remote.search(method, queries, filter).unwrap();
+        times.push(1000.0 * seconds(start));
+        let exact = local.search(Method::Exact, queries, filter).unwrap();
+        if method == Method::Exact {
+            let ids = |results: &SearchResults| -> Vec<i64> {
+                results.hits[0].iter().map(|hit| hit.id).collect()
+            };
+            assert_eq!(ids(&found), ids(&exact));
         }
+        let exact_ids: Vec<i64> = exact.hits[0].iter().map(|hit| hit.id).collect();
+        let hits = found.hits[0].iter().filter(|hit| exact_ids.contains(&hit.id)).count();
+        recall += hits as f64 / exact_ids.len() as f64;
     }
     let count = times.len();
     let mean = times.iter().sum::<f64>() / count as f64;
     times.sort_by(f64::total_cmp);
     let (median, p95) = (times[count / 2], times[count * 95 / 100]);
-    let recall = if method == Method::Exact { 1.0 } else { recall / count as f64 };
+    let recall = recall / count as f64;
     println!(
         "{name}, k {k}: mean {mean:.2} ms, median {median:.2} ms, p95 {p95:.2} ms, recall {recall:.4}"
     );
+}
+
+/// Pushes the memory, and searches on the servers.
+fn measure(servers: &[TestServer], local: &Arc<Generation>, queries: (&[f32], usize)) {
+    println!("servers: {}", servers.len());
+    let (start, mut copied) = (Instant::now(), 0.0);
+    let options = PushOptions { graph: Some(GraphSettings::default()), ..PushOptions::default() };
+    push(local, &urls(servers, "bench"), Connect::default(), options, &mut |progress| {
+        if progress == Progress::Indexes {
+            copied = seconds(start);
+        }
+    })
+    .unwrap();
+    let rows = local.len();
+    println!("COPY without indexes: {copied:.1} s, {:.0} rows/s", rows as f64 / copied);
+    println!("indexes and graphs: {:.1} s", seconds(start) - copied);
+    let store = open_on(servers, "bench");
+    let snapshot = store.snapshot();
+    println!("{:.0} bytes per entry", snapshot.info().unwrap().bytes_per_row);
+
+    let both = (local.as_ref() as &dyn Snapshot, snapshot.as_ref());
+    let all = Filter::default();
+    for (k, candidates) in [(10, 100), (100, 200), (100, 250), (100, 300)] {
+        let name = format!("graph, {candidates} candidates");
+        time(both, &name, (Method::Graph { candidates }, k), queries, &all);
+    }
+    let searched =
+        |name: &str| Filter { sources: Some(vec![name.to_owned()]), ..Filter::default() };
+    let gates = Gates {
+        sources: SOURCES.map(|(name, _)| name.to_owned()).to_vec(),
+        weights: vec![0.5, 0.3, 0.2],
+    };
+    let gated = Filter { gates: Some(gates), ..Filter::default() };
+    let graph = (Method::Graph { candidates: 200 }, 100);
+    time(both, "graph, 200 candidates, 75 % source", graph, queries, &searched("wiki"));
+    time(both, "graph, 200 candidates, 5 % source", graph, queries, &searched("kg"));
+    time(both, "graph, 200 candidates, gates", graph, queries, &gated);
+    time(both, "exact", (Method::Exact, 100), queries, &all);
+    time(both, "exact, gates", (Method::Exact, 100), queries, &gated);
+
+    let (start, changes) = (Instant::now(), 100);
+    for change in 0..changes {
+        let key = queries.0[..queries.1].to_vec();
+        let entries = vec![entry(rows + change)];
+        let batch = Batch { entries, keys: key, values: Vec::new() };
+        let mut transaction = store.begin().unwrap();
+        transaction.add(1, &mut std::iter::once(Ok(batch))).unwrap();
+        transaction.delete(&[change as i64]).unwrap();
+        transaction.commit().unwrap();
+        store.reload().unwrap();
+    }
+    println!("a change of two entries: {:.2} ms", 1000.0 * seconds(start) / changes as f64);
 }
 
 fn main() {
@@ -84,76 +151,21 @@ fn main() {
         return;
     };
     let [rows, width, count]: [usize; 3] = [rows, width, count].map(|text| text.parse().unwrap());
-    let Some(server) = TestServer::start() else { return };
     let mut random = Normal(3);
     let centres: Vec<f32> = (0..CENTRES * width).map(|_| random.next()).collect();
     let queries = vectors(&mut random, &centres, width, count);
-    let keys = vectors(&mut random, &centres, width, rows);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("memory");
     let format = MemoryFormat { width, normalised: true, values: None };
     let batches = (0..rows).step_by(BATCH_ROWS).map(|first| {
-        let last = rows.min(first + BATCH_ROWS);
-        let entries = (first..last).map(entry).collect();
-        Ok(Batch { entries, keys: keys[first * width..last * width].to_vec(), values: Vec::new() })
+        let entries: Vec<Entry> = (first..rows.min(first + BATCH_ROWS)).map(entry).collect();
+        let keys = vectors(&mut random, &centres, width, entries.len());
+        Ok(Batch { entries, keys, values: Vec::new() })
     });
-    let seconds = |start: Instant| start.elapsed().as_secs_f64();
-    let start = Instant::now();
-    let url = server.url("bench");
-    let connect = Connect::default();
-    let store = PostgresStore::create(&url, connect, format, Vec::new(), rows, batches).unwrap();
-    println!(
-        "build with indexes: {:.1} s, {:.0} rows/s",
-        seconds(start),
-        rows as f64 / seconds(start)
-    );
-    let start = Instant::now();
-    store.index(GraphSettings::default()).unwrap();
-    println!("graph: {:.1} s", seconds(start));
-    store.reload().unwrap();
-    let snapshot = store.snapshot();
-    println!("{:.0} bytes per entry", snapshot.info().unwrap().bytes_per_row);
-
-    let searched = |sources: &[&str]| Filter {
-        sources: Some(sources.iter().map(|name| (*name).to_owned()).collect()),
-        ..Filter::default()
-    };
-    let gated = Filter {
-        gates: Some(Gates {
-            sources: SOURCES.map(|(name, _)| name.to_owned()).to_vec(),
-            weights: vec![0.5, 0.3, 0.2],
-        }),
-        ..Filter::default()
-    };
-    let queries = (queries.as_slice(), width);
-    for (k, candidates) in [(10, 100), (100, 200), (100, 300), (100, 400)] {
-        let method = (Method::Graph { candidates }, k);
-        let name = format!("graph, {candidates} candidates");
-        time(snapshot.as_ref(), &name, method, queries, &Filter::default());
-    }
-    let method = (Method::Graph { candidates: 300 }, 100);
-    let large = "graph, 300 candidates, 75 % source";
-    time(snapshot.as_ref(), large, method, queries, &searched(&["wiki"]));
-    time(
-        snapshot.as_ref(),
-        "graph, 300 candidates, 5 % source",
-        method,
-        queries,
-        &searched(&["kg"]),
-    );
-    time(snapshot.as_ref(), "graph, 300 candidates, gates", method, queries, &gated);
-    time(snapshot.as_ref(), "exact", (Method::Exact, 100), queries, &Filter::default());
-    time(snapshot.as_ref(), "exact, gates", (Method::Exact, 100), queries, &gated);
-
-    let start = Instant::now();
-    let changes = 100;
-    for change in 0..changes {
-        let id = rows + change;
-        let key = keys[change * width..][..width].to_vec();
-        let batch = Batch { entries: vec![entry(id)], keys: key, values: Vec::new() };
-        let mut transaction = store.begin().unwrap();
-        transaction.add(1, &mut std::iter::once(Ok(batch))).unwrap();
-        transaction.delete(&[change as i64]).unwrap();
-        transaction.commit().unwrap();
-        store.reload().unwrap();
-    }
-    println!("a change of two entries: {:.2} ms", 1000.0 * seconds(start) / changes as f64);
+    Writer::create(&path, format, rows, batches).unwrap();
+    let local = Memory::open(&path).unwrap().generation();
+    let Some(server) = TestServer::start() else { return };
+    measure(&[server], &local, (&queries, width));
+    let Some(servers) = TestServer::start_three() else { return };
+    measure(&servers, &local, (&queries, width));
 }

@@ -6,10 +6,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use engram_memory::MemoryError;
-use postgres::Config;
-use postgres::config::{Host, SslMode};
+use percent_encoding::percent_decode_str;
+use tokio_postgres::Config;
+use tokio_postgres::config::{Host, SslMode};
 
+use crate::client::Endpoint;
 use crate::password_file::find_password;
+use crate::tls::Tls;
 
 /// How to connect to a server.
 #[derive(Debug, Clone, Copy)]
@@ -18,14 +21,29 @@ pub struct Connect {
     pub insecure: bool,
     /// The maximum number of connections of one search.
     pub connections: usize,
+    /// Allows partial results of a memory on several servers: without the entries of servers that are
+    /// away. [`Snapshot::missing`](engram_memory::Snapshot::missing) names them. The first server must
+    /// be there when the memory is opened.
+    pub partial: bool,
     /// The time for which reads are tried again after the connection broke, for example while the
     /// server restarts.
     pub patience: Duration,
+    /// The time limit of a new connection.
+    pub connect_limit: Duration,
+    /// The time limit of a statement. A change may need longer, as long as the server is there.
+    pub limit: Duration,
 }
 
 impl Default for Connect {
     fn default() -> Self {
-        Self { insecure: false, connections: 4, patience: Duration::from_secs(10) }
+        Self {
+            insecure: false,
+            partial: false,
+            connections: 4,
+            patience: Duration::from_secs(10),
+            connect_limit: Duration::from_secs(10),
+            limit: Duration::from_secs(60),
+        }
     }
 }
 
@@ -36,7 +54,7 @@ const MAX_NAME: usize = 40;
 
 /// A server, a login and the name of a memory.
 pub(crate) struct Address {
-    pub(crate) config: Config,
+    pub(crate) endpoint: Endpoint,
     /// The schema of the memory.
     pub(crate) schema: String,
     /// The address without a password, for messages.
@@ -52,7 +70,7 @@ impl fmt::Display for Address {
 impl Address {
     /// Parses an address, and finds the password.
     pub(crate) fn parse(url: &str, connect: &Connect) -> Result<Self, MemoryError> {
-        let (url, name) = split_name(url);
+        let (url, Parameters { name, encryption, authorities }) = split(url);
         // Only the part without a password may be in messages.
         let shown = url.rsplit_once('@').map_or(url.as_str(), |(_, host)| host);
         let shown = shown.split('?').next().unwrap_or_default();
@@ -87,19 +105,31 @@ impl Address {
             Host::Unix(folder) => Some(folder.clone()),
             Host::Tcp(_) => None,
         };
-        if socket.is_none() {
-            if config.get_ssl_mode() == SslMode::Require {
-                let reason = "encrypted connections are not supported yet".to_owned();
-                return Err(error(reason, "use a Unix socket or a tunnel"));
-            }
-            if !connect.insecure {
+        let is_encrypted = match encryption.as_deref() {
+            // A Unix socket stays on this machine.
+            _ if socket.is_some() => false,
+            None => !connect.insecure,
+            Some("disable") if connect.insecure => false,
+            Some("disable") => {
                 let reason = "the connection would not be encrypted".to_owned();
-                return Err(error(
-                    reason,
-                    "use a Unix socket or a tunnel, or allow it as insecure",
-                ));
+                let remedy = "remove sslmode=disable, use a Unix socket or a tunnel, or allow an \
+                              unencrypted connection (insecure)";
+                return Err(error(reason, remedy));
             }
-        }
+            Some("allow" | "prefer") => !connect.insecure,
+            Some("require" | "verify-ca" | "verify-full") => true,
+            Some(mode) => {
+                let reason = format!("`{mode}` is not an sslmode");
+                return Err(error(reason, "leave sslmode out: connections are encrypted"));
+            }
+        };
+        let tls = match is_encrypted {
+            true => Some(Tls::new(authorities.as_deref()).map_err(|reason| {
+                error(reason, "give a PEM file with the certificate of the authority")
+            })?),
+            false => None,
+        };
+        config.ssl_mode(if is_encrypted { SslMode::Require } else { SslMode::Disable });
         if config.get_user().is_none()
             && let Some(user) = env::var("PGUSER").ok().or_else(|| env::var("USER").ok())
         {
@@ -110,12 +140,13 @@ impl Address {
         {
             config.dbname(&user);
         }
-        if config.get_connect_timeout().is_none() {
-            config.connect_timeout(Duration::from_secs(10));
-        }
-        config.application_name("engram");
+        config.connect_timeout(connect.connect_limit).application_name("engram");
         // A pooled connection that no longer has a server is noticed, even behind a firewall.
-        config.keepalives_idle(Duration::from_secs(30)).tcp_user_timeout(Duration::from_secs(60));
+        config
+            .keepalives_idle(Duration::from_secs(30))
+            .keepalives_interval(Duration::from_secs(10))
+            .keepalives_retries(3)
+            .tcp_user_timeout(connect.limit.max(Duration::from_secs(10)));
         let (host, port) = (host_name(&config.get_hosts()[0]), config.get_ports().first());
         let port = port.copied().unwrap_or(5432);
         let (user, database) = (
@@ -136,7 +167,9 @@ impl Address {
             }
             None => format!("postgres://{user}@{host}:{port}/{database}?memory={name}"),
         };
-        Ok(Self { config, schema: format!("engram_{name}"), location })
+        let Connect { connect_limit, limit, .. } = *connect;
+        let endpoint = Endpoint { config, tls, connect_limit, limit };
+        Ok(Self { endpoint, schema: format!("engram_{name}"), location })
     }
 
     /// The address as the folder of errors of a memory.
@@ -145,17 +178,36 @@ impl Address {
     }
 }
 
-/// Takes the parameter `memory` out of a URL. Returns the rest, and the name of the memory.
-fn split_name(url: &str) -> (String, String) {
-    let Some((start, query)) = url.split_once('?') else {
-        return (url.to_owned(), DEFAULT_NAME.to_owned());
-    };
-    let (names, others): (Vec<&str>, Vec<&str>) =
-        query.split('&').partition(|parameter| parameter.starts_with("memory="));
-    let name = names.last().map_or(DEFAULT_NAME, |parameter| &parameter["memory=".len()..]);
+/// The parameters of a URL that the client of PostgreSQL does not know.
+struct Parameters {
+    /// `memory`: the name of the memory.
+    name: String,
+    /// `sslmode`.
+    encryption: Option<String>,
+    /// `sslrootcert`: a PEM file with the certificates of authorities; `None` for Mozilla's list.
+    authorities: Option<PathBuf>,
+}
+
+/// Takes our parameters out of a URL. Returns the rest, and the parameters.
+fn split(url: &str) -> (String, Parameters) {
+    let mut parameters =
+        Parameters { name: DEFAULT_NAME.to_owned(), encryption: None, authorities: None };
+    let Some((start, query)) = url.split_once('?') else { return (url.to_owned(), parameters) };
+    let mut others = Vec::new();
+    for parameter in query.split('&') {
+        let (key, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+        let value = percent_decode_str(value).decode_utf8_lossy();
+        match key {
+            "memory" => parameters.name = value.into_owned(),
+            "sslmode" => parameters.encryption = Some(value.into_owned()),
+            "sslrootcert" if value == "system" => parameters.authorities = None,
+            "sslrootcert" => parameters.authorities = Some(PathBuf::from(value.into_owned())),
+            _ => others.push(parameter),
+        }
+    }
     let rest =
         if others.is_empty() { start.to_owned() } else { format!("{start}?{}", others.join("&")) };
-    (rest, name.to_owned())
+    (rest, parameters)
 }
 
 fn host_name(host: &Host) -> String {
@@ -191,11 +243,31 @@ mod tests {
     }
 
     #[test]
+    fn only_unix_sockets_and_insecure_connections_are_not_encrypted() {
+        let network = "postgres://ann@db.example/wiki";
+        let with = |mode: &str| format!("{network}?sslmode={mode}");
+        for (url, insecure, expected) in [
+            ("postgres://ann@/wiki?host=/run/pg", false, false),
+            (network, false, true),
+            (network, true, false),
+            (&with("prefer"), false, true),
+            (&with("disable"), true, false),
+            (&with("verify-full"), true, true),
+        ] {
+            let address = parse(url, insecure).unwrap();
+            assert_eq!(address.endpoint.tls.is_some(), expected, "{url} {insecure}");
+            let mode = if expected { SslMode::Require } else { SslMode::Disable };
+            assert_eq!(address.endpoint.config.get_ssl_mode(), mode, "{url} {insecure}");
+        }
+    }
+
+    #[test]
     fn unsafe_and_wrong_addresses_are_refused() {
         for (url, expected) in [
-            ("postgres://ann@db.example/wiki", "would not be encrypted"),
+            ("postgres://ann@db.example/wiki?sslmode=disable", "would not be encrypted"),
             ("postgres://ann:secret@db.example/wiki", "put it in PGPASSWORD"),
-            ("postgres://ann@db.example/wiki?sslmode=require", "not supported yet"),
+            ("postgres://ann@db.example/wiki?sslmode=no", "`no` is not an sslmode"),
+            ("postgres://ann@db.example/wiki?sslrootcert=/none.pem", "/none.pem has no usable"),
             ("postgres://ann@db.example/wiki?memory=a;b", "`a;b` is not the name of a memory"),
             ("postgres://ann@db.example/wiki?memory=", "`` is not the name"),
             ("postgres:///wiki", "has no host"),

@@ -1,85 +1,102 @@
-//! Connections to a server: a pool, retries and errors.
+//! A connection with its prepared statements and its settings.
 
 use std::collections::HashMap;
-use std::error::Error;
-use std::hash::{BuildHasher, RandomState};
-use std::io;
-use std::sync::{Mutex, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant};
 
-use engram_memory::MemoryError;
-use postgres::error::SqlState;
-use postgres::fallible_iterator::FallibleIterator;
-use postgres::types::ToSql;
-use postgres::{Client, NoTls, Row, Statement};
+use bytes::Bytes;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Row, Statement};
 
-use crate::address::{Address, Connect};
+use crate::client::{Client, Endpoint};
+use crate::failure::Failure;
 
-/// The maximum number of unused connections that stay open.
-const MAX_IDLE: usize = 8;
 /// The maximum number of prepared statements of a connection. Statements name the tables of a
 /// generation, so that old ones become useless.
 const MAX_STATEMENTS: usize = 128;
-/// The pauses between attempts double from the first to the last.
-const PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
-
-/// An error of the server, or of the memory.
-#[derive(Debug)]
-pub(crate) enum Failure {
-    Server(postgres::Error),
-    Memory(MemoryError),
-}
-
-impl From<postgres::Error> for Failure {
-    fn from(error: postgres::Error) -> Self {
-        Self::Server(error)
-    }
-}
-
-impl From<MemoryError> for Failure {
-    fn from(error: MemoryError) -> Self {
-        Self::Memory(error)
-    }
-}
 
 /// A connection with its prepared statements.
 pub(crate) struct Connection {
     pub(crate) client: Client,
+    /// The schema of the memory.
+    pub(crate) schema: String,
     statements: HashMap<String, Statement>,
-    /// The number of candidates that a graph search collects at a time, as last set.
-    candidates: Option<usize>,
 }
 
 impl Connection {
+    /// Opens a connection for the memory in this schema.
+    pub(crate) fn open(endpoint: &Endpoint, schema: &str) -> Result<Self, Failure> {
+        let mut client = endpoint.connect()?;
+        // Plans for the actual parameters find the partitions and the graph. With iterative scans,
+        // a graph search with a filter returns as many rows as it is asked for.
+        client.batch_execute(
+            "SET plan_cache_mode = force_custom_plan; SET hnsw.iterative_scan = relaxed_order; \
+             SET client_min_messages = warning; SET jit = off",
+        )?;
+        let mut connection = Self { client, schema: schema.to_owned(), statements: HashMap::new() };
+        // The server takes at most this number of milliseconds.
+        let limit = endpoint.limit.as_millis().min(i32::MAX as u128);
+        // Names of tables need no schema. pgvector may be in any schema. A server ends a session, and
+        // so releases its locks, soon after its client lost power. Servers older than version 14 do
+        // not have all of the settings.
+        connection.query(
+            "SELECT set_config(s.name, v.value, false) FROM (VALUES
+                 ('search_path', concat_ws(', ', $1::text, (SELECT quote_ident(nspname)
+                     FROM pg_extension JOIN pg_namespace n ON n.oid = extnamespace
+                     WHERE extname = 'vector'))),
+                 ('statement_timeout', $2::text), ('lock_timeout', $2),
+                 ('tcp_keepalives_idle', '30'), ('tcp_keepalives_interval', '10'),
+                 ('tcp_keepalives_count', '3'), ('client_connection_check_interval', '10s')
+             ) v (name, value) JOIN pg_settings s USING (name)",
+            &[&schema, &limit.to_string()],
+        )?;
+        Ok(connection)
+    }
+
     /// Runs a statement, which stays prepared for the next time.
     pub(crate) fn query(
         &mut self,
         sql: &str,
         parameters: &[&(dyn ToSql + Sync)],
-    ) -> Result<Vec<Row>, postgres::Error> {
+    ) -> Result<Vec<Row>, Failure> {
         let statement = self.prepare(sql)?;
         self.client.query(&statement, parameters)
     }
 
-    /// Runs a statement, and calls `each` with one row after the other, so that they need not fit into
-    /// main memory.
+    /// Runs a statement, and returns the number of its rows.
+    pub(crate) fn execute(
+        &mut self,
+        sql: &str,
+        parameters: &[&(dyn ToSql + Sync)],
+    ) -> Result<u64, Failure> {
+        let statement = self.prepare(sql)?;
+        self.client.execute(&statement, parameters)
+    }
+
+    /// Runs statements without parameters and without results.
+    pub(crate) fn batch_execute(&mut self, sql: &str) -> Result<(), Failure> {
+        self.client.batch_execute(sql)
+    }
+
+    /// Runs a statement, and calls `each` with one row after the other.
     pub(crate) fn for_each(
         &mut self,
         sql: &str,
         parameters: &[&(dyn ToSql + Sync)],
-        mut each: impl FnMut(Row) -> Result<(), Failure>,
+        each: impl FnMut(Row) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let statement = self.prepare(sql)?;
-        let mut rows = self.client.query_raw(&statement, parameters.iter().copied())?;
-        while let Some(row) = rows.next()? {
-            each(row)?;
-        }
-        Ok(())
+        self.client.for_each(&statement, parameters, each)
     }
 
-    /// Prepares a statement.
-    pub(crate) fn prepare(&mut self, sql: &str) -> Result<Statement, postgres::Error> {
+    /// Sends the data of a statement `COPY … FROM STDIN`.
+    pub(crate) fn copy_in(
+        &mut self,
+        sql: &str,
+        parts: impl Iterator<Item = Bytes>,
+    ) -> Result<(), Failure> {
+        self.client.copy_in(sql, parts)
+    }
+
+    fn prepare(&mut self, sql: &str) -> Result<Statement, Failure> {
         if let Some(statement) = self.statements.get(sql) {
             return Ok(statement.clone());
         }
@@ -91,180 +108,41 @@ impl Connection {
         Ok(statement)
     }
 
-    /// Sets the number of candidates that a graph search collects at a time.
-    pub(crate) fn set_candidates(&mut self, candidates: usize) -> Result<(), postgres::Error> {
-        if self.candidates != Some(candidates) {
-            let sql = "SELECT set_config('hnsw.ef_search', $1, false)";
-            self.query(sql, &[&candidates.to_string()])?;
-            self.candidates = Some(candidates);
-        }
+    /// Begins a transaction. Its statements may need any time, such as the build of a graph, as long
+    /// as the server is there.
+    pub(crate) fn begin(&mut self) -> Result<(), Failure> {
+        self.client.batch_execute("BEGIN; SET LOCAL statement_timeout = 0")?;
+        self.client.is_patient = true;
         Ok(())
     }
-}
 
-/// A server, with connections that wait for their next use.
-pub(crate) struct Server {
-    pub(crate) address: Address,
-    pub(crate) options: Connect,
-    idle: Mutex<Vec<Connection>>,
-}
-
-impl Server {
-    pub(crate) fn new(address: Address, options: Connect) -> Self {
-        Self { address, options, idle: Mutex::new(Vec::new()) }
+    /// Commits the transaction.
+    pub(crate) fn commit(&mut self) -> Result<(), Failure> {
+        self.client.is_patient = false;
+        self.client.batch_execute("COMMIT")
     }
 
-    /// Opens a new connection.
-    pub(crate) fn connect(&self) -> Result<Connection, postgres::Error> {
-        let mut client = self.address.config.connect(NoTls)?;
-        // Plans for the actual parameters find the partitions and the graph. With iterative scans,
-        // a graph search with a filter returns as many rows as it is asked for.
-        client.batch_execute(
-            "SET plan_cache_mode = force_custom_plan; SET hnsw.iterative_scan = relaxed_order; \
-             SET client_min_messages = warning",
-        )?;
-        // Names of tables need no schema. pgvector may be in any schema.
-        client.query(
-            "SELECT set_config('search_path', concat_ws(', ', $1::text, (SELECT quote_ident(nspname) \
-             FROM pg_extension JOIN pg_namespace n ON n.oid = extnamespace \
-             WHERE extname = 'vector')), false)",
-            &[&self.address.schema],
-        )?;
-        Ok(Connection { client, statements: HashMap::new(), candidates: None })
+    /// Ends the transaction without its changes.
+    pub(crate) fn roll_back(&mut self) -> Result<(), Failure> {
+        self.client.is_patient = false;
+        self.client.batch_execute("ROLLBACK")
     }
 
-    /// Takes an unused connection, or opens a new one.
-    pub(crate) fn take(&self) -> Result<Connection, postgres::Error> {
-        match self.idle().pop() {
-            Some(connection) => Ok(connection),
-            None => self.connect(),
+    /// Runs graph searches: each has the number of candidates that it collects at a time, a statement,
+    /// and its parameters. All are sent at once, so that the server never waits for the client.
+    pub(crate) fn search_graphs(
+        &mut self,
+        searches: &[(usize, &str, Vec<&(dyn ToSql + Sync)>)],
+    ) -> Result<Vec<Vec<Row>>, Failure> {
+        let set = self.prepare("SELECT set_config('hnsw.ef_search', $1, false)")?;
+        let candidates: Vec<String> =
+            searches.iter().map(|(candidates, ..)| candidates.to_string()).collect();
+        let mut statements = Vec::with_capacity(2 * searches.len());
+        for ((_, sql, parameters), candidates) in searches.iter().zip(&candidates) {
+            statements.push((set.clone(), vec![candidates as &(dyn ToSql + Sync)]));
+            statements.push((self.prepare(sql)?, parameters.clone()));
         }
+        let results = self.client.query_all(&statements)?;
+        Ok(results.into_iter().skip(1).step_by(2).collect())
     }
-
-    /// Gives a connection back, unless it broke.
-    pub(crate) fn give_back(&self, connection: Connection) {
-        let mut idle = self.idle();
-        if idle.len() < MAX_IDLE && !connection.client.is_closed() {
-            idle.push(connection);
-        }
-    }
-
-    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Connection>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Reads from the server. Tries again while the server is away.
-    pub(crate) fn read<T>(
-        &self,
-        mut read: impl FnMut(&mut Connection) -> Result<T, Failure>,
-    ) -> Result<T, MemoryError> {
-        self.retry(|| {
-            let mut connection = self.take()?;
-            let result = read(&mut connection);
-            match &result {
-                Err(Failure::Server(error)) if is_broken(error) => {}
-                _ => self.give_back(connection),
-            }
-            result
-        })
-    }
-
-    /// Repeats an attempt while its connection breaks.
-    pub(crate) fn retry<T>(
-        &self,
-        mut attempt: impl FnMut() -> Result<T, Failure>,
-    ) -> Result<T, MemoryError> {
-        let end = Instant::now() + self.options.patience;
-        let [mut pause, longest] = PAUSES;
-        loop {
-            match attempt() {
-                Ok(result) => return Ok(result),
-                Err(Failure::Memory(error)) => return Err(error),
-                Err(Failure::Server(error)) => {
-                    if !is_broken(&error) || Instant::now() >= end {
-                        return Err(self.error(&error));
-                    }
-                    // The other connections to this server broke, too.
-                    self.idle().clear();
-                    thread::sleep(with_jitter(pause));
-                    pause = (2 * pause).min(longest);
-                }
-            }
-        }
-    }
-
-    /// Returns an error about this server.
-    pub(crate) fn remote(&self, reason: impl Into<String>, remedy: &'static str) -> MemoryError {
-        MemoryError::Remote { location: self.address.to_string(), reason: reason.into(), remedy }
-    }
-
-    /// Returns the error of a failure.
-    pub(crate) fn failed(&self, failure: Failure) -> MemoryError {
-        match failure {
-            Failure::Server(error) => self.error(&error),
-            Failure::Memory(error) => error,
-        }
-    }
-
-    /// Describes an error of the server.
-    pub(crate) fn error(&self, error: &postgres::Error) -> MemoryError {
-        let Some(server_error) = error.as_db_error() else {
-            let mut reason = error.to_string();
-            if let Some(source) = error.source() {
-                reason = format!("{reason}: {source}");
-            }
-            let remedy = match is_broken(error) {
-                true => "check that the server runs and can be reached from here",
-                false => "check the address, the user and the password (PGPASSWORD or ~/.pgpass)",
-            };
-            return self.remote(one_line(&reason), remedy);
-        };
-        let code = server_error.code();
-        let remedy = if [SqlState::INVALID_PASSWORD, SqlState::INVALID_AUTHORIZATION_SPECIFICATION]
-            .contains(code)
-        {
-            "check the user, and the password in PGPASSWORD or ~/.pgpass"
-        } else if *code == SqlState::INVALID_CATALOG_NAME {
-            "create the database, or correct its name"
-        } else if *code == SqlState::INSUFFICIENT_PRIVILEGE {
-            "ask the owner of the database for the privilege (CREATE on the database for a new memory)"
-        } else if *code == SqlState::DISK_FULL {
-            "free space on the server"
-        } else if *code == SqlState::TOO_MANY_CONNECTIONS {
-            "wait, or raise max_connections of the server"
-        } else if is_broken(error) {
-            "check that the server runs"
-        } else {
-            "see the log of the server"
-        };
-        let reason = format!("{} (SQLSTATE {})", server_error.message(), code.code());
-        self.remote(one_line(&reason), remedy)
-    }
-}
-
-/// Puts a message of the server on one line.
-fn one_line(message: &str) -> String {
-    message.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
-
-/// Whether the connection broke, or was refused because the server starts or ends.
-pub(crate) fn is_broken(error: &postgres::Error) -> bool {
-    match error.code() {
-        Some(code) => {
-            let codes =
-                [SqlState::ADMIN_SHUTDOWN, SqlState::CRASH_SHUTDOWN, SqlState::CANNOT_CONNECT_NOW];
-            codes.contains(code) || code.code().starts_with("08")
-        }
-        None => {
-            let source = error.source();
-            error.is_closed() || source.is_some_and(|source| source.is::<io::Error>())
-        }
-    }
-}
-
-/// Returns a random pause from half of this pause to all of it, so that many clients of a restarted
-/// server do not connect at the same time.
-fn with_jitter(pause: Duration) -> Duration {
-    let random = RandomState::new().hash_one(0) as u32;
-    pause / 2 + pause.mul_f64(f64::from(random) / f64::from(u32::MAX)) / 2
 }

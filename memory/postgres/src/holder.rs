@@ -10,10 +10,14 @@ use std::thread;
 use std::time::Duration;
 
 use engram_memory::MemoryError;
-use postgres::error::SqlState;
+use tokio_postgres::Row;
+use tokio_postgres::error::SqlState;
 
-use crate::connection::{Connection, Failure, Server};
+use crate::connection::Connection;
+use crate::failure::Failure;
 use crate::record::GenerationRecord;
+use crate::server::Server;
+use crate::tables::has_build;
 
 /// The maximum number of attempts to hold the current generation while writers replace it.
 const MAX_ATTEMPTS: usize = 100;
@@ -42,12 +46,12 @@ impl Locks {
     }
 
     /// Takes the lock of the writer, for the connection. Returns false if another process has it.
-    pub(crate) fn try_writer(self, connection: &mut Connection) -> Result<bool, postgres::Error> {
+    pub(crate) fn try_writer(self, connection: &mut Connection) -> Result<bool, Failure> {
         let sql = "SELECT pg_try_advisory_lock($1, $2)";
         Ok(connection.query(sql, &[&self.class, &WRITER])?[0].get(0))
     }
 
-    pub(crate) fn release_writer(self, connection: &mut Connection) -> Result<(), postgres::Error> {
+    pub(crate) fn release_writer(self, connection: &mut Connection) -> Result<(), Failure> {
         let sql = "SELECT pg_advisory_unlock($1, $2)";
         connection.query(sql, &[&self.class, &WRITER]).map(drop)
     }
@@ -58,17 +62,17 @@ impl Locks {
         self,
         connection: &mut Connection,
         number: u64,
-    ) -> Result<bool, postgres::Error> {
+    ) -> Result<bool, Failure> {
         let sql = "SELECT pg_try_advisory_xact_lock($1, $2)";
         Ok(connection.query(sql, &[&self.class, &Self::of(number)])?[0].get(0))
     }
 
-    fn try_hold(self, connection: &mut Connection, number: u64) -> Result<bool, postgres::Error> {
+    fn try_hold(self, connection: &mut Connection, number: u64) -> Result<bool, Failure> {
         let sql = "SELECT pg_try_advisory_lock_shared($1, $2)";
         Ok(connection.query(sql, &[&self.class, &Self::of(number)])?[0].get(0))
     }
 
-    fn release(self, connection: &mut Connection, number: u64) -> Result<(), postgres::Error> {
+    fn release(self, connection: &mut Connection, number: u64) -> Result<(), Failure> {
         let sql = "SELECT pg_advisory_unlock_shared($1, $2)";
         connection.query(sql, &[&self.class, &Self::of(number)]).map(drop)
     }
@@ -80,6 +84,18 @@ pub(crate) struct Stored {
     pub(crate) number: u64,
     pub(crate) stamp: String,
     pub(crate) record: GenerationRecord,
+}
+
+impl Stored {
+    /// Reads the number, the stamp and the record of a generation.
+    fn of_row(row: &Row, server: &Server) -> Result<Self, Failure> {
+        let number: i64 = row.try_get(0)?;
+        Ok(Self {
+            number: number.cast_unsigned(),
+            stamp: row.try_get(1)?,
+            record: GenerationRecord::parse(row.try_get(2)?, &server.address.to_string())?,
+        })
+    }
 }
 
 /// A held generation. It is released after this value is dropped.
@@ -113,7 +129,7 @@ impl Holder {
     pub(crate) fn hold_current(&mut self, server: &Server) -> Result<(Stored, Held), MemoryError> {
         server.retry(|| {
             let result = self.try_hold_current(server);
-            if matches!(result, Err(Failure::Server(_))) {
+            if matches!(&result, Err(failure) if failure.is_broken()) {
                 self.connection = None;
             }
             result
@@ -123,7 +139,7 @@ impl Holder {
     /// Takes the locks of all held generations again if the connection broke.
     fn connected(&mut self, server: &Server) -> Result<(), Failure> {
         if let Some(connection) = &mut self.connection {
-            if connection.client.is_valid(Duration::from_secs(10)).is_ok() {
+            if connection.client.check().is_ok() {
                 return Ok(());
             }
             self.connection = None;
@@ -135,6 +151,57 @@ impl Holder {
         }
         self.connection = Some(connection);
         Ok(())
+    }
+
+    /// Holds this generation, which another server named. Returns it with this server's record;
+    /// `None` if this server does not have it. Tries again while the server is away.
+    pub(crate) fn hold(
+        &mut self,
+        server: &Server,
+        generation: &Stored,
+    ) -> Result<Option<(Stored, Held)>, MemoryError> {
+        server.retry(|| {
+            let result = self.try_hold_named(server, generation);
+            if matches!(&result, Err(failure) if failure.is_broken()) {
+                self.connection = None;
+            }
+            result
+        })
+    }
+
+    fn try_hold_named(
+        &mut self,
+        server: &Server,
+        generation: &Stored,
+    ) -> Result<Option<(Stored, Held)>, Failure> {
+        self.connected(server)?;
+        self.release_unused()?;
+        let Some(connection) = &mut self.connection else {
+            return Err(server.remote("has no connection", "try again").into());
+        };
+        let number = generation.number;
+        let is_new = !self.held.contains_key(&number);
+        if is_new && !self.locks.try_hold(connection, number)? {
+            return Ok(None);
+        }
+        let sql = "SELECT number, stamp::text, record::text FROM generations \
+                   WHERE number = $1 AND stamp::text = $2";
+        let found = connection.query(sql, &[&number.cast_signed(), &generation.stamp]);
+        let row = match found {
+            Ok(rows) => rows.into_iter().next(),
+            Err(failure) if failure.code() == Some(&SqlState::UNDEFINED_TABLE) => None,
+            Err(failure) => return Err(failure),
+        };
+        let Some(row) = row else {
+            if is_new {
+                self.locks.release(connection, number)?;
+            }
+            return Ok(None);
+        };
+        let stored = Stored::of_row(&row, server)?;
+        *self.held.entry(number).or_default() += 1;
+        let released = Arc::clone(&self.released);
+        Ok(Some((stored, Held { number, released })))
     }
 
     fn try_hold_current(&mut self, server: &Server) -> Result<(Stored, Held), Failure> {
@@ -182,27 +249,33 @@ impl Holder {
 
 /// Reads the current generation: the one with the largest number.
 pub(crate) fn current(connection: &mut Connection, server: &Server) -> Result<Stored, Failure> {
+    let no_memory = || MemoryError::NoMemory { folder: server.address.as_folder() };
+    match newest(connection, server) {
+        Ok(Some(newest)) => Ok(newest),
+        Ok(None) if has_build(connection)? => {
+            let reason = "has only an unfinished push";
+            Err(server.remote(reason, "push it again with `engram memory push`").into())
+        }
+        Ok(None) => Err(no_memory().into()),
+        Err(failure) if failure.code() == Some(&SqlState::UNDEFINED_TABLE) => {
+            Err(no_memory().into())
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Reads the generation with the largest number; `None` if there is none.
+pub(crate) fn newest(
+    connection: &mut Connection,
+    server: &Server,
+) -> Result<Option<Stored>, Failure> {
     let sql = "SELECT number, stamp::text, record::text FROM generations \
                ORDER BY number DESC LIMIT 1";
-    let no_memory = || MemoryError::NoMemory { folder: server.address.as_folder() };
-    let rows = connection.query(sql, &[]).map_err(|error| match error.code() {
-        Some(code) if *code == SqlState::UNDEFINED_TABLE => no_memory().into(),
-        _ => Failure::Server(error),
-    })?;
-    let row = rows.first().ok_or_else(no_memory)?;
-    let number: i64 = row.get(0);
-    Ok(Stored {
-        number: number.cast_unsigned(),
-        stamp: row.get(1),
-        record: GenerationRecord::parse(row.get(2), &server.address.to_string())?,
-    })
+    connection.query(sql, &[])?.first().map(|row| Stored::of_row(row, server)).transpose()
 }
 
 /// Whether a generation was not removed.
-pub(crate) fn exists(
-    connection: &mut Connection,
-    generation: &Stored,
-) -> Result<bool, postgres::Error> {
+pub(crate) fn exists(connection: &mut Connection, generation: &Stored) -> Result<bool, Failure> {
     let sql = "SELECT FROM generations WHERE number = $1 AND stamp::text = $2";
     let number = generation.number.cast_signed();
     Ok(!connection.query(sql, &[&number, &generation.stamp])?.is_empty())

@@ -1,30 +1,49 @@
-//! A memory on a PostgreSQL server with pgvector.
+//! A memory on a PostgreSQL server with pgvector, or on several.
 //!
 //! [`PostgresStore`] is a [`Store`](engram_memory::Store) like a memory in a local folder: the same
 //! searches give the same entries in the same order with the same scores.
 //!
 //! | module | responsibility |
 //! |---|---|
-//! | [`store`] | a memory: create, open, reload, build graphs |
+//! | [`store`], `create` | a memory: create, open, reload, build graphs |
+//! | [`mod@push`] | copies a local memory; goes on after it was killed |
+//! | `watch` | waits for new generations |
 //! | `address`, `password_file` | the address of a memory, and the login |
-//! | `connection` | connections, retries and errors |
+//! | `client`, `tls` | a connection with time limits, and its encryption |
+//! | `connection`, `server` | prepared statements and settings; a pool, and retries |
+//! | `servers`, `fan_out` | all servers of a memory, at the same time |
+//! | `failure` | errors of a server, and their remedies |
 //! | `tables`, `record` | the tables; the record of a generation |
-//! | `snapshot` | one state: rows, entries, keys, values, statistics |
+//! | `snapshot`, `part` | one state: rows, entries, keys, values, statistics; its part on a server |
 //! | `holder` | holds generations, so that their rows stay |
-//! | `search` | exact search and graph search |
+//! | `search`, `graph` | exact search and graph search |
 //! | `text` | search in texts |
-//! | `transaction`, `rows` | a change of a memory; new rows |
-//! | `sweep` | removes generations that nobody holds |
+//! | `transaction`, `change` | a change of a memory; its part on a server |
+//! | `rows`, `copy` | new rows, and their format |
+//! | `sweep`, `undo` | remove generations that nobody holds, or that were not made on all servers |
 //! | `vector` | pgvector's binary format |
 //!
 //! # Address
 //!
 //! `postgres://user@/database?host=/run/postgresql&memory=name`, or
 //! `postgres://user@host:port/database?memory=name`. The memory is the schema `engram_name` of the
-//! database. The password comes from `PGPASSWORD` or `~/.pgpass`. There is no TLS yet, so a
-//! connection over a network needs [`Connect::insecure`]: for example for a tunnel. The database
-//! needs the extension `vector`. No superuser is needed. The sessions of a connection pooler must
+//! database. The password comes from `PGPASSWORD` or `~/.pgpass`. A connection over a network is
+//! encrypted, and the certificate of the server is checked, for an authority of Mozilla's list or of
+//! the PEM file `sslrootcert=FILE`. Only [`Connect::insecure`] allows an unencrypted one: for example
+//! for a tunnel. The database needs the extension `vector`. No superuser is needed.
+//!
+//! Each connection and each statement has a time limit ([`Connect`]). Reads are repeated on a new
+//! connection after theirs broke. The sessions of a connection pooler must
 //! belong to one client (pgbouncer: `pool_mode = session`), because of advisory locks.
+//!
+//! # Several servers
+//!
+//! Entry `id` is on server `id % N` of `N`. Each server has the schema of a memory, with its share of
+//! the entries, and is searched by its own connections. The hits are merged by their scores in double
+//! precision. A change commits on all servers, on the first one last. The current generation is the one
+//! that the first server names. So a change that was made in part is not read, and the next writer
+//! removes it. A server that is away is an error, or its entries are left out
+//! ([`Connect::partial`]).
 //!
 //! # Generations
 //!
@@ -51,20 +70,37 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod address;
+mod change;
+mod client;
 mod connection;
+mod copy;
+mod create;
+mod failure;
+mod fan_out;
+mod graph;
 mod holder;
+mod part;
 mod password_file;
+pub mod push;
 mod record;
 mod rows;
 mod search;
+mod server;
+mod servers;
 mod snapshot;
 pub mod store;
 mod sweep;
 mod tables;
 mod text;
+mod tls;
 mod transaction;
+mod undo;
 mod vector;
+mod watch;
 
 pub use address::Connect;
+pub use push::{Progress, PushOptions, push};
 pub use record::GraphSettings;
+pub use snapshot::PostgresSnapshot;
 pub use store::PostgresStore;
+pub use watch::Watch;

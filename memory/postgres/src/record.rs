@@ -3,8 +3,14 @@
 use engram_memory::{Description, EncoderRecord, MemoryError, ValueFormat};
 use serde::{Deserialize, Serialize};
 
+use crate::connection::Connection;
+use crate::failure::Failure;
+use crate::tables::create_partition;
+
 /// The newest supported version of the tables.
-const FORMAT_VERSION: u64 = 1;
+const FORMAT_VERSION: u64 = 2;
+/// The version of a memory on one server.
+const ONE_SERVER: u64 = 1;
 
 /// The settings of the graphs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +38,27 @@ pub(crate) struct SourceRecord {
     pub(crate) entries: u64,
 }
 
+/// A server's share of a memory on several servers: the entries whose ids are `server` modulo
+/// `servers`, and the rows with such numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Share {
+    pub(crate) server: u32,
+    pub(crate) servers: u32,
+}
+
+impl Share {
+    /// Whether the server has the entry with this id.
+    pub(crate) fn has(self, id: i64) -> bool {
+        server_of(id, self.servers as usize) == self.server as usize
+    }
+}
+
+/// The server of an entry.
+pub(crate) fn server_of(id: i64, servers: usize) -> usize {
+    id.rem_euclid(servers as i64) as usize
+}
+
 /// The content of a generation, except its rows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -54,6 +81,9 @@ pub(crate) struct GenerationRecord {
     pub(crate) longest_key: f32,
     /// The settings of the graphs; `None` without graphs.
     pub(crate) graph: Option<GraphSettings>,
+    /// The share of this server; `None` for the only server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) share: Option<Share>,
 }
 
 impl GenerationRecord {
@@ -62,9 +92,10 @@ impl GenerationRecord {
         number: u64,
         (width, normalised, values): (usize, bool, Option<ValueFormat>),
         encoders: Vec<EncoderRecord>,
+        share: Option<Share>,
     ) -> Self {
         Self {
-            format_version: FORMAT_VERSION,
+            format_version: if share.is_some() { FORMAT_VERSION } else { ONE_SERVER },
             base: number,
             width,
             normalised,
@@ -72,10 +103,11 @@ impl GenerationRecord {
             encoders,
             sources: Vec::new(),
             next_id: 0,
-            next_row: 0,
+            next_row: share.map_or(0, |share| u64::from(share.server)),
             stored_rows: 0,
             longest_key: 0.0,
             graph: None,
+            share,
         }
     }
 
@@ -98,6 +130,34 @@ impl GenerationRecord {
             });
         }
         serde_json::from_str(text).map_err(corrupt)
+    }
+
+    /// The record as JSON.
+    pub(crate) fn to_json(&self) -> Result<String, MemoryError> {
+        serde_json::to_string(self).map_err(|error| MemoryError::Rows(error.into()))
+    }
+
+    /// Creates the partitions of new sources, and names sources without a name.
+    pub(crate) fn create_sources(
+        &mut self,
+        connection: &mut Connection,
+        names: &[String],
+    ) -> Result<(), Failure> {
+        for (index, name) in names.iter().enumerate() {
+            if index == self.sources.len() {
+                create_partition(connection, self.base, index as u32)?;
+                self.sources.push(SourceRecord { name: String::new(), entries: 0 });
+            }
+            if self.sources[index].name.is_empty() {
+                self.sources[index].name.clone_from(name);
+            }
+        }
+        Ok(())
+    }
+
+    /// The number of servers: the distance of row numbers.
+    pub(crate) fn servers(&self) -> u64 {
+        self.share.map_or(1, |share| u64::from(share.servers))
     }
 
     /// The number of entries.

@@ -10,28 +10,25 @@
 //! statement for each source. A negative gate reverses the order, and a gate of 0 makes all scores
 //! equal: then the smallest ids are the best.
 //!
-//! **Graph search.** The graphs have half-precision keys. They return candidates, also one statement
-//! a source if there are gates. A query whose graphs return too few candidates is searched exactly,
-//! and so is a query with a gate of 0 or below.
+//! A graph search takes the candidates of [`graph`](crate::graph). A query whose graphs return too few
+//! candidates is searched exactly, and so is a query with a gate of 0 or below.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
 use engram_memory::search::ranking::{BestEntries, Ranking};
-use engram_memory::search::{Filter, Hit, Queries, SearchResults};
+use engram_memory::search::{Filter, Queries, SearchResults};
 use engram_memory::{MemoryError, Method, Snapshot};
-use postgres::Row;
-use postgres::types::ToSql;
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
-use crate::connection::{Connection, Failure};
-use crate::snapshot::{PostgresSnapshot, row_of};
+use crate::connection::Connection;
+use crate::failure::Failure;
+use crate::fan_out::each;
+use crate::graph::share_of;
+use crate::part::{Part, row_of};
+use crate::snapshot::PostgresSnapshot;
 use crate::tables::VISIBLE;
 use crate::vector::{Vector, VectorRef};
-
-/// The smallest number of candidates that pgvector collects at a time: its default.
-const MIN_EF_SEARCH: usize = 40;
-/// The largest number of candidates that pgvector can collect at a time.
-const MAX_EF_SEARCH: usize = 1000;
 
 /// Returns the best `k` entries for each query among the entries that the filter allows.
 pub(crate) fn search(
@@ -40,24 +37,34 @@ pub(crate) fn search(
     queries: Queries<'_>,
     filter: &Filter,
 ) -> Result<SearchResults, MemoryError> {
-    let record = &snapshot.generation.record;
-    let entries = record.entries_by_source();
-    let longest_key = record.longest_key;
-    let ranking = Ranking::new(&snapshot.description, &entries, longest_key, queries, filter)?;
+    let description = snapshot.description();
+    let entries = snapshot.entries_by_source();
+    let longest_key = snapshot.longest_key();
+    let ranking = Ranking::new(description, &entries, longest_key, queries, filter)?;
     check_ids(snapshot, filter)?;
-    let search = Search {
-        snapshot,
-        ranking: &ranking,
-        ids: filter.ids.as_deref(),
-        table: snapshot.table(),
-        candidates: match method {
-            Method::Graph { candidates } if record.graph.is_some() && filter.ids.is_none() => {
-                Some(candidates.max(2 * ranking.k()))
-            }
-            _ => None,
-        },
+    let candidates = match method {
+        Method::Graph { candidates } if description.has_graph && filter.ids.is_none() => {
+            Some(candidates.max(2 * ranking.k()))
+        }
+        _ => None,
     };
-    Ok(SearchResults { generation: snapshot.generation.number, hits: search.all()? })
+    let mut best: Vec<BestEntries<'_>> =
+        (0..ranking.queries()).map(|query| ranking.best(query)).collect();
+    let found = snapshot.each_part(|part| {
+        let fraction = 1.0 / part.generation.record.servers() as f64;
+        let search = Search {
+            server: part,
+            ranking: &ranking,
+            ids: filter.ids.as_deref(),
+            candidates: candidates.map(|candidates| share_of(candidates, fraction)),
+        };
+        search.all()
+    })?;
+    for found in found {
+        best.iter_mut().zip(found).for_each(|(best, found)| best.merge(found));
+    }
+    let hits = best.into_iter().map(BestEntries::finish).collect();
+    Ok(SearchResults { generation: description.generation, hits })
 }
 
 /// Returns an error if the filter has an id that no entry has.
@@ -74,32 +81,31 @@ pub(crate) fn check_ids(snapshot: &PostgresSnapshot, filter: &Filter) -> Result<
     }
 }
 
-/// A search of several queries.
-struct Search<'a> {
-    snapshot: &'a PostgresSnapshot,
-    ranking: &'a Ranking<'a>,
+/// A search of several queries on a server.
+pub(crate) struct Search<'a, 's> {
+    pub(crate) server: &'s Part,
+    pub(crate) ranking: &'a Ranking<'a>,
     ids: Option<&'a [i64]>,
-    table: String,
     /// The number of candidates from graphs; `None` for an exact search.
-    candidates: Option<usize>,
+    pub(crate) candidates: Option<usize>,
 }
 
-/// A part of a query: the entries of some sources, whose order a gate does not change.
-struct Part {
+/// A group of entries: those of some sources, whose order a gate does not change.
+pub(crate) struct Group {
     /// The searched sources; `None` for all.
-    sources: Option<Vec<i32>>,
+    pub(crate) sources: Option<Vec<i32>>,
     /// The query of length 1, times the sign of the gate; `None` if all scores are 0.
     vector: Option<Vec<f32>>,
-    gate: f32,
+    pub(crate) gate: f32,
     /// The number of entries of the sources.
-    entries: u64,
+    pub(crate) entries: u64,
     /// The number of graphs: of sources with entries.
-    graphs: usize,
+    pub(crate) graphs: usize,
 }
 
 /// The order of a statement's rows, and the limit on them.
 #[derive(Clone, Copy)]
-enum Order {
+pub(crate) enum Order {
     /// By the product in single precision.
     Product(i64),
     /// Rows whose negative product is at most this.
@@ -109,16 +115,16 @@ enum Order {
     Id(i64),
 }
 
-impl Search<'_> {
+impl<'a> Search<'a, '_> {
     /// Searches for all queries, on several connections.
-    fn all(&self) -> Result<Vec<Vec<Hit>>, MemoryError> {
+    fn all(&self) -> Result<Vec<BestEntries<'a>>, MemoryError> {
         let queries = self.ranking.queries();
-        let connections = self.snapshot.server.options.connections.clamp(1, queries.max(1));
+        let connections = self.server.server.options.connections.clamp(1, queries.max(1));
         if connections == 1 {
             return (0..queries).map(|query| self.one(query)).collect();
         }
         let next = AtomicUsize::new(0);
-        let work = || -> Result<Vec<(usize, Vec<Hit>)>, MemoryError> {
+        let work = || -> Result<Vec<(usize, BestEntries<'a>)>, MemoryError> {
             let mut found = Vec::new();
             loop {
                 let query = next.fetch_add(1, Ordering::Relaxed);
@@ -128,167 +134,141 @@ impl Search<'_> {
                 found.push((query, self.one(query)?));
             }
         };
-        let mut hits = vec![Vec::new(); queries];
-        thread::scope(|scope| {
-            let threads: Vec<_> = (0..connections).map(|_| scope.spawn(work)).collect();
-            for thread in threads {
-                let found = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-                for (query, found) in found? {
-                    hits[query] = found;
-                }
-            }
-            Ok(hits)
-        })
+        let mut all = Vec::with_capacity(queries);
+        for found in each(0..connections, |_, _| work()) {
+            all.extend(found?);
+        }
+        all.sort_unstable_by_key(|(query, _)| *query);
+        Ok(all.into_iter().map(|(_, best)| best).collect())
     }
 
     /// Searches for one query.
-    fn one(&self, query: usize) -> Result<Vec<Hit>, MemoryError> {
+    fn one(&self, query: usize) -> Result<BestEntries<'a>, MemoryError> {
         let excluded: Vec<i64> =
             self.ranking.excluded_documents(query).map(u64::cast_signed).collect();
-        let parts = self.parts(query);
-        self.snapshot.read(|connection| {
+        let groups = self.groups(query);
+        self.server.read(|connection| {
             if self.candidates.is_some()
-                && let Some(hits) = self.graph_hits(connection, query, &parts, &excluded)?
+                && let Some(best) = self.graph_hits(connection, query, &excluded)?
             {
-                return Ok(hits);
+                return Ok(best);
             }
             let mut best = self.ranking.best(query);
-            for part in &parts {
-                self.exactly(connection, part, &excluded, &mut best)?;
+            for group in &groups {
+                self.exactly(connection, group, &excluded, &mut best)?;
             }
-            Ok(best.finish())
+            Ok(best)
         })
     }
 
-    /// Divides the searched sources into parts.
-    fn parts(&self, query: usize) -> Vec<Part> {
-        let entries = self.snapshot.generation.record.entries_by_source();
-        let all: Vec<u32> = match self.ranking.sources() {
-            Some(sources) => sources.to_vec(),
-            None => (0..entries.len() as u32).collect(),
-        };
-        let counts = |sources: &[u32]| -> Vec<u64> {
-            let counts = sources.iter().map(|source| entries[*source as usize]);
-            counts.filter(|count| *count > 0).collect()
-        };
-        let part = |sources: &[u32], names_sources: bool, gate: f32| Part {
-            sources: names_sources
-                .then(|| sources.iter().map(|source| source.cast_signed()).collect()),
-            vector: unit(self.ranking.query(query), gate),
-            gate,
-            entries: counts(sources).iter().sum(),
-            graphs: counts(sources).len(),
-        };
-        if all.first().is_none_or(|source| self.ranking.gate(query, *source).is_none()) {
-            return vec![part(&all, self.ranking.sources().is_some(), 1.0)];
+    /// Divides the searched sources into groups.
+    pub(crate) fn groups(&self, query: usize) -> Vec<Group> {
+        let sources = self.sources_with_entries();
+        if sources.first().is_some_and(|(source, _)| self.ranking.gate(query, *source).is_some()) {
+            return self.groups_of_sources(query);
         }
-        let with_entries = all.iter().filter(|source| entries[**source as usize] > 0);
-        let parts = with_entries.map(|source| {
-            let gate = self.ranking.gate(query, *source).unwrap_or(1.0);
-            part(&[*source], true, gate)
-        });
-        parts.collect()
+        let names = || sources.iter().map(|(source, _)| source.cast_signed()).collect();
+        vec![Group {
+            sources: self.ranking.sources().map(|_| names()),
+            vector: unit(self.ranking.query(query), 1.0),
+            gate: 1.0,
+            entries: sources.iter().map(|(_, entries)| entries).sum(),
+            graphs: sources.len(),
+        }]
     }
 
-    /// Adds all entries of a part that may be among the best `k`.
+    /// Makes each searched source a group.
+    pub(crate) fn groups_of_sources(&self, query: usize) -> Vec<Group> {
+        let group = |(source, entries): (u32, u64)| {
+            let gate = self.ranking.gate(query, source).unwrap_or(1.0);
+            let vector = unit(self.ranking.query(query), gate);
+            Group { sources: Some(vec![source.cast_signed()]), vector, gate, entries, graphs: 1 }
+        };
+        self.sources_with_entries().into_iter().map(group).collect()
+    }
+
+    /// The searched sources that have entries on this server, with their numbers of entries.
+    fn sources_with_entries(&self) -> Vec<(u32, u64)> {
+        let sources = (0..).zip(self.server.generation.record.entries_by_source());
+        let is_searched =
+            |source: u32| self.ranking.sources().is_none_or(|searched| searched.contains(&source));
+        sources.filter(|(source, entries)| *entries > 0 && is_searched(*source)).collect()
+    }
+
+    /// Adds all entries of a group that may be among the best `k`.
     fn exactly(
         &self,
         connection: &mut Connection,
-        part: &Part,
+        group: &Group,
         excluded: &[i64],
         best: &mut BestEntries<'_>,
     ) -> Result<(), Failure> {
         let k = self.ranking.k();
-        if part.vector.is_none() {
+        if group.vector.is_none() {
             let order = Order::Id(k as i64);
-            return self.each_row(connection, part, excluded, order, |row| add(best, &row));
+            return self.each_row(connection, group, excluded, order, |row| add(best, &row));
         }
         let limit = k + k / 4 + 16;
-        let rows = self.rows(connection, part, excluded, Order::Product(limit as i64))?;
+        let rows = self.rows(connection, group, excluded, Order::Product(limit as i64))?;
         let distance = |row: &Row| row.try_get::<_, f64>(4);
         if rows.len() == limit {
-            let error = largest_error(self.snapshot.generation.record.longest_key, part);
+            let error = largest_error(self.server.generation.record.longest_key, group);
             let threshold = distance(&rows[k - 1])? + 2.0 * error;
             if distance(&rows[limit - 1])? <= threshold {
                 let order = Order::Threshold(threshold);
-                return self.each_row(connection, part, excluded, order, |row| add(best, &row));
+                return self.each_row(connection, group, excluded, order, |row| add(best, &row));
             }
         }
         rows.iter().try_for_each(|row| add(best, row))
     }
 
-    /// Returns the best candidates from the graphs; `None` if they are too few, or if gates do not
-    /// allow a graph search.
-    fn graph_hits(
-        &self,
-        connection: &mut Connection,
-        query: usize,
-        parts: &[Part],
-        excluded: &[i64],
-    ) -> Result<Option<Vec<Hit>>, Failure> {
-        let Some(candidates) = self.candidates else { return Ok(None) };
-        if parts.iter().any(|part| part.gate <= 0.0) {
-            return Ok(None);
-        }
-        let mut best = self.ranking.best(query);
-        for part in parts {
-            // The server merges the candidates of the graphs. A graph whose share is larger is
-            // searched further.
-            let ef_search = candidates.div_ceil(part.graphs.max(1));
-            connection.set_candidates(ef_search.clamp(MIN_EF_SEARCH, MAX_EF_SEARCH))?;
-            let rows = self.rows(connection, part, excluded, Order::Graph(candidates as i64))?;
-            if rows.len() < self.ranking.k().min(part.entries as usize) {
-                return Ok(None);
-            }
-            rows.iter().try_for_each(|row| add(&mut best, row))?;
-        }
-        Ok(Some(best.finish()))
-    }
-
-    /// Returns rows of a part that the filter allows.
+    /// Returns rows of a group that the filter allows.
     fn rows(
         &self,
         connection: &mut Connection,
-        part: &Part,
+        group: &Group,
         excluded: &[i64],
         order: Order,
     ) -> Result<Vec<Row>, Failure> {
         let mut rows = Vec::new();
-        self.each_row(connection, part, excluded, order, |row| {
+        self.each_row(connection, group, excluded, order, |row| {
             rows.push(row);
             Ok(())
         })?;
         Ok(rows)
     }
 
-    /// Calls `each` with rows of a part that the filter allows: row, id, source, key, negative
+    /// The statement for rows of a group that the filter allows: row, id, source, key, negative
     /// product.
-    fn each_row(
-        &self,
-        connection: &mut Connection,
-        part: &Part,
-        excluded: &[i64],
+    pub(crate) fn statement<'q>(
+        &'q self,
+        group: &'q Group,
+        excluded: &'q [i64],
         order: Order,
-        mut each: impl FnMut(Row) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
-        let (number, stamp) = self.snapshot.parameters();
-        let vector = part.vector.as_deref().map(VectorRef);
+    ) -> (String, Parameters<'q>) {
+        let (number, stamp) = self.server.parameters();
         let mut conditions = VISIBLE.to_owned();
-        let mut parameters = Parameters(vec![&number, &stamp]);
-        if let Some(sources) = &part.sources {
+        let mut parameters = Parameters(vec![Box::new(number), Box::new(stamp)]);
+        let mut table = self.server.table();
+        if let Some([source]) = group.sources.as_deref() {
+            table = format!("{table}_{source}");
+        } else if let Some(sources) = group.sources.as_deref() {
             conditions += &format!(" AND source = ANY({})", parameters.add(sources));
         }
-        if let Some(ids) = &self.ids {
+        if let Some(ids) = self.ids {
             conditions += &format!(" AND id = ANY({})", parameters.add(ids));
         }
         if !excluded.is_empty() {
-            conditions += &format!(" AND document <> ALL({})", parameters.add(&excluded));
+            conditions += &format!(" AND document <> ALL({})", parameters.add(excluded));
         }
-        let vector = vector.as_ref().map(|vector| parameters.add(vector)).unwrap_or_default();
+        let vector = group.vector.as_deref().map(VectorRef);
+        let vector = vector.map(|vector| parameters.add(vector)).unwrap_or_default();
         // The sum defeats an index on the keys, which would return rows in an approximate order.
-        let product =
-            if vector.is_empty() { "0::float8".into() } else { format!("(key <#> {vector}) + 0") };
-        let end = match &order {
+        let product = match order {
+            Order::Product(_) | Order::Threshold(_) => format!("(key <#> {vector}) + 0"),
+            Order::Graph(_) | Order::Id(_) => "0::float8".to_owned(),
+        };
+        let end = match order {
             Order::Product(limit) => format!("ORDER BY 5 LIMIT {}", parameters.add(limit)),
             Order::Id(limit) => format!("ORDER BY id LIMIT {}", parameters.add(limit)),
             Order::Threshold(threshold) => {
@@ -296,40 +276,56 @@ impl Search<'_> {
                 String::new()
             }
             Order::Graph(limit) => {
-                let width = self.snapshot.description.width;
+                let width = self.server.generation.record.width;
                 let key = format!("key::halfvec({width})");
                 let limit = parameters.add(limit);
                 format!("ORDER BY {key} <#> {vector}::vector::halfvec({width}) LIMIT {limit}")
             }
         };
-        let table = &self.table;
         let sql =
             format!("SELECT row, id, source, key, {product} FROM {table} WHERE {conditions} {end}");
+        (sql, parameters)
+    }
+
+    /// Calls `each` with rows of a group that the filter allows.
+    fn each_row(
+        &self,
+        connection: &mut Connection,
+        group: &Group,
+        excluded: &[i64],
+        order: Order,
+        mut each: impl FnMut(Row) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let (sql, parameters) = self.statement(group, excluded, order);
         let mut is_empty = true;
-        connection.for_each(&sql, &parameters.0, |row| {
+        connection.for_each(&sql, &parameters.references(), |row| {
             is_empty = false;
             each(row)
         })?;
         if is_empty {
-            self.snapshot.check_exists(connection)?;
+            self.server.check_exists(connection)?;
         }
         Ok(())
     }
 }
 
 /// The parameters of a statement.
-struct Parameters<'a>(Vec<&'a (dyn ToSql + Sync)>);
+pub(crate) struct Parameters<'a>(Vec<Box<dyn ToSql + Sync + 'a>>);
 
 impl<'a> Parameters<'a> {
     /// Adds a parameter, and returns its place in the statement, such as `$3`.
-    fn add(&mut self, parameter: &'a (dyn ToSql + Sync)) -> String {
-        self.0.push(parameter);
+    fn add(&mut self, parameter: impl ToSql + Sync + 'a) -> String {
+        self.0.push(Box::new(parameter));
         format!("${}", self.0.len())
+    }
+
+    pub(crate) fn references(&self) -> Vec<&(dyn ToSql + Sync)> {
+        self.0.iter().map(|parameter| &**parameter as &(dyn ToSql + Sync)).collect()
     }
 }
 
 /// Adds the candidate of a row.
-fn add(best: &mut BestEntries<'_>, row: &Row) -> Result<(), Failure> {
+pub(crate) fn add(best: &mut BestEntries<'_>, row: &Row) -> Result<(), Failure> {
     let (number, id, source): (i64, i64, i32) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
     let Vector(key) = row.try_get(3)?;
     best.add(row_of(number), id, source.cast_unsigned(), &key);
@@ -352,8 +348,8 @@ fn unit(query: &[f32], gate: f32) -> Option<Vec<f32>> {
 /// summand is for numbers below the smallest normal number.
 ///
 /// Source: Higham, "Accuracy and Stability of Numerical Algorithms", 2002, section 3.1.
-fn largest_error(longest_key: f32, part: &Part) -> f64 {
-    let width = part.vector.as_ref().map_or(0, Vec::len) as f64;
+fn largest_error(longest_key: f32, group: &Group) -> f64 {
+    let width = group.vector.as_ref().map_or(0, Vec::len) as f64;
     let unit = 2f64.powi(-24);
     // Keys of unit length may be longer by rounding.
     let longest_key = f64::from(longest_key) * (1.0 + 1e-6);

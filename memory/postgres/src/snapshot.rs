@@ -1,147 +1,171 @@
-//! One state of a memory on a server.
+//! One state of a memory, on one server or several.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use engram_memory::generation::Info;
 use engram_memory::search::{Filter, Queries, SearchResults};
-use engram_memory::stored_rows::read_value;
-use engram_memory::{Batch, Description, Entry, MemoryError, Method, Row, Snapshot};
-use postgres::error::SqlState;
-use postgres::types::FromSqlOwned;
+use engram_memory::{Description, Entry, MemoryError, Method, Row, Snapshot};
 
-use crate::connection::{Connection, Failure, Server};
-use crate::holder::{Held, Stored, exists};
-use crate::tables::{VISIBLE, rows_table};
+use crate::fan_out::each;
+use crate::part::Part;
+use crate::record::{GenerationRecord, server_of};
+use crate::servers::Servers;
 use crate::text::Texts;
-use crate::vector::Vector;
 
-/// The maximum number of rows or ids of a statement.
-const MAX_ROWS: usize = 4096;
-/// The maximum number of bytes of keys and values that a statement returns, approximately.
-const MAX_BYTES: usize = 1 << 24;
-
-/// One state of a memory on a server. It is held as long as this value exists.
+/// One state of a memory on a server, or on several. It is held as long as this value exists.
 pub struct PostgresSnapshot {
-    pub(crate) server: Arc<Server>,
-    pub(crate) generation: Stored,
+    servers: Arc<Servers>,
+    /// The part of each server; `None` for a server that was away. The first server is always there.
+    parts: Vec<Option<Part>>,
     pub(crate) description: Description,
     /// The words of all entries, once they were searched.
     pub(crate) texts: OnceLock<Texts>,
-    _held: Held,
+    /// The indices of the servers that were missing from results.
+    missing: Mutex<BTreeSet<usize>>,
 }
 
 impl fmt::Debug for PostgresSnapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let location = &self.description.location;
-        write!(f, "generation {} of {location}", self.generation.number)
+        let Description { location, generation, .. } = &self.description;
+        write!(f, "generation {generation} of {location}")
     }
 }
 
 impl PostgresSnapshot {
-    pub(crate) fn new(server: Arc<Server>, generation: Stored, held: Held) -> Self {
-        let location = server.address.to_string();
-        let description = generation.record.description(&location, generation.number);
-        Self { server, generation, description, texts: OnceLock::new(), _held: held }
-    }
-
-    /// The parameters of [`VISIBLE`].
-    pub(crate) fn parameters(&self) -> (i64, &str) {
-        (self.generation.number.cast_signed(), &self.generation.stamp)
-    }
-
-    /// The table of the rows.
-    pub(crate) fn table(&self) -> String {
-        rows_table(self.generation.record.base)
-    }
-
-    /// Reads from the server. Tries again while the server is away.
-    pub(crate) fn read<T>(
-        &self,
-        read: impl FnMut(&mut Connection) -> Result<T, Failure>,
-    ) -> Result<T, MemoryError> {
-        let mut read = read;
-        self.server.read(|connection| {
-            read(connection).map_err(|failure| match failure {
-                Failure::Server(error) if error.code() == Some(&SqlState::UNDEFINED_TABLE) => {
-                    self.removed().into()
-                }
-                failure => failure,
-            })
-        })
-    }
-
-    /// Returns an error if the generation was removed. A statement that finds no row calls this.
-    pub(crate) fn check_exists(&self, connection: &mut Connection) -> Result<(), Failure> {
-        if exists(connection, &self.generation)? { Ok(()) } else { Err(self.removed().into()) }
-    }
-
-    fn removed(&self) -> MemoryError {
-        MemoryError::MissingGeneration {
-            folder: self.server.address.as_folder(),
-            generation: self.generation.number.to_string(),
+    /// The state with these parts, one for each server. `lead` is the part of the first server.
+    pub(crate) fn new(servers: Arc<Servers>, lead: Part, others: Vec<Option<Part>>) -> Self {
+        let number = lead.generation.number;
+        let mut description = lead.generation.record.description(&servers.location(), number);
+        let missing = (1..).zip(&others).filter(|(_, part)| part.is_none());
+        let missing = Mutex::new(missing.map(|(index, _)| index).collect());
+        let parts: Vec<Option<Part>> = std::iter::once(Some(lead)).chain(others).collect();
+        for part in parts[1..].iter().flatten() {
+            let part = part.generation.record.description("", number);
+            description.entries += part.entries;
+            description.deleted += part.deleted;
         }
+        Self { servers, parts, description, texts: OnceLock::new(), missing }
     }
 
-    /// The size of a value in components; 0 without values.
-    pub(crate) fn value_len(&self) -> usize {
-        self.description.values.map_or(0, |values| values.tokens * values.width)
+    /// The parts of the servers that were not away.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = &Part> {
+        self.parts.iter().flatten()
     }
 
-    /// Reads one column of rows. Returns it in the order of `rows`.
-    fn column<T: FromSqlOwned + Clone>(
-        &self,
-        column: &str,
-        rows: &[Row],
-        bytes: usize,
-    ) -> Result<Vec<T>, MemoryError> {
-        let sql =
-            format!("SELECT row, {column} FROM {} WHERE row = ANY($3) AND {VISIBLE}", self.table());
-        let (number, stamp) = self.parameters();
-        let mut all = Vec::with_capacity(rows.len());
-        for rows in rows.chunks((MAX_BYTES / bytes.max(1)).clamp(1, MAX_ROWS)) {
-            let numbers: Vec<i64> = rows.iter().map(|row| i64::from(row.number())).collect();
-            let by_row = self.read(|connection| {
-                let found = connection.query(&sql, &[&number, &stamp, &numbers])?;
-                let mut by_row: HashMap<i64, T> = HashMap::with_capacity(found.len());
-                for row in found {
-                    by_row.insert(row.try_get(0)?, row.try_get(1)?);
-                }
-                if by_row.is_empty() && !numbers.is_empty() {
-                    self.check_exists(connection)?;
-                }
-                Ok(by_row)
-            })?;
-            for number in &numbers {
-                all.push(by_row.get(number).cloned().ok_or_else(|| {
-                    MemoryError::InvalidOption {
-                        option: "a row",
-                        found: number.to_string(),
-                        expected: "a row of this generation",
-                    }
-                })?);
+    /// The part of each server.
+    ///
+    /// # Errors
+    /// [`MemoryError::Remote`] if a server was away
+    pub(crate) fn all_parts(&self) -> Result<Vec<&Part>, MemoryError> {
+        (0..self.parts.len()).map(|index| self.part(index)).collect()
+    }
+
+    /// The part of each server that is there. With partial results, records the others as missing.
+    ///
+    /// # Errors
+    /// [`MemoryError::Remote`] if a server is away, without partial results
+    pub(crate) fn present_parts(&self) -> Result<Vec<&Part>, MemoryError> {
+        let present = self.each_part(|part| {
+            part.read(|connection| part.check_exists(connection))?;
+            Ok(part.generation.record.share)
+        })?;
+        Ok(self.parts().filter(|part| present.contains(&part.generation.record.share)).collect())
+    }
+
+    fn part(&self, index: usize) -> Result<&Part, MemoryError> {
+        self.parts[index].as_ref().ok_or_else(|| self.away(index))
+    }
+
+    fn away(&self, index: usize) -> MemoryError {
+        let server = &self.servers.all()[index].server;
+        server.remote("was away when the memory was opened", "start it, and open it again")
+    }
+
+    /// The records of the parts.
+    fn records(&self) -> impl Iterator<Item = &GenerationRecord> {
+        self.parts().map(|part| &part.generation.record)
+    }
+
+    /// The number of entries of each source.
+    pub(crate) fn entries_by_source(&self) -> Vec<u64> {
+        let mut sums = vec![0; self.description.sources.len()];
+        for record in self.records() {
+            for (sum, source) in sums.iter_mut().zip(&record.sources) {
+                *sum += source.entries;
             }
         }
-        Ok(all)
+        sums
     }
 
-    /// Returns rows with their entries, keys and values, as they were added.
-    pub(crate) fn batch(&self, rows: &[Row]) -> Result<Batch, MemoryError> {
-        Ok(Batch {
-            entries: self.entries(rows)?,
-            keys: self.keys(rows)?,
-            values: self.values(rows)?,
-        })
+    /// The largest norm of a key so far.
+    pub(crate) fn longest_key(&self) -> f32 {
+        self.records().map(|record| record.longest_key).fold(0.0, f32::max)
     }
 
-    pub(crate) fn corrupt(&self, reason: impl Into<String>) -> MemoryError {
-        MemoryError::Corrupt { file: self.server.address.as_folder(), reason: reason.into() }
+    /// Calls `work` for the part of each server, all at the same time. With partial results, leaves out
+    /// servers that are away, and records them as missing.
+    pub(crate) fn each_part<T: Send>(
+        &self,
+        work: impl Fn(&Part) -> Result<T, MemoryError> + Sync,
+    ) -> Result<Vec<T>, MemoryError> {
+        let is_partial = self.servers.is_partial();
+        let results = each(self.parts.iter(), |index, part| match part {
+            Some(part) => work(part),
+            None => Err(self.away(index)),
+        });
+        let mut found = Vec::with_capacity(results.len());
+        for (index, result) in results.into_iter().enumerate() {
+            match result {
+                Ok(result) => found.push(result),
+                Err(MemoryError::Remote { .. }) if is_partial => {
+                    self.missing.lock().unwrap_or_else(PoisonError::into_inner).insert(index);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(found)
     }
 
-    pub(crate) fn parse_entry(&self, text: &str) -> Result<Entry, MemoryError> {
-        serde_json::from_str(text)
-            .map_err(|error| self.corrupt(format!("a row is not an entry: {error}")))
+    /// Reads items of rows from their servers, and returns them in the order of `rows`.
+    fn gather<T: Send>(
+        &self,
+        rows: &[Row],
+        read: impl Fn(&Part, &[Row]) -> Result<Vec<T>, MemoryError> + Sync,
+    ) -> Result<Vec<T>, MemoryError> {
+        let servers = self.parts.len();
+        if servers == 1 {
+            return read(self.part(0)?, rows);
+        }
+        let mut by_server = vec![Vec::new(); servers];
+        rows.iter().for_each(|row| by_server[row.number() as usize % servers].push(*row));
+        let found = each(by_server.iter(), |index, rows| match rows.is_empty() {
+            true => Ok(Vec::new()),
+            false => read(self.part(index)?, rows),
+        });
+        let mut found = found
+            .into_iter()
+            .map(|found| Ok(found?.into_iter()))
+            .collect::<Result<Vec<_>, MemoryError>>()?;
+        let items = rows.iter().filter_map(|row| found[row.number() as usize % servers].next());
+        Ok(items.collect())
+    }
+
+    /// Reads vectors of `len` components.
+    fn gather_vectors(
+        &self,
+        rows: &[Row],
+        len: usize,
+        read: impl Fn(&Part, &[Row]) -> Result<Vec<f32>, MemoryError> + Sync,
+    ) -> Result<Vec<f32>, MemoryError> {
+        if self.parts.len() == 1 || len == 0 {
+            return read(self.part(0)?, rows);
+        }
+        let vectors = self.gather(rows, |part, rows| {
+            Ok(read(part, rows)?.chunks(len).map(<[f32]>::to_vec).collect())
+        })?;
+        Ok(vectors.concat())
     }
 }
 
@@ -151,13 +175,10 @@ impl Snapshot for PostgresSnapshot {
     }
 
     fn info(&self) -> Result<Info, MemoryError> {
-        let table = self.table();
-        let bytes = self.read(|connection| {
-            let sql = "SELECT coalesce(sum(pg_total_relation_size(relid)), 0)::bigint \
-                       FROM pg_partition_tree($1::text::regclass)";
-            Ok(connection.query(sql, &[&table])?[0].try_get::<_, i64>(0)?)
-        })?;
-        let (description, record) = (&self.description, &self.generation.record);
+        let bytes: u64 = self.each_part(Part::bytes)?.iter().sum();
+        let stored_rows: u64 = self.records().map(|record| record.stored_rows).sum();
+        let description = &self.description;
+        let counts = self.entries_by_source().into_iter().map(|count| count as usize);
         Ok(Info {
             generation: description.generation,
             entries: description.entries,
@@ -166,9 +187,9 @@ impl Snapshot for PostgresSnapshot {
             normalised: description.normalised,
             values: description.values.map(|format| format.to_string()),
             encoders: description.encoders.clone(),
-            sources: record.sources.iter().map(|s| (s.name.clone(), s.entries as usize)).collect(),
-            bytes: bytes.cast_unsigned(),
-            bytes_per_row: bytes as f64 / record.stored_rows.max(1) as f64,
+            sources: description.sources.iter().cloned().zip(counts).collect(),
+            bytes,
+            bytes_per_row: bytes as f64 / stored_rows.max(1) as f64,
         })
     }
 
@@ -190,60 +211,45 @@ impl Snapshot for PostgresSnapshot {
         crate::text::search(self, queries, k, filter)
     }
 
+    fn missing(&self) -> Vec<String> {
+        let missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
+        missing.iter().map(|index| self.servers.all()[*index].server.address.to_string()).collect()
+    }
+
     fn rows(&self) -> Result<Vec<Row>, MemoryError> {
-        let sql = format!("SELECT row FROM {} WHERE {VISIBLE} ORDER BY row", self.table());
-        let (number, stamp) = self.parameters();
-        self.read(|connection| {
-            let rows = connection.query(&sql, &[&number, &stamp])?;
-            if rows.is_empty() {
-                self.check_exists(connection)?;
-            }
-            rows.iter().map(|row| Ok(row_of(row.try_get(0)?))).collect()
-        })
+        Ok(self.each_part(Part::rows)?.concat())
     }
 
     fn find(&self, ids: &[i64]) -> Result<Vec<Option<Row>>, MemoryError> {
-        let sql = format!("SELECT id, row FROM {} WHERE id = ANY($3) AND {VISIBLE}", self.table());
-        let (number, stamp) = self.parameters();
-        let mut all = Vec::with_capacity(ids.len());
-        for ids in ids.chunks(MAX_ROWS) {
-            let by_id = self.read(|connection| {
-                let rows = connection.query(&sql, &[&number, &stamp, &ids])?;
-                if rows.is_empty() {
-                    self.check_exists(connection)?;
-                }
-                let pairs = rows.iter().map(|row| Ok((row.try_get(0)?, row_of(row.try_get(1)?))));
-                pairs.collect::<Result<HashMap<i64, Row>, Failure>>()
-            })?;
-            all.extend(ids.iter().map(|id| by_id.get(id).copied()));
+        let servers = self.parts.len();
+        if servers == 1 {
+            return self.part(0)?.find(ids);
         }
-        Ok(all)
+        let mut by_server = vec![Vec::new(); servers];
+        ids.iter().for_each(|id| by_server[server_of(*id, servers)].push(*id));
+        let found = each(by_server.iter(), |index, ids| {
+            if ids.is_empty() {
+                return Ok(HashMap::new());
+            }
+            let rows = self.part(index)?.find(ids)?;
+            Ok(ids.iter().copied().zip(rows).collect())
+        });
+        let found: Vec<HashMap<i64, Option<Row>>> =
+            found.into_iter().collect::<Result<_, MemoryError>>()?;
+        let row = |id: &i64| found[server_of(*id, servers)].get(id).copied().flatten();
+        Ok(ids.iter().map(row).collect())
     }
 
     fn entries(&self, rows: &[Row]) -> Result<Vec<Entry>, MemoryError> {
-        let texts: Vec<String> = self.column("entry::text", rows, 0)?;
-        texts.iter().map(|text| self.parse_entry(text)).collect()
+        self.gather(rows, Part::entries)
     }
 
     fn keys(&self, rows: &[Row]) -> Result<Vec<f32>, MemoryError> {
-        let keys: Vec<Vector> = self.column("key", rows, 4 * self.description.width)?;
-        Ok(keys.into_iter().flat_map(|key| key.0).collect())
+        self.gather_vectors(rows, self.description.width, Part::keys)
     }
 
     fn values(&self, rows: &[Row]) -> Result<Vec<f32>, MemoryError> {
-        let Some(format) = self.description.values else { return Ok(Vec::new()) };
-        let len = self.value_len();
-        let mut values = vec![0.0; rows.len() * len];
-        let bytes: Vec<Vec<u8>> = self.column("value", rows, 2 * len)?;
-        for (out, bytes) in values.chunks_mut(len).zip(bytes) {
-            read_value(format, &bytes, out).map_err(|error| self.corrupt(error.to_string()))?;
-        }
-        Ok(values)
+        let len = self.description.values.map_or(0, |values| values.tokens * values.width);
+        self.gather_vectors(rows, len, Part::values)
     }
-}
-
-/// The row with a number from the server.
-pub(crate) fn row_of(number: i64) -> Row {
-    // Writers give no larger numbers.
-    Row::new(number as u32)
 }

@@ -1,56 +1,29 @@
 //! A memory on a server.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use engram_memory::{
-    Batch, EncoderRecord, MemoryError, MemoryFormat, Snapshot, Store, Transaction,
+    Batch, Description, EncoderRecord, MemoryError, MemoryFormat, Snapshot, Store, Transaction,
 };
-use postgres::error::SqlState;
 
-use crate::address::{Address, Connect};
-use crate::connection::{Connection, Failure, Server};
-use crate::holder::{Holder, Locks};
-use crate::record::{GenerationRecord, GraphSettings};
-use crate::rows::{RowWriter, insert_generation};
+use crate::address::Connect;
+use crate::create;
+use crate::record::GraphSettings;
+use crate::servers::Servers;
 use crate::snapshot::PostgresSnapshot;
-use crate::tables::{create_generations, create_indexes, create_rows};
 use crate::transaction::PostgresTransaction;
+use crate::watch::Watch;
 
 /// The largest width of a key with a graph: the limit of pgvector for half precision.
 const MAX_GRAPH_WIDTH: usize = 4000;
 /// The largest width of a key: the limit of pgvector.
 const MAX_WIDTH: usize = 16_000;
 
-/// A memory on a PostgreSQL server with pgvector.
+/// A memory on a PostgreSQL server with pgvector, or on several.
 pub struct PostgresStore {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) servers: Arc<Servers>,
     current: RwLock<Arc<PostgresSnapshot>>,
-}
-
-/// The parts of a store that its transactions share.
-pub(crate) struct Shared {
-    pub(crate) server: Arc<Server>,
-    pub(crate) locks: Locks,
-    holder: Mutex<Holder>,
-}
-
-impl Shared {
-    /// Holds the current generation. Returns `previous` if it is still current.
-    pub(crate) fn hold_current(
-        &self,
-        previous: Option<&Arc<PostgresSnapshot>>,
-    ) -> Result<Arc<PostgresSnapshot>, MemoryError> {
-        let mut holder = self.holder.lock().unwrap_or_else(PoisonError::into_inner);
-        let (generation, held) = holder.hold_current(&self.server)?;
-        match previous.filter(|previous| previous.generation == generation) {
-            Some(previous) => Ok(Arc::clone(previous)),
-            None => {
-                let server = Arc::clone(&self.server);
-                Ok(Arc::new(PostgresSnapshot::new(server, generation, held)))
-            }
-        }
-    }
 }
 
 impl fmt::Debug for PostgresStore {
@@ -60,25 +33,23 @@ impl fmt::Debug for PostgresStore {
 }
 
 impl PostgresStore {
-    /// Opens a memory, such as `postgres://user@/database?host=/run/postgresql&memory=name`.
+    /// Opens a memory, such as `postgres://user@/database?host=/run/postgresql&memory=name`. The
+    /// addresses of a memory on several servers are separated by spaces or commas.
     ///
     /// # Errors
     /// [`MemoryError::Remote`], [`MemoryError::NoMemory`], [`MemoryError::NewerFormat`],
     /// [`MemoryError::Corrupt`]
-    pub fn open(url: &str, connect: Connect) -> Result<Self, MemoryError> {
-        let server = Server::new(Address::parse(url, &connect)?, connect);
+    pub fn open(urls: &str, connect: Connect) -> Result<Self, MemoryError> {
+        let servers = Arc::new(Servers::new(urls, connect)?);
         // A first error, such as a wrong port, is returned at once.
-        let connection = server.connect().map_err(|error| server.error(&error))?;
-        server.give_back(connection);
-        Self::of_server(server)
+        let lead = &servers.lead().server;
+        lead.give_back(lead.connect().map_err(|failure| lead.failed(failure))?);
+        Self::of_servers(servers)
     }
 
-    fn of_server(server: Server) -> Result<Self, MemoryError> {
-        let locks = Locks::new(&server.address.schema);
-        let holder = Mutex::new(Holder::new(locks));
-        let shared = Arc::new(Shared { server: Arc::new(server), locks, holder });
-        let current = RwLock::new(shared.hold_current(None)?);
-        Ok(Self { shared, current })
+    fn of_servers(servers: Arc<Servers>) -> Result<Self, MemoryError> {
+        let current = RwLock::new(servers.hold_current(None)?);
+        Ok(Self { servers, current })
     }
 
     /// Builds a memory from batches with `rows` rows in all, and records the models that encoded the
@@ -89,7 +60,7 @@ impl PostgresStore {
     /// [`MemoryError::Count`], [`MemoryError::BadVector`], [`MemoryError::DuplicateId`],
     /// [`MemoryError::InvalidOption`]
     pub fn create(
-        url: &str,
+        urls: &str,
         connect: Connect,
         format: MemoryFormat,
         encoders: Vec<EncoderRecord>,
@@ -97,24 +68,9 @@ impl PostgresStore {
         batches: impl Iterator<Item = Result<Batch, MemoryError>>,
     ) -> Result<Self, MemoryError> {
         check_widths(format)?;
-        let server = Server::new(Address::parse(url, &connect)?, connect);
-        let mut connection = server.connect().map_err(|error| server.error(&error))?;
-        create_schema(&server, &mut connection).map_err(|failure| server.failed(failure))?;
-        let MemoryFormat { width, normalised, values } = format;
-        let mut record = GenerationRecord::empty(1, (width, normalised, values), encoders);
-        let build = || -> Result<(), Failure> {
-            create_generations(&mut connection)?;
-            create_rows(&mut connection, 1, width)?;
-            let mut writer = RowWriter::new(&server, &mut connection, &mut record, 1);
-            writer.write(rows, batches, |_, _| Ok(()))?;
-            create_indexes(&mut connection, 1)?;
-            insert_generation(&mut connection, 1, &record)?;
-            Ok(connection.client.batch_execute("COMMIT")?)
-        };
-        // After an error, the end of the connection undoes all.
-        build().map_err(|failure| server.failed(failure))?;
-        drop(connection);
-        Self::of_server(server)
+        let servers = Arc::new(Servers::new(urls, connect)?);
+        create::create(&servers, format, &encoders, rows, batches)?;
+        Self::of_servers(servers)
     }
 
     /// Builds graphs of the keys, for [`Method::Graph`](engram_memory::Method::Graph), in place of
@@ -125,13 +81,19 @@ impl PostgresStore {
     /// of range; the errors of a transaction
     pub fn index(&self, settings: GraphSettings) -> Result<(), MemoryError> {
         let mut transaction = self.begin_change()?;
-        check_graph(settings, &transaction.base_snapshot().generation.record)?;
+        check_graph(settings, &transaction.base_snapshot().description)?;
         transaction.build_graphs(settings)?;
         Box::new(transaction).commit().map(drop)
     }
 
+    /// Waits for generations after the one that is open. Call [`reload`](Store::reload) to open a new
+    /// one.
+    pub fn watch(&self) -> Watch {
+        Watch::new(Arc::clone(&self.servers), self.current().description.generation)
+    }
+
     fn begin_change(&self) -> Result<PostgresTransaction, MemoryError> {
-        PostgresTransaction::begin(Arc::clone(&self.shared), Some(&self.current()))
+        PostgresTransaction::begin(Arc::clone(&self.servers), Some(&self.current()))
     }
 
     fn current(&self) -> Arc<PostgresSnapshot> {
@@ -141,7 +103,7 @@ impl PostgresStore {
 
 impl Store for PostgresStore {
     fn location(&self) -> String {
-        self.shared.server.address.to_string()
+        self.servers.location()
     }
 
     fn snapshot(&self) -> Arc<dyn Snapshot> {
@@ -150,7 +112,7 @@ impl Store for PostgresStore {
 
     fn reload(&self) -> Result<bool, MemoryError> {
         let previous = self.current();
-        let current = self.shared.hold_current(Some(&previous))?;
+        let current = self.servers.hold_current(Some(&previous))?;
         let is_changed = !Arc::ptr_eq(&previous, &current);
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = current;
         Ok(is_changed)
@@ -159,25 +121,6 @@ impl Store for PostgresStore {
     fn begin(&self) -> Result<Box<dyn Transaction>, MemoryError> {
         Ok(Box::new(self.begin_change()?))
     }
-}
-
-/// Begins a transaction, and creates the schema of a new memory in it.
-fn create_schema(server: &Server, connection: &mut Connection) -> Result<(), Failure> {
-    let has_vectors = "SELECT FROM pg_extension WHERE extname = 'vector'";
-    if connection.client.query(has_vectors, &[])?.is_empty() {
-        let reason = "the database has no pgvector";
-        let remedy = "let the owner of the database run `CREATE EXTENSION vector`";
-        return Err(server.remote(reason, remedy).into());
-    }
-    let schema = &server.address.schema;
-    let created = connection.client.batch_execute(&format!("BEGIN; CREATE SCHEMA {schema}"));
-    created.map_err(|error| match error.code() {
-        // The second: another process has just created it.
-        Some(code) if [SqlState::DUPLICATE_SCHEMA, SqlState::UNIQUE_VIOLATION].contains(code) => {
-            MemoryError::AlreadyExists { folder: server.address.as_folder() }.into()
-        }
-        _ => Failure::Server(error),
-    })
 }
 
 /// Returns an error if a memory cannot have keys of this width.
@@ -206,7 +149,10 @@ fn check_widths(format: MemoryFormat) -> Result<(), MemoryError> {
     }
 }
 
-fn check_graph(settings: GraphSettings, record: &GenerationRecord) -> Result<(), MemoryError> {
+pub(crate) fn check_graph(
+    settings: GraphSettings,
+    record: &Description,
+) -> Result<(), MemoryError> {
     let error = |option, found: String, expected| {
         Err(MemoryError::InvalidOption { option, found, expected })
     };

@@ -2,9 +2,10 @@
 
 use std::collections::HashSet;
 
-use postgres::error::SqlState;
+use tokio_postgres::error::SqlState;
 
-use crate::connection::{Connection, Failure};
+use crate::connection::Connection;
+use crate::failure::Failure;
 use crate::holder::{Locks, Stored};
 use crate::record::GenerationRecord;
 use crate::tables::rows_table;
@@ -22,7 +23,7 @@ pub(crate) fn sweep(
     if older.is_empty() {
         return Ok(0);
     }
-    connection.client.batch_execute("SAVEPOINT sweep; SET LOCAL lock_timeout = '1s'")?;
+    connection.batch_execute("SAVEPOINT sweep; SET LOCAL lock_timeout = '1s'")?;
     let mut unneeded = HashSet::new();
     let (mut oldest_held, mut needed) = (number, HashSet::from([current.record.base]));
     let mut removed = Vec::new();
@@ -40,19 +41,19 @@ pub(crate) fn sweep(
     let result = remove(connection, &current.record, &removed, oldest_held).and_then(|rows| {
         for base in unneeded.difference(&needed) {
             let table = rows_table(*base);
-            connection.client.batch_execute(&format!("DROP TABLE IF EXISTS {table}"))?;
+            connection.batch_execute(&format!("DROP TABLE IF EXISTS {table}"))?;
         }
         Ok(rows)
     });
     match result {
         // A slow reader that lost its lock still reads. The next writer tries again.
-        Err(Failure::Server(error)) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
-            connection.client.batch_execute("ROLLBACK TO sweep; RELEASE sweep")?;
+        Err(failure) if failure.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
+            connection.batch_execute("ROLLBACK TO sweep; RELEASE sweep")?;
             Ok(0)
         }
         result => {
             let rows = result?;
-            connection.client.batch_execute("RELEASE sweep; SET LOCAL lock_timeout = 0")?;
+            connection.batch_execute("RELEASE sweep")?;
             Ok(rows)
         }
     }
@@ -71,6 +72,5 @@ fn remove(
     }
     connection.query("DELETE FROM generations WHERE number = ANY($1)", &[&generations])?;
     let sql = format!("DELETE FROM {} WHERE removed <= $1", rows_table(record.base));
-    let statement = connection.prepare(&sql)?;
-    Ok(connection.client.execute(&statement, &[&oldest_held])?)
+    connection.execute(&sql, &[&oldest_held])
 }

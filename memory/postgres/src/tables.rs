@@ -4,9 +4,11 @@
 //! |---|---|
 //! | `generations` | a row per generation that may be in use: its number and its [record](crate::record) |
 //! | `rows_B` | the rows that generation `B` wrote as a whole, and all changes since, partitioned by source |
+//! | `build` | exists while the first generation, or a whole new one, is not yet current on all servers: [`push`](crate::push) |
 //! | `rows_B_S` | the partition of the source with the index `S` |
 
-use crate::connection::{Connection, Failure};
+use crate::connection::Connection;
+use crate::failure::Failure;
 use crate::record::GraphSettings;
 
 /// The generation in which a row that was not removed will be removed.
@@ -31,13 +33,49 @@ pub(crate) fn rows_table(base: u64) -> String {
 /// Creates the table of generations.
 pub(crate) fn create_generations(connection: &mut Connection) -> Result<(), Failure> {
     // A stamp tells a memory from another one that is built later under the same name.
-    Ok(connection.client.batch_execute(
+    connection.batch_execute(
         "CREATE TABLE generations (
              number bigint PRIMARY KEY,
              stamp uuid NOT NULL DEFAULT gen_random_uuid(),
              record json NOT NULL
          )",
-    )?)
+    )
+}
+
+/// Creates the table that marks an unfinished build, and holds its state.
+pub(crate) fn create_build(connection: &mut Connection) -> Result<(), Failure> {
+    connection.batch_execute(
+        "CREATE TABLE IF NOT EXISTS build (
+             fingerprint text NOT NULL,
+             number bigint NOT NULL,
+             source_rows bigint NOT NULL,
+             record json NOT NULL
+         )",
+    )
+}
+
+/// Drops the mark of an unfinished build, if there is one, with its rows.
+pub(crate) fn drop_build(connection: &mut Connection) -> Result<(), Failure> {
+    if has_build(connection)? {
+        for row in connection.query("SELECT number FROM build", &[])? {
+            let number: i64 = row.try_get(0)?;
+            // The rows of a finished build stay: a generation has them.
+            let sql = "SELECT FROM generations WHERE record ->> 'base' = $1";
+            if connection.query(sql, &[&number.to_string()])?.is_empty() {
+                let table = rows_table(number.cast_unsigned());
+                connection.batch_execute(&format!("DROP TABLE IF EXISTS {table}"))?;
+            }
+        }
+        connection.batch_execute("DROP TABLE build")?;
+    }
+    Ok(())
+}
+
+/// Whether the schema of the memory has the mark of an unfinished build.
+pub(crate) fn has_build(connection: &mut Connection) -> Result<bool, Failure> {
+    // The schema may be missing, too.
+    let table = format!("{}.build", connection.schema);
+    Ok(connection.query("SELECT to_regclass($1) IS NOT NULL", &[&table])?[0].try_get(0)?)
 }
 
 /// Creates a table of rows without partitions and indexes. Values are hardly compressible.
@@ -47,7 +85,7 @@ pub(crate) fn create_rows(
     width: usize,
 ) -> Result<(), Failure> {
     let table = rows_table(base);
-    Ok(connection.client.batch_execute(&format!(
+    connection.batch_execute(&format!(
         "CREATE TABLE {table} (
              row bigint NOT NULL,
              id bigint NOT NULL,
@@ -60,7 +98,7 @@ pub(crate) fn create_rows(
              entry json NOT NULL
          ) PARTITION BY LIST (source);
          ALTER TABLE {table} ALTER COLUMN value SET STORAGE EXTERNAL"
-    ))?)
+    ))
 }
 
 /// Creates the partition of a source. It gets the indexes of the table.
@@ -72,21 +110,21 @@ pub(crate) fn create_partition(
     source: u32,
 ) -> Result<(), Failure> {
     let table = rows_table(base);
-    Ok(connection.client.batch_execute(&format!(
+    connection.batch_execute(&format!(
         "CREATE TABLE {table}_{source} (LIKE {table} INCLUDING STORAGE);
          ALTER TABLE {table} ATTACH PARTITION {table}_{source} FOR VALUES IN ({source})"
-    ))?)
+    ))
 }
 
 /// Indexes a table of rows. This is faster after its rows are written. The planner gets statistics,
 /// by which it chooses between the graphs and a scan.
 pub(crate) fn create_indexes(connection: &mut Connection, base: u64) -> Result<(), Failure> {
     let table = rows_table(base);
-    Ok(connection.client.batch_execute(&format!(
+    connection.batch_execute(&format!(
         "CREATE INDEX ON {table} (row); CREATE INDEX ON {table} (id);
          CREATE INDEX ON {table} (removed) WHERE removed < {NEVER};
          ANALYZE {table}"
-    ))?)
+    ))
 }
 
 /// Builds graphs of half-precision keys, one per partition, in place of the graphs that there are.
@@ -97,9 +135,9 @@ pub(crate) fn create_graphs(
 ) -> Result<(), Failure> {
     let table = rows_table(base);
     let GraphSettings { connections, ef_construction } = settings;
-    Ok(connection.client.batch_execute(&format!(
+    connection.batch_execute(&format!(
         "DROP INDEX IF EXISTS graph_{base};
          CREATE INDEX graph_{base} ON {table} USING hnsw ((key::halfvec({width})) halfvec_ip_ops)
          WITH (m = {connections}, ef_construction = {ef_construction})"
-    ))?)
+    ))
 }

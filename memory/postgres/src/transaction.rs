@@ -1,4 +1,8 @@
-//! A change of a memory: one transaction of the server.
+//! A change of a memory: one transaction of each server.
+//!
+//! The servers commit one after the other, the first one last. So the change is made if and only if
+//! the first server commits. If the writer is killed before, the other servers have a generation that
+//! nobody reads, and that the next writer removes.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -6,37 +10,35 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use engram_memory::{Batch, Batches, EncoderRecord, MemoryError, Row, Snapshot, Transaction};
+use engram_memory::{Batch, Batches, EncoderRecord, MemoryError, Snapshot, Transaction};
 
-use crate::connection::{Connection, Failure, is_broken};
+use crate::change::{Change, check_not_live, remove, replace};
+use crate::connection::Connection;
+use crate::failure::Failure;
+use crate::fan_out::each;
 use crate::holder::current;
-use crate::record::{GenerationRecord, GraphSettings};
-use crate::rows::{RowWriter, insert_generation};
+use crate::record::{GenerationRecord, GraphSettings, server_of};
+use crate::rows::{Target, insert_generation, write};
+use crate::servers::{Servers, Shared};
 use crate::snapshot::PostgresSnapshot;
-use crate::store::{Shared, check_width};
+use crate::store::check_width;
 use crate::sweep::sweep;
-use crate::tables::{
-    NEVER, create_graphs, create_indexes, create_partition, create_rows, rows_table,
-};
-
-/// The maximum number of rows, and of key and value components, that are encoded again at once.
-const MAX_ENCODED: (usize, usize) = (1024, 1 << 20);
+use crate::tables::{create_graphs, create_indexes, drop_build};
+use crate::undo::undo_later;
 
 /// The errors of transactions.
 const FAILED: &str = "a part of the transaction failed; begin a new transaction";
 const NOT_ALONE: &str =
     "a transaction that encodes all entries again has other parts; commit them separately";
 
-/// A change of a memory, with the lock of its writer.
+/// A change of a memory, with the locks of its writer.
 pub(crate) struct PostgresTransaction {
-    shared: Arc<Shared>,
+    servers: Arc<Servers>,
     base: Arc<PostgresSnapshot>,
-    /// The connection with the lock and the transaction; `None` once it is given back.
-    connection: Option<Connection>,
+    /// The part of each server; empty once their connections are given back.
+    parts: Vec<Change>,
     /// The number of the new generation.
     number: u64,
-    /// The record of the new generation.
-    record: GenerationRecord,
     /// Whether there is a part so far, and whether it encoded all entries again.
     has_parts: bool,
     has_encoded: bool,
@@ -50,55 +52,75 @@ impl fmt::Debug for PostgresTransaction {
 }
 
 impl PostgresTransaction {
-    /// Takes the lock of the writer, and begins a change of the current generation. `previous` is the
+    /// Takes the locks of the writer, and begins a change of the current generation. `previous` is the
     /// generation that the store has open.
     pub(crate) fn begin(
-        shared: Arc<Shared>,
+        servers: Arc<Servers>,
         previous: Option<&Arc<PostgresSnapshot>>,
     ) -> Result<Self, MemoryError> {
-        let server = &shared.server;
-        let connection = server.retry(|| {
-            let mut connection = server.take()?;
-            if shared.locks.try_writer(&mut connection)? {
-                return Ok(connection);
-            }
-            server.give_back(connection);
-            Err(MemoryError::Locked { folder: server.address.as_folder() }.into())
-        })?;
-        Self::begin_locked(shared, previous, connection)
+        let connections = servers.lock()?;
+        Self::begin_locked(servers, previous, connections)
     }
 
-    /// Begins a change on a connection with the lock of the writer.
+    /// Begins a change on connections with the locks of the writer.
     fn begin_locked(
-        shared: Arc<Shared>,
+        servers: Arc<Servers>,
         previous: Option<&Arc<PostgresSnapshot>>,
-        mut connection: Connection,
+        mut connections: Vec<Connection>,
     ) -> Result<Self, MemoryError> {
-        let started = shared.hold_current(previous).and_then(|base| {
-            let began = connection.client.batch_execute("BEGIN").map_err(Failure::from);
-            let swept = began.and_then(|()| sweep(shared.locks, &mut connection, &base.generation));
-            Ok((base, swept.map_err(|failure| shared.server.failed(failure))?))
-        });
-        let (base, swept_rows) = match started {
-            Ok(started) => started,
-            Err(error) => {
-                end(&shared, connection);
-                return Err(error);
+        match Self::begin_parts(&servers, previous, &mut connections) {
+            Ok((base, records)) => {
+                let parts = servers.all().iter().zip(connections).zip(records);
+                let parts = parts.map(|((shared, connection), record)| Change {
+                    server: Arc::clone(&shared.server),
+                    connection,
+                    record,
+                });
+                let number = base.description.generation + 1;
+                Ok(Self {
+                    parts: parts.collect(),
+                    servers,
+                    base,
+                    number,
+                    has_parts: false,
+                    has_encoded: false,
+                    has_failed: false,
+                })
             }
-        };
-        let mut record = base.generation.record.clone();
-        record.stored_rows = record.stored_rows.saturating_sub(swept_rows);
-        let number = base.generation.number + 1;
-        Ok(Self {
-            shared,
-            base,
-            connection: Some(connection),
-            number,
-            record,
-            has_parts: false,
-            has_encoded: false,
-            has_failed: false,
-        })
+            Err(error) => {
+                servers.release(connections);
+                Err(error)
+            }
+        }
+    }
+
+    /// Begins the transactions, removes unneeded rows, and returns the current generation with its
+    /// records.
+    fn begin_parts(
+        servers: &Arc<Servers>,
+        previous: Option<&Arc<PostgresSnapshot>>,
+        connections: &mut [Connection],
+    ) -> Result<(Arc<PostgresSnapshot>, Vec<GenerationRecord>), MemoryError> {
+        let base = servers.hold_current(previous)?;
+        let parts = base.all_parts()?;
+        let records = each(connections.iter_mut(), |index, connection| {
+            let (part, shared) = (parts[index], &servers.all()[index]);
+            let begin = |connection: &mut Connection| {
+                connection.begin()?;
+                if index > 0 {
+                    undo_later(connection, &part.generation)?;
+                }
+                // The number of an unfinished push is needed now.
+                drop_build(connection)?;
+                sweep(shared.locks, connection, &part.generation)
+            };
+            let swept_rows = begin(connection).map_err(|failure| shared.failed(failure))?;
+            let mut record = part.generation.record.clone();
+            record.stored_rows = record.stored_rows.saturating_sub(swept_rows);
+            Ok(record)
+        });
+        let records = records.into_iter().collect::<Result<_, MemoryError>>()?;
+        Ok((Arc::clone(&base), records))
     }
 
     pub(crate) fn base_snapshot(&self) -> &Arc<PostgresSnapshot> {
@@ -108,18 +130,25 @@ impl PostgresTransaction {
     /// Makes a part of the change. After an error, the change can no longer be committed.
     fn attempt<T>(
         &mut self,
-        part: impl FnOnce(&mut Self, &mut Connection) -> Result<T, Failure>,
+        part: impl FnOnce(&mut Self) -> Result<T, MemoryError>,
     ) -> Result<T, MemoryError> {
-        let has_failed = std::mem::replace(&mut self.has_failed, true);
-        let Some(mut connection) = self.connection.take() else {
+        if self.has_failed {
             return Err(MemoryError::Transaction { reason: FAILED });
-        };
-        let result = part(self, &mut connection);
-        self.connection = Some(connection);
-        let result = result.map_err(|failure| self.shared.server.failed(failure))?;
-        self.has_failed = has_failed;
+        }
+        self.has_failed = true;
+        let result = part(self)?;
+        self.has_failed = false;
         self.has_parts = true;
         Ok(result)
+    }
+
+    /// Does the same on all servers at the same time.
+    fn on_each(
+        &mut self,
+        part: impl Fn(&mut Connection, &mut GenerationRecord) -> Result<(), Failure> + Sync,
+    ) -> Result<(), MemoryError> {
+        let done = each(self.parts.iter_mut(), |_, change| change.attempt(&part));
+        done.into_iter().collect()
     }
 
     fn check_keeps_base(&self) -> Result<(), MemoryError> {
@@ -136,65 +165,82 @@ impl PostgresTransaction {
         batches: &mut Batches<'_>,
         is_update: bool,
     ) -> Result<(), MemoryError> {
-        self.attempt(|change, connection| {
+        self.attempt(|change| {
             change.check_keeps_base()?;
-            let (server, number) = (Arc::clone(&change.shared.server), change.number);
-            let mut writer = RowWriter::new(&server, connection, &mut change.record, number);
-            writer.write(rows, batches, |writer, ids| {
-                let (connection, record) = writer.parts();
-                if is_update {
-                    let removed = remove(connection, record, number, ids)?;
-                    if removed.len() < ids.len() {
-                        check_not_live(connection, record, ids, &removed)?;
-                    }
-                    return match ids.iter().find(|id| !removed.contains(id)) {
-                        None => Ok(()),
-                        Some(id) => {
-                            Err(MemoryError::UnknownId { id: *id, missing: 1, requested: rows }
-                                .into())
-                        }
-                    };
-                }
-                check_not_live(connection, record, ids, &HashSet::new())
-            })?;
-            Ok(())
+            let number = change.number;
+            let mut targets: Vec<Target<'_>> =
+                change.parts.iter_mut().map(Change::target).collect();
+            write(&mut targets, number, rows, batches, |target, ids| match is_update {
+                true => replace(target, number, ids, rows),
+                false => check_not_live(target.connection, target.record, ids, &HashSet::new()),
+            })
         })
     }
 
     /// Builds graphs of the keys, now and after later changes.
     pub(crate) fn build_graphs(&mut self, settings: GraphSettings) -> Result<(), MemoryError> {
-        self.attempt(|change, connection| {
-            let table = (change.record.base, change.record.width);
-            create_graphs(connection, table, settings)?;
-            change.record.graph = Some(settings);
-            Ok(())
+        self.attempt(|change| {
+            change.on_each(|connection, record| {
+                create_graphs(connection, (record.base, record.width), settings)?;
+                record.graph = Some(settings);
+                Ok(())
+            })
         })
     }
 
-    /// Commits. Returns the connection, which still has the lock of the writer.
-    fn finish(&mut self) -> Result<Connection, MemoryError> {
-        let server = Arc::clone(&self.shared.server);
-        let failed = || MemoryError::Transaction { reason: FAILED };
-        if self.has_failed {
-            return Err(failed());
-        }
-        let (number, record) = (self.number, self.record.clone());
-        let stamp = self.attempt(|_, connection| insert_generation(connection, number, &record))?;
-        let mut connection = self.connection.take().ok_or_else(failed)?;
-        match connection.client.batch_execute("COMMIT") {
-            Ok(()) => Ok(connection),
-            Err(error) if is_broken(&error) => {
-                drop(connection);
-                self.find_out(&stamp, &server.error(&error))
+    /// Commits. Returns the connections, which still have the locks of the writer.
+    fn finish(&mut self) -> Result<Vec<Connection>, MemoryError> {
+        let number = self.number;
+        let stamp = self.attempt(|change| {
+            let mut stamp: Option<String> = None;
+            for part in &mut change.parts {
+                let insert = |connection: &mut Connection, record: &mut GenerationRecord| {
+                    insert_generation(connection, number, record, stamp.as_deref())
+                };
+                stamp = Some(part.attempt(insert)?);
             }
-            Err(error) => Err(server.error(&error)),
+            stamp.ok_or(MemoryError::Transaction { reason: FAILED })
+        })?;
+        self.has_failed = true;
+        for part in self.parts.iter_mut().skip(1) {
+            part.attempt(|connection, _| connection.commit())?;
+        }
+        let mut parts = std::mem::take(&mut self.parts).into_iter();
+        let Some(Change { mut connection, .. }) = parts.next() else {
+            return Err(MemoryError::Transaction { reason: FAILED });
+        };
+        let others = parts.map(|part| part.connection);
+        let lead = self.servers.lead();
+        let connection = match connection.commit() {
+            Ok(()) => Ok(connection),
+            Err(failure) if failure.is_broken() => {
+                drop(connection);
+                self.find_out(lead, &stamp, &lead.failed(failure))
+            }
+            Err(failure) => {
+                lead.release(connection);
+                Err(lead.failed(failure))
+            }
+        };
+        match connection {
+            Ok(connection) => Ok(std::iter::once(connection).chain(others).collect()),
+            Err(error) => {
+                let others = self.servers.all()[1..].iter().zip(others);
+                others.for_each(|(shared, connection)| shared.release(connection));
+                Err(error)
+            }
         }
     }
 
-    /// Finds out whether the change was made, after the connection broke in the commit. The lock of
-    /// the writer is free as soon as the server has ended the transaction.
-    fn find_out(&self, stamp: &str, error: &MemoryError) -> Result<Connection, MemoryError> {
-        let server = &self.shared.server;
+    /// Finds out whether the change was made, after the connection to the first server broke in the
+    /// commit. The lock of the writer is free as soon as the server has ended the transaction.
+    fn find_out(
+        &self,
+        lead: &Shared,
+        stamp: &str,
+        error: &MemoryError,
+    ) -> Result<Connection, MemoryError> {
+        let server = &lead.server;
         let unknown = || {
             let reason = format!("the connection broke in the commit of a change ({error})");
             let remedy = "whether the change was made is unknown; compare the number of the \
@@ -205,7 +251,7 @@ impl PostgresTransaction {
         let connected = server.retry(|| {
             let mut connection = server.connect()?;
             loop {
-                if self.shared.locks.try_writer(&mut connection)? {
+                if lead.locks.try_writer(&mut connection)? {
                     let current = current(&mut connection, server)?;
                     return Ok((connection, current));
                 }
@@ -230,7 +276,7 @@ impl PostgresTransaction {
     /// Returns the error of a step after the commit.
     fn change_made(&self, error: MemoryError) -> MemoryError {
         MemoryError::ChangeMade {
-            folder: self.shared.server.address.as_folder(),
+            folder: self.servers.location().into(),
             generation: self.number,
             source: Box::new(error),
         }
@@ -251,19 +297,25 @@ impl Transaction for PostgresTransaction {
     }
 
     fn delete(&mut self, ids: &[i64]) -> Result<(), MemoryError> {
-        self.attempt(|change, connection| {
+        self.attempt(|change| {
             change.check_keeps_base()?;
-            let removed = remove(connection, &mut change.record, change.number, ids)?;
-            let missing: HashSet<i64> =
-                ids.iter().copied().filter(|id| !removed.contains(id)).collect();
-            match ids.iter().find(|id| missing.contains(id)) {
+            let (servers, number) = (change.parts.len(), change.number);
+            let removed = each(change.parts.iter_mut(), |index, part| {
+                let own = ids.iter().copied().filter(|id| server_of(*id, servers) == index);
+                let own: Vec<i64> = own.collect();
+                part.attempt(|connection, record| remove(connection, record, number, &own))
+            });
+            let removed: Vec<HashSet<i64>> =
+                removed.into_iter().collect::<Result<_, MemoryError>>()?;
+            let is_missing = |id: &&i64| !removed[server_of(**id, servers)].contains(*id);
+            let missing: HashSet<i64> = ids.iter().filter(is_missing).copied().collect();
+            match ids.iter().find(is_missing) {
                 None => Ok(()),
                 Some(id) => Err(MemoryError::UnknownId {
                     id: *id,
                     missing: missing.len(),
                     requested: ids.len(),
-                }
-                .into()),
+                }),
             }
         })
     }
@@ -275,113 +327,46 @@ impl Transaction for PostgresTransaction {
         encode: &mut dyn FnMut(Batch) -> Result<Batch, MemoryError>,
     ) -> Result<(), MemoryError> {
         check_width(width)?;
-        self.attempt(|change, connection| {
+        self.attempt(|change| {
             if change.has_parts {
-                return Err(MemoryError::Transaction { reason: NOT_ALONE }.into());
+                return Err(MemoryError::Transaction { reason: NOT_ALONE });
             }
             let (base, number) = (Arc::clone(&change.base), change.number);
-            let old = &base.generation.record;
-            let (normalised, values) = (old.normalised, old.values);
-            let mut record = GenerationRecord::empty(number, (width, normalised, values), encoders);
-            record.next_id = old.next_id;
-            record.graph = old.graph;
-            create_rows(connection, number, width)?;
-            // The sources keep their indices, because gates depend on their order.
-            for (index, source) in old.sources.iter().enumerate() {
-                create_partition(connection, number, index as u32)?;
-                let mut source = source.clone();
-                source.entries = 0;
-                record.sources.push(source);
+            for (change, part) in change.parts.iter_mut().zip(base.all_parts()?) {
+                change.encode_again(part, number, (encoders.clone(), width), encode)?;
             }
-            let live = base.rows()?;
-            let (rows, numbers) = MAX_ENCODED;
-            let rows = (numbers / (old.width + base.value_len())).clamp(1, rows);
-            let batches = live.chunks(rows).map(|rows: &[Row]| encode(base.batch(rows)?));
-            let server = Arc::clone(&change.shared.server);
-            RowWriter::new(&server, connection, &mut record, number).write(
-                live.len(),
-                batches,
-                |_, _| Ok(()),
-            )?;
-            create_indexes(connection, number)?;
-            if let Some(settings) = record.graph {
-                create_graphs(connection, (number, width), settings)?;
-            }
-            change.record = record;
+            change.on_each(|connection, record| {
+                create_indexes(connection, record.base)?;
+                match record.graph {
+                    Some(settings) => {
+                        create_graphs(connection, (record.base, record.width), settings)
+                    }
+                    None => Ok(()),
+                }
+            })?;
             change.has_encoded = true;
             Ok(())
         })
     }
 
     fn commit(mut self: Box<Self>) -> Result<Arc<dyn Snapshot>, MemoryError> {
-        self.connection = Some(self.finish()?);
-        let current = self.shared.hold_current(None);
+        let connections = self.finish()?;
+        let current = self.servers.hold_current(None);
+        // The locks end after the change is held.
+        self.servers.release(connections);
         Ok(current.map_err(|error| self.change_made(error))?)
     }
 
     fn commit_and_begin(mut self: Box<Self>) -> Result<Box<dyn Transaction>, MemoryError> {
-        let connection = self.finish()?;
-        let next = Self::begin_locked(Arc::clone(&self.shared), None, connection);
+        let connections = self.finish()?;
+        let next = Self::begin_locked(Arc::clone(&self.servers), None, connections);
         Ok(Box::new(next.map_err(|error| self.change_made(error))?))
     }
 }
 
 impl Drop for PostgresTransaction {
     fn drop(&mut self) {
-        if let Some(connection) = self.connection.take() {
-            end(&self.shared, connection);
-        }
-    }
-}
-
-/// Ends the transaction of a connection, and releases the lock of the writer.
-fn end(shared: &Shared, mut connection: Connection) {
-    let undone = connection.client.batch_execute("ROLLBACK");
-    // A connection that is not given back is closed, which releases the lock a little later.
-    if undone.and_then(|()| shared.locks.release_writer(&mut connection)).is_ok() {
-        shared.server.give_back(connection);
-    }
-}
-
-/// Removes the entries of the base with these ids. Returns their ids.
-fn remove(
-    connection: &mut Connection,
-    record: &mut GenerationRecord,
-    number: u64,
-    ids: &[i64],
-) -> Result<HashSet<i64>, Failure> {
-    let sql = format!(
-        "UPDATE {} SET removed = $1 WHERE id = ANY($2) AND removed = {NEVER} AND added < $1 \
-         RETURNING id, source",
-        rows_table(record.base)
-    );
-    let rows = connection.query(&sql, &[&number.cast_signed(), &ids])?;
-    let mut removed = HashSet::with_capacity(rows.len());
-    for row in rows {
-        let (id, source): (i64, i32) = (row.try_get(0)?, row.try_get(1)?);
-        if let Some(source) = record.sources.get_mut(source.cast_unsigned() as usize) {
-            source.entries = source.entries.saturating_sub(1);
-        }
-        removed.insert(id);
-    }
-    Ok(removed)
-}
-
-/// Returns an error if an entry has one of these ids, except for the ids in `removed`.
-fn check_not_live(
-    connection: &mut Connection,
-    record: &GenerationRecord,
-    ids: &[i64],
-    removed: &HashSet<i64>,
-) -> Result<(), Failure> {
-    let sql = format!(
-        "SELECT id FROM {} WHERE id = ANY($1) AND removed = {NEVER}",
-        rows_table(record.base)
-    );
-    let rows = connection.query(&sql, &[&ids])?;
-    let live = rows.iter().map(|row| row.try_get(0)).collect::<Result<HashSet<i64>, _>>()?;
-    match ids.iter().find(|id| live.contains(id) && !removed.contains(id)) {
-        None => Ok(()),
-        Some(id) => Err(MemoryError::DuplicateId { id: *id }.into()),
+        let connections = std::mem::take(&mut self.parts).into_iter().map(|part| part.connection);
+        self.servers.release(connections.collect());
     }
 }

@@ -14,14 +14,23 @@ use engram_memory::search::{Filter, Queries};
 use engram_memory::{Batch, MemoryFormat, Method, Store};
 use engram_memory_postgres::{GraphSettings, PostgresStore};
 use postgres::Client;
-use server::TestServer;
+use server::{TestServer, create_on, open_on};
 
 /// On two cores, 500 sequences take about a minute.
 const SEQUENCES: u64 = 500;
+/// On three servers.
+const SHORT_SEQUENCES: u64 = 100;
 
 struct Memories {
-    server: TestServer,
-    admin: Mutex<Client>,
+    servers: Vec<TestServer>,
+    admins: Vec<Mutex<Client>>,
+}
+
+impl Memories {
+    fn new(servers: Vec<TestServer>) -> Self {
+        let admins = servers.iter().map(|server| Mutex::new(server.admin("memories"))).collect();
+        Self { servers, admins }
+    }
 }
 
 /// A memory, and a second reader of it.
@@ -42,8 +51,8 @@ impl Subject for Memories {
     type Instance = Instance;
 
     fn create(&self, name: &str, format: MemoryFormat, first: &Batch) -> Instance {
-        let memory = Box::new(self.server.create(name, format, first));
-        let store = self.server.open(name);
+        let memory = Box::new(create_on(&self.servers, name, format, first));
+        let store = open_on(&self.servers, name);
         Instance { name: name.to_owned(), memory, store, normalised: format.normalised }
     }
 
@@ -77,18 +86,25 @@ impl Subject for Memories {
         let snapshot = instance.store.begin().unwrap().commit().unwrap();
         let description = snapshot.description();
         assert_eq!(description.deleted, 0, "{}", instance.name);
-        let mut admin = self.admin.lock().unwrap();
         let schema = format!("engram_{}", instance.name);
-        let tables = "SELECT count(*) FROM pg_class WHERE relname ~ '^rows_[0-9]+$' \
-                      AND relnamespace = $1::text::regnamespace AND relkind = 'p'";
-        assert_eq!(admin.query_one(tables, &[&schema]).unwrap().get::<_, i64>(0), 1);
-        admin.batch_execute(&format!("DROP SCHEMA {schema} CASCADE")).unwrap();
+        for admin in &self.admins {
+            let mut admin = admin.lock().unwrap();
+            let tables = "SELECT count(*) FROM pg_class WHERE relname ~ '^(rows_[0-9]+|build)$' \
+                          AND relnamespace = $1::text::regnamespace AND relkind IN ('p', 'r')";
+            assert_eq!(admin.query_one(tables, &[&schema]).unwrap().get::<_, i64>(0), 1);
+            admin.batch_execute(&format!("DROP SCHEMA {schema} CASCADE")).unwrap();
+        }
     }
 }
 
 #[test]
 fn random_sequences_agree_with_a_plain_list() {
     let Some(server) = TestServer::start() else { return };
-    let admin = Mutex::new(server.admin("memories"));
-    conformance::run_sequences(&Memories { server, admin }, SEQUENCES);
+    conformance::run_sequences(&Memories::new(vec![server]), SEQUENCES);
+}
+
+#[test]
+fn random_sequences_on_three_servers_agree_with_a_plain_list() {
+    let Some(servers) = TestServer::start_three() else { return };
+    conformance::run_sequences(&Memories::new(servers.into()), SHORT_SEQUENCES);
 }

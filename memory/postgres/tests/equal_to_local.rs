@@ -1,4 +1,8 @@
-//! A memory on a server gives the same results as a local memory with the same entries.
+//! A memory on a server, or on three, gives the same results as a local memory with the same entries.
+//!
+//! ```sh
+//! ENGRAM_RANDOM_QUERIES=10000 cargo test --release -p engram-memory-postgres --test equal_to_local
+//! ```
 #![allow(clippy::unwrap_used)]
 
 #[path = "../../tests/plain/mod.rs"]
@@ -12,7 +16,7 @@ use engram_memory::{
 };
 use engram_memory_postgres::GraphSettings;
 use plain::Rng;
-use server::TestServer;
+use server::{TestServer, create_on};
 
 const ENTRIES: usize = 5000;
 const WIDTH: usize = 40;
@@ -75,6 +79,19 @@ fn without_rows(results: &SearchResults) -> Vec<Vec<(i64, u32, u32)>> {
 #[test]
 fn exact_and_text_searches_equal_those_of_a_local_memory() {
     let Some(server) = TestServer::start() else { return };
+    searches_equal_those_of_a_local_memory(&[server], 1000);
+}
+
+#[test]
+fn exact_and_text_searches_on_three_servers_equal_those_of_a_local_memory() {
+    let Some(servers) = TestServer::start_three() else { return };
+    searches_equal_those_of_a_local_memory(&servers, 400);
+}
+
+/// Compares random filtered queries: this many, or as many as the variable `ENGRAM_RANDOM_QUERIES`
+/// says.
+fn searches_equal_those_of_a_local_memory(servers: &[TestServer], queries: usize) {
+    let count = std::env::var("ENGRAM_RANDOM_QUERIES").map_or(queries, |n| n.parse().unwrap());
     for (normalised, dtype) in [(true, ValueDtype::F16), (false, ValueDtype::Int4)] {
         let mut rng = Rng::new(u64::from(normalised));
         let values = Some(ValueFormat { tokens: 2, width: 3, dtype });
@@ -84,7 +101,8 @@ fn exact_and_text_searches_equal_those_of_a_local_memory() {
         let path = folder.path().join("m");
         Writer::create(&path, format, ENTRIES, [Ok(batch.clone())].into_iter()).unwrap();
         let local = Memory::open(&path).unwrap();
-        let remote = server.create(if normalised { "cosines" } else { "products" }, format, &batch);
+        let name = if normalised { "cosines" } else { "products" };
+        let remote = create_on(servers, name, format, &batch);
         if normalised {
             // An exact search does not use graphs.
             remote.index(GraphSettings::default()).unwrap();
@@ -100,7 +118,7 @@ fn exact_and_text_searches_equal_those_of_a_local_memory() {
         let (local, remote) = (local.generation(), remote.snapshot());
         let mut ids: Vec<i64> = batch.entries.iter().map(|entry| entry.id).collect();
         ids.retain(|id| !deleted.contains(id));
-        for number in 0..250 {
+        for number in 0..count / 4 {
             let mut keys: Vec<f32> = (0..2 * WIDTH).map(|_| rng.uniform()).collect();
             if rng.below(2) == 0 {
                 // A query near a key.

@@ -127,6 +127,21 @@ impl BestEntries<'_> {
         }
     }
 
+    /// The number of the best `k` entries so far that are of a source.
+    pub fn count_of(&mut self, source: u32) -> usize {
+        let k = self.ranking.k();
+        if self.hits.len() > k {
+            self.hits.select_nth_unstable_by(k - 1, by_score);
+            self.hits.truncate(k);
+        }
+        self.hits.iter().filter(|(_, hit)| hit.source == source).count()
+    }
+
+    /// Adds the candidates of another list for the same query, such as the one of another server.
+    pub fn merge(&mut self, other: Self) {
+        self.hits.extend(other.hits);
+    }
+
     /// Returns the best `k` entries, best first.
     pub fn finish(mut self) -> Vec<Hit> {
         self.hits.sort_unstable_by(by_score);

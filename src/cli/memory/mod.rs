@@ -2,6 +2,8 @@
 
 mod edit;
 mod encode;
+mod location;
+mod push;
 mod query;
 mod re_encode;
 mod retrieval;
@@ -11,10 +13,11 @@ use engram_data::messages::counted;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use engram_memory::{EncoderRecord, Memory, Store};
+use engram_memory::{EncoderRecord, Memory};
 
 use super::{Outcome, output};
 pub(super) use encode::{check_model, prompt_choice};
+use location::ServerOptions;
 pub(super) use search::ShownHit;
 
 /// Build, search and edit a key/value memory.
@@ -56,6 +59,8 @@ pub enum MemoryCommand {
     ReEncode(re_encode::ReEncode),
     Index(edit::Index),
     Verify(Verify),
+    Push(push::Push),
+    Pull(push::Pull),
 }
 
 impl MemoryCommand {
@@ -72,6 +77,8 @@ impl MemoryCommand {
             Self::ReEncode(command) => command.run(),
             Self::Index(command) => command.run(),
             Self::Verify(command) => command.run(),
+            Self::Push(command) => command.run(),
+            Self::Pull(command) => command.run(),
         }
     }
 }
@@ -80,10 +87,13 @@ impl MemoryCommand {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
-  engram memory info memory --json")]
+  engram memory info memory --json
+  engram memory info 'postgres://ann@db.example/wiki?memory=birds'")]
 pub struct Info {
-    /// Folder of the memory
+    /// Folder or address of the memory
     folder: PathBuf,
+    #[command(flatten)]
+    server: ServerOptions,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -91,7 +101,7 @@ pub struct Info {
 
 impl Info {
     fn run(self) -> anyhow::Result<Outcome> {
-        let info = Memory::open(&self.folder)?.snapshot().info()?;
+        let info = location::open(&self.folder, self.server, false)?.snapshot().info()?;
         output::print_report(self.json, &info, || {
             let mut text = format!(
                 "{} in generation {}, {} on disk\n\
@@ -143,6 +153,11 @@ pub struct Verify {
 
 impl Verify {
     fn run(self) -> anyhow::Result<Outcome> {
+        anyhow::ensure!(
+            location::addresses(&self.folder).is_none(),
+            "only the files of a folder have checksums here; PostgreSQL checks its own \
+             (pg_amcheck, data checksums)"
+        );
         let faults = Memory::verify(&self.folder)?;
         if !faults.is_empty() {
             let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();

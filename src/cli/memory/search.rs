@@ -10,10 +10,11 @@ use engram_memory::rows::with_location;
 use engram_memory::search::graph_search::GraphSearch;
 use engram_memory::search::{Filter, Gates, Hit, Queries, SearchResults};
 use engram_memory::vectors::{VectorFile, npy_bytes};
-use engram_memory::{Description, Memory, MemoryError, Method, Row, Snapshot, Store};
+use engram_memory::{Description, MemoryError, Method, Row, Snapshot};
 use serde::Serialize;
 
 use super::super::{Outcome, output};
+use super::location::{self, ServerOptions};
 use super::query::QueryOptions;
 use super::retrieval::{Chosen, Ranks, RetrievalOptions};
 
@@ -37,6 +38,7 @@ Examples:
   engram memory search memory --text \"a bridge at night\" --mmr 0.5
   engram memory search memory --text \"a bridge at night\" --min-score 0.4
   engram memory search memory --text \"error E0382\" --hybrid
+  engram memory search 'postgres://ann@db.example/wiki?memory=birds' --text \"a red beak\"
 
 A score is the cosine of query and key, or their dot product in a memory built with --no-normalize.
 --gates multiplies scores by the gate of the entry's source. Entries with equal scores are sorted by
@@ -51,8 +53,13 @@ both lists.
 With --index graph, up to 100 queries are also searched exactly. The recall and both speeds are
 printed to standard error and in the JSON.")]
 pub struct Search {
-    /// Folder of the memory
+    /// Folder or address of the memory
     folder: PathBuf,
+    #[command(flatten)]
+    server: ServerOptions,
+    /// With a memory on several servers, leave out servers that are away, and name them
+    #[arg(long, hide = !cfg!(feature = "postgres"))]
+    partial: bool,
     /// Query vectors: .npy or safetensors, [queries, width]
     #[arg(long, value_name = "FILE", required_unless_present_any = ["text", "image", "texts"])]
     queries: Option<PathBuf>,
@@ -105,6 +112,9 @@ struct Report {
     k: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     graph: Option<GraphMetrics>,
+    /// The servers whose entries are missing from the results.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    missing: Vec<String>,
     queries: Vec<QueryHits>,
 }
 
@@ -149,7 +159,7 @@ pub(in crate::cli) struct ShownHit {
 
 impl Search {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let snapshot = Memory::open(&self.folder)?.snapshot();
+        let snapshot = location::open(&self.folder, self.server, self.partial)?.snapshot();
         let (snapshot, memory) = (snapshot.as_ref(), snapshot.description());
         let (queries, texts) = match &self.queries {
             None => {
@@ -182,6 +192,10 @@ impl Search {
             result.map_err(|error| with_location(error, self.queries.as_deref(), None, None))?;
         let chosen = self.retrieval.choose(snapshot, found, k, &texts, &filter)?;
         let results = &chosen.results;
+        let missing = snapshot.missing();
+        for server in &missing {
+            output::warn(&format!("{server}: is away; its entries are missing from the results"));
+        }
         if let Some(path) = &self.out {
             output::write_atomic(path, &npy_bytes(&matrix(results, k, |hit| hit.id, -1), k)?)?;
         }
@@ -191,7 +205,7 @@ impl Search {
         }
         if self.json {
             let queries = query_hits(snapshot, &chosen, usize::MAX)?;
-            let report = Report { generation: results.generation, k, graph, queries };
+            let report = Report { generation: results.generation, k, graph, missing, queries };
             output::print_json(&report)?;
         } else if self.out.is_none() && self.scores.is_none() {
             output::print(

@@ -49,7 +49,7 @@ pub(super) fn role(command: &str, argument: &str) -> Option<Role> {
         ("train", _, "run")
         | ("grid", _, "out")
         | ("reproduce", _, "out" | "export_bundled")
-        | ("memory", "build" | "reencode", "out")
+        | ("memory", "build" | "reencode" | "pull", "out")
         | ("data", "convert", "out")
         | ("data", "phrases" | "world" | "speech" | "audiovisual", "out") => Role::NewFolder,
 

@@ -6,9 +6,11 @@
 //! ```
 #![allow(clippy::unwrap_used, dead_code)]
 
+pub mod front;
+
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Mutex;
 
@@ -46,7 +48,7 @@ impl TestServer {
             .unwrap();
         let pipes = (process.stdin.take().unwrap(), BufReader::new(process.stdout.take().unwrap()));
         let server = Self { process, pipes: Mutex::new(Some(pipes)), folder };
-        server.expect("ready");
+        assert_eq!(server.answer(), "ready", "the server failed");
         let mut admin = server.admin("postgres");
         // Tests run without superuser.
         for sql in ["CREATE ROLE app LOGIN", "CREATE DATABASE memories OWNER app"] {
@@ -56,17 +58,42 @@ impl TestServer {
         Some(server)
     }
 
-    fn expect(&self, expected: &str) {
+    fn answer(&self) -> String {
         let mut line = String::new();
         let mut pipes = self.pipes.lock().unwrap();
         pipes.as_mut().unwrap().1.read_line(&mut line).unwrap();
-        assert_eq!(line.trim(), expected, "the server failed");
+        line.trim().to_owned()
+    }
+
+    fn ask(&self, command: &str) -> String {
+        writeln!(self.pipes.lock().unwrap().as_mut().unwrap().0, "{command}").unwrap();
+        self.answer()
     }
 
     /// Runs a command of `server.sh`.
     pub fn command(&self, command: &str) {
-        writeln!(self.pipes.lock().unwrap().as_mut().unwrap().0, "{command}").unwrap();
-        self.expect(command);
+        assert_eq!(self.ask(command), command, "the server failed");
+    }
+
+    /// Puts new tables of the role `app` on a disk of 16 MiB. Returns false without the right to
+    /// mount one.
+    pub fn use_small_disk(&self) -> bool {
+        if self.ask("disk") != "disk" {
+            let message = "SKIPPED: a full disk is tested as root only\n";
+            std::io::stderr().write_all(message.as_bytes()).unwrap();
+            return false;
+        }
+        let folder = self.folder.path().join("small");
+        let sql = format!("CREATE TABLESPACE small LOCATION '{}'", folder.display());
+        let mut admin = self.admin("memories");
+        admin.batch_execute(&sql).unwrap();
+        admin
+            .batch_execute(
+                "GRANT CREATE ON TABLESPACE small TO app; \
+                 ALTER ROLE app SET default_tablespace = small",
+            )
+            .unwrap();
+        true
     }
 
     /// A connection of the superuser.
@@ -75,10 +102,32 @@ impl TestServer {
         Client::connect(&format!("host={folder} user=engram dbname={database}"), NoTls).unwrap()
     }
 
+    /// The Unix socket of the server.
+    pub fn socket(&self) -> PathBuf {
+        self.folder.path().join(".s.PGSQL.5432")
+    }
+
+    /// Gives a role a password, and requires it.
+    pub fn require_password(&self, role: &str, password: &str) {
+        let mut admin = self.admin("memories");
+        admin.batch_execute(&format!("ALTER ROLE {role} PASSWORD '{password}'")).unwrap();
+        let file = self.folder.path().join("data/pg_hba.conf");
+        let rules = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, format!("local all {role} scram-sha-256\n{rules}")).unwrap();
+        admin.batch_execute("SELECT pg_reload_conf()").unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(500));
+    }
+
     /// The address of a memory.
     pub fn url(&self, name: &str) -> String {
         let folder = self.folder.path().display();
         format!("postgres://app@/memories?host={folder}&memory={name}")
+    }
+
+    /// Starts three servers; `None` without `ENGRAM_POSTGRES`.
+    pub fn start_three() -> Option<[Self; 3]> {
+        let servers: Vec<Self> = (0..3).filter_map(|_| Self::start()).collect();
+        servers.try_into().ok()
     }
 
     /// Builds a memory.
@@ -98,4 +147,27 @@ impl Drop for TestServer {
         drop(self.pipes.lock().unwrap().take());
         self.process.wait().unwrap();
     }
+}
+
+/// The addresses of a memory on several servers.
+pub fn urls(servers: &[TestServer], name: &str) -> String {
+    let urls: Vec<String> = servers.iter().map(|server| server.url(name)).collect();
+    urls.join(",")
+}
+
+/// Builds a memory on several servers.
+pub fn create_on(
+    servers: &[TestServer],
+    name: &str,
+    format: MemoryFormat,
+    first: &Batch,
+) -> PostgresStore {
+    let batches = [Ok(first.clone())].into_iter();
+    let (urls, connect, rows) = (urls(servers, name), Connect::default(), first.entries.len());
+    PostgresStore::create(&urls, connect, format, Vec::new(), rows, batches).unwrap()
+}
+
+/// Opens a memory on several servers.
+pub fn open_on(servers: &[TestServer], name: &str) -> PostgresStore {
+    PostgresStore::open(&urls(servers, name), Connect::default()).unwrap()
 }

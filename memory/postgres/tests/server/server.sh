@@ -4,13 +4,18 @@
 #   server.sh BINARIES FOLDER
 #
 # BINARIES is the folder of `initdb` and `postgres`. Prints `ready` once the server runs. Then each
-# line of the standard input is a command: `kill` (SIGKILL), `pause` (SIGSTOP), `continue`, `start`.
+# line of the standard input is a command: `kill` (SIGKILL), `pause` (SIGSTOP), `continue`, `start`,
+# `disk` (a disk of 16 MiB at FOLDER/small; prints `no` without the right to mount it).
 # The server ends with the standard input, so also if the test is killed.
 set -eu
 binaries=$1
 folder=$2
 run=
 if [ "$(id -u)" = 0 ]; then
+    if [ -z "${ENGRAM_NAMESPACE:-}" ] && unshare --mount true 2> /dev/null; then
+        # Mounted disks end with the server.
+        ENGRAM_NAMESPACE=1 exec unshare --mount "$0" "$@"
+    fi
     # PostgreSQL refuses to run as root.
     chown nobody "$folder"
     run="setpriv --reuid=nobody --regid=nogroup --clear-groups"
@@ -34,22 +39,36 @@ start() {
     exit 1
 }
 
+# Sends a signal to all processes of the server.
+signal() {
+    # shellcheck disable=SC2046
+    kill "$1" "$server" $(ps -o pid= --ppid "$server") 2> /dev/null || true
+}
+
 stop() {
     kill -9 "$server" 2> /dev/null || true
     wait "$server" 2> /dev/null || true
 }
 
-trap stop EXIT
+trap 'signal -CONT; stop' EXIT
 $run "$binaries/initdb" -D "$folder/data" -U engram --auth=trust -E UTF8 --no-sync \
     --no-instructions > "$folder/log" 2>&1
 start
 echo ready
 while read -r command; do
+    answer=$command
     case "$command" in
     kill) stop ;;
-    pause) kill -STOP "$server" ;;
-    continue) kill -CONT "$server" ;;
+    pause) signal -STOP ;;
+    continue) signal -CONT ;;
     start) start ;;
+    disk)
+        mkdir small
+        if [ -z "${ENGRAM_NAMESPACE:-}" ] \
+            || ! mount -t tmpfs -o size=16m,mode=700,uid="$(id -u nobody)" tmpfs small; then
+            answer=no
+        fi
+        ;;
     esac
-    echo "$command"
+    echo "$answer"
 done

@@ -1,0 +1,65 @@
+//! Memories in folders, and on PostgreSQL servers with the feature `postgres`.
+
+use std::path::Path;
+
+use clap::Args;
+use engram_memory::{Memory, Store};
+
+/// Options for memories on servers.
+#[derive(Debug, Clone, Copy, Args)]
+pub(super) struct ServerOptions {
+    /// Allow an unencrypted connection to a server over a network, for example through a tunnel
+    #[arg(long, hide = !cfg!(feature = "postgres"))]
+    pub(super) insecure: bool,
+}
+
+/// The addresses of a memory on servers; `None` for a folder.
+pub(super) fn addresses(location: &Path) -> Option<&str> {
+    let text = location.to_str()?;
+    let is_address = text.starts_with("postgres://") || text.starts_with("postgresql://");
+    is_address.then_some(text)
+}
+
+/// Opens a memory in a folder or on servers. With `partial`, servers that are away are left out of
+/// results.
+pub(super) fn open(
+    location: &Path,
+    options: ServerOptions,
+    partial: bool,
+) -> anyhow::Result<Box<dyn Store>> {
+    match addresses(location) {
+        Some(urls) => open_on_servers(urls, options, partial),
+        None => Ok(Box::new(Memory::open(location)?)),
+    }
+}
+
+#[cfg(feature = "postgres")]
+fn open_on_servers(
+    urls: &str,
+    options: ServerOptions,
+    partial: bool,
+) -> anyhow::Result<Box<dyn Store>> {
+    let store = engram_memory_postgres::PostgresStore::open(urls, connect(options, partial))?;
+    Ok(Box::new(store))
+}
+
+/// The means to connect to servers.
+#[cfg(feature = "postgres")]
+pub(super) fn connect(options: ServerOptions, partial: bool) -> engram_memory_postgres::Connect {
+    let ServerOptions { insecure } = options;
+    engram_memory_postgres::Connect { insecure, partial, ..Default::default() }
+}
+
+#[cfg(not(feature = "postgres"))]
+fn open_on_servers(_: &str, _: ServerOptions, _: bool) -> anyhow::Result<Box<dyn Store>> {
+    Err(without_feature())
+}
+
+/// The error of a program that cannot reach servers.
+#[cfg(not(feature = "postgres"))]
+pub(super) fn without_feature() -> anyhow::Error {
+    anyhow::anyhow!(
+        "this program was built without memories on PostgreSQL; build it with `cargo install \
+         --path . --features postgres`"
+    )
+}

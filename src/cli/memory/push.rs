@@ -1,0 +1,167 @@
+//! `engram memory push` and `pull`: copy a memory between a folder and PostgreSQL servers.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use engram_data::messages::counted;
+use engram_memory::{Batch, Description, Memory, MemoryError, MemoryFormat, Row, Snapshot, Writer};
+use serde::Serialize;
+
+use super::super::{Outcome, output};
+use super::location::{self, ServerOptions, addresses};
+
+/// The number of key and value components that are read at a time.
+const PULLED_NUMBERS: usize = 1 << 21;
+
+/// Copy a memory from a folder to PostgreSQL.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Needs a program with the feature `postgres`, and a database with the extension pgvector. Readers see
+the memory once all of it is there. A push that was stopped goes on where it ended. A memory with a
+graph gets graphs on the servers, too. The password is in PGPASSWORD or ~/.pgpass. Connections over a
+network are encrypted; sslrootcert=FILE in the address names the certificate of an own authority.
+
+Entry `id` is on server `id % N` of N servers. Give their addresses always in the same order.
+
+Examples:
+  engram memory push memory 'postgres://ann@db.example/wiki?memory=birds'
+  engram memory push memory 'postgres://ann@/wiki?host=/run/postgresql&memory=birds' --replace
+  engram memory push memory 'postgres://ann@db1/wiki,postgres://ann@db2/wiki'
+  engram memory search 'postgres://ann@db.example/wiki?memory=birds' --queries queries.npy")]
+pub struct Push {
+    /// Folder of the memory
+    folder: PathBuf,
+    /// Address of the memory; addresses of several servers are separated by commas or spaces
+    #[arg(value_name = "URL")]
+    urls: String,
+    /// Make this the next state of a memory that exists at the address
+    #[arg(long)]
+    replace: bool,
+    #[command(flatten)]
+    server: ServerOptions,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Copy a memory from PostgreSQL to a folder.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Needs a program with the feature `postgres`. The new memory has no graph: `engram memory index`
+builds one.
+
+Example:
+  engram memory pull 'postgres://ann@db.example/wiki?memory=birds' memory")]
+pub struct Pull {
+    /// Address of the memory; addresses of several servers are separated by commas or spaces
+    #[arg(value_name = "URL")]
+    urls: String,
+    /// Output folder
+    #[arg(value_name = "FOLDER")]
+    out: PathBuf,
+    #[command(flatten)]
+    server: ServerOptions,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// The JSON output.
+#[derive(Serialize)]
+struct Report<'a> {
+    location: &'a str,
+    generation: u64,
+    entries: usize,
+    /// The number of entries that an earlier push had copied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resumed_at: Option<usize>,
+}
+
+impl Push {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        anyhow::ensure!(
+            addresses(self.urls.as_ref()).is_some(),
+            "the second argument must be an address such as postgres://user@host/database?memory=name"
+        );
+        let memory = Memory::open(&self.folder)?;
+        self.push(&memory)
+    }
+
+    #[cfg(not(feature = "postgres"))]
+    fn push(&self, _: &Memory) -> anyhow::Result<Outcome> {
+        // Otherwise, nothing reads these options without the feature.
+        let _ = (self.replace, self.server.insecure);
+        Err(location::without_feature())
+    }
+
+    #[cfg(feature = "postgres")]
+    fn push(&self, memory: &Memory) -> anyhow::Result<Outcome> {
+        use engram_memory_postgres::{GraphSettings, Progress, PushOptions, push};
+        let source = memory.generation();
+        let has_graph = Snapshot::description(source.as_ref()).has_graph;
+        let graph = has_graph.then(GraphSettings::default);
+        let options = PushOptions { replace: self.replace, graph };
+        let bar = output::progress_bar(source.len(), "entries");
+        let mut resumed_at = None;
+        let connect = location::connect(self.server, false);
+        let pushed = push(&source, &self.urls, connect, options, &mut |progress| match progress {
+            Progress::Rows(rows) => {
+                if resumed_at.is_none() {
+                    // The time left is that of the other rows.
+                    bar.set_position(rows as u64);
+                    bar.reset_eta();
+                }
+                resumed_at.get_or_insert(rows);
+                bar.set_position(rows as u64);
+            }
+            Progress::Indexes => {
+                bar.set_message("building the indexes");
+                bar.enable_steady_tick(std::time::Duration::from_secs(1));
+            }
+        });
+        bar.finish_and_clear();
+        let pushed = pushed?;
+        report(self.json, pushed.description(), resumed_at.filter(|rows| *rows > 0))
+    }
+}
+
+impl Pull {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        output::check_new_folder(&self.out)?;
+        let store = location::open(self.urls.as_ref(), self.server, false)?;
+        let snapshot = store.snapshot();
+        let Description { width, normalised, values, .. } = *snapshot.description();
+        let format = MemoryFormat { width, normalised, values };
+        let encoders = snapshot.description().encoders.clone();
+        let mut rows = snapshot.rows()?;
+        rows.sort_unstable();
+        let value_len = values.map_or(0, |values| values.tokens * values.width);
+        let at_once = (PULLED_NUMBERS / (width + value_len)).clamp(1, 4096);
+        let bar = output::progress_bar(rows.len(), "entries");
+        let batches = rows.chunks(at_once).map(|rows: &[Row]| -> Result<Batch, MemoryError> {
+            let batch = Batch {
+                entries: snapshot.entries(rows)?,
+                keys: snapshot.keys(rows)?,
+                values: snapshot.values(rows)?,
+            };
+            bar.inc(rows.len() as u64);
+            Ok(batch)
+        });
+        let writer = Writer::create_encoded(&self.out, format, encoders, rows.len(), batches);
+        bar.finish_and_clear();
+        report(self.json, Snapshot::description(writer?.generation().as_ref()), None)
+    }
+}
+
+fn report(json: bool, memory: &Description, resumed_at: Option<usize>) -> anyhow::Result<Outcome> {
+    let Description { location, generation, entries, .. } = memory;
+    let report = Report { location, generation: *generation, entries: *entries, resumed_at };
+    output::print_report(json, &report, || {
+        let resumed = match resumed_at {
+            Some(rows) => format!(" ({rows} of them from an earlier push)"),
+            None => String::new(),
+        };
+        format!("{location}: generation {generation}, {}{resumed}", counted(*entries, "entry"))
+    })?;
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,188 @@
+//! `engram memory push`, `pull`, `info` and `search` with memories on PostgreSQL. Needs the feature
+//! `postgres`, and `ENGRAM_POSTGRES` as in memory/postgres/tests/server/mod.rs.
+#![allow(clippy::unwrap_used)]
+
+mod running;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use engram::memory::vectors::npy_bytes;
+use running::{engram, refusal, refused, succeeds};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A running server. It ends when this value is dropped.
+struct Server {
+    process: Child,
+    binaries: PathBuf,
+    folder: TempDir,
+}
+
+impl Server {
+    /// Starts a server; `None` without `ENGRAM_POSTGRES`.
+    fn start() -> Option<Self> {
+        let Ok(binaries) = std::env::var("ENGRAM_POSTGRES") else {
+            let message = "SKIPPED: set ENGRAM_POSTGRES to the folder of PostgreSQL's binaries\n";
+            std::io::stderr().write_all(message.as_bytes()).unwrap();
+            return None;
+        };
+        let folder = tempfile::Builder::new().prefix("engram-pg").tempdir_in("/tmp").unwrap();
+        fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/memory/postgres/tests/server/server.sh");
+        let mut process = Command::new(script)
+            .args([binaries.as_ref(), folder.path()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        let server = Self { process, binaries: binaries.into(), folder };
+        server.sql("postgres", "CREATE ROLE app LOGIN");
+        server.sql("postgres", "CREATE DATABASE memories OWNER app");
+        server.sql("memories", "CREATE EXTENSION vector");
+        Some(server)
+    }
+
+    fn sql(&self, database: &str, sql: &str) {
+        let psql = Command::new(self.binaries.join("psql"))
+            .args(["-X", "-q", "-h", self.folder.path().to_str().unwrap()])
+            .args(["-U", "engram", "-d", database, "-c", sql])
+            .status();
+        assert!(psql.unwrap().success(), "{sql}");
+    }
+
+    fn url(&self, name: &str) -> String {
+        format!("postgres://app@/memories?host={}&memory={name}", self.folder.path().display())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.process.stdin.take());
+        self.process.wait().unwrap();
+    }
+}
+
+/// Builds a memory of 1000 entries of two sources, with values.
+fn build(folder: &Path) {
+    let numbers = |count: usize, seed: u32| -> Vec<f32> {
+        let mut state = seed;
+        let mut next = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 8) as f32 / (1 << 23) as f32 - 1.0
+        };
+        (0..count).map(|_| next()).collect()
+    };
+    let write = |name: &str, bytes: Vec<u8>| fs::write(folder.join(name), bytes).unwrap();
+    write("keys.npy", npy_bytes(&numbers(8000, 1), 8).unwrap());
+    write("values.npy", npy_bytes(&numbers(4000, 2), 4).unwrap());
+    write("queries.npy", npy_bytes(&numbers(80, 3), 8).unwrap());
+    let entries = (0..1000).map(|id| {
+        let source = if id % 3 == 0 { "kg" } else { "wit" };
+        format!(r#"{{"id": {}, "source": "{source}", "text": "entry {id}"}}"#, 7 * id)
+    });
+    write("entries.jsonl", entries.collect::<Vec<_>>().join("\n").into_bytes());
+    succeeds(
+        folder,
+        "memory build --keys keys.npy --values values.npy --entries entries.jsonl --out m",
+    );
+    succeeds(folder, "memory index m");
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap()
+}
+
+#[test]
+fn a_memory_is_pushed_searched_and_pulled() {
+    let (Some(first), Some(second)) = (Server::start(), Server::start()) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    build(folder);
+    let search = |memory: &str, options: &str| {
+        let command = format!("memory search {memory} --queries queries.npy {options} --json");
+        let mut report = json(&succeeds(folder, &command));
+        report["generation"] = Value::Null;
+        if report["graph"].is_object() {
+            report["graph"] = Value::Null;
+        }
+        report
+    };
+    for (urls, name) in
+        [(first.url("one"), "one"), (format!("{},{}", first.url("two"), second.url("two")), "two")]
+    {
+        let pushed = json(&succeeds(folder, &format!("memory push m {urls} --json")));
+        assert_eq!((&pushed["generation"], &pushed["entries"]), (&1.into(), &1000.into()));
+        refused(folder, &format!("memory push m {urls}"), "--replace");
+        let replaced = succeeds(folder, &format!("memory push m {urls} --replace"));
+        assert!(replaced.contains("generation 2, 1000 entries"), "{replaced}");
+        for options in ["", "-k 50 --source kg", "-k 3 --min-score 0.2", "--mmr 0.5"] {
+            assert_eq!(search(&urls, options), search("m", options), "{options}");
+        }
+        let graph = format!("memory search {urls} --queries queries.npy --index graph --json");
+        let recall = json(&succeeds(folder, &graph))["graph"]["recall"].as_f64().unwrap();
+        assert!(recall > 0.95, "{recall}");
+        let info = succeeds(folder, &format!("memory info {urls}"));
+        assert!(
+            info.contains("1000 entries in generation 2") && info.contains("334  kg"),
+            "{info}"
+        );
+        succeeds(folder, &format!("memory pull {urls} pulled-{name}"));
+        assert_eq!(search(&format!("pulled-{name}"), "-k 20"), search("m", "-k 20"));
+        refused(folder, &format!("memory pull {urls} pulled-{name}"), "already contains files");
+        refused(folder, &format!("memory verify {urls}"), "PostgreSQL checks its own");
+    }
+    refused(
+        folder,
+        &format!("memory search {} --queries queries.npy", first.url("two")),
+        "is server 1 of the 2",
+    );
+}
+
+#[test]
+fn errors_name_the_server_the_reason_and_the_remedy() {
+    let Some(server) = Server::start() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    build(folder);
+    let host = server.folder.path().display();
+    for (url, parts) in [
+        (server.url("none"), ["is not a memory", "memory=none"]),
+        (
+            "postgres://app:secret@localhost/memories".to_owned(),
+            ["put it in PGPASSWORD", "localhost"],
+        ),
+        (format!("postgres://app@/none?host={host}"), ["does not exist", "create the database"]),
+        ("postgres://app@/memories?host=/nowhere".to_owned(), ["/nowhere", "the server runs"]),
+    ] {
+        let search = format!("memory search {url} --queries queries.npy");
+        let output = engram(folder, &search);
+        refusal(&output, &search, &parts);
+        assert!(!String::from_utf8_lossy(&output.stderr).contains("secret"));
+    }
+    refused(folder, "memory push m elsewhere", "must be an address");
+}
+
+#[test]
+fn a_partial_search_names_the_missing_server() {
+    let (Some(first), Some(second)) = (Server::start(), Server::start()) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    build(folder);
+    let away = second.url("partial");
+    let urls = format!("{},{away}", first.url("partial"));
+    succeeds(folder, &format!("memory push m {urls}"));
+    drop(second);
+    let search = format!("memory search {urls} --queries queries.npy -k 5 --json");
+    refused(folder, &search, &away);
+    let report = json(&succeeds(folder, &format!("{search} --partial")));
+    assert_eq!(report["missing"], Value::from(vec![away]));
+    let hits = report["queries"][0]["hits"].as_array().unwrap();
+    assert!(hits.iter().all(|hit| hit["id"].as_i64().unwrap() % 2 == 0));
+}
