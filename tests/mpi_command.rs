@@ -287,3 +287,17 @@ fn more_processes_than_micro_batches_are_an_error() {
     assert_eq!(error.matches("but 3 ranks share the micro-batches").count(), 1, "{error}");
     assert!(!run.exists());
 }
+
+#[test]
+fn processes_with_different_recipes_are_an_error() {
+    let Some(environment) = environment() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let mut command = PATENT.on_ranks(&environment, 1, &run, &[]);
+    command.args([":", "-n", "1", env!("CARGO_BIN_EXE_engram")]);
+    command.args(PATENT.arguments(&run, &["--set", "seed=2"]));
+    let output = command.output().unwrap();
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert_eq!(error.matches("rank 1 has another recipe").count(), 1, "{error}");
+}

@@ -219,7 +219,7 @@ fn distribute(ranks: &Ranks, slices: &[Slice], gradients: &mut Gradients) -> Res
             let (position, buffer) = &mut rest[*parameter];
             let skipped = values.start - *position;
             *position = values.end;
-            drop(buffer.split_off_mut(..skipped));
+            let _ = buffer.split_off_mut(..skipped);
             buffer.split_off_mut(..values.len()).unwrap_or_default()
         });
         parts.collect()
