@@ -88,8 +88,10 @@ impl Study {
     }
 
     /// A training command on one process, without `mpirun`.
-    fn alone(&self, run: &Path, options: &[&str]) -> Command {
+    fn alone(&self, environment: &Path, run: &Path, options: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_engram"));
+        // `mpirun` sets this by itself.
+        command.env("LD_LIBRARY_PATH", environment.join("lib"));
         command.args(self.arguments(run, options));
         command
     }
@@ -201,7 +203,7 @@ fn one_two_and_four_processes_write_the_same_bytes() {
     for study in [PATENT, REVEAL] {
         let folder = tempfile::tempdir().unwrap();
         let reference = folder.path().join("alone");
-        succeeds(study.alone(&reference, &[]));
+        succeeds(study.alone(&environment, &reference, &[]));
         for ranks in [1, 2, 4] {
             let run = folder.path().join(ranks.to_string());
             succeeds(study.on_ranks(&environment, ranks, &run, &[]));
@@ -216,7 +218,7 @@ fn a_killed_run_says_how_to_continue_and_does_on_another_number_of_processes() {
     for study in [PATENT, REVEAL] {
         let folder = tempfile::tempdir().unwrap();
         let reference = folder.path().join("alone");
-        succeeds(study.alone(&reference, &[]));
+        succeeds(study.alone(&environment, &reference, &[]));
         for (killed, ranks) in [(1, 1), (0, 4)] {
             let run = folder.path().join(format!("killed-{killed}"));
             let child = start(study.on_ranks(&environment, 2, &run, &[]), &run, 13);
@@ -228,7 +230,7 @@ fn a_killed_run_says_how_to_continue_and_does_on_another_number_of_processes() {
             assert!(error.contains(&message), "{error}");
             assert!(error.contains("mpirun -n 2 ") && error.contains(" --resume"), "{error}");
             if ranks == 1 {
-                succeeds(study.alone(&run, &["--resume"]));
+                succeeds(study.alone(&environment, &run, &["--resume"]));
             } else {
                 succeeds(study.on_ranks(&environment, ranks, &run, &["--resume"]));
             }
@@ -252,7 +254,12 @@ fn a_stopped_process_ends_the_run_with_a_message() {
         let message = format!("rank {stopped} has sent no heartbeat for 15 seconds");
         assert!(error.contains(&message), "{error}");
         assert!(error.contains("mpirun -n 2 ") && error.contains(" --resume"), "{error}");
-        assert!(!Path::new(&format!("/proc/{process}")).exists(), "the process is left");
+        // The launcher ends the stopped process after its own end.
+        let (start, process) = (Instant::now(), PathBuf::from(format!("/proc/{process}")));
+        while process.exists() {
+            assert!(start.elapsed() < Duration::from_secs(10), "the stopped process is left");
+            thread::sleep(Duration::from_millis(50));
+        }
     }
 }
 
@@ -261,7 +268,7 @@ fn ctrl_c_writes_a_checkpoint_and_the_run_continues() {
     let Some(environment) = environment() else { return };
     let folder = tempfile::tempdir().unwrap();
     let reference = folder.path().join("alone");
-    succeeds(PATENT.alone(&reference, &[]));
+    succeeds(PATENT.alone(&environment, &reference, &[]));
     let run = folder.path().join("stopped");
     let child = start(PATENT.on_ranks(&environment, 2, &run, &[]), &run, 7);
     send_signal(child.id(), "-INT");
