@@ -245,7 +245,7 @@ fn a_stopped_process_ends_the_run_with_a_message() {
     let folder = tempfile::tempdir().unwrap();
     for stopped in [0, 1] {
         let run = folder.path().join(stopped.to_string());
-        let child = start(PATENT.on_ranks(&environment, 2, &run, &[]), &run, 3);
+        let child = start(PATENT.on_ranks(&environment, 2, &run, &[]), &run, 8);
         let process = process_of(stopped, &run).expect("a process");
         send_signal(process, "-STOP");
         let output = ends_in_time(child);
@@ -263,22 +263,29 @@ fn a_stopped_process_ends_the_run_with_a_message() {
     }
 }
 
+/// `mpirun` kills all processes soon after Ctrl-C, but passes SIGUSR1 on.
 #[test]
-fn ctrl_c_writes_a_checkpoint_and_the_run_continues() {
+fn signals_to_mpirun_stop_the_run_and_it_continues() {
     let Some(environment) = environment() else { return };
     let folder = tempfile::tempdir().unwrap();
     let reference = folder.path().join("alone");
     succeeds(PATENT.alone(&environment, &reference, &[]));
-    let run = folder.path().join("stopped");
-    let child = start(PATENT.on_ranks(&environment, 2, &run, &[]), &run, 7);
-    send_signal(child.id(), "-INT");
-    let output = ends_in_time(child);
-    let error = text(&output.stderr);
-    assert!(!output.status.success() && error.contains("mpirun -n 2 "), "{error}");
-    let pointer = fs::read_to_string(run.join("checkpoints/LATEST")).unwrap();
-    assert!(pointer.starts_with("stop-"), "{pointer}: {error}");
-    succeeds(PATENT.on_ranks(&environment, 3, &run, &["--resume"]));
-    assert_equal_runs(&reference, &run);
+    for signal in ["-INT", "-USR1"] {
+        let run = folder.path().join(signal);
+        let child = start(PATENT.on_ranks(&environment, 2, &run, &[]), &run, 8);
+        send_signal(child.id(), signal);
+        let output = ends_in_time(child);
+        let error = text(&output.stderr);
+        assert!(!output.status.success(), "{error}");
+        if signal == "-USR1" {
+            let pointer = fs::read_to_string(run.join("checkpoints/LATEST")).unwrap();
+            assert!(pointer.starts_with("stop-"), "{pointer}: {error}");
+            assert!(error.contains("stopped; the newest checkpoint is in"), "{error}");
+            assert!(error.contains("mpirun -n 2 ") && error.contains(" --resume"), "{error}");
+        }
+        succeeds(PATENT.on_ranks(&environment, 3, &run, &["--resume"]));
+        assert_equal_runs(&reference, &run);
+    }
 }
 
 #[test]

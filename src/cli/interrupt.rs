@@ -17,6 +17,9 @@ use super::{Outcome, output};
 
 /// Linux's number of this signal, which Windows does not have.
 const SIGHUP: i32 = 1;
+/// SIGUSR1. `mpirun` passes it on to all ranks and lets them end by themselves. After SIGINT and
+/// SIGTERM it soon kills them, and drops their last messages.
+const FORWARDED: i32 = if cfg!(target_os = "linux") { 10 } else { 30 };
 /// Time that a run has to end by itself after it has saved its steps.
 const GRACE_PERIOD: Duration = Duration::from_secs(2);
 /// Interval between checks whether a signal came, and whether the run has saved its steps.
@@ -50,7 +53,10 @@ impl Interrupt {
     /// rank 0 decides: the other ranks ignore the first signal.
     pub(super) fn watch_on(rank: RankNumber, resume: Resume) -> anyhow::Result<Self> {
         let interrupt = Self { stop: Stop::default(), code: Arc::default(), resume };
-        let signals = watched_signals();
+        let mut signals = watched_signals();
+        if rank.size > 1 {
+            signals.push(FORWARDED);
+        }
         let has_signal = Arc::new(AtomicBool::new(false));
         for signal in &signals {
             let reason = "cannot register a signal handler";
