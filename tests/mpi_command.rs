@@ -23,10 +23,10 @@ const PATENT: Study = Study {
     set: &[
         "batch.examples=16",
         "batch.accumulate=4",
-        "checkpoint.every_steps=5",
+        "checkpoint.every_steps=8",
         "checkpoint.keep=2",
         "ema.decay=0.9",
-        "phase.0.epochs=12",
+        "phase.0.epochs=4",
         "log.every_steps=1",
     ],
 };
@@ -221,7 +221,7 @@ fn a_killed_run_says_how_to_continue_and_does_on_another_number_of_processes() {
         succeeds(study.alone(&environment, &reference, &[]));
         for (killed, ranks) in [(1, 1), (0, 4)] {
             let run = folder.path().join(format!("killed-{killed}"));
-            let child = start(study.on_ranks(&environment, 2, &run, &[]), &run, 13);
+            let child = start(study.on_ranks(&environment, 2, &run, &[]), &run, 14);
             send_signal(process_of(killed, &run).expect("a process"), "-KILL");
             let output = ends_in_time(child);
             let error = text(&output.stderr);
@@ -245,7 +245,7 @@ fn a_stopped_process_ends_the_run_with_a_message() {
     let folder = tempfile::tempdir().unwrap();
     for stopped in [0, 1] {
         let run = folder.path().join(stopped.to_string());
-        let child = start(PATENT.on_ranks(&environment, 2, &run, &[]), &run, 8);
+        let child = start(PATENT.on_ranks(&environment, 2, &run, &[]), &run, 10);
         let process = process_of(stopped, &run).expect("a process");
         send_signal(process, "-STOP");
         let output = ends_in_time(child);
@@ -272,7 +272,7 @@ fn signals_to_mpirun_stop_the_run_and_it_continues() {
     succeeds(PATENT.alone(&environment, &reference, &[]));
     for signal in ["-INT", "-USR1"] {
         let run = folder.path().join(signal);
-        let child = start(PATENT.on_ranks(&environment, 2, &run, &[]), &run, 8);
+        let child = start(PATENT.on_ranks(&environment, 2, &run, &[]), &run, 10);
         send_signal(child.id(), signal);
         let output = ends_in_time(child);
         let error = text(&output.stderr);
