@@ -2,7 +2,7 @@
 //!
 //! `batch.accumulate` is the number of micro-batches in a step over all ranks. Each rank computes
 //! consecutive micro-batches. The ranks then add all gradients in an order that does not depend on
-//! the number of ranks ([`tree`]). Every rank updates its own copy of the model with the same sum,
+//! the number of ranks. Every rank updates its own copy of the model with the same sum,
 //! so the result has the same bytes for any number of ranks, and a run can be resumed on another
 //! number of ranks.
 //!

@@ -62,7 +62,7 @@ impl RankSession {
              with `--features mpi`, or start it without mpirun"
         );
         let ranks = Ranks::default();
-        let resume = Resume::new(Some(run.to_path_buf()));
+        let resume = Resume::new(Some(run.to_path_buf())).on_ranks(size);
         Ok(Self { scratch: scratch(&ranks)?, ranks, resume })
     }
 
