@@ -190,6 +190,14 @@ impl RetrievalLog {
         }
     }
 
+    /// Adds the entries of another log.
+    pub fn add(&mut self, other: &Self) {
+        self.queries += other.queries;
+        for (id, count) in &other.hit_counts {
+            *self.hit_counts.entry(*id).or_default() += count;
+        }
+    }
+
     /// Returns the statistics of the log.
     pub fn statistics(&self) -> RetrievalStatistics {
         let highest_count = self.hit_counts.values().max().copied().unwrap_or(0);

@@ -8,6 +8,8 @@
 //! only [`Gradients::backward`] computes their gradients. Gradients of parameters on a GPU stay
 //! there, and are copied to the host when they are read.
 
+mod set;
+
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -23,6 +25,7 @@ use crate::compute::to_host;
 use crate::error::ModelError;
 use crate::error::Result;
 use crate::params::Parameters;
+pub use set::GradientSet;
 
 /// One gradient buffer for each trainable parameter, in the order of [`Parameters::trainable`].
 pub struct Gradients {

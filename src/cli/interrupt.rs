@@ -12,10 +12,14 @@ use anyhow::Context;
 use engram_train::{Stop, TrainError};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+use super::train::RankNumber;
 use super::{Outcome, output};
 
 /// Linux's number of this signal, which Windows does not have.
 const SIGHUP: i32 = 1;
+/// SIGUSR1. `mpirun` passes it on to all ranks and lets them end by themselves. After SIGINT and
+/// SIGTERM it soon kills them, and drops their last messages.
+const FORWARDED: i32 = if cfg!(target_os = "linux") { 10 } else { 30 };
 /// Time that a run has to end by itself after it has saved its steps.
 const GRACE_PERIOD: Duration = Duration::from_secs(2);
 /// Interval between checks whether a signal came, and whether the run has saved its steps.
@@ -31,7 +35,7 @@ pub(super) struct Interrupt {
 
 /// How to continue a stopped command.
 #[derive(Clone)]
-struct Resume {
+pub(super) struct Resume {
     /// The run folder; `None` for a command that trains several runs.
     run: Option<PathBuf>,
     /// The command line that continues.
@@ -42,10 +46,17 @@ impl Interrupt {
     /// Starts to watch for signals. `run` is the run folder of a command that `--resume` continues.
     /// `None` stands for a command that continues when it is repeated unchanged.
     pub(super) fn watch(run: Option<PathBuf>) -> anyhow::Result<Self> {
-        let command = command_line(run.is_some());
-        let interrupt =
-            Self { stop: Stop::default(), code: Arc::default(), resume: Resume { run, command } };
-        let signals = watched_signals();
+        Self::watch_on(RankNumber::default(), Resume::new(run))
+    }
+
+    /// Starts to watch for signals on a rank of a command. Launchers send signals to all ranks, and
+    /// rank 0 decides: the other ranks ignore the first signal.
+    pub(super) fn watch_on(rank: RankNumber, resume: Resume) -> anyhow::Result<Self> {
+        let interrupt = Self { stop: Stop::default(), code: Arc::default(), resume };
+        let mut signals = watched_signals();
+        if rank.size > 1 {
+            signals.push(FORWARDED);
+        }
         let has_signal = Arc::new(AtomicBool::new(false));
         for signal in &signals {
             let reason = "cannot register a signal handler";
@@ -58,6 +69,9 @@ impl Interrupt {
             signal_hook::flag::register_usize(*signal, Arc::clone(&interrupt.code), code.into())
                 .context(reason)?;
         }
+        if rank.rank > 0 {
+            return Ok(interrupt);
+        }
         let (stop, code, resume) =
             (interrupt.stop.clone(), Arc::clone(&interrupt.code), interrupt.resume.clone());
         thread::spawn(move || {
@@ -69,6 +83,13 @@ impl Interrupt {
                 output::warn(
                     "stopping after this step with a checkpoint; a second signal stops at once",
                 );
+                if rank.size > 1 {
+                    // If the launcher ends a run whose other ranks are gone, this is the last line.
+                    output::warn(&format!(
+                        "if it ends before, continue with:\n  {}",
+                        resume.command
+                    ));
+                }
                 while stop.has_unsaved() {
                     thread::sleep(POLL_INTERVAL);
                 }
@@ -101,7 +122,23 @@ impl Interrupt {
 }
 
 impl Resume {
-    fn message(&self) -> String {
+    /// The command line of this program continues the run in the folder `run`; `None` as for
+    /// [`Interrupt::watch`].
+    pub(super) fn new(run: Option<PathBuf>) -> Self {
+        let command = command_line(run.is_some());
+        Self { run, command }
+    }
+
+    /// The same command on a number of ranks.
+    pub(super) fn on_ranks(mut self, size: usize) -> Self {
+        if size > 1 {
+            self.command = format!("mpirun -n {size} {}", self.command);
+        }
+        self
+    }
+
+    /// The message at the end of a stopped command.
+    pub(super) fn message(&self) -> String {
         let Self { run, command } = self;
         let Some(run) = run else {
             return format!("stopped; finished runs are kept. Continue with:\n  {command}");

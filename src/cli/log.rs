@@ -22,6 +22,8 @@ const REPORT: &str = "engram::report";
 
 static IS_QUIET: AtomicBool = AtomicBool::new(false);
 static IS_JSON: AtomicBool = AtomicBool::new(false);
+/// Whether only errors are shown.
+static IS_SILENT: AtomicBool = AtomicBool::new(false);
 
 /// Options for the lines on standard error.
 #[derive(Debug, Clone, Copy, Args)]
@@ -65,6 +67,9 @@ fn start(level: LevelFilter, is_json: bool) {
     // Other crates' events are not for the user.
     let is_shown = filter_fn(move |event| {
         let target = event.target();
+        if IS_SILENT.load(Ordering::Relaxed) && *event.level() > LevelFilter::ERROR {
+            return false;
+        }
         target == REPORT || (target.starts_with("engram") && *event.level() <= level)
     });
     // A closed standard error must not end the command.
@@ -103,6 +108,13 @@ where
         context.field_format().format_fields(writer.by_ref(), event)?;
         writeln!(writer)
     }
+}
+
+/// Hides everything except errors from now on.
+pub fn silence() {
+    IS_SILENT.store(true, Ordering::Relaxed);
+    IS_QUIET.store(true, Ordering::Relaxed);
+    engram_data::messages::send_messages_to(|_| {});
 }
 
 /// Whether `--quiet` is given.

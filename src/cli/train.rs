@@ -1,6 +1,7 @@
 //! `engram train`: trains a study by a recipe, or a model for text pairs of a CSV.
 
 mod plots;
+mod ranks;
 mod similarity;
 
 use std::path::PathBuf;
@@ -13,6 +14,8 @@ use engram_train::studies::ALL;
 use engram_train::{Recipe, RecipeOptions, RunOptions, Stop};
 use serde_json::{Map, Value};
 
+pub(super) use self::ranks::RankNumber;
+use self::ranks::RankSession;
 use self::similarity::Similarity;
 use super::interrupt::Interrupt;
 use super::{Outcome, output};
@@ -128,8 +131,14 @@ fn with_recipe_keys(command: Command) -> Command {
 impl Train {
     /// Runs the command.
     pub fn run(self) -> anyhow::Result<Outcome> {
-        let interrupt = Interrupt::watch(Some(self.study.run_folder().clone()))?;
-        interrupt.finish(self.study.train(interrupt.stop()))
+        let session = RankSession::start(self.study.run_folder())?;
+        let result = self.train(&session);
+        session.finish(result)
+    }
+
+    fn train(self, session: &RankSession) -> anyhow::Result<Outcome> {
+        let interrupt = Interrupt::watch_on(session.number(), session.resume())?;
+        interrupt.finish(self.study.train(interrupt.stop(), session))
     }
 }
 
@@ -141,10 +150,10 @@ impl TrainStudy {
         }
     }
 
-    fn train(self, stop: Stop) -> anyhow::Result<Outcome> {
+    fn train(self, stop: Stop, session: &RankSession) -> anyhow::Result<Outcome> {
         let (study, options) = match self {
             Self::Recipe { study, options } => (study, options),
-            Self::Similarity(similarity) => return similarity.train(stop),
+            Self::Similarity(similarity) => return similarity.train(stop, session),
         };
         let device = options.device.map(|device| format!("compute.device={device:?}"));
         let set = options.set.into_iter().chain(device).collect();
@@ -155,10 +164,11 @@ impl TrainStudy {
             output::warn(&format!("{run}: no run to continue; starting a new run"));
         }
         let run_options = RunOptions {
-            run: options.run.clone(),
+            run: session.run_folder(&options.run),
             resume: options.resume,
             quiet: output::is_quiet(),
             stop,
+            ranks: session.ranks(),
             ..RunOptions::default()
         };
         let report = study.train(&mut recipe, &run_options)?;

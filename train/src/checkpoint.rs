@@ -95,6 +95,11 @@ impl Checkpoints {
         Ok(Self { folder })
     }
 
+    /// The folder of the checkpoints.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// Writes a checkpoint, sets `LATEST` (and `BEST` for the best one) and removes old
     /// checkpoints, except the newest `keep` and the best one. If the checkpoint cannot be written,
     /// older checkpoints and pointers are unchanged.

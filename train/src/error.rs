@@ -270,6 +270,20 @@ pub enum TrainError {
         reason: String,
     },
 
+    /// The ranks of a run cannot communicate, or differ.
+    #[error("the ranks cannot go on: {source}")]
+    Ranks {
+        /// The reason.
+        source: StudyError,
+    },
+
+    /// A rank other than 0 has done its part of a run. Rank 0 returns the results.
+    #[error("rank {rank} has done its part of the run")]
+    OtherRank {
+        /// The rank.
+        rank: usize,
+    },
+
     /// The evaluation lacks the primary metric.
     #[error("the evaluation has no metric `{expected}`; it has {}", found.join(", "))]
     MissingMetric {

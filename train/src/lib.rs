@@ -10,6 +10,7 @@ mod awp;
 mod card;
 pub mod checkpoint;
 mod checksums;
+pub mod distributed;
 mod ema;
 mod error;
 pub mod grid;

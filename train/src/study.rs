@@ -77,6 +77,19 @@ pub trait Study {
         step: &StepContext<'_>,
     ) -> StudyResult<BatchLoss>;
 
+    /// Takes the record of what [`Study::loss`] has done since the last call, such as statistics that
+    /// [`Study::save`] writes, as text; empty without one. Only called if several ranks share the
+    /// micro-batches of a step.
+    fn take_record(&self) -> StudyResult<String> {
+        Ok(String::new())
+    }
+
+    /// Restores a record from its parts: the record before a step, then the records of its
+    /// micro-batches. Called as [`Study::take_record`].
+    fn add_records(&self, _: &[String]) -> StudyResult<()> {
+        Ok(())
+    }
+
     /// Evaluates a model during training. The result includes the primary metric.
     fn evaluate(
         &self,

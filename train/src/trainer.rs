@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use crate::Stop;
 use crate::checkpoint::Checkpoints;
+use crate::distributed::Ranks;
 use crate::error::{Result, TrainError};
 use crate::log::{self, EventWriter, Metrics, Timing};
 use crate::recipe::Recipe;
@@ -32,6 +33,9 @@ pub struct RunOptions {
     /// The stop request. A run that is asked to stop writes a checkpoint and returns
     /// [`TrainError::Stopped`].
     pub stop: Stop,
+    /// The processes that share each step. A rank other than 0 needs a new folder as `run`, for
+    /// temporary data, and ends with [`TrainError::OtherRank`].
+    pub ranks: Ranks,
 }
 
 /// The result of a finished run.
@@ -85,6 +89,11 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
+    /// Whether rank 0 was asked to stop.
+    fn stop_is_requested(&self) -> Result<bool> {
+        self.options.ranks.broadcast(self.options.stop.is_requested())
+    }
+
     /// Syncs all logs to disk.
     fn sync_logs(&self) -> Result<()> {
         self.metrics.sync()?;
@@ -106,6 +115,7 @@ pub fn train<S: Study>(study: &mut S, recipe: &Recipe, options: &RunOptions) -> 
         return Err(recipe.error("variant", "is not supported by this study; remove the variants"));
     }
     recipe.compute()?;
+    options.ranks.check(recipe)?;
     let recipe_text = recipe.resolved()?;
     let inputs = study.inputs().map_err(study_error(study, "inputs"))?;
     let folder = RunFolder::open(&options.run, options.resume, &recipe_text, &inputs)?;
@@ -119,11 +129,14 @@ pub(crate) fn train_in<S: Study>(
     recipe: &Recipe,
     options: &RunOptions,
 ) -> Result<RunSummary> {
+    let ranks = &options.ranks;
+    ranks.expect_same_run(&format!("{} {:?}", recipe.hash()?, folder.inputs()))?;
     let checkpoints = Checkpoints::open(folder.path())?;
     let mut warn = |error: &TrainError| {
         log::print(&format!("warning: {error}; skipping this checkpoint"));
     };
     let restored = checkpoints.newest_intact(&mut warn)?;
+    let restored = ranks.share_checkpoint(&checkpoints, restored)?;
     let state = restored.as_ref().map_or_else(State::default, |(_, state)| state.clone());
     let best = state.best.filter(|_| recipe.evaluation().keep_best).map(|best| best.step);
     let newest = restored.as_ref().map(|(path, _)| path.as_path());
@@ -133,7 +146,7 @@ pub(crate) fn train_in<S: Study>(
         options,
         metrics: Metrics::open(folder.path(), state.metrics_bytes)?,
         timing: Timing::open(folder.path())?,
-        events: if recipe.log().tensorboard {
+        events: if recipe.log().tensorboard && ranks.is_first() {
             Some(EventWriter::create(folder.path(), state.step + 1)?)
         } else {
             None
@@ -151,11 +164,12 @@ pub(crate) fn train_in<S: Study>(
         };
         run.train()?;
         previous_parameters = Some(run.into_parameters());
-        if options.stop.is_requested() {
+        if session.stop_is_requested()? {
             // No checkpoint is written here, because the phase ended with one.
             let (run, step) = (folder.path().to_path_buf(), session.state.step);
             return Err(TrainError::Stopped { run, step });
         }
     }
+    ranks.end()?;
     finish::finish(&session, study, previous_parameters.as_ref())
 }

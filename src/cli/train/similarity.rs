@@ -22,6 +22,7 @@ use engram_train::{Recipe, RecipeOptions, RunOptions, Stop};
 use serde::Serialize;
 
 use super::super::{Outcome, output};
+use super::ranks::RankSession;
 
 /// The default sentence encoder, which the recipe `patent/minilm` also uses.
 const DEFAULT_MODEL: &str = "hf://sentence-transformers/all-MiniLM-L6-v2";
@@ -83,7 +84,7 @@ fn parse_columns(text: &str) -> Result<[String; 3], String> {
 }
 
 impl Similarity {
-    pub(super) fn train(self, stop: Stop) -> anyhow::Result<Outcome> {
+    pub(super) fn train(self, stop: Stop, session: &RankSession) -> anyhow::Result<Outcome> {
         let data = self.data();
         let mut corpus = Corpus::load(&data)?;
         let options = RecipeOptions { tiny: false, set: self.set.clone() };
@@ -100,10 +101,11 @@ impl Similarity {
         let untrained =
             zero_shot::encoder_cosines(&self.model, &prompt, &compute, validation, &|_| {})?;
         let options = RunOptions {
-            run: self.run.clone(),
+            run: session.run_folder(&self.run),
             resume: self.resume,
             quiet: output::is_quiet(),
             stop,
+            ranks: session.ranks(),
             ..RunOptions::default()
         };
         let summary = train_patent(&mut recipe, &options)?;

@@ -190,6 +190,7 @@ impl GridRunner<'_> {
             quiet: self.options.quiet,
             label: Some(job.label()),
             stop: self.options.stop.clone(),
+            ..RunOptions::default()
         };
         self.grid.study().train(&mut job.recipe(self.grid)?, &options).map(drop)
     }

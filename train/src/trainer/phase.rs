@@ -55,7 +55,7 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
         let planned_steps = phase.epochs.map_or(0, |epochs| epochs as u64 * steps_per_epoch);
         let frozen = parameters.fingerprint(|parameter| !parameter.is_trainable())?;
         session.state.start_phase(phase.index, phase.steps.unwrap_or(planned_steps), frozen);
-        let stepper = Stepper::new(session.recipe, phase, parameters)?;
+        let stepper = Stepper::new(session.recipe, phase, parameters, &session.options.ranks)?;
         Ok(Self {
             first_batches: Some(first_batches),
             ..Self::new(session, (study, model), phase, stepper)
@@ -70,7 +70,8 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
         path: &Path,
     ) -> Result<Self> {
         let (model, parameters) = build(session, study, phase)?;
-        let mut stepper = Stepper::new(session.recipe, phase, parameters)?;
+        let ranks = &session.options.ranks;
+        let mut stepper = Stepper::new(session.recipe, phase, parameters, ranks)?;
         let Stepper { parameters, optimiser, ema, .. } = &mut stepper;
         let steps = session.state.optimiser_steps;
         checkpoint::load(path, parameters, optimiser, steps, ema.as_mut())?;
@@ -119,7 +120,7 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
                 return Err(self.empty_phase(format!("epoch {epoch} has no batches")));
             }
             while self.session.state.epoch == epoch && !self.session.state.phase_done {
-                if self.session.options.stop.is_requested() {
+                if self.session.stop_is_requested()? {
                     return Err(self.stop());
                 }
                 let start = self.session.state.batch;
@@ -319,7 +320,8 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
         if let Some(ema) = &mut self.stepper.ema {
             ema.swap(parameters)?;
         }
-        let evaluation = self.study.evaluate(&self.model, &context);
+        let ranks = &self.session.options.ranks;
+        let evaluation = ranks.evaluate(|| self.study.evaluate(&self.model, &context));
         if let Some(ema) = &mut self.stepper.ema {
             ema.swap(parameters)?;
         }
@@ -361,8 +363,14 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
         Err(TrainError::FrozenChanged { phase: self.phase.name.clone(), before, after })
     }
 
-    /// Writes a checkpoint.
+    /// Writes a checkpoint, on rank 0. All ranks must have the same parameters.
     fn save(&mut self, reason: Reason) -> Result<()> {
+        let ranks = &self.session.options.ranks;
+        ranks.expect_same_parameters(&self.stepper.parameters)?;
+        if !ranks.is_first() {
+            self.session.options.stop.set_unsaved(false);
+            return Ok(());
+        }
         // Logs are synced first, so that a checkpoint never refers to log lines that are lost.
         self.session.sync_logs()?;
         self.session.state.metrics_bytes = self.session.metrics.bytes();

@@ -1,11 +1,14 @@
 //! One optimiser step: micro-batches, checks, clipping, optimiser, EMA.
 
 use engram_models::compute::to_host;
-use engram_models::gradients::{GradientFault, Gradients};
+use engram_models::gradients::{GradientFault, GradientSet, Gradients};
 use engram_models::layers::{branch_weight, up_projection};
 use engram_models::params::{Parameter, Parameters, path_matches};
+use serde::{Deserialize, Serialize};
 
 use crate::awp::Perturbation;
+use crate::distributed::tree::share;
+use crate::distributed::{MicroBatchSum, Ranks};
 use crate::ema::Ema;
 use crate::error::{Result, TrainError};
 use crate::layer_rate::layer_rates;
@@ -19,6 +22,9 @@ pub(super) struct Stepper {
     pub(super) optimiser: Optimiser,
     pub(super) ema: Option<Ema>,
     gradients: Gradients,
+    /// Unused buffers for sums of micro-batches.
+    spare: Vec<GradientSet>,
+    ranks: Ranks,
     /// The factor on the learning rate of each trainable parameter.
     rate_factors: Vec<f64>,
 }
@@ -77,9 +83,70 @@ pub(super) struct Pass {
     norm: f64,
 }
 
+impl Pass {
+    /// The means over all micro-batches of a step, which are in order.
+    fn of(micro_batches: impl Iterator<Item = MicroBatch>) -> Self {
+        let mut sum = Self::default();
+        let mut first_examples = None;
+        for MicroBatch { loss, examples, tokens, parts } in micro_batches {
+            first_examples.get_or_insert(examples);
+            sum.loss += f64::from_bits(loss) * examples as f64;
+            sum.examples += examples;
+            sum.tokens += tokens;
+            for (name, value) in parts {
+                let value = f64::from_bits(value) * examples as f64;
+                match sum.parts.iter_mut().find(|(existing, _)| *existing == name) {
+                    Some((_, total)) => *total += value,
+                    None => sum.parts.push((name, value)),
+                }
+            }
+        }
+        let examples = sum.examples as f64;
+        sum.loss /= examples;
+        sum.parts.iter_mut().for_each(|(_, value)| *value /= examples);
+        sum.scale = first_examples.unwrap_or(0) as f64 / examples;
+        sum
+    }
+}
+
+/// The passes of one rank in a step.
+#[derive(Default, Serialize, Deserialize)]
+struct RankPasses {
+    micro_batches: Vec<MicroBatch>,
+    /// Describes the first loss that is not finite.
+    not_finite: Option<String>,
+    /// See [`Study::take_record`]; empty for a single rank.
+    records: Vec<String>,
+    /// See [`MicroBatchSum::written`]; empty for a single rank.
+    written: Vec<Vec<bool>>,
+}
+
+/// The record before the step and the records of all micro-batches, up to the first whose loss is
+/// not finite: a single rank computes no further ones.
+fn records(before: String, all: &[RankPasses]) -> Vec<String> {
+    let first_fault = all.iter().position(|passes| passes.not_finite.is_some());
+    let count = first_fault.map_or(all.len(), |rank| rank + 1);
+    let records = all.iter().take(count).flat_map(|passes| passes.records.iter().cloned());
+    std::iter::once(before).chain(records).collect()
+}
+
+/// The loss of one micro-batch. Numbers are stored as bits, because JSON cannot express all.
+#[derive(Serialize, Deserialize)]
+struct MicroBatch {
+    loss: u64,
+    examples: usize,
+    tokens: usize,
+    parts: Vec<(String, u64)>,
+}
+
 impl Stepper {
     /// A stepper for these parameters, with initial optimiser state.
-    pub(super) fn new(recipe: &Recipe, phase: &Phase, parameters: Parameters) -> Result<Self> {
+    pub(super) fn new(
+        recipe: &Recipe,
+        phase: &Phase,
+        parameters: Parameters,
+        ranks: &Ranks,
+    ) -> Result<Self> {
         let names: Vec<&str> = parameters.trainable().map(|p| p.name()).collect();
         let layer_factors = layer_rates(&names, recipe.optimiser().layer_rate_decay);
         let rate_factors =
@@ -89,6 +156,8 @@ impl Stepper {
             optimiser: Optimiser::new(&recipe.rules(phase), &parameters),
             ema: recipe.ema().map(|ema| Ema::new(ema.decay, &parameters)).transpose()?,
             gradients: Gradients::new(&parameters),
+            spare: Vec::new(),
+            ranks: ranks.clone(),
             parameters,
         })
     }
@@ -133,7 +202,8 @@ impl Stepper {
         Ok(StepOutcome::Updated(pass, norm))
     }
 
-    /// Computes the gradients. The inner error describes a value that is not finite.
+    /// Computes the gradients, each rank those of its micro-batches, and adds them. The inner error
+    /// describes a value that is not finite.
     fn pass<S: Study>(
         &mut self,
         study: &S,
@@ -141,14 +211,66 @@ impl Stepper {
         batches: &[S::Batch],
         position: &Position<'_>,
     ) -> Result<Result<Pass, String>> {
+        let ranks = self.ranks.clone();
+        let several = ranks.size() > 1;
+        let study_failed = |error| super::phase::study_error(study, "records")(error);
+        let record =
+            if several { study.take_record().map_err(study_failed)? } else { String::new() };
+        let mut sum = MicroBatchSum::new(batches.len());
+        let mut own = self.own_passes(study, model, batches, position, &mut sum)?;
+        if several {
+            own.written = sum.written(&self.gradients);
+        }
+        let all = ranks.gather(own)?;
+        if several {
+            study.add_records(&records(record, &all)).map_err(study_failed)?;
+        }
+        if let Some(not_finite) = all.iter().find_map(|passes| passes.not_finite.clone()) {
+            return Ok(Err(not_finite));
+        }
+        let written: Vec<Vec<Vec<bool>>> =
+            all.iter().map(|passes| passes.written.clone()).collect();
+        sum.reduce(&ranks, &written, &mut self.gradients, &mut self.spare)?;
+        let mut pass = Pass::of(all.into_iter().flat_map(|passes| passes.micro_batches));
+        pass.norm = self.gradients.global_norm();
+        if !pass.norm.is_finite() {
+            let faults = self.gradients.faults().into_iter();
+            let not_finite = faults.filter(|(_, fault)| *fault == GradientFault::NotFinite);
+            let names: Vec<String> =
+                not_finite.take(5).map(|(name, _)| format!("`{name}`")).collect();
+            return Ok(Err(format!("the gradients of {} were not finite", names.join(", "))));
+        }
+        Ok(Ok(pass))
+    }
+
+    /// Computes the gradients of this rank's micro-batches, up to the first loss that is not finite.
+    fn own_passes<S: Study>(
+        &mut self,
+        study: &S,
+        model: &S::Model,
+        batches: &[S::Batch],
+        position: &Position<'_>,
+        sum: &mut MicroBatchSum,
+    ) -> Result<RankPasses> {
         self.gradients.clear();
-        let mut sum = Pass::default();
-        let mut first_examples = 0;
-        for (micro_batch, batch) in batches.iter().enumerate() {
+        let own = share(batches.len(), self.ranks.size(), self.ranks.rank());
+        let mut passes = RankPasses::default();
+        let mut first_examples = None;
+        for micro_batch in own.clone() {
             let context = position.context(micro_batch);
-            let batch_loss = study.loss(model, batch, &context);
+            let batch_loss = study.loss(model, &batches[micro_batch], &context);
             let batch_loss = batch_loss.map_err(super::phase::study_error(study, "loss"))?;
+            if self.ranks.size() > 1 {
+                let record = study.take_record();
+                passes.records.push(record.map_err(super::phase::study_error(study, "records"))?);
+            }
             let examples = batch_loss.examples.max(1);
+            // The first micro-batch has weight 1, so a step of a single micro-batch needs no
+            // scaling.
+            let first_examples = match first_examples {
+                Some(first_examples) => first_examples,
+                None => *first_examples.insert(self.ranks.broadcast(examples)?),
+            };
             let loss = model_result(to_host(&batch_loss.loss))?;
             let [loss] = loss[..] else {
                 let reason =
@@ -157,44 +279,31 @@ impl Stepper {
             };
             let loss = f64::from(loss);
             if !loss.is_finite() {
-                return Ok(Err(format!("the loss was {loss}")));
+                passes.not_finite = Some(format!("the loss was {loss}"));
+                return Ok(passes);
             }
-            // The first micro-batch has weight 1, so a step of a single micro-batch needs no
-            // scaling.
-            if micro_batch == 0 {
-                first_examples = examples;
-            }
-            let weight = examples as f64 / first_examples as f64;
             let weighted = if examples == first_examples {
                 batch_loss.loss
             } else {
+                let weight = examples as f64 / first_examples as f64;
                 model_result(batch_loss.loss.affine(weight, 0.0))?
             };
+            sum.make_room(&mut self.gradients, &mut self.spare);
             self.gradients.backward(&weighted)?;
-            sum.loss += loss * examples as f64;
-            sum.examples += examples;
-            sum.tokens += batch_loss.tokens;
-            for (name, value) in batch_loss.parts {
-                let value = value * examples as f64;
-                match sum.parts.iter_mut().find(|(existing, _)| *existing == name) {
-                    Some((_, total)) => *total += value,
-                    None => sum.parts.push((name, value)),
-                }
-            }
+            sum.add(micro_batch, &mut self.gradients, &mut self.spare)?;
+            let parts = batch_loss.parts.into_iter().map(|(name, value)| (name, value.to_bits()));
+            passes.micro_batches.push(MicroBatch {
+                loss: loss.to_bits(),
+                examples,
+                tokens: batch_loss.tokens,
+                parts: parts.collect(),
+            });
         }
-        let examples = sum.examples as f64;
-        sum.loss /= examples;
-        sum.parts.iter_mut().for_each(|(_, value)| *value /= examples);
-        sum.scale = first_examples as f64 / examples;
-        sum.norm = self.gradients.global_norm();
-        if !sum.norm.is_finite() {
-            let faults = self.gradients.faults().into_iter();
-            let not_finite = faults.filter(|(_, fault)| *fault == GradientFault::NotFinite);
-            let names: Vec<String> =
-                not_finite.take(5).map(|(name, _)| format!("`{name}`")).collect();
-            return Ok(Err(format!("the gradients of {} were not finite", names.join(", "))));
+        if own.is_empty() {
+            // All ranks take part in the broadcast.
+            self.ranks.broadcast(0)?;
         }
-        Ok(Ok(sum))
+        Ok(passes)
     }
 
     /// Returns an error if a parameter has a missing or invalid gradient that the recipe does not

@@ -1,4 +1,5 @@
 //! A small study of plain candle operations, with switches that break it.
+#![allow(dead_code)] // Not every test file uses every function.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};

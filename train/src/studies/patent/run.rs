@@ -110,6 +110,7 @@ pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<PatentS
     let (data, _) = settings(recipe)?;
     // A missing device is an error before the run folder is created.
     let compute = recipe.compute()?;
+    options.ranks.check(recipe)?;
     let corpus = Corpus::load(&data).map_err(|error| match error {
         DataError::TooFewGroups { .. } if data.folds > 0 => {
             recipe.error("data.folds", format!("is too large: {error}"))
@@ -155,9 +156,14 @@ pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<PatentS
                 Some(_) => {
                     let (run, label) = (options.run.join(&name), Some(name.clone()));
                     let options = RunOptions { run, label, ..options.clone() };
-                    train(&mut study, &variant.recipe, &options)?
+                    train(&mut study, &variant.recipe, &options)
                 }
-                None => train_in(&folder, &mut study, &variant.recipe, options)?,
+                None => train_in(&folder, &mut study, &variant.recipe, options),
+            };
+            let trained = match trained {
+                // The other ranks only train.
+                Err(TrainError::OtherRank { .. }) => continue,
+                trained => trained?,
             };
             let failures = trained.check.failures.iter();
             results.add_failures(failures.map(|failure| match fold {
@@ -170,6 +176,7 @@ pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<PatentS
             results.add(scores, fold.map(|_| &corpus))?;
         }
     }
+    options.ranks.end()?;
     let combined = results.combined(&corpus);
     let summary = results.summary(recipe, &corpus, &combined, &data)?;
     results.write(&options.run, &corpus, &combined)?;

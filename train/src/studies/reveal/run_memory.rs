@@ -142,6 +142,25 @@ impl RunMemory {
         self.adopt_refresh(u64::MAX)
     }
 
+    /// Takes the retrieval statistics out of the memory; empty without a memory.
+    pub(crate) fn take_log(&self) -> StudyResult<String> {
+        let Some(retriever) = &self.retriever else { return Ok(String::new()) };
+        let log = retriever.log();
+        retriever.set_log(RetrievalLog::default());
+        Ok(serde_json::to_string(&log)?)
+    }
+
+    /// Adds retrieval statistics of [`RunMemory::take_log`], also of other ranks.
+    pub(crate) fn add_logs(&self, logs: &[String]) -> StudyResult<()> {
+        let Some(retriever) = &self.retriever else { return Ok(()) };
+        let mut sum = retriever.log();
+        for log in logs {
+            sum.add(&serde_json::from_str(log)?);
+        }
+        retriever.set_log(sum);
+        Ok(())
+    }
+
     /// Writes the memory's part of a checkpoint into its folder.
     pub fn save(&self, folder: &Path) -> StudyResult<()> {
         for step in [self.state.made_at, self.state.next].into_iter().flatten() {

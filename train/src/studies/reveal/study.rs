@@ -349,6 +349,14 @@ impl Study for RevealStudy {
         self.run_memory.restore(folder)
     }
 
+    fn take_record(&self) -> StudyResult<String> {
+        self.run_memory.take_log()
+    }
+
+    fn add_records(&self, records: &[String]) -> StudyResult<()> {
+        self.run_memory.add_logs(records)
+    }
+
     fn batches(&self, phase: &Phase, rng: &mut ChaCha8Rng) -> StudyResult<Vec<Batch>> {
         let feed = &self.feeds[phase.index];
         let examples = self.examples(feed);

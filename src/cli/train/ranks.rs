@@ -1,0 +1,133 @@
+//! The ranks of a training command: the processes that `mpirun` starts.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use engram_train::TrainError;
+use engram_train::distributed::Ranks;
+use tempfile::TempDir;
+
+use super::super::interrupt::Resume;
+use super::super::{Outcome, log};
+
+/// The number of this process among the processes of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) struct RankNumber {
+    /// The rank, counted from 0.
+    pub(in super::super) rank: usize,
+    /// The number of ranks.
+    pub(in super::super) size: usize,
+}
+
+impl Default for RankNumber {
+    fn default() -> Self {
+        Self { rank: 0, size: 1 }
+    }
+}
+
+/// This process among the ranks of a training command.
+pub(super) struct RankSession {
+    ranks: Ranks,
+    resume: Resume,
+    /// The run folder of a rank other than 0, which is removed at the end.
+    scratch: Option<TempDir>,
+    #[cfg(feature = "mpi")]
+    mpi: Option<engram_train_mpi::Mpi>,
+}
+
+impl RankSession {
+    /// Connects to the other ranks if a launcher has started several. Ranks other than 0 print only
+    /// errors. `run` is the command's run folder.
+    #[cfg(feature = "mpi")]
+    pub(super) fn start(run: &Path) -> anyhow::Result<Self> {
+        let size = launched_ranks();
+        let resume = Resume::new(Some(run.to_path_buf())).on_ranks(size);
+        let how_to_resume = resume.clone();
+        let mpi = engram_train_mpi::Mpi::start(move |rank, lost| {
+            let message = how_to_resume.message();
+            tracing::error!("rank {rank} {lost}; {message}");
+        });
+        let mpi = mpi.map_err(|error| anyhow::anyhow!("cannot start MPI: {error}"))?;
+        let ranks = mpi.as_ref().map(engram_train_mpi::Mpi::ranks).unwrap_or_default();
+        Ok(Self { scratch: scratch(&ranks)?, ranks, resume, mpi })
+    }
+
+    /// A single rank. It is an error if a launcher has started several.
+    #[cfg(not(feature = "mpi"))]
+    pub(super) fn start(run: &Path) -> anyhow::Result<Self> {
+        let size = launched_ranks();
+        anyhow::ensure!(
+            size == 1,
+            "mpirun has started {size} processes, but this program is built without MPI; build it \
+             with `--features mpi`, or start it without mpirun"
+        );
+        let ranks = Ranks::default();
+        let resume = Resume::new(Some(run.to_path_buf())).on_ranks(size);
+        Ok(Self { scratch: scratch(&ranks)?, ranks, resume })
+    }
+
+    /// The ranks for training.
+    pub(super) fn ranks(&self) -> Ranks {
+        self.ranks.clone()
+    }
+
+    /// The number of this rank.
+    pub(super) fn number(&self) -> RankNumber {
+        RankNumber { rank: self.ranks.rank(), size: self.ranks.size() }
+    }
+
+    /// How to continue the command.
+    pub(super) fn resume(&self) -> Resume {
+        self.resume.clone()
+    }
+
+    /// The run folder of this rank: `run` on rank 0, a temporary folder on the others.
+    pub(super) fn run_folder(&self, run: &Path) -> PathBuf {
+        match &self.scratch {
+            Some(scratch) => scratch.path().join("run"),
+            None => run.to_path_buf(),
+        }
+    }
+
+    /// Ends the command on this rank. Waits for the other ranks, or tells them of an error.
+    pub(super) fn finish(self, result: anyhow::Result<Outcome>) -> anyhow::Result<Outcome> {
+        let RankNumber { rank, size } = self.number();
+        let is_end = |error: &anyhow::Error| {
+            matches!(error.downcast_ref(), Some(TrainError::OtherRank { .. }))
+        };
+        let result = match result {
+            Err(error) if is_end(&error) => Ok(Outcome::Done),
+            // Most errors occur on all ranks. Rank 0 prints them, and its end ends the others.
+            Err(error) if rank > 0 => {
+                std::thread::sleep(std::time::Duration::from_secs(1));
+                Err(error.context(format!("rank {rank} of {size}")))
+            }
+            result => result,
+        };
+        #[cfg(feature = "mpi")]
+        match (&result, self.mpi) {
+            (_, None) => {}
+            (Ok(_), Some(mpi)) => mpi.finish(),
+            (Err(_), Some(mpi)) => mpi.fail(),
+        }
+        result
+    }
+}
+
+/// The number of processes that a launcher has started, as Open MPI and Slurm tell it.
+fn launched_ranks() -> usize {
+    let names = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"];
+    let size = |name: &&str| std::env::var(name).ok()?.parse().ok();
+    names.iter().find_map(size).unwrap_or(1)
+}
+
+/// Silences a rank other than 0 and creates its run folder.
+fn scratch(ranks: &Ranks) -> anyhow::Result<Option<TempDir>> {
+    if ranks.rank() == 0 {
+        return Ok(None);
+    }
+    log::silence();
+    let prefix = format!("engram-rank-{}-", ranks.rank());
+    let folder = tempfile::Builder::new().prefix(&prefix).tempdir();
+    Ok(Some(folder.context("cannot create a temporary folder for the rank")?))
+}

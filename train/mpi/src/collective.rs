@@ -1,0 +1,126 @@
+//! Communication over MPI.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use engram_train::StudyError;
+use engram_train::distributed::Collective;
+use mpi::datatype::PartitionMut;
+use mpi::topology::SimpleCommunicator;
+use mpi::traits::*;
+
+/// Bytes per MPI call: MPI counts with 32 bits.
+const CHUNK: usize = 256 << 20;
+/// While a process waits for the others, it asks MPI without a pause for this time, then at
+/// intervals. MPI's own waiting would keep a core busy.
+const BUSY: Duration = Duration::from_millis(2);
+/// The first interval and the longest one. Intervals are a tenth of the time waited.
+const PAUSES: [Duration; 2] = [Duration::from_micros(100), Duration::from_millis(5)];
+
+/// All processes of an MPI program.
+pub(crate) struct World {
+    rank: usize,
+    size: usize,
+    /// MPI allows one call at a time (`Threading::Serialized`).
+    calls: Mutex<()>,
+}
+
+impl World {
+    /// The processes of this program. MPI has to be started.
+    pub(crate) fn new() -> Self {
+        let world = SimpleCommunicator::world();
+        Self { rank: world.rank() as usize, size: world.size() as usize, calls: Mutex::new(()) }
+    }
+
+    /// Waits until all processes are here. The guard allows MPI calls.
+    fn meet(&self) -> MutexGuard<'_, ()> {
+        let guard = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let start = Instant::now();
+        let mut request = SimpleCommunicator::world().immediate_barrier();
+        while let Err(unfinished) = request.test() {
+            request = unfinished;
+            let waited = start.elapsed();
+            if waited > BUSY {
+                thread::sleep((waited / 10).clamp(PAUSES[0], PAUSES[1]));
+            } else {
+                thread::yield_now();
+            }
+        }
+        guard
+    }
+}
+
+impl Collective for World {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    fn broadcast(&self, mut bytes: Vec<u8>) -> Result<Vec<u8>, StudyError> {
+        let _guard = self.meet();
+        let world = SimpleCommunicator::world();
+        let root = world.process_at_rank(0);
+        let mut length = bytes.len() as u64;
+        root.broadcast_into(&mut length);
+        bytes.resize(usize::try_from(length)?, 0);
+        for chunk in bytes.chunks_mut(CHUNK) {
+            root.broadcast_into(chunk);
+        }
+        Ok(bytes)
+    }
+
+    fn gather(&self, bytes: Vec<u8>) -> Result<Vec<Vec<u8>>, StudyError> {
+        let _guard = self.meet();
+        let world = SimpleCommunicator::world();
+        let length = i32::try_from(bytes.len())?;
+        let mut lengths = vec![0i32; self.size];
+        world.all_gather_into(&length, &mut lengths[..]);
+        let mut starts = Vec::with_capacity(self.size);
+        let mut total = 0i32;
+        for length in &lengths {
+            starts.push(total);
+            total = total.checked_add(*length).ok_or("more than 2 GiB to gather")?;
+        }
+        let mut all = vec![0u8; usize::try_from(total)?];
+        let mut parts = PartitionMut::new(&mut all[..], &lengths[..], &starts[..]);
+        world.all_gather_varcount_into(&bytes[..], &mut parts);
+        let part = |(start, length): (&i32, &i32)| {
+            all[*start as usize..(*start + *length) as usize].to_vec()
+        };
+        Ok(starts.iter().zip(&lengths).map(part).collect())
+    }
+
+    fn exchange(
+        &self,
+        send: &[Vec<&[f32]>],
+        receive: &mut [Vec<&mut [f32]>],
+    ) -> Result<(), StudyError> {
+        let _guard = self.meet();
+        let world = SimpleCommunicator::world();
+        let own = self.rank;
+        // MPI delivers the messages of a pair of processes in the order in which they are sent.
+        mpi::request::scope(|scope| {
+            let mut receiving = Vec::new();
+            for (rank, slices) in receive.iter_mut().enumerate().filter(|(rank, _)| *rank != own) {
+                let process = world.process_at_rank(rank as i32);
+                for slice in slices {
+                    receiving.push(process.immediate_receive_into(scope, &mut **slice));
+                }
+            }
+            let mut sending = Vec::new();
+            for (rank, slices) in send.iter().enumerate().filter(|(rank, _)| *rank != own) {
+                let process = world.process_at_rank(rank as i32);
+                for slice in slices {
+                    sending.push(process.immediate_send(scope, *slice));
+                }
+            }
+            receiving.into_iter().for_each(|request| request.wait_without_status());
+            sending.into_iter().for_each(|request| request.wait_without_status());
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,22 @@
+//! Training on several processes and machines, over MPI.
+//!
+//! Start the processes with `mpirun -n N engram train …`. The crate is empty without its feature
+//! `mpi`, which needs an MPI library to build.
+//!
+//! MPI cannot tell that another process hangs. So the processes also exchange heartbeats over TCP,
+//! on threads of their own.
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
+#[cfg(feature = "mpi")]
+mod collective;
+#[cfg(feature = "mpi")]
+mod process;
+#[cfg(feature = "mpi")]
+mod rendezvous;
+#[cfg(feature = "mpi")]
+mod watchdog;
+
+#[cfg(feature = "mpi")]
+pub use process::Mpi;
+#[cfg(feature = "mpi")]
+pub use watchdog::Lost;

@@ -1,0 +1,79 @@
+//! MPI in one process: its start and its end.
+
+use std::sync::Arc;
+
+use engram_train::StudyError;
+use engram_train::distributed::{Collective, Ranks};
+use mpi::Threading;
+use mpi::environment::Universe;
+
+use crate::collective::World;
+use crate::rendezvous;
+use crate::watchdog::{Lost, Watchdog};
+
+/// The environment variables of which a launcher sets at least one: Open MPI's `mpirun`, and Slurm's
+/// `srun` with PMIx or PMI.
+const LAUNCHERS: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"];
+
+/// MPI in this process, from [`Mpi::start`] to [`Mpi::finish`].
+///
+/// If another process fails or hangs, this process ends with exit code 2 and a message.
+pub struct Mpi {
+    world: Arc<World>,
+    watchdog: Option<Watchdog>,
+    /// Ends MPI when it is dropped.
+    universe: Universe,
+}
+
+impl Mpi {
+    /// Starts MPI if a launcher such as `mpirun` has started this process; otherwise `None`.
+    ///
+    /// `report` prints the loss of another process, and how to go on.
+    ///
+    /// # Errors
+    /// If MPI is already started, or the processes cannot reach each other over TCP.
+    pub fn start(
+        report: impl Fn(usize, &Lost) + Send + 'static,
+    ) -> Result<Option<Self>, StudyError> {
+        if LAUNCHERS.iter().all(|name| std::env::var_os(name).is_none()) {
+            return Ok(None);
+        }
+        let (universe, threading) = mpi::initialize_with_threading(Threading::Serialized)
+            .ok_or("MPI is already started in this process")?;
+        if threading < Threading::Serialized {
+            return Err("the MPI library supports no threads; use Open MPI 4 or later".into());
+        }
+        let world = Arc::new(World::new());
+        let watchdog = if world.size() > 1 {
+            let links = rendezvous::connect(&*world)?;
+            Some(Watchdog::start(world.rank(), links, report)?)
+        } else {
+            None
+        };
+        Ok(Some(Self { world, watchdog, universe }))
+    }
+
+    /// The ranks for training.
+    pub fn ranks(&self) -> Ranks {
+        let world: Arc<dyn Collective> = Arc::clone(&self.world) as Arc<dyn Collective>;
+        Ranks::new(world)
+    }
+
+    /// Waits until all processes have finished, then ends MPI.
+    pub fn finish(self) {
+        if let Some(watchdog) = self.watchdog {
+            watchdog.finish();
+        }
+        drop(self.universe);
+    }
+
+    /// Tells the other processes that this one has failed, so that they end. The caller then exits
+    /// with a code other than 0, without [`Mpi::finish`].
+    pub fn fail(self) {
+        if let Some(watchdog) = self.watchdog {
+            watchdog.fail();
+        }
+        // The other processes no longer take part in the end of MPI.
+        std::mem::forget(self.universe);
+    }
+}

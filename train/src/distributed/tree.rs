@@ -1,0 +1,121 @@
+//! The order in which the gradients of a step's micro-batches are added: a binary tree over their
+//! numbers. It does not depend on the number of ranks.
+//!
+//! A node of `n` micro-batches is split after the largest power of two below `n`. With 6
+//! micro-batches the sum is `((g0 + g1) + (g2 + g3)) + (g4 + g5)`. The sums of two ranks that
+//! compute micro-batches 0–2 and 3–5 are the nodes `g0 + g1` and `g2`, and `g3` and `g4 + g5`.
+
+use std::ops::Range;
+
+/// Consecutive micro-batches whose gradients are added before all others: a node of the tree.
+pub(crate) type Node = Range<usize>;
+
+/// The micro-batches of one rank: equal shares of `count` micro-batches, in rank order. The first
+/// `count % ranks` ranks have one more than the others.
+pub(crate) fn share(count: usize, ranks: usize, rank: usize) -> Range<usize> {
+    let (each, more) = (count / ranks, count % ranks);
+    let start = rank * each + rank.min(more);
+    start..start + each + usize::from(rank < more)
+}
+
+/// Whether the sum of two nodes of the tree over `count` micro-batches is a node, too.
+pub(crate) fn are_siblings(count: usize, left: &Node, right: &Node) -> bool {
+    if left.end != right.start {
+        return false;
+    }
+    let mut node = 0..count;
+    while node.len() > 1 {
+        let middle = split(&node);
+        if node == (left.start..right.end) {
+            return middle == left.end;
+        }
+        node = if left.start < middle { node.start..middle } else { middle..node.end };
+    }
+    false
+}
+
+/// The fewest nodes of the tree over `count` micro-batches that together are `part`, in order.
+pub(crate) fn nodes(count: usize, part: &Range<usize>) -> Vec<Node> {
+    let mut stack: Vec<Node> = Vec::new();
+    for micro_batch in part.clone() {
+        let mut node = micro_batch..micro_batch + 1;
+        while let Some(left) = stack.pop_if(|left| are_siblings(count, left, &node)) {
+            node = left.start..node.end;
+        }
+        stack.push(node);
+    }
+    stack
+}
+
+/// The position at which a node of two or more micro-batches is split.
+fn split(node: &Node) -> usize {
+    let length = node.len();
+    node.start + (1 << (length - 1).ilog2())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The nodes of the tree by its definition.
+    fn all_nodes(node: Node, found: &mut Vec<Node>) {
+        if node.len() > 1 {
+            let middle = split(&node);
+            all_nodes(node.start..middle, found);
+            all_nodes(middle..node.end, found);
+        }
+        found.push(node);
+    }
+
+    #[test]
+    fn the_tree_of_six_is_as_documented() {
+        let mut found = Vec::new();
+        all_nodes(0..6, &mut found);
+        found.retain(|node| node.len() > 1);
+        assert_eq!(found, [0..2, 2..4, 0..4, 4..6, 0..6]);
+        assert_eq!(nodes(6, &(0..3)), [0..2, 2..3]);
+        assert_eq!(nodes(6, &(3..6)), [3..4, 4..6]);
+    }
+
+    #[test]
+    fn shares_of_all_ranks_are_all_micro_batches_and_differ_by_at_most_one() {
+        for count in 0..40 {
+            for ranks in 1..=9 {
+                let shares: Vec<_> = (0..ranks).map(|rank| share(count, ranks, rank)).collect();
+                let flat: Vec<usize> = shares.iter().cloned().flatten().collect();
+                assert_eq!(flat, (0..count).collect::<Vec<_>>());
+                let lengths = || shares.iter().map(ExactSizeIterator::len);
+                assert!(lengths().max() <= lengths().min().map(|least| least + 1));
+            }
+        }
+    }
+
+    /// For every part: the pieces are nodes, no two are siblings, and there are few of them. Adding
+    /// the pieces of all parts gives the whole tree.
+    #[test]
+    fn pieces_are_nodes_and_add_up_to_the_tree() {
+        for count in 1..40usize {
+            let mut tree = Vec::new();
+            all_nodes(0..count, &mut tree);
+            for ranks in 1..=count.min(8) {
+                let mut pieces = Vec::new();
+                for rank in 0..ranks {
+                    let own = nodes(count, &share(count, ranks, rank));
+                    assert!(own.len() <= 2 * count.ilog2() as usize + 1);
+                    assert!(own.iter().all(|node| tree.contains(node)));
+                    assert!(!own.windows(2).any(|pair| are_siblings(count, &pair[0], &pair[1])));
+                    pieces.extend(own);
+                }
+                let mut stack: Vec<Node> = Vec::new();
+                for mut piece in pieces {
+                    while let Some(left) = stack.pop_if(|left| are_siblings(count, left, &piece)) {
+                        piece = left.start..piece.end;
+                        assert!(tree.contains(&piece));
+                    }
+                    stack.push(piece);
+                }
+                assert!(stack.len() == 1 && stack[0] == (0..count));
+            }
+        }
+    }
+}

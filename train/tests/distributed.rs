@@ -1,0 +1,187 @@
+//! Runs on several ranks have the bytes of a run on one rank.
+
+mod threads;
+mod toy;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+
+use engram_train::distributed::Ranks;
+use engram_train::{RunOptions, RunSummary, TrainError};
+use tempfile::tempdir;
+use threads::Threads;
+use toy::{Overrides, Toy, lasting_files, recipe};
+
+/// Trains on `size` ranks. Rank 0 uses the folder `run`. `overrides` gives each rank's overrides.
+/// Returns the results by rank.
+fn train_on(
+    size: usize,
+    run: &Path,
+    set: &[&str],
+    resume: bool,
+    overrides: impl Fn(usize) -> Overrides + Sync,
+) -> Vec<Result<RunSummary, TrainError>> {
+    let scratch = tempdir().expect("a temporary folder");
+    thread::scope(|scope| {
+        let mut handles = Vec::new();
+        for (rank, collective) in Threads::new(size).into_iter().enumerate() {
+            let (overrides, scratch) = (&overrides, scratch.path());
+            handles.push(scope.spawn(move || {
+                let mut study = Toy::with_overrides(overrides(rank));
+                let own = scratch.join(rank.to_string());
+                let options = RunOptions {
+                    run: if rank == 0 { run.to_path_buf() } else { own },
+                    resume,
+                    quiet: true,
+                    stop: study.stop.clone(),
+                    ranks: Ranks::new(Arc::new(collective)),
+                    ..RunOptions::default()
+                };
+                engram_train::train(&mut study, &recipe(set), &options)
+            }));
+        }
+        handles.into_iter().map(|handle| handle.join().expect("no panic")).collect()
+    })
+}
+
+/// Trains to the end on `size` ranks, without overrides.
+fn complete(size: usize, run: &Path, set: &[&str], resume: bool) {
+    let results = train_on(size, run, set, resume, |_| Overrides::default());
+    for (rank, result) in results.into_iter().enumerate() {
+        match result {
+            Ok(summary) => assert!(rank == 0 && summary.check.passed()),
+            Err(TrainError::OtherRank { rank: other }) => assert!(rank > 0 && rank == other),
+            Err(error) => panic!("rank {rank}: {error}"),
+        }
+    }
+}
+
+#[track_caller]
+fn assert_equal_runs(a: &Path, b: &Path) {
+    let (a, b) = (lasting_files(a), lasting_files(b));
+    assert!(a.len() > 5);
+    assert_eq!(a.len(), b.len());
+    for ((name, a), (other, b)) in a.iter().zip(&b) {
+        assert_eq!(name, other);
+        assert!(a == b, "{} differs", name.display());
+    }
+}
+
+const EMA_AND_AWP: [&str; 3] = ["ema.decay=0.9", "awp.start_epoch=1", "awp.epsilon=0.01"];
+
+/// Steps at the end of an epoch have fewer micro-batches, so that some ranks have none.
+#[test]
+fn any_number_of_ranks_gives_the_same_bytes() {
+    for accumulate in 1..9 {
+        let folder = tempdir().expect("a temporary folder");
+        let accumulate_setting = format!("batch.accumulate={accumulate}");
+        let mut set = vec![accumulate_setting.as_str()];
+        set.extend(EMA_AND_AWP.iter().filter(|_| accumulate % 3 == 0));
+        let reference = folder.path().join("one");
+        complete(1, &reference, &set, false);
+        for size in 2..=accumulate {
+            let run = folder.path().join(size.to_string());
+            complete(size, &run, &set, false);
+            assert_equal_runs(&reference, &run);
+        }
+    }
+}
+
+#[test]
+fn a_stopped_or_crashed_run_resumes_on_another_number_of_ranks() {
+    let set = ["batch.accumulate=5", "evaluation.every_steps=1", "phase.0.epochs=4"];
+    let folder = tempdir().expect("a temporary folder");
+    let reference = folder.path().join("reference");
+    complete(1, &reference, &set, false);
+    // The call of `loss` counts on rank 0, which has one or two micro-batches in a step.
+    let stops: [fn() -> Overrides; 3] = [
+        || Overrides { stop_at_loss: Some(3), ..Overrides::default() },
+        || Overrides { stop_at_evaluation: Some(2), ..Overrides::default() },
+        || Overrides { crash_at_loss: Some(9), ..Overrides::default() },
+    ];
+    for (i, stop) in stops.iter().enumerate() {
+        for (before, after) in [(3, 1), (4, 2), (1, 5)] {
+            let run = folder.path().join(format!("{i}-{before}-{after}"));
+            let overrides = |rank| if rank == 0 { stop() } else { Overrides::default() };
+            let results = train_on(before, &run, &set, false, overrides);
+            for result in &results {
+                let stopped = matches!(result, Err(TrainError::Stopped { .. }));
+                assert!(if i == 2 { result.is_err() } else { stopped }, "{result:?}");
+            }
+            complete(after, &run, &set, true);
+            assert_equal_runs(&reference, &run);
+        }
+    }
+}
+
+#[test]
+fn a_loss_that_is_not_finite_on_one_rank_skips_the_step_on_all() {
+    let set = ["batch.accumulate=4"];
+    let folder = tempdir().expect("a temporary folder");
+    let runs = ["one", "several"].map(|name| folder.path().join(name));
+    let nan =
+        |nan_steps: &[u64]| Overrides { nan_steps: nan_steps.to_vec(), ..Overrides::default() };
+    let results = train_on(1, &runs[0], &set, false, |_| nan(&[2, 5]));
+    assert!(results.iter().all(Result::is_ok));
+    // Only the last rank's loss is NaN.
+    let on_last = |rank| if rank == 2 { nan(&[2, 5]) } else { Overrides::default() };
+    let results = train_on(3, &runs[1], &set, false, on_last);
+    assert!(results[0].is_ok(), "{:?}", results[0]);
+    assert_equal_runs(&runs[0], &runs[1]);
+
+    let run = folder.path().join("failing");
+    let results = train_on(3, &run, &set, false, |rank| {
+        if rank == 1 { nan(&[2, 3, 4]) } else { Overrides::default() }
+    });
+    for result in results {
+        let error = result.expect_err("three skipped steps").to_string();
+        assert!(error.contains("the loss was NaN in 3 steps in a row, up to step 4"), "{error}");
+    }
+}
+
+#[test]
+fn the_gradient_check_looks_at_the_sum_of_all_ranks() {
+    let folder = tempdir().expect("a temporary folder");
+    let detach = || Overrides { detach: true, ..Overrides::default() };
+    // One rank's micro-batches lack a gradient: the sum has it.
+    let some = train_on(2, &folder.path().join("some"), &["batch.accumulate=2"], false, |rank| {
+        if rank == 1 { detach() } else { Overrides::default() }
+    });
+    assert!(some[0].is_ok(), "{:?}", some[0]);
+    let none =
+        train_on(2, &folder.path().join("none"), &["batch.accumulate=2"], false, |_| detach());
+    for result in none {
+        let error = result.expect_err("a missing gradient").to_string();
+        assert!(error.contains("`head.bias`: no gradient reaches it"), "{error}");
+    }
+}
+
+#[test]
+fn more_ranks_than_micro_batches_and_different_recipes_are_errors() {
+    let folder = tempdir().expect("a temporary folder");
+    let run = folder.path().join("run");
+    let results = train_on(3, &run, &["batch.accumulate=2"], false, |_| Overrides::default());
+    for result in results {
+        let error = result.expect_err("too many ranks").to_string();
+        assert!(error.contains("is 2, but 3 ranks share the micro-batches"), "{error}");
+    }
+    assert!(!run.exists());
+    let different = thread::scope(|scope| {
+        let ranks = Threads::new(2).into_iter().enumerate().map(|(rank, collective)| {
+            let run = folder.path().join(format!("other-{rank}"));
+            scope.spawn(move || {
+                let ranks = Ranks::new(Arc::new(collective));
+                let options = RunOptions { run, quiet: true, ranks, ..RunOptions::default() };
+                let seed = format!("seed={rank}");
+                engram_train::train(&mut Toy::default(), &recipe(&[&seed]), &options)
+            })
+        });
+        let ranks: Vec<_> = ranks.collect();
+        ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect::<Vec<_>>()
+    });
+    for result in different {
+        let error = result.expect_err("other recipes").to_string();
+        assert!(error.contains("rank 1 has another recipe"), "{error}");
+    }
+}

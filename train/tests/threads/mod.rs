@@ -1,0 +1,102 @@
+//! Ranks that are threads of one process.
+
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use engram_train::StudyError;
+use engram_train::distributed::Collective;
+
+/// One message between two ranks: bytes, or the slices of an exchange.
+enum Message {
+    Bytes(Vec<u8>),
+    Slices(Vec<Vec<f32>>),
+}
+
+/// One rank, with a channel to and from every rank.
+pub struct Threads {
+    rank: usize,
+    send: Vec<Mutex<Sender<Message>>>,
+    receive: Vec<Mutex<Receiver<Message>>>,
+}
+
+impl Threads {
+    /// All ranks, for one thread each.
+    pub fn new(size: usize) -> Vec<Self> {
+        let mut ranks: Vec<Self> =
+            (0..size).map(|rank| Self { rank, send: Vec::new(), receive: Vec::new() }).collect();
+        for to in 0..size {
+            for from in 0..size {
+                let (sender, receiver) = channel();
+                ranks[from].send.push(Mutex::new(sender));
+                ranks[to].receive.push(Mutex::new(receiver));
+            }
+        }
+        ranks
+    }
+
+    fn send(&self, rank: usize, message: Message) -> Result<(), StudyError> {
+        let sender = self.send[rank].lock().map_err(|_| "a thread panicked")?;
+        sender.send(message).map_err(|_| format!("rank {rank} has ended").into())
+    }
+
+    fn receive(&self, rank: usize) -> Result<Message, StudyError> {
+        let receiver = self.receive[rank].lock().map_err(|_| "a thread panicked")?;
+        receiver.recv().map_err(|_| format!("rank {rank} has ended").into())
+    }
+
+    fn receive_bytes(&self, rank: usize) -> Result<Vec<u8>, StudyError> {
+        match self.receive(rank)? {
+            Message::Bytes(bytes) => Ok(bytes),
+            Message::Slices(_) => Err(format!("rank {rank} is at another operation").into()),
+        }
+    }
+}
+
+impl Collective for Threads {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.send.len()
+    }
+
+    fn broadcast(&self, bytes: Vec<u8>) -> Result<Vec<u8>, StudyError> {
+        if self.rank > 0 {
+            return self.receive_bytes(0);
+        }
+        for rank in 1..self.size() {
+            self.send(rank, Message::Bytes(bytes.clone()))?;
+        }
+        Ok(bytes)
+    }
+
+    fn gather(&self, bytes: Vec<u8>) -> Result<Vec<Vec<u8>>, StudyError> {
+        for rank in 0..self.size() {
+            self.send(rank, Message::Bytes(bytes.clone()))?;
+        }
+        (0..self.size()).map(|rank| self.receive_bytes(rank)).collect()
+    }
+
+    fn exchange(
+        &self,
+        send: &[Vec<&[f32]>],
+        receive: &mut [Vec<&mut [f32]>],
+    ) -> Result<(), StudyError> {
+        let others = || (0..self.size()).filter(|rank| *rank != self.rank);
+        for rank in others() {
+            let slices = send[rank].iter().map(|slice| slice.to_vec()).collect();
+            self.send(rank, Message::Slices(slices))?;
+        }
+        for rank in others() {
+            let Message::Slices(slices) = self.receive(rank)? else {
+                return Err(format!("rank {rank} is at another operation").into());
+            };
+            assert_eq!(slices.len(), receive[rank].len());
+            for (target, slice) in receive[rank].iter_mut().zip(&slices) {
+                target.copy_from_slice(slice);
+            }
+        }
+        Ok(())
+    }
+}
