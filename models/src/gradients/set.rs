@@ -109,7 +109,7 @@ mod tests {
         let unused = builder.get("unused", &[3], Init::Normal(1.0))?;
         let parameters = builder.finish()?;
         let mut gradients = Gradients::new(&parameters);
-        let loss = |other: &Tensor, factor: f64| (both.mul(other)?.sum_all()? * factor);
+        let loss = |other: &Tensor, factor: f64| both.mul(other)?.sum_all()? * factor;
         gradients.backward(&loss(&first, 2.0)?)?;
         let mut set = gradients.new_set();
         gradients.swap(&mut set);

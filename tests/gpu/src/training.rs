@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use engram_train::recipe::{Recipe, RecipeOptions};
 use engram_train::studies::ALL;
-use engram_train::{METRICS, RunOptions, Stop, registry};
+use engram_train::{METRICS, RunOptions, registry};
 use serde_json::Value;
 
 /// The number of compared steps of each phase.
@@ -80,9 +80,7 @@ fn train(
     if !run.join("summary.json").is_file() {
         let mut recipe = Recipe::built_in(training.recipe, &RecipeOptions { tiny: true, set })?;
         let study = registry::find(ALL, training.study).context("the study is not registered")?;
-        let stop = Stop::default();
-        let options =
-            RunOptions { run: run.clone(), resume: false, quiet: true, label: None, stop };
+        let options = RunOptions { run: run.clone(), quiet: true, ..RunOptions::default() };
         study.train(&mut recipe, &options)?;
     }
     let seconds = start.elapsed().as_secs_f64();
