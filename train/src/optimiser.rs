@@ -62,7 +62,7 @@ pub trait UpdateRule: Send {
     /// Updates the parameter's values in place. `scratch` is a buffer for temporary values.
     ///
     /// # Errors
-    /// [`TrainError::Model`](crate::TrainError::Model) if a tensor operation fails.
+    /// [`TrainError::Model`] if a tensor operation fails.
     fn update(
         &mut self,
         values: &mut [f32],
@@ -102,7 +102,7 @@ pub trait UpdateRule: Send {
     /// The state tensors by name, in a fixed order.
     ///
     /// # Errors
-    /// [`TrainError::Model`](crate::TrainError::Model) if a GPU fails.
+    /// [`TrainError::Model`] if a GPU fails.
     fn state(&self) -> Result<State<'_>>;
 
     /// Replaces the state tensor `name`, for resuming, and drops values derived from the old one.
@@ -163,7 +163,7 @@ impl Optimiser {
     /// learning rate for each parameter, in the order of [`Parameters::trainable`].
     ///
     /// # Errors
-    /// [`TrainError::Model`](crate::TrainError::Model) if a tensor operation fails.
+    /// [`TrainError::Model`] if a tensor operation fails.
     pub fn step(
         &mut self,
         parameters: &Parameters,
@@ -209,7 +209,7 @@ impl Optimiser {
     /// The state by name, in a fixed order.
     ///
     /// # Errors
-    /// [`TrainError::Model`](crate::TrainError::Model) if a GPU fails.
+    /// [`TrainError::Model`] if a GPU fails.
     pub fn state(&self) -> Result<Vec<StateTensor<'_>>> {
         let mut tensors = Vec::new();
         for ParameterRule { parameter, rule } in &self.rules {
