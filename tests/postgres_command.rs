@@ -1,5 +1,6 @@
 //! `engram memory push`, `pull`, `info` and `search` with memories on PostgreSQL. Needs the feature
 //! `postgres`, and `ENGRAM_POSTGRES` as in memory/postgres/tests/server/mod.rs.
+#![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used)]
 
 mod running;

@@ -109,7 +109,7 @@ fn before_the_first_step_there_is_nothing_to_save() {
     let output = child.wait_with_output().expect("an end");
     let error = text(&output.stderr);
     assert_eq!(output.status.code(), Some(143), "{error}");
-    assert!(error.contains("stopped before the first step"), "{error}");
+    assert!(error.contains("stopped before the first checkpoint"), "{error}");
     assert!(!run.exists());
 }
 

@@ -157,10 +157,10 @@ impl Answer {
     /// Opens the run. Returns an error for options that have no effect without retrieval.
     fn open(&self, images: Vec<PathBuf>) -> anyhow::Result<Answerer> {
         paths::check_not_overwritten(&self.out, images.iter().map(PathBuf::as_path))?;
+        let compute = self.compute.open()?;
         if self.memory.is_none() && self.k != Some(0) {
             restore_missing_memory(&self.run, output::is_quiet())?;
         }
-        let compute = self.compute.open()?;
         let open = || Answerer::open(&self.run, self.memory.as_deref(), self.k, images, &compute);
         let answerer = log::stage("opened the run and its memory", open)?;
         let options = [

@@ -84,9 +84,10 @@ impl Interrupt {
                     "stopping after this step with a checkpoint; a second signal stops at once",
                 );
                 if rank.size > 1 {
-                    // If the launcher ends a run whose other ranks are gone, this is the last line.
+                    // The last line, if the launcher ends the run at once.
                     output::warn(&format!(
-                        "if it ends before, continue with:\n  {}",
+                        "if the launcher ends the run before the checkpoint is written, continue \
+                         with:\n  {}",
                         resume.command
                     ));
                 }
@@ -153,7 +154,9 @@ impl Resume {
                 run.display()
             )
         } else {
-            "stopped before the first step: there is nothing to save".to_owned()
+            format!(
+                "stopped before the first checkpoint: no step is saved. Start again with:\n  {command}"
+            )
         }
     }
 }

@@ -29,7 +29,7 @@ impl Default for RankNumber {
 pub(super) struct RankSession {
     ranks: Ranks,
     resume: Resume,
-    /// The run folder of a rank other than 0, which is removed at the end.
+    /// The run folder of a rank other than 0. It is removed at the end, unless another rank is lost.
     scratch: Option<TempDir>,
     #[cfg(feature = "mpi")]
     mpi: Option<engram_train_mpi::Mpi>,
@@ -49,6 +49,12 @@ impl RankSession {
         });
         let mpi = mpi.map_err(|error| anyhow::anyhow!("cannot start MPI: {error}"))?;
         let ranks = mpi.as_ref().map(engram_train_mpi::Mpi::ranks).unwrap_or_default();
+        anyhow::ensure!(
+            size == 1 || ranks.size() == size,
+            "the launcher has started {size} processes, but MPI connects {}; use mpirun, or `srun \
+             --mpi=pmix`, of the MPI library that this program is built with",
+            ranks.size()
+        );
         Ok(Self { scratch: scratch(&ranks)?, ranks, resume, mpi })
     }
 
@@ -105,16 +111,14 @@ impl RankSession {
             result => result,
         };
         #[cfg(feature = "mpi")]
-        match (&result, self.mpi) {
-            (_, None) => {}
-            (Ok(_), Some(mpi)) => mpi.finish(),
-            (Err(_), Some(mpi)) => mpi.fail(),
+        if let (Ok(_), Some(mpi)) = (&result, self.mpi) {
+            mpi.finish();
         }
         result
     }
 }
 
-/// The number of processes that a launcher has started, as Open MPI and Slurm tell it.
+/// The number of processes that a launcher has started, from the environment variables of Open MPI and Slurm.
 fn launched_ranks() -> usize {
     let names = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"];
     let size = |name: &&str| std::env::var(name).ok()?.parse().ok();

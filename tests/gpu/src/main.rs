@@ -33,7 +33,7 @@ struct Arguments {
 enum Check {
     /// Values and gradients of every model family, in f32 and bf16
     Models,
-    /// Small trainings of every study, and inference with them, in f32 and bf16
+    /// Small trainings of every study, and inference with them (not AVFormer), in f32 and bf16
     Training {
         /// The folder of the runs
         folder: PathBuf,

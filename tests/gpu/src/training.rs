@@ -10,6 +10,8 @@ use engram_train::studies::ALL;
 use engram_train::{METRICS, RunOptions, registry};
 use serde_json::Value;
 
+use crate::inference::largest_error;
+
 /// The number of compared steps of each phase.
 const STEPS: usize = 20;
 
@@ -51,7 +53,7 @@ pub fn compare_trainings(device: &str, precision: &str, folder: &Path) -> Result
             train(training, device, precision, &on_device).with_context(context)?;
         ensure!(losses.len() == expected.len(), "{}: other steps", training.study);
         let errors = losses.iter().zip(&expected).take(STEPS).map(|(a, b)| (a - b).abs() / b.abs());
-        let loss_error = errors.fold(0.0, f64::max);
+        let loss_error = largest_error(errors);
         comparisons.push(Comparison { study: training.study, loss_error, seconds, cpu_seconds });
     }
     Ok(comparisons)

@@ -3,8 +3,8 @@
 //! Start the processes with `mpirun -n N engram train …`. The crate is empty without its feature
 //! `mpi`, which needs an MPI library to build.
 //!
-//! MPI cannot tell that another process hangs. So the processes also exchange heartbeats over TCP,
-//! on threads of their own.
+//! MPI cannot tell that another process was stopped, or that its machine is down. So the processes
+//! also exchange heartbeats over TCP, on threads of their own.
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 #[cfg(feature = "mpi")]

@@ -17,18 +17,19 @@ const LAUNCHERS: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"];
 
 /// MPI in this process, from [`Mpi::start`] to [`Mpi::finish`].
 ///
-/// If another process fails or hangs, this process ends with exit code 2 and a message.
+/// If another process fails, is stopped or is unreachable, this process ends with exit code 2 and a
+/// message. Dropped before [`Mpi::finish`], it tells the other processes that this one has failed.
 pub struct Mpi {
     world: Arc<World>,
     watchdog: Option<Watchdog>,
     /// Ends MPI when it is dropped.
-    universe: Universe,
+    universe: Option<Universe>,
 }
 
 impl Mpi {
     /// Starts MPI if a launcher such as `mpirun` has started this process; otherwise `None`.
     ///
-    /// `report` prints the loss of another process, and how to go on.
+    /// `report` prints the loss of another process, and how to resume.
     ///
     /// # Errors
     /// If MPI is already started, or the processes cannot reach each other over TCP.
@@ -44,13 +45,12 @@ impl Mpi {
             return Err("the MPI library supports no threads; use Open MPI 4 or later".into());
         }
         let world = Arc::new(World::new());
-        let watchdog = if world.size() > 1 {
-            let links = rendezvous::connect(&*world)?;
-            Some(Watchdog::start(world.rank(), links, report)?)
-        } else {
-            None
-        };
-        Ok(Some(Self { world, watchdog, universe }))
+        let mut mpi = Self { world, watchdog: None, universe: Some(universe) };
+        if mpi.world.size() > 1 {
+            let links = rendezvous::connect(&*mpi.world)?;
+            mpi.watchdog = Some(Watchdog::start(mpi.world.rank(), links, report)?);
+        }
+        Ok(Some(mpi))
     }
 
     /// The ranks for training.
@@ -60,20 +60,20 @@ impl Mpi {
     }
 
     /// Waits until all processes have finished, then ends MPI.
-    pub fn finish(self) {
-        if let Some(watchdog) = self.watchdog {
+    pub fn finish(mut self) {
+        if let Some(watchdog) = self.watchdog.take() {
             watchdog.finish();
         }
-        drop(self.universe);
+        drop(self.universe.take());
     }
+}
 
-    /// Tells the other processes that this one has failed, so that they end. The caller then exits
-    /// with a code other than 0, without [`Mpi::finish`].
-    pub fn fail(self) {
-        if let Some(watchdog) = self.watchdog {
+impl Drop for Mpi {
+    fn drop(&mut self) {
+        if let Some(watchdog) = self.watchdog.take() {
             watchdog.fail();
         }
-        // The other processes no longer take part in the end of MPI.
-        std::mem::forget(self.universe);
+        // The other processes do not take part in the end of MPI.
+        std::mem::forget(self.universe.take());
     }
 }

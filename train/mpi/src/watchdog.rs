@@ -1,8 +1,9 @@
 //! Heartbeats between ranks, and the end of a run whose rank is lost.
 //!
 //! Rank 0 exchanges heartbeats with every other rank. A thread of their own sends and checks them,
-//! so a rank in a long computation is not lost, but a stopped process is. If a rank is lost, the
-//! ranks that notice it print a message and exit. The launcher then ends the others.
+//! so a rank in a long computation is not lost, but a stopped process is. A deadlock is not noticed.
+//! If a rank is lost, the ranks that notice it print a message and exit. The launcher then ends the
+//! others.
 
 use std::fmt;
 use std::io::{ErrorKind, Read, Write};
@@ -30,13 +31,13 @@ const DELAY_PER_RANK: Duration = Duration::from_millis(500);
 const BEAT: u8 = b'b';
 /// The rank has done its part.
 const DONE: u8 = b'd';
-/// The rank has failed and printed its error.
+/// The rank has failed. It prints its error itself.
 const FAILED: u8 = b'f';
 
 /// A rank that no longer takes part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lost {
-    /// The process has ended: killed, or out of memory.
+    /// The process has ended: stopped by a signal, killed, or out of memory.
     Ended {
         /// The process and its machine.
         process: String,
@@ -46,7 +47,7 @@ pub enum Lost {
         /// The process and its machine.
         process: String,
     },
-    /// The process has failed and printed its error.
+    /// The process has failed. It prints its error itself.
     Failed,
 }
 
@@ -54,7 +55,10 @@ impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ended { process } => {
-                write!(f, "has ended without a result ({process}): killed, or out of memory")
+                write!(
+                    f,
+                    "has ended without a result ({process}): stopped, killed, or out of memory"
+                )
             }
             Self::Silent { process } => write!(
                 f,
@@ -69,7 +73,7 @@ impl fmt::Display for Lost {
 
 /// The thread of the heartbeats.
 pub(crate) struct Watchdog {
-    /// What this rank tells the others.
+    /// The messages of this rank to the others.
     own: Arc<Own>,
     thread: JoinHandle<()>,
 }

@@ -81,8 +81,8 @@ impl ScaleReport {
             text,
             "\nAssumptions: the power laws hold beyond the measured sizes; every machine is as fast \
              as this one, has {machine_memory} GB of memory for keys and graphs and costs \
-             {machine_price} per hour; shards are built and searched at the same time; the network \
-             takes {} ms; a value has {value_bytes} bytes, and a GB of values costs {storage_price} \
+             {machine_price} per hour; shards are built and searched at the same time, each in the median time, and merged in no \
+             time; the network takes {} ms; a value has {value_bytes} bytes, and a GB of values costs {storage_price} \
              per month.",
             self.network_ms
         );
