@@ -19,6 +19,8 @@ export LIBCLANG_PATH
 BINDGEN_EXTRA_CLANG_ARGS="-I$(gcc -print-file-name=include)"
 export BINDGEN_EXTRA_CLANG_ARGS
 export MPICC="$environment/bin/mpicc"
+# Programs that `mpirun` does not start find the library here.
+export LD_LIBRARY_PATH="$environment/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 if [ "$#" -eq 0 ]; then
     set -- build --release --features mpi --locked
 fi
