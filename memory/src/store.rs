@@ -184,8 +184,8 @@ pub trait Snapshot: Debug + Send + Sync {
         filter: &Filter,
     ) -> Result<SearchResults, MemoryError>;
 
-    /// The servers whose entries were missing from results of this snapshot, because they were away
-    /// and partial results are allowed.
+    /// The servers whose entries were missing from results of this snapshot, because they were
+    /// unreachable and partial results are allowed.
     fn missing(&self) -> Vec<String> {
         Vec::new()
     }

@@ -271,7 +271,7 @@ pub enum TrainError {
     },
 
     /// The ranks of a run cannot communicate, or differ.
-    #[error("the ranks cannot go on: {source}")]
+    #[error("the ranks cannot continue: {source}")]
     Ranks {
         /// The reason.
         source: StudyError,

@@ -71,9 +71,8 @@ pub trait UpdateRule: Send {
         scratch: &mut Vec<f32>,
     ) -> Result<()>;
 
-    /// Returns the updated values of a parameter on a GPU. `values` and `gradient` are there and
-    /// have the parameter's shape, and so has the result. The step is that of
-    /// [`UpdateRule::update`] up to rounding.
+    /// Returns the updated values of a parameter on a GPU. All tensors are on its device and have its
+    /// shape. The result equals [`UpdateRule::update`] up to rounding.
     ///
     /// # Errors
     /// An error of the GPU.
@@ -84,8 +83,8 @@ pub trait UpdateRule: Send {
         step: &Step,
     ) -> candle_core::Result<Tensor>;
 
-    /// Returns the step as an AdamW update, which takes the steps of all parameters on a GPU at
-    /// once. `None` for another rule, which updates one parameter at a time.
+    /// Returns this step for the AdamW kernel, which updates all parameters on a GPU at once. `None`
+    /// for other rules.
     ///
     /// # Errors
     /// An error of the GPU.

@@ -77,7 +77,7 @@ pub trait Study {
         step: &StepContext<'_>,
     ) -> StudyResult<BatchLoss>;
 
-    /// Takes the record of what [`Study::loss`] has done since the last call, such as statistics that
+    /// Takes the record of all [`Study::loss`] calls since the last call, such as statistics that
     /// [`Study::save`] writes, as text; empty without one. Only called if several ranks share the
     /// micro-batches of a step.
     fn take_record(&self) -> StudyResult<String> {
@@ -85,7 +85,7 @@ pub trait Study {
     }
 
     /// Restores a record from its parts: the record before a step, then the records of its
-    /// micro-batches. Called as [`Study::take_record`].
+    /// micro-batches. Only called if several ranks share the micro-batches of a step.
     fn add_records(&self, _: &[String]) -> StudyResult<()> {
         Ok(())
     }

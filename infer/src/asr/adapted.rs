@@ -1,6 +1,5 @@
 //! An ASR model with AVFormer adapters, which are activated and deactivated by name.
 
-use engram_models::compute::Compute;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,6 +8,7 @@ use candle_core::{Device, Tensor};
 use engram_data::image::DecodedImage;
 use engram_models::ModelError;
 use engram_models::avformer::{Avformer, AvformerConfig, FrozenAsrModel, VisualTokens};
+use engram_models::compute::Compute;
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup};
 use engram_models::speech::log_mel::seconds_to_samples;

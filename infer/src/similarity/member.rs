@@ -1,11 +1,11 @@
 //! A member of a run's ensemble: one trained model.
 
-use engram_models::compute::Compute;
 use std::path::Path;
 use std::sync::Arc;
 
 use engram_data::patent::PhrasePair;
 use engram_data::titles::ClassTitles;
+use engram_models::compute::Compute;
 
 use super::calibration::{CALIBRATION, Calibration};
 use super::pairs::PAIRS;

@@ -1,10 +1,10 @@
 //! A finished run that scores phrase pairs: a single model or an ensemble.
 
-use engram_models::compute::Compute;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use engram_data::patent::{Labels, PhrasePair, read_pairs_with_titles};
+use engram_models::compute::Compute;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 

@@ -1,12 +1,12 @@
 //! Baselines without training: word overlap, word vectors, and sentence embeddings.
 
-use engram_models::compute::Compute;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
 
 use engram_data::DataError;
 use engram_data::patent::PhrasePair;
 use engram_data::vectors::WordVectors;
+use engram_models::compute::Compute;
 
 use crate::encode::{Encoder, Item, PromptChoice};
 use crate::error::{InferError, Result};

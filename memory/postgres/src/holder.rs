@@ -125,7 +125,7 @@ impl Holder {
         Self { locks, connection: None, held: HashMap::new(), released: Arc::default() }
     }
 
-    /// Holds the current generation. Tries again while the server is away.
+    /// Holds the current generation. Tries again while the server is unreachable.
     pub(crate) fn hold_current(&mut self, server: &Server) -> Result<(Stored, Held), MemoryError> {
         server.retry(|| {
             let result = self.try_hold_current(server);
@@ -154,7 +154,7 @@ impl Holder {
     }
 
     /// Holds this generation, which another server named. Returns it with this server's record;
-    /// `None` if this server does not have it. Tries again while the server is away.
+    /// `None` if this server does not have it. Tries again while the server is unreachable.
     pub(crate) fn hold(
         &mut self,
         server: &Server,

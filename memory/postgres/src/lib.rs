@@ -42,7 +42,7 @@
 //! the entries, and is searched by its own connections. The hits are merged by their scores in double
 //! precision. A change commits on all servers, on the first one last. The current generation is the one
 //! that the first server names. So a change that was made in part is not read, and the next writer
-//! removes it. A server that is away is an error, or its entries are left out
+//! removes it. An unreachable server is an error, or its entries are left out
 //! ([`Connect::partial`]).
 //!
 //! # Generations

@@ -42,7 +42,7 @@ impl Part {
         rows_table(self.generation.record.base)
     }
 
-    /// Reads from the server. Tries again while the server is away.
+    /// Reads from the server. Tries again while the server is unreachable.
     pub(crate) fn read<T>(
         &self,
         read: impl FnMut(&mut Connection) -> Result<T, Failure>,

@@ -16,7 +16,7 @@ const MAX_IDLE: usize = 8;
 /// The pauses between attempts double from the first to the last.
 const PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
 
-/// The time for which partial results leave out a server that was away.
+/// The time for which partial results leave out a server that was unreachable.
 const AWAY: Duration = Duration::from_secs(5);
 
 /// A server, with connections that wait for their next use.
@@ -24,7 +24,7 @@ pub(crate) struct Server {
     pub(crate) address: Address,
     pub(crate) options: Connect,
     idle: Mutex<Vec<Connection>>,
-    /// The time until which a server that is away is not asked, if partial results are allowed.
+    /// The time until which an unreachable server is not asked, if partial results are allowed.
     away_until: Mutex<Option<Instant>>,
 }
 
@@ -65,7 +65,7 @@ impl Server {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads from the server. Tries again while the server is away.
+    /// Reads from the server. Tries again while the server is unreachable.
     pub(crate) fn read<T>(
         &self,
         mut read: impl FnMut(&mut Connection) -> Result<T, Failure>,
@@ -87,7 +87,7 @@ impl Server {
     ) -> Result<T, MemoryError> {
         let start = Instant::now();
         if self.options.partial && self.away_until().is_some_and(|until| start < until) {
-            return Err(self.remote("is away", "check that the server runs"));
+            return Err(self.remote("cannot be reached", "check that the server runs"));
         }
         let end = start + self.options.patience;
         let [mut pause, longest] = PAUSES;

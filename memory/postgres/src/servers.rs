@@ -111,7 +111,7 @@ impl Servers {
     }
 
     /// Holds a generation on all servers but the first. Returns `None` if one of them does not have
-    /// it, and `None` for a server that is away, if partial results are allowed.
+    /// it, and `None` for an unreachable server, if partial results are allowed.
     fn hold_others(&self, generation: &Stored) -> Result<Option<Vec<Option<Part>>>, MemoryError> {
         let held = each(self.0[1..].iter(), |_, shared| -> Result<_, MemoryError> {
             shared.holder().hold(&shared.server, generation)

@@ -17,7 +17,7 @@ use crate::text::Texts;
 /// One state of a memory on a server, or on several. It is held as long as this value exists.
 pub struct PostgresSnapshot {
     servers: Arc<Servers>,
-    /// The part of each server; `None` for a server that was away. The first server is always there.
+    /// The part of each server; `None` for a server that was unreachable. The first server is always there.
     parts: Vec<Option<Part>>,
     pub(crate) description: Description,
     /// The words of all entries, once they were searched.
@@ -49,7 +49,7 @@ impl PostgresSnapshot {
         Self { servers, parts, description, texts: OnceLock::new(), missing }
     }
 
-    /// The parts of the servers that were not away.
+    /// The parts of the reachable servers.
     pub(crate) fn parts(&self) -> impl Iterator<Item = &Part> {
         self.parts.iter().flatten()
     }
@@ -57,7 +57,7 @@ impl PostgresSnapshot {
     /// The part of each server.
     ///
     /// # Errors
-    /// [`MemoryError::Remote`] if a server was away
+    /// [`MemoryError::Remote`] if a server was unreachable
     pub(crate) fn all_parts(&self) -> Result<Vec<&Part>, MemoryError> {
         (0..self.parts.len()).map(|index| self.part(index)).collect()
     }
@@ -65,7 +65,7 @@ impl PostgresSnapshot {
     /// The part of each server that is there. With partial results, records the others as missing.
     ///
     /// # Errors
-    /// [`MemoryError::Remote`] if a server is away, without partial results
+    /// [`MemoryError::Remote`] if a server is unreachable, without partial results
     pub(crate) fn present_parts(&self) -> Result<Vec<&Part>, MemoryError> {
         let present = self.each_part(|part| {
             part.read(|connection| part.check_exists(connection))?;
@@ -80,7 +80,7 @@ impl PostgresSnapshot {
 
     fn away(&self, index: usize) -> MemoryError {
         let server = &self.servers.all()[index].server;
-        server.remote("was away when the memory was opened", "start it, and open it again")
+        server.remote("was unreachable when the memory was opened", "start it, and open it again")
     }
 
     /// The records of the parts.
@@ -105,7 +105,7 @@ impl PostgresSnapshot {
     }
 
     /// Calls `work` for the part of each server, all at the same time. With partial results, leaves out
-    /// servers that are away, and records them as missing.
+    /// unreachable servers, and records them as missing.
     pub(crate) fn each_part<T: Send>(
         &self,
         work: impl Fn(&Part) -> Result<T, MemoryError> + Sync,

@@ -99,7 +99,7 @@ impl Attention<'_> {
         Ok((y, vec![log_sums, tiles, counts]))
     }
 
-    /// Returns the gradients of the inputs, and that of the bias if it is wanted.
+    /// Returns the gradients of the inputs, and the gradient of the bias if `wants_bias`.
     pub fn backward(
         &self,
         segments: &Segments,

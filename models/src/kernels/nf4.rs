@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use candle_core::{Device, Tensor};
+use candle_core::{DType, Device, Tensor};
 use rayon::prelude::*;
 
 /// The values of a block, in row-major order.
@@ -132,7 +132,9 @@ impl Nf4Tensors {
 
     /// The values, `[blocks, 64]`.
     fn dequantise(&self) -> candle_core::Result<Tensor> {
-        let levels = self.levels.index_select(&self.codes.flatten_all()?, 0)?;
+        // The largest index of an integer type selects zeros in candle, and 255 is a code.
+        let codes = self.codes.flatten_all()?.to_dtype(DType::U32)?;
+        let levels = self.levels.index_select(&codes, 0)?;
         levels.reshape(((), BLOCK))?.broadcast_mul(&self.scales)
     }
 }

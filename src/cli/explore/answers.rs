@@ -1,6 +1,5 @@
 //! REVEAL runs: test questions, answers with evidence, and search with the run's model.
 
-use engram_models::compute::Compute;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,6 +10,7 @@ use engram_infer::reveal::is_correct;
 use engram_memory::format::manifest::CURRENT;
 use engram_memory::search::Filter;
 use engram_memory::{Memory, Store};
+use engram_models::compute::Compute;
 use engram_train::registry::ExplorerTab;
 use serde::{Deserialize, Serialize};
 

@@ -1,6 +1,5 @@
 //! Memories: their description, and searches in them.
 
-use engram_models::compute::Compute;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -11,6 +10,7 @@ use engram_infer::reveal::answerer::Evidence;
 use engram_memory::generation::Info;
 use engram_memory::search::{Filter, Queries};
 use engram_memory::{EncoderRecord, Entry, Memory, Method, Row, Snapshot, Store};
+use engram_models::compute::Compute;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 

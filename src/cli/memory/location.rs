@@ -20,7 +20,7 @@ pub(super) fn addresses(location: &Path) -> Option<&str> {
     is_address.then_some(text)
 }
 
-/// Opens a memory in a folder or on servers. With `partial`, servers that are away are left out of
+/// Opens a memory in a folder or on servers. With `partial`, unreachable servers are left out of
 /// results.
 pub(super) fn open(
     location: &Path,

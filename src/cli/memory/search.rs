@@ -57,7 +57,7 @@ pub struct Search {
     folder: PathBuf,
     #[command(flatten)]
     server: ServerOptions,
-    /// With a memory on several servers, leave out servers that are away, and name them
+    /// With a memory on several servers, skip unreachable servers, and name them
     #[arg(long, hide = !cfg!(feature = "postgres"))]
     partial: bool,
     /// Query vectors: .npy or safetensors, [queries, width]
@@ -194,7 +194,9 @@ impl Search {
         let results = &chosen.results;
         let missing = snapshot.missing();
         for server in &missing {
-            output::warn(&format!("{server}: is away; its entries are missing from the results"));
+            output::warn(&format!(
+                "{server}: cannot be reached; its entries are missing from the results"
+            ));
         }
         if let Some(path) = &self.out {
             output::write_atomic(path, &npy_bytes(&matrix(results, k, |hit| hit.id, -1), k)?)?;

@@ -1,6 +1,5 @@
 //! The patent study on the embedded phrase set.
 
-use engram_models::compute::Compute;
 use std::path::Path;
 
 use engram_data::patent::{Labels, PhrasePair, read_pairs};
@@ -8,6 +7,7 @@ use engram_data::world::phrases::phrase_world;
 use engram_eval::metric::{MetricInfo, Unit};
 use engram_infer::similarity::run::SimilarityRun;
 use engram_infer::similarity::zero_shot::word_overlap;
+use engram_models::compute::Compute;
 use engram_train::grid::{Rule, Test};
 use engram_train::studies::patent::run::train_patent;
 use engram_train::{Recipe, RecipeOptions};

@@ -1,6 +1,5 @@
 //! Claims on real data. They need `--data`, and published weights that are available offline.
 
-use engram_models::compute::Compute;
 use std::path::Path;
 
 use engram_data::audio::read_audio;
@@ -19,6 +18,7 @@ use engram_infer::asr::{AsrModel, TranscribeOptions};
 use engram_infer::encode::PromptChoice;
 use engram_infer::similarity::run::SimilarityRun;
 use engram_infer::similarity::zero_shot::{encoder_cosines, word_overlap};
+use engram_models::compute::Compute;
 use engram_textfile::read_text;
 use engram_train::grid::{Rule, Test, shell_quote};
 use engram_train::studies::patent::run::train_patent;

@@ -26,7 +26,7 @@ struct Sent {
     files: Vec<(String, u64)>,
 }
 
-/// An evaluation, with the bits of its metrics: JSON cannot express all numbers.
+/// An evaluation, with the bits of its metrics: JSON has no NaN and no infinity.
 #[derive(Serialize, Deserialize)]
 struct SentEvaluation {
     metrics: Vec<(String, u64)>,

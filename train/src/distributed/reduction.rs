@@ -15,7 +15,8 @@ const BUCKET: usize = 25 << 18;
 const BLOCK: usize = 1 << 14;
 
 /// Adds the gradients of a rank's micro-batches, each as soon as its neighbour in the tree is
-/// finished. A single micro-batch needs no further buffers, and `n` need at most 1 + log2(n).
+/// finished. On a single rank, `n` micro-batches need at most `log2(n) + 1` further buffers, and one
+/// needs none. On several ranks, `n` micro-batches of a rank need at most `2 log2(n) + 1`.
 pub struct MicroBatchSum {
     /// The number of micro-batches of the step, over all ranks.
     count: usize,

@@ -49,7 +49,7 @@ impl StateValues {
         }
     }
 
-    /// A copy of the values on the CPU; no copy if they are there.
+    /// The values on the CPU; copied only from a GPU.
     pub(crate) fn to_host(&self) -> Result<Cow<'_, [f32]>> {
         match self {
             Self::Host(values) => Ok(Cow::from(values)),
