@@ -2,11 +2,15 @@
 //! Open MPI, which `tests/mpi/build.sh` makes.
 #![cfg(feature = "mpi")]
 
+mod equal_runs;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use equal_runs::reproducible_files;
 
 const RECIPES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/train/recipes");
 
@@ -116,32 +120,11 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The files that are equal in equal runs: weights, metrics, checkpoints, results.
-fn reproducible_files(run: &Path) -> Vec<(PathBuf, Vec<u8>)> {
-    let (mut found, mut folders) = (Vec::new(), vec![run.to_path_buf()]);
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).expect("a folder").flatten() {
-            let (path, name) = (entry.path(), entry.file_name().into_string().expect("a name"));
-            if path.is_dir() {
-                // The finished run's memory is built again from its weights; its number differs.
-                if !name.starts_with("memory") {
-                    folders.push(path);
-                }
-            } else if !["timing.jsonl", ".lock", "README.md"].contains(&name.as_str())
-                && !name.starts_with("events.")
-            {
-                let bytes = fs::read(&path).expect("a file");
-                found.push((path.strip_prefix(run).expect("inside").into(), bytes));
-            }
-        }
-    }
-    found.sort();
-    found
-}
-
 #[track_caller]
 fn assert_equal_runs(reference: &Path, run: &Path) {
-    let (expected, found) = (reproducible_files(reference), reproducible_files(run));
+    // The finished run's memory is built again from its weights; its number differs.
+    let files = |run: &Path| reproducible_files(run, |folder| !folder.starts_with("memory"));
+    let (expected, found) = (files(reference), files(run));
     let names = |files: &[(PathBuf, Vec<u8>)]| -> Vec<PathBuf> {
         files.iter().map(|(name, _)| name.clone()).collect()
     };

@@ -8,10 +8,7 @@ use engram_models::params::{Parameter, Parameters};
 use rayon::prelude::*;
 
 use crate::error::Result;
-use crate::optimiser::StateValues;
-
-/// Values per parallel task. It is fixed, so that results do not depend on the thread count.
-const BLOCK: usize = 1 << 14;
+use crate::optimiser::{BLOCK, StateValues};
 
 /// The moving average, with one buffer per trainable parameter.
 pub(crate) struct Ema {

@@ -25,7 +25,7 @@ use settings::RuleSettings;
 pub(crate) use state_values::StateValues;
 
 /// Values per parallel task. It is fixed, so that results do not depend on the thread count.
-const BLOCK: usize = 1 << 14;
+pub(crate) const BLOCK: usize = 1 << 14;
 
 /// The learning rate and gradient scale of one step.
 #[derive(Debug, Clone, Copy)]

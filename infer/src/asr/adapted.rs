@@ -10,7 +10,7 @@ use engram_models::ModelError;
 use engram_models::avformer::{Avformer, AvformerConfig, FrozenAsrModel, VisualTokens};
 use engram_models::compute::Compute;
 use engram_models::kernels::Mode;
-use engram_models::params::{ParameterBuilder, ParameterGroup};
+use engram_models::params::ParameterBuilder;
 use engram_models::speech::log_mel::seconds_to_samples;
 use engram_models::weights::Weights;
 use serde::{Deserialize, Serialize};
@@ -164,8 +164,7 @@ pub fn open_avformer(
     image_width: usize,
     weights: &Path,
 ) -> Result<Avformer> {
-    let frozen = vec![ParameterGroup::all_frozen()];
-    let builder = ParameterBuilder::new(0, frozen, asr_model.compute());
+    let builder = ParameterBuilder::frozen(asr_model.compute());
     let builder = builder.with_weights(Arc::new(Weights::open(weights)?));
     let avformer = Avformer::new(asr_model, config, image_width, &builder)?;
     for parameter in builder.finish()?.iter() {

@@ -17,7 +17,7 @@ use engram_models::compute::Compute;
 use engram_models::conformer::{ConformerAsrConfig, ConformerAsrModel};
 use engram_models::generation::boosting::BoostTree;
 use engram_models::kernels::Mode;
-use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
+use engram_models::params::{ParameterBuilder, Parameters};
 use engram_models::speech::ctc_beam::BeamSearchOptions;
 use engram_models::speech::decode::BestPath;
 use engram_models::speech::log_mel::{Frames, HOP, LogMel, SAMPLE_RATE, samples_to_seconds};
@@ -87,8 +87,7 @@ impl ConformerAsr {
             return Err(InferError::Transcribe { reason });
         }
         let weights = folder.weights_path()?;
-        let frozen = vec![ParameterGroup::all_frozen()];
-        let builder = ParameterBuilder::new(0, frozen, compute);
+        let builder = ParameterBuilder::frozen(compute);
         let builder = builder.with_weights(Arc::new(Weights::open(&weights)?));
         let model = ConformerAsrModel::new(&config, &builder)?;
         Ok(Self {

@@ -10,7 +10,7 @@ use engram_models::clip::{Clip, ClipConfig, ClipVision, ClipVisionConfig};
 use engram_models::compute::{Compute, to_host};
 use engram_models::kernels::Mode;
 use engram_models::packed::PackedTokens;
-use engram_models::params::{ParameterBuilder, ParameterGroup};
+use engram_models::params::ParameterBuilder;
 use engram_models::similarity::sentence_transformer::{PromptChoice, TransformerSettings};
 use engram_models::weights::Weights;
 
@@ -68,8 +68,7 @@ impl ClipModel {
             return Err(InferError::Encoder { name: config_path.display().to_string(), reason });
         }
         let preprocessing = checked_preprocessing(&config.vision_config, config_path, &folder)?;
-        let frozen = vec![ParameterGroup::all_frozen()];
-        let builder = ParameterBuilder::new(0, frozen, compute);
+        let builder = ParameterBuilder::frozen(compute);
         let source = Arc::new(Weights::open(&weights.path)?);
         let clip = Clip::new(&config, &builder.with_weights(source))?;
         let forms = PromptChoice::ROLES.map(|role| {
@@ -126,8 +125,7 @@ impl ClipImageModel {
         let config = ClipVisionConfig::read(config_path)?;
         let weights = folder.weights()?;
         let preprocessing = checked_preprocessing(&config, config_path, folder)?;
-        let frozen = vec![ParameterGroup::all_frozen()];
-        let builder = ParameterBuilder::new(0, frozen, compute);
+        let builder = ParameterBuilder::frozen(compute);
         let source = Arc::new(Weights::open(&weights.path)?);
         let vision = ClipVision::new(&config, &builder.with_weights(source))?;
         let inputs = Inputs::of_config(&read_text(config_path)?).images(&preprocessing);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use engram_data::tokenizer::{SegmentTokenizer, TextForm};
 use engram_models::compute::Compute;
 use engram_models::packed::PackedTokens;
-use engram_models::params::{ParameterBuilder, ParameterGroup};
+use engram_models::params::ParameterBuilder;
 use engram_models::similarity::sentence_transformer::{
     PromptChoice, SentenceBatch, SentenceEncoder, TransformerSettings,
 };
@@ -44,8 +44,7 @@ impl TextModel {
         let files = EncoderFiles::of_layout(layout)?;
         let settings = layout.settings(false)?;
         let tokenizer_config = TokenizerConfig::read(&layout.transformer())?;
-        let frozen = vec![ParameterGroup::all_frozen()];
-        let builder = ParameterBuilder::new(0, frozen, compute);
+        let builder = ParameterBuilder::frozen(compute);
         let encoder = files.build(&builder)?;
         let (modules, mut module_identity) = layout.modules()?;
         if settings.do_lower_case {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use engram_models::compute::Compute;
-use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
+use engram_models::params::{ParameterBuilder, Parameters};
 use engram_models::reveal::{Reveal, RevealConfig};
 use engram_models::weights::Weights;
 
@@ -70,9 +70,8 @@ impl Encoding {
         weights: &Path,
         compute: &Compute,
     ) -> Result<(Reveal, Parameters)> {
-        let frozen = vec![ParameterGroup { pattern: "**".into(), rate: 0.0 }];
-        let builder = ParameterBuilder::new(0, frozen, compute)
-            .with_weights(Arc::new(Weights::open(weights)?));
+        let builder =
+            ParameterBuilder::frozen(compute).with_weights(Arc::new(Weights::open(weights)?));
         let model = Reveal::new(&self.config, &builder)?;
         Ok((model, builder.finish()?))
     }

@@ -7,7 +7,7 @@ use engram_data::patent::PhrasePair;
 use engram_models::ModelError;
 use engram_models::compute::{Compute, to_host};
 use engram_models::kernels::Mode;
-use engram_models::params::{ParameterBuilder, ParameterGroup};
+use engram_models::params::ParameterBuilder;
 use engram_models::similarity::{BiEncoder, CrossEncoder, CrossEncoderConfig, PairLoss};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -61,8 +61,7 @@ impl Scorer {
     /// # Errors
     /// [`InferError::Model`](crate::InferError::Model), also if the file lacks a parameter.
     pub fn open(sequencer: &Sequencer, weights: &Path, compute: &Compute) -> Result<Self> {
-        let frozen = vec![ParameterGroup::all_frozen()];
-        let builder = ParameterBuilder::new(0, frozen, compute);
+        let builder = ParameterBuilder::frozen(compute);
         let scorer = Self::build(sequencer.files(), sequencer.settings(), &builder)?;
         builder.finish()?.load(weights)?;
         Ok(scorer)

@@ -91,6 +91,11 @@ impl ParameterBuilder {
         Self { shared: Arc::new(Mutex::new(shared)), source: Source::Seed, prefix: String::new() }
     }
 
+    /// Creates a builder of frozen parameters, for models whose weights come from files.
+    pub fn frozen(compute: &Compute) -> Self {
+        Self::new(0, vec![ParameterGroup::all_frozen()], compute)
+    }
+
     /// Creates a builder on the CPU in f32, without groups: all parameters are trainable.
     pub fn on_cpu(seed: u64) -> Self {
         Self::new(seed, Vec::new(), &Compute::cpu())

@@ -8,11 +8,10 @@ use rayon::prelude::*;
 use super::Ranks;
 use super::tree::{Node, are_siblings, nodes, share};
 use crate::error::Result;
+use crate::optimiser::BLOCK;
 
 /// Values per bucket (25 MiB). Ranks exchange one bucket at a time, which limits the memory.
 const BUCKET: usize = 25 << 18;
-/// Values per parallel task.
-const BLOCK: usize = 1 << 14;
 
 /// Adds the gradients of a rank's micro-batches, each as soon as its neighbour in the tree is
 /// finished. On a single rank, `n` micro-batches need at most `log2(n) + 1` further buffers, and one

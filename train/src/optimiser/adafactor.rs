@@ -134,9 +134,7 @@ impl UpdateRule for Adafactor {
         let parameter_scale = root_mean_square(values)?.max(MIN_PARAMETER_SCALE);
         update = (update * (step.size.learning_rate * parameter_scale / clip))?;
         if let Some(mean) = &mut self.momentum {
-            let mean = mean.tensor(values.dims(), values)?;
-            *mean = ((&*mean * momentum)? + (update * (1.0 - momentum))?)?;
-            update = mean.clone();
+            update = mean.average(&update, momentum)?;
         }
         (values * (1.0 - step.rate_factor * weight_decay))? - (update * step.rate_factor)?
     }

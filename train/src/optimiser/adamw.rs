@@ -161,12 +161,10 @@ impl UpdateRule for AdamW {
         let f = self.factors(step);
         let [beta1, beta2] = self.betas;
         let gradient = (gradient * f64::from(f.gradient_scale))?;
-        let first_moment = self.first_moment.tensor(values.dims(), values)?;
-        *first_moment = ((&*first_moment * beta1)? + (&gradient * (1.0 - beta1))?)?;
-        let second_moment = self.second_moment.tensor(values.dims(), values)?;
-        *second_moment = ((&*second_moment * beta2)? + (gradient.sqr()? * (1.0 - beta2))?)?;
+        let first_moment = self.first_moment.average(&gradient, beta1)?;
+        let second_moment = self.second_moment.average(&gradient.sqr()?, beta2)?;
         let root = (second_moment.sqrt()? / f64::from(f.correction))?;
-        let direction = (&*first_moment / (root + f64::from(f.epsilon))?)?;
+        let direction = (first_moment / (root + f64::from(f.epsilon))?)?;
         (values * f64::from(f.decay_factor))? + (direction * f64::from(f.step))?
     }
 

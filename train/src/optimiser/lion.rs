@@ -101,7 +101,7 @@ impl UpdateRule for Lion {
         let gradient = (gradient * f64::from(gradient_scale))?;
         let momentum = self.momentum.tensor(values.dims(), values)?;
         let direction = ((&*momentum * beta1)? + (&gradient * (1.0 - beta1))?)?;
-        *momentum = ((&*momentum * beta2)? + (gradient * (1.0 - beta2))?)?;
+        self.momentum.average(&gradient, beta2)?;
         let update = (direction.sign()? * f64::from(learning_rate))?;
         (values * f64::from(decay_factor))? - update
     }

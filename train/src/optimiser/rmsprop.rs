@@ -112,8 +112,7 @@ impl UpdateRule for Rmsprop {
         let RmspropSettings { decay, epsilon, momentum, weight_decay } = self.settings;
         let gradient = (gradient * step.size.gradient_scale)?;
         let gradient = (gradient + (values * weight_decay)?)?;
-        let mean_square = self.mean_square.tensor(values.dims(), values)?;
-        *mean_square = ((&*mean_square * decay)? + (gradient.sqr()? * (1.0 - decay))?)?;
+        let mean_square = self.mean_square.average(&gradient.sqr()?, decay)?;
         let mut update = (gradient / (mean_square.sqrt()? + epsilon)?)?;
         if momentum > 0.0 {
             let velocity = self.velocity.tensor(values.dims(), values)?;

@@ -49,6 +49,14 @@ impl StateValues {
         }
     }
 
+    /// Moves the values towards `x` on its device: `decay · values + (1 − decay) · x`. Returns the
+    /// new values.
+    pub(crate) fn average(&mut self, x: &Tensor, decay: f64) -> candle_core::Result<Tensor> {
+        let values = self.tensor(x.dims(), x)?;
+        *values = ((&*values * decay)? + (x * (1.0 - decay))?)?;
+        Ok(values.clone())
+    }
+
     /// The values on the CPU; copied only from a GPU.
     pub(crate) fn to_host(&self) -> Result<Cow<'_, [f32]>> {
         match self {

@@ -5,7 +5,7 @@ use std::path::Path;
 use engram_data::hub::WeightsLocation;
 use engram_data::speech::tokenizer::SpeechTokenizer;
 use engram_models::compute::Compute;
-use engram_models::params::{ParameterBuilder, ParameterGroup};
+use engram_models::params::ParameterBuilder;
 use engram_models::speech::log_mel::LogMel;
 use engram_models::weights::Weights;
 use engram_models::whisper::{AlignmentHeads, Whisper, WhisperConfig, WhisperTokens};
@@ -51,8 +51,7 @@ impl WhisperAsr {
         let config = WhisperConfig::read(&config_file)?;
         let tokenizer = SpeechTokenizer::from_file(&folder.tokenizer()?)?;
         let weights_path = folder.weights_path()?;
-        let frozen = vec![ParameterGroup::all_frozen()];
-        let builder = ParameterBuilder::new(0, frozen, compute);
+        let builder = ParameterBuilder::frozen(compute);
         let weights = std::sync::Arc::new(Weights::open(&weights_path)?);
         let whisper = Whisper::new(&config, &builder.with_weights(weights))?;
         let parameters = builder.finish()?;

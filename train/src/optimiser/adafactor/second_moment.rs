@@ -91,17 +91,12 @@ impl SecondMoment {
         decay: f64,
     ) -> candle_core::Result<Tensor> {
         let squares = (gradient.sqr()? + epsilon)?;
-        let update = |moment: &mut StateValues, squares: Tensor| {
-            let moment = moment.tensor(squares.dims(), gradient)?;
-            *moment = ((&*moment * decay)? + (squares * (1.0 - decay))?)?;
-            Ok::<Tensor, candle_core::Error>(moment.clone())
-        };
         match self {
-            Self::Full(moment) => gradient / update(moment, squares)?.sqrt()?,
+            Self::Full(moment) => gradient / moment.average(&squares, decay)?.sqrt()?,
             Self::Factored { axes, rows, columns } => {
-                let rows = update(rows, squares.mean_keepdim(axes.largest.dimension)?)?;
-                let columns =
-                    update(columns, squares.mean_keepdim(axes.second_largest.dimension)?)?;
+                let rows = rows.average(&squares.mean_keepdim(axes.largest.dimension)?, decay)?;
+                let columns = columns
+                    .average(&squares.mean_keepdim(axes.second_largest.dimension)?, decay)?;
                 let mean = rows.mean_keepdim(axes.second_largest.dimension)?;
                 let root = rows.broadcast_div(&mean)?.sqrt()?;
                 gradient.broadcast_div(&root)?.broadcast_div(&columns.sqrt()?)

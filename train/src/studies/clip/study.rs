@@ -8,7 +8,7 @@ use engram_data::world::questions::Split;
 use engram_models::clip::{ClipVision, ClipVisionConfig, contrastive_loss, matching_loss};
 use engram_models::compute::Compute;
 use engram_models::kernels::{embedding_sum, linear};
-use engram_models::params::{Init, ParameterBuilder, ParameterGroup, Parameters};
+use engram_models::params::{Init, ParameterBuilder, Parameters};
 use engram_models::weights::{self, Weights};
 use rand::Rng;
 use rand::seq::SliceRandom;
@@ -98,8 +98,7 @@ impl ClipStudy {
         compute: &Compute,
     ) -> StudyResult<(ClipVision, Parameters)> {
         let source = Arc::new(Weights::open(path)?);
-        let frozen = vec![ParameterGroup::all_frozen()];
-        let builder = ParameterBuilder::new(0, frozen, compute).with_weights(source);
+        let builder = ParameterBuilder::frozen(compute).with_weights(source);
         let vision = ClipVision::new(&self.vision_config(), &builder)?;
         Ok((vision, builder.finish()?))
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use engram_models::Result;
 use engram_models::compute::Compute;
 use engram_models::conformer::ConformerAsrModel;
-use engram_models::params::{ParameterBuilder, ParameterGroup};
+use engram_models::params::ParameterBuilder;
 use engram_models::speech::best_rq::BestRq;
 use engram_models::weights::Weights;
 
@@ -32,8 +32,7 @@ impl SpeechModules {
         weights: &Path,
         compute: &Compute,
     ) -> Result<Self> {
-        let frozen = vec![ParameterGroup::all_frozen()];
-        let builder = ParameterBuilder::new(0, frozen, compute);
+        let builder = ParameterBuilder::frozen(compute);
         let weights = Arc::new(Weights::open(weights)?);
         Self::new(model, vocabulary_size, &builder.with_weights(weights))
     }
