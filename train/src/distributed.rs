@@ -158,12 +158,17 @@ impl Ranks {
         self.0.broadcast(bytes).map_err(failed)
     }
 
+    /// Returns the bytes of all ranks, in rank order.
+    pub(crate) fn gather_bytes(&self, bytes: Vec<u8>) -> Result<Vec<Vec<u8>>> {
+        self.0.gather(bytes).map_err(failed)
+    }
+
     /// Returns the values of all ranks, in rank order.
     pub(crate) fn gather<T: Serialize + DeserializeOwned>(&self, value: T) -> Result<Vec<T>> {
         if self.size() == 1 {
             return Ok(vec![value]);
         }
-        let gathered = self.0.gather(to_bytes(&value)?).map_err(failed)?;
+        let gathered = self.gather_bytes(to_bytes(&value)?)?;
         gathered.iter().map(|bytes| from_bytes(bytes)).collect()
     }
 

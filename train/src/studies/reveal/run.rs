@@ -167,6 +167,7 @@ pub(super) fn settings(recipe: &mut Recipe) -> Result<RevealSettings> {
     if data.is_world() {
         check_sources(recipe, &data, &memory)?;
     }
+    recipe.check_batch(&["negatives"])?;
     Ok(RevealSettings { data, model, memory, feeds })
 }
 
