@@ -42,6 +42,7 @@ const REVEAL: Study = Study {
     set: &[
         "batch.examples=8",
         "batch.accumulate=4",
+        "batch.negatives=step",
         "checkpoint.every_steps=4",
         "memory.refresh_every=6",
         "memory.refresh_lag=3",
@@ -244,6 +245,31 @@ fn a_stopped_process_ends_the_run_with_a_message() {
             thread::sleep(Duration::from_millis(50));
         }
     }
+}
+
+/// A process that gets no more memory ends the run.
+#[test]
+fn a_process_without_memory_ends_the_run_and_it_continues() {
+    let Some(environment) = environment() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let reference = folder.path().join("alone");
+    succeeds(REVEAL.alone(&environment, &reference, &[]));
+    let run = folder.path().join("run");
+    let child = start(REVEAL.on_ranks(&environment, 2, &run, &[]), &run, 1);
+    let process = process_of(1, &run).expect("a process").to_string();
+    // The process keeps its address space, but gets no more: the first refresh of the memory fails.
+    let limited = Command::new("prlimit").args(["--pid", &process, "--as=1"]).status().unwrap();
+    assert!(limited.success());
+    let output = ends_in_time(child);
+    let error = text(&output.stderr);
+    assert!(!output.status.success(), "{error}");
+    // If a library of MPI ends the process, the launcher may end the others before their message.
+    if !error.contains("Exit code") {
+        assert!(error.contains("a rank is out of memory"), "{error}");
+        assert!(error.contains("mpirun -n 2 ") && error.contains(" --resume"), "{error}");
+    }
+    succeeds(REVEAL.on_ranks(&environment, 2, &run, &["--resume"]));
+    assert_equal_runs(&reference, &run);
 }
 
 /// `mpirun` kills all processes soon after Ctrl-C, but passes SIGUSR1 on.

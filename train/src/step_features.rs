@@ -115,6 +115,9 @@ fn of_all_ranks(own: &[Features], ranks: &Ranks) -> Result<Vec<Features>> {
         }
     }
     let shapes = ranks.gather(shapes)?;
+    if shapes.iter().all(Vec::is_empty) {
+        return Ok(Vec::new());
+    }
     let bytes = ranks.gather_bytes(bytes)?;
     let mut all = Vec::new();
     for (shapes, bytes) in shapes.into_iter().zip(bytes) {

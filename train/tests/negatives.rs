@@ -122,13 +122,12 @@ fn any_number_of_ranks_gives_the_same_bytes() {
         let run = folder.path().join(size.to_string());
         thread::scope(|scope| {
             for (rank, collective) in Threads::new(size).into_iter().enumerate() {
-                let run = if rank == 0 { run.clone() } else { run.with_extension(rank.to_string()) };
+                let run =
+                    if rank == 0 { run.clone() } else { run.with_extension(rank.to_string()) };
                 let set = &set;
-                scope.spawn(move || {
-                    match train(&run, set, Ranks::new(Arc::new(collective))) {
-                        Ok(()) | Err(TrainError::OtherRank { .. }) => {}
-                        Err(error) => panic!("rank {rank}: {error}"),
-                    }
+                scope.spawn(move || match train(&run, set, Ranks::new(Arc::new(collective))) {
+                    Ok(()) | Err(TrainError::OtherRank { .. }) => {}
+                    Err(error) => panic!("rank {rank}: {error}"),
                 });
             }
         });
