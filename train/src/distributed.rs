@@ -12,6 +12,7 @@
 
 mod agreement;
 mod reduction;
+mod sparse;
 pub(crate) mod tree;
 
 use std::fmt;

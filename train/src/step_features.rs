@@ -46,7 +46,7 @@ impl StepFeatures {
     /// no micro-batch has features.
     pub(crate) fn gather(own: Vec<Features>, ranks: &Ranks) -> Result<Option<Self>> {
         let detached = own.into_iter().map(|Features { examples, tensors }| {
-            let tensors = tensors.iter().map(|tensor| Ok(tensor.detach().to_dtype(DType::F32)?));
+            let tensors = tensors.iter().map(|tensor| tensor.detach().to_dtype(DType::F32));
             Ok(Features { examples, tensors: tensors.collect::<candle_core::Result<_>>()? })
         });
         let own = detached.collect::<candle_core::Result<Vec<Features>>>().map_err(failed)?;

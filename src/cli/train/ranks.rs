@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use engram_durable::{create_new_file, rename};
 use engram_train::TrainError;
 use engram_train::distributed::Ranks;
 use tempfile::TempDir;
@@ -145,9 +146,9 @@ impl Scratch {
         let folder = tempfile::Builder::new().prefix(&format!("{PREFIX}{rank}-")).tempdir()?;
         // The locked file gets its name afterwards, so that no other process can lock it before.
         let unnamed = folder.path().join("new.lock");
-        let lock = File::create_new(&unnamed)?;
+        let lock = create_new_file(&unnamed)?;
         lock.lock()?;
-        fs::rename(&unnamed, folder.path().join(LOCK))?;
+        rename(&unnamed, &folder.path().join(LOCK))?;
         Ok(Self { folder, _lock: lock })
     }
 }
