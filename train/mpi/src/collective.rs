@@ -154,4 +154,39 @@ impl Collective for World {
         });
         Ok(())
     }
+
+    fn all_to_all(&self, send: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, StudyError> {
+        let meeting = self.meet();
+        let world = SimpleCommunicator::world();
+        let own = self.rank;
+        let lengths: Vec<u64> = send.iter().map(|bytes| bytes.len() as u64).collect();
+        let mut received_lengths = vec![0u64; self.size];
+        world.all_to_all_into(&lengths[..], &mut received_lengths[..]);
+        let mut received = Vec::with_capacity(self.size);
+        for length in received_lengths {
+            received.push(vec![0u8; usize::try_from(length)?]);
+        }
+        let bytes: usize = send.iter().chain(&received).map(Vec::len).sum();
+        meeting.transfer.allow(self.size * bytes);
+        mpi::request::scope(|scope| {
+            let mut receiving = Vec::new();
+            for (rank, bytes) in received.iter_mut().enumerate().filter(|(rank, _)| *rank != own) {
+                let process = world.process_at_rank(rank as i32);
+                for chunk in bytes.chunks_mut(CHUNK) {
+                    receiving.push(process.immediate_receive_into(scope, chunk));
+                }
+            }
+            let mut sending = Vec::new();
+            for (rank, bytes) in send.iter().enumerate().filter(|(rank, _)| *rank != own) {
+                let process = world.process_at_rank(rank as i32);
+                for chunk in bytes.chunks(CHUNK) {
+                    sending.push(process.immediate_send(scope, chunk));
+                }
+            }
+            receiving.into_iter().for_each(|request| request.wait_without_status());
+            sending.into_iter().for_each(|request| request.wait_without_status());
+        });
+        received[own] = send.into_iter().nth(own).unwrap_or_default();
+        Ok(received)
+    }
 }

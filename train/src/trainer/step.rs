@@ -227,7 +227,8 @@ impl Stepper {
         let record =
             if several { study.take_record().map_err(study_failed)? } else { String::new() };
         let mut sum = MicroBatchSum::new(batches.len());
-        let mut own = self.own_passes(study, model, batches, position, &mut sum)?;
+        let mut own =
+            ranks.share_reads(|| self.own_passes(study, model, batches, position, &mut sum))?;
         if several {
             own.written = sum.written(&self.gradients);
         }

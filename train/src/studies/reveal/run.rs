@@ -137,6 +137,7 @@ pub fn train_reveal(recipe: &mut Recipe, options: &RunOptions) -> Result<RevealS
     for note in study.notes() {
         log::print(&format!("note: {note}"));
     }
+    study.set_ranks(options.ranks.clone());
     let trained = train(&mut study, recipe, options)?;
     let summary = finish(&mut study, recipe, &trained)
         .map_err(TrainError::in_study(NAME, "measuring the finished run"))?;
@@ -192,7 +193,7 @@ fn finish(
     recipe: &Recipe,
     trained: &RunSummary,
 ) -> StudyResult<RevealSummary> {
-    study.settle()?;
+    study.close_memory();
     let encoding = study.encoding();
     let (corpus, sequencer) = (&encoding.corpus, &encoding.sequencer);
     let model = encoding.load(&trained.weights, &recipe.compute()?)?;

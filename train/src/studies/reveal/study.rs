@@ -35,6 +35,7 @@ use super::settings::{
 };
 use super::sizes::{config_of, fit};
 use crate::Stop;
+use crate::distributed::Ranks;
 use crate::error::TrainError;
 use crate::recipe::{BatchSettings, Phase};
 use crate::step_features::Features;
@@ -198,12 +199,14 @@ impl RevealStudy {
         self.published.processor.as_deref()
     }
 
-    /// Waits for the running refresh.
-    ///
-    /// # Errors
-    /// Errors of the refresh.
-    pub(crate) fn settle(&mut self) -> StudyResult<()> {
-        self.run_memory.settle()
+    /// Shares the memory's entries with other ranks.
+    pub(super) fn set_ranks(&mut self, ranks: Ranks) {
+        self.run_memory.set_ranks(ranks);
+    }
+
+    /// Ends the running refresh and closes the memory.
+    pub(super) fn close_memory(&mut self) {
+        self.run_memory.close();
     }
 
     /// The model, data and settings of forward passes. `retriever` is `None` without a memory.
