@@ -44,7 +44,7 @@ pub(crate) fn search(
     let ids = filter.ids.as_deref();
     let best = match method {
         Method::Graph { candidates } if description.has_graph && ids.is_none() => {
-            graph::search(snapshot, &ranking, candidates.max(2 * ranking.k()))?
+            graph::search(snapshot, &ranking, candidates, filter.sources.is_some())?
         }
         _ => {
             let queries: Vec<usize> = (0..ranking.queries()).collect();
