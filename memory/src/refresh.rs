@@ -97,6 +97,7 @@ impl Refresh {
                 }
                 Ok(batch)
             })?;
+            transaction.prepare()?;
             Ok((transaction, KeyDrift { mean: sum / f64::from(rows.max(1)), largest }))
         };
         Self { worker: Some(std::thread::spawn(work)), is_cancelled, steps }

@@ -84,8 +84,12 @@ impl Retriever {
 
     /// Opens an existing memory.
     pub fn open(folder: &Path) -> Result<Self> {
-        let memory = Box::new(Memory::open(folder)?);
-        Ok(Self { memory, sources: None, log: Mutex::default() })
+        Ok(Self::of(Box::new(Memory::open(folder)?)))
+    }
+
+    /// Retrieves from an open memory.
+    pub fn of(memory: Box<dyn Store>) -> Self {
+        Self { memory, sources: None, log: Mutex::default() }
     }
 
     /// Excludes some sources from search. Returns an error for an unknown source, or if no source
@@ -211,6 +215,11 @@ impl Retriever {
         log.check(CollapseLimit::default(), k, self.snapshot().description().entries)?;
         log.clear();
         Ok(())
+    }
+
+    /// Starts to read the values of rows, if they are slow to read, for a [`Retriever::read`] soon.
+    pub fn prefetch(&self, rows: &[Row]) -> Result<()> {
+        Ok(self.snapshot().prefetch(rows)?)
     }
 
     /// The stored keys `[N, key_dim]` and values `[N M, D]` of `N` rows of the memory, flattened.
