@@ -192,6 +192,47 @@ impl ValueCache {
         rows: &[Row],
         values: &mut CachedValues,
     ) -> Result<(), MemoryError> {
+        let value_of = self.look_up(source, rows, self.background_from)?;
+        let size = source.value_len();
+        let row_values: Vec<Option<&OwnedValue>> =
+            rows.iter().map(|row| value_of.get(row).and_then(Option::as_ref)).collect();
+        values.present.clear();
+        values.present.extend(row_values.iter().map(Option::is_some));
+        values.values.resize(rows.len() * size, 0.0);
+        let outputs = values.values.par_chunks_mut(size.max(1)).zip(&row_values);
+        outputs.for_each(|(output, value)| match value {
+            Some(value) => value.read(output),
+            None => output.fill(0.0),
+        });
+        Ok(())
+    }
+
+    /// Returns the stored values of rows of a source, one per row. Waits for all values.
+    ///
+    /// # Errors
+    /// The errors of [`ValueCache::read`].
+    pub fn stored<S: ValueSource + 'static>(
+        &self,
+        source: &Arc<S>,
+        rows: &[Row],
+    ) -> Result<Vec<Arc<StoredValue<'static>>>, MemoryError> {
+        let value_of = self.look_up(source, rows, None)?;
+        let values: Vec<_> =
+            rows.iter().filter_map(|row| value_of.get(row).cloned().flatten()).collect();
+        let (expected, found) = (rows.len(), values.len());
+        if found != expected {
+            return Err(MemoryError::Count { what: "values", expected, found });
+        }
+        Ok(values)
+    }
+
+    /// Returns the value of each distinct row; `None` if it is read in the background.
+    fn look_up<S: ValueSource + 'static>(
+        &self,
+        source: &Arc<S>,
+        rows: &[Row],
+        background_from: Option<f64>,
+    ) -> Result<HashMap<Row, Option<OwnedValue>>, MemoryError> {
         if let Some(error) = self.shared.pending().error.take() {
             return Err(error);
         }
@@ -210,7 +251,7 @@ impl ValueCache {
         self.hits.fetch_add(hits as u64, Ordering::Relaxed);
         self.misses.fetch_add(missing.len() as u64, Ordering::Relaxed);
         let hit_rate = hits as f64 / value_of.len().max(1) as f64;
-        let in_background = self.background_from.is_some_and(|from| hit_rate >= from);
+        let in_background = background_from.is_some_and(|from| hit_rate >= from);
         if in_background && !missing.is_empty() {
             self.masked.fetch_add(missing.len() as u64, Ordering::Relaxed);
             let source = Arc::clone(source) as Arc<dyn ValueSource>;
@@ -221,18 +262,7 @@ impl ValueCache {
                 value_of.insert(*row, Some(value));
             }
         }
-        let size = source.value_len();
-        let row_values: Vec<Option<&OwnedValue>> =
-            rows.iter().map(|row| value_of.get(row).and_then(Option::as_ref)).collect();
-        values.present.clear();
-        values.present.extend(row_values.iter().map(Option::is_some));
-        values.values.resize(rows.len() * size, 0.0);
-        let outputs = values.values.par_chunks_mut(size.max(1)).zip(&row_values);
-        outputs.for_each(|(output, value)| match value {
-            Some(value) => value.read(output),
-            None => output.fill(0.0),
-        });
-        Ok(())
+        Ok(value_of)
     }
 
     /// Reads the values of rows in the background, for a lookup soon. Values in the cache, and of

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::commit::PartialGeneration;
+use crate::elsewhere::ValueStorage;
 use crate::encoded::{BatchEncoder, EncodedRows, KeyBounds};
 use crate::error::MemoryError;
 use crate::format::manifest::{EncoderRecord, Manifest, SegmentRecord};
@@ -13,6 +14,7 @@ use crate::generation::{Generation, MAX_ROWS, Row};
 use crate::keep_graphs::build_graphs;
 use crate::segment::Batch;
 use crate::segment_writer::{MAX_PACK_BYTES, SegmentWriter, fits_pack};
+use crate::sweep::remove_values;
 
 /// The maximum number of rows that are copied at once.
 const MAX_COPIED_ROWS: usize = 1024;
@@ -146,6 +148,31 @@ impl Change {
             let segment = change.manifest.segments.pop();
             change.large = Some(Large { generation, segment, replaces_all: true });
             Ok(())
+        })
+    }
+
+    /// Moves the values of new rows that replace all others to `address`, before the change is made.
+    pub(crate) fn move_values(
+        &mut self,
+        storage: &dyn ValueStorage,
+        address: &str,
+    ) -> Result<(), MemoryError> {
+        self.attempt(|change| {
+            let Some(Large { generation, segment: Some(record), replaces_all: true }) =
+                &mut change.large
+            else {
+                return Ok(());
+            };
+            if change.manifest.values.is_none() || record.values_at.is_some() {
+                return Ok(());
+            }
+            let (number, folder) = (generation.number(), generation.folder());
+            let segments = vec![record.clone()];
+            let manifest = Manifest { generation: number, segments, ..change.manifest.clone() };
+            let unfinished = Generation::unfinished(&change.memory, &folder, manifest)?;
+            record.values_at = Some(storage.store(address, &unfinished)?);
+            drop(unfinished);
+            remove_values(&folder)
         })
     }
 

@@ -15,6 +15,7 @@ use crate::generation::{Bits, Generation, Row};
 use crate::keep_graphs::builds_graph;
 use crate::merge::{SegmentSize, choose};
 use crate::segment_writer::{MAX_PACK_BYTES, SegmentWriter, fits_pack, pack_record, pack_segment};
+use crate::values::StoredValue;
 
 /// The maximum number of rows of a segment whose deleted rows are in the manifest: 8 KiB of bits.
 const MAX_INLINE_ROWS: usize = 1 << 16;
@@ -183,11 +184,26 @@ impl Edit {
         origins: &[Origin],
     ) -> Result<EncodedRows, MemoryError> {
         let mut rows = EncodedRows::new(manifest);
+        let parts = self.generation.parts();
+        let is_elsewhere = |index: &usize| parts[*index].values_at.is_some();
+        let elsewhere = origins.iter().filter_map(|Origin { segment, row, .. }| {
+            let index = segment.filter(is_elsewhere)?;
+            Some(Row((parts[index].start + row) as u32))
+        });
+        let mut values = self.generation.values_elsewhere(&elsewhere.collect::<Vec<_>>())?;
+        values.sort_unstable_by_key(|(index, _)| *index);
+        let mut values = values.iter();
         for Origin { segment, row, .. } in origins {
             match segment {
                 None => rows.push(&new.row(*row)),
                 Some(index) => {
-                    rows.push(&self.generation.parts()[*index].segment.encoded_row(*row)?);
+                    let mut row = parts[*index].segment.encoded_row(*row)?;
+                    if is_elsewhere(index)
+                        && let Some((_, value)) = values.next()
+                    {
+                        row.value = StoredValue::clone(value);
+                    }
+                    rows.push(&row);
                 }
             }
         }

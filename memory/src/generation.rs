@@ -9,6 +9,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::cache::{ValueKey, ValueSource};
+use crate::elsewhere::{Elsewhere, ValueStorage, ValuesAt};
 use crate::error::MemoryError;
 use crate::format::file::{CheckedFile, FileRecord};
 use crate::format::manifest::{DeletedRecord, EncoderRecord, GraphRecord, Manifest, SegmentRecord};
@@ -29,8 +30,10 @@ pub struct Generation {
     manifest: Manifest,
     description: Description,
     parts: Vec<Part>,
-    /// The manifest's file with a shared lock, which prevents the removal of the generation.
-    _lock: File,
+    elsewhere: Elsewhere,
+    /// The manifest's file with a shared lock, which prevents the removal of the generation; `None`
+    /// before the generation is current.
+    _lock: Option<File>,
 }
 
 /// A segment with the rows that are deleted in this generation.
@@ -42,7 +45,9 @@ pub(crate) struct Part {
     /// The segment's first row in the generation.
     pub(crate) start: usize,
     /// The identity of the segment's values, from their checksums: see [`values_id`].
-    values_id: u64,
+    pub(crate) values_id: u64,
+    /// The place of the segment's values; `None` if the segment has them.
+    pub(crate) values_at: Option<ValuesAt>,
     /// `None` if the segment has no graph.
     graph: Option<OpenedGraph>,
 }
@@ -144,8 +149,19 @@ pub struct Info {
 pub(crate) const MAX_ROWS: usize = u32::MAX as usize;
 
 impl Generation {
-    /// Opens the current generation. Reuses the segments and graphs that `previous` has open.
+    /// Opens the current generation. Reuses the segments, the graphs and the storage of values that
+    /// `previous` has open.
     pub(crate) fn open(memory: &Path, previous: Option<&Self>) -> Result<Self, MemoryError> {
+        let storage = previous.and_then(|previous| previous.elsewhere.storage.clone());
+        Self::open_with(memory, previous, storage)
+    }
+
+    /// Opens the current generation, whose values elsewhere are read from `storage`.
+    pub(crate) fn open_with(
+        memory: &Path,
+        previous: Option<&Self>,
+        storage: Option<Arc<dyn ValueStorage>>,
+    ) -> Result<Self, MemoryError> {
         let (manifest, lock) = Manifest::open_current(memory)?;
         let mut parts = Vec::new();
         let mut start = 0;
@@ -169,12 +185,30 @@ impl Generation {
                 }
                 _ => deleted_rows(memory, record)?,
             };
-            let values_id = values_id(record);
-            parts.push(Part { segment, deleted, start, values_id, graph });
+            let (values_id, values_at) = (values_id(record), record.values_at.clone());
+            parts.push(Part { segment, deleted, start, values_id, values_at, graph });
             start += record.rows;
         }
         let description = describe(memory, &manifest);
-        Ok(Self { folder: memory.to_owned(), manifest, description, parts, _lock: lock })
+        let (folder, elsewhere) = (memory.to_owned(), Elsewhere::new(storage));
+        Ok(Self { folder, manifest, description, parts, elsewhere, _lock: Some(lock) })
+    }
+
+    /// A generation of one segment that is not current yet. Its files are in `files`.
+    pub(crate) fn unfinished(
+        memory: &Path,
+        files: &Path,
+        manifest: Manifest,
+    ) -> Result<Self, MemoryError> {
+        let part = |record: &SegmentRecord| -> Result<Part, MemoryError> {
+            let segment = Arc::new(Segment::open_in(files, record, &manifest)?);
+            let values_id = values_id(record);
+            Ok(Part { segment, deleted: None, start: 0, values_id, values_at: None, graph: None })
+        };
+        let parts = manifest.segments.iter().map(part).collect::<Result<_, _>>()?;
+        let description = describe(memory, &manifest);
+        let (folder, elsewhere) = (memory.to_owned(), Elsewhere::default());
+        Ok(Self { folder, manifest, description, parts, elsewhere, _lock: None })
     }
 
     /// Returns the part with the rows of `record`, and its record; `None` if there is none.
@@ -186,6 +220,10 @@ impl Generation {
 
     pub(crate) fn parts(&self) -> &[Part] {
         &self.parts
+    }
+
+    pub(crate) fn elsewhere(&self) -> &Elsewhere {
+        &self.elsewhere
     }
 
     /// The manifest.
@@ -310,11 +348,16 @@ impl Generation {
         let outputs = values.par_chunks_mut(size.max(1)).zip(rows);
         outputs.try_for_each(|(value, row)| {
             self.stored_value(*row)?.read(value);
-            Ok(())
-        })
+            Ok::<(), MemoryError>(())
+        })?;
+        for (index, value) in self.values_elsewhere(rows)? {
+            value.read(&mut values[index * size..(index + 1) * size]);
+        }
+        Ok(())
     }
 
-    /// Returns the stored value of a row; empty for a memory without values.
+    /// Returns the stored value of a row; empty for a memory without values, and for a value that is
+    /// elsewhere.
     fn stored_value(&self, row: Row) -> Result<StoredValue<'_>, MemoryError> {
         let (part, row) = self.locate(row)?;
         part.segment.value(row)
@@ -436,6 +479,10 @@ impl Snapshot for Generation {
     fn values(&self, rows: &[Row]) -> Result<Vec<f32>, MemoryError> {
         Self::values(self, rows)
     }
+
+    fn prefetch(&self, rows: &[Row]) -> Result<(), MemoryError> {
+        self.prefetch_values(rows)
+    }
 }
 
 impl ValueSource for Generation {
@@ -449,7 +496,12 @@ impl ValueSource for Generation {
     }
 
     fn stored_values(&self, rows: &[Row]) -> Result<Vec<StoredValue<'static>>, MemoryError> {
-        rows.par_iter().map(|row| Ok(self.stored_value(*row)?.copied())).collect()
+        let here = rows.par_iter().map(|row| Ok(self.stored_value(*row)?.copied()));
+        let mut values = here.collect::<Result<Vec<_>, MemoryError>>()?;
+        for (index, value) in self.values_elsewhere(rows)? {
+            values[index] = StoredValue::clone(&value);
+        }
+        Ok(values)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use crate::elsewhere::ValueStorage;
 use crate::error::MemoryError;
 use crate::format::file::CheckedFile;
 use crate::format::manifest::{Manifest, SegmentRecord, folder_name};
@@ -29,8 +30,20 @@ impl Memory {
     /// [`MemoryError::NoMemory`], [`MemoryError::MissingGeneration`],
     /// [`MemoryError::NewerFormat`], [`MemoryError::Corrupt`], [`MemoryError::Read`]
     pub fn open(folder: impl Into<PathBuf>) -> Result<Self, MemoryError> {
+        Self::open_with(folder, None)
+    }
+
+    /// Opens a memory, and reads values that are outside of its folder from `storage`. If the storage
+    /// has a [target](ValueStorage::target), transactions move the values of their changes there.
+    ///
+    /// # Errors
+    /// The errors of [`Memory::open`].
+    pub fn open_with(
+        folder: impl Into<PathBuf>,
+        storage: Option<Arc<dyn ValueStorage>>,
+    ) -> Result<Self, MemoryError> {
         let folder = folder.into();
-        let current = RwLock::new(Arc::new(open_current(&folder, None)?));
+        let current = RwLock::new(Arc::new(open_current(&folder, None, storage)?));
         Ok(Self { folder, current })
     }
 
@@ -73,7 +86,8 @@ impl Memory {
     /// The errors of [`Memory::open`].
     pub fn reload(&self) -> Result<bool, MemoryError> {
         let previous = self.generation();
-        let reopened = Arc::new(open_current(&self.folder, Some(&previous))?);
+        let storage = previous.elsewhere().storage.clone();
+        let reopened = Arc::new(open_current(&self.folder, Some(&previous), storage)?);
         let is_changed = reopened.manifest() != previous.manifest();
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = reopened;
         Ok(is_changed)
@@ -102,8 +116,12 @@ impl Store for Memory {
 
 /// Opens the current generation. The error says whether its files are missing or damaged.
 /// `previous` is the generation that was open before, if any.
-fn open_current(folder: &Path, previous: Option<&Generation>) -> Result<Generation, MemoryError> {
-    open_with_retries(folder, previous).map_err(|error| {
+fn open_current(
+    folder: &Path,
+    previous: Option<&Generation>,
+    storage: Option<Arc<dyn ValueStorage>>,
+) -> Result<Generation, MemoryError> {
+    open_with_retries(folder, previous, storage.as_ref()).map_err(|error| {
         let previous = previous.map(|previous| previous.manifest().generation);
         let names = match (Manifest::current_name(folder), previous) {
             (Some(name), _) => vec![name],
@@ -124,10 +142,11 @@ fn open_current(folder: &Path, previous: Option<&Generation>) -> Result<Generati
 fn open_with_retries(
     folder: &Path,
     previous: Option<&Generation>,
+    storage: Option<&Arc<dyn ValueStorage>>,
 ) -> Result<Generation, MemoryError> {
     let mut last_tried = None;
     for _ in 0..MAX_ATTEMPTS {
-        match Generation::open(folder, previous) {
+        match Generation::open_with(folder, previous, storage.cloned()) {
             Err(error) => {
                 let current = Manifest::current(folder)?.generation;
                 if last_tried == Some(current) {
@@ -138,5 +157,5 @@ fn open_with_retries(
             opened => return opened,
         }
     }
-    Generation::open(folder, previous)
+    Generation::open_with(folder, previous, storage.cloned())
 }

@@ -134,6 +134,7 @@ impl Refresh {
                 }
                 Ok(batch)
             })?;
+            transaction.prepare()?;
             Ok((transaction, drifts))
         };
         Self { worker: Some(std::thread::spawn(work)), is_cancelled, steps }

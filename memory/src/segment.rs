@@ -153,7 +153,7 @@ impl Segment {
         let rows = record.rows;
         let pack = record.pack.as_ref().map(|pack| TensorFile::open(folder, pack)).transpose()?;
         let columns = Columns { folder, pack };
-        let values = manifest.values;
+        let values = manifest.values.filter(|_| record.values_at.is_none());
         let values =
             values.map(|format| MappedValues::open(&columns, record, format)).transpose()?;
         let has_codes = match &columns.pack {
@@ -267,7 +267,7 @@ impl Segment {
         })
     }
 
-    /// Returns a row as it is stored.
+    /// Returns a row as it is stored. Its value is empty if it is elsewhere.
     pub(crate) fn encoded_row(&self, row: usize) -> Result<EncodedRow<'_>, MemoryError> {
         Ok(EncodedRow {
             id: self.ids.read(row..row + 1)?[0],
@@ -279,7 +279,7 @@ impl Segment {
         })
     }
 
-    /// Returns the stored value of a row; empty if the memory has no values.
+    /// Returns the stored value of a row; empty if the memory has no values, or if they are elsewhere.
     pub(crate) fn value(&self, row: usize) -> Result<StoredValue<'_>, MemoryError> {
         self.values.as_ref().map_or_else(|| Ok(StoredValue::none()), |values| values.value(row))
     }

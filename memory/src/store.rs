@@ -81,6 +81,15 @@ pub trait Transaction: Debug + Send {
         encode: &mut dyn FnMut(Batch) -> Result<Batch, MemoryError>,
     ) -> Result<(), MemoryError>;
 
+    /// Does those slow steps of the commit that change nothing for readers: sends values elsewhere.
+    /// Otherwise, the commit does them.
+    ///
+    /// # Errors
+    /// [`MemoryError::Remote`], [`MemoryError::Corrupt`]; the change can then not be committed
+    fn prepare(&mut self) -> Result<(), MemoryError> {
+        Ok(())
+    }
+
     /// Makes the change. Returns the new state. Snapshots of the store stay as they are until its
     /// next [reload](Store::reload).
     ///
@@ -220,6 +229,15 @@ pub trait Snapshot: Debug + Send + Sync {
     /// # Errors
     /// as [`Snapshot::entries`]
     fn values(&self, rows: &[Row]) -> Result<Vec<f32>, MemoryError>;
+
+    /// Starts to read the values of rows in the background, if they are slow to read, for a call of
+    /// [`Snapshot::values`] soon. An error of reading is that of this call.
+    ///
+    /// # Errors
+    /// as [`Snapshot::entries`]
+    fn prefetch(&self, _rows: &[Row]) -> Result<(), MemoryError> {
+        Ok(())
+    }
 }
 
 impl dyn Snapshot + '_ {

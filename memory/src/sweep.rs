@@ -8,6 +8,9 @@
 //! | `gen-NNNNNN` or `gen-NNNNNN.pack`, if neither a reader nor the current generation needs it | it has its marker, or is an empty folder, or is an older generation whose manifest has its number |
 //! | `gen-NNNNNN.UNFINISHED` | it has the text of a marker; a needed pack stays |
 //!
+//! `values.safetensors` and `scales.safetensors` are removed if their values were moved elsewhere, and
+//! no held generation has them in its folder.
+//!
 //! In these folders, only files with Engram's names are removed. The folder itself is removed if it
 //! is then empty.
 
@@ -18,7 +21,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use crate::error::MemoryError;
-use crate::format::manifest::{CURRENT, MANIFEST, Manifest, folder_name};
+use crate::format::manifest::{CURRENT, MANIFEST, Manifest, VALUE_COLUMNS, folder_name};
 use crate::format::pack;
 use crate::format::pointer::generation_number;
 
@@ -240,17 +243,24 @@ pub(crate) fn can_build_in(folder: &Path) -> Result<bool, MemoryError> {
 /// Removes files of killed writers, and generations that neither `current` nor a reader needs.
 /// Requires the lock.
 pub(crate) fn sweep(memory: &Path, current: Option<&Manifest>) -> Result<(), MemoryError> {
-    sweep_except(memory, current, &[])
+    sweep_except(memory, current, None)
 }
 
-/// Like [`sweep`], but does not remove the generations `excluded`.
+/// Like [`sweep`], but does not remove what the generation `excluded` needs.
 pub(crate) fn sweep_except(
     memory: &Path,
     current: Option<&Manifest>,
-    excluded: &[String],
+    excluded: Option<&Manifest>,
 ) -> Result<(), MemoryError> {
     engram_durable::remove_leftovers(memory, &[CURRENT]).map_err(MemoryError::write(memory))?;
-    let mut needed: HashSet<String> = excluded.iter().cloned().collect();
+    let mut needed: HashSet<String> = excluded.iter().flat_map(|other| other.folders()).collect();
+    let values_of = |manifest: &Manifest| -> Vec<String> {
+        manifest.value_folders(false).map(str::to_owned).collect()
+    };
+    let has_moved_values = current.is_some_and(|m| m.value_folders(true).next().is_some());
+    // The folders whose values are read.
+    let mut with_values: HashSet<String> =
+        excluded.into_iter().chain(current).flat_map(values_of).collect();
     if let Some(current) = current {
         needed.extend(current.folders());
         unmark(memory, current.generation)?;
@@ -266,6 +276,13 @@ pub(crate) fn sweep_except(
             continue;
         }
         if candidate.kind != Kind::PartialFolder && needed.contains(&candidate.name()) {
+            // A reader of an older generation may need values that were moved since.
+            if has_moved_values
+                && let Some(manifest) = candidate.finished_manifest()
+                && candidate.has_reader()
+            {
+                with_values.extend(values_of(&manifest));
+            }
             continue;
         }
         match candidate.finished_manifest() {
@@ -282,6 +299,13 @@ pub(crate) fn sweep_except(
     for (candidate, manifest) in &older {
         if candidate.has_reader() {
             needed.extend(manifest.folders());
+            with_values.extend(values_of(manifest));
+        }
+    }
+    if let Some(current) = current {
+        let moved = current.value_folders(true).filter(|folder| !with_values.contains(*folder));
+        for folder in moved {
+            remove_values(&memory.join(folder))?;
         }
     }
     let older = older.into_iter().map(|(candidate, _)| candidate);
@@ -290,6 +314,14 @@ pub(crate) fn sweep_except(
         candidate.remove().map_err(MemoryError::write(&candidate.path))?;
     }
     Ok(())
+}
+
+/// Removes the files with values from the folder of a generation.
+pub(crate) fn remove_values(folder: &Path) -> Result<(), MemoryError> {
+    VALUE_COLUMNS.iter().try_for_each(|column| {
+        let path = folder.join(format!("{column}.safetensors"));
+        remove_if_present(&path).map_err(MemoryError::write(&path))
+    })
 }
 
 /// Removes Engram's files of a generation, and its folder if nothing else is in it.

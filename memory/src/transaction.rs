@@ -53,9 +53,20 @@ impl Transaction for LocalTransaction {
         self.change.rewrite(encoders, width, encode)
     }
 
+    fn prepare(&mut self) -> Result<(), MemoryError> {
+        let Some(storage) = self.writer.generation().elsewhere().storage.clone() else {
+            return Ok(());
+        };
+        match storage.target() {
+            Some(target) => self.change.move_values(storage.as_ref(), target),
+            None => Ok(()),
+        }
+    }
+
     fn commit_and_begin(self: Box<Self>) -> Result<Box<dyn Transaction>, MemoryError> {
         let Self { change, mut writer } = *self;
         writer.commit_change(change)?;
+        writer.move_to_target()?;
         Ok(Box::new(Self::begin(writer)?))
     }
 }

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use crate::change::{Change, Large, write_rows};
 use crate::commit::{NewFolder, change_made, commit, commit_pack, lock};
 use crate::edit::{Edit, Target};
+use crate::elsewhere::{ValueStorage, ValuesAt};
 use crate::encoded::{EncodedRows, KeyBounds};
 use crate::error::MemoryError;
-use crate::format::manifest::{EncoderRecord, Manifest, ValueFormat};
+use crate::format::manifest::{EncoderRecord, Manifest, SegmentRecord, ValueFormat};
 use crate::generation::{Generation, Row};
 use crate::keep_graphs::build_graphs;
 use crate::merge::MAX_SEGMENTS;
@@ -336,6 +337,53 @@ impl Writer {
         })
     }
 
+    /// Moves the values of all segments that have files of their own to `address`: copies the values
+    /// of the memory there, and makes a generation that names the place. The files are removed as
+    /// soon as no held generation reads them. Small segments, which are packs, keep their values.
+    ///
+    /// # Errors
+    /// [`MemoryError::Remote`]; [`MemoryError::InvalidOption`] for a memory without values; the
+    /// memory is then unchanged. [`MemoryError::Write`]
+    pub fn move_values(
+        &mut self,
+        storage: &dyn ValueStorage,
+        address: &str,
+    ) -> Result<ValuesAt, MemoryError> {
+        self.catch_up()?;
+        let at = storage.store(address, &self.generation)?;
+        let mut manifest = self.generation.manifest().clone();
+        for record in manifest.segments.iter_mut().filter(|record| record.pack.is_none()) {
+            record.values_at = Some(at.clone());
+        }
+        if manifest.segments != self.generation.manifest().segments {
+            self.publish(&manifest, |memory, manifest| {
+                commit_pack(memory, manifest, |_, _| Ok(()))
+            })?;
+            // Readers that have read the old pointer, but do not hold its generation yet, open the
+            // new one.
+            sweep(&self.folder, Some(self.generation.manifest()))?;
+        }
+        Ok(at)
+    }
+
+    /// Moves values to the target of the storage with which the memory was opened, if it has one.
+    pub(crate) fn move_to_target(&mut self) -> Result<(), MemoryError> {
+        let storage = self.generation.elsewhere().storage.clone();
+        let Some(storage) = storage else { return Ok(()) };
+        let Some(target) = storage.target() else { return Ok(()) };
+        let segments = &self.generation.manifest().segments;
+        let is_moved = |record: &SegmentRecord| {
+            record.pack.is_some()
+                || record.values_at.as_ref().is_some_and(|at| at.address == target)
+        };
+        if segments.iter().all(is_moved) {
+            return Ok(());
+        }
+        let number = self.generation.manifest().generation;
+        let moved = self.move_values(storage.as_ref(), target);
+        moved.map(drop).map_err(|error| change_made(&self.folder, number, error))
+    }
+
     /// Writes an edit without new rows as the next generation.
     fn commit_without_rows(&mut self, edit: &Edit) -> Result<(), MemoryError> {
         let manifest = self.generation.manifest().clone();
@@ -367,8 +415,7 @@ impl Writer {
             // Keep the previous generation's files, because a reader may have just read the old
             // pointer.
             let new_manifest = self.generation.manifest();
-            let previous_folders = previous.manifest().folders();
-            sweep_except(&self.folder, Some(new_manifest), &previous_folders)
+            sweep_except(&self.folder, Some(new_manifest), Some(previous.manifest()))
         };
         open_new().map_err(|error| change_made(&self.folder, number, error))?;
         self.is_behind = false;

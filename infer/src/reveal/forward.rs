@@ -45,6 +45,16 @@ pub enum EntryRef {
     Stored(Row),
 }
 
+impl EntryRef {
+    /// The row in the memory; `None` for an entry that is encoded.
+    fn stored(&self) -> Option<Row> {
+        match self {
+            Self::Fresh(_) => None,
+            Self::Stored(row) => Some(*row),
+        }
+    }
+}
+
 /// The entries to fuse with each query. Each entry has the index of its source.
 pub type EntriesOfQueries = Vec<Vec<(EntryRef, u32)>>;
 
@@ -117,6 +127,7 @@ impl Forward<'_> {
         extra: &[usize],
         mode: &Mode,
     ) -> Result<Fused> {
+        self.prefetch(entries)?;
         let fresh = self.encode_fresh(entries, extra, mode)?;
         if entries.iter().all(Vec::is_empty) {
             let states = self.model.fuse(base, None, mode)?;
@@ -132,9 +143,18 @@ impl Forward<'_> {
     /// Returns the prior `[ΣK]` and the values `[ΣK M, D]` of entries, detached. `ΣK` is the number
     /// of entries of all queries, and `M` the number of value tokens per entry.
     pub fn read(&self, queries: &Tensor, entries: &EntriesOfQueries) -> Result<(Tensor, Tensor)> {
+        self.prefetch(entries)?;
         let fresh = self.encode_fresh(entries, &[], &Mode::inference())?;
         let (prior, values) = self.prior_and_values(queries, entries, fresh.as_ref())?;
         Ok((prior.detach(), values.detach()))
+    }
+
+    /// Starts to read the stored values of entries, so that they arrive while other entries are
+    /// encoded.
+    fn prefetch(&self, entries: &EntriesOfQueries) -> Result<()> {
+        let Some(retriever) = self.retriever else { return Ok(()) };
+        let stored = entries.iter().flatten().filter_map(|(entry, _)| entry.stored());
+        retriever.prefetch(&stored.collect::<Vec<Row>>())
     }
 
     /// Encodes the entries to re-encode, and the items in `extra`, with the current weights; each
@@ -184,10 +204,7 @@ impl Forward<'_> {
         fresh: Option<&Fresh>,
     ) -> Result<(Tensor, Tensor)> {
         let entries: Vec<(EntryRef, u32)> = query_entries.iter().flatten().copied().collect();
-        let stored = entries.iter().filter_map(|(entry, _)| match entry {
-            EntryRef::Stored(row) => Some(*row),
-            EntryRef::Fresh(_) => None,
-        });
+        let stored = entries.iter().filter_map(|(entry, _)| entry.stored());
         // Fresh entries precede stored entries in both tables.
         let (key_table, value_table) =
             self.tables(fresh, &stored.collect::<Vec<Row>>(), queries.device())?;

@@ -107,7 +107,7 @@ impl Retriever {
         Ok(Self::of(Box::new(Memory::open(folder)?)))
     }
 
-    /// A retriever of this memory.
+    /// Retrieves from an open memory.
     pub fn of(memory: Box<dyn Store>) -> Self {
         Self { memory, sources: None, log: Mutex::default() }
     }
@@ -235,6 +235,11 @@ impl Retriever {
         log.check(CollapseLimit::default(), k, self.snapshot().description().entries)?;
         log.clear();
         Ok(())
+    }
+
+    /// Starts to read the values of rows, if they are slow to read, for a [`Retriever::read`] soon.
+    pub fn prefetch(&self, rows: &[Row]) -> Result<()> {
+        Ok(self.snapshot().prefetch(rows)?)
     }
 
     /// The stored keys `[N, key_dim]` and values `[N M, D]` of `N` rows of the memory, flattened.

@@ -8,6 +8,7 @@
 //! | [`mod@push`] | sends the values of a local memory |
 //! | [`values`] | reads the values of a generation, for a [`ValueCache`](engram_memory::cache::ValueCache) |
 //! | [`disk`] | keeps blocks of values on the local disk |
+//! | [`tiers`] | main memory, disk and store, for memories whose values were moved |
 //! | [`mod@sweep`] | removes old generations |
 //! | [`storage`], `address` | requests with time limits and retries; the address of a store |
 //! | `manifest`, `shard` | the objects of a generation |
@@ -78,6 +79,7 @@ pub mod push;
 mod shard;
 pub mod storage;
 pub mod sweep;
+pub mod tiers;
 pub mod values;
 
 pub use address::Connect;
@@ -86,4 +88,5 @@ pub use object_store;
 pub use push::{PushSettings, Pushed, push};
 pub use storage::ObjectStorage;
 pub use sweep::{SweepSettings, Swept, sweep};
+pub use tiers::{TierSettings, ValueTiers};
 pub use values::RemoteValues;

@@ -105,8 +105,16 @@ pub fn push(
         running: VecDeque::new(),
         pushed,
     };
+    let base = start_of_push.base.as_ref().filter(|_| !settings.recheck);
     let mut start = 0;
     for (id, rows) in memory.value_segments() {
+        let known = base.and_then(|base| sender.known(base, &next, Hex(id.to_be_bytes()), rows));
+        if let Some(known) = known {
+            sender.pushed.shards += known.shards.len();
+            next.segments.push(known);
+            start += rows;
+            continue;
+        }
         let mut shards = Vec::new();
         for shard in (0..rows).step_by(next.shard_rows) {
             let layout = next.layout((rows - shard).min(next.shard_rows));
@@ -257,6 +265,29 @@ struct Sender<'a> {
 }
 
 impl Sender<'_> {
+    /// Returns the record of a segment whose shards the store has, so that its values need not be
+    /// read.
+    fn known(
+        &self,
+        base: &Manifest,
+        next: &Manifest,
+        id: Hex<8>,
+        rows: usize,
+    ) -> Option<SegmentRecord> {
+        let shape =
+            |manifest: &Manifest| (manifest.values, manifest.block_rows, manifest.shard_rows);
+        if shape(base) != shape(next) {
+            return None;
+        }
+        let record = base.segments.iter().find(|record| record.id == id && record.rows == rows)?;
+        let mut shards = record.shards.iter().enumerate();
+        let are_there = shards.all(|(shard, record)| {
+            let layout = next.layout((rows - shard * next.shard_rows).min(next.shard_rows));
+            self.in_store.get(&record.name()) == Some(&layout.bytes())
+        });
+        are_there.then(|| record.clone())
+    }
+
     /// Starts to send a shard, unless the store has it.
     fn send(&mut self, name: &str, bytes: Bytes) -> Result<(), MemoryError> {
         self.pushed.shards += 1;

@@ -183,6 +183,37 @@ impl RemoteValues {
         Err(remote(self.storage.location(), reason, remedy))
     }
 
+    /// Checks that there is a segment with this identity, number of rows and format.
+    pub(crate) fn check_segment(
+        &self,
+        id: u64,
+        rows: usize,
+        format: ValueFormat,
+    ) -> Result<(), MemoryError> {
+        if self.format == format && self.segment(id).is_some_and(|segment| segment.rows == rows) {
+            return Ok(());
+        }
+        let reason = format!("generation {} has no values of this memory", self.generation);
+        let remedy =
+            "restore the objects of the generation, or a copy of the memory with its values";
+        Err(remote(self.storage.location(), reason, remedy))
+    }
+
+    fn segment(&self, id: u64) -> Option<&Segment> {
+        self.segments.iter().find(|segment| segment.id == id)
+    }
+
+    /// The row of a value.
+    pub(crate) fn row(&self, (id, row): ValueKey) -> Result<Row, MemoryError> {
+        let segment = self.segment(id).filter(|segment| (row as usize) < segment.rows);
+        let row = segment.map(|segment| Row::new((segment.start + row as usize) as u32));
+        row.ok_or_else(|| MemoryError::InvalidOption {
+            option: "a value",
+            found: format!("{id:016x}"),
+            expected: "a value of this generation",
+        })
+    }
+
     /// Reads all shards, and compares them with their checksums. Returns the errors, one per shard
     /// that is damaged or cannot be read; an empty list if there is none.
     pub fn verify(&self) -> Vec<MemoryError> {

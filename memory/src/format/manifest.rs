@@ -12,13 +12,14 @@ use super::pack;
 pub use super::pointer::CURRENT;
 use super::pointer::Pointer;
 pub(crate) use super::pointer::folder_name;
+use crate::elsewhere::ValuesAt;
 use crate::error::MemoryError;
 use crate::sweep::has_finished_generation;
 pub use crate::values::ValueFormat;
 
-/// The newest supported format version. Only memories with int4 values have this version. Other
-/// memories have an older version, so that older programs can read them.
-pub const FORMAT_VERSION: u64 = 6;
+/// The newest supported format version. Only memories with values outside of their folder have this
+/// version. Other memories have an older version, so that older programs can read them.
+pub const FORMAT_VERSION: u64 = 7;
 /// The version of a memory with packs, inline deleted rows, a stored order of ids or a Vamana graph.
 pub(crate) const PACKS_VERSION: u64 = 5;
 /// The version of a memory with codes.
@@ -33,6 +34,9 @@ const PLAIN_VERSION: u64 = 1;
 /// The manifest's file in the folder of its generation.
 pub(crate) const MANIFEST: &str = "manifest.json";
 
+/// The names of the columns with values.
+pub(crate) const VALUE_COLUMNS: [&str; 2] = ["values", "scales"];
+
 /// The content of a generation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -40,7 +44,7 @@ pub struct Manifest {
     /// The format version: 1, or 2 if there are `encoders`, or 3 if one of them has an
     /// `inputs_sha256`, or 4 if a segment has `codes`, or 5 if the generation is a pack, or if a
     /// segment has a `pack`, an `order`, deleted rows in hexadecimal, or a Vamana graph, or 6 if the
-    /// values are int4.
+    /// values are int4, or 7 if a segment has `values_at`.
     pub format_version: u64,
     /// The number of the generation, from 1.
     pub generation: u64,
@@ -115,6 +119,10 @@ pub struct SegmentRecord {
     /// The scales of int8 values, `[rows, tokens]` f32, or of int4 values, bfloat16 `[rows, tokens,
     /// width / 32 rounded up]`; `None` for f16 values.
     pub scales: Option<FileRecord>,
+    /// The place of values outside of the memory's folder: the files `values` and `scales` are not
+    /// there, but stay recorded as the identity of the values. `None` if they are in the folder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub values_at: Option<ValuesAt>,
     /// The ids of the entries, `[rows]` i64.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ids: Option<FileRecord>,
@@ -288,9 +296,11 @@ impl SegmentRecord {
         missing.filter(|_| self.pack.is_none()).map(|(name, _)| *name)
     }
 
-    /// Returns all files, each with the name of its folder.
+    /// Returns all files in the memory's folder, each with the name of its folder.
     pub(crate) fn files(&self) -> impl Iterator<Item = (&str, &FileRecord)> {
-        let columns = self.columns().into_iter().filter_map(|(_, file)| file.as_ref());
+        let is_here = |name: &str| self.values_at.is_none() || !VALUE_COLUMNS.contains(&name);
+        let columns = self.columns().into_iter().filter(move |(name, _)| is_here(name));
+        let columns = columns.filter_map(|(_, file)| file.as_ref());
         let columns = self.pack.iter().chain(columns).map(|file| (self.folder.as_str(), file));
         let deleted = self.deleted.iter().filter_map(DeletedRecord::file);
         let graphs = self
@@ -345,7 +355,9 @@ impl Manifest {
                 || matches!(segment.deleted, Some(DeletedRecord::Inline(_)))
                 || matches!(segment.graph, Some(GraphRecord::Vamana(_)))
         };
-        let version = if self.segments.iter().any(has_parts) {
+        let version = if self.segments.iter().any(|segment| segment.values_at.is_some()) {
+            FORMAT_VERSION
+        } else if self.segments.iter().any(has_parts) {
             PACKS_VERSION
         } else if self.segments.iter().any(|segment| segment.codes.is_some()) {
             CODES_VERSION
@@ -363,6 +375,13 @@ impl Manifest {
     /// The number of components of a value; 0 for a memory without values.
     pub(crate) fn value_len(&self) -> usize {
         self.values.map_or(0, |format| format.tokens * format.width)
+    }
+
+    /// Returns the folders whose values are in the memory's folder, or elsewhere.
+    pub(crate) fn value_folders(&self, is_elsewhere: bool) -> impl Iterator<Item = &str> {
+        let segments = self.segments.iter();
+        let segments = segments.filter(move |record| record.values_at.is_some() == is_elsewhere);
+        segments.map(|record| record.folder.as_str())
     }
 
     /// Returns the names of the generations whose files this generation needs, its own name first.

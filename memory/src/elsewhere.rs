@@ -1,0 +1,168 @@
+//! Values outside of a memory's folder, for example in an object store. The keys stay in the folder,
+//! and are searched there.
+//!
+//! Each segment of a memory has its values in its files, or elsewhere: then its record names an
+//! address and a generation there ([`ValuesAt`]). [`Writer::move_values`](crate::Writer::move_values)
+//! moves them. Values of later changes are in the folder, until they are moved, too.
+//!
+//! This crate has no client of a store. Programs give one to
+//! [`Memory::open_with`](crate::Memory::open_with). Without one, all works except for reading values
+//! that are elsewhere.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+
+use crate::cache::ValueKey;
+use crate::error::MemoryError;
+use crate::generation::{Generation, Row};
+use crate::values::{StoredValue, ValueFormat};
+
+/// The place of a segment's values outside of the memory's folder.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ValuesAt {
+    /// The address, such as `s3://bucket/prefix`.
+    pub address: String,
+    /// The number of the generation at the address.
+    pub generation: u64,
+}
+
+/// A client of places for values outside of memories' folders.
+pub trait ValueStorage: Debug + Send + Sync {
+    /// Opens the values at a place.
+    ///
+    /// # Errors
+    /// [`MemoryError::Remote`], [`MemoryError::InvalidOption`] for an address that is not valid
+    fn open(&self, at: &ValuesAt) -> Result<Arc<dyn SegmentValues>, MemoryError>;
+
+    /// Copies the values of a generation to an address, and returns their place.
+    ///
+    /// # Errors
+    /// as [`ValueStorage::open`]
+    fn store(&self, address: &str, generation: &Generation) -> Result<ValuesAt, MemoryError>;
+
+    /// The address to which the values of each change are moved; `None` to leave them in the folder.
+    fn target(&self) -> Option<&str> {
+        None
+    }
+}
+
+/// The values at a place.
+pub trait SegmentValues: Debug + Send + Sync {
+    /// Checks that the place has a segment with this identity, number of rows and format.
+    ///
+    /// # Errors
+    /// [`MemoryError::Remote`] if it does not
+    fn check(&self, id: u64, rows: usize, format: ValueFormat) -> Result<(), MemoryError>;
+
+    /// Reads values, one per key.
+    ///
+    /// # Errors
+    /// [`MemoryError::Remote`]
+    fn read(&self, keys: &[ValueKey]) -> Result<Vec<Arc<StoredValue<'static>>>, MemoryError>;
+
+    /// Starts to read values in the background, for a [`SegmentValues::read`] soon.
+    ///
+    /// # Errors
+    /// [`MemoryError::InvalidOption`] for keys that the place does not have
+    fn prefetch(&self, keys: &[ValueKey]) -> Result<(), MemoryError>;
+}
+
+/// The values of a generation that are elsewhere. A place is opened when it is first read.
+#[derive(Debug, Default)]
+pub(crate) struct Elsewhere {
+    pub(crate) storage: Option<Arc<dyn ValueStorage>>,
+    opened: Mutex<HashMap<ValuesAt, Arc<dyn SegmentValues>>>,
+}
+
+impl Elsewhere {
+    pub(crate) fn new(storage: Option<Arc<dyn ValueStorage>>) -> Self {
+        Self { storage, opened: Mutex::default() }
+    }
+
+    /// Opens a place, and checks that it has the segments of the generation.
+    fn open(
+        &self,
+        at: &ValuesAt,
+        generation: &Generation,
+    ) -> Result<Arc<dyn SegmentValues>, MemoryError> {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(values) = opened.get(at) {
+            return Ok(Arc::clone(values));
+        }
+        let Some(storage) = &self.storage else {
+            return Err(MemoryError::Remote {
+                location: at.address.clone(),
+                reason: format!(
+                    "has the values of {}, and this program cannot read them",
+                    generation.folder().display()
+                ),
+                remedy: "use a program with the feature `objects`: `cargo install --path . \
+                         --features objects`",
+            });
+        };
+        let values = storage.open(at)?;
+        if let Some(format) = generation.manifest().values {
+            for part in generation.parts().iter().filter(|part| part.values_at.as_ref() == Some(at))
+            {
+                values.check(part.values_id, part.segment.rows, format)?;
+            }
+        }
+        opened.insert(at.clone(), Arc::clone(&values));
+        Ok(values)
+    }
+}
+
+/// A value that is elsewhere: the index of its row among the requested rows, and its key.
+type Wanted = (usize, ValueKey);
+
+impl Generation {
+    /// Groups the rows whose values are elsewhere by their places.
+    fn wanted_elsewhere(
+        &self,
+        rows: &[Row],
+    ) -> Result<BTreeMap<&ValuesAt, Vec<Wanted>>, MemoryError> {
+        let mut wanted: BTreeMap<&ValuesAt, Vec<Wanted>> = BTreeMap::new();
+        if self.parts().iter().all(|part| part.values_at.is_none()) {
+            return Ok(wanted);
+        }
+        for (index, row) in rows.iter().enumerate() {
+            let (part, row) = self.locate(*row)?;
+            if let Some(at) = &part.values_at {
+                wanted.entry(at).or_default().push((index, (part.values_id, row as u32)));
+            }
+        }
+        Ok(wanted)
+    }
+
+    /// Reads those values of rows that are elsewhere: all of a place at once. Returns each with the
+    /// index of its row in `rows`.
+    pub(crate) fn values_elsewhere(
+        &self,
+        rows: &[Row],
+    ) -> Result<Vec<(usize, Arc<StoredValue<'static>>)>, MemoryError> {
+        let mut read = Vec::new();
+        for (at, wanted) in self.wanted_elsewhere(rows)? {
+            let keys: Vec<ValueKey> = wanted.iter().map(|(_, key)| *key).collect();
+            let values = self.elsewhere().open(at, self)?.read(&keys)?;
+            if values.len() != keys.len() {
+                let (expected, found) = (keys.len(), values.len());
+                return Err(MemoryError::Count { what: "values", expected, found });
+            }
+            read.extend(wanted.into_iter().map(|(index, _)| index).zip(values));
+        }
+        Ok(read)
+    }
+
+    /// Starts to read those values of rows that are elsewhere.
+    pub(crate) fn prefetch_values(&self, rows: &[Row]) -> Result<(), MemoryError> {
+        for (at, wanted) in self.wanted_elsewhere(rows)? {
+            let keys: Vec<ValueKey> = wanted.iter().map(|(_, key)| *key).collect();
+            self.elsewhere().open(at, self)?.prefetch(&keys)?;
+        }
+        Ok(())
+    }
+}
