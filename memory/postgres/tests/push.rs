@@ -88,7 +88,7 @@ fn assert_equal(local: &dyn Snapshot, remote: &dyn Snapshot, seed: u64) {
 
 #[test]
 fn a_pushed_memory_equals_the_local_one_and_comes_back_the_same() {
-    let Some(servers) = TestServer::start_three() else { return };
+    let Some(servers) = TestServer::shared_three() else { return };
     let folder = plain::folder();
     for (index, dtype) in [None].into_iter().chain(ValueDtype::ALL.map(Some)).enumerate() {
         let values = dtype.map(|dtype| ValueFormat { tokens: 2, width: 5, dtype });
@@ -111,7 +111,7 @@ fn a_pushed_memory_equals_the_local_one_and_comes_back_the_same() {
 
 #[test]
 fn a_memory_is_replaced_only_on_request_and_readers_keep_the_old_state() {
-    let Some(servers) = TestServer::start_three() else { return };
+    let Some(servers) = TestServer::shared_three() else { return };
     let folder = plain::folder();
     let [first, second] =
         [1, 2].map(|seed| local(&folder.path().join(seed.to_string()), FORMAT, 500, seed));
@@ -182,7 +182,7 @@ fn push_after_kill(source: &Arc<Generation>, urls: &str) -> Vec<usize> {
 
 #[test]
 fn a_killed_push_is_never_current_and_goes_on() {
-    let Some(servers) = TestServer::start_three() else { return };
+    let Some(servers) = TestServer::shared_three() else { return };
     let folder = plain::folder();
     let path = folder.path().join("source");
     let source = local(&path, FORMAT, ROWS, 1);

@@ -86,7 +86,7 @@ fn a_server_that_is_away_is_an_error_or_a_named_partial_answer() {
 
 #[test]
 fn the_addresses_of_all_servers_are_needed_in_their_first_order() {
-    let Some(servers) = TestServer::start_three() else { return };
+    let Some(servers) = TestServer::shared_three() else { return };
     create_on(&servers, "order", FORMAT, &rows(0..30));
     let [a, b, c] = [0, 1, 2].map(|index| servers[index].url("order"));
     for (urls, reason) in [
@@ -133,7 +133,7 @@ fn allow_commits(server: &TestServer, schema: &str) {
 
 #[test]
 fn a_change_that_the_first_server_did_not_commit_is_not_made() {
-    let Some(servers) = TestServer::start_three() else { return };
+    let Some(servers) = TestServer::shared_three() else { return };
     let store = create_on(&servers, "crash", FORMAT, &rows(0..60));
     store.index(GraphSettings::default()).unwrap();
     store.reload().unwrap();
@@ -214,7 +214,7 @@ fn a_killed_server_leaves_changes_whole() {
 
 #[test]
 fn a_build_that_the_first_server_did_not_commit_can_be_repeated() {
-    let Some(servers) = TestServer::start_three() else { return };
+    let Some(servers) = TestServer::shared_three() else { return };
     let create = || {
         let batches = [Ok(rows(0..30))].into_iter();
         let urls = urls(&servers, "built");
