@@ -15,7 +15,9 @@ use engram_memory::{
     Generation, Memory, MemoryError, MemoryFormat, Method, Snapshot, Store, ValueDtype,
     ValueFormat, Writer,
 };
-use engram_memory_postgres::{Connect, GraphSettings, PostgresStore, Progress, PushOptions, push};
+use engram_memory_postgres::{
+    Connect, GraphSettings, PostgresStore, Progress, PushOptions, push, remove,
+};
 use plain::{Rng, batch};
 use server::{TestServer, open_on, urls};
 
@@ -140,6 +142,12 @@ fn a_memory_is_replaced_only_on_request_and_readers_keep_the_old_state() {
     // One of these servers alone is not the memory.
     let error = push_to(&first, &servers[0].url("replaced"), replace).unwrap_err().to_string();
     assert!(error.contains("has a memory on 3 servers"), "{error}");
+    // A removed memory leaves nothing, and other ones stay.
+    remove(&urls, Connect::default()).unwrap();
+    let opened = PostgresStore::open(&urls, Connect::default());
+    assert!(matches!(opened, Err(MemoryError::NoMemory { .. })));
+    assert_equal(first.as_ref(), open_on(servers, "other").snapshot().as_ref(), 9);
+    push_to(&first, &urls, PushOptions::default()).unwrap();
 }
 
 /// Pushes the memory of `FOLDER`, and prints the progress.
