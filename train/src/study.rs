@@ -103,7 +103,14 @@ pub trait Study {
         Ok(())
     }
 
-    /// Evaluates a model during training. The result includes the primary metric.
+    /// Called on all ranks before [`Study::evaluate`]. A study can update data that the ranks share
+    /// here, such as a memory. If rank 0 is asked to stop, all ranks return
+    /// [`Stopped`](crate::Stopped).
+    fn before_evaluation(&mut self, _: &Self::Model, _: &EvaluationContext<'_>) -> StudyResult<()> {
+        Ok(())
+    }
+
+    /// Evaluates a model during training, on rank 0. The result includes the primary metric.
     fn evaluate(
         &self,
         model: &Self::Model,

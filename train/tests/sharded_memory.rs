@@ -1,5 +1,6 @@
 //! Ranks that keep a memory in shards answer as a single memory, and train to the same bytes.
 
+mod crash;
 #[path = "../../tests/equal_runs/mod.rs"]
 mod equal_runs;
 mod threads;
@@ -8,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
+use crash::crash_at_checkpoint;
 use engram_memory::refresh::{Adoption, ENTRIES_PER_DRIFT_SUM, Refresh, RefreshSteps, mean_drift};
 use engram_memory::search::{Filter, Gates, Queries, SearchResults};
 use engram_memory::{
@@ -319,19 +321,17 @@ fn shares_are_whole_batches_and_all_items() {
     }
 }
 
-/// Trains REVEAL on `size` ranks; rank 0 in the folder `run`.
-fn train(size: usize, run: &Path, set: &[&str], resume: bool) -> Vec<Result<(), TrainError>> {
+/// Trains REVEAL on `size` ranks; rank 0 in the folder `run`, with these options.
+fn train(size: usize, run: &Path, options: &RunOptions) -> Vec<Result<(), TrainError>> {
     let scratch = tempfile::tempdir().expect("a folder");
     on_ranks(size, |ranks| {
         let own = scratch.path().join(ranks.rank().to_string());
         let run = if ranks.rank() == 0 { run.to_path_buf() } else { own };
-        let recipe_options = RecipeOptions {
-            tiny: true,
-            set: SETTINGS.iter().chain(set).map(|set| (*set).to_owned()).collect(),
-        };
+        let recipe_options =
+            RecipeOptions { tiny: true, set: SETTINGS.map(str::to_owned).to_vec() };
         let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/recipes/reveal/laptop.toml"));
         let mut recipe = Recipe::load(path, &recipe_options).expect("a recipe");
-        let options = RunOptions { run, resume, quiet: true, ranks, ..RunOptions::default() };
+        let options = RunOptions { run, quiet: true, ranks, ..options.clone() };
         train_reveal(&mut recipe, &options).map(drop)
     })
 }
@@ -355,8 +355,9 @@ const SETTINGS: [&str; 15] = [
     "data.evaluated_questions=8",
 ];
 
-fn complete(size: usize, run: &Path, set: &[&str], resume: bool) {
-    for (rank, result) in train(size, run, set, resume).into_iter().enumerate() {
+fn complete(size: usize, run: &Path, resume: bool) {
+    let options = RunOptions { resume, ..RunOptions::default() };
+    for (rank, result) in train(size, run, &options).into_iter().enumerate() {
         match result {
             Ok(()) => assert_eq!(rank, 0),
             Err(TrainError::OtherRank { rank: other }) => assert!(rank > 0 && rank == other),
@@ -382,7 +383,7 @@ fn assert_equal_runs(a: &Path, b: &Path) {
 fn one_two_and_four_ranks_train_to_the_same_bytes() {
     let folder = tempfile::tempdir().expect("a folder");
     let reference = folder.path().join("1");
-    complete(1, &reference, &[], false);
+    complete(1, &reference, false);
     let metrics = std::fs::read_to_string(reference.join("metrics.jsonl")).expect("metrics");
     let drifts = metrics.lines().filter(|line| {
         let line: serde_json::Value = serde_json::from_str(line).expect("JSON");
@@ -397,7 +398,17 @@ fn one_two_and_four_ranks_train_to_the_same_bytes() {
     assert!(memory.generation().len() > 3 * ENTRIES_PER_DRIFT_SUM);
     for size in [2, 4] {
         let run = folder.path().join(size.to_string());
-        complete(size, &run, &[], false);
+        complete(size, &run, false);
         assert_equal_runs(&reference, &run);
     }
+    // The run continues from step 19, within the refresh that starts before step 18 and is adopted
+    // before step 21.
+    let crashed = folder.path().join("crashed");
+    crash_at_checkpoint(&crashed, 21, |options| {
+        let mut results = train(3, &crashed, &options);
+        assert!(results.iter().all(Result::is_err));
+        results.swap_remove(0)
+    });
+    complete(2, &crashed, true);
+    assert_equal_runs(&reference, &crashed);
 }

@@ -67,8 +67,8 @@ impl Ranks {
         }
     }
 
-    /// Evaluates on rank 0 and returns the result on all ranks. If rank 0 is asked to stop, all
-    /// ranks return [`Stopped`].
+    /// Evaluates on rank 0, which may read the shards of all ranks, and returns the result on all
+    /// ranks. If rank 0 is asked to stop, all ranks return [`Stopped`].
     pub(crate) fn evaluate(
         &self,
         evaluate: impl FnOnce() -> StudyResult<Evaluation>,
@@ -76,17 +76,19 @@ impl Ranks {
         if self.size() == 1 {
             return evaluate();
         }
-        let mut sent = None;
-        if self.is_first() {
-            sent = match evaluate() {
+        let sent = self.share_reads(|| {
+            if !self.is_first() {
+                return Ok(None);
+            }
+            match evaluate() {
                 Ok(Evaluation { metrics, counts }) => {
                     let metrics = metrics.into_iter().map(|(name, value)| (name, value.to_bits()));
-                    Some(SentEvaluation { metrics: metrics.collect(), counts })
+                    Ok(Some(SentEvaluation { metrics: metrics.collect(), counts }))
                 }
-                Err(error) if Stopped::is_cause_of(&*error) => None,
-                Err(error) => return Err(error),
-            };
-        }
+                Err(error) if Stopped::is_cause_of(&*error) => Ok(None),
+                Err(error) => Err(error),
+            }
+        })?;
         let SentEvaluation { metrics, counts } = self.broadcast(sent)?.ok_or(Stopped)?;
         let metrics = metrics.into_iter().map(|(name, bits)| (name, f64::from_bits(bits)));
         Ok(Evaluation { metrics: metrics.collect(), counts })

@@ -25,7 +25,7 @@ use engram_memory::{
 use super::tree::share;
 use super::{Ranks, failed};
 use crate::error::{Result, TrainError};
-use messages::{Reply, Request, Search, pack, unpack};
+use messages::{Numbered, Reply, Request, Search, pack, unpack};
 use shard::{OwnShard, Summary};
 
 /// The consecutive items that a rank encodes and keeps, of `items` items in batches of `batch`. The
@@ -44,9 +44,6 @@ pub struct ShardedMemory {
     shard: Memory,
     current: Arc<RwLock<Arc<ShardedSnapshot>>>,
 }
-
-/// A request or a reply, with its numbers.
-type WithNumbers<T> = (T, Vec<f32>);
 
 /// One state of the memory.
 #[derive(Debug)]
@@ -181,8 +178,8 @@ impl ShardedSnapshot {
     /// shard is asked without the others.
     fn ask(
         &self,
-        requests: Vec<Option<WithNumbers<Request>>>,
-    ) -> Result<Vec<Option<WithNumbers<Reply>>>, MemoryError> {
+        requests: Vec<Option<Numbered<Request>>>,
+    ) -> Result<Vec<Option<Numbered<Reply>>>, MemoryError> {
         let own = self.ranks.rank();
         let asks_others =
             requests.iter().enumerate().any(|(rank, request)| rank != own && request.is_some());
@@ -202,7 +199,7 @@ impl ShardedSnapshot {
                 None => None,
             });
         }
-        let mut replies: Vec<Option<WithNumbers<Reply>>> = Vec::new();
+        let mut replies: Vec<Option<Numbered<Reply>>> = Vec::new();
         if asks_others {
             let contents = self.ranks.ask(self.number, messages);
             let contents =

@@ -321,7 +321,9 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
             ema.swap(parameters)?;
         }
         let ranks = &self.session.options.ranks;
-        let evaluation = ranks.evaluate(|| self.study.evaluate(&self.model, &context));
+        let prepared = self.study.before_evaluation(&self.model, &context);
+        let evaluation =
+            prepared.and_then(|()| ranks.evaluate(|| self.study.evaluate(&self.model, &context)));
         if let Some(ema) = &mut self.stepper.ema {
             ema.swap(parameters)?;
         }

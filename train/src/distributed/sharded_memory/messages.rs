@@ -5,6 +5,9 @@ use engram_memory::{Entry, Method};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+/// A request or a reply, with its numbers.
+pub(super) type Numbered<T> = (T, Vec<f32>);
+
 /// A request. Rows are rows of the shard.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Request {
@@ -56,7 +59,7 @@ impl Search {
         queries: &[f32],
         filter: &Filter,
         ids: Option<Vec<i64>>,
-    ) -> (Self, Vec<f32>) {
+    ) -> Numbered<Self> {
         let mut numbers = queries.to_vec();
         let gates = filter.gates.as_ref().map(|Gates { sources, weights }| {
             numbers.extend_from_slice(weights);
@@ -108,7 +111,7 @@ pub(super) fn pack(header: &impl Serialize, numbers: &[f32]) -> Result<Vec<u8>, 
 }
 
 /// Reads the bytes of [`pack`].
-pub(super) fn unpack<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, Vec<f32>), String> {
+pub(super) fn unpack<T: DeserializeOwned>(bytes: &[u8]) -> Result<Numbered<T>, String> {
     let damaged = || "sent a damaged message".to_owned();
     let (length, rest) = bytes.split_first_chunk().ok_or_else(damaged)?;
     let length = usize::try_from(u64::from_le_bytes(*length)).map_err(|_| damaged())?;

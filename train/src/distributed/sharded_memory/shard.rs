@@ -7,7 +7,7 @@ use engram_memory::search::{Queries, SearchResults};
 use engram_memory::{Generation, MemoryError, Row, Snapshot, ValueFormat};
 use serde::{Deserialize, Serialize};
 
-use super::messages::{Reply, Request, Search};
+use super::messages::{Numbered, Reply, Request, Search};
 
 /// What all ranks know of a shard.
 #[derive(Debug, Serialize, Deserialize)]
@@ -86,7 +86,7 @@ impl OwnShard {
         &self,
         request: &Request,
         numbers: &[f32],
-    ) -> Result<(Reply, Vec<f32>), MemoryError> {
+    ) -> Result<Numbered<Reply>, MemoryError> {
         let rows = |rows: &[u32]| rows.iter().copied().map(Row::new).collect::<Vec<_>>();
         let shard: &dyn Snapshot = self.generation.as_ref();
         Ok(match request {
@@ -103,7 +103,7 @@ impl OwnShard {
         })
     }
 
-    fn search(&self, search: &Search, numbers: &[f32]) -> Result<(Reply, Vec<f32>), MemoryError> {
+    fn search(&self, search: &Search, numbers: &[f32]) -> Result<Numbered<Reply>, MemoryError> {
         let (queries, mut filter) = search.parts(numbers).ok_or(MemoryError::Count {
             what: "query components",
             expected: search.components(),

@@ -193,7 +193,7 @@ fn finish(
     recipe: &Recipe,
     trained: &RunSummary,
 ) -> StudyResult<RevealSummary> {
-    study.close_memory();
+    study.close_memories();
     let encoding = study.encoding();
     let (corpus, sequencer) = (&encoding.corpus, &encoding.sequencer);
     let model = encoding.load(&trained.weights, &recipe.compute()?)?;

@@ -8,13 +8,13 @@ use engram_memory::ValueDtype;
 use engram_memory::refresh::{Adopted, mean_drift};
 use engram_models::reveal::Reveal;
 
-use crate::Stop;
 use crate::distributed::Ranks;
 use crate::distributed::sharded_memory::{ShardedMemory, shard_of};
 use crate::study::StudyResult;
+use crate::{Stop, Stopped};
 
 /// Encodes the entries of this rank into a new memory in `folder`, and opens the memory of all
-/// ranks.
+/// ranks. If rank 0 is asked to stop, all ranks return [`Stopped`].
 pub(super) fn build(
     folder: &Path,
     model: &Reveal,
@@ -28,7 +28,13 @@ pub(super) fn build(
         return Ok(Retriever::build(folder, model, corpus, sequencer, dtype, stop)?);
     }
     let items = shard_of(corpus.items.len(), ENTRIES_PER_BATCH, ranks);
-    Retriever::build_part(folder, model, corpus, sequencer, dtype, (items, stop))?;
+    let stop = if ranks.is_first() { stop.clone() } else { Stop::default() };
+    let built = Retriever::build_part(folder, model, corpus, sequencer, dtype, (items, &stop));
+    let is_stopped = built.as_ref().is_err_and(|error| Stopped::is_cause_of(error));
+    if ranks.gather(is_stopped)?.contains(&true) {
+        return Err(Stopped.into());
+    }
+    built?;
     Ok(Retriever::of(Box::new(ShardedMemory::open(folder, ranks)?)))
 }
 

@@ -33,6 +33,7 @@ use super::run_memory::RunMemory;
 use super::settings::{
     Examples, Knowledge, RevealData, RevealFeed, RevealMemory, RevealSettings, Size,
 };
+use super::shards;
 use super::sizes::{config_of, fit};
 use crate::Stop;
 use crate::distributed::Ranks;
@@ -71,6 +72,9 @@ pub struct RevealStudy {
     size: Size,
     run: PathBuf,
     run_memory: RunMemory,
+    /// The memory of the last evaluation.
+    evaluation_memory: Option<Retriever>,
+    ranks: Ranks,
 }
 
 /// A batch of examples.
@@ -167,6 +171,8 @@ impl RevealStudy {
             published,
             size: model.size,
             run,
+            evaluation_memory: None,
+            ranks: Ranks::default(),
         })
     }
 
@@ -201,12 +207,14 @@ impl RevealStudy {
 
     /// Shares the memory's entries with other ranks.
     pub(super) fn set_ranks(&mut self, ranks: Ranks) {
-        self.run_memory.set_ranks(ranks);
+        self.run_memory.set_ranks(ranks.clone());
+        self.ranks = ranks;
     }
 
-    /// Ends the running refresh and closes the memory.
-    pub(super) fn close_memory(&mut self) {
+    /// Ends the running refresh and closes the memories.
+    pub(super) fn close_memories(&mut self) {
         self.run_memory.close();
+        self.evaluation_memory = None;
     }
 
     /// The model, data and settings of forward passes. `retriever` is `None` without a memory.
@@ -514,23 +522,23 @@ impl Study for RevealStudy {
         ]
     }
 
+    fn before_evaluation(
+        &mut self,
+        model: &Reveal,
+        context: &EvaluationContext<'_>,
+    ) -> StudyResult<()> {
+        self.evaluation_memory = None;
+        if self.memory.k > 0 {
+            let (folder, dtype) = (self.run.join(EVALUATION_MEMORY), self.memory.value_type);
+            let (encoding, ranks) = (&self.encoding, &self.ranks);
+            let memory = shards::build(&folder, model, encoding, dtype, context.stop, ranks)?;
+            self.evaluation_memory = Some(memory);
+        }
+        Ok(())
+    }
+
     fn evaluate(&self, model: &Reveal, context: &EvaluationContext<'_>) -> StudyResult<Evaluation> {
-        let retriever = match self.memory.k {
-            0 => None,
-            _ => {
-                let folder = self.run.join(EVALUATION_MEMORY);
-                let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
-                Some(Retriever::build(
-                    &folder,
-                    model,
-                    corpus,
-                    sequencer,
-                    self.memory.value_type,
-                    context.stop,
-                )?)
-            }
-        };
-        let forward = self.forward(model, retriever.as_ref());
+        let forward = self.forward(model, self.evaluation_memory.as_ref());
         let validation = &self.encoding.corpus.validation;
         let count = match self.data.evaluated_questions {
             0 => validation.len(),
